@@ -1,0 +1,29 @@
+# Compile options that every target of this project shares. Options of a single target stand with the target.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET default)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # ccache must look through precompiled headers, whose time stamps change with every fresh checkout.
+  set(ENV{CCACHE_SLOPPINESS} pch_defines,time_macros)
+endif()
+
+add_library(shard_options INTERFACE)
+target_compile_options(shard_options INTERFACE -Wall -Wextra -Wpedantic -Wswitch $<$<BOOL:${SHARD_WERROR}>:-Werror>)
+# Kernels give the same bits in vector bodies and scalar tails only when neither contracts a*b+c on its own.
+target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+if(SHARD_SANITIZE)
+  target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SHARD_SANITIZE} -fno-omit-frame-pointer -g>)
+  target_link_options(shard_options INTERFACE -fsanitize=${SHARD_SANITIZE})
+  if(SHARD_SANITIZE STREQUAL "address")
+    target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=undefined -fno-sanitize-recover=undefined>)
+    target_link_options(shard_options INTERFACE -fsanitize=undefined)
+  endif()
+endif()

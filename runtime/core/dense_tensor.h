@@ -1,0 +1,55 @@
+// A contiguous row-major tensor on one device: meta, storage and byte offset. The value type below the Tensor handle.
+#pragma once
+
+#include "core/dims.h"
+#include "core/storage.h"
+
+namespace shard {
+
+/// A dense tensor is always contiguous and row-major; a view is another DenseTensor on the same Storage.
+class DenseTensor {
+ public:
+  DenseTensor() = default;
+  DenseTensor(Ref<Storage> storage, const Meta& meta, size_t offset = 0)
+      : storage_(std::move(storage)), offset_(offset), meta_(meta) {}
+  /// A new tensor on `device`, not initialised.
+  static DenseTensor allocate(Device device, const Meta& meta) {
+    return {Storage::allocate(device, meta.bytes()), meta};
+  }
+
+  /// False for an absent optional argument.
+  bool defined() const { return static_cast<bool>(storage_); }
+  const Meta& meta() const { return meta_; }
+  const Dims& dims() const { return meta_.dims; }
+  DType dtype() const { return meta_.dtype; }
+  int64_t numel() const { return meta_.numel(); }
+  Device device() const { return storage_->device(); }
+
+  const Ref<Storage>& storage() const { return storage_; }
+  size_t offset() const { return offset_; }
+  void* raw() const { return static_cast<char*>(storage_->data()) + offset_; }
+  /// The elements. T must be the C++ type of dtype(); on other devices this is a device address.
+  template <class T>
+  T* data() const {
+    return static_cast<T*>(raw());
+  }
+
+  /// The same bytes under another shape or dtype of equal byte size.
+  DenseTensor reinterpret(const Meta& meta) const { return {storage_, meta, offset_}; }
+
+ private:
+  Ref<Storage> storage_;
+  size_t offset_ = 0;
+  Meta meta_;
+};
+
+/// How the byte ranges of two tensors lie to each other.
+enum class Overlap { none, equal, partial };
+Overlap overlap(const DenseTensor& a, const DenseTensor& b);
+
+/// A new tensor with the same value on the same device.
+DenseTensor clone(const DenseTensor& tensor);
+/// Copies all bytes of `from` into `to`, which has the same byte size; devices may differ.
+void copy_into(const DenseTensor& to, const DenseTensor& from);
+
+}  // namespace shard

@@ -1,0 +1,123 @@
+// Shapes, shape-like attributes and scalars: the plain values that ops take beside tensors.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+#include "core/dtype.h"
+#include "core/small_vec.h"
+
+namespace shard {
+
+/// The largest number of dims of a tensor.
+inline constexpr int kMaxRank = 8;
+
+/// The shape of a tensor, or a position in it: up to kMaxRank int64 values, outermost first. A trivially copyable value.
+class Dims {
+ public:
+  Dims() = default;
+  Dims(std::initializer_list<int64_t> values) : Dims(std::span<const int64_t>(values.begin(), values.size())) {}
+  /// Throws out_of_range when there are more than kMaxRank values.
+  explicit Dims(std::span<const int64_t> values);
+  /// `rank` values, all `value`.
+  static Dims filled(int rank, int64_t value);
+
+  int rank() const { return rank_; }
+  int64_t operator[](int i) const { return values_[static_cast<size_t>(i)]; }
+  int64_t& operator[](int i) { return values_[static_cast<size_t>(i)]; }
+  const int64_t* begin() const { return values_.data(); }
+  const int64_t* end() const { return values_.data() + rank_; }
+  operator std::span<const int64_t>() const { return {values_.data(), static_cast<size_t>(rank_)}; }
+
+  void push_back(int64_t value);
+  void erase(int i);
+  void insert(int i, int64_t value);
+
+  /// The product of all values; 1 for rank 0.
+  int64_t numel() const {
+    int64_t product = 1;
+    for (int64_t value : *this) product *= value;
+    return product;
+  }
+  /// The product of the values from `first` to before `last`.
+  int64_t numel(int first, int last) const {
+    int64_t product = 1;
+    for (int i = first; i < last; ++i) product *= (*this)[i];
+    return product;
+  }
+
+  bool operator==(const Dims& other) const {
+    if (rank_ != other.rank_) return false;
+    for (int i = 0; i < rank_; ++i) {
+      if ((*this)[i] != other[i]) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::array<int64_t, kMaxRank> values_;
+  int rank_ = 0;
+};
+
+/// "[2, 3]"
+std::string to_string(const Dims& dims);
+
+/// A list of integers given as an attribute (a shape, axes, sections). Length is not bounded by kMaxRank.
+class IntArray : public SmallVec<int64_t, 8> {
+ public:
+  using SmallVec<int64_t, 8>::SmallVec;
+  IntArray(const Dims& dims) : SmallVec<int64_t, 8>(std::span<const int64_t>(dims)) {}  // NOLINT: a shape is a list
+};
+
+std::string to_string(const IntArray& values);
+
+/// A number given as an attribute; it remembers whether it was an integer, so that int64 values keep all bits.
+class Scalar {
+ public:
+  Scalar() = default;
+  Scalar(bool value) : integer_(value), is_integer_(true) {}     // NOLINT: literals convert
+  Scalar(int value) : integer_(value), is_integer_(true) {}      // NOLINT
+  Scalar(int64_t value) : integer_(value), is_integer_(true) {}  // NOLINT
+  Scalar(float value) : real_(value) {}                          // NOLINT
+  Scalar(double value) : real_(value) {}                         // NOLINT
+
+  bool is_integer() const { return is_integer_; }
+  template <class T>
+  T to() const {
+    if constexpr (std::is_same_v<T, bool>) return is_integer_ ? integer_ != 0 : real_ != 0;
+    else if constexpr (std::is_integral_v<T>) return is_integer_ ? static_cast<T>(integer_) : static_cast<T>(real_);
+    else if constexpr (std::is_same_v<T, double>) return is_integer_ ? static_cast<double>(integer_) : real_;
+    else return static_cast<T>(is_integer_ ? static_cast<float>(integer_) : static_cast<float>(real_));
+  }
+  bool operator==(const Scalar& other) const {
+    return is_integer_ == other.is_integer_ && (is_integer_ ? integer_ == other.integer_ : real_ == other.real_);
+  }
+
+ private:
+  int64_t integer_ = 0;
+  double real_ = 0;
+  bool is_integer_ = false;
+};
+
+/// Shape and element type of a tensor.
+struct Meta {
+  Dims dims;
+  DType dtype = DType::float32;
+
+  int64_t numel() const { return dims.numel(); }
+  /// Bytes of all elements.
+  size_t bytes() const { return static_cast<size_t>(numel()) * size_of(dtype); }
+  bool operator==(const Meta& other) const { return dtype == other.dtype && dims == other.dims; }
+};
+
+/// "f32[2, 3]"
+std::string to_string(const Meta& meta);
+
+/// `axis` counted from 0; negative values count from the end. Throws out_of_range naming `op` unless -rank <= axis < rank
+/// (a rank of 0 counts as 1, as for a scalar).
+int normalize_axis(std::string_view op, std::string_view what, int64_t axis, int rank);
+
+}  // namespace shard

@@ -1,0 +1,52 @@
+// The one exception type of the runtime and the one way to throw it. Codes are added here.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace shard {
+
+enum class ErrorCode {
+  invalid_argument,  // an attribute or argument that no tensor could make right
+  shape_mismatch,
+  dtype_mismatch,
+  out_of_range,   // a dim, axis or index
+  undefined,      // an empty handle where a tensor is needed
+  no_kernel,      // no kernel for this device and dtype
+  no_rule,        // no placement rule for this op
+  mixed_device,   // arguments on different devices
+  layout,         // meshes or layouts that cannot go together
+  policy,         // forbidden by a policy of the caller
+  detached_view,  // a write through a view that has parted from its source
+  stale_view,     // the source of a detached view was written
+  poisoned,       // an earlier write to this tensor failed half way
+  wrong_rank,     // a tensor of another rank or world
+  communication,  // ranks that do not agree on a collective
+  timeout,
+  peer_failed,  // another rank of the world failed
+  device,       // a device runtime reported an error
+  internal,     // a defect of this library
+};
+
+const char* to_string(ErrorCode code);
+
+/// What every failure of the library is thrown as. `what()` names the op, the argument, what was expected and the mend.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+/// Throws Error with a formatted text.
+template <class... Args>
+[[noreturn, gnu::cold, gnu::noinline]] void fail(ErrorCode code, fmt::format_string<Args...> text, Args&&... args) {
+  throw Error(code, fmt::format(text, std::forward<Args>(args)...));
+}
+
+}  // namespace shard

@@ -1,0 +1,47 @@
+// What a kernel is told about the call besides its tensors and attributes: the op, and where its local pieces lie.
+#pragma once
+
+#include <span>
+
+#include "core/dense_tensor.h"
+#include "core/random.h"
+#include "core/reduce_type.h"
+
+namespace shard {
+
+/// Where a local piece lies in its global tensor: the global shape and the piece's first index in each dim.
+struct Box {
+  Dims global;
+  Dims begin;
+};
+
+/// Combines a value over the ranks that hold the other pieces of an argument. Implemented above the communicators.
+class AxisReducer {
+ public:
+  virtual ~AxisReducer() = default;
+  /// Replaces `value` by its reduction over the mesh axes that the rule asked for; bit-identical on all their ranks.
+  virtual void all_reduce(DenseTensor& value, ReduceType type) = 0;
+};
+
+/// The part of a distributed call that a rank computes.
+struct LocalCall {
+  std::span<const Box> inputs;   // flat: elements of lists follow each other; absent optionals have an empty box
+  std::span<const Box> outputs;
+  AxisReducer* reducer = nullptr;  // null where the rule asked for no axes
+  RandomKey random;                // for ops that draw random numbers
+};
+
+/// One call of an op. `local` is null for a call on plain tensors, whose boxes are the whole tensors.
+struct OpContext {
+  const char* op;
+  const LocalCall* local = nullptr;
+
+  /// The box of flat input `i`, whose local piece is `tensor`.
+  Box input_box(size_t i, const DenseTensor& tensor) const { return local ? local->inputs[i] : whole(tensor); }
+  Box output_box(size_t i, const DenseTensor& tensor) const { return local ? local->outputs[i] : whole(tensor); }
+
+ private:
+  static Box whole(const DenseTensor& tensor) { return {tensor.dims(), Dims::filled(tensor.dims().rank(), 0)}; }
+};
+
+}  // namespace shard

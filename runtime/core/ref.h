@@ -1,0 +1,62 @@
+// Intrusive reference counting: one pointer wide, one allocation per object.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+namespace shard {
+
+/// Base of objects that Ref owns. Counting is thread safe.
+class RefCounted {
+ public:
+  RefCounted() = default;
+  RefCounted(const RefCounted&) = delete;
+  RefCounted& operator=(const RefCounted&) = delete;
+
+  void retain() const { count_.fetch_add(1, std::memory_order_relaxed); }
+  /// True when this was the last reference.
+  bool release() const {
+    // A sole owner needs no read-modify-write: nobody else can reach the object.
+    return count_.load(std::memory_order_acquire) == 1 || count_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+
+ private:
+  mutable std::atomic<uint32_t> count_{1};
+};
+
+/// Owns one reference to a T. T has `static void destroy(T*)`.
+template <class T>
+class Ref {
+ public:
+  Ref() = default;
+  Ref(std::nullptr_t) {}  // NOLINT: an empty reference
+  Ref(const Ref& other) : pointer_(other.pointer_) {
+    if (pointer_) pointer_->retain();
+  }
+  Ref(Ref&& other) noexcept : pointer_(std::exchange(other.pointer_, nullptr)) {}
+  Ref& operator=(Ref other) noexcept {
+    std::swap(pointer_, other.pointer_);
+    return *this;
+  }
+  ~Ref() {
+    if (pointer_ && pointer_->release()) T::destroy(pointer_);
+  }
+  /// Takes over the reference that a new object is born with.
+  static Ref adopt(T* pointer) {
+    Ref ref;
+    ref.pointer_ = pointer;
+    return ref;
+  }
+
+  T* get() const { return pointer_; }
+  T* operator->() const { return pointer_; }
+  T& operator*() const { return *pointer_; }
+  explicit operator bool() const { return pointer_ != nullptr; }
+  bool operator==(const Ref& other) const { return pointer_ == other.pointer_; }
+
+ private:
+  T* pointer_ = nullptr;
+};
+
+}  // namespace shard

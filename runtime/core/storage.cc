@@ -1,0 +1,142 @@
+#include "core/storage.h"
+
+#include <cstdlib>
+#include <new>
+
+#include "core/error.h"
+
+namespace shard {
+namespace {
+
+// Small CPU buffers live behind their Storage: one allocation instead of two.
+constexpr size_t kInlineBytes = 512;
+constexpr size_t kInlineOffset = (sizeof(Storage) + 63) / 64 * 64;
+
+}  // namespace
+
+struct Storage::Trouble {
+  bool detached = false;
+  Detachment detachment;
+  std::exception_ptr poison;
+  std::string poisoned_by;
+};
+
+Storage::~Storage() = default;
+
+Ref<Storage> Storage::allocate(Device device, size_t bytes) {
+  const bool inside = device.backend == 0 && bytes <= kInlineBytes;
+  void* memory = std::malloc(inside ? kInlineOffset + bytes : sizeof(Storage));
+  if (memory == nullptr) fail(ErrorCode::device, "out of memory for a buffer of {} bytes", bytes);
+  Ref<Storage> storage = Ref<Storage>::adopt(new (memory) Storage());
+  storage->device_ = device;
+  storage->bytes_ = bytes;
+  storage->data_ = inside ? static_cast<char*>(memory) + kInlineOffset : backend_of(device).allocate(device.index, bytes);
+  storage->state_ = State::held;
+  return storage;
+}
+
+Ref<Storage> Storage::absent() {
+  Ref<Storage> storage = allocate(kCpu, 0);
+  storage->state_ = State::absent;
+  return storage;
+}
+
+void Storage::destroy(Storage* storage) {
+  const bool inside = storage->data_ == reinterpret_cast<char*>(storage) + kInlineOffset;
+  if (!inside && storage->data_ != nullptr) backend_of(storage->device_).free(storage->device_.index, storage->data_);
+  storage->~Storage();
+  std::free(storage);
+}
+
+Storage::Trouble& Storage::trouble() {
+  if (!trouble_) trouble_ = std::make_unique<Trouble>();
+  return *trouble_;
+}
+
+void Storage::detach(Detachment detachment) {
+  Trouble& t = trouble();
+  t.detached = true;
+  t.detachment = std::move(detachment);
+}
+
+const Detachment* Storage::detachment() const { return trouble_ && trouble_->detached ? &trouble_->detachment : nullptr; }
+
+bool Storage::stale() const {
+  const Detachment* d = detachment();
+  return d != nullptr && (d->source->version() != d->source_version || d->source->stale());
+}
+
+void Storage::mark_in_step() {
+  if (trouble_ && trouble_->detached) trouble_->detachment.source_version = trouble_->detachment.source->version();
+}
+
+void Storage::poison(std::exception_ptr cause, const char* op) {
+  Trouble& t = trouble();
+  t.poison = std::move(cause);
+  t.poisoned_by = op;
+}
+
+void Storage::check_poison() const {
+  if (!trouble_->poison) return;
+  try {
+    std::rethrow_exception(trouble_->poison);
+  } catch (const std::exception& cause) {
+    fail(ErrorCode::poisoned, "this tensor holds no value, because {} failed while it wrote it: {}",
+         trouble_->poisoned_by, cause.what());
+  }
+}
+
+void Storage::fail_stale() const {
+  const Detachment& d = trouble_->detachment;
+  // A view of a view is stale when any source on the way was written.
+  const Storage* view = this;
+  while (view->trouble_->detachment.source->version() == view->trouble_->detachment.source_version) {
+    view = view->trouble_->detachment.source.get();
+  }
+  const Storage* written = view->trouble_->detachment.source.get();
+  fail(ErrorCode::stale_view,
+       "this view is stale: [{}] made it from a copy of argument '{}', which had to move from {} to {}, and {} has "
+       "written the source since. Make the view again after the write, give '{}' the layout {} first, or use "
+       "ViewPolicy::sync",
+       d.op, d.argument, d.from, d.to, written->last_writer() ? written->last_writer() : "an op", d.argument, d.to);
+}
+
+void Storage::check_read_slow() const {
+  check_poison();
+  if (stale()) fail_stale();
+}
+
+void Storage::check_write_slow(const char* op) const {
+  check_poison();
+  if (!trouble_->detached) return;
+  if (stale()) fail_stale();
+  const Detachment& d = trouble_->detachment;
+  fail(ErrorCode::detached_view,
+       "[{}] cannot write this tensor: it is a view by [{}] of argument '{}', which had to move from {} to {}, so the "
+       "write would not reach the source. Write the source itself, give '{}' the layout {} before [{}], or use "
+       "ViewPolicy::sync (writes through) or ViewPolicy::temporary (the two part)",
+       op, d.op, d.argument, d.from, d.to, d.argument, d.to, d.op);
+}
+
+void Storage::refresh_if_stale() {
+  if (!trouble_) return;
+  check_poison();
+  if (!trouble_->detached || !stale()) return;
+  Detachment& d = trouble_->detachment;
+  if (!d.refresh) fail_stale();
+  d.source->refresh_if_stale();
+  d.refresh();
+  d.source_version = d.source->version();
+}
+
+void Storage::write_back_to_source(const char* writer) {
+  if (!trouble_ || !trouble_->detached) return;
+  Detachment& d = trouble_->detachment;
+  if (!d.write_back) check_write_slow(writer);
+  d.write_back();
+  d.source->bump(writer);
+  d.source_version = d.source->version();
+  d.source->write_back_to_source(writer);
+}
+
+}  // namespace shard

@@ -1,0 +1,105 @@
+// A buffer that tensors share: its bytes, its version, and whether it has parted from the buffer it is a view of.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/device.h"
+#include "core/ref.h"
+
+namespace shard {
+
+class Storage;
+
+/// Why and from what a storage is detached: it holds a moved copy of `source`, taken at `source_version`.
+struct Detachment {
+  Ref<Storage> source;
+  uint64_t source_version = 0;
+  std::string op;        // the call that made the view
+  std::string argument;  // its input that had to move
+  std::string from;      // the layouts before and after
+  std::string to;
+  /// Moves the bytes again from the source, or back into it (ViewPolicy::sync). Empty where there is no way back.
+  std::function<void()> refresh;
+  std::function<void()> write_back;
+};
+
+/// A reference-counted buffer. It exists on every rank of a program, also where it holds no bytes. The version counter
+/// lives here, so every alias sees every write. One rank (thread) writes a storage; reading versions is thread safe.
+class Storage final : public RefCounted {
+ public:
+  enum class State : uint8_t {
+    held,        // this rank has the bytes (maybe 0 of them)
+    absent,      // this rank is not in the mesh
+    unallocated  // nothing was written yet
+  };
+
+  /// `bytes` on `device`, not initialised.
+  static Ref<Storage> allocate(Device device, size_t bytes);
+  /// The storage of a rank outside the mesh.
+  static Ref<Storage> absent();
+  static void destroy(Storage* storage);
+
+  State state() const { return state_; }
+  Device device() const { return device_; }
+  size_t bytes() const { return bytes_; }
+  void* data() const { return data_; }
+
+  uint64_t version() const { return version_.load(std::memory_order_relaxed); }
+  void set_version(uint64_t version) { version_.store(version, std::memory_order_relaxed); }
+  /// Counts one write by the op `writer` (a string that lives as long as the library).
+  void bump(const char* writer) {
+    version_.store(version() + 1, std::memory_order_relaxed);
+    last_writer_ = writer;
+  }
+  /// The op that wrote last; null before the first write.
+  const char* last_writer() const { return last_writer_; }
+
+  /// Throws stale_view or poisoned when the bytes must not be read.
+  void check_read() const {
+    if (trouble_) check_read_slow();
+  }
+  /// Throws detached_view, stale_view or poisoned when `op` must not write the bytes.
+  void check_write(const char* op) const {
+    if (trouble_) check_write_slow(op);
+  }
+  /// As check_read, but brings a stale view up to date where it can be moved again.
+  void refresh_if_stale();
+  /// Moves written bytes back into the source, through all storages between.
+  void write_back_to_source(const char* writer);
+
+  void detach(Detachment detachment);
+  /// Null unless detached.
+  const Detachment* detachment() const;
+  /// True when the source, or its source, was written after this copy was taken.
+  bool stale() const;
+  /// After the source was written from this storage: both count as in step again.
+  void mark_in_step();
+
+  /// A write failed half way: every later read throws with this cause.
+  void poison(std::exception_ptr cause, const char* op);
+
+ private:
+  struct Trouble;
+
+  Storage() = default;
+  ~Storage();
+  void check_read_slow() const;
+  void check_write_slow(const char* op) const;
+  [[noreturn]] void fail_stale() const;
+  void check_poison() const;
+  Trouble& trouble();
+
+  State state_ = State::unallocated;
+  Device device_;
+  std::atomic<uint64_t> version_{0};
+  const char* last_writer_ = nullptr;
+  size_t bytes_ = 0;
+  void* data_ = nullptr;
+  std::unique_ptr<Trouble> trouble_;  // only where something is to be checked
+};
+
+}  // namespace shard

@@ -1,0 +1,40 @@
+#include "core/tensor.h"
+
+namespace shard {
+
+std::string TensorImpl::describe() const { return to_string(meta()); }
+
+void Tensor::check_count(int64_t count, const Dims& dims) {
+  for (int64_t size : dims) {
+    if (size < 0) fail(ErrorCode::invalid_argument, "a tensor of shape {} cannot be: dims must not be negative", to_string(dims));
+  }
+  if (count != dims.numel()) {
+    fail(ErrorCode::shape_mismatch, "{} values do not fill a tensor of shape {}, which has {} elements", count,
+         to_string(dims), dims.numel());
+  }
+}
+
+void Tensor::fail_undefined() { fail(ErrorCode::undefined, "an undefined tensor was used where a value is needed"); }
+
+DenseTensor Tensor::to_host(DType dtype) const {
+  if (dtype != this->dtype()) {
+    fail(ErrorCode::dtype_mismatch, "a {} tensor cannot be read as {}; cast it first", to_string(this->dtype()),
+         to_string(dtype));
+  }
+  return to(kCpu).impl()->value;
+}
+
+Tensor Tensor::to(Device device) const {
+  if (is_dist()) {
+    fail(ErrorCode::layout, "a distributed tensor ({}) has no single device; use full(tensor) or local(tensor) first",
+         get().describe());
+  }
+  const DenseTensor& value = get().value;
+  value.storage()->check_read();
+  if (value.device() == device) return *this;
+  DenseTensor copy = DenseTensor::allocate(device, value.meta());
+  copy_into(copy, value);
+  return Tensor(std::move(copy));
+}
+
+}  // namespace shard

@@ -1,0 +1,97 @@
+#include "dist/dist_tensor.h"
+
+#include <fmt/format.h>
+
+namespace shard {
+namespace {
+
+constexpr int64_t kShownElements = 64;
+
+std::string elements_text(const DenseTensor& host) {
+  std::string text;
+  const int64_t shown = std::min(host.numel(), kShownElements);
+  visit_dtype(host.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (int64_t i = 0; i < shown; ++i) {
+      const T value = host.data<T>()[i];
+      if (i != 0) text += ", ";
+      if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) text += fmt::format("{}", static_cast<float>(value));
+      else text += fmt::format("{}", value);
+    }
+  });
+  return "{" + text + (shown < host.numel() ? ", ...}" : "}");
+}
+
+}  // namespace
+
+std::string DistTensorImpl::describe() const {
+  return fmt::format("{} {} on {}", to_string(global), spec->text(), spec->mesh()->describe());
+}
+
+DistTensorImpl& dist_impl(const Tensor& tensor) {
+  TensorImpl& impl = tensor.get();
+  if (impl.kind() != TensorKind::dist) {
+    fail(ErrorCode::layout, "{} is a plain tensor; use distribute(tensor, spec) first", impl.describe());
+  }
+  return static_cast<DistTensorImpl&>(impl);
+}
+
+Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece) {
+  return Tensor(Ref<TensorImpl>::adopt(new DistTensorImpl(owner, global, spec, std::move(piece))));
+}
+
+DenseTensor absent_value(const Meta& global) {
+  return {Storage::absent(), {Dims::filled(global.dims.rank(), 0), global.dtype}};
+}
+
+void check_mesh_in_world(const ProcessMesh* mesh, const World& world) {
+  for (int process : mesh->processes()) {
+    if (process >= world.size()) {
+      fail(ErrorCode::layout, "{} names process {}, but the world has ranks 0 to {}", mesh->describe(), process, world.size() - 1);
+    }
+  }
+}
+
+Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype) {
+  Rank& rank = current_rank();
+  check_mesh_in_world(spec->mesh(), rank.world());
+  const Meta meta{global, dtype};
+  if (global.rank() != spec->rank()) {
+    fail(ErrorCode::layout, "layout {} has {} dims, but the global shape {} has {}", spec->text(), spec->rank(), to_string(global), global.rank());
+  }
+  const auto at = spec->mesh()->coordinate(rank.id());
+  if (!at) return make_dist(rank, meta, spec, absent_value(meta));
+  const Dims expected = local_piece(spec->layout(), global, *at).dims;
+  if (piece.is_dist()) fail(ErrorCode::layout, "from_local needs a plain tensor, not {}", piece.get().describe());
+  if (!(piece.meta() == Meta{expected, dtype})) {
+    fail(ErrorCode::shape_mismatch, "rank {}'s piece of {} {} on {} must be {}, but is {}", rank.id(), to_string(meta), spec->text(),
+         spec->mesh()->describe(), to_string(Meta{expected, dtype}), to_string(piece.meta()));
+  }
+  return make_dist(rank, meta, spec, piece.get().value);
+}
+
+Tensor local(const Tensor& tensor) {
+  DistTensorImpl& impl = dist_impl(tensor);
+  if (!impl.here()) fail(ErrorCode::wrong_rank, "rank {} holds no piece of {}", impl.owner->id(), impl.describe());
+  impl.value.storage()->check_read();
+  return Tensor(impl.value);
+}
+
+const DistSpec* spec_of(const Tensor& tensor) { return dist_impl(tensor).spec; }
+
+std::string to_text(const Tensor& tensor) {
+  if (!tensor.defined()) return "undefined tensor";
+  const DenseTensor& value = tensor.get().value;
+  if (tensor.is_dist() && !dist_impl(tensor).here()) return tensor.get().describe() + ", no local piece on this rank";
+  value.storage()->check_read();
+  DenseTensor host = value;
+  if (value.device() != kCpu) {
+    host = DenseTensor::allocate(kCpu, value.meta());
+    copy_into(host, value);
+  }
+  if (!tensor.is_dist()) return tensor.get().describe() + " " + elements_text(host);
+  const char* label = dist_impl(tensor).spec->layout().has_partial() ? "local contribution, not the value" : "local piece";
+  return fmt::format("{}, {} {} {}", tensor.get().describe(), label, to_string(value.dims()), elements_text(host));
+}
+
+}  // namespace shard

@@ -1,0 +1,46 @@
+// Distributed tensors: global meta, layout and this rank's piece; and the ways in and out that move no data.
+#pragma once
+
+#include "core/tensor.h"
+#include "dist/spec.h"
+#include "dist/world.h"
+
+namespace shard {
+
+/// What a distributed Tensor refers to. `value` is the local piece; on a rank outside the mesh its storage is absent.
+class DistTensorImpl final : public TensorImpl {
+ public:
+  DistTensorImpl(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece)
+      : TensorImpl(TensorKind::dist, std::move(piece)), global(global), spec(spec), owner(&owner) {}
+
+  const Meta& meta() const override { return global; }
+  std::string describe() const override;
+  /// False on a rank that is not in the mesh.
+  bool here() const { return value.storage()->state() != Storage::State::absent; }
+
+  Meta global;
+  const DistSpec* spec;
+  Rank* owner;
+};
+
+/// The parts of a distributed tensor. Throws layout for a plain one, undefined for none.
+DistTensorImpl& dist_impl(const Tensor& tensor);
+/// A new handle to a distributed tensor.
+Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece);
+/// The value of a tensor on a rank outside the mesh: absent storage, a shape of zeros.
+DenseTensor absent_value(const Meta& global);
+/// Throws layout unless every process of the mesh is a rank of the world.
+void check_mesh_in_world(const ProcessMesh* mesh, const World& world);
+
+/// A distributed tensor from this rank's piece of it. Throws shape_mismatch unless the piece has exactly the shape that
+/// `spec` gives this rank of a tensor of shape `global`. On a rank outside the mesh `piece` is undefined. Takes the piece's
+/// buffer without a copy.
+Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype);
+/// This rank's piece, as a plain tensor on the same buffer. Throws wrong_rank on a rank outside the mesh.
+Tensor local(const Tensor& tensor);
+/// The layout of a distributed tensor.
+const DistSpec* spec_of(const Tensor& tensor);
+/// Meta, layout and the local piece, labelled as local. Never communicates.
+std::string to_text(const Tensor& tensor);
+
+}  // namespace shard

@@ -1,0 +1,112 @@
+#include "dist/mesh.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <tuple>
+
+namespace shard {
+namespace {
+
+void check(const std::vector<int>& shape, const std::vector<int>& processes, const std::vector<std::string>& names) {
+  if (shape.empty()) fail(ErrorCode::invalid_argument, "a mesh needs at least one axis");
+  if (shape.size() > kMaxMeshRank) fail(ErrorCode::invalid_argument, "a mesh has at most {} axes", kMaxMeshRank);
+  int64_t size = 1;
+  for (int n : shape) {
+    if (n < 1) fail(ErrorCode::invalid_argument, "mesh shape [{}] has an axis of size {}, which must be at least 1", fmt::join(shape, ", "), n);
+    size *= n;
+  }
+  if (size != static_cast<int64_t>(processes.size())) {
+    fail(ErrorCode::invalid_argument, "mesh shape [{}] needs {} process ids, but {} were given", fmt::join(shape, ", "), size, processes.size());
+  }
+  if (names.size() != shape.size()) {
+    fail(ErrorCode::invalid_argument, "mesh shape [{}] needs {} axis names, but {} were given", fmt::join(shape, ", "), shape.size(), names.size());
+  }
+  const auto duplicate = [](auto values) {
+    std::sort(values.begin(), values.end());
+    return std::adjacent_find(values.begin(), values.end()) != values.end();
+  };
+  if (duplicate(processes)) fail(ErrorCode::invalid_argument, "mesh process ids [{}] name a process twice", fmt::join(processes, ", "));
+  if (duplicate(names)) fail(ErrorCode::invalid_argument, "mesh axis names [{}] name an axis twice", fmt::join(names, ", "));
+  if (*std::min_element(processes.begin(), processes.end()) < 0) {
+    fail(ErrorCode::invalid_argument, "mesh process ids [{}] must not be negative", fmt::join(processes, ", "));
+  }
+}
+
+}  // namespace
+
+const ProcessMesh* ProcessMesh::make(const std::vector<int>& shape, std::vector<int> processes,
+                                     std::vector<std::string> names) {
+  if (processes.empty()) {
+    int64_t size = 1;
+    for (int n : shape) size *= std::max(n, 0);
+    processes.resize(static_cast<size_t>(std::min<int64_t>(size, 1 << 20)));
+    std::iota(processes.begin(), processes.end(), 0);
+  }
+  if (names.empty()) {
+    for (size_t i = 0; i < shape.size(); ++i) names.emplace_back(1, static_cast<char>('a' + i));
+  }
+  check(shape, processes, names);
+
+  using Key = std::tuple<std::vector<int>, std::vector<int>, std::vector<std::string>>;
+  static std::mutex mutex;
+  static std::map<Key, std::unique_ptr<const ProcessMesh>> table;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<const ProcessMesh>& mesh = table[Key(shape, processes, names)];
+  if (!mesh) mesh.reset(new ProcessMesh(shape, std::move(processes), std::move(names)));
+  return mesh.get();
+}
+
+int ProcessMesh::axis(std::string_view name) const {
+  for (int i = 0; i < rank(); ++i) {
+    if (names_[static_cast<size_t>(i)] == name) return i;
+  }
+  fail(ErrorCode::out_of_range, "{} has no axis '{}'; its axes are: {}", describe(), name, fmt::join(names_, ", "));
+}
+
+std::optional<Coordinate> ProcessMesh::coordinate(int process) const {
+  const auto found = std::find(processes_.begin(), processes_.end(), process);
+  if (found == processes_.end()) return std::nullopt;
+  return coordinate_at(static_cast<int>(found - processes_.begin()));
+}
+
+Coordinate ProcessMesh::coordinate_at(int index) const {
+  Coordinate at{};
+  for (int i = rank() - 1; i >= 0; --i) {
+    at[static_cast<size_t>(i)] = index % size(i);
+    index /= size(i);
+  }
+  return at;
+}
+
+int ProcessMesh::process_at(const Coordinate& at) const {
+  int index = 0;
+  for (int i = 0; i < rank(); ++i) index = index * size(i) + at[static_cast<size_t>(i)];
+  return processes_[static_cast<size_t>(index)];
+}
+
+std::vector<int> ProcessMesh::line(const Coordinate& at, int axis) const {
+  std::vector<int> members;
+  Coordinate walker = at;
+  for (int i = 0; i < size(axis); ++i) {
+    walker[static_cast<size_t>(axis)] = i;
+    members.push_back(process_at(walker));
+  }
+  return members;
+}
+
+std::string ProcessMesh::describe() const {
+  std::string text = "mesh(";
+  for (int i = 0; i < rank(); ++i) text += fmt::format("{}{}={}", i == 0 ? "" : ", ", name(i), size(i));
+  bool plain = true;
+  for (int i = 0; i < size(); ++i) plain = plain && processes_[static_cast<size_t>(i)] == i;
+  if (!plain) text += fmt::format("; processes {}", fmt::join(processes_, ","));
+  return text + ")";
+}
+
+}  // namespace shard

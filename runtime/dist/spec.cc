@@ -1,0 +1,161 @@
+#include "dist/spec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+
+namespace shard {
+namespace {
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t at = text.find(separator);
+    parts.push_back(trim(text.substr(0, at)));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+std::string render(const Layout& layout) {
+  std::string text = "[";
+  for (int d = 0; d < layout.rank; ++d) {
+    const AxisList& axes = layout.dims[static_cast<size_t>(d)];
+    if (d != 0) text += ", ";
+    if (axes.empty()) text += "-";
+    for (int i = 0; i < axes.size(); ++i) text += (i == 0 ? "" : "+") + layout.mesh->name(axes[i]);
+  }
+  text += "]";
+  for (int a = 0; a < layout.mesh->rank(); ++a) {
+    if (const auto type = layout.partial[static_cast<size_t>(a)]) text += fmt::format(" {}({})", to_string(*type), layout.mesh->name(a));
+  }
+  return text;
+}
+
+void validate(const Layout& layout) {
+  if (layout.mesh == nullptr) fail(ErrorCode::layout, "a layout needs a mesh");
+  if (layout.rank < 0 || layout.rank > kMaxRank) fail(ErrorCode::layout, "a layout has 0 to {} dims, not {}", kMaxRank, layout.rank);
+  std::array<int, kMaxMeshRank> uses{};
+  for (int d = 0; d < layout.rank; ++d) {
+    const AxisList& axes = layout.dims[static_cast<size_t>(d)];
+    for (int i = 0; i < axes.size(); ++i) {
+      if (axes[i] < 0 || axes[i] >= layout.mesh->rank()) {
+        fail(ErrorCode::layout, "dim {} names mesh axis {}, but {} has axes 0 to {}", d, axes[i], layout.mesh->describe(), layout.mesh->rank() - 1);
+      }
+      ++uses[static_cast<size_t>(axes[i])];
+    }
+  }
+  for (int a = 0; a < kMaxMeshRank; ++a) {
+    const bool partial = layout.partial[static_cast<size_t>(a)].has_value();
+    if (partial && a >= layout.mesh->rank()) fail(ErrorCode::layout, "{} has no axis {} to be partial on", layout.mesh->describe(), a);
+    if (uses[static_cast<size_t>(a)] + (partial ? 1 : 0) > 1) {
+      fail(ErrorCode::layout, "layout {} on {} uses axis '{}' twice; an axis shards one dim or is partial", render(layout),
+           layout.mesh->describe(), layout.mesh->name(a));
+    }
+  }
+}
+
+}  // namespace
+
+bool Layout::operator==(const Layout& other) const {
+  if (mesh != other.mesh || rank != other.rank || partial != other.partial) return false;
+  return std::equal(dims.begin(), dims.begin() + rank, other.dims.begin());
+}
+
+int Layout::dim_of(int axis) const {
+  for (int d = 0; d < rank; ++d) {
+    if (dims[static_cast<size_t>(d)].contains(axis)) return d;
+  }
+  return -1;
+}
+
+bool Layout::has_partial() const {
+  return std::any_of(partial.begin(), partial.end(), [](const auto& type) { return type.has_value(); });
+}
+
+bool Layout::replicated() const {
+  return !has_partial() && std::all_of(dims.begin(), dims.begin() + rank, [](const AxisList& axes) { return axes.empty(); });
+}
+
+DistSpec::DistSpec(const Layout& layout) : layout_(layout), text_(render(layout)) {}
+
+const DistSpec* DistSpec::make(const Layout& layout) {
+  validate(layout);
+  static std::shared_mutex mutex;
+  static std::map<std::pair<const ProcessMesh*, std::string>, std::unique_ptr<const DistSpec>> table;
+  const std::pair key(layout.mesh, render(layout));
+  {
+    const std::shared_lock lock(mutex);
+    if (const auto found = table.find(key); found != table.end()) return found->second.get();
+  }
+  const std::unique_lock lock(mutex);
+  std::unique_ptr<const DistSpec>& spec = table[key];
+  if (!spec) spec.reset(new DistSpec(layout));
+  return spec.get();
+}
+
+const DistSpec* DistSpec::replicated(const ProcessMesh* mesh, int rank) { return make(Layout(mesh, rank)); }
+
+const DistSpec* DistSpec::parse(const ProcessMesh* mesh, std::string_view text) {
+  const auto parts = split(text, '|');
+  if (parts.size() > 2) fail(ErrorCode::layout, "layout '{}' has more than one '|'", text);
+  Layout layout(mesh, 0);
+  if (!parts[0].empty()) {
+    for (std::string_view entry : split(parts[0], ',')) {
+      if (layout.rank == kMaxRank) fail(ErrorCode::layout, "layout '{}' has more than {} dims", text, kMaxRank);
+      AxisList& axes = layout.dims[static_cast<size_t>(layout.rank++)];
+      if (entry == "-") continue;
+      for (std::string_view name : split(entry, '+')) {
+        const int axis = mesh->axis(name);
+        if (axes.contains(axis)) fail(ErrorCode::layout, "layout '{}' uses axis '{}' twice", text, name);
+        axes.push_back(axis);
+      }
+    }
+  }
+  if (parts.size() == 2) {
+    for (std::string_view entry : split(parts[1], ',')) {
+      const size_t open = entry.find('(');
+      if (open == std::string_view::npos || entry.back() != ')') {
+        fail(ErrorCode::layout, "layout '{}': '{}' should read as in sum(axis)", text, entry);
+      }
+      const int axis = mesh->axis(trim(entry.substr(open + 1, entry.size() - open - 2)));
+      layout.partial[static_cast<size_t>(axis)] = parse_reduce_type(trim(entry.substr(0, open)));
+    }
+  }
+  return make(layout);
+}
+
+Range shard_range(int64_t size, const ProcessMesh& mesh, const AxisList& axes, const Coordinate& at) {
+  Range range{0, size};
+  for (int i = 0; i < axes.size(); ++i) {
+    const int64_t n = mesh.size(axes[i]);
+    const int64_t k = at[static_cast<size_t>(axes[i])];
+    const int64_t quotient = range.size / n;
+    const int64_t rest = range.size % n;
+    range.begin += k * quotient + std::min(k, rest);
+    range.size = quotient + (k < rest ? 1 : 0);
+  }
+  return range;
+}
+
+Piece local_piece(const Layout& layout, const Dims& global, const Coordinate& at) {
+  Piece piece;
+  for (int d = 0; d < global.rank(); ++d) {
+    const Range range = shard_range(global[d], *layout.mesh, layout.dims[static_cast<size_t>(d)], at);
+    piece.begin.push_back(range.begin);
+    piece.dims.push_back(range.size);
+  }
+  return piece;
+}
+
+}  // namespace shard

@@ -1,0 +1,128 @@
+#include "dist/world.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "comm/local.h"
+
+namespace shard {
+namespace {
+
+thread_local Rank* this_rank = nullptr;
+
+constexpr int kWholeMesh = -1;
+
+bool is_peer_failure(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return e.code() == ErrorCode::peer_failed;
+  } catch (...) {
+    return false;
+  }
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+class LocalWorld final : public World {
+ public:
+  LocalWorld(int size, const WorldOptions& options) : World(size, options), hub_(options.timeout) {}
+
+  void run(const std::function<void(Rank&)>& program) override {
+    if (first_error_) fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", text_of(first_error_));
+    std::vector<std::thread> threads;
+    for (int i = 0; i < size(); ++i) threads.emplace_back([this, i, &program] { run_rank(rank(i), program); });
+    for (std::thread& thread : threads) thread.join();
+    if (first_error_) std::rethrow_exception(first_error_);
+  }
+
+ protected:
+  std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) override {
+    return hub_.communicator(members, position, &rank.trace);
+  }
+
+ private:
+  void run_rank(Rank& rank, const std::function<void(Rank&)>& program) {
+    this_rank = &rank;
+    try {
+      program(rank);
+    } catch (...) {
+      record(rank, std::current_exception());
+    }
+    this_rank = nullptr;
+  }
+
+  void record(const Rank& rank, std::exception_ptr error) {
+    {
+      const std::lock_guard lock(mutex_);
+      // A rank that fails because another one did is no cause; it counts only when nothing else is known.
+      if (!first_error_ || (is_peer_failure(first_error_) && !is_peer_failure(error))) first_error_ = error;
+    }
+    hub_.fail(fmt::format("rank {} failed: {}", rank.id(), text_of(error)));
+  }
+
+  LocalHub hub_;
+  std::mutex mutex_;
+  std::exception_ptr first_error_;
+};
+
+}  // namespace
+
+Communicator& Rank::communicator(const ProcessMesh* mesh, int axis) {
+  const auto found = communicators_.find({mesh, axis});
+  if (found != communicators_.end()) return *found->second;
+  return communicator(mesh, axis, mesh->line(*mesh->coordinate(id_), axis));
+}
+
+Communicator& Rank::communicator(const ProcessMesh* mesh) {
+  const auto found = communicators_.find({mesh, kWholeMesh});
+  if (found != communicators_.end()) return *found->second;
+  return communicator(mesh, kWholeMesh, mesh->processes());
+}
+
+Communicator& Rank::communicator(const ProcessMesh* mesh, int axis, const std::vector<int>& members) {
+  int position = 0;
+  while (members[static_cast<size_t>(position)] != id_) ++position;
+  return *communicators_.emplace(std::pair(mesh, axis), world_->connect(members, position, *this)).first->second;
+}
+
+CommStats Rank::stats() const {
+  CommStats total;
+  for (const auto& [key, communicator] : communicators_) {
+    total.collectives += communicator->stats().collectives;
+    total.bytes_sent += communicator->stats().bytes_sent;
+  }
+  return total;
+}
+
+World::World(int size, const WorldOptions& options) {
+  if (size < 1) fail(ErrorCode::invalid_argument, "a world needs at least one rank, not {}", size);
+  for (int i = 0; i < size; ++i) ranks_.emplace_back(new Rank(this, i, options.seed));
+}
+
+World::~World() = default;
+
+std::unique_ptr<World> World::local(int size, WorldOptions options) { return std::make_unique<LocalWorld>(size, options); }
+
+Rank* current_rank_or_null() { return this_rank; }
+
+Rank& current_rank() {
+  if (this_rank == nullptr) {
+    fail(ErrorCode::wrong_rank, "a distributed tensor can be used only by the ranks of a world; call this inside World::run");
+  }
+  return *this_rank;
+}
+
+}  // namespace shard

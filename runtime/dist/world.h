@@ -1,0 +1,126 @@
+// Worlds of ranks and what each rank carries: its communicators, policies, generator and trace.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "comm/communicator.h"
+#include "core/random.h"
+#include "dist/mesh.h"
+
+namespace shard {
+
+class Rank;
+class World;
+
+/// What happens to views whose input had to move (statement 22 of docs/semantics.md).
+enum class ViewPolicy : uint8_t {
+  strict,    // writes through them and uses of stale ones throw
+  sync,      // stale views are refreshed, writes are written back
+  temporary  // view and source simply part
+};
+/// What an in-place op does when its target's layout is not the one it computes in.
+enum class InplacePolicy : uint8_t {
+  keep,   // the result is moved back into the target's layout
+  error,  // refuse
+  adopt   // the target takes the layout of the result, in a new buffer
+};
+/// What happens before a call communicates.
+enum class CommPolicy : uint8_t { allow, warn, forbid };
+/// What happens when an op has no placement rule.
+enum class FallbackPolicy : uint8_t { error, replicate };
+
+struct Policies {
+  ViewPolicy view = ViewPolicy::strict;
+  InplacePolicy inplace = InplacePolicy::keep;
+  CommPolicy comm = CommPolicy::allow;
+  FallbackPolicy fallback = FallbackPolicy::error;
+};
+
+/// State that a higher layer keeps per rank, such as the plan cache.
+class RankExtension {
+ public:
+  virtual ~RankExtension() = default;
+};
+
+/// One rank of a world. Used by one thread at a time.
+class Rank {
+ public:
+  int id() const { return id_; }
+  World& world() const { return *world_; }
+
+  /// The communicator of the line of `mesh` along `axis` through this rank, or of the whole mesh. This rank is in the mesh.
+  Communicator& communicator(const ProcessMesh* mesh, int axis);
+  Communicator& communicator(const ProcessMesh* mesh);
+  /// Sum over all communicators of this rank.
+  CommStats stats() const;
+
+  Policies policies;
+  Generator generator;  // advances alike on all ranks
+  TraceRing trace;
+  bool trace_calls = false;  // record op calls too, not only collectives
+  std::unique_ptr<RankExtension> extension;
+
+ private:
+  friend class World;
+  Rank(World* world, int id, uint64_t seed) : generator(seed), world_(world), id_(id) {}
+  Communicator& communicator(const ProcessMesh* mesh, int axis, const std::vector<int>& members);
+
+  World* world_;
+  int id_;
+  std::map<std::pair<const ProcessMesh*, int>, std::unique_ptr<Communicator>> communicators_;
+};
+
+struct WorldOptions {
+  std::chrono::milliseconds timeout{30000};  // of one collective
+  uint64_t seed = 0;                         // of the world's generator
+};
+
+/// A set of ranks that run the same program. Several worlds may live in one process. Not copyable; ranks and the tensors made
+/// on them must not outlive it.
+class World {
+ public:
+  /// `size` ranks as threads of this process.
+  static std::unique_ptr<World> local(int size, WorldOptions options = {});
+  virtual ~World();
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  /// The state of a rank, for reading traces and counters between runs.
+  Rank& rank(int id) { return *ranks_[static_cast<size_t>(id)]; }
+
+  /// Runs `program` on every rank and returns when all have ended. When a rank throws, the others fail with peer_failed at
+  /// once; the first original error is thrown here, and every later run throws peer_failed.
+  virtual void run(const std::function<void(Rank&)>& program) = 0;
+
+ protected:
+  explicit World(int size, const WorldOptions& options);
+  /// The communicator of `rank` in the group `members` (world ranks), where it stands at `position`.
+  virtual std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) = 0;
+
+ private:
+  friend class Rank;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+/// The rank whose program this thread runs. Throws wrong_rank outside of World::run. For the public API only: layers below
+/// are handed a Rank.
+Rank& current_rank();
+/// The same, or null.
+Rank* current_rank_or_null();
+
+/// Changes policies of a rank for a scope.
+class PolicyScope {
+ public:
+  PolicyScope(Rank& rank, Policies policies) : rank_(rank), saved_(rank.policies) { rank.policies = policies; }
+  PolicyScope(const PolicyScope&) = delete;
+  PolicyScope& operator=(const PolicyScope&) = delete;
+  ~PolicyScope() { rank_.policies = saved_; }
+
+ private:
+  Rank& rank_;
+  Policies saved_;
+};
+
+}  // namespace shard

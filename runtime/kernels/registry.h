@@ -1,0 +1,60 @@
+// The table of kernels: name x backend x dtype -> function. Kernels of a new backend are added by its register function.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <typeindex>
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "core/op_context.h"
+
+namespace shard {
+
+/// The kernels of one op: a function per backend and dtype, all of one C++ signature.
+class KernelTable {
+ public:
+  explicit KernelTable(std::string name) : name_(std::move(name)) {}
+
+  /// The kernel of signature `Fn` for `device` and `dtype`. Throws no_kernel naming what is registered.
+  template <class Fn>
+  Fn* find(const OpContext& ctx, Device device, DType dtype) const {
+    const Entry& entry = entries_[device.backend][static_cast<int>(dtype)];
+    if (entry.function == nullptr || *entry.signature != typeid(Fn)) fail_find(ctx, device, dtype, typeid(Fn));
+    return reinterpret_cast<Fn*>(entry.function);
+  }
+
+  void set(int backend, DType dtype, void (*function)(), const std::type_info& signature);
+  bool has(Device device, DType dtype) const { return entries_[device.backend][static_cast<int>(dtype)].function != nullptr; }
+
+ private:
+  struct Entry {
+    void (*function)() = nullptr;
+    const std::type_info* signature = nullptr;
+  };
+  [[noreturn]] void fail_find(const OpContext& ctx, Device device, DType dtype, const std::type_info& signature) const;
+
+  std::string name_;
+  Entry entries_[kMaxBackends][kNumDTypes];
+};
+
+/// The table of that name; it is made empty when nothing is registered yet. The reference stays valid.
+const KernelTable& kernel_table(const char* name);
+
+/// Adds `function` for one dtype. A later registration replaces an earlier one, so that a user can override a kernel.
+template <class... Args>
+void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...));
+
+namespace detail {
+KernelTable& mutable_kernel_table(const char* name);
+}
+
+template <class... Args>
+void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...)) {
+  detail::mutable_kernel_table(name).set(backend, dtype, reinterpret_cast<void (*)()>(function), typeid(void(Args...)));
+}
+
+/// Registers every built-in kernel. Called once by the first kernel_table(); safe to call again.
+void register_builtin_kernels();
+
+}  // namespace shard
