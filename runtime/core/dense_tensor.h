@@ -9,7 +9,7 @@ namespace shard {
 /// A dense tensor is always contiguous and row-major; a view is another DenseTensor on the same Storage.
 class DenseTensor {
  public:
-  DenseTensor() = default;
+  DenseTensor() {}  // undefined
   DenseTensor(Ref<Storage> storage, const Meta& meta, size_t offset = 0)
       : storage_(std::move(storage)), offset_(offset), meta_(meta) {}
   /// A new tensor on `device`, not initialised.

@@ -1,0 +1,175 @@
+#include "call/dense_call.h"
+
+#include "kernels/registry.h"
+
+namespace shard::call {
+
+void fail_undefined(const OpContext& ctx, const char* name) {
+  fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value", ctx.op, name);
+}
+
+const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, const char* name) {
+  static const DenseTensor none{};
+  return tensor.defined() ? read(ctx, tensor, name) : none;
+}
+
+std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tensor>& tensors, const char* name) {
+  std::vector<DenseTensor> values;
+  values.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) values.push_back(read(ctx, tensor, name));
+  return values;
+}
+
+DenseTensor& write(const OpContext& ctx, Tensor& tensor, const char* name) {
+  if (!tensor.defined()) fail_undefined(ctx, name);
+  DenseTensor& value = tensor.impl()->value;
+  value.storage()->check_write(ctx.op);
+  return value;
+}
+
+DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, const char* name) {
+  // An absent target is never written: kernels see that it is undefined.
+  static thread_local DenseTensor none;
+  return tensor.defined() ? write(ctx, tensor, name) : none;
+}
+
+std::vector<Tensor> wrap(std::vector<DenseTensor> values) {
+  std::vector<Tensor> tensors;
+  tensors.reserve(values.size());
+  for (DenseTensor& value : values) tensors.emplace_back(std::move(value));
+  return tensors;
+}
+
+void gather_device(const OpContext& ctx, const DenseTensor& tensor, const DenseTensor*& first) {
+  if (!tensor.defined()) return;
+  if (first == nullptr) first = &tensor;
+  if (!(first->device() == tensor.device())) fail_device(ctx, *first, tensor);
+}
+
+void gather_device(const OpContext& ctx, std::span<const DenseTensor> tensors, const DenseTensor*& first) {
+  for (const DenseTensor& tensor : tensors) gather_device(ctx, tensor, first);
+}
+
+void fail_device(const OpContext& ctx, const DenseTensor& a, const DenseTensor& b) {
+  fail(ErrorCode::mixed_device, "[{}] arguments are on different devices: {} on {} and {} on {}; copy one with to(device)", ctx.op,
+       to_string(a.meta()), to_string(a.device()), to_string(b.meta()), to_string(b.device()));
+}
+
+std::vector<Meta> metas(std::span<const DenseTensor> tensors) {
+  std::vector<Meta> all;
+  all.reserve(tensors.size());
+  for (const DenseTensor& tensor : tensors) all.push_back(tensor.meta());
+  return all;
+}
+
+std::vector<DenseTensor> allocate_list(Device device, std::span<const Meta> metas) {
+  std::vector<DenseTensor> all;
+  all.reserve(metas.size());
+  for (const Meta& meta : metas) all.push_back(DenseTensor::allocate(device, meta));
+  return all;
+}
+
+DenseTensor reinterpret(const OpContext& ctx, const DenseTensor& x, const Meta& meta) {
+  if (meta.bytes() != x.meta().bytes()) {
+    fail(ErrorCode::shape_mismatch, "[{}] a view of {} as {} would change its byte size", ctx.op, to_string(x.meta()), to_string(meta));
+  }
+  return x.reinterpret(meta);
+}
+
+void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta) { x = reinterpret(ctx, x, meta); }
+
+DenseTensor written_view(const OpContext& ctx, const DenseTensor& x, const Meta& meta) {
+  if (!(meta == x.meta())) {
+    fail(ErrorCode::shape_mismatch, "[{}] writes {} into the buffer of an argument that is {}", ctx.op, to_string(meta), to_string(x.meta()));
+  }
+  x.storage()->check_write(ctx.op);
+  return x;
+}
+
+DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype) {
+  if (!tensor.defined() || tensor.dtype() == dtype) return tensor;
+  static const KernelTable& kernels = kernel_table("cast");
+  auto* const kernel = kernels.find<void(const OpContext&, const DenseTensor&, DType, DenseTensor&)>(ctx, tensor.device(), tensor.dtype());
+  DenseTensor out = DenseTensor::allocate(tensor.device(), {tensor.dims(), dtype});
+  kernel(ctx, tensor, dtype, out);
+  return out;
+}
+
+Generator& thread_generator() {
+  static thread_local Generator generator;
+  return generator;
+}
+
+RandomKey draw(const OpContext& ctx) { return ctx.local != nullptr ? ctx.local->random : thread_generator().draw(); }
+
+void WrittenViews::poison() const {
+  for (const DenseTensor* view : views_) {
+    if (view->defined()) view->storage()->poison(std::current_exception(), ctx_.op);
+  }
+}
+
+void WrittenViews::finish() const {
+  if (ctx_.local != nullptr) return;  // the distributed call bumps
+  for (const DenseTensor* view : views_) {
+    if (view->defined()) view->storage()->bump(ctx_.op);
+  }
+}
+
+DenseTensor InplaceWrite::target(DenseTensor& x, const Meta& result) {
+  if (!x.defined()) return {};
+  if (op_.elementwise && !(result.dims == x.dims())) {
+    fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target has {}: an in-place op cannot grow its target by broadcasting; use the op without '_'",
+         ctx_.op, to_string(result.dims), to_string(x.dims()));
+  }
+  const bool over_input = op_.elementwise && result == x.meta();
+  writes_.push_back({&x, over_input ? x : DenseTensor::allocate(x.device(), result)});
+  return writes_.back().result;
+}
+
+DenseTensor InplaceWrite::reader(const DenseTensor& tensor) const {
+  for (const Write& write : writes_) {
+    const Overlap common = overlap(tensor, write.result);
+    if (common == Overlap::partial || (common == Overlap::equal && tensor.numel() != write.result.numel())) return clone(tensor);
+  }
+  return tensor;
+}
+
+std::vector<DenseTensor> InplaceWrite::readers(std::span<const DenseTensor> tensors) const {
+  std::vector<DenseTensor> all;
+  for (const DenseTensor& tensor : tensors) all.push_back(reader(tensor));
+  return all;
+}
+
+void InplaceWrite::finish() {
+  for (Write& write : writes_) {
+    if (!(write.result.meta() == write.x->meta())) {
+      // In a distributed call the handle is not x but a local piece, and the caller replaces the handle's buffer.
+      if (ctx_.local != nullptr) *write.x = std::move(write.result);
+      else replace_buffer(ctx_.op, *write.x, std::move(write.result), true);
+      continue;
+    }
+    if (!(write.result.storage() == write.x->storage())) copy_into(*write.x, write.result);
+    if (ctx_.local == nullptr) write.x->storage()->bump(ctx_.op);
+  }
+}
+
+void InplaceWrite::poison() const {
+  for (const Write& write : writes_) {
+    const bool begun = write.result.storage() == write.x->storage();
+    if (begun) write.x->storage()->poison(std::current_exception(), ctx_.op);
+  }
+}
+
+void replace_buffer(const char* op, DenseTensor& x, DenseTensor value, bool written) {
+  const Ref<Storage> old = x.storage();
+  value.storage()->set_version(old->version());
+  if (written) value.storage()->bump(op);
+  // What the old buffer was a view of, the new one is; and the old one is a copy of the value before this write.
+  if (const Detachment* from = old->detachment()) {
+    value.storage()->detach({from->source, from->source_version, from->op, from->argument, from->from, from->to, {}, {}});
+  }
+  old->detach({value.storage(), value.storage()->version(), op, "x", to_string(x.meta()), to_string(value.meta()), {}, {}});
+  x = std::move(value);
+}
+
+}  // namespace shard::call

@@ -1,0 +1,145 @@
+// The steps of a call on plain tensors that generated code strings together. Those of distributed calls: dist_call.h.
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "call/codegen_abi.h"
+#include "core/op_context.h"
+#include "core/op_def.h"
+#include "core/tensor.h"
+
+namespace shard::call {
+
+inline bool any_dist(const Tensor& tensor) { return tensor.is_dist(); }
+inline bool any_dist(const std::vector<Tensor>& tensors) {
+  for (const Tensor& tensor : tensors) {
+    if (tensor.is_dist()) return true;
+  }
+  return false;
+}
+/// True when a tensor argument is distributed, so that the dist layer takes the call.
+template <class... Args>
+bool any_dist(const Args&... args) {
+  return (any_dist(args) || ...);
+}
+
+[[noreturn]] void fail_undefined(const OpContext& ctx, const char* name);
+
+/// The dense tensor of an argument that the op reads. Throws undefined, stale_view or poisoned.
+inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, const char* name) {
+  if (!tensor.defined()) fail_undefined(ctx, name);
+  const DenseTensor& value = tensor.impl()->value;
+  value.storage()->check_read();
+  return value;
+}
+const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, const char* name);
+std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tensor>& tensors, const char* name);
+/// The dense tensor of an argument that the op writes. Throws also detached_view.
+DenseTensor& write(const OpContext& ctx, Tensor& tensor, const char* name);
+DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, const char* name);
+
+inline Tensor wrap(DenseTensor value) { return Tensor(std::move(value)); }
+std::vector<Tensor> wrap(std::vector<DenseTensor> values);
+
+void gather_device(const OpContext& ctx, const DenseTensor& tensor, const DenseTensor*& first);
+void gather_device(const OpContext& ctx, std::span<const DenseTensor> tensors, const DenseTensor*& first);
+[[noreturn]] void fail_device(const OpContext& ctx, const DenseTensor& a, const DenseTensor& b);
+
+/// The device that all present tensor arguments are on. Throws mixed_device.
+inline Device common_device(const OpContext&, const DenseTensor& x) { return x.device(); }
+inline Device common_device(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
+  if (!y.defined()) return x.device();
+  if (!x.defined()) return y.device();
+  if (!(x.device() == y.device())) fail_device(ctx, x, y);
+  return x.device();
+}
+template <class... Args>
+Device common_device(const OpContext& ctx, const Args&... args) {
+  const DenseTensor* first = nullptr;
+  (gather_device(ctx, args, first), ...);
+  return first == nullptr ? kCpu : first->device();
+}
+
+std::vector<Meta> metas(std::span<const DenseTensor> tensors);
+inline const Meta* meta_or_null(const DenseTensor& tensor) { return tensor.defined() ? &tensor.meta() : nullptr; }
+std::vector<DenseTensor> allocate_list(Device device, std::span<const Meta> metas);
+
+/// `x` under another shape or dtype, on the same buffer. Throws shape_mismatch unless the byte size stays.
+DenseTensor reinterpret(const OpContext& ctx, const DenseTensor& x, const Meta& meta);
+/// The same on the handle's own tensor: a change of metadata alone, which is no write.
+void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta);
+/// `x` itself as an output that the kernel writes. Throws shape_mismatch unless the meta stays, detached_view or stale_view.
+DenseTensor written_view(const OpContext& ctx, const DenseTensor& x, const Meta& meta);
+/// `tensor` with another dtype, through the cast kernel; itself where it has it, or is absent.
+DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype);
+
+/// The key of a random op: that of the distributed call, or the next of this thread's generator.
+RandomKey draw(const OpContext& ctx);
+/// The generator of calls on plain tensors by this thread.
+Generator& thread_generator();
+
+/// The writes of a kernel into buffers of its inputs: versions are bumped once the kernel has run.
+class WrittenViews {
+ public:
+  WrittenViews(const OpContext& ctx, std::initializer_list<const DenseTensor*> views) : ctx_(ctx), views_(views) {}
+  template <class F>
+  void run(F&& kernel) {
+    try {
+      kernel();
+    } catch (...) {
+      poison();
+      throw;
+    }
+    finish();
+  }
+
+ private:
+  void poison() const;
+  void finish() const;
+  const OpContext& ctx_;
+  std::vector<const DenseTensor*> views_;
+};
+
+/// One in-place call on plain tensors, or on the local pieces of a distributed one: where each result goes, which readers
+/// are copied first, and what is bumped, copied back or replaced afterwards.
+class InplaceWrite {
+ public:
+  InplaceWrite(const OpContext& ctx, const OpDef& op) : ctx_(ctx), op_(op) {}
+
+  /// The buffer for the new value of `x`: x's own where the kernel may write over its input, else a new one. Throws
+  /// shape_mismatch where an elementwise result would grow by broadcasting. An absent x gives an undefined tensor.
+  DenseTensor target(DenseTensor& x, const Meta& result);
+  /// `tensor` for reading while targets are written: a copy where it overlaps one of them other than exactly.
+  DenseTensor reader(const DenseTensor& tensor) const;
+  std::vector<DenseTensor> readers(std::span<const DenseTensor> tensors) const;
+
+  template <class F>
+  void run(F&& kernel) {
+    try {
+      kernel();
+      finish();
+    } catch (...) {
+      poison();
+      throw;
+    }
+  }
+
+ private:
+  struct Write {
+    DenseTensor* x;
+    DenseTensor result;
+  };
+  void finish();
+  void poison() const;
+
+  const OpContext& ctx_;
+  const OpDef& op_;
+  std::vector<Write> writes_;
+};
+
+/// Gives the handle's tensor a new buffer, which counts as a write by `op` if `written`; other tensors on the old buffer
+/// become detached from it.
+void replace_buffer(const char* op, DenseTensor& x, DenseTensor value, bool written);
+
+}  // namespace shard::call

@@ -1,0 +1,422 @@
+#include "call/dist_call.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "call/dense_call.h"
+#include "core/log.h"
+#include "reshard/execute.h"
+
+namespace shard::call {
+namespace {
+
+spmd::AttrValue value_of(const auto& reference) {
+  return std::visit(
+      [](const auto* value) -> spmd::AttrValue {
+        using T = std::remove_cvref_t<decltype(*value)>;
+        if constexpr (std::is_same_v<T, int>) return static_cast<int64_t>(*value);
+        else if constexpr (std::is_same_v<T, float>) return static_cast<double>(*value);
+        else if constexpr (std::is_same_v<T, std::vector<float>>) return std::vector<double>(value->begin(), value->end());
+        else if constexpr (std::is_same_v<T, Device>) return to_string(*value);
+        else return *value;
+      },
+      reference);
+}
+
+/// Combines a kernel's partial sums over the mesh axes that its rule asked for, one after the other.
+class MeshReducer final : public AxisReducer {
+ public:
+  MeshReducer(Rank& rank, const CallPlan& plan, std::string_view op) : rank_(rank), plan_(plan), op_(op) {}
+  void all_reduce(DenseTensor& value, ReduceType type) override {
+    for (int i = 0; i < plan_.reduce_axes.size(); ++i) {
+      rank_.communicator(plan_.mesh, plan_.reduce_axes[i]).all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type);
+    }
+  }
+
+ private:
+  Rank& rank_;
+  const CallPlan& plan_;
+  std::string_view op_;
+};
+
+/// What an absent rank, or this one, has of an output that shares the buffer of `storage`.
+DenseTensor absent_like(const Ref<Storage>& storage, const Meta& global) {
+  return {storage, {Dims::filled(global.dims.rank(), 0), global.dtype}};
+}
+
+}  // namespace
+
+DistCall::DistCall(const OpDef& op, Variant variant)
+    : op_(op), rank_(current_rank()), cache_(PlanCache::of(rank_)), ctx_{op.name.data(), &local_}, variant_(variant) {
+  traced_ = rank_.trace_calls || cache_.observer;
+  if (traced_) begin_ns_ = now_ns();
+  const Policies& p = rank_.policies;
+  key_.push_back(reinterpret_cast<uintptr_t>(&op));
+  key_.push_back(static_cast<uint64_t>(variant) | static_cast<uint64_t>(p.view) << 8 | static_cast<uint64_t>(p.inplace) << 16 |
+                 static_cast<uint64_t>(p.fallback) << 24);
+}
+
+void DistCall::in(const Tensor& tensor) {
+  const bool optional = op_.inputs[slots_.size()].kind == SlotDef::Kind::optional;
+  slots_.push_back({tensors_.size(), 1});
+  add(tensor, optional);
+}
+
+void DistCall::in(const std::vector<Tensor>& tensors) {
+  slots_.push_back({tensors_.size(), tensors.size()});
+  key_.push_back(tensors.size());
+  for (const Tensor& tensor : tensors) add(tensor, false);
+}
+
+void DistCall::add(const Tensor& tensor, bool optional) {
+  const std::string_view name = op_.inputs[slots_.size() - 1].name;
+  if (!tensor.defined()) {
+    if (!optional) fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value", op_.name, name);
+    tensors_.push_back(nullptr);
+    key_.push_back(0);
+    return;
+  }
+  if (!tensor.is_dist()) {
+    fail(ErrorCode::layout,
+         "[{}] argument '{}' is a plain tensor ({}) while others are distributed; make it distributed with distribute(tensor, spec), or the "
+         "others plain with full(tensor)",
+         op_.name, name, tensor.get().describe());
+  }
+  auto& impl = static_cast<DistTensorImpl&>(tensor.get());
+  if (impl.owner != &rank_) {
+    fail(ErrorCode::wrong_rank, "[{}] argument '{}' belongs to rank {}, but rank {} of {} makes the call; each rank uses its own tensors",
+         op_.name, name, impl.owner->id(), rank_.id(), &impl.owner->world() == &rank_.world() ? "the same world" : "another world");
+  }
+  if (mesh_ == nullptr) mesh_ = impl.spec->mesh();
+  if (impl.spec->mesh() != mesh_) {
+    fail(ErrorCode::layout, "[{}] argument '{}' ({}) is on another mesh than the arguments before it, which are on {}; all tensors of a call are on one mesh",
+         op_.name, name, impl.describe(), mesh_->describe());
+  }
+  if (rank_.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
+  impl.value.storage()->check_read();
+  tensors_.push_back(&impl);
+  key_.push_back(reinterpret_cast<uintptr_t>(impl.spec));
+  key_.push_back(static_cast<uint64_t>(impl.global.dtype) << 8 | static_cast<uint64_t>(impl.global.dims.rank()));
+  for (int64_t size : impl.global.dims) key_.push_back(static_cast<uint64_t>(size));
+}
+
+void DistCall::key_bytes(const void* data, size_t bytes) {
+  const char* from = static_cast<const char*>(data);
+  for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, from + i, std::min(sizeof word, bytes - i));
+    key_.push_back(word);
+  }
+}
+
+std::vector<Meta> DistCall::metas(size_t slot) const {
+  std::vector<Meta> all;
+  for (size_t i = 0; i < slots_[slot].count; ++i) all.push_back(tensors_[first(slot) + i]->global);
+  return all;
+}
+
+void DistCall::set(size_t output, std::vector<DenseTensor> values) {
+  for (size_t i = 0; i < values.size(); ++i) results_[plan_->output_slots[output].first + i] = std::move(values[i]);
+}
+
+spmd::RuleResult DistCall::infer_rule(const OutMetas&, std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan) {
+  std::vector<spmd::TensorArg> args;
+  for (DistTensorImpl* impl : tensors_) args.push_back(impl ? spmd::TensorArg{impl->global, impl->spec} : spmd::TensorArg{});
+  std::vector<spmd::AttrValue> attrs;
+  for (const AttrRef& attr : attrs_) attrs.push_back(value_of(attr));
+  spmd::RuleArgs rule{op_, mesh_, args, slots_, attrs, flat, ranges};
+  if (variant_ == Variant::inplace) {
+    for (const AliasDef& alias : op_.aliases) {
+      if (alias.kind == AliasDef::Kind::inplace) rule.pinned |= uint64_t{1} << first(static_cast<size_t>(alias.input));
+    }
+  }
+  plan.fallback = !spmd::has_rule(op_) && rank_.policies.fallback == FallbackPolicy::replicate;
+  return plan.fallback ? spmd::infer_replicated(rule) : spmd::infer(rule);
+}
+
+const CallPlan& DistCall::make_plan(uint64_t hash, const OutMetas& metas) {
+  CallPlan plan;
+  plan.mesh = mesh_;
+  std::vector<Meta> flat;
+  for (const auto& slot : metas.slots()) {
+    plan.output_slots.push_back({flat.size(), slot.size()});
+    flat.insert(flat.end(), slot.begin(), slot.end());
+  }
+  const spmd::RuleResult rule = infer_rule(metas, plan.output_slots, flat, plan);
+  plan.reduce_axes = rule.reduce_axes;
+  plan.relayout = rule.relayout;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    for (size_t i = 0; i < slots_[slot].count; ++i) {
+      InputPlan input;
+      input.slot = static_cast<int>(slot);
+      if (const DistTensorImpl* impl = tensors_[first(slot) + i]) {
+        input.spec = impl->spec;
+        input.want = DistSpec::make(rule.inputs[first(slot) + i]);
+        if (input.want != input.spec) input.move = plan_reshard(impl->global, input.spec, input.want);
+      }
+      plan.inputs.push_back(std::move(input));
+    }
+  }
+  for (size_t o = 0; o < flat.size(); ++o) plan.outputs.push_back({flat[o], DistSpec::make(rule.outputs[o]), -1, {}, nullptr});
+  if (plan.relayout) {
+    plan.inputs[0].move = plan_relayout(tensors_[0]->global, plan.inputs[0].spec, flat[0].dims, plan.outputs[0].spec);
+  }
+  plan_aliases(plan, rule);
+  for (const InputPlan& input : plan.inputs) plan.bytes += input.move ? input.move->bytes : 0;
+  for (const OutputPlan& output : plan.outputs) plan.bytes += output.write_back ? output.write_back->bytes : 0;
+  bind(plan);
+  return cache_.insert(key_, hash, std::move(plan));
+}
+
+void DistCall::plan_aliases(CallPlan& plan, const spmd::RuleResult&) {
+  for (const AliasDef& alias : op_.aliases) {
+    const bool in_place = alias.kind == AliasDef::Kind::inplace;
+    if (in_place && variant_ != Variant::inplace) continue;
+    OutputPlan& output = plan.outputs[plan.output_slots[static_cast<size_t>(alias.output)].first];
+    // In the in-place variant a pair that is both a view and in-place counts as in-place.
+    if (!in_place && output.alias >= 0) continue;
+    const size_t i = first(static_cast<size_t>(alias.input));
+    output.alias = static_cast<int>(i);
+    output.kind = alias.kind;
+    output.write_back = nullptr;
+    const DistTensorImpl* x = tensors_[i];
+    if (x == nullptr) {
+      output.spec = nullptr;  // an absent optional stays absent
+      continue;
+    }
+    const bool moved = plan.inputs[i].move != nullptr;
+    if (in_place && op_.elementwise && !(output.global.dims == x->global.dims)) {
+      fail(ErrorCode::shape_mismatch, "[{}_] the result has shape {}, but its target '{}' is {}: an in-place op cannot grow its target by broadcasting; use {} instead",
+           op_.name, to_string(output.global.dims), op_.inputs[static_cast<size_t>(alias.input)].name, x->describe(), op_.name);
+    }
+    const bool same = output.global == x->global;
+    const bool back = (in_place && same && rank_.policies.inplace != InplacePolicy::adopt && (moved || output.spec != x->spec)) ||
+                      (alias.kind == AliasDef::Kind::written_view && moved && rank_.policies.view != ViewPolicy::temporary);
+    if (back) output.write_back = plan_reshard(output.global, output.spec, x->spec);
+  }
+}
+
+void DistCall::bind(CallPlan& plan) const {
+  const auto at = mesh_->coordinate(rank_.id());
+  plan.active = at.has_value();
+  if (!plan.active) return;
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    if (plan.inputs[i].want == nullptr) {
+      plan.input_boxes.emplace_back();
+      continue;
+    }
+    const Dims& global = tensors_[i]->global.dims;
+    plan.input_boxes.push_back({global, local_piece(plan.inputs[i].want->layout(), global, *at).begin});
+  }
+  for (const OutputPlan& output : plan.outputs) {
+    if (output.spec == nullptr) {
+      plan.output_boxes.emplace_back();
+      plan.output_dims.emplace_back();
+      continue;
+    }
+    const Piece piece = local_piece(output.spec->layout(), output.global.dims, *at);
+    plan.output_boxes.push_back({output.global.dims, piece.begin});
+    plan.output_dims.push_back(piece.dims);
+  }
+}
+
+bool DistCall::writes(const OutputPlan& output) const {
+  if (output.alias < 0 || output.spec == nullptr || output.kind == AliasDef::Kind::view) return false;
+  if (output.kind == AliasDef::Kind::written_view) return true;
+  // A pair that is also a view only reinterprets: a change of metadata alone is no write.
+  for (const AliasDef& alias : op_.aliases) {
+    if (alias.kind == AliasDef::Kind::view && &plan_->outputs[plan_->output_slots[static_cast<size_t>(alias.output)].first] == &output) return false;
+  }
+  return true;
+}
+
+void DistCall::check_policies() {
+  check_writes();
+  const CommPolicy policy = rank_.policies.comm;
+  if (plan_->fallback) cache_.count_fallback(plan_->bytes);
+  if (policy == CommPolicy::allow || plan_->bytes == 0) return;
+  std::string moves;
+  for (const InputPlan& input : plan_->inputs) {
+    if (!input.move || input.move->bytes == 0) continue;
+    moves += fmt::format(" argument '{}' from {} to {} ({} bytes);", op_.inputs[static_cast<size_t>(input.slot)].name, input.spec->text(),
+                         input.move->to->text(), input.move->bytes);
+  }
+  for (const OutputPlan& output : plan_->outputs) {
+    if (output.write_back && output.write_back->bytes != 0) {
+      moves += fmt::format(" the result back from {} to {} ({} bytes);", output.spec->text(), output.write_back->to->text(), output.write_back->bytes);
+    }
+  }
+  const std::string text = fmt::format("[{}] would communicate on {}:{} reshard the arguments first, or allow it with CommPolicy::allow", op_.name, mesh_->describe(), moves);
+  if (policy == CommPolicy::forbid) fail(ErrorCode::policy, "{}", text);
+  log_message(text);
+}
+
+void DistCall::check_writes() const {
+  for (const OutputPlan& output : plan_->outputs) {
+    if (!writes(output)) continue;
+    const auto i = static_cast<size_t>(output.alias);
+    if (rank_.policies.view == ViewPolicy::strict) tensors_[i]->value.storage()->check_write(ctx_.op);
+    const bool moves = plan_->inputs[i].move != nullptr || output.write_back != nullptr;
+    if (output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::error && moves) {
+      fail(ErrorCode::policy, "[{}_] cannot compute in the layout of '{}' ({}), and InplacePolicy::error forbids to move it", op_.name,
+           op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, tensors_[i]->describe());
+    }
+  }
+}
+
+void DistCall::prepare() {
+  if (op_.random) local_.random = rank_.generator.draw();
+  locals_.reserve(tensors_.size());
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const InputPlan& input = plan_->inputs[i];
+    if (tensors_[i] == nullptr) locals_.emplace_back();
+    else if (!input.move) locals_.push_back(tensors_[i]->value);
+    else locals_.push_back(execute_reshard(rank_, *input.move, tensors_[i]->value, {op_.name, op_.inputs[static_cast<size_t>(input.slot)].name}));
+  }
+  results_.resize(plan_->outputs.size());
+  local_.inputs = plan_->input_boxes;
+  local_.outputs = plan_->output_boxes;
+  if (!plan_->reduce_axes.empty() && plan_->active) {
+    reducer_ = std::make_unique<MeshReducer>(rank_, *plan_, op_.name);
+    local_.reducer = reducer_.get();
+  }
+  started_ = true;
+}
+
+void DistCall::reinterpret_local() {
+  DenseTensor piece = locals_[0].reinterpret({plan_->output_dims[0], plan_->outputs[0].global.dtype});
+  if (variant_ == Variant::inplace) locals_[0] = std::move(piece);
+  else results_[0] = std::move(piece);
+}
+
+void DistCall::finish() {
+  for (size_t o = 0; o < plan_->outputs.size(); ++o) {
+    const OutputPlan& output = plan_->outputs[o];
+    if (output.spec == nullptr) continue;
+    if (output.alias < 0) {
+      if (!plan_->active) results_[o] = absent_value(output.global);
+    } else if (output.kind == AliasDef::Kind::inplace) {
+      finish_inplace(o);
+      continue;
+    } else if (output.kind == AliasDef::Kind::view) {
+      finish_view(o);
+    } else {
+      finish_written_view(o);
+    }
+    if (plan_->active && !(results_[o].dims() == plan_->output_dims[o])) {
+      fail(ErrorCode::internal, "[{}] computed a piece {} where layout {} of {} has {}; its placement rule is wrong", op_.name,
+           to_string(results_[o].dims()), output.spec->text(), to_string(output.global), to_string(plan_->output_dims[o]));
+    }
+  }
+}
+
+void DistCall::finish_view(size_t o) {
+  const OutputPlan& output = plan_->outputs[o];
+  const auto i = static_cast<size_t>(output.alias);
+  if (!plan_->active) results_[o] = absent_like(locals_[i].storage(), output.global);
+  else if (plan_->relayout) results_[o] = locals_[i];
+  if (plan_->inputs[i].move && rank_.policies.view != ViewPolicy::temporary) detach(locals_[i].storage(), i);
+}
+
+void DistCall::finish_written_view(size_t o) {
+  const OutputPlan& output = plan_->outputs[o];
+  const auto i = static_cast<size_t>(output.alias);
+  const DenseTensor& x = tensors_[i]->value;
+  if (!plan_->active) results_[o] = absent_like(locals_[i].storage(), output.global);
+  if (!plan_->inputs[i].move) {
+    x.storage()->bump(ctx_.op);
+  } else {
+    locals_[i].storage()->bump(ctx_.op);
+    if (!output.write_back) return;  // ViewPolicy::temporary: the two part
+    const DenseTensor back = execute_reshard(rank_, *output.write_back, locals_[i], {op_.name, "write-back"});
+    if (plan_->active) copy_into(x, back);
+    x.storage()->bump(ctx_.op);
+    detach(locals_[i].storage(), i);
+  }
+  if (rank_.policies.view == ViewPolicy::sync) x.storage()->write_back_to_source(ctx_.op);
+}
+
+void DistCall::finish_inplace(size_t o) {
+  const OutputPlan& output = plan_->outputs[o];
+  const auto i = static_cast<size_t>(output.alias);
+  DistTensorImpl& x = *tensors_[i];
+  DenseTensor result = locals_[i];
+  if (!plan_->active) result = absent_like(result.storage(), output.global);
+  const bool written = writes(output);
+  if (output.write_back) {
+    const DenseTensor back = execute_reshard(rank_, *output.write_back, result, {op_.name, "write-back"});
+    if (plan_->active) copy_into(x.value, back);
+    x.value.storage()->bump(ctx_.op);
+  } else if (written && output.global == x.global && !plan_->inputs[i].move && output.spec == x.spec) {
+    x.value.storage()->bump(ctx_.op);
+  } else {
+    // Another shape, dtype or layout. A written result always has a new buffer; also where there are no bytes.
+    if (written && result.storage() == x.value.storage()) result = absent_value(output.global);
+    if (result.storage() == x.value.storage()) x.value = std::move(result);
+    else replace_buffer(ctx_.op, x.value, std::move(result), written);
+    x.global = output.global;
+    x.spec = output.spec;
+  }
+  if (written && rank_.policies.view == ViewPolicy::sync) x.value.storage()->write_back_to_source(ctx_.op);
+}
+
+void DistCall::detach(const Ref<Storage>& copy, size_t i) {
+  const DistTensorImpl& x = *tensors_[i];
+  const auto move = plan_->inputs[i].move;
+  // The closures are kept by the copy itself, so they must not own it.
+  Storage* const self = copy.get();
+  const DenseTensor source = x.value;
+  const Meta local = locals_[i].meta();
+  Rank* const rank = &rank_;
+  const CommCause cause{op_.name, op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name};
+  const auto own = [self, local] {
+    self->retain();
+    return DenseTensor(Ref<Storage>::adopt(self), local);
+  };
+  const auto refresh = [rank, move, source, own, cause] {
+    const DenseTensor fresh = execute_reshard(*rank, *move, source, cause);
+    if (fresh.storage()->state() == Storage::State::held) copy_into(own(), fresh);
+  };
+  const auto write_back = [rank, move, source, own, cause] {
+    const bool relayout = move->steps.size() == 1 && move->steps[0].kind == ReshardStep::Kind::relayout;
+    const auto back = relayout ? plan_relayout(move->after_meta, move->to, move->meta.dims, move->from)
+                               : plan_reshard(move->meta, move->to, move->from);
+    const DenseTensor value = execute_reshard(*rank, *back, own(), cause);
+    if (value.storage()->state() == Storage::State::held) copy_into(source, value);
+  };
+  copy->detach({source.storage(), source.storage()->version(), std::string(op_.name), std::string(cause.argument), x.spec->text(),
+                move->to->text(), refresh, write_back});
+}
+
+void DistCall::poison() {
+  if (!started_) return;
+  for (const OutputPlan& output : plan_->outputs) {
+    if (writes(output)) tensors_[static_cast<size_t>(output.alias)]->value.storage()->poison(std::current_exception(), ctx_.op);
+  }
+}
+
+Tensor DistCall::output(size_t o) {
+  const size_t i = plan_->output_slots[o].first;
+  const OutputPlan& output = plan_->outputs[i];
+  if (output.spec == nullptr) return {};
+  return make_dist(rank_, output.global, output.spec, std::move(results_[i]));
+}
+
+std::vector<Tensor> DistCall::outputs(size_t o) {
+  std::vector<Tensor> all;
+  const spmd::SlotRange range = plan_->output_slots[o];
+  for (size_t i = range.first; i < range.first + range.count; ++i) {
+    all.push_back(make_dist(rank_, plan_->outputs[i].global, plan_->outputs[i].spec, std::move(results_[i])));
+  }
+  return all;
+}
+
+void DistCall::record_call() {
+  if (rank_.trace_calls) {
+    rank_.trace.record({.name = op_.name, .op = op_.name, .bytes = plan_->bytes, .begin_ns = begin_ns_, .end_ns = now_ns()});
+  }
+  if (cache_.observer) cache_.observer(describe(op_, variant_ == Variant::inplace, *plan_, rank_.policies.view));
+}
+
+}  // namespace shard::call

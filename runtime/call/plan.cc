@@ -1,0 +1,61 @@
+#include "call/plan.h"
+
+#include <fmt/format.h>
+
+#include "dist/world.h"
+
+namespace shard::call {
+namespace {
+
+void join(std::string& text, const std::string& entry) {
+  if (!text.empty()) text += "; ";
+  text += entry;
+}
+
+std::string_view slot_name(const OpDef& op, const InputPlan& input) { return op.inputs[static_cast<size_t>(input.slot)].name; }
+
+size_t slot_of(const CallPlan& plan, size_t output) {
+  size_t slot = 0;
+  while (output >= plan.output_slots[slot].first + plan.output_slots[slot].count) ++slot;
+  return slot;
+}
+
+std::string alias_text(const OpDef& op, const CallPlan& plan, const OutputPlan& output, ViewPolicy policy) {
+  const InputPlan& input = plan.inputs[static_cast<size_t>(output.alias)];
+  const bool moved = input.move != nullptr;
+  std::string text;
+  switch (output.kind) {
+    case AliasDef::Kind::view: text = "view of "; break;
+    case AliasDef::Kind::written_view: text = "written view of "; break;
+    case AliasDef::Kind::inplace: text = "in-place on "; break;
+  }
+  text += slot_name(op, input);
+  if (output.write_back) text += ", written back";
+  if (moved && output.kind != AliasDef::Kind::inplace) text += policy == ViewPolicy::temporary ? ", parted" : ", detached";
+  return text;
+}
+
+}  // namespace
+
+CallRecord describe(const OpDef& op, bool inplace, const CallPlan& plan, ViewPolicy policy) {
+  CallRecord record;
+  record.op = std::string(op.name);
+  if (inplace && !record.op.ends_with('_')) record.op += '_';
+  record.bytes = plan.bytes;
+  for (const InputPlan& input : plan.inputs) {
+    if (input.spec == nullptr) continue;
+    join(record.inputs, fmt::format("{} {}", slot_name(op, input), input.spec->text()));
+    if (input.move) join(record.moves, fmt::format("{}: {}", slot_name(op, input), input.move->describe()));
+  }
+  for (size_t o = 0; o < plan.outputs.size(); ++o) {
+    const OutputPlan& output = plan.outputs[o];
+    if (output.spec == nullptr) continue;
+    const std::string_view name = op.outputs[slot_of(plan, o)].name;
+    join(record.outputs, fmt::format("{} {}", name, output.spec->text()));
+    if (output.write_back && !output.write_back->steps.empty()) join(record.moves, fmt::format("{} back: {}", name, output.write_back->describe()));
+    if (output.alias >= 0) join(record.aliases, fmt::format("{}: {}", name, alias_text(op, plan, output, policy)));
+  }
+  return record;
+}
+
+}  // namespace shard::call

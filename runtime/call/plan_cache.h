@@ -1,0 +1,74 @@
+// The cache of call plans of one rank: bounded, least recently used goes first; a hit allocates nothing.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <unordered_map>
+#include <vector>
+
+#include "call/plan.h"
+#include "core/small_vec.h"
+#include "dist/world.h"
+
+namespace shard::call {
+
+/// A key as a sequence of words: op, layouts, shapes, attributes.
+using KeyWords = SmallVec<uint64_t, 64>;
+
+struct CacheStats {
+  uint64_t hits = 0;
+  uint64_t misses = 0;
+  uint64_t evictions = 0;
+  uint64_t fallback_calls = 0;  // of ops without a rule, everything replicated
+  int64_t fallback_bytes = 0;
+};
+
+class PlanCache final : public RankExtension {
+ public:
+  static constexpr size_t kCapacity = 4096;
+
+  /// The cache of a rank, made on first use.
+  static PlanCache& of(Rank& rank);
+
+  /// The plan of that key, or null. A hit becomes the most recently used.
+  const CallPlan* find(const KeyWords& key, uint64_t hash);
+  /// Adds a plan; the reference is valid until it is evicted.
+  const CallPlan& insert(const KeyWords& key, uint64_t hash, CallPlan plan);
+
+  const CacheStats& stats() const { return stats_; }
+  void count_fallback(int64_t bytes) {
+    ++stats_.fallback_calls;
+    stats_.fallback_bytes += bytes;
+  }
+  size_t size() const { return entries_.size(); }
+  /// Calls this for every call that the rank makes, when set.
+  std::function<void(const CallRecord&)> observer;
+
+ private:
+  struct Entry {
+    KeyWords key;
+    uint64_t hash;
+    CallPlan plan;
+  };
+  using Place = std::list<Entry>::iterator;
+
+  std::list<Entry> entries_;  // most recently used first
+  std::unordered_multimap<uint64_t, Place> by_hash_;
+  CacheStats stats_;
+};
+
+inline uint64_t hash_words(const KeyWords& key) {
+  uint64_t hash = 0x9E3779B97F4A7C15u ^ key.size();
+  for (uint64_t word : key) {
+    hash = (hash ^ word) * 0xFF51AFD7ED558CCDu;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+/// How often a rank's distributed calls found their plan.
+CacheStats plan_cache_stats(Rank& rank);
+/// Has `observer` told of every distributed call of this rank; an empty one ends that.
+void observe_calls(Rank& rank, std::function<void(const CallRecord&)> observer);
+
+}  // namespace shard::call

@@ -1,0 +1,13 @@
+// The one sink of the library's messages. It is empty until a program sets it: the library itself never prints.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+namespace shard {
+
+/// Has `sink` receive every message; an empty one drops them. Thread safe.
+void set_log_sink(std::function<void(std::string_view)> sink);
+void log_message(std::string_view message);
+
+}  // namespace shard

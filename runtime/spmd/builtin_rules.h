@@ -1,0 +1,13 @@
+// The rules that come with the library; each group registers its own.
+#pragma once
+
+namespace shard::spmd {
+
+void register_builtin_rules();
+
+void register_reduction_rules();  // rules_reduce.cc
+void register_shape_rules();      // rules_shape.cc
+void register_reshape_rule();     // rule_reshape.cc
+void register_nn_rules();         // rules_nn.cc
+
+}  // namespace shard::spmd

@@ -1,0 +1,207 @@
+#include "spmd/notation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+namespace shard::spmd {
+namespace {
+
+/// What one mesh axis does: shard a letter, carry a pending reduction, or nothing.
+struct Choice {
+  int letter = kNoLetter;
+  std::optional<ReduceType> partial;
+};
+
+// As in the reshard planner: a start-up cost per collective, in bytes.
+constexpr double kStartBytes = 50'000;
+// Moving the target of an in-place write costs a way back too, and is only done where nothing else is right.
+constexpr double kPinnedFactor = 1e6;
+
+class Solver {
+ public:
+  Solver(const RuleArgs& args, const Notation& notation) : args_(args), notation_(notation), types_(commute_types(args)) {}
+
+  RuleResult run() {
+    std::vector<Choice> choices;
+    for (int axis = 0; axis < args_.mesh->rank(); ++axis) choices.push_back(choose(axis));
+    order_axes(choices);
+    RuleResult result;
+    for (size_t t = 0; t < args_.tensors.size(); ++t) result.inputs.push_back(input_layout(t, choices));
+    for (size_t o = 0; o < args_.outputs.size(); ++o) result.outputs.push_back(output_layout(o, choices));
+    for (int axis = 0; axis < args_.mesh->rank(); ++axis) {
+      const int letter = choices[static_cast<size_t>(axis)].letter;
+      if (letter != kNoLetter && role(letter) == Letter::Role::collective) result.reduce_axes.push_back(axis);
+    }
+    return result;
+  }
+
+ private:
+  Letter::Role role(int letter) const { return notation_.letters[static_cast<size_t>(letter)].role; }
+  bool present(size_t t) const { return args_.tensors[t].spec != nullptr; }
+  bool pinned(size_t t) const { return t < 64 && (args_.pinned >> t & 1u) != 0; }
+  int dim_with(const std::vector<int>& letters, int letter) const {
+    const auto found = std::find(letters.begin(), letters.end(), letter);
+    return letter == kNoLetter || found == letters.end() ? -1 : static_cast<int>(found - letters.begin());
+  }
+  int letter_of(size_t t, int axis) const {
+    const int dim = args_.tensors[t].spec->layout().dim_of(axis);
+    return dim < 0 ? kNoLetter : notation_.inputs[t][static_cast<size_t>(dim)];
+  }
+
+  /// The possible choices for an axis, best first where costs are equal.
+  std::vector<Choice> candidates(int axis) const {
+    std::vector<Choice> all;
+    for (size_t t = 0; t < args_.tensors.size(); ++t) {
+      if (!present(t)) continue;
+      const int letter = letter_of(t, axis);
+      const bool known = std::any_of(all.begin(), all.end(), [&](const Choice& c) { return c.letter == letter; });
+      if (letter != kNoLetter && role(letter) != Letter::Role::whole && !known) all.push_back({letter, {}});
+    }
+    if (const auto type = partial_candidate(axis)) all.push_back({kNoLetter, type});
+    all.push_back({});
+    return all;
+  }
+
+  /// The type that all arguments can be partial with on this axis, where the op commutes with it.
+  std::optional<ReduceType> partial_candidate(int axis) const {
+    std::optional<ReduceType> type;
+    int count = 0;
+    for (size_t t = 0; t < args_.tensors.size(); ++t) {
+      if (!present(t)) continue;
+      const auto mine = args_.tensors[t].spec->partial(axis);
+      if (!mine) continue;
+      if (type && *type != *mine) return std::nullopt;
+      type = mine;
+      ++count;
+    }
+    if (!type || (types_ >> static_cast<int>(*type) & 1u) == 0) return std::nullopt;
+    // An average of integers is cut off, so nothing commutes with it.
+    if (*type == ReduceType::avg && !is_floating(args_.tensors[0].meta.dtype)) return std::nullopt;
+    if (args_.op.commutes == Commutes::multilinear && count > 1) return std::nullopt;
+    return type;
+  }
+
+  Choice choose(int axis) const {
+    Choice best;
+    double best_cost = std::numeric_limits<double>::infinity();
+    for (const Choice& choice : candidates(axis)) {
+      const double cost = cost_of(axis, choice);
+      if (cost < best_cost) {
+        best = choice;
+        best_cost = cost;
+      }
+    }
+    return best;
+  }
+
+  double cost_of(int axis, const Choice& choice) const {
+    double cost = 0;
+    for (size_t t = 0; t < args_.tensors.size(); ++t) {
+      if (!present(t)) continue;
+      const double factor = pinned(t) ? kPinnedFactor : 1;
+      cost += factor * move_cost(t, axis, dim_with(notation_.inputs[t], choice.letter), wanted_partial(t, axis, choice));
+    }
+    for (size_t t = 0; t < args_.tensors.size(); ++t) {
+      if (pinned(t) && present(t)) cost += write_back_cost(t, axis, choice);
+    }
+    return cost;
+  }
+
+  std::optional<ReduceType> wanted_partial(size_t t, int axis, const Choice& choice) const {
+    if (!choice.partial) return std::nullopt;
+    if (args_.op.commutes == Commutes::multilinear && !args_.tensors[t].spec->partial(axis)) return std::nullopt;
+    return choice.partial;
+  }
+
+  /// Bytes that a rank sends to bring tensor `t` from its state on `axis` to sharding `dim` (or none) or being partial.
+  double move_cost(size_t t, int axis, int dim, std::optional<ReduceType> partial) const {
+    const Layout& now = args_.tensors[t].spec->layout();
+    const int now_dim = now.dim_of(axis);
+    const auto now_partial = now.partial[static_cast<size_t>(axis)];
+    if (now_dim == dim && now_partial == partial) return 0;
+    if (now_dim < 0 && !now_partial) return 1;  // a local slice or start value
+    const double n = args_.mesh->size(axis);
+    double bytes = static_cast<double>(args_.tensors[t].meta.bytes());
+    for (int a = 0; a < args_.mesh->rank(); ++a) {
+      if (a != axis && now.dim_of(a) >= 0) bytes /= args_.mesh->size(a);
+    }
+    const double share = bytes * (n - 1) / n;
+    if (now_partial) return kStartBytes + (dim >= 0 ? share : 2 * share);
+    return kStartBytes + (dim >= 0 ? share / n : share);
+  }
+
+  /// The result of an in-place op must come back into the target's layout.
+  double write_back_cost(size_t t, int axis, const Choice& choice) const {
+    if (choice.letter == kNoLetter || role(choice.letter) != Letter::Role::reduce) return 0;
+    return args_.tensors[t].spec->partial(axis) ? 0 : kStartBytes + 2.0 * static_cast<double>(args_.tensors[t].meta.bytes());
+  }
+
+  /// Several axes on one letter keep the order of the first argument that has them, the in-place target first.
+  void order_axes(const std::vector<Choice>& choices) {
+    axes_.assign(notation_.letters.size(), {});
+    const auto visit = [&](size_t t) {
+      if (!present(t)) return;
+      for (int d = 0; d < args_.tensors[t].meta.dims.rank(); ++d) {
+        const AxisList& axes = args_.tensors[t].spec->axes(d);
+        const int letter = notation_.inputs[t][static_cast<size_t>(d)];
+        for (int i = 0; letter != kNoLetter && i < axes.size(); ++i) {
+          AxisList& list = axes_[static_cast<size_t>(letter)];
+          if (choices[static_cast<size_t>(axes[i])].letter == letter && !list.contains(axes[i])) list.push_back(axes[i]);
+        }
+      }
+    };
+    for (size_t t = 0; t < args_.tensors.size(); ++t) {
+      if (pinned(t)) visit(t);
+    }
+    for (size_t t = 0; t < args_.tensors.size(); ++t) visit(t);
+  }
+
+  Layout sharded(const std::vector<int>& letters) const {
+    Layout layout(args_.mesh, static_cast<int>(letters.size()));
+    for (size_t d = 0; d < letters.size(); ++d) {
+      if (letters[d] != kNoLetter) layout.dims[d] = axes_[static_cast<size_t>(letters[d])];
+    }
+    return layout;
+  }
+
+  Layout input_layout(size_t t, const std::vector<Choice>& choices) const {
+    if (!present(t)) return Layout(args_.mesh, args_.tensors[t].meta.dims.rank());
+    Layout layout = sharded(notation_.inputs[t]);
+    for (int axis = 0; axis < args_.mesh->rank(); ++axis) {
+      layout.partial[static_cast<size_t>(axis)] = wanted_partial(t, axis, choices[static_cast<size_t>(axis)]);
+    }
+    return layout;
+  }
+
+  Layout output_layout(size_t o, const std::vector<Choice>& choices) const {
+    Layout layout = sharded(notation_.outputs[o]);
+    for (int axis = 0; axis < args_.mesh->rank(); ++axis) {
+      const Choice& choice = choices[static_cast<size_t>(axis)];
+      auto& partial = layout.partial[static_cast<size_t>(axis)];
+      partial = choice.partial;
+      if (choice.letter == kNoLetter || role(choice.letter) != Letter::Role::reduce) continue;
+      if (dim_with(notation_.outputs[o], choice.letter) < 0) partial = notation_.letters[static_cast<size_t>(choice.letter)].type;
+    }
+    return layout;
+  }
+
+  const RuleArgs& args_;
+  const Notation& notation_;
+  unsigned types_;
+  std::vector<AxisList> axes_;  // per letter
+};
+
+}  // namespace
+
+RuleResult solve(const RuleArgs& args, const Notation& notation) { return Solver(args, notation).run(); }
+
+std::vector<int> fresh_letters(Notation& notation, const Dims& dims, Letter::Role role) {
+  std::vector<int> letters;
+  for (int64_t size : dims) letters.push_back(notation.add({role, ReduceType::sum, size}));
+  return letters;
+}
+
+}  // namespace shard::spmd

@@ -1,0 +1,47 @@
+// The engine behind most rules: dims are named by letters, and each mesh axis is given to a letter by cost.
+#pragma once
+
+#include <vector>
+
+#include "spmd/rule.h"
+
+namespace shard::spmd {
+
+/// A letter: an index of the op that dims of several tensors share.
+struct Letter {
+  enum class Role : uint8_t {
+    map,         // each index is computed on its own: may be sharded
+    reduce,      // summed (or otherwise reduced) over; sharded, the outputs without it are partial
+    collective,  // as map, but the kernel combines values over the axes that shard it
+    whole        // must not be sharded
+  };
+  Role role = Role::map;
+  ReduceType type = ReduceType::sum;  // for reduce
+  int64_t size = 1;
+};
+
+inline constexpr int kNoLetter = -1;  // a dim that stays whole, such as a broadcast dim of size 1
+
+/// Which letter each dim of each flat input and output has.
+struct Notation {
+  std::vector<Letter> letters;
+  std::vector<std::vector<int>> inputs;
+  std::vector<std::vector<int>> outputs;
+
+  int add(Letter letter) {
+    letters.push_back(letter);
+    return static_cast<int>(letters.size()) - 1;
+  }
+};
+
+/// Layouts for the call. Each mesh axis, on its own, goes to the letter, the pending reduction, or to nobody, whichever moves
+/// the fewest bytes; ties go to the first of that order.
+RuleResult solve(const RuleArgs& args, const Notation& notation);
+
+/// The notation of an axis expression such as "b m k, k n -> b m n"; see docs/rules.md. Throws layout where tensors do not fit.
+Notation from_expression(const RuleArgs& args, std::string_view expression);
+
+/// Inputs and outputs with a letter of their own for every dim of `meta`.
+std::vector<int> fresh_letters(Notation& notation, const Dims& dims, Letter::Role role = Letter::Role::map);
+
+}  // namespace shard::spmd

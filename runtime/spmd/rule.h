@@ -1,0 +1,74 @@
+// Placement rules: from the layouts of the inputs of an op to the layouts it computes in. A rule of its own op goes into
+// rules_*.cc and is registered by name; ops whose rule is an axis expression need none.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/op_def.h"
+#include "dist/spec.h"
+
+namespace shard::spmd {
+
+/// A tensor argument: its global meta and layout; spec is null for an absent optional one.
+struct TensorArg {
+  Meta meta;
+  const DistSpec* spec = nullptr;
+};
+
+using AttrValue = std::variant<bool, int64_t, double, DType, Scalar, std::string, IntArray, std::vector<double>>;
+
+/// The first and number of flat tensors of a slot; lists have any number, all others one.
+struct SlotRange {
+  size_t first = 0;
+  size_t count = 1;
+};
+
+/// What a rule may look at.
+struct RuleArgs {
+  const OpDef& op;
+  const ProcessMesh* mesh;
+  std::span<const TensorArg> tensors;  // flat
+  std::span<const SlotRange> slots;    // per input of the op
+  std::span<const AttrValue> attrs;    // per attribute of the op
+  std::span<const Meta> outputs;       // global, flat
+  std::span<const SlotRange> output_slots;
+  uint64_t pinned = 0;  // a bit per flat tensor that is written in place: its layout should stay
+
+  /// The attribute of that name. Throws internal when the op has none.
+  const AttrValue& attr(std::string_view name) const;
+  int64_t integer(std::string_view name) const;
+  bool flag(std::string_view name) const;
+  IntArray integers(std::string_view name) const;
+};
+
+/// What a rule decides: a layout per flat input and output.
+struct RuleResult {
+  std::vector<Layout> inputs;
+  std::vector<Layout> outputs;
+  AxisList reduce_axes;   // the kernel combines values over these axes itself
+  bool relayout = false;  // input 0 is moved to the layout and shape of output 0, and no kernel runs
+};
+
+using Rule = RuleResult (*)(const RuleArgs&);
+using Guard = bool (*)(const RuleArgs&);
+
+/// Adds a rule, or a predicate for `shard: {partial_guard: ...}`. A later one of the same name replaces the earlier.
+void register_rule(std::string_view name, Rule rule);
+void register_guard(std::string_view name, Guard guard);
+
+/// Infers the layouts of a call: by the op's named rule or axis expression. Throws no_rule where it has neither, naming
+/// FallbackPolicy::replicate.
+RuleResult infer(const RuleArgs& args);
+/// The fallback: everything replicated.
+RuleResult infer_replicated(const RuleArgs& args);
+/// True where the op has a rule or an expression.
+bool has_rule(const OpDef& op);
+/// The reduce types (a bit each) for which the op commutes with a pending reduction in this call.
+unsigned commute_types(const RuleArgs& args);
+
+}  // namespace shard::spmd

@@ -1,0 +1,136 @@
+// The rule of ops that keep the elements in row-major order and change the shape: reshape, flatten, squeeze, unsqueeze.
+#include <limits>
+
+#include "reshard/plan.h"
+#include "spmd/builtin_rules.h"
+#include "spmd/rule.h"
+
+namespace shard::spmd {
+namespace {
+
+/// Dims [in_begin, in_end) hold the same elements, in the same order, as dims [out_begin, out_end).
+struct Group {
+  int in_begin, in_end, out_begin, out_end;
+};
+
+/// The finest grouping of the dims of two shapes with equal numbers of elements (which are not zero).
+std::vector<Group> group_dims(const Dims& in, const Dims& out) {
+  std::vector<Group> groups;
+  int i = 0;
+  int o = 0;
+  while (i < in.rank() || o < out.rank()) {
+    Group group{i, i, o, o};
+    const bool both = i < in.rank() && o < out.rank();
+    if (both && in[i] == out[o]) {
+      ++i, ++o;
+    } else if (i < in.rank() && in[i] == 1) {
+      ++i;  // dropped: it has nothing on the other side
+    } else if (!both || out[o] == 1) {
+      ++o;
+    } else {
+      int64_t in_size = in[i++];
+      int64_t out_size = out[o++];
+      while (in_size != out_size) {
+        if (in_size < out_size) in_size *= in[i++];
+        else out_size *= out[o++];
+      }
+    }
+    group.in_end = i;
+    group.out_end = o;
+    groups.push_back(group);
+  }
+  return groups;
+}
+
+/// How many of the first `axes` give every process the same elements of the group when they shard its first dim.
+int exact_prefix(const RuleArgs& args, const Group& g, const Dims& in, const Dims& out, const AxisList& axes) {
+  if (g.in_begin == g.in_end || g.out_begin == g.out_end) return 0;
+  const int64_t in_inner = in.numel(g.in_begin + 1, g.in_end);
+  const int64_t out_inner = out.numel(g.out_begin + 1, g.out_end);
+  AxisList prefix;
+  for (int k = 0; k < axes.size(); ++k) {
+    prefix.push_back(axes[k]);
+    for (int p = 0; p < args.mesh->size(); ++p) {
+      const Coordinate at = args.mesh->coordinate_at(p);
+      const Range a = shard_range(in[g.in_begin], *args.mesh, prefix, at);
+      const Range b = shard_range(out[g.out_begin], *args.mesh, prefix, at);
+      const bool empty = a.size == 0 && b.size == 0;
+      if (!empty && (a.begin * in_inner != b.begin * out_inner || a.size * in_inner != b.size * out_inner)) return k;
+    }
+  }
+  return axes.size();
+}
+
+/// Tries every way to give the axes that lost their dim to the output dims of their group (or to none), and keeps the one
+/// that moves the fewest bytes; ties go to the first, which prefers leading dims.
+class Placer {
+ public:
+  using Lost = std::vector<std::pair<int, Group>>;  // axes, and the groups whose dims they sharded
+  Placer(const RuleArgs& args, const Layout& start, Lost lost) : args_(args), lost_(std::move(lost)), best_(start), current_(start) {}
+
+  Layout place() {
+    visit(0);
+    return best_;
+  }
+
+ private:
+  void visit(size_t i) {
+    if (i == lost_.size()) {
+      const TensorArg& x = args_.tensors[0];
+      const int64_t bytes = plan_relayout(x.meta, x.spec, args_.outputs[0].dims, DistSpec::make(current_))->bytes;
+      if (bytes < best_bytes_) {
+        best_bytes_ = bytes;
+        best_ = current_;
+      }
+      return;
+    }
+    const auto& [axis, group] = lost_[i];
+    for (int d = group.out_begin; d < group.out_end; ++d) {
+      current_.dims[static_cast<size_t>(d)].push_back(axis);
+      visit(i + 1);
+      current_.dims[static_cast<size_t>(d)].pop_back();
+    }
+    if (group.out_begin == group.out_end) visit(i + 1);
+  }
+
+  const RuleArgs& args_;
+  Lost lost_;
+  int64_t best_bytes_ = std::numeric_limits<int64_t>::max();
+  Layout best_;
+  Layout current_;
+};
+
+/// A pending reduction passes through where the op commutes with it; any other is done first.
+RuleResult reshape(const RuleArgs& args) {
+  const TensorArg& x = args.tensors[0];
+  const Dims& in = x.meta.dims;
+  const Dims& out = args.outputs[0].dims;
+  RuleResult result;
+  result.inputs.push_back(x.spec->layout());
+  Layout layout(args.mesh, out.rank());
+  layout.partial = x.spec->layout().partial;
+  Placer::Lost lost;
+  if (in.numel() == 0) {
+    // No elements: nothing moves, whatever the layouts are.
+    for (int d = 0; d < in.rank(); ++d) result.relayout = result.relayout || !x.spec->axes(d).empty();
+    result.outputs.push_back(layout);
+    return result;
+  }
+  for (const Group& g : group_dims(in, out)) {
+    for (int d = g.in_begin; d < g.in_end; ++d) {
+      const AxisList& axes = x.spec->axes(d);
+      const int kept = d == g.in_begin ? exact_prefix(args, g, in, out, axes) : 0;
+      for (int k = 0; k < kept; ++k) layout.dims[static_cast<size_t>(g.out_begin)].push_back(axes[k]);
+      for (int k = kept; k < axes.size(); ++k) lost.emplace_back(axes[k], g);
+    }
+  }
+  result.relayout = !lost.empty();
+  result.outputs.push_back(lost.empty() ? layout : Placer(args, layout, lost).place());
+  return result;
+}
+
+}  // namespace
+
+void register_reshape_rule() { register_rule("ReshapeInferSpmd", reshape); }
+
+}  // namespace shard::spmd

@@ -1,0 +1,112 @@
+// Rules of ops that move, join or cut dims. The rule of reshape has a file of its own.
+#include "spmd/builtin_rules.h"
+#include "spmd/notation.h"
+
+namespace shard::spmd {
+namespace {
+
+int axis_of(const RuleArgs& args, std::string_view name, int rank) { return normalize_axis(args.op.name, name, args.integer(name), rank); }
+
+RuleResult transpose(const RuleArgs& args) {
+  Notation n;
+  const Dims& dims = args.tensors[0].meta.dims;
+  n.inputs = {fresh_letters(n, dims)};
+  n.outputs = {{}};
+  for (int64_t axis : args.integers("perm")) {
+    n.outputs[0].push_back(n.inputs[0][static_cast<size_t>(normalize_axis(args.op.name, "perm", axis, dims.rank()))]);
+  }
+  return solve(args, n);
+}
+
+/// Dims that grow from 1, or are new, stay whole.
+RuleResult expand(const RuleArgs& args) {
+  Notation n;
+  const Dims& in = args.tensors[0].meta.dims;
+  const Dims& out = args.outputs[0].dims;
+  n.inputs = {fresh_letters(n, in)};
+  n.outputs = {std::vector<int>(static_cast<size_t>(out.rank()), kNoLetter)};
+  const int lead = out.rank() - in.rank();
+  for (int d = 0; d < in.rank(); ++d) {
+    const auto i = static_cast<size_t>(d);
+    if (in[d] == out[lead + d]) n.outputs[0][static_cast<size_t>(lead + d)] = n.inputs[0][i];
+    else n.letters[i].role = Letter::Role::whole;
+  }
+  return solve(args, n);
+}
+
+RuleResult concat(const RuleArgs& args) {
+  Notation n;
+  const Dims& out = args.outputs[0].dims;
+  const std::vector<int> letters = fresh_letters(n, out);
+  if (out.rank() > 0) n.letters[static_cast<size_t>(axis_of(args, "axis", out.rank()))].role = Letter::Role::whole;
+  n.inputs.assign(args.tensors.size(), letters);
+  n.outputs = {letters};
+  return solve(args, n);
+}
+
+RuleResult stack(const RuleArgs& args) {
+  Notation n;
+  const std::vector<int> letters = fresh_letters(n, args.tensors[0].meta.dims);
+  n.inputs.assign(args.tensors.size(), letters);
+  n.outputs = {letters};
+  n.outputs[0].insert(n.outputs[0].begin() + axis_of(args, "axis", args.outputs[0].dims.rank()), kNoLetter);
+  return solve(args, n);
+}
+
+RuleResult split(const RuleArgs& args) {
+  Notation n;
+  const Dims& dims = args.tensors[0].meta.dims;
+  n.inputs = {fresh_letters(n, dims)};
+  n.letters[static_cast<size_t>(axis_of(args, "axis", dims.rank()))].role = Letter::Role::whole;
+  n.outputs.assign(args.outputs.size(), n.inputs[0]);
+  return solve(args, n);
+}
+
+/// Cut dims stay whole; dims in decrease_axis vanish.
+RuleResult slice(const RuleArgs& args) {
+  Notation n;
+  const Dims& dims = args.tensors[0].meta.dims;
+  n.inputs = {fresh_letters(n, dims)};
+  n.outputs = {{}};
+  for (int64_t axis : args.integers("axes")) {
+    n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axes", axis, dims.rank()))].role = Letter::Role::whole;
+  }
+  std::vector<bool> dropped(static_cast<size_t>(dims.rank()), false);
+  for (int64_t axis : args.integers("decrease_axis")) {
+    dropped[static_cast<size_t>(normalize_axis(args.op.name, "decrease_axis", axis, dims.rank()))] = true;
+  }
+  for (size_t d = 0; d < dropped.size(); ++d) {
+    if (!dropped[d]) n.outputs[0].push_back(n.inputs[0][d]);
+  }
+  return solve(args, n);
+}
+
+/// x with its gathered dim whole; the dims of index stand where that dim was.
+RuleResult gather(const RuleArgs& args) {
+  Notation n;
+  const Dims& x = args.tensors[0].meta.dims;
+  const int axis = axis_of(args, "axis", x.rank());
+  n.inputs = {fresh_letters(n, x), fresh_letters(n, args.tensors[1].meta.dims)};
+  n.letters[static_cast<size_t>(axis)].role = Letter::Role::whole;
+  n.outputs = {n.inputs[0]};
+  auto& out = n.outputs[0];
+  out.erase(out.begin() + axis);
+  out.insert(out.begin() + axis, n.inputs[1].begin(), n.inputs[1].end());
+  // An index with a trailing dim of size 1 may be taken as one-dimensional.
+  while (static_cast<int>(out.size()) > args.outputs[0].dims.rank()) out.erase(out.begin() + axis + 1);
+  return solve(args, n);
+}
+
+}  // namespace
+
+void register_shape_rules() {
+  register_rule("TransposeInferSpmd", transpose);
+  register_rule("ExpandInferSpmd", expand);
+  register_rule("ConcatInferSpmd", concat);
+  register_rule("StackInferSpmd", stack);
+  register_rule("SplitInferSpmd", split);
+  register_rule("SliceInferSpmd", slice);
+  register_rule("GatherInferSpmd", gather);
+}
+
+}  // namespace shard::spmd
