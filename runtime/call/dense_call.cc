@@ -118,8 +118,8 @@ void WrittenViews::finish() const {
 DenseTensor InplaceWrite::target(DenseTensor& x, const Meta& result) {
   if (!x.defined()) return {};
   if (op_.elementwise && !(result.dims == x.dims())) {
-    fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target has {}: an in-place op cannot grow its target by broadcasting; use the op without '_'",
-         ctx_.op, to_string(result.dims), to_string(x.dims()));
+    fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target has {}: an in-place op cannot grow its target by broadcasting; use {} instead",
+         ctx_.op, to_string(result.dims), to_string(x.dims()), op_.name);
   }
   const bool over_input = op_.elementwise && result == x.meta();
   writes_.push_back({&x, over_input ? x : DenseTensor::allocate(x.device(), result)});

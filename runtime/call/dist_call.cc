@@ -48,7 +48,7 @@ DenseTensor absent_like(const Ref<Storage>& storage, const Meta& global) {
 }  // namespace
 
 DistCall::DistCall(const OpDef& op, Variant variant)
-    : op_(op), rank_(current_rank()), cache_(PlanCache::of(rank_)), ctx_{op.name.data(), &local_}, variant_(variant) {
+    : op_(op), rank_(current_rank()), cache_(PlanCache::of(rank_)), ctx_{(variant == Variant::inplace ? op.inplace_name : op.name).data()}, variant_(variant) {
   traced_ = rank_.trace_calls || cache_.observer;
   if (traced_) begin_ns_ = now_ns();
   const Policies& p = rank_.policies;
@@ -120,7 +120,7 @@ void DistCall::set(size_t output, std::vector<DenseTensor> values) {
   for (size_t i = 0; i < values.size(); ++i) results_[plan_->output_slots[output].first + i] = std::move(values[i]);
 }
 
-spmd::RuleResult DistCall::infer_rule(const OutMetas&, std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan) {
+spmd::RuleResult DistCall::infer_rule(std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan) {
   std::vector<spmd::TensorArg> args;
   for (DistTensorImpl* impl : tensors_) args.push_back(impl ? spmd::TensorArg{impl->global, impl->spec} : spmd::TensorArg{});
   std::vector<spmd::AttrValue> attrs;
@@ -143,7 +143,7 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const OutMetas& metas) {
     plan.output_slots.push_back({flat.size(), slot.size()});
     flat.insert(flat.end(), slot.begin(), slot.end());
   }
-  const spmd::RuleResult rule = infer_rule(metas, plan.output_slots, flat, plan);
+  const spmd::RuleResult rule = infer_rule(plan.output_slots, flat, plan);
   plan.reduce_axes = rule.reduce_axes;
   plan.relayout = rule.relayout;
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
@@ -162,14 +162,14 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const OutMetas& metas) {
   if (plan.relayout) {
     plan.inputs[0].move = plan_relayout(tensors_[0]->global, plan.inputs[0].spec, flat[0].dims, plan.outputs[0].spec);
   }
-  plan_aliases(plan, rule);
+  plan_aliases(plan);
   for (const InputPlan& input : plan.inputs) plan.bytes += input.move ? input.move->bytes : 0;
   for (const OutputPlan& output : plan.outputs) plan.bytes += output.write_back ? output.write_back->bytes : 0;
   bind(plan);
   return cache_.insert(key_, hash, std::move(plan));
 }
 
-void DistCall::plan_aliases(CallPlan& plan, const spmd::RuleResult&) {
+void DistCall::plan_aliases(CallPlan& plan) {
   for (const AliasDef& alias : op_.aliases) {
     const bool in_place = alias.kind == AliasDef::Kind::inplace;
     if (in_place && variant_ != Variant::inplace) continue;
@@ -187,8 +187,8 @@ void DistCall::plan_aliases(CallPlan& plan, const spmd::RuleResult&) {
     }
     const bool moved = plan.inputs[i].move != nullptr;
     if (in_place && op_.elementwise && !(output.global.dims == x->global.dims)) {
-      fail(ErrorCode::shape_mismatch, "[{}_] the result has shape {}, but its target '{}' is {}: an in-place op cannot grow its target by broadcasting; use {} instead",
-           op_.name, to_string(output.global.dims), op_.inputs[static_cast<size_t>(alias.input)].name, x->describe(), op_.name);
+      fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target '{}' is {}: an in-place op cannot grow its target by broadcasting; use {} instead",
+           ctx_.op, to_string(output.global.dims), op_.inputs[static_cast<size_t>(alias.input)].name, x->describe(), op_.name);
     }
     const bool same = output.global == x->global;
     const bool back = (in_place && same && rank_.policies.inplace != InplacePolicy::adopt && (moved || output.spec != x->spec)) ||
@@ -259,13 +259,15 @@ void DistCall::check_writes() const {
     if (rank_.policies.view == ViewPolicy::strict) tensors_[i]->value.storage()->check_write(ctx_.op);
     const bool moves = plan_->inputs[i].move != nullptr || output.write_back != nullptr;
     if (output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::error && moves) {
-      fail(ErrorCode::policy, "[{}_] cannot compute in the layout of '{}' ({}), and InplacePolicy::error forbids to move it", op_.name,
+      fail(ErrorCode::policy, "[{}] cannot compute in the layout of '{}' ({}), and InplacePolicy::error forbids to move it", ctx_.op,
            op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, tensors_[i]->describe());
     }
   }
 }
 
 void DistCall::prepare() {
+  // From here on kernels and infer_meta see local pieces; before, user errors come from the global metas.
+  ctx_.local = &local_;
   if (op_.random) local_.random = rank_.generator.draw();
   locals_.reserve(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -414,9 +416,14 @@ std::vector<Tensor> DistCall::outputs(size_t o) {
 
 void DistCall::record_call() {
   if (rank_.trace_calls) {
-    rank_.trace.record({.name = op_.name, .op = op_.name, .bytes = plan_->bytes, .begin_ns = begin_ns_, .end_ns = now_ns()});
+    TraceEvent event;
+    event.name = event.op = ctx_.op;
+    event.bytes = plan_->bytes;
+    event.begin_ns = begin_ns_;
+    event.end_ns = now_ns();
+    rank_.trace.record(event);
   }
-  if (cache_.observer) cache_.observer(describe(op_, variant_ == Variant::inplace, *plan_, rank_.policies.view));
+  if (cache_.observer) cache_.observer(describe(op_, ctx_.op, *plan_, rank_.policies.view));
 }
 
 }  // namespace shard::call

@@ -96,8 +96,8 @@ class DistCall {
   void key_bytes(const void* data, size_t bytes);
 
   const CallPlan& make_plan(uint64_t hash, const OutMetas& metas);
-  spmd::RuleResult infer_rule(const OutMetas& metas, std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan);
-  void plan_aliases(CallPlan& plan, const spmd::RuleResult& rule);
+  spmd::RuleResult infer_rule(std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan);
+  void plan_aliases(CallPlan& plan);
   void bind(CallPlan& plan) const;
 
   void check_policies();

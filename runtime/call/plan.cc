@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "dist/world.h"
-
 namespace shard::call {
 namespace {
 
@@ -37,10 +35,9 @@ std::string alias_text(const OpDef& op, const CallPlan& plan, const OutputPlan& 
 
 }  // namespace
 
-CallRecord describe(const OpDef& op, bool inplace, const CallPlan& plan, ViewPolicy policy) {
+CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan, ViewPolicy policy) {
   CallRecord record;
-  record.op = std::string(op.name);
-  if (inplace && !record.op.ends_with('_')) record.op += '_';
+  record.op = name;
   record.bytes = plan.bytes;
   for (const InputPlan& input : plan.inputs) {
     if (input.spec == nullptr) continue;
@@ -50,10 +47,10 @@ CallRecord describe(const OpDef& op, bool inplace, const CallPlan& plan, ViewPol
   for (size_t o = 0; o < plan.outputs.size(); ++o) {
     const OutputPlan& output = plan.outputs[o];
     if (output.spec == nullptr) continue;
-    const std::string_view name = op.outputs[slot_of(plan, o)].name;
-    join(record.outputs, fmt::format("{} {}", name, output.spec->text()));
-    if (output.write_back && !output.write_back->steps.empty()) join(record.moves, fmt::format("{} back: {}", name, output.write_back->describe()));
-    if (output.alias >= 0) join(record.aliases, fmt::format("{}: {}", name, alias_text(op, plan, output, policy)));
+    const std::string_view output_name = op.outputs[slot_of(plan, o)].name;
+    join(record.outputs, fmt::format("{} {}", output_name, output.spec->text()));
+    if (output.write_back && !output.write_back->steps.empty()) join(record.moves, fmt::format("{} back: {}", output_name, output.write_back->describe()));
+    if (output.alias >= 0) join(record.aliases, fmt::format("{}: {}", output_name, alias_text(op, plan, output, policy)));
   }
   return record;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/op_def.h"
+#include "dist/world.h"
 #include "reshard/plan.h"
 #include "spmd/rule.h"
 
@@ -52,6 +53,6 @@ struct CallRecord {
   std::string aliases;  // "out: view of x, detached"
   int64_t bytes = 0;
 };
-CallRecord describe(const OpDef& op, bool inplace, const CallPlan& plan, ViewPolicy policy);
+CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan, ViewPolicy policy);
 
 }  // namespace shard::call

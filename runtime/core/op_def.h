@@ -32,8 +32,10 @@ enum class Commutes {
   multilinear,  // at most one argument partial
 };
 
+/// All text is null-terminated and lives as long as the library.
 struct OpDef {
   std::string_view name;
+  std::string_view inplace_name;  // of the in-place variant, "relu_"; empty where there is none
   std::string_view location;  // "math.yaml:12"
   std::span<const SlotDef> inputs;
   std::span<const std::string_view> attrs;  // in the order of the op's args

@@ -1,0 +1,78 @@
+// Runs every check. What concerns several ops (equal names) is asked here.
+#include "check/check.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "check/parts.h"
+
+namespace shardgen {
+namespace {
+
+/// Every C++ function that an op becomes.
+std::vector<std::string> functions_of(const Op& op) {
+  std::vector<std::string> names = {op.name.text};
+  if (!op.inplace.empty() && !op.name.text.ends_with('_')) names.push_back(op.name.text + "_");
+  if (!op.intermediate.empty()) names.push_back(op.name.text + "_intermediate");
+  return names;
+}
+
+void check_duplicates(const std::vector<Family>& families, DiagnosticSink& sink) {
+  std::map<std::string, const Op*> owners;
+  for (const Family& family : families) {
+    for (const Op& op : family.ops) {
+      const auto [first, fresh] = owners.emplace(op.name.text, &op);
+      if (fresh) continue;
+      sink.error(op.name.at, "duplicate-op", fmt::format("Op '{}' is defined twice.", op.name.text),
+                 {{first->second->name.at, "First defined here."}});
+    }
+  }
+  // An op `x_` may stand beside an op `x` that is not in place, but not beside the in-place form of `x`.
+  for (const Family& family : families) {
+    for (const Op& op : family.ops) {
+      for (const std::string& name : functions_of(op)) {
+        const auto owner = owners.find(name);
+        if (owner == owners.end() || owner->second->name.text == op.name.text) continue;
+        sink.warning(op.name.at, "duplicate-function",
+                     fmt::format("Op '{}' makes a function '{}', which is also the name of an op.", op.name.text, name),
+                     {{owner->second->name.at, "That op."}});
+      }
+    }
+  }
+}
+
+void check_families_unique(const std::vector<Family>& families, DiagnosticSink& sink) {
+  std::map<std::string, const Family*> seen;
+  for (const Family& family : families) {
+    const auto [first, fresh] = seen.emplace(family.name, &family);
+    if (!fresh) {
+      sink.error({family.path, 1, 1}, "duplicate-family", fmt::format("Two files have the family name '{}'.", family.name),
+                 {{{first->second->path, 1, 1}, "The first one."}});
+    }
+    const bool plain = !family.name.empty() && family.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == std::string::npos;
+    if (!plain || family.name == "api") {
+      sink.error({family.path, 1, 1}, "bad-name", fmt::format("'{}' cannot name a family: its generated files take that name.", family.name));
+    }
+  }
+}
+
+}  // namespace
+
+void check_families(const std::vector<Family>& families, DiagnosticSink& sink) {
+  for (const Family& family : families) {
+    for (const Op& op : family.ops) {
+      if (!op.complete) continue;
+      check_names(op, sink);
+      check_defaults(op, sink);
+      check_references(op, sink);
+      check_aliases(op, sink);
+      check_kernel(op, sink);
+    }
+  }
+  check_families_unique(families, sink);
+  check_duplicates(families, sink);
+  check_invokes(families, sink);
+}
+
+}  // namespace shardgen

@@ -1,0 +1,107 @@
+// Whether an op says how to run, and whether its kernels and its rule have as many tensors as it has.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "check/parts.h"
+#include "diag/suggest.h"
+#include "read/axis_expr.h"
+
+namespace shardgen {
+namespace {
+
+/// True when every output only reinterprets an input, so that no kernel is needed.
+bool is_pure_view(const Op& op) {
+  if (op.signature.outputs.empty()) return false;
+  const auto in = [](const std::vector<AliasPair>& pairs, const std::string& output) {
+    return std::any_of(pairs.begin(), pairs.end(), [&](const AliasPair& pair) { return pair.output.text == output; });
+  };
+  return std::all_of(op.signature.outputs.begin(), op.signature.outputs.end(), [&](const Output& output) {
+    const bool written = op.extension.view_writes && contains(*op.extension.view_writes, output.name.text);
+    return in(op.view, output.name.text) && in(op.inplace, output.name.text) && !written;
+  });
+}
+
+void check_formats(const Op& op, const KernelFunc& func, DiagnosticSink& sink) {
+  if (!func.has_formats) return;
+  size_t inputs = op.signature.inputs.size();
+  if (op.kernel->param) {
+    inputs = static_cast<size_t>(std::count_if(op.kernel->param->begin(), op.kernel->param->end(), [&](const Name& name) {
+      return find_input(op.signature, name.text) >= 0;
+    }));
+  }
+  if (func.inputs.size() != inputs || func.outputs.size() != op.signature.outputs.size()) {
+    sink.warning(func.name.at, "kernel-arity",
+                 fmt::format("Kernel '{}' is declared for {} inputs and {} outputs, but op '{}' gives it {} and {}.", func.name.text,
+                             func.inputs.size(), func.outputs.size(), op.name.text, inputs, op.signature.outputs.size()));
+  }
+}
+
+/// Without tensor inputs there is nothing to take the dtype and the device from.
+void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
+  if (!op.signature.inputs.empty()) return;
+  if (op.kernel->data_type.candidates.empty() || op.kernel->backend.candidates.empty()) {
+    sink.warning(op.kernel->at, "missing-dispatch",
+                 fmt::format("Op '{}' has no tensor argument, so its kernel needs both 'data_type' and 'backend'.", op.name.text));
+  }
+}
+
+void check_rule(const Op& op, const Name& rule, DiagnosticSink& sink) {
+  if (!is_axis_expr(rule.text)) {
+    const bool word = !rule.text.empty() && std::all_of(rule.text.begin(), rule.text.end(), [](unsigned char c) {
+      return (std::isalnum(c) != 0) || c == '_';
+    });
+    if (!word) {
+      sink.error(rule.at, "bad-rule", fmt::format("'{}' is neither the name of a rule nor an axis expression ('a b -> b').", rule.text));
+    }
+    return;
+  }
+  std::string problem;
+  const std::optional<AxisExpr> expr = parse_axis_expr(rule.text, problem);
+  if (!expr) {
+    sink.error(rule.at, "bad-rule", problem);
+  } else if (expr->inputs.size() != op.signature.inputs.size() || expr->outputs.size() != op.signature.outputs.size()) {
+    sink.error(rule.at, "bad-rule",
+               fmt::format("The rule has {} inputs and {} outputs, but op '{}' has {} and {}.", expr->inputs.size(),
+                           expr->outputs.size(), op.name.text, op.signature.inputs.size(), op.signature.outputs.size()));
+  }
+}
+
+void check_blocks(const Op& op, DiagnosticSink& sink) {
+  const bool runs = op.kernel || op.invoke || op.composite || is_pure_view(op);
+  if (!runs && !op.is_backward) {
+    sink.error(op.name.at, "missing-kernel",
+               fmt::format("Op '{}' has no 'kernel' and no 'invoke', and not all of its outputs are views.", op.name.text));
+  }
+  if (op.kernel && op.invoke) {
+    sink.error(op.kernel->at, "kernel-and-invoke", fmt::format("Op '{}' has both 'kernel' and 'invoke'.", op.name.text),
+               {{op.invoke->function.at, "The 'invoke'."}});
+  }
+  if (op.kernel && op.kernel->funcs.empty()) {
+    sink.error(op.kernel->at, "missing-key", fmt::format("'kernel' of op '{}' needs the key 'func'.", op.name.text));
+  }
+  const bool needs_meta = !op.is_backward && (op.kernel || is_pure_view(op));
+  if (needs_meta && (!op.infer_meta || !op.infer_meta->func)) {
+    sink.error(op.infer_meta ? op.infer_meta->at : op.name.at, "missing-key",
+               fmt::format("Op '{}' needs 'infer_meta' with the key 'func'.", op.name.text));
+  }
+}
+
+}  // namespace
+
+void check_kernel(const Op& op, DiagnosticSink& sink) {
+  if (!op.args_at) sink.error(op.name.at, "missing-key", fmt::format("Op '{}' needs the key 'args'.", op.name.text));
+  if (!op.output_at) sink.error(op.name.at, "missing-key", fmt::format("Op '{}' needs the key 'output'.", op.name.text));
+  if (op.is_backward && !op.forward && !op.invoke) {
+    sink.warning(op.name.at, "missing-key", fmt::format("Backward op '{}' needs the key 'forward'.", op.name.text));
+  }
+  if (!op.args_at || !op.output_at || op.signature.outputs.empty()) return;
+  check_blocks(op, sink);
+  if (op.kernel) {
+    for (const KernelFunc& func : op.kernel->funcs) check_formats(op, func, sink);
+    if (!op.is_backward) check_dispatch_given(op, sink);
+  }
+  if (op.infer_meta && op.infer_meta->spmd_rule) check_rule(op, *op.infer_meta->spmd_rule, sink);
+}
+
+}  // namespace shardgen

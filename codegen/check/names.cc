@@ -1,0 +1,94 @@
+// Nothing from YAML reaches C++ unvalidated: identifiers are checked here.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "check/parts.h"
+#include "lower/identifiers.h"
+
+namespace shardgen {
+namespace {
+
+/// C++20's keywords and alternative tokens, and macros of the standard headers.
+constexpr auto kReserved = std::to_array<std::string_view>({
+    "NULL", "EOF", "alignas", "alignof", "and", "and_eq", "asm", "assert", "auto", "bitand", "bitor", "bool", "break",
+    "case", "catch", "char", "char16_t", "char32_t", "char8_t", "class", "co_await", "co_return", "co_yield", "compl",
+    "concept", "const", "const_cast", "consteval", "constexpr", "constinit", "continue", "decltype", "default", "delete",
+    "do", "double", "dynamic_cast", "else", "enum", "errno", "explicit", "export", "extern", "false", "float",
+    "for", "friend", "goto", "if", "inline", "int", "linux", "long", "main", "mutable", "namespace", "new", "noexcept",
+    "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register",
+    "reinterpret_cast", "requires", "return", "short", "signed", "sizeof", "static", "static_assert",
+    "static_cast", "stderr", "stdin", "stdout", "struct", "switch", "template", "this", "thread_local", "throw", "true",
+    "try", "typedef", "typeid", "typename", "union", "unix", "unsigned", "using", "virtual", "void", "volatile", "wchar_t",
+    "while", "xor", "xor_eq"});
+
+bool is_identifier(std::string_view name) {
+  if (name.empty() || (name[0] >= '0' && name[0] <= '9') || name[0] == '_') return false;
+  return name.find("__") == std::string_view::npos;
+}
+
+void check_name(const Name& name, std::string_view what, DiagnosticSink& sink) {
+  if (!is_identifier(name.text)) {
+    sink.error(name.at, "bad-name",
+               fmt::format("'{}' cannot name {}: names start with a letter and hold no '__'.", name.text, what));
+  } else if (is_reserved(name.text)) {
+    sink.error(name.at, "bad-name", fmt::format("'{}' cannot name {}: C++ or the runtime uses that word.", name.text, what));
+  }
+}
+
+/// Each part of a name like strings::CreateInferMeta.
+void check_qualified(const Name& name, std::string_view what, DiagnosticSink& sink) {
+  std::string_view rest = name.text;
+  while (true) {
+    const size_t end = rest.find("::");
+    const std::string_view part = rest.substr(0, end);
+    if (!is_identifier(part) || is_reserved(part)) {
+      sink.error(name.at, "bad-name", fmt::format("'{}' cannot name {} in C++.", name.text, what));
+      return;
+    }
+    if (end == std::string_view::npos) return;
+    rest.remove_prefix(end + 2);
+  }
+}
+
+void check_unique(const std::vector<const Name*>& names, std::string_view what, DiagnosticSink& sink) {
+  std::map<std::string_view, const Name*> seen;
+  for (const Name* name : names) {
+    const auto [first, fresh] = seen.emplace(name->text, name);
+    if (fresh) continue;
+    sink.error(name->at, "duplicate-name", fmt::format("'{}' names two {}.", name->text, what),
+               {{first->second->at, "First named here."}});
+  }
+}
+
+}  // namespace
+
+bool is_reserved(std::string_view name) { return std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end(); }
+
+void check_names(const Op& op, DiagnosticSink& sink) {
+  // Backward ops are not generated, so their names need not be C++; the peer has some with '__'.
+  if (!op.is_backward) check_name(op.name, "an op", sink);
+  if (is_runtime_namespace(op.name.text)) {
+    sink.warning(op.name.at, "bad-name", fmt::format("'{}' cannot name an op: it is a namespace of the runtime.", op.name.text));
+  }
+  std::vector<const Name*> args;
+  for (const ArgRef arg : op.signature.args) args.push_back(&name_of(op.signature, arg));
+  for (const Name* name : args) check_name(*name, "an argument", sink);
+  check_unique(args, "arguments", sink);
+  std::vector<const Name*> outputs;
+  for (const Output& output : op.signature.outputs) {
+    outputs.push_back(&output.name);
+    check_name(output.name, "an output", sink);
+    if (!output.named && op.signature.outputs.size() > 1) {
+      sink.error(output.name.at, "unnamed-output", "An op with more than one output must name each of them: 'Tensor(name)'.");
+    }
+  }
+  if (std::all_of(op.signature.outputs.begin(), op.signature.outputs.end(), [](const Output& o) { return o.named; })) {
+    check_unique(outputs, "outputs", sink);
+  }
+  if (op.infer_meta && op.infer_meta->func) check_qualified(*op.infer_meta->func, "a function", sink);
+}
+
+}  // namespace shardgen

@@ -1,0 +1,28 @@
+// The checks of one op, a file each; check.cc calls them.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "diag/diagnostics.h"
+#include "model/op.h"
+
+namespace shardgen {
+
+/// Names that reach C++: identifiers, no keywords, no name twice.
+void check_names(const Op& op, DiagnosticSink& sink);
+/// Default values fit their types and come last.
+void check_defaults(const Op& op, DiagnosticSink& sink);
+/// Names in lists, maps and parameters exist.
+void check_references(const Op& op, DiagnosticSink& sink);
+/// In-place and view pairs: kinds that can share a buffer.
+void check_aliases(const Op& op, DiagnosticSink& sink);
+/// Kernel, infer_meta and rule: present where needed, and of the right arity.
+void check_kernel(const Op& op, DiagnosticSink& sink);
+/// Targets and argument counts of `invoke`, over all ops.
+void check_invokes(const std::vector<Family>& families, DiagnosticSink& sink);
+
+/// True for a name that C++ code cannot use for a variable or a function of the API.
+bool is_reserved(std::string_view name);
+
+}  // namespace shardgen

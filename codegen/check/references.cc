@@ -1,0 +1,178 @@
+// Whether names in lists, parameters and expressions mean something of the op.
+#include <fmt/format.h>
+
+#include "check/parts.h"
+#include "diag/suggest.h"
+
+namespace shardgen {
+namespace {
+
+/// The names that a key may mention.
+struct Known {
+  std::string_view what;  // completes "'x' is ..."
+  std::vector<std::string_view> names;
+};
+
+Known inputs_of(const Op& op) {
+  Known known{"no tensor argument", {}};
+  for (const Input& input : op.signature.inputs) known.names.push_back(input.name.text);
+  return known;
+}
+
+Known outputs_of(const Op& op) {
+  Known known{"no output", {}};
+  for (const Output& output : op.signature.outputs) known.names.push_back(output.name.text);
+  return known;
+}
+
+Known args_of(const Op& op) {
+  Known known{"no argument", {}};
+  for (const ArgRef arg : op.signature.args) known.names.push_back(name_of(op.signature, arg).text);
+  return known;
+}
+
+Known tensors_of(const Op& op) {
+  Known known = inputs_of(op);
+  const Known outputs = outputs_of(op);
+  known.what = "neither a tensor argument nor an output";
+  known.names.insert(known.names.end(), outputs.names.begin(), outputs.names.end());
+  return known;
+}
+
+void check_name_in(const Op& op, const Name& name, std::string_view key, const Known& known, DiagnosticSink& sink) {
+  for (const std::string_view candidate : known.names) {
+    if (candidate == name.text) return;
+  }
+  sink.error(name.at, "unknown-name",
+             fmt::format("'{}' in '{}' is {} of op '{}'{}", name.text, key, known.what, op.name.text, suggestion(name.text, known.names)));
+}
+
+void check_list(const Op& op, const std::vector<Name>& names, std::string_view key, const Known& known, DiagnosticSink& sink) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    check_name_in(op, names[i], key, known, sink);
+    for (size_t k = 0; k < i; ++k) {
+      if (names[k].text != names[i].text) continue;
+      sink.warning(names[i].at, "duplicate-name", fmt::format("'{}' stands in '{}' twice.", names[i].text, key),
+                   {{names[k].at, "First named here."}});
+      break;
+    }
+  }
+}
+
+/// True for the types that are an IntArray in C++.
+bool is_int_array(AttrType type) {
+  return type == AttrType::int_array || type == AttrType::int32_list || type == AttrType::int64_list;
+}
+
+void check_infer_meta_refs(const Op& op, DiagnosticSink& sink) {
+  const InferMeta& meta = *op.infer_meta;
+  if (meta.param) {
+    for (const Name& name : *meta.param) check_name_in(op, name, "infer_meta.param", args_of(op), sink);
+  }
+  if (meta.local_shape) {
+    const int attr = find_attr(op.signature, meta.local_shape->text);
+    if (attr < 0) {
+      check_name_in(op, *meta.local_shape, "local_shape", args_of(op), sink);
+    }
+    if (attr < 0 ? find_input(op.signature, meta.local_shape->text) >= 0 : !is_int_array(op.signature.attrs[attr].type)) {
+      sink.error(meta.local_shape->at, "bad-local-shape",
+                 fmt::format("'{}' in 'local_shape' must be an IntArray argument.", meta.local_shape->text));
+    }
+  }
+  if (meta.global_shape) check_name_in(op, *meta.global_shape, "global_shape", outputs_of(op), sink);
+}
+
+void check_dispatch(const Op& op, const DispatchKey& key, std::string_view name, AttrType wanted, DiagnosticSink& sink) {
+  for (const Candidate& candidate : key.candidates) {
+    if (candidate.constant) continue;
+    check_name_in(op, candidate.name, name, args_of(op), sink);
+    const int attr = find_attr(op.signature, candidate.name.text);
+    if (attr >= 0 && op.signature.attrs[attr].type != wanted) {
+      sink.error(candidate.name.at, "bad-dispatch",
+                 fmt::format("'{}' in '{}' must be a tensor or a {} argument.", candidate.name.text, name, yaml_name(wanted)));
+    }
+  }
+}
+
+void check_kernel_refs(const Op& op, DiagnosticSink& sink) {
+  const KernelSpec& kernel = *op.kernel;
+  if (kernel.param) {
+    for (const Name& name : *kernel.param) check_name_in(op, name, "kernel.param", args_of(op), sink);
+  }
+  check_dispatch(op, kernel.data_type, "kernel.data_type", AttrType::dtype, sink);
+  check_dispatch(op, kernel.backend, "kernel.backend", AttrType::place, sink);
+  for (const Candidate& candidate : kernel.layout.candidates) {
+    if (!candidate.constant) check_name_in(op, candidate.name, "kernel.layout", args_of(op), sink);
+  }
+}
+
+bool is_integer(AttrType type) { return type == AttrType::int32 || type == AttrType::int64; }
+
+bool has_length(AttrType type) {
+  switch (type) {
+    case AttrType::int_array:
+    case AttrType::boolean_list:
+    case AttrType::int32_list:
+    case AttrType::int64_list:
+    case AttrType::float32_list:
+    case AttrType::float64_list:
+    case AttrType::str_list:
+    case AttrType::scalar_list: return true;
+    case AttrType::boolean:
+    case AttrType::int32:
+    case AttrType::int64:
+    case AttrType::float32:
+    case AttrType::float64:
+    case AttrType::str:
+    case AttrType::dtype:
+    case AttrType::place:
+    case AttrType::scalar: return false;
+  }
+  return false;
+}
+
+void check_sizes(const Op& op, DiagnosticSink& sink) {
+  for (const Output& output : op.signature.outputs) {
+    for (const SizeTerm& term : output.size) {
+      if (term.kind == SizeTerm::Kind::constant || term.kind == SizeTerm::Kind::opaque) continue;
+      check_name_in(op, term.name, "output", args_of(op), sink);
+      const std::optional<ArgRef> arg = find_arg(op.signature, term.name.text);
+      if (!arg) continue;
+      const bool wants_length = term.kind == SizeTerm::Kind::length;
+      const bool fits = arg->tensor ? wants_length && op.signature.inputs[arg->index].list
+                        : wants_length ? has_length(op.signature.attrs[arg->index].type)
+                                       : is_integer(op.signature.attrs[arg->index].type);
+      if (fits) continue;
+      sink.error(term.name.at, "bad-size",
+                 fmt::format("'{}' cannot give the length of '{}': it is {}.", term.name.text, output.name.text,
+                             wants_length ? "no list" : "no int"));
+    }
+  }
+}
+
+void check_invoke_refs(const Op& op, const Call& call, DiagnosticSink& sink) {
+  for (const CallArg& arg : call.args) {
+    // A backward op may hand its outputs to a function that fills them.
+    const bool is_output = op.is_backward && find_output(op.signature, arg.name.text) >= 0;
+    if (arg.kind == CallArg::Kind::name && !is_output) check_name_in(op, arg.name, "invoke", args_of(op), sink);
+    if (arg.kind == CallArg::Kind::dtype_of) check_name_in(op, arg.name, "invoke", inputs_of(op), sink);
+  }
+}
+
+}  // namespace
+
+void check_references(const Op& op, DiagnosticSink& sink) {
+  check_list(op, op.optional, "optional", tensors_of(op), sink);
+  check_list(op, op.intermediate, "intermediate", outputs_of(op), sink);
+  check_list(op, op.no_need_buffer, "no_need_buffer", inputs_of(op), sink);
+  check_list(op, op.support_tensor, "support_tensor", args_of(op), sink);
+  check_list(op, op.data_transform.skip_transform, "skip_transform", inputs_of(op), sink);
+  check_list(op, op.data_transform.support_trans_dtype, "support_trans_dtype", inputs_of(op), sink);
+  if (op.extension.view_writes) check_list(op, *op.extension.view_writes, "view_writes", outputs_of(op), sink);
+  if (op.infer_meta) check_infer_meta_refs(op, sink);
+  if (op.kernel) check_kernel_refs(op, sink);
+  if (op.invoke) check_invoke_refs(op, *op.invoke, sink);
+  check_sizes(op, sink);
+}
+
+}  // namespace shardgen

@@ -1,0 +1,31 @@
+// The whole way from families to files.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lower/support.h"
+#include "model/op.h"
+
+namespace shardgen {
+
+/// A family of more ops than this is split into parts.
+inline constexpr int kOpsPerPart = 32;
+
+struct Generated {
+  std::map<std::string, std::string> files;  // name -> bytes, without the manifest
+  std::vector<Dropped> dropped;
+  std::vector<std::string> problems;  // of templates; then there are no files
+};
+
+/// Renders all files. `families` have no errors. `parts` fixes the number of parts of a family by name.
+Generated generate(const std::vector<Family>& families, const std::map<std::string, std::string>& templates,
+                   const std::map<std::string, int>& parts);
+
+/// The names of the files of a family with that many ops, in a fixed order.
+std::vector<std::string> output_names(const std::string& family, int parts);
+/// The number of parts of a family with `ops` ops in its file.
+int count_parts(size_t ops);
+
+}  // namespace shardgen

@@ -1,0 +1,36 @@
+// Names of functions, locals and files.
+#include "lower/identifiers.h"
+
+#include <algorithm>
+#include <array>
+
+#include "lower/hash.h"
+
+namespace shardgen {
+
+Scope::Scope(const Op& op) {
+  for (const ArgRef arg : op.signature.args) taken_.insert(name_of(op.signature, arg).text);
+}
+
+std::string Scope::local(const std::string& wanted) {
+  std::string name = wanted;
+  for (int number = 2; !taken_.insert(name).second; ++number) name = wanted + std::to_string(number);
+  return name;
+}
+
+bool is_runtime_namespace(std::string_view name) {
+  constexpr std::array<std::string_view, 9> namespaces = {"call", "dense", "dist", "kernels", "meta", "ops", "shard", "spmd", "std"};
+  return std::find(namespaces.begin(), namespaces.end(), name) != namespaces.end();
+}
+
+bool is_inplace_only(const Op& op) { return op.name.text.ends_with('_') && !op.inplace.empty(); }
+std::string inplace_name(const Op& op) { return is_inplace_only(op) ? op.name.text : op.name.text + "_"; }
+std::string intermediate_name(const Op& op) { return op.name.text + "_intermediate"; }
+
+std::string part_name(const std::string& family, int part, int parts) {
+  return parts == 1 ? family : family + "_" + std::to_string(part);
+}
+
+int part_of(const std::string& op, int parts) { return static_cast<int>(hash_bytes(op) % static_cast<uint64_t>(parts)); }
+
+}  // namespace shardgen

@@ -1,0 +1,212 @@
+// Decides what a dense function does.
+#include "lower/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lower/support.h"
+
+namespace shardgen {
+namespace {
+
+std::vector<DTypeSource> dtype_sources(const Op& op) {
+  std::vector<DTypeSource> sources;
+  for (const Candidate& candidate : op.kernel->data_type.candidates) {
+    if (candidate.constant) {
+      sources.push_back({DTypeSource::Kind::constant, 0, *candidate.constant});
+    } else if (const std::optional<ArgRef> arg = find_arg(op.signature, candidate.name.text)) {
+      sources.push_back({arg->tensor ? DTypeSource::Kind::input : DTypeSource::Kind::attr, arg->index, {}});
+    }
+  }
+  if (!sources.empty()) return sources;
+  // The first tensor that must be given; before it, those that may be.
+  for (size_t i = 0; i < op.signature.inputs.size(); ++i) {
+    sources.push_back({DTypeSource::Kind::input, static_cast<int>(i), {}});
+    if (!contains(op.optional, op.signature.inputs[i].name.text)) return {sources.back()};
+  }
+  return sources;
+}
+
+DeviceStep device_step(const Op& op) {
+  DeviceStep step;
+  for (const Candidate& candidate : op.kernel->backend.candidates) {
+    const int attr = find_attr(op.signature, candidate.name.text);
+    if (attr < 0) break;
+    step.attrs.push_back(attr);
+  }
+  step.tensors = !op.signature.inputs.empty() && step.attrs.size() < std::max<size_t>(op.kernel->backend.candidates.size(), 1);
+  return step;
+}
+
+/// The argument whose buffer an output views, or -1.
+int viewed_input(const Op& op, int output) {
+  for (const AliasPair& pair : op.view) {
+    if (pair.output.text == op.signature.outputs[output].name.text) return find_input(op.signature, pair.input.text);
+  }
+  return -1;
+}
+
+OutputStep output_step(const Op& op, int index, Form form) {
+  using Source = OutputStep::Source;
+  const AliasPair* inplace = inplace_pair_of_output(op, index);
+  switch (view_kind(op, index)) {
+    case ViewKind::reinterpreting: return {Source::reinterpret, index, viewed_input(op, index)};
+    case ViewKind::written:
+      if (form == Form::inplace && inplace != nullptr) break;
+      return {Source::written_view, index, viewed_input(op, index)};
+    case ViewKind::none: break;
+  }
+  if (inplace == nullptr) return {Source::allocate, index, -1};
+  const int input = find_input(op.signature, inplace->input.text);
+  if (form == Form::inplace) return {Source::target, index, input};
+  const bool optional = contains(op.optional, inplace->input.text);
+  return {optional ? Source::allocate_if : Source::allocate, index, optional ? input : -1};
+}
+
+bool is_written(const std::vector<OutputStep>& outputs, int input) {
+  return std::any_of(outputs.begin(), outputs.end(), [&](const OutputStep& step) {
+    return step.source == OutputStep::Source::target && step.input == input;
+  });
+}
+
+/// The steps between the look-up of the kernel and its call.
+void add_preparation(const Op& op, const std::vector<ArgRef>& params, const std::vector<OutputStep>& outputs, DensePlan& plan) {
+  for (const ArgRef arg : params) {
+    if (!arg.tensor || is_written(outputs, arg.index)) continue;
+    if (contains(op.data_transform.support_trans_dtype, op.signature.inputs[arg.index].name.text)) plan.steps.push_back(CastStep{arg.index});
+  }
+  const bool guarded = std::any_of(outputs.begin(), outputs.end(), [](const OutputStep& s) { return s.source == OutputStep::Source::target; });
+  if (guarded) plan.steps.push_back(GuardStep{});
+  plan.steps.insert(plan.steps.end(), outputs.begin(), outputs.end());
+  if (guarded) {
+    for (const ArgRef arg : params) {
+      if (arg.tensor && !is_written(outputs, arg.index)) plan.steps.push_back(ReaderStep{arg.index});
+    }
+  }
+  if (is_random(op)) plan.steps.push_back(DrawStep{});
+  RunStep run{guarded, {}};
+  for (const OutputStep& output : outputs) {
+    if (output.source == OutputStep::Source::written_view) run.written_views.push_back(output.output);
+  }
+  plan.steps.push_back(run);
+}
+
+struct Describer {
+  const Op& op;
+
+  std::string input(int index) const { return op.signature.inputs[index].name.text; }
+  std::string output(int index) const { return op.signature.outputs[index].name.text; }
+  std::string args(const std::vector<ArgRef>& refs) const {
+    std::string text;
+    for (const ArgRef ref : refs) text += (text.empty() ? "" : ", ") + name_of(op.signature, ref).text;
+    return text;
+  }
+  std::string operator()(const InferMetaStep& step) const { return fmt::format("infer_meta {}({})", step.func, args(step.args)); }
+  std::string operator()(const DeviceStep& step) const {
+    std::string text = "device";
+    for (const int attr : step.attrs) text += " " + op.signature.attrs[attr].name.text;
+    return text + (step.tensors ? " tensors" : "");
+  }
+  std::string operator()(const KernelStep& step) const {
+    std::string text = fmt::format("kernel {}({}) by", step.table, args(step.args));
+    for (const DTypeSource& source : step.dtypes) {
+      switch (source.kind) {
+        case DTypeSource::Kind::input: text += " " + input(source.index); break;
+        case DTypeSource::Kind::attr: text += " " + op.signature.attrs[source.index].name.text; break;
+        case DTypeSource::Kind::constant: text += " " + std::string(yaml_name(source.constant)); break;
+      }
+    }
+    return text;
+  }
+  std::string operator()(const CastStep& step) const { return "cast " + input(step.input); }
+  std::string operator()(const GuardStep&) const { return "guard"; }
+  std::string operator()(const OutputStep& step) const {
+    const auto from = [&](std::string_view verb) { return fmt::format("{} {} <- {}", verb, output(step.output), input(step.input)); };
+    switch (step.source) {
+      case OutputStep::Source::allocate: return "allocate " + output(step.output);
+      case OutputStep::Source::allocate_if: return from("allocate_if");
+      case OutputStep::Source::target: return from("target");
+      case OutputStep::Source::reinterpret: return from("reinterpret");
+      case OutputStep::Source::written_view: return from("written_view");
+    }
+    return "";
+  }
+  std::string operator()(const ReaderStep& step) const { return "reader " + input(step.input); }
+  std::string operator()(const DrawStep&) const { return "draw"; }
+  std::string operator()(const RunStep& step) const {
+    std::string text = step.guarded ? "run guarded" : "run";
+    for (const int view : step.written_views) text += " " + output(view);
+    return text;
+  }
+  std::string operator()(const RebindStep& step) const { return fmt::format("rebind {} to {}", input(step.input), output(step.output)); }
+};
+
+}  // namespace
+
+DensePlan plan_dense(const Op& op, Form form) {
+  DensePlan plan;
+  plan.form = form;
+  plan.steps.push_back(InferMetaStep{op.infer_meta->func->text, resolve_params(op, op.infer_meta->param)});
+  std::vector<OutputStep> outputs;
+  std::vector<RebindStep> rebinds;
+  for (int i = 0; i < static_cast<int>(op.signature.outputs.size()); ++i) {
+    const OutputStep step = output_step(op, i, form);
+    const bool in_place = form == Form::inplace && inplace_pair_of_output(op, i) != nullptr;
+    if (!in_place) plan.returns.push_back(i);
+    if (in_place && step.source == OutputStep::Source::reinterpret) rebinds.push_back({step.input, i});
+    outputs.push_back(step);
+  }
+  const bool only_views = std::all_of(outputs.begin(), outputs.end(), [](const OutputStep& s) { return s.source == OutputStep::Source::reinterpret; });
+  if (only_views) {
+    // For an output in place, the rebinding is all there is to do.
+    for (const int output : plan.returns) plan.steps.push_back(outputs[static_cast<size_t>(output)]);
+  } else {
+    plan.steps.push_back(device_step(op));
+    const std::vector<ArgRef> params = resolve_params(op, op.kernel->param);
+    plan.steps.push_back(KernelStep{dense_kernel(op)->name.text, params, dtype_sources(op)});
+    add_preparation(op, params, outputs, plan);
+  }
+  plan.steps.insert(plan.steps.end(), rebinds.begin(), rebinds.end());
+  return plan;
+}
+
+std::string describe(const Op& op, const DensePlan& plan) {
+  std::string text;
+  for (const Step& step : plan.steps) text += std::visit(Describer{op}, step) + "\n";
+  for (const int output : plan.returns) text += "return " + op.signature.outputs[output].name.text + "\n";
+  return text;
+}
+
+const AliasPair* inplace_pair_of_input(const Op& op, int index) {
+  for (const AliasPair& pair : op.inplace) {
+    if (pair.input.text == op.signature.inputs[index].name.text) return &pair;
+  }
+  return nullptr;
+}
+
+const AliasPair* inplace_pair_of_output(const Op& op, int index) {
+  for (const AliasPair& pair : op.inplace) {
+    if (pair.output.text == op.signature.outputs[index].name.text) return &pair;
+  }
+  return nullptr;
+}
+
+std::vector<ArgRef> resolve_params(const Op& op, const std::optional<std::vector<Name>>& param) {
+  if (!param) return op.signature.args;
+  std::vector<ArgRef> args;
+  for (const Name& name : *param) args.push_back(*find_arg(op.signature, name.text));
+  return args;
+}
+
+ViewKind view_kind(const Op& op, int output) {
+  const std::string& name = op.signature.outputs[output].name.text;
+  const bool view = std::any_of(op.view.begin(), op.view.end(), [&](const AliasPair& pair) { return pair.output.text == name; });
+  if (!view) return ViewKind::none;
+  if (op.extension.view_writes) return contains(*op.extension.view_writes, name) ? ViewKind::written : ViewKind::reinterpreting;
+  return inplace_pair_of_output(op, output) != nullptr ? ViewKind::reinterpreting : ViewKind::written;
+}
+
+bool is_random(const Op& op) { return op.extension.random.value_or(false); }
+
+}  // namespace shardgen

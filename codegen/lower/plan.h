@@ -1,0 +1,105 @@
+// What a dense function does, as typed steps: the decisions between model and text. Tests compare plans through describe().
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "model/op.h"
+
+namespace shardgen {
+
+enum class Form { functional, inplace };
+
+/// Runs infer_meta on these arguments.
+struct InferMetaStep {
+  std::string func;
+  std::vector<ArgRef> args;
+};
+
+/// Takes the device from the first of these attributes that is given, else from the tensors.
+struct DeviceStep {
+  std::vector<int> attrs;
+  bool tensors = true;
+};
+
+/// Something that can give the kernel's dtype.
+struct DTypeSource {
+  enum class Kind { input, attr, constant };
+  Kind kind = Kind::input;
+  int index = 0;
+  DataType constant = DataType::undefined;
+};
+
+/// Looks the kernel up by the first dtype that is given.
+struct KernelStep {
+  std::string table;
+  std::vector<ArgRef> args;
+  std::vector<DTypeSource> dtypes;
+};
+
+/// Casts an argument to the kernel's dtype.
+struct CastStep {
+  int input;
+};
+
+/// Opens the guard of an in-place write.
+struct GuardStep {};
+
+/// Makes the tensor of an output.
+struct OutputStep {
+  enum class Source {
+    allocate,
+    allocate_if,   // only when `input` is given
+    target,        // the buffer of `input`, or a new one that takes its place
+    reinterpret,   // another shape or dtype on the bytes of `input`
+    written_view,  // the buffer of `input`, which the kernel writes
+  };
+  Source source = Source::allocate;
+  int output = 0;
+  int input = -1;
+};
+
+/// Makes an argument safe to read while the targets are written.
+struct ReaderStep {
+  int input;
+};
+
+/// Draws a random key.
+struct DrawStep {};
+
+/// Calls the kernel, inside the guards of what it writes.
+struct RunStep {
+  bool guarded = false;
+  std::vector<int> written_views;  // outputs
+};
+
+/// Gives the in-place argument the meta of the output.
+struct RebindStep {
+  int input;
+  int output;
+};
+
+using Step = std::variant<InferMetaStep, DeviceStep, KernelStep, CastStep, GuardStep, OutputStep, ReaderStep, DrawStep, RunStep, RebindStep>;
+
+struct DensePlan {
+  Form form = Form::functional;
+  std::vector<Step> steps;
+  std::vector<int> returns;  // outputs that are returned and not written in place
+};
+
+DensePlan plan_dense(const Op& op, Form form);
+/// One line per step: "target out <- x".
+std::string describe(const Op& op, const DensePlan& plan);
+
+/// The in-place pair that writes input `index`, or null.
+const AliasPair* inplace_pair_of_input(const Op& op, int index);
+/// The in-place pair that makes output `index`, or null.
+const AliasPair* inplace_pair_of_output(const Op& op, int index);
+/// The arguments named by `param`, or all.
+std::vector<ArgRef> resolve_params(const Op& op, const std::optional<std::vector<Name>>& param);
+enum class ViewKind { none, reinterpreting, written };
+ViewKind view_kind(const Op& op, int output);
+bool is_random(const Op& op);
+
+}  // namespace shardgen

@@ -1,0 +1,198 @@
+// The runtime's C++ spellings.
+#include "lower/spelling.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <limits>
+
+namespace shardgen {
+namespace {
+
+bool is_empty_list(const Literal& literal) {
+  const auto* items = std::get_if<LiteralList>(&literal.value);
+  return items != nullptr && items->empty();
+}
+
+std::string base_type(AttrType type) {
+  switch (type) {
+    case AttrType::boolean: return "bool";
+    case AttrType::int32: return "int";
+    case AttrType::int64: return "int64_t";
+    case AttrType::float32: return "float";
+    case AttrType::float64: return "double";
+    case AttrType::str: return "std::string";
+    case AttrType::dtype: return "DType";
+    case AttrType::place: return "Device";
+    case AttrType::scalar: return "Scalar";
+    case AttrType::int_array:
+    case AttrType::int32_list:
+    case AttrType::int64_list: return "IntArray";
+    case AttrType::boolean_list: return "std::vector<bool>";
+    case AttrType::float32_list: return "std::vector<float>";
+    case AttrType::float64_list: return "std::vector<double>";
+    case AttrType::str_list: return "std::vector<std::string>";
+    case AttrType::scalar_list: return "std::vector<Scalar>";
+  }
+  return "";
+}
+
+bool by_value(AttrType type) {
+  switch (type) {
+    case AttrType::boolean:
+    case AttrType::int32:
+    case AttrType::int64:
+    case AttrType::float32:
+    case AttrType::float64:
+    case AttrType::dtype:
+    case AttrType::place: return true;
+    case AttrType::str:
+    case AttrType::scalar:
+    case AttrType::int_array:
+    case AttrType::boolean_list:
+    case AttrType::int32_list:
+    case AttrType::int64_list:
+    case AttrType::float32_list:
+    case AttrType::float64_list:
+    case AttrType::str_list:
+    case AttrType::scalar_list: return false;
+  }
+  return false;
+}
+
+std::string integer(int64_t value) {
+  if (value == std::numeric_limits<int64_t>::max()) return "INT64_MAX";
+  if (value == std::numeric_limits<int64_t>::min()) return "INT64_MIN";
+  return fmt::format("{}", value);
+}
+
+std::string floating(FloatValue value) {
+  std::string text = fmt::format("{}", value.value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return value.single ? text + "f" : text;
+}
+
+std::optional<std::string> spell(const Literal& literal);
+
+struct Speller {
+  std::optional<std::string> operator()(bool value) const { return value ? "true" : "false"; }
+  std::optional<std::string> operator()(int64_t value) const { return integer(value); }
+  std::optional<std::string> operator()(FloatValue value) const { return floating(value); }
+  std::optional<std::string> operator()(const std::string& value) const { return "\"" + value + "\""; }
+  std::optional<std::string> operator()(DataType value) const { return data_type(value); }
+  std::optional<std::string> operator()(PlaceValue) const { return "kCpu"; }
+  std::optional<std::string> operator()(Opaque) const { return std::nullopt; }
+  std::optional<std::string> operator()(const LiteralList& items) const {
+    std::vector<std::string> texts;
+    for (const Literal& item : items) {
+      std::optional<std::string> text = spell(item);
+      if (!text) return std::nullopt;
+      texts.push_back(std::move(*text));
+    }
+    return fmt::format("{{{}}}", fmt::join(texts, ", "));
+  }
+};
+
+std::optional<std::string> spell(const Literal& literal) { return std::visit(Speller{}, literal.value); }
+
+}  // namespace
+
+bool may_be_open(const Op& op, const Attr& attr) {
+  if (!attr.default_value) return false;
+  if (attr.type == AttrType::dtype) {
+    const auto* type = std::get_if<DataType>(&attr.default_value->value);
+    return type != nullptr && *type == DataType::undefined;
+  }
+  return attr.type == AttrType::place && is_empty_list(*attr.default_value) && op.kernel && op.kernel->backend.candidates.size() > 1;
+}
+
+std::string input_type(const Input& input, Role role, bool written) {
+  switch (role) {
+    case Role::api:
+      if (input.list) return "const std::vector<Tensor>&";
+      return written ? "Tensor&" : "const Tensor&";
+    case Role::dense:
+    case Role::kernel:
+      if (input.list) return "std::span<const DenseTensor>";
+      return written ? "DenseTensor&" : "const DenseTensor&";
+  }
+  return "";
+}
+
+std::string attr_type(const Op& op, const Attr& attr) {
+  const std::string base = base_type(attr.type);
+  if (may_be_open(op, attr)) return "std::optional<" + base + ">";
+  return by_value(attr.type) ? base : "const " + base + "&";
+}
+
+std::string output_type(const Output& output, Role role) {
+  switch (role) {
+    case Role::api: return output.list ? "std::vector<Tensor>" : "Tensor";
+    case Role::dense: return output.list ? "std::vector<DenseTensor>" : "DenseTensor";
+    case Role::kernel: return output.list ? "std::span<DenseTensor>" : "DenseTensor&";
+  }
+  return "";
+}
+
+std::string tuple_of(const std::vector<std::string>& types) {
+  if (types.empty()) return "void";
+  if (types.size() == 1) return types[0];
+  return fmt::format("std::tuple<{}>", fmt::join(types, ", "));
+}
+
+std::string meta_type(const Output& output) { return output.list ? "std::vector<Meta>" : "Meta"; }
+
+std::optional<std::string> constant(const Op& target, const Attr& parameter, const Literal& literal) {
+  if (may_be_open(target, parameter)) {
+    const auto* type = std::get_if<DataType>(&literal.value);
+    if (is_empty_list(literal) || (type != nullptr && *type == DataType::undefined)) return "std::nullopt";
+  }
+  if (parameter.type == AttrType::place && is_empty_list(literal)) return "kCpu";
+  if (parameter.type == AttrType::scalar) {
+    // "1e-5" in quotes is a number to the peer.
+    const auto* quoted = std::get_if<std::string>(&literal.value);
+    const std::optional<std::string> text = quoted != nullptr ? std::optional(*quoted) : spell(literal);
+    if (!text) return std::nullopt;
+    return "Scalar(" + *text + ")";
+  }
+  std::optional<std::string> text = spell(literal);
+  if (text && std::holds_alternative<LiteralList>(literal.value)) return base_type(parameter.type) + *text;
+  return text;
+}
+
+std::optional<std::string> default_argument(const Op& op, const Attr& attr) { return constant(op, attr, *attr.default_value); }
+
+std::optional<std::string> data_type(DataType type) {
+  switch (type) {
+    case DataType::boolean: return "DType::boolean";
+    case DataType::uint8: return "DType::uint8";
+    case DataType::int32: return "DType::int32";
+    case DataType::int64: return "DType::int64";
+    case DataType::float16: return "DType::float16";
+    case DataType::bfloat16: return "DType::bfloat16";
+    case DataType::float32: return "DType::float32";
+    case DataType::float64: return "DType::float64";
+    case DataType::undefined:
+    case DataType::int8:
+    case DataType::int16:
+    case DataType::complex64:
+    case DataType::complex128: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+unsigned reduce_bit(ReduceKind kind) {
+  // The order of shard::ReduceType.
+  switch (kind) {
+    case ReduceKind::sum: return 1u << 0;
+    case ReduceKind::max: return 1u << 1;
+    case ReduceKind::min: return 1u << 2;
+    case ReduceKind::prod: return 1u << 3;
+    case ReduceKind::avg: return 1u << 4;
+    case ReduceKind::any: return 1u << 5;
+    case ReduceKind::all: return 1u << 6;
+  }
+  return 0;
+}
+
+}  // namespace shardgen

@@ -1,0 +1,36 @@
+// What the runtime can carry out: ops beyond it are left out and counted, the rest is generated.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/op.h"
+
+namespace shardgen {
+
+/// An op that is not generated, and why ("its kernels take sparse tensors").
+struct Dropped {
+  const Op* op;
+  std::string reason;
+};
+
+struct Selection {
+  /// By family, in the order of the file.
+  std::vector<std::vector<const Op*>> ops;
+  std::vector<Dropped> dropped;
+
+  /// The generated op of that name, or null.
+  const Op* find(std::string_view name) const;
+  /// The index of the family in which that op is generated, or -1.
+  int family_of(std::string_view name) const;
+  /// True when `op` gets an in-place form of its own: it has pairs, and no other op has that name.
+  bool has_inplace_form(const Op& op) const;
+};
+
+Selection select_ops(const std::vector<Family>& families);
+
+/// The kernel that takes dense tensors only, or null.
+const KernelFunc* dense_kernel(const Op& op);
+
+}  // namespace shardgen

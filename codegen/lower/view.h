@@ -1,0 +1,36 @@
+// From ops to the facts that templates show: JSON in which every value is text for one place of a template.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "lower/support.h"
+#include "model/op.h"
+
+namespace shardgen {
+
+using Json = nlohmann::json;
+
+/// A group of ops that share their generated files.
+struct Part {
+  std::string name;    // "math" or "math_0"
+  std::string source;  // "math.yaml"
+  std::vector<const Op*> ops;
+};
+
+/// What every view of a part needs to know of the others.
+struct LowerContext {
+  const Selection& selection;
+  /// By family, the parts; to find the header of an invoked op.
+  const std::vector<std::vector<Part>>& parts;
+};
+
+Json dense_view(const LowerContext& context, const Part& part);
+Json dist_view(const LowerContext& context, const Part& part);
+Json api_view(const LowerContext& context, const Part& part);
+Json ops_view(const LowerContext& context, const Part& part);
+/// For api.h: the headers of all parts.
+Json umbrella_view(const std::vector<std::vector<Part>>& parts);
+
+}  // namespace shardgen

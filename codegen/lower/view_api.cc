@@ -1,0 +1,212 @@
+// The public layer's view: dispatch to dist or dense, functions that pick from the one with intermediates, and invokes.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "lower/identifiers.h"
+#include "lower/view_common.h"
+
+namespace shardgen {
+namespace {
+
+std::string dense_arg(const Op& op, const std::string& ctx, Form form, ArgRef arg) {
+  if (!arg.tensor) return op.signature.attrs[arg.index].name.text;
+  const Input& input = op.signature.inputs[arg.index];
+  const std::string& name = input.name.text;
+  std::string function = is_written_input(op, arg.index, form) ? "write" : "read";
+  if (input.list) {
+    function += "_list";
+  } else if (contains(op.optional, name)) {
+    function += "_optional";
+  }
+  return fmt::format("call::{}({}, {}, \"{}\")", function, ctx, name, name);
+}
+
+Texts arg_names(const Op& op) {
+  Texts names;
+  for (const ArgRef arg : op.signature.args) names.push_back(name_of(op.signature, arg).text);
+  return names;
+}
+
+/// What every function of this layer has; `body` names the section of the template that shows it.
+Json function_head(const Op& op, const std::string& name, const std::string& returns, Form form) {
+  return {{"origin", origin(op)},
+          {"name", name},
+          {"returns", returns},
+          {"params", join(parameters(op, Role::api, form, false))},
+          {"dispatch", false},
+          {"pick", false},
+          {"invoke", false}};
+}
+
+/// A wrapped value of the dense call.
+std::string wrapped(const std::string& local) { return "call::wrap(std::move(" + local + "))"; }
+
+/// Several values of the dense call, each wrapped.
+Json unpack_view(const Op& op, Scope& scope) {
+  Texts locals, results;
+  for (const Output& output : op.signature.outputs) {
+    locals.push_back(scope.local(output.name.text));
+    results.push_back(wrapped(locals.back()));
+  }
+  return {{"locals", join(locals)}, {"result", return_value(results)}};
+}
+
+/// The values that the dense call gives back, in the shape that the public function needs.
+Json results_view(const Op& op, Form form, const DensePlan& plan, Scope& scope) {
+  Json view = {{"direct", false}, {"unpack", false}, {"written", false}};
+  if (form == Form::functional) {
+    view[plan.returns.size() == 1 ? "direct" : "unpack"] = plan.returns.size() == 1 ? Json(true) : unpack_view(op, scope);
+    return view;
+  }
+  // In place: new outputs that users see are kept, the written ones are the arguments themselves.
+  Texts locals, results;
+  bool any_kept = false;
+  for (const int output : returned_outputs(op, true)) {
+    const bool hidden = contains(op.intermediate, op.signature.outputs[output].name.text);
+    if (const AliasPair* pair = inplace_pair_of_output(op, output)) {
+      if (!hidden) results.push_back(pair->input.text);
+      continue;
+    }
+    locals.push_back(scope.local(op.signature.outputs[output].name.text));
+    if (!hidden) results.push_back(wrapped(locals.back()));
+    any_kept = any_kept || !hidden;
+  }
+  Json kept = false;
+  if (any_kept) kept = {{"locals", plan.returns.size() == 1 ? locals[0] : "[" + join(locals) + "]"}};
+  view["written"] = {{"kept", kept}, {"result", return_value(results)}};
+  return view;
+}
+
+Json dispatch_view(const Op& op, Form form) {
+  Scope scope(op);
+  const std::string ctx = scope.local("ctx");
+  Texts tensors;
+  for (const Input& input : op.signature.inputs) tensors.push_back(input.name.text);
+  Json dist = false;
+  if (!tensors.empty()) dist = {{"tensors", join(tensors)}, {"args", join(arg_names(op))}};
+  Texts args = {ctx};
+  for (const ArgRef arg : op.signature.args) args.push_back(dense_arg(op, ctx, form, arg));
+  return {{"dist", std::move(dist)},
+          {"function", function_name(op, form)},
+          {"ctx", ctx},
+          {"dense_args", join(args)},
+          {"results", results_view(op, form, plan_dense(op, form), scope)}};
+}
+
+/// The function without intermediates, which calls the one with them.
+Json pick_view(const Op& op) {
+  const std::vector<int> kept = returned_outputs(op, false);
+  Json pick = {{"function", intermediate_name(op)}, {"args", join(arg_names(op))}, {"one", false}, {"several", false}};
+  if (kept.size() == 1) {
+    pick["one"] = {{"index", kept[0]}};
+    return pick;
+  }
+  Scope scope(op);
+  const std::string all = scope.local("all");
+  Texts results;
+  for (const int output : kept) results.push_back(fmt::format("std::move(std::get<{}>({}))", output, all));
+  pick["several"] = {{"local", all}, {"result", return_value(results)}};
+  return pick;
+}
+
+std::string invoke_arg(const Op& target, size_t index, const CallArg& arg) {
+  switch (arg.kind) {
+    case CallArg::Kind::name: return arg.name.text;
+    case CallArg::Kind::dtype_of: return arg.name.text + ".dtype()";
+    case CallArg::Kind::literal: break;
+  }
+  const ArgRef parameter = target.signature.args[index];
+  if (parameter.tensor) return arg.literal.spelling;
+  return constant(target, target.signature.attrs[parameter.index], arg.literal).value_or(arg.literal.spelling);
+}
+
+Json invoke_view(const LowerContext& context, const Op& op) {
+  const Op& target = *context.selection.find(op.invoke->function.text);
+  Texts args;
+  for (size_t i = 0; i < op.invoke->args.size(); ++i) args.push_back(invoke_arg(target, i, op.invoke->args[i]));
+  return {{"function", op.invoke->function.text}, {"args", join(args)}};
+}
+
+void add_functions(const LowerContext& context, const Op& op, Json& functions) {
+  if (op.invoke) {
+    Json function = function_head(op, op.name.text, return_type(op, Form::functional, true), Form::functional);
+    function["invoke"] = invoke_view(context, op);
+    functions.push_back(std::move(function));
+    return;
+  }
+  for (const Form form : forms_of(context, op)) {
+    const bool picks = form == Form::functional && !op.intermediate.empty();
+    const std::string name = picks ? intermediate_name(op) : function_name(op, form);
+    Json function = function_head(op, name, return_type(op, form, form == Form::functional), form);
+    function["dispatch"] = dispatch_view(op, form);
+    functions.push_back(std::move(function));
+    if (!picks) continue;
+    Json picking = function_head(op, op.name.text, return_type(op, form, false), form);
+    picking["pick"] = pick_view(op);
+    functions.push_back(std::move(picking));
+  }
+}
+
+/// The declarations of an op: its doc once, then each function with its default arguments.
+Json declaration_view(const LowerContext& context, const Op& op) {
+  Json functions = Json::array();
+  add_functions(context, op, functions);
+  Json declarations = Json::array();
+  for (const Json& function : functions) {
+    const Form form = function["name"] == inplace_name(op) && !op.inplace.empty() ? Form::inplace : Form::functional;
+    declarations.push_back({{"returns", function["returns"]},
+                            {"name", function["name"]},
+                            {"params", join(parameters(op, Role::api, form, true))}});
+  }
+  Json doc = false;
+  if (op.extension.doc) doc = *op.extension.doc;
+  if (doc.is_string()) {
+    std::string& text = doc.get_ref<std::string&>();
+    for (char& c : text) c = c == '\n' || c == '\r' ? ' ' : c;
+    while (text.ends_with(' ')) text.pop_back();
+  }
+  return {{"origin", origin(op)}, {"doc", std::move(doc)}, {"declarations", std::move(declarations)}};
+}
+
+/// The headers of ops that this part invokes and that stand elsewhere.
+Json invoked_headers(const LowerContext& context, const Part& part) {
+  std::set<std::string> names;
+  for (const Op* op : part.ops) {
+    if (!op->invoke) continue;
+    for (const Part& other : context.parts[static_cast<size_t>(context.selection.family_of(op->invoke->function.text))]) {
+      const Op* target = context.selection.find(op->invoke->function.text);
+      if (other.name != part.name && std::find(other.ops.begin(), other.ops.end(), target) != other.ops.end()) names.insert(other.name);
+    }
+  }
+  Json headers = Json::array();
+  for (const std::string& name : names) headers.push_back({{"header", name}});
+  return headers;
+}
+
+}  // namespace
+
+Json api_view(const LowerContext& context, const Part& part) {
+  Json functions = Json::array();
+  Json ops = Json::array();
+  for (const Op* op : part.ops) {
+    add_functions(context, *op, functions);
+    ops.push_back(declaration_view(context, *op));
+  }
+  Json view = file_head(part);
+  view["abi"] = kCodegenAbi;
+  view["headers"] = invoked_headers(context, part);
+  view["functions"] = std::move(functions);
+  view["ops"] = std::move(ops);
+  return view;
+}
+
+Json umbrella_view(const std::vector<std::vector<Part>>& parts) {
+  Json headers = Json::array();
+  for (const std::vector<Part>& family : parts) {
+    for (const Part& part : family) headers.push_back({{"header", part.name}});
+  }
+  return {{"headers", std::move(headers)}};
+}
+
+}  // namespace shardgen

@@ -1,0 +1,91 @@
+// Shared pieces of views.
+#include "lower/view_common.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "lower/identifiers.h"
+#include "model/print.h"
+
+namespace shardgen {
+namespace {
+
+/// The first argument from which on all have default values that C++ can say.
+size_t first_default(const Op& op) {
+  const std::vector<ArgRef>& args = op.signature.args;
+  size_t first = args.size();
+  while (first > 0 && !args[first - 1].tensor && op.signature.attrs[args[first - 1].index].default_value) --first;
+  return first;
+}
+
+}  // namespace
+
+std::string join(const Texts& texts) { return fmt::format("{}", fmt::join(texts, ", ")); }
+
+bool is_written_input(const Op& op, int input, Form form) {
+  return form == Form::inplace && inplace_pair_of_input(op, input) != nullptr;
+}
+
+Texts parameters(const Op& op, Role role, Form form, bool defaults) {
+  Texts texts;
+  const size_t with_default = defaults ? first_default(op) : op.signature.args.size();
+  for (size_t i = 0; i < op.signature.args.size(); ++i) {
+    const ArgRef arg = op.signature.args[i];
+    if (arg.tensor) {
+      const Input& input = op.signature.inputs[arg.index];
+      texts.push_back(input_type(input, role, is_written_input(op, arg.index, form)) + " " + input.name.text);
+      continue;
+    }
+    const Attr& attr = op.signature.attrs[arg.index];
+    std::string text = attr_type(op, attr) + " " + attr.name.text;
+    if (i >= with_default) text += " = " + *default_argument(op, attr);
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+std::vector<int> returned_outputs(const Op& op, bool all) {
+  std::vector<int> outputs;
+  for (int i = 0; i < static_cast<int>(op.signature.outputs.size()); ++i) {
+    if (all || !contains(op.intermediate, op.signature.outputs[i].name.text)) outputs.push_back(i);
+  }
+  return outputs;
+}
+
+std::string return_type(const Op& op, Form form, bool all) {
+  Texts types;
+  for (const int output : returned_outputs(op, all)) {
+    const bool written = form == Form::inplace && inplace_pair_of_output(op, output) != nullptr;
+    types.push_back(output_type(op.signature.outputs[output], Role::api) + (written ? "&" : ""));
+  }
+  return tuple_of(types);
+}
+
+std::string location_of(const Op& op) { return fmt::format("{}:{}", base_name(op.name.at.file), op.name.at.line); }
+
+std::string origin(const Op& op) { return location_of(op) + ": " + to_string(op.name.text, op.signature); }
+
+Json file_head(const Part& part) { return {{"source", part.source}, {"name", part.name}}; }
+
+std::vector<Form> forms_of(const LowerContext& context, const Op& op) {
+  if (is_inplace_only(op)) return {Form::inplace};
+  if (context.selection.has_inplace_form(op)) return {Form::functional, Form::inplace};
+  return {Form::functional};
+}
+
+std::string return_value(const Texts& texts) {
+  if (texts.empty()) return "";
+  return texts.size() == 1 ? texts[0] : "{" + join(texts) + "}";
+}
+
+std::vector<const Op*> own_ops(const Part& part) {
+  std::vector<const Op*> ops;
+  for (const Op* op : part.ops) {
+    if (!op->invoke) ops.push_back(op);
+  }
+  return ops;
+}
+
+std::string function_name(const Op& op, Form form) { return form == Form::inplace ? inplace_name(op) : op.name.text; }
+
+}  // namespace shardgen

@@ -1,0 +1,40 @@
+// Pieces of views that several layers share: parameter lists, return types, comments.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lower/plan.h"
+#include "lower/spelling.h"
+#include "lower/view.h"
+
+namespace shardgen {
+
+using Texts = std::vector<std::string>;
+
+/// "a, b, c"
+std::string join(const Texts& texts);
+/// True when the form of the op writes that input in place.
+bool is_written_input(const Op& op, int input, Form form);
+/// The parameters of a function, with default arguments when `defaults` (only those that C++ allows: the last ones).
+Texts parameters(const Op& op, Role role, Form form, bool defaults);
+/// What a form of the op returns, outputs that are written in place as references; without intermediates unless `all`.
+std::string return_type(const Op& op, Form form, bool all);
+/// The outputs that a form returns to the user, by index.
+std::vector<int> returned_outputs(const Op& op, bool all);
+/// "math.yaml:12: add(Tensor x, Tensor y) -> Tensor(out)"
+std::string origin(const Op& op);
+/// "math.yaml:12"
+std::string location_of(const Op& op);
+/// What stands at the head of each file.
+Json file_head(const Part& part);
+/// The forms that are generated of an op.
+std::vector<Form> forms_of(const LowerContext& context, const Op& op);
+/// "return x;" for one text, "return {x, y};" for more; an empty text for none.
+std::string return_value(const Texts& texts);
+/// Ops of the part that have kernels or are views, so not those that only invoke.
+std::vector<const Op*> own_ops(const Part& part);
+/// The name of the function of that form.
+std::string function_name(const Op& op, Form form);
+
+}  // namespace shardgen

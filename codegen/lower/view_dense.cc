@@ -1,0 +1,299 @@
+// The dense layer's view: the steps of each plan, as the values that templates/dense.cc.mustache shows.
+#include <fmt/format.h>
+
+#include <array>
+#include <set>
+
+#include "lower/identifiers.h"
+#include "lower/view_common.h"
+
+namespace shardgen {
+namespace {
+
+constexpr std::array kStepNames = {"infer_meta", "device", "kernel", "cast", "guard", "allocate", "allocate_if", "allocate_list",
+                                   "target", "reinterpret", "written_view", "reader", "readers", "draw", "run", "rebind"};
+
+/// One function's worth of names: what each argument and output is called at the current step.
+class Renderer {
+ public:
+  Renderer(const Op& op, const DensePlan& plan) : op_(op), plan_(plan), scope_(op), ctx_(scope_.local("ctx")) {
+    for (const Input& input : op.signature.inputs) inputs_.push_back(input.name.text);
+    for (const Output& output : op.signature.outputs) {
+      metas_.push_back(scope_.local(output.name.text + (output.list ? "_metas" : "_meta")));
+      outputs_.push_back(scope_.local(output.name.text));
+    }
+  }
+
+  Json steps() {
+    Json array = Json::array();
+    for (const Step& step : plan_.steps) {
+      Json json;
+      for (const char* name : kStepNames) json[name] = false;
+      json["phase"] = false;
+      std::visit([&](const auto& typed) { add(typed, json); }, step);
+      array.push_back(std::move(json));
+    }
+    return array;
+  }
+
+  const std::string& ctx() const { return ctx_; }
+
+  std::string result() const {
+    Texts texts;
+    const bool several = plan_.returns.size() > 1;
+    for (const int output : plan_.returns) texts.push_back(several ? "std::move(" + outputs_[output] + ")" : outputs_[output]);
+    return return_value(texts);
+  }
+
+ private:
+  void phase(Json& json, const std::string& text) { json["phase"] = fmt::format("{}. {}", ++phases_, text); }
+  const Input& input(int index) const { return op_.signature.inputs[index]; }
+  const Output& output(int index) const { return op_.signature.outputs[index]; }
+  bool optional(int index) const { return contains(op_.optional, input(index).name.text); }
+
+  std::string meta_arg(ArgRef arg) const {
+    if (!arg.tensor) return op_.signature.attrs[arg.index].name.text;
+    const std::string& name = input(arg.index).name.text;
+    if (input(arg.index).list) return fmt::format("call::metas({})", name);
+    return optional(arg.index) ? fmt::format("call::meta_or_null({})", name) : name + ".meta()";
+  }
+
+  void add(const InferMetaStep& step, Json& json) {
+    phase(json, "infer meta");
+    Texts args = {ctx_};
+    for (const ArgRef arg : step.args) args.push_back(meta_arg(arg));
+    Json metas = Json::array();
+    for (size_t i = 0; i < metas_.size(); ++i) {
+      metas.push_back({{"type", meta_type(output(static_cast<int>(i)))}, {"local", metas_[i]}});
+      args.push_back(metas_[i]);
+    }
+    json["infer_meta"] = {{"metas", std::move(metas)}, {"func", step.func}, {"args", join(args)}};
+  }
+
+  void add(const DeviceStep& step, Json& json) {
+    phase(json, "choose the kernel");
+    Texts tensors = {ctx_};
+    for (const Input& each : op_.signature.inputs) tensors.push_back(each.name.text);
+    std::string value = step.tensors ? "call::common_device(" + join(tensors) + ")" : "";
+    for (auto attr = step.attrs.rbegin(); attr != step.attrs.rend(); ++attr) {
+      const Attr& each = op_.signature.attrs[*attr];
+      value = may_be_open(op_, each) && !value.empty() ? fmt::format("{0} ? *{0} : {1}", each.name.text, value) : each.name.text;
+    }
+    device_ = scope_.local("device");
+    json["device"] = {{"local", device_}, {"value", value}};
+  }
+
+  /// The first dtype that is given.
+  std::string dtype_value(const std::vector<DTypeSource>& sources) const {
+    std::string value;
+    for (auto source = sources.rbegin(); source != sources.rend(); ++source) {
+      std::string own, condition;
+      switch (source->kind) {
+        case DTypeSource::Kind::input: {
+          const std::string& name = input(source->index).name.text;
+          const bool list = input(source->index).list;
+          own = list ? name + ".front().dtype()" : name + ".dtype()";
+          if (optional(source->index)) condition = list ? fmt::format("!{}.empty()", name) : name + ".defined()";
+          break;
+        }
+        case DTypeSource::Kind::attr: {
+          const Attr& attr = op_.signature.attrs[source->index];
+          own = may_be_open(op_, attr) ? "*" + attr.name.text : attr.name.text;
+          if (may_be_open(op_, attr)) condition = attr.name.text;
+          break;
+        }
+        case DTypeSource::Kind::constant: own = *data_type(source->constant); break;
+      }
+      value = condition.empty() || value.empty() ? own : fmt::format("{} ? {} : {}", condition, own, value);
+    }
+    return value;
+  }
+
+  bool casts() const {
+    for (const Step& step : plan_.steps) {
+      if (std::holds_alternative<CastStep>(step)) return true;
+    }
+    return false;
+  }
+
+  void add(const KernelStep& step, Json& json) {
+    params_ = step.args;
+    Texts types = {"const OpContext&"};
+    for (const ArgRef arg : step.args) {
+      types.push_back(arg.tensor ? input_type(input(arg.index), Role::kernel, false) : attr_type(op_, op_.signature.attrs[arg.index]));
+    }
+    if (is_random(op_)) types.push_back("RandomKey");
+    for (const Output& each : op_.signature.outputs) types.push_back(output_type(each, Role::kernel));
+    kernel_ = scope_.local("kernel");
+    dtype_ = dtype_value(step.dtypes);
+    Json dtype_local = false;
+    if (casts()) {
+      // Named, because the casts need it too.
+      const std::string local = scope_.local("kernel_dtype");
+      dtype_local = {{"name", local}, {"value", dtype_}};
+      dtype_ = local;
+    }
+    json["kernel"] = {{"table", step.table},           {"kernels", scope_.local("kernels")}, {"signature", join(types)},
+                      {"alias", scope_.local("Kernel")}, {"local", kernel_},                 {"device", device_},
+                      {"dtype", dtype_},               {"dtype_local", std::move(dtype_local)}};
+  }
+
+  void add(const CastStep& step, Json& json) {
+    const std::string local = scope_.local(input(step.input).name.text + "_cast");
+    json["cast"] = {{"type", input(step.input).list ? "std::vector<DenseTensor>" : "DenseTensor"},
+                    {"local", local},
+                    {"value", inputs_[step.input]},
+                    {"dtype", dtype_}};
+    inputs_[step.input] = local;
+  }
+
+  void add(const GuardStep&, Json& json) {
+    phase(json, "the targets, and arguments that do not overlap them");
+    guard_ = scope_.local("write");
+    json["guard"] = {{"local", guard_}, {"op", op_.name.text}};
+  }
+
+  static const char* step_name(OutputStep::Source source, bool list) {
+    switch (source) {
+      case OutputStep::Source::allocate: return list ? "allocate_list" : "allocate";
+      case OutputStep::Source::allocate_if: return "allocate_if";
+      case OutputStep::Source::target: return "target";
+      case OutputStep::Source::reinterpret: return "reinterpret";
+      case OutputStep::Source::written_view: return "written_view";
+    }
+    return "";
+  }
+
+  void add(const OutputStep& step, Json& json) {
+    if (!made_output_ && guard_.empty()) phase(json, step.source == OutputStep::Source::reinterpret ? "share the buffer" : "allocate");
+    made_output_ = true;
+    Json value = {{"local", outputs_[step.output]}, {"meta", metas_[step.output]}};
+    if (step.input >= 0) value["input"] = input(step.input).name.text;
+    if (step.source == OutputStep::Source::allocate || step.source == OutputStep::Source::allocate_if) value["device"] = device_;
+    if (step.source == OutputStep::Source::target) value["guard"] = guard_;
+    json[step_name(step.source, output(step.output).list)] = std::move(value);
+  }
+
+  void add(const ReaderStep& step, Json& json) {
+    const std::string local = scope_.local(input(step.input).name.text + "_safe");
+    json[input(step.input).list ? "readers" : "reader"] = {{"local", local}, {"guard", guard_}, {"input", inputs_[step.input]}};
+    inputs_[step.input] = local;
+  }
+
+  void add(const DrawStep&, Json& json) {
+    key_ = scope_.local("key");
+    json["draw"] = {{"local", key_}};
+  }
+
+  void add(const RunStep& step, Json& json) {
+    phase(json, step.guarded || !step.written_views.empty() ? "run, then bump versions" : "run");
+    Json views = false;
+    std::string prefix, suffix;
+    if (!step.written_views.empty()) {
+      Texts list;
+      for (const int view : step.written_views) list.push_back("&" + outputs_[view]);
+      const std::string local = scope_.local("writes");
+      views = {{"local", local}, {"list", "{" + join(list) + "}"}};
+      prefix = local + ".run([&] { ";
+      suffix = " });";
+    }
+    if (step.guarded) {
+      prefix += guard_ + ".run([&] { ";
+      suffix += " });";
+    }
+    Texts args = {ctx_};
+    for (const ArgRef arg : params_) args.push_back(arg.tensor ? inputs_[arg.index] : op_.signature.attrs[arg.index].name.text);
+    if (!key_.empty()) args.push_back(key_);
+    args.insert(args.end(), outputs_.begin(), outputs_.end());
+    json["run"] = {{"views", std::move(views)}, {"prefix", prefix}, {"kernel", kernel_}, {"args", join(args)}, {"suffix", suffix}};
+  }
+
+  void add(const RebindStep& step, Json& json) {
+    if (!made_output_) phase(json, "share the buffer");
+    made_output_ = true;
+    json["rebind"] = {{"input", input(step.input).name.text}, {"meta", metas_[step.output]}};
+  }
+
+  const Op& op_;
+  const DensePlan& plan_;
+  Scope scope_;
+  std::string ctx_;
+  Texts inputs_, metas_, outputs_;
+  std::vector<ArgRef> params_;
+  std::string device_, kernel_, dtype_, guard_, key_;
+  int phases_ = 0;
+  bool made_output_ = false;
+};
+
+std::string dense_returns(const Op& op, const DensePlan& plan) {
+  Texts types;
+  for (const int output : plan.returns) types.push_back(output_type(op.signature.outputs[output], Role::dense));
+  return tuple_of(types);
+}
+
+/// The arguments that some step of the plan reads, by name.
+std::set<std::string> used_arguments(const Op& op, const DensePlan& plan) {
+  std::set<std::string> used;
+  const auto use = [&](ArgRef arg) { used.insert(name_of(op.signature, arg).text); };
+  for (const Step& step : plan.steps) {
+    if (const auto* meta = std::get_if<InferMetaStep>(&step)) {
+      for (const ArgRef arg : meta->args) use(arg);
+    } else if (const auto* device = std::get_if<DeviceStep>(&step)) {
+      for (const int attr : device->attrs) use({false, attr});
+      for (int i = 0; device->tensors && i < static_cast<int>(op.signature.inputs.size()); ++i) use({true, i});
+    } else if (const auto* kernel = std::get_if<KernelStep>(&step)) {
+      for (const ArgRef arg : kernel->args) use(arg);
+      for (const DTypeSource& source : kernel->dtypes) {
+        if (source.kind != DTypeSource::Kind::constant) use({source.kind == DTypeSource::Kind::input, source.index});
+      }
+    } else if (const auto* output = std::get_if<OutputStep>(&step)) {
+      if (output->input >= 0) use({true, output->input});
+    } else if (const auto* rebind = std::get_if<RebindStep>(&step)) {
+      use({true, rebind->input});
+    }
+  }
+  return used;
+}
+
+/// The parameters of a definition: those that the body does not use have no name, so that compilers do not warn.
+std::string definition_parameters(const Op& op, const DensePlan& plan, const std::string& ctx) {
+  const std::set<std::string> used = used_arguments(op, plan);
+  Texts params = parameters(op, Role::dense, plan.form, false);
+  for (size_t i = 0; i < params.size(); ++i) {
+    const std::string& name = name_of(op.signature, op.signature.args[i]).text;
+    if (!used.contains(name)) params[i].replace(params[i].size() - name.size(), name.size(), "/*" + name + "*/");
+  }
+  params.insert(params.begin(), "const OpContext& " + ctx);
+  return join(params);
+}
+
+}  // namespace
+
+Json dense_view(const LowerContext& context, const Part& part) {
+  Json functions = Json::array();
+  for (const Op* op : own_ops(part)) {
+    for (const Form form : forms_of(context, *op)) {
+      const DensePlan plan = plan_dense(*op, form);
+      Renderer renderer(*op, plan);
+      Texts params = parameters(*op, Role::dense, form, false);
+      params.insert(params.begin(), "const OpContext& " + renderer.ctx());
+      Json steps = renderer.steps();
+      Json result = false;
+      if (!plan.returns.empty()) result = renderer.result();
+      functions.push_back({{"origin", origin(*op)},
+                           {"returns", dense_returns(*op, plan)},
+                           {"name", function_name(*op, form)},
+                           {"declared", join(params)},
+                           {"params", definition_parameters(*op, plan, renderer.ctx())},
+                           {"ctx", renderer.ctx()},
+                           {"steps", std::move(steps)},
+                           {"result", std::move(result)}});
+    }
+  }
+  Json view = file_head(part);
+  view["abi"] = kCodegenAbi;
+  view["functions"] = std::move(functions);
+  return view;
+}
+
+}  // namespace shardgen

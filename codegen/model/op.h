@@ -1,0 +1,209 @@
+// The typed model of an op: what the YAML says, with no C++ text in it and nothing left to parse.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "model/location.h"
+#include "model/types.h"
+
+namespace shardgen {
+
+/// A floating-point literal; `single` when it was written with the suffix f.
+struct FloatValue {
+  double value = 0;
+  bool single = false;
+};
+
+enum class PlaceValue { unset, cpu };
+
+/// A C++ expression that the model does not understand; the spelling has it.
+struct Opaque {};
+
+struct Literal;
+using LiteralList = std::vector<Literal>;
+/// A constant: `spelling` is how the YAML writes it, `value` what it means.
+struct Literal {
+  std::variant<bool, int64_t, FloatValue, std::string, DataType, PlaceValue, Opaque, LiteralList> value;
+  std::string spelling;
+};
+
+/// A tensor argument.
+struct Input {
+  Name name;
+  bool list = false;
+};
+
+struct Attr {
+  Name name;
+  AttrType type = AttrType::boolean;
+  std::optional<AttrType> scalar_of;  // Scalar(int): the type that it is meant to hold
+  std::optional<Literal> default_value;
+};
+
+/// One argument of an op: an index into its inputs or its attrs.
+struct ArgRef {
+  bool tensor = false;
+  int index = 0;
+  bool operator==(const ArgRef&) const = default;
+};
+
+/// A summand of a list's length: a number, an attribute's value, the length of an argument, or a C++ expression as it is.
+struct SizeTerm {
+  enum class Kind { constant, value, length, opaque };
+  Kind kind = Kind::constant;
+  bool negative = false;
+  int64_t constant = 0;
+  Name name;
+};
+
+struct Output {
+  Name name;
+  bool named = true;       // false: the YAML gives no name, and "out" is used
+  bool list = false;
+  bool dense = true;       // false: marked as a tensor of another kind, `out@StringTensor`
+  std::vector<SizeTerm> size;  // of a list; empty: infer_meta decides
+};
+
+/// name(args) -> outputs
+struct Signature {
+  std::vector<Input> inputs;
+  std::vector<Attr> attrs;
+  std::vector<ArgRef> args;  // inputs and attrs in the order of the YAML
+  std::vector<Output> outputs;
+};
+
+struct InferMeta {
+  Location at;
+  std::optional<Name> func;
+  std::optional<std::vector<Name>> param;
+  std::optional<Name> spmd_rule;
+  std::optional<Name> local_shape;
+  std::optional<Name> global_shape;
+};
+
+/// One of the kernels of an op, for the given formats of its tensors; without formats: all dense.
+struct KernelFunc {
+  Name name;
+  bool has_formats = false;
+  std::vector<TensorFormat> inputs;
+  std::vector<TensorFormat> outputs;
+};
+
+/// What decides about a kernel's dtype or backend: an argument or a constant dtype.
+struct Candidate {
+  Name name;  // of an argument; empty text: `constant` is meant
+  std::optional<DataType> constant;
+  bool to_complex = false;
+};
+
+struct DispatchKey {
+  Location at;
+  bool ordered = false;  // `a > b`: the first that is given
+  std::vector<Candidate> candidates;
+};
+
+struct KernelSpec {
+  Location at;
+  std::vector<KernelFunc> funcs;
+  std::optional<std::vector<Name>> param;
+  DispatchKey data_type;
+  DispatchKey backend;
+  DispatchKey layout;
+  std::optional<Name> force_backend;
+};
+
+/// An argument of an invoked function: a name, a constant, or a property of a tensor.
+struct CallArg {
+  enum class Kind { name, literal, dtype_of };
+  Kind kind = Kind::name;
+  Name name;
+  Literal literal;
+};
+
+struct Call {
+  Name function;
+  std::vector<CallArg> args;
+};
+
+/// input -> output
+struct AliasPair {
+  Name input;
+  Name output;
+};
+
+struct DataTransform {
+  std::vector<Name> skip_transform;
+  std::vector<Name> support_trans_dtype;
+};
+
+struct Forward {
+  Name name;
+  Signature signature;
+};
+
+enum class PartialKind { linear, rearranging, monotone, multilinear };
+enum class ReduceKind { sum, avg, max, min, prod, any, all };
+
+/// How the op commutes with a pending reduction.
+struct Partial {
+  PartialKind kind = PartialKind::linear;
+  std::vector<ReduceKind> types;  // empty: those of the kind
+};
+
+/// The keys of our own, under `shard:`.
+struct Extension {
+  std::optional<Partial> partial;
+  std::optional<Name> partial_guard;
+  std::optional<std::vector<Name>> view_writes;
+  std::optional<bool> random;
+  std::optional<bool> elementwise;
+  std::optional<std::string> doc;
+};
+
+struct Op {
+  Name name;
+  bool is_backward = false;
+  bool complete = true;  // false: args or output could not be read, so names in them are not known
+  std::optional<Location> args_at;
+  std::optional<Location> output_at;
+  Signature signature;
+  std::optional<InferMeta> infer_meta;
+  std::optional<KernelSpec> kernel;
+  std::optional<Call> invoke;
+  std::optional<Call> composite;
+  std::vector<AliasPair> inplace;
+  std::vector<AliasPair> view;
+  std::vector<Name> optional;
+  std::vector<Name> intermediate;
+  std::vector<Name> no_need_buffer;
+  std::vector<Name> support_tensor;
+  std::vector<Name> interfaces;
+  std::vector<Name> traits;
+  DataTransform data_transform;
+  std::optional<Name> backward;
+  std::optional<Forward> forward;
+  Extension extension;
+};
+
+/// The ops of one YAML file.
+struct Family {
+  std::string name;  // the file's name without ".yaml"
+  std::string path;
+  std::vector<Op> ops;
+};
+
+/// The place of `name` in inputs, attrs or outputs, or -1.
+int find_input(const Signature& signature, std::string_view name);
+int find_attr(const Signature& signature, std::string_view name);
+int find_output(const Signature& signature, std::string_view name);
+/// The argument of that name.
+std::optional<ArgRef> find_arg(const Signature& signature, std::string_view name);
+const Name& name_of(const Signature& signature, ArgRef arg);
+bool contains(const std::vector<Name>& names, std::string_view name);
+
+}  // namespace shardgen

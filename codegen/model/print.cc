@@ -1,0 +1,66 @@
+// Prints signatures in the language of op YAML; read/signature.cc is the other direction.
+#include "model/print.h"
+
+namespace shardgen {
+namespace {
+
+std::string attr_to_string(const Attr& attr) {
+  std::string text(yaml_name(attr.type));
+  if (attr.scalar_of) text += "(" + std::string(yaml_name(*attr.scalar_of)) + ")";
+  text += " " + attr.name.text;
+  if (attr.default_value) text += "=" + attr.default_value->spelling;
+  return text;
+}
+
+std::string size_to_string(const std::vector<SizeTerm>& terms) {
+  std::string text;
+  for (const SizeTerm& term : terms) {
+    if (!text.empty()) {
+      text += term.negative ? " - " : " + ";
+    } else if (term.negative) {
+      text += "-";
+    }
+    switch (term.kind) {
+      case SizeTerm::Kind::constant: text += std::to_string(term.constant); break;
+      case SizeTerm::Kind::opaque:
+      case SizeTerm::Kind::value: text += term.name.text; break;
+      case SizeTerm::Kind::length: text += term.name.text + ".size()"; break;
+    }
+  }
+  return text;
+}
+
+std::string output_to_string(const Output& output) {
+  std::string text = output.list ? "Tensor[]" : "Tensor";
+  if (output.named) text += "(" + output.name.text + ")";
+  if (!output.size.empty()) text += "{" + size_to_string(output.size) + "}";
+  return text;
+}
+
+}  // namespace
+
+std::string args_to_string(const Signature& signature) {
+  std::string text;
+  for (const ArgRef arg : signature.args) {
+    if (!text.empty()) text += ", ";
+    if (arg.tensor) {
+      const Input& input = signature.inputs[arg.index];
+      text += (input.list ? "Tensor[] " : "Tensor ") + input.name.text;
+    } else {
+      text += attr_to_string(signature.attrs[arg.index]);
+    }
+  }
+  return "(" + text + ")";
+}
+
+std::string outputs_to_string(const Signature& signature) {
+  std::string text;
+  for (const Output& output : signature.outputs) text += (text.empty() ? "" : ", ") + output_to_string(output);
+  return text;
+}
+
+std::string to_string(const std::string& name, const Signature& signature) {
+  return name + args_to_string(signature) + " -> " + outputs_to_string(signature);
+}
+
+}  // namespace shardgen

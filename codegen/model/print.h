@@ -1,0 +1,17 @@
+// The model as YAML text again: to_string(parse(s)) == s for every signature in canonical spacing.
+#pragma once
+
+#include <string>
+
+#include "model/op.h"
+
+namespace shardgen {
+
+/// "(Tensor x, IntArray axis={})"
+std::string args_to_string(const Signature& signature);
+/// "Tensor(out), Tensor[](parts){n}"
+std::string outputs_to_string(const Signature& signature);
+/// "add(Tensor x, Tensor y) -> Tensor(out)"
+std::string to_string(const std::string& name, const Signature& signature);
+
+}  // namespace shardgen

@@ -1,0 +1,66 @@
+// A reading position in one of the little languages inside YAML scalars (args, output, maps, kernel functions).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "diag/diagnostics.h"
+#include "model/location.h"
+#include "read/yaml_tree.h"
+
+namespace shardgen {
+
+/// Reads tokens of a scalar from left to right. After the first error it reports nothing more and `failed()` is true.
+class Cursor {
+ public:
+  Cursor(const YamlFile& file, const YamlNode& scalar, DiagnosticSink& sink)
+      : text_(scalar.text), sink_(&sink), locate_([&file, &scalar](size_t offset) { return file.at(scalar, offset); }) {}
+  /// For text that is in no file.
+  Cursor(std::string_view text, DiagnosticSink& sink)
+      : text_(text), sink_(&sink), locate_([](size_t offset) { return Location{"", 1, static_cast<int>(offset) + 1}; }) {}
+
+  bool failed() const { return failed_; }
+  DiagnosticSink& sink() { return *sink_; }
+  bool at_end();
+  /// Skips space; the next character, or 0 at the end.
+  char peek();
+  size_t offset();
+  /// The place of the next token.
+  Location here() { return locate_(offset()); }
+  Location at(size_t offset) const { return locate_(offset); }
+  std::string_view text_between(size_t begin, size_t end) const { return text_.substr(begin, end - begin); }
+
+  bool eat(std::string_view token);
+  /// Like eat(); reports an error when the token is not there. `after` completes "Expected ')' after ...".
+  bool expect(std::string_view token, std::string_view after);
+  /// A word of letters, digits and underscores, with `::` between words when `qualified`. Empty: none here.
+  Name word(bool qualified = false);
+  /// Like word(); reports an error when there is none: "Expected <what>".
+  std::optional<Name> expect_word(std::string_view what, bool qualified = false);
+  /// The text of a number, "-1.0e-8f", or empty.
+  std::string_view number();
+  /// The text in double or single quotes without them, or nothing when the next character is no quote.
+  std::optional<std::string> quoted();
+  /// The text up to the next of `ends` that stands outside brackets, without the space around it.
+  Name raw_until(std::string_view ends);
+  void rewind(size_t offset) { position_ = offset; }
+  void fail(const std::string& message, std::string code = "syntax") { fail_at(offset(), message, std::move(code)); }
+  void fail_at(size_t offset, const std::string& message, std::string code = "syntax");
+  /// Reports what is left over after `what`.
+  void expect_end(std::string_view what);
+  /// "'x'" or "the end", for messages.
+  std::string describe_next();
+
+ private:
+  void skip_space();
+
+  std::string_view text_;
+  size_t position_ = 0;
+  bool failed_ = false;
+  DiagnosticSink* sink_;
+  std::function<Location(size_t)> locate_;
+};
+
+}  // namespace shardgen

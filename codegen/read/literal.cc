@@ -1,0 +1,107 @@
+// Reads constants. Whether one fits the type of its attribute is asked in check/defaults.cc.
+#include "read/literal.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+
+#include "diag/suggest.h"
+
+namespace shardgen {
+namespace {
+
+std::optional<Literal> float_literal(std::string_view text) {
+  std::string_view digits = text;
+  const bool single = digits.ends_with('f') || digits.ends_with('F');
+  if (single) digits.remove_suffix(1);
+  if (digits.starts_with('+')) digits.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return Literal{FloatValue{value, single}, std::string(text)};
+}
+
+std::optional<Literal> number_literal(std::string_view text) {
+  std::string_view digits = text;
+  if (digits.starts_with('+')) digits.remove_prefix(1);
+  while (digits.ends_with('L') || digits.ends_with('l')) digits.remove_suffix(1);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error == std::errc() && end == digits.data() + digits.size()) return Literal{value, std::string(text)};
+  if (error == std::errc::result_out_of_range) return std::nullopt;
+  return float_literal(text);
+}
+
+std::optional<Literal> data_type_literal(Cursor& cursor, size_t begin, const std::string& word) {
+  const std::string name = word.substr(word.find("::") + 2);
+  const std::optional<DataType> type = parse_data_type(name);
+  if (!type) {
+    cursor.fail_at(begin, fmt::format("Unknown data type '{}'{}", name, suggestion(name, data_type_names())), "unknown-type");
+    return std::nullopt;
+  }
+  return Literal{*type, word};
+}
+
+std::optional<Literal> place_literal(Cursor& cursor, size_t begin, const std::string& word) {
+  if (!cursor.expect("(", "a place") || !cursor.expect(")", "'" + word + "('")) return std::nullopt;
+  if (word != "CPUPlace") {
+    cursor.fail_at(begin, fmt::format("Unknown place '{}'{}", word, suggestion(word, {"CPUPlace"})), "unknown-type");
+    return std::nullopt;
+  }
+  return Literal{PlaceValue::cpu, "CPUPlace()"};
+}
+
+std::optional<Literal> word_literal(Cursor& cursor) {
+  const size_t begin = cursor.offset();
+  const std::string word = cursor.word(true).text;
+  if (word == "true" || word == "false") return Literal{word == "true", word};
+  if (word == "INT64_MAX") return Literal{std::numeric_limits<int64_t>::max(), word};
+  if (word.starts_with("DataType::")) return data_type_literal(cursor, begin, word);
+  if (cursor.peek() == '(') return place_literal(cursor, begin, word);
+  cursor.fail_at(begin, fmt::format("'{}' is not a constant that can be a default value.", word), "bad-default");
+  return std::nullopt;
+}
+
+/// "{1, 2}" after its opening brace.
+std::optional<Literal> list_literal(Cursor& cursor) {
+  LiteralList items;
+  std::string spelling = "{";
+  while (!cursor.eat("}")) {
+    if (!items.empty() && !cursor.expect(",", "an element of a list")) return std::nullopt;
+    if (cursor.peek() == '{') {
+      cursor.fail("A list in a list is not a default value.", "bad-default");
+      return std::nullopt;
+    }
+    std::optional<Literal> item = read_literal(cursor);
+    if (!item) return std::nullopt;
+    spelling += (items.empty() ? "" : ", ") + item->spelling;
+    items.push_back(std::move(*item));
+  }
+  return Literal{std::move(items), spelling + "}"};
+}
+
+}  // namespace
+
+std::optional<Literal> read_literal(Cursor& cursor) {
+  const size_t begin = cursor.offset();
+  if (cursor.peek() == '(') {
+    const Name text = cursor.raw_until(",)");
+    cursor.sink().warning(text.at, "cpp-expression", fmt::format("'{}' is a C++ expression, which is not read.", text.text));
+    return Literal{Opaque{}, text.text};
+  }
+  if (cursor.eat("{")) return list_literal(cursor);
+  if (std::optional<std::string> text = cursor.quoted()) return Literal{*text, "\"" + *text + "\""};
+  if (cursor.failed()) return std::nullopt;
+  if (const std::string_view text = cursor.number(); !text.empty()) {
+    std::optional<Literal> number = number_literal(text);
+    if (!number) cursor.fail_at(begin, fmt::format("'{}' is not a number.", text), "bad-default");
+    return number;
+  }
+  const char next = cursor.peek();
+  if ((next >= 'a' && next <= 'z') || (next >= 'A' && next <= 'Z') || next == '_') return word_literal(cursor);
+  cursor.fail(fmt::format("Expected a constant, found {}.", cursor.describe_next()), "bad-default");
+  return std::nullopt;
+}
+
+}  // namespace shardgen

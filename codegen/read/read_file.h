@@ -1,0 +1,18 @@
+// Reads whole op YAML files.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "diag/diagnostics.h"
+#include "model/op.h"
+
+namespace shardgen {
+
+/// The bytes of a file, or nothing when it cannot be read.
+std::optional<std::string> read_bytes(const std::string& path);
+/// The ops of a YAML file with these bytes. What cannot be read is reported and left out.
+Family read_family(const std::string& path, std::string bytes, DiagnosticSink& sink);
+
+}  // namespace shardgen

@@ -1,0 +1,26 @@
+// Registers every built-in kernel by explicit calls. A new family of kernels adds its register function here.
+#include "kernels/cpu/register.h"
+#include "kernels/cuda/cuda_backend.h"
+
+namespace shard {
+
+void register_builtin_kernels() {
+  register_cuda_backend();
+  cpu::register_binary();
+  cpu::register_unary();
+  cpu::register_scalar();
+  cpu::register_cast();
+  cpu::register_reduce();
+  cpu::register_scan();
+  cpu::register_matmul();
+  cpu::register_softmax();
+  cpu::register_norm();
+  cpu::register_embedding();
+  cpu::register_move();
+  cpu::register_pieces();
+  cpu::register_random();
+  cpu::register_optim();
+  cpu::register_creation();
+}
+
+}  // namespace shard

@@ -1,0 +1,70 @@
+// CPU kernels that make tensors from numbers: full, full_like, arange, and assign, the plain copy.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/register.h"
+#include "kernels/cpu/value.h"
+
+namespace shard::cpu {
+namespace {
+
+template <class T>
+T value_of(const Scalar& value) {
+  if constexpr (is_half<T>) return T(value.to<float>());
+  else return value.to<T>();
+}
+
+template <class T>
+void fill(const Scalar& value, DenseTensor& out) {
+  const T element = value_of<T>(value);
+  T* data = out.data<T>();
+  parallel_for(out.numel(), 1, [&](int64_t begin, int64_t end) { std::fill(data + begin, data + end, element); });
+}
+
+template <class T>
+void full(const OpContext&, const Scalar& value, DenseTensor& out) {
+  fill<T>(value, out);
+}
+
+template <class T>
+void full_like(const OpContext&, const DenseTensor&, const Scalar& value, DenseTensor& out) {
+  fill<T>(value, out);
+}
+
+/// Each element is computed from its index, so that long ranges do not drift.
+template <class T>
+void arange(const OpContext& ctx, const Scalar& start, const Scalar& step, DenseTensor& out) {
+  const int64_t first = ctx.output_box(0, out).begin[0];
+  const bool integers = start.is_integer() && step.is_integer();
+  T* data = out.data<T>();
+  parallel_for(out.numel(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (integers) data[i] = value_of<T>(Scalar(wrap_add(start.to<int64_t>(), wrap_mul(first + i, step.to<int64_t>()))));
+      else data[i] = value_of<T>(Scalar(start.to<double>() + static_cast<double>(first + i) * step.to<double>()));
+    }
+  });
+}
+
+void assign(const OpContext&, const DenseTensor& x, DenseTensor& out) {
+  if (out.raw() == x.raw()) return;  // in place
+  const size_t size = size_of(x.dtype());
+  const char* from = x.data<char>();
+  char* to = out.data<char>();
+  parallel_for(x.numel(), 1, [&](int64_t begin, int64_t end) {
+    std::memcpy(to + static_cast<size_t>(begin) * size, from + static_cast<size_t>(begin) * size, static_cast<size_t>(end - begin) * size);
+  });
+}
+
+}  // namespace
+
+void register_creation() {
+  for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("full", kBackend, dtype_of<T>, &full<T>);
+    register_kernel("full_like", kBackend, dtype_of<T>, &full_like<T>);
+  });
+  for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("arange", kBackend, dtype_of<T>, &arange<T>); });
+  register_for_all("assign", &assign);
+}
+
+}  // namespace shard::cpu

@@ -1,0 +1,115 @@
+// CPU kernels that lay the elements of one tensor out anew: transpose, expand, slice. Joining and cutting stand in pieces.cc.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/reduce_plan.h"
+#include "kernels/cpu/register.h"
+
+namespace shard::cpu {
+namespace {
+
+/// Writes `out` row by row; element i of it is x at the offset that `walk` gives, plus `base`.
+template <class T>
+void copy_walk(const T* x, const Walk& walk, T* out) {
+  const int64_t n = walk.rank == 0 ? 1 : walk.size[walk.rank - 1];
+  const int64_t step = walk.rank == 0 ? 1 : walk.stride[walk.rank - 1];
+  Walk rows = walk;
+  rows.rank = std::max(walk.rank - 1, 0);
+  parallel_for(n == 0 ? 0 : rows.count(), n, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      const T* from = x + rows.offset(r);
+      T* to = out + r * n;
+      if (step == 1) std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+      else if (step == 0) std::fill_n(to, n, *from);
+      else for (int64_t i = 0; i < n; ++i) to[i] = from[i * step];
+    }
+  });
+}
+
+/// Neighbouring dims that are one run of memory become one.
+Walk merged(const Walk& walk) {
+  Walk result;
+  for (int i = 0; i < walk.rank; ++i) {
+    if (walk.size[i] == 1) continue;
+    const int last = result.rank - 1;
+    if (last >= 0 && result.stride[last] == walk.stride[i] * walk.size[i]) {
+      result.size[last] *= walk.size[i];
+      result.stride[last] = walk.stride[i];
+    } else {
+      result.add(walk.size[i], walk.stride[i]);
+    }
+  }
+  return result;
+}
+
+/// Elements are moved as integers of their size.
+void copy_elements(const DenseTensor& x, int64_t base, const Walk& walk, DenseTensor& out) {
+  if (out.numel() == 0) return;
+  const Walk plan = merged(walk);
+  switch (size_of(x.dtype())) {
+    case 1: return copy_walk(x.data<uint8_t>() + base, plan, out.data<uint8_t>());
+    case 2: return copy_walk(x.data<uint16_t>() + base, plan, out.data<uint16_t>());
+    case 4: return copy_walk(x.data<uint32_t>() + base, plan, out.data<uint32_t>());
+    default: return copy_walk(x.data<uint64_t>() + base, plan, out.data<uint64_t>());
+  }
+}
+
+Dims strides_of(const Dims& dims) {
+  Dims strides = dims;
+  int64_t product = 1;
+  for (int i = dims.rank() - 1; i >= 0; --i) {
+    strides[i] = product;
+    product *= dims[i];
+  }
+  return strides;
+}
+
+void transpose(const OpContext& ctx, const DenseTensor& x, const IntArray& perm, DenseTensor& out) {
+  const Dims strides = strides_of(x.dims());
+  Walk walk;
+  for (int64_t p : perm) {
+    const int axis = normalize_axis(ctx.op, "an axis of perm", p, x.dims().rank());
+    walk.add(x.dims()[axis], strides[axis]);
+  }
+  copy_elements(x, 0, walk, out);
+}
+
+void expand(const OpContext&, const DenseTensor& x, const IntArray&, DenseTensor& out) {
+  const Dims strides = strides_of(x.dims());
+  const int added = out.dims().rank() - x.dims().rank();
+  Walk walk;
+  for (int i = 0; i < out.dims().rank(); ++i) {
+    const bool repeated = i < added || x.dims()[i - added] == 1;
+    walk.add(out.dims()[i], repeated ? 0 : strides[i - added]);
+  }
+  copy_elements(x, 0, walk, out);
+}
+
+void slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes, const IntArray& starts, const IntArray& ends,
+           DenseTensor& out) {
+  const Dims strides = strides_of(input.dims());
+  Dims sizes = input.dims();
+  int64_t base = 0;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int axis = normalize_axis(ctx.op, "an axis of axes", axes[i], input.dims().rank());
+    const int64_t size = input.dims()[axis];
+    const int64_t start = std::clamp<int64_t>(starts[i] < 0 ? starts[i] + size : starts[i], 0, size);
+    const int64_t end = std::clamp<int64_t>(ends[i] < 0 ? ends[i] + size : ends[i], 0, size);
+    sizes[axis] = std::max<int64_t>(end - start, 0);
+    base += start * strides[axis];
+  }
+  Walk walk;
+  for (int i = 0; i < sizes.rank(); ++i) walk.add(sizes[i], strides[i]);
+  copy_elements(input, base, walk, out);
+}
+
+}  // namespace
+
+void register_move() {
+  register_for_all("transpose", &transpose);
+  register_for_all("expand", &expand);
+  register_for_all("slice", &slice);
+}
+
+}  // namespace shard::cpu

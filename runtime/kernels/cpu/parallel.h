@@ -1,0 +1,31 @@
+// Splitting the work of a CPU kernel over threads; small work stays in the calling thread without touching TBB.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace shard::cpu {
+
+/// Elements of simple work that are worth a thread.
+inline constexpr int64_t kGrain = 32768;
+
+namespace detail {
+/// Runs call(body, begin, end) on ranges of at least `grain` items that cover [0, count).
+void run_on_threads(int64_t count, int64_t grain, void (*call)(const void* body, int64_t begin, int64_t end), const void* body);
+}  // namespace detail
+
+/// Calls body(begin, end) on ranges that cover [0, count); `cost` is the work of one item in simple elements. Which thread
+/// gets which range is not fixed: a kernel must give the same bits for every cut.
+template <class Body>
+void parallel_for(int64_t count, int64_t cost, const Body& body) {
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(cost, 1));
+  if (count <= grain) {
+    if (count > 0) body(int64_t{0}, count);
+    return;
+  }
+  detail::run_on_threads(
+      count, grain,
+      [](const void* erased, int64_t begin, int64_t end) { (*static_cast<const Body*>(erased))(begin, end); }, &body);
+}
+
+}  // namespace shard::cpu

@@ -1,0 +1,111 @@
+// CPU kernels of softmax and of the losses built on it. Normalisations by mean and variance go to norm.cc.
+#include "kernels/cpu/axis.h"
+#include "kernels/cpu/functions.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/register.h"
+#include "kernels/cpu/value.h"
+
+namespace shard::cpu {
+namespace {
+
+/// Runs body(first element, i) for each of the outer * inner lines along the axis.
+template <class Body>
+void for_lines(const AxisView& view, const Body& body) {
+  if (view.size == 0) return;
+  parallel_for(view.outer * view.inner, 8 * view.size, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) body(i / view.inner * view.size * view.inner + i % view.inner, i);
+  });
+}
+
+template <class T>
+struct LineSums {
+  Compute<T> largest;
+  double sum;  // of exp(x - largest)
+};
+
+template <class T>
+LineSums<T> sums_of(const T* x, int64_t size, int64_t stride) {
+  using C = Compute<T>;
+  C largest = lowest<C>();
+  for (int64_t k = 0; k < size; ++k) largest = nan_max(largest, static_cast<C>(x[k * stride]));
+  double sum = 0;
+  for (int64_t k = 0; k < size; ++k) sum += exp_of(static_cast<C>(x[k * stride]) - largest);
+  return {largest, sum};
+}
+
+template <class T>
+void softmax_line(const T* x, T* out, int64_t size, int64_t stride, const LineSums<T>& sums) {
+  using C = Compute<T>;
+  const C total = static_cast<C>(sums.sum);
+  for (int64_t k = 0; k < size; ++k) out[k * stride] = T(exp_of(static_cast<C>(x[k * stride]) - sums.largest) / total);
+}
+
+template <class T>
+void softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out) {
+  const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
+  for_lines(view, [&](int64_t at, int64_t) {
+    const T* from = x.data<T>() + at;
+    softmax_line(from, out.data<T>() + at, view.size, view.inner, sums_of(from, view.size, view.inner));
+  });
+}
+
+int64_t index_at(const DenseTensor& index, int64_t i) {
+  return index.dtype() == DType::int64 ? index.data<int64_t>()[i] : index.data<int32_t>()[i];
+}
+
+void check_labels(const OpContext& ctx, const DenseTensor& label, int64_t classes, int ignore_index) {
+  for (int64_t i = 0; i < label.numel(); ++i) {
+    const int64_t value = index_at(label, i);
+    if (value == ignore_index || (value >= 0 && value < classes)) continue;
+    fail(ErrorCode::out_of_range, "[{}] label has the class {} at element {}, but there are {} classes and ignore_index is {}",
+         ctx.op, value, i, classes, ignore_index);
+  }
+}
+
+/// -log of the probability of class k of a line.
+template <class T>
+double negative_log(const T* x, int64_t k, int64_t stride, const LineSums<T>& sums, bool use_softmax) {
+  const double value = static_cast<double>(static_cast<Compute<T>>(x[k * stride]));
+  return use_softmax ? std::log(sums.sum) - (value - static_cast<double>(sums.largest)) : -std::log(value);
+}
+
+template <class T>
+void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTensor& label, bool soft_label, bool use_softmax,
+                   bool, int ignore_index, int axis, DenseTensor& softmax_out, DenseTensor& loss) {
+  const AxisView view = axis_view(input.dims(), normalize_axis(ctx.op, "axis", axis, input.dims().rank()));
+  if (!soft_label) check_labels(ctx, label, view.size, ignore_index);
+  if (view.size == 0) std::fill_n(loss.data<T>(), loss.numel(), T(0.0f));
+  for_lines(view, [&](int64_t at, int64_t line) {
+    const T* from = input.data<T>() + at;
+    T* to = softmax_out.data<T>() + at;
+    LineSums<T> sums{};
+    if (use_softmax) {
+      sums = sums_of(from, view.size, view.inner);
+      softmax_line(from, to, view.size, view.inner, sums);
+    } else {
+      for (int64_t k = 0; k < view.size; ++k) to[k * view.inner] = from[k * view.inner];
+    }
+    double result = 0;
+    if (soft_label) {
+      const T* weight = label.data<T>() + at;
+      for (int64_t k = 0; k < view.size; ++k) {
+        const double w = static_cast<double>(static_cast<Compute<T>>(weight[k * view.inner]));
+        if (w != 0) result += w * negative_log(from, k, view.inner, sums, use_softmax);
+      }
+    } else if (const int64_t k = index_at(label, line); k != ignore_index) {
+      result = negative_log(from, k, view.inner, sums, use_softmax);
+    }
+    loss.data<T>()[line] = T(static_cast<Compute<T>>(result));
+  });
+}
+
+}  // namespace
+
+void register_softmax() {
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("softmax", kBackend, dtype_of<T>, &softmax<T>);
+    register_kernel("cross_entropy_with_softmax", kBackend, dtype_of<T>, &cross_entropy<T>);
+  });
+}
+
+}  // namespace shard::cpu

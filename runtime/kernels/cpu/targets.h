@@ -1,0 +1,7 @@
+// Which instruction sets kernels are compiled for: the baseline, AVX2 and AVX3 (others would only cost compile time).
+// Included before hwy/foreach_target.h by each .cc that compiles itself once per instruction set.
+#pragma once
+
+#include "hwy/detect_compiler_arch.h"
+
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)

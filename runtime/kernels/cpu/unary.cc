@@ -1,0 +1,103 @@
+// CPU kernels of elementwise functions of one tensor. Their formulas stand in functions.h; ops with numbers go to scalar.cc.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/unary.cc"
+#include "kernels/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/functions.h"
+#include "kernels/cpu/register.h"
+#include "kernels/cpu/value.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
+namespace {
+
+struct Exp {
+  template <class C>
+  static C apply(C x) { return exp_of(x); }
+};
+struct Log {
+  template <class C>
+  static C apply(C x) { return std::log(x); }
+};
+struct Tanh {
+  template <class C>
+  static C apply(C x) { return tanh_of(x); }
+};
+struct Sqrt {
+  template <class C>
+  static C apply(C x) { return std::sqrt(x); }
+};
+struct Rsqrt {
+  template <class C>
+  static C apply(C x) { return C(1) / std::sqrt(x); }
+};
+struct Sigmoid {
+  template <class C>
+  static C apply(C x) { return sigmoid_of(x); }
+};
+struct Silu {
+  template <class C>
+  static C apply(C x) { return x * sigmoid_of(x); }
+};
+struct Gelu {
+  template <class C>
+  static C apply(C x) { return C(0.5) * x * std::erfc(x * C(-0.70710678118654752)); }
+};
+struct GeluTanh {
+  template <class C>
+  static C apply(C x) { return gelu_tanh_of(x); }
+};
+struct Relu {
+  template <class C>
+  static C apply(C x) { return x < C(0) ? C(0) : x; }
+};
+
+template <class Op, class T>
+void unary_row(const Row& row) {
+  using C = Compute<T>;
+  const T* x = static_cast<const T*>(row.in[0]);
+  T* out = static_cast<T*>(row.out);
+  for (int64_t i = 0, n = row.n; i < n; ++i) out[i] = static_cast<T>(Op::template apply<C>(static_cast<C>(x[i])));
+}
+
+template <class Op, class T>
+void unary(const OpContext&, const DenseTensor& x, DenseTensor& out) {
+  run_unary(&unary_row<Op, T>, x, out);
+}
+
+template <class T>
+void gelu(const OpContext&, const DenseTensor& x, bool approximate, DenseTensor& out) {
+  run_unary(approximate ? &unary_row<GeluTanh, T> : &unary_row<Gelu, T>, x, out);
+}
+
+template <class Op, class List>
+void add_op(const char* name, List types) {
+  for_types(types, [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &unary<Op, T>); });
+}
+
+void register_unary_here() {
+  add_op<Exp>("exp", FloatTypes{});
+  add_op<Log>("log", FloatTypes{});
+  add_op<Tanh>("tanh", FloatTypes{});
+  add_op<Sqrt>("sqrt", FloatTypes{});
+  add_op<Rsqrt>("rsqrt", FloatTypes{});
+  add_op<Sigmoid>("sigmoid", FloatTypes{});
+  add_op<Silu>("silu", FloatTypes{});
+  add_op<Relu>("relu", NumberTypes{});
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("gelu", kBackend, dtype_of<T>, &gelu<T>); });
+}
+
+}  // namespace
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shard::cpu {
+HWY_EXPORT(register_unary_here);
+void register_unary() { HWY_DYNAMIC_DISPATCH(register_unary_here)(); }
+}  // namespace shard::cpu
+#endif

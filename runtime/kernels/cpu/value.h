@@ -1,0 +1,74 @@
+// How kernels compute with each dtype: the type of arithmetic, and integer arithmetic that wraps instead of being undefined.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "core/dtype.h"
+
+namespace shard::cpu {
+
+template <class T>
+inline constexpr bool is_half = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
+template <class T>
+inline constexpr bool is_float = is_half<T> || std::is_floating_point_v<T>;
+
+/// 16-bit floats compute in float, everything else in itself.
+template <class T>
+using Compute = std::conditional_t<is_half<T>, float, T>;
+
+/// Statistics of a tensor of T.
+template <class T>
+using Statistic = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// Integers calculate modulo 2^bits.
+template <class T>
+struct Wrap {
+  using type = T;
+};
+template <> struct Wrap<int32_t> { using type = uint32_t; };
+template <> struct Wrap<int64_t> { using type = uint64_t; };
+template <> struct Wrap<uint8_t> { using type = uint32_t; };
+
+template <class C>
+inline C wrap_add(C a, C b) {
+  using W = typename Wrap<C>::type;
+  return static_cast<C>(static_cast<W>(a) + static_cast<W>(b));
+}
+template <class C>
+inline C wrap_sub(C a, C b) {
+  using W = typename Wrap<C>::type;
+  return static_cast<C>(static_cast<W>(a) - static_cast<W>(b));
+}
+template <class C>
+inline C wrap_mul(C a, C b) {
+  using W = typename Wrap<C>::type;
+  return static_cast<C>(static_cast<W>(a) * static_cast<W>(b));
+}
+
+/// The larger or smaller of both; NaN wins.
+template <class C>
+inline C nan_max(C a, C b) {
+  if constexpr (std::is_floating_point_v<C>) return (a > b || a != a) ? a : b;
+  else return a > b ? a : b;
+}
+template <class C>
+inline C nan_min(C a, C b) {
+  if constexpr (std::is_floating_point_v<C>) return (a < b || a != a) ? a : b;
+  else return a < b ? a : b;
+}
+
+/// The identities of max and min.
+template <class C>
+constexpr C lowest() {
+  if constexpr (std::is_floating_point_v<C>) return -std::numeric_limits<C>::infinity();
+  else return std::numeric_limits<C>::lowest();
+}
+template <class C>
+constexpr C highest() {
+  if constexpr (std::is_floating_point_v<C>) return std::numeric_limits<C>::infinity();
+  else return std::numeric_limits<C>::max();
+}
+
+}  // namespace shard::cpu

@@ -1,0 +1,121 @@
+// The CUDA backend: device memory and copies for core/device.h, and the registration of all CUDA kernels.
+#include "kernels/cuda/cuda_backend.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <mutex>
+#include <string>
+
+#include "core/device.h"
+#include "kernels/cuda/cuda_call.cuh"
+#include "kernels/cuda/cuda_kernels.cuh"
+
+namespace shard {
+namespace {
+
+using cuda::check;
+using cuda::DeviceScope;
+using cuda::stream;
+
+struct Devices {
+  int count = 0;
+  std::string status;
+
+  Devices() {
+    const cudaError_t found = cudaGetDeviceCount(&count);
+    if (found == cudaSuccess && count > 0) {
+      status = fmt::format("ready: {} device{}", count, count == 1 ? "" : "s");
+      return;
+    }
+    count = 0;
+    status = fmt::format("no CUDA device: {}", cudaGetErrorString(found == cudaSuccess ? cudaErrorNoDevice : found));
+    cudaGetLastError();
+  }
+};
+
+const Devices& devices() {
+  static const Devices instance;
+  return instance;
+}
+
+int device_count() { return devices().count; }
+
+/// Lets the pool of a device keep freed memory, so that a step of a training loop asks the driver for none.
+void keep_pool(int index) {
+  static std::array<std::once_flag, 256> once;
+  std::call_once(once[static_cast<size_t>(index)], [index] {
+    cudaMemPool_t pool = nullptr;
+    uint64_t threshold = UINT64_MAX;
+    check(cudaDeviceGetDefaultMemPool(&pool, index), "cudaDeviceGetDefaultMemPool");
+    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold), "cudaMemPoolSetAttribute");
+  });
+}
+
+void* allocate(int index, size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const DeviceScope scope(index);
+  keep_pool(index);
+  void* data = nullptr;
+  const cudaError_t status = cudaMallocAsync(&data, bytes, stream());
+  if (status != cudaSuccess) check(status, fmt::format("cudaMallocAsync of {} bytes on cuda:{}", bytes, index).c_str());
+  return data;
+}
+
+/// Called from destructors, also after the driver was shut down at exit, so it reports nothing.
+void release(int index, void* data) {
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess) return;
+  if (before != index) cudaSetDevice(index);
+  cudaFreeAsync(data, stream());
+  if (before != index) cudaSetDevice(before);
+}
+
+void copy(int index, void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  const DeviceScope scope(index);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "cudaMemcpyAsync (device to device)");
+}
+
+void copy_from_host(int index, void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  const DeviceScope scope(index);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()), "cudaMemcpyAsync (host to device)");
+  check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+}
+
+void copy_to_host(int index, void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  const DeviceScope scope(index);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync (device to host)");
+  check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+}
+
+void synchronize(int index) {
+  const DeviceScope scope(index);
+  check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+}
+
+}  // namespace
+
+void register_cuda_backend() {
+  if (device_count() == 0) return;
+  const int backend = register_backend({.name = "cuda",
+                                        .device_count = device_count,
+                                        .allocate = allocate,
+                                        .free = release,
+                                        .copy = copy,
+                                        .copy_from_host = copy_from_host,
+                                        .copy_to_host = copy_to_host,
+                                        .synchronize = synchronize});
+  cuda::register_elementwise(backend);
+  cuda::register_cast(backend);
+  cuda::register_sum(backend);
+  cuda::register_softmax(backend);
+  cuda::register_transpose(backend);
+  cuda::register_matmul(backend);
+}
+
+const char* cuda_status() { return devices().status.c_str(); }
+
+}  // namespace shard

@@ -1,0 +1,15 @@
+// The CUDA backend as the rest of the library sees it. It is there in every build; without CUDA, cuda_stub.cc stands in.
+#pragma once
+
+namespace shard {
+
+/// Registers the backend "cuda" and its kernels. Does nothing, and says nothing, when no device can be used.
+///
+/// A thread issues its work to one stream per device (CUDA's per-thread default stream), in program order. A tensor that
+/// another thread is to use must be handed over after Backend::synchronize.
+void register_cuda_backend();
+
+/// "ready: 2 devices", or why there is none. The text lives as long as the library.
+const char* cuda_status();
+
+}  // namespace shard

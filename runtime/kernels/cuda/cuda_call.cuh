@@ -1,0 +1,54 @@
+// How the CUDA backend talks to the CUDA runtime: checked calls, the current device, the stream and scratch memory.
+// Headers that need the CUDA toolkit end in .cuh; kernels of one op stand in the .cu file of that name.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace shard::cuda {
+
+/// Throws Error(device) naming `call` unless `status` is success.
+void check(cudaError_t status, const char* call);
+
+/// Throws Error(device) when the launch of a kernel of `op` just before failed.
+void check_launch(const char* op);
+
+/// The stream of this thread on the current device.
+inline cudaStream_t stream() { return cudaStreamPerThread; }
+
+/// Makes a device current for a scope, then makes the earlier one current again.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int index);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+/// Memory of the current device that belongs to the work issued during a scope.
+class Scratch {
+ public:
+  explicit Scratch(size_t bytes);
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+/// Streaming multiprocessors of the current device.
+int multiprocessors();
+
+/// The blocks for `items` threads in a grid-stride loop: enough to fill the device, never more than needed.
+unsigned grid_for(int64_t items, int threads);
+
+}  // namespace shard::cuda

@@ -1,0 +1,13 @@
+// What each .cu file adds to the kernel tables. A new file is declared here and called in cuda_backend.cc.
+#pragma once
+
+namespace shard::cuda {
+
+void register_elementwise(int backend);  // add, multiply, relu
+void register_cast(int backend);
+void register_sum(int backend);
+void register_softmax(int backend);
+void register_transpose(int backend);
+void register_matmul(int backend);
+
+}  // namespace shard::cuda

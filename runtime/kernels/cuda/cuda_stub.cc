@@ -1,0 +1,10 @@
+// Stands in for the CUDA backend in a build without CUDA; cmake/ShardCuda.cmake chooses between this and cuda_backend.cc.
+#include "kernels/cuda/cuda_backend.h"
+
+namespace shard {
+
+void register_cuda_backend() {}
+
+const char* cuda_status() { return SHARD_NO_CUDA_REASON; }
+
+}  // namespace shard

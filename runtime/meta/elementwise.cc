@@ -1,0 +1,74 @@
+// infer_meta of elementwise ops. Creation and random ops go to creation.cc.
+#include <cmath>
+
+#include "meta/check.h"
+#include "meta/infer_meta.h"
+
+namespace shard::meta {
+namespace {
+
+/// A fraction has no meaning for an integer tensor: rounding it in silence would give another function.
+void check_fits(const OpContext& ctx, std::string_view name, const Meta& x, const Scalar& value) {
+  if (is_floating(x.dtype) || value.is_integer()) return;
+  const double real = value.to<double>();
+  if (real == std::floor(real) && std::abs(real) < 0x1p63) return;
+  fail(ErrorCode::dtype_mismatch, "[{}] {} is {}, but x is {}, which needs an integer; cast x to a float dtype first",
+       ctx.op, name, real, to_string(x));
+}
+
+}  // namespace
+
+void UnchangedInferMeta(const OpContext&, const Meta& x, Meta& out) { out = x; }
+
+void ElementwiseInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out) {
+  check_same_dtype(ctx, "x", x, "y", y);
+  out.dtype = x.dtype;
+  if (x.dims == y.dims) {
+    out.dims = x.dims;
+    return;
+  }
+  out.dims = broadcast(ctx, "x", x.dims, "y", y.dims);
+  check_size(ctx, out.dims, out.dtype);
+}
+
+void CompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out) {
+  ElementwiseInferMeta(ctx, x, y, out);
+  out.dtype = DType::boolean;
+}
+
+void CastInferMeta(const OpContext& ctx, const Meta& x, DType dtype, Meta& out) {
+  out = {x.dims, dtype};
+  check_size(ctx, out.dims, dtype);
+}
+
+void ScaleInferMeta(const OpContext& ctx, const Meta& x, const Scalar& scale, const Scalar& bias, bool, Meta& out) {
+  check_fits(ctx, "scale", x, scale);
+  check_fits(ctx, "bias", x, bias);
+  out = x;
+}
+
+void PowInferMeta(const OpContext& ctx, const Meta& x, const Scalar& y, Meta& out) {
+  check_fits(ctx, "y", x, y);
+  out = x;
+}
+
+void ClipInferMeta(const OpContext& ctx, const Meta& x, const Scalar& min, const Scalar& max, Meta& out) {
+  const bool integers = min.is_integer() && max.is_integer();
+  const bool ordered = integers ? min.to<int64_t>() <= max.to<int64_t>() : min.to<double>() <= max.to<double>();
+  if (!ordered) {
+    fail(ErrorCode::invalid_argument, "[{}] min is {} and max is {}, but min must not be larger; swap them", ctx.op,
+         min.to<double>(), max.to<double>());
+  }
+  out = x;
+}
+
+void WhereInferMeta(const OpContext& ctx, const Meta& condition, const Meta& x, const Meta& y, Meta& out) {
+  if (condition.dtype != DType::boolean) {
+    fail(ErrorCode::dtype_mismatch, "[{}] condition is {}, but must be bool; cast it first", ctx.op, to_string(condition));
+  }
+  check_same_dtype(ctx, "x", x, "y", y);
+  out = {broadcast(ctx, "condition", condition.dims, "x with y", broadcast(ctx, "x", x.dims, "y", y.dims)), x.dtype};
+  check_size(ctx, out.dims, out.dtype);
+}
+
+}  // namespace shard::meta

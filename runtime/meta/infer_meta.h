@@ -1,0 +1,107 @@
+// Shape and dtype inference: one function per infer_meta.func of ops_yaml/, called by generated code before any kernel.
+// A new op's function is declared here and defined in the .cc of its family.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/op_context.h"
+
+/// All functions write the metas of the outputs and throw Error naming op, argument, shapes and mend. With `ctx.local` set
+/// the metas are local pieces: checks of what a user may ask for (empty reductions, sizes given as -1) are skipped then.
+namespace shard::meta {
+
+// Elementwise (elementwise.cc). Binary functions: equal dtypes (dtype_mismatch), broadcasting shapes (shape_mismatch).
+void UnchangedInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+void ElementwiseInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
+/// As ElementwiseInferMeta, with a bool result.
+void CompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
+void CastInferMeta(const OpContext& ctx, const Meta& x, DType dtype, Meta& out);
+/// Throws dtype_mismatch for a fraction on an integer tensor, as PowInferMeta does.
+void ScaleInferMeta(const OpContext& ctx, const Meta& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
+                    Meta& out);
+void PowInferMeta(const OpContext& ctx, const Meta& x, const Scalar& y, Meta& out);
+/// Throws invalid_argument when min > max.
+void ClipInferMeta(const OpContext& ctx, const Meta& x, const Scalar& min, const Scalar& max, Meta& out);
+/// condition must be bool; x and y agree in dtype; all three broadcast.
+void WhereInferMeta(const OpContext& ctx, const Meta& condition, const Meta& x, const Meta& y, Meta& out);
+
+// Creation and random numbers (creation.cc). Negative dims and sizes beyond int64 are out_of_range.
+void CreateInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, Meta& out);
+/// Throws invalid_argument when step is 0 or not finite; an end on the wrong side of start gives an empty tensor.
+void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step, DType dtype,
+                     Meta& out);
+/// Float dtypes (dtype_mismatch), min <= max (invalid_argument).
+void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min, const Scalar& max,
+                      Meta& out);
+/// Float dtypes (dtype_mismatch), std >= 0 (invalid_argument).
+void GaussianInferMeta(const OpContext& ctx, const IntArray& shape, float std, DType dtype, Meta& out);
+
+// Shapes (shape.cc): the dims of one tensor in another arrangement; the dtype stays.
+/// One -1 is inferred and a 0 keeps the dim of x; a local shape is explicit, its 0 is an empty dim. shape_mismatch.
+void ReshapeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, Meta& out);
+void FlattenInferMeta(const OpContext& ctx, const Meta& x, int start_axis, int stop_axis, Meta& out);
+/// Which dims have size 1 is decided by the global shape.
+void SqueezeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, Meta& out);
+void UnsqueezeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, Meta& out);
+/// perm must name every dim once (invalid_argument).
+void TransposeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& perm, Meta& out);
+/// -1 keeps the dim of x. Only dims of size 1 grow (shape_mismatch).
+void ExpandInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, Meta& out);
+
+// Joining and cutting (pieces.cc).
+void ConcatInferMeta(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis, Meta& out);
+void StackInferMeta(const OpContext& ctx, std::span<const Meta> x, int axis, Meta& out);
+/// One metas per section; a section of -1 is the rest. shape_mismatch unless they add up to the dim.
+void SplitInferMeta(const OpContext& ctx, const Meta& x, const IntArray& sections, const Scalar& axis,
+                    std::vector<Meta>& out);
+void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
+                    const IntArray& ends, const IntArray& decrease_axis, Meta& out);
+/// index: int32 or int64 (dtype_mismatch), 0-d or 1-D (shape_mismatch); a 0-d index drops the axis.
+void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis, Meta& out);
+
+// Reductions (reduce.cc): the axes (all when empty) are dropped, or kept as 1 with keepdim. A repeated axis is invalid_argument.
+/// bool, uint8 and int32 give int64.
+void SumInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+void ProdInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+/// Float dtypes (dtype_mismatch).
+void MeanInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+/// Throws invalid_argument over no elements.
+void MaxInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+void MinInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+/// dtype: int32 or int64. Throws invalid_argument for an empty axis.
+void ArgMaxInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype,
+                     Meta& out);
+void CumsumInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool flatten, Meta& out);
+
+// Neural networks (nn.cc).
+/// 1-D arguments count as a row (x) or column (y). Equal dtypes, broadcasting leading dims, equal inner sizes.
+void MatmulInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, bool transpose_x, bool transpose_y, Meta& out);
+void SoftmaxInferMeta(const OpContext& ctx, const Meta& x, int axis, Meta& out);
+/// x: int32 or int64 ids; weight: [v, d].
+void EmbeddingInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, Meta& out);
+/// scale, bias: as many elements as the dims from begin_norm_axis on, dtype of x or of the statistics.
+void LayerNormInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, int begin_norm_axis,
+                        Meta& out, Meta& mean, Meta& variance);
+/// mean, variance, scale, bias: [c] in the dtype of the statistics (float32 for 16-bit x).
+void BatchNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& mean, const Meta& variance, const Meta* scale,
+                        const Meta* bias, const std::string& data_format, Meta& out, Meta& mean_out, Meta& variance_out,
+                        Meta& saved_mean, Meta& saved_variance);
+/// p in [0, 1], mode upscale_in_train or downscale_in_infer (invalid_argument). mask: uint8.
+void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tensor, const Scalar& p, const std::string& mode,
+                      Meta& out, Meta& mask);
+/// label: the shape of input with axis 1 or dropped and int32 or int64; with soft_label the meta of input.
+void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, bool soft_label, int axis,
+                                      Meta& softmax, Meta& loss);
+
+// Optimisers (optim.cc). The metas of outputs are those of the inputs they share a buffer with.
+void SgdInferMeta(const OpContext& ctx, const Meta& param, const Meta& learning_rate, const Meta& grad,
+                  const Meta* master_param, bool multi_precision, Meta& param_out, Meta& master_param_out);
+void AdamwInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, const Meta& learning_rate,
+                    const Meta& moment1, const Meta& moment2, const Meta& beta1_pow, const Meta& beta2_pow,
+                    const Meta* master_param, const Meta* skip_update, bool multi_precision, Meta& param_out,
+                    Meta& moment1_out, Meta& moment2_out, Meta& beta1_pow_out, Meta& beta2_pow_out,
+                    Meta& master_param_out);
+
+}  // namespace shard::meta

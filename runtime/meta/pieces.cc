@@ -1,0 +1,122 @@
+// infer_meta of ops that join tensors or cut pieces out of them. Ops that keep all elements of one tensor go to shape.cc.
+#include <algorithm>
+
+#include "meta/check.h"
+#include "meta/infer_meta.h"
+
+namespace shard::meta {
+namespace {
+
+void check_list(const OpContext& ctx, std::span<const Meta> x) {
+  if (x.empty()) fail(ErrorCode::invalid_argument, "[{}] x is an empty list, but at least one tensor is needed", ctx.op);
+  for (size_t i = 1; i < x.size(); ++i) {
+    if (x[i].dtype == x[0].dtype) continue;
+    fail(ErrorCode::dtype_mismatch, "[{}] x[0] is {} and x[{}] is {}, but their dtypes must be equal; cast one of them",
+         ctx.op, to_string(x[0]), i, to_string(x[i]));
+  }
+}
+
+}  // namespace
+
+void ConcatInferMeta(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis, Meta& out) {
+  check_list(ctx, x);
+  const int along = normalize_axis(ctx.op, "axis", integer(ctx, "axis", axis), x[0].dims.rank());
+  if (x[0].dims.rank() == 0) {
+    fail(ErrorCode::shape_mismatch, "[{}] x[0] is {}, but only tensors with dims can be joined; use stack", ctx.op, to_string(x[0]));
+  }
+  out = x[0];
+  for (size_t i = 1; i < x.size(); ++i) {
+    bool fits = x[i].dims.rank() == out.dims.rank();
+    for (int d = 0; fits && d < out.dims.rank(); ++d) fits = d == along || x[i].dims[d] == out.dims[d];
+    if (!fits) {
+      fail(ErrorCode::shape_mismatch, "[{}] x[0] is {} and x[{}] is {}, but all dims other than axis {} must be equal", ctx.op,
+           to_string(x[0]), i, to_string(x[i]), along);
+    }
+    out.dims[along] += x[i].dims[along];
+  }
+  check_size(ctx, out.dims, out.dtype);
+}
+
+void StackInferMeta(const OpContext& ctx, std::span<const Meta> x, int axis, Meta& out) {
+  check_list(ctx, x);
+  for (size_t i = 1; i < x.size(); ++i) {
+    if (x[i].dims == x[0].dims) continue;
+    fail(ErrorCode::shape_mismatch, "[{}] x[0] is {} and x[{}] is {}, but their shapes must be equal", ctx.op,
+         to_string(x[0]), i, to_string(x[i]));
+  }
+  out = x[0];
+  out.dims.insert(normalize_axis(ctx.op, "axis", axis, x[0].dims.rank() + 1), static_cast<int64_t>(x.size()));
+  check_size(ctx, out.dims, out.dtype);
+}
+
+void SplitInferMeta(const OpContext& ctx, const Meta& x, const IntArray& sections, const Scalar& axis,
+                    std::vector<Meta>& out) {
+  const int along = normalize_axis(ctx.op, "axis", integer(ctx, "axis", axis), x.dims.rank());
+  if (x.dims.rank() == 0) fail(ErrorCode::shape_mismatch, "[{}] x is {}, which has no dim to split", ctx.op, to_string(x));
+  int64_t known = 0;
+  int rest = 0;
+  for (int64_t section : sections) {
+    if (section < -1) fail(ErrorCode::out_of_range, "[{}] sections {} has the negative size {}", ctx.op, to_string(sections), section);
+    rest += section == -1 ? 1 : 0;
+    if (section >= 0 && __builtin_add_overflow(known, section, &known)) known = INT64_MAX;
+  }
+  const bool fits = rest == 0 ? known == x.dims[along] : rest == 1 && known <= x.dims[along];
+  if (!fits) {
+    fail(ErrorCode::shape_mismatch,
+         "[{}] x is {}, whose dim {} is {}, but sections {} add up to {}; they must cover it, with at most one -1 for the rest",
+         ctx.op, to_string(x), along, x.dims[along], to_string(sections), known);
+  }
+  out.assign(sections.size(), x);
+  for (size_t i = 0; i < sections.size(); ++i) {
+    out[i].dims[along] = sections[i] == -1 ? x.dims[along] - known : sections[i];
+  }
+}
+
+void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
+                    const IntArray& ends, const IntArray& decrease_axis, Meta& out) {
+  if (starts.size() != axes.size() || ends.size() != axes.size()) {
+    fail(ErrorCode::invalid_argument, "[{}] axes {}, starts {} and ends {} must have equally many values", ctx.op,
+         to_string(axes), to_string(starts), to_string(ends));
+  }
+  const int rank = input.dims.rank();
+  Dims dims = input.dims;
+  unsigned seen = 0;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int axis = normalize_axis(ctx.op, "an axis of axes", axes[i], rank);
+    if (rank == 0) fail(ErrorCode::shape_mismatch, "[{}] input is {}, which has no dim to slice", ctx.op, to_string(input));
+    if (seen >> axis & 1u) fail(ErrorCode::invalid_argument, "[{}] axes {} has the dim {} twice", ctx.op, to_string(axes), axis);
+    seen |= 1u << axis;
+    const int64_t size = input.dims[axis];
+    const int64_t start = std::clamp<int64_t>(starts[i] < 0 ? starts[i] + size : starts[i], 0, size);
+    const int64_t end = std::clamp<int64_t>(ends[i] < 0 ? ends[i] + size : ends[i], 0, size);
+    dims[axis] = std::max<int64_t>(end - start, 0);
+  }
+  unsigned dropped = 0;
+  for (int64_t a : decrease_axis) {
+    const int axis = normalize_axis(ctx.op, "an axis of decrease_axis", a, rank);
+    if (dims[axis] != 1 && ctx.local == nullptr) {
+      fail(ErrorCode::shape_mismatch, "[{}] decrease_axis names dim {}, which has {} elements after slicing {}; only a 1 can be dropped",
+           ctx.op, axis, dims[axis], to_string(input));
+    }
+    dropped |= 1u << axis;
+  }
+  out = {Dims(), input.dtype};
+  for (int i = 0; i < rank; ++i) {
+    if ((dropped >> i & 1u) == 0) out.dims.push_back(dims[i]);
+  }
+}
+
+void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis, Meta& out) {
+  check_index(ctx, "index", index);
+  const int along = normalize_axis(ctx.op, "axis", integer(ctx, "axis", axis), x.dims.rank());
+  if (x.dims.rank() == 0 || index.dims.rank() > 1) {
+    fail(ErrorCode::shape_mismatch, "[{}] x is {} and index is {}, but x needs a dim and index at most one; flatten index",
+         ctx.op, to_string(x), to_string(index));
+  }
+  out = x;
+  if (index.dims.rank() == 0) out.dims.erase(along);
+  else out.dims[along] = index.dims[0];
+  check_size(ctx, out.dims, out.dtype);
+}
+
+}  // namespace shard::meta

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Builds the CUDA backend from the committed generated/ and runs the device tests. Needs a compiler, CMake and the CUDA
+# toolkit; the libraries may come from a folder that scripts/pack_deps.sh filled.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+  echo "usage: scripts/gpu_check.sh [--prefix DIR] [--bench] [--build DIR]" >&2
+  exit 2
+}
+
+prefix=
+bench=OFF
+build=build-gpu
+while (($# > 0)); do
+  case $1 in
+    --prefix) prefix=$(cd "${2:?--prefix needs a folder}" && pwd); shift 2 ;;
+    --build) build=${2:?--build needs a folder}; shift 2 ;;
+    --bench) bench=ON; shift ;;
+    *) usage ;;
+  esac
+done
+
+options=(
+  -DCMAKE_BUILD_TYPE=Release -DSHARD_CODEGEN=OFF -DSHARD_REGENERATE=OFF -DSHARD_EXAMPLES=OFF
+  -DSHARD_CUDA=ON -DSHARD_TESTS=ON -DSHARD_TEST_FOLDERS=cuda "-DSHARD_BENCH=$bench"
+)
+if command -v ninja >/dev/null; then
+  options+=(-G Ninja)
+else
+  options+=(-G "Unix Makefiles")
+fi
+if [[ -n $prefix ]]; then
+  find "$prefix" -name '*.so*.gz' -exec gunzip -f {} +  # packed by scripts/pack_deps.sh
+  # The prefix comes first everywhere: in CMake, pkg-config, the compiler and the loader.
+  libraries=$prefix/usr/lib/x86_64-linux-gnu
+  export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  export PKG_CONFIG_LIBDIR=$libraries/pkgconfig:$prefix/usr/share/pkgconfig
+  options+=(
+    "-DCMAKE_PREFIX_PATH=$prefix/usr" "-DCMAKE_LIBRARY_ARCHITECTURE=x86_64-linux-gnu"
+    "-DPKG_CONFIG_EXECUTABLE=$prefix/usr/bin/pkgconf"
+    "-DCMAKE_CXX_FLAGS=-isystem $prefix/usr/include" "-DCMAKE_BUILD_RPATH=$libraries"
+    "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,-rpath-link,$libraries" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$libraries"
+  )
+fi
+
+cmake -S . -B "$build" "${options[@]}"
+if grep -q '^SHARD_NO_CUDA_REASON:INTERNAL=.' "$build/CMakeCache.txt"; then
+  echo "gpu_check: built without CUDA, so there is nothing to check" >&2
+  exit 1
+fi
+cmake --build "$build" -j"$(nproc)"
+
+reason=$("$build/tests/shard_tests_cuda" -r compact 'bytes survive*' | grep -o 'skipped: [^'"'"']*' | head -n 1 || true)
+if [[ -n $reason ]]; then
+  echo "gpu_check: everything compiles; the device tests were ${reason}"
+  exit 0
+fi
+ctest --test-dir "$build" -R '^cuda: ' --output-on-failure --no-tests=error
+if [[ $bench == ON ]]; then
+  find "$build/bench" -type f -perm -u+x -name '*cuda*' -print -exec {} \;
+fi

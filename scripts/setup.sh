@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Installs the packages that a build needs and that are missing. Silent and instant when all are there.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build ccache pkg-config
+  libfmt-dev libtbb-dev libopenblas-dev libhwy-dev
+  libyaml-cpp-dev nlohmann-json3-dev libkainjow-mustache-dev libcli11-dev
+  catch2 libbenchmark-dev
+)
+
+if [[ ${SHARD_SETUP:-} == skip ]]; then
+  exit 0
+fi
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+  cat >&2 <<TEXT
+This script installs packages on Debian and Ubuntu only. Install what these Debian packages hold:
+  ${packages[*]}
+(a C++20 compiler, CMake 3.25, Ninja, ccache, fmt 9, oneTBB 2021.8, OpenBLAS 0.3.21, Highway 1.0, yaml-cpp 0.7,
+nlohmann-json 3.11, kainjow mustache 4.1, CLI11 2.1, Catch2 2.13, Google Benchmark 1.7),
+then run the command again with SHARD_SETUP=skip.
+TEXT
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [[ $status == *installed* && $status != *not-installed* ]] || missing+=("$package")
+done
+if ((${#missing[@]} == 0)); then
+  exit 0
+fi
+
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    echo "These packages are missing, and only root can install them: ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "installing: ${missing[*]}"
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"

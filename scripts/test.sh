@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Runs every check: the dev build and its tests, both sanitizers, and the CUDA build where nvcc is found. --quick: dev only.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+quick=false
+for argument in "$@"; do
+  case $argument in
+    --quick) quick=true ;;
+    *) echo "usage: scripts/test.sh [--quick]" >&2; exit 2 ;;
+  esac
+done
+
+failed=()
+
+# stage NAME COMMAND...: runs the command; a failure is remembered, and the other stages still run.
+stage() {
+  local name=$1
+  shift
+  echo "== $name"
+  "$@" || { failed+=("$name"); echo "== $name FAILED"; }
+}
+
+build() { cmake --preset "$1" >/dev/null && cmake --build --preset "$1" -j"$(nproc)"; }
+build_and_test() { build "$1" && ctest --preset "$1" -j"$(nproc)"; }
+
+scripts/setup.sh
+echo "== dev build"
+build dev  # nothing else is worth a run when this fails
+if ! $quick; then
+  stage asan build_and_test asan
+  stage tsan build_and_test tsan
+  if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
+    stage cuda scripts/gpu_check.sh
+  else
+    echo "== cuda: not run, nvcc was not found"
+  fi
+fi
+
+if ((${#failed[@]} > 0)); then
+  echo "FAILED before the dev tests: ${failed[*]}"
+fi
+echo "== dev tests"
+ctest --preset dev -j"$(nproc)" || failed+=(dev)
+((${#failed[@]} == 0))

@@ -1,0 +1,71 @@
+// Each bad/X.yaml gives, in strict mode, exactly the findings of bad/X.expected. A new case is a new pair of files.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+#include "codegen/helpers.h"
+
+using namespace shardgen;
+using namespace shardgen::testing;
+
+TEST_CASE("Each bad file gives exactly the expected findings", "[codegen]") {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/codegen/bad"))) {
+    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  REQUIRE(files.size() >= 30);
+  for (const std::filesystem::path& path : files) {
+    INFO(path.filename().string());
+    DiagnosticSink sink(true);
+    read_text(slurp(path.string()), sink, path.filename().string());
+    CHECK(sink.error_count() > 0);
+    std::filesystem::path expected = path;
+    CHECK(to_text(sink.all()) == slurp(expected.replace_extension(".expected").string()));
+  }
+}
+
+TEST_CASE("Unknown keys are warnings where the sink is not strict", "[codegen]") {
+  DiagnosticSink sink;
+  read_text(slurp(source_path("tests/codegen/bad/unknown_key.yaml")), sink);
+  CHECK(sink.error_count() == 0);
+  REQUIRE(sink.all().size() == 2);
+  CHECK(sink.all()[0].severity == Severity::warning);
+}
+
+TEST_CASE("Findings of several files name the first definition of an op", "[codegen]") {
+  const std::string text = slurp(source_path("tests/codegen/fixtures/mixed.yaml"));
+  DiagnosticSink sink;
+  const std::vector<Family> families = {read_family("a.yaml", text, sink), read_family("b.yaml", text, sink)};
+  check_families(families, sink);
+  REQUIRE(sink.error_count() == static_cast<int>(families[0].ops.size()));
+  CHECK(sink.all()[0].code == "duplicate-op");
+  CHECK(sink.all()[0].at.file == "b.yaml");
+  REQUIRE(sink.all()[0].notes.size() == 1);
+  CHECK(sink.all()[0].notes[0].at.file == "a.yaml");
+}
+
+TEST_CASE("A file beyond the size limit is refused", "[codegen]") {
+  DiagnosticSink sink;
+  read_text("# " + std::string(size_t{17} << 20, 'x'), sink);
+  REQUIRE(sink.all().size() == 1);
+  CHECK(sink.all()[0].code == "too-large");
+}
+
+TEST_CASE("An op cut off at any byte is read without a crash", "[codegen]") {
+  const std::string text = slurp(source_path("tests/codegen/fixtures/mixed.yaml"));
+  for (size_t size = 0; size < text.size(); size += 7) {
+    DiagnosticSink sink;
+    read_text(text.substr(0, size), sink);
+  }
+  SUCCEED();
+}
+
+TEST_CASE("Findings as JSON keep place, code and notes", "[codegen]") {
+  DiagnosticSink sink;
+  read_text(slurp(source_path("tests/codegen/bad/duplicate_op.yaml")), sink);
+  const std::string json = to_json(sink.all());
+  CHECK(json.find("\"code\": \"duplicate-op\"") != std::string::npos);
+  CHECK(json.find("\"line\": 6") != std::string::npos);
+  CHECK(json.find("First defined here.") != std::string::npos);
+}

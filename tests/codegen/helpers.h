@@ -1,0 +1,56 @@
+// What the tests of the generator share.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "check/check.h"
+#include "diag/diagnostics.h"
+#include "read/read_file.h"
+
+namespace shardgen::testing {
+
+inline std::string source_path(const std::string& path) { return std::string(SHARD_SOURCE_DIR) + "/" + path; }
+
+inline std::string slurp(const std::string& path) { return read_bytes(path).value_or("cannot read " + path); }
+
+/// Reads and checks one file's text under the name `test.yaml`.
+inline Family read_text(const std::string& text, DiagnosticSink& sink, const std::string& name = "test.yaml") {
+  std::vector<Family> families = {read_family(name, text, sink)};
+  check_families(families, sink);
+  sink.sort({name});
+  return families[0];
+}
+
+/// A folder that is removed at the end of the test.
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "shardgen_XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) std::abort();
+    path_ = pattern;
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  std::string path(const std::string& name = "") const { return name.empty() ? path_ : path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+/// Every file of a folder by name.
+inline std::map<std::string, std::string> read_folder(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files[entry.path().filename().string()] = slurp(entry.path().string());
+  return files;
+}
+
+}  // namespace shardgen::testing

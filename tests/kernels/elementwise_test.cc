@@ -1,0 +1,223 @@
+// Elementwise kernels against plain references: dtypes, broadcasting, empty and 0-d tensors, in place, cuts.
+#include <functional>
+#include <limits>
+
+#include "kernels/kernel_testing.h"
+
+namespace shard::testing {
+namespace {
+
+struct Shapes {
+  Dims x, y, out;
+};
+const Shapes kShapes[] = {
+    {{5}, {5}, {5}},          {{}, {}, {}},
+    {{2, 3, 4}, {}, {2, 3, 4}}, {{}, {7}, {7}},
+    {{4, 37}, {37}, {4, 37}}, {{37}, {4, 37}, {4, 37}},
+    {{4, 5}, {4, 1}, {4, 5}}, {{4, 1}, {1, 5}, {4, 5}},
+    {{2, 1, 3}, {4, 1}, {2, 4, 3}}, {{0, 3}, {3}, {0, 3}},
+    {{1}, {0}, {0}},          {{300, 301}, {301}, {300, 301}},
+    {{3, 50000}, {3, 1}, {3, 50000}},
+};
+
+using Function = std::function<double(double, double)>;
+
+void check_binary(const char* name, std::span<const DType> dtypes, const Function& function) {
+  for (const DType dtype : dtypes) {
+    for (const Shapes& shapes : kShapes) {
+      INFO(name << " " << to_string(dtype) << to_string(shapes.x) << to_string(shapes.y));
+      const DenseTensor x = arbitrary(shapes.x, dtype, 1), y = arbitrary(shapes.y, dtype, 2);
+      DenseTensor out = empty(shapes.out, dtype);
+      call<Binary>(name, dtype, x, y, out);
+      std::vector<double> expected(static_cast<size_t>(out.numel()));
+      const std::vector<double> a = values(x), b = values(y);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const auto at = static_cast<int64_t>(i);
+        expected[i] = function(a[broadcast_index(shapes.out, shapes.x, at)], b[broadcast_index(shapes.out, shapes.y, at)]);
+        if (dtype == DType::uint8) expected[i] = static_cast<uint8_t>(static_cast<int64_t>(expected[i]));
+      }
+      check_close(out, expected);
+    }
+  }
+}
+
+constexpr DType kNumberDTypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16,
+                                   DType::int32,   DType::int64,   DType::uint8};
+
+TEST_CASE("binary kernels agree with the reference on every dtype and broadcast") {
+  check_binary("add", kNumberDTypes, [](double a, double b) { return a + b; });
+  check_binary("subtract", kNumberDTypes, [](double a, double b) { return a - b; });
+  check_binary("multiply", kNumberDTypes, [](double a, double b) { return a * b; });
+  check_binary("divide", kFloatDTypes, [](double a, double b) { return a / b; });
+  check_binary("maximum", kAllDTypes, [](double a, double b) { return std::max(a, b); });
+  check_binary("minimum", kAllDTypes, [](double a, double b) { return std::min(a, b); });
+}
+
+TEST_CASE("equal gives bools") {
+  const DenseTensor x = tensor({1, 2, NAN, 4}, {4}), y = tensor({1, 3, NAN, 4}, {4});
+  DenseTensor out = empty({4}, DType::boolean);
+  call<Binary>("equal", DType::float32, x, y, out);
+  CHECK(values(out) == std::vector<double>{1, 0, 0, 1});
+}
+
+TEST_CASE("integers divide towards zero and wrap around") {
+  constexpr double low = std::numeric_limits<int32_t>::lowest();
+  DenseTensor out = empty({4}, DType::int32);
+  call<Binary>("divide", DType::int32, tensor({7, -7, low, 5}, {4}, DType::int32), tensor({2, 2, -1, 7}, {4}, DType::int32), out);
+  CHECK(values(out) == std::vector<double>{3, -3, low, 0});
+  call<Binary>("add", DType::int32, tensor({low, 1, 2, 3}, {4}, DType::int32), tensor({-1, 1, 1, 1}, {4}, DType::int32), out);
+  CHECK(values(out) == std::vector<double>{2147483647, 2, 3, 4});
+}
+
+TEST_CASE("an integer division by zero is an error before anything is written") {
+  DenseTensor x = tensor({6, 8}, {2}, DType::int64);
+  const DenseTensor y = tensor({2, 0}, {2}, DType::int64);
+  CHECK_THROWS_WITH(call<Binary>("divide", DType::int64, x, y, x), Catch::Contains("[divide] y is i64[2] and its element 1 is 0"));
+  CHECK(values(x) == std::vector<double>{6, 8});
+}
+
+TEST_CASE("NaN wins in maximum and minimum") {
+  const DenseTensor x = tensor({NAN, 1, 2}, {3}), y = tensor({0, NAN, 3}, {3});
+  DenseTensor out = empty({3}, DType::float32);
+  call<Binary>("maximum", DType::float32, x, y, out);
+  check_close(out, {NAN, NAN, 3});
+  call<Binary>("minimum", DType::float32, x, y, out);
+  check_close(out, {NAN, NAN, 2});
+}
+
+void check_unary(const char* name, const std::vector<double>& inputs, double ulps, const std::function<double(double)>& function) {
+  for (const DType dtype : kFloatDTypes) {
+    INFO(name << " " << to_string(dtype));
+    const DenseTensor x = tensor(inputs, {static_cast<int64_t>(inputs.size())}, dtype);
+    DenseTensor out = empty(x.dims(), dtype);
+    call<Unary>(name, dtype, x, out);
+    std::vector<double> expected;
+    for (double value : values(x)) {
+      const double exact = function(value);
+      expected.push_back(dtype == DType::float64 ? exact : values(tensor({exact}, {}, dtype))[0]);
+    }
+    check_close(out, expected, ulps);
+  }
+}
+
+std::vector<double> grid(double low, double high, int count) {
+  std::vector<double> result;
+  for (int i = 0; i < count; ++i) result.push_back(low + (high - low) * i / (count - 1));
+  return result;
+}
+
+TEST_CASE("functions of one tensor are accurate to a few roundings") {
+  check_unary("exp", grid(-87, 88, 20001), 2, [](double x) { return std::exp(x); });
+  check_unary("tanh", grid(-10, 10, 20001), 3, [](double x) { return std::tanh(x); });
+  check_unary("sigmoid", grid(-80, 80, 20001), 4, [](double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); });
+  check_unary("silu", grid(-80, 80, 2001), 5, [](double x) { return x / (1 + std::exp(-x)); });
+  check_unary("log", grid(0.01, 80, 2001), 2, [](double x) { return std::log(x); });
+  check_unary("sqrt", grid(0, 80, 2001), 1, [](double x) { return std::sqrt(x); });
+  check_unary("rsqrt", grid(0.01, 80, 2001), 2, [](double x) { return 1 / std::sqrt(x); });
+  check_unary("relu", grid(-3, 3, 101), 0, [](double x) { return std::max(x, 0.0); });
+}
+
+TEST_CASE("functions keep infinities, NaN and the smallest numbers") {
+  const DenseTensor x = tensor({INFINITY, -INFINITY, NAN, -100, 89}, {5});
+  DenseTensor out = empty({5}, DType::float32);
+  call<Unary>("exp", DType::float32, x, out);
+  CHECK(values(out)[0] == INFINITY);
+  CHECK(values(out)[1] == 0);
+  CHECK(std::isnan(values(out)[2]));
+  CHECK(values(out)[3] == Approx(std::exp(-100.0)).epsilon(0.05));  // a subnormal number
+  CHECK(values(out)[4] == INFINITY);
+  call<Unary>("tanh", DType::float32, x, out);
+  check_close(out, {1, -1, NAN, -1, 1});
+  call<Unary>("sigmoid", DType::float32, x, out);
+  CHECK(values(out)[0] == 1);
+  CHECK(values(out)[1] == 0);
+  CHECK(std::isnan(values(out)[2]));
+  call<Unary>("relu", DType::float32, x, out);
+  CHECK(std::isnan(values(out)[2]));
+}
+
+TEST_CASE("gelu follows the error function, and the tanh formula when approximate") {
+  using Gelu = void(const OpContext&, const DenseTensor&, bool, DenseTensor&);
+  const std::vector<double> points = grid(-4, 4, 101);
+  const DenseTensor x = tensor(points, {101}, DType::float64);
+  DenseTensor out = empty({101}, DType::float64);
+  call<Gelu>("gelu", DType::float64, x, false, out);
+  for (size_t i = 0; i < points.size(); ++i) CHECK(values(out)[i] == Approx(0.5 * points[i] * std::erfc(-points[i] / std::sqrt(2.0))).margin(1e-15));
+  call<Gelu>("gelu", DType::float64, x, true, out);
+  for (size_t i = 0; i < points.size(); ++i) CHECK(values(out)[i] == Approx(0.5 * points[i] * (1 + std::erf(points[i] / std::sqrt(2.0)))).margin(1e-3));
+}
+
+TEST_CASE("an element has the same bits however the tensor is cut") {
+  const DenseTensor x = arbitrary({1003}, DType::float32);
+  for (const char* name : {"exp", "tanh", "sigmoid", "silu", "rsqrt"}) {
+    DenseTensor whole = empty({1003}, DType::float32);
+    call<Unary>(name, DType::float32, x, whole);
+    for (int64_t cut : {1, 3, 17, 500}) {
+      const DenseTensor piece(x.storage(), {{1003 - cut}, DType::float32}, static_cast<size_t>(cut) * 4);
+      DenseTensor out = empty({1003 - cut}, DType::float32);
+      call<Unary>(name, DType::float32, piece, out);
+      CHECK(std::memcmp(out.data<float>(), whole.data<float>() + cut, out.meta().bytes()) == 0);
+    }
+  }
+}
+
+TEST_CASE("elementwise kernels may write over their input") {
+  DenseTensor x = tensor({1, 2, 3}, {3});
+  call<Binary>("add", DType::float32, x, x, x);
+  CHECK(values(x) == std::vector<double>{2, 4, 6});
+  call<Unary>("relu", DType::float32, x, x);
+  CHECK(values(x) == std::vector<double>{2, 4, 6});
+  call<Unary>("assign", DType::float32, x, x);
+  CHECK(values(x) == std::vector<double>{2, 4, 6});
+}
+
+TEST_CASE("scale, clip and pow compute in the dtype of x") {
+  using Scale = void(const OpContext&, const DenseTensor&, const Scalar&, const Scalar&, bool, DenseTensor&);
+  using Clip = void(const OpContext&, const DenseTensor&, const Scalar&, const Scalar&, DenseTensor&);
+  using Pow = void(const OpContext&, const DenseTensor&, const Scalar&, DenseTensor&);
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64}) {
+    const DenseTensor x = tensor({-3, 0, 1, 4}, {4}, dtype);
+    DenseTensor out = empty({4}, dtype);
+    call<Scale>("scale", dtype, x, Scalar(2.0), Scalar(1), true, out);
+    CHECK(values(out) == std::vector<double>{-5, 1, 3, 9});
+    call<Scale>("scale", dtype, x, Scalar(2), Scalar(1.0), false, out);
+    CHECK(values(out) == std::vector<double>{-4, 2, 4, 10});
+    call<Clip>("clip", dtype, x, Scalar(-1), Scalar(2), out);
+    CHECK(values(out) == std::vector<double>{-1, 0, 1, 2});
+    call<Pow>("pow", dtype, x, Scalar(3), out);
+    check_close(out, {-27, 0, 1, 64});
+  }
+  DenseTensor out = empty({3}, DType::int32);
+  call<Clip>("clip", DType::int32, tensor({0, 5, 9}, {3}, DType::int32), Scalar(0.5), Scalar(1e300), out);
+  CHECK(values(out) == std::vector<double>{1, 5, 9});
+  call<Pow>("pow", DType::int32, tensor({1, -1, 5}, {3}, DType::int32), Scalar(-3), out);
+  CHECK(values(out) == std::vector<double>{1, -1, 0});
+}
+
+TEST_CASE("cast goes from every dtype to every dtype") {
+  using Cast = void(const OpContext&, const DenseTensor&, DType, DenseTensor&);
+  for (const DType from : kAllDTypes) {
+    for (const DType to : kAllDTypes) {
+      const DenseTensor x = tensor({0, 1, 1, 0}, {4}, from);
+      DenseTensor out = empty({4}, to);
+      call<Cast>("cast", from, x, to, out);
+      CHECK(values(out) == std::vector<double>{0, 1, 1, 0});
+    }
+  }
+  DenseTensor out = empty({5}, DType::int32);
+  call<Cast>("cast", DType::float32, tensor({-2.7, 2.7, 1e20, -1e20, NAN}, {5}), DType::int32, out);
+  CHECK(values(out) == std::vector<double>{-2, 2, 2147483647, -2147483648.0, 0});
+}
+
+TEST_CASE("where chooses by condition and broadcasts") {
+  using Where = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, DenseTensor&);
+  for (const DType dtype : kAllDTypes) {
+    const DenseTensor condition = tensor({1, 0, 1}, {3}, DType::boolean);
+    DenseTensor out = empty({2, 3}, dtype);
+    call<Where>("where", dtype, condition, tensor({1, 0}, {2, 1}, dtype), tensor({0, 1, 1}, {3}, dtype), out);
+    CHECK(values(out) == std::vector<double>{1, 1, 1, 0, 1, 0});
+  }
+}
+
+}  // namespace
+}  // namespace shard::testing

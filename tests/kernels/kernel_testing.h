@@ -1,0 +1,110 @@
+// Helpers of the kernel tests: dense tensors from doubles, kernels called through the registry. Meta helpers: meta_testing.h.
+#pragma once
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "kernels/registry.h"
+
+namespace shard::testing {
+
+using Unary = void(const OpContext&, const DenseTensor&, DenseTensor&);
+using Binary = void(const OpContext&, const DenseTensor&, const DenseTensor&, DenseTensor&);
+using Reduce = void(const OpContext&, const DenseTensor&, const IntArray&, bool, DenseTensor&);
+
+inline constexpr DType kFloatDTypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16};
+inline constexpr DType kIntDTypes[] = {DType::int32, DType::int64, DType::uint8};
+inline constexpr DType kAllDTypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16,
+                                       DType::int32,   DType::int64,   DType::uint8,    DType::boolean};
+
+inline DenseTensor empty(const Dims& dims, DType dtype) { return DenseTensor::allocate(kCpu, {dims, dtype}); }
+
+/// A tensor whose elements are the values, rounded to dtype.
+inline DenseTensor tensor(const std::vector<double>& values, const Dims& dims, DType dtype = DType::float32) {
+  DenseTensor result = empty(dims, dtype);
+  REQUIRE(static_cast<int64_t>(values.size()) == dims.numel());
+  visit_dtype(dtype, [&]<class T>(TypeTag<T>) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>) result.data<T>()[i] = T(static_cast<float>(values[i]));
+      else result.data<T>()[i] = static_cast<T>(values[i]);
+    }
+  });
+  return result;
+}
+
+inline std::vector<double> values(const DenseTensor& x) {
+  std::vector<double> result;
+  visit_dtype(x.dtype(), [&]<class T>(TypeTag<T>) {
+    for (int64_t i = 0; i < x.numel(); ++i) result.push_back(static_cast<double>(x.data<T>()[i]));
+  });
+  return result;
+}
+
+/// Values that fit any number dtype: small integers for integers, halves for floats.
+inline DenseTensor arbitrary(const Dims& dims, DType dtype, unsigned seed = 1) {
+  std::mt19937 engine(seed);
+  std::vector<double> numbers(static_cast<size_t>(dims.numel()));
+  for (double& value : numbers) {
+    value = static_cast<double>(engine() % 17);
+    if (dtype != DType::uint8 && dtype != DType::boolean) value -= 8;
+    if (is_floating(dtype)) value *= 0.5;
+    if (dtype == DType::boolean) value = value > 8;
+  }
+  return tensor(numbers, dims, dtype);
+}
+
+/// The relative error that one rounding of dtype may cost.
+inline double rounding(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return 0x1p-23;
+    case DType::float64: return 0x1p-52;
+    case DType::bfloat16: return 0x1p-8;
+    case DType::float16: return 0x1p-11;
+    case DType::int32:
+    case DType::int64:
+    case DType::uint8:
+    case DType::boolean: return 0;
+  }
+  return 0;
+}
+
+/// Equal up to `ulps` roundings of the dtype; exactly equal for integers.
+inline void check_close(const DenseTensor& got, const std::vector<double>& expected, double ulps = 2) {
+  const std::vector<double> actual = values(got);
+  REQUIRE(actual.size() == expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (actual[i] == expected[i] || (std::isnan(actual[i]) && std::isnan(expected[i]))) continue;
+    const double tolerance = ulps * rounding(got.dtype()) * std::abs(expected[i]) + (rounding(got.dtype()) > 0 ? 1e-37 : 0);
+    INFO("element " << i << " of " << to_string(got.meta()) << ": " << actual[i] << ", expected " << expected[i]);
+    REQUIRE(std::abs(actual[i] - expected[i]) <= tolerance);
+  }
+}
+
+/// Calls the CPU kernel of signature Fn.
+template <class Fn, class... Args>
+void call_in(const OpContext& ctx, const char* name, DType dtype, Args&&... args) {
+  kernel_table(name).find<Fn>(ctx, kCpu, dtype)(ctx, std::forward<Args>(args)...);
+}
+template <class Fn, class... Args>
+void call(const char* name, DType dtype, Args&&... args) {
+  call_in<Fn>(OpContext{name}, name, dtype, std::forward<Args>(args)...);
+}
+
+/// The index into `dims` that position `i` of `out` reads when dims broadcast to out.
+inline size_t broadcast_index(const Dims& out, const Dims& dims, int64_t i) {
+  int64_t index = 0, stride = 1;
+  for (int d = out.rank() - 1; d >= 0; --d) {
+    const int at = d - (out.rank() - dims.rank());
+    const int64_t position = i % out[d];
+    i /= out[d];
+    if (at < 0) continue;
+    index += dims[at] == 1 ? 0 : position * stride;
+    stride *= dims[at];
+  }
+  return static_cast<size_t>(index);
+}
+
+}  // namespace shard::testing

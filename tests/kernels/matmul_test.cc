@@ -1,0 +1,97 @@
+// matmul against a plain reference: flags, 1-D arguments, batches, empty sizes, every number dtype.
+#include <thread>
+
+#include "kernels/kernel_testing.h"
+
+namespace shard::testing {
+namespace {
+
+using Matmul = void(const OpContext&, const DenseTensor&, const DenseTensor&, bool, bool, DenseTensor&);
+
+/// Plain product of [b, m, k] and [b or 1, k, n], given as stored.
+std::vector<double> reference(const DenseTensor& x, const DenseTensor& y, int64_t batches, bool y_shared, int64_t m, int64_t n,
+                              int64_t k, bool tx, bool ty) {
+  const std::vector<double> a = values(x), b = values(y);
+  std::vector<double> out(static_cast<size_t>(batches * m * n), 0);
+  for (int64_t t = 0; t < batches; ++t) {
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int64_t l = 0; l < k; ++l) {
+          const int64_t xi = t * m * k + (tx ? l * m + i : i * k + l);
+          const int64_t yi = (y_shared ? 0 : t * k * n) + (ty ? j * k + l : l * n + j);
+          sum += a[static_cast<size_t>(xi)] * b[static_cast<size_t>(yi)];
+        }
+        out[static_cast<size_t>((t * m + i) * n + j)] = sum;
+      }
+    }
+  }
+  return out;
+}
+
+constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64};
+
+TEST_CASE("matmul agrees with the reference for every dtype and transpose flag") {
+  struct Size {
+    int64_t m, n, k;
+  };
+  for (const DType dtype : kDTypes) {
+    for (const Size s : {Size{2, 3, 4}, Size{1, 1, 1}, Size{33, 17, 40}, Size{0, 3, 4}, Size{3, 0, 4}, Size{3, 4, 0}, Size{300, 40, 400}}) {
+      for (int flags = 0; flags < 4; ++flags) {
+        const bool tx = flags & 1, ty = flags & 2;
+        INFO(to_string(dtype) << " " << s.m << " " << s.n << " " << s.k << " flags " << flags);
+        const DenseTensor x = arbitrary(tx ? Dims{s.k, s.m} : Dims{s.m, s.k}, dtype, 1);
+        const DenseTensor y = arbitrary(ty ? Dims{s.n, s.k} : Dims{s.k, s.n}, dtype, 2);
+        DenseTensor out = empty({s.m, s.n}, dtype);
+        call<Matmul>("matmul", dtype, x, y, tx, ty, out);
+        check_close(out, reference(x, y, 1, false, s.m, s.n, s.k, tx, ty), 2);
+      }
+    }
+  }
+}
+
+TEST_CASE("matmul broadcasts leading dims, and one matrix serves all batches") {
+  for (const DType dtype : kDTypes) {
+    for (const bool tx : {false, true}) {
+      for (const bool shared : {false, true}) {
+        const DenseTensor x = arbitrary(tx ? Dims{3, 20, 30} : Dims{3, 30, 20}, dtype, 1);
+        const DenseTensor y = arbitrary(shared ? Dims{20, 10} : Dims{3, 20, 10}, dtype, 2);
+        DenseTensor out = empty({3, 30, 10}, dtype);
+        call<Matmul>("matmul", dtype, x, y, tx, false, out);
+        check_close(out, reference(x, y, 3, shared, 30, 10, 20, tx, false), 2);
+      }
+    }
+  }
+  const DenseTensor x = tensor({1, 2, 3, 4}, {2, 1, 1, 2}), y = tensor({1, 1, 2, 2, 3, 3}, {3, 2, 1});
+  DenseTensor out = empty({2, 3, 1, 1}, DType::float32);
+  call<Matmul>("matmul", DType::float32, x, y, false, false, out);
+  CHECK(values(out) == std::vector<double>{3, 6, 9, 7, 14, 21});
+}
+
+TEST_CASE("one-dimensional arguments are a row and a column") {
+  DenseTensor dot = empty({}, DType::float32);
+  call<Matmul>("matmul", DType::float32, tensor({1, 2}, {2}), tensor({3, 4}, {2}), true, true, dot);
+  CHECK(values(dot) == std::vector<double>{11});
+  DenseTensor row = empty({3}, DType::float32);
+  call<Matmul>("matmul", DType::float32, tensor({1, 2}, {2}), tensor({1, 2, 3, 4, 5, 6}, {2, 3}), false, false, row);
+  CHECK(values(row) == std::vector<double>{9, 12, 15});
+  DenseTensor column = empty({3}, DType::float32);
+  call<Matmul>("matmul", DType::float32, tensor({1, 2, 3, 4, 5, 6}, {3, 2}), tensor({1, 2}, {2}), false, false, column);
+  CHECK(values(column) == std::vector<double>{5, 11, 17});
+}
+
+TEST_CASE("several threads multiply at once") {
+  const DenseTensor x = arbitrary({200, 300}, DType::float32, 1), y = arbitrary({300, 100}, DType::float32, 2);
+  const std::vector<double> expected = reference(x, y, 1, false, 200, 100, 300, false, false);
+  std::vector<DenseTensor> out(4);
+  std::vector<std::thread> ranks;
+  for (DenseTensor& result : out) {
+    result = empty({200, 100}, DType::float32);
+    ranks.emplace_back([&] { call<Matmul>("matmul", DType::float32, x, y, false, false, result); });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const DenseTensor& result : out) check_close(result, expected, 2);
+}
+
+}  // namespace
+}  // namespace shard::testing

@@ -1,0 +1,156 @@
+// Reductions, argmax and cumsum against plain references.
+#include <functional>
+#include <limits>
+
+#include "kernels/kernel_testing.h"
+
+namespace shard::testing {
+namespace {
+
+struct Case {
+  Dims dims;
+  IntArray axis;
+};
+const Case kCases[] = {{{}, {}},          {{7}, {}},          {{7}, {0}},           {{3, 5}, {0}},         {{3, 5}, {1}},
+                       {{3, 5}, {-1, 0}}, {{2, 3, 4}, {1}},   {{2, 3, 4}, {0, 2}},  {{2, 3, 4, 5}, {1, 3}}, {{2, 3, 4, 5}, {0, 2}},
+                       {{1, 6, 1}, {1}},  {{4, 0, 3}, {0}},   {{0, 3}, {1}},        {{300, 400}, {0}},     {{300, 400}, {1}},
+                       {{100000}, {}},    {{5000, 3}, {0}},   {{3, 70000}, {1}}};
+
+/// Folds x over the axes in double.
+std::vector<double> fold(const DenseTensor& x, const IntArray& axis, double start, const std::function<double(double, double)>& combine,
+                         Dims& out) {
+  const Dims& dims = x.dims();
+  unsigned mask = axis.empty() ? ~0u : 0u;
+  for (int64_t a : axis) mask |= 1u << (a < 0 ? a + dims.rank() : a);
+  out = Dims();
+  for (int i = 0; i < dims.rank(); ++i) {
+    if ((mask >> i & 1u) == 0) out.push_back(dims[i]);
+  }
+  std::vector<double> result(static_cast<size_t>(out.numel()), start);
+  const std::vector<double> data = values(x);
+  for (size_t i = 0; i < data.size(); ++i) {
+    int64_t rest = static_cast<int64_t>(i), index = 0, stride = 1;
+    for (int d = dims.rank() - 1; d >= 0; --d) {
+      if ((mask >> d & 1u) == 0) {
+        index += rest % dims[d] * stride;
+        stride *= dims[d];
+      }
+      rest /= dims[d];
+    }
+    double& slot = result[static_cast<size_t>(index)];
+    slot = combine(slot, data[i]);
+  }
+  return result;
+}
+
+DType result_dtype(const std::string& name, DType dtype) {
+  return (name == "sum" || name == "prod") && !is_floating(dtype) ? DType::int64 : dtype;
+}
+
+void check_reduce(const std::string& name, std::span<const DType> dtypes, double start, const std::function<double(double, double)>& combine) {
+  for (const DType dtype : dtypes) {
+    for (const Case& c : kCases) {
+      INFO(name << " " << to_string(dtype) << to_string(c.dims) << " over " << to_string(c.axis));
+      const DenseTensor x = arbitrary(c.dims, dtype);
+      Dims dims;
+      std::vector<double> expected = fold(x, c.axis, start, combine, dims);
+      DenseTensor out = empty(dims, result_dtype(name, dtype));
+      if (dtype == DType::uint8 || dtype == DType::boolean) {
+        for (double& value : expected) value = std::min(value, dtype == DType::boolean && name != "sum" ? 1.0 : 1e18);
+      }
+      call<Reduce>(name.c_str(), dtype, x, c.axis, false, out);
+      check_close(out, expected, 2);
+    }
+  }
+}
+
+TEST_CASE("sum, max and min agree with the reference") {
+  check_reduce("sum", kAllDTypes, 0, [](double a, double b) { return a + b; });
+  for (const DType dtype : kAllDTypes) {
+    const DType one[] = {dtype};
+    const double low = is_floating(dtype) ? -INFINITY : dtype == DType::int32 ? -0x1p31 : dtype == DType::int64 ? -0x1p63 : 0;
+    const double high = is_floating(dtype) ? INFINITY : dtype == DType::int32 ? 0x1p31 - 1 : dtype == DType::int64 ? 0x1p63 : dtype == DType::uint8 ? 255 : 1;
+    check_reduce("max", one, low, [](double a, double b) { return std::max(a, b); });
+    check_reduce("min", one, high, [](double a, double b) { return std::min(a, b); });
+  }
+}
+
+TEST_CASE("prod multiplies, in int64 for small integers") {
+  DenseTensor out = empty({2}, DType::int64);
+  call<Reduce>("prod", DType::uint8, tensor({100, 100, 100, 2, 3, 4}, {2, 3}, DType::uint8), IntArray{1}, false, out);
+  CHECK(values(out) == std::vector<double>{1e6, 24});
+  DenseTensor real = empty({3}, DType::float32);
+  call<Reduce>("prod", DType::float32, tensor({1, 2, 3, 4, 5, 6}, {2, 3}), IntArray{0}, false, real);
+  CHECK(values(real) == std::vector<double>{4, 10, 18});
+}
+
+TEST_CASE("a float sum of a million tenths keeps its accuracy, and a 16-bit one rounds once") {
+  const std::vector<double> tenths(1000000, 0.1);
+  DenseTensor out = empty({}, DType::float32);
+  call<Reduce>("sum", DType::float32, tensor(tenths, {1000000}), IntArray{}, false, out);
+  CHECK(values(out)[0] == Approx(1000000 * static_cast<double>(0.1f)).epsilon(1e-6));
+  DenseTensor columns = empty({2}, DType::float32);
+  call<Reduce>("sum", DType::float32, tensor(tenths, {500000, 2}), IntArray{0}, false, columns);
+  CHECK(values(columns)[1] == Approx(500000 * static_cast<double>(0.1f)).epsilon(1e-6));
+  DenseTensor half = empty({}, DType::bfloat16);
+  call<Reduce>("sum", DType::bfloat16, tensor(std::vector<double>(1000, 1), {1000}, DType::bfloat16), IntArray{}, false, half);
+  CHECK(values(half)[0] == 1000);
+}
+
+TEST_CASE("mean divides by the global count of a sharded tensor") {
+  DenseTensor out = empty({2}, DType::float32);
+  call<Reduce>("mean", DType::float32, tensor({1, 2, 3, 5}, {2, 2}), IntArray{1}, false, out);
+  CHECK(values(out) == std::vector<double>{1.5, 4});
+  const Box inputs[] = {{{2, 8}, {0, 4}}};
+  const LocalCall local{inputs, {}, nullptr, {}};
+  call_in<Reduce>({"mean", &local}, "mean", DType::float32, tensor({1, 2, 3, 5}, {2, 2}), IntArray{1}, false, out);
+  CHECK(values(out) == std::vector<double>{3.0 / 8, 1});
+  call_in<Reduce>({"mean", &local}, "mean", DType::float32, tensor({}, {2, 0}), IntArray{1}, false, out);
+  CHECK(values(out) == std::vector<double>{0, 0});
+}
+
+TEST_CASE("NaN wins in max, min and argmax") {
+  std::vector<double> numbers(100, 1);
+  numbers[57] = NAN;
+  DenseTensor out = empty({}, DType::float32);
+  call<Reduce>("max", DType::float32, tensor(numbers, {100}), IntArray{}, false, out);
+  CHECK(std::isnan(values(out)[0]));
+  call<Reduce>("min", DType::float32, tensor(numbers, {100}), IntArray{}, false, out);
+  CHECK(std::isnan(values(out)[0]));
+}
+
+using ArgMax = void(const OpContext&, const DenseTensor&, const Scalar&, bool, DenseTensor&);
+
+TEST_CASE("argmax gives the lowest index of equal elements") {
+  for (const DType dtype : kAllDTypes) {
+    DenseTensor out = empty({2}, DType::int64);
+    call<ArgMax>("argmax", dtype, tensor({0, 1, 1, 0, 0, 0}, {2, 3}, dtype), Scalar(-1), false, out);
+    CHECK(values(out) == std::vector<double>{1, 0});
+  }
+  DenseTensor out = empty({}, DType::int32);
+  call<ArgMax>("argmax", DType::float32, tensor({1, NAN, 9, NAN}, {2, 2}), Scalar(0), true, out);
+  CHECK(values(out) == std::vector<double>{1});
+  DenseTensor column = empty({2}, DType::int64);
+  call<ArgMax>("argmax", DType::float32, tensor({1, 5, 3, 2}, {2, 2}), Scalar(0), false, column);
+  CHECK(values(column) == std::vector<double>{1, 0});
+}
+
+TEST_CASE("cumsum runs along an axis, exclusive and in reverse") {
+  using Cumsum = void(const OpContext&, const DenseTensor&, const Scalar&, bool, bool, bool, DenseTensor&);
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64, DType::uint8}) {
+    const DenseTensor x = tensor({1, 2, 3, 4, 5, 6}, {2, 3}, dtype);
+    DenseTensor out = empty({2, 3}, dtype);
+    call<Cumsum>("cumsum", dtype, x, Scalar(-1), false, false, false, out);
+    CHECK(values(out) == std::vector<double>{1, 3, 6, 4, 9, 15});
+    call<Cumsum>("cumsum", dtype, x, Scalar(0), false, false, false, out);
+    CHECK(values(out) == std::vector<double>{1, 2, 3, 5, 7, 9});
+    call<Cumsum>("cumsum", dtype, x, Scalar(1), false, true, true, out);
+    CHECK(values(out) == std::vector<double>{5, 3, 0, 11, 6, 0});
+    DenseTensor flat = empty({6}, dtype);
+    call<Cumsum>("cumsum", dtype, x, Scalar(0), true, false, false, flat);
+    CHECK(values(flat) == std::vector<double>{1, 3, 6, 10, 15, 21});
+  }
+}
+
+}  // namespace
+}  // namespace shard::testing

@@ -1,0 +1,176 @@
+// infer_meta: results, the sentences of errors, and what local pieces may do that users may not.
+#include <catch2/catch.hpp>
+
+#include "meta/infer_meta.h"
+
+namespace shard::meta {
+namespace {
+
+Meta f32(const Dims& dims) { return {dims, DType::float32}; }
+const LocalCall kLocal{};
+
+template <class F>
+std::string error_of(ErrorCode code, const F& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    CHECK(error.code() == code);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_CASE("elementwise metas broadcast and want equal dtypes") {
+  Meta out;
+  ElementwiseInferMeta({"add"}, f32({4, 1}), f32({2, 1, 3}), out);
+  CHECK(to_string(out) == "f32[2, 4, 3]");
+  ElementwiseInferMeta({"add"}, f32({0, 3}), f32({1, 3}), out);
+  CHECK(to_string(out) == "f32[0, 3]");
+  CompareInferMeta({"equal"}, f32({}), f32({}), out);
+  CHECK(to_string(out) == "bool[]");
+  CHECK(error_of(ErrorCode::dtype_mismatch, [&] { ElementwiseInferMeta({"add"}, f32({2}), {{2}, DType::int64}, out); }) ==
+        "[add] x is f32[2] and y is i64[2], but their dtypes must be equal; cast one of them");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { ElementwiseInferMeta({"add"}, f32({2, 3}), f32({4}), out); }) ==
+        "[add] x has the shape [2, 3] and y has [4], which do not broadcast: dims counted from the last must be equal or 1; reshape or expand one of them");
+  WhereInferMeta({"where"}, {{3}, DType::boolean}, f32({2, 1}), f32({}), out);
+  CHECK(to_string(out) == "f32[2, 3]");
+}
+
+TEST_CASE("attributes must fit the dtype of x") {
+  Meta out;
+  const Meta ints{{2}, DType::int32};
+  ScaleInferMeta({"scale"}, ints, 2.0, 0.0, true, out);
+  CHECK(error_of(ErrorCode::dtype_mismatch, [&] { ScaleInferMeta({"scale"}, ints, 0.5, 0.0, true, out); }) ==
+        "[scale] scale is 0.5, but x is i32[2], which needs an integer; cast x to a float dtype first");
+  CHECK_THROWS_AS(PowInferMeta({"pow"}, ints, 0.5, out), Error);
+  CHECK_THROWS_WITH(ClipInferMeta({"clip"}, ints, 3, 2, out), Catch::Contains("min is 3 and max is 2"));
+}
+
+TEST_CASE("reshape infers -1 and keeps 0 for users, but takes a local shape as it is") {
+  Meta out;
+  ReshapeInferMeta({"reshape"}, f32({4, 6}), IntArray{0, -1, 2}, out);
+  CHECK(to_string(out) == "f32[4, 3, 2]");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { ReshapeInferMeta({"reshape"}, f32({4, 6}), IntArray{5, 5}, out); }) ==
+        "[reshape] x is f32[4, 6] with 24 elements, but shape [5, 5] has 25; both must have equally many");
+  CHECK_THROWS_WITH(ReshapeInferMeta({"reshape"}, f32({4, 6}), IntArray{-1, 5}, out), Catch::Contains("cannot divide by 5"));
+  CHECK_THROWS_WITH(ReshapeInferMeta({"reshape"}, f32({4}), IntArray{-1, -1}, out), Catch::Contains("more than one -1"));
+  CHECK_THROWS_WITH(ReshapeInferMeta({"reshape"}, f32({4}), IntArray{-2, -2}, out), Catch::Contains("negative dim -2"));
+  CHECK_THROWS_AS(ReshapeInferMeta({"reshape"}, f32({4}), IntArray{int64_t{1} << 40, int64_t{1} << 40}, out), Error);
+  ReshapeInferMeta({"reshape", &kLocal}, f32({0, 6}), IntArray{0, 3, 2}, out);
+  CHECK(to_string(out) == "f32[0, 3, 2]");
+  ReshapeInferMeta({"reshape", &kLocal}, f32({5, 0}), IntArray{0}, out);
+  CHECK(to_string(out) == "f32[0]");
+}
+
+TEST_CASE("squeeze decides by the global shape") {
+  Meta out;
+  SqueezeInferMeta({"squeeze"}, f32({1, 3, 1}), IntArray{}, out);
+  CHECK(to_string(out) == "f32[3]");
+  SqueezeInferMeta({"squeeze"}, f32({1, 3, 1}), IntArray{-1, 1}, out);
+  CHECK(to_string(out) == "f32[1, 3]");
+  const Box inputs[] = {{{2, 1}, {0, 0}}};
+  const LocalCall local{inputs, {}, nullptr, {}};
+  SqueezeInferMeta({"squeeze", &local}, f32({1, 1}), IntArray{}, out);
+  CHECK(to_string(out) == "f32[1]");
+}
+
+TEST_CASE("metas of shape ops") {
+  Meta out;
+  FlattenInferMeta({"flatten"}, f32({2, 3, 4}), 1, -1, out);
+  CHECK(to_string(out) == "f32[2, 12]");
+  FlattenInferMeta({"flatten"}, f32({}), 0, 0, out);
+  CHECK(to_string(out) == "f32[1]");
+  UnsqueezeInferMeta({"unsqueeze"}, f32({2, 3}), IntArray{0, -1}, out);
+  CHECK(to_string(out) == "f32[1, 2, 3, 1]");
+  TransposeInferMeta({"transpose"}, f32({2, 3, 4}), IntArray{2, 0, -2}, out);
+  CHECK(to_string(out) == "f32[4, 2, 3]");
+  CHECK(error_of(ErrorCode::invalid_argument, [&] { TransposeInferMeta({"transpose"}, f32({2, 3}), IntArray{0, 0}, out); }) ==
+        "[transpose] perm is [0, 0], but must name each of the 2 dims of x, which is f32[2, 3], once");
+  ExpandInferMeta({"expand"}, f32({1, 3}), IntArray{5, 2, -1}, out);
+  CHECK(to_string(out) == "f32[5, 2, 3]");
+  CHECK_THROWS_WITH(ExpandInferMeta({"expand"}, f32({2}), IntArray{4}, out), Catch::Contains("only a 1 grows"));
+  SliceInferMeta({"slice"}, f32({5, 6}), IntArray{0, 1}, IntArray{-1, 2}, IntArray{100, 4}, IntArray{0}, out);
+  CHECK(to_string(out) == "f32[2]");
+}
+
+TEST_CASE("metas of joins and cuts") {
+  Meta out;
+  const Meta pieces[] = {f32({2, 3}), f32({4, 3})};
+  ConcatInferMeta({"concat"}, pieces, 0, out);
+  CHECK(to_string(out) == "f32[6, 3]");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { ConcatInferMeta({"concat"}, pieces, 1, out); }) ==
+        "[concat] x[0] is f32[2, 3] and x[1] is f32[4, 3], but all dims other than axis 1 must be equal");
+  CHECK_THROWS_WITH(ConcatInferMeta({"concat"}, {}, 0, out), Catch::Contains("empty list"));
+  CHECK_THROWS_WITH(StackInferMeta({"stack"}, pieces, 0, out), Catch::Contains("shapes must be equal"));
+  std::vector<Meta> parts;
+  SplitInferMeta({"split"}, f32({7, 2}), IntArray{2, -1, 1}, 0, parts);
+  CHECK(to_string(parts[1]) == "f32[4, 2]");
+  CHECK_THROWS_WITH(SplitInferMeta({"split"}, f32({7}), IntArray{2, 2}, 0, parts), Catch::Contains("sections [2, 2] add up to 4"));
+  GatherInferMeta({"gather"}, f32({5, 6}), {{3}, DType::int64}, 1, out);
+  CHECK(to_string(out) == "f32[5, 3]");
+}
+
+TEST_CASE("metas of reductions") {
+  Meta out;
+  SumInferMeta({"sum"}, {{2, 3}, DType::boolean}, IntArray{1}, true, out);
+  CHECK(to_string(out) == "i64[2, 1]");
+  MeanInferMeta({"mean"}, f32({2, 3}), IntArray{}, false, out);
+  CHECK(to_string(out) == "f32[]");
+  CHECK_THROWS_WITH(MeanInferMeta({"mean"}, {{2}, DType::int32}, IntArray{}, false, out), Catch::Contains("[mean] x is i32[2], but must be of a float dtype; cast it first"));
+  CHECK_THROWS_WITH(SumInferMeta({"sum"}, f32({2, 3}), IntArray{1, -1}, false, out), Catch::Contains("twice"));
+  CHECK_THROWS_WITH(SumInferMeta({"sum"}, f32({2, 3}), IntArray{2}, false, out), Catch::Contains("[sum] axis is 2"));
+  CHECK_THROWS_WITH(MaxInferMeta({"max"}, f32({0, 3}), IntArray{0}, false, out), Catch::Contains("over no elements there is no max"));
+  MaxInferMeta({"max", &kLocal}, f32({0, 3}), IntArray{0}, false, out);
+  CHECK(to_string(out) == "f32[3]");
+  MaxInferMeta({"max"}, f32({0, 3}), IntArray{1}, false, out);
+  CHECK(to_string(out) == "f32[0]");
+  ArgMaxInferMeta({"argmax"}, f32({2, 3}), 0, true, false, DType::int64, out);
+  CHECK(to_string(out) == "i64[1, 3]");
+}
+
+TEST_CASE("metas of creation refuse negative dims and sizes beyond int64") {
+  Meta out;
+  CHECK_THROWS_WITH(CreateInferMeta({"full"}, IntArray{2, -1}, DType::float32, out), Catch::Contains("is -1; dims must be 0 or more"));
+  CHECK_THROWS_WITH(CreateInferMeta({"full"}, IntArray{int64_t{1} << 31, int64_t{1} << 31}, DType::float32, out), Catch::Contains("more bytes"));
+  ArangeInferMeta({"arange"}, 0, 10, 3, DType::int64, out);
+  CHECK(to_string(out) == "i64[4]");
+  ArangeInferMeta({"arange"}, 5, 0, -2, DType::int64, out);
+  CHECK(to_string(out) == "i64[3]");
+  ArangeInferMeta({"arange"}, 5, 0, 1, DType::int64, out);
+  CHECK(to_string(out) == "i64[0]");
+  CHECK_THROWS_WITH(ArangeInferMeta({"arange"}, 0, 1, 0, DType::int64, out), Catch::Contains("step is 0"));
+}
+
+TEST_CASE("metas of layers") {
+  Meta out, mean, variance, mask;
+  MatmulInferMeta({"matmul"}, f32({5, 1, 2, 3}), f32({4, 6, 3}), false, true, out);
+  CHECK(to_string(out) == "f32[5, 4, 2, 6]");
+  MatmulInferMeta({"matmul"}, f32({3}), f32({3}), false, false, out);
+  CHECK(to_string(out) == "f32[]");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { MatmulInferMeta({"matmul"}, f32({2, 3}), f32({2, 3}), false, false, out); }) ==
+        "[matmul] x is f32[2, 3] and y is f32[2, 3], whose inner sizes 3 and 2 differ; transpose or reshape one of them");
+  LayerNormInferMeta({"layer_norm"}, {{2, 3, 4}, DType::bfloat16}, nullptr, nullptr, 2, out, mean, variance);
+  CHECK(to_string(mean) == "f32[2, 3]");
+  CHECK_THROWS_WITH(DropoutInferMeta({"dropout"}, f32({2}), nullptr, 1.5, "upscale_in_train", out, mask), Catch::Contains("p is 1.5"));
+  CHECK_THROWS_WITH(DropoutInferMeta({"dropout"}, f32({2}), nullptr, 0.5, "up", out, mask), Catch::Contains("mode is up"));
+  Meta loss;
+  CrossEntropyWithSoftmaxInferMeta({"ce"}, f32({2, 5, 3}), {{2, 3}, DType::int64}, false, 1, out, loss);
+  CHECK(to_string(loss) == "f32[2, 1, 3]");
+  CHECK_THROWS_WITH(CrossEntropyWithSoftmaxInferMeta({"ce"}, f32({2, 5}), {{3}, DType::int64}, false, 1, out, loss), Catch::Contains("the label must have the shape [2, 1]"));
+  Meta saved_mean, saved_variance, mean_out, variance_out;
+  CHECK_THROWS_WITH(BatchNormInferMeta({"batch_norm"}, f32({2, 3}), f32({4}), f32({3}), nullptr, nullptr, "NCHW", out, mean_out, variance_out, saved_mean, saved_variance),
+                    Catch::Contains("mean is f32[4], but for x, which is f32[2, 3], it must have 3 elements"));
+}
+
+TEST_CASE("metas of optimisers keep what they write") {
+  Meta param_out, master_out;
+  const Meta master = f32({2}), param{{2}, DType::bfloat16};
+  SgdInferMeta({"sgd_"}, param, f32({1}), param, &master, true, param_out, master_out);
+  CHECK(param_out == param);
+  CHECK(master_out == master);
+  CHECK_THROWS_WITH(SgdInferMeta({"sgd_"}, param, f32({1}), param, nullptr, true, param_out, master_out), Catch::Contains("multi_precision needs master_param"));
+  CHECK_THROWS_WITH(SgdInferMeta({"sgd_"}, param, f32({1}), {{3}, DType::bfloat16}, nullptr, false, param_out, master_out), Catch::Contains("grad is bf16[3]"));
+}
+
+}  // namespace
+}  // namespace shard::meta

@@ -1,0 +1,165 @@
+// Every transition between layouts, with uneven and empty pieces, on 1-D and 2-D meshes; statement 11's relayout.
+#include <catch2/catch.hpp>
+
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+/// All layouts of a tensor with `rank` dims on `mesh`, each axis replicated, partial (sum or max), or on a dim.
+std::vector<const DistSpec*> all_layouts(const ProcessMesh* mesh, int rank) {
+  std::vector<Layout> layouts{Layout(mesh, rank)};
+  for (int axis = 0; axis < mesh->rank(); ++axis) {
+    std::vector<Layout> next;
+    for (const Layout& layout : layouts) {
+      next.push_back(layout);
+      for (ReduceType type : {ReduceType::sum, ReduceType::max}) {
+        next.push_back(layout);
+        next.back().partial[static_cast<size_t>(axis)] = type;
+      }
+      for (int d = 0; d < rank; ++d) {
+        next.push_back(layout);
+        next.back().dims[static_cast<size_t>(d)].push_back(axis);
+      }
+    }
+    layouts = next;
+  }
+  std::vector<const DistSpec*> specs;
+  for (const Layout& layout : layouts) specs.push_back(DistSpec::make(layout));
+  return specs;
+}
+
+void check_all_transitions(const std::vector<int>& mesh_shape, const Dims& dims) {
+  const auto* mesh = ProcessMesh::make(mesh_shape);
+  run_ranks(mesh->size() + 1, [&](Rank&) {
+    const Tensor value = iota<float>(dims, 1.0f);
+    const std::vector<float> expected = value.to_vector<float>();
+    const auto layouts = all_layouts(mesh, dims.rank());
+    for (const DistSpec* from : layouts) {
+      const Tensor start = distribute(value, from);
+      for (const DistSpec* to : layouts) {
+        const Tensor moved = reshard(start, to);
+        check(spec_of(moved) == to, "the layout is the one asked for");
+        check(full_equals(moved, expected), to_string(dims) + " from " + from->text() + " to " + to->text());
+      }
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("every transition keeps the value on one axis, uneven and empty pieces included") {
+  for (int64_t size = 0; size <= 7; ++size) check_all_transitions({3}, {size, 4});
+  check_all_transitions({2}, {});
+  check_all_transitions({1}, {3, 2});
+}
+
+TEST_CASE("every transition keeps the value on two axes, uneven sizes included") {
+  check_all_transitions({2, 2}, {3, 5});
+  check_all_transitions({2, 3}, {7, 1});
+}
+
+TEST_CASE("planned bytes are the bytes that communicators count") {
+  const auto* mesh = ProcessMesh::make({2, 2});
+  for (const Dims& dims : {Dims{4, 6}, Dims{3, 5}, Dims{1, 7}}) {
+    const auto layouts = all_layouts(mesh, 2);
+    for (const DistSpec* from : layouts) {
+      for (const DistSpec* to : layouts) {
+        const auto plan = plan_reshard({dims, DType::float32}, from, to);
+        auto world = World::local(4);
+        std::array<int64_t, 4> sent{};
+        world->run([&](Rank& rank) {
+          const Tensor start = distribute(iota<float>(dims), from);
+          const int64_t before = rank.stats().bytes_sent;
+          reshard(start, to);
+          sent[static_cast<size_t>(rank.id())] = rank.stats().bytes_sent - before;
+        });
+        INFO(to_string(dims) << " " << from->text() << " -> " << to->text() << ": " << plan->describe());
+        REQUIRE(std::accumulate(sent.begin(), sent.end(), int64_t{0}) == plan->bytes);
+      }
+    }
+  }
+}
+
+TEST_CASE("moving a shard from one dim to another is one all-to-all and never gathers") {
+  const auto* mesh = ProcessMesh::make({4}, {}, {"tp"});
+  const auto plan = plan_reshard({{64, 64}, DType::float32}, DistSpec::parse(mesh, "tp, -"), DistSpec::parse(mesh, "-, tp"));
+  REQUIRE(plan->steps.size() == 1);
+  CHECK(plan->steps[0].kind == ReshardStep::Kind::all_to_all);
+  const auto scatter = plan_reshard({{64, 64}, DType::float32}, DistSpec::parse(mesh, "-, - | sum(tp)"), DistSpec::parse(mesh, "-, tp"));
+  REQUIRE(scatter->steps.size() == 1);
+  CHECK(scatter->steps[0].kind == ReshardStep::Kind::reduce_scatter);
+}
+
+TEST_CASE("several axes on one dim reshard in every order") {
+  const auto* mesh = ProcessMesh::make({2, 3}, {}, {"a", "b"});
+  run_ranks(6, [&](Rank&) {
+    const Tensor value = iota<int64_t>({11, 3});
+    const auto expected = value.to_vector<int64_t>();
+    for (const char* from : {"a+b, -", "b+a, -", "a, b", "-, a+b"}) {
+      for (const char* to : {"a+b, -", "b+a, -", "b, a", "-, b+a", "-, -"}) {
+        const Tensor moved = reshard(distribute(value, DistSpec::parse(mesh, from)), DistSpec::parse(mesh, to));
+        check(full_equals(moved, expected), std::string(from) + " to " + to);
+      }
+    }
+  });
+}
+
+TEST_CASE("partial values of every reduce type combine to the reduction of their pieces") {
+  const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
+  const std::vector<std::pair<ReduceType, float>> cases = {{ReduceType::sum, 6}, {ReduceType::max, 3}, {ReduceType::min, 1},
+                                                           {ReduceType::prod, 6}, {ReduceType::avg, 2}, {ReduceType::any, 1}, {ReduceType::all, 1}};
+  for (const auto& [type, expected] : cases) {
+    run_ranks(3, [&, type = type, expected = expected](Rank& rank) {
+      Layout layout(mesh, 1);
+      layout.partial[0] = type;
+      const Tensor piece = Tensor::from_data<float>({static_cast<float>(rank.id() + 1)}, {1});
+      const Tensor partial = from_local(piece, DistSpec::make(layout), {1}, DType::float32);
+      check(full(partial).to_vector<float>()[0] == expected, to_string(type));
+    });
+  }
+}
+
+TEST_CASE("11: a relayout moves row-major elements to their owners in another shape") {
+  const auto* mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
+  run_ranks(4, [&](Rank& rank) {
+    const Tensor value = iota<int32_t>({5, 4});
+    const auto expected = value.to_vector<int32_t>();
+    for (const char* from : {"a, -", "-, a", "a+b, -", "b, a", "-, -"}) {
+      for (const char* to : {"a", "b", "a+b", "-"}) {
+        const Tensor start = distribute(value, DistSpec::parse(mesh, from));
+        const auto plan = plan_relayout(start.meta(), spec_of(start), {20}, DistSpec::parse(mesh, to));
+        const int64_t before = rank.stats().bytes_sent;
+        const DenseTensor piece = execute_reshard(rank, *plan, start.get().value, {});
+        check(plan->bytes != 0 || rank.stats().bytes_sent == before, "no bytes where none were planned");
+        check(full_equals(make_dist(rank, {{20}, DType::int32}, plan->to, piece), expected), std::string(from) + " to " + to);
+      }
+    }
+  });
+}
+
+TEST_CASE("distribute takes the value from one rank when asked to") {
+  const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
+  run_ranks(3, [&](Rank& rank) {
+    const Tensor mine = iota<float>({5}, static_cast<float>(10 * rank.id()));
+    const Tensor tensor = distribute(mine, DistSpec::parse(mesh, "p"), from_rank(2));
+    check(full_equals<float>(tensor, {20, 21, 22, 23, 24}), "rank 2's value");
+  });
+}
+
+TEST_CASE("from_local refuses a piece of the wrong shape and says which is right") {
+  const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+  run_ranks(2, [&](Rank&) {
+    const std::string text = error_of([&] { from_local(iota<float>({4}), DistSpec::parse(mesh, "p"), {5}, DType::float32); }, ErrorCode::shape_mismatch);
+    check_contains(text, "must be f32");
+  });
+}
+
+TEST_CASE("a mesh that names a process outside the world is refused") {
+  run_ranks(2, [&](Rank&) {
+    const std::string text = error_of([&] { distribute(iota<float>({4}), DistSpec::parse(ProcessMesh::make({3}), "a")); }, ErrorCode::layout);
+    check_contains(text, "names process 2, but the world has ranks 0 to 1");
+  });
+}

@@ -1,0 +1,12 @@
+# Fails when generated/ is not what shardgen writes from ops_yaml/ and templates/ now.
+file(REMOVE_RECURSE ${SCRATCH})
+file(GLOB yaml ${SOURCE}/ops_yaml/*.yaml)
+execute_process(COMMAND ${TOOL} generate ${yaml} --strict --out ${SCRATCH} RESULT_VARIABLE result)
+if(result)
+  message(FATAL_ERROR "shardgen failed on ops_yaml/")
+endif()
+execute_process(COMMAND diff -r -u --exclude=manifest.json ${SOURCE}/generated ${SCRATCH} RESULT_VARIABLE result OUTPUT_VARIABLE difference)
+if(result)
+  string(SUBSTRING "${difference}" 0 3000 difference)
+  message(FATAL_ERROR "generated/ is stale; run: cmake --build build-dev -t regenerate\n${difference}")
+endif()

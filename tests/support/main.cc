@@ -1,0 +1,3 @@
+// The one translation unit with Catch2's implementation.
+#define CATCH_CONFIG_MAIN
+#include <catch2/catch.hpp>

@@ -1,0 +1,52 @@
+// Helpers for tests that run on the ranks of a local world.
+#pragma once
+
+#include <catch2/catch.hpp>
+
+#include <mutex>
+#include <numeric>
+
+#include "dist/dist_tensor.h"
+#include "reshard/execute.h"
+
+namespace shard::test {
+
+/// Runs `program` on `ranks` threads. Catch2's assertions are not thread safe: tests collect findings with check() instead.
+inline void run_ranks(int ranks, const std::function<void(Rank&)>& program, WorldOptions options = {}) {
+  World::local(ranks, options)->run(program);
+}
+
+/// Throws, which fails the test through World::run, unless `condition` holds.
+inline void check(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("check failed: " + what);
+}
+
+template <class T>
+Tensor iota(const Dims& dims, T start = T(0)) {
+  std::vector<T> values(static_cast<size_t>(dims.numel()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(start + static_cast<T>(i));
+  return Tensor::from_data(values, dims);
+}
+
+/// The text of the Error that `call` throws; fails when it throws none.
+template <class F>
+std::string error_of(F&& call, ErrorCode code) {
+  try {
+    call();
+  } catch (const Error& error) {
+    check(error.code() == code, std::string("expected code ") + to_string(code) + " but got " + to_string(error.code()) + ": " + error.what());
+    return error.what();
+  }
+  throw std::runtime_error(std::string("no error was thrown, expected ") + to_string(code));
+}
+
+inline void check_contains(const std::string& text, const std::string& part) { check(text.find(part) != std::string::npos, "'" + part + "' in: " + text); }
+
+/// True when `tensor` equals `expected` in the ranks of its mesh. Collective.
+template <class T>
+bool full_equals(const Tensor& tensor, const std::vector<T>& expected) {
+  const Tensor whole = full(tensor);
+  return !whole.defined() || whole.to_vector<T>() == expected;
+}
+
+}  // namespace shard::test
