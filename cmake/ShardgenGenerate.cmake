@@ -1,4 +1,5 @@
-# shardgen_generate(): compiles what shardgen writes for op YAML into a target. shardgen_add_regenerate(): the target `regenerate`.
+# shardgen_generate(): compiles what shardgen writes for op YAML into a target; shardgen_add_regenerate(): the target
+# `regenerate`.
 
 # The number of parts that a family is split into; emit/generate.cc counts the same way. Editing the YAML does not configure
 # again: the number is passed to the tool, and stays until the next configure.

@@ -85,8 +85,8 @@ void check_aliases(const Op& op, DiagnosticSink& sink) {
     for (const AliasPair& inplace : op.inplace) {
       if (view.output.text != inplace.output.text || view.input.text == inplace.input.text) continue;
       sink.error(view.output.at, "bad-view",
-                 fmt::format("Output '{}' is a view of '{}' but is written in place of '{}'.", view.output.text, view.input.text,
-                             inplace.input.text),
+                 fmt::format("Output '{}' is a view of '{}' but is written in place of '{}'.", view.output.text,
+                             view.input.text, inplace.input.text),
                  {{inplace.output.at, "The in-place pair."}});
     }
   }
@@ -99,8 +99,9 @@ void check_aliases(const Op& op, DiagnosticSink& sink) {
     }
   }
   if (op.name.text.ends_with('_') && op.inplace.empty() && !op.is_backward) {
-    sink.warning(op.name.at, "missing-inplace",
-                 fmt::format("The name of op '{}' says that it writes in place, but it has no 'inplace' pair.", op.name.text));
+    sink.warning(
+        op.name.at, "missing-inplace",
+        fmt::format("The name of op '{}' says that it writes in place, but it has no 'inplace' pair.", op.name.text));
   }
 }
 

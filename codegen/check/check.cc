@@ -50,9 +50,12 @@ void check_families_unique(const std::vector<Family>& families, DiagnosticSink& 
       sink.error({family.path, 1, 1}, "duplicate-family", fmt::format("Two files have the family name '{}'.", family.name),
                  {{{first->second->path, 1, 1}, "The first one."}});
     }
-    const bool plain = !family.name.empty() && family.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == std::string::npos;
+    const bool plain = !family.name.empty() &&
+                       family.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") ==
+                           std::string::npos;
     if (!plain || family.name == "api") {
-      sink.error({family.path, 1, 1}, "bad-name", fmt::format("'{}' cannot name a family: its generated files take that name.", family.name));
+      sink.error({family.path, 1, 1}, "bad-name",
+                 fmt::format("'{}' cannot name a family: its generated files take that name.", family.name));
     }
   }
 }

@@ -77,9 +77,7 @@ Fit fits(AttrType type, const Literal& literal) {
 }
 
 /// A text that C++ source can hold between quotes as it is.
-bool is_plain_text(std::string_view text) {
-  return text.find_first_of("\"\\\n\r") == std::string_view::npos;
-}
+bool is_plain_text(std::string_view text) { return text.find_first_of("\"\\\n\r") == std::string_view::npos; }
 
 void check_default(const Attr& attr, DiagnosticSink& sink) {
   const Literal& value = *attr.default_value;
@@ -90,12 +88,14 @@ void check_default(const Attr& attr, DiagnosticSink& sink) {
   switch (fit) {
     case Fit::good: break;
     case Fit::converts:
-      sink.warning(attr.name.at, "converted-default",
-                   fmt::format("Default value {} of '{}' is not written as a {}.", value.spelling, attr.name.text, yaml_name(held)));
+      sink.warning(
+          attr.name.at, "converted-default",
+          fmt::format("Default value {} of '{}' is not written as a {}.", value.spelling, attr.name.text, yaml_name(held)));
       break;
     case Fit::bad:
-      sink.error(attr.name.at, "bad-default",
-                 fmt::format("Default value {} does not fit '{}' of type {}.", value.spelling, attr.name.text, yaml_name(held)));
+      sink.error(
+          attr.name.at, "bad-default",
+          fmt::format("Default value {} does not fit '{}' of type {}.", value.spelling, attr.name.text, yaml_name(held)));
       break;
   }
   if (const auto* text = std::get_if<std::string>(&value.value); text != nullptr && !is_plain_text(*text)) {
@@ -115,8 +115,8 @@ void check_defaults(const Op& op, DiagnosticSink& sink) {
     } else if (with_default != nullptr) {
       const Name& name = name_of(op.signature, arg);
       sink.warning(name.at, "default-order",
-                   fmt::format("'{}' has no default value but stands after '{}', which has one: callers must give both.", name.text,
-                               with_default->name.text));
+                   fmt::format("'{}' has no default value but stands after '{}', which has one: callers must give both.",
+                               name.text, with_default->name.text));
       with_default = nullptr;
     }
   }

@@ -29,7 +29,8 @@ void check_target(const Op& op, const OpsByName& ops, DiagnosticSink& sink) {
   if (target == ops.end()) {
     std::vector<std::string_view> known;
     for (const auto& [key, value] : ops) known.push_back(key);
-    sink.warning(name.at, "unknown-invoke", fmt::format("'{}' in 'invoke' is no op of these files{}", name.text, suggestion(name.text, known)));
+    sink.warning(name.at, "unknown-invoke",
+                 fmt::format("'{}' in 'invoke' is no op of these files{}", name.text, suggestion(name.text, known)));
     return;
   }
   if (!op.complete || !target->second->complete) return;
@@ -39,14 +40,15 @@ void check_target(const Op& op, const OpsByName& ops, DiagnosticSink& sink) {
   if (given < least || given > signature.args.size()) {
     sink.error(name.at, "invoke-arity",
                fmt::format("'{}' takes {} arguments, but {} are given.", name.text,
-                           least == signature.args.size() ? fmt::format("{}", least) : fmt::format("{} to {}", least, signature.args.size()),
+                           least == signature.args.size() ? fmt::format("{}", least)
+                                                          : fmt::format("{} to {}", least, signature.args.size()),
                            given),
                {{target->second->name.at, "The op that is invoked."}});
   }
   if (op.signature.outputs.size() != signature.outputs.size() && !op.is_backward) {
     sink.error(name.at, "invoke-arity",
-               fmt::format("Op '{}' has {} outputs, but '{}' gives {}.", op.name.text, op.signature.outputs.size(), name.text,
-                           signature.outputs.size()));
+               fmt::format("Op '{}' has {} outputs, but '{}' gives {}.", op.name.text, op.signature.outputs.size(),
+                           name.text, signature.outputs.size()));
   }
 }
 
@@ -58,7 +60,8 @@ void check_cycle(const Op& op, const OpsByName& ops, DiagnosticSink& sink) {
     if (next == ops.end()) return;
     at = next->second;
     if (at == &op) {
-      sink.error(op.invoke->function.at, "invoke-cycle", fmt::format("Op '{}' invokes itself through '{}'.", op.name.text, op.invoke->function.text));
+      sink.error(op.invoke->function.at, "invoke-cycle",
+                 fmt::format("Op '{}' invokes itself through '{}'.", op.name.text, op.invoke->function.text));
       return;
     }
     if (seen.contains(at)) return;

@@ -26,14 +26,14 @@ void check_formats(const Op& op, const KernelFunc& func, DiagnosticSink& sink) {
   if (!func.has_formats) return;
   size_t inputs = op.signature.inputs.size();
   if (op.kernel->param) {
-    inputs = static_cast<size_t>(std::count_if(op.kernel->param->begin(), op.kernel->param->end(), [&](const Name& name) {
-      return find_input(op.signature, name.text) >= 0;
-    }));
+    inputs = static_cast<size_t>(std::count_if(op.kernel->param->begin(), op.kernel->param->end(),
+                                               [&](const Name& name) { return find_input(op.signature, name.text) >= 0; }));
   }
   if (func.inputs.size() != inputs || func.outputs.size() != op.signature.outputs.size()) {
-    sink.warning(func.name.at, "kernel-arity",
-                 fmt::format("Kernel '{}' is declared for {} inputs and {} outputs, but op '{}' gives it {} and {}.", func.name.text,
-                             func.inputs.size(), func.outputs.size(), op.name.text, inputs, op.signature.outputs.size()));
+    sink.warning(
+        func.name.at, "kernel-arity",
+        fmt::format("Kernel '{}' is declared for {} inputs and {} outputs, but op '{}' gives it {} and {}.", func.name.text,
+                    func.inputs.size(), func.outputs.size(), op.name.text, inputs, op.signature.outputs.size()));
   }
 }
 
@@ -41,18 +41,19 @@ void check_formats(const Op& op, const KernelFunc& func, DiagnosticSink& sink) {
 void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
   if (!op.signature.inputs.empty()) return;
   if (op.kernel->data_type.candidates.empty() || op.kernel->backend.candidates.empty()) {
-    sink.warning(op.kernel->at, "missing-dispatch",
-                 fmt::format("Op '{}' has no tensor argument, so its kernel needs both 'data_type' and 'backend'.", op.name.text));
+    sink.warning(
+        op.kernel->at, "missing-dispatch",
+        fmt::format("Op '{}' has no tensor argument, so its kernel needs both 'data_type' and 'backend'.", op.name.text));
   }
 }
 
 void check_rule(const Op& op, const Name& rule, DiagnosticSink& sink) {
   if (!is_axis_expr(rule.text)) {
-    const bool word = !rule.text.empty() && std::all_of(rule.text.begin(), rule.text.end(), [](unsigned char c) {
-      return (std::isalnum(c) != 0) || c == '_';
-    });
+    const bool word = !rule.text.empty() && std::all_of(rule.text.begin(), rule.text.end(),
+                                                        [](unsigned char c) { return (std::isalnum(c) != 0) || c == '_'; });
     if (!word) {
-      sink.error(rule.at, "bad-rule", fmt::format("'{}' is neither the name of a rule nor an axis expression ('a b -> b').", rule.text));
+      sink.error(rule.at, "bad-rule",
+                 fmt::format("'{}' is neither the name of a rule nor an axis expression ('a b -> b').", rule.text));
     }
     return;
   }

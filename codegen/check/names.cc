@@ -12,17 +12,108 @@ namespace shardgen {
 namespace {
 
 /// C++20's keywords and alternative tokens, and macros of the standard headers.
-constexpr auto kReserved = std::to_array<std::string_view>({
-    "NULL", "EOF", "alignas", "alignof", "and", "and_eq", "asm", "assert", "auto", "bitand", "bitor", "bool", "break",
-    "case", "catch", "char", "char16_t", "char32_t", "char8_t", "class", "co_await", "co_return", "co_yield", "compl",
-    "concept", "const", "const_cast", "consteval", "constexpr", "constinit", "continue", "decltype", "default", "delete",
-    "do", "double", "dynamic_cast", "else", "enum", "errno", "explicit", "export", "extern", "false", "float",
-    "for", "friend", "goto", "if", "inline", "int", "linux", "long", "main", "mutable", "namespace", "new", "noexcept",
-    "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register",
-    "reinterpret_cast", "requires", "return", "short", "signed", "sizeof", "static", "static_assert",
-    "static_cast", "stderr", "stdin", "stdout", "struct", "switch", "template", "this", "thread_local", "throw", "true",
-    "try", "typedef", "typeid", "typename", "union", "unix", "unsigned", "using", "virtual", "void", "volatile", "wchar_t",
-    "while", "xor", "xor_eq"});
+constexpr auto kReserved = std::to_array<std::string_view>({"NULL",
+                                                            "EOF",
+                                                            "alignas",
+                                                            "alignof",
+                                                            "and",
+                                                            "and_eq",
+                                                            "asm",
+                                                            "assert",
+                                                            "auto",
+                                                            "bitand",
+                                                            "bitor",
+                                                            "bool",
+                                                            "break",
+                                                            "case",
+                                                            "catch",
+                                                            "char",
+                                                            "char16_t",
+                                                            "char32_t",
+                                                            "char8_t",
+                                                            "class",
+                                                            "co_await",
+                                                            "co_return",
+                                                            "co_yield",
+                                                            "compl",
+                                                            "concept",
+                                                            "const",
+                                                            "const_cast",
+                                                            "consteval",
+                                                            "constexpr",
+                                                            "constinit",
+                                                            "continue",
+                                                            "decltype",
+                                                            "default",
+                                                            "delete",
+                                                            "do",
+                                                            "double",
+                                                            "dynamic_cast",
+                                                            "else",
+                                                            "enum",
+                                                            "errno",
+                                                            "explicit",
+                                                            "export",
+                                                            "extern",
+                                                            "false",
+                                                            "float",
+                                                            "for",
+                                                            "friend",
+                                                            "goto",
+                                                            "if",
+                                                            "inline",
+                                                            "int",
+                                                            "linux",
+                                                            "long",
+                                                            "main",
+                                                            "mutable",
+                                                            "namespace",
+                                                            "new",
+                                                            "noexcept",
+                                                            "not",
+                                                            "not_eq",
+                                                            "nullptr",
+                                                            "operator",
+                                                            "or",
+                                                            "or_eq",
+                                                            "private",
+                                                            "protected",
+                                                            "public",
+                                                            "register",
+                                                            "reinterpret_cast",
+                                                            "requires",
+                                                            "return",
+                                                            "short",
+                                                            "signed",
+                                                            "sizeof",
+                                                            "static",
+                                                            "static_assert",
+                                                            "static_cast",
+                                                            "stderr",
+                                                            "stdin",
+                                                            "stdout",
+                                                            "struct",
+                                                            "switch",
+                                                            "template",
+                                                            "this",
+                                                            "thread_local",
+                                                            "throw",
+                                                            "true",
+                                                            "try",
+                                                            "typedef",
+                                                            "typeid",
+                                                            "typename",
+                                                            "union",
+                                                            "unix",
+                                                            "unsigned",
+                                                            "using",
+                                                            "virtual",
+                                                            "void",
+                                                            "volatile",
+                                                            "wchar_t",
+                                                            "while",
+                                                            "xor",
+                                                            "xor_eq"});
 
 bool is_identifier(std::string_view name) {
   if (name.empty() || (name[0] >= '0' && name[0] <= '9') || name[0] == '_') return false;
@@ -71,7 +162,8 @@ void check_names(const Op& op, DiagnosticSink& sink) {
   // Backward ops are not generated, so their names need not be C++; the peer has some with '__'.
   if (!op.is_backward) check_name(op.name, "an op", sink);
   if (is_runtime_namespace(op.name.text)) {
-    sink.warning(op.name.at, "bad-name", fmt::format("'{}' cannot name an op: it is a namespace of the runtime.", op.name.text));
+    sink.warning(op.name.at, "bad-name",
+                 fmt::format("'{}' cannot name an op: it is a namespace of the runtime.", op.name.text));
   }
   std::vector<const Name*> args;
   for (const ArgRef arg : op.signature.args) args.push_back(&name_of(op.signature, arg));
@@ -82,7 +174,8 @@ void check_names(const Op& op, DiagnosticSink& sink) {
     outputs.push_back(&output.name);
     check_name(output.name, "an output", sink);
     if (!output.named && op.signature.outputs.size() > 1) {
-      sink.error(output.name.at, "unnamed-output", "An op with more than one output must name each of them: 'Tensor(name)'.");
+      sink.error(output.name.at, "unnamed-output",
+                 "An op with more than one output must name each of them: 'Tensor(name)'.");
     }
   }
   if (std::all_of(op.signature.outputs.begin(), op.signature.outputs.end(), [](const Output& o) { return o.named; })) {

@@ -44,10 +44,12 @@ void check_name_in(const Op& op, const Name& name, std::string_view key, const K
     if (candidate == name.text) return;
   }
   sink.error(name.at, "unknown-name",
-             fmt::format("'{}' in '{}' is {} of op '{}'{}", name.text, key, known.what, op.name.text, suggestion(name.text, known.names)));
+             fmt::format("'{}' in '{}' is {} of op '{}'{}", name.text, key, known.what, op.name.text,
+                         suggestion(name.text, known.names)));
 }
 
-void check_list(const Op& op, const std::vector<Name>& names, std::string_view key, const Known& known, DiagnosticSink& sink) {
+void check_list(const Op& op, const std::vector<Name>& names, std::string_view key, const Known& known,
+                DiagnosticSink& sink) {
   for (size_t i = 0; i < names.size(); ++i) {
     check_name_in(op, names[i], key, known, sink);
     for (size_t k = 0; k < i; ++k) {
@@ -88,8 +90,9 @@ void check_dispatch(const Op& op, const DispatchKey& key, std::string_view name,
     check_name_in(op, candidate.name, name, args_of(op), sink);
     const int attr = find_attr(op.signature, candidate.name.text);
     if (attr >= 0 && op.signature.attrs[attr].type != wanted) {
-      sink.error(candidate.name.at, "bad-dispatch",
-                 fmt::format("'{}' in '{}' must be a tensor or a {} argument.", candidate.name.text, name, yaml_name(wanted)));
+      sink.error(
+          candidate.name.at, "bad-dispatch",
+          fmt::format("'{}' in '{}' must be a tensor or a {} argument.", candidate.name.text, name, yaml_name(wanted)));
     }
   }
 }
@@ -139,7 +142,7 @@ void check_sizes(const Op& op, DiagnosticSink& sink) {
       const std::optional<ArgRef> arg = find_arg(op.signature, term.name.text);
       if (!arg) continue;
       const bool wants_length = term.kind == SizeTerm::Kind::length;
-      const bool fits = arg->tensor ? wants_length && op.signature.inputs[arg->index].list
+      const bool fits = arg->tensor    ? wants_length && op.signature.inputs[arg->index].list
                         : wants_length ? has_length(op.signature.attrs[arg->index].type)
                                        : is_integer(op.signature.attrs[arg->index].type);
       if (fits) continue;

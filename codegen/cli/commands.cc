@@ -40,7 +40,8 @@ std::optional<std::vector<std::string>> read_all(const Options& options) {
 /// Reads and checks; prints every finding. JSON goes to stdout, because it is the result that was asked for.
 std::vector<Family> read_and_check(const Options& options, std::vector<std::string> contents, DiagnosticSink& sink) {
   std::vector<Family> families;
-  for (size_t i = 0; i < contents.size(); ++i) families.push_back(read_family(options.files[i], std::move(contents[i]), sink));
+  for (size_t i = 0; i < contents.size(); ++i)
+    families.push_back(read_family(options.files[i], std::move(contents[i]), sink));
   check_families(families, sink);
   sink.sort(options.files);
   if (options.json) {
@@ -51,7 +52,8 @@ std::vector<Family> read_and_check(const Options& options, std::vector<std::stri
   return families;
 }
 
-std::string hash_inputs(const Options& options, const std::vector<std::string>& contents, const std::map<std::string, std::string>& templates) {
+std::string hash_inputs(const Options& options, const std::vector<std::string>& contents,
+                        const std::map<std::string, std::string>& templates) {
   uint64_t hash = hash_bytes(fmt::format("{} {}", kToolVersion, options.strict));
   // Sizes keep "ab" + "c" and "a" + "bc" apart.
   const auto add = [&](const std::string& name, const std::string& bytes) {
@@ -87,7 +89,8 @@ void report_dropped(const std::vector<Dropped>& dropped) {
   if (dropped.empty()) return;
   for (const Dropped& each : dropped) {
     const Location& at = each.op->name.at;
-    fmt::print(stderr, "{}:{}:{}: note: Op '{}' is not generated: {}. [dropped]\n", at.file, at.line, at.column, each.op->name.text, each.reason);
+    fmt::print(stderr, "{}:{}:{}: note: Op '{}' is not generated: {}. [dropped]\n", at.file, at.line, at.column,
+               each.op->name.text, each.reason);
   }
   fmt::print(stderr, "shardgen: {} ops are not generated.\n", dropped.size());
 }

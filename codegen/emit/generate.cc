@@ -64,14 +64,10 @@ std::array<Json, 8> views_of(const LowerContext& context, const Part& part) {
   for (Json& function : dense["functions"]) function.erase("declared");
   Json dist_header = declarations(dist, "functions", {"returns", "name", "params"});
   Json ops_header = declarations(ops, "ops", {"name"});
-  return {select(api, {"source", "ops"}),
-          select(api, {"source", "name", "abi", "headers", "functions"}),
-          std::move(dense_header),
-          std::move(dense),
-          std::move(dist_header),
-          std::move(dist),
-          std::move(ops_header),
-          std::move(ops)};
+  return {select(api, {"source", "ops"}), select(api, {"source", "name", "abi", "headers", "functions"}),
+          std::move(dense_header),        std::move(dense),
+          std::move(dist_header),         std::move(dist),
+          std::move(ops_header),          std::move(ops)};
 }
 
 }  // namespace

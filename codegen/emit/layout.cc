@@ -45,7 +45,8 @@ struct Break {
 
 /// True when the break before `position` comes after " = ", and what follows fits into one line.
 bool is_good_assignment(std::string_view line, size_t indent, size_t position) {
-  return line[position - 2] == '=' && line[position - 3] == ' ' && indent + kContinuation + line.size() - position <= kColumns;
+  return line[position - 2] == '=' && line[position - 3] == ' ' &&
+         indent + kContinuation + line.size() - position <= kColumns;
 }
 
 /// The places after ", ", before "?" and ":", after an opening bracket, and after " = " where that is all it takes.

@@ -30,7 +30,8 @@ std::optional<Manifest> read_manifest(const std::string& directory) {
   const std::optional<std::string> bytes = read_bytes(directory + "/" + kManifestName);
   if (!bytes) return std::nullopt;
   const nlohmann::json json = nlohmann::json::parse(*bytes, nullptr, false);
-  if (!json.is_object() || !json.contains("inputs") || !json["inputs"].is_string() || !json.contains("files") || !json["files"].is_object()) {
+  if (!json.is_object() || !json.contains("inputs") || !json["inputs"].is_string() || !json.contains("files") ||
+      !json["files"].is_object()) {
     return std::nullopt;
   }
   Manifest manifest{json["inputs"].get<std::string>(), {}};

@@ -100,7 +100,8 @@ class Checker {
       if (value == nullptr) continue;
       switch (tag.kind) {
         case Tag::Kind::variable:
-          if (!value->is_string() && !value->is_number()) problems_.insert(fmt::format("tag '{}' has a value that is no text", tag.name));
+          if (!value->is_string() && !value->is_number())
+            problems_.insert(fmt::format("tag '{}' has a value that is no text", tag.name));
           break;
         case Tag::Kind::inverted:
           if (is_false(*value)) walk(tag.children);
@@ -168,7 +169,8 @@ std::string without_tag_lines(const std::string& text) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     const std::string line = text.substr(begin, end - begin);
     begin = end + 1;
-    const bool tag = (line.starts_with("{{#") || line.starts_with("{{^") || line.starts_with("{{/")) && line.find("}}") + 2 == line.size();
+    const bool tag = (line.starts_with("{{#") || line.starts_with("{{^") || line.starts_with("{{/")) &&
+                     line.find("}}") + 2 == line.size();
     if (line.empty()) out += kEmptyLine;
     out += line;
     if (!tag) out += '\n';
@@ -184,7 +186,8 @@ struct Template::Impl {
   std::vector<Tag> tags;
   mutable mustache::mustache engine;
 
-  Impl(std::string name, const std::string& text) : name(std::move(name)), tags(TagReader(text).read(problem)), engine(without_tag_lines(text)) {
+  Impl(std::string name, const std::string& text)
+      : name(std::move(name)), tags(TagReader(text).read(problem)), engine(without_tag_lines(text)) {
     engine.set_custom_escape([](const std::string& value) { return value; });  // C++ is no HTML
   }
 };

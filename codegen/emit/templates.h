@@ -17,8 +17,8 @@ struct EmbeddedTemplate {
 /// What templates/ held when the tool was built.
 std::span<const EmbeddedTemplate> embedded_templates();
 
-/// By name, the texts of the built-in templates, or of the files of those names in `directory` when it is not empty. Nothing, and a
-/// sentence in `problem`, when one is missing.
+/// By name, the texts of the built-in templates, or of the files of those names in `directory` when it is not empty.
+/// Nothing, and a sentence in `problem`, when one is missing.
 std::optional<std::map<std::string, std::string>> load_templates(const std::string& directory, std::string& problem);
 
 }  // namespace shardgen

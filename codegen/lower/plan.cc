@@ -35,7 +35,8 @@ DeviceStep device_step(const Op& op) {
     if (attr < 0) break;
     step.attrs.push_back(attr);
   }
-  step.tensors = !op.signature.inputs.empty() && step.attrs.size() < std::max<size_t>(op.kernel->backend.candidates.size(), 1);
+  step.tensors =
+      !op.signature.inputs.empty() && step.attrs.size() < std::max<size_t>(op.kernel->backend.candidates.size(), 1);
   return step;
 }
 
@@ -71,12 +72,15 @@ bool is_written(const std::vector<OutputStep>& outputs, int input) {
 }
 
 /// The steps between the look-up of the kernel and its call.
-void add_preparation(const Op& op, const std::vector<ArgRef>& params, const std::vector<OutputStep>& outputs, DensePlan& plan) {
+void add_preparation(const Op& op, const std::vector<ArgRef>& params, const std::vector<OutputStep>& outputs,
+                     DensePlan& plan) {
   for (const ArgRef arg : params) {
     if (!arg.tensor || is_written(outputs, arg.index)) continue;
-    if (contains(op.data_transform.support_trans_dtype, op.signature.inputs[arg.index].name.text)) plan.steps.push_back(CastStep{arg.index});
+    if (contains(op.data_transform.support_trans_dtype, op.signature.inputs[arg.index].name.text))
+      plan.steps.push_back(CastStep{arg.index});
   }
-  const bool guarded = std::any_of(outputs.begin(), outputs.end(), [](const OutputStep& s) { return s.source == OutputStep::Source::target; });
+  const bool guarded = std::any_of(outputs.begin(), outputs.end(),
+                                   [](const OutputStep& s) { return s.source == OutputStep::Source::target; });
   if (guarded) plan.steps.push_back(GuardStep{});
   plan.steps.insert(plan.steps.end(), outputs.begin(), outputs.end());
   if (guarded) {
@@ -102,7 +106,9 @@ struct Describer {
     for (const ArgRef ref : refs) text += (text.empty() ? "" : ", ") + name_of(op.signature, ref).text;
     return text;
   }
-  std::string operator()(const InferMetaStep& step) const { return fmt::format("infer_meta {}({})", step.func, args(step.args)); }
+  std::string operator()(const InferMetaStep& step) const {
+    return fmt::format("infer_meta {}({})", step.func, args(step.args));
+  }
   std::string operator()(const DeviceStep& step) const {
     std::string text = "device";
     for (const int attr : step.attrs) text += " " + op.signature.attrs[attr].name.text;
@@ -122,7 +128,9 @@ struct Describer {
   std::string operator()(const CastStep& step) const { return "cast " + input(step.input); }
   std::string operator()(const GuardStep&) const { return "guard"; }
   std::string operator()(const OutputStep& step) const {
-    const auto from = [&](std::string_view verb) { return fmt::format("{} {} <- {}", verb, output(step.output), input(step.input)); };
+    const auto from = [&](std::string_view verb) {
+      return fmt::format("{} {} <- {}", verb, output(step.output), input(step.input));
+    };
     switch (step.source) {
       case OutputStep::Source::allocate: return "allocate " + output(step.output);
       case OutputStep::Source::allocate_if: return from("allocate_if");
@@ -139,7 +147,9 @@ struct Describer {
     for (const int view : step.written_views) text += " " + output(view);
     return text;
   }
-  std::string operator()(const RebindStep& step) const { return fmt::format("rebind {} to {}", input(step.input), output(step.output)); }
+  std::string operator()(const RebindStep& step) const {
+    return fmt::format("rebind {} to {}", input(step.input), output(step.output));
+  }
 };
 
 }  // namespace
@@ -157,7 +167,8 @@ DensePlan plan_dense(const Op& op, Form form) {
     if (in_place && step.source == OutputStep::Source::reinterpret) rebinds.push_back({step.input, i});
     outputs.push_back(step);
   }
-  const bool only_views = std::all_of(outputs.begin(), outputs.end(), [](const OutputStep& s) { return s.source == OutputStep::Source::reinterpret; });
+  const bool only_views = std::all_of(outputs.begin(), outputs.end(),
+                                      [](const OutputStep& s) { return s.source == OutputStep::Source::reinterpret; });
   if (only_views) {
     // For an output in place, the rebinding is all there is to do.
     for (const int output : plan.returns) plan.steps.push_back(outputs[static_cast<size_t>(output)]);
@@ -201,9 +212,11 @@ std::vector<ArgRef> resolve_params(const Op& op, const std::optional<std::vector
 
 ViewKind view_kind(const Op& op, int output) {
   const std::string& name = op.signature.outputs[output].name.text;
-  const bool view = std::any_of(op.view.begin(), op.view.end(), [&](const AliasPair& pair) { return pair.output.text == name; });
+  const bool view =
+      std::any_of(op.view.begin(), op.view.end(), [&](const AliasPair& pair) { return pair.output.text == name; });
   if (!view) return ViewKind::none;
-  if (op.extension.view_writes) return contains(*op.extension.view_writes, name) ? ViewKind::written : ViewKind::reinterpreting;
+  if (op.extension.view_writes)
+    return contains(*op.extension.view_writes, name) ? ViewKind::written : ViewKind::reinterpreting;
   return inplace_pair_of_output(op, output) != nullptr ? ViewKind::reinterpreting : ViewKind::written;
 }
 

@@ -80,7 +80,8 @@ struct RebindStep {
   int output;
 };
 
-using Step = std::variant<InferMetaStep, DeviceStep, KernelStep, CastStep, GuardStep, OutputStep, ReaderStep, DrawStep, RunStep, RebindStep>;
+using Step = std::variant<InferMetaStep, DeviceStep, KernelStep, CastStep, GuardStep, OutputStep, ReaderStep, DrawStep,
+                          RunStep, RebindStep>;
 
 struct DensePlan {
   Form form = Form::functional;

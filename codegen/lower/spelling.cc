@@ -103,7 +103,8 @@ bool may_be_open(const Op& op, const Attr& attr) {
     const auto* type = std::get_if<DataType>(&attr.default_value->value);
     return type != nullptr && *type == DataType::undefined;
   }
-  return attr.type == AttrType::place && is_empty_list(*attr.default_value) && op.kernel && op.kernel->backend.candidates.size() > 1;
+  return attr.type == AttrType::place && is_empty_list(*attr.default_value) && op.kernel &&
+         op.kernel->backend.candidates.size() > 1;
 }
 
 std::string input_type(const Input& input, Role role, bool written) {
@@ -160,7 +161,9 @@ std::optional<std::string> constant(const Op& target, const Attr& parameter, con
   return text;
 }
 
-std::optional<std::string> default_argument(const Op& op, const Attr& attr) { return constant(op, attr, *attr.default_value); }
+std::optional<std::string> default_argument(const Op& op, const Attr& attr) {
+  return constant(op, attr, *attr.default_value);
+}
 
 std::optional<std::string> data_type(DataType type) {
   switch (type) {

@@ -1,4 +1,5 @@
-// How types, roles and constants are written in C++: the only place that knows, so that another runtime can be targeted here.
+// How types, roles and constants are written in C++: the only place that knows, so that another runtime can be targeted
+// here.
 #pragma once
 
 #include <optional>

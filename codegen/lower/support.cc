@@ -14,33 +14,44 @@ bool all_dense(const std::vector<TensorFormat>& formats) {
 }
 
 bool uses_lists_in_place(const Op& op) {
-  const auto is_list = [&](const AliasPair& pair) { return op.signature.inputs[find_input(op.signature, pair.input.text)].list; };
+  const auto is_list = [&](const AliasPair& pair) {
+    return op.signature.inputs[find_input(op.signature, pair.input.text)].list;
+  };
   return std::any_of(op.inplace.begin(), op.inplace.end(), is_list) || std::any_of(op.view.begin(), op.view.end(), is_list);
 }
 
 bool has_unknown_default(const Op& op) {
-  return std::any_of(op.signature.attrs.begin(), op.signature.attrs.end(), [&](const Attr& attr) {
-    return attr.default_value && !default_argument(op, attr);
-  });
+  return std::any_of(op.signature.attrs.begin(), op.signature.attrs.end(),
+                     [&](const Attr& attr) { return attr.default_value && !default_argument(op, attr); });
 }
 
 bool has_unknown_dtype(const Op& op) {
   if (!op.kernel) return false;
-  return std::any_of(op.kernel->data_type.candidates.begin(), op.kernel->data_type.candidates.end(), [](const Candidate& candidate) {
-    return candidate.to_complex || (candidate.constant && !data_type(*candidate.constant));
+  return std::any_of(op.kernel->data_type.candidates.begin(), op.kernel->data_type.candidates.end(),
+                     [](const Candidate& candidate) {
+                       return candidate.to_complex || (candidate.constant && !data_type(*candidate.constant));
+                     });
+}
+
+bool casts_lists(const Op& op) {
+  return std::any_of(op.signature.inputs.begin(), op.signature.inputs.end(), [&](const Input& input) {
+    return input.list && contains(op.data_transform.support_trans_dtype, input.name.text);
   });
 }
 
 /// Why an op cannot be generated whatever the others are, or "".
 std::string reason_against(const Op& op) {
   if (op.is_backward) return "backward ops are checked only";
-  const bool dense_outputs = std::all_of(op.signature.outputs.begin(), op.signature.outputs.end(), [](const Output& o) { return o.dense; });
+  const bool dense_outputs =
+      std::all_of(op.signature.outputs.begin(), op.signature.outputs.end(), [](const Output& o) { return o.dense; });
   if (!dense_outputs) return "its outputs are not dense tensors";
   if (op.kernel && dense_kernel(op) == nullptr) return "none of its kernels takes dense tensors only";
   if (has_unknown_default(op)) return "a default value cannot be written for the runtime";
   if (has_unknown_dtype(op)) return "the runtime does not have its data types";
   if (uses_lists_in_place(op)) return "it writes a list of tensors in place";
-  if (op.signature.inputs.empty() && op.kernel && (op.kernel->data_type.candidates.empty() || op.kernel->backend.candidates.empty())) {
+  if (casts_lists(op)) return "it casts a list of tensors to the kernel's dtype";
+  if (op.signature.inputs.empty() && op.kernel &&
+      (op.kernel->data_type.candidates.empty() || op.kernel->backend.candidates.empty())) {
     return "nothing gives its dtype and device";
   }
   if (is_runtime_namespace(op.name.text)) return "its name is a namespace of the runtime";

@@ -30,12 +30,9 @@ Texts arg_names(const Op& op) {
 
 /// What every function of this layer has; `body` names the section of the template that shows it.
 Json function_head(const Op& op, const std::string& name, const std::string& returns, Form form) {
-  return {{"origin", origin(op)},
-          {"name", name},
-          {"returns", returns},
-          {"params", join(parameters(op, Role::api, form, false))},
-          {"dispatch", false},
-          {"pick", false},
+  return {{"origin", origin(op)}, {"name", name},
+          {"returns", returns},   {"params", join(parameters(op, Role::api, form, false))},
+          {"dispatch", false},    {"pick", false},
           {"invoke", false}};
 }
 
@@ -176,7 +173,8 @@ Json invoked_headers(const LowerContext& context, const Part& part) {
     if (!op->invoke) continue;
     for (const Part& other : context.parts[static_cast<size_t>(context.selection.family_of(op->invoke->function.text))]) {
       const Op* target = context.selection.find(op->invoke->function.text);
-      if (other.name != part.name && std::find(other.ops.begin(), other.ops.end(), target) != other.ops.end()) names.insert(other.name);
+      if (other.name != part.name && std::find(other.ops.begin(), other.ops.end(), target) != other.ops.end())
+        names.insert(other.name);
     }
   }
   Json headers = Json::array();

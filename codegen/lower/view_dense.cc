@@ -10,8 +10,9 @@
 namespace shardgen {
 namespace {
 
-constexpr std::array kStepNames = {"infer_meta", "device", "kernel", "cast", "guard", "allocate", "allocate_if", "allocate_list",
-                                   "target", "reinterpret", "written_view", "reader", "readers", "draw", "run", "rebind"};
+constexpr std::array kStepNames = {"infer_meta",  "device",        "kernel", "cast",        "guard",        "allocate",
+                                   "allocate_if", "allocate_list", "target", "reinterpret", "written_view", "reader",
+                                   "readers",     "draw",          "run",    "rebind"};
 
 /// One function's worth of names: what each argument and output is called at the current step.
 class Renderer {
@@ -41,7 +42,8 @@ class Renderer {
   std::string result() const {
     Texts texts;
     const bool several = plan_.returns.size() > 1;
-    for (const int output : plan_.returns) texts.push_back(several ? "std::move(" + outputs_[output] + ")" : outputs_[output]);
+    for (const int output : plan_.returns)
+      texts.push_back(several ? "std::move(" + outputs_[output] + ")" : outputs_[output]);
     return return_value(texts);
   }
 
@@ -77,7 +79,8 @@ class Renderer {
     std::string value = step.tensors ? "call::common_device(" + join(tensors) + ")" : "";
     for (auto attr = step.attrs.rbegin(); attr != step.attrs.rend(); ++attr) {
       const Attr& each = op_.signature.attrs[*attr];
-      value = may_be_open(op_, each) && !value.empty() ? fmt::format("{0} ? *{0} : {1}", each.name.text, value) : each.name.text;
+      value =
+          may_be_open(op_, each) && !value.empty() ? fmt::format("{0} ? *{0} : {1}", each.name.text, value) : each.name.text;
     }
     device_ = scope_.local("device");
     json["device"] = {{"local", device_}, {"value", value}};
@@ -120,7 +123,8 @@ class Renderer {
     params_ = step.args;
     Texts types = {"const OpContext&"};
     for (const ArgRef arg : step.args) {
-      types.push_back(arg.tensor ? input_type(input(arg.index), Role::kernel, false) : attr_type(op_, op_.signature.attrs[arg.index]));
+      types.push_back(arg.tensor ? input_type(input(arg.index), Role::kernel, false)
+                                 : attr_type(op_, op_.signature.attrs[arg.index]));
     }
     if (is_random(op_)) types.push_back("RandomKey");
     for (const Output& each : op_.signature.outputs) types.push_back(output_type(each, Role::kernel));
@@ -133,15 +137,15 @@ class Renderer {
       dtype_local = {{"name", local}, {"value", dtype_}};
       dtype_ = local;
     }
-    json["kernel"] = {{"table", step.table},           {"kernels", scope_.local("kernels")}, {"signature", join(types)},
-                      {"alias", scope_.local("Kernel")}, {"local", kernel_},                 {"device", device_},
-                      {"dtype", dtype_},               {"dtype_local", std::move(dtype_local)}};
+    json["kernel"] = {{"table", step.table},      {"kernels", scope_.local("kernels")},
+                      {"signature", join(types)}, {"alias", scope_.local("Kernel")},
+                      {"local", kernel_},         {"device", device_},
+                      {"dtype", dtype_},          {"dtype_local", std::move(dtype_local)}};
   }
 
   void add(const CastStep& step, Json& json) {
     const std::string local = scope_.local(input(step.input).name.text + "_cast");
-    json["cast"] = {{"type", input(step.input).list ? "std::vector<DenseTensor>" : "DenseTensor"},
-                    {"local", local},
+    json["cast"] = {{"local", local},
                     {"value", inputs_[step.input]},
                     {"dtype", dtype_}};
     inputs_[step.input] = local;
@@ -165,18 +169,21 @@ class Renderer {
   }
 
   void add(const OutputStep& step, Json& json) {
-    if (!made_output_ && guard_.empty()) phase(json, step.source == OutputStep::Source::reinterpret ? "share the buffer" : "allocate");
+    if (!made_output_ && guard_.empty())
+      phase(json, step.source == OutputStep::Source::reinterpret ? "share the buffer" : "allocate");
     made_output_ = true;
     Json value = {{"local", outputs_[step.output]}, {"meta", metas_[step.output]}};
     if (step.input >= 0) value["input"] = input(step.input).name.text;
-    if (step.source == OutputStep::Source::allocate || step.source == OutputStep::Source::allocate_if) value["device"] = device_;
+    if (step.source == OutputStep::Source::allocate || step.source == OutputStep::Source::allocate_if)
+      value["device"] = device_;
     if (step.source == OutputStep::Source::target) value["guard"] = guard_;
     json[step_name(step.source, output(step.output).list)] = std::move(value);
   }
 
   void add(const ReaderStep& step, Json& json) {
     const std::string local = scope_.local(input(step.input).name.text + "_safe");
-    json[input(step.input).list ? "readers" : "reader"] = {{"local", local}, {"guard", guard_}, {"input", inputs_[step.input]}};
+    json[input(step.input).list ? "readers" : "reader"] = {
+        {"local", local}, {"guard", guard_}, {"input", inputs_[step.input]}};
     inputs_[step.input] = local;
   }
 
@@ -202,10 +209,12 @@ class Renderer {
       suffix += " });";
     }
     Texts args = {ctx_};
-    for (const ArgRef arg : params_) args.push_back(arg.tensor ? inputs_[arg.index] : op_.signature.attrs[arg.index].name.text);
+    for (const ArgRef arg : params_)
+      args.push_back(arg.tensor ? inputs_[arg.index] : op_.signature.attrs[arg.index].name.text);
     if (!key_.empty()) args.push_back(key_);
     args.insert(args.end(), outputs_.begin(), outputs_.end());
-    json["run"] = {{"views", std::move(views)}, {"prefix", prefix}, {"kernel", kernel_}, {"args", join(args)}, {"suffix", suffix}};
+    json["run"] = {
+        {"views", std::move(views)}, {"prefix", prefix}, {"kernel", kernel_}, {"args", join(args)}, {"suffix", suffix}};
   }
 
   void add(const RebindStep& step, Json& json) {

@@ -76,8 +76,9 @@ std::string dist_result(const Op& op, const std::string& call, Form form) {
   Texts texts;
   for (const int output : returned_outputs(op, form == Form::functional)) {
     const AliasPair* pair = form == Form::inplace ? inplace_pair_of_output(op, output) : nullptr;
-    texts.push_back(pair != nullptr ? pair->input.text
-                                    : fmt::format("{}.{}({})", call, op.signature.outputs[output].list ? "outputs" : "output", output));
+    texts.push_back(pair != nullptr
+                        ? pair->input.text
+                        : fmt::format("{}.{}({})", call, op.signature.outputs[output].list ? "outputs" : "output", output));
   }
   return return_value(texts);
 }

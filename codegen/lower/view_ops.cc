@@ -62,8 +62,10 @@ Json commutes(const Op& op) {
   if (!op.extension.partial) return false;
   const Partial& partial = *op.extension.partial;
   unsigned bits = 0;
-  for (const ReduceKind kind : partial.types.empty() ? default_reductions(partial.kind) : partial.types) bits |= reduce_bit(kind);
-  return {{"kind", partial.kind == PartialKind::multilinear ? "multilinear" : "jointly"}, {"types", fmt::format("{:#x}", bits)}};
+  for (const ReduceKind kind : partial.types.empty() ? default_reductions(partial.kind) : partial.types)
+    bits |= reduce_bit(kind);
+  return {{"kind", partial.kind == PartialKind::multilinear ? "multilinear" : "jointly"},
+          {"types", fmt::format("{:#x}", bits)}};
 }
 
 bool is_elementwise_op(const Op& op) {

@@ -63,9 +63,9 @@ struct SizeTerm {
 
 struct Output {
   Name name;
-  bool named = true;       // false: the YAML gives no name, and "out" is used
+  bool named = true;  // false: the YAML gives no name, and "out" is used
   bool list = false;
-  bool dense = true;       // false: marked as a tensor of another kind, `out@StringTensor`
+  bool dense = true;           // false: marked as a tensor of another kind, `out@StringTensor`
   std::vector<SizeTerm> size;  // of a list; empty: infer_meta decides
 };
 

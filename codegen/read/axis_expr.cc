@@ -11,7 +11,8 @@ namespace {
 bool is_axis_name(std::string_view word) {
   if (word.starts_with('!')) word.remove_prefix(1);
   if (word.empty() || word[0] < 'a' || word[0] > 'z') return false;
-  return std::all_of(word.begin(), word.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; });
+  return std::all_of(word.begin(), word.end(),
+                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; });
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -76,7 +77,8 @@ std::optional<AxisExpr> parse_axis_expr(std::string_view rule, std::string& prob
     return std::nullopt;
   }
   AxisExpr expr;
-  if (!parse_terms(rule.substr(0, arrow), expr.inputs, problem) || !parse_terms(right, expr.outputs, problem)) return std::nullopt;
+  if (!parse_terms(rule.substr(0, arrow), expr.inputs, problem) || !parse_terms(right, expr.outputs, problem))
+    return std::nullopt;
   for (const AxisTerm& term : expr.outputs) {
     for (const std::string& axis : term.axes) {
       if (axis == "1" || occurs(expr.inputs, axis)) continue;
@@ -92,7 +94,8 @@ std::string to_string(const AxisExpr& expr) { return join(expr.inputs) + " -> " 
 bool is_elementwise(const AxisExpr& expr) {
   const auto is = [](const AxisTerm& term, std::string_view axis) { return term.axes.size() == 1 && term.axes[0] == axis; };
   return std::all_of(expr.outputs.begin(), expr.outputs.end(), [&](const AxisTerm& term) { return is(term, "..."); }) &&
-         std::all_of(expr.inputs.begin(), expr.inputs.end(), [&](const AxisTerm& term) { return is(term, "...") || is(term, "1"); });
+         std::all_of(expr.inputs.begin(), expr.inputs.end(),
+                     [&](const AxisTerm& term) { return is(term, "...") || is(term, "1"); });
 }
 
 }  // namespace shardgen

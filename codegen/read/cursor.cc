@@ -12,8 +12,8 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 }  // namespace
 
 void Cursor::skip_space() {
-  while (position_ < text_.size() && (text_[position_] == ' ' || text_[position_] == '\t' || text_[position_] == '\n' ||
-                                      text_[position_] == '\r')) {
+  while (position_ < text_.size() &&
+         (text_[position_] == ' ' || text_[position_] == '\t' || text_[position_] == '\n' || text_[position_] == '\r')) {
     ++position_;
   }
 }

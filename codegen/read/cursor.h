@@ -19,7 +19,9 @@ class Cursor {
       : text_(scalar.text), sink_(&sink), locate_([&file, &scalar](size_t offset) { return file.at(scalar, offset); }) {}
   /// For text that is in no file.
   Cursor(std::string_view text, DiagnosticSink& sink)
-      : text_(text), sink_(&sink), locate_([](size_t offset) { return Location{"", 1, static_cast<int>(offset) + 1}; }) {}
+      : text_(text), sink_(&sink), locate_([](size_t offset) {
+          return Location{"", 1, static_cast<int>(offset) + 1};
+        }) {}
 
   bool failed() const { return failed_; }
   DiagnosticSink& sink() { return *sink_; }

@@ -43,7 +43,8 @@ bool check_key(const ReadContext& context, const YamlNode& map, size_t index) {
 
 bool expect_map(const ReadContext& context, const YamlNode& node, std::string_view what) {
   if (node.kind == YamlNode::Kind::map) return true;
-  context.sink.error(context.at(node), "syntax", fmt::format("{} must be a map of keys, not {}.", what, kind_name(node.kind)));
+  context.sink.error(context.at(node), "syntax",
+                     fmt::format("{} must be a map of keys, not {}.", what, kind_name(node.kind)));
   return false;
 }
 

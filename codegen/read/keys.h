@@ -1,4 +1,5 @@
-// Reads the keys of a YAML map through a table of functions: what is not in the table is reported, and so is what comes twice.
+// Reads the keys of a YAML map through a table of functions: what is not in the table is reported, and so is what comes
+// twice.
 #pragma once
 
 #include <fmt/format.h>
@@ -34,8 +35,8 @@ bool check_key(const ReadContext& context, const YamlNode& map, size_t index);
 
 /// Reads each entry of `map` into `target`. `where` completes "Unknown key 'x' in ...".
 template <class T>
-void read_keys(const ReadContext& context, const YamlNode& map, std::span<const KeyReader<T>> readers, std::string_view where,
-               T& target) {
+void read_keys(const ReadContext& context, const YamlNode& map, std::span<const KeyReader<T>> readers,
+               std::string_view where, T& target) {
   for (size_t i = 0; i < map.entries.size(); ++i) {
     const YamlNode& key = map.entries[i].key;
     if (!check_key(context, map, i)) continue;
@@ -59,9 +60,11 @@ bool expect_map(const ReadContext& context, const YamlNode& node, std::string_vi
 /// True when the node is a scalar with text; else reports `what`.
 bool expect_scalar(const ReadContext& context, const YamlNode& node, std::string_view what);
 /// A single word, with `::` in it when `qualified`.
-std::optional<Name> read_name(const ReadContext& context, const YamlNode& node, std::string_view what, bool qualified = false);
+std::optional<Name> read_name(const ReadContext& context, const YamlNode& node, std::string_view what,
+                              bool qualified = false);
 /// `a, b` or `[a, b]`.
-std::vector<Name> read_names(const ReadContext& context, const YamlNode& node, std::string_view what, bool qualified = false);
+std::vector<Name> read_names(const ReadContext& context, const YamlNode& node, std::string_view what,
+                             bool qualified = false);
 std::optional<bool> read_bool(const ReadContext& context, const YamlNode& node, std::string_view what);
 
 }  // namespace shardgen

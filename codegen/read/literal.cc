@@ -37,7 +37,8 @@ std::optional<Literal> data_type_literal(Cursor& cursor, size_t begin, const std
   const std::string name = word.substr(word.find("::") + 2);
   const std::optional<DataType> type = parse_data_type(name);
   if (!type) {
-    cursor.fail_at(begin, fmt::format("Unknown data type '{}'{}", name, suggestion(name, data_type_names())), "unknown-type");
+    cursor.fail_at(begin, fmt::format("Unknown data type '{}'{}", name, suggestion(name, data_type_names())),
+                   "unknown-type");
     return std::nullopt;
   }
   return Literal{*type, word};

@@ -19,7 +19,8 @@ bool read_formats(Cursor& cursor, std::vector<TensorFormat>& formats, std::strin
     if (!word) return false;
     const std::optional<TensorFormat> format = parse_tensor_format(word->text);
     if (!format) {
-      cursor.fail_at(begin, fmt::format("Unknown kind of tensor '{}'{}", word->text, suggestion(word->text, tensor_format_names())),
+      cursor.fail_at(begin,
+                     fmt::format("Unknown kind of tensor '{}'{}", word->text, suggestion(word->text, tensor_format_names())),
                      "unknown-type");
       return false;
     }
@@ -49,13 +50,15 @@ std::optional<Candidate> read_candidate(Cursor& cursor) {
     const std::string name = word->text.substr(10);
     candidate.constant = parse_data_type(name);
     if (candidate.constant) return candidate;
-    cursor.fail_at(begin, fmt::format("Unknown data type '{}'{}", name, suggestion(name, data_type_names())), "unknown-type");
+    cursor.fail_at(begin, fmt::format("Unknown data type '{}'{}", name, suggestion(name, data_type_names())),
+                   "unknown-type");
     return std::nullopt;
   }
   candidate.name = *word;
   if (!cursor.eat("(")) return candidate;
   if (word->text != "complex") {
-    cursor.fail_at(begin, fmt::format("Unknown function '{}' of a data type{}", word->text, suggestion(word->text, {"complex"})),
+    cursor.fail_at(begin,
+                   fmt::format("Unknown function '{}' of a data type{}", word->text, suggestion(word->text, {"complex"})),
                    "unknown-type");
     return std::nullopt;
   }

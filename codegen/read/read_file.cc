@@ -32,7 +32,8 @@ std::optional<std::string> read_bytes(const std::string& path) {
   char buffer[1 << 16];
   size_t count = 0;
   // One byte beyond the limit is enough for parse_yaml to refuse the file.
-  while (bytes.size() <= kMaxFileBytes && (count = std::fread(buffer, 1, sizeof buffer, file.get())) > 0) bytes.append(buffer, count);
+  while (bytes.size() <= kMaxFileBytes && (count = std::fread(buffer, 1, sizeof buffer, file.get())) > 0)
+    bytes.append(buffer, count);
   if (std::ferror(file.get()) != 0) return std::nullopt;
   return bytes;
 }

@@ -130,7 +130,10 @@ constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
      }},
     {"args", read_arguments},
     {"output", read_results},
-    {"infer_meta", [](Context c, Node n, Op& op) { read_block(c, n, kInferMetaKeys, "'infer_meta'", op.infer_meta.emplace(InferMeta{c.at(n), {}, {}, {}, {}, {}})); }},
+    {"infer_meta",
+     [](Context c, Node n, Op& op) {
+       read_block(c, n, kInferMetaKeys, "'infer_meta'", op.infer_meta.emplace(InferMeta{c.at(n), {}, {}, {}, {}, {}}));
+     }},
     {"kernel",
      [](Context c, Node n, Op& op) {
        op.kernel.emplace().at = c.at(n);
@@ -167,9 +170,8 @@ std::optional<Op> read_op(const ReadContext& context, const YamlNode& entry) {
   Op op;
   read_keys<Op>(context, entry, kOpKeys, "an op", op);
   if (!op.name.text.empty()) return op;
-  const bool tried = std::any_of(entry.entries.begin(), entry.entries.end(), [](const YamlEntry& e) {
-    return e.key.text == "op" || e.key.text == "backward_op";
-  });
+  const bool tried = std::any_of(entry.entries.begin(), entry.entries.end(),
+                                 [](const YamlEntry& e) { return e.key.text == "op" || e.key.text == "backward_op"; });
   if (!tried) context.sink.error(context.at(entry), "missing-key", "An op needs the key 'op' with its name.");
   return std::nullopt;
 }

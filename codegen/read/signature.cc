@@ -76,7 +76,8 @@ bool read_arg(Cursor& cursor, Signature& signature) {
   std::optional<Literal> value;
   if (cursor.eat("=")) {
     if (type->tensor) {
-      cursor.fail(fmt::format("Tensor argument '{}' cannot have a default value; list it under 'optional'.", name->text), "bad-default");
+      cursor.fail(fmt::format("Tensor argument '{}' cannot have a default value; list it under 'optional'.", name->text),
+                  "bad-default");
       return false;
     }
     value = read_literal(cursor);
@@ -111,9 +112,7 @@ bool read_size_term(Cursor& cursor, SizeTerm& term) {
 }
 
 /// True when the text up to the brace is more than sums of what read_size_term reads.
-bool is_expression(Cursor ahead) {
-  return ahead.raw_until("}").text.find_first_of("?:<>[]*/%&|") != std::string::npos;
-}
+bool is_expression(Cursor ahead) { return ahead.raw_until("}").text.find_first_of("?:<>[]*/%&|") != std::string::npos; }
 
 /// "sections.size()" or "high - low + 1", after the opening brace.
 bool read_size(Cursor& cursor, std::vector<SizeTerm>& terms) {
@@ -121,7 +120,8 @@ bool read_size(Cursor& cursor, std::vector<SizeTerm>& terms) {
     SizeTerm term;
     term.kind = SizeTerm::Kind::opaque;
     term.name = cursor.raw_until("}");
-    cursor.sink().warning(term.name.at, "cpp-expression", "The length is a C++ expression, which is not read: infer_meta decides.");
+    cursor.sink().warning(term.name.at, "cpp-expression",
+                          "The length is a C++ expression, which is not read: infer_meta decides.");
     terms.push_back(std::move(term));
     return cursor.expect("}", "the length of a list");
   }
@@ -143,8 +143,9 @@ bool read_output(Cursor& cursor, Output& output) {
   const std::optional<Name> type = cursor.expect_word("an output");
   if (!type) return false;
   if (type->text != "Tensor") {
-    cursor.fail_at(begin, fmt::format("Unknown type '{}' of an output{}", type->text, suggestion(type->text, {"Tensor", "Tensor[]"})),
-                   "unknown-type");
+    cursor.fail_at(
+        begin, fmt::format("Unknown type '{}' of an output{}", type->text, suggestion(type->text, {"Tensor", "Tensor[]"})),
+        "unknown-type");
     return false;
   }
   output.list = cursor.eat("[]");

@@ -36,7 +36,8 @@ class TreeBuilder : public YAML::EventHandler {
     // yaml-cpp sends the words that YAML takes for null as OnNull or as a scalar, depending on how they are written.
     if (!node.quoted && value.empty()) node.kind = YamlNode::Kind::null;
   }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
     open(mark, add(mark, anchor, YamlNode::Kind::sequence));
   }
   void OnSequenceEnd() override { open_.pop_back(); }
@@ -110,12 +111,14 @@ bool run_parser(YamlFile& file, DiagnosticSink& sink) {
     YamlNode rest;
     TreeBuilder rest_builder(rest);
     if (!parser.HandleNextDocument(rest_builder)) return true;
-    sink.error({file.path, std::max(rest.line, 1), std::max(rest.column, 1)}, "yaml", "The file holds more than one YAML document.");
+    sink.error({file.path, std::max(rest.line, 1), std::max(rest.column, 1)}, "yaml",
+               "The file holds more than one YAML document.");
   } catch (const Refused& refused) {
     sink.error({file.path, refused.line, refused.column}, refused.code, refused.message);
   } catch (const YAML::Exception& error) {
     const bool marked = !error.mark.is_null();
-    sink.error({file.path, marked ? error.mark.line + 1 : 1, marked ? error.mark.column + 1 : 1}, "yaml", sentence(error.msg));
+    sink.error({file.path, marked ? error.mark.line + 1 : 1, marked ? error.mark.column + 1 : 1}, "yaml",
+               sentence(error.msg));
   }
   return false;
 }

@@ -45,7 +45,8 @@ struct YamlFile {
 inline constexpr size_t kMaxFileBytes = size_t{16} << 20;
 inline constexpr int kMaxDepth = 64;
 
-/// Parses `bytes`. Reports syntax errors, bytes that are not UTF-8, aliases and excessive depth to `sink`, and then returns nothing.
+/// Parses `bytes`. Reports syntax errors, bytes that are not UTF-8, aliases and excessive depth to `sink`, and then returns
+/// nothing.
 std::optional<YamlFile> parse_yaml(std::string path, std::string bytes, DiagnosticSink& sink);
 
 }  // namespace shardgen

@@ -121,7 +121,8 @@ DenseTensor InplaceWrite::target(DenseTensor& x, const Meta& result) {
     fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target has {}: an in-place op cannot grow its target by broadcasting; use {} instead",
          ctx_.op, to_string(result.dims), to_string(x.dims()), op_.name);
   }
-  const bool over_input = op_.elementwise && result == x.meta();
+  const bool replace = ctx_.local != nullptr && ctx_.local->replace_targets;
+  const bool over_input = op_.elementwise && result == x.meta() && !replace;
   writes_.push_back({&x, over_input ? x : DenseTensor::allocate(x.device(), result)});
   return writes_.back().result;
 }
@@ -142,10 +143,13 @@ std::vector<DenseTensor> InplaceWrite::readers(std::span<const DenseTensor> tens
 
 void InplaceWrite::finish() {
   for (Write& write : writes_) {
-    if (!(write.result.meta() == write.x->meta())) {
-      // In a distributed call the handle is not x but a local piece, and the caller replaces the handle's buffer.
-      if (ctx_.local != nullptr) *write.x = std::move(write.result);
-      else replace_buffer(ctx_.op, *write.x, std::move(write.result), true);
+    const bool same = write.result.meta() == write.x->meta();
+    if (ctx_.local != nullptr && (!same || ctx_.local->replace_targets)) {
+      *write.x = std::move(write.result);  // the distributed call replaces the handle's buffer
+      continue;
+    }
+    if (!same) {
+      replace_buffer(ctx_.op, *write.x, std::move(write.result), true);
       continue;
     }
     if (!(write.result.storage() == write.x->storage())) copy_into(*write.x, write.result);

@@ -266,6 +266,13 @@ void DistCall::check_writes() const {
 }
 
 void DistCall::prepare() {
+  for (const OutputPlan& output : plan_->outputs) {
+    if (!writes(output) || output.kind != AliasDef::Kind::inplace) continue;
+    const DistTensorImpl& x = *tensors_[static_cast<size_t>(output.alias)];
+    // Whether pieces change their shape differs from rank to rank; whether the tensor does, not.
+    const bool new_buffer = !(output.global == x.global) || (!output.write_back && output.spec != x.spec);
+    local_.replace_targets = local_.replace_targets || new_buffer;
+  }
   // From here on kernels and infer_meta see local pieces; before, user errors come from the global metas.
   ctx_.local = &local_;
   if (op_.random) local_.random = rank_.generator.draw();
@@ -351,6 +358,7 @@ void DistCall::finish_inplace(size_t o) {
     if (plan_->active) copy_into(x.value, back);
     x.value.storage()->bump(ctx_.op);
   } else if (written && output.global == x.global && !plan_->inputs[i].move && output.spec == x.spec) {
+    if (plan_->active && !(result.storage() == x.value.storage())) copy_into(x.value, result);
     x.value.storage()->bump(ctx_.op);
   } else {
     // Another shape, dtype or layout. A written result always has a new buffer; also where there are no bytes.

@@ -29,6 +29,7 @@ struct LocalCall {
   std::span<const Box> outputs;
   AxisReducer* reducer = nullptr;  // null where the rule asked for no axes
   RandomKey random;                // for ops that draw random numbers
+  bool replace_targets = false;    // in-place results go to new buffers: their global shape, dtype or layout changes
 };
 
 /// One call of an op. `local` is null for a call on plain tensors, whose boxes are the whole tensors.

@@ -148,7 +148,8 @@ TEST_CASE("Generated functions are short and lines are at most 100 columns", "[c
   Options options = options_for(source_path(kFixture), out.path());
   if (std::filesystem::exists(source_path("ops_yaml"))) {
     options.files.clear();
-    for (const auto& entry : std::filesystem::directory_iterator(source_path("ops_yaml"))) options.files.push_back(entry.path().string());
+    for (const auto& entry : std::filesystem::directory_iterator(source_path("ops_yaml")))
+      options.files.push_back(entry.path().string());
   }
   REQUIRE(run_generate(options) == kFine);
   std::vector<int> lengths;

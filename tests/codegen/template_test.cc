@@ -48,7 +48,8 @@ TEST_CASE("Lines of tags leave no empty lines, and empty lines stay", "[codegen]
 }
 
 TEST_CASE("Long lines are broken at commas, at the least depth that fits", "[codegen]") {
-  const std::string arguments = "first(argument, argument, argument), second(argument, argument), third(argument, argument), fourth(argument)";
+  const std::string arguments =
+      "first(argument, argument, argument), second(argument, argument), third(argument, argument), fourth(argument)";
   CHECK(lay_out("  f(" + arguments + ");\n") ==
         "  f(first(argument, argument, argument), second(argument, argument), third(argument, argument),\n"
         "      fourth(argument));\n");

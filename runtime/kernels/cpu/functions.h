@@ -8,13 +8,20 @@
 
 namespace shard::cpu {
 
+/// `condition ? a : b` by masks: compilers turn a conditional on constants into branches, which do not vectorise.
+[[gnu::always_inline]] inline float select(bool condition, float a, float b) {
+  const uint32_t mask = uint32_t{0} - static_cast<uint32_t>(condition);
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(a) & mask) | (std::bit_cast<uint32_t>(b) & ~mask));
+}
+inline double select(bool condition, double a, double b) { return condition ? a : b; }
+
 /// 2^n for n in [-126, 127].
 [[gnu::always_inline]] inline float power_of_two(uint32_t n) { return std::bit_cast<float>((n + 127u) << 23); }
 
 /// exp(x), within 2 ulp; infinite above 88.73, 0 below -103.98, NaN for NaN.
 [[gnu::always_inline]] inline float exp_of(float x) {
-  x = x < -104.0f ? -104.0f : x;
-  x = x > 89.0f ? 89.0f : x;
+  x = select(x < -104.0f, -104.0f, x);
+  x = select(x > 89.0f, 89.0f, x);
   const float shifted = x * 1.44269504088896341f + 12582912.0f;  // adding 1.5 * 2^23 rounds to the nearest integer
   const float n = shifted - 12582912.0f;
   const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
@@ -43,7 +50,7 @@ inline double exp_of(double x) { return std::exp(x); }
   p = p * z + 1.33314422036e-1f;
   p = p * z - 3.33332819422e-1f;
   const float near = p * z * a + a;
-  const float magnitude = a < 0.625f ? near : far;
+  const float magnitude = select(a < 0.625f, near, far);
   return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | (std::bit_cast<uint32_t>(x) & 0x80000000u));
 }
 inline double tanh_of(double x) { return std::tanh(x); }
@@ -51,8 +58,8 @@ inline double tanh_of(double x) { return std::tanh(x); }
 /// 1 / (1 + exp(-x)) without overflow.
 template <class C>
 [[gnu::always_inline]] inline C sigmoid_of(C x) {
-  const C e = exp_of(x < 0 ? x : -x);
-  const C numerator = x < 0 ? e : C(1);
+  const C e = exp_of(select(x < C(0), x, -x));
+  const C numerator = select(x < C(0), e, C(1));
   return numerator / (C(1) + e);
 }
 

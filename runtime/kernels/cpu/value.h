@@ -50,12 +50,12 @@ inline C wrap_mul(C a, C b) {
 /// The larger or smaller of both; NaN wins.
 template <class C>
 inline C nan_max(C a, C b) {
-  if constexpr (std::is_floating_point_v<C>) return (a > b || a != a) ? a : b;
+  if constexpr (std::is_floating_point_v<C>) return ((a > b) | (a != a)) ? a : b;
   else return a > b ? a : b;
 }
 template <class C>
 inline C nan_min(C a, C b) {
-  if constexpr (std::is_floating_point_v<C>) return (a < b || a != a) ? a : b;
+  if constexpr (std::is_floating_point_v<C>) return ((a < b) | (a != a)) ? a : b;
   else return a < b ? a : b;
 }
 
