@@ -19,6 +19,8 @@ struct Choice {
 constexpr double kStartBytes = 50'000;
 // Moving the target of an in-place write costs a way back too, and is only done where nothing else is right.
 constexpr double kPinnedFactor = 1e6;
+// Moving an argument that the first output follows moves that output too, and its readers would have to move it back.
+constexpr double kLeadFactor = 2;
 
 class Solver {
  public:
@@ -41,6 +43,7 @@ class Solver {
  private:
   Letter::Role role(int letter) const { return notation_.letters[static_cast<size_t>(letter)].role; }
   bool present(size_t t) const { return args_.tensors[t].spec != nullptr; }
+  bool leads(size_t t) const { return !notation_.outputs.empty() && notation_.inputs[t] == notation_.outputs[0]; }
   bool pinned(size_t t) const { return t < 64 && (args_.pinned >> t & 1u) != 0; }
   int dim_with(const std::vector<int>& letters, int letter) const {
     const auto found = std::find(letters.begin(), letters.end(), letter);
@@ -101,7 +104,7 @@ class Solver {
     double cost = 0;
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
       if (!present(t)) continue;
-      const double factor = pinned(t) ? kPinnedFactor : 1;
+      const double factor = pinned(t) ? kPinnedFactor : leads(t) ? kLeadFactor : 1;
       cost += factor * move_cost(t, axis, dim_with(notation_.inputs[t], choice.letter), wanted_partial(t, axis, choice));
     }
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
