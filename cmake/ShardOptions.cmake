@@ -18,7 +18,8 @@ endif()
 add_library(shard_options INTERFACE)
 target_compile_options(shard_options INTERFACE -Wall -Wextra -Wpedantic -Wswitch $<$<BOOL:${SHARD_WERROR}>:-Werror>)
 # Kernels give the same bits in vector bodies and scalar tails only when neither contracts a*b+c on its own.
-target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+# errno of math functions is never read; setting it would keep sqrt from being vectorised.
+target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno>)
 if(SHARD_SANITIZE)
   target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SHARD_SANITIZE} -fno-omit-frame-pointer -g>)
   target_link_options(shard_options INTERFACE -fsanitize=${SHARD_SANITIZE})

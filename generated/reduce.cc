@@ -19,35 +19,35 @@ Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim) {
   return call::wrap(dense::sum(ctx, call::read(ctx, x, "x"), axis, keepdim));
 }
 
-// reduce.yaml:18: mean(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:19: mean(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim) {
   if (call::any_dist(x)) return dist::mean(x, axis, keepdim);
   const OpContext ctx{"mean"};
   return call::wrap(dense::mean(ctx, call::read(ctx, x, "x"), axis, keepdim));
 }
 
-// reduce.yaml:33: max(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:34: max(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 Tensor max(const Tensor& x, const IntArray& axis, bool keepdim) {
   if (call::any_dist(x)) return dist::max(x, axis, keepdim);
   const OpContext ctx{"max"};
   return call::wrap(dense::max(ctx, call::read(ctx, x, "x"), axis, keepdim));
 }
 
-// reduce.yaml:48: min(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:49: min(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 Tensor min(const Tensor& x, const IntArray& axis, bool keepdim) {
   if (call::any_dist(x)) return dist::min(x, axis, keepdim);
   const OpContext ctx{"min"};
   return call::wrap(dense::min(ctx, call::read(ctx, x, "x"), axis, keepdim));
 }
 
-// reduce.yaml:63: prod(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:64: prod(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim) {
   if (call::any_dist(x)) return dist::prod(x, axis, keepdim);
   const OpContext ctx{"prod"};
   return call::wrap(dense::prod(ctx, call::read(ctx, x, "x"), axis, keepdim));
 }
 
-// reduce.yaml:77: argmax(Tensor x, Scalar(int64_t) axis, bool keepdims=false, bool flatten=false,
+// reduce.yaml:78: argmax(Tensor x, Scalar(int64_t) axis, bool keepdims=false, bool flatten=false,
 // DataType dtype=DataType::INT64) -> Tensor(out)
 Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype) {
   if (call::any_dist(x)) return dist::argmax(x, axis, keepdims, flatten, dtype);

@@ -19,28 +19,28 @@ Tensor sum(const Tensor& x, const IntArray& axis = IntArray{}, bool keepdim = fa
 
 /// The mean of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
 /// Float dtypes only (else dtype_mismatch); over no elements it is NaN.
-// reduce.yaml:18: mean(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:19: mean(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 Tensor mean(const Tensor& x, const IntArray& axis = IntArray{}, bool keepdim = false);
 
 /// The largest element of x over the axes (all when empty), which are dropped or, with keepdim,
 /// kept as 1. Every dtype; NaN wins; over no elements it is an invalid_argument error.
-// reduce.yaml:33: max(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:34: max(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 Tensor max(const Tensor& x, const IntArray& axis = IntArray{}, bool keepdim = false);
 
 /// The smallest element of x over the axes (all when empty), which are dropped or, with keepdim,
 /// kept as 1. Every dtype; NaN wins; over no elements it is an invalid_argument error.
-// reduce.yaml:48: min(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:49: min(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 Tensor min(const Tensor& x, const IntArray& axis = IntArray{}, bool keepdim = false);
 
 /// The product of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
 /// bool, uint8 and int32 give int64; other dtypes keep theirs.
-// reduce.yaml:63: prod(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:64: prod(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 Tensor prod(const Tensor& x, const IntArray& axis = IntArray{}, bool keepdim = false);
 
 /// The index of the largest element along axis (flatten: in row-major order of all elements) as
 /// int64 or int32; the lowest index of equal ones, NaN wins, and an empty axis is an
 /// invalid_argument error.
-// reduce.yaml:77: argmax(Tensor x, Scalar(int64_t) axis, bool keepdims=false, bool flatten=false,
+// reduce.yaml:78: argmax(Tensor x, Scalar(int64_t) axis, bool keepdims=false, bool flatten=false,
 // DataType dtype=DataType::INT64) -> Tensor(out)
 Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims = false, bool flatten = false,
     DType dtype = DType::int64);

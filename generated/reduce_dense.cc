@@ -30,7 +30,7 @@ DenseTensor sum(const OpContext& ctx, const DenseTensor& x, const IntArray& axis
   return out;
 }
 
-// reduce.yaml:18: mean(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:19: mean(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 DenseTensor mean(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
   // 1. infer meta
   Meta out_meta;
@@ -47,7 +47,7 @@ DenseTensor mean(const OpContext& ctx, const DenseTensor& x, const IntArray& axi
   return out;
 }
 
-// reduce.yaml:33: max(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:34: max(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 DenseTensor max(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
   // 1. infer meta
   Meta out_meta;
@@ -64,7 +64,7 @@ DenseTensor max(const OpContext& ctx, const DenseTensor& x, const IntArray& axis
   return out;
 }
 
-// reduce.yaml:48: min(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:49: min(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 DenseTensor min(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
   // 1. infer meta
   Meta out_meta;
@@ -81,7 +81,7 @@ DenseTensor min(const OpContext& ctx, const DenseTensor& x, const IntArray& axis
   return out;
 }
 
-// reduce.yaml:63: prod(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:64: prod(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 DenseTensor prod(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
   // 1. infer meta
   Meta out_meta;
@@ -98,7 +98,7 @@ DenseTensor prod(const OpContext& ctx, const DenseTensor& x, const IntArray& axi
   return out;
 }
 
-// reduce.yaml:77: argmax(Tensor x, Scalar(int64_t) axis, bool keepdims=false, bool flatten=false,
+// reduce.yaml:78: argmax(Tensor x, Scalar(int64_t) axis, bool keepdims=false, bool flatten=false,
 // DataType dtype=DataType::INT64) -> Tensor(out)
 DenseTensor argmax(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool keepdims,
     bool flatten, DType dtype) {

@@ -30,7 +30,7 @@ Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim) {
   return call.output(0);
 }
 
-// reduce.yaml:18: mean(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:19: mean(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim) {
   // 1. collect: one slot per tensor argument, then the attributes
   call::DistCall call(ops::mean());
@@ -47,7 +47,7 @@ Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim) {
   return call.output(0);
 }
 
-// reduce.yaml:33: max(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:34: max(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 Tensor max(const Tensor& x, const IntArray& axis, bool keepdim) {
   // 1. collect: one slot per tensor argument, then the attributes
   call::DistCall call(ops::max());
@@ -64,7 +64,7 @@ Tensor max(const Tensor& x, const IntArray& axis, bool keepdim) {
   return call.output(0);
 }
 
-// reduce.yaml:48: min(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:49: min(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 Tensor min(const Tensor& x, const IntArray& axis, bool keepdim) {
   // 1. collect: one slot per tensor argument, then the attributes
   call::DistCall call(ops::min());
@@ -81,7 +81,7 @@ Tensor min(const Tensor& x, const IntArray& axis, bool keepdim) {
   return call.output(0);
 }
 
-// reduce.yaml:63: prod(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
+// reduce.yaml:64: prod(Tensor x, IntArray axis={}, bool keepdim=false) -> Tensor(out)
 Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim) {
   // 1. collect: one slot per tensor argument, then the attributes
   call::DistCall call(ops::prod());
@@ -98,7 +98,7 @@ Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim) {
   return call.output(0);
 }
 
-// reduce.yaml:77: argmax(Tensor x, Scalar(int64_t) axis, bool keepdims=false, bool flatten=false,
+// reduce.yaml:78: argmax(Tensor x, Scalar(int64_t) axis, bool keepdims=false, bool flatten=false,
 // DataType dtype=DataType::INT64) -> Tensor(out)
 Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype) {
   // 1. collect: one slot per tensor argument, then the attributes

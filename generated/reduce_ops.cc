@@ -24,7 +24,7 @@ const OpDef& sum() {
       .rule = "ReductionSumInferSpmd",
       .commutes = Commutes::jointly,
       .commute_types = 0x11,
-      .commute_guard = {},
+      .commute_guard = "SumKeepsDType",
   };
   return def;
 }
@@ -36,7 +36,7 @@ const OpDef& mean() {
   static constexpr OpDef def = {
       .name = "mean",
       .inplace_name = {},
-      .location = "reduce.yaml:18",
+      .location = "reduce.yaml:19",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
@@ -56,7 +56,7 @@ const OpDef& max() {
   static constexpr OpDef def = {
       .name = "max",
       .inplace_name = {},
-      .location = "reduce.yaml:33",
+      .location = "reduce.yaml:34",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
@@ -76,7 +76,7 @@ const OpDef& min() {
   static constexpr OpDef def = {
       .name = "min",
       .inplace_name = {},
-      .location = "reduce.yaml:48",
+      .location = "reduce.yaml:49",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
@@ -96,7 +96,7 @@ const OpDef& prod() {
   static constexpr OpDef def = {
       .name = "prod",
       .inplace_name = {},
-      .location = "reduce.yaml:63",
+      .location = "reduce.yaml:64",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
@@ -114,7 +114,7 @@ const OpDef& argmax() {
   static constexpr OpDef def = {
       .name = "argmax",
       .inplace_name = {},
-      .location = "reduce.yaml:77",
+      .location = "reduce.yaml:78",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,

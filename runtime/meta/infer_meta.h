@@ -53,7 +53,7 @@ void ExpandInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape,
 // Joining and cutting (pieces.cc).
 void ConcatInferMeta(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis, Meta& out);
 void StackInferMeta(const OpContext& ctx, std::span<const Meta> x, int axis, Meta& out);
-/// One metas per section; a section of -1 is the rest. shape_mismatch unless they add up to the dim.
+/// One meta per section; a section of -1 is the rest. shape_mismatch unless they add up to the dim.
 void SplitInferMeta(const OpContext& ctx, const Meta& x, const IntArray& sections, const Scalar& axis,
                     std::vector<Meta>& out);
 void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
