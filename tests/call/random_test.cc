@@ -1,0 +1,170 @@
+// Random numbers: statements 34 and 35 of docs/semantics.md.
+#include <catch2/catch.hpp>
+
+#include "api.h"
+#include "call/dense_call.h"
+#include "random_dense.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+constexpr uint64_t kSeed = 2024;
+
+/// Meshes of 1, 2, 3, 4 and 6 ranks, and layouts of a 2-D tensor on them.
+struct Placement {
+  const ProcessMesh* mesh;
+  std::vector<const char*> layouts;
+};
+std::vector<Placement> placements() {
+  std::vector<Placement> all;
+  for (int n : {1, 2, 3, 4}) all.push_back({ProcessMesh::make({n}), {"a, -", "-, a", "-, -"}});
+  all.push_back({ProcessMesh::make({2, 3}), {"a, b", "b, a", "a+b, -", "-, b+a", "-, a"}});
+  return all;
+}
+
+// A word for four elements: rows of these widths start at every position in such a block. 4 is all body, 1 to 3 all tail.
+const std::vector<Dims> kShapes = {{7, 1}, {5, 3}, {4, 4}, {3, 37}, {2, 9001}, {0, 5}};
+
+/// What `call` gives on plain tensors with the state that a world with seed kSeed starts with.
+template <class F>
+Tensor plain(const F& call) {
+  Generator& generator = call::thread_generator();
+  const RandomKey saved = generator.state();
+  generator.set_seed(kSeed);
+  Tensor result = call();
+  generator.set_state(saved);
+  return result;
+}
+
+Tensor unit(const Dims& dims, DType dtype) { return full(IntArray(dims), 1.0, dtype); }
+
+}  // namespace
+
+TEST_CASE("34: dropout gives the same bits for every mesh, layout and uneven split") {
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+    for (const Dims& dims : kShapes) {
+      const Tensor x = unit(dims, dtype);
+      Tensor mask;
+      const Tensor expected = plain([&] {
+        auto [out, kept] = dropout_intermediate(x, Tensor(), 0.3);
+        mask = kept;
+        return out;
+      });
+      for (const Placement& placement : placements()) {
+        run_ranks(
+            placement.mesh->size() + 1,
+            [&](Rank& rank) {
+              const RandomKey start = rank.generator.state();
+              for (const char* layout : placement.layouts) {
+                rank.generator.set_state(start);
+                const auto [out, kept] = dropout_intermediate(distribute(x, DistSpec::parse(placement.mesh, layout)), Tensor(), 0.3);
+                check(full_equals(kept, mask.to_vector<uint8_t>()), "mask " + to_string(dims) + " " + layout);
+                const Tensor whole = full(cast(out, DType::float64));
+                if (whole.defined()) check(whole.to_vector<double>() == cast(expected, DType::float64).to_vector<double>(), layout);
+              }
+            },
+            {.seed = kSeed});
+      }
+    }
+  }
+}
+
+TEST_CASE("34: uniform and gaussian pieces have the bits of the whole for every mesh, layout and uneven split") {
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+    for (const Dims& dims : kShapes) {
+      const Tensor numbers[] = {plain([&] { return uniform(IntArray(dims), dtype, -2.0, 3.0); }),
+                                plain([&] { return gaussian(IntArray(dims), 1.0f, 2.0f, 0, dtype); })};
+      for (const Placement& placement : placements()) {
+        run_ranks(placement.mesh->size(), [&](Rank& rank) {
+          for (const char* layout : placement.layouts) {
+            const DistSpec* spec = DistSpec::parse(placement.mesh, layout);
+            const Piece piece = local_piece(spec->layout(), dims, *placement.mesh->coordinate(rank.id()));
+            const Box boxes[] = {{dims, piece.begin}};
+            const LocalCall local{{}, boxes, nullptr, {kSeed, 0}};
+            const OpContext ctx{"random", &local};
+            const Tensor pieces[] = {Tensor(dense::uniform(ctx, piece.dims, dtype, -2.0, 3.0, 0, kCpu)),
+                                     Tensor(dense::gaussian(ctx, piece.dims, 1.0f, 2.0f, 0, dtype, kCpu))};
+            for (size_t i = 0; i < 2; ++i) {
+              const Tensor whole = full(cast(from_local(pieces[i], spec, dims, dtype), DType::float64));
+              check(whole.to_vector<double>() == cast(numbers[i], DType::float64).to_vector<double>(),
+                    std::string(i == 0 ? "uniform " : "gaussian ") + to_string(dims) + " " + layout);
+            }
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("34: a number depends on its global index alone, not on where a run of numbers starts") {
+  constexpr int64_t kCount = 9000;  // more than two runs of the kernel
+  const std::vector<float> whole = plain([&] { return uniform({kCount}); }).to_vector<float>();
+  for (int64_t begin : {0, 1, 2, 3, 4, 5, 4095, 4096, 4097}) {
+    for (int64_t count : {1, 2, 3, 4, 5, 15, 16, 17, 4096, 4099}) {
+      const Box boxes[] = {{{kCount}, {begin}}};
+      const LocalCall local{{}, boxes, nullptr, {kSeed, 0}};
+      const DenseTensor piece = dense::uniform(OpContext{"uniform", &local}, {count}, DType::float32, -1.0, 1.0, 0, kCpu);
+      INFO(begin << " " << count);
+      REQUIRE(std::equal(piece.data<float>(), piece.data<float>() + count, whole.begin() + begin));
+    }
+  }
+}
+
+TEST_CASE("34: dropout of a pending sum drops elements of the sum") {
+  run_ranks(
+      3,
+      [](Rank& rank) {
+        const auto* mesh = ProcessMesh::make({2});
+        const std::vector<float> expected = plain([] { return dropout(unit({5, 3}, DType::float32), Tensor()); }).to_vector<float>();
+        const Tensor half = rank.id() < 2 ? full({5, 3}, 0.5) : Tensor();
+        const Tensor pending = from_local(half, DistSpec::parse(mesh, "-, - | sum(a)"), {5, 3}, DType::float32);
+        check(full_equals(dropout(pending, Tensor()), expected), "the sum is dropped, not each contribution");
+      },
+      {.seed = kSeed});
+}
+
+TEST_CASE("35: the world's generator advances alike on all ranks, outside the mesh too") {
+  std::array<RandomKey, 4> states;
+  run_ranks(
+      4,
+      [&](Rank& rank) {
+        const auto* mesh = ProcessMesh::make({3});
+        const Tensor x = distribute(unit({5}, DType::float32), DistSpec::parse(mesh, "a"));
+        check(rank.generator.state().seed == kSeed && rank.generator.state().offset == 0, "starts at the world's seed");
+        for (int i = 0; i < 3; ++i) dropout(x, Tensor());
+        relu(x);
+        error_of([&] { dropout(x, Tensor(), 1.5); }, ErrorCode::invalid_argument);
+        states[static_cast<size_t>(rank.id())] = rank.generator.state();
+      },
+      {.seed = kSeed});
+  for (const RandomKey& state : states) CHECK((state.seed == kSeed && state.offset == 3));
+}
+
+TEST_CASE("35: each call draws new numbers") {
+  run_ranks(2, [](Rank&) {
+    const Tensor x = distribute(unit({64}, DType::float32), DistSpec::parse(ProcessMesh::make({2}), "a"));
+    const Tensor a = full(dropout(x, Tensor()));
+    const Tensor b = full(dropout(x, Tensor()));
+    check(a.to_vector<float>() != b.to_vector<float>(), "different masks");
+    const Tensor fixed = full(dropout(x, Tensor(), 0.5, false, "upscale_in_train", 9, true));
+    const Tensor again = full(dropout(x, Tensor(), 0.5, false, "upscale_in_train", 9, true));
+    check(fixed.to_vector<float>() == again.to_vector<float>(), "a fixed seed gives the same");
+  });
+}
+
+TEST_CASE("35: calls on plain tensors use a generator of their own") {
+  run_ranks(2, [](Rank& rank) {
+    const RandomKey world = rank.generator.state();
+    const RandomKey own = call::thread_generator().state();
+    const Tensor x = unit({8}, DType::float32);
+    if (rank.id() == 0) dropout(x, Tensor());  // need not be called alike
+    check(rank.generator.state().offset == world.offset, "the world's generator stays");
+    check(call::thread_generator().state().offset == own.offset + (rank.id() == 0 ? 1 : 0), "the thread's advances");
+    dropout(distribute(x, DistSpec::parse(ProcessMesh::make({2}), "a")), Tensor());
+    check(rank.generator.state().offset == world.offset + 1, "a distributed call draws from the world");
+    check(call::thread_generator().state().offset == own.offset + (rank.id() == 0 ? 1 : 0), "and not from the thread");
+  });
+}

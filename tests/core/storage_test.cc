@@ -1,0 +1,152 @@
+// Buffers: states, versions, detachment and poison; and how views of them overlap.
+#include "core/storage.h"
+
+#include <catch2/catch.hpp>
+
+#include <cstring>
+
+#include "core/dense_tensor.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using shard::test::error_of;
+
+namespace {
+
+Ref<Storage> buffer(size_t bytes = 16) { return Storage::allocate(kCpu, bytes); }
+
+/// `copy` is made a view of `source` that has parted from it.
+void detach(const Ref<Storage>& copy, const Ref<Storage>& source) {
+  copy->detach({source, source->version(), "reshape", "x", "[p, -]", "[p]", {}, {}});
+}
+
+}  // namespace
+
+TEST_CASE("2: a storage is held, also with 0 bytes, or absent") {
+  CHECK(buffer()->state() == Storage::State::held);
+  CHECK(buffer(0)->state() == Storage::State::held);
+  CHECK(buffer(0)->bytes() == 0);
+  const Ref<Storage> absent = Storage::absent();
+  CHECK(absent->state() == Storage::State::absent);
+  CHECK(absent->bytes() == 0);
+  absent->bump("relu_");
+  CHECK(absent->version() == 1);
+}
+
+TEST_CASE("small and large buffers keep their bytes") {
+  for (size_t bytes : {size_t{1}, size_t{511}, size_t{512}, size_t{513}, size_t{1} << 20}) {
+    const Ref<Storage> storage = buffer(bytes);
+    std::memset(storage->data(), 0x5a, bytes);
+    CHECK(static_cast<const unsigned char*>(storage->data())[bytes - 1] == 0x5a);
+    CHECK(reinterpret_cast<uintptr_t>(storage->data()) % 64 % alignof(std::max_align_t) == 0);
+  }
+}
+
+TEST_CASE("a write counts once and leaves its name") {
+  const Ref<Storage> storage = buffer();
+  CHECK(storage->version() == 0);
+  CHECK(storage->last_writer() == nullptr);
+  storage->bump("add_");
+  CHECK(storage->version() == 1);
+  CHECK(std::string(storage->last_writer()) == "add_");
+}
+
+TEST_CASE("a detached view can be read until its source is written, and cannot be written") {
+  const Ref<Storage> source = buffer();
+  const Ref<Storage> view = buffer();
+  detach(view, source);
+  CHECK_NOTHROW(view->check_read());
+  CHECK_THAT(error_of([&] { view->check_write("relu_"); }, ErrorCode::detached_view), Catch::Contains("[relu_]") && Catch::Contains("[reshape]") && Catch::Contains("from [p, -] to [p]"));
+  CHECK_NOTHROW(source->check_write("exp_"));
+  source->bump("exp_");
+  CHECK(view->stale());
+  CHECK_THAT(error_of([&] { view->check_read(); }, ErrorCode::stale_view), Catch::Contains("exp_ has written the source since"));
+  error_of([&] { view->check_write("relu_"); }, ErrorCode::stale_view);
+  view->mark_in_step();
+  CHECK_FALSE(view->stale());
+  CHECK_NOTHROW(view->check_read());
+}
+
+TEST_CASE("a view of a view is stale with the first source, and the error names that writer") {
+  const Ref<Storage> source = buffer();
+  const Ref<Storage> middle = buffer();
+  const Ref<Storage> view = buffer();
+  detach(middle, source);
+  detach(view, middle);
+  source->bump("tanh_");
+  CHECK_THAT(error_of([&] { view->check_read(); }, ErrorCode::stale_view), Catch::Contains("tanh_"));
+}
+
+TEST_CASE("a detached view keeps its source alive") {
+  const Ref<Storage> view = buffer();
+  {
+    const Ref<Storage> source = buffer();
+    source->bump("add_");
+    detach(view, source);
+  }
+  REQUIRE(view->detachment() != nullptr);
+  CHECK(view->detachment()->source->version() == 1);
+}
+
+TEST_CASE("a stale view is refreshed, and a written one written back, through every view between") {
+  const Ref<Storage> source = buffer();
+  const Ref<Storage> middle = buffer();
+  const Ref<Storage> view = buffer();
+  int refreshed = 0;
+  int written = 0;
+  const auto count = [](int& counter) { return [&counter] { ++counter; }; };
+  middle->detach({source, 0, "reshape", "x", "a", "b", count(refreshed), count(written)});
+  view->detach({middle, 0, "reshape", "x", "b", "c", count(refreshed), count(written)});
+  view->refresh_if_stale();
+  CHECK(refreshed == 0);
+  source->bump("add_");
+  view->refresh_if_stale();
+  CHECK(refreshed == 2);
+  CHECK_FALSE(view->stale());
+  view->write_back_to_source("relu_");
+  CHECK(written == 2);
+  CHECK(source->version() == 2);
+  CHECK(middle->version() == 1);
+  CHECK_FALSE(view->stale());
+}
+
+TEST_CASE("a stale view without a way back stays stale") {
+  const Ref<Storage> source = buffer();
+  const Ref<Storage> view = buffer();
+  detach(view, source);
+  source->bump("add_");
+  error_of([&] { view->refresh_if_stale(); }, ErrorCode::stale_view);
+}
+
+TEST_CASE("a poisoned storage tells its cause at every read and write") {
+  const Ref<Storage> storage = buffer();
+  storage->poison(std::make_exception_ptr(std::runtime_error("disk on fire")), "add_");
+  for (int i = 0; i < 2; ++i) {
+    CHECK_THAT(error_of([&] { storage->check_read(); }, ErrorCode::poisoned), Catch::Contains("add_") && Catch::Contains("disk on fire"));
+    error_of([&] { storage->check_write("relu_"); }, ErrorCode::poisoned);
+  }
+}
+
+TEST_CASE("overlap is told by storage and byte range") {
+  const Ref<Storage> storage = buffer(16);
+  const auto part = [&](size_t offset, int64_t count) { return DenseTensor(storage, {{count}, DType::float32}, offset); };
+  CHECK(overlap(part(0, 4), part(0, 4)) == Overlap::equal);
+  CHECK(overlap(part(0, 3), part(4, 3)) == Overlap::partial);
+  CHECK(overlap(part(0, 4), part(4, 2)) == Overlap::partial);
+  CHECK(overlap(part(0, 2), part(8, 2)) == Overlap::none);
+  CHECK(overlap(part(0, 0), part(0, 4)) == Overlap::none);
+  CHECK(overlap(part(0, 4), DenseTensor(buffer(16), {{4}, DType::float32})) == Overlap::none);
+  CHECK(overlap(part(0, 4), DenseTensor()) == Overlap::none);
+  CHECK(part(0, 4).reinterpret({{2, 2}, DType::int32}).storage() == storage);
+}
+
+TEST_CASE("a clone has bytes of its own") {
+  const DenseTensor x = DenseTensor::allocate(kCpu, {{2}, DType::int32});
+  x.data<int32_t>()[0] = 7;
+  x.data<int32_t>()[1] = 8;
+  const DenseTensor y = clone(x);
+  x.data<int32_t>()[1] = 9;
+  CHECK_FALSE(x.storage() == y.storage());
+  CHECK(y.data<int32_t>()[0] == 7);
+  CHECK(y.data<int32_t>()[1] == 8);
+}
