@@ -21,7 +21,7 @@ target_compile_options(shard_options INTERFACE -Wall -Wextra -Wpedantic -Wswitch
 # errno of math functions is never read; setting it would keep sqrt from being vectorised.
 target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno>)
 if(SHARD_SANITIZE)
-  target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SHARD_SANITIZE} -fno-omit-frame-pointer -g>)
+  target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SHARD_SANITIZE} -fno-omit-frame-pointer>)
   target_link_options(shard_options INTERFACE -fsanitize=${SHARD_SANITIZE})
   if(SHARD_SANITIZE STREQUAL "address")
     target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=undefined -fno-sanitize-recover=undefined>)

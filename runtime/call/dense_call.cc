@@ -1,5 +1,6 @@
 #include "call/dense_call.h"
 
+#include "dist/world.h"
 #include "kernels/registry.h"
 
 namespace shard::call {
@@ -96,13 +97,25 @@ DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype
 }
 
 Generator& thread_generator() {
+  if (Rank* const rank = current_rank_or_null()) return rank->plain_generator;
   static thread_local Generator generator;
   return generator;
 }
 
 RandomKey draw(const OpContext& ctx) { return ctx.local != nullptr ? ctx.local->random : thread_generator().draw(); }
 
+bool failed_before_writing() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::out_of_range;
+  } catch (...) {
+    return false;
+  }
+}
+
 void WrittenViews::poison() const {
+  if (failed_before_writing()) return;
   for (const DenseTensor* view : views_) {
     if (view->defined()) view->storage()->poison(std::current_exception(), ctx_.op);
   }
@@ -158,6 +171,7 @@ void InplaceWrite::finish() {
 }
 
 void InplaceWrite::poison() const {
+  if (failed_before_writing()) return;
   for (const Write& write : writes_) {
     const bool begun = write.result.storage() == write.x->storage();
     if (begun) write.x->storage()->poison(std::current_exception(), ctx_.op);

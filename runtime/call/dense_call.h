@@ -76,8 +76,12 @@ DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype
 
 /// The key of a random op: that of the distributed call, or the next of this thread's generator.
 RandomKey draw(const OpContext& ctx);
-/// The generator of calls on plain tensors by this thread.
+/// The generator of calls on plain tensors: that of the rank which this thread runs, else of the thread.
 Generator& thread_generator();
+
+/// True while an exception is handled by which a kernel refuses its arguments: kernels throw invalid_argument and out_of_range
+/// only before they write.
+bool failed_before_writing();
 
 /// The writes of a kernel into buffers of its inputs: versions are bumped once the kernel has run.
 class WrittenViews {

@@ -290,7 +290,6 @@ void DistCall::prepare() {
     reducer_ = std::make_unique<MeshReducer>(rank_, *plan_, op_.name);
     local_.reducer = reducer_.get();
   }
-  started_ = true;
 }
 
 void DistCall::reinterpret_local() {
@@ -300,6 +299,7 @@ void DistCall::reinterpret_local() {
 }
 
 void DistCall::finish() {
+  started_ = true;  // a kernel that failed has poisoned what it wrote itself
   for (size_t o = 0; o < plan_->outputs.size(); ++o) {
     const OutputPlan& output = plan_->outputs[o];
     if (output.spec == nullptr) continue;

@@ -120,7 +120,7 @@ class DistCall {
   LocalCall local_;
   Variant variant_;
   bool traced_ = false;
-  bool started_ = false;  // the first write may have begun
+  bool started_ = false;  // write-backs may have begun
   int64_t begin_ns_ = 0;
   const ProcessMesh* mesh_ = nullptr;
   const CallPlan* plan_ = nullptr;

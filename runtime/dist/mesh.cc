@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,6 +27,12 @@ void check(const std::vector<int>& shape, const std::vector<int>& processes, con
   }
   if (names.size() != shape.size()) {
     fail(ErrorCode::invalid_argument, "mesh shape [{}] needs {} axis names, but {} were given", fmt::join(shape, ", "), shape.size(), names.size());
+  }
+  for (const std::string& name : names) {
+    const auto allowed = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+    if (name.empty() || !std::all_of(name.begin(), name.end(), allowed)) {
+      fail(ErrorCode::invalid_argument, "mesh axis name '{}' must be letters, digits and _, as layouts are written with it", name);
+    }
   }
   const auto duplicate = [](auto values) {
     std::sort(values.begin(), values.end());

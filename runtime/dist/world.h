@@ -58,14 +58,15 @@ class Rank {
   CommStats stats() const;
 
   Policies policies;
-  Generator generator;  // advances alike on all ranks
+  Generator generator;        // of distributed calls: advances alike on all ranks
+  Generator plain_generator;  // of calls on plain tensors
   TraceRing trace;
   bool trace_calls = false;  // record op calls too, not only collectives
   std::unique_ptr<RankExtension> extension;
 
  private:
   friend class World;
-  Rank(World* world, int id, uint64_t seed) : generator(seed), world_(world), id_(id) {}
+  Rank(World* world, int id, uint64_t seed) : generator(seed), plain_generator(seed), world_(world), id_(id) {}
   Communicator& communicator(const ProcessMesh* mesh, int axis, const std::vector<int>& members);
 
   World* world_;

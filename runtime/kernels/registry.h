@@ -41,7 +41,7 @@ class KernelTable {
 /// The table of that name; it is made empty when nothing is registered yet. The reference stays valid.
 const KernelTable& kernel_table(const char* name);
 
-/// Adds `function` for one dtype. A later registration replaces an earlier one, so that a user can override a kernel.
+/// Adds `function` for one dtype. A kernel may throw invalid_argument or out_of_range only before its first write. A later registration replaces an earlier one, so that a user can override a kernel.
 template <class... Args>
 void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...));
 

@@ -240,6 +240,7 @@ Tensor reshard(const Tensor& tensor, const DistSpec* spec) {
   const DistTensorImpl& impl = dist_impl(tensor);
   Rank& rank = current_rank();
   if (impl.owner != &rank) fail(ErrorCode::wrong_rank, "[reshard] the tensor belongs to rank {}, not to rank {}", impl.owner->id(), rank.id());
+  if (rank.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
   impl.value.storage()->check_read();
   if (impl.spec == spec) return tensor;
   const auto plan = plan_reshard(impl.global, impl.spec, spec);

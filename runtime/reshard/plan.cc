@@ -84,6 +84,22 @@ ReshardStep make_step(Kind kind, int axis, int dim, int to_dim, ReduceType type,
   return step;
 }
 
+/// True when pending reductions of these types can be done in either order.
+bool commute(ReduceType a, ReduceType b) {
+  const auto linear = [](ReduceType type) { return type == ReduceType::sum || type == ReduceType::avg; };
+  return a == b || (linear(a) && linear(b));
+}
+
+/// Pending reductions are done from the last mesh axis to the first: one may be done, or begun, on `axis` only while no later
+/// axis has one that must come before it.
+bool next_in_order(const Layout& at, int axis, ReduceType type) {
+  for (int later = axis + 1; later < at.mesh->rank(); ++later) {
+    const auto other = at.partial[static_cast<size_t>(later)];
+    if (other && !commute(type, *other)) return false;
+  }
+  return true;
+}
+
 /// Every step that is possible from `at` and may lead to `goal`, in a fixed order.
 std::vector<ReshardStep> steps_from(const Layout& at, const Layout& goal, const Dims& dims) {
   std::vector<ReshardStep> steps;
@@ -95,11 +111,12 @@ std::vector<ReshardStep> steps_from(const Layout& at, const Layout& goal, const 
       steps.push_back(make_step(kind, axis, dim, to_dim, type ? *type : goal_type.value_or(ReduceType::sum), at, dims));
     };
     if (dim >= 0 && at.dims[static_cast<size_t>(dim)].back() == axis) add(Kind::all_gather, 0);
-    if (type && goal_type != type) add(Kind::all_reduce, 0);
-    if (dim < 0 && !type && goal_type) add(Kind::partial_init, 0);
+    const bool in_order = next_in_order(at, axis, type ? *type : goal_type.value_or(ReduceType::sum));
+    if (type && in_order) add(Kind::all_reduce, 0);
+    if (dim < 0 && !type && goal_type && in_order) add(Kind::partial_init, 0);
     for (int to = 0; to < dims.rank(); ++to) {
       if (dim >= 0 && to != dim && at.dims[static_cast<size_t>(dim)].back() == axis) add(Kind::all_to_all, to);
-      if (type && goal_type != type) add(Kind::reduce_scatter, to);
+      if (type && goal_type != type && in_order) add(Kind::reduce_scatter, to);
       if (dim < 0 && !type) add(Kind::slice, to);
     }
   }

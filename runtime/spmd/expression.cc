@@ -100,8 +100,10 @@ class Builder {
   }
 
   int letter(const Token& token, int64_t size) {
+    if (token.name == "1") return kNoLetter;
     const auto [found, added] = named_.try_emplace(token.name, -1);
-    if (added) found->second = notation_.add({token.whole ? Letter::Role::whole : Letter::Role::map, ReduceType::sum, size});
+    if (added) found->second = notation_.add({Letter::Role::map, ReduceType::sum, size});
+    if (token.whole) notation_.letters[static_cast<size_t>(found->second)].role = Letter::Role::whole;
     return grow(found->second, size);
   }
   /// "..." dims are aligned at the right: `from_right` 0 is the last one.
@@ -120,19 +122,30 @@ class Builder {
     if (scalar_term(term)) return std::vector<int>(static_cast<size_t>(dims.rank()), kNoLetter);
     int d = 0;
     const auto push = [&](int letter) {
-      const bool broadcast = dims[d] == 1 && notation_.letters[static_cast<size_t>(letter)].size != 1;
+      if (d == dims.rank()) fail_expression(args_, expression_, "a tensor of shape " + to_string(dims) + " has too few dims for it");
+      const bool broadcast = letter == kNoLetter || (dims[d] == 1 && notation_.letters[static_cast<size_t>(letter)].size != 1);
       letters.push_back(broadcast ? kNoLetter : letter);
       ++d;
     };
     for (const Token& token : term) {
       if (!token.name.empty()) {
-        push(named_.at(token.name));
+        push(known_letter(token));
         continue;
       }
       const int count = spread(term, dims);
+      if (count > static_cast<int>(ellipsis_.size())) fail_expression(args_, expression_, "an output of shape " + to_string(dims) + " has more dims than the inputs give");
       for (int k = 0; k < count; ++k) push(ellipsis_[static_cast<size_t>(count - 1 - k)]);
     }
+    if (d != dims.rank()) fail_expression(args_, expression_, "a tensor of shape " + to_string(dims) + " has too many dims for it");
     return letters;
+  }
+
+  int known_letter(const Token& token) {
+    if (token.name == "1") return kNoLetter;
+    const auto found = named_.find(token.name);
+    if (found == named_.end()) fail_expression(args_, expression_, "axis '" + std::string(token.name) + "' of an output is in no input");
+    if (token.whole) notation_.letters[static_cast<size_t>(found->second)].role = Letter::Role::whole;
+    return found->second;
   }
 
   /// Letters that no output has are summed over.

@@ -17,8 +17,8 @@ struct Choice {
 
 // As in the reshard planner: a start-up cost per collective, in bytes.
 constexpr double kStartBytes = 50'000;
-// Moving the target of an in-place write costs a way back too, and is only done where nothing else is right.
-constexpr double kPinnedFactor = 1e6;
+// The target of an in-place write is moved, even if that only slices it, where nothing else is right.
+constexpr double kPinnedBytes = 1e18;
 // Moving an argument that the first output follows moves that output too, and its readers would have to move it back.
 constexpr double kLeadFactor = 2;
 
@@ -104,8 +104,8 @@ class Solver {
     double cost = 0;
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
       if (!present(t)) continue;
-      const double factor = pinned(t) ? kPinnedFactor : leads(t) ? kLeadFactor : 1;
-      cost += factor * move_cost(t, axis, dim_with(notation_.inputs[t], choice.letter), wanted_partial(t, axis, choice));
+      const double bytes = move_cost(t, axis, dim_with(notation_.inputs[t], choice.letter), wanted_partial(t, axis, choice));
+      cost += pinned(t) && bytes > 0 ? kPinnedBytes : leads(t) ? kLeadFactor * bytes : bytes;
     }
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
       if (pinned(t) && present(t)) cost += write_back_cost(t, axis, choice);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <regex>
 #include <set>
 
@@ -181,6 +182,17 @@ TEST_CASE("9: the identity of an empty piece is below infinities too") {
     check(full_equals<float>(max(low, {0}), {-inf}), "max of -inf");
     check(full_equals<float>(min(high, {0}), {inf}), "min of inf");
   });
+}
+
+TEST_CASE("9: NaN wins in max and min whichever rank has it") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::vector<float>& values : {std::vector<float>{nan, 1, 2}, {1, nan, 2}, {1, 2, nan}}) {
+    run_ranks(4, [&](Rank&) {
+      const Tensor x = distribute(Tensor::from_data(values, {3}), spec(4, "p"));
+      check(std::isnan(full(max(x)).to_vector<float>()[0]), "max");
+      check(std::isnan(full(min(x)).to_vector<float>()[0]), "min");
+    });
+  }
 }
 
 TEST_CASE("9: user errors come from the global meta, on ranks outside the mesh as well") {

@@ -38,6 +38,9 @@ TEST_CASE("an invalid mesh or layout is an error that says why") {
   CHECK_THAT(error_of([] { ProcessMesh::make({0}); }, ErrorCode::invalid_argument), Catch::Contains("must be at least 1"));
   CHECK_THAT(error_of([] { ProcessMesh::make({2}, {0, -1}); }, ErrorCode::invalid_argument), Catch::Contains("must not be negative"));
   CHECK_THAT(error_of([] { ProcessMesh::make({1, 2}, {}, {"a", "a"}); }, ErrorCode::invalid_argument), Catch::Contains("axis twice"));
+  for (const char* name : {"", "-", "a+b", "a b"}) {
+    CHECK_THAT(error_of([&] { ProcessMesh::make({2}, {}, {name}); }, ErrorCode::invalid_argument), Catch::Contains("letters, digits and _"));
+  }
   const auto* mesh = ProcessMesh::make({2, 2}, {}, {"dp", "tp"});
   CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "pp"); }, ErrorCode::out_of_range), Catch::Contains("has no axis 'pp'; its axes are: dp, tp"));
   CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "dp, dp"); }, ErrorCode::layout), Catch::Contains("uses axis 'dp' twice"));

@@ -300,9 +300,12 @@ TEST_CASE("an in-place target stays where it is, whatever that costs the others"
 
 TEST_CASE("axis expressions: terms, broadcast and whole dims") {
   const Expression inner("m k, k n -> m n"), whole("m !k -> m", 1), partial("m k -> m", 1), right("..., v d -> ... d");
+  const Expression kept("m k -> m 1", 1), late("m k -> m !k", 1);
   check_cases({
       {inner.def, {{{6, 4}, "a, b"}, {{4, 8}, "-, -"}}, {}, {{6, 8}}, "[a, b], [b, -] -> [a, -] sum(b)"},
       {whole.def, {{{6, 4}, "a, b"}}, {}, {{6}}, "[a, -] -> [a]"},
+      {kept.def, {{{6, 4}, "a, -"}}, {}, {{6, 1}}, "[a, -] -> [a, -]"},
+      {late.def, {{{6, 4}, "a, b"}}, {}, {{6, 4}}, "[a, -] -> [a, -]"},
       {partial.def, {{{6, 4}, "a, b"}}, {}, {{6}}, "[a, b] -> [a] sum(b)"},
       {right.def, {{{2, 6}, "a, -"}, {{4, 8}, "-, b"}}, {}, {{2, 6, 8}}, "[a, -], [-, b] -> [a, -, b]"},
       {right.def, {{{}, ""}, {{4, 8}, "-, b"}}, {}, {{8}}, "[], [-, b] -> [b]"},
@@ -321,6 +324,10 @@ TEST_CASE("axis expressions: what does not fit is an error with the op, the expr
   CHECK_THAT(text(Expression("m k n -> m", 1), {x}, {{6}}), Catch::Contains("[6, 4] has too few dims"));
   CHECK_THAT(text(Expression("m -> m", 1), {x}, {{6}}), Catch::Contains("[6, 4] has too many dims"));
   CHECK_THAT(text(Expression("... m k n -> m", 1), {x}, {{6}}), Catch::Contains("too few dims"));
+  CHECK_THAT(text(Expression("m k -> m z", 1), {x}, {{6, 4}}), Catch::Contains("axis 'z' of an output is in no input"));
+  CHECK_THAT(text(Expression("m k -> m k", 1), {x}, {{6}}), Catch::Contains("too few dims"));
+  CHECK_THAT(text(Expression("m k -> m", 1), {x}, {{6, 4}}), Catch::Contains("too many dims"));
+  CHECK_THAT(text(Expression("... -> ...", 1), {{{6}, "a"}}, {{2, 6}}), Catch::Contains("more dims than the inputs give"));
 }
 
 TEST_CASE("a rule or guard that is not registered, and an attribute the op lacks, are named") {

@@ -1,0 +1,43 @@
+// The calls that the benchmarks and the counting loop make, so that both mean the same by a name.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "api.h"
+#include "dist/dist_tensor.h"
+#include "dist/world.h"
+
+namespace shard::bench {
+
+/// 0, 1, 2, ... as float32.
+inline Tensor counting(const Dims& dims) {
+  std::vector<float> values(static_cast<size_t>(dims.numel()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  return Tensor::from_data(values, dims);
+}
+
+/// Two plain vectors of 4 elements.
+struct DensePair {
+  Tensor x = counting({4});
+  Tensor y = counting({4});
+};
+
+/// Two distributed vectors of 4 elements per rank, sharded over all ranks; to be made inside World::run.
+struct DistPair {
+  explicit DistPair(Rank& rank) {
+    // A call that would communicate is another case than the one that is measured: it throws.
+    rank.policies.comm = CommPolicy::forbid;
+    const int ranks = rank.world().size();
+    const DistSpec* spec = DistSpec::parse(ProcessMesh::make({ranks}), "a");
+    x = from_local(counting({4}), spec, {4 * ranks}, DType::float32);
+    y = from_local(counting({4}), spec, {4 * ranks}, DType::float32);
+    halves = {2 * ranks, 2};
+  }
+  Tensor x;
+  Tensor y;
+  IntArray halves;  // the shape of x as rows of 2, which moves no data
+};
+
+}  // namespace shard::bench
