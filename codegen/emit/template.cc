@@ -155,7 +155,7 @@ mustache::data to_mustache(const Json& value) {
     return list;
   }
   mustache::data object(mustache::data::type::object);
-  for (const auto& [key, member] : value.items()) object.set(key, to_mustache(member));
+  for (const auto& [key, member] : value.items()) object[key] = to_mustache(member);  // set() would copy
   return object;
 }
 

@@ -2,6 +2,7 @@
 // the op is exact on them. SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED choose other runs.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 
@@ -135,6 +136,20 @@ std::vector<Case> cases(Random& random, int64_t largest) {
       {"slice", {nonzero}, [=](T t) { return T{slice(t[0], {axis}, {0}, {nonzero[static_cast<int>(axis)] / 2 + 1})}; }},
       {"expand", {broadcast}, [=](T t) { return T{expand(t[0], IntArray(dims))}; }},
       {"where", {dims, dims, broadcast}, [](T t) { return T{where(cast(t[0], DType::boolean), t[1], t[2])}; }},
+      {"gather", {nonzero, {4}}, [=](T t) { return T{gather(t[0], cast(clip(t[1], 0.0, static_cast<double>(nonzero[static_cast<int>(axis)] - 1)), DType::int64), axis)}; }},
+      {"embedding", {{m, k}, {4, n}}, [=](T t) { return T{embedding(cast(clip(t[0], 0.0, 3.0), DType::int64), t[1])}; }},
+      {"minimum", {dims, broadcast}, [](T t) { return T{minimum(t[0], t[1])}; }},
+      {"equal", {dims, broadcast}, [](T t) { return T{equal(t[0], t[1])}; }},
+      {"expand to new dims", {dims}, [=](T t) {
+         Dims wide = dims;
+         wide.insert(0, 3);
+         return T{expand(t[0], IntArray(wide))};
+       }},
+      {"sgd_", {dims, {1}, dims}, [](T t) {
+         Tensor none;
+         sgd_(t[0], t[1], t[2], none);
+         return T{t[0], t[2]};
+       }},
       {"view then write", {nonzero}, [=](T t) {
          Tensor y = unsqueeze(t[0], {0});
          add_(y, y);
@@ -145,10 +160,12 @@ std::vector<Case> cases(Random& random, int64_t largest) {
 
 void run_case(uint64_t seed, std::string& label) {
   Random random(seed);
-  const int n = static_cast<int>(pick(random, 1, 3));
-  const std::vector<int> shape = pick(random, 0, 1) ? std::vector<int>{n} : std::vector<int>{n, static_cast<int>(pick(random, 1, 2))};
+  // 1 to 6 ranks, on a line or a grid.
+  const int n = static_cast<int>(pick(random, 1, 6));
+  std::vector<int> shape{n};
+  if (pick(random, 0, 1) == 1) shape = {n % 3 + 1, static_cast<int>(pick(random, 1, 2))};
   const auto* mesh = ProcessMesh::make(shape);
-  auto all = cases(random, 2 * n + 1);
+  auto all = cases(random, 2 * *std::max_element(shape.begin(), shape.end()) + 1);
   const Case& chosen = all[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(all.size()) - 1))];
   std::vector<Tensor> plain;
   std::vector<const DistSpec*> specs;
