@@ -49,6 +49,8 @@ DenseTensor absent_like(const Ref<Storage>& storage, const Meta& global) {
 
 DistCall::DistCall(const OpDef& op, Variant variant)
     : op_(op), rank_(current_rank()), cache_(PlanCache::of(rank_)), ctx_{(variant == Variant::inplace ? op.inplace_name : op.name).data()}, variant_(variant) {
+  locals_ = cache_.take_list();
+  results_ = cache_.take_list();
   traced_ = rank_.trace_calls || cache_.observer;
   if (traced_) begin_ns_ = now_ns();
   const Policies& p = rank_.policies;

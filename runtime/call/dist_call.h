@@ -34,6 +34,12 @@ class OutMetas {
 class DistCall {
  public:
   explicit DistCall(const OpDef& op, Variant variant = Variant::plain);
+  DistCall(const DistCall&) = delete;
+  DistCall& operator=(const DistCall&) = delete;
+  ~DistCall() {
+    cache_.give_list(std::move(locals_));
+    cache_.give_list(std::move(results_));
+  }
 
   void in(const Tensor& tensor);
   void in(const std::vector<Tensor>& tensors);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "call/plan.h"
+#include "core/dense_tensor.h"
 #include "core/small_vec.h"
 #include "dist/world.h"
 
@@ -41,6 +42,19 @@ class PlanCache final : public RankExtension {
     stats_.fallback_bytes += bytes;
   }
   size_t size() const { return entries_.size(); }
+  /// Empty lists of tensors for the time of a call. They keep their memory, so that a call whose plan is cached allocates
+  /// nothing but its outputs.
+  std::vector<DenseTensor> take_list() {
+    if (spare_lists_.empty()) return {};
+    std::vector<DenseTensor> list = std::move(spare_lists_.back());
+    spare_lists_.pop_back();
+    return list;
+  }
+  void give_list(std::vector<DenseTensor> list) {
+    list.clear();
+    spare_lists_.push_back(std::move(list));
+  }
+
   /// Calls this for every call that the rank makes, when set.
   std::function<void(const CallRecord&)> observer;
 
@@ -55,6 +69,7 @@ class PlanCache final : public RankExtension {
   std::list<Entry> entries_;  // most recently used first
   std::unordered_multimap<uint64_t, Place> by_hash_;
   CacheStats stats_;
+  std::vector<std::vector<DenseTensor>> spare_lists_;
 };
 
 inline uint64_t hash_words(const KeyWords& key) {
