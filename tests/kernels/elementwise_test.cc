@@ -2,6 +2,7 @@
 #include <functional>
 #include <limits>
 
+#include "api.h"
 #include "kernels/kernel_testing.h"
 
 namespace shard::testing {
@@ -221,3 +222,15 @@ TEST_CASE("where chooses by condition and broadcasts") {
 
 }  // namespace
 }  // namespace shard::testing
+
+TEST_CASE("a cast from float64 to 16 bits rounds once") {
+  // A little over half way between two float16, and exactly half way once it is rounded to float.
+  const double over = 1.0 + 0x1p-11 + 0x1p-40;
+  const double over_bf16 = -(1.0 + 0x1p-8 + 0x1p-40);
+  const shard::Tensor x = shard::Tensor::from_data<double>({over, -over, 1.0 + 0x1p-11, 65504.0, 1e300, 0.0}, {6});
+  const auto halves = shard::cast(x, shard::DType::float16).to_vector<shard::float16>();
+  const std::vector<float> expected = {1.0f + 0x1p-10f, -(1.0f + 0x1p-10f), 1.0f, 65504.0f, std::numeric_limits<float>::infinity(), 0.0f};
+  for (size_t i = 0; i < expected.size(); ++i) CHECK(static_cast<float>(halves[i]) == expected[i]);
+  const auto brain = shard::cast(shard::Tensor::from_data<double>({over_bf16}, {1}), shard::DType::bfloat16).to_vector<shard::bfloat16>();
+  CHECK(static_cast<float>(brain[0]) == -(1.0f + 0x1p-7f));
+}

@@ -3,6 +3,9 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/cast.cc"
 #include "kernels/cpu/targets.h"
 
+#include <bit>
+#include <cmath>
+
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
@@ -13,6 +16,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
+
+/// `x` as a float rounded to odd: where bits are cut off, the last one is set. Rounding that again to 16 bits gives what
+/// rounding x at once would; rounding to nearest twice does not.
+float to_odd_float(double x) {
+  const float nearest = static_cast<float>(x);
+  if (!(std::abs(nearest) <= std::numeric_limits<float>::max()) || static_cast<double>(nearest) == x) return nearest;
+  uint32_t bits = std::bit_cast<uint32_t>(nearest);
+  if (std::abs(static_cast<double>(nearest)) > std::abs(x)) --bits;
+  return std::bit_cast<float>(bits | 1u);
+}
 
 /// Floats outside the range of an integer type go to its ends and NaN to 0: C++ leaves that undefined.
 template <class To, class C>
@@ -26,7 +39,8 @@ To convert(C x) {
     if (x <= low) return std::numeric_limits<To>::lowest();
     return x == x ? static_cast<To>(x) : To(0);
   } else if constexpr (is_half<To>) {
-    return To(static_cast<float>(x));
+    if constexpr (std::is_same_v<C, float>) return To(x);
+    else return To(to_odd_float(static_cast<double>(x)));
   } else {
     return static_cast<To>(x);
   }
