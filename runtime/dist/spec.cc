@@ -83,10 +83,6 @@ bool Layout::has_partial() const {
   return std::any_of(partial.begin(), partial.end(), [](const auto& type) { return type.has_value(); });
 }
 
-bool Layout::replicated() const {
-  return !has_partial() && std::all_of(dims.begin(), dims.begin() + rank, [](const AxisList& axes) { return axes.empty(); });
-}
-
 DistSpec::DistSpec(const Layout& layout) : layout_(layout), text_(render(layout)) {}
 
 const DistSpec* DistSpec::make(const Layout& layout) {

@@ -59,7 +59,6 @@ struct Layout {
   /// The dim that `axis` shards, or -1.
   int dim_of(int axis) const;
   bool has_partial() const;
-  bool replicated() const;
 };
 
 /// An interned layout: a mesh, per tensor dim an ordered list of the axes that shard it, and the partial axes with their

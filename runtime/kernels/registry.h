@@ -25,7 +25,6 @@ class KernelTable {
   }
 
   void set(int backend, DType dtype, void (*function)(), const std::type_info& signature);
-  bool has(Device device, DType dtype) const { return entries_[device.backend][static_cast<int>(dtype)].function != nullptr; }
 
  private:
   struct Entry {

@@ -41,7 +41,7 @@ RuleResult solve(const RuleArgs& args, const Notation& notation);
 /// The notation of an axis expression such as "b m k, k n -> b m n"; see docs/rules.md. Throws layout where tensors do not fit.
 Notation from_expression(const RuleArgs& args, std::string_view expression);
 
-/// Inputs and outputs with a letter of their own for every dim of `meta`.
+/// Adds a new letter for each dim of a tensor of shape `dims`, and returns them.
 std::vector<int> fresh_letters(Notation& notation, const Dims& dims, Letter::Role role = Letter::Role::map);
 
 }  // namespace shard::spmd

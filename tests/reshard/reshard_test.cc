@@ -146,6 +146,8 @@ TEST_CASE("distribute takes the value from one rank when asked to") {
     const Tensor mine = iota<float>({5}, static_cast<float>(10 * rank.id()));
     const Tensor tensor = distribute(mine, DistSpec::parse(mesh, "p"), from_rank(2));
     check(full_equals<float>(tensor, {20, 21, 22, 23, 24}), "rank 2's value");
+    // 2 + 2 + 1 floats, each sent to two other ranks.
+    check(explain_reshard(tensor, DistSpec::parse(mesh, "-")) == "all_gather(p, dim 0) 40 B", "explained");
   });
 }
 
