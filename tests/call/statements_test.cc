@@ -13,6 +13,7 @@
 #include "kernels/registry.h"
 #include "math_dense.h"
 #include "support/mesh_run.h"
+#include "support/source_dir.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -420,7 +421,7 @@ TEST_CASE("14: an op keeps the reductions that ops_yaml declares pending, and do
 TEST_CASE("14: the test above has every op that ops_yaml declares to commute") {
   std::set<std::string> declared;
   for (const char* family : {"creation", "math", "nn", "optim", "random", "reduce", "shape"}) {
-    std::ifstream file(std::string(SHARD_SOURCE_DIR) + "/ops_yaml/" + family + ".yaml");
+    std::ifstream file(source_dir() + "/ops_yaml/" + family + ".yaml");
     REQUIRE(file);
     std::string op;
     for (std::string text; std::getline(file, text);) {

@@ -11,10 +11,11 @@
 #include "check/check.h"
 #include "diag/diagnostics.h"
 #include "read/read_file.h"
+#include "support/source_dir.h"
 
 namespace shardgen::testing {
 
-inline std::string source_path(const std::string& path) { return std::string(SHARD_SOURCE_DIR) + "/" + path; }
+inline std::string source_path(const std::string& path) { return shard::test::source_dir() + "/" + path; }
 
 inline std::string slurp(const std::string& path) { return read_bytes(path).value_or("cannot read " + path); }
 

@@ -1,0 +1,7 @@
+#include "support/source_dir.h"
+
+namespace shard::test {
+
+std::string source_dir() { return SHARD_SOURCE_DIR; }
+
+}  // namespace shard::test
