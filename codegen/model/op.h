@@ -146,9 +146,6 @@ struct Forward {
   Signature signature;
 };
 
-enum class PartialKind { linear, rearranging, monotone, multilinear };
-enum class ReduceKind { sum, avg, max, min, prod, any, all };
-
 /// How the op commutes with a pending reduction.
 struct Partial {
   PartialKind kind = PartialKind::linear;

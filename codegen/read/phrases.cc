@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 #include "diag/suggest.h"
 #include "read/literal.h"
 
@@ -90,31 +88,11 @@ bool read_call_arg(Cursor& cursor, CallArg& arg) {
   return cursor.expect("dtype()", "'" + arg.name.text + ".'");
 }
 
-struct PartialName {
-  PartialKind kind;
-  std::string_view name;
-};
-constexpr std::array<PartialName, 4> kPartialNames = {{{PartialKind::linear, "linear"},
-                                                       {PartialKind::rearranging, "rearranging"},
-                                                       {PartialKind::monotone, "monotone"},
-                                                       {PartialKind::multilinear, "multilinear"}}};
-constexpr std::array<std::pair<ReduceKind, std::string_view>, 7> kReduceNames = {{{ReduceKind::sum, "sum"},
-                                                                                  {ReduceKind::avg, "avg"},
-                                                                                  {ReduceKind::max, "max"},
-                                                                                  {ReduceKind::min, "min"},
-                                                                                  {ReduceKind::prod, "prod"},
-                                                                                  {ReduceKind::any, "any"},
-                                                                                  {ReduceKind::all, "all"}}};
-
 std::optional<ReduceKind> read_reduce_kind(Cursor& cursor) {
   const size_t begin = cursor.offset();
   const std::string word = cursor.word().text;
-  std::vector<std::string_view> known;
-  for (const auto& [kind, name] : kReduceNames) {
-    if (name == word) return kind;
-    known.push_back(name);
-  }
-  cursor.fail_at(begin, fmt::format("Unknown reduction '{}'{}", word, suggestion(word, known)), "unknown-type");
+  if (const std::optional<ReduceKind> kind = parse_reduce_kind(word)) return kind;
+  cursor.fail_at(begin, fmt::format("Unknown reduction '{}'{}", word, suggestion(word, reduce_kind_names())), "unknown-type");
   return std::nullopt;
 }
 
@@ -181,16 +159,13 @@ std::optional<Call> read_call(Cursor& cursor) {
 std::optional<Partial> read_partial(Cursor& cursor) {
   const size_t begin = cursor.offset();
   const std::string word = cursor.word().text;
-  std::vector<std::string_view> known;
-  std::optional<Partial> partial;
-  for (const PartialName& entry : kPartialNames) {
-    if (entry.name == word) partial = Partial{entry.kind, {}};
-    known.push_back(entry.name);
-  }
-  if (!partial) {
-    cursor.fail_at(begin, fmt::format("Unknown value '{}' of 'partial'{}", word, suggestion(word, known)), "bad-value");
+  const std::optional<PartialKind> kind = parse_partial_kind(word);
+  if (!kind) {
+    cursor.fail_at(begin, fmt::format("Unknown value '{}' of 'partial'{}", word, suggestion(word, partial_kind_names())),
+                   "bad-value");
     return std::nullopt;
   }
+  std::optional<Partial> partial = Partial{*kind, {}};
   if (cursor.eat("(")) {
     while (!cursor.eat(")")) {
       if (!partial->types.empty() && !cursor.expect(",", "a reduction")) return std::nullopt;
