@@ -99,14 +99,12 @@ std::vector<std::string_view> names_in(const Table<Enum, N>& table) {
 std::string_view yaml_name(AttrType type) { return name_in(kAttrTypes, type); }
 std::string_view yaml_name(DataType type) { return name_in(kDataTypes, type); }
 std::string_view yaml_name(TensorFormat format) { return name_in(kTensorFormats, format); }
-
 std::string_view yaml_name(PartialKind kind) { return name_in(kPartialKinds, kind); }
 std::string_view yaml_name(ReduceKind kind) { return name_in(kReduceKinds, kind); }
 
 std::optional<AttrType> parse_attr_type(std::string_view name) { return find_in(kAttrTypes, name); }
 std::optional<DataType> parse_data_type(std::string_view name) { return find_in(kDataTypes, name); }
 std::optional<TensorFormat> parse_tensor_format(std::string_view name) { return find_in(kTensorFormats, name); }
-
 std::optional<PartialKind> parse_partial_kind(std::string_view name) { return find_in(kPartialKinds, name); }
 std::optional<ReduceKind> parse_reduce_kind(std::string_view name) { return find_in(kReduceKinds, name); }
 

@@ -44,10 +44,12 @@ enum class DataType {
   complex128,
 };
 
-enum class PartialKind { linear, rearranging, monotone, multilinear };
-enum class ReduceKind { sum, avg, max, min, prod, any, all };
-
 enum class TensorFormat { dense, selected_rows, sparse_coo, sparse_csr, unknown };
+
+/// How an op commutes with a pending reduction.
+enum class PartialKind { linear, rearranging, monotone, multilinear };
+
+enum class ReduceKind { sum, avg, max, min, prod, any, all };
 
 /// "int64_t[]", "DataType", ...
 std::string_view yaml_name(AttrType type);
