@@ -127,7 +127,7 @@ Json invoke_view(const LowerContext& context, const Op& op) {
 
 void add_functions(const LowerContext& context, const Op& op, Json& functions) {
   if (op.invoke) {
-    Json function = function_head(op, op.name.text, return_type(op, Form::functional, true), Form::functional);
+    Json function = function_head(op, cpp_name(op), return_type(op, Form::functional, true), Form::functional);
     function["invoke"] = invoke_view(context, op);
     functions.push_back(std::move(function));
     return;
@@ -139,7 +139,7 @@ void add_functions(const LowerContext& context, const Op& op, Json& functions) {
     function["dispatch"] = dispatch_view(op, form);
     functions.push_back(std::move(function));
     if (!picks) continue;
-    Json picking = function_head(op, op.name.text, return_type(op, form, false), form);
+    Json picking = function_head(op, cpp_name(op), return_type(op, form, false), form);
     picking["pick"] = pick_view(op);
     functions.push_back(std::move(picking));
   }
@@ -192,7 +192,6 @@ Json api_view(const LowerContext& context, const Part& part) {
     ops.push_back(declaration_view(context, *op));
   }
   Json view = file_head(part);
-  view["abi"] = kCodegenAbi;
   view["headers"] = invoked_headers(context, part);
   view["functions"] = std::move(functions);
   view["ops"] = std::move(ops);

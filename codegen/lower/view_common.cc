@@ -97,6 +97,6 @@ std::vector<const Op*> own_ops(const Part& part) {
   return ops;
 }
 
-std::string function_name(const Op& op, Form form) { return form == Form::inplace ? inplace_name(op) : op.name.text; }
+std::string function_name(const Op& op, Form form) { return form == Form::inplace ? inplace_name(op) : cpp_name(op); }
 
 }  // namespace shardgen

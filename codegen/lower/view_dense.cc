@@ -154,7 +154,7 @@ class Renderer {
   void add(const GuardStep&, Json& json) {
     phase(json, "the targets, and arguments that do not overlap them");
     guard_ = scope_.local("write");
-    json["guard"] = {{"local", guard_}, {"op", op_.name.text}};
+    json["guard"] = {{"local", guard_}, {"op", cpp_name(op_)}};
   }
 
   static const char* step_name(OutputStep::Source source, bool list) {
@@ -318,7 +318,6 @@ Json dense_view(const LowerContext& context, const Part& part) {
     }
   }
   Json view = file_head(part);
-  view["abi"] = kCodegenAbi;
   view["functions"] = std::move(functions);
   return view;
 }

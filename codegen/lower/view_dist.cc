@@ -100,7 +100,7 @@ Json function_view(const Op& op, Form form) {
   return {{"origin", origin(op)},
           {"returns", return_type(op, form, form == Form::functional)},
           {"name", function_name(op, form)},
-          {"op", op.name.text},
+          {"op", cpp_name(op)},
           {"inplace", form == Form::inplace},
           {"params", join(parameters(op, Role::api, form, false))},
           {"call", call},
@@ -122,7 +122,6 @@ Json dist_view(const LowerContext& context, const Part& part) {
     for (const Form form : forms_of(context, *op)) functions.push_back(function_view(*op, form));
   }
   Json view = file_head(part);
-  view["abi"] = kCodegenAbi;
   view["functions"] = std::move(functions);
   return view;
 }

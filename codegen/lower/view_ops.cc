@@ -77,7 +77,8 @@ Json ops_view(const LowerContext& context, const Part& part) {
     if (op->extension.partial_guard) guard = op->extension.partial_guard->text;
     Json inplace = false;
     if (forms_of(context, *op).back() == Form::inplace) inplace = inplace_name(*op);
-    ops.push_back({{"name", op->name.text},
+    ops.push_back({{"function", cpp_name(*op)},
+                   {"name", op->name.text},
                    {"inplace_name", std::move(inplace)},
                    {"location", location_of(*op)},
                    {"inputs", list_or_false(input_slots(*op))},
@@ -91,7 +92,6 @@ Json ops_view(const LowerContext& context, const Part& part) {
                    {"random", is_random(*op)}});
   }
   Json view = file_head(part);
-  view["abi"] = kCodegenAbi;
   view["ops"] = std::move(ops);
   return view;
 }
