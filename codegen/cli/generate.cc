@@ -12,6 +12,7 @@
 #include "emit/manifest.h"
 #include "emit/templates.h"
 #include "lower/hash.h"
+#include "lower/runtime.h"
 #include "read/read_file.h"
 
 namespace shardgen {
@@ -108,6 +109,12 @@ int run_generate(const GenerateOptions& options) {
   std::string problem;
   const std::optional<std::map<std::string, std::string>> templates = load_templates(options.templates, problem);
   if (!templates) return fail(problem);
+  std::vector<std::string> problems;
+  const std::optional<Runtime> runtime = load_runtime(options.runtime, problems);
+  if (!runtime) {
+    for (const std::string& each : problems) fail(fmt::format("runtime '{}': {}", options.runtime, each));
+    return kUsage;
+  }
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
   const std::string inputs = hash_inputs(options, *contents, *templates);
@@ -120,7 +127,7 @@ int run_generate(const GenerateOptions& options) {
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
   print_findings(options, sink);
   if (sink.error_count() > 0) return kFindings;
-  const Generated generated = generate(families, *templates, options.parts);
+  const Generated generated = generate(families, {*runtime, *templates, options.parts, {}});
   if (!generated.problems.empty()) {
     for (const std::string& each : generated.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
     return kFindings;
@@ -136,6 +143,7 @@ std::function<int()> add_generate(CLI::App& app) {
   add_format(app, *options, "findings are printed");
   app.add_option("--out", options->out, "Folder to write to")->required()->type_name("DIR");
   app.add_option("--templates", options->templates, "Folder of templates to use instead of the built-in ones")->type_name("DIR");
+  app.add_option("--runtime", options->runtime, "JSON description of the runtime to write for, instead of the built-in one")->type_name("FILE");
   app.add_option("--depfile", options->depfile, "Write what the output depends on, for make and ninja")->type_name("FILE");
   app.add_option_function<std::vector<std::string>>(
          "--parts",

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -144,6 +145,23 @@ std::string type_of(std::string_view parameter) {
   return std::string(parameter.substr(0, end));
 }
 
+/// What follows from the other members: dtypes, includes and the ABI number as symbols.
+void add_derived_symbols(Runtime& runtime) {
+  for (const auto& [name, spelling] : runtime.dtypes) runtime.symbols["dtype::" + name] = spelling;
+  for (const auto& [file, headers] : runtime.headers) {
+    std::string includes;
+    for (const std::string& header : headers) {
+      if (!includes.empty()) includes += '\n';
+      includes += "#include " + (header.starts_with('<') ? header : "\"" + header + "\"");
+      if (header.starts_with('<') && &header != &headers.back() && !(&header)[1].starts_with('<')) includes += '\n';
+    }
+    std::string symbol = "headers_" + file;
+    std::replace(symbol.begin(), symbol.end(), '.', '_');
+    runtime.symbols[symbol] = includes;
+  }
+  runtime.symbols["abi"] = fmt::format("{}", runtime.abi);
+}
+
 }  // namespace
 
 std::string rt(std::string_view symbol) { return kMark + std::string(symbol) + kMark; }
@@ -210,7 +228,10 @@ std::set<std::string> read_declarations(std::string_view header) {
 std::optional<Runtime> load_runtime(const std::string& path, std::vector<std::string>& problems) {
   Runtime runtime;
   DescriptionReader(runtime, true, "", problems).read(Json::parse(embedded_runtime()));
-  if (path.empty()) return runtime;
+  if (path.empty()) {
+    add_derived_symbols(runtime);
+    return runtime;
+  }
   const std::optional<std::string> bytes = read_bytes(path);
   if (!bytes) {
     problems.push_back("the file cannot be read.");
@@ -223,6 +244,7 @@ std::optional<Runtime> load_runtime(const std::string& path, std::vector<std::st
   }
   DescriptionReader(runtime, false, std::filesystem::path(path).parent_path().string(), problems).read(json);
   if (!problems.empty()) return std::nullopt;
+  add_derived_symbols(runtime);
   return runtime;
 }
 
