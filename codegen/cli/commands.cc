@@ -8,6 +8,7 @@
 
 #include "check/check.h"
 #include "diag/diagnostics.h"
+#include "emit/dump.h"
 #include "emit/files.h"
 #include "emit/generate.h"
 #include "emit/manifest.h"
@@ -113,6 +114,19 @@ int run_check(const Options& options) {
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
   read_and_check(options, std::move(*contents), sink);
+  return sink.error_count() > 0 ? kFindings : kFine;
+}
+
+int run_dump(const Options& options) {
+  std::optional<std::vector<std::string>> contents = read_all(options);
+  if (!contents) return kUsage;
+  DiagnosticSink sink(options.strict);
+  std::vector<Family> families;
+  for (size_t i = 0; i < contents->size(); ++i)
+    families.push_back(read_family(options.files[i], std::move((*contents)[i]), sink));
+  sink.sort(options.files);
+  fmt::print(stderr, "{}", to_text(sink.all()));
+  fmt::print("{}", dump_json(families));
   return sink.error_count() > 0 ? kFindings : kFine;
 }
 

@@ -23,6 +23,8 @@ struct Options {
 
 int run_check(const Options& options);
 int run_generate(const Options& options);
+/// Prints the model as JSON. Findings of the checks are not reported: what the YAML says is printed as it is.
+int run_dump(const Options& options);
 /// Prints the names of the files that generate would write.
 int run_list_outputs(const Options& options);
 

@@ -49,6 +49,8 @@ int main(int argc, char** argv) {
   generate->add_flag("--list-outputs", list_outputs, "Print the names of the files and write nothing");
   CLI::App* check = app.add_subcommand("check", "Report what is wrong in the files");
   add_common(*check, options, format);
+  CLI::App* dump = app.add_subcommand("dump", "Print every op as JSON");
+  add_common(*dump, options, format);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -61,6 +63,7 @@ int main(int argc, char** argv) {
       return shardgen::kUsage;
     }
   }
+  if (dump->parsed()) return shardgen::run_dump(options);
   if (check->parsed()) return shardgen::run_check(options);
   return list_outputs ? shardgen::run_list_outputs(options) : shardgen::run_generate(options);
 }

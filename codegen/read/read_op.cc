@@ -12,9 +12,25 @@ namespace {
 using Context = const ReadContext&;
 using Node = const YamlNode&;
 
+/// `x, axis, false` or a list of the same.
+std::vector<CallArg> read_params(Context c, Node n, std::string_view what) {
+  std::vector<CallArg> args;
+  const auto read = [&](Node item) {
+    if (!expect_scalar(c, item, what)) return;
+    Cursor cursor = c.cursor(item);
+    for (CallArg& arg : read_call_args(cursor)) args.push_back(std::move(arg));
+  };
+  if (n.kind == YamlNode::Kind::sequence) {
+    for (Node item : n.items) read(item);
+  } else {
+    read(n);
+  }
+  return args;
+}
+
 constexpr std::array<KeyReader<InferMeta>, 5> kInferMetaKeys = {{
     {"func", [](Context c, Node n, InferMeta& m) { m.func = read_name(c, n, "'infer_meta.func'", true); }},
-    {"param", [](Context c, Node n, InferMeta& m) { m.param = read_names(c, n, "'infer_meta.param'"); }},
+    {"param", [](Context c, Node n, InferMeta& m) { m.param = read_params(c, n, "'infer_meta.param'"); }},
     {"spmd_rule",
      [](Context c, Node n, InferMeta& m) {
        if (expect_scalar(c, n, "'spmd_rule'")) m.spmd_rule = Name{n.text, c.file.at(n, 0)};
@@ -45,7 +61,7 @@ constexpr std::array<KeyReader<KernelSpec>, 6> kKernelKeys = {{
        Cursor cursor = c.cursor(n);
        k.funcs = read_kernel_funcs(cursor);
      }},
-    {"param", [](Context c, Node n, KernelSpec& k) { k.param = read_names(c, n, "'kernel.param'"); }},
+    {"param", [](Context c, Node n, KernelSpec& k) { k.param = read_params(c, n, "'kernel.param'"); }},
     {"data_type", [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.data_type'", k.data_type); }},
     {"backend", [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.backend'", k.backend); }},
     {"layout", [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.layout'", k.layout); }},
