@@ -184,18 +184,4 @@ std::optional<std::string> data_type(DataType type) {
   return std::nullopt;
 }
 
-unsigned reduce_bit(ReduceKind kind) {
-  // The order of shard::ReduceType.
-  switch (kind) {
-    case ReduceKind::sum: return 1u << 0;
-    case ReduceKind::max: return 1u << 1;
-    case ReduceKind::min: return 1u << 2;
-    case ReduceKind::prod: return 1u << 3;
-    case ReduceKind::avg: return 1u << 4;
-    case ReduceKind::any: return 1u << 5;
-    case ReduceKind::all: return 1u << 6;
-  }
-  return 0;
-}
-
 }  // namespace shardgen

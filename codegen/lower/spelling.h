@@ -37,7 +37,5 @@ std::optional<std::string> spell(const Literal& literal);
 std::optional<std::string> constant(const Op& target, const Attr& parameter, const Literal& literal);
 /// "DType::float32", or nothing for a type that the runtime does not have.
 std::optional<std::string> data_type(DataType type);
-/// "sum", ... as in ReduceType, and its bit in OpDef::commute_types.
-unsigned reduce_bit(ReduceKind kind);
 
 }  // namespace shardgen

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "lower/identifiers.h"
+#include "lower/rules.h"
 #include "lower/view_common.h"
-#include "read/axis_expr.h"
 
 namespace shardgen {
 namespace {
@@ -46,42 +46,21 @@ std::string aliases(const Op& op) {
   return join(texts);
 }
 
-/// The kinds of reductions that the op commutes with when the YAML names none.
-std::vector<ReduceKind> default_reductions(PartialKind kind) {
-  using enum ReduceKind;
-  switch (kind) {
-    case PartialKind::linear: return {sum, avg};
-    case PartialKind::rearranging: return {sum, avg, max, min, prod, any, all};
-    case PartialKind::monotone: return {max, min};
-    case PartialKind::multilinear: return {sum, avg};
-  }
-  return {};
-}
-
 Json commutes(const Op& op) {
-  if (!op.extension.partial) return false;
-  const Partial& partial = *op.extension.partial;
-  unsigned bits = 0;
-  for (const ReduceKind kind : partial.types.empty() ? default_reductions(partial.kind) : partial.types)
-    bits |= reduce_bit(kind);
-  return {{"kind", partial.kind == PartialKind::multilinear ? "multilinear" : "jointly"},
-          {"types", fmt::format("{:#x}", bits)}};
+  const std::optional<Commutation> commutation = commutation_of(op);
+  if (!commutation) return false;
+  return {{"kind", commutation->kind == Commutation::Kind::multilinear ? "multilinear" : "jointly"},
+          {"types", fmt::format("{:#x}", shard::type_bits(*commutation))}};
 }
 
 bool is_elementwise_op(const Op& op) {
   if (op.extension.elementwise) return *op.extension.elementwise;
-  if (!op.infer_meta->spmd_rule || !is_axis_expr(op.infer_meta->spmd_rule->text)) return false;
-  std::string problem;
-  const std::optional<AxisExpr> expr = parse_axis_expr(op.infer_meta->spmd_rule->text, problem);
-  return expr && is_elementwise(*expr);
+  return op.infer_meta && op.infer_meta->expression && shard::is_elementwise(*op.infer_meta->expression);
 }
 
-Json rule(const Op& op) {
-  if (!op.infer_meta->spmd_rule) return false;
-  const std::string& text = op.infer_meta->spmd_rule->text;
-  std::string problem;
-  const std::optional<AxisExpr> expr = is_axis_expr(text) ? parse_axis_expr(text, problem) : std::nullopt;
-  return expr ? to_string(*expr) : text;
+Json rule(const LowerContext& context, const Op& op) {
+  const std::optional<std::string> text = rule_of(context.selection, op);
+  return text ? Json(*text) : Json(false);
 }
 
 /// "{a, b}": the braces come from here, because templates cannot write them next to a tag.
@@ -105,7 +84,7 @@ Json ops_view(const LowerContext& context, const Part& part) {
                    {"attrs", list_or_false(attr_names(*op))},
                    {"outputs", braces(output_slots(*op))},
                    {"aliases", list_or_false(aliases(*op))},
-                   {"rule", rule(*op)},
+                   {"rule", rule(context, *op)},
                    {"commutes", commutes(*op)},
                    {"guard", std::move(guard)},
                    {"elementwise", is_elementwise_op(*op)},

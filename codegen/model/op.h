@@ -8,10 +8,15 @@
 #include <variant>
 #include <vector>
 
+#include "core/axis_expr.h"
 #include "model/location.h"
 #include "model/types.h"
 
 namespace shardgen {
+
+// Rules are one language for the tool and the runtime; its tree is the runtime's.
+using shard::AxisExpr;
+using shard::Commutation;
 
 /// A floating-point literal; `single` when it was written with the suffix f.
 struct FloatValue {
@@ -104,6 +109,9 @@ struct InferMeta {
   std::optional<Name> func;
   std::optional<std::vector<CallArg>> param;  // left out: those of the kernel
   std::optional<Name> spmd_rule;
+  TextPlaces rule_places;                   // of the bytes of spmd_rule
+  std::optional<AxisExpr> expression;       // spmd_rule, where it is one and can be read
+  std::optional<shard::AxisProblem> wrong;  // why it cannot
   std::optional<Name> local_shape;
   std::optional<Name> global_shape;
 };
@@ -161,15 +169,9 @@ struct Forward {
   Signature signature;
 };
 
-/// How the op commutes with a pending reduction.
-struct Partial {
-  PartialKind kind = PartialKind::linear;
-  std::vector<ReduceKind> types;  // empty: those of the kind
-};
-
 /// The keys of our own, under `shard:`.
 struct Extension {
-  std::optional<Partial> partial;
+  std::optional<Commutation> partial;
   std::optional<Name> partial_guard;
   std::optional<std::vector<Name>> view_writes;
   std::optional<bool> random;

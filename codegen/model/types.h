@@ -44,9 +44,6 @@ enum class DataType {
   complex128,
 };
 
-enum class PartialKind { linear, rearranging, monotone, multilinear };
-enum class ReduceKind { sum, avg, max, min, prod, any, all };
-
 enum class TensorFormat { dense, selected_rows, sparse_coo, sparse_csr, unknown };
 
 /// "int64_t[]", "DataType", ...
@@ -55,22 +52,14 @@ std::string_view yaml_name(AttrType type);
 std::string_view yaml_name(DataType type);
 /// "dense", ...
 std::string_view yaml_name(TensorFormat format);
-/// "linear", ...
-std::string_view yaml_name(PartialKind kind);
-/// "sum", ...
-std::string_view yaml_name(ReduceKind kind);
 
 std::optional<AttrType> parse_attr_type(std::string_view name);
 std::optional<DataType> parse_data_type(std::string_view name);
 std::optional<TensorFormat> parse_tensor_format(std::string_view name);
-std::optional<PartialKind> parse_partial_kind(std::string_view name);
-std::optional<ReduceKind> parse_reduce_kind(std::string_view name);
 
 /// Every name of that kind, for "did you mean".
 std::vector<std::string_view> attr_type_names();
 std::vector<std::string_view> data_type_names();
 std::vector<std::string_view> tensor_format_names();
-std::vector<std::string_view> partial_kind_names();
-std::vector<std::string_view> reduce_kind_names();
 
 }  // namespace shardgen

@@ -28,12 +28,24 @@ std::vector<CallArg> read_params(Context c, Node n, std::string_view what) {
   return args;
 }
 
+void read_rule(Context c, Node n, InferMeta& meta) {
+  meta.spmd_rule = Name{n.text, c.file.at(n, 0)};
+  for (size_t offset = 0; offset <= n.text.size(); ++offset) {
+    Location at = c.file.at(n, offset);
+    if (meta.rule_places.empty() || meta.rule_places.last().line != at.line) meta.rule_places.start_line(offset, std::move(at));
+  }
+  if (!shard::is_axis_expr(n.text)) return;
+  shard::AxisProblem wrong;
+  meta.expression = shard::parse_axis_expr(n.text, wrong);
+  if (!meta.expression) meta.wrong = std::move(wrong);
+}
+
 constexpr std::array<KeyReader<InferMeta>, 5> kInferMetaKeys = {{
     {"func", [](Context c, Node n, InferMeta& m) { m.func = read_name(c, n, "'infer_meta.func'", true); }},
     {"param", [](Context c, Node n, InferMeta& m) { m.param = read_params(c, n, "'infer_meta.param'"); }},
     {"spmd_rule",
      [](Context c, Node n, InferMeta& m) {
-       if (expect_scalar(c, n, "'spmd_rule'")) m.spmd_rule = Name{n.text, c.file.at(n, 0)};
+       if (expect_scalar(c, n, "'spmd_rule'")) read_rule(c, n, m);
      }},
     {"local_shape", [](Context c, Node n, InferMeta& m) { m.local_shape = read_name(c, n, "'local_shape'"); }},
     {"global_shape", [](Context c, Node n, InferMeta& m) { m.global_shape = read_name(c, n, "'global_shape'"); }},
@@ -148,7 +160,8 @@ constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
     {"output", read_results},
     {"infer_meta",
      [](Context c, Node n, Op& op) {
-       read_block(c, n, kInferMetaKeys, "'infer_meta'", op.infer_meta.emplace(InferMeta{c.at(n), {}, {}, {}, {}, {}}));
+       op.infer_meta.emplace().at = c.at(n);
+       read_block(c, n, kInferMetaKeys, "'infer_meta'", *op.infer_meta);
      }},
     {"kernel",
      [](Context c, Node n, Op& op) {

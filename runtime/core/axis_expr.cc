@@ -2,14 +2,11 @@
 #include "core/axis_expr.h"
 
 #include <algorithm>
-#include <array>
 
 namespace shard {
 namespace {
 
-constexpr std::array<std::string_view, 4> kCommutationNames = {"linear", "rearranging", "monotone", "multilinear"};
-
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
@@ -62,12 +59,12 @@ class Parser {
     while (position_ < text_.size() && is_word_char(text_[position_])) ++position_;
     return text_.substr(begin, position_ - begin);
   }
-  std::string describe_next() { return at_end() ? "the end" : quoted(text_.substr(position_, 1)); }
+  std::string describe_next() { return at_end() ? "the end" : in_quotes(text_.substr(position_, 1)); }
   /// What stands here up to the next space or separator, for messages.
   std::string chunk(size_t at) const {
     size_t end = at;
     while (end < text_.size() && !is_space(text_[end]) && text_[end] != ',' && text_[end] != ']') ++end;
-    return quoted(text_.substr(at, end - at));
+    return in_quotes(text_.substr(at, end - at));
   }
 
   bool parse_terms(std::vector<AxisTerm>& terms) {
@@ -117,10 +114,8 @@ class Parser {
   bool parse_type(std::optional<ReduceType>& type) {
     const size_t at = position_;
     const std::string_view name = word();
-    for (int i = 0; i < kNumReduceTypes; ++i) {
-      if (name == kReduceTypeNames[static_cast<size_t>(i)]) type = static_cast<ReduceType>(i);
-    }
-    return type || fail_at(at, quoted(name) + " is no reduction; choose sum, max, min, prod, avg, any or all.");
+    type = find_reduce_type(name);
+    return type || fail_at(at, in_quotes(name) + " is no reduction; choose sum, max, min, prod, avg, any or all.");
   }
 
   bool parse_marks(std::vector<AxisMark>& marks) {
@@ -152,8 +147,8 @@ class Parser {
   bool parse_commutation(Commutation& commutation) {
     commutation.at = here();
     const std::string_view name = word();
-    const std::optional<Commutation::Kind> kind = parse_commutation_kind(name);
-    if (!kind) return fail_at(commutation.at, quoted(name) + " is no commutation; choose linear, rearranging, monotone or multilinear.");
+    const std::optional<Commutation::Kind> kind = find_commutation_kind(name);
+    if (!kind) return fail_at(commutation.at, in_quotes(name) + " is no commutation; choose linear, rearranging, monotone or multilinear.");
     commutation.kind = *kind;
     if (!eat_joined("(")) return true;
     do {
@@ -217,13 +212,17 @@ const Axis* AxisTerm::ellipsis() const {
   return found == axes.end() ? nullptr : &*found;
 }
 
-std::optional<Commutation::Kind> parse_commutation_kind(std::string_view name) {
+std::optional<Commutation::Kind> find_commutation_kind(std::string_view name) {
   const auto found = std::find(kCommutationNames.begin(), kCommutationNames.end(), name);
   if (found == kCommutationNames.end()) return std::nullopt;
   return static_cast<Commutation::Kind>(found - kCommutationNames.begin());
 }
 
-std::string_view to_string(Commutation::Kind kind) { return kCommutationNames[static_cast<size_t>(kind)]; }
+std::string to_string(const Commutation& commutation) {
+  std::string types;
+  for (const ReduceType type : commutation.types) types += (types.empty() ? "" : ", ") + std::string(to_string(type));
+  return std::string(kCommutationNames[static_cast<size_t>(commutation.kind)]) + (types.empty() ? "" : "(" + types + ")");
+}
 
 unsigned type_bits(const Commutation& commutation) {
   const auto bit = [](ReduceType type) { return 1u << static_cast<int>(type); };
@@ -252,13 +251,7 @@ std::optional<AxisExpr> parse_axis_expr(std::string_view text, AxisProblem& prob
 }
 
 std::string to_string(const AxisExpr& expr) {
-  std::string text = join(expr.inputs) + " -> " + join(expr.outputs);
-  if (!expr.commutation) return text;
-  text += " ~ " + std::string(to_string(expr.commutation->kind));
-  for (const ReduceType& type : expr.commutation->types) {
-    text += (&type == &expr.commutation->types.front() ? "(" : ", ") + std::string(to_string(type));
-  }
-  return text + (expr.commutation->types.empty() ? "" : ")");
+  return join(expr.inputs) + " -> " + join(expr.outputs) + (expr.commutation ? " ~ " + to_string(*expr.commutation) : "");
 }
 
 bool is_elementwise(const AxisExpr& expr) {

@@ -2,6 +2,7 @@
 // the runtime alike; what they mean for a call's tensors is in spmd/expression.cc. docs/rules.md has the grammar.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -64,8 +65,12 @@ struct Commutation {
   size_t at = 0;
 };
 
-std::optional<Commutation::Kind> parse_commutation_kind(std::string_view name);
-std::string_view to_string(Commutation::Kind kind);
+/// In the order of the enum.
+inline constexpr std::array<std::string_view, 4> kCommutationNames = {"linear", "rearranging", "monotone", "multilinear"};
+
+std::optional<Commutation::Kind> find_commutation_kind(std::string_view name);
+/// "monotone(max)"
+std::string to_string(const Commutation& commutation);
 /// The types, those of the kind where none are given, as a bit each.
 unsigned type_bits(const Commutation& commutation);
 

@@ -9,7 +9,7 @@ namespace {
 
 using Problem = std::optional<AxisProblem>;
 
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
 
 const Axis* find_axis(const std::vector<AxisTerm>& terms, std::string_view name) {
   for (const AxisTerm& term : terms) {
@@ -44,10 +44,10 @@ Problem find_in_term(const AxisTerm& term) {
       if (Problem problem = find_in_marks(axis)) return problem;
     }
     if (axis.kind == Axis::Kind::name && axis.whole && axis.type) {
-      return AxisProblem{axis.at, "Axis " + quoted(axis.name) + " stays whole, so a type of reduction means nothing on it."};
+      return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " stays whole, so a type of reduction means nothing on it."};
     }
     for (size_t k = 0; k < i && axis.kind == Axis::Kind::name; ++k) {
-      if (term.axes[k].name == axis.name) return AxisProblem{axis.at, "Axis " + quoted(axis.name) + " stands in one term twice."};
+      if (term.axes[k].name == axis.name) return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " stands in one term twice."};
     }
   }
   const size_t count = term.axes.size();
@@ -64,9 +64,9 @@ Problem find_in_uses(const AxisExpr& expr, const Axis& axis) {
     for (const AxisTerm& term : *terms) {
       for (const Axis& other : term.axes) {
         if (other.kind != Axis::Kind::name || other.name != axis.name) continue;
-        if (other.optional != axis.optional) return AxisProblem{axis.at, "Axis " + quoted(axis.name) + " has a '?' in one term and none in another."};
+        if (other.optional != axis.optional) return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " has a '?' in one term and none in another."};
         if (axis.type && other.type && *other.type != *axis.type) {
-          return AxisProblem{axis.at, "Axis " + quoted(axis.name) + " is reduced by '" + to_string(*other.type) + "' in one term and by '" +
+          return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " is reduced by '" + to_string(*other.type) + "' in one term and by '" +
                                           to_string(*axis.type) + "' in another."};
         }
       }
@@ -79,7 +79,7 @@ Problem find_in_uses(const AxisExpr& expr, const Axis& axis) {
 Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
   if (axis.kind == Axis::Kind::one && axis.type) return AxisProblem{axis.at, "'1' has a type in an output only, where it is a sum over what is sharded."};
   if (axis.kind == Axis::Kind::name && axis.type && find_axis(expr.outputs, axis.name) != nullptr) {
-    return AxisProblem{axis.at, "Axis " + quoted(axis.name) + " has a type of reduction, but an output keeps it."};
+    return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " has a type of reduction, but an output keeps it."};
   }
   for (const AxisMark& mark : axis.marks) {
     if (mark.kind != AxisMark::Kind::reduce) continue;
@@ -89,7 +89,7 @@ Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
         return other.kind == AxisMark::Kind::removed && other.attr == mark.attr && other.onward == mark.onward;
       };
       if (kept == nullptr || std::any_of(kept->marks.begin(), kept->marks.end(), removes)) continue;
-      return AxisProblem{mark.at, "The dims of " + quoted(mark.attr) + " are reduced, but an output keeps them; write '...{-" + mark.attr + "}' there."};
+      return AxisProblem{mark.at, "The dims of " + in_quotes(mark.attr) + " are reduced, but an output keeps them; write '...{-" + mark.attr + "}' there."};
     }
   }
   return std::nullopt;
@@ -97,7 +97,7 @@ Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
 
 Problem find_in_output(const AxisExpr& expr, const AxisTerm& term, const Axis& axis) {
   const bool known = axis.kind == Axis::Kind::ellipsis ? has_ellipsis(expr.inputs) : axis.kind == Axis::Kind::one || find_axis(expr.inputs, axis.name) != nullptr;
-  if (!known) return AxisProblem{axis.at, "Axis " + quoted(axis.kind == Axis::Kind::ellipsis ? "..." : axis.name) + " of an output occurs in no input."};
+  if (!known) return AxisProblem{axis.at, "Axis " + in_quotes(axis.kind == Axis::Kind::ellipsis ? "..." : axis.name) + " of an output occurs in no input."};
   if (axis.type && !(term.is_one() && *axis.type == ReduceType::sum)) {
     return AxisProblem{axis.at, "A type of reduction belongs to an axis of an input; in an output only '1:sum' has one, alone in its term."};
   }

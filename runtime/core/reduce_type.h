@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace shard {
@@ -15,7 +16,14 @@ inline constexpr std::array<const char*, kNumReduceTypes> kReduceTypeNames = {"s
 
 /// "sum", "max", ...
 constexpr const char* to_string(ReduceType type) { return kReduceTypeNames[static_cast<size_t>(type)]; }
-/// Throws invalid_argument.
+/// The type of that name, or nothing.
+constexpr std::optional<ReduceType> find_reduce_type(std::string_view name) {
+  for (size_t i = 0; i < kReduceTypeNames.size(); ++i) {
+    if (name == kReduceTypeNames[i]) return static_cast<ReduceType>(i);
+  }
+  return std::nullopt;
+}
+/// As find_reduce_type(); throws invalid_argument where there is none.
 ReduceType parse_reduce_type(std::string_view name);
 
 }  // namespace shard
