@@ -100,11 +100,11 @@ DenseTensor prod(const OpContext& ctx, const DenseTensor& x, const IntArray& axi
 
 // reduce.yaml:78: argmax(Tensor x, Scalar(int64_t) axis, bool keepdims=false, bool flatten=false,
 // DataType dtype=DataType::INT64) -> Tensor(out)
-DenseTensor argmax(const OpContext& ctx, const DenseTensor& x, const Scalar& axis,
-    bool /*keepdims*/, bool flatten, DType /*dtype*/) {
+DenseTensor argmax(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool keepdims,
+    bool flatten, DType dtype) {
   // 1. infer meta
   Meta out_meta;
-  meta::ArgMaxInferMeta(ctx, x.meta(), axis, flatten, out_meta);
+  meta::ArgMaxInferMeta(ctx, x.meta(), axis, keepdims, flatten, dtype, out_meta);
   // 2. choose the kernel
   const Device device = call::common_device(ctx, x);
   static const KernelTable& kernels = kernel_table("argmax");

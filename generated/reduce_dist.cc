@@ -110,7 +110,7 @@ Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, 
   call.attr(dtype);
   // 2. plan: from the cache, or infer global meta, placement and reshards
   call.plan([&](call::OutMetas& out) {
-    meta::ArgMaxInferMeta(call.context(), call.meta(0), axis, flatten, out.one(0));
+    meta::ArgMaxInferMeta(call.context(), call.meta(0), axis, keepdims, flatten, dtype, out.one(0));
   });
   // 3. reshard, run dense on local tensors, write back, bump versions
   call.run([&] {

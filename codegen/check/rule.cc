@@ -21,7 +21,7 @@ void check_rule(const Op& op, DiagnosticSink& sink) {
     sink.error(meta.spmd_rule->at, "bad-rule", fmt::format("'{}' is neither the name of a rule nor an axis expression ('a b -> b').", text));
     return;
   }
-  for (const shard::AxisProblem& problem : misfits(*meta.expression, op)) {
+  for (const AxisProblem& problem : misfits(*meta.expression, op)) {
     sink.error(meta.rule_places.at(problem.at), "bad-rule", problem.message);
   }
   if (meta.expression->commutation && op.extension.partial) {

@@ -191,10 +191,16 @@ Json data_transform_json(const DataTransform& transform) {
   return json;
 }
 
+std::string partial_text(const Partial& partial) {
+  std::string types;
+  for (const ReduceKind kind : partial.types) types += (types.empty() ? "" : ", ") + std::string(yaml_name(kind));
+  return std::string(yaml_name(partial.kind)) + (types.empty() ? "" : "(" + types + ")");
+}
+
 /// The keys of our own, where there are any.
 Json extension_json(const Extension& extension) {
   Json json = Json::object();
-  if (extension.partial) json["partial"] = shard::to_string(*extension.partial);
+  if (extension.partial) json["partial"] = partial_text(*extension.partial);
   if (extension.partial_guard) json["partial_guard"] = extension.partial_guard->text;
   if (extension.view_writes) json["view_writes"] = names_or_null(*extension.view_writes);
   if (extension.random) json["random"] = *extension.random;

@@ -237,6 +237,11 @@ ViewKind view_kind(const Op& op, int output) {
   return inplace_pair_of_output(op, output) != nullptr ? ViewKind::reinterpreting : ViewKind::written;
 }
 
+bool is_elementwise(const Op& op) {
+  if (op.extension.elementwise) return *op.extension.elementwise;
+  return op.infer_meta && op.infer_meta->expression && shard::is_elementwise(*op.infer_meta->expression);
+}
+
 bool is_random(const Op& op) { return op.extension.random.value_or(false); }
 
 }  // namespace shardgen

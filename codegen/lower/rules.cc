@@ -33,7 +33,7 @@ std::optional<std::string> rule_of(const Selection& selection, const Op& op) {
   return forward == nullptr ? std::nullopt : derived_rule(op, *forward);
 }
 
-std::optional<Commutation> commutation_of(const Op& op) {
+std::optional<Partial> commutation_of(const Op& op) {
   if (op.extension.partial) return op.extension.partial;
   return op.infer_meta && op.infer_meta->expression ? op.infer_meta->expression->commutation : std::nullopt;
 }

@@ -47,15 +47,10 @@ std::string aliases(const Op& op) {
 }
 
 Json commutes(const Op& op) {
-  const std::optional<Commutation> commutation = commutation_of(op);
+  const std::optional<Partial> commutation = commutation_of(op);
   if (!commutation) return false;
-  return {{"kind", commutation->kind == Commutation::Kind::multilinear ? "multilinear" : "jointly"},
+  return {{"kind", commutation->kind == PartialKind::multilinear ? "multilinear" : "jointly"},
           {"types", fmt::format("{:#x}", shard::type_bits(*commutation))}};
-}
-
-bool is_elementwise_op(const Op& op) {
-  if (op.extension.elementwise) return *op.extension.elementwise;
-  return op.infer_meta && op.infer_meta->expression && shard::is_elementwise(*op.infer_meta->expression);
 }
 
 Json rule(const LowerContext& context, const Op& op) {
@@ -87,7 +82,7 @@ Json ops_view(const LowerContext& context, const Part& part) {
                    {"rule", rule(context, *op)},
                    {"commutes", commutes(*op)},
                    {"guard", std::move(guard)},
-                   {"elementwise", is_elementwise_op(*op)},
+                   {"elementwise", is_elementwise(*op)},
                    {"random", is_random(*op)}});
   }
   Json view = file_head(part);

@@ -8,15 +8,10 @@
 #include <variant>
 #include <vector>
 
-#include "core/axis_expr.h"
 #include "model/location.h"
 #include "model/types.h"
 
 namespace shardgen {
-
-// Rules are one language for the tool and the runtime; its tree is the runtime's.
-using shard::AxisExpr;
-using shard::Commutation;
 
 /// A floating-point literal; `single` when it was written with the suffix f.
 struct FloatValue {
@@ -111,7 +106,7 @@ struct InferMeta {
   std::optional<Name> spmd_rule;
   TextPlaces rule_places;                   // of the bytes of spmd_rule
   std::optional<AxisExpr> expression;       // spmd_rule, where it is one and can be read
-  std::optional<shard::AxisProblem> wrong;  // why it cannot
+  std::optional<AxisProblem> wrong;         // why it cannot
   std::optional<Name> local_shape;
   std::optional<Name> global_shape;
 };
@@ -171,7 +166,7 @@ struct Forward {
 
 /// The keys of our own, under `shard:`.
 struct Extension {
-  std::optional<Commutation> partial;
+  std::optional<Partial> partial;
   std::optional<Name> partial_guard;
   std::optional<std::vector<Name>> view_writes;
   std::optional<bool> random;

@@ -15,7 +15,7 @@ class Fitting {
  public:
   explicit Fitting(const Op& op) : op_(op) {}
 
-  std::vector<shard::AxisProblem> run(const AxisExpr& expr) {
+  std::vector<AxisProblem> run(const AxisExpr& expr) {
     const Signature& signature = op_.signature;
     if (expr.inputs.size() != signature.inputs.size() || expr.outputs.size() != signature.outputs.size()) {
       add(0, fmt::format("The rule has {} inputs and {} outputs, but op '{}' has {} and {}.", expr.inputs.size(), expr.outputs.size(),
@@ -74,11 +74,11 @@ class Fitting {
   }
 
   const Op& op_;
-  std::vector<shard::AxisProblem> problems_;
+  std::vector<AxisProblem> problems_;
 };
 
 }  // namespace
 
-std::vector<shard::AxisProblem> misfits(const AxisExpr& expr, const Op& op) { return Fitting(op).run(expr); }
+std::vector<AxisProblem> misfits(const AxisExpr& expr, const Op& op) { return Fitting(op).run(expr); }
 
 }  // namespace shardgen

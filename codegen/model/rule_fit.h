@@ -8,6 +8,6 @@
 namespace shardgen {
 
 /// What does not fit, in the order of the text; empty when all does.
-std::vector<shard::AxisProblem> misfits(const AxisExpr& expr, const Op& op);
+std::vector<AxisProblem> misfits(const AxisExpr& expr, const Op& op);
 
 }  // namespace shardgen

@@ -101,15 +101,15 @@ CallArg read_call_arg(Cursor& cursor, std::string_view ends) {
   return arg;
 }
 
-std::optional<shard::ReduceType> read_reduce_type(Cursor& cursor) {
+std::optional<ReduceKind> read_reduce_kind(Cursor& cursor) {
   const size_t begin = cursor.offset();
   const std::string word = cursor.word().text;
-  const std::optional<shard::ReduceType> type = shard::find_reduce_type(word);
-  if (!type) {
-    const std::vector<std::string_view> known(shard::kReduceTypeNames.begin(), shard::kReduceTypeNames.end());
-    cursor.fail_at(begin, fmt::format("Unknown reduction '{}'{}", word, suggestion(word, known)), "unknown-type");
+  const std::optional<ReduceKind> kind = parse_reduce_kind(word);
+  if (!kind) {
+    cursor.fail_at(begin, fmt::format("Unknown reduction '{}'{}", word, suggestion(word, reduce_kind_names())),
+                   "unknown-type");
   }
-  return type;
+  return kind;
 }
 
 }  // namespace
@@ -184,20 +184,20 @@ std::vector<CallArg> read_call_args(Cursor& cursor) {
   return args;
 }
 
-std::optional<Commutation> read_partial(Cursor& cursor) {
+std::optional<Partial> read_partial(Cursor& cursor) {
   const size_t begin = cursor.offset();
   const std::string word = cursor.word().text;
-  const std::optional<Commutation::Kind> kind = shard::find_commutation_kind(word);
+  const std::optional<PartialKind> kind = parse_partial_kind(word);
   if (!kind) {
-    const std::vector<std::string_view> known(shard::kCommutationNames.begin(), shard::kCommutationNames.end());
-    cursor.fail_at(begin, fmt::format("Unknown value '{}' of 'partial'{}", word, suggestion(word, known)), "bad-value");
+    cursor.fail_at(begin, fmt::format("Unknown value '{}' of 'partial'{}", word, suggestion(word, partial_kind_names())),
+                   "bad-value");
     return std::nullopt;
   }
-  std::optional<Commutation> partial = Commutation{*kind, {}, begin};
+  std::optional<Partial> partial = Partial{*kind, {}, begin};
   if (cursor.eat("(")) {
     while (!cursor.eat(")")) {
       if (!partial->types.empty() && !cursor.expect(",", "a reduction")) return std::nullopt;
-      const std::optional<shard::ReduceType> type = read_reduce_type(cursor);
+      const std::optional<ReduceKind> type = read_reduce_kind(cursor);
       if (!type) return std::nullopt;
       partial->types.push_back(*type);
     }

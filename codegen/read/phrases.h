@@ -20,6 +20,6 @@ std::optional<Call> read_call(Cursor& cursor);
 /// "x, false, grad.dtype()"
 std::vector<CallArg> read_call_args(Cursor& cursor);
 /// "monotone(max)"
-std::optional<Commutation> read_partial(Cursor& cursor);
+std::optional<Partial> read_partial(Cursor& cursor);
 
 }  // namespace shardgen

@@ -224,18 +224,22 @@ std::string to_string(const Commutation& commutation) {
   return std::string(kCommutationNames[static_cast<size_t>(commutation.kind)]) + (types.empty() ? "" : "(" + types + ")");
 }
 
-unsigned type_bits(const Commutation& commutation) {
-  const auto bit = [](ReduceType type) { return 1u << static_cast<int>(type); };
-  unsigned bits = 0;
-  for (const ReduceType type : commutation.types) bits |= bit(type);
-  if (bits != 0) return bits;
+std::vector<ReduceType> reductions_of(const Commutation& commutation) {
+  using enum ReduceType;
+  if (!commutation.types.empty()) return commutation.types;
   switch (commutation.kind) {
     case Commutation::Kind::linear:
-    case Commutation::Kind::multilinear: return bit(ReduceType::sum) | bit(ReduceType::avg);
-    case Commutation::Kind::rearranging: return (1u << kNumReduceTypes) - 1;
-    case Commutation::Kind::monotone: return bit(ReduceType::max) | bit(ReduceType::min);
+    case Commutation::Kind::multilinear: return {sum, avg};
+    case Commutation::Kind::rearranging: return {sum, max, min, prod, avg, any, all};
+    case Commutation::Kind::monotone: return {max, min};
   }
-  return 0;
+  return {};
+}
+
+unsigned type_bits(const Commutation& commutation) {
+  unsigned bits = 0;
+  for (const ReduceType type : reductions_of(commutation)) bits |= 1u << static_cast<int>(type);
+  return bits;
 }
 
 bool is_axis_expr(std::string_view rule) { return rule.find("->") != std::string_view::npos; }

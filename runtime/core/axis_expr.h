@@ -71,7 +71,9 @@ inline constexpr std::array<std::string_view, 4> kCommutationNames = {"linear", 
 std::optional<Commutation::Kind> find_commutation_kind(std::string_view name);
 /// "monotone(max)"
 std::string to_string(const Commutation& commutation);
-/// The types, those of the kind where none are given, as a bit each.
+/// The types, or those of the kind where none are given.
+std::vector<ReduceType> reductions_of(const Commutation& commutation);
+/// The same as a bit each.
 unsigned type_bits(const Commutation& commutation);
 
 struct AxisExpr {
