@@ -53,9 +53,20 @@ Json commutes(const Op& op) {
           {"types", fmt::format("{:#x}", shard::type_bits(*commutation))}};
 }
 
+/// The rule as the inside of a string literal. A long one becomes several on lines of their own, which C++ joins.
 Json rule(const LowerContext& context, const Op& op) {
   const std::optional<std::string> text = rule_of(context.selection, op);
-  return text ? Json(*text) : Json(false);
+  if (!text) return false;
+  constexpr size_t longest = 70;
+  std::string lines;
+  std::string_view rest = *text;
+  while (rest.size() > longest) {
+    const size_t space = rest.rfind(' ', longest);
+    if (space == std::string_view::npos) break;
+    lines += std::string(rest.substr(0, space + 1)) + "\"\n          \"";
+    rest.remove_prefix(space + 1);
+  }
+  return lines + std::string(rest);
 }
 
 /// "{a, b}": the braces come from here, because templates cannot write them next to a tag.
