@@ -59,7 +59,8 @@ const OpDef& layer_norm() {
       .attrs = attrs,
       .outputs = outputs,
       .aliases = {},
-      .rule = "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}",
+      .rule = "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, "
+          "...{-begin_norm_axis..}, ...{-begin_norm_axis..}",
       .commute_guard = {},
   };
   return def;
