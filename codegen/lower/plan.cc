@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "lower/support.h"
-#include "read/axis_expr.h"
 
 namespace shardgen {
 namespace {
@@ -239,24 +238,9 @@ ViewKind view_kind(const Op& op, int output) {
   return inplace_pair_of_output(op, output) != nullptr ? ViewKind::reinterpreting : ViewKind::written;
 }
 
-std::vector<ReduceKind> reductions_of(const Partial& partial) {
-  using enum ReduceKind;
-  if (!partial.types.empty()) return partial.types;
-  switch (partial.kind) {
-    case PartialKind::linear: return {sum, avg};
-    case PartialKind::rearranging: return {sum, avg, max, min, prod, any, all};
-    case PartialKind::monotone: return {max, min};
-    case PartialKind::multilinear: return {sum, avg};
-  }
-  return {};
-}
-
 bool is_elementwise(const Op& op) {
   if (op.extension.elementwise) return *op.extension.elementwise;
-  if (!op.infer_meta || !op.infer_meta->spmd_rule || !is_axis_expr(op.infer_meta->spmd_rule->text)) return false;
-  std::string problem;
-  const std::optional<AxisExpr> expr = parse_axis_expr(op.infer_meta->spmd_rule->text, problem);
-  return expr && is_elementwise(*expr);
+  return op.infer_meta && op.infer_meta->expression && shard::is_elementwise(*op.infer_meta->expression);
 }
 
 bool is_random(const Op& op) { return op.extension.random.value_or(false); }

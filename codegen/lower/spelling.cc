@@ -169,18 +169,4 @@ std::optional<std::string> default_argument(const Op& op, const Attr& attr) {
 
 std::string data_type(DataType type) { return rt("dtype::" + std::string(yaml_name(type))); }
 
-unsigned reduce_bit(ReduceKind kind) {
-  // The order of shard::ReduceType.
-  switch (kind) {
-    case ReduceKind::sum: return 1u << 0;
-    case ReduceKind::max: return 1u << 1;
-    case ReduceKind::min: return 1u << 2;
-    case ReduceKind::prod: return 1u << 3;
-    case ReduceKind::avg: return 1u << 4;
-    case ReduceKind::any: return 1u << 5;
-    case ReduceKind::all: return 1u << 6;
-  }
-  return 0;
-}
-
 }  // namespace shardgen

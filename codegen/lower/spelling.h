@@ -33,7 +33,5 @@ std::optional<std::string> spell(const Literal& literal);
 std::optional<std::string> constant(const Op& target, const Attr& parameter, const Literal& literal);
 /// How the runtime writes a dtype, for one that it has.
 std::string data_type(DataType type);
-/// "sum", ... as in ReduceType, and its bit in OpDef::commute_types.
-unsigned reduce_bit(ReduceKind kind);
 
 }  // namespace shardgen
