@@ -23,10 +23,17 @@ int fail(const std::string& message) {
   return kUsage;
 }
 
-/// The bytes of every input, or nothing after a message.
+/// Imports come first: where an op is defined twice, the finding is at the user's own.
+std::vector<std::string> all_files(const Options& options) {
+  std::vector<std::string> files = options.imports;
+  files.insert(files.end(), options.files.begin(), options.files.end());
+  return files;
+}
+
+/// The bytes of every input in the order of all_files, or nothing after a message.
 std::optional<std::vector<std::string>> read_all(const Options& options) {
   std::vector<std::string> contents;
-  for (const std::string& path : options.files) {
+  for (const std::string& path : all_files(options)) {
     std::optional<std::string> bytes = read_bytes(path);
     if (!bytes) {
       fail(fmt::format("Cannot read '{}'.", path));
@@ -39,11 +46,14 @@ std::optional<std::vector<std::string>> read_all(const Options& options) {
 
 /// Reads and checks; prints every finding. JSON goes to stdout, because it is the result that was asked for.
 std::vector<Family> read_and_check(const Options& options, std::vector<std::string> contents, DiagnosticSink& sink) {
+  const std::vector<std::string> files = all_files(options);
   std::vector<Family> families;
-  for (size_t i = 0; i < contents.size(); ++i)
-    families.push_back(read_family(options.files[i], std::move(contents[i]), sink));
+  for (size_t i = 0; i < contents.size(); ++i) {
+    families.push_back(read_family(files[i], std::move(contents[i]), sink));
+    families.back().imported = i < options.imports.size();
+  }
   check_families(families, sink);
-  sink.sort(options.files);
+  sink.sort(files);
   if (options.json) {
     fmt::print("{}", to_json(sink.all()));
   } else {
@@ -53,15 +63,16 @@ std::vector<Family> read_and_check(const Options& options, std::vector<std::stri
 }
 
 std::string hash_inputs(const Options& options, const std::vector<std::string>& contents,
-                        const std::map<std::string, std::string>& templates) {
-  uint64_t hash = hash_bytes(fmt::format("{} {}", kToolVersion, options.strict));
+                        const Templates& templates) {
+  uint64_t hash = hash_bytes(fmt::format("{} {} {} {}", kToolVersion, options.strict, options.imports.size(), options.umbrella));
   // Sizes keep "ab" + "c" and "a" + "bc" apart.
   const auto add = [&](const std::string& name, const std::string& bytes) {
     hash = hash_bytes(bytes, hash_bytes(fmt::format("{} {} ", name, bytes.size()), hash));
   };
   for (const auto& [name, count] : options.parts) add(name, fmt::format("{}", count));
-  for (const auto& [name, text] : templates) add(name, text);
-  for (size_t i = 0; i < contents.size(); ++i) add(base_name(options.files[i]), contents[i]);
+  for (const auto& [name, text] : templates.texts) add(name, text);
+  const std::vector<std::string> files = all_files(options);
+  for (size_t i = 0; i < contents.size(); ++i) add(base_name(files[i]), contents[i]);
   return hash_text(hash);
 }
 
@@ -75,12 +86,14 @@ std::string escaped(const std::string& path) {
   return text;
 }
 
-bool write_depfile(const Options& options, const std::map<std::string, std::string>& templates, std::string& problem) {
+bool write_depfile(const Options& options, const Templates& templates, std::string& problem) {
   if (options.depfile.empty()) return true;
   std::string text = escaped(options.out + "/" + kManifestName) + ":";
-  for (const std::string& file : options.files) text += " \\\n  " + escaped(file);
+  const auto add = [&](const std::string& path) { text += " \\\n  " + escaped(path); };
+  for (const std::string& file : all_files(options)) add(file);
   if (!options.templates.empty()) {
-    for (const auto& [name, bytes] : templates) text += " \\\n  " + escaped(options.templates + "/" + name);
+    add(options.templates);  // the time stamp of a folder tells of new files
+    for (const std::string& name : templates.replaced) add(options.templates + "/" + name);
   }
   return write_file(options.depfile, text + "\n", problem);
 }
@@ -118,7 +131,7 @@ int run_check(const Options& options) {
 
 int run_generate(const Options& options) {
   std::string problem;
-  const std::optional<std::map<std::string, std::string>> templates = load_templates(options.templates, problem);
+  const std::optional<Templates> templates = load_templates(options.templates, problem);
   if (!templates) return fail(problem);
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
@@ -131,7 +144,7 @@ int run_generate(const Options& options) {
   DiagnosticSink sink(options.strict);
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
   if (sink.error_count() > 0) return kFindings;
-  const Generated generated = generate(families, *templates, options.parts);
+  const Generated generated = generate(families, templates->texts, options.umbrella, options.parts);
   if (!generated.problems.empty()) {
     for (const std::string& each : generated.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
     return kFindings;
@@ -145,13 +158,13 @@ int run_list_outputs(const Options& options) {
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
-  for (size_t i = 0; i < contents->size(); ++i) {
-    const Family family = read_family(options.files[i], std::move((*contents)[i]), sink);
+  for (size_t i = 0; i < options.files.size(); ++i) {
+    const Family family = read_family(options.files[i], std::move((*contents)[options.imports.size() + i]), sink);
     const auto given = options.parts.find(family.name);
     const int parts = given != options.parts.end() ? given->second : count_parts(family.ops.size());
     for (const std::string& name : output_names(family.name, parts)) fmt::print("{}\n", name);
   }
-  fmt::print("api.h\n{}\n", kManifestName);
+  fmt::print("{}\n{}\n", options.umbrella, kManifestName);
   fmt::print(stderr, "{}", to_text(sink.all()));
   return sink.error_count() > 0 ? kFindings : kFine;
 }

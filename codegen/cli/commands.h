@@ -13,8 +13,10 @@ enum ExitCode { kFine = 0, kFindings = 1, kUsage = 2 };
 
 struct Options {
   std::vector<std::string> files;
+  std::vector<std::string> imports;  // files whose ops exist already: `files` may invoke them
   std::string out;
-  std::string templates;  // a folder, or empty for the built-in ones
+  std::string umbrella = "api.h";  // the header that includes all others
+  std::string templates;           // a folder whose files replace built-in ones, or empty
   std::string depfile;
   bool strict = false;
   bool json = false;

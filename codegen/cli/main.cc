@@ -26,6 +26,9 @@ std::string read_parts(const std::string& text, Options& options) {
 
 void add_common(CLI::App& command, Options& options, std::string& format) {
   command.add_option("files", options.files, "Op YAML files")->required();
+  command.add_option("--import", options.imports, "Op YAML file of a library that is linked: its ops may be invoked")
+      ->expected(1)
+      ->take_all();
   command.add_flag("--strict", options.strict, "Take warnings as errors");
   command.add_option("--format", format, "How findings are printed")->check(CLI::IsMember({"text", "json"}));
 }
@@ -43,7 +46,8 @@ int main(int argc, char** argv) {
   CLI::App* generate = app.add_subcommand("generate", "Write C++ for the ops");
   add_common(*generate, options, format);
   generate->add_option("--out", options.out, "Folder to write to")->required();
-  generate->add_option("--templates", options.templates, "Folder of templates to use instead of the built-in ones");
+  generate->add_option("--umbrella", options.umbrella, "Name of the header that includes all others")->capture_default_str();
+  generate->add_option("--templates", options.templates, "Folder whose files replace the built-in templates of their names");
   generate->add_option("--depfile", options.depfile, "Write what the output depends on, for make and ninja");
   generate->add_option("--parts", parts, "FAMILY=COUNT: split that family into so many parts")->expected(1)->take_all();
   generate->add_flag("--list-outputs", list_outputs, "Print the names of the files and write nothing");

@@ -36,6 +36,7 @@ std::vector<std::vector<Part>> split(const std::vector<Family>& families, const 
     const auto given = fixed.find(family.name);
     const int count = given != fixed.end() ? given->second : count_parts(family.ops.size());
     std::vector<Part>& parts = all.emplace_back();
+    if (family.imported) continue;
     for (int k = 0; k < count; ++k) parts.push_back({part_name(family.name, k, count), base_name(family.path), {}});
     for (const Op* op : selection.ops[i]) parts[static_cast<size_t>(part_of(op->name.text, count))].ops.push_back(op);
   }
@@ -83,7 +84,7 @@ std::vector<std::string> output_names(const std::string& family, int parts) {
 }
 
 Generated generate(const std::vector<Family>& families, const std::map<std::string, std::string>& templates,
-                   const std::map<std::string, int>& parts) {
+                   const std::string& umbrella, const std::map<std::string, int>& parts) {
   Generated result;
   const Selection selection = select_ops(families);
   result.dropped = selection.dropped;
@@ -100,8 +101,11 @@ Generated generate(const std::vector<Family>& families, const std::map<std::stri
       }
     }
   }
-  const Template umbrella("api.h.mustache", templates.at("api.h.mustache"));
-  result.files["api.h"] = lay_out(umbrella.render(umbrella_view(all), result.problems));
+  const Template includes("api.h.mustache", templates.at("api.h.mustache"));
+  if (result.files.contains(umbrella)) {
+    result.problems.push_back("api.h.mustache: its file '" + umbrella + "' is also the header of a family; name it otherwise");
+  }
+  result.files[umbrella] = lay_out(includes.render(umbrella_view(all), result.problems));
   if (!result.problems.empty()) result.files.clear();
   return result;
 }

@@ -19,9 +19,10 @@ struct Generated {
   std::vector<std::string> problems;  // of templates; then there are no files
 };
 
-/// Renders all files. `families` have no errors. `parts` fixes the number of parts of a family by name.
+/// Renders the files of all families that are not imported, and the header `umbrella` that includes theirs. `families` have
+/// no errors. `parts` fixes the number of parts of a family by name.
 Generated generate(const std::vector<Family>& families, const std::map<std::string, std::string>& templates,
-                   const std::map<std::string, int>& parts);
+                   const std::string& umbrella, const std::map<std::string, int>& parts);
 
 /// The names of the files of a family with that many ops, in a fixed order.
 std::vector<std::string> output_names(const std::string& family, int parts);

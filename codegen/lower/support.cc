@@ -94,7 +94,7 @@ Selection select_ops(const std::vector<Family>& families) {
     std::vector<const Op*>& chosen = selection.ops.emplace_back();
     for (const Op& op : family.ops) {
       if (std::string reason = reason_against(op); !reason.empty()) {
-        selection.dropped.push_back({&op, std::move(reason)});
+        if (!family.imported) selection.dropped.push_back({&op, std::move(reason)});
       } else {
         chosen.push_back(&op);
       }
@@ -103,10 +103,11 @@ Selection select_ops(const std::vector<Family>& families) {
   // An op that invokes a dropped one goes too, and so does what invokes it.
   for (bool changed = true; changed;) {
     changed = false;
-    for (std::vector<const Op*>& chosen : selection.ops) {
+    for (size_t family = 0; family < families.size(); ++family) {
+      std::vector<const Op*>& chosen = selection.ops[family];
       for (size_t i = 0; i < chosen.size(); ++i) {
         if (!chosen[i]->invoke || selection.find(chosen[i]->invoke->function.text) != nullptr) continue;
-        selection.dropped.push_back({chosen[i], "the op that it invokes is not generated"});
+        if (!families[family].imported) selection.dropped.push_back({chosen[i], "the op that it invokes is not generated"});
         chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i--));
         changed = true;
       }

@@ -22,7 +22,7 @@ struct Part {
 /// What every view of a part needs to know of the others.
 struct LowerContext {
   const Selection& selection;
-  /// By family, the parts; to find the header of an invoked op.
+  /// By family, the parts; to find the header of an invoked op. An imported family has none.
   const std::vector<std::vector<Part>>& parts;
 };
 
