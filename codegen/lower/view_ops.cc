@@ -46,34 +46,13 @@ std::string aliases(const Op& op) {
   return join(texts);
 }
 
-/// The kinds of reductions that the op commutes with when the YAML names none.
-std::vector<ReduceKind> default_reductions(PartialKind kind) {
-  using enum ReduceKind;
-  switch (kind) {
-    case PartialKind::linear: return {sum, avg};
-    case PartialKind::rearranging: return {sum, avg, max, min, prod, any, all};
-    case PartialKind::monotone: return {max, min};
-    case PartialKind::multilinear: return {sum, avg};
-  }
-  return {};
-}
-
 Json commutes(const Op& op) {
   if (!op.extension.partial) return false;
   const Partial& partial = *op.extension.partial;
   unsigned bits = 0;
-  for (const ReduceKind kind : partial.types.empty() ? default_reductions(partial.kind) : partial.types)
-    bits |= reduce_bit(kind);
+  for (const ReduceKind kind : reductions_of(partial)) bits |= reduce_bit(kind);
   return {{"kind", partial.kind == PartialKind::multilinear ? "multilinear" : "jointly"},
           {"types", fmt::format("{:#x}", bits)}};
-}
-
-bool is_elementwise_op(const Op& op) {
-  if (op.extension.elementwise) return *op.extension.elementwise;
-  if (!op.infer_meta->spmd_rule || !is_axis_expr(op.infer_meta->spmd_rule->text)) return false;
-  std::string problem;
-  const std::optional<AxisExpr> expr = parse_axis_expr(op.infer_meta->spmd_rule->text, problem);
-  return expr && is_elementwise(*expr);
 }
 
 Json rule(const Op& op) {
@@ -108,7 +87,7 @@ Json ops_view(const LowerContext& context, const Part& part) {
                    {"rule", rule(*op)},
                    {"commutes", commutes(*op)},
                    {"guard", std::move(guard)},
-                   {"elementwise", is_elementwise_op(*op)},
+                   {"elementwise", is_elementwise(*op)},
                    {"random", is_random(*op)}});
   }
   Json view = file_head(part);

@@ -82,14 +82,15 @@ TEST_CASE("The conformance tests find what a backend does wrong", "[kernels]") {
   const Device device{static_cast<uint8_t>(register_backend(bad)), 0};
   register_kernel("relu", device.backend, DType::float32,
                   +[](const OpContext&, const DenseTensor& x, DenseTensor& out) {
-                    for (int64_t i = 0; i <= x.numel(); ++i) out.data<float>()[i] = x.data<float>()[i];
+                    for (int64_t i = 0; i < x.numel(); ++i) out.data<float>()[i] = x.data<float>()[i];
+                    out.data<float>()[x.numel()] = 5;
                   });
   std::string all;
   int skipped = 0;
   for (const std::string& finding : testing::check_backend(device, [&](const std::string&) { ++skipped; })) all += finding + "\n";
   CHECK_THAT(all, Catch::Contains("allocate(1000) gave an address that is no multiple of 64"));
   CHECK_THAT(all, Catch::Contains("copies of 1001 bytes at offset 1: what came back is not what was sent"));
-  CHECK_THAT(all, Catch::Contains("relu float32[7] -> float32[7]:") || Catch::Contains("relu f32[7] -> f32[7]:"));
+  CHECK_THAT(all, Catch::Contains("relu f32[7] -> f32[7]: "));
   CHECK_THAT(all, Catch::Contains("bytes next to the output were written"));
   CHECK(skipped > 10);
 }
