@@ -15,6 +15,7 @@ install(EXPORT shardgen-runtime NAMESPACE shard:: DESTINATION ${SHARD_PACKAGE_DI
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard FILES_MATCHING PATTERN "*.h"
         PATTERN "kernels/cpu" EXCLUDE PATTERN "kernels/cuda" EXCLUDE)
 install(FILES ${PROJECT_SOURCE_DIR}/runtime/kernels/cpu/parallel.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/kernels/cpu)
+install(FILES ${PROJECT_SOURCE_DIR}/runtime/kernels/cuda/cuda_backend.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/kernels/cuda)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/include/ops/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/ops FILES_MATCHING PATTERN "*.h")
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/templates ${PROJECT_SOURCE_DIR}/ops_yaml DESTINATION ${SHARD_DATA_DIR})
