@@ -16,7 +16,12 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/ DESTINATION ${CMAKE_INSTALL_INC
         PATTERN "kernels/cpu" EXCLUDE PATTERN "kernels/cuda" EXCLUDE)
 install(FILES ${PROJECT_SOURCE_DIR}/runtime/kernels/cpu/parallel.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/kernels/cpu)
 install(FILES ${PROJECT_SOURCE_DIR}/runtime/kernels/cuda/cuda_backend.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/kernels/cuda)
-install(DIRECTORY ${PROJECT_BINARY_DIR}/include/ops/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/ops FILES_MATCHING PATTERN "*.h")
+if(SHARD_REGENERATE)
+  set(SHARD_OPS_HEADERS ${PROJECT_BINARY_DIR}/include/ops)
+else()
+  set(SHARD_OPS_HEADERS ${PROJECT_SOURCE_DIR}/generated)  # include/ops is a link to it, and would be installed as one
+endif()
+install(DIRECTORY ${SHARD_OPS_HEADERS}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/ops FILES_MATCHING PATTERN "*.h")
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/templates ${PROJECT_SOURCE_DIR}/ops_yaml DESTINATION ${SHARD_DATA_DIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
