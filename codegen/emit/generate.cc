@@ -36,6 +36,7 @@ std::vector<std::vector<Part>> split(const std::vector<Family>& families, const 
     const auto given = fixed.find(family.name);
     const int count = given != fixed.end() ? given->second : count_parts(family.ops.size());
     std::vector<Part>& parts = all.emplace_back();
+    if (family.imported) continue;
     for (int k = 0; k < count; ++k) parts.push_back({part_name(family.name, k, count), base_name(family.path), {}});
     for (const Op* op : selection.ops[i]) parts[static_cast<size_t>(part_of(op->name.text, count))].ops.push_back(op);
   }
@@ -104,7 +105,10 @@ Generated generate(const std::vector<Family>& families, const GenerateRequest& r
       }
     }
   }
-  result.files["api.h"] = finish(compile("api.h.mustache").render(umbrella_view(all), result.problems));
+  if (result.files.contains(request.umbrella)) {
+    result.problems.push_back("api.h.mustache: its file '" + request.umbrella + "' is also the header of a family; name it otherwise");
+  }
+  result.files[request.umbrella] = finish(compile("api.h.mustache").render(umbrella_view(all), result.problems));
   if (!result.problems.empty()) result.files.clear();
   return result;
 }

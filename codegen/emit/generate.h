@@ -17,6 +17,7 @@ inline constexpr int kOpsPerPart = 32;
 struct GenerateRequest {
   const Runtime& runtime;
   const std::map<std::string, std::string>& templates;
+  std::string umbrella;                     // the name of the header that includes all others
   const std::map<std::string, int>& parts;  // fixes the number of parts of a family by name
   std::set<const Op*> refused;              // ops with errors, which are left out
 };
@@ -27,7 +28,8 @@ struct Generated {
   std::vector<std::string> problems;  // of templates; then there are no files
 };
 
-/// Renders all files. Ops that are not refused have no errors.
+/// Renders the files of all families that are not imported, and the header that includes theirs. Ops that are not refused have
+/// no errors.
 Generated generate(const std::vector<Family>& families, const GenerateRequest& request);
 
 /// The names of the files of a family with that many ops, in a fixed order.

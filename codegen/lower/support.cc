@@ -88,10 +88,9 @@ Selection select_ops(const std::vector<Family>& families, const Runtime& runtime
     std::vector<const Op*>& chosen = selection.ops.emplace_back();
     for (const Op& op : family.ops) {
       all.insert(op.name.text);
-      if (refused.contains(&op)) {
-        selection.dropped.push_back({&op, "it has an error"});
-      } else if (std::string reason = reason_against(op, runtime); !reason.empty()) {
-        selection.dropped.push_back({&op, std::move(reason)});
+      const std::string reason = refused.contains(&op) ? "it has an error" : reason_against(op, runtime);
+      if (!reason.empty()) {
+        if (!family.imported) selection.dropped.push_back({&op, reason});
       } else {
         chosen.push_back(&op);
       }
@@ -100,13 +99,14 @@ Selection select_ops(const std::vector<Family>& families, const Runtime& runtime
   // An op that invokes a dropped one goes too, and so does what invokes it.
   for (bool changed = true; changed;) {
     changed = false;
-    for (std::vector<const Op*>& chosen : selection.ops) {
+    for (size_t family = 0; family < families.size(); ++family) {
+      std::vector<const Op*>& chosen = selection.ops[family];
       for (size_t i = 0; i < chosen.size(); ++i) {
         // What is no op at all is a C++ function that the user defines.
         const Op& op = *chosen[i];
         if (!op.invoke || selection.find(op.invoke->function.text) != nullptr || !all.contains(op.invoke->function.text))
           continue;
-        selection.dropped.push_back({&op, "the op that it invokes is not generated"});
+        if (!families[family].imported) selection.dropped.push_back({&op, "the op that it invokes is not generated"});
         chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i--));
         changed = true;
       }

@@ -24,7 +24,7 @@ struct Part {
 struct LowerContext {
   const Selection& selection;
   const Runtime& runtime;
-  /// By family, the parts; to find the header of an invoked op.
+  /// By family, the parts; to find the header of an invoked op. An imported family has none.
   const std::vector<std::vector<Part>>& parts;
 };
 

@@ -186,7 +186,9 @@ Json invoked_headers(const LowerContext& context, const Part& part) {
   std::set<std::string> names;
   for (const Op* op : part.ops) {
     if (has_body(*op) || external_call(context, *op) != nullptr) continue;
-    for (const Part& other : context.parts[static_cast<size_t>(context.selection.family_of(op->invoke->function.text))]) {
+    const std::vector<Part>& parts = context.parts[static_cast<size_t>(context.selection.family_of(op->invoke->function.text))];
+    if (parts.empty()) names.insert("api");  // imported: the runtime's header of all its ops
+    for (const Part& other : parts) {
       const Op* target = context.selection.find(op->invoke->function.text);
       if (other.name != part.name && std::find(other.ops.begin(), other.ops.end(), target) != other.ops.end())
         names.insert(other.name);
