@@ -5,12 +5,15 @@
 
 #include "cli/check.h"
 #include "cli/command.h"
+#include "cli/docs.h"
+#include "cli/explain.h"
 #include "cli/generate.h"
+#include "cli/schema.h"
 
 namespace shardgen {
 namespace {
 
-constexpr std::array<Command, 2> kCommands = {{
+constexpr std::array<Command, 5> kCommands = {{
     {"generate", "Write C++ for the ops of YAML files",
      "shardgen generate ops_yaml/*.yaml --out generated\n"
      "shardgen generate math.yaml --out out --strict --depfile out/math.d",
@@ -19,6 +22,13 @@ constexpr std::array<Command, 2> kCommands = {{
      "shardgen check ops_yaml/*.yaml --strict\n"
      "shardgen check math.yaml --format json",
      add_check},
+    {"explain", "Tell what is known of an op: signature, aliasing, placement, gradient, steps",
+     "shardgen explain add ops_yaml/*.yaml\n"
+     "shardgen explain add_ ops_yaml/math.yaml --format json",
+     add_explain},
+    {"docs", "Write a reference of all ops as a page for browsers", "shardgen docs ops_yaml/*.yaml --out reference",
+     add_docs},
+    {"schema", "Print a JSON Schema of op YAML, for editors", "shardgen schema > docs/op_yaml.schema.json", add_schema},
 }};
 
 }  // namespace

@@ -3,9 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <stdexcept>
+
 #include "read/read_file.h"
 
 namespace shardgen {
+
+std::string text_of(std::span<const EmbeddedTemplate> embedded, std::string_view name) {
+  for (const EmbeddedTemplate& each : embedded) {
+    if (each.name == name) return std::string(each.text);
+  }
+  throw std::logic_error(fmt::format("the tool was built without '{}'", name));
+}
 
 std::optional<std::map<std::string, std::string>> load_templates(const std::string& directory, std::string& problem) {
   std::map<std::string, std::string> texts;

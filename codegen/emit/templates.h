@@ -17,6 +17,13 @@ struct EmbeddedTemplate {
 /// What templates/ held when the tool was built.
 std::span<const EmbeddedTemplate> embedded_templates();
 
+/// What templates/reference/ held: the page of `shardgen docs`.
+std::span<const EmbeddedTemplate> embedded_pages();
+/// What templates/scaffold/ held: the files of `shardgen scaffold`.
+std::span<const EmbeddedTemplate> embedded_skeletons();
+/// The text of that name, which must be among them.
+std::string text_of(std::span<const EmbeddedTemplate> embedded, std::string_view name);
+
 /// By name, the texts of the built-in templates, or of the files of those names in `directory` when it is not empty.
 /// Nothing, and a sentence in `problem`, when one is missing.
 std::optional<std::map<std::string, std::string>> load_templates(const std::string& directory, std::string& problem);
