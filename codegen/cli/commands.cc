@@ -16,6 +16,7 @@ namespace {
 constexpr std::array<Command, 5> kCommands = {{
     {"generate", "Write C++ for the ops of YAML files",
      "shardgen generate ops_yaml/*.yaml --out generated\n"
+     "shardgen generate ops_yaml/*.yaml --out generated --check | patch -p1 -d generated\n"
      "shardgen generate math.yaml --out out --strict --depfile out/math.d",
      add_generate},
     {"check", "Report what is wrong in YAML files",

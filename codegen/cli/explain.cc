@@ -55,7 +55,7 @@ int run_explain(const ExplainOptions& options) {
     if (options.json) array.push_back(to_json(*facts));
     else fmt::print("{}{}", facts == found.front() ? "" : "\n", to_text(*facts));
   }
-  if (options.json) fmt::print("{}\n", array.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  if (options.json) fmt::print("{}", dump(array));
   return errors ? kFindings : kFine;
 }
 

@@ -2,6 +2,8 @@
 #include "emit/generate.h"
 
 #include <array>
+#include <atomic>
+#include <thread>
 
 #include "emit/layout.h"
 #include "emit/template.h"
@@ -70,6 +72,42 @@ std::array<Json, 8> views_of(const LowerContext& context, const Part& part) {
           std::move(ops_header),          std::move(ops)};
 }
 
+struct Rendered {
+  std::array<std::string, kFileKinds.size()> texts;
+  std::vector<std::string> problems;
+};
+
+std::vector<const Part*> flatten(const std::vector<std::vector<Part>>& families) {
+  std::vector<const Part*> parts;
+  for (const std::vector<Part>& family : families) {
+    for (const Part& part : family) parts.push_back(&part);
+  }
+  return parts;
+}
+
+/// Each thread takes the next part, and has templates of its own: an engine changes while it renders.
+std::vector<Rendered> render(const LowerContext& context, const std::vector<const Part*>& parts,
+                             const std::map<std::string, std::string>& templates, const RenderOptions& options) {
+  std::vector<Rendered> rendered(parts.size());
+  std::atomic<size_t> next = 0, done = 0;
+  const auto work = [&] {
+    std::vector<Template> compiled;
+    for (const FileKind& kind : kFileKinds) compiled.emplace_back(kind.file_template, templates.at(kind.file_template));
+    for (size_t at = next++; at < parts.size(); at = next++) {
+      const std::array<Json, kFileKinds.size()> views = views_of(context, *parts[at]);
+      for (size_t i = 0; i < kFileKinds.size(); ++i)
+        rendered[at].texts[i] = lay_out(compiled[i].render(views[i], rendered[at].problems));
+      if (options.progress) options.progress(++done, parts.size());
+    }
+  };
+  std::vector<std::jthread> others;
+  const size_t jobs = std::min(static_cast<size_t>(std::max(options.jobs, 1)), parts.size());
+  for (size_t i = 1; i < jobs; ++i) others.emplace_back(work);
+  work();
+  others.clear();  // joins
+  return rendered;
+}
+
 }  // namespace
 
 int count_parts(size_t ops) { return ops == 0 ? 1 : static_cast<int>((ops + kOpsPerPart - 1) / kOpsPerPart); }
@@ -83,22 +121,18 @@ std::vector<std::string> output_names(const std::string& family, int parts) {
 }
 
 Generated generate(const std::vector<Family>& families, const std::map<std::string, std::string>& templates,
-                   const std::map<std::string, int>& parts) {
+                   const std::map<std::string, int>& parts, const RenderOptions& options) {
   Generated result;
   const Selection selection = select_ops(families);
   result.dropped = selection.dropped;
+  for (const std::vector<const Op*>& chosen : selection.ops) result.ops += chosen.size();
   const std::vector<std::vector<Part>> all = split(families, selection, parts);
-  const LowerContext context{selection, all};
-  std::vector<Template> compiled;
-  for (const FileKind& kind : kFileKinds) compiled.emplace_back(kind.file_template, templates.at(kind.file_template));
-  for (const std::vector<Part>& family : all) {
-    for (const Part& part : family) {
-      const std::array<Json, 8> views = views_of(context, part);
-      for (size_t i = 0; i < kFileKinds.size(); ++i) {
-        const std::string text = compiled[i].render(views[i], result.problems);
-        result.files[part.name + kFileKinds[i].suffix] = lay_out(text);
-      }
-    }
+  const std::vector<const Part*> flat = flatten(all);
+  std::vector<Rendered> rendered = render({selection, all}, flat, templates, options);
+  for (size_t at = 0; at < flat.size(); ++at) {
+    for (size_t i = 0; i < kFileKinds.size(); ++i)
+      result.files[flat[at]->name + kFileKinds[i].suffix] = std::move(rendered[at].texts[i]);
+    result.problems.insert(result.problems.end(), rendered[at].problems.begin(), rendered[at].problems.end());
   }
   const Template umbrella("api.h.mustache", templates.at("api.h.mustache"));
   result.files["api.h"] = lay_out(umbrella.render(umbrella_view(all), result.problems));

@@ -1,6 +1,7 @@
 // The whole way from families to files.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,13 +16,21 @@ inline constexpr int kOpsPerPart = 32;
 
 struct Generated {
   std::map<std::string, std::string> files;  // name -> bytes, without the manifest
+  size_t ops = 0;
   std::vector<Dropped> dropped;
   std::vector<std::string> problems;  // of templates; then there are no files
 };
 
-/// Renders all files. `families` have no errors. `parts` fixes the number of parts of a family by name.
+struct RenderOptions {
+  int jobs = 1;  // threads
+  /// Told after each part, from any thread.
+  std::function<void(size_t done, size_t total)> progress;
+};
+
+/// Renders all files. `families` have no errors. `parts` fixes the number of parts of a family by name. The result is the same
+/// for any number of jobs.
 Generated generate(const std::vector<Family>& families, const std::map<std::string, std::string>& templates,
-                   const std::map<std::string, int>& parts);
+                   const std::map<std::string, int>& parts, const RenderOptions& options = {});
 
 /// The names of the files of a family with that many ops, in a fixed order.
 std::vector<std::string> output_names(const std::string& family, int parts);

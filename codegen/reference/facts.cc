@@ -99,6 +99,7 @@ std::string kernel_text(const Op& op) {
 
 std::string rule_text(const Op& op) {
   if (!op.infer_meta) return "";
+  if (op.signature.inputs.empty()) return "No tensor argument: it makes a plain tensor, also under a mesh.";
   if (!op.infer_meta->spmd_rule) return "No rule: a call on distributed tensors throws no_rule, unless it may replicate.";
   const std::string& rule = op.infer_meta->spmd_rule->text;
   return is_axis_expr(rule) ? fmt::format("Axis expression \"{}\".", rule) : fmt::format("C++ rule {}.", rule);
@@ -159,7 +160,7 @@ OpFacts facts_of(const Family& family, const Op& op, const Index& index) {
 void add_checked_facts(const Op& op, OpFacts& facts) {
   facts.aliases = alias_facts(op);
   facts.rule_text = rule_text(op);
-  if (!op.invoke) facts.commutes = commutes_text(op);
+  if (!op.invoke && !op.signature.inputs.empty()) facts.commutes = commutes_text(op);
   if (is_elementwise(op)) facts.traits.push_back("elementwise");
   if (is_random(op)) facts.traits.push_back("random");
 }
