@@ -72,6 +72,7 @@ Fit fits(AttrType type, const Literal& literal) {
     case AttrType::float64_list: return fits_list(AttrType::float64, literal);
     case AttrType::str_list: return fits_list(AttrType::str, literal);
     case AttrType::scalar_list: return fits_list(AttrType::scalar, literal);
+    case AttrType::unknown: return Fit::good;
   }
   return Fit::bad;
 }
@@ -81,7 +82,11 @@ bool is_plain_text(std::string_view text) { return text.find_first_of("\"\\\n\r"
 
 void check_default(const Attr& attr, DiagnosticSink& sink) {
   const Literal& value = *attr.default_value;
-  if (std::holds_alternative<Opaque>(value.value)) return;  // a warning was given where it was read
+  if (const auto* opaque = std::get_if<Opaque>(&value.value)) {
+    sink.error(opaque->at, opaque->code, opaque->problem);
+    return;
+  }
+  if (attr.type == AttrType::unknown) return;
   const AttrType held = attr.type == AttrType::scalar && attr.scalar_of ? *attr.scalar_of : attr.type;
   Fit fit = fits(attr.type, value);
   if (fit == Fit::good && held != attr.type) fit = fits(held, value);

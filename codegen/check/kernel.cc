@@ -23,11 +23,15 @@ bool is_pure_view(const Op& op) {
 }
 
 void check_formats(const Op& op, const KernelFunc& func, DiagnosticSink& sink) {
+  for (const Name& kind : func.unknown) {
+    sink.error(kind.at, "unknown-type",
+               fmt::format("Unknown kind of tensor '{}'{}", kind.text, suggestion(kind.text, tensor_format_names())));
+  }
   if (!func.has_formats) return;
   size_t inputs = op.signature.inputs.size();
   if (op.kernel->param) {
     inputs = static_cast<size_t>(std::count_if(op.kernel->param->begin(), op.kernel->param->end(),
-                                               [&](const Name& name) { return find_input(op.signature, name.text) >= 0; }));
+                                               [&](const CallArg& arg) { return find_input(op.signature, arg.name.text) >= 0; }));
   }
   if (func.inputs.size() != inputs || func.outputs.size() != op.signature.outputs.size()) {
     sink.warning(

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "check/parts.h"
+#include "diag/suggest.h"
 #include "lower/identifiers.h"
 
 namespace shardgen {
@@ -154,11 +155,35 @@ void check_unique(const std::vector<const Name*>& names, std::string_view what, 
   }
 }
 
+/// Types that the tool does not know.
+void check_types(const Op& op, DiagnosticSink& sink) {
+  std::vector<std::string_view> known = attr_type_names();
+  known.push_back("Tensor");
+  known.push_back("Tensor[]");
+  for (const Attr& attr : op.signature.attrs) {
+    if (attr.type != AttrType::unknown) continue;
+    std::string_view word = attr.unknown.text;
+    Location at = attr.unknown.at;
+    if (constexpr std::string_view scalar = "Scalar("; word.starts_with(scalar)) {
+      word = word.substr(scalar.size(), word.size() - scalar.size() - 1);
+      at.column += static_cast<int>(scalar.size());
+    }
+    sink.error(at, "unknown-type", fmt::format("Unknown type '{}'{}", word, suggestion(word, known)));
+  }
+  for (const Output& output : op.signature.outputs) {
+    if (output.unknown.text.empty()) continue;
+    sink.error(output.unknown.at, "unknown-type",
+               fmt::format("Unknown type '{}' of an output{}", output.unknown.text,
+                           suggestion(output.unknown.text, {"Tensor", "Tensor[]"})));
+  }
+}
+
 }  // namespace
 
 bool is_reserved(std::string_view name) { return std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end(); }
 
 void check_names(const Op& op, DiagnosticSink& sink) {
+  check_types(op, sink);
   // Backward ops are not generated, so their names need not be C++; the peer has some with '__'.
   if (!op.is_backward) check_name(op.name, "an op", sink);
   if (is_runtime_namespace(op.name.text)) {

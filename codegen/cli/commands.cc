@@ -6,6 +6,7 @@
 #include "cli/check.h"
 #include "cli/command.h"
 #include "cli/docs.h"
+#include "cli/dump.h"
 #include "cli/explain.h"
 #include "cli/generate.h"
 #include "cli/schema.h"
@@ -13,7 +14,7 @@
 namespace shardgen {
 namespace {
 
-constexpr std::array<Command, 5> kCommands = {{
+constexpr std::array<Command, 6> kCommands = {{
     {"generate", "Write C++ for the ops of YAML files",
      "shardgen generate ops_yaml/*.yaml --out generated\n"
      "shardgen generate ops_yaml/*.yaml --out generated --check | patch -p1 -d generated\n"
@@ -30,6 +31,7 @@ constexpr std::array<Command, 5> kCommands = {{
     {"docs", "Write a reference of all ops as a page for browsers", "shardgen docs ops_yaml/*.yaml --out reference",
      add_docs},
     {"schema", "Print a JSON Schema of op YAML, for editors", "shardgen schema > docs/op_yaml.schema.json", add_schema},
+    {"dump", "Print every op as JSON", "shardgen dump ops_yaml/*.yaml > ops.json", add_dump},
 }};
 
 }  // namespace

@@ -33,6 +33,7 @@ std::string base_type(AttrType type) {
     case AttrType::float64_list: return "std::vector<double>";
     case AttrType::str_list: return "std::vector<std::string>";
     case AttrType::scalar_list: return "std::vector<Scalar>";
+    case AttrType::unknown: return "";  // such an op is not generated
   }
   return "";
 }
@@ -45,7 +46,8 @@ bool by_value(AttrType type) {
     case AttrType::float32:
     case AttrType::float64:
     case AttrType::dtype:
-    case AttrType::place: return true;
+    case AttrType::place:
+    case AttrType::unknown: return true;
     case AttrType::str:
     case AttrType::scalar:
     case AttrType::int_array:
@@ -72,8 +74,6 @@ std::string floating(FloatValue value) {
   return value.single ? text + "f" : text;
 }
 
-std::optional<std::string> spell(const Literal& literal);
-
 struct Speller {
   std::optional<std::string> operator()(bool value) const { return value ? "true" : "false"; }
   std::optional<std::string> operator()(int64_t value) const { return integer(value); }
@@ -93,9 +93,9 @@ struct Speller {
   }
 };
 
-std::optional<std::string> spell(const Literal& literal) { return std::visit(Speller{}, literal.value); }
-
 }  // namespace
+
+std::optional<std::string> spell(const Literal& literal) { return std::visit(Speller{}, literal.value); }
 
 bool may_be_open(const Op& op, const Attr& attr) {
   if (!attr.default_value) return false;

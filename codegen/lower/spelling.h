@@ -31,6 +31,8 @@ std::string meta_type(const Output& output);
 
 /// The C++ default argument of an attribute, or nothing when C++ cannot say it.
 std::optional<std::string> default_argument(const Op& op, const Attr& attr);
+/// A constant by itself, or nothing when C++ cannot say it.
+std::optional<std::string> spell(const Literal& literal);
 /// A constant passed to a parameter of that attribute's type.
 std::optional<std::string> constant(const Op& target, const Attr& parameter, const Literal& literal);
 /// "DType::float32", or nothing for a type that the runtime does not have.

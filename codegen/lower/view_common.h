@@ -12,6 +12,9 @@ namespace shardgen {
 
 using Texts = std::vector<std::string>;
 
+/// A constant that is passed on, and its type as a parameter of a kernel.
+std::string passed_constant(const Passed& passed);
+std::string constant_type(const Literal& literal);
 /// "a, b, c"
 std::string join(const Texts& texts);
 /// True when the form of the op writes that input in place.

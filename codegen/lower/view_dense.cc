@@ -53,9 +53,12 @@ class Renderer {
   const Output& output(int index) const { return op_.signature.outputs[index]; }
   bool optional(int index) const { return contains(op_.optional, input(index).name.text); }
 
-  std::string meta_arg(ArgRef arg) const {
+  std::string meta_arg(const Passed& passed) const {
+    if (!passed.arg) return passed_constant(passed);
+    const ArgRef arg = *passed.arg;
     if (!arg.tensor) return op_.signature.attrs[arg.index].name.text;
     const std::string& name = input(arg.index).name.text;
+    if (passed.dtype_of) return name + ".dtype()";
     if (input(arg.index).list) return fmt::format("call::metas({})", name);
     return optional(arg.index) ? fmt::format("call::meta_or_null({})", name) : name + ".meta()";
   }
@@ -63,7 +66,7 @@ class Renderer {
   void add(const InferMetaStep& step, Json& json) {
     phase(json, "infer meta");
     Texts args = {ctx_};
-    for (const ArgRef arg : step.args) args.push_back(meta_arg(arg));
+    for (const Passed& each : step.args) args.push_back(meta_arg(each));
     Json metas = Json::array();
     for (size_t i = 0; i < metas_.size(); ++i) {
       metas.push_back({{"type", meta_type(output(static_cast<int>(i)))}, {"local", metas_[i]}});
@@ -122,10 +125,7 @@ class Renderer {
   void add(const KernelStep& step, Json& json) {
     params_ = step.args;
     Texts types = {"const OpContext&"};
-    for (const ArgRef arg : step.args) {
-      types.push_back(arg.tensor ? input_type(input(arg.index), Role::kernel, false)
-                                 : attr_type(op_, op_.signature.attrs[arg.index]));
-    }
+    for (const Passed& each : step.args) types.push_back(passed_type(each));
     if (is_random(op_)) types.push_back("RandomKey");
     for (const Output& each : op_.signature.outputs) types.push_back(output_type(each, Role::kernel));
     kernel_ = scope_.local("kernel");
@@ -209,12 +209,25 @@ class Renderer {
       suffix += " });";
     }
     Texts args = {ctx_};
-    for (const ArgRef arg : params_)
-      args.push_back(arg.tensor ? inputs_[arg.index] : op_.signature.attrs[arg.index].name.text);
+    for (const Passed& each : params_) args.push_back(kernel_arg(each));
     if (!key_.empty()) args.push_back(key_);
     args.insert(args.end(), outputs_.begin(), outputs_.end());
     json["run"] = {
         {"views", std::move(views)}, {"prefix", prefix}, {"kernel", kernel_}, {"args", join(args)}, {"suffix", suffix}};
+  }
+
+  std::string passed_type(const Passed& passed) const {
+    if (!passed.arg) return constant_type(passed.constant);
+    if (passed.dtype_of) return "DType";
+    return passed.arg->tensor ? input_type(input(passed.arg->index), Role::kernel, false)
+                              : attr_type(op_, op_.signature.attrs[passed.arg->index]);
+  }
+
+  std::string kernel_arg(const Passed& passed) const {
+    if (!passed.arg) return passed_constant(passed);
+    const ArgRef arg = *passed.arg;
+    if (!arg.tensor) return op_.signature.attrs[arg.index].name.text;
+    return passed.dtype_of ? input(arg.index).name.text + ".dtype()" : inputs_[arg.index];
   }
 
   void add(const RebindStep& step, Json& json) {
@@ -228,7 +241,7 @@ class Renderer {
   Scope scope_;
   std::string ctx_;
   Texts inputs_, metas_, outputs_;
-  std::vector<ArgRef> params_;
+  std::vector<Passed> params_;
   std::string device_, kernel_, dtype_, guard_, key_;
   int phases_ = 0;
   bool made_output_ = false;
@@ -244,14 +257,19 @@ std::string dense_returns(const Op& op, const DensePlan& plan) {
 std::set<std::string> used_arguments(const Op& op, const DensePlan& plan) {
   std::set<std::string> used;
   const auto use = [&](ArgRef arg) { used.insert(name_of(op.signature, arg).text); };
+  const auto use_all = [&](const std::vector<Passed>& args) {
+    for (const Passed& each : args) {
+      if (each.arg) use(*each.arg);
+    }
+  };
   for (const Step& step : plan.steps) {
     if (const auto* meta = std::get_if<InferMetaStep>(&step)) {
-      for (const ArgRef arg : meta->args) use(arg);
+      use_all(meta->args);
     } else if (const auto* device = std::get_if<DeviceStep>(&step)) {
       for (const int attr : device->attrs) use({false, attr});
       for (int i = 0; device->tensors && i < static_cast<int>(op.signature.inputs.size()); ++i) use({true, i});
     } else if (const auto* kernel = std::get_if<KernelStep>(&step)) {
-      for (const ArgRef arg : kernel->args) use(arg);
+      use_all(kernel->args);
       for (const DTypeSource& source : kernel->dtypes) {
         if (source.kind != DTypeSource::Kind::constant) use({source.kind == DTypeSource::Kind::input, source.index});
       }

@@ -7,7 +7,10 @@
 namespace shardgen {
 namespace {
 
-std::string meta_arg(const Op& op, const std::string& call, ArgRef arg) {
+std::string meta_arg(const Op& op, const std::string& call, const Passed& passed) {
+  if (!passed.arg) return passed_constant(passed);
+  const ArgRef arg = *passed.arg;
+  if (passed.dtype_of) return fmt::format("{}.meta({}).dtype", call, arg.index);
   if (!arg.tensor) return op.signature.attrs[arg.index].name.text;
   const Input& input = op.signature.inputs[arg.index];
   if (input.list) return fmt::format("{}.metas({})", call, arg.index);
@@ -17,7 +20,7 @@ std::string meta_arg(const Op& op, const std::string& call, ArgRef arg) {
 /// The arguments of infer_meta: inputs, attributes, then the outputs of `out`.
 std::string meta_args(const Op& op, const std::string& call, const std::string& out) {
   Texts args = {call + ".context()"};
-  for (const ArgRef arg : resolve_params(op, op.infer_meta->param)) args.push_back(meta_arg(op, call, arg));
+  for (const Passed& each : resolve_params(op, infer_meta_params(op))) args.push_back(meta_arg(op, call, each));
   for (size_t i = 0; i < op.signature.outputs.size(); ++i) {
     args.push_back(fmt::format("{}.{}({})", out, op.signature.outputs[i].list ? "list" : "one", i));
   }

@@ -10,7 +10,7 @@ namespace {
 template <class Enum, size_t N>
 using Table = std::array<std::pair<Enum, std::string_view>, N>;
 
-constexpr Table<AttrType, 17> kAttrTypes = {{
+constexpr Table<AttrType, 18> kAttrTypes = {{
     {AttrType::boolean, "bool"},
     {AttrType::int32, "int"},
     {AttrType::int64, "int64_t"},
@@ -28,6 +28,7 @@ constexpr Table<AttrType, 17> kAttrTypes = {{
     {AttrType::float64_list, "double[]"},
     {AttrType::str_list, "str[]"},
     {AttrType::scalar_list, "Scalar[]"},
+    {AttrType::unknown, ""},
 }};
 
 constexpr Table<DataType, 13> kDataTypes = {{
@@ -46,11 +47,12 @@ constexpr Table<DataType, 13> kDataTypes = {{
     {DataType::complex128, "COMPLEX128"},
 }};
 
-constexpr Table<TensorFormat, 4> kTensorFormats = {{
+constexpr Table<TensorFormat, 5> kTensorFormats = {{
     {TensorFormat::dense, "dense"},
     {TensorFormat::selected_rows, "selected_rows"},
     {TensorFormat::sparse_coo, "sparse_coo"},
     {TensorFormat::sparse_csr, "sparse_csr"},
+    {TensorFormat::unknown, ""},
 }};
 
 constexpr Table<PartialKind, 4> kPartialKinds = {{
@@ -78,7 +80,7 @@ std::string_view name_in(const Table<Enum, N>& table, Enum value) {
 template <class Enum, size_t N>
 std::optional<Enum> find_in(const Table<Enum, N>& table, std::string_view name) {
   for (const auto& [value, text] : table) {
-    if (text == name) return value;
+    if (!text.empty() && text == name) return value;
   }
   return std::nullopt;
 }
@@ -86,7 +88,9 @@ std::optional<Enum> find_in(const Table<Enum, N>& table, std::string_view name) 
 template <class Enum, size_t N>
 std::vector<std::string_view> names_in(const Table<Enum, N>& table) {
   std::vector<std::string_view> names;
-  for (const auto& [value, text] : table) names.push_back(text);
+  for (const auto& [value, text] : table) {
+    if (!text.empty()) names.push_back(text);
+  }
   return names;
 }
 

@@ -25,6 +25,7 @@ enum class AttrType {
   float64_list,
   str_list,
   scalar_list,
+  unknown,  // a type that the tool does not know; the attribute has its text
 };
 
 enum class DataType {
@@ -43,7 +44,7 @@ enum class DataType {
   complex128,
 };
 
-enum class TensorFormat { dense, selected_rows, sparse_coo, sparse_csr };
+enum class TensorFormat { dense, selected_rows, sparse_coo, sparse_csr, unknown };
 
 /// How an op commutes with a pending reduction.
 enum class PartialKind { linear, rearranging, monotone, multilinear };
@@ -56,7 +57,7 @@ std::string_view yaml_name(AttrType type);
 std::string_view yaml_name(DataType type);
 /// "dense", ...
 std::string_view yaml_name(TensorFormat format);
-/// "monotone", ...
+/// "linear", ...
 std::string_view yaml_name(PartialKind kind);
 /// "sum", ...
 std::string_view yaml_name(ReduceKind kind);

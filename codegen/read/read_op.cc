@@ -12,11 +12,27 @@ namespace {
 using Context = const ReadContext&;
 using Node = const YamlNode&;
 
+/// `x, axis, false` or a list of the same.
+std::vector<CallArg> read_params(Context c, Node n, std::string_view what) {
+  std::vector<CallArg> args;
+  const auto read = [&](Node item) {
+    if (!expect_scalar(c, item, what)) return;
+    Cursor cursor = c.cursor(item);
+    for (CallArg& arg : read_call_args(cursor)) args.push_back(std::move(arg));
+  };
+  if (n.kind == YamlNode::Kind::sequence) {
+    for (Node item : n.items) read(item);
+  } else {
+    read(n);
+  }
+  return args;
+}
+
 constexpr std::array<KeyReader<InferMeta>, 5> kInferMetaKeys = {{
     {{"func", ValueKind::qualified_name, "The C++ function in shard::meta that infers shapes and dtypes of the outputs."},
      [](Context c, Node n, InferMeta& m) { m.func = read_name(c, n, "'infer_meta.func'", true); }},
-    {{"param", ValueKind::names, "The arguments that it gets; all of the op when left out."},
-     [](Context c, Node n, InferMeta& m) { m.param = read_names(c, n, "'infer_meta.param'"); }},
+    {{"param", ValueKind::passed, "The arguments that it gets; those of the kernel when left out."},
+     [](Context c, Node n, InferMeta& m) { m.param = read_params(c, n, "'infer_meta.param'"); }},
     {{"spmd_rule", ValueKind::text, "The placement rule: an axis expression such as \"m k, k n -> m n\", or the name of a C++ rule."},
      [](Context c, Node n, InferMeta& m) {
        if (expect_scalar(c, n, "'spmd_rule'")) m.spmd_rule = Name{n.text, c.file.at(n, 0)};
@@ -49,8 +65,8 @@ constexpr std::array<KeyReader<KernelSpec>, 6> kKernelKeys = {{
        Cursor cursor = c.cursor(n);
        k.funcs = read_kernel_funcs(cursor);
      }},
-    {{"param", ValueKind::names, "The arguments that the kernel gets; all of the op when left out."},
-     [](Context c, Node n, KernelSpec& k) { k.param = read_names(c, n, "'kernel.param'"); }},
+    {{"param", ValueKind::passed, "The arguments that the kernel gets; all of the op when left out."},
+     [](Context c, Node n, KernelSpec& k) { k.param = read_params(c, n, "'kernel.param'"); }},
     {{"data_type", ValueKind::dispatch, "What the kernel's dtype is taken from: an argument, or several in order: dtype > x."},
      [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.data_type'", k.data_type); }},
     {{"backend", ValueKind::dispatch, "What the kernel's device is taken from: an argument, or several in order: place > x."},
@@ -221,6 +237,7 @@ std::optional<Block> block_of(ValueKind kind) {
     case ValueKind::qualified_name:
     case ValueKind::names:
     case ValueKind::qualified_names:
+    case ValueKind::passed:
     case ValueKind::boolean:
     case ValueKind::text:
     case ValueKind::arguments:

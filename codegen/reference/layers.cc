@@ -13,12 +13,6 @@
 namespace shardgen {
 namespace {
 
-std::string names_of(const Op& op, const std::vector<ArgRef>& refs) {
-  Texts names;
-  for (const ArgRef ref : refs) names.push_back(name_of(op.signature, ref).text);
-  return join(names);
-}
-
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
@@ -85,8 +79,7 @@ std::vector<std::string> finish_steps(const Op& op, Form form) {
 
 LayerFact dist_layer(const Op& op, Form form) {
   LayerFact layer{"dist::" + function_name(op, form), {collect_step(op)}};
-  layer.steps.push_back(fmt::format("infer global meta: {}({})", op.infer_meta->func->text,
-                                    names_of(op, resolve_params(op, op.infer_meta->param))));
+  layer.steps.push_back(fmt::format("infer global meta: {}", op.infer_meta->func->text));
   layer.steps.push_back(placement_step(op));
   layer.steps.push_back(reshard_step(op, form));
   layer.steps.push_back(local_shape_step(op));

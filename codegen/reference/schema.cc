@@ -26,6 +26,11 @@ Json names(const std::string& word) {
                                  {{"type", "array"}, {"items", pattern(word, "A name")}}})}};
 }
 
+Json passed() {
+  const Json item = {{"type", Json::array({"string", "boolean", "number"})}};
+  return {{"anyOf", Json::array({{{"type", "string"}}, {{"type", "array"}, {"items", item}}})}};
+}
+
 Json partial() {
   const std::string types = fmt::format("({})", fmt::join(reduce_kind_names(), "|"));
   return pattern(fmt::format("({0})(\\s*\\(\\s*({1}(\\s*,\\s*{1})*\\s*)?\\))?", fmt::join(partial_kind_names(), "|"), types),
@@ -45,6 +50,7 @@ Json value(ValueKind kind) {
     case ValueKind::qualified_name: return pattern(kQualified, "A name, with :: in it or not");
     case ValueKind::names: return names(kWord);
     case ValueKind::qualified_names: return names(kQualified);
+    case ValueKind::passed: return passed();
     case ValueKind::boolean: return {{"type", "boolean"}};
     case ValueKind::text: return {{"type", "string"}};
     case ValueKind::arguments: return pattern("\\([\\s\\S]*\\)", "Arguments in parentheses: (Tensor x, int axis=-1)");
