@@ -9,12 +9,13 @@
 #include "cli/dump.h"
 #include "cli/explain.h"
 #include "cli/generate.h"
+#include "cli/scaffold.h"
 #include "cli/schema.h"
 
 namespace shardgen {
 namespace {
 
-constexpr std::array<Command, 6> kCommands = {{
+constexpr std::array<Command, 7> kCommands = {{
     {"generate", "Write C++ for the ops of YAML files",
      "shardgen generate ops_yaml/*.yaml --out generated\n"
      "shardgen generate ops_yaml/*.yaml --out generated --check | patch -p1 -d generated\n"
@@ -28,6 +29,8 @@ constexpr std::array<Command, 6> kCommands = {{
      "shardgen explain add ops_yaml/*.yaml\n"
      "shardgen explain add_ ops_yaml/math.yaml --format json",
      add_explain},
+    {"scaffold", "Write skeletons of what a new op needs: kernel, infer_meta, rule, test",
+     "shardgen scaffold softplus --yaml ops_yaml/math.yaml --out new", add_scaffold},
     {"docs", "Write a reference of all ops as a page for browsers", "shardgen docs ops_yaml/*.yaml --out reference",
      add_docs},
     {"schema", "Print a JSON Schema of op YAML, for editors", "shardgen schema > docs/op_yaml.schema.json", add_schema},

@@ -141,6 +141,11 @@ std::string tuple_of(const std::vector<std::string>& types) {
   return fmt::format("std::tuple<{}>", fmt::join(types, ", "));
 }
 
+std::string meta_input_type(const Input& input, bool optional) {
+  if (input.list) return "std::span<const Meta>";
+  return optional ? "const Meta*" : "const Meta&";
+}
+
 std::string meta_type(const Output& output) { return output.list ? "std::vector<Meta>" : "Meta"; }
 
 std::optional<std::string> constant(const Op& target, const Attr& parameter, const Literal& literal) {
