@@ -13,7 +13,7 @@
 namespace shardgen {
 
 /// A family of more ops than this is split into parts.
-inline constexpr int kOpsPerPart = 32;
+inline constexpr int kOpsPerPart = 64;
 
 struct GenerateRequest {
   const Runtime& runtime;

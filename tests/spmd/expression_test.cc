@@ -145,16 +145,16 @@ TEST_CASE("axis expressions: attributes that do not fit a call are named") {
 TEST_CASE("reverse: each mesh axis goes to the letter that an output has it on") {
   const auto reverse = [](const Case& c, const std::vector<const char*>& wanted) { return run(c, wanted).text; };
   const Dims x{64, 32}, y{32, 48}, out{64, 48}, d{6, 4};
-  const Case product{ops::matmul(), {{x, "-, a"}, {y, "-, b"}}, {kNo, kNo}, {out}, ""};
+  const Case product{ops::matmul, {{x, "-, a"}, {y, "-, b"}}, {kNo, kNo}, {out}, ""};
   CHECK(reverse(product, {"a, b"}) == "[a, -], [-, b] -> [a, b]");
   CHECK(reverse(product, {"b+a, -"}) == "[b+a, -], [-, -] -> [b+a, -]");
   CHECK(reverse(product, {"-, - | sum(a)"}) == "[-, -], [-, -] -> [-, -]");
   CHECK(reverse(product, {nullptr}) == "[-, -], [-, -] -> [-, -]");
-  const Case flipped{ops::matmul(), {{{2, 32, 64}, "-, -, -"}, {{48, 32}, "-, -"}}, {kYes, kYes}, {{2, 64, 48}}, ""};
+  const Case flipped{ops::matmul, {{{2, 32, 64}, "-, -, -"}, {{48, 32}, "-, -"}}, {kYes, kYes}, {{2, 64, 48}}, ""};
   CHECK(reverse(flipped, {"-, a, b"}) == "[-, -, a], [b, -] -> [-, a, b]");
-  const Case broadcast{ops::add(), {{d, "-, -"}, {{1, 4}, "-, -"}}, {}, {d}, ""};
+  const Case broadcast{ops::add, {{d, "-, -"}, {{1, 4}, "-, -"}}, {}, {d}, ""};
   CHECK(reverse(broadcast, {"a, b"}) == "[a, b], [-, b] -> [a, b]");
-  const Case lower{ops::add(), {{{4}, "-"}, {{5, 7, 4}, "-, -, -"}}, {}, {{5, 7, 4}}, ""};
+  const Case lower{ops::add, {{{4}, "-"}, {{5, 7, 4}, "-, -, -"}}, {}, {{5, 7, 4}}, ""};
   CHECK(reverse(lower, {"b, a, -"}) == "[-], [b, a, -] -> [b, a, -]");
   CHECK(reverse(lower, {"-, -, a+b"}) == "[a+b], [-, -, a+b] -> [-, -, a+b]");
 }
@@ -162,12 +162,12 @@ TEST_CASE("reverse: each mesh axis goes to the letter that an output has it on")
 TEST_CASE("reverse: whole and reduced dims are asked of nobody") {
   const auto reverse = [](const Case& c, const std::vector<const char*>& wanted) { return run(c, wanted).text; };
   const Dims d{5, 4, 7};
-  CHECK(reverse({ops::softmax(), {{d, "-, -, -"}}, {int64_t{-1}}, {d}, ""}, {"a, -, b"}) == "[a, -, -] -> [a, -, -]");
-  CHECK(reverse({ops::sum(), {{d, "a, -, b"}}, {IntArray{1}, kNo}, {{5, 7}}, ""}, {"b, a"}) == "[b, -, a] -> [b, a]");
-  CHECK(reverse({ops::sum(), {{d, "a, -, b"}}, {IntArray{1}, kYes}, {{5, 1, 7}}, ""}, {"b, a, -"}) == "[b, -, -] -> [b, -, -]");
-  CHECK(reverse({ops::transpose(), {{d, "-, -, -"}}, {IntArray{2, 0, 1}}, {{7, 5, 4}}, ""}, {"a, b, -"}) == "[b, -, a] -> [a, b, -]");
+  CHECK(reverse({ops::softmax, {{d, "-, -, -"}}, {int64_t{-1}}, {d}, ""}, {"a, -, b"}) == "[a, -, -] -> [a, -, -]");
+  CHECK(reverse({ops::sum, {{d, "a, -, b"}}, {IntArray{1}, kNo}, {{5, 7}}, ""}, {"b, a"}) == "[b, -, a] -> [b, a]");
+  CHECK(reverse({ops::sum, {{d, "a, -, b"}}, {IntArray{1}, kYes}, {{5, 1, 7}}, ""}, {"b, a, -"}) == "[b, -, -] -> [b, -, -]");
+  CHECK(reverse({ops::transpose, {{d, "-, -, -"}}, {IntArray{2, 0, 1}}, {{7, 5, 4}}, ""}, {"a, b, -"}) == "[b, -, a] -> [a, b, -]");
   const std::vector<AttrValue> norm = {AttrValue(1e-5), AttrValue(int64_t{1})};
-  const Case layer{ops::layer_norm(), {{d, "-, -, -"}, {{28}, "-"}, {{28}, nullptr}}, norm, {d, {5}, {5}}, ""};
+  const Case layer{ops::layer_norm, {{d, "-, -, -"}, {{28}, "-"}, {{28}, nullptr}}, norm, {d, {5}, {5}}, ""};
   CHECK(reverse(layer, {"-, a, -", "b", nullptr}) == "[b, -, -], [-], [] -> [b, -, -], [b], [b]");
 }
 
@@ -180,11 +180,11 @@ TEST_CASE("reverse: the first output with an axis decides, and outputs without i
 
 TEST_CASE("reverse: rules in C++ have it too, and reshape keeps the axes whose pieces stay exact") {
   const Dims d{6, 4};
-  CHECK(run({ops::gather(), {{d, "-, -"}, {{3}, "-", DType::int64}}, {Scalar(0)}, {{3, 4}}, ""}, {"a, b"}).text == "[-, b], [a] -> [a, b]");
+  CHECK(run({ops::gather, {{d, "-, -"}, {{3}, "-", DType::int64}}, {Scalar(0)}, {{3, 4}}, ""}, {"a, b"}).text == "[-, b], [a] -> [a, b]");
   const auto reshape = [](const Dims& in, const Dims& out, const char* wanted) {
     std::string whole = "-";
     for (int i = 1; i < in.rank(); ++i) whole += ", -";
-    const Inferred result = run({ops::reshape(), {{in, whole.c_str()}}, {IntArray(out)}, {out}, ""}, {wanted});
+    const Inferred result = run({ops::reshape, {{in, whole.c_str()}}, {IntArray(out)}, {out}, ""}, {wanted});
     CHECK_FALSE(result.relayout);
     return result.text;
   };
@@ -192,7 +192,7 @@ TEST_CASE("reverse: rules in C++ have it too, and reshape keeps the axes whose p
   CHECK(reshape({6, 4}, {24}, "b+a") == "[b+a, -] -> [b+a]");
   CHECK(reshape({5, 4}, {20}, "a") == "[-, -] -> [-]");
   CHECK(reshape({6, 4}, {24}, "- | max(a)") == "[-, -] -> [-]");
-  CHECK_THAT(error_of([&] { run({ops::relu(), {{d, "-, -"}}, {}, {d}, ""}, {"a, b", "a, b"}); }, ErrorCode::layout), Catch::Contains("1"));
+  CHECK_THAT(error_of([&] { run({ops::relu, {{d, "-, -"}}, {}, {d}, ""}, {"a, b", "a, b"}); }, ErrorCode::layout), Catch::Contains("1"));
 }
 
 // --- gradients
