@@ -118,7 +118,8 @@ std::string sample(const Op& op, const Attr& attr) {
     case AttrType::float32_list:
     case AttrType::float64_list:
     case AttrType::str_list:
-    case AttrType::scalar_list: return "{}";
+    case AttrType::scalar_list:
+    case AttrType::unknown: return "{}";
   }
   return "{}";
 }
