@@ -38,6 +38,7 @@ std::vector<std::vector<Part>> split(const std::vector<Family>& families, const 
     const auto given = fixed.find(family.name);
     const int count = given != fixed.end() ? given->second : count_parts(family.ops.size());
     std::vector<Part>& parts = all.emplace_back();
+    if (family.imported) continue;
     for (int k = 0; k < count; ++k) parts.push_back({part_name(family.name, k, count), base_name(family.path), {}});
     for (const Op* op : selection.ops[i]) parts[static_cast<size_t>(part_of(op->name.text, count))].ops.push_back(op);
   }
@@ -65,8 +66,10 @@ std::array<Json, 8> views_of(const LowerContext& context, const Part& part) {
   Json dense_header = declarations(dense, "functions", {"returns", "name", "declared"});
   for (Json& function : dense["functions"]) function.erase("declared");
   Json dist_header = declarations(dist, "functions", {"returns", "name", "params"});
-  Json ops_header = declarations(ops, "ops", {"name"});
-  return {select(api, {"source", "ops"}), select(api, {"source", "name", "abi", "headers", "functions"}),
+  Json ops_header = declarations(ops, "ops", {"function"});
+  ops_header["spaces"] = std::move(ops["spaces"]);
+  ops.erase("spaces");
+  return {select(api, {"source", "ops"}), select(api, {"source", "name", "external", "headers", "functions"}),
           std::move(dense_header),        std::move(dense),
           std::move(dist_header),         std::move(dist),
           std::move(ops_header),          std::move(ops)};
@@ -85,23 +88,32 @@ std::vector<const Part*> flatten(const std::vector<std::vector<Part>>& families)
   return parts;
 }
 
+Template compile(const GenerateRequest& request, const char* name) {
+  return Template(name, mark_symbols(request.templates.at(name)));
+}
+
+std::string finish(const GenerateRequest& request, const std::string& text, std::vector<std::string>& problems) {
+  return lay_out(spell_symbols(request.runtime, text, problems));
+}
+
 /// Each thread takes the next part, and has templates of its own: an engine changes while it renders.
-std::vector<Rendered> render(const LowerContext& context, const std::vector<const Part*>& parts,
-                             const std::map<std::string, std::string>& templates, const RenderOptions& options) {
+std::vector<Rendered> render(const LowerContext& context, const std::vector<const Part*>& parts, const GenerateRequest& request) {
   std::vector<Rendered> rendered(parts.size());
   std::atomic<size_t> next = 0, done = 0;
   const auto work = [&] {
     std::vector<Template> compiled;
-    for (const FileKind& kind : kFileKinds) compiled.emplace_back(kind.file_template, templates.at(kind.file_template));
+    for (const FileKind& kind : kFileKinds) compiled.push_back(compile(request, kind.file_template));
     for (size_t at = next++; at < parts.size(); at = next++) {
       const std::array<Json, kFileKinds.size()> views = views_of(context, *parts[at]);
-      for (size_t i = 0; i < kFileKinds.size(); ++i)
-        rendered[at].texts[i] = lay_out(compiled[i].render(views[i], rendered[at].problems));
-      if (options.progress) options.progress(++done, parts.size());
+      for (size_t i = 0; i < kFileKinds.size(); ++i) {
+        const std::string text = compiled[i].render(views[i], rendered[at].problems);
+        rendered[at].texts[i] = finish(request, text, rendered[at].problems);
+      }
+      if (request.progress) request.progress(++done, parts.size());
     }
   };
   std::vector<std::jthread> others;
-  const size_t jobs = std::min(static_cast<size_t>(std::max(options.jobs, 1)), parts.size());
+  const size_t jobs = std::min(static_cast<size_t>(std::max(request.jobs, 1)), parts.size());
   for (size_t i = 1; i < jobs; ++i) others.emplace_back(work);
   work();
   others.clear();  // joins
@@ -120,22 +132,24 @@ std::vector<std::string> output_names(const std::string& family, int parts) {
   return names;
 }
 
-Generated generate(const std::vector<Family>& families, const std::map<std::string, std::string>& templates,
-                   const std::map<std::string, int>& parts, const RenderOptions& options) {
+Generated generate(const std::vector<Family>& families, const GenerateRequest& request) {
   Generated result;
-  const Selection selection = select_ops(families);
+  const Selection selection = select_ops(families, request.runtime, request.refused);
   result.dropped = selection.dropped;
   for (const std::vector<const Op*>& chosen : selection.ops) result.ops += chosen.size();
-  const std::vector<std::vector<Part>> all = split(families, selection, parts);
+  const std::vector<std::vector<Part>> all = split(families, selection, request.parts);
   const std::vector<const Part*> flat = flatten(all);
-  std::vector<Rendered> rendered = render({selection, all}, flat, templates, options);
+  std::vector<Rendered> rendered = render({selection, request.runtime, all}, flat, request);
   for (size_t at = 0; at < flat.size(); ++at) {
     for (size_t i = 0; i < kFileKinds.size(); ++i)
       result.files[flat[at]->name + kFileKinds[i].suffix] = std::move(rendered[at].texts[i]);
     result.problems.insert(result.problems.end(), rendered[at].problems.begin(), rendered[at].problems.end());
   }
-  const Template umbrella("api.h.mustache", templates.at("api.h.mustache"));
-  result.files["api.h"] = lay_out(umbrella.render(umbrella_view(all), result.problems));
+  if (result.files.contains(request.umbrella)) {
+    result.problems.push_back("api.h.mustache: its file '" + request.umbrella + "' is also the header of a family; name it otherwise");
+  }
+  result.files[request.umbrella] =
+      finish(request, compile(request, "api.h.mustache").render(umbrella_view(all), result.problems), result.problems);
   if (!result.problems.empty()) result.files.clear();
   return result;
 }
