@@ -134,7 +134,6 @@ std::vector<LinkFact> links_of(const Index& index, const Op& op) {
   if (op.backward) links.push_back(link(index, "backward op", op.backward->text));
   if (op.forward) links.push_back(link(index, "forward op", op.forward->name.text));
   if (op.invoke) links.push_back(link(index, "invokes", op.invoke->function.text));
-  if (op.composite) links.push_back(link(index, "composite", op.composite->function.text));
   return links;
 }
 
