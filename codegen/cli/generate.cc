@@ -178,10 +178,14 @@ void read_parts(const std::string& text, GenerateOptions& options) {
 Generated render_all(const GenerateOptions& options, const std::vector<Family>& families, const Runtime& runtime,
                      const Templates& templates) {
   Progress progress("rendered part");
-  GenerateRequest request{runtime, templates.texts, options.umbrella, options.parts, {}, options.jobs, {}};
-  if (options.jobs == 0) request.jobs = static_cast<int>(std::thread::hardware_concurrency());
-  request.progress = [&](size_t done, size_t total) { progress.show(done, total); };
-  return generate(families, request);
+  const int hardware = static_cast<int>(std::thread::hardware_concurrency());
+  return generate(families, {.runtime = runtime,
+                             .templates = templates.texts,
+                             .umbrella = options.umbrella,
+                             .parts = options.parts,
+                             .refused = {},
+                             .jobs = options.jobs > 0 ? options.jobs : hardware,
+                             .progress = [&](size_t done, size_t total) { progress.show(done, total); }});
 }
 
 }  // namespace

@@ -28,11 +28,6 @@ void add_format(CLI::App& app, InputOptions& options, const std::string& what) {
       ->check(CLI::IsMember({"text", "json"}));
 }
 
-Runtime builtin_runtime() {
-  std::vector<std::string> problems;
-  return load_runtime("", problems).value();
-}
-
 std::vector<std::string> all_files(const InputOptions& options) {
   std::vector<std::string> files = options.imports;
   files.insert(files.end(), options.files.begin(), options.files.end());

@@ -7,7 +7,6 @@
 
 #include "cli/command.h"
 #include "diag/diagnostics.h"
-#include "lower/runtime.h"
 #include "model/op.h"
 
 namespace shardgen {
@@ -25,9 +24,6 @@ void add_inputs(CLI::App& app, InputOptions& options);
 void add_imports(CLI::App& app, InputOptions& options);
 /// Adds --format, which says how `what` is printed.
 void add_format(CLI::App& app, InputOptions& options, const std::string& what);
-
-/// The description of the runtime that is built into the tool.
-Runtime builtin_runtime();
 
 /// Every file, imports first: where an op is defined twice, the finding is at the user's own.
 std::vector<std::string> all_files(const InputOptions& options);

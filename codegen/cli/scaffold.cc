@@ -66,14 +66,13 @@ int run_scaffold(const ScaffoldOptions& options) {
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
   fmt::print(stderr, "{}", to_text(sink.all()));
   if (sink.error_count() > 0) return kFindings;
-  const Runtime runtime = builtin_runtime();
-  const Selection selection = select_ops(families, runtime);
+  const Selection selection = select_ops(families, own_runtime());
   const Op* op = selection.find(options.op);
   if (op == nullptr) return explain_absence(families, selection, options.op);
   const Family& family = families[static_cast<size_t>(selection.family_of(options.op))];
   const int parts = count_parts(family.ops.size());
   const std::vector<std::vector<Part>> no_parts;
-  const Scaffold made = scaffold({selection, runtime, no_parts}, *op, part_name(family.name, part_of(options.op, parts), parts));
+  const Scaffold made = scaffold({selection, own_runtime(), no_parts}, *op, part_name(family.name, part_of(options.op, parts), parts));
   for (const std::string& each : made.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
   return made.problems.empty() ? write(options, made) : kFindings;
 }

@@ -92,12 +92,14 @@ Template compile(const GenerateRequest& request, const char* name) {
   return Template(name, mark_symbols(request.templates.at(name)));
 }
 
+/// Rendered text with the runtime's spelling, laid out.
 std::string finish(const GenerateRequest& request, const std::string& text, std::vector<std::string>& problems) {
   return lay_out(spell_symbols(request.runtime, text, problems));
 }
 
 /// Each thread takes the next part, and has templates of its own: an engine changes while it renders.
-std::vector<Rendered> render(const LowerContext& context, const std::vector<const Part*>& parts, const GenerateRequest& request) {
+std::vector<Rendered> render(const LowerContext& context, const std::vector<const Part*>& parts,
+                             const GenerateRequest& request) {
   std::vector<Rendered> rendered(parts.size());
   std::atomic<size_t> next = 0, done = 0;
   const auto work = [&] {
@@ -105,10 +107,8 @@ std::vector<Rendered> render(const LowerContext& context, const std::vector<cons
     for (const FileKind& kind : kFileKinds) compiled.push_back(compile(request, kind.file_template));
     for (size_t at = next++; at < parts.size(); at = next++) {
       const std::array<Json, kFileKinds.size()> views = views_of(context, *parts[at]);
-      for (size_t i = 0; i < kFileKinds.size(); ++i) {
-        const std::string text = compiled[i].render(views[i], rendered[at].problems);
-        rendered[at].texts[i] = finish(request, text, rendered[at].problems);
-      }
+      for (size_t i = 0; i < kFileKinds.size(); ++i)
+        rendered[at].texts[i] = finish(request, compiled[i].render(views[i], rendered[at].problems), rendered[at].problems);
       if (request.progress) request.progress(++done, parts.size());
     }
   };

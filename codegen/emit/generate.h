@@ -23,7 +23,7 @@ struct GenerateRequest {
   std::set<const Op*> refused;              // ops with errors, which are left out
   int jobs = 1;                             // threads
   /// Told after each part, from any thread.
-  std::function<void(size_t done, size_t total)> progress;
+  std::function<void(size_t done, size_t total)> progress = nullptr;
 };
 
 struct Generated {

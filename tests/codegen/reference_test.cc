@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "cli/inputs.h"
+#include "cli/command.h"
 #include "codegen/helpers.h"
 #include "codegen/tool.h"
 #include "reference/docs.h"
@@ -20,7 +20,7 @@ std::vector<OpFacts> facts_of(const std::string& text, const std::string& name =
   DiagnosticSink sink;
   std::vector<Family> families = {read_family(name, text, sink)};
   check_families(families, sink);
-  return collect_facts(families, sink.all(), builtin_runtime());
+  return collect_facts(families, sink.all(), own_runtime());
 }
 
 const OpFacts& find(const std::vector<OpFacts>& all, const std::string& name) {
