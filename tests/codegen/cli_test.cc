@@ -1,6 +1,10 @@
 // The tool as a user runs it: exit codes, and what goes to which stream.
 #include <catch2/catch.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -159,6 +163,28 @@ TEST_CASE("The bash completion offers subcommands, options and values", "[codege
     write(folder.path(shell), script.out);
     if (run_shell(shell + " --version").code == 0) CHECK(run_shell(shell + " -n " + folder.path(shell)).code == 0);
   }
+}
+
+TEST_CASE("Progress is one line on a terminal, which goes at the end", "[codegen]") {
+  const int master = posix_openpt(O_RDWR | O_NOCTTY);
+  if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) {
+    WARN("skipped: no pseudo terminal can be opened here");
+    return;
+  }
+  FILE* terminal = std::fopen(ptsname(master), "w");
+  REQUIRE(terminal != nullptr);
+  {
+    Progress progress("rendered part", terminal, std::chrono::milliseconds(0));
+    progress.show(1, 2);
+    Progress("late", terminal, std::chrono::hours(1)).show(1, 2);
+  }
+  std::fflush(terminal);
+  char bytes[256] = {};
+  const ssize_t count = read(master, bytes, sizeof bytes);
+  CHECK(std::string(bytes, static_cast<size_t>(std::max<ssize_t>(count, 0))) ==
+        "\r\x1b[Kshardgen: rendered part 1 of 2\r\x1b[K");
+  std::fclose(terminal);
+  close(master);
 }
 
 TEST_CASE("Progress is not shown where the stream is no terminal", "[codegen]") {
