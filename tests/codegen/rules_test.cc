@@ -61,7 +61,7 @@ TEST_CASE("An op's own rule comes before a derived one, and its mark is its comm
       "  infer_meta : {func : M, spmd_rule : MyRule}\n  kernel : {func : f_grad}\n",
       sink);
   REQUIRE(family.ops.size() == 2);
-  const Selection selection = select_ops({family});
+  const Selection selection = select_ops({family}, own_runtime());
   CHECK(rule_of(selection, family.ops[0]) == "... -> ... ~ monotone(max)");
   CHECK(rule_of(selection, family.ops[1]) == "MyRule");
   REQUIRE(commutation_of(family.ops[0]));
