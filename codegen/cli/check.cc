@@ -17,6 +17,7 @@ int run_check(const InputOptions& options) {
 std::function<int()> add_check(CLI::App& app) {
   const auto options = std::make_shared<InputOptions>();
   add_inputs(app, *options);
+  add_imports(app, *options);
   add_format(app, *options, "findings are printed");
   return [options] { return run_check(*options); };
 }

@@ -12,21 +12,23 @@
 #include "emit/manifest.h"
 #include "emit/templates.h"
 #include "lower/hash.h"
+#include "lower/runtime.h"
 #include "read/read_file.h"
 
 namespace shardgen {
 namespace {
 
 std::string hash_inputs(const GenerateOptions& options, const std::vector<std::string>& contents,
-                        const std::map<std::string, std::string>& templates) {
-  uint64_t hash = hash_bytes(fmt::format("{} {}", kToolVersion, options.strict));
+                        const Templates& templates) {
+  uint64_t hash = hash_bytes(fmt::format("{} {} {} {}", kToolVersion, options.strict, options.imports.size(), options.umbrella));
   // Sizes keep "ab" + "c" and "a" + "bc" apart.
   const auto add = [&](const std::string& name, const std::string& bytes) {
     hash = hash_bytes(bytes, hash_bytes(fmt::format("{} {} ", name, bytes.size()), hash));
   };
   for (const auto& [name, count] : options.parts) add(name, fmt::format("{}", count));
-  for (const auto& [name, text] : templates) add(name, text);
-  for (size_t i = 0; i < contents.size(); ++i) add(base_name(options.files[i]), contents[i]);
+  for (const auto& [name, text] : templates.texts) add(name, text);
+  const std::vector<std::string> files = all_files(options);
+  for (size_t i = 0; i < contents.size(); ++i) add(base_name(files[i]), contents[i]);
   return hash_text(hash);
 }
 
@@ -40,12 +42,14 @@ std::string escaped(const std::string& path) {
   return text;
 }
 
-bool write_depfile(const GenerateOptions& options, const std::map<std::string, std::string>& templates, std::string& problem) {
+bool write_depfile(const GenerateOptions& options, const Templates& templates, std::string& problem) {
   if (options.depfile.empty()) return true;
   std::string text = escaped(options.out + "/" + kManifestName) + ":";
-  for (const std::string& file : options.files) text += " \\\n  " + escaped(file);
+  const auto add = [&](const std::string& path) { text += " \\\n  " + escaped(path); };
+  for (const std::string& file : all_files(options)) add(file);
   if (!options.templates.empty()) {
-    for (const auto& [name, bytes] : templates) text += " \\\n  " + escaped(options.templates + "/" + name);
+    add(options.templates);  // the time stamp of a folder tells of new files
+    for (const std::string& name : templates.replaced) add(options.templates + "/" + name);
   }
   return write_file(options.depfile, text + "\n", problem);
 }
@@ -76,13 +80,13 @@ int list_outputs(const GenerateOptions& options) {
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
-  for (size_t i = 0; i < contents->size(); ++i) {
-    const Family family = read_family(options.files[i], std::move((*contents)[i]), sink);
+  for (size_t i = 0; i < options.files.size(); ++i) {
+    const Family family = read_family(options.files[i], std::move((*contents)[options.imports.size() + i]), sink);
     const auto given = options.parts.find(family.name);
     const int parts = given != options.parts.end() ? given->second : count_parts(family.ops.size());
     for (const std::string& name : output_names(family.name, parts)) fmt::print("{}\n", name);
   }
-  fmt::print("api.h\n{}\n", kManifestName);
+  fmt::print("{}\n{}\n", options.umbrella, kManifestName);
   fmt::print(stderr, "{}", to_text(sink.all()));
   return sink.error_count() > 0 ? kFindings : kFine;
 }
@@ -106,8 +110,14 @@ void read_parts(const std::string& text, GenerateOptions& options) {
 int run_generate(const GenerateOptions& options) {
   if (options.list_outputs) return list_outputs(options);
   std::string problem;
-  const std::optional<std::map<std::string, std::string>> templates = load_templates(options.templates, problem);
+  const std::optional<Templates> templates = load_templates(options.templates, problem);
   if (!templates) return fail(problem);
+  std::vector<std::string> problems;
+  const std::optional<Runtime> runtime = load_runtime(options.runtime, problems);
+  if (!runtime) {
+    for (const std::string& each : problems) fail(fmt::format("runtime '{}': {}", options.runtime, each));
+    return kUsage;
+  }
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
   const std::string inputs = hash_inputs(options, *contents, *templates);
@@ -120,7 +130,7 @@ int run_generate(const GenerateOptions& options) {
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
   print_findings(options, sink);
   if (sink.error_count() > 0) return kFindings;
-  const Generated generated = generate(families, *templates, options.parts);
+  const Generated generated = generate(families, {*runtime, templates->texts, options.umbrella, options.parts, {}});
   if (!generated.problems.empty()) {
     for (const std::string& each : generated.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
     return kFindings;
@@ -133,9 +143,13 @@ int run_generate(const GenerateOptions& options) {
 std::function<int()> add_generate(CLI::App& app) {
   const auto options = std::make_shared<GenerateOptions>();
   add_inputs(app, *options);
+  add_imports(app, *options);
   add_format(app, *options, "findings are printed");
   app.add_option("--out", options->out, "Folder to write to")->required()->type_name("DIR");
-  app.add_option("--templates", options->templates, "Folder of templates to use instead of the built-in ones")->type_name("DIR");
+  app.add_option("--templates", options->templates, "Folder whose files replace the built-in templates of their names")
+      ->type_name("DIR");
+  app.add_option("--runtime", options->runtime, "JSON description of the runtime to write for, instead of the built-in one")->type_name("FILE");
+  app.add_option("--umbrella", options->umbrella, "Name of the header that includes all others")->type_name("NAME")->capture_default_str();
   app.add_option("--depfile", options->depfile, "Write what the output depends on, for make and ninja")->type_name("FILE");
   app.add_option_function<std::vector<std::string>>(
          "--parts",

@@ -9,7 +9,9 @@ namespace shardgen {
 
 struct GenerateOptions : InputOptions {
   std::string out;
-  std::string templates;  // a folder, or empty for the built-in ones
+  std::string umbrella = "api.h";  // the header that includes all others
+  std::string templates;           // a folder whose files replace built-in ones, or empty
+  std::string runtime;             // a description, or empty for the built-in one
   std::string depfile;
   bool list_outputs = false;  // print the names of the files and write nothing
   std::map<std::string, int> parts;

@@ -14,15 +14,15 @@ std::vector<DTypeSource> dtype_sources(const Op& op) {
   std::vector<DTypeSource> sources;
   for (const Candidate& candidate : op.kernel->data_type.candidates) {
     if (candidate.constant) {
-      sources.push_back({DTypeSource::Kind::constant, 0, *candidate.constant});
+      sources.push_back({DTypeSource::Kind::constant, 0, *candidate.constant, candidate.to_complex});
     } else if (const std::optional<ArgRef> arg = find_arg(op.signature, candidate.name.text)) {
-      sources.push_back({arg->tensor ? DTypeSource::Kind::input : DTypeSource::Kind::attr, arg->index, {}});
+      sources.push_back({arg->tensor ? DTypeSource::Kind::input : DTypeSource::Kind::attr, arg->index, {}, candidate.to_complex});
     }
   }
   if (!sources.empty()) return sources;
   // The first tensor that must be given; before it, those that may be.
   for (size_t i = 0; i < op.signature.inputs.size(); ++i) {
-    sources.push_back({DTypeSource::Kind::input, static_cast<int>(i), {}});
+    sources.push_back({DTypeSource::Kind::input, static_cast<int>(i), {}, false});
     if (!contains(op.optional, op.signature.inputs[i].name.text)) return {sources.back()};
   }
   return sources;
@@ -121,6 +121,7 @@ struct Describer {
   std::string operator()(const KernelStep& step) const {
     std::string text = fmt::format("kernel {}({}) by", step.table, args(step.args));
     for (const DTypeSource& source : step.dtypes) {
+      if (source.to_complex) text += " complex";
       switch (source.kind) {
         case DTypeSource::Kind::input: text += " " + input(source.index); break;
         case DTypeSource::Kind::attr: text += " " + op.signature.attrs[source.index].name.text; break;

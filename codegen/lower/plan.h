@@ -36,6 +36,7 @@ struct DTypeSource {
   Kind kind = Kind::input;
   int index = 0;
   DataType constant = DataType::undefined;
+  bool to_complex = false;
 };
 
 /// Looks the kernel up by the first dtype that is given.

@@ -1,6 +1,7 @@
 // The view of the OpDef table: the facts of each op that the runtime reads.
 #include <fmt/format.h>
 
+#include "lower/functions.h"
 #include "lower/identifiers.h"
 #include "lower/rules.h"
 #include "lower/view_common.h"
@@ -9,8 +10,8 @@ namespace shardgen {
 namespace {
 
 std::string slot(const Op& op, const std::string& name, bool list) {
-  if (list) return fmt::format("{{\"{}\", SlotDef::Kind::list}}", name);
-  if (contains(op.optional, name)) return fmt::format("{{\"{}\", SlotDef::Kind::optional}}", name);
+  if (list) return fmt::format("{{\"{}\", {}::Kind::list}}", name, rt("SlotDef"));
+  if (contains(op.optional, name)) return fmt::format("{{\"{}\", {}::Kind::optional}}", name, rt("SlotDef"));
   return fmt::format("{{\"{}\"}}", name);
 }
 
@@ -35,8 +36,8 @@ std::string attr_names(const Op& op) {
 std::string aliases(const Op& op) {
   Texts texts;
   const auto add = [&](const AliasPair& pair, const char* kind) {
-    texts.push_back(fmt::format("{{{}, {}, AliasDef::Kind::{}}}", find_output(op.signature, pair.output.text),
-                                find_input(op.signature, pair.input.text), kind));
+    texts.push_back(fmt::format("{{{}, {}, {}::Kind::{}}}", find_output(op.signature, pair.output.text),
+                                find_input(op.signature, pair.input.text), rt("AliasDef"), kind));
   };
   for (const AliasPair& pair : op.view) {
     const bool written = view_kind(op, find_output(op.signature, pair.output.text)) == ViewKind::written;
@@ -83,7 +84,8 @@ Json ops_view(const LowerContext& context, const Part& part) {
     if (op->extension.partial_guard) guard = op->extension.partial_guard->text;
     Json inplace = false;
     if (forms_of(context, *op).back() == Form::inplace) inplace = inplace_name(*op);
-    ops.push_back({{"name", op->name.text},
+    ops.push_back({{"function", cpp_name(*op)},
+                   {"name", op->name.text},
                    {"inplace_name", std::move(inplace)},
                    {"location", location_of(*op)},
                    {"inputs", list_or_false(input_slots(*op))},
@@ -97,7 +99,7 @@ Json ops_view(const LowerContext& context, const Part& part) {
                    {"random", is_random(*op)}});
   }
   Json view = file_head(part);
-  view["abi"] = kCodegenAbi;
+  view["spaces"] = declarations_view(missing_functions(context, part));
   view["ops"] = std::move(ops);
   return view;
 }

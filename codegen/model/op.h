@@ -204,6 +204,7 @@ struct Family {
   std::string name;  // the file's name without ".yaml"
   std::string path;
   std::vector<Op> ops;
+  bool imported = false;  // its code stands in a library: it is not generated, and other families may invoke its ops
 };
 
 /// The place of `name` in inputs, attrs or outputs, or -1.

@@ -1,10 +1,10 @@
 // Placement rules without ranks: layouts of the inputs -> layouts wanted -> layouts of the outputs, as text.
 #include <catch2/catch.hpp>
 
-#include "math_ops.h"
-#include "nn_ops.h"
-#include "reduce_ops.h"
-#include "shape_ops.h"
+#include "ops/math_ops.h"
+#include "ops/nn_ops.h"
+#include "ops/reduce_ops.h"
+#include "ops/shape_ops.h"
 #include "spmd/rule_case.h"
 
 using namespace shard;
