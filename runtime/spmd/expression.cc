@@ -224,7 +224,9 @@ class Builder {
     const std::vector<Axis>& axes = tensor.term->axes;
     // A tensor that lacks one of the two has nothing to swap.
     const std::string& flag = tensor.term->transpose;
-    if (!flag.empty() && has(axes[axes.size() - 1]) && has(axes[axes.size() - 2]) && args_.flag(flag)) std::swap(letters[letters.size() - 1], letters[letters.size() - 2]);
+    if (!flag.empty() && has(axes[axes.size() - 1]) && has(axes[axes.size() - 2]) && args_.flag(flag)) {
+      std::swap(letters[letters.size() - 1], letters[letters.size() - 2]);
+    }
     return letters;
   }
 
