@@ -8,6 +8,7 @@
 
 #include "lower/identifiers.h"
 #include "lower/plan.h"
+#include "lower/rules.h"
 #include "lower/support.h"
 #include "model/print.h"
 #include "core/axis_expr.h"
@@ -106,13 +107,13 @@ std::string rule_text(const Op& op) {
 }
 
 std::string commutes_text(const Op& op) {
-  if (!op.extension.partial) return "A pending reduction of an argument is done before the op.";
-  const Partial& partial = *op.extension.partial;
+  const std::optional<Partial> partial = commutation_of(op);
+  if (!partial) return "A pending reduction of an argument is done before the op.";
   std::vector<std::string_view> names;
-  for (const ReduceKind kind : reductions_of(partial)) names.push_back(yaml_name(kind));
-  const bool one = partial.kind == PartialKind::multilinear;
+  for (const ReduceKind kind : reductions_of(*partial)) names.push_back(yaml_name(kind));
+  const bool one = partial->kind == PartialKind::multilinear;
   std::string text = fmt::format("Commutes with a pending {} {} ({})", fmt::join(names, ", "),
-                                 one ? "of one argument" : "of all arguments together", yaml_name(partial.kind));
+                                 one ? "of one argument" : "of all arguments together", yaml_name(partial->kind));
   if (op.extension.partial_guard) text += fmt::format(", where {} holds", op.extension.partial_guard->text);
   return text + ".";
 }

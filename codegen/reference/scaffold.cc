@@ -157,7 +157,9 @@ Json test_view(const LowerContext& context, const Op& op, const std::string& hea
 /// The axis expression of an op in which elements meet one by one, or nothing where lists make that unlikely.
 std::string proposed_rule(const Op& op) {
   const Signature& signature = op.signature;
-  Texts inputs(signature.inputs.size(), "..."), outputs(signature.outputs.size(), "...");
+  Texts inputs, outputs;
+  for (const Input& input : signature.inputs) inputs.push_back(input.list ? "[...]" : "...");
+  for (const Output& output : signature.outputs) outputs.push_back(output.list ? "[...]" : "...");
   return join(inputs) + " -> " + join(outputs);
 }
 
