@@ -58,12 +58,17 @@ TEST_CASE("An op's own rule comes before a derived one, and its mark is its comm
       "- op : f\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : M, spmd_rule : \"...->... ~ monotone( max )\"}\n"
       "  kernel : {func : f}\n"
       "- backward_op : f_grad\n  forward : f (Tensor x) -> Tensor(out)\n  args : (Tensor out_grad)\n  output : Tensor(x_grad)\n"
-      "  infer_meta : {func : M, spmd_rule : MyRule}\n  kernel : {func : f_grad}\n",
+      "  infer_meta : {func : M, spmd_rule : MyRule}\n  kernel : {func : f_grad}\n"
+      "- backward_op : f_grad_of_grad\n  forward : f (Tensor x) -> Tensor(out)\n  args : (Tensor out_grad)\n  output : Tensor(x_grad)\n"
+      "  infer_meta : {func : M}\n  kernel : {func : f_grad}\n",
       sink);
-  REQUIRE(family.ops.size() == 2);
-  const Selection selection = select_ops({family});
+  REQUIRE(family.ops.size() == 3);
+  const std::vector<Family> families = {family};
+  const Selection selection = select_ops(families, own_runtime());
+  REQUIRE(selection.find("f") != nullptr);
   CHECK(rule_of(selection, family.ops[0]) == "... -> ... ~ monotone(max)");
   CHECK(rule_of(selection, family.ops[1]) == "MyRule");
+  CHECK(rule_of(selection, family.ops[2]) == "... -> ... ~ linear");
   REQUIRE(commutation_of(family.ops[0]));
   CHECK(shard::to_string(*commutation_of(family.ops[0])) == "monotone(max)");
 }
