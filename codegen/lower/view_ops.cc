@@ -47,8 +47,8 @@ std::string aliases(const Op& op) {
   return join(texts);
 }
 
-Json commutes(const Op& op) {
-  const std::optional<Partial> commutation = commutation_of(op);
+Json commutes(const LowerContext& context, const Op& op) {
+  const std::optional<Partial> commutation = commutation_of(context.selection, op);
   if (!commutation) return false;
   return {{"kind", commutation->kind == PartialKind::multilinear ? "multilinear" : "jointly"},
           {"types", fmt::format("{:#x}", shard::type_bits(*commutation))}};
@@ -93,7 +93,7 @@ Json ops_view(const LowerContext& context, const Part& part) {
                    {"outputs", braces(output_slots(*op))},
                    {"aliases", list_or_false(aliases(*op))},
                    {"rule", rule(context, *op)},
-                   {"commutes", commutes(*op)},
+                   {"commutes", commutes(context, *op)},
                    {"guard", std::move(guard)},
                    {"elementwise", is_elementwise(*op)},
                    {"random", is_random(*op)}});

@@ -6,12 +6,12 @@
 
 #include <map>
 
+#include "core/axis_expr.h"
 #include "lower/identifiers.h"
 #include "lower/plan.h"
 #include "lower/rules.h"
 #include "lower/support.h"
 #include "model/print.h"
-#include "core/axis_expr.h"
 #include "reference/layers.h"
 
 namespace shardgen {
@@ -98,16 +98,17 @@ std::string kernel_text(const Op& op) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-std::string rule_text(const Op& op) {
+std::string rule_text(const Selection& selection, const Op& op) {
   if (!op.infer_meta) return "";
   if (op.signature.inputs.empty()) return "No tensor argument: it makes a plain tensor, also under a mesh.";
-  if (!op.infer_meta->spmd_rule) return "No rule: a call on distributed tensors throws no_rule, unless it may replicate.";
-  const std::string& rule = op.infer_meta->spmd_rule->text;
-  return shard::is_axis_expr(rule) ? fmt::format("Axis expression \"{}\".", rule) : fmt::format("C++ rule {}.", rule);
+  const std::optional<std::string> rule = rule_of(selection, op);
+  if (!rule) return "No rule: a call on distributed tensors throws no_rule, unless it may replicate.";
+  if (!op.infer_meta->spmd_rule) return fmt::format("Axis expression \"{}\", which follows from that of '{}'.", *rule, op.forward->name.text);
+  return shard::is_axis_expr(*rule) ? fmt::format("Axis expression \"{}\".", *rule) : fmt::format("C++ rule {}.", *rule);
 }
 
-std::string commutes_text(const Op& op) {
-  const std::optional<Partial> partial = commutation_of(op);
+std::string commutes_text(const Selection& selection, const Op& op) {
+  const std::optional<Partial> partial = commutation_of(selection, op);
   if (!partial) return "A pending reduction of an argument is done before the op.";
   std::vector<std::string_view> names;
   for (const ReduceKind kind : reductions_of(*partial)) names.push_back(yaml_name(kind));
@@ -158,10 +159,10 @@ OpFacts facts_of(const Family& family, const Op& op, const Index& index) {
 }
 
 /// What can be told only of an op without errors.
-void add_checked_facts(const Op& op, OpFacts& facts) {
+void add_checked_facts(const Selection& selection, const Op& op, OpFacts& facts) {
   facts.aliases = alias_facts(op);
-  facts.rule_text = rule_text(op);
-  if (!op.invoke && !op.signature.inputs.empty()) facts.commutes = commutes_text(op);
+  facts.rule_text = rule_text(selection, op);
+  if (!op.invoke && !op.signature.inputs.empty()) facts.commutes = commutes_text(selection, op);
   if (is_elementwise(op)) facts.traits.push_back("elementwise");
   if (is_random(op)) facts.traits.push_back("random");
 }
@@ -205,7 +206,7 @@ std::vector<OpFacts> collect_facts(const std::vector<Family>& families, const st
   for (const Family& family : sound) {
     for (const Op& op : family.ops) {
       OpFacts& facts = all[places[next++]];
-      add_checked_facts(op, facts);
+      add_checked_facts(selection, op, facts);
       if (const auto reason = reasons.find(&op); reason != reasons.end()) {
         facts.left_out = reason->second;
         continue;

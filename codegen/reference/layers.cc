@@ -6,9 +6,10 @@
 
 #include <sstream>
 
-#include "lower/identifiers.h"
-#include "lower/view_common.h"
 #include "core/axis_expr.h"
+#include "lower/identifiers.h"
+#include "lower/rules.h"
+#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {
@@ -39,10 +40,10 @@ std::string collect_step(const Op& op) {
   return text;
 }
 
-std::string placement_step(const Op& op) {
-  if (!op.infer_meta->spmd_rule) return "placement: no rule, so the call throws no_rule unless FallbackPolicy::replicate holds";
-  const std::string& rule = op.infer_meta->spmd_rule->text;
-  return shard::is_axis_expr(rule) ? fmt::format("placement by \"{}\"", rule) : fmt::format("placement by the C++ rule {}", rule);
+std::string placement_step(const Selection& selection, const Op& op) {
+  const std::optional<std::string> rule = rule_of(selection, op);
+  if (!rule) return "placement: no rule, so the call throws no_rule unless FallbackPolicy::replicate holds";
+  return shard::is_axis_expr(*rule) ? fmt::format("placement by \"{}\"", *rule) : fmt::format("placement by the C++ rule {}", *rule);
 }
 
 std::string reshard_step(const Op& op, Form form) {
@@ -77,10 +78,10 @@ std::vector<std::string> finish_steps(const Op& op, Form form) {
   return steps;
 }
 
-LayerFact dist_layer(const Op& op, Form form) {
+LayerFact dist_layer(const Selection& selection, const Op& op, Form form) {
   LayerFact layer{"dist::" + function_name(op, form), {collect_step(op)}};
   layer.steps.push_back(fmt::format("infer global meta: {}", op.infer_meta->func->text));
-  layer.steps.push_back(placement_step(op));
+  layer.steps.push_back(placement_step(selection, op));
   layer.steps.push_back(reshard_step(op, form));
   layer.steps.push_back(local_shape_step(op));
   if (is_random(op)) layer.steps.push_back("draw a random key on all ranks");
@@ -112,7 +113,7 @@ std::vector<LayerFact> layers_of(const LowerContext& context, const Op& op) {
   for (const Form form : forms_of(context, op)) {
     layers.push_back(public_layer(op, form));
     layers.push_back({"dense::" + function_name(op, form), lines_of(describe(op, plan_dense(op, form)))});
-    if (!op.signature.inputs.empty()) layers.push_back(dist_layer(op, form));
+    if (!op.signature.inputs.empty()) layers.push_back(dist_layer(context.selection, op, form));
   }
   return layers;
 }
