@@ -69,7 +69,7 @@ std::string definition(const LowerContext& context, const Op& op) {
   add_list("outputs", "slots", slots(op, op.signature.outputs));
   add_list("aliases", "aliases", aliases(op));
   if (const std::optional<std::string> rule = rule_of(context.selection, op)) add("rule", rule_literal(*rule));
-  if (const std::optional<Partial> commutation = commutation_of(op)) {
+  if (const std::optional<Partial> commutation = commutation_of(context.selection, op)) {
     add("commutes", rt("Commutes") + (commutation->kind == PartialKind::multilinear ? "::multilinear" : "::jointly"));
     add("commute_types", fmt::format("{:#x}", shard::type_bits(*commutation)));
   }

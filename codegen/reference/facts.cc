@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "core/axis_expr.h"
 #include "lower/identifiers.h"
 #include "lower/plan.h"
 #include "lower/rules.h"
@@ -105,8 +106,8 @@ std::string rule_text(const Op& op, const std::string& rule) {
   return op.infer_meta->expression ? fmt::format("Axis expression \"{}\".", rule) : fmt::format("C++ rule {}.", rule);
 }
 
-std::string commutes_text(const Op& op) {
-  const std::optional<Partial> partial = commutation_of(op);
+std::string commutes_text(const Selection& selection, const Op& op) {
+  const std::optional<Partial> partial = commutation_of(selection, op);
   if (!partial) return "A pending reduction of an argument is done before the op.";
   std::vector<std::string_view> names;
   for (const ReduceKind kind : shard::reductions_of(*partial)) names.push_back(yaml_name(kind));
@@ -160,7 +161,7 @@ void add_checked_facts(const Selection& selection, const Op& op, OpFacts& facts)
   facts.aliases = alias_facts(op);
   facts.rule = rule_of(selection, op).value_or("");
   facts.rule_text = rule_text(op, facts.rule);
-  if (has_body(op) && !op.signature.inputs.empty()) facts.commutes = commutes_text(op);
+  if (has_body(op) && !op.signature.inputs.empty()) facts.commutes = commutes_text(selection, op);
   if (is_elementwise(op)) facts.traits.push_back("elementwise");
   if (is_random(op)) facts.traits.push_back("random");
 }

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "lower/functions.h"
+#include "core/axis_expr.h"
 #include "lower/identifiers.h"
 #include "lower/rules.h"
 #include "lower/view_common.h"
