@@ -1,11 +1,10 @@
-// Whether an op says how to run, and whether its kernels and its rule have as many tensors as it has.
+// Whether an op says how to run, and whether its kernels have as many tensors as it has. Its rule is checked in rule.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "check/parts.h"
 #include "diag/suggest.h"
-#include "read/axis_expr.h"
 
 namespace shardgen {
 namespace {
@@ -51,27 +50,6 @@ void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
   }
 }
 
-void check_rule(const Op& op, const Name& rule, DiagnosticSink& sink) {
-  if (!is_axis_expr(rule.text)) {
-    const bool word = !rule.text.empty() && std::all_of(rule.text.begin(), rule.text.end(),
-                                                        [](unsigned char c) { return (std::isalnum(c) != 0) || c == '_'; });
-    if (!word) {
-      sink.error(rule.at, "bad-rule",
-                 fmt::format("'{}' is neither the name of a rule nor an axis expression ('a b -> b').", rule.text));
-    }
-    return;
-  }
-  std::string problem;
-  const std::optional<AxisExpr> expr = parse_axis_expr(rule.text, problem);
-  if (!expr) {
-    sink.error(rule.at, "bad-rule", problem);
-  } else if (expr->inputs.size() != op.signature.inputs.size() || expr->outputs.size() != op.signature.outputs.size()) {
-    sink.error(rule.at, "bad-rule",
-               fmt::format("The rule has {} inputs and {} outputs, but op '{}' has {} and {}.", expr->inputs.size(),
-                           expr->outputs.size(), op.name.text, op.signature.inputs.size(), op.signature.outputs.size()));
-  }
-}
-
 void check_blocks(const Op& op, DiagnosticSink& sink) {
   const bool runs = op.kernel || op.invoke || op.composite || is_pure_view(op);
   if (!runs && !op.is_backward) {
@@ -106,7 +84,7 @@ void check_kernel(const Op& op, DiagnosticSink& sink) {
     for (const KernelFunc& func : op.kernel->funcs) check_formats(op, func, sink);
     if (!op.is_backward) check_dispatch_given(op, sink);
   }
-  if (op.infer_meta && op.infer_meta->spmd_rule) check_rule(op, *op.infer_meta->spmd_rule, sink);
+  if (op.infer_meta && op.infer_meta->spmd_rule) check_rule(op, sink);
 }
 
 }  // namespace shardgen

@@ -188,7 +188,7 @@ void check_names(const Op& op, DiagnosticSink& sink) {
   if (!op.is_backward) check_name(op.name, "an op", sink);
   if (is_runtime_namespace(op.name.text)) {
     sink.warning(op.name.at, "bad-name",
-                 fmt::format("'{}' cannot name an op: it is a namespace of the runtime.", op.name.text));
+                 fmt::format("'{0}' is a namespace of the runtime: the functions of the op are called '{0}_op'.", op.name.text));
   }
   std::vector<const Name*> args;
   for (const ArgRef arg : op.signature.args) args.push_back(&name_of(op.signature, arg));

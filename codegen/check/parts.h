@@ -19,6 +19,8 @@ void check_references(const Op& op, DiagnosticSink& sink);
 void check_aliases(const Op& op, DiagnosticSink& sink);
 /// Kernel, infer_meta and rule: present where needed, and of the right arity.
 void check_kernel(const Op& op, DiagnosticSink& sink);
+/// The placement rule of an op that has one: a name, or an expression that fits the op's signature.
+void check_rule(const Op& op, DiagnosticSink& sink);
 /// Targets and argument counts of `invoke`, over all ops.
 void check_invokes(const std::vector<Family>& families, DiagnosticSink& sink);
 

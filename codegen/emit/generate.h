@@ -1,7 +1,9 @@
 // The whole way from families to files.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,16 +15,27 @@ namespace shardgen {
 /// A family of more ops than this is split into parts.
 inline constexpr int kOpsPerPart = 32;
 
+struct GenerateRequest {
+  const Runtime& runtime;
+  const std::map<std::string, std::string>& templates;
+  std::string umbrella;                     // the name of the header that includes all others
+  const std::map<std::string, int>& parts;  // fixes the number of parts of a family by name
+  std::set<const Op*> refused;              // ops with errors, which are left out
+  int jobs = 1;                             // threads
+  /// Told after each part, from any thread.
+  std::function<void(size_t done, size_t total)> progress = nullptr;
+};
+
 struct Generated {
   std::map<std::string, std::string> files;  // name -> bytes, without the manifest
+  size_t ops = 0;
   std::vector<Dropped> dropped;
   std::vector<std::string> problems;  // of templates; then there are no files
 };
 
-/// Renders the files of all families that are not imported, and the header `umbrella` that includes theirs. `families` have
-/// no errors. `parts` fixes the number of parts of a family by name.
-Generated generate(const std::vector<Family>& families, const std::map<std::string, std::string>& templates,
-                   const std::string& umbrella, const std::map<std::string, int>& parts);
+/// Renders the files of all families that are not imported, and the header that includes theirs. Ops that are not refused have
+/// no errors.
+Generated generate(const std::vector<Family>& families, const GenerateRequest& request);
 
 /// The names of the files of a family with that many ops, in a fixed order.
 std::vector<std::string> output_names(const std::string& family, int parts);

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "lower/support.h"
-#include "read/axis_expr.h"
 
 namespace shardgen {
 namespace {
@@ -15,15 +14,15 @@ std::vector<DTypeSource> dtype_sources(const Op& op) {
   std::vector<DTypeSource> sources;
   for (const Candidate& candidate : op.kernel->data_type.candidates) {
     if (candidate.constant) {
-      sources.push_back({DTypeSource::Kind::constant, 0, *candidate.constant});
+      sources.push_back({DTypeSource::Kind::constant, 0, *candidate.constant, candidate.to_complex});
     } else if (const std::optional<ArgRef> arg = find_arg(op.signature, candidate.name.text)) {
-      sources.push_back({arg->tensor ? DTypeSource::Kind::input : DTypeSource::Kind::attr, arg->index, {}});
+      sources.push_back({arg->tensor ? DTypeSource::Kind::input : DTypeSource::Kind::attr, arg->index, {}, candidate.to_complex});
     }
   }
   if (!sources.empty()) return sources;
   // The first tensor that must be given; before it, those that may be.
   for (size_t i = 0; i < op.signature.inputs.size(); ++i) {
-    sources.push_back({DTypeSource::Kind::input, static_cast<int>(i), {}});
+    sources.push_back({DTypeSource::Kind::input, static_cast<int>(i), {}, false});
     if (!contains(op.optional, op.signature.inputs[i].name.text)) return {sources.back()};
   }
   return sources;
@@ -122,6 +121,7 @@ struct Describer {
   std::string operator()(const KernelStep& step) const {
     std::string text = fmt::format("kernel {}({}) by", step.table, args(step.args));
     for (const DTypeSource& source : step.dtypes) {
+      if (source.to_complex) text += " complex";
       switch (source.kind) {
         case DTypeSource::Kind::input: text += " " + input(source.index); break;
         case DTypeSource::Kind::attr: text += " " + op.signature.attrs[source.index].name.text; break;
@@ -238,24 +238,9 @@ ViewKind view_kind(const Op& op, int output) {
   return inplace_pair_of_output(op, output) != nullptr ? ViewKind::reinterpreting : ViewKind::written;
 }
 
-std::vector<ReduceKind> reductions_of(const Partial& partial) {
-  using enum ReduceKind;
-  if (!partial.types.empty()) return partial.types;
-  switch (partial.kind) {
-    case PartialKind::linear: return {sum, avg};
-    case PartialKind::rearranging: return {sum, avg, max, min, prod, any, all};
-    case PartialKind::monotone: return {max, min};
-    case PartialKind::multilinear: return {sum, avg};
-  }
-  return {};
-}
-
 bool is_elementwise(const Op& op) {
   if (op.extension.elementwise) return *op.extension.elementwise;
-  if (!op.infer_meta || !op.infer_meta->spmd_rule || !is_axis_expr(op.infer_meta->spmd_rule->text)) return false;
-  std::string problem;
-  const std::optional<AxisExpr> expr = parse_axis_expr(op.infer_meta->spmd_rule->text, problem);
-  return expr && is_elementwise(*expr);
+  return op.infer_meta && op.infer_meta->expression && shard::is_elementwise(*op.infer_meta->expression);
 }
 
 bool is_random(const Op& op) { return op.extension.random.value_or(false); }

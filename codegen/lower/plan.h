@@ -36,6 +36,7 @@ struct DTypeSource {
   Kind kind = Kind::input;
   int index = 0;
   DataType constant = DataType::undefined;
+  bool to_complex = false;
 };
 
 /// Looks the kernel up by the first dtype that is given.
@@ -109,8 +110,6 @@ std::vector<Passed> resolve_params(const Op& op, const std::optional<std::vector
 enum class ViewKind { none, reinterpreting, written };
 ViewKind view_kind(const Op& op, int output);
 bool is_random(const Op& op);
-/// The reductions that a `partial` names, or those that its kind stands for.
-std::vector<ReduceKind> reductions_of(const Partial& partial);
 /// True when each output element depends on one element of each input, so that an output may be exactly an input.
 bool is_elementwise(const Op& op);
 

@@ -1,5 +1,4 @@
-// How types, roles and constants are written in C++: the only place that knows, so that another runtime can be targeted
-// here.
+// How types, roles and constants are written in C++: the only place that knows. What is of the runtime is a symbol (rt()).
 #pragma once
 
 #include <optional>
@@ -12,9 +11,6 @@ namespace shardgen {
 /// For which function an argument is spelled.
 enum class Role { api, dense, kernel };
 
-/// The generated code's agreement with the runtime; shard::kCodegenAbi must be equal.
-inline constexpr int kCodegenAbi = 1;
-
 /// True for an attribute that a caller may leave open: a DataType with default UNDEFINED, or a Place with default {} where
 /// the kernel's backend has an alternative to it.
 bool may_be_open(const Op& op, const Attr& attr);
@@ -26,6 +22,8 @@ std::string attr_type(const Op& op, const Attr& attr);
 std::string output_type(const Output& output, Role role);
 /// "std::tuple<A, B>", a single type as it is, or "void".
 std::string tuple_of(const std::vector<std::string>& types);
+/// What infer_meta gets for an argument: "const Meta&", or "const Meta*" for one that may be absent.
+std::string meta_input_type(const Input& input, bool optional);
 /// "Meta" or "std::vector<Meta>"
 std::string meta_type(const Output& output);
 
@@ -35,9 +33,7 @@ std::optional<std::string> default_argument(const Op& op, const Attr& attr);
 std::optional<std::string> spell(const Literal& literal);
 /// A constant passed to a parameter of that attribute's type.
 std::optional<std::string> constant(const Op& target, const Attr& parameter, const Literal& literal);
-/// "DType::float32", or nothing for a type that the runtime does not have.
-std::optional<std::string> data_type(DataType type);
-/// "sum", ... as in ReduceType, and its bit in OpDef::commute_types.
-unsigned reduce_bit(ReduceKind kind);
+/// How the runtime writes a dtype, for one that it has.
+std::string data_type(DataType type);
 
 }  // namespace shardgen

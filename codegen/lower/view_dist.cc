@@ -38,7 +38,8 @@ std::string dense_arg(const Op& op, const std::string& call, Form form, ArgRef a
     const bool is_local_shape = op.infer_meta->local_shape && op.infer_meta->local_shape->text == name;
     return is_local_shape ? fmt::format("{}.local_shape({})", call, local_shape_output(op)) : name;
   }
-  if (is_written_input(op, arg.index, form)) return fmt::format("{}.target({})", call, arg.index);
+  if (is_written_input(op, arg.index, form))
+    return fmt::format("{}.{}({})", call, op.signature.inputs[arg.index].list ? "targets" : "target", arg.index);
   return fmt::format("{}.{}({})", call, op.signature.inputs[arg.index].list ? "locals" : "local", arg.index);
 }
 
@@ -100,7 +101,7 @@ Json function_view(const Op& op, Form form) {
   return {{"origin", origin(op)},
           {"returns", return_type(op, form, form == Form::functional)},
           {"name", function_name(op, form)},
-          {"op", op.name.text},
+          {"op", cpp_name(op)},
           {"inplace", form == Form::inplace},
           {"params", join(parameters(op, Role::api, form, false))},
           {"call", call},
@@ -118,11 +119,10 @@ Json function_view(const Op& op, Form form) {
 Json dist_view(const LowerContext& context, const Part& part) {
   Json functions = Json::array();
   for (const Op* op : own_ops(part)) {
-    if (op->signature.inputs.empty()) continue;
+    if (op->signature.inputs.empty() || !context.runtime.dist) continue;
     for (const Form form : forms_of(context, *op)) functions.push_back(function_view(*op, form));
   }
   Json view = file_head(part);
-  view["abi"] = kCodegenAbi;
   view["functions"] = std::move(functions);
   return view;
 }

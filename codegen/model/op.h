@@ -104,6 +104,9 @@ struct InferMeta {
   std::optional<Name> func;
   std::optional<std::vector<CallArg>> param;  // left out: those of the kernel
   std::optional<Name> spmd_rule;
+  TextPlaces rule_places;                   // of the bytes of spmd_rule
+  std::optional<AxisExpr> expression;       // spmd_rule, where it is one and can be read
+  std::optional<AxisProblem> wrong;         // why it cannot
   std::optional<Name> local_shape;
   std::optional<Name> global_shape;
 };
@@ -159,12 +162,6 @@ struct DataTransform {
 struct Forward {
   Name name;
   Signature signature;
-};
-
-/// How the op commutes with a pending reduction.
-struct Partial {
-  PartialKind kind = PartialKind::linear;
-  std::vector<ReduceKind> types;  // empty: those of the kind
 };
 
 /// The keys of our own, under `shard:`.

@@ -55,23 +55,6 @@ constexpr Table<TensorFormat, 5> kTensorFormats = {{
     {TensorFormat::unknown, ""},
 }};
 
-constexpr Table<PartialKind, 4> kPartialKinds = {{
-    {PartialKind::linear, "linear"},
-    {PartialKind::rearranging, "rearranging"},
-    {PartialKind::monotone, "monotone"},
-    {PartialKind::multilinear, "multilinear"},
-}};
-
-constexpr Table<ReduceKind, 7> kReduceKinds = {{
-    {ReduceKind::sum, "sum"},
-    {ReduceKind::avg, "avg"},
-    {ReduceKind::max, "max"},
-    {ReduceKind::min, "min"},
-    {ReduceKind::prod, "prod"},
-    {ReduceKind::any, "any"},
-    {ReduceKind::all, "all"},
-}};
-
 template <class Enum, size_t N>
 std::string_view name_in(const Table<Enum, N>& table, Enum value) {
   return table[static_cast<size_t>(value)].second;
@@ -99,19 +82,19 @@ std::vector<std::string_view> names_in(const Table<Enum, N>& table) {
 std::string_view yaml_name(AttrType type) { return name_in(kAttrTypes, type); }
 std::string_view yaml_name(DataType type) { return name_in(kDataTypes, type); }
 std::string_view yaml_name(TensorFormat format) { return name_in(kTensorFormats, format); }
-std::string_view yaml_name(PartialKind kind) { return name_in(kPartialKinds, kind); }
-std::string_view yaml_name(ReduceKind kind) { return name_in(kReduceKinds, kind); }
+std::string_view yaml_name(PartialKind kind) { return shard::kCommutationNames[static_cast<size_t>(kind)]; }
+std::string_view yaml_name(ReduceKind kind) { return shard::to_string(kind); }
 
 std::optional<AttrType> parse_attr_type(std::string_view name) { return find_in(kAttrTypes, name); }
 std::optional<DataType> parse_data_type(std::string_view name) { return find_in(kDataTypes, name); }
 std::optional<TensorFormat> parse_tensor_format(std::string_view name) { return find_in(kTensorFormats, name); }
-std::optional<PartialKind> parse_partial_kind(std::string_view name) { return find_in(kPartialKinds, name); }
-std::optional<ReduceKind> parse_reduce_kind(std::string_view name) { return find_in(kReduceKinds, name); }
+std::optional<PartialKind> parse_partial_kind(std::string_view name) { return shard::find_commutation_kind(name); }
+std::optional<ReduceKind> parse_reduce_kind(std::string_view name) { return shard::find_reduce_type(name); }
 
 std::vector<std::string_view> attr_type_names() { return names_in(kAttrTypes); }
 std::vector<std::string_view> data_type_names() { return names_in(kDataTypes); }
 std::vector<std::string_view> tensor_format_names() { return names_in(kTensorFormats); }
-std::vector<std::string_view> partial_kind_names() { return names_in(kPartialKinds); }
-std::vector<std::string_view> reduce_kind_names() { return names_in(kReduceKinds); }
+std::vector<std::string_view> partial_kind_names() { return {shard::kCommutationNames.begin(), shard::kCommutationNames.end()}; }
+std::vector<std::string_view> reduce_kind_names() { return {shard::kReduceTypeNames.begin(), shard::kReduceTypeNames.end()}; }
 
 }  // namespace shardgen

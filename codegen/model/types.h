@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/axis_expr.h"
+
 namespace shardgen {
 
 enum class AttrType {
@@ -46,10 +48,13 @@ enum class DataType {
 
 enum class TensorFormat { dense, selected_rows, sparse_coo, sparse_csr, unknown };
 
+// Rules are one language for the tool and the runtime, so its types are the runtime's.
+using shard::AxisExpr;
+using shard::AxisProblem;
 /// How an op commutes with a pending reduction.
-enum class PartialKind { linear, rearranging, monotone, multilinear };
-
-enum class ReduceKind { sum, avg, max, min, prod, any, all };
+using Partial = shard::Commutation;
+using PartialKind = shard::Commutation::Kind;
+using ReduceKind = shard::ReduceType;
 
 /// "int64_t[]", "DataType", ...
 std::string_view yaml_name(AttrType type);

@@ -193,7 +193,7 @@ std::optional<Partial> read_partial(Cursor& cursor) {
                    "bad-value");
     return std::nullopt;
   }
-  std::optional<Partial> partial = Partial{*kind, {}};
+  std::optional<Partial> partial = Partial{*kind, {}, begin};
   if (cursor.eat("(")) {
     while (!cursor.eat(")")) {
       if (!partial->types.empty() && !cursor.expect(",", "a reduction")) return std::nullopt;

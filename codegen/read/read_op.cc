@@ -28,14 +28,26 @@ std::vector<CallArg> read_params(Context c, Node n, std::string_view what) {
   return args;
 }
 
+void read_rule(Context c, Node n, InferMeta& meta) {
+  meta.spmd_rule = Name{n.text, c.file.at(n, 0)};
+  for (size_t offset = 0; offset <= n.text.size(); ++offset) {
+    Location at = c.file.at(n, offset);
+    if (meta.rule_places.empty() || meta.rule_places.last().line != at.line) meta.rule_places.start_line(offset, std::move(at));
+  }
+  if (!shard::is_axis_expr(n.text)) return;
+  shard::AxisProblem wrong;
+  meta.expression = shard::parse_axis_expr(n.text, wrong);
+  if (!meta.expression) meta.wrong = std::move(wrong);
+}
+
 constexpr std::array<KeyReader<InferMeta>, 5> kInferMetaKeys = {{
     {{"func", ValueKind::qualified_name, "The C++ function in shard::meta that infers shapes and dtypes of the outputs."},
      [](Context c, Node n, InferMeta& m) { m.func = read_name(c, n, "'infer_meta.func'", true); }},
-    {{"param", ValueKind::names, "The arguments that it gets; those of the kernel when left out."},
+    {{"param", ValueKind::passed, "The arguments that it gets; those of the kernel when left out."},
      [](Context c, Node n, InferMeta& m) { m.param = read_params(c, n, "'infer_meta.param'"); }},
     {{"spmd_rule", ValueKind::text, "The placement rule: an axis expression such as \"m k, k n -> m n\", or the name of a C++ rule."},
      [](Context c, Node n, InferMeta& m) {
-       if (expect_scalar(c, n, "'spmd_rule'")) m.spmd_rule = Name{n.text, c.file.at(n, 0)};
+       if (expect_scalar(c, n, "'spmd_rule'")) read_rule(c, n, m);
      }},
     {{"local_shape", ValueKind::name, "The attribute that is a shape: the dense call on a rank gets the shape of its piece instead."},
      [](Context c, Node n, InferMeta& m) { m.local_shape = read_name(c, n, "'local_shape'"); }},
@@ -65,7 +77,7 @@ constexpr std::array<KeyReader<KernelSpec>, 6> kKernelKeys = {{
        Cursor cursor = c.cursor(n);
        k.funcs = read_kernel_funcs(cursor);
      }},
-    {{"param", ValueKind::names, "The arguments that the kernel gets; all of the op when left out."},
+    {{"param", ValueKind::passed, "The arguments that the kernel gets; all of the op when left out."},
      [](Context c, Node n, KernelSpec& k) { k.param = read_params(c, n, "'kernel.param'"); }},
     {{"data_type", ValueKind::dispatch, "What the kernel's dtype is taken from: an argument, or several in order: dtype > x."},
      [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.data_type'", k.data_type); }},
@@ -164,7 +176,8 @@ constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
      read_results},
     {{"infer_meta", ValueKind::infer_meta_block, "Shapes, dtypes and placement of the outputs."},
      [](Context c, Node n, Op& op) {
-       read_block(c, n, kInferMetaKeys, "'infer_meta'", op.infer_meta.emplace(InferMeta{c.at(n), {}, {}, {}, {}, {}}));
+       op.infer_meta.emplace().at = c.at(n);
+       read_block(c, n, kInferMetaKeys, "'infer_meta'", *op.infer_meta);
      }},
     {{"kernel", ValueKind::kernel_block, "The kernel that computes the op, and how it is chosen."},
      [](Context c, Node n, Op& op) {
@@ -237,6 +250,7 @@ std::optional<Block> block_of(ValueKind kind) {
     case ValueKind::qualified_name:
     case ValueKind::names:
     case ValueKind::qualified_names:
+    case ValueKind::passed:
     case ValueKind::boolean:
     case ValueKind::text:
     case ValueKind::arguments:
