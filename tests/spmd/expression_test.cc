@@ -1,9 +1,9 @@
 // What axis expressions mean for the tensors of a call: forward, in reverse, and for gradients. How they are read is in
 // core/axis_expr_test.cc, rules of ops that come with the library are in solver_test.cc.
-#include "math_ops.h"
-#include "nn_ops.h"
-#include "reduce_ops.h"
-#include "shape_ops.h"
+#include "ops/math_ops.h"
+#include "ops/nn_ops.h"
+#include "ops/reduce_ops.h"
+#include "ops/shape_ops.h"
 #include "spmd/rule_case.h"
 
 using namespace shard;
