@@ -3,6 +3,7 @@
 
 #include "codegen/helpers.h"
 #include "lower/rules.h"
+#include "lower/runtime.h"
 #include "lower/view.h"
 
 using namespace shardgen;
@@ -61,11 +62,12 @@ TEST_CASE("An op's own rule comes before a derived one, and its mark is its comm
       "  infer_meta : {func : M, spmd_rule : MyRule}\n  kernel : {func : f_grad}\n",
       sink);
   REQUIRE(family.ops.size() == 2);
-  const Selection selection = select_ops({family});
-  CHECK(rule_of(selection, family.ops[0]) == "... -> ... ~ monotone(max)");
-  CHECK(rule_of(selection, family.ops[1]) == "MyRule");
-  REQUIRE(commutation_of(family.ops[0]));
-  CHECK(shard::to_string(*commutation_of(family.ops[0])) == "monotone(max)");
+  const std::vector<Family> families = {family};
+  const Selection selection = select_ops(families, own_runtime());
+  CHECK(rule_of(selection, families[0].ops[0]) == "... -> ... ~ monotone(max)");
+  CHECK(rule_of(selection, families[0].ops[1]) == "MyRule");
+  REQUIRE(commutation_of(families[0].ops[0]));
+  CHECK(shard::to_string(*commutation_of(families[0].ops[0])) == "monotone(max)");
 }
 
 TEST_CASE("Every rule of ops_yaml prints as it is written", "[codegen]") {
