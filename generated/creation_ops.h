@@ -2,7 +2,12 @@
 // cmake --build BUILD -t regenerate rewrites it.
 #pragma once
 
-#include "core/op_def.h"
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "call/dense_call.h"
 
 namespace shard::ops {
 

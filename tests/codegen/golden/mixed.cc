@@ -176,4 +176,13 @@ Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& ker
       call::read(ctx2, kernel, "kernel"), ctx, device));
 }
 
+// mixed.yaml:124: add_grad(Tensor x, Tensor y, Tensor out_grad) -> Tensor(x_grad), Tensor(y_grad)
+std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
+  if (call::any_dist(x, y, out_grad)) return dist::add_grad(x, y, out_grad);
+  const OpContext ctx{"add_grad"};
+  auto [x_grad, y_grad] = dense::add_grad(ctx, call::read(ctx, x, "x"), call::read(ctx, y, "y"),
+      call::read(ctx, out_grad, "out_grad"));
+  return {call::wrap(std::move(x_grad)), call::wrap(std::move(y_grad))};
+}
+
 }  // namespace shard

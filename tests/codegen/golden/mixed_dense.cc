@@ -326,4 +326,25 @@ DenseTensor names_that_clash(const OpContext& ctx2, const DenseTensor& out, cons
   return key;
 }
 
+// mixed.yaml:124: add_grad(Tensor x, Tensor y, Tensor out_grad) -> Tensor(x_grad), Tensor(y_grad)
+std::tuple<DenseTensor, DenseTensor> add_grad(const OpContext& ctx, const DenseTensor& x,
+    const DenseTensor& y, const DenseTensor& out_grad) {
+  // 1. infer meta
+  Meta x_grad_meta;
+  Meta y_grad_meta;
+  meta::GradInferMeta(ctx, x.meta(), y.meta(), x_grad_meta, y_grad_meta);
+  // 2. choose the kernel
+  const Device device = call::common_device(ctx, x, y, out_grad);
+  static const KernelTable& kernels = kernel_table("add_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      DenseTensor&, DenseTensor&);
+  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  // 3. allocate
+  DenseTensor x_grad = DenseTensor::allocate(device, x_grad_meta);
+  DenseTensor y_grad = DenseTensor::allocate(device, y_grad_meta);
+  // 4. run
+  kernel(ctx, x, y, out_grad, x_grad, y_grad);
+  return {std::move(x_grad), std::move(y_grad)};
+}
+
 }  // namespace shard::dense

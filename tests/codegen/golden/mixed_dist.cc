@@ -305,4 +305,26 @@ Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& ker
   return call2.output(0);
 }
 
+// mixed.yaml:124: add_grad(Tensor x, Tensor y, Tensor out_grad) -> Tensor(x_grad), Tensor(y_grad)
+std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
+  // 1. collect: one slot per tensor argument, then the attributes
+  call::DistCall call(ops::add_grad());
+  call.in(x);
+  call.in(y);
+  call.in(out_grad);
+  // 2. plan: from the cache, or infer global meta, placement and reshards
+  call.plan([&](call::OutMetas& out) {
+    meta::GradInferMeta(call.context(), call.meta(0), call.meta(1), out.one(0), out.one(1));
+  });
+  // 3. reshard, run dense on local tensors, write back, bump versions
+  call.run([&] {
+    auto [x_grad, y_grad] =
+        dense::add_grad(call.context(), call.local(0), call.local(1), call.local(2));
+    call.set(0, std::move(x_grad));
+    call.set(1, std::move(y_grad));
+  });
+  // 4. wrap
+  return {call.output(0), call.output(1)};
+}
+
 }  // namespace shard::dist

@@ -223,4 +223,21 @@ const OpDef& names_that_clash() {
   return def;
 }
 
+const OpDef& add_grad() {
+  static constexpr SlotDef inputs[] = {{"x"}, {"y"}, {"out_grad"}};
+  static constexpr SlotDef outputs[] = {{"x_grad"}, {"y_grad"}};
+  static constexpr OpDef def = {
+      .name = "add_grad",
+      .inplace_name = {},
+      .location = "mixed.yaml:124",
+      .inputs = inputs,
+      .attrs = {},
+      .outputs = outputs,
+      .aliases = {},
+      .rule = "..., ..., ... -> ..., ...",
+      .commute_guard = {},
+  };
+  return def;
+}
+
 }  // namespace shard::ops
