@@ -19,8 +19,15 @@ void check_references(const Op& op, DiagnosticSink& sink);
 void check_aliases(const Op& op, DiagnosticSink& sink);
 /// Kernel, infer_meta and rule: present where needed, and of the right arity.
 void check_kernel(const Op& op, DiagnosticSink& sink);
-/// Targets and argument counts of `invoke`, over all ops.
+/// Targets and arguments of `invoke`, over all ops.
 void check_invokes(const std::vector<Family>& families, DiagnosticSink& sink);
+/// `backward:` and `forward:`: they lead to each other, and agree on arguments and outputs.
+void check_links(const std::vector<Family>& families, DiagnosticSink& sink);
+/// Files whose names or whose generated files clash.
+void check_family_names(const std::vector<Family>& families, DiagnosticSink& sink);
+
+/// Reports a constant that does not fit `attr`, or that C++ source cannot hold. `what` begins the sentence: "Default value".
+void check_constant(const Attr& attr, const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink);
 
 /// True for a name that C++ code cannot use for a variable or a function of the API.
 bool is_reserved(std::string_view name);

@@ -134,6 +134,16 @@ bool has_length(AttrType type) {
   return false;
 }
 
+/// A function whose outputs are all hidden returns nothing.
+void check_visible(const Op& op, DiagnosticSink& sink) {
+  if (op.is_backward || op.signature.outputs.empty()) return;
+  for (const Output& output : op.signature.outputs) {
+    if (!contains(op.intermediate, output.name.text)) return;
+  }
+  sink.error(op.intermediate.front().at, "no-output",
+             fmt::format("All outputs of op '{}' are intermediate: take the one that users get out of the list.", op.name.text));
+}
+
 void check_sizes(const Op& op, DiagnosticSink& sink) {
   for (const Output& output : op.signature.outputs) {
     for (const SizeTerm& term : output.size) {
@@ -176,6 +186,7 @@ void check_references(const Op& op, DiagnosticSink& sink) {
   if (op.kernel) check_kernel_refs(op, sink);
   if (op.invoke) check_invoke_refs(op, *op.invoke, sink);
   check_sizes(op, sink);
+  check_visible(op, sink);
 }
 
 }  // namespace shardgen

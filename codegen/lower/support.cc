@@ -2,9 +2,11 @@
 #include "lower/support.h"
 
 #include <algorithm>
+#include <set>
 
 #include "lower/identifiers.h"
 #include "lower/spelling.h"
+#include "model/call.h"
 
 namespace shardgen {
 namespace {
@@ -90,10 +92,13 @@ bool Selection::has_inplace_form(const Op& op) const {
 
 Selection select_ops(const std::vector<Family>& families) {
   Selection selection;
+  std::set<std::string_view> taken;
   for (const Family& family : families) {
     std::vector<const Op*>& chosen = selection.ops.emplace_back();
     for (const Op& op : family.ops) {
-      if (std::string reason = reason_against(op); !reason.empty()) {
+      if (!taken.insert(op.name.text).second) {
+        selection.dropped.push_back({&op, "another file defines it before"});
+      } else if (std::string reason = reason_against(op); !reason.empty()) {
         selection.dropped.push_back({&op, std::move(reason)});
       } else {
         chosen.push_back(&op);
@@ -105,8 +110,11 @@ Selection select_ops(const std::vector<Family>& families) {
     changed = false;
     for (std::vector<const Op*>& chosen : selection.ops) {
       for (size_t i = 0; i < chosen.size(); ++i) {
-        if (!chosen[i]->invoke || selection.find(chosen[i]->invoke->function.text) != nullptr) continue;
-        selection.dropped.push_back({chosen[i], "the op that it invokes is not generated"});
+        if (!chosen[i]->invoke) continue;
+        const Op* target = selection.find(chosen[i]->invoke->function.text);
+        if (target != nullptr && call_fits(*chosen[i], *chosen[i]->invoke, target->signature)) continue;
+        selection.dropped.push_back({chosen[i], target == nullptr ? "the op that it invokes is not generated"
+                                                                  : "the op that it invokes takes other arguments"});
         chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i--));
         changed = true;
       }

@@ -47,6 +47,8 @@ class Cursor {
   std::optional<std::string> quoted();
   /// The text up to the next of `ends` that stands outside brackets, without the space around it.
   Name raw_until(std::string_view ends);
+  /// Such a text as a C++ expression, which only comments will show. Nothing, and an error, when a comment cannot hold it.
+  std::optional<Name> expression(std::string_view ends);
   void rewind(size_t offset) { position_ = offset; }
   void fail(const std::string& message, std::string code = "syntax") { fail_at(offset(), message, std::move(code)); }
   void fail_at(size_t offset, const std::string& message, std::string code = "syntax");

@@ -34,7 +34,7 @@ bool check_key(const ReadContext& context, const YamlNode& map, size_t index) {
   }
   for (size_t i = 0; i < index; ++i) {
     if (map.entries[i].key.text != key.text) continue;
-    context.sink.error(context.at(key), "duplicate-key", fmt::format("Key '{}' stands here twice.", key.text),
+    context.sink.error(context.at(key), "duplicate-key", fmt::format("Key '{}' stands here twice: remove one of them.", key.text),
                        {{context.at(map.entries[i].key), "First given here."}});
     return false;
   }

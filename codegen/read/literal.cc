@@ -87,9 +87,11 @@ std::optional<Literal> list_literal(Cursor& cursor) {
 std::optional<Literal> read_literal(Cursor& cursor) {
   const size_t begin = cursor.offset();
   if (cursor.peek() == '(') {
-    const Name text = cursor.raw_until(",)");
-    cursor.sink().warning(text.at, "cpp-expression", fmt::format("'{}' is a C++ expression, which is not read.", text.text));
-    return Literal{Opaque{}, text.text};
+    const std::optional<Name> text = cursor.expression(",)");
+    if (!text) return std::nullopt;
+    cursor.sink().warning(text->at, "cpp-expression",
+                          fmt::format("'{}' is a C++ expression, which is not read: write a constant.", text->text));
+    return Literal{Opaque{}, text->text};
   }
   if (cursor.eat("{")) return list_literal(cursor);
   if (std::optional<std::string> text = cursor.quoted()) return Literal{*text, "\"" + *text + "\""};

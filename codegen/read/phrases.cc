@@ -78,6 +78,7 @@ bool read_call_arg(Cursor& cursor, CallArg& arg) {
   const bool constant = !letter || word == "true" || word == "false" || word == "INT64_MAX" ||
                         word.starts_with("DataType::") || ahead.peek() == '(';
   if (constant) {
+    arg.name.at = cursor.here();
     std::optional<Literal> literal = read_literal(cursor);
     if (!literal) return false;
     arg.kind = CallArg::Kind::literal;
@@ -140,8 +141,9 @@ std::vector<KernelFunc> read_kernel_funcs(Cursor& cursor) {
     std::optional<KernelFunc> func = read_kernel_func(cursor);
     if (!func) return funcs;
     funcs.push_back(std::move(*func));
-    cursor.eat(",");
-  } while (!cursor.at_end());
+    // The peer now and then leaves out the comma after a brace, or has one at the end.
+  } while ((cursor.eat(",") || funcs.back().has_formats) && !cursor.at_end());
+  cursor.expect_end("the kernels");
   return funcs;
 }
 
@@ -192,6 +194,7 @@ std::optional<Partial> read_partial(Cursor& cursor) {
     return std::nullopt;
   }
   if (cursor.eat("(")) {
+    if (cursor.peek() == ')') cursor.fail("Name the reductions between '(' and ')', or leave the brackets out.");
     while (!cursor.eat(")")) {
       if (!partial->types.empty() && !cursor.expect(",", "a reduction")) return std::nullopt;
       const std::optional<ReduceKind> type = read_reduce_kind(cursor);

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "diag/printable.h"
+#include "diag/utf8.h"
 #include "read/phrases.h"
 #include "read/signature.h"
 
@@ -28,6 +30,10 @@ void read_dispatch(Context c, Node n, std::string_view what, DispatchKey& key) {
     // `{a, b}` is a flow map to YAML: its keys are the candidates.
     key.at = c.at(n);
     for (const YamlEntry& entry : n.entries) {
+      if (entry.key.kind != YamlNode::Kind::scalar || entry.value.kind != YamlNode::Kind::null) {
+        c.sink.error(c.at(entry.key), "syntax", fmt::format("{} must be names, as in 'x' or '{{x, y}}', not a map.", what));
+        continue;
+      }
       Cursor cursor = c.cursor(entry.key);
       const DispatchKey part = read_dispatch_key(cursor);
       key.candidates.insert(key.candidates.end(), part.candidates.begin(), part.candidates.end());
@@ -58,6 +64,22 @@ constexpr std::array<KeyReader<DataTransform>, 2> kDataTransformKeys = {{
      [](Context c, Node n, DataTransform& t) { t.support_trans_dtype = read_names(c, n, "'support_trans_dtype'"); }},
 }};
 
+/// A doc becomes a comment. What could end that comment or hide in it is refused; line breaks become spaces.
+bool check_doc(Context c, Node n) {
+  const auto fail = [&](size_t at, std::string_view what) {
+    c.sink.error(c.file.at(n, at), "bad-doc", fmt::format("'doc' cannot hold {}: leave it out.", what));
+    return false;
+  };
+  for (size_t i = 0; i < n.text.size();) {
+    const Utf8Char next = decode_utf8(std::string_view(n.text).substr(i));
+    const bool last = i + 1 == n.text.size() || n.text[i + 1] == ' ' || n.text[i + 1] == '\n';
+    if (n.text[i] == '\\' && last) return fail(i, "a backslash at the end of a word");
+    if (n.text[i] != '\n' && is_invisible(next.code)) return fail(i, "an invisible character");
+    i += std::max<size_t>(next.length, 1);
+  }
+  return true;
+}
+
 constexpr std::array<KeyReader<Extension>, 6> kExtensionKeys = {{
     {"partial",
      [](Context c, Node n, Extension& e) {
@@ -75,7 +97,7 @@ constexpr std::array<KeyReader<Extension>, 6> kExtensionKeys = {{
     {"elementwise", [](Context c, Node n, Extension& e) { e.elementwise = read_bool(c, n, "'elementwise'"); }},
     {"doc",
      [](Context c, Node n, Extension& e) {
-       if (expect_scalar(c, n, "'doc'")) e.doc = n.text;
+       if (expect_scalar(c, n, "'doc'") && check_doc(c, n)) e.doc = n.text;
      }},
 }};
 
@@ -163,12 +185,26 @@ constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
     {"shard", [](Context c, Node n, Op& op) { read_block(c, n, kExtensionKeys, "'shard'", op.extension); }},
 }};
 
+/// An entry is an op or a backward op, not both.
+void check_kind(Context c, Node map) {
+  const YamlNode* first = nullptr;
+  for (const YamlEntry& entry : map.entries) {
+    if (entry.key.text != "op" && entry.key.text != "backward_op") continue;
+    if (first != nullptr && first->text != entry.key.text) {
+      c.sink.error(c.at(entry.key), "two-names", "An entry names either an 'op' or a 'backward_op': make two entries.",
+                   {{c.at(*first), "The other name."}});
+    }
+    first = &entry.key;
+  }
+}
+
 }  // namespace
 
 std::optional<Op> read_op(const ReadContext& context, const YamlNode& entry) {
   if (!expect_map(context, entry, "An op")) return std::nullopt;
   Op op;
   read_keys<Op>(context, entry, kOpKeys, "an op", op);
+  check_kind(context, entry);
   if (!op.name.text.empty()) return op;
   const bool tried = std::any_of(entry.entries.begin(), entry.entries.end(),
                                  [](const YamlEntry& e) { return e.key.text == "op" || e.key.text == "backward_op"; });

@@ -119,7 +119,9 @@ bool read_size(Cursor& cursor, std::vector<SizeTerm>& terms) {
   if (is_expression(cursor)) {
     SizeTerm term;
     term.kind = SizeTerm::Kind::opaque;
-    term.name = cursor.raw_until("}");
+    const std::optional<Name> text = cursor.expression("}");
+    if (!text) return false;
+    term.name = *text;
     cursor.sink().warning(term.name.at, "cpp-expression",
                           "The length is a C++ expression, which is not read: infer_meta decides.");
     terms.push_back(std::move(term));
