@@ -26,7 +26,8 @@ for backward in $seeds/*_grad; do
     if [ -f "$forward" ]; then { cat "$forward"; printf '\n#file\n'; cat "$backward"; } > "$backward.pair"; fi
   done
 done
-cp tests/codegen/bad/*.yaml tests/codegen/fuzz_regressions/* $seeds/
+cp tests/codegen/bad/*.yaml $seeds/
+find tests/codegen/fuzz_regressions -type f -name '*.yaml' -exec cp {} $seeds/ \;
 for folder in tests/codegen/bad/*/; do
   first=1
   for yaml in "$folder"*.yaml; do

@@ -57,7 +57,7 @@ void check_duplicates(const std::vector<Family>& families, DiagnosticSink& sink)
 void check_families(const std::vector<Family>& families, DiagnosticSink& sink) {
   for (const Family& family : families) {
     for (const Op& op : family.ops) {
-      if (!op.complete) continue;
+      if (!check_signature_given(op, sink) || !op.complete) continue;
       check_names(op, sink);
       check_defaults(op, sink);
       check_references(op, sink);

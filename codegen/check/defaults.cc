@@ -129,9 +129,8 @@ void check_constant(const Attr& attr, const Literal& value, const Location& at, 
     case Fit::good: break;
     case Fit::converts:
       sink.warning(at, "converted-default",
-                   fmt::format("{} {} of '{}' is not written as {} {}.", what, value.spelling, attr.name.text,
-                               yaml_name(held).starts_with('i') || yaml_name(held).starts_with('I') ? "an" : "a",
-                               yaml_name(held)));
+                   fmt::format("{} {} of '{}' is not written as a value of type {}.", what, value.spelling,
+                               attr.name.text, yaml_name(held)));
       break;
     case Fit::bad:
       sink.error(at, "bad-default",

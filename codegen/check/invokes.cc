@@ -20,7 +20,7 @@ void check_argument(const Op& op, const CallArg& arg, const Op& target, ArgRef p
   } else if ((literal || !type_of(op, arg).empty()) && !fits_parameter(op, arg, target.signature, parameter)) {
     const std::string_view wanted = kind_of(target.signature, parameter);
     sink.error(arg.name.at, "invoke-type",
-               fmt::format("Argument '{}' of '{}' is a {}, but {} is given.", name_of(target.signature, parameter).text,
+               fmt::format("Argument '{}' of '{}' is of type {}, but {} is given.", name_of(target.signature, parameter).text,
                            target.name.text, wanted,
                            literal ? fmt::format("the constant {}", arg.literal.spelling)
                                    : fmt::format("'{}' of type {}", arg.name.text, type_of(op, arg))),

@@ -69,16 +69,16 @@ void check_rule(const Op& op, const Name& rule, DiagnosticSink& sink) {
 }
 
 void check_blocks(const Op& op, DiagnosticSink& sink) {
-  const bool runs = op.kernel || op.invoke || op.composite || is_pure_view(op);
+  const bool runs = op.kernel || op.has_invoke || op.composite || is_pure_view(op);
   if (!runs && !op.is_backward) {
     sink.error(op.name.at, "missing-kernel",
                fmt::format("Op '{}' has no 'kernel' and no 'invoke', and not all of its outputs are views.", op.name.text));
   }
   if (op.kernel && op.invoke) {
-    sink.error(op.kernel->at, "kernel-and-invoke", fmt::format("Op '{}' has both 'kernel' and 'invoke'.", op.name.text),
+    sink.error(op.kernel->at, "kernel-and-invoke", fmt::format("Op '{}' has both 'kernel' and 'invoke': remove one of them.", op.name.text),
                {{op.invoke->function.at, "The 'invoke'."}});
   }
-  if (op.kernel && op.kernel->funcs.empty()) {
+  if (op.kernel && !op.kernel->has_func) {
     sink.error(op.kernel->at, "missing-key", fmt::format("'kernel' of op '{}' needs the key 'func'.", op.name.text));
   }
   const bool needs_meta = !op.is_backward && (op.kernel || is_pure_view(op));
@@ -90,13 +90,17 @@ void check_blocks(const Op& op, DiagnosticSink& sink) {
 
 }  // namespace
 
-void check_kernel(const Op& op, DiagnosticSink& sink) {
+bool check_signature_given(const Op& op, DiagnosticSink& sink) {
   if (!op.args_at) sink.error(op.name.at, "missing-key", fmt::format("Op '{}' needs the key 'args'.", op.name.text));
   if (!op.output_at) sink.error(op.name.at, "missing-key", fmt::format("Op '{}' needs the key 'output'.", op.name.text));
-  if (op.is_backward && !op.forward && !op.invoke) {
+  return op.args_at && op.output_at;
+}
+
+void check_kernel(const Op& op, DiagnosticSink& sink) {
+  if (op.is_backward && !op.has_forward && !op.has_invoke) {
     sink.warning(op.name.at, "missing-key", fmt::format("Backward op '{}' needs the key 'forward'.", op.name.text));
   }
-  if (!op.args_at || !op.output_at || op.signature.outputs.empty()) return;
+  if (op.signature.outputs.empty()) return;
   check_blocks(op, sink);
   if (op.kernel) {
     for (const KernelFunc& func : op.kernel->funcs) check_formats(op, func, sink);

@@ -72,7 +72,7 @@ std::optional<Difference> compare_args(const Forward& forward, const Op& op) {
     const std::string_view kind = kind_of(declared, declared.args[i]);
     const std::string_view own = kind_of(op.signature, op.signature.args[i]);
     if (kind != own) {
-      return Difference{name.at, fmt::format("'forward' makes argument '{}' of '{}' a {}, but it is a {} there.", name.text,
+      return Difference{name.at, fmt::format("'forward' gives argument '{}' of '{}' type {}, but it is of type {} there.", name.text,
                                              op.name.text, kind, own)};
     }
     const Name& own_name = name_of(op.signature, op.signature.args[i]);
@@ -93,7 +93,7 @@ std::optional<Difference> compare_outputs(const Forward& forward, const Op& op) 
   for (size_t i = 0; i < declared.size(); ++i) {
     const Name& name = declared[i].name;
     if (declared[i].list != own[i].list) {
-      return Difference{name.at, fmt::format("'forward' makes output '{}' of '{}' a {}, but it is a {} there.", name.text,
+      return Difference{name.at, fmt::format("'forward' gives output '{}' of '{}' type {}, but it is of type {} there.", name.text,
                                              op.name.text, kind_of(declared[i].list), kind_of(own[i].list))};
     }
     const bool renamed = declared[i].named && own[i].named && name.text != own[i].name.text;
@@ -126,6 +126,8 @@ void check_forward_key(const Op& op, const OpsByName& ops, DiagnosticSink& sink)
   }
   if (any_of(found, [&](const Op& each) { return each.backward && each.backward->text == op.name.text; })) return;
   const Op& forward = *found.front();
+  // A link that leads nowhere is reported where it stands.
+  if (forward.backward && !any_of(candidates(ops, *forward.backward), [](const Op& each) { return each.is_backward; })) return;
   const Location at = forward.backward ? forward.backward->at : forward.name.at;
   sink.warning(op.name.at, "unlinked-backward",
                fmt::format("Op '{}' does not name '{}' as its backward op: write 'backward : {}' there, or remove this op.",
@@ -160,7 +162,7 @@ void check_tensor(const Op& op, const Input& input, const std::vector<Given>& te
     if (is_called(each, name)) {
       if (each.list == input.list) return;
       sink.warning(input.name.at, "bad-backward",
-                   fmt::format("'{}' is a {} here, but a {} of forward op '{}'.", name, kind_of(input.list),
+                   fmt::format("'{}' is of type {} here, but of type {} in forward op '{}'.", name, kind_of(input.list),
                                kind_of(each.list), op.forward->name.text),
                    {{op.forward->name.at, "The forward op."}});
       return;
@@ -204,7 +206,7 @@ void check_gradient(const Op& op, const Output& output, DiagnosticSink& sink) {
     if (words.back() != output.name.text && !alone) continue;
     if (input.list == output.list) return;
     sink.warning(output.name.at, "bad-backward",
-                 fmt::format("'{}' is a {}, but the argument that it is the gradient of is a {}.", output.name.text,
+                 fmt::format("'{}' is of type {}, but the argument that it is the gradient of is of type {}.", output.name.text,
                              kind_of(output.list), kind_of(input.list)),
                  {{input.name.at, "The argument of the forward op."}});
     return;

@@ -115,6 +115,15 @@ constexpr auto kReserved = std::to_array<std::string_view>({"NULL",
                                                             "xor",
                                                             "xor_eq"});
 
+/// Types and functions that generated code names without a namespace, and macros of the headers that it includes.
+constexpr auto kRuntimeNames = std::to_array<std::string_view>(
+    {"AliasDef",   "BUFSIZ",       "CHAR_BIT",     "DOMAIN",   "DType",     "DenseTensor",  "Device",       "EXIT_FAILURE",
+     "EXIT_SUCCESS", "HUGE_VAL",   "I",            "INFINITY", "INT64_MAX", "INT64_MIN",    "IntArray",     "KernelTable",
+     "Meta",       "NAN",          "OVERFLOW",     "OpContext", "OpDef",    "RAND_MAX",     "RandomKey",    "Scalar",
+     "SlotDef",    "Tensor",       "UNDERFLOW",    "complex",  "int64_t",   "i386",         "kCodegenAbi",  "kCpu",
+     "kernel_table", "major",      "makedev",      "minor",    "offsetof",  "setjmp",       "va_arg",       "va_end",
+     "va_start"});
+
 bool is_identifier(std::string_view name) {
   if (name.empty() || (name[0] >= '0' && name[0] <= '9') || name[0] == '_') return false;
   return name.find("__") == std::string_view::npos;
@@ -125,7 +134,7 @@ void check_name(const Name& name, std::string_view what, DiagnosticSink& sink) {
     sink.error(name.at, "bad-name",
                fmt::format("'{}' cannot name {}: names start with a letter and hold no '__'.", name.text, what));
   } else if (is_reserved(name.text)) {
-    sink.error(name.at, "bad-name", fmt::format("'{}' cannot name {}: C++ or the runtime uses that word.", name.text, what));
+    sink.error(name.at, "bad-name", fmt::format("'{}' cannot name {}: C++ or the runtime uses that word; choose another.", name.text, what));
   }
 }
 
@@ -149,21 +158,24 @@ void check_unique(const std::vector<const Name*>& names, std::string_view what, 
   for (const Name* name : names) {
     const auto [first, fresh] = seen.emplace(name->text, name);
     if (fresh) continue;
-    sink.error(name->at, "duplicate-name", fmt::format("'{}' names two {}.", name->text, what),
+    sink.error(name->at, "duplicate-name", fmt::format("'{}' names two {}: rename one of them.", name->text, what),
                {{first->second->at, "First named here."}});
   }
 }
 
 }  // namespace
 
-bool is_reserved(std::string_view name) { return std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end(); }
+bool is_reserved(std::string_view name) {
+  return std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end() ||
+         std::find(kRuntimeNames.begin(), kRuntimeNames.end(), name) != kRuntimeNames.end();
+}
 
 void check_names(const Op& op, DiagnosticSink& sink) {
   // Backward ops are not generated, so their names need not be C++; the peer has some with '__'.
   if (!op.is_backward) check_name(op.name, "an op", sink);
   if (is_runtime_namespace(op.name.text)) {
     sink.warning(op.name.at, "bad-name",
-                 fmt::format("'{}' cannot name an op: it is a namespace of the runtime.", op.name.text));
+                 fmt::format("'{}' cannot name an op: it is a namespace of the runtime; choose another name.", op.name.text));
   }
   std::vector<const Name*> args;
   for (const ArgRef arg : op.signature.args) args.push_back(&name_of(op.signature, arg));

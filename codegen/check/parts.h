@@ -11,6 +11,8 @@ namespace shardgen {
 
 /// Names that reach C++: identifiers, no keywords, no name twice.
 void check_names(const Op& op, DiagnosticSink& sink);
+/// True when there are arguments and outputs to which the other keys can refer.
+bool check_signature_given(const Op& op, DiagnosticSink& sink);
 /// Default values fit their types and come last.
 void check_defaults(const Op& op, DiagnosticSink& sink);
 /// Names in lists, maps and parameters exist.

@@ -79,9 +79,14 @@ bool read_call_arg(Cursor& cursor, CallArg& arg) {
                         word.starts_with("DataType::") || ahead.peek() == '(';
   if (constant) {
     arg.name.at = cursor.here();
+    arg.kind = CallArg::Kind::literal;
+    if (next == '(') {
+      const std::optional<Name> text = cursor.expression(",)");
+      if (text) arg.literal = {Opaque{}, text->text};
+      return text.has_value();
+    }
     std::optional<Literal> literal = read_literal(cursor);
     if (!literal) return false;
-    arg.kind = CallArg::Kind::literal;
     arg.literal = std::move(*literal);
     return true;
   }

@@ -47,6 +47,7 @@ void read_dispatch(Context c, Node n, std::string_view what, DispatchKey& key) {
 constexpr std::array<KeyReader<KernelSpec>, 6> kKernelKeys = {{
     {"func",
      [](Context c, Node n, KernelSpec& k) {
+       k.has_func = true;
        if (!expect_scalar(c, n, "'kernel.func'")) return;
        Cursor cursor = c.cursor(n);
        k.funcs = read_kernel_funcs(cursor);
@@ -107,7 +108,7 @@ void read_block(Context c, Node n, const std::array<KeyReader<T>, N>& keys, std:
 }
 
 void read_op_name(Context c, Node n, Op& op) {
-  if (std::optional<Name> name = read_name(c, n, "The name of an op")) op.name = std::move(*name);
+  if (std::optional<Name> name = read_name(c, n, "the name of an op")) op.name = std::move(*name);
 }
 
 void read_arguments(Context c, Node n, Op& op) {
@@ -161,7 +162,11 @@ constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
        op.kernel.emplace().at = c.at(n);
        read_block(c, n, kKernelKeys, "'kernel'", *op.kernel);
      }},
-    {"invoke", [](Context c, Node n, Op& op) { op.invoke = read_call_of(c, n, "'invoke'"); }},
+    {"invoke",
+     [](Context c, Node n, Op& op) {
+       op.has_invoke = true;
+       op.invoke = read_call_of(c, n, "'invoke'");
+     }},
     {"composite", [](Context c, Node n, Op& op) { op.composite = read_call_of(c, n, "'composite'"); }},
     {"inplace", [](Context c, Node n, Op& op) { op.inplace = read_pairs(c, n, "'inplace'"); }},
     {"view", [](Context c, Node n, Op& op) { op.view = read_pairs(c, n, "'view'"); }},
@@ -176,6 +181,7 @@ constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
     {"backward", [](Context c, Node n, Op& op) { op.backward = read_name(c, n, "'backward'"); }},
     {"forward",
      [](Context c, Node n, Op& op) {
+       op.has_forward = true;
        if (!expect_scalar(c, n, "'forward'")) return;
        Cursor cursor = c.cursor(n);
        op.forward = read_forward(cursor);
@@ -201,10 +207,11 @@ void check_kind(Context c, Node map) {
 }  // namespace
 
 std::optional<Op> read_op(const ReadContext& context, const YamlNode& entry) {
-  if (!expect_map(context, entry, "An op")) return std::nullopt;
+  if (!expect_map(context, entry, "an op")) return std::nullopt;
   Op op;
   read_keys<Op>(context, entry, kOpKeys, "an op", op);
   check_kind(context, entry);
+  op.complete = op.complete && op.args_at && op.output_at;
   if (!op.name.text.empty()) return op;
   const bool tried = std::any_of(entry.entries.begin(), entry.entries.end(),
                                  [](const YamlEntry& e) { return e.key.text == "op" || e.key.text == "backward_op"; });
