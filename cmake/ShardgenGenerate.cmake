@@ -14,10 +14,18 @@ function(_shardgen_count_parts yaml result)
 endfunction()
 
 # shardgen_generate(TARGET YAML file... [OUT dir] [TEMPLATES dir])
-# Adds to TARGET the C++ for the ops of the YAML files. Warnings are errors. OUT is where it is written, by default
-# <binary dir>/<TARGET>_generated; it becomes an include directory. Only files whose text changes are compiled again.
+# Adds to TARGET, which links shard::shard, the C++ for the ops of the YAML files. Warnings are errors.
+#   YAML       own ops; they may `invoke` ops of the runtime, and must not have their names
+#   OUT        where the C++ is written, by default <binary dir>/<TARGET>_generated; it becomes an include directory that has
+#              a header for each file (ops.yaml: ops.h) and <TARGET>_api.h, which includes them all
+#   TEMPLATES  a folder with templates to use instead of the built-in ones of the same names
+# Only files whose text changes are compiled again. RUNTIME is for the runtime's own ops alone.
 function(shardgen_generate target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "OUT;TEMPLATES" "YAML")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "RUNTIME" "OUT;TEMPLATES" "YAML")
+  if(NOT TARGET shardgen::shardgen)
+    message(FATAL_ERROR "shardgen_generate(${target}): there is no tool, because this shardgen was built with SHARD_CODEGEN=OFF; "
+                        "build it with ON, or define the imported executable shardgen::shardgen")
+  endif()
   if(NOT arg_YAML)
     message(FATAL_ERROR "shardgen_generate(${target}): give the op YAML files after YAML")
   endif()
@@ -31,8 +39,19 @@ function(shardgen_generate target)
 
   set(yaml "")
   set(sources "")
-  set(headers ${out}/api.h)
-  set(options "")
+  set(imports "")
+  if(arg_RUNTIME)
+    set(umbrella api.h)
+  else()
+    # Another name than the runtime's api.h, which the sources of the target include too.
+    set(umbrella ${target}_api.h)
+    get_property(imports GLOBAL PROPERTY SHARDGEN_RUNTIME_YAML)
+  endif()
+  set(headers ${out}/${umbrella})
+  set(options --umbrella ${umbrella})
+  foreach(file IN LISTS imports)
+    list(APPEND options --import ${file})
+  endforeach()
   foreach(file IN LISTS arg_YAML)
     get_filename_component(path "${file}" ABSOLUTE)
     list(APPEND yaml ${path})
@@ -60,7 +79,7 @@ function(shardgen_generate target)
   add_custom_command(
     OUTPUT ${out}/manifest.json ${sources} ${headers}
     COMMAND shardgen::shardgen generate ${yaml} --out ${out} --strict --depfile ${depfile} ${options}
-    DEPENDS shardgen::shardgen ${yaml}
+    DEPENDS shardgen::shardgen ${yaml} ${imports}
     DEPFILE ${depfile}
     COMMENT "Generating ${target} from op YAML"
     VERBATIM)
@@ -68,7 +87,9 @@ function(shardgen_generate target)
   # Sources that are not generated may include generated headers: those must exist before anything is compiled.
   add_custom_target(${id}_generate DEPENDS ${out}/manifest.json ${sources} ${headers})
   add_dependencies(${target} ${id}_generate)
-  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${out}>)
+  if(NOT arg_RUNTIME)
+    target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${out}>)
+  endif()
 endfunction()
 
 # The target `regenerate`: writes generated/ of this project from ops_yaml/. The committed files are the ones that are
@@ -80,7 +101,7 @@ function(shardgen_add_regenerate)
   endif()
   add_custom_target(
     regenerate
-    COMMAND shardgen generate ${yaml} --out ${PROJECT_SOURCE_DIR}/generated --strict
+    COMMAND shardgen::shardgen generate ${yaml} --out ${PROJECT_SOURCE_DIR}/generated --strict
     COMMENT "Writing generated/ from ops_yaml/"
     VERBATIM)
 endfunction()

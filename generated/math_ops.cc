@@ -470,7 +470,7 @@ const OpDef& matmul() {
       .attrs = attrs,
       .outputs = outputs,
       .aliases = {},
-      .rule = "MatmulInferSpmd",
+      .rule = "... m? k ^transpose_x, ... k n? ^transpose_y -> ... m? n?",
       .commutes = Commutes::multilinear,
       .commute_types = 0x11,
       .commute_guard = {},

@@ -22,7 +22,7 @@ const OpDef& softmax() {
       .attrs = attrs,
       .outputs = outputs,
       .aliases = aliases,
-      .rule = "SoftmaxInferSpmd",
+      .rule = "...{!axis} -> ...{!axis}",
       .commute_guard = {},
   };
   return def;
@@ -59,7 +59,8 @@ const OpDef& layer_norm() {
       .attrs = attrs,
       .outputs = outputs,
       .aliases = {},
-      .rule = "LayerNormInferSpmd",
+      .rule = "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, "
+          "...{-begin_norm_axis..}, ...{-begin_norm_axis..}",
       .commute_guard = {},
   };
   return def;

@@ -97,6 +97,7 @@ Fit fits(AttrType type, const Literal& literal, bool in_list) {
     case AttrType::float64_list: return fits_list(AttrType::float64, literal);
     case AttrType::str_list: return fits_list(AttrType::str, literal);
     case AttrType::scalar_list: return fits_list(AttrType::scalar, literal);
+    case AttrType::unknown: return Fit::good;
   }
   return Fit::bad;
 }
@@ -115,13 +116,20 @@ bool holds_plain_texts(const Literal& literal) {
 
 }  // namespace
 
+bool check_texts(const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink) {
+  if (holds_plain_texts(value)) return true;
+  sink.error(at, "bad-default",
+             fmt::format("{} holds a quote, a backslash or a control character, which C++ source cannot take over: leave it out.",
+                         what));
+  return false;
+}
+
 void check_constant(const Attr& attr, const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink) {
-  if (std::holds_alternative<Opaque>(value.value)) return;  // a warning was given where it was read
-  if (!holds_plain_texts(value)) {
-    sink.error(at, "bad-default", fmt::format("{} of '{}' holds a quote, a backslash or a control character, which C++ source "
-                                              "cannot take over: leave it out.", what, attr.name.text));
+  if (const auto* opaque = std::get_if<Opaque>(&value.value)) {
+    sink.error(opaque->at, opaque->code, opaque->problem);
     return;
   }
+  if (!check_texts(value, at, fmt::format("{} of '{}'", what, attr.name.text), sink) || attr.type == AttrType::unknown) return;
   const AttrType held = attr.type == AttrType::scalar && attr.scalar_of ? *attr.scalar_of : attr.type;
   Fit fit = fits(attr.type, value);
   if (fit == Fit::good && held != attr.type) fit = fits(held, value);

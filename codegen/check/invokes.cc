@@ -13,9 +13,8 @@ namespace {
 
 void check_argument(const Op& op, const CallArg& arg, const Op& target, ArgRef parameter, DiagnosticSink& sink) {
   const bool literal = arg.kind == CallArg::Kind::literal;
-  if (literal && std::holds_alternative<Opaque>(arg.literal.value)) {
-    sink.error(arg.name.at, "cpp-expression", "A C++ expression cannot be an argument of 'invoke': write a constant.");
-  } else if (literal && !parameter.tensor) {
+  if (literal && std::holds_alternative<Opaque>(arg.literal.value)) return;  // check/references.cc reports it
+  if (literal && !parameter.tensor) {
     check_constant(target.signature.attrs[parameter.index], arg.literal, arg.name.at, "Constant", sink);
   } else if ((literal || !type_of(op, arg).empty()) && !fits_parameter(op, arg, target.signature, parameter)) {
     const std::string_view wanted = kind_of(target.signature, parameter);

@@ -1,11 +1,10 @@
-// Whether an op says how to run, and whether its kernels and its rule have as many tensors as it has.
+// Whether an op says how to run, and whether its kernels have as many tensors as it has. Its rule is checked in rule.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "check/parts.h"
 #include "diag/suggest.h"
-#include "read/axis_expr.h"
 
 namespace shardgen {
 namespace {
@@ -23,11 +22,15 @@ bool is_pure_view(const Op& op) {
 }
 
 void check_formats(const Op& op, const KernelFunc& func, DiagnosticSink& sink) {
+  for (const Name& kind : func.unknown) {
+    sink.error(kind.at, "unknown-type",
+               fmt::format("Unknown kind of tensor '{}'{}", kind.text, suggestion(kind.text, tensor_format_names())));
+  }
   if (!func.has_formats) return;
   size_t inputs = op.signature.inputs.size();
   if (op.kernel->param) {
     inputs = static_cast<size_t>(std::count_if(op.kernel->param->begin(), op.kernel->param->end(),
-                                               [&](const Name& name) { return find_input(op.signature, name.text) >= 0; }));
+                                               [&](const CallArg& arg) { return find_input(op.signature, arg.name.text) >= 0; }));
   }
   if (func.inputs.size() != inputs || func.outputs.size() != op.signature.outputs.size()) {
     sink.warning(
@@ -44,27 +47,6 @@ void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
     sink.warning(
         op.kernel->at, "missing-dispatch",
         fmt::format("Op '{}' has no tensor argument, so its kernel needs both 'data_type' and 'backend'.", op.name.text));
-  }
-}
-
-void check_rule(const Op& op, const Name& rule, DiagnosticSink& sink) {
-  if (!is_axis_expr(rule.text)) {
-    const bool word = !rule.text.empty() && std::all_of(rule.text.begin(), rule.text.end(),
-                                                        [](unsigned char c) { return (std::isalnum(c) != 0) || c == '_'; });
-    if (!word) {
-      sink.error(rule.at, "bad-rule",
-                 fmt::format("'{}' is neither the name of a rule nor an axis expression ('a b -> b').", rule.text));
-    }
-    return;
-  }
-  std::string problem;
-  const std::optional<AxisExpr> expr = parse_axis_expr(rule.text, problem);
-  if (!expr) {
-    sink.error(rule.at, "bad-rule", problem);
-  } else if (expr->inputs.size() != op.signature.inputs.size() || expr->outputs.size() != op.signature.outputs.size()) {
-    sink.error(rule.at, "bad-rule",
-               fmt::format("The rule has {} inputs and {} outputs, but op '{}' has {} and {}.", expr->inputs.size(),
-                           expr->outputs.size(), op.name.text, op.signature.inputs.size(), op.signature.outputs.size()));
   }
 }
 
@@ -106,7 +88,7 @@ void check_kernel(const Op& op, DiagnosticSink& sink) {
     for (const KernelFunc& func : op.kernel->funcs) check_formats(op, func, sink);
     if (!op.is_backward) check_dispatch_given(op, sink);
   }
-  if (op.infer_meta && op.infer_meta->spmd_rule) check_rule(op, *op.infer_meta->spmd_rule, sink);
+  if (op.infer_meta && op.infer_meta->spmd_rule) check_rule(op, sink);
 }
 
 }  // namespace shardgen

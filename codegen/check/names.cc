@@ -6,6 +6,7 @@
 #include <map>
 
 #include "check/parts.h"
+#include "diag/suggest.h"
 #include "lower/identifiers.h"
 
 namespace shardgen {
@@ -116,13 +117,13 @@ constexpr auto kReserved = std::to_array<std::string_view>({"NULL",
                                                             "xor_eq"});
 
 /// Types and functions that generated code names without a namespace, and macros of the headers that it includes.
-constexpr auto kRuntimeNames = std::to_array<std::string_view>(
-    {"AliasDef",   "BUFSIZ",       "CHAR_BIT",     "DOMAIN",   "DType",     "DenseTensor",  "Device",       "EXIT_FAILURE",
-     "EXIT_SUCCESS", "HUGE_VAL",   "I",            "INFINITY", "INT64_MAX", "INT64_MIN",    "IntArray",     "KernelTable",
-     "Meta",       "NAN",          "OVERFLOW",     "OpContext", "OpDef",    "RAND_MAX",     "RandomKey",    "Scalar",
-     "SlotDef",    "Tensor",       "UNDERFLOW",    "complex",  "int64_t",   "i386",         "kCodegenAbi",  "kCpu",
-     "kernel_table", "major",      "makedev",      "minor",    "offsetof",  "setjmp",       "va_arg",       "va_end",
-     "va_start"});
+constexpr auto kRuntimeNames = std::to_array<std::string_view>({
+    "AliasDef", "BUFSIZ", "CHAR_BIT", "DType", "DenseTensor", "Device",
+    "EXIT_FAILURE", "EXIT_SUCCESS", "HUGE_VAL", "INFINITY", "INT64_MAX", "INT64_MIN",
+    "IntArray", "KernelTable", "Meta", "NAN", "OpContext", "OpDef",
+    "RAND_MAX", "RandomKey", "Scalar", "SlotDef", "Tensor", "int64_t",
+    "kCodegenAbi", "kCpu", "kernel_table", "offsetof", "setjmp", "va_arg",
+    "va_end", "va_start"});
 
 bool is_identifier(std::string_view name) {
   if (name.empty() || (name[0] >= '0' && name[0] <= '9') || name[0] == '_') return false;
@@ -163,6 +164,29 @@ void check_unique(const std::vector<const Name*>& names, std::string_view what, 
   }
 }
 
+/// Types that the tool does not know.
+void check_types(const Op& op, DiagnosticSink& sink) {
+  std::vector<std::string_view> known = attr_type_names();
+  known.push_back("Tensor");
+  known.push_back("Tensor[]");
+  for (const Attr& attr : op.signature.attrs) {
+    if (attr.type != AttrType::unknown) continue;
+    std::string_view word = attr.unknown.text;
+    Location at = attr.unknown.at;
+    if (constexpr std::string_view scalar = "Scalar("; word.starts_with(scalar)) {
+      word = word.substr(scalar.size(), word.size() - scalar.size() - 1);
+      at.column += static_cast<int>(scalar.size());
+    }
+    sink.error(at, "unknown-type", fmt::format("Unknown type '{}'{}", word, suggestion(word, known)));
+  }
+  for (const Output& output : op.signature.outputs) {
+    if (output.unknown.text.empty()) continue;
+    sink.error(output.unknown.at, "unknown-type",
+               fmt::format("Unknown type '{}' of an output{}", output.unknown.text,
+                           suggestion(output.unknown.text, {"Tensor", "Tensor[]"})));
+  }
+}
+
 }  // namespace
 
 bool is_reserved(std::string_view name) {
@@ -171,11 +195,12 @@ bool is_reserved(std::string_view name) {
 }
 
 void check_names(const Op& op, DiagnosticSink& sink) {
+  check_types(op, sink);
   // Backward ops are not generated, so their names need not be C++; the peer has some with '__'.
   if (!op.is_backward) check_name(op.name, "an op", sink);
   if (is_runtime_namespace(op.name.text)) {
     sink.warning(op.name.at, "bad-name",
-                 fmt::format("'{}' cannot name an op: it is a namespace of the runtime; choose another name.", op.name.text));
+                 fmt::format("'{0}' is a namespace of the runtime: the functions of the op are called '{0}_op'.", op.name.text));
   }
   std::vector<const Name*> args;
   for (const ArgRef arg : op.signature.args) args.push_back(&name_of(op.signature, arg));
@@ -193,6 +218,7 @@ void check_names(const Op& op, DiagnosticSink& sink) {
   if (std::all_of(op.signature.outputs.begin(), op.signature.outputs.end(), [](const Output& o) { return o.named; })) {
     check_unique(outputs, "outputs", sink);
   }
+  if (op.invoke) check_qualified(op.invoke->function, "a function", sink);
   if (op.infer_meta && op.infer_meta->func) check_qualified(*op.infer_meta->func, "a function", sink);
 }
 

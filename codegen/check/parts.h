@@ -21,6 +21,8 @@ void check_references(const Op& op, DiagnosticSink& sink);
 void check_aliases(const Op& op, DiagnosticSink& sink);
 /// Kernel, infer_meta and rule: present where needed, and of the right arity.
 void check_kernel(const Op& op, DiagnosticSink& sink);
+/// The placement rule of an op that has one: a name, or an expression that fits the op's signature.
+void check_rule(const Op& op, DiagnosticSink& sink);
 /// Targets and arguments of `invoke`, over all ops.
 void check_invokes(const std::vector<Family>& families, DiagnosticSink& sink);
 /// `backward:` and `forward:`: they lead to each other, and agree on arguments and outputs.
@@ -28,6 +30,8 @@ void check_links(const std::vector<Family>& families, DiagnosticSink& sink);
 /// Files whose names or whose generated files clash.
 void check_family_names(const std::vector<Family>& families, DiagnosticSink& sink);
 
+/// Reports texts in a constant that C++ source cannot hold between quotes. `what` begins the sentence.
+bool check_texts(const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink);
 /// Reports a constant that does not fit `attr`, or that C++ source cannot hold. `what` begins the sentence: "Default value".
 void check_constant(const Attr& attr, const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink);
 

@@ -61,6 +61,18 @@ void check_list(const Op& op, const std::vector<Name>& names, std::string_view k
   }
 }
 
+/// The arguments of a function that the op calls; `outputs`: it may be given outputs too.
+void check_passed(const Op& op, const std::vector<CallArg>& args, std::string_view key, bool outputs, DiagnosticSink& sink) {
+  for (const CallArg& arg : args) {
+    const bool is_output = outputs && find_output(op.signature, arg.name.text) >= 0;
+    if (arg.kind == CallArg::Kind::name && !is_output) check_name_in(op, arg.name, key, args_of(op), sink);
+    if (arg.kind == CallArg::Kind::dtype_of) check_name_in(op, arg.name, key, inputs_of(op), sink);
+    if (const auto* opaque = std::get_if<Opaque>(&arg.literal.value); opaque != nullptr)
+      sink.error(opaque->at, opaque->code, opaque->problem);
+    if (arg.kind == CallArg::Kind::literal) check_texts(arg.literal, arg.name.at, fmt::format("A constant in '{}'", key), sink);
+  }
+}
+
 /// True for the types that are an IntArray in C++.
 bool is_int_array(AttrType type) {
   return type == AttrType::int_array || type == AttrType::int32_list || type == AttrType::int64_list;
@@ -68,9 +80,7 @@ bool is_int_array(AttrType type) {
 
 void check_infer_meta_refs(const Op& op, DiagnosticSink& sink) {
   const InferMeta& meta = *op.infer_meta;
-  if (meta.param) {
-    for (const Name& name : *meta.param) check_name_in(op, name, "infer_meta.param", args_of(op), sink);
-  }
+  if (meta.param) check_passed(op, *meta.param, "infer_meta.param", false, sink);
   if (meta.local_shape) {
     const int attr = find_attr(op.signature, meta.local_shape->text);
     if (attr < 0) {
@@ -87,6 +97,11 @@ void check_infer_meta_refs(const Op& op, DiagnosticSink& sink) {
 void check_dispatch(const Op& op, const DispatchKey& key, std::string_view name, AttrType wanted, DiagnosticSink& sink) {
   for (const Candidate& candidate : key.candidates) {
     if (candidate.constant) continue;
+    if (const std::string& text = candidate.name.text; text.starts_with("DataType::")) {
+      sink.error(candidate.name.at, "unknown-type",
+                 fmt::format("Unknown data type '{}'{}", text.substr(10), suggestion(text.substr(10), data_type_names())));
+      continue;
+    }
     check_name_in(op, candidate.name, name, args_of(op), sink);
     const int attr = find_attr(op.signature, candidate.name.text);
     if (attr >= 0 && op.signature.attrs[attr].type != wanted) {
@@ -99,9 +114,7 @@ void check_dispatch(const Op& op, const DispatchKey& key, std::string_view name,
 
 void check_kernel_refs(const Op& op, DiagnosticSink& sink) {
   const KernelSpec& kernel = *op.kernel;
-  if (kernel.param) {
-    for (const Name& name : *kernel.param) check_name_in(op, name, "kernel.param", args_of(op), sink);
-  }
+  if (kernel.param) check_passed(op, *kernel.param, "kernel.param", false, sink);
   check_dispatch(op, kernel.data_type, "kernel.data_type", AttrType::dtype, sink);
   check_dispatch(op, kernel.backend, "kernel.backend", AttrType::place, sink);
   for (const Candidate& candidate : kernel.layout.candidates) {
@@ -129,7 +142,8 @@ bool has_length(AttrType type) {
     case AttrType::str:
     case AttrType::dtype:
     case AttrType::place:
-    case AttrType::scalar: return false;
+    case AttrType::scalar:
+    case AttrType::unknown: return false;
   }
   return false;
 }
@@ -147,6 +161,10 @@ void check_visible(const Op& op, DiagnosticSink& sink) {
 void check_sizes(const Op& op, DiagnosticSink& sink) {
   for (const Output& output : op.signature.outputs) {
     for (const SizeTerm& term : output.size) {
+      if (term.kind == SizeTerm::Kind::opaque) {
+        sink.warning(term.name.at, "cpp-expression",
+                     "The length is a C++ expression, which is not read: infer_meta decides.");
+      }
       if (term.kind == SizeTerm::Kind::constant || term.kind == SizeTerm::Kind::opaque) continue;
       check_name_in(op, term.name, "output", args_of(op), sink);
       const std::optional<ArgRef> arg = find_arg(op.signature, term.name.text);
@@ -163,15 +181,6 @@ void check_sizes(const Op& op, DiagnosticSink& sink) {
   }
 }
 
-void check_invoke_refs(const Op& op, const Call& call, DiagnosticSink& sink) {
-  for (const CallArg& arg : call.args) {
-    // A backward op may hand its outputs to a function that fills them.
-    const bool is_output = op.is_backward && find_output(op.signature, arg.name.text) >= 0;
-    if (arg.kind == CallArg::Kind::name && !is_output) check_name_in(op, arg.name, "invoke", args_of(op), sink);
-    if (arg.kind == CallArg::Kind::dtype_of) check_name_in(op, arg.name, "invoke", inputs_of(op), sink);
-  }
-}
-
 }  // namespace
 
 void check_references(const Op& op, DiagnosticSink& sink) {
@@ -184,7 +193,8 @@ void check_references(const Op& op, DiagnosticSink& sink) {
   if (op.extension.view_writes) check_list(op, *op.extension.view_writes, "view_writes", outputs_of(op), sink);
   if (op.infer_meta) check_infer_meta_refs(op, sink);
   if (op.kernel) check_kernel_refs(op, sink);
-  if (op.invoke) check_invoke_refs(op, *op.invoke, sink);
+  // A backward op may hand its outputs to a function that fills them.
+  if (op.invoke) check_passed(op, op.invoke->args, "invoke", op.is_backward, sink);
   check_sizes(op, sink);
   check_visible(op, sink);
 }

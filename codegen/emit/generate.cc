@@ -36,6 +36,7 @@ std::vector<std::vector<Part>> split(const std::vector<Family>& families, const 
     const auto given = fixed.find(family.name);
     const int count = given != fixed.end() ? given->second : count_parts(family.ops.size());
     std::vector<Part>& parts = all.emplace_back();
+    if (family.imported) continue;
     for (int k = 0; k < count; ++k) parts.push_back({part_name(family.name, k, count), base_name(family.path), {}});
     for (const Op* op : selection.ops[i]) parts[static_cast<size_t>(part_of(op->name.text, count))].ops.push_back(op);
   }
@@ -63,8 +64,10 @@ std::array<Json, 8> views_of(const LowerContext& context, const Part& part) {
   Json dense_header = declarations(dense, "functions", {"returns", "name", "declared"});
   for (Json& function : dense["functions"]) function.erase("declared");
   Json dist_header = declarations(dist, "functions", {"returns", "name", "params"});
-  Json ops_header = declarations(ops, "ops", {"name"});
-  return {select(api, {"source", "ops"}), select(api, {"source", "name", "abi", "headers", "functions"}),
+  Json ops_header = declarations(ops, "ops", {"function"});
+  ops_header["spaces"] = std::move(ops["spaces"]);
+  ops.erase("spaces");
+  return {select(api, {"source", "ops"}), select(api, {"source", "name", "external", "headers", "functions"}),
           std::move(dense_header),        std::move(dense),
           std::move(dist_header),         std::move(dist),
           std::move(ops_header),          std::move(ops)};
@@ -82,26 +85,30 @@ std::vector<std::string> output_names(const std::string& family, int parts) {
   return names;
 }
 
-Generated generate(const std::vector<Family>& families, const std::map<std::string, std::string>& templates,
-                   const std::map<std::string, int>& parts) {
+Generated generate(const std::vector<Family>& families, const GenerateRequest& request) {
   Generated result;
-  const Selection selection = select_ops(families);
+  const Selection selection = select_ops(families, request.runtime, request.refused);
   result.dropped = selection.dropped;
-  const std::vector<std::vector<Part>> all = split(families, selection, parts);
-  const LowerContext context{selection, all};
+  const std::vector<std::vector<Part>> all = split(families, selection, request.parts);
+  const LowerContext context{selection, request.runtime, all};
+  const auto compile = [&](const char* name) { return Template(name, mark_symbols(request.templates.at(name))); };
+  const auto finish = [&](const std::string& text) {
+    return lay_out(spell_symbols(request.runtime, text, result.problems));
+  };
   std::vector<Template> compiled;
-  for (const FileKind& kind : kFileKinds) compiled.emplace_back(kind.file_template, templates.at(kind.file_template));
+  for (const FileKind& kind : kFileKinds) compiled.push_back(compile(kind.file_template));
   for (const std::vector<Part>& family : all) {
     for (const Part& part : family) {
       const std::array<Json, 8> views = views_of(context, part);
       for (size_t i = 0; i < kFileKinds.size(); ++i) {
-        const std::string text = compiled[i].render(views[i], result.problems);
-        result.files[part.name + kFileKinds[i].suffix] = lay_out(text);
+        result.files[part.name + kFileKinds[i].suffix] = finish(compiled[i].render(views[i], result.problems));
       }
     }
   }
-  const Template umbrella("api.h.mustache", templates.at("api.h.mustache"));
-  result.files["api.h"] = lay_out(umbrella.render(umbrella_view(all), result.problems));
+  if (result.files.contains(request.umbrella)) {
+    result.problems.push_back("api.h.mustache: its file '" + request.umbrella + "' is also the header of a family; name it otherwise");
+  }
+  result.files[request.umbrella] = finish(compile("api.h.mustache").render(umbrella_view(all), result.problems));
   if (!result.problems.empty()) result.files.clear();
   return result;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,15 +14,23 @@ namespace shardgen {
 /// A family of more ops than this is split into parts.
 inline constexpr int kOpsPerPart = 32;
 
+struct GenerateRequest {
+  const Runtime& runtime;
+  const std::map<std::string, std::string>& templates;
+  std::string umbrella;                     // the name of the header that includes all others
+  const std::map<std::string, int>& parts;  // fixes the number of parts of a family by name
+  std::set<const Op*> refused;              // ops with errors, which are left out
+};
+
 struct Generated {
   std::map<std::string, std::string> files;  // name -> bytes, without the manifest
   std::vector<Dropped> dropped;
   std::vector<std::string> problems;  // of templates; then there are no files
 };
 
-/// Renders all files. `families` have no errors. `parts` fixes the number of parts of a family by name.
-Generated generate(const std::vector<Family>& families, const std::map<std::string, std::string>& templates,
-                   const std::map<std::string, int>& parts);
+/// Renders the files of all families that are not imported, and the header that includes theirs. Ops that are not refused have
+/// no errors.
+Generated generate(const std::vector<Family>& families, const GenerateRequest& request);
 
 /// The names of the files of a family with that many ops, in a fixed order.
 std::vector<std::string> output_names(const std::string& family, int parts);

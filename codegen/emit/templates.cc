@@ -3,26 +3,60 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "diag/suggest.h"
 #include "read/read_file.h"
 
 namespace shardgen {
+namespace {
 
-std::optional<std::map<std::string, std::string>> load_templates(const std::string& directory, std::string& problem) {
-  std::map<std::string, std::string> texts;
+/// The names in a folder, sorted, without hidden ones.
+std::optional<std::vector<std::string>> list_folder(const std::string& directory, std::string& problem) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    std::string name = at->path().filename().string();
+    if (!name.starts_with('.')) names.push_back(std::move(name));
+  }
+  if (error) {
+    problem = fmt::format("Cannot read the template folder '{}': {}.", directory, error.message());
+    return std::nullopt;
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+std::optional<Templates> load_templates(const std::string& directory, std::string& problem) {
+  Templates templates;
+  std::vector<std::string_view> known;
   for (const EmbeddedTemplate& embedded : embedded_templates()) {
-    if (directory.empty()) {
-      texts.emplace(embedded.name, embedded.text);
-      continue;
+    templates.texts.emplace(embedded.name, embedded.text);
+    known.push_back(embedded.name);
+  }
+  if (directory.empty()) return templates;
+  std::optional<std::vector<std::string>> names = list_folder(directory, problem);
+  if (!names) return std::nullopt;
+  for (const std::string& name : *names) {
+    const std::string path = fmt::format("{}/{}", directory, name);
+    const auto text = templates.texts.find(name);
+    if (text == templates.texts.end()) {
+      problem = fmt::format("'{}' has the name of no template{}", path, suggestion(name, known));
+      return std::nullopt;
     }
-    const std::string path = fmt::format("{}/{}", directory, embedded.name);
-    std::optional<std::string> text = read_bytes(path);
-    if (!text) {
+    std::optional<std::string> bytes = read_bytes(path);
+    if (!bytes) {
       problem = fmt::format("Cannot read template '{}'.", path);
       return std::nullopt;
     }
-    texts.emplace(embedded.name, std::move(*text));
+    text->second = std::move(*bytes);
   }
-  return texts;
+  templates.replaced = std::move(*names);
+  return templates;
 }
 
 }  // namespace shardgen

@@ -1,4 +1,4 @@
-// The set of templates: those built into the tool, or those of a folder.
+// The set of templates: those built into the tool, some of them replaced by files of a user's folder.
 #pragma once
 
 #include <map>
@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace shardgen {
 
@@ -17,8 +18,14 @@ struct EmbeddedTemplate {
 /// What templates/ held when the tool was built.
 std::span<const EmbeddedTemplate> embedded_templates();
 
-/// By name, the texts of the built-in templates, or of the files of those names in `directory` when it is not empty.
-/// Nothing, and a sentence in `problem`, when one is missing.
-std::optional<std::map<std::string, std::string>> load_templates(const std::string& directory, std::string& problem);
+struct Templates {
+  std::map<std::string, std::string> texts;  // by name
+  std::vector<std::string> replaced;         // the names that came from the folder, sorted
+};
+
+/// The built-in templates, with those that `directory` has a file for taken from there; an empty `directory` means none.
+/// Nothing, and a sentence in `problem`, when the folder or a file cannot be read or is no template. Names that start with a
+/// dot are passed over.
+std::optional<Templates> load_templates(const std::string& directory, std::string& problem);
 
 }  // namespace shardgen

@@ -19,14 +19,20 @@ std::string Scope::local(const std::string& wanted) {
 }
 
 bool is_runtime_namespace(std::string_view name) {
-  constexpr std::array<std::string_view, 9> namespaces = {"call", "dense", "dist", "kernels", "meta",
-                                                          "ops",  "shard", "spmd", "std"};
+  constexpr std::array<std::string_view, 10> namespaces = {"call", "dense", "dist",  "external", "kernels",
+                                                           "meta", "ops",   "shard", "spmd",     "std"};
   return std::find(namespaces.begin(), namespaces.end(), name) != namespaces.end();
 }
 
+std::string cpp_name(const Op& op) {
+  std::string name = op.name.text;
+  for (size_t at = name.find("__"); at != std::string::npos; at = name.find("__")) name.erase(at, 1);
+  return is_runtime_namespace(name) ? name + "_op" : name;
+}
+
 bool is_inplace_only(const Op& op) { return op.name.text.ends_with('_') && !op.inplace.empty(); }
-std::string inplace_name(const Op& op) { return is_inplace_only(op) ? op.name.text : op.name.text + "_"; }
-std::string intermediate_name(const Op& op) { return op.name.text + "_intermediate"; }
+std::string inplace_name(const Op& op) { return is_inplace_only(op) ? cpp_name(op) : cpp_name(op) + "_"; }
+std::string intermediate_name(const Op& op) { return cpp_name(op) + "_intermediate"; }
 
 std::string part_name(const std::string& family, int part, int parts) {
   return parts == 1 ? family : family + "_" + std::to_string(part);

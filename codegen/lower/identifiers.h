@@ -23,6 +23,9 @@ class Scope {
 /// True for a namespace that generated code names: a function may not have such a name, but a variable may, because a name
 /// before :: is never looked up as a variable.
 bool is_runtime_namespace(std::string_view name);
+/// The C++ function that an op becomes: its name, without "__", which C++ keeps for itself, and with "_op" behind it where the
+/// name is a namespace.
+std::string cpp_name(const Op& op);
 /// True when only the in-place form of the op exists.
 bool is_inplace_only(const Op& op);
 /// The name of the in-place form: "add_", or "sgd_" of an op that is called so.

@@ -14,15 +14,15 @@ std::vector<DTypeSource> dtype_sources(const Op& op) {
   std::vector<DTypeSource> sources;
   for (const Candidate& candidate : op.kernel->data_type.candidates) {
     if (candidate.constant) {
-      sources.push_back({DTypeSource::Kind::constant, 0, *candidate.constant});
+      sources.push_back({DTypeSource::Kind::constant, 0, *candidate.constant, candidate.to_complex});
     } else if (const std::optional<ArgRef> arg = find_arg(op.signature, candidate.name.text)) {
-      sources.push_back({arg->tensor ? DTypeSource::Kind::input : DTypeSource::Kind::attr, arg->index, {}});
+      sources.push_back({arg->tensor ? DTypeSource::Kind::input : DTypeSource::Kind::attr, arg->index, {}, candidate.to_complex});
     }
   }
   if (!sources.empty()) return sources;
   // The first tensor that must be given; before it, those that may be.
   for (size_t i = 0; i < op.signature.inputs.size(); ++i) {
-    sources.push_back({DTypeSource::Kind::input, static_cast<int>(i), {}});
+    sources.push_back({DTypeSource::Kind::input, static_cast<int>(i), {}, false});
     if (!contains(op.optional, op.signature.inputs[i].name.text)) return {sources.back()};
   }
   return sources;
@@ -72,10 +72,10 @@ bool is_written(const std::vector<OutputStep>& outputs, int input) {
 }
 
 /// The steps between the look-up of the kernel and its call.
-void add_preparation(const Op& op, const std::vector<ArgRef>& params, const std::vector<OutputStep>& outputs,
+void add_preparation(const Op& op, const std::vector<ArgRef>& tensors, const std::vector<OutputStep>& outputs,
                      DensePlan& plan) {
-  for (const ArgRef arg : params) {
-    if (!arg.tensor || is_written(outputs, arg.index)) continue;
+  for (const ArgRef arg : tensors) {
+    if (is_written(outputs, arg.index)) continue;
     if (contains(op.data_transform.support_trans_dtype, op.signature.inputs[arg.index].name.text))
       plan.steps.push_back(CastStep{arg.index});
   }
@@ -84,8 +84,8 @@ void add_preparation(const Op& op, const std::vector<ArgRef>& params, const std:
   if (guarded) plan.steps.push_back(GuardStep{});
   plan.steps.insert(plan.steps.end(), outputs.begin(), outputs.end());
   if (guarded) {
-    for (const ArgRef arg : params) {
-      if (arg.tensor && !is_written(outputs, arg.index)) plan.steps.push_back(ReaderStep{arg.index});
+    for (const ArgRef arg : tensors) {
+      if (!is_written(outputs, arg.index)) plan.steps.push_back(ReaderStep{arg.index});
     }
   }
   if (is_random(op)) plan.steps.push_back(DrawStep{});
@@ -101,9 +101,13 @@ struct Describer {
 
   std::string input(int index) const { return op.signature.inputs[index].name.text; }
   std::string output(int index) const { return op.signature.outputs[index].name.text; }
-  std::string args(const std::vector<ArgRef>& refs) const {
+  std::string args(const std::vector<Passed>& passed) const {
     std::string text;
-    for (const ArgRef ref : refs) text += (text.empty() ? "" : ", ") + name_of(op.signature, ref).text;
+    for (const Passed& each : passed) {
+      if (!text.empty()) text += ", ";
+      text += each.arg ? name_of(op.signature, *each.arg).text : each.constant.spelling;
+      if (each.dtype_of) text += ".dtype()";
+    }
     return text;
   }
   std::string operator()(const InferMetaStep& step) const {
@@ -117,6 +121,7 @@ struct Describer {
   std::string operator()(const KernelStep& step) const {
     std::string text = fmt::format("kernel {}({}) by", step.table, args(step.args));
     for (const DTypeSource& source : step.dtypes) {
+      if (source.to_complex) text += " complex";
       switch (source.kind) {
         case DTypeSource::Kind::input: text += " " + input(source.index); break;
         case DTypeSource::Kind::attr: text += " " + op.signature.attrs[source.index].name.text; break;
@@ -157,7 +162,7 @@ struct Describer {
 DensePlan plan_dense(const Op& op, Form form) {
   DensePlan plan;
   plan.form = form;
-  plan.steps.push_back(InferMetaStep{op.infer_meta->func->text, resolve_params(op, op.infer_meta->param)});
+  plan.steps.push_back(InferMetaStep{op.infer_meta->func->text, resolve_params(op, infer_meta_params(op))});
   std::vector<OutputStep> outputs;
   std::vector<RebindStep> rebinds;
   for (int i = 0; i < static_cast<int>(op.signature.outputs.size()); ++i) {
@@ -174,9 +179,13 @@ DensePlan plan_dense(const Op& op, Form form) {
     for (const int output : plan.returns) plan.steps.push_back(outputs[static_cast<size_t>(output)]);
   } else {
     plan.steps.push_back(device_step(op));
-    const std::vector<ArgRef> params = resolve_params(op, op.kernel->param);
+    const std::vector<Passed> params = resolve_params(op, kernel_params(op));
+    std::vector<ArgRef> tensors;
+    for (const Passed& each : params) {
+      if (each.arg && each.arg->tensor && !each.dtype_of) tensors.push_back(*each.arg);
+    }
     plan.steps.push_back(KernelStep{dense_kernel(op)->name.text, params, dtype_sources(op)});
-    add_preparation(op, params, outputs, plan);
+    add_preparation(op, tensors, outputs, plan);
   }
   plan.steps.insert(plan.steps.end(), rebinds.begin(), rebinds.end());
   return plan;
@@ -203,10 +212,19 @@ const AliasPair* inplace_pair_of_output(const Op& op, int index) {
   return nullptr;
 }
 
-std::vector<ArgRef> resolve_params(const Op& op, const std::optional<std::vector<Name>>& param) {
-  if (!param) return op.signature.args;
-  std::vector<ArgRef> args;
-  for (const Name& name : *param) args.push_back(*find_arg(op.signature, name.text));
+std::vector<Passed> resolve_params(const Op& op, const std::optional<std::vector<CallArg>>& param) {
+  std::vector<Passed> args;
+  if (!param) {
+    for (const ArgRef arg : op.signature.args) args.push_back({arg, false, {}});
+    return args;
+  }
+  for (const CallArg& arg : *param) {
+    if (arg.kind == CallArg::Kind::literal) {
+      args.push_back({std::nullopt, false, arg.literal});
+    } else {
+      args.push_back({find_arg(op.signature, arg.name.text), arg.kind == CallArg::Kind::dtype_of, {}});
+    }
+  }
   return args;
 }
 
@@ -218,6 +236,11 @@ ViewKind view_kind(const Op& op, int output) {
   if (op.extension.view_writes)
     return contains(*op.extension.view_writes, name) ? ViewKind::written : ViewKind::reinterpreting;
   return inplace_pair_of_output(op, output) != nullptr ? ViewKind::reinterpreting : ViewKind::written;
+}
+
+bool is_elementwise(const Op& op) {
+  if (op.extension.elementwise) return *op.extension.elementwise;
+  return op.infer_meta && op.infer_meta->expression && shard::is_elementwise(*op.infer_meta->expression);
 }
 
 bool is_random(const Op& op) { return op.extension.random.value_or(false); }

@@ -11,10 +11,17 @@ namespace shardgen {
 
 enum class Form { functional, inplace };
 
+/// What is passed to infer_meta or a kernel: an argument of the op, its dtype, or a constant.
+struct Passed {
+  std::optional<ArgRef> arg;
+  bool dtype_of = false;
+  Literal constant;
+};
+
 /// Runs infer_meta on these arguments.
 struct InferMetaStep {
   std::string func;
-  std::vector<ArgRef> args;
+  std::vector<Passed> args;
 };
 
 /// Takes the device from the first of these attributes that is given, else from the tensors.
@@ -29,12 +36,13 @@ struct DTypeSource {
   Kind kind = Kind::input;
   int index = 0;
   DataType constant = DataType::undefined;
+  bool to_complex = false;
 };
 
 /// Looks the kernel up by the first dtype that is given.
 struct KernelStep {
   std::string table;
-  std::vector<ArgRef> args;
+  std::vector<Passed> args;
   std::vector<DTypeSource> dtypes;
 };
 
@@ -97,10 +105,12 @@ std::string describe(const Op& op, const DensePlan& plan);
 const AliasPair* inplace_pair_of_input(const Op& op, int index);
 /// The in-place pair that makes output `index`, or null.
 const AliasPair* inplace_pair_of_output(const Op& op, int index);
-/// The arguments named by `param`, or all.
-std::vector<ArgRef> resolve_params(const Op& op, const std::optional<std::vector<Name>>& param);
+/// What `param` names, or all arguments.
+std::vector<Passed> resolve_params(const Op& op, const std::optional<std::vector<CallArg>>& param);
 enum class ViewKind { none, reinterpreting, written };
 ViewKind view_kind(const Op& op, int output);
 bool is_random(const Op& op);
+/// True when each output element depends on one element of each input, so that an output may be exactly an input.
+bool is_elementwise(const Op& op);
 
 }  // namespace shardgen

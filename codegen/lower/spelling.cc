@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "lower/runtime.h"
+
 namespace shardgen {
 namespace {
 
@@ -22,17 +24,18 @@ std::string base_type(AttrType type) {
     case AttrType::float32: return "float";
     case AttrType::float64: return "double";
     case AttrType::str: return "std::string";
-    case AttrType::dtype: return "DType";
-    case AttrType::place: return "Device";
-    case AttrType::scalar: return "Scalar";
+    case AttrType::dtype: return rt("DType");
+    case AttrType::place: return rt("Device");
+    case AttrType::scalar: return rt("Scalar");
     case AttrType::int_array:
     case AttrType::int32_list:
-    case AttrType::int64_list: return "IntArray";
+    case AttrType::int64_list: return rt("IntArray");
     case AttrType::boolean_list: return "std::vector<bool>";
     case AttrType::float32_list: return "std::vector<float>";
     case AttrType::float64_list: return "std::vector<double>";
     case AttrType::str_list: return "std::vector<std::string>";
-    case AttrType::scalar_list: return "std::vector<Scalar>";
+    case AttrType::scalar_list: return "std::vector<" + rt("Scalar") + ">";
+    case AttrType::unknown: return "";  // such an op is not generated
   }
   return "";
 }
@@ -45,7 +48,8 @@ bool by_value(AttrType type) {
     case AttrType::float32:
     case AttrType::float64:
     case AttrType::dtype:
-    case AttrType::place: return true;
+    case AttrType::place:
+    case AttrType::unknown: return true;
     case AttrType::str:
     case AttrType::scalar:
     case AttrType::int_array:
@@ -72,15 +76,13 @@ std::string floating(FloatValue value) {
   return value.single ? text + "f" : text;
 }
 
-std::optional<std::string> spell(const Literal& literal);
-
 struct Speller {
   std::optional<std::string> operator()(bool value) const { return value ? "true" : "false"; }
   std::optional<std::string> operator()(int64_t value) const { return integer(value); }
   std::optional<std::string> operator()(FloatValue value) const { return floating(value); }
   std::optional<std::string> operator()(const std::string& value) const { return "\"" + value + "\""; }
   std::optional<std::string> operator()(DataType value) const { return data_type(value); }
-  std::optional<std::string> operator()(PlaceValue) const { return "kCpu"; }
+  std::optional<std::string> operator()(PlaceValue) const { return rt("kCpu"); }
   std::optional<std::string> operator()(Opaque) const { return std::nullopt; }
   std::optional<std::string> operator()(const LiteralList& items) const {
     std::vector<std::string> texts;
@@ -93,9 +95,9 @@ struct Speller {
   }
 };
 
-std::optional<std::string> spell(const Literal& literal) { return std::visit(Speller{}, literal.value); }
-
 }  // namespace
+
+std::optional<std::string> spell(const Literal& literal) { return std::visit(Speller{}, literal.value); }
 
 bool may_be_open(const Op& op, const Attr& attr) {
   if (!attr.default_value) return false;
@@ -110,12 +112,12 @@ bool may_be_open(const Op& op, const Attr& attr) {
 std::string input_type(const Input& input, Role role, bool written) {
   switch (role) {
     case Role::api:
-      if (input.list) return "const std::vector<Tensor>&";
-      return written ? "Tensor&" : "const Tensor&";
+      if (input.list) return (written ? "" : "const ") + ("std::vector<" + rt("Tensor") + ">&");
+      return (written ? "" : "const ") + rt("Tensor") + "&";
     case Role::dense:
     case Role::kernel:
-      if (input.list) return "std::span<const DenseTensor>";
-      return written ? "DenseTensor&" : "const DenseTensor&";
+      if (input.list) return written ? rt("call::Targets") : "std::span<const " + rt("DenseTensor") + ">";
+      return (written ? "" : "const ") + rt("DenseTensor") + "&";
   }
   return "";
 }
@@ -128,9 +130,9 @@ std::string attr_type(const Op& op, const Attr& attr) {
 
 std::string output_type(const Output& output, Role role) {
   switch (role) {
-    case Role::api: return output.list ? "std::vector<Tensor>" : "Tensor";
-    case Role::dense: return output.list ? "std::vector<DenseTensor>" : "DenseTensor";
-    case Role::kernel: return output.list ? "std::span<DenseTensor>" : "DenseTensor&";
+    case Role::api: return output.list ? "std::vector<" + rt("Tensor") + ">" : rt("Tensor");
+    case Role::dense: return output.list ? "std::vector<" + rt("DenseTensor") + ">" : rt("DenseTensor");
+    case Role::kernel: return output.list ? "std::span<" + rt("DenseTensor") + ">" : rt("DenseTensor") + "&";
   }
   return "";
 }
@@ -141,20 +143,20 @@ std::string tuple_of(const std::vector<std::string>& types) {
   return fmt::format("std::tuple<{}>", fmt::join(types, ", "));
 }
 
-std::string meta_type(const Output& output) { return output.list ? "std::vector<Meta>" : "Meta"; }
+std::string meta_type(const Output& output) { return output.list ? "std::vector<" + rt("Meta") + ">" : rt("Meta"); }
 
 std::optional<std::string> constant(const Op& target, const Attr& parameter, const Literal& literal) {
   if (may_be_open(target, parameter)) {
     const auto* type = std::get_if<DataType>(&literal.value);
     if (is_empty_list(literal) || (type != nullptr && *type == DataType::undefined)) return "std::nullopt";
   }
-  if (parameter.type == AttrType::place && is_empty_list(literal)) return "kCpu";
+  if (parameter.type == AttrType::place && is_empty_list(literal)) return rt("kCpu");
   if (parameter.type == AttrType::scalar) {
     // "1e-5" in quotes is a number to the peer.
     const auto* quoted = std::get_if<std::string>(&literal.value);
     const std::optional<std::string> text = quoted != nullptr ? std::optional(*quoted) : spell(literal);
     if (!text) return std::nullopt;
-    return "Scalar(" + *text + ")";
+    return rt("Scalar") + "(" + *text + ")";
   }
   std::optional<std::string> text = spell(literal);
   if (text && std::holds_alternative<LiteralList>(literal.value)) return base_type(parameter.type) + *text;
@@ -165,37 +167,6 @@ std::optional<std::string> default_argument(const Op& op, const Attr& attr) {
   return constant(op, attr, *attr.default_value);
 }
 
-std::optional<std::string> data_type(DataType type) {
-  switch (type) {
-    case DataType::boolean: return "DType::boolean";
-    case DataType::uint8: return "DType::uint8";
-    case DataType::int32: return "DType::int32";
-    case DataType::int64: return "DType::int64";
-    case DataType::float16: return "DType::float16";
-    case DataType::bfloat16: return "DType::bfloat16";
-    case DataType::float32: return "DType::float32";
-    case DataType::float64: return "DType::float64";
-    case DataType::undefined:
-    case DataType::int8:
-    case DataType::int16:
-    case DataType::complex64:
-    case DataType::complex128: return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-unsigned reduce_bit(ReduceKind kind) {
-  // The order of shard::ReduceType.
-  switch (kind) {
-    case ReduceKind::sum: return 1u << 0;
-    case ReduceKind::max: return 1u << 1;
-    case ReduceKind::min: return 1u << 2;
-    case ReduceKind::prod: return 1u << 3;
-    case ReduceKind::avg: return 1u << 4;
-    case ReduceKind::any: return 1u << 5;
-    case ReduceKind::all: return 1u << 6;
-  }
-  return 0;
-}
+std::string data_type(DataType type) { return rt("dtype::" + std::string(yaml_name(type))); }
 
 }  // namespace shardgen

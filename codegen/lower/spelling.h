@@ -1,5 +1,4 @@
-// How types, roles and constants are written in C++: the only place that knows, so that another runtime can be targeted
-// here.
+// How types, roles and constants are written in C++: the only place that knows. What is of the runtime is a symbol (rt()).
 #pragma once
 
 #include <optional>
@@ -11,9 +10,6 @@ namespace shardgen {
 
 /// For which function an argument is spelled.
 enum class Role { api, dense, kernel };
-
-/// The generated code's agreement with the runtime; shard::kCodegenAbi must be equal.
-inline constexpr int kCodegenAbi = 1;
 
 /// True for an attribute that a caller may leave open: a DataType with default UNDEFINED, or a Place with default {} where
 /// the kernel's backend has an alternative to it.
@@ -31,11 +27,11 @@ std::string meta_type(const Output& output);
 
 /// The C++ default argument of an attribute, or nothing when C++ cannot say it.
 std::optional<std::string> default_argument(const Op& op, const Attr& attr);
+/// A constant by itself, or nothing when C++ cannot say it.
+std::optional<std::string> spell(const Literal& literal);
 /// A constant passed to a parameter of that attribute's type.
 std::optional<std::string> constant(const Op& target, const Attr& parameter, const Literal& literal);
-/// "DType::float32", or nothing for a type that the runtime does not have.
-std::optional<std::string> data_type(DataType type);
-/// "sum", ... as in ReduceType, and its bit in OpDef::commute_types.
-unsigned reduce_bit(ReduceKind kind);
+/// How the runtime writes a dtype, for one that it has.
+std::string data_type(DataType type);
 
 }  // namespace shardgen

@@ -1,10 +1,12 @@
 // What the runtime can carry out: ops beyond it are left out and counted, the rest is generated.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lower/runtime.h"
 #include "model/op.h"
 
 namespace shardgen {
@@ -28,7 +30,8 @@ struct Selection {
   bool has_inplace_form(const Op& op) const;
 };
 
-Selection select_ops(const std::vector<Family>& families);
+/// Ops in `refused` have errors and are left out.
+Selection select_ops(const std::vector<Family>& families, const Runtime& runtime, const std::set<const Op*>& refused = {});
 
 /// The kernel that takes dense tensors only, or null.
 const KernelFunc* dense_kernel(const Op& op);

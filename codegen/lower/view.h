@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lower/runtime.h"
 #include "lower/support.h"
 #include "model/op.h"
 
@@ -22,7 +23,8 @@ struct Part {
 /// What every view of a part needs to know of the others.
 struct LowerContext {
   const Selection& selection;
-  /// By family, the parts; to find the header of an invoked op.
+  const Runtime& runtime;
+  /// By family, the parts; to find the header of an invoked op. An imported family has none.
   const std::vector<std::vector<Part>>& parts;
 };
 

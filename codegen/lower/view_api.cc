@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "lower/functions.h"
 #include "lower/identifiers.h"
 #include "lower/view_common.h"
 
@@ -19,7 +20,7 @@ std::string dense_arg(const Op& op, const std::string& ctx, Form form, ArgRef ar
   } else if (contains(op.optional, name)) {
     function += "_optional";
   }
-  return fmt::format("call::{}({}, {}, \"{}\")", function, ctx, name, name);
+  return fmt::format("{}({}, {}, \"{}\")", rt("call::" + function), ctx, name, name);
 }
 
 Texts arg_names(const Op& op) {
@@ -37,7 +38,7 @@ Json function_head(const Op& op, const std::string& name, const std::string& ret
 }
 
 /// A wrapped value of the dense call.
-std::string wrapped(const std::string& local) { return "call::wrap(std::move(" + local + "))"; }
+std::string wrapped(const std::string& local) { return rt("call::wrap") + "(std::move(" + local + "))"; }
 
 /// Several values of the dense call, each wrapped.
 Json unpack_view(const Op& op, Scope& scope) {
@@ -75,13 +76,13 @@ Json results_view(const Op& op, Form form, const DensePlan& plan, Scope& scope) 
   return view;
 }
 
-Json dispatch_view(const Op& op, Form form) {
+Json dispatch_view(const Op& op, Form form, bool has_dist) {
   Scope scope(op);
   const std::string ctx = scope.local("ctx");
   Texts tensors;
   for (const Input& input : op.signature.inputs) tensors.push_back(input.name.text);
   Json dist = false;
-  if (!tensors.empty()) dist = {{"tensors", join(tensors)}, {"args", join(arg_names(op))}};
+  if (!tensors.empty() && has_dist) dist = {{"tensors", join(tensors)}, {"args", join(arg_names(op))}};
   Texts args = {ctx};
   for (const ArgRef arg : op.signature.args) args.push_back(dense_arg(op, ctx, form, arg));
   return {{"dist", std::move(dist)},
@@ -118,16 +119,30 @@ std::string invoke_arg(const Op& target, size_t index, const CallArg& arg) {
   return constant(target, target.signature.attrs[parameter.index], arg.literal).value_or(arg.literal.spelling);
 }
 
+std::string external_arg(const CallArg& arg) {
+  switch (arg.kind) {
+    case CallArg::Kind::name: return arg.name.text;
+    case CallArg::Kind::dtype_of: return arg.name.text + ".dtype()";
+    case CallArg::Kind::literal: break;
+  }
+  return spell(arg.literal).value_or(arg.literal.spelling);
+}
+
 Json invoke_view(const LowerContext& context, const Op& op) {
+  if (const Call* call = external_call(context, op)) {
+    Texts args;
+    for (const CallArg* arg : passed_in(op, *call)) args.push_back(external_arg(*arg));
+    return {{"function", rt("external") + "::" + call->function.text}, {"args", join(args)}};
+  }
   const Op& target = *context.selection.find(op.invoke->function.text);
   Texts args;
   for (size_t i = 0; i < op.invoke->args.size(); ++i) args.push_back(invoke_arg(target, i, op.invoke->args[i]));
-  return {{"function", op.invoke->function.text}, {"args", join(args)}};
+  return {{"function", cpp_name(target)}, {"args", join(args)}};
 }
 
 void add_functions(const LowerContext& context, const Op& op, Json& functions) {
-  if (op.invoke) {
-    Json function = function_head(op, op.name.text, return_type(op, Form::functional, true), Form::functional);
+  if (!has_body(op)) {
+    Json function = function_head(op, cpp_name(op), return_type(op, Form::functional, true), Form::functional);
     function["invoke"] = invoke_view(context, op);
     functions.push_back(std::move(function));
     return;
@@ -136,10 +151,10 @@ void add_functions(const LowerContext& context, const Op& op, Json& functions) {
     const bool picks = form == Form::functional && !op.intermediate.empty();
     const std::string name = picks ? intermediate_name(op) : function_name(op, form);
     Json function = function_head(op, name, return_type(op, form, form == Form::functional), form);
-    function["dispatch"] = dispatch_view(op, form);
+    function["dispatch"] = dispatch_view(op, form, context.runtime.dist);
     functions.push_back(std::move(function));
     if (!picks) continue;
-    Json picking = function_head(op, op.name.text, return_type(op, form, false), form);
+    Json picking = function_head(op, cpp_name(op), return_type(op, form, false), form);
     picking["pick"] = pick_view(op);
     functions.push_back(std::move(picking));
   }
@@ -170,8 +185,10 @@ Json declaration_view(const LowerContext& context, const Op& op) {
 Json invoked_headers(const LowerContext& context, const Part& part) {
   std::set<std::string> names;
   for (const Op* op : part.ops) {
-    if (!op->invoke) continue;
-    for (const Part& other : context.parts[static_cast<size_t>(context.selection.family_of(op->invoke->function.text))]) {
+    if (has_body(*op) || external_call(context, *op) != nullptr) continue;
+    const std::vector<Part>& parts = context.parts[static_cast<size_t>(context.selection.family_of(op->invoke->function.text))];
+    if (parts.empty()) names.insert("api");  // imported: the runtime's header of all its ops
+    for (const Part& other : parts) {
       const Op* target = context.selection.find(op->invoke->function.text);
       if (other.name != part.name && std::find(other.ops.begin(), other.ops.end(), target) != other.ops.end())
         names.insert(other.name);
@@ -192,7 +209,9 @@ Json api_view(const LowerContext& context, const Part& part) {
     ops.push_back(declaration_view(context, *op));
   }
   Json view = file_head(part);
-  view["abi"] = kCodegenAbi;
+  const std::vector<FunctionDecl> missing = missing_functions(context, part);
+  view["external"] = std::any_of(missing.begin(), missing.end(),
+                                 [](const FunctionDecl& function) { return function.space == "namespace_external"; });
   view["headers"] = invoked_headers(context, part);
   view["functions"] = std::move(functions);
   view["ops"] = std::move(ops);

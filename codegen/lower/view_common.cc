@@ -22,6 +22,27 @@ size_t first_default(const Op& op) {
 
 std::string join(const Texts& texts) { return fmt::format("{}", fmt::join(texts, ", ")); }
 
+std::string passed_constant(const Passed& passed) { return spell(passed.constant).value_or(passed.constant.spelling); }
+
+std::string constant_type(const Literal& literal) {
+  if (std::holds_alternative<bool>(literal.value)) return "bool";
+  if (std::holds_alternative<int64_t>(literal.value)) return "int64_t";
+  if (const auto* value = std::get_if<FloatValue>(&literal.value)) return value->single ? "float" : "double";
+  if (std::holds_alternative<std::string>(literal.value)) return "const char*";
+  if (std::holds_alternative<DataType>(literal.value)) return rt("DType");
+  return std::holds_alternative<PlaceValue>(literal.value) ? rt("Device") : rt("IntArray");
+}
+
+std::vector<const CallArg*> passed_in(const Op& op, const Call& call) {
+  std::vector<const CallArg*> args;
+  for (const CallArg& arg : call.args) {
+    const bool output = arg.kind == CallArg::Kind::name && find_output(op.signature, arg.name.text) >= 0 &&
+                        !find_arg(op.signature, arg.name.text);
+    if (!output) args.push_back(&arg);
+  }
+  return args;
+}
+
 bool is_written_input(const Op& op, int input, Form form) {
   return form == Form::inplace && inplace_pair_of_input(op, input) != nullptr;
 }
@@ -81,11 +102,11 @@ std::string return_value(const Texts& texts) {
 std::vector<const Op*> own_ops(const Part& part) {
   std::vector<const Op*> ops;
   for (const Op* op : part.ops) {
-    if (!op->invoke) ops.push_back(op);
+    if (has_body(*op)) ops.push_back(op);
   }
   return ops;
 }
 
-std::string function_name(const Op& op, Form form) { return form == Form::inplace ? inplace_name(op) : op.name.text; }
+std::string function_name(const Op& op, Form form) { return form == Form::inplace ? inplace_name(op) : cpp_name(op); }
 
 }  // namespace shardgen

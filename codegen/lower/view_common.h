@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lower/plan.h"
+#include "lower/runtime.h"
 #include "lower/spelling.h"
 #include "lower/view.h"
 
@@ -12,6 +13,11 @@ namespace shardgen {
 
 using Texts = std::vector<std::string>;
 
+/// A constant that is passed on, and its type as a parameter of a kernel.
+std::string passed_constant(const Passed& passed);
+std::string constant_type(const Literal& literal);
+/// What a call passes to a function that returns the op's outputs: all but those outputs.
+std::vector<const CallArg*> passed_in(const Op& op, const Call& call);
 /// "a, b, c"
 std::string join(const Texts& texts);
 /// True when the form of the op writes that input in place.
@@ -32,7 +38,7 @@ Json file_head(const Part& part);
 std::vector<Form> forms_of(const LowerContext& context, const Op& op);
 /// "return x;" for one text, "return {x, y};" for more; an empty text for none.
 std::string return_value(const Texts& texts);
-/// Ops of the part that have kernels or are views, so not those that only invoke.
+/// Ops of the part that have kernels or are views, so not those that only call others.
 std::vector<const Op*> own_ops(const Part& part);
 /// The name of the function of that form.
 std::string function_name(const Op& op, Form form);

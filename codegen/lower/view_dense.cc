@@ -10,9 +10,9 @@
 namespace shardgen {
 namespace {
 
-constexpr std::array kStepNames = {"infer_meta",  "device",        "kernel", "cast",        "guard",        "allocate",
-                                   "allocate_if", "allocate_list", "target", "reinterpret", "written_view", "reader",
-                                   "readers",     "draw",          "run",    "rebind"};
+constexpr std::array kStepNames = {"infer_meta", "device",      "kernel",        "cast",    "cast_list",   "guard",
+                                   "allocate",   "allocate_if", "allocate_list", "target",  "target_list", "reinterpret",
+                                   "written_view", "reader",    "readers",       "draw",    "run",         "rebind"};
 
 /// One function's worth of names: what each argument and output is called at the current step.
 class Renderer {
@@ -51,19 +51,23 @@ class Renderer {
   void phase(Json& json, const std::string& text) { json["phase"] = fmt::format("{}. {}", ++phases_, text); }
   const Input& input(int index) const { return op_.signature.inputs[index]; }
   const Output& output(int index) const { return op_.signature.outputs[index]; }
+  bool written(int index) const { return is_written_input(op_, index, plan_.form); }
   bool optional(int index) const { return contains(op_.optional, input(index).name.text); }
 
-  std::string meta_arg(ArgRef arg) const {
+  std::string meta_arg(const Passed& passed) const {
+    if (!passed.arg) return passed_constant(passed);
+    const ArgRef arg = *passed.arg;
     if (!arg.tensor) return op_.signature.attrs[arg.index].name.text;
     const std::string& name = input(arg.index).name.text;
-    if (input(arg.index).list) return fmt::format("call::metas({})", name);
-    return optional(arg.index) ? fmt::format("call::meta_or_null({})", name) : name + ".meta()";
+    if (passed.dtype_of) return name + ".dtype()";
+    if (input(arg.index).list) return fmt::format("{}({})", rt("call::metas"), name);
+    return optional(arg.index) ? fmt::format("{}({})", rt("call::meta_or_null"), name) : name + ".meta()";
   }
 
   void add(const InferMetaStep& step, Json& json) {
     phase(json, "infer meta");
     Texts args = {ctx_};
-    for (const ArgRef arg : step.args) args.push_back(meta_arg(arg));
+    for (const Passed& each : step.args) args.push_back(meta_arg(each));
     Json metas = Json::array();
     for (size_t i = 0; i < metas_.size(); ++i) {
       metas.push_back({{"type", meta_type(output(static_cast<int>(i)))}, {"local", metas_[i]}});
@@ -76,7 +80,7 @@ class Renderer {
     phase(json, "choose the kernel");
     Texts tensors = {ctx_};
     for (const Input& each : op_.signature.inputs) tensors.push_back(each.name.text);
-    std::string value = step.tensors ? "call::common_device(" + join(tensors) + ")" : "";
+    std::string value = step.tensors ? rt("call::common_device") + "(" + join(tensors) + ")" : "";
     for (auto attr = step.attrs.rbegin(); attr != step.attrs.rend(); ++attr) {
       const Attr& each = op_.signature.attrs[*attr];
       value =
@@ -95,7 +99,7 @@ class Renderer {
         case DTypeSource::Kind::input: {
           const std::string& name = input(source->index).name.text;
           const bool list = input(source->index).list;
-          own = list ? name + ".front().dtype()" : name + ".dtype()";
+          own = list ? name + (written(source->index) ? ".front()->dtype()" : ".front().dtype()") : name + ".dtype()";
           if (optional(source->index)) condition = list ? fmt::format("!{}.empty()", name) : name + ".defined()";
           break;
         }
@@ -105,8 +109,9 @@ class Renderer {
           if (may_be_open(op_, attr)) condition = attr.name.text;
           break;
         }
-        case DTypeSource::Kind::constant: own = *data_type(source->constant); break;
+        case DTypeSource::Kind::constant: own = data_type(source->constant); break;
       }
+      if (source->to_complex) own = fmt::format("{}({}, {})", rt("call::complex_dtype"), ctx_, own);
       value = condition.empty() || value.empty() ? own : fmt::format("{} ? {} : {}", condition, own, value);
     }
     return value;
@@ -121,12 +126,9 @@ class Renderer {
 
   void add(const KernelStep& step, Json& json) {
     params_ = step.args;
-    Texts types = {"const OpContext&"};
-    for (const ArgRef arg : step.args) {
-      types.push_back(arg.tensor ? input_type(input(arg.index), Role::kernel, false)
-                                 : attr_type(op_, op_.signature.attrs[arg.index]));
-    }
-    if (is_random(op_)) types.push_back("RandomKey");
+    Texts types = {"const " + rt("OpContext") + "&"};
+    for (const Passed& each : step.args) types.push_back(passed_type(each));
+    if (is_random(op_)) types.push_back(rt("RandomKey"));
     for (const Output& each : op_.signature.outputs) types.push_back(output_type(each, Role::kernel));
     kernel_ = scope_.local("kernel");
     dtype_ = dtype_value(step.dtypes);
@@ -145,7 +147,7 @@ class Renderer {
 
   void add(const CastStep& step, Json& json) {
     const std::string local = scope_.local(input(step.input).name.text + "_cast");
-    json["cast"] = {{"local", local},
+    json[input(step.input).list ? "cast_list" : "cast"] = {{"local", local},
                     {"value", inputs_[step.input]},
                     {"dtype", dtype_}};
     inputs_[step.input] = local;
@@ -154,14 +156,14 @@ class Renderer {
   void add(const GuardStep&, Json& json) {
     phase(json, "the targets, and arguments that do not overlap them");
     guard_ = scope_.local("write");
-    json["guard"] = {{"local", guard_}, {"op", op_.name.text}};
+    json["guard"] = {{"local", guard_}, {"op", cpp_name(op_)}};
   }
 
   static const char* step_name(OutputStep::Source source, bool list) {
     switch (source) {
       case OutputStep::Source::allocate: return list ? "allocate_list" : "allocate";
-      case OutputStep::Source::allocate_if: return "allocate_if";
-      case OutputStep::Source::target: return "target";
+      case OutputStep::Source::allocate_if: return list ? "allocate_list" : "allocate_if";
+      case OutputStep::Source::target: return list ? "target_list" : "target";
       case OutputStep::Source::reinterpret: return "reinterpret";
       case OutputStep::Source::written_view: return "written_view";
     }
@@ -173,7 +175,8 @@ class Renderer {
       phase(json, step.source == OutputStep::Source::reinterpret ? "share the buffer" : "allocate");
     made_output_ = true;
     Json value = {{"local", outputs_[step.output]}, {"meta", metas_[step.output]}};
-    if (step.input >= 0) value["input"] = input(step.input).name.text;
+    const bool unconditional = step.source == OutputStep::Source::allocate_if && output(step.output).list;
+    if (step.input >= 0 && !unconditional) value["input"] = input(step.input).name.text;
     if (step.source == OutputStep::Source::allocate || step.source == OutputStep::Source::allocate_if)
       value["device"] = device_;
     if (step.source == OutputStep::Source::target) value["guard"] = guard_;
@@ -209,12 +212,27 @@ class Renderer {
       suffix += " });";
     }
     Texts args = {ctx_};
-    for (const ArgRef arg : params_)
-      args.push_back(arg.tensor ? inputs_[arg.index] : op_.signature.attrs[arg.index].name.text);
+    for (const Passed& each : params_) args.push_back(kernel_arg(each));
     if (!key_.empty()) args.push_back(key_);
     args.insert(args.end(), outputs_.begin(), outputs_.end());
     json["run"] = {
         {"views", std::move(views)}, {"prefix", prefix}, {"kernel", kernel_}, {"args", join(args)}, {"suffix", suffix}};
+  }
+
+  std::string passed_type(const Passed& passed) const {
+    if (!passed.arg) return constant_type(passed.constant);
+    if (passed.dtype_of) return rt("DType");
+    return passed.arg->tensor ? input_type(input(passed.arg->index), Role::kernel, false)
+                              : attr_type(op_, op_.signature.attrs[passed.arg->index]);
+  }
+
+  std::string kernel_arg(const Passed& passed) const {
+    if (!passed.arg) return passed_constant(passed);
+    const ArgRef arg = *passed.arg;
+    if (!arg.tensor) return op_.signature.attrs[arg.index].name.text;
+    if (passed.dtype_of) return input(arg.index).name.text + ".dtype()";
+    const bool targets = input(arg.index).list && written(arg.index);
+    return targets ? fmt::format("{}({})", rt("call::values"), inputs_[arg.index]) : inputs_[arg.index];
   }
 
   void add(const RebindStep& step, Json& json) {
@@ -228,7 +246,7 @@ class Renderer {
   Scope scope_;
   std::string ctx_;
   Texts inputs_, metas_, outputs_;
-  std::vector<ArgRef> params_;
+  std::vector<Passed> params_;
   std::string device_, kernel_, dtype_, guard_, key_;
   int phases_ = 0;
   bool made_output_ = false;
@@ -244,14 +262,19 @@ std::string dense_returns(const Op& op, const DensePlan& plan) {
 std::set<std::string> used_arguments(const Op& op, const DensePlan& plan) {
   std::set<std::string> used;
   const auto use = [&](ArgRef arg) { used.insert(name_of(op.signature, arg).text); };
+  const auto use_all = [&](const std::vector<Passed>& args) {
+    for (const Passed& each : args) {
+      if (each.arg) use(*each.arg);
+    }
+  };
   for (const Step& step : plan.steps) {
     if (const auto* meta = std::get_if<InferMetaStep>(&step)) {
-      for (const ArgRef arg : meta->args) use(arg);
+      use_all(meta->args);
     } else if (const auto* device = std::get_if<DeviceStep>(&step)) {
       for (const int attr : device->attrs) use({false, attr});
       for (int i = 0; device->tensors && i < static_cast<int>(op.signature.inputs.size()); ++i) use({true, i});
     } else if (const auto* kernel = std::get_if<KernelStep>(&step)) {
-      for (const ArgRef arg : kernel->args) use(arg);
+      use_all(kernel->args);
       for (const DTypeSource& source : kernel->dtypes) {
         if (source.kind != DTypeSource::Kind::constant) use({source.kind == DTypeSource::Kind::input, source.index});
       }
@@ -272,7 +295,7 @@ std::string definition_parameters(const Op& op, const DensePlan& plan, const std
     const std::string& name = name_of(op.signature, op.signature.args[i]).text;
     if (!used.contains(name)) params[i].replace(params[i].size() - name.size(), name.size(), "/*" + name + "*/");
   }
-  params.insert(params.begin(), "const OpContext& " + ctx);
+  params.insert(params.begin(), "const " + rt("OpContext") + "& " + ctx);
   return join(params);
 }
 
@@ -285,7 +308,7 @@ Json dense_view(const LowerContext& context, const Part& part) {
       const DensePlan plan = plan_dense(*op, form);
       Renderer renderer(*op, plan);
       Texts params = parameters(*op, Role::dense, form, false);
-      params.insert(params.begin(), "const OpContext& " + renderer.ctx());
+      params.insert(params.begin(), "const " + rt("OpContext") + "& " + renderer.ctx());
       Json steps = renderer.steps();
       Json result = false;
       if (!plan.returns.empty()) result = renderer.result();
@@ -300,7 +323,6 @@ Json dense_view(const LowerContext& context, const Part& part) {
     }
   }
   Json view = file_head(part);
-  view["abi"] = kCodegenAbi;
   view["functions"] = std::move(functions);
   return view;
 }

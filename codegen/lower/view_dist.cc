@@ -7,7 +7,10 @@
 namespace shardgen {
 namespace {
 
-std::string meta_arg(const Op& op, const std::string& call, ArgRef arg) {
+std::string meta_arg(const Op& op, const std::string& call, const Passed& passed) {
+  if (!passed.arg) return passed_constant(passed);
+  const ArgRef arg = *passed.arg;
+  if (passed.dtype_of) return fmt::format("{}.meta({}).dtype", call, arg.index);
   if (!arg.tensor) return op.signature.attrs[arg.index].name.text;
   const Input& input = op.signature.inputs[arg.index];
   if (input.list) return fmt::format("{}.metas({})", call, arg.index);
@@ -17,7 +20,7 @@ std::string meta_arg(const Op& op, const std::string& call, ArgRef arg) {
 /// The arguments of infer_meta: inputs, attributes, then the outputs of `out`.
 std::string meta_args(const Op& op, const std::string& call, const std::string& out) {
   Texts args = {call + ".context()"};
-  for (const ArgRef arg : resolve_params(op, op.infer_meta->param)) args.push_back(meta_arg(op, call, arg));
+  for (const Passed& each : resolve_params(op, infer_meta_params(op))) args.push_back(meta_arg(op, call, each));
   for (size_t i = 0; i < op.signature.outputs.size(); ++i) {
     args.push_back(fmt::format("{}.{}({})", out, op.signature.outputs[i].list ? "list" : "one", i));
   }
@@ -35,7 +38,8 @@ std::string dense_arg(const Op& op, const std::string& call, Form form, ArgRef a
     const bool is_local_shape = op.infer_meta->local_shape && op.infer_meta->local_shape->text == name;
     return is_local_shape ? fmt::format("{}.local_shape({})", call, local_shape_output(op)) : name;
   }
-  if (is_written_input(op, arg.index, form)) return fmt::format("{}.target({})", call, arg.index);
+  if (is_written_input(op, arg.index, form))
+    return fmt::format("{}.{}({})", call, op.signature.inputs[arg.index].list ? "targets" : "target", arg.index);
   return fmt::format("{}.{}({})", call, op.signature.inputs[arg.index].list ? "locals" : "local", arg.index);
 }
 
@@ -97,7 +101,7 @@ Json function_view(const Op& op, Form form) {
   return {{"origin", origin(op)},
           {"returns", return_type(op, form, form == Form::functional)},
           {"name", function_name(op, form)},
-          {"op", op.name.text},
+          {"op", cpp_name(op)},
           {"inplace", form == Form::inplace},
           {"params", join(parameters(op, Role::api, form, false))},
           {"call", call},
@@ -115,11 +119,10 @@ Json function_view(const Op& op, Form form) {
 Json dist_view(const LowerContext& context, const Part& part) {
   Json functions = Json::array();
   for (const Op* op : own_ops(part)) {
-    if (op->signature.inputs.empty()) continue;
+    if (op->signature.inputs.empty() || !context.runtime.dist) continue;
     for (const Form form : forms_of(context, *op)) functions.push_back(function_view(*op, form));
   }
   Json view = file_head(part);
-  view["abi"] = kCodegenAbi;
   view["functions"] = std::move(functions);
   return view;
 }

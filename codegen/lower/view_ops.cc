@@ -1,16 +1,17 @@
 // The view of the OpDef table: the facts of each op that the runtime reads.
 #include <fmt/format.h>
 
+#include "lower/functions.h"
 #include "lower/identifiers.h"
+#include "lower/rules.h"
 #include "lower/view_common.h"
-#include "read/axis_expr.h"
 
 namespace shardgen {
 namespace {
 
 std::string slot(const Op& op, const std::string& name, bool list) {
-  if (list) return fmt::format("{{\"{}\", SlotDef::Kind::list}}", name);
-  if (contains(op.optional, name)) return fmt::format("{{\"{}\", SlotDef::Kind::optional}}", name);
+  if (list) return fmt::format("{{\"{}\", {}::Kind::list}}", name, rt("SlotDef"));
+  if (contains(op.optional, name)) return fmt::format("{{\"{}\", {}::Kind::optional}}", name, rt("SlotDef"));
   return fmt::format("{{\"{}\"}}", name);
 }
 
@@ -35,8 +36,8 @@ std::string attr_names(const Op& op) {
 std::string aliases(const Op& op) {
   Texts texts;
   const auto add = [&](const AliasPair& pair, const char* kind) {
-    texts.push_back(fmt::format("{{{}, {}, AliasDef::Kind::{}}}", find_output(op.signature, pair.output.text),
-                                find_input(op.signature, pair.input.text), kind));
+    texts.push_back(fmt::format("{{{}, {}, {}::Kind::{}}}", find_output(op.signature, pair.output.text),
+                                find_input(op.signature, pair.input.text), rt("AliasDef"), kind));
   };
   for (const AliasPair& pair : op.view) {
     const bool written = view_kind(op, find_output(op.signature, pair.output.text)) == ViewKind::written;
@@ -46,42 +47,27 @@ std::string aliases(const Op& op) {
   return join(texts);
 }
 
-/// The kinds of reductions that the op commutes with when the YAML names none.
-std::vector<ReduceKind> default_reductions(PartialKind kind) {
-  using enum ReduceKind;
-  switch (kind) {
-    case PartialKind::linear: return {sum, avg};
-    case PartialKind::rearranging: return {sum, avg, max, min, prod, any, all};
-    case PartialKind::monotone: return {max, min};
-    case PartialKind::multilinear: return {sum, avg};
-  }
-  return {};
-}
-
 Json commutes(const Op& op) {
-  if (!op.extension.partial) return false;
-  const Partial& partial = *op.extension.partial;
-  unsigned bits = 0;
-  for (const ReduceKind kind : partial.types.empty() ? default_reductions(partial.kind) : partial.types)
-    bits |= reduce_bit(kind);
-  return {{"kind", partial.kind == PartialKind::multilinear ? "multilinear" : "jointly"},
-          {"types", fmt::format("{:#x}", bits)}};
+  const std::optional<Partial> commutation = commutation_of(op);
+  if (!commutation) return false;
+  return {{"kind", commutation->kind == PartialKind::multilinear ? "multilinear" : "jointly"},
+          {"types", fmt::format("{:#x}", shard::type_bits(*commutation))}};
 }
 
-bool is_elementwise_op(const Op& op) {
-  if (op.extension.elementwise) return *op.extension.elementwise;
-  if (!op.infer_meta->spmd_rule || !is_axis_expr(op.infer_meta->spmd_rule->text)) return false;
-  std::string problem;
-  const std::optional<AxisExpr> expr = parse_axis_expr(op.infer_meta->spmd_rule->text, problem);
-  return expr && is_elementwise(*expr);
-}
-
-Json rule(const Op& op) {
-  if (!op.infer_meta->spmd_rule) return false;
-  const std::string& text = op.infer_meta->spmd_rule->text;
-  std::string problem;
-  const std::optional<AxisExpr> expr = is_axis_expr(text) ? parse_axis_expr(text, problem) : std::nullopt;
-  return expr ? to_string(*expr) : text;
+/// The rule as the inside of a string literal. A long one becomes several on lines of their own, which C++ joins.
+Json rule(const LowerContext& context, const Op& op) {
+  const std::optional<std::string> text = rule_of(context.selection, op);
+  if (!text) return false;
+  constexpr size_t longest = 70;
+  std::string lines;
+  std::string_view rest = *text;
+  while (rest.size() > longest) {
+    const size_t space = rest.rfind(' ', longest);
+    if (space == std::string_view::npos) break;
+    lines += std::string(rest.substr(0, space + 1)) + "\"\n          \"";
+    rest.remove_prefix(space + 1);
+  }
+  return lines + std::string(rest);
 }
 
 /// "{a, b}": the braces come from here, because templates cannot write them next to a tag.
@@ -98,21 +84,22 @@ Json ops_view(const LowerContext& context, const Part& part) {
     if (op->extension.partial_guard) guard = op->extension.partial_guard->text;
     Json inplace = false;
     if (forms_of(context, *op).back() == Form::inplace) inplace = inplace_name(*op);
-    ops.push_back({{"name", op->name.text},
+    ops.push_back({{"function", cpp_name(*op)},
+                   {"name", op->name.text},
                    {"inplace_name", std::move(inplace)},
                    {"location", location_of(*op)},
                    {"inputs", list_or_false(input_slots(*op))},
                    {"attrs", list_or_false(attr_names(*op))},
                    {"outputs", braces(output_slots(*op))},
                    {"aliases", list_or_false(aliases(*op))},
-                   {"rule", rule(*op)},
+                   {"rule", rule(context, *op)},
                    {"commutes", commutes(*op)},
                    {"guard", std::move(guard)},
-                   {"elementwise", is_elementwise_op(*op)},
+                   {"elementwise", is_elementwise(*op)},
                    {"random", is_random(*op)}});
   }
   Json view = file_head(part);
-  view["abi"] = kCodegenAbi;
+  view["spaces"] = declarations_view(missing_functions(context, part));
   view["ops"] = std::move(ops);
   return view;
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace shardgen {
 
@@ -20,6 +22,27 @@ inline std::string base_name(const std::string& path) { return path.substr(path.
 struct Name {
   std::string text;
   Location at;
+};
+
+/// Where the bytes of a text stand that YAML folded from one or more lines.
+class TextPlaces {
+ public:
+  /// Byte `offset`, which comes after all those added before, starts a new line of the file, or the text.
+  void start_line(size_t offset, Location at) { lines_.emplace_back(offset, std::move(at)); }
+  bool empty() const { return lines_.empty(); }
+  const Location& last() const { return lines_.back().second; }
+  Location at(size_t offset) const {
+    Location place;
+    for (const auto& [start, at] : lines_) {
+      if (start > offset) break;
+      place = at;
+      place.column += static_cast<int>(offset - start);
+    }
+    return place;
+  }
+
+ private:
+  std::vector<std::pair<size_t, Location>> lines_;
 };
 
 }  // namespace shardgen

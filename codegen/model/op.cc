@@ -26,6 +26,17 @@ std::optional<ArgRef> find_arg(const Signature& signature, std::string_view name
   return std::nullopt;
 }
 
+const std::optional<std::vector<CallArg>>& kernel_params(const Op& op) {
+  static const std::optional<std::vector<CallArg>> all;
+  return op.kernel ? op.kernel->param : all;
+}
+
+const std::optional<std::vector<CallArg>>& infer_meta_params(const Op& op) {
+  return op.infer_meta && op.infer_meta->param ? op.infer_meta->param : kernel_params(op);
+}
+
+bool has_body(const Op& op) { return op.kernel || (!op.invoke && !op.composite); }
+
 const Name& name_of(const Signature& signature, ArgRef arg) {
   return arg.tensor ? signature.inputs[arg.index].name : signature.attrs[arg.index].name;
 }

@@ -21,8 +21,12 @@ struct FloatValue {
 
 enum class PlaceValue { unset, cpu };
 
-/// A C++ expression that the model does not understand; the spelling has it.
-struct Opaque {};
+/// A constant that could not be read, and why; the spelling has it as it is written.
+struct Opaque {
+  std::string code;
+  std::string problem;
+  Location at;
+};
 
 struct Literal;
 using LiteralList = std::vector<Literal>;
@@ -30,6 +34,12 @@ using LiteralList = std::vector<Literal>;
 struct Literal {
   std::variant<bool, int64_t, FloatValue, std::string, DataType, PlaceValue, Opaque, LiteralList> value;
   std::string spelling;
+};
+
+/// A type that the tool does not know, as the YAML writes it.
+struct UnknownType {
+  std::string text;  // empty: the type is known
+  Location at;
 };
 
 /// A tensor argument.
@@ -42,6 +52,7 @@ struct Attr {
   Name name;
   AttrType type = AttrType::boolean;
   std::optional<AttrType> scalar_of;  // Scalar(int): the type that it is meant to hold
+  UnknownType unknown;                // when `type` is unknown
   std::optional<Literal> default_value;
 };
 
@@ -67,6 +78,8 @@ struct Output {
   bool list = false;
   bool dense = true;           // false: marked as a tensor of another kind, `out@StringTensor`
   std::vector<SizeTerm> size;  // of a list; empty: infer_meta decides
+  std::string kind;            // "StringTensor" of `out@StringTensor`
+  UnknownType unknown;
 };
 
 /// name(args) -> outputs
@@ -77,11 +90,23 @@ struct Signature {
   std::vector<Output> outputs;
 };
 
+/// What is passed to a function: an argument or an output of the op, a constant, or a property of a tensor.
+struct CallArg {
+  enum class Kind { name, literal, dtype_of };
+  Kind kind = Kind::name;
+  Name name;
+  Literal literal;
+  std::string keyword;  // of `keyword = value`
+};
+
 struct InferMeta {
   Location at;
   std::optional<Name> func;
-  std::optional<std::vector<Name>> param;
+  std::optional<std::vector<CallArg>> param;  // left out: those of the kernel
   std::optional<Name> spmd_rule;
+  TextPlaces rule_places;                   // of the bytes of spmd_rule
+  std::optional<AxisExpr> expression;       // spmd_rule, where it is one and can be read
+  std::optional<AxisProblem> wrong;         // why it cannot
   std::optional<Name> local_shape;
   std::optional<Name> global_shape;
 };
@@ -92,11 +117,12 @@ struct KernelFunc {
   bool has_formats = false;
   std::vector<TensorFormat> inputs;
   std::vector<TensorFormat> outputs;
+  std::vector<Name> unknown;  // formats that the tool does not know, in the order in which they stand
 };
 
 /// What decides about a kernel's dtype or backend: an argument or a constant dtype.
 struct Candidate {
-  Name name;  // of an argument; empty text: `constant` is meant
+  Name name;  // of an argument, or the constant as the YAML writes it
   std::optional<DataType> constant;
   bool to_complex = false;
 };
@@ -111,19 +137,11 @@ struct KernelSpec {
   Location at;
   bool has_func = false;  // the key is there; `funcs` is empty where it could not be read
   std::vector<KernelFunc> funcs;
-  std::optional<std::vector<Name>> param;
+  std::optional<std::vector<CallArg>> param;  // left out: all arguments
   DispatchKey data_type;
   DispatchKey backend;
   DispatchKey layout;
   std::optional<Name> force_backend;
-};
-
-/// An argument of an invoked function: a name, a constant, or a property of a tensor.
-struct CallArg {
-  enum class Kind { name, literal, dtype_of };
-  Kind kind = Kind::name;
-  Name name;
-  Literal literal;
 };
 
 struct Call {
@@ -145,15 +163,6 @@ struct DataTransform {
 struct Forward {
   Name name;
   Signature signature;
-};
-
-enum class PartialKind { linear, rearranging, monotone, multilinear };
-enum class ReduceKind { sum, avg, max, min, prod, any, all };
-
-/// How the op commutes with a pending reduction.
-struct Partial {
-  PartialKind kind = PartialKind::linear;
-  std::vector<ReduceKind> types;  // empty: those of the kind
 };
 
 /// The keys of our own, under `shard:`.
@@ -198,6 +207,7 @@ struct Family {
   std::string name;  // the file's name without ".yaml"
   std::string path;
   std::vector<Op> ops;
+  bool imported = false;  // its code stands in a library: it is not generated, and other families may invoke its ops
 };
 
 /// The place of `name` in inputs, attrs or outputs, or -1.
@@ -206,6 +216,11 @@ int find_attr(const Signature& signature, std::string_view name);
 int find_output(const Signature& signature, std::string_view name);
 /// The argument of that name.
 std::optional<ArgRef> find_arg(const Signature& signature, std::string_view name);
+/// What infer_meta and the kernel of an op are called with, where the YAML says it; nothing: all arguments.
+const std::optional<std::vector<CallArg>>& infer_meta_params(const Op& op);
+const std::optional<std::vector<CallArg>>& kernel_params(const Op& op);
+/// True when the op has a body of its own: an infer_meta, and a kernel or views. Else it only calls other ops.
+bool has_body(const Op& op);
 const Name& name_of(const Signature& signature, ArgRef arg);
 bool contains(const std::vector<Name>& names, std::string_view name);
 

@@ -5,12 +5,14 @@ namespace shardgen {
 namespace {
 
 std::string attr_to_string(const Attr& attr) {
-  std::string text(yaml_name(attr.type));
+  std::string text(attr.type == AttrType::unknown ? attr.unknown.text : yaml_name(attr.type));
   if (attr.scalar_of) text += "(" + std::string(yaml_name(*attr.scalar_of)) + ")";
   text += " " + attr.name.text;
   if (attr.default_value) text += "=" + attr.default_value->spelling;
   return text;
 }
+
+}  // namespace
 
 std::string size_to_string(const std::vector<SizeTerm>& terms) {
   std::string text;
@@ -30,9 +32,12 @@ std::string size_to_string(const std::vector<SizeTerm>& terms) {
   return text;
 }
 
+namespace {
+
 std::string output_to_string(const Output& output) {
-  std::string text = output.list ? "Tensor[]" : "Tensor";
-  if (output.named) text += "(" + output.name.text + ")";
+  std::string text = output.unknown.text.empty() ? "Tensor" : output.unknown.text;
+  if (output.list) text += "[]";
+  if (output.named) text += "(" + output.name.text + (output.kind.empty() ? "" : "@" + output.kind) + ")";
   if (!output.size.empty()) text += "{" + size_to_string(output.size) + "}";
   return text;
 }

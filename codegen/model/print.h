@@ -7,6 +7,8 @@
 
 namespace shardgen {
 
+/// "n - 1", the length of a list
+std::string size_to_string(const std::vector<SizeTerm>& terms);
 /// "(Tensor x, IntArray axis={})"
 std::string args_to_string(const Signature& signature);
 /// "Tensor(out), Tensor[](parts){n}"

@@ -10,7 +10,7 @@ namespace {
 template <class Enum, size_t N>
 using Table = std::array<std::pair<Enum, std::string_view>, N>;
 
-constexpr Table<AttrType, 17> kAttrTypes = {{
+constexpr Table<AttrType, 18> kAttrTypes = {{
     {AttrType::boolean, "bool"},
     {AttrType::int32, "int"},
     {AttrType::int64, "int64_t"},
@@ -28,6 +28,7 @@ constexpr Table<AttrType, 17> kAttrTypes = {{
     {AttrType::float64_list, "double[]"},
     {AttrType::str_list, "str[]"},
     {AttrType::scalar_list, "Scalar[]"},
+    {AttrType::unknown, ""},
 }};
 
 constexpr Table<DataType, 13> kDataTypes = {{
@@ -46,11 +47,12 @@ constexpr Table<DataType, 13> kDataTypes = {{
     {DataType::complex128, "COMPLEX128"},
 }};
 
-constexpr Table<TensorFormat, 4> kTensorFormats = {{
+constexpr Table<TensorFormat, 5> kTensorFormats = {{
     {TensorFormat::dense, "dense"},
     {TensorFormat::selected_rows, "selected_rows"},
     {TensorFormat::sparse_coo, "sparse_coo"},
     {TensorFormat::sparse_csr, "sparse_csr"},
+    {TensorFormat::unknown, ""},
 }};
 
 template <class Enum, size_t N>
@@ -61,7 +63,7 @@ std::string_view name_in(const Table<Enum, N>& table, Enum value) {
 template <class Enum, size_t N>
 std::optional<Enum> find_in(const Table<Enum, N>& table, std::string_view name) {
   for (const auto& [value, text] : table) {
-    if (text == name) return value;
+    if (!text.empty() && text == name) return value;
   }
   return std::nullopt;
 }
@@ -69,7 +71,9 @@ std::optional<Enum> find_in(const Table<Enum, N>& table, std::string_view name) 
 template <class Enum, size_t N>
 std::vector<std::string_view> names_in(const Table<Enum, N>& table) {
   std::vector<std::string_view> names;
-  for (const auto& [value, text] : table) names.push_back(text);
+  for (const auto& [value, text] : table) {
+    if (!text.empty()) names.push_back(text);
+  }
   return names;
 }
 
@@ -78,13 +82,19 @@ std::vector<std::string_view> names_in(const Table<Enum, N>& table) {
 std::string_view yaml_name(AttrType type) { return name_in(kAttrTypes, type); }
 std::string_view yaml_name(DataType type) { return name_in(kDataTypes, type); }
 std::string_view yaml_name(TensorFormat format) { return name_in(kTensorFormats, format); }
+std::string_view yaml_name(PartialKind kind) { return shard::kCommutationNames[static_cast<size_t>(kind)]; }
+std::string_view yaml_name(ReduceKind kind) { return shard::to_string(kind); }
 
 std::optional<AttrType> parse_attr_type(std::string_view name) { return find_in(kAttrTypes, name); }
 std::optional<DataType> parse_data_type(std::string_view name) { return find_in(kDataTypes, name); }
 std::optional<TensorFormat> parse_tensor_format(std::string_view name) { return find_in(kTensorFormats, name); }
+std::optional<PartialKind> parse_partial_kind(std::string_view name) { return shard::find_commutation_kind(name); }
+std::optional<ReduceKind> parse_reduce_kind(std::string_view name) { return shard::find_reduce_type(name); }
 
 std::vector<std::string_view> attr_type_names() { return names_in(kAttrTypes); }
 std::vector<std::string_view> data_type_names() { return names_in(kDataTypes); }
 std::vector<std::string_view> tensor_format_names() { return names_in(kTensorFormats); }
+std::vector<std::string_view> partial_kind_names() { return {shard::kCommutationNames.begin(), shard::kCommutationNames.end()}; }
+std::vector<std::string_view> reduce_kind_names() { return {shard::kReduceTypeNames.begin(), shard::kReduceTypeNames.end()}; }
 
 }  // namespace shardgen

@@ -100,8 +100,11 @@ std::optional<std::string> Cursor::quoted() {
 Name Cursor::raw_until(std::string_view ends) {
   const size_t begin = offset();
   int depth = 0;
+  char quote = 0;
   for (; position_ < text_.size(); ++position_) {
     const char c = text_[position_];
+    if (c == '"' || c == '\'') quote = quote == 0 ? c : quote == c ? '\0' : quote;
+    if (quote != 0) continue;
     if (depth == 0 && ends.find(c) != std::string_view::npos) break;
     if (c == '(' || c == '[' || c == '{') ++depth;
     if (c == ')' || c == ']' || c == '}') --depth;

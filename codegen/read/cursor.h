@@ -23,6 +23,13 @@ class Cursor {
           return Location{"", 1, static_cast<int>(offset) + 1};
         }) {}
 
+  /// The same position, reporting to another sink.
+  Cursor with_sink(DiagnosticSink& sink) const {
+    Cursor copy = *this;
+    copy.sink_ = &sink;
+    return copy;
+  }
+
   bool failed() const { return failed_; }
   DiagnosticSink& sink() { return *sink_; }
   bool at_end();
@@ -45,7 +52,7 @@ class Cursor {
   std::string_view number();
   /// The text in double or single quotes without them, or nothing when the next character is no quote.
   std::optional<std::string> quoted();
-  /// The text up to the next of `ends` that stands outside brackets, without the space around it.
+  /// The text up to the next of `ends` that stands outside brackets and quotes, without the space around it.
   Name raw_until(std::string_view ends);
   /// Such a text as a C++ expression, which only comments will show. Nothing, and an error, when a comment cannot hold it.
   std::optional<Name> expression(std::string_view ends);

@@ -11,6 +11,7 @@
 #include "diag/diagnostics.h"
 #include "diag/suggest.h"
 #include "read/cursor.h"
+#include "read/key_tables.h"
 #include "read/yaml_tree.h"
 
 namespace shardgen {
@@ -23,10 +24,9 @@ struct ReadContext {
   Location at(const YamlNode& node) const { return file.at(node); }
 };
 
-/// A key and the function that reads its value into a T.
+/// A key, what is said of it, and the function that reads its value into a T.
 template <class T>
-struct KeyReader {
-  std::string_view key;
+struct KeyReader : KeyInfo {
   void (*read)(const ReadContext& context, const YamlNode& value, T& target);
 };
 

@@ -82,17 +82,91 @@ std::optional<Literal> list_literal(Cursor& cursor) {
   return Literal{std::move(items), spelling + "}"};
 }
 
+/// Sums, products and shifts of integers in brackets, read from left to right by precedence.
+class IntegerReader {
+ public:
+  explicit IntegerReader(std::string_view text) : text_(text) {}
+
+  std::optional<int64_t> read() {
+    const std::optional<int64_t> value = operation(0, 0);
+    skip_space();
+    return text_.empty() ? value : std::nullopt;
+  }
+
+ private:
+  static constexpr int kMaxDepth = 64;
+
+  void skip_space() {
+    while (!text_.empty() && text_.front() == ' ') text_.remove_prefix(1);
+  }
+  bool eat(std::string_view token) {
+    skip_space();
+    if (!text_.starts_with(token)) return false;
+    text_.remove_prefix(token.size());
+    return true;
+  }
+
+  /// Levels, from the loosest: shifts, sums, products, operands.
+  std::optional<int64_t> operation(int level, int depth) {
+    if (level == 3) return operand(depth);
+    std::optional<int64_t> left = operation(level + 1, depth);
+    while (left) {
+      const char op = next_operator(level);
+      if (op == 0) break;
+      const std::optional<int64_t> right = operation(level + 1, depth);
+      left = right ? apply(op, *left, *right) : std::nullopt;
+    }
+    return left;
+  }
+
+  char next_operator(int level) {
+    if (level == 0) return eat("<<") ? '<' : eat(">>") ? '>' : 0;
+    if (level == 1) return eat("+") ? '+' : eat("-") ? '-' : 0;
+    return eat("*") ? '*' : eat("/") ? '/' : 0;
+  }
+
+  static std::optional<int64_t> apply(char op, int64_t left, int64_t right) {
+    int64_t result = 0;
+    switch (op) {
+      case '+': return __builtin_add_overflow(left, right, &result) ? std::nullopt : std::optional(result);
+      case '-': return __builtin_sub_overflow(left, right, &result) ? std::nullopt : std::optional(result);
+      case '*': return __builtin_mul_overflow(left, right, &result) ? std::nullopt : std::optional(result);
+      case '/':
+        if (right == 0 || (right == -1 && left == std::numeric_limits<int64_t>::min())) return std::nullopt;
+        return left / right;
+      case '<':
+        if (left < 0 || right < 0 || right > 62 || left > (std::numeric_limits<int64_t>::max() >> right)) return std::nullopt;
+        return left << right;
+      default: return left < 0 || right < 0 || right > 62 ? std::nullopt : std::optional(left >> right);
+    }
+  }
+
+  std::optional<int64_t> operand(int depth) {
+    if (depth > kMaxDepth) return std::nullopt;
+    if (eat("(")) {
+      const std::optional<int64_t> inner = operation(0, depth + 1);
+      return eat(")") ? inner : std::nullopt;
+    }
+    if (eat("-")) {
+      const std::optional<int64_t> inner = operand(depth + 1);
+      return inner ? apply('-', 0, *inner) : std::nullopt;
+    }
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), value);
+    if (error != std::errc()) return std::nullopt;
+    text_.remove_prefix(static_cast<size_t>(end - text_.data()));
+    return value;
+  }
+
+  std::string_view text_;
+};
+
 }  // namespace
+
+std::optional<int64_t> evaluate_integer(std::string_view text) { return IntegerReader(text).read(); }
 
 std::optional<Literal> read_literal(Cursor& cursor) {
   const size_t begin = cursor.offset();
-  if (cursor.peek() == '(') {
-    const std::optional<Name> text = cursor.expression(",)");
-    if (!text) return std::nullopt;
-    cursor.sink().warning(text->at, "cpp-expression",
-                          fmt::format("'{}' is a C++ expression, which is not read: write a constant.", text->text));
-    return Literal{Opaque{}, text->text};
-  }
   if (cursor.eat("{")) return list_literal(cursor);
   if (std::optional<std::string> text = cursor.quoted()) return Literal{*text, "\"" + *text + "\""};
   if (cursor.failed()) return std::nullopt;

@@ -3,28 +3,20 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 #include "diag/suggest.h"
 #include "read/literal.h"
 
 namespace shardgen {
 namespace {
 
-bool read_formats(Cursor& cursor, std::vector<TensorFormat>& formats, std::string_view end) {
+/// The kinds of tensors up to `end`. One that the tool does not know is kept for check/kernel.cc.
+bool read_formats(Cursor& cursor, std::vector<TensorFormat>& formats, std::vector<Name>& unknown, std::string_view end) {
   while (!cursor.eat(end)) {
     if (!formats.empty() && !cursor.expect(",", "the kind of a tensor")) return false;
-    const size_t begin = cursor.offset();
     const std::optional<Name> word = cursor.expect_word("the kind of a tensor");
     if (!word) return false;
-    const std::optional<TensorFormat> format = parse_tensor_format(word->text);
-    if (!format) {
-      cursor.fail_at(begin,
-                     fmt::format("Unknown kind of tensor '{}'{}", word->text, suggestion(word->text, tensor_format_names())),
-                     "unknown-type");
-      return false;
-    }
-    formats.push_back(*format);
+    formats.push_back(parse_tensor_format(word->text).value_or(TensorFormat::unknown));
+    if (formats.back() == TensorFormat::unknown) unknown.push_back(*word);
   }
   return true;
 }
@@ -35,7 +27,8 @@ std::optional<KernelFunc> read_kernel_func(Cursor& cursor) {
   KernelFunc func;
   func.name = *name;
   func.has_formats = cursor.eat("{");
-  if (func.has_formats && (!read_formats(cursor, func.inputs, "->") || !read_formats(cursor, func.outputs, "}"))) {
+  if (func.has_formats && (!read_formats(cursor, func.inputs, func.unknown, "->") ||
+                           !read_formats(cursor, func.outputs, func.unknown, "}"))) {
     return std::nullopt;
   }
   return func;
@@ -46,15 +39,11 @@ std::optional<Candidate> read_candidate(Cursor& cursor) {
   const std::optional<Name> word = cursor.expect_word("the name of an argument", true);
   if (!word) return std::nullopt;
   Candidate candidate;
-  if (word->text.starts_with("DataType::")) {
-    const std::string name = word->text.substr(10);
-    candidate.constant = parse_data_type(name);
-    if (candidate.constant) return candidate;
-    cursor.fail_at(begin, fmt::format("Unknown data type '{}'{}", name, suggestion(name, data_type_names())),
-                   "unknown-type");
-    return std::nullopt;
-  }
   candidate.name = *word;
+  if (word->text.starts_with("DataType::")) {
+    candidate.constant = parse_data_type(word->text.substr(10));  // check/references.cc reports one that is not known
+    return candidate;
+  }
   if (!cursor.eat("(")) return candidate;
   if (word->text != "complex") {
     cursor.fail_at(begin,
@@ -69,7 +58,8 @@ std::optional<Candidate> read_candidate(Cursor& cursor) {
   return candidate;
 }
 
-bool read_call_arg(Cursor& cursor, CallArg& arg) {
+/// A name, a constant, or `x.dtype()`; false for anything else.
+bool read_known_arg(Cursor& cursor, CallArg& arg) {
   const char next = cursor.peek();
   const bool letter = (next >= 'a' && next <= 'z') || (next >= 'A' && next <= 'Z') || next == '_';
   // A word is an argument of the op unless it is one of the constants that are words.
@@ -80,11 +70,6 @@ bool read_call_arg(Cursor& cursor, CallArg& arg) {
   if (constant) {
     arg.name.at = cursor.here();
     arg.kind = CallArg::Kind::literal;
-    if (next == '(') {
-      const std::optional<Name> text = cursor.expression(",)");
-      if (text) arg.literal = {Opaque{}, text->text};
-      return text.has_value();
-    }
     std::optional<Literal> literal = read_literal(cursor);
     if (!literal) return false;
     arg.literal = std::move(*literal);
@@ -96,32 +81,36 @@ bool read_call_arg(Cursor& cursor, CallArg& arg) {
   return cursor.expect("dtype()", "'" + arg.name.text + ".'");
 }
 
-struct PartialName {
-  PartialKind kind;
-  std::string_view name;
-};
-constexpr std::array<PartialName, 4> kPartialNames = {{{PartialKind::linear, "linear"},
-                                                       {PartialKind::rearranging, "rearranging"},
-                                                       {PartialKind::monotone, "monotone"},
-                                                       {PartialKind::multilinear, "multilinear"}}};
-constexpr std::array<std::pair<ReduceKind, std::string_view>, 7> kReduceNames = {{{ReduceKind::sum, "sum"},
-                                                                                  {ReduceKind::avg, "avg"},
-                                                                                  {ReduceKind::max, "max"},
-                                                                                  {ReduceKind::min, "min"},
-                                                                                  {ReduceKind::prod, "prod"},
-                                                                                  {ReduceKind::any, "any"},
-                                                                                  {ReduceKind::all, "all"}}};
+/// An argument up to one of `ends`. What cannot be read is kept as it is written: check/references.cc reports it.
+CallArg read_call_arg(Cursor& cursor, std::string_view ends) {
+  CallArg arg;
+  Cursor ahead = cursor;
+  if (const std::string word = ahead.word().text; !word.empty() && ahead.eat("=") && ahead.peek() != '=') {
+    arg.keyword = word;
+    cursor = ahead;
+  }
+  Cursor rest = cursor;
+  const Name text = rest.raw_until(ends);
+  DiagnosticSink problems;
+  Cursor probe = cursor.with_sink(problems);
+  arg.name.at = text.at;
+  if (!read_known_arg(probe, arg) || probe.offset() != rest.offset()) {
+    arg.kind = CallArg::Kind::literal;
+    arg.literal = {Opaque{"syntax", fmt::format("'{}' is no name, no constant and no 'x.dtype()'.", text.text), text.at}, text.text};
+  }
+  cursor.rewind(rest.offset());
+  return arg;
+}
 
 std::optional<ReduceKind> read_reduce_kind(Cursor& cursor) {
   const size_t begin = cursor.offset();
   const std::string word = cursor.word().text;
-  std::vector<std::string_view> known;
-  for (const auto& [kind, name] : kReduceNames) {
-    if (name == word) return kind;
-    known.push_back(name);
+  const std::optional<ReduceKind> kind = parse_reduce_kind(word);
+  if (!kind) {
+    cursor.fail_at(begin, fmt::format("Unknown reduction '{}'{}", word, suggestion(word, reduce_kind_names())),
+                   "unknown-type");
   }
-  cursor.fail_at(begin, fmt::format("Unknown reduction '{}'{}", word, suggestion(word, known)), "unknown-type");
-  return std::nullopt;
+  return kind;
 }
 
 }  // namespace
@@ -178,26 +167,35 @@ std::optional<Call> read_call(Cursor& cursor) {
   call.function = *function;
   while (!cursor.eat(")")) {
     if (!call.args.empty() && !cursor.expect(",", "an argument")) return std::nullopt;
-    if (!read_call_arg(cursor, call.args.emplace_back())) return std::nullopt;
+    call.args.push_back(read_call_arg(cursor, ",)"));
   }
   cursor.expect_end("the call");
   if (cursor.failed()) return std::nullopt;
   return call;
 }
 
+std::vector<CallArg> read_call_args(Cursor& cursor) {
+  std::vector<CallArg> args;
+  do {
+    if (cursor.at_end()) {
+      cursor.fail("Expected the name of an argument or a constant, found the end.");
+      return args;
+    }
+    args.push_back(read_call_arg(cursor, ","));
+  } while (cursor.eat(","));
+  return args;
+}
+
 std::optional<Partial> read_partial(Cursor& cursor) {
   const size_t begin = cursor.offset();
   const std::string word = cursor.word().text;
-  std::vector<std::string_view> known;
-  std::optional<Partial> partial;
-  for (const PartialName& entry : kPartialNames) {
-    if (entry.name == word) partial = Partial{entry.kind, {}};
-    known.push_back(entry.name);
-  }
-  if (!partial) {
-    cursor.fail_at(begin, fmt::format("Unknown value '{}' of 'partial'{}", word, suggestion(word, known)), "bad-value");
+  const std::optional<PartialKind> kind = parse_partial_kind(word);
+  if (!kind) {
+    cursor.fail_at(begin, fmt::format("Unknown value '{}' of 'partial'{}", word, suggestion(word, partial_kind_names())),
+                   "bad-value");
     return std::nullopt;
   }
+  std::optional<Partial> partial = Partial{*kind, {}, begin};
   if (cursor.eat("(")) {
     if (cursor.peek() == ')') cursor.fail("Name the reductions between '(' and ')', or leave the brackets out.");
     while (!cursor.eat(")")) {

@@ -17,6 +17,8 @@ std::vector<KernelFunc> read_kernel_funcs(Cursor& cursor);
 DispatchKey read_dispatch_key(Cursor& cursor);
 /// "full(shape, 0, dtype, place)"
 std::optional<Call> read_call(Cursor& cursor);
+/// "x, false, grad.dtype()"
+std::vector<CallArg> read_call_args(Cursor& cursor);
 /// "monotone(max)"
 std::optional<Partial> read_partial(Cursor& cursor);
 

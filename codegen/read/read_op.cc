@@ -14,15 +14,47 @@ namespace {
 using Context = const ReadContext&;
 using Node = const YamlNode&;
 
+/// `x, axis, false` or a list of the same.
+std::vector<CallArg> read_params(Context c, Node n, std::string_view what) {
+  std::vector<CallArg> args;
+  const auto read = [&](Node item) {
+    if (!expect_scalar(c, item, what)) return;
+    Cursor cursor = c.cursor(item);
+    for (CallArg& arg : read_call_args(cursor)) args.push_back(std::move(arg));
+  };
+  if (n.kind == YamlNode::Kind::sequence) {
+    for (Node item : n.items) read(item);
+  } else {
+    read(n);
+  }
+  return args;
+}
+
+void read_rule(Context c, Node n, InferMeta& meta) {
+  meta.spmd_rule = Name{n.text, c.file.at(n, 0)};
+  for (size_t offset = 0; offset <= n.text.size(); ++offset) {
+    Location at = c.file.at(n, offset);
+    if (meta.rule_places.empty() || meta.rule_places.last().line != at.line) meta.rule_places.start_line(offset, std::move(at));
+  }
+  if (!shard::is_axis_expr(n.text)) return;
+  shard::AxisProblem wrong;
+  meta.expression = shard::parse_axis_expr(n.text, wrong);
+  if (!meta.expression) meta.wrong = std::move(wrong);
+}
+
 constexpr std::array<KeyReader<InferMeta>, 5> kInferMetaKeys = {{
-    {"func", [](Context c, Node n, InferMeta& m) { m.func = read_name(c, n, "'infer_meta.func'", true); }},
-    {"param", [](Context c, Node n, InferMeta& m) { m.param = read_names(c, n, "'infer_meta.param'"); }},
-    {"spmd_rule",
+    {{"func", ValueKind::qualified_name, "The C++ function in shard::meta that infers shapes and dtypes of the outputs."},
+     [](Context c, Node n, InferMeta& m) { m.func = read_name(c, n, "'infer_meta.func'", true); }},
+    {{"param", ValueKind::names, "The arguments that it gets; those of the kernel when left out."},
+     [](Context c, Node n, InferMeta& m) { m.param = read_params(c, n, "'infer_meta.param'"); }},
+    {{"spmd_rule", ValueKind::text, "The placement rule: an axis expression such as \"m k, k n -> m n\", or the name of a C++ rule."},
      [](Context c, Node n, InferMeta& m) {
-       if (expect_scalar(c, n, "'spmd_rule'")) m.spmd_rule = Name{n.text, c.file.at(n, 0)};
+       if (expect_scalar(c, n, "'spmd_rule'")) read_rule(c, n, m);
      }},
-    {"local_shape", [](Context c, Node n, InferMeta& m) { m.local_shape = read_name(c, n, "'local_shape'"); }},
-    {"global_shape", [](Context c, Node n, InferMeta& m) { m.global_shape = read_name(c, n, "'global_shape'"); }},
+    {{"local_shape", ValueKind::name, "The attribute that is a shape: the dense call on a rank gets the shape of its piece instead."},
+     [](Context c, Node n, InferMeta& m) { m.local_shape = read_name(c, n, "'local_shape'"); }},
+    {{"global_shape", ValueKind::name, "The output whose shape 'local_shape' is; the first when left out."},
+     [](Context c, Node n, InferMeta& m) { m.global_shape = read_name(c, n, "'global_shape'"); }},
 }};
 
 void read_dispatch(Context c, Node n, std::string_view what, DispatchKey& key) {
@@ -45,23 +77,29 @@ void read_dispatch(Context c, Node n, std::string_view what, DispatchKey& key) {
 }
 
 constexpr std::array<KeyReader<KernelSpec>, 6> kKernelKeys = {{
-    {"func",
+    {{"func", ValueKind::kernels, "The kernel, or several with the kinds of tensors that each takes: add {dense, dense -> dense}, ..."},
      [](Context c, Node n, KernelSpec& k) {
        k.has_func = true;
        if (!expect_scalar(c, n, "'kernel.func'")) return;
        Cursor cursor = c.cursor(n);
        k.funcs = read_kernel_funcs(cursor);
      }},
-    {"param", [](Context c, Node n, KernelSpec& k) { k.param = read_names(c, n, "'kernel.param'"); }},
-    {"data_type", [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.data_type'", k.data_type); }},
-    {"backend", [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.backend'", k.backend); }},
-    {"layout", [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.layout'", k.layout); }},
-    {"force_backend", [](Context c, Node n, KernelSpec& k) { k.force_backend = read_name(c, n, "'force_backend'"); }},
+    {{"param", ValueKind::names, "The arguments that the kernel gets; all of the op when left out."},
+     [](Context c, Node n, KernelSpec& k) { k.param = read_params(c, n, "'kernel.param'"); }},
+    {{"data_type", ValueKind::dispatch, "What the kernel's dtype is taken from: an argument, or several in order: dtype > x."},
+     [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.data_type'", k.data_type); }},
+    {{"backend", ValueKind::dispatch, "What the kernel's device is taken from: an argument, or several in order: place > x."},
+     [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.backend'", k.backend); }},
+    {{"layout", ValueKind::dispatch, "What the memory layout is taken from. The runtime has one layout and does not ask."},
+     [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.layout'", k.layout); }},
+    {{"force_backend", ValueKind::name, "A backend that is always used. The runtime does not ask."},
+     [](Context c, Node n, KernelSpec& k) { k.force_backend = read_name(c, n, "'force_backend'"); }},
 }};
 
 constexpr std::array<KeyReader<DataTransform>, 2> kDataTransformKeys = {{
-    {"skip_transform", [](Context c, Node n, DataTransform& t) { t.skip_transform = read_names(c, n, "'skip_transform'"); }},
-    {"support_trans_dtype",
+    {{"skip_transform", ValueKind::names, "The arguments that are passed as they are."},
+     [](Context c, Node n, DataTransform& t) { t.skip_transform = read_names(c, n, "'skip_transform'"); }},
+    {{"support_trans_dtype", ValueKind::names, "The arguments that are cast to the kernel's dtype."},
      [](Context c, Node n, DataTransform& t) { t.support_trans_dtype = read_names(c, n, "'support_trans_dtype'"); }},
 }};
 
@@ -82,21 +120,24 @@ bool check_doc(Context c, Node n) {
 }
 
 constexpr std::array<KeyReader<Extension>, 6> kExtensionKeys = {{
-    {"partial",
+    {{"partial", ValueKind::partial, "How the op commutes with a pending reduction."},
      [](Context c, Node n, Extension& e) {
        if (!expect_scalar(c, n, "'partial'")) return;
        Cursor cursor = c.cursor(n);
        e.partial = read_partial(cursor);
      }},
-    {"partial_guard", [](Context c, Node n, Extension& e) { e.partial_guard = read_name(c, n, "'partial_guard'"); }},
-    {"view_writes",
+    {{"partial_guard", ValueKind::name, "A C++ predicate on spmd::RuleArgs that must hold too for 'partial'."},
+     [](Context c, Node n, Extension& e) { e.partial_guard = read_name(c, n, "'partial_guard'"); }},
+    {{"view_writes", ValueKind::names, "The outputs whose views the kernel writes, when not those that follow from 'view' and 'inplace'."},
      [](Context c, Node n, Extension& e) {
        const bool none = n.kind == YamlNode::Kind::sequence && n.items.empty();
        e.view_writes = none ? std::vector<Name>{} : read_names(c, n, "'view_writes'");
      }},
-    {"random", [](Context c, Node n, Extension& e) { e.random = read_bool(c, n, "'random'"); }},
-    {"elementwise", [](Context c, Node n, Extension& e) { e.elementwise = read_bool(c, n, "'elementwise'"); }},
-    {"doc",
+    {{"random", ValueKind::boolean, "True for an op that draws random numbers: its kernel gets a RandomKey."},
+     [](Context c, Node n, Extension& e) { e.random = read_bool(c, n, "'random'"); }},
+    {{"elementwise", ValueKind::boolean, "Whether the kernel may run with an output that is exactly an input."},
+     [](Context c, Node n, Extension& e) { e.elementwise = read_bool(c, n, "'elementwise'"); }},
+    {{"doc", ValueKind::text, "What stands above the declaration of the function."},
      [](Context c, Node n, Extension& e) {
        if (expect_scalar(c, n, "'doc'") && check_doc(c, n)) e.doc = n.text;
      }},
@@ -145,50 +186,67 @@ std::optional<Call> read_call_of(Context c, Node n, std::string_view what) {
 }
 
 constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
-    {"op", read_op_name},
-    {"backward_op",
+    {{"op", ValueKind::name, "The name of the op, which is that of its function."},
+     read_op_name},
+    {{"backward_op", ValueKind::name, "The name of a backward op; 'forward' says of which op."},
      [](Context c, Node n, Op& op) {
        op.is_backward = true;
        read_op_name(c, n, op);
      }},
-    {"args", read_arguments},
-    {"output", read_results},
-    {"infer_meta",
+    {{"args", ValueKind::arguments, "The arguments in order: (Tensor x, Tensor[] y, int axis=-1)."},
+     read_arguments},
+    {{"output", ValueKind::outputs, "The outputs: Tensor(out), Tensor[](parts){n}."},
+     read_results},
+    {{"infer_meta", ValueKind::infer_meta_block, "Shapes, dtypes and placement of the outputs."},
      [](Context c, Node n, Op& op) {
-       read_block(c, n, kInferMetaKeys, "'infer_meta'", op.infer_meta.emplace(InferMeta{c.at(n), {}, {}, {}, {}, {}}));
+       op.infer_meta.emplace().at = c.at(n);
+       read_block(c, n, kInferMetaKeys, "'infer_meta'", *op.infer_meta);
      }},
-    {"kernel",
+    {{"kernel", ValueKind::kernel_block, "The kernel that computes the op, and how it is chosen."},
      [](Context c, Node n, Op& op) {
        op.kernel.emplace().at = c.at(n);
        read_block(c, n, kKernelKeys, "'kernel'", *op.kernel);
      }},
-    {"invoke",
+    {{"invoke", ValueKind::call, "The op is a call of another one: full(shape, 0, dtype, place)."},
      [](Context c, Node n, Op& op) {
        op.has_invoke = true;
        op.invoke = read_call_of(c, n, "'invoke'");
      }},
-    {"composite", [](Context c, Node n, Op& op) { op.composite = read_call_of(c, n, "'composite'"); }},
-    {"inplace", [](Context c, Node n, Op& op) { op.inplace = read_pairs(c, n, "'inplace'"); }},
-    {"view", [](Context c, Node n, Op& op) { op.view = read_pairs(c, n, "'view'"); }},
-    {"optional", [](Context c, Node n, Op& op) { op.optional = read_names(c, n, "'optional'"); }},
-    {"intermediate", [](Context c, Node n, Op& op) { op.intermediate = read_names(c, n, "'intermediate'"); }},
-    {"no_need_buffer", [](Context c, Node n, Op& op) { op.no_need_buffer = read_names(c, n, "'no_need_buffer'"); }},
-    {"support_tensor", [](Context c, Node n, Op& op) { op.support_tensor = read_names(c, n, "'support_tensor'"); }},
-    {"interfaces", [](Context c, Node n, Op& op) { op.interfaces = read_names(c, n, "'interfaces'", true); }},
-    {"traits", [](Context c, Node n, Op& op) { op.traits = read_names(c, n, "'traits'", true); }},
-    {"data_transform",
+    {{"composite", ValueKind::call, "The op is composed of others, by a C++ function with these arguments."},
+     [](Context c, Node n, Op& op) { op.composite = read_call_of(c, n, "'composite'"); }},
+    {{"inplace", ValueKind::pairs, "Outputs that may be written over an argument: (x -> out), (y -> y_out)."},
+     [](Context c, Node n, Op& op) { op.inplace = read_pairs(c, n, "'inplace'"); }},
+    {{"view", ValueKind::pairs, "Outputs that share the buffer of an argument: (x -> out)."},
+     [](Context c, Node n, Op& op) { op.view = read_pairs(c, n, "'view'"); }},
+    {{"optional", ValueKind::names, "Arguments that may be absent."},
+     [](Context c, Node n, Op& op) { op.optional = read_names(c, n, "'optional'"); }},
+    {{"intermediate", ValueKind::names, "Outputs that are kept for the backward op and not returned."},
+     [](Context c, Node n, Op& op) { op.intermediate = read_names(c, n, "'intermediate'"); }},
+    {{"no_need_buffer", ValueKind::names, "Arguments of which only the shape is needed."},
+     [](Context c, Node n, Op& op) { op.no_need_buffer = read_names(c, n, "'no_need_buffer'"); }},
+    {{"support_tensor", ValueKind::names, "Attributes that may also be given as tensors."},
+     [](Context c, Node n, Op& op) { op.support_tensor = read_names(c, n, "'support_tensor'"); }},
+    {{"interfaces", ValueKind::qualified_names, "Interfaces of the op in PaddlePaddle's IR. Not used here."},
+     [](Context c, Node n, Op& op) { op.interfaces = read_names(c, n, "'interfaces'", true); }},
+    {{"traits", ValueKind::qualified_names, "Traits of the op in PaddlePaddle's IR. Not used here."},
+     [](Context c, Node n, Op& op) { op.traits = read_names(c, n, "'traits'", true); }},
+    {{"data_transform", ValueKind::data_transform_block, "Which arguments are cast before the kernel."},
      [](Context c, Node n, Op& op) { read_block(c, n, kDataTransformKeys, "'data_transform'", op.data_transform); }},
-    {"backward", [](Context c, Node n, Op& op) { op.backward = read_name(c, n, "'backward'"); }},
-    {"forward",
+    {{"backward", ValueKind::name, "The backward op."},
+     [](Context c, Node n, Op& op) { op.backward = read_name(c, n, "'backward'"); }},
+    {{"forward", ValueKind::forward, "The forward op of a backward op, with its signature: add (Tensor x, Tensor y) -> Tensor(out)."},
      [](Context c, Node n, Op& op) {
        op.has_forward = true;
        if (!expect_scalar(c, n, "'forward'")) return;
        Cursor cursor = c.cursor(n);
        op.forward = read_forward(cursor);
      }},
-    {"support_dygraph_mode", [](Context c, Node n, Op&) { read_bool(c, n, "'support_dygraph_mode'"); }},
-    {"data_format", [](Context c, Node n, Op&) { read_name(c, n, "'data_format'"); }},
-    {"shard", [](Context c, Node n, Op& op) { read_block(c, n, kExtensionKeys, "'shard'", op.extension); }},
+    {{"support_dygraph_mode", ValueKind::boolean, "Accepted and not used."},
+     [](Context c, Node n, Op&) { read_bool(c, n, "'support_dygraph_mode'"); }},
+    {{"data_format", ValueKind::name, "Accepted and not used."},
+     [](Context c, Node n, Op&) { read_name(c, n, "'data_format'"); }},
+    {{"shard", ValueKind::shard_block, "The keys of shardgen's own."},
+     [](Context c, Node n, Op& op) { read_block(c, n, kExtensionKeys, "'shard'", op.extension); }},
 }};
 
 /// An entry is an op or a backward op, not both.
@@ -204,7 +262,47 @@ void check_kind(Context c, Node map) {
   }
 }
 
+template <class T, size_t N>
+std::vector<KeyInfo> infos(const std::array<KeyReader<T>, N>& readers) {
+  return {readers.begin(), readers.end()};
+}
+
 }  // namespace
+
+std::vector<KeyInfo> keys_of(Block block) {
+  switch (block) {
+    case Block::op: return infos(kOpKeys);
+    case Block::infer_meta: return infos(kInferMetaKeys);
+    case Block::kernel: return infos(kKernelKeys);
+    case Block::data_transform: return infos(kDataTransformKeys);
+    case Block::shard: return infos(kExtensionKeys);
+  }
+  return {};
+}
+
+std::optional<Block> block_of(ValueKind kind) {
+  switch (kind) {
+    case ValueKind::infer_meta_block: return Block::infer_meta;
+    case ValueKind::kernel_block: return Block::kernel;
+    case ValueKind::data_transform_block: return Block::data_transform;
+    case ValueKind::shard_block: return Block::shard;
+    case ValueKind::name:
+    case ValueKind::qualified_name:
+    case ValueKind::names:
+    case ValueKind::qualified_names:
+    case ValueKind::boolean:
+    case ValueKind::text:
+    case ValueKind::arguments:
+    case ValueKind::outputs:
+    case ValueKind::pairs:
+    case ValueKind::kernels:
+    case ValueKind::dispatch:
+    case ValueKind::call:
+    case ValueKind::forward:
+    case ValueKind::partial: break;
+  }
+  return std::nullopt;
+}
 
 std::optional<Op> read_op(const ReadContext& context, const YamlNode& entry) {
   if (!expect_map(context, entry, "an op")) return std::nullopt;

@@ -5,67 +5,82 @@
 
 #include <charconv>
 
-#include "diag/suggest.h"
 #include "read/literal.h"
 
 namespace shardgen {
 namespace {
-
-std::vector<std::string_view> known_arg_types() {
-  std::vector<std::string_view> names = attr_type_names();
-  names.push_back("Tensor");
-  names.push_back("Tensor[]");
-  return names;
-}
 
 struct ArgType {
   bool tensor = false;
   bool list = false;
   AttrType attr = AttrType::boolean;
   std::optional<AttrType> scalar_of;
+  UnknownType unknown;
 };
 
-void unknown_type(Cursor& cursor, size_t begin, const std::string& type) {
-  cursor.fail_at(begin, fmt::format("Unknown type '{}'{}", type, suggestion(type, known_arg_types())), "unknown-type");
-}
-
-/// "int" of "Scalar(int)", after the opening bracket.
-std::optional<AttrType> read_scalar_of(Cursor& cursor) {
+/// The text of a type in the spelling of C++ or YAML: "std::vector<int64_t>", "Scalar(int)", "float[]", "const Foo&".
+std::optional<Name> read_type_text(Cursor& cursor, std::string_view what) {
   const size_t begin = cursor.offset();
-  const std::string word = cursor.word().text;
-  const std::optional<AttrType> inner = parse_attr_type(word);
-  if (!inner) {
-    unknown_type(cursor, begin, word);
-    return std::nullopt;
+  const Location at = cursor.here();
+  if (!cursor.expect_word(what, true)) return std::nullopt;
+  const auto skip = [&](std::string_view open, std::string_view close) {
+    if (!cursor.eat(open)) return true;
+    cursor.raw_until(close);
+    return cursor.expect(close, "a type");
+  };
+  if (!skip("<", ">") || !skip("(", ")")) return std::nullopt;
+  while (cursor.eat("[]") || cursor.eat("*") || cursor.eat("&")) {
   }
-  if (!cursor.expect(")", "the type in 'Scalar('")) return std::nullopt;
-  return inner;
+  std::string text;
+  for (const char c : cursor.text_between(begin, cursor.offset())) {
+    if (c != ' ' && c != '\n') text += c;
+  }
+  return Name{text, at};
 }
 
+/// The type of an argument. One that the tool does not know is kept as it is written: check/names.cc reports it.
 std::optional<ArgType> read_arg_type(Cursor& cursor) {
-  const size_t begin = cursor.offset();
-  const std::optional<Name> word = cursor.expect_word("the type of an argument");
-  if (!word) return std::nullopt;
+  const std::optional<Name> text = read_type_text(cursor, "the type of an argument");
+  if (!text) return std::nullopt;
+  const std::string& name = text->text;
   ArgType type;
-  if (word->text == "Scalar" && cursor.eat("(")) {
-    type.attr = AttrType::scalar;
-    type.scalar_of = read_scalar_of(cursor);
-    if (!type.scalar_of) return std::nullopt;
-    return type;
-  }
-  const std::string name = word->text + (cursor.eat("[]") ? "[]" : "");
   if (name == "Tensor" || name == "Tensor[]") {
     type.tensor = true;
     type.list = name == "Tensor[]";
     return type;
   }
-  const std::optional<AttrType> attr = parse_attr_type(name);
-  if (!attr) {
-    unknown_type(cursor, begin, name);
-    return std::nullopt;
+  if (name.starts_with("Scalar(") && name.ends_with(")")) {
+    type.scalar_of = parse_attr_type(std::string_view(name).substr(7, name.size() - 8));
+    type.attr = type.scalar_of ? AttrType::scalar : AttrType::unknown;
+  } else {
+    type.attr = parse_attr_type(name).value_or(AttrType::unknown);
   }
-  type.attr = *attr;
+  if (type.attr == AttrType::unknown) type.unknown = {name, text->at};
   return type;
+}
+
+/// The constant after '='. One that cannot be read is kept as it is written, with the reason: check/defaults.cc reports it.
+Literal read_default(Cursor& cursor) {
+  Cursor rest = cursor;
+  const Name text = rest.raw_until(",)");
+  DiagnosticSink problems;
+  Cursor probe = cursor.with_sink(problems);
+  const std::optional<Literal> literal = read_literal(probe);
+  if (literal && probe.offset() == rest.offset()) {
+    cursor.rewind(rest.offset());
+    return *literal;
+  }
+  if (const std::optional<int64_t> value = evaluate_integer(text.text)) {
+    cursor.rewind(rest.offset());
+    return {*value, text.text};
+  }
+  Opaque opaque{"bad-default", fmt::format("'{}' is not a constant that can be a default value.", text.text), text.at};
+  if (problems.error_count() > 0) {
+    const Diagnostic& first = problems.all().front();
+    opaque = {first.code, first.message, first.at};
+  }
+  cursor.rewind(rest.offset());
+  return {std::move(opaque), text.text};
 }
 
 bool read_arg(Cursor& cursor, Signature& signature) {
@@ -80,15 +95,14 @@ bool read_arg(Cursor& cursor, Signature& signature) {
                   "bad-default");
       return false;
     }
-    value = read_literal(cursor);
-    if (!value) return false;
+    value = read_default(cursor);
   }
   if (type->tensor) {
     signature.args.push_back({true, static_cast<int>(signature.inputs.size())});
     signature.inputs.push_back({*name, type->list});
   } else {
     signature.args.push_back({false, static_cast<int>(signature.attrs.size())});
-    signature.attrs.push_back({*name, type->attr, type->scalar_of, std::move(value)});
+    signature.attrs.push_back({*name, type->attr, type->scalar_of, type->unknown, std::move(value)});
   }
   return true;
 }
@@ -122,8 +136,6 @@ bool read_size(Cursor& cursor, std::vector<SizeTerm>& terms) {
     const std::optional<Name> text = cursor.expression("}");
     if (!text) return false;
     term.name = *text;
-    cursor.sink().warning(term.name.at, "cpp-expression",
-                          "The length is a C++ expression, which is not read: infer_meta decides.");
     terms.push_back(std::move(term));
     return cursor.expect("}", "the length of a list");
   }
@@ -142,14 +154,9 @@ bool read_size(Cursor& cursor, std::vector<SizeTerm>& terms) {
 bool read_output(Cursor& cursor, Output& output) {
   const size_t begin = cursor.offset();
   const Location at = cursor.here();
-  const std::optional<Name> type = cursor.expect_word("an output");
+  const std::optional<Name> type = cursor.expect_word("an output", true);
   if (!type) return false;
-  if (type->text != "Tensor") {
-    cursor.fail_at(
-        begin, fmt::format("Unknown type '{}' of an output{}", type->text, suggestion(type->text, {"Tensor", "Tensor[]"})),
-        "unknown-type");
-    return false;
-  }
+  if (type->text != "Tensor") output.unknown = {type->text, at};
   output.list = cursor.eat("[]");
   output.named = cursor.eat("(");
   output.name = {"out", at};
@@ -159,7 +166,9 @@ bool read_output(Cursor& cursor, Output& output) {
     output.name = *name;
     if (cursor.eat("@")) {
       output.dense = false;
-      if (!cursor.expect_word("the kind of a tensor")) return false;
+      const std::optional<Name> kind = cursor.expect_word("the kind of a tensor");
+      if (!kind) return false;
+      output.kind = kind->text;
     }
     if (!cursor.expect(")", "the name of an output")) return false;
   }

@@ -34,6 +34,13 @@ DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, const char* na
   return tensor.defined() ? write(ctx, tensor, name) : none;
 }
 
+std::vector<DenseTensor*> write_list(const OpContext& ctx, std::vector<Tensor>& tensors, const char* name) {
+  std::vector<DenseTensor*> targets;
+  targets.reserve(tensors.size());
+  for (Tensor& tensor : tensors) targets.push_back(&write(ctx, tensor, name));
+  return targets;
+}
+
 std::vector<Tensor> wrap(std::vector<DenseTensor> values) {
   std::vector<Tensor> tensors;
   tensors.reserve(values.size());
@@ -51,9 +58,22 @@ void gather_device(const OpContext& ctx, std::span<const DenseTensor> tensors, c
   for (const DenseTensor& tensor : tensors) gather_device(ctx, tensor, first);
 }
 
+void gather_device(const OpContext& ctx, Targets tensors, const DenseTensor*& first) {
+  for (const DenseTensor* tensor : tensors) gather_device(ctx, *tensor, first);
+}
+
 void fail_device(const OpContext& ctx, const DenseTensor& a, const DenseTensor& b) {
   fail(ErrorCode::mixed_device, "[{}] arguments are on different devices: {} on {} and {} on {}; copy one with to(device)", ctx.op,
        to_string(a.meta()), to_string(a.device()), to_string(b.meta()), to_string(b.device()));
+}
+
+std::vector<Meta> metas(Targets tensors) { return metas(values(tensors)); }
+
+std::vector<DenseTensor> values(Targets tensors) {
+  std::vector<DenseTensor> all;
+  all.reserve(tensors.size());
+  for (const DenseTensor* tensor : tensors) all.push_back(*tensor);
+  return all;
 }
 
 std::vector<Meta> metas(std::span<const DenseTensor> tensors) {
@@ -94,6 +114,17 @@ DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype
   DenseTensor out = DenseTensor::allocate(tensor.device(), {tensor.dims(), dtype});
   kernel(ctx, tensor, dtype, out);
   return out;
+}
+
+std::vector<DenseTensor> cast_list_to(const OpContext& ctx, std::span<const DenseTensor> tensors, DType dtype) {
+  std::vector<DenseTensor> all;
+  all.reserve(tensors.size());
+  for (const DenseTensor& tensor : tensors) all.push_back(cast_to(ctx, tensor, dtype));
+  return all;
+}
+
+DType complex_dtype(const OpContext& ctx, DType dtype) {
+  fail(ErrorCode::dtype_mismatch, "[{}] computes in the complex dtype of {}, and there are no complex tensors", ctx.op, to_string(dtype));
 }
 
 Generator& thread_generator() {
@@ -138,6 +169,16 @@ DenseTensor InplaceWrite::target(DenseTensor& x, const Meta& result) {
   const bool over_input = op_.elementwise && result == x.meta() && !replace;
   writes_.push_back({&x, over_input ? x : DenseTensor::allocate(x.device(), result)});
   return writes_.back().result;
+}
+
+std::vector<DenseTensor> InplaceWrite::targets(Targets list, std::span<const Meta> results) {
+  if (list.empty()) return {};
+  if (list.size() != results.size()) {
+    fail(ErrorCode::internal, "[{}] has {} results for {} tensors that it writes; its infer_meta function is wrong", ctx_.op, results.size(), list.size());
+  }
+  std::vector<DenseTensor> all;
+  for (size_t i = 0; i < list.size(); ++i) all.push_back(target(*list[i], results[i]));
+  return all;
 }
 
 DenseTensor InplaceWrite::reader(const DenseTensor& tensor) const {

@@ -35,6 +35,9 @@ inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, const
 }
 const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, const char* name);
 std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tensor>& tensors, const char* name);
+/// The dense tensors of a list that the op writes in place.
+using Targets = std::span<DenseTensor* const>;
+std::vector<DenseTensor*> write_list(const OpContext& ctx, std::vector<Tensor>& tensors, const char* name);
 /// The dense tensor of an argument that the op writes. Throws also detached_view.
 DenseTensor& write(const OpContext& ctx, Tensor& tensor, const char* name);
 DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, const char* name);
@@ -44,6 +47,7 @@ std::vector<Tensor> wrap(std::vector<DenseTensor> values);
 
 void gather_device(const OpContext& ctx, const DenseTensor& tensor, const DenseTensor*& first);
 void gather_device(const OpContext& ctx, std::span<const DenseTensor> tensors, const DenseTensor*& first);
+void gather_device(const OpContext& ctx, Targets tensors, const DenseTensor*& first);
 [[noreturn]] void fail_device(const OpContext& ctx, const DenseTensor& a, const DenseTensor& b);
 
 /// The device that all present tensor arguments are on. Throws mixed_device.
@@ -62,6 +66,9 @@ Device common_device(const OpContext& ctx, const Args&... args) {
 }
 
 std::vector<Meta> metas(std::span<const DenseTensor> tensors);
+std::vector<Meta> metas(Targets tensors);
+/// The tensors themselves, for a kernel that reads what it writes.
+std::vector<DenseTensor> values(Targets tensors);
 inline const Meta* meta_or_null(const DenseTensor& tensor) { return tensor.defined() ? &tensor.meta() : nullptr; }
 std::vector<DenseTensor> allocate_list(Device device, std::span<const Meta> metas);
 
@@ -73,6 +80,9 @@ void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta)
 DenseTensor written_view(const OpContext& ctx, const DenseTensor& x, const Meta& meta);
 /// `tensor` with another dtype, through the cast kernel; itself where it has it, or is absent.
 DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype);
+std::vector<DenseTensor> cast_list_to(const OpContext& ctx, std::span<const DenseTensor> tensors, DType dtype);
+/// The complex dtype whose parts have `dtype`. Throws dtype_mismatch: there are no complex tensors yet.
+DType complex_dtype(const OpContext& ctx, DType dtype);
 
 /// The key of a random op: that of the distributed call, or the next of this thread's generator.
 RandomKey draw(const OpContext& ctx);
@@ -114,6 +124,8 @@ class InplaceWrite {
   /// The buffer for the new value of `x`: x's own where the kernel may write over its input, else a new one. Throws
   /// shape_mismatch where an elementwise result would grow by broadcasting. An absent x gives an undefined tensor.
   DenseTensor target(DenseTensor& x, const Meta& result);
+  /// The same for a list. An empty list is an absent one and gives none; else there is a result for each.
+  std::vector<DenseTensor> targets(Targets list, std::span<const Meta> results);
   /// `tensor` for reading while targets are written: a copy where it overlaps one of them other than exactly.
   DenseTensor reader(const DenseTensor& tensor) const;
   std::vector<DenseTensor> readers(std::span<const DenseTensor> tensors) const;

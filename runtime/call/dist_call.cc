@@ -1,6 +1,7 @@
 #include "call/dist_call.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstring>
 
@@ -11,6 +12,12 @@
 namespace shard::call {
 namespace {
 
+std::vector<double> numbers_of(const std::vector<Scalar>& scalars) {
+  std::vector<double> numbers;
+  for (const Scalar& scalar : scalars) numbers.push_back(scalar.to<double>());
+  return numbers;
+}
+
 spmd::AttrValue value_of(const auto& reference) {
   return std::visit(
       [](const auto* value) -> spmd::AttrValue {
@@ -19,10 +26,21 @@ spmd::AttrValue value_of(const auto& reference) {
         else if constexpr (std::is_same_v<T, float>) return static_cast<double>(*value);
         else if constexpr (std::is_same_v<T, std::vector<float>>) return std::vector<double>(value->begin(), value->end());
         else if constexpr (std::is_same_v<T, Device>) return to_string(*value);
+        else if constexpr (std::is_same_v<T, std::optional<DType>>) return *value ? spmd::AttrValue(**value) : spmd::AttrValue(std::string());
+        else if constexpr (std::is_same_v<T, std::optional<Device>>) return *value ? to_string(**value) : std::string();
+        else if constexpr (std::is_same_v<T, std::vector<bool>>) return std::vector<double>(value->begin(), value->end());
+        else if constexpr (std::is_same_v<T, std::vector<std::string>>) return fmt::format("{}", fmt::join(*value, ","));
+        else if constexpr (std::is_same_v<T, std::vector<Scalar>>) return numbers_of(*value);
         else return *value;
       },
       reference);
 }
+
+/// The input of an output whose list argument is empty.
+constexpr size_t kAbsent = static_cast<size_t>(-1);
+
+/// The bit of RuleArgs::pinned for a flat tensor; those beyond the 64th move like others.
+uint64_t pin(size_t tensor) { return tensor < 64 ? uint64_t{1} << tensor : 0; }
 
 /// Combines a kernel's partial sums over the mesh axes that its rule asked for, one after the other.
 class MeshReducer final : public AxisReducer {
@@ -112,6 +130,12 @@ void DistCall::key_bytes(const void* data, size_t bytes) {
   }
 }
 
+std::vector<DenseTensor*> DistCall::targets(size_t slot) {
+  std::vector<DenseTensor*> all;
+  for (size_t i = 0; i < slots_[slot].count; ++i) all.push_back(&locals_[first(slot) + i]);
+  return all;
+}
+
 std::vector<Meta> DistCall::metas(size_t slot) const {
   std::vector<Meta> all;
   for (size_t i = 0; i < slots_[slot].count; ++i) all.push_back(tensors_[first(slot) + i]->global);
@@ -130,7 +154,8 @@ spmd::RuleResult DistCall::infer_rule(std::span<const spmd::SlotRange> ranges, s
   spmd::RuleArgs rule{op_, mesh_, args, slots_, attrs, flat, ranges};
   if (variant_ == Variant::inplace) {
     for (const AliasDef& alias : op_.aliases) {
-      if (alias.kind == AliasDef::Kind::inplace) rule.pinned |= uint64_t{1} << first(static_cast<size_t>(alias.input));
+      const spmd::SlotRange& slot = slots_[static_cast<size_t>(alias.input)];
+      for (size_t i = 0; alias.kind == AliasDef::Kind::inplace && i < slot.count; ++i) rule.pinned |= pin(slot.first + i);
     }
   }
   plan.fallback = !spmd::has_rule(op_) && rank_.policies.fallback == FallbackPolicy::replicate;
@@ -173,30 +198,39 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const OutMetas& metas) {
 
 void DistCall::plan_aliases(CallPlan& plan) {
   for (const AliasDef& alias : op_.aliases) {
-    const bool in_place = alias.kind == AliasDef::Kind::inplace;
-    if (in_place && variant_ != Variant::inplace) continue;
-    OutputPlan& output = plan.outputs[plan.output_slots[static_cast<size_t>(alias.output)].first];
-    // In the in-place variant a pair that is both a view and in-place counts as in-place.
-    if (!in_place && output.alias >= 0) continue;
-    const size_t i = first(static_cast<size_t>(alias.input));
-    output.alias = static_cast<int>(i);
-    output.kind = alias.kind;
-    output.write_back = nullptr;
-    const DistTensorImpl* x = tensors_[i];
-    if (x == nullptr) {
-      output.spec = nullptr;  // an absent optional stays absent
-      continue;
+    if (alias.kind == AliasDef::Kind::inplace && variant_ != Variant::inplace) continue;
+    const spmd::SlotRange& from = slots_[static_cast<size_t>(alias.input)];
+    const spmd::SlotRange& to = plan.output_slots[static_cast<size_t>(alias.output)];
+    if (from.count != to.count && from.count != 0) {
+      fail(ErrorCode::internal, "[{}] has {} results for {} tensors of '{}' that share their buffers; its infer_meta function is wrong", ctx_.op,
+           to.count, from.count, op_.inputs[static_cast<size_t>(alias.input)].name);
     }
-    const bool moved = plan.inputs[i].move != nullptr;
-    if (in_place && op_.elementwise && !(output.global.dims == x->global.dims)) {
-      fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target '{}' is {}: an in-place op cannot grow its target by broadcasting; use {} instead",
-           ctx_.op, to_string(output.global.dims), op_.inputs[static_cast<size_t>(alias.input)].name, x->describe(), op_.name);
-    }
-    const bool same = output.global == x->global;
-    const bool back = (in_place && same && rank_.policies.inplace != InplacePolicy::adopt && (moved || output.spec != x->spec)) ||
-                      (alias.kind == AliasDef::Kind::written_view && moved && rank_.policies.view != ViewPolicy::temporary);
-    if (back) output.write_back = plan_reshard(output.global, output.spec, x->spec);
+    for (size_t k = 0; k < to.count; ++k) plan_alias(plan, alias, from.count == 0 ? kAbsent : from.first + k, to.first + k);
   }
+}
+
+void DistCall::plan_alias(CallPlan& plan, const AliasDef& alias, size_t i, size_t o) {
+  const bool in_place = alias.kind == AliasDef::Kind::inplace;
+  OutputPlan& output = plan.outputs[o];
+  // In the in-place variant a pair that is both a view and in-place counts as in-place.
+  if (!in_place && output.alias >= 0) return;
+  output.kind = alias.kind;
+  output.write_back = nullptr;
+  const DistTensorImpl* x = i == kAbsent ? nullptr : tensors_[i];
+  output.alias = i == kAbsent ? -1 : static_cast<int>(i);
+  if (x == nullptr) {
+    output.spec = nullptr;  // an absent optional stays absent
+    return;
+  }
+  const bool moved = plan.inputs[i].move != nullptr;
+  if (in_place && op_.elementwise && !(output.global.dims == x->global.dims)) {
+    fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target '{}' is {}: an in-place op cannot grow its target by broadcasting; use {} instead",
+         ctx_.op, to_string(output.global.dims), op_.inputs[static_cast<size_t>(alias.input)].name, x->describe(), op_.name);
+  }
+  const bool same = output.global == x->global;
+  const bool back = (in_place && same && rank_.policies.inplace != InplacePolicy::adopt && (moved || output.spec != x->spec)) ||
+                    (alias.kind == AliasDef::Kind::written_view && moved && rank_.policies.view != ViewPolicy::temporary);
+  if (back) output.write_back = plan_reshard(output.global, output.spec, x->spec);
 }
 
 void DistCall::bind(CallPlan& plan) const {
@@ -227,8 +261,10 @@ bool DistCall::writes(const OutputPlan& output) const {
   if (output.alias < 0 || output.spec == nullptr || output.kind == AliasDef::Kind::view) return false;
   if (output.kind == AliasDef::Kind::written_view) return true;
   // A pair that is also a view only reinterprets: a change of metadata alone is no write.
+  const auto o = static_cast<size_t>(&output - plan_->outputs.data());
   for (const AliasDef& alias : op_.aliases) {
-    if (alias.kind == AliasDef::Kind::view && &plan_->outputs[plan_->output_slots[static_cast<size_t>(alias.output)].first] == &output) return false;
+    const spmd::SlotRange& slot = plan_->output_slots[static_cast<size_t>(alias.output)];
+    if (alias.kind == AliasDef::Kind::view && o >= slot.first && o < slot.first + slot.count) return false;
   }
   return true;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -84,6 +85,7 @@ class DistCall {
   const DenseTensor& local(size_t slot) const { return locals_[first(slot)]; }
   std::span<const DenseTensor> locals(size_t slot) const { return std::span(locals_).subspan(first(slot), slots_[slot].count); }
   DenseTensor& target(size_t slot) { return locals_[first(slot)]; }
+  std::vector<DenseTensor*> targets(size_t slot);
   /// The local shape of an output.
   IntArray local_shape(size_t output) const { return plan_->output_dims[plan_->output_slots[output].first]; }
 
@@ -94,16 +96,25 @@ class DistCall {
 
  private:
   using AttrRef = std::variant<const bool*, const int*, const int64_t*, const float*, const double*, const DType*, const Scalar*,
-                               const IntArray*, const std::string*, const std::vector<float>*, const std::vector<double>*, const Device*>;
+                               const IntArray*, const std::string*, const std::vector<float>*, const std::vector<double>*, const Device*,
+                               const std::optional<DType>*, const std::optional<Device>*, const std::vector<bool>*,
+                               const std::vector<std::string>*, const std::vector<Scalar>*>;
 
   size_t first(size_t slot) const { return slots_[slot].first; }
   DistTensorImpl& tensor(size_t slot) const { return *tensors_[first(slot)]; }
   void add(const Tensor& tensor, bool optional);
+  template <class T>
+  void key(const T& value);
+  template <class T>
+  void key(const std::optional<T>& value);
+  template <class T>
+  void key(const std::vector<T>& values) requires(!std::is_arithmetic_v<T> || std::is_same_v<T, bool>);
   void key_bytes(const void* data, size_t bytes);
 
   const CallPlan& make_plan(uint64_t hash, const OutMetas& metas);
   spmd::RuleResult infer_rule(std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan);
   void plan_aliases(CallPlan& plan);
+  void plan_alias(CallPlan& plan, const AliasDef& alias, size_t input, size_t output);
   void bind(CallPlan& plan) const;
 
   void check_policies();
@@ -142,6 +153,24 @@ class DistCall {
 template <class T>
 void DistCall::attr(const T& value) {
   attrs_.push_back(&value);
+  key(value);
+}
+
+template <class T>
+void DistCall::key(const std::optional<T>& value) {
+  key_.push_back(value.has_value());
+  if (value) key(*value);
+}
+
+/// A list of what has no plain bytes: element by element.
+template <class T>
+void DistCall::key(const std::vector<T>& values) requires(!std::is_arithmetic_v<T> || std::is_same_v<T, bool>) {
+  key_.push_back(values.size());
+  for (const T& value : values) key(value);
+}
+
+template <class T>
+void DistCall::key(const T& value) {
   if constexpr (std::is_same_v<T, IntArray> || std::is_same_v<T, std::vector<float>> || std::is_same_v<T, std::vector<double>>) {
     key_.push_back(value.size());
     key_bytes(value.data(), value.size() * sizeof(value[0]));

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <vector>
 
 #include "core/error.h"
 
@@ -14,7 +13,8 @@ namespace shard {
 namespace {
 
 void* cpu_allocate(int, size_t bytes) {
-  void* data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  if (bytes == 0) return nullptr;
+  void* data = std::aligned_alloc(kAllocationAlignment, (bytes + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment);
   if (data == nullptr) fail(ErrorCode::device, "out of memory: {} bytes on the CPU", bytes);
   return data;
 }
@@ -22,15 +22,31 @@ void cpu_copy(int, void* to, const void* from, size_t bytes) {
   if (bytes != 0) std::memcpy(to, from, bytes);
 }
 
+/// Made at the first use, under the lock that C++ puts around it: so the built-in backends are there for every caller.
 struct Registry {
   std::mutex mutex;
   std::array<Backend, kMaxBackends> backends;
   int count = 0;
 
   Registry() {
-    backends[0] = {"cpu",    [] { return 1; }, cpu_allocate, [](int, void* data) { std::free(data); },
-                   cpu_copy, cpu_copy,         cpu_copy,     [](int) {}};
-    count = 1;
+    add({"cpu", [] { return 1; }, cpu_allocate, [](int, void* data) { std::free(data); }, cpu_copy, cpu_copy, cpu_copy, [](int) {}});
+    for (const Backend& backend : builtin_backends()) add(backend);
+  }
+
+  int find(std::string_view name) const {
+    for (int i = 0; i < count; ++i) {
+      if (backends[static_cast<size_t>(i)].name == name) return i;
+    }
+    return -1;
+  }
+
+  int add(const Backend& backend) {
+    if (count == kMaxBackends) {
+      fail(ErrorCode::invalid_argument, "backend '{}' does not fit: there are already {}, which is the most that kMaxBackends allows",
+           backend.name, kMaxBackends);
+    }
+    backends[static_cast<size_t>(count)] = backend;
+    return count++;
   }
 };
 
@@ -39,28 +55,37 @@ Registry& registry() {
   return instance;
 }
 
+/// The member of Backend that is null, or null when it is whole.
+const char* missing_function(const Backend& backend) {
+  if (backend.device_count == nullptr) return "device_count";
+  if (backend.allocate == nullptr) return "allocate";
+  if (backend.free == nullptr) return "free";
+  if (backend.copy == nullptr) return "copy";
+  if (backend.copy_from_host == nullptr) return "copy_from_host";
+  if (backend.copy_to_host == nullptr) return "copy_to_host";
+  if (backend.synchronize == nullptr) return "synchronize";
+  return nullptr;
+}
+
 }  // namespace
 
 int register_backend(const Backend& backend) {
+  if (backend.name.empty()) fail(ErrorCode::invalid_argument, "a backend needs a name; set Backend::name");
+  if (const char* missing = missing_function(backend)) {
+    fail(ErrorCode::invalid_argument, "backend '{}' has no function {}; set every member of Backend", backend.name, missing);
+  }
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  for (int i = 0; i < all.count; ++i) {
-    if (all.backends[static_cast<size_t>(i)].name == backend.name) return i;
+  if (all.find(backend.name) >= 0) {
+    fail(ErrorCode::invalid_argument, "backend '{}' is registered already; find_backend gives its id", backend.name);
   }
-  if (all.count == kMaxBackends) {
-    fail(ErrorCode::invalid_argument, "backend '{}' does not fit: there are already {}", backend.name, kMaxBackends);
-  }
-  all.backends[static_cast<size_t>(all.count)] = backend;
-  return all.count++;
+  return all.add(backend);
 }
 
 int find_backend(std::string_view name) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  for (int i = 0; i < all.count; ++i) {
-    if (all.backends[static_cast<size_t>(i)].name == name) return i;
-  }
-  return -1;
+  return all.find(name);
 }
 
 const Backend& backend_of(Device device) { return registry().backends[device.backend]; }

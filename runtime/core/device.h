@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace shard {
 
@@ -19,10 +20,15 @@ struct Device {
 
 inline constexpr Device kCpu{};
 
-/// What a kind of device must offer. All functions throw Error(device) when the device runtime reports one.
+/// Every allocation starts at a multiple of this many bytes.
+inline constexpr size_t kAllocationAlignment = 64;
+
+/// What a kind of device must offer; testing/backend_conformance.h checks it. All functions but `free` throw Error(device)
+/// when the device runtime reports one. Copies of 0 bytes do nothing and may be given null.
 struct Backend {
   std::string name;  // "cpu", "cuda", ...
   int (*device_count)() = nullptr;
+  /// Not initialised, aligned to kAllocationAlignment. 0 bytes may give null, which is never freed.
   void* (*allocate)(int index, size_t bytes) = nullptr;
   void (*free)(int index, void* data) = nullptr;
   /// Copies within one device.
@@ -34,11 +40,14 @@ struct Backend {
   void (*synchronize)(int index) = nullptr;
 };
 
-/// Adds a backend and returns its id. Registering a name again returns the first id and changes nothing.
-/// Throws invalid_argument when there is no room for another one.
+/// Adds a backend and returns its id, which Device::backend and register_kernel take. Throws invalid_argument for a name
+/// that is taken, for a missing function, and when there is no room for another one. Thread safe.
 int register_backend(const Backend& backend);
-/// The id of the backend of that name, or -1.
+/// The id of the backend of that name, or -1. Those that the library was built with are found from the start.
 int find_backend(std::string_view name);
+/// The backends besides the CPU that the library was built with and that have a device here. Defined above this layer, in
+/// kernels/builtin.cc; asked once, when a backend is first looked for, so that it must not look for one itself.
+std::vector<Backend> builtin_backends();
 const Backend& backend_of(Device device);
 
 /// "cpu", "cuda:1"

@@ -1,11 +1,20 @@
-// Registers every built-in kernel by explicit calls. A new family of kernels adds its register function here.
+// Names what the library is built with: its backends, and every kernel by explicit calls. A new family of kernels adds its
+// register function here.
+#include <utility>
+
 #include "kernels/cpu/register.h"
 #include "kernels/cuda/cuda_backend.h"
 
 namespace shard {
 
+std::vector<Backend> builtin_backends() {
+  std::vector<Backend> backends;
+  if (std::optional<Backend> cuda = cuda_backend()) backends.push_back(std::move(*cuda));
+  return backends;
+}
+
 void register_builtin_kernels() {
-  register_cuda_backend();
+  register_cuda_kernels();
   cpu::register_binary();
   cpu::register_unary();
   cpu::register_scalar();

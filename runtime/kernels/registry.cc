@@ -20,6 +20,20 @@ Tables& tables() {
   return instance;
 }
 
+/// Registers the built-in kernels, unless it is them that ask.
+void with_builtin_kernels() {
+  static std::once_flag once;
+  static thread_local bool registering = false;
+  if (registering) return;
+  std::call_once(once, [] {
+    const struct Scope {
+      Scope() { registering = true; }
+      ~Scope() { registering = false; }
+    } scope;
+    register_builtin_kernels();
+  });
+}
+
 }  // namespace
 
 void KernelTable::set(int backend, DType dtype, void (*function)(), const std::type_info& signature) {
@@ -40,18 +54,18 @@ void KernelTable::fail_find(const OpContext& ctx, Device device, DType dtype, co
       known += fmt::format("{}{} {}", known.empty() ? "" : ", ", backend_of(at).name, to_string(static_cast<DType>(type)));
     }
   }
-  if (known.empty()) fail(ErrorCode::no_kernel, "[{}] no kernel registered for {}", ctx.op, name_);
-  fail(ErrorCode::no_kernel, "[{}] no kernel registered for {} with {} on {}; there is one for: {}. Cast or move the arguments",
-       ctx.op, name_, to_string(dtype), to_string(device), known);
+  if (known.empty()) {
+    fail(ErrorCode::no_kernel, "[{}] no kernel registered for {} on {}, nor on any other device; add one with register_kernel",
+         ctx.op, name_, to_string(device));
+  }
+  fail(ErrorCode::no_kernel, "[{}] no kernel registered for {} on {} with {}; there is one for: {}. Cast or move the arguments",
+       ctx.op, name_, to_string(device), to_string(dtype), known);
 }
 
-const KernelTable& kernel_table(const char* name) {
-  static std::once_flag once;
-  std::call_once(once, register_builtin_kernels);
-  return detail::mutable_kernel_table(name);
-}
+const KernelTable& kernel_table(const char* name) { return detail::mutable_kernel_table(name); }
 
 KernelTable& detail::mutable_kernel_table(const char* name) {
+  with_builtin_kernels();
   Tables& all = tables();
   const std::lock_guard lock(all.mutex);
   return all.by_name.try_emplace(name, name).first->second;

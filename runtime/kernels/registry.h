@@ -24,6 +24,9 @@ class KernelTable {
     return reinterpret_cast<Fn*>(entry.function);
   }
 
+  /// True when there is a kernel for `device` and `dtype`.
+  bool has(Device device, DType dtype) const { return entries_[device.backend][static_cast<int>(dtype)].function != nullptr; }
+
   void set(int backend, DType dtype, void (*function)(), const std::type_info& signature);
 
  private:
@@ -40,7 +43,9 @@ class KernelTable {
 /// The table of that name; it is made empty when nothing is registered yet. The reference stays valid.
 const KernelTable& kernel_table(const char* name);
 
-/// Adds `function` for one dtype. A kernel may throw invalid_argument or out_of_range only before its first write. A later registration replaces an earlier one, so that a user can override a kernel.
+/// Adds `function` for one dtype, before the first call that could use it. A kernel may throw invalid_argument or out_of_range
+/// only before its first write. A later registration replaces an earlier one, and the built-in kernels come first, so that
+/// a user can override any of them.
 template <class... Args>
 void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...));
 
@@ -53,7 +58,7 @@ void register_kernel(const char* name, int backend, DType dtype, void (*function
   detail::mutable_kernel_table(name).set(backend, dtype, reinterpret_cast<void (*)()>(function), typeid(void(Args...)));
 }
 
-/// Registers every built-in kernel. Called once by the first kernel_table(); safe to call again.
+/// Registers every built-in kernel; called once, before anything else is registered or looked up.
 void register_builtin_kernels();
 
 }  // namespace shard

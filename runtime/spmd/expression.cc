@@ -1,178 +1,280 @@
-// Reads axis expressions ("b m k, k n -> b m n") and names the dims of a call's tensors by them.
+// Names the dims of a call's tensors by the letters of an axis expression. The expressions themselves are read in core/axis_expr.cc.
 #include <map>
+#include <mutex>
 
+#include "core/axis_expr.h"
 #include "spmd/notation.h"
 
 namespace shard::spmd {
 namespace {
 
-struct Token {
-  std::string_view name;  // empty for "..."
-  bool whole = false;     // "!k" or "1"
-};
-using Term = std::vector<Token>;
-
-[[noreturn]] void fail_expression(const RuleArgs& args, std::string_view expression, std::string_view problem) {
-  fail(ErrorCode::layout, "[{}] axis expression \"{}\" ({}): {}", args.op.name, expression, args.op.location, problem);
+[[noreturn]] void fail_expression(const RuleArgs& args, std::string_view text, std::string_view problem) {
+  fail(ErrorCode::layout, "[{}] axis expression \"{}\" ({}): {}", args.op.name, text, args.op.location, problem);
 }
 
-std::vector<Term> parse_terms(std::string_view text) {
-  std::vector<Term> terms(1);
-  while (!text.empty()) {
-    if (text.front() == ' ') {
-      text.remove_prefix(1);
-    } else if (text.front() == ',') {
-      terms.emplace_back();
-      text.remove_prefix(1);
-    } else if (text.starts_with("...")) {
-      terms.back().push_back({});
-      text.remove_prefix(3);
-    } else {
-      const size_t end = std::min(text.find_first_of(" ,"), text.size());
-      const bool marked = text.front() == '!';
-      const std::string_view name = text.substr(marked ? 1 : 0, end - (marked ? 1 : 0));
-      terms.back().push_back({name, marked || name == "1"});
-      text.remove_prefix(end);
-    }
+/// A tensor of the call and its term; the term is null for an absent one.
+struct Bound {
+  const AxisTerm* term = nullptr;
+  const Dims* dims = nullptr;
+};
+
+const AxisMark* moving_mark(const AxisTerm& term) {
+  const Axis* ellipsis = term.ellipsis();
+  if (ellipsis == nullptr) return nullptr;
+  for (const AxisMark& mark : ellipsis->marks) {
+    if (mark.kind != AxisMark::Kind::whole && mark.kind != AxisMark::Kind::reduce) return &mark;
   }
-  return terms;
+  return nullptr;
+}
+
+/// True where the output is absent because the argument that it follows is: it is written in place, or its gradient.
+bool is_absent_output(const RuleArgs& args, size_t slot) {
+  const auto absent = [&](size_t input) { return args.slots[input].count == 1 && args.tensors[args.slots[input].first].spec == nullptr; };
+  for (const AliasDef& alias : args.op.aliases) {
+    if (static_cast<size_t>(alias.output) == slot && absent(static_cast<size_t>(alias.input))) return true;
+  }
+  const SlotDef& output = args.op.outputs[slot];
+  if (output.kind != SlotDef::Kind::optional || !output.name.ends_with("_grad")) return false;
+  for (size_t s = 0; s < args.slots.size(); ++s) {
+    if (args.op.inputs[s].name == output.name.substr(0, output.name.size() - 5)) return absent(s);
+  }
+  return false;
 }
 
 class Builder {
  public:
-  Builder(const RuleArgs& args, std::string_view expression) : args_(args), expression_(expression) {
-    const size_t arrow = expression.find("->");
-    inputs_ = parse_terms(expression.substr(0, arrow));
-    outputs_ = parse_terms(expression.substr(arrow + 2));
+  Builder(const RuleArgs& args, const AxisExpr& expr, std::string_view text) : args_(args), text_(text) {
+    if (expr.inputs.size() != args.slots.size()) refuse("it has another number of inputs than the op");
+    if (expr.outputs.size() != args.output_slots.size()) refuse("it has another number of outputs than the op");
+    for (size_t s = 0; s < expr.inputs.size(); ++s) {
+      for (size_t i = 0; i < args.slots[s].count; ++i) {
+        const TensorArg& tensor = args.tensors[args.slots[s].first + i];
+        inputs_.push_back({tensor.spec ? &expr.inputs[s] : nullptr, &tensor.meta.dims});
+      }
+    }
+    for (size_t s = 0; s < expr.outputs.size(); ++s) {
+      const AxisTerm* term = is_absent_output(args, s) ? nullptr : &expr.outputs[s];
+      for (size_t i = 0; i < args.output_slots[s].count; ++i) outputs_.push_back({term, &args.outputs[args.output_slots[s].first + i].dims});
+    }
   }
 
   Notation build() {
-    if (inputs_.size() != args_.slots.size()) fail_expression(args_, expression_, "it has another number of inputs than the op");
-    if (outputs_.size() != args_.output_slots.size()) fail_expression(args_, expression_, "it has another number of outputs than the op");
-    measure();
-    for (size_t s = 0; s < inputs_.size(); ++s) {
-      for (size_t i = 0; i < args_.slots[s].count; ++i) {
-        const TensorArg& tensor = args_.tensors[args_.slots[s].first + i];
-        notation_.inputs.push_back(tensor.spec ? assign(inputs_[s], tensor.meta.dims) : std::vector<int>());
-      }
+    for (const Bound& input : inputs_) choose_optional(input);
+    add_ellipsis();
+    for (const auto* tensors : {&inputs_, &outputs_}) {
+      for (const Bound& tensor : *tensors) mark_roles(tensor);
     }
-    for (size_t s = 0; s < outputs_.size(); ++s) {
-      for (size_t i = 0; i < args_.output_slots[s].count; ++i) {
-        notation_.outputs.push_back(assign(outputs_[s], args_.outputs[args_.output_slots[s].first + i].dims));
-      }
+    for (const Bound& input : inputs_) measure(input);
+    for (const Bound& input : inputs_) notation_.inputs.push_back(assign(input));
+    for (const Bound& output : outputs_) {
+      notation_.outputs.push_back(assign(output));
+      notation_.uniform.push_back(output.term != nullptr && output.term->is_one() && !output.term->axes[0].type);
     }
     mark_reduced();
     return std::move(notation_);
   }
 
  private:
-  static bool scalar_term(const Term& term) { return term.size() == 1 && term[0].name == "1"; }
-
-  int spread(const Term& term, const Dims& dims) const {
-    // The dims that "..." stands for.
-    const int named = static_cast<int>(term.size()) - 1;
-    if (dims.rank() < named) fail_expression(args_, expression_, "a tensor of shape " + to_string(dims) + " has too few dims for it");
-    return dims.rank() - named;
+  [[noreturn]] void refuse(std::string_view problem) const { fail_expression(args_, text_, problem); }
+  [[noreturn]] void refuse_shape(const Dims& dims, std::string_view problem) const { refuse("a tensor of shape " + to_string(dims) + " " + std::string(problem)); }
+  Letter& letter_at(int letter) { return notation_.letters[static_cast<size_t>(letter)]; }
+  /// Terms that name no dims take no part: those of absent tensors and "1".
+  static bool names_dims(const Bound& tensor) { return tensor.term != nullptr && !tensor.term->is_one(); }
+  bool has(const Axis& axis) const {
+    if (!axis.optional) return true;
+    const auto found = optional_.find(axis.name);
+    return found != optional_.end() && found->second;
+  }
+  /// The dims that the named axes of a term leave for "...".
+  int spread(const Bound& tensor) const {
+    int rank = tensor.dims->rank();
+    for (const Axis& axis : tensor.term->axes) rank -= axis.kind != Axis::Kind::ellipsis && has(axis) ? 1 : 0;
+    if (rank < 0) refuse_shape(*tensor.dims, "has too few dims for it");
+    return rank;
   }
 
-  /// Finds the size of every letter: the largest, as dims of size 1 broadcast.
-  void measure() {
-    for (size_t s = 0; s < inputs_.size(); ++s) {
-      for (size_t i = 0; i < args_.slots[s].count; ++i) {
-        const TensorArg& tensor = args_.tensors[args_.slots[s].first + i];
-        if (tensor.spec && !scalar_term(inputs_[s])) measure(inputs_[s], tensor.meta.dims);
-      }
+  /// The first tensor with an optional axis decides by its number of dims whether the op has that axis.
+  void choose_optional(const Bound& tensor) {
+    if (!names_dims(tensor)) return;
+    int spare = tensor.dims->rank();
+    std::vector<std::string_view> open;
+    for (const Axis& axis : tensor.term->axes) {
+      if (axis.optional && optional_.find(axis.name) == optional_.end()) open.push_back(axis.name);
+      else if (axis.kind != Axis::Kind::ellipsis && has(axis)) --spare;
     }
+    const bool all = spare >= static_cast<int>(open.size());
+    if (!all && spare > 0) refuse_shape(*tensor.dims, "does not tell which of its optional axes it has");
+    for (const std::string_view name : open) optional_[name] = all;
   }
 
-  void measure(const Term& term, const Dims& dims) {
-    int d = 0;
-    for (const Token& token : term) {
-      if (!token.name.empty()) {
-        if (d == dims.rank()) fail_expression(args_, expression_, "a tensor of shape " + to_string(dims) + " has too few dims for it");
-        letter(token, dims[d++]);
+  // --- attributes that name dims of "..."
+
+  IntArray values_of(std::string_view attr) const {
+    return std::holds_alternative<IntArray>(args_.attr(attr)) ? args_.integers(attr) : IntArray{args_.integer(attr)};
+  }
+
+  /// Which of `rank` dims a mark names. An empty list names all; a tensor without dims has none to name.
+  std::vector<bool> named_dims(const AxisMark& mark, int rank) const {
+    const IntArray values = values_of(mark.attr);
+    std::vector<bool> named(static_cast<size_t>(rank), values.empty());
+    for (const int64_t value : values) {
+      if (rank == 0) break;
+      const int dim = normalize_axis(args_.op.name, mark.attr, value, rank);
+      for (int d = dim; d < (mark.onward ? rank : dim + 1); ++d) named[static_cast<size_t>(d)] = true;
+    }
+    return named;
+  }
+
+  bool keeps_size_one(const AxisMark& mark) const { return !mark.flag.empty() && args_.flag(mark.flag); }
+
+  /// "..." stands for as many dims as in the widest input. Inputs that lack dims tell it only where no other does.
+  void add_ellipsis() {
+    int direct = -1;
+    int implied = -1;
+    for (const Bound& input : inputs_) {
+      if (!names_dims(input) || input.term->ellipsis() == nullptr) continue;
+      const AxisMark* mark = moving_mark(*input.term);
+      const int width = spread(input);
+      if (mark == nullptr || mark->kind == AxisMark::Kind::permuted || keeps_size_one(*mark)) {
+        direct = std::max(direct, width);
         continue;
       }
-      const int count = spread(term, dims);
-      for (int k = 0; k < count; ++k) ellipsis_letter(count - 1 - k, dims[d++]);
+      const int named = static_cast<int>(values_of(mark->attr).size());
+      if (mark->kind == AxisMark::Kind::added) direct = std::max(direct, width - named);
+      else if (named > 0 && !mark->onward) implied = std::max(implied, width + named);
+      else implied = std::max(implied, 0);
     }
-    if (d != dims.rank()) fail_expression(args_, expression_, "a tensor of shape " + to_string(dims) + " has too many dims for it");
+    const int rank = direct >= 0 ? direct : std::max(implied, 0);
+    for (int d = 0; d < rank; ++d) ellipsis_.push_back(notation_.add({Letter::Role::map, ReduceType::sum, 1}));
   }
 
-  int letter(const Token& token, int64_t size) {
-    if (token.name == "1") return kNoLetter;
-    const auto [found, added] = named_.try_emplace(token.name, -1);
-    if (added) found->second = notation_.add({Letter::Role::map, ReduceType::sum, size});
-    if (token.whole) notation_.letters[static_cast<size_t>(found->second)].role = Letter::Role::whole;
-    return grow(found->second, size);
-  }
-  /// "..." dims are aligned at the right: `from_right` 0 is the last one.
-  int ellipsis_letter(int from_right, int64_t size) {
-    while (static_cast<int>(ellipsis_.size()) <= from_right) ellipsis_.push_back(notation_.add({Letter::Role::map, ReduceType::sum, 1}));
-    return grow(ellipsis_[static_cast<size_t>(from_right)], size);
-  }
-  int grow(int letter, int64_t size) {
-    int64_t& known = notation_.letters[static_cast<size_t>(letter)].size;
-    if (known == 1) known = size;
-    return letter;
-  }
-
-  std::vector<int> assign(const Term& term, const Dims& dims) {
+  /// The letters of "..." in a term with all dims, its marks carried out.
+  std::vector<int> ellipsis_letters(const AxisTerm& term) const {
+    const AxisMark* mark = moving_mark(term);
+    if (mark == nullptr) return ellipsis_;
+    const int rank = static_cast<int>(ellipsis_.size());
     std::vector<int> letters;
-    if (scalar_term(term)) return std::vector<int>(static_cast<size_t>(dims.rank()), kNoLetter);
-    int d = 0;
-    const auto push = [&](int letter) {
-      if (d == dims.rank()) fail_expression(args_, expression_, "a tensor of shape " + to_string(dims) + " has too few dims for it");
-      const bool broadcast = letter == kNoLetter || (dims[d] == 1 && notation_.letters[static_cast<size_t>(letter)].size != 1);
-      letters.push_back(broadcast ? kNoLetter : letter);
-      ++d;
-    };
-    for (const Token& token : term) {
-      if (!token.name.empty()) {
-        push(known_letter(token));
-        continue;
+    if (mark->kind == AxisMark::Kind::permuted) {
+      const IntArray order = values_of(mark->attr);
+      if (static_cast<int>(order.size()) != rank) refuse("attribute '" + mark->attr + "' does not list each dim of '...' once");
+      for (const int64_t value : order) letters.push_back(ellipsis_[static_cast<size_t>(normalize_axis(args_.op.name, mark->attr, value, rank))]);
+    } else if (mark->kind == AxisMark::Kind::added) {
+      const std::vector<bool> added = named_dims(*mark, rank + static_cast<int>(values_of(mark->attr).size()));
+      size_t next = 0;
+      for (const bool is_new : added) letters.push_back(is_new || next == ellipsis_.size() ? kNoLetter : ellipsis_[next++]);
+    } else {
+      const std::vector<bool> removed = named_dims(*mark, rank);
+      for (size_t d = 0; d < removed.size(); ++d) {
+        if (!removed[d]) letters.push_back(ellipsis_[d]);
+        else if (keeps_size_one(*mark)) letters.push_back(kNoLetter);
       }
-      const int count = spread(term, dims);
-      if (count > static_cast<int>(ellipsis_.size())) fail_expression(args_, expression_, "an output of shape " + to_string(dims) + " has more dims than the inputs give");
-      for (int k = 0; k < count; ++k) push(ellipsis_[static_cast<size_t>(count - 1 - k)]);
     }
-    if (d != dims.rank()) fail_expression(args_, expression_, "a tensor of shape " + to_string(dims) + " has too many dims for it");
     return letters;
   }
 
-  int known_letter(const Token& token) {
-    if (token.name == "1") return kNoLetter;
-    const auto found = named_.find(token.name);
-    if (found == named_.end()) fail_expression(args_, expression_, "axis '" + std::string(token.name) + "' of an output is in no input");
-    if (token.whole) notation_.letters[static_cast<size_t>(found->second)].role = Letter::Role::whole;
+  // --- letters
+
+  int named_letter(const Axis& axis) {
+    if (axis.kind == Axis::Kind::one) return kNoLetter;
+    const auto [found, added] = named_.try_emplace(axis.name, -1);
+    if (added) found->second = notation_.add({Letter::Role::map, ReduceType::sum, 1});
     return found->second;
   }
 
-  /// Letters that no output has are summed over.
-  void mark_reduced() {
-    std::vector<bool> kept(notation_.letters.size(), false);
-    for (const auto& output : notation_.outputs) {
-      for (int letter : output) {
-        if (letter != kNoLetter) kept[static_cast<size_t>(letter)] = true;
+  void mark_roles(const Bound& tensor) {
+    if (!names_dims(tensor)) return;
+    for (const Axis& axis : tensor.term->axes) {
+      if (axis.kind == Axis::Kind::name && has(axis)) set_role(named_letter(axis), axis.whole, axis.type);
+      for (const AxisMark& mark : axis.marks) {
+        if (mark.kind != AxisMark::Kind::whole && mark.kind != AxisMark::Kind::reduce) continue;
+        const std::vector<bool> named = named_dims(mark, static_cast<int>(ellipsis_.size()));
+        for (size_t d = 0; d < named.size(); ++d) {
+          if (named[d]) set_role(ellipsis_[d], mark.kind == AxisMark::Kind::whole, mark.type);
+        }
       }
     }
-    for (size_t i = 0; i < kept.size(); ++i) {
+  }
+  void set_role(int letter, bool whole, std::optional<ReduceType> type) {
+    if (whole) letter_at(letter).role = Letter::Role::whole;
+    if (type) letter_at(letter).type = *type;
+  }
+
+  /// The letter of each dim of a tensor, kNoLetter for "1" and new dims.
+  std::vector<int> letters_of(const Bound& tensor) {
+    const int width = spread(tensor);
+    if (width > 0 && tensor.term->ellipsis() == nullptr) refuse_shape(*tensor.dims, "has too many dims for it");
+    std::vector<int> letters;
+    for (const Axis& axis : tensor.term->axes) {
+      if (axis.kind != Axis::Kind::ellipsis) {
+        if (has(axis)) letters.push_back(named_letter(axis));
+        continue;
+      }
+      const std::vector<int> all = ellipsis_letters(*tensor.term);
+      if (width > static_cast<int>(all.size())) refuse_shape(*tensor.dims, "has more dims than the inputs give '...'");
+      letters.insert(letters.end(), all.end() - width, all.end());
+    }
+    const std::vector<Axis>& axes = tensor.term->axes;
+    // A tensor that lacks one of the two has nothing to swap.
+    const bool swaps = !tensor.term->transpose.empty() && has(axes[axes.size() - 1]) && has(axes[axes.size() - 2]) && args_.flag(tensor.term->transpose);
+    if (swaps) std::swap(letters[letters.size() - 1], letters[letters.size() - 2]);
+    return letters;
+  }
+
+  /// The size of a letter is the largest of its dims, as dims of size 1 broadcast.
+  void measure(const Bound& input) {
+    if (!names_dims(input)) return;
+    const std::vector<int> letters = letters_of(input);
+    for (size_t d = 0; d < letters.size(); ++d) {
+      if (letters[d] == kNoLetter) continue;
+      int64_t& size = letter_at(letters[d]).size;
+      if (size == 1) size = (*input.dims)[static_cast<int>(d)];
+    }
+  }
+
+  std::vector<int> assign(const Bound& tensor) {
+    if (!names_dims(tensor)) return std::vector<int>(static_cast<size_t>(tensor.dims->rank()), kNoLetter);
+    std::vector<int> letters = letters_of(tensor);
+    for (size_t d = 0; d < letters.size(); ++d) {
+      if (letters[d] != kNoLetter && (*tensor.dims)[static_cast<int>(d)] == 1 && letter_at(letters[d]).size != 1) letters[d] = kNoLetter;
+    }
+    return letters;
+  }
+
+  /// A letter is reduced over where an output lacks it: its name, its place in "...", or because its dim of size 1 was broadcast.
+  void mark_reduced() {
+    for (size_t i = 0; i < notation_.letters.size(); ++i) {
       Letter& letter = notation_.letters[i];
-      if (!kept[i] && letter.role == Letter::Role::map) letter.role = Letter::Role::reduce;
+      if (letter.role != Letter::Role::map) continue;
+      for (size_t o = 0; o < outputs_.size(); ++o) {
+        if (outputs_[o].term != nullptr && !notation_.has(o, static_cast<int>(i))) letter.role = Letter::Role::reduce;
+      }
     }
   }
 
   const RuleArgs& args_;
-  std::string_view expression_;
-  std::vector<Term> inputs_;
-  std::vector<Term> outputs_;
+  std::string_view text_;
+  std::vector<Bound> inputs_;
+  std::vector<Bound> outputs_;
   Notation notation_;
   std::map<std::string_view, int> named_;
+  std::map<std::string_view, bool> optional_;  // decided: does the op have that axis in this call
   std::vector<int> ellipsis_;
 };
 
 }  // namespace
 
-Notation from_expression(const RuleArgs& args, std::string_view expression) { return Builder(args, expression).build(); }
+const AxisExpr& parsed(const RuleArgs& args, std::string_view expression) {
+  static std::mutex mutex;
+  static std::map<std::string, AxisExpr, std::less<>> cache;
+  const std::lock_guard lock(mutex);
+  const auto found = cache.find(expression);
+  if (found != cache.end()) return found->second;
+  AxisProblem problem;
+  std::optional<AxisExpr> expr = parse_axis_expr(expression, problem);
+  if (!expr) fail_expression(args, expression, "column " + std::to_string(problem.at + 1) + ": " + problem.message);
+  return cache.emplace(expression, std::move(*expr)).first->second;
+}
+
+Notation from_expression(const RuleArgs& args, std::string_view expression) { return Builder(args, parsed(args, expression), expression).build(); }
 
 }  // namespace shard::spmd

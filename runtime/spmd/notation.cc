@@ -24,12 +24,34 @@ constexpr double kLeadFactor = 2;
 
 class Solver {
  public:
-  Solver(const RuleArgs& args, const Notation& notation) : args_(args), notation_(notation), types_(commute_types(args)) {}
+  Solver(const RuleArgs& args, const Notation& notation) : args_(args), notation_(notation), commuting_(commuting(args)) {}
 
   RuleResult run() {
     std::vector<Choice> choices;
     for (int axis = 0; axis < args_.mesh->rank(); ++axis) choices.push_back(choose(axis));
     order_axes(choices);
+    return result_of(choices);
+  }
+
+  RuleResult run_reverse(std::span<const DistSpec* const> wanted) {
+    std::vector<Choice> choices(static_cast<size_t>(args_.mesh->rank()));
+    for (int axis = 0; axis < args_.mesh->rank(); ++axis) {
+      Choice& choice = choices[static_cast<size_t>(axis)];
+      for (size_t o = 0; o < wanted.size() && choice.letter == kNoLetter; ++o) {
+        const int dim = wanted[o] == nullptr ? -1 : wanted[o]->layout().dim_of(axis);
+        const int letter = dim < 0 ? kNoLetter : notation_.outputs[o][static_cast<size_t>(dim)];
+        if (letter != kNoLetter && role(letter) != Letter::Role::whole) choice.letter = letter;
+      }
+    }
+    axes_.assign(notation_.letters.size(), {});
+    for (size_t o = 0; o < wanted.size(); ++o) {
+      if (wanted[o] != nullptr) take_order(*wanted[o], notation_.outputs[o], choices);
+    }
+    return result_of(choices);
+  }
+
+ private:
+  RuleResult result_of(const std::vector<Choice>& choices) const {
     RuleResult result;
     for (size_t t = 0; t < args_.tensors.size(); ++t) result.inputs.push_back(input_layout(t, choices));
     for (size_t o = 0; o < args_.outputs.size(); ++o) result.outputs.push_back(output_layout(o, choices));
@@ -40,10 +62,15 @@ class Solver {
     return result;
   }
 
- private:
   Letter::Role role(int letter) const { return notation_.letters[static_cast<size_t>(letter)].role; }
   bool present(size_t t) const { return args_.tensors[t].spec != nullptr; }
   bool leads(size_t t) const { return !notation_.outputs.empty() && notation_.inputs[t] == notation_.outputs[0]; }
+  bool kept(int letter) const {
+    for (size_t o = 0; o < notation_.outputs.size(); ++o) {
+      if (notation_.has(o, letter)) return true;
+    }
+    return false;
+  }
   bool pinned(size_t t) const { return t < 64 && (args_.pinned >> t & 1u) != 0; }
   int dim_with(const std::vector<int>& letters, int letter) const {
     const auto found = std::find(letters.begin(), letters.end(), letter);
@@ -80,10 +107,10 @@ class Solver {
       type = mine;
       ++count;
     }
-    if (!type || (types_ >> static_cast<int>(*type) & 1u) == 0) return std::nullopt;
+    if (!type || (commuting_.types >> static_cast<int>(*type) & 1u) == 0) return std::nullopt;
     // An average of integers is cut off, so nothing commutes with it.
     if (*type == ReduceType::avg && !is_floating(args_.tensors[0].meta.dtype)) return std::nullopt;
-    if (args_.op.commutes == Commutes::multilinear && count > 1) return std::nullopt;
+    if (commuting_.how == Commutes::multilinear && count > 1) return std::nullopt;
     return type;
   }
 
@@ -115,7 +142,7 @@ class Solver {
 
   std::optional<ReduceType> wanted_partial(size_t t, int axis, const Choice& choice) const {
     if (!choice.partial) return std::nullopt;
-    if (args_.op.commutes == Commutes::multilinear && !args_.tensors[t].spec->partial(axis)) return std::nullopt;
+    if (commuting_.how == Commutes::multilinear && !args_.tensors[t].spec->partial(axis)) return std::nullopt;
     return choice.partial;
   }
 
@@ -138,7 +165,7 @@ class Solver {
 
   /// The result of an in-place op must come back into the target's layout.
   double write_back_cost(size_t t, int axis, const Choice& choice) const {
-    if (choice.letter == kNoLetter || role(choice.letter) != Letter::Role::reduce) return 0;
+    if (choice.letter == kNoLetter || role(choice.letter) != Letter::Role::reduce || kept(choice.letter)) return 0;
     return args_.tensors[t].spec->partial(axis) ? 0 : kStartBytes + 2.0 * static_cast<double>(args_.tensors[t].meta.bytes());
   }
 
@@ -146,20 +173,24 @@ class Solver {
   void order_axes(const std::vector<Choice>& choices) {
     axes_.assign(notation_.letters.size(), {});
     const auto visit = [&](size_t t) {
-      if (!present(t)) return;
-      for (int d = 0; d < args_.tensors[t].meta.dims.rank(); ++d) {
-        const AxisList& axes = args_.tensors[t].spec->axes(d);
-        const int letter = notation_.inputs[t][static_cast<size_t>(d)];
-        for (int i = 0; letter != kNoLetter && i < axes.size(); ++i) {
-          AxisList& list = axes_[static_cast<size_t>(letter)];
-          if (choices[static_cast<size_t>(axes[i])].letter == letter && !list.contains(axes[i])) list.push_back(axes[i]);
-        }
-      }
+      if (present(t)) take_order(*args_.tensors[t].spec, notation_.inputs[t], choices);
     };
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
       if (pinned(t)) visit(t);
     }
     for (size_t t = 0; t < args_.tensors.size(); ++t) visit(t);
+  }
+
+  /// Appends to each letter the axes that were chosen for it and that `spec` shards it with, in the order of `spec`.
+  void take_order(const DistSpec& spec, const std::vector<int>& letters, const std::vector<Choice>& choices) {
+    for (size_t d = 0; d < letters.size(); ++d) {
+      if (letters[d] == kNoLetter) continue;
+      const AxisList& axes = spec.axes(static_cast<int>(d));
+      AxisList& list = axes_[static_cast<size_t>(letters[d])];
+      for (int i = 0; i < axes.size(); ++i) {
+        if (choices[static_cast<size_t>(axes[i])].letter == letters[d] && !list.contains(axes[i])) list.push_back(axes[i]);
+      }
+    }
   }
 
   Layout sharded(const std::vector<int>& letters) const {
@@ -186,20 +217,27 @@ class Solver {
       auto& partial = layout.partial[static_cast<size_t>(axis)];
       partial = choice.partial;
       if (choice.letter == kNoLetter || role(choice.letter) != Letter::Role::reduce) continue;
-      if (dim_with(notation_.outputs[o], choice.letter) < 0) partial = notation_.letters[static_cast<size_t>(choice.letter)].type;
+      const bool uniform = o < notation_.uniform.size() && notation_.uniform[o] && kept(choice.letter);
+      if (!uniform && !notation_.has(o, choice.letter)) partial = notation_.letters[static_cast<size_t>(choice.letter)].type;
     }
     return layout;
   }
 
   const RuleArgs& args_;
   const Notation& notation_;
-  unsigned types_;
+  Commuting commuting_;
   std::vector<AxisList> axes_;  // per letter
 };
 
 }  // namespace
 
-RuleResult solve(const RuleArgs& args, const Notation& notation) { return Solver(args, notation).run(); }
+RuleResult solve(const RuleArgs& args, const Notation& notation) {
+  return args.wanted.empty() ? Solver(args, notation).run() : solve_reverse(args, notation, args.wanted);
+}
+
+RuleResult solve_reverse(const RuleArgs& args, const Notation& notation, std::span<const DistSpec* const> outputs) {
+  return Solver(args, notation).run_reverse(outputs);
+}
 
 std::vector<int> fresh_letters(Notation& notation, const Dims& dims, Letter::Role role) {
   std::vector<int> letters;

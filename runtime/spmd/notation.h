@@ -1,8 +1,10 @@
 // The engine behind most rules: dims are named by letters, and each mesh axis is given to a letter by cost.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
+#include "core/axis_expr.h"
 #include "spmd/rule.h"
 
 namespace shard::spmd {
@@ -27,7 +29,10 @@ struct Notation {
   std::vector<Letter> letters;
   std::vector<std::vector<int>> inputs;
   std::vector<std::vector<int>> outputs;
+  /// Per output, or empty: it does not depend on letters that other outputs keep, so it is not pending where those are sharded.
+  std::vector<bool> uniform;
 
+  bool has(size_t output, int letter) const { return std::find(outputs[output].begin(), outputs[output].end(), letter) != outputs[output].end(); }
   int add(Letter letter) {
     letters.push_back(letter);
     return static_cast<int>(letters.size()) - 1;
@@ -35,8 +40,16 @@ struct Notation {
 };
 
 /// Layouts for the call. Each mesh axis, on its own, goes to the letter, the pending reduction, or to nobody, whichever moves
-/// the fewest bytes; ties go to the first of that order.
+/// the fewest bytes; ties go to the first of that order. Where args.wanted is set, solve_reverse() for it.
 RuleResult solve(const RuleArgs& args, const Notation& notation);
+
+/// Layouts for the call from those that its outputs should get (null: any): each mesh axis goes to the letter that the first output
+/// with that axis has it on. Letters that no output has get none, and a pending output asks nothing. Of the arguments' specs only
+/// their absence counts.
+RuleResult solve_reverse(const RuleArgs& args, const Notation& notation, std::span<const DistSpec* const> outputs);
+
+/// The expression, parsed once per text and kept for the life of the process. Throws layout with the column where it is wrong.
+const AxisExpr& parsed(const RuleArgs& args, std::string_view expression);
 
 /// The notation of an axis expression such as "b m k, k n -> b m n"; see docs/rules.md. Throws layout where tensors do not fit.
 Notation from_expression(const RuleArgs& args, std::string_view expression);

@@ -11,9 +11,15 @@
 namespace shard::spmd {
 namespace {
 
+/// What a name stands for: a function, or an axis expression.
+struct NamedRule {
+  Rule function = nullptr;
+  std::string expression;
+};
+
 struct Registry {
   std::mutex mutex;
-  std::map<std::string, Rule, std::less<>> rules;
+  std::map<std::string, NamedRule, std::less<>> rules;
   std::map<std::string, Guard, std::less<>> guards;
 };
 
@@ -22,15 +28,19 @@ Registry& registry() {
   return instance;
 }
 
-bool is_expression(std::string_view rule) { return rule.find("->") != std::string_view::npos; }
-
 template <class T>
 T find(const std::map<std::string, T, std::less<>>& table, std::string_view name) {
   static std::once_flag once;
   std::call_once(once, register_builtin_rules);
   const std::lock_guard lock(registry().mutex);
   const auto found = table.find(name);
-  return found == table.end() ? nullptr : found->second;
+  return found == table.end() ? T{} : found->second;
+}
+
+/// The rule of an op, also where the op gives the expression itself; neither member is set where it has none.
+NamedRule rule_of(const OpDef& op) {
+  if (is_axis_expr(op.rule)) return {nullptr, std::string(op.rule)};
+  return op.rule.empty() ? NamedRule{} : find(registry().rules, op.rule);
 }
 
 }  // namespace
@@ -61,7 +71,12 @@ IntArray RuleArgs::integers(std::string_view name) const {
 
 void register_rule(std::string_view name, Rule rule) {
   const std::lock_guard lock(registry().mutex);
-  registry().rules[std::string(name)] = rule;
+  registry().rules[std::string(name)] = {rule, {}};
+}
+
+void register_rule(std::string_view name, std::string_view expression) {
+  const std::lock_guard lock(registry().mutex);
+  registry().rules[std::string(name)] = {nullptr, std::string(expression)};
 }
 
 void register_guard(std::string_view name, Guard guard) {
@@ -70,18 +85,27 @@ void register_guard(std::string_view name, Guard guard) {
 }
 
 bool has_rule(const OpDef& op) {
-  return is_expression(op.rule) || (!op.rule.empty() && find(registry().rules, op.rule) != nullptr);
+  const NamedRule rule = rule_of(op);
+  return rule.function != nullptr || !rule.expression.empty();
 }
 
 RuleResult infer(const RuleArgs& args) {
-  if (is_expression(args.op.rule)) return solve(args, from_expression(args, args.op.rule));
-  const Rule rule = args.op.rule.empty() ? nullptr : find(registry().rules, args.op.rule);
-  if (rule == nullptr) {
-    fail(ErrorCode::no_rule,
-         "[{}] has no placement rule{}. Add `spmd_rule` to it in {}, or allow FallbackPolicy::replicate, which gathers every argument",
-         args.op.name, args.op.rule.empty() ? "" : fmt::format(" (no rule named '{}' is registered)", args.op.rule), args.op.location);
+  const NamedRule rule = rule_of(args.op);
+  if (rule.function != nullptr) return rule.function(args);
+  if (!rule.expression.empty()) return solve(args, from_expression(args, rule.expression));
+  fail(ErrorCode::no_rule,
+       "[{}] has no placement rule{}. Add `spmd_rule` to it in {}, or allow FallbackPolicy::replicate, which gathers every argument",
+       args.op.name, args.op.rule.empty() ? "" : fmt::format(" (no rule named '{}' is registered)", args.op.rule), args.op.location);
+}
+
+RuleResult infer_reverse(const RuleArgs& args, std::span<const DistSpec* const> wanted) {
+  if (wanted.size() != args.outputs.size()) {
+    fail(ErrorCode::layout, "[{}] reverse inference got the layouts of {} outputs, but the op has {}; give one, or null, for each",
+         args.op.name, wanted.size(), args.outputs.size());
   }
-  return rule(args);
+  RuleArgs reverse = args;
+  reverse.wanted = wanted;
+  return infer(reverse);
 }
 
 RuleResult infer_replicated(const RuleArgs& args) {
@@ -91,14 +115,21 @@ RuleResult infer_replicated(const RuleArgs& args) {
   return result;
 }
 
-unsigned commute_types(const RuleArgs& args) {
-  if (args.op.commutes == Commutes::no) return 0;
-  if (args.op.commute_guard.empty()) return args.op.commute_types;
+Commuting commuting(const RuleArgs& args) {
+  Commuting result{args.op.commutes, args.op.commute_types};
+  if (result.how == Commutes::no) {
+    const NamedRule rule = rule_of(args.op);
+    if (rule.expression.empty()) return {};
+    const std::optional<Commutation>& mark = parsed(args, rule.expression).commutation;
+    if (!mark) return {};
+    result = {mark->kind == Commutation::Kind::multilinear ? Commutes::multilinear : Commutes::jointly, type_bits(*mark)};
+  }
+  if (args.op.commute_guard.empty()) return result;
   const Guard guard = find(registry().guards, args.op.commute_guard);
   if (guard == nullptr) {
     fail(ErrorCode::no_rule, "[{}] names the partial_guard '{}', which is not registered", args.op.name, args.op.commute_guard);
   }
-  return guard(args) ? args.op.commute_types : 0;
+  return guard(args) ? result : Commuting{};
 }
 
 }  // namespace shard::spmd

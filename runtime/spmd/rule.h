@@ -38,6 +38,7 @@ struct RuleArgs {
   std::span<const Meta> outputs;       // global, flat
   std::span<const SlotRange> output_slots;
   uint64_t pinned = 0;  // a bit per flat tensor that is written in place: its layout should stay
+  std::span<const DistSpec* const> wanted = {};  // per flat output in infer_reverse(), else empty
 
   /// The attribute of that name. Throws internal when the op has none.
   const AttrValue& attr(std::string_view name) const;
@@ -59,16 +60,28 @@ using Guard = bool (*)(const RuleArgs&);
 
 /// Adds a rule, or a predicate for `shard: {partial_guard: ...}`. A later one of the same name replaces the earlier.
 void register_rule(std::string_view name, Rule rule);
+/// A name for an axis expression, for YAML that names its rules.
+void register_rule(std::string_view name, std::string_view expression);
 void register_guard(std::string_view name, Guard guard);
 
 /// Infers the layouts of a call: by the op's named rule or axis expression. Throws no_rule where it has neither, naming
 /// FallbackPolicy::replicate.
 RuleResult infer(const RuleArgs& args);
+/// The reverse: from the layouts that the flat outputs should get (null: any), the layouts in which the op computes so that they do,
+/// and what the outputs get then. An axis that no output shards is used by no input; pending reductions are neither asked of inputs nor
+/// given to outputs, other than those that the op makes itself. The specs of args.tensors are not looked at, but for null: absent.
+RuleResult infer_reverse(const RuleArgs& args, std::span<const DistSpec* const> wanted);
 /// The fallback: everything replicated.
 RuleResult infer_replicated(const RuleArgs& args);
 /// True where the op has a rule or an expression.
 bool has_rule(const OpDef& op);
-/// The reduce types (a bit each) for which the op commutes with a pending reduction in this call.
-unsigned commute_types(const RuleArgs& args);
+
+/// How an op commutes with pending reductions in this call, and for which types, a bit each.
+struct Commuting {
+  Commutes how = Commutes::no;
+  unsigned types = 0;
+};
+/// By the op's table, else by the mark of its expression; nothing where its guard forbids it.
+Commuting commuting(const RuleArgs& args);
 
 }  // namespace shard::spmd

@@ -100,8 +100,29 @@ class Placer {
   Layout current_;
 };
 
+/// The axes of the wanted output that give every process the same elements of the input; the others are used by neither.
+RuleResult reverse_reshape(const RuleArgs& args) {
+  const Dims& in = args.tensors[0].meta.dims;
+  const Dims& out = args.outputs[0].dims;
+  RuleResult result;
+  result.inputs.emplace_back(args.mesh, in.rank());
+  result.outputs.emplace_back(args.mesh, out.rank());
+  if (in.numel() == 0 || args.wanted[0] == nullptr) return result;
+  for (const Group& g : group_dims(in, out)) {
+    if (g.out_begin == g.out_end) continue;
+    const AxisList& axes = args.wanted[0]->axes(g.out_begin);
+    const int kept = exact_prefix(args, g, in, out, axes);
+    for (int k = 0; k < kept; ++k) {
+      result.inputs[0].dims[static_cast<size_t>(g.in_begin)].push_back(axes[k]);
+      result.outputs[0].dims[static_cast<size_t>(g.out_begin)].push_back(axes[k]);
+    }
+  }
+  return result;
+}
+
 /// A pending reduction passes through where the op commutes with it; any other is done first.
 RuleResult reshape(const RuleArgs& args) {
+  if (!args.wanted.empty()) return reverse_reshape(args);
   const TensorArg& x = args.tensors[0];
   const Dims& in = x.meta.dims;
   const Dims& out = args.outputs[0].dims;

@@ -5,64 +5,6 @@
 namespace shard::spmd {
 namespace {
 
-std::vector<int> matrix_letters(int row, int column, bool transposed) {
-  return transposed ? std::vector<int>{column, row} : std::vector<int>{row, column};
-}
-
-/// [..., m, k] x [..., k, n] -> [..., m, n]; one-dimensional arguments have k only.
-RuleResult matmul(const RuleArgs& args) {
-  const Dims& x = args.tensors[0].meta.dims;
-  const Dims& y = args.tensors[1].meta.dims;
-  Notation n;
-  const bool trans_x = args.flag("transpose_x") && x.rank() > 1;
-  const bool trans_y = args.flag("transpose_y") && y.rank() > 1;
-  const int k = n.add({Letter::Role::reduce, ReduceType::sum, x[x.rank() - (trans_x ? 2 : 1)]});
-  const int m = x.rank() > 1 ? n.add({Letter::Role::map, ReduceType::sum, x[x.rank() - (trans_x ? 1 : 2)]}) : kNoLetter;
-  const int c = y.rank() > 1 ? n.add({Letter::Role::map, ReduceType::sum, y[y.rank() - (trans_y ? 2 : 1)]}) : kNoLetter;
-  const int x_batch = std::max(x.rank() - 2, 0);
-  const int y_batch = std::max(y.rank() - 2, 0);
-  n.inputs.resize(2);
-  n.outputs.resize(1);
-  const int batch = std::max(x_batch, y_batch);
-  for (int i = 0; i < batch; ++i) {
-    const int64_t a = i - (batch - x_batch) >= 0 ? x[i - (batch - x_batch)] : 1;
-    const int64_t b = i - (batch - y_batch) >= 0 ? y[i - (batch - y_batch)] : 1;
-    const int letter = n.add({Letter::Role::map, ReduceType::sum, a == 1 ? b : a});
-    if (i >= batch - x_batch) n.inputs[0].push_back(a == 1 && b != 1 ? kNoLetter : letter);
-    if (i >= batch - y_batch) n.inputs[1].push_back(b == 1 && a != 1 ? kNoLetter : letter);
-    n.outputs[0].push_back(letter);
-  }
-  const auto append = [](std::vector<int>& to, const std::vector<int>& letters) { to.insert(to.end(), letters.begin(), letters.end()); };
-  append(n.inputs[0], x.rank() > 1 ? matrix_letters(m, k, trans_x) : std::vector<int>{k});
-  append(n.inputs[1], y.rank() > 1 ? matrix_letters(k, c, trans_y) : std::vector<int>{k});
-  if (x.rank() > 1) n.outputs[0].push_back(m);
-  if (y.rank() > 1) n.outputs[0].push_back(c);
-  return solve(args, n);
-}
-
-RuleResult softmax(const RuleArgs& args) {
-  Notation n;
-  const Dims& dims = args.tensors[0].meta.dims;
-  n.inputs = {fresh_letters(n, dims)};
-  if (dims.rank() > 0) n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axis", args.integer("axis"), dims.rank()))].role = Letter::Role::whole;
-  n.outputs = n.inputs;
-  return solve(args, n);
-}
-
-/// x (leading dims, normalised dims); scale and bias are whole; the statistics have the leading dims.
-RuleResult layer_norm(const RuleArgs& args) {
-  Notation n;
-  const Dims& x = args.tensors[0].meta.dims;
-  const int begin = static_cast<int>(args.integer("begin_norm_axis"));
-  const int lead = begin < 0 ? begin + x.rank() : begin;
-  n.inputs = {fresh_letters(n, x), {}, {}};
-  for (int d = lead; d < x.rank(); ++d) n.letters[static_cast<size_t>(d)].role = Letter::Role::whole;
-  for (size_t t = 1; t < 3; ++t) n.inputs[t].assign(static_cast<size_t>(args.tensors[t].meta.dims.rank()), kNoLetter);
-  const std::vector<int> leading(n.inputs[0].begin(), n.inputs[0].begin() + lead);
-  n.outputs = {n.inputs[0], leading, leading};
-  return solve(args, n);
-}
-
 /// Channels may be sharded everywhere alike; over sharded batch and space dims the kernel combines its sums.
 RuleResult batch_norm(const RuleArgs& args) {
   Notation n;
@@ -117,9 +59,10 @@ bool sum_keeps_dtype(const RuleArgs& args) { return args.tensors[0].meta.dtype =
 }  // namespace
 
 void register_nn_rules() {
-  register_rule("MatmulInferSpmd", matmul);
-  register_rule("SoftmaxInferSpmd", softmax);
-  register_rule("LayerNormInferSpmd", layer_norm);
+  register_rule("MatmulInferSpmd", "... m? k ^transpose_x, ... k n? ^transpose_y -> ... m? n?");
+  register_rule("SoftmaxInferSpmd", "...{!axis} -> ...{!axis}");
+  register_rule("LayerNormInferSpmd",
+                "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}");
   register_rule("BatchNormInferSpmd", batch_norm);
   register_rule("CrossEntropyWithSoftmaxInferSpmd", cross_entropy);
   register_guard("ScaleHasNoBias", scale_has_no_bias);

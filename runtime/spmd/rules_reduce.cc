@@ -1,44 +1,9 @@
-// Rules of reductions, argmax and cumsum. Rules that move dims stand in rules_shape.cc.
-#include <algorithm>
-
+// Rules of argmax and cumsum, and the names of the expressions of reductions. Rules that move dims stand in rules_shape.cc.
 #include "spmd/builtin_rules.h"
 #include "spmd/notation.h"
 
 namespace shard::spmd {
 namespace {
-
-/// The dims that attribute `axis` names; all where it is empty.
-std::vector<bool> reduced_dims(const RuleArgs& args) {
-  const int rank = args.tensors[0].meta.dims.rank();
-  const IntArray axes = args.integers("axis");
-  std::vector<bool> reduced(static_cast<size_t>(rank), axes.empty());
-  for (int64_t axis : axes) {
-    if (rank > 0) reduced[static_cast<size_t>(normalize_axis(args.op.name, "axis", axis, rank))] = true;
-  }
-  return reduced;
-}
-
-RuleResult reduction(const RuleArgs& args, ReduceType type) {
-  Notation n;
-  n.inputs = {fresh_letters(n, args.tensors[0].meta.dims)};
-  n.outputs = {{}};
-  const std::vector<bool> reduced = reduced_dims(args);
-  const bool keep = args.flag("keepdim");
-  for (size_t d = 0; d < reduced.size(); ++d) {
-    if (reduced[d]) {
-      n.letters[d].role = Letter::Role::reduce;
-      n.letters[d].type = type;
-    }
-    if (!reduced[d]) n.outputs[0].push_back(n.inputs[0][d]);
-    else if (keep) n.outputs[0].push_back(kNoLetter);
-  }
-  return solve(args, n);
-}
-
-RuleResult sum(const RuleArgs& args) { return reduction(args, ReduceType::sum); }
-RuleResult max(const RuleArgs& args) { return reduction(args, ReduceType::max); }
-RuleResult min(const RuleArgs& args) { return reduction(args, ReduceType::min); }
-RuleResult prod(const RuleArgs& args) { return reduction(args, ReduceType::prod); }
 
 /// The positions of the winners are global, so the searched dims stay whole.
 RuleResult argmax(const RuleArgs& args) {
@@ -79,11 +44,11 @@ RuleResult cumsum(const RuleArgs& args) {
 }  // namespace
 
 void register_reduction_rules() {
-  register_rule("ReductionSumInferSpmd", sum);
-  register_rule("ReductionMeanInferSpmd", sum);  // local means are divided by the global count, so they add up
-  register_rule("ReductionMaxInferSpmd", max);
-  register_rule("ReductionMinInferSpmd", min);
-  register_rule("ReductionProdInferSpmd", prod);
+  register_rule("ReductionSumInferSpmd", "...{axis:sum} -> ...{-axis?keepdim}");
+  register_rule("ReductionMeanInferSpmd", "...{axis:sum} -> ...{-axis?keepdim}");  // local means are divided by the global count, so they add up
+  register_rule("ReductionMaxInferSpmd", "...{axis:max} -> ...{-axis?keepdim}");
+  register_rule("ReductionMinInferSpmd", "...{axis:min} -> ...{-axis?keepdim}");
+  register_rule("ReductionProdInferSpmd", "...{axis:prod} -> ...{-axis?keepdim}");
   register_rule("ArgMaxInferSpmd", argmax);
   register_rule("CumsumInferSpmd", cumsum);
 }

@@ -7,17 +7,6 @@ namespace {
 
 int axis_of(const RuleArgs& args, std::string_view name, int rank) { return normalize_axis(args.op.name, name, args.integer(name), rank); }
 
-RuleResult transpose(const RuleArgs& args) {
-  Notation n;
-  const Dims& dims = args.tensors[0].meta.dims;
-  n.inputs = {fresh_letters(n, dims)};
-  n.outputs = {{}};
-  for (int64_t axis : args.integers("perm")) {
-    n.outputs[0].push_back(n.inputs[0][static_cast<size_t>(normalize_axis(args.op.name, "perm", axis, dims.rank()))]);
-  }
-  return solve(args, n);
-}
-
 /// Dims that grow from 1, or are new, stay whole.
 RuleResult expand(const RuleArgs& args) {
   Notation n;
@@ -31,34 +20,6 @@ RuleResult expand(const RuleArgs& args) {
     if (in[d] == out[lead + d]) n.outputs[0][static_cast<size_t>(lead + d)] = n.inputs[0][i];
     else n.letters[i].role = Letter::Role::whole;
   }
-  return solve(args, n);
-}
-
-RuleResult concat(const RuleArgs& args) {
-  Notation n;
-  const Dims& out = args.outputs[0].dims;
-  const std::vector<int> letters = fresh_letters(n, out);
-  if (out.rank() > 0) n.letters[static_cast<size_t>(axis_of(args, "axis", out.rank()))].role = Letter::Role::whole;
-  n.inputs.assign(args.tensors.size(), letters);
-  n.outputs = {letters};
-  return solve(args, n);
-}
-
-RuleResult stack(const RuleArgs& args) {
-  Notation n;
-  const std::vector<int> letters = fresh_letters(n, args.tensors[0].meta.dims);
-  n.inputs.assign(args.tensors.size(), letters);
-  n.outputs = {letters};
-  n.outputs[0].insert(n.outputs[0].begin() + axis_of(args, "axis", args.outputs[0].dims.rank()), kNoLetter);
-  return solve(args, n);
-}
-
-RuleResult split(const RuleArgs& args) {
-  Notation n;
-  const Dims& dims = args.tensors[0].meta.dims;
-  n.inputs = {fresh_letters(n, dims)};
-  n.letters[static_cast<size_t>(axis_of(args, "axis", dims.rank()))].role = Letter::Role::whole;
-  n.outputs.assign(args.outputs.size(), n.inputs[0]);
   return solve(args, n);
 }
 
@@ -100,11 +61,11 @@ RuleResult gather(const RuleArgs& args) {
 }  // namespace
 
 void register_shape_rules() {
-  register_rule("TransposeInferSpmd", transpose);
+  register_rule("TransposeInferSpmd", "... -> ...{@perm}");
   register_rule("ExpandInferSpmd", expand);
-  register_rule("ConcatInferSpmd", concat);
-  register_rule("StackInferSpmd", stack);
-  register_rule("SplitInferSpmd", split);
+  register_rule("ConcatInferSpmd", "[...{!axis}] -> ...{!axis}");
+  register_rule("StackInferSpmd", "[...] -> ...{+axis}");
+  register_rule("SplitInferSpmd", "...{!axis} -> [...{!axis}]");
   register_rule("SliceInferSpmd", slice);
   register_rule("GatherInferSpmd", gather);
 }

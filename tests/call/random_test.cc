@@ -3,7 +3,7 @@
 
 #include "api.h"
 #include "call/dense_call.h"
-#include "random_dense.h"
+#include "ops/random_dense.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

@@ -11,7 +11,7 @@
 #include "api.h"
 #include "call/dist_call.h"
 #include "kernels/registry.h"
-#include "math_dense.h"
+#include "ops/math_dense.h"
 #include "support/mesh_run.h"
 #include "support/source_dir.h"
 
@@ -524,7 +524,7 @@ TEST_CASE("16: a missing kernel is an error, on one rank and on many") {
   CHECK_THAT(error_of([] { exp(iota<int64_t>({2})); }, ErrorCode::no_kernel), Catch::Contains("[exp]") && Catch::Contains("int64"));
   run_ranks(2, [](Rank&) {
     const Tensor x = distribute(iota<int64_t>({4}), spec(2, "p"));
-    check_contains(error_of([&] { exp(x); }, ErrorCode::no_kernel), "no kernel registered for exp with int64");
+    check_contains(error_of([&] { exp(x); }, ErrorCode::no_kernel), "no kernel registered for exp on cpu with int64");
     check(full_equals<int64_t>(x, {0, 1, 2, 3}), "x is unharmed");
   });
 }

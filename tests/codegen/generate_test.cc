@@ -4,7 +4,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "cli/commands.h"
+#include "cli/check.h"
+#include "cli/generate.h"
 #include "codegen/helpers.h"
 #include "emit/layout.h"
 
@@ -15,8 +16,8 @@ namespace {
 
 const std::string kFixture = "tests/codegen/fixtures/mixed.yaml";
 
-Options options_for(const std::string& file, const std::string& out) {
-  Options options;
+GenerateOptions options_for(const std::string& file, const std::string& out) {
+  GenerateOptions options;
   options.files = {file};
   options.out = out;
   options.strict = true;
@@ -77,7 +78,7 @@ TEST_CASE("A file whose bytes stay is not touched", "[codegen]") {
   const TempFolder folder;
   const std::string yaml = folder.path("mixed.yaml");
   write(yaml, slurp(source_path(kFixture)));
-  const Options options = options_for(yaml, folder.path("out"));
+  const GenerateOptions options = options_for(yaml, folder.path("out"));
   REQUIRE(run_generate(options) == kFine);
   const auto before = std::filesystem::last_write_time(folder.path("out/mixed_dense.cc"));
   const auto manifest_before = std::filesystem::last_write_time(folder.path("out/manifest.json"));
@@ -89,7 +90,7 @@ TEST_CASE("A file whose bytes stay is not touched", "[codegen]") {
 
 TEST_CASE("A generated file that was changed or removed is mended", "[codegen]") {
   const TempFolder folder;
-  const Options options = options_for(source_path(kFixture), folder.path());
+  const GenerateOptions options = options_for(source_path(kFixture), folder.path());
   REQUIRE(run_generate(options) == kFine);
   const std::string good = slurp(folder.path("mixed.cc"));
   write(folder.path("mixed.cc"), "changed by hand");
@@ -121,7 +122,7 @@ TEST_CASE("Files of a family that is gone are removed, unless they were changed"
 
 TEST_CASE("The depfile names the manifest, the YAML and the templates", "[codegen]") {
   const TempFolder folder;
-  Options options = options_for(source_path(kFixture), folder.path("out"));
+  GenerateOptions options = options_for(source_path(kFixture), folder.path("out"));
   options.depfile = folder.path("deps.d");
   options.templates = source_path("templates");
   REQUIRE(run_generate(options) == kFine);
@@ -133,7 +134,7 @@ TEST_CASE("The depfile names the manifest, the YAML and the templates", "[codege
 
 TEST_CASE("A family in parts keeps each op in the part of its name", "[codegen]") {
   const TempFolder folder;
-  Options options = options_for(source_path(kFixture), folder.path());
+  GenerateOptions options = options_for(source_path(kFixture), folder.path());
   options.parts["mixed"] = 2;
   REQUIRE(run_generate(options) == kFine);
   const auto files = read_folder(folder.path());
@@ -145,7 +146,7 @@ TEST_CASE("A family in parts keeps each op in the part of its name", "[codegen]"
 
 TEST_CASE("Generated functions are short and lines are at most 100 columns", "[codegen]") {
   const TempFolder out;
-  Options options = options_for(source_path(kFixture), out.path());
+  GenerateOptions options = options_for(source_path(kFixture), out.path());
   if (std::filesystem::exists(source_path("ops_yaml"))) {
     options.files.clear();
     for (const auto& entry : std::filesystem::directory_iterator(source_path("ops_yaml")))
@@ -174,7 +175,7 @@ TEST_CASE("The peer's own files are read without errors, and what is supported i
   const std::string folder = source_path("../shared/paddle_yaml/2024-05");
   if (!std::filesystem::exists(folder)) return;
   const TempFolder out;
-  Options options = options_for(folder + "/ops.yaml", out.path());
+  GenerateOptions options = options_for(folder + "/ops.yaml", out.path());
   options.files.push_back(folder + "/legacy_ops.yaml");
   options.strict = false;
   CHECK(run_generate(options) == kFine);

@@ -1,9 +1,8 @@
-// Signatures survive reading and printing; axis expressions too.
+// Signatures survive reading and printing.
 #include <catch2/catch.hpp>
 
 #include "codegen/helpers.h"
 #include "model/print.h"
-#include "read/axis_expr.h"
 #include "read/signature.h"
 
 using namespace shardgen;
@@ -56,23 +55,4 @@ TEST_CASE("An argument knows its place also on a continued line", "[codegen]") {
   DiagnosticSink sink;
   const Family family = read_text("- op : f\n  args : (Tensor x,\n    Tensor yy)\n  output : Tensor(out)\n", sink);
   CHECK(family.ops[0].signature.inputs[1].name.at == Location{"test.yaml", 3, 12});
-}
-
-TEST_CASE("An axis expression prints as it was read", "[codegen]") {
-  const std::string rule = GENERATE("m k, k n -> m n", "..., ... -> ...", "..., v d -> ... d", "!k 1 -> k", "... -> ");
-  std::string problem;
-  const std::optional<AxisExpr> expr = parse_axis_expr(rule, problem);
-  REQUIRE(expr);
-  CHECK(to_string(*expr) == rule);
-}
-
-TEST_CASE("Elementwise rules are those of '...' and '1'", "[codegen]") {
-  const auto elementwise = [](const std::string& rule) {
-    std::string problem;
-    return is_elementwise(*parse_axis_expr(rule, problem));
-  };
-  CHECK(elementwise("..., ... -> ..."));
-  CHECK(elementwise("..., 1 -> ..., ..."));
-  CHECK_FALSE(elementwise("..., v d -> ... d"));
-  CHECK_FALSE(elementwise("m n -> m n"));
 }

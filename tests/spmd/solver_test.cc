@@ -1,101 +1,15 @@
 // Placement rules without ranks: layouts of the inputs -> layouts wanted -> layouts of the outputs, as text.
 #include <catch2/catch.hpp>
 
-#include "math_ops.h"
-#include "nn_ops.h"
-#include "reduce_ops.h"
-#include "shape_ops.h"
-#include "spmd/rule.h"
-#include "support/mesh_run.h"
+#include "ops/math_ops.h"
+#include "ops/nn_ops.h"
+#include "ops/reduce_ops.h"
+#include "ops/shape_ops.h"
+#include "spmd/rule_case.h"
 
 using namespace shard;
 using namespace shard::spmd;
-using shard::test::error_of;
-
-namespace {
-
-const ProcessMesh* grid() { return ProcessMesh::make({2, 3}, {}, {"a", "b"}); }
-
-struct In {
-  Dims dims;
-  const char* layout;  // null: an absent optional
-  DType dtype = DType::float32;
-};
-
-struct Case {
-  const OpDef& op;
-  std::vector<In> inputs;
-  std::vector<AttrValue> attrs;
-  std::vector<Dims> outputs;
-  std::string expected;  // "wanted -> given"
-  std::vector<size_t> slots = {};  // tensors per input slot; empty: one each
-  uint64_t pinned = 0;
-  const ProcessMesh* mesh = grid();
-};
-
-struct Inferred {
-  std::string text;
-  AxisList reduce_axes;
-  bool relayout = false;
-};
-
-std::string join(const std::vector<Layout>& layouts) {
-  std::string text;
-  for (const Layout& layout : layouts) text += (text.empty() ? "" : ", ") + DistSpec::make(layout)->text();
-  return text;
-}
-
-Inferred run(const Case& c) {
-  std::vector<TensorArg> tensors;
-  for (const In& in : c.inputs) {
-    tensors.push_back(in.layout == nullptr ? TensorArg{} : TensorArg{{in.dims, in.dtype}, DistSpec::parse(c.mesh, in.layout)});
-  }
-  std::vector<SlotRange> slots;
-  size_t first = 0;
-  for (size_t s = 0; s < c.op.inputs.size(); ++s) {
-    const size_t count = c.slots.empty() ? 1 : c.slots[s];
-    slots.push_back({first, count});
-    first += count;
-  }
-  std::vector<Meta> outputs;
-  std::vector<SlotRange> output_slots;
-  for (const Dims& dims : c.outputs) outputs.push_back({dims, c.inputs[0].dtype});
-  for (size_t o = 0; o < c.op.outputs.size(); ++o) {
-    const bool list = c.op.outputs[o].kind == SlotDef::Kind::list;
-    output_slots.push_back({o, list ? outputs.size() : 1});
-  }
-  const RuleArgs args{c.op, c.mesh, tensors, slots, c.attrs, outputs, output_slots, c.pinned};
-  const RuleResult result = infer(args);
-  return {join(result.inputs) + " -> " + join(result.outputs), result.reduce_axes, result.relayout};
-}
-
-void check_cases(const std::vector<Case>& cases) {
-  for (const Case& c : cases) {
-    std::string label(c.op.name);
-    for (const In& in : c.inputs) label += in.layout == nullptr ? " (absent)" : " " + to_string(in.dims) + " [" + in.layout + "]";
-    INFO(label);
-    CHECK(run(c).text == c.expected);
-  }
-}
-
-/// An op with one input per "x, y, z" and outputs given by count, whose rule is an axis expression.
-struct Expression {
-  explicit Expression(std::string_view rule, size_t inputs = 2, size_t outputs = 1) {
-    def.name = "mine";
-    def.location = "mine.yaml:3";
-    def.rule = rule;
-    static constexpr SlotDef names[] = {{"x"}, {"y"}, {"z"}};
-    static constexpr SlotDef results[] = {{"out"}, {"second"}};
-    def.inputs = std::span(names).first(inputs);
-    def.outputs = std::span(results).first(outputs);
-  }
-  OpDef def{};
-};
-
-const AttrValue kNo = false;
-const AttrValue kYes = true;
-
-}  // namespace
+using namespace shard::test;
 
 TEST_CASE("matmul: a sharded row or column stays, a sharded inner dim leaves a pending sum") {
   const Dims x{64, 32}, y{32, 48}, out{64, 48};
@@ -296,38 +210,6 @@ TEST_CASE("an in-place target stays where it is, whatever that costs the others"
       // relu does not commute with a sum: here even the target has to move.
       {ops::relu(), {{d, "-, - | sum(a)"}}, {}, {d}, "[-, -] -> [-, -]", {}, 1},
   });
-}
-
-TEST_CASE("axis expressions: terms, broadcast and whole dims") {
-  const Expression inner("m k, k n -> m n"), whole("m !k -> m", 1), partial("m k -> m", 1), right("..., v d -> ... d");
-  const Expression kept("m k -> m 1", 1), late("m k -> m !k", 1);
-  check_cases({
-      {inner.def, {{{6, 4}, "a, b"}, {{4, 8}, "-, -"}}, {}, {{6, 8}}, "[a, b], [b, -] -> [a, -] sum(b)"},
-      {whole.def, {{{6, 4}, "a, b"}}, {}, {{6}}, "[a, -] -> [a]"},
-      {kept.def, {{{6, 4}, "a, -"}}, {}, {{6, 1}}, "[a, -] -> [a, -]"},
-      {late.def, {{{6, 4}, "a, b"}}, {}, {{6, 4}}, "[a, -] -> [a, -]"},
-      {partial.def, {{{6, 4}, "a, b"}}, {}, {{6}}, "[a, b] -> [a] sum(b)"},
-      {right.def, {{{2, 6}, "a, -"}, {{4, 8}, "-, b"}}, {}, {{2, 6, 8}}, "[a, -], [-, b] -> [a, -, b]"},
-      {right.def, {{{}, ""}, {{4, 8}, "-, b"}}, {}, {{8}}, "[], [-, b] -> [b]"},
-      {inner.def, {{{6, 1}, "-, a"}, {{4, 8}, "b, -"}}, {}, {{6, 8}}, "[-, -], [b, -] -> [-, -] sum(b)"},
-  });
-}
-
-TEST_CASE("axis expressions: what does not fit is an error with the op, the expression and its place") {
-  const auto text = [](const Expression& e, const std::vector<In>& inputs, const std::vector<Dims>& outputs) {
-    return error_of([&] { run({e.def, inputs, {}, outputs, ""}); }, ErrorCode::layout);
-  };
-  const In x{{6, 4}, "a, b"};
-  const std::string few = text(Expression("m k -> m"), {x, x}, {{6}});
-  CHECK_THAT(few, Catch::Contains("[mine] axis expression \"m k -> m\" (mine.yaml:3): it has another number of inputs than the op"));
-  CHECK_THAT(text(Expression("m k, k n -> m n, m"), {x, x}, {{6, 4}}), Catch::Contains("another number of outputs"));
-  CHECK_THAT(text(Expression("m k n -> m", 1), {x}, {{6}}), Catch::Contains("[6, 4] has too few dims"));
-  CHECK_THAT(text(Expression("m -> m", 1), {x}, {{6}}), Catch::Contains("[6, 4] has too many dims"));
-  CHECK_THAT(text(Expression("... m k n -> m", 1), {x}, {{6}}), Catch::Contains("too few dims"));
-  CHECK_THAT(text(Expression("m k -> m z", 1), {x}, {{6, 4}}), Catch::Contains("axis 'z' of an output is in no input"));
-  CHECK_THAT(text(Expression("m k -> m k", 1), {x}, {{6}}), Catch::Contains("too few dims"));
-  CHECK_THAT(text(Expression("m k -> m", 1), {x}, {{6, 4}}), Catch::Contains("too many dims"));
-  CHECK_THAT(text(Expression("... -> ...", 1), {{{6}, "a"}}, {{2, 6}}), Catch::Contains("more dims than the inputs give"));
 }
 
 TEST_CASE("a rule or guard that is not registered, and an attribute the op lacks, are named") {

@@ -98,16 +98,21 @@ void synchronize(int index) {
 
 }  // namespace
 
-void register_cuda_backend() {
-  if (device_count() == 0) return;
-  const int backend = register_backend({.name = "cuda",
-                                        .device_count = device_count,
-                                        .allocate = allocate,
-                                        .free = release,
-                                        .copy = copy,
-                                        .copy_from_host = copy_from_host,
-                                        .copy_to_host = copy_to_host,
-                                        .synchronize = synchronize});
+std::optional<Backend> cuda_backend() {
+  if (device_count() == 0) return std::nullopt;
+  return Backend{.name = "cuda",
+                 .device_count = device_count,
+                 .allocate = allocate,
+                 .free = release,
+                 .copy = copy,
+                 .copy_from_host = copy_from_host,
+                 .copy_to_host = copy_to_host,
+                 .synchronize = synchronize};
+}
+
+void register_cuda_kernels() {
+  const int backend = find_backend("cuda");
+  if (backend < 0) return;
   cuda::register_elementwise(backend);
   cuda::register_cast(backend);
   cuda::register_sum(backend);

@@ -1,13 +1,20 @@
 // The CUDA backend as the rest of the library sees it. It is there in every build; without CUDA, cuda_stub.cc stands in.
 #pragma once
 
+#include <optional>
+
+#include "core/device.h"
+
 namespace shard {
 
-/// Registers the backend "cuda" and its kernels. Does nothing, and says nothing, when no device can be used.
+/// The backend "cuda"; nothing when no device can be used.
 ///
 /// A thread issues its work to one stream per device (CUDA's per-thread default stream), in program order. A tensor that
 /// another thread is to use must be handed over after Backend::synchronize.
-void register_cuda_backend();
+std::optional<Backend> cuda_backend();
+
+/// Registers the CUDA kernels for the backend "cuda". Does nothing, and says nothing, when there is none.
+void register_cuda_kernels();
 
 /// "ready: 2 devices", or why there is none. The text lives as long as the library.
 const char* cuda_status();

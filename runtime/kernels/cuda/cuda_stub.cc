@@ -3,7 +3,9 @@
 
 namespace shard {
 
-void register_cuda_backend() {}
+std::optional<Backend> cuda_backend() { return std::nullopt; }
+
+void register_cuda_kernels() {}
 
 const char* cuda_status() { return SHARD_NO_CUDA_REASON; }
 

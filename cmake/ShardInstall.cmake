@@ -1,0 +1,39 @@
+# What `cmake --install` puts into a prefix: the tool, the library with its headers, and the CMake package shardgen, which finds
+# them relative to itself, so that the prefix may be moved.
+include(CMakePackageConfigHelpers)
+set(SHARD_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/shardgen)
+set(SHARD_DATA_DIR ${CMAKE_INSTALL_DATADIR}/shardgen)
+
+if(SHARD_CODEGEN)
+  install(TARGETS shardgen EXPORT shardgen-tool)
+  install(EXPORT shardgen-tool NAMESPACE shardgen:: DESTINATION ${SHARD_PACKAGE_DIR})
+endif()
+install(TARGETS shard shard_testing EXPORT shardgen-runtime)
+install(EXPORT shardgen-runtime NAMESPACE shard:: DESTINATION ${SHARD_PACKAGE_DIR})
+
+# Of the kernels, only what kernels elsewhere need; the rest serves ours alone.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard FILES_MATCHING PATTERN "*.h"
+        PATTERN "kernels/cpu" EXCLUDE PATTERN "kernels/cuda" EXCLUDE)
+install(FILES ${PROJECT_SOURCE_DIR}/runtime/kernels/cpu/parallel.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/kernels/cpu)
+install(FILES ${PROJECT_SOURCE_DIR}/runtime/kernels/cuda/cuda_backend.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/kernels/cuda)
+if(SHARD_REGENERATE)
+  set(SHARD_OPS_HEADERS ${PROJECT_BINARY_DIR}/include/ops)
+else()
+  set(SHARD_OPS_HEADERS ${PROJECT_SOURCE_DIR}/generated)  # include/ops is a link to it, and would be installed as one
+endif()
+install(DIRECTORY ${SHARD_OPS_HEADERS}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/ops FILES_MATCHING PATTERN "*.h")
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/templates ${PROJECT_SOURCE_DIR}/ops_yaml DESTINATION ${SHARD_DATA_DIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+if(SHARD_NO_CUDA_REASON)
+  set(SHARD_FIND_CUDA "")
+else()
+  set(SHARD_FIND_CUDA "find_dependency(CUDAToolkit)")
+endif()
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/shardgen-config.cmake.in ${PROJECT_BINARY_DIR}/shardgen-config.cmake
+                              INSTALL_DESTINATION ${SHARD_PACKAGE_DIR} PATH_VARS SHARD_DATA_DIR)
+# Before 1.0 a new minor version may change anything.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/shardgen-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/shardgen-config.cmake ${PROJECT_BINARY_DIR}/shardgen-config-version.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/ShardgenGenerate.cmake DESTINATION ${SHARD_PACKAGE_DIR})

@@ -1,0 +1,23 @@
+// `shardgen generate`: reads, checks, renders, and writes what changed.
+#pragma once
+
+#include <map>
+
+#include "cli/inputs.h"
+
+namespace shardgen {
+
+struct GenerateOptions : InputOptions {
+  std::string out;
+  std::string umbrella = "api.h";  // the header that includes all others
+  std::string templates;           // a folder whose files replace built-in ones, or empty
+  std::string runtime;             // a description, or empty for the built-in one
+  std::string depfile;
+  bool list_outputs = false;  // print the names of the files and write nothing
+  std::map<std::string, int> parts;
+};
+
+int run_generate(const GenerateOptions& options);
+std::function<int()> add_generate(CLI::App& app);
+
+}  // namespace shardgen

@@ -1,0 +1,37 @@
+// The YAML files of a command: the options that name them, and reading and checking them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "diag/diagnostics.h"
+#include "model/op.h"
+
+namespace shardgen {
+
+struct InputOptions {
+  std::vector<std::string> files;
+  std::vector<std::string> imports;  // files whose ops are in a library that is linked: those of `files` may invoke them
+  bool strict = false;
+  bool json = false;
+};
+
+/// Adds the files and --strict.
+void add_inputs(CLI::App& app, InputOptions& options);
+/// Adds --import.
+void add_imports(CLI::App& app, InputOptions& options);
+/// Adds --format, which says how `what` is printed.
+void add_format(CLI::App& app, InputOptions& options, const std::string& what);
+
+/// Every file, imports first: where an op is defined twice, the finding is at the user's own.
+std::vector<std::string> all_files(const InputOptions& options);
+/// The bytes of all_files(), or nothing after a message.
+std::optional<std::vector<std::string>> read_all(const InputOptions& options);
+/// Reads and checks what read_all() gave. All findings go to the sink, in the order of the files.
+std::vector<Family> read_and_check(const InputOptions& options, std::vector<std::string> contents, DiagnosticSink& sink);
+/// Prints findings: text to stderr; JSON to stdout, because it is the result that was asked for.
+void print_findings(const InputOptions& options, const DiagnosticSink& sink);
+
+}  // namespace shardgen

@@ -1,0 +1,244 @@
+// From the model to JSON; docs/command_line.md describes the fields.
+#include "emit/dump.h"
+
+#include <nlohmann/json.hpp>
+
+#include "model/print.h"
+
+namespace shardgen {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string attr_typename(const Attr& attr) {
+  if (attr.type == AttrType::unknown) return attr.unknown.text;
+  std::string text(yaml_name(attr.type));
+  if (attr.scalar_of) text += "(" + std::string(yaml_name(*attr.scalar_of)) + ")";
+  return text;
+}
+
+Json names_or_null(const std::vector<Name>& names) {
+  if (names.empty()) return nullptr;
+  Json list = Json::array();
+  for (const Name& name : names) list.push_back(name.text);
+  return list;
+}
+
+Json text_or_null(const std::optional<Name>& name) { return name ? Json(name->text) : Json(nullptr); }
+
+Json inputs_json(const Op& op) {
+  Json list = Json::array();
+  for (const Input& input : op.signature.inputs) {
+    const std::string& name = input.name.text;
+    Json transform = Json::object();
+    if (contains(op.data_transform.skip_transform, name)) transform["skip_transform"] = true;
+    if (contains(op.data_transform.support_trans_dtype, name)) transform["support_trans_dtype"] = true;
+    list.push_back({{"typename", input.list ? "Tensor[]" : "Tensor"},
+                    {"name", name},
+                    {"optional", contains(op.optional, name)},
+                    {"no_need_buffer", contains(op.no_need_buffer, name)},
+                    {"data_transform", std::move(transform)}});
+  }
+  return list;
+}
+
+Json attrs_json(const Op& op) {
+  Json list = Json::array();
+  for (const Attr& attr : op.signature.attrs) {
+    Json json = {{"typename", attr_typename(attr)}, {"name", attr.name.text}};
+    if (attr.default_value) json["default_value"] = attr.default_value->spelling;
+    if (contains(op.support_tensor, attr.name.text)) json["support_tensor"] = true;
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+std::string output_typename(const Output& output) {
+  return (output.unknown.text.empty() ? "Tensor" : output.unknown.text) + (output.list ? "[]" : "");
+}
+
+/// "out", or "out@StringTensor" as the YAML marks it.
+std::string output_name(const Output& output) {
+  return output.kind.empty() ? output.name.text : output.name.text + "@" + output.kind;
+}
+
+Json outputs_json(const Op& op) {
+  Json list = Json::array();
+  for (const Output& output : op.signature.outputs) {
+    Json json = {{"typename", output_typename(output)}, {"name", output_name(output)}};
+    if (!output.size.empty()) json["size"] = size_to_string(output.size);
+    json["optional"] = contains(op.optional, output.name.text);
+    json["intermediate"] = contains(op.intermediate, output.name.text);
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+/// The value of a constant as YAML would load it; what JSON cannot say is text.
+Json literal_json(const Literal& literal) {
+  if (const auto* flag = std::get_if<bool>(&literal.value)) return *flag;
+  if (const auto* integer = std::get_if<int64_t>(&literal.value)) return *integer;
+  if (const auto* number = std::get_if<FloatValue>(&literal.value); number != nullptr && !number->single) return number->value;
+  return literal.spelling;
+}
+
+std::string arg_text(const CallArg& arg) {
+  const std::string prefix = arg.keyword.empty() ? "" : arg.keyword + "=";
+  switch (arg.kind) {
+    case CallArg::Kind::name: return prefix + arg.name.text;
+    case CallArg::Kind::dtype_of: return prefix + arg.name.text + ".dtype()";
+    case CallArg::Kind::literal: return prefix + arg.literal.spelling;
+  }
+  return "";
+}
+
+/// The arguments of infer_meta or a kernel.
+Json params_json(const Op& op, const std::optional<std::vector<CallArg>>& params) {
+  Json list = Json::array();
+  if (params) {
+    for (const CallArg& arg : *params)
+      list.push_back(arg.kind == CallArg::Kind::literal ? literal_json(arg.literal) : Json(arg_text(arg)));
+  } else {
+    for (const ArgRef arg : op.signature.args) list.push_back(name_of(op.signature, arg).text);
+  }
+  return list;
+}
+
+Json dispatch_key_json(const DispatchKey& key) {
+  if (key.candidates.empty()) return nullptr;
+  Json candidates = Json::array(), flags = Json::array();
+  for (const Candidate& candidate : key.candidates) {
+    candidates.push_back(candidate.name.text);
+    flags.push_back(candidate.to_complex);
+  }
+  return {{"ordered", key.ordered}, {"candidates", std::move(candidates)}, {"to_complex_flag", std::move(flags)}};
+}
+
+Json formats_json(const std::vector<TensorFormat>& formats, std::vector<Name>::const_iterator& unknown) {
+  Json list = Json::array();
+  for (const TensorFormat format : formats)
+    list.push_back(format == TensorFormat::unknown ? (unknown++)->text : std::string(yaml_name(format)));
+  return list;
+}
+
+Json kernel_json(const Op& op) {
+  if (!op.kernel) return nullptr;
+  const KernelSpec& kernel = *op.kernel;
+  Json funcs = Json::array();
+  Json dispatch = Json::object();
+  for (const KernelFunc& func : kernel.funcs) {
+    funcs.push_back(func.name.text);
+    auto unknown = func.unknown.begin();
+    Json inputs = formats_json(func.inputs, unknown);
+    Json outputs = formats_json(func.outputs, unknown);
+    dispatch[func.name.text] =
+        func.has_formats ? Json::array({std::move(inputs), std::move(outputs)}) : Json(nullptr);
+  }
+  return {{"func", std::move(funcs)},
+          {"param", params_json(op, kernel_params(op))},
+          {"backend", dispatch_key_json(kernel.backend)},
+          {"layout", dispatch_key_json(kernel.layout)},
+          {"data_type", dispatch_key_json(kernel.data_type)},
+          {"dispatch", std::move(dispatch)},
+          {"force_backend", text_or_null(kernel.force_backend)}};
+}
+
+Json infer_meta_json(const Op& op) {
+  if (!op.infer_meta || !has_body(op)) return nullptr;
+  const InferMeta& meta = *op.infer_meta;
+  Json json = {{"func", text_or_null(meta.func)}, {"param", params_json(op, infer_meta_params(op))}};
+  if (meta.spmd_rule) json["spmd_rule"] = meta.spmd_rule->text;
+  if (meta.local_shape) json["local_shape"] = meta.local_shape->text;
+  if (meta.global_shape) json["global_shape"] = meta.global_shape->text;
+  return json;
+}
+
+/// output -> input
+Json aliases_json(const std::vector<AliasPair>& pairs) {
+  if (pairs.empty()) return nullptr;
+  Json json = Json::object();
+  for (const AliasPair& pair : pairs) json[pair.output.text] = pair.input.text;
+  return json;
+}
+
+Json call_json(const std::optional<Call>& call) {
+  if (!call) return nullptr;
+  std::string args;
+  for (const CallArg& arg : call->args) args += (args.empty() ? "" : ", ") + arg_text(arg);
+  return {{"func", call->function.text}, {"args", std::move(args)}};
+}
+
+Json forward_json(const Op& op) {
+  if (!op.forward) return nullptr;
+  const Signature& signature = op.forward->signature;
+  Json inputs = Json::array(), attrs = Json::array(), outputs = Json::array();
+  for (const Input& input : signature.inputs)
+    inputs.push_back({{"name", input.name.text}, {"typename", input.list ? "Tensor[]" : "Tensor"}});
+  for (const Attr& attr : signature.attrs) attrs.push_back({{"name", attr.name.text}, {"typename", attr_typename(attr)}});
+  for (const Output& output : signature.outputs)
+    outputs.push_back({{"name", output_name(output)}, {"typename", output_typename(output)}});
+  return {{"name", op.forward->name.text},
+          {"inputs", std::move(inputs)},
+          {"attrs", std::move(attrs)},
+          {"outputs", std::move(outputs)}};
+}
+
+Json data_transform_json(const DataTransform& transform) {
+  if (transform.skip_transform.empty() && transform.support_trans_dtype.empty()) return nullptr;
+  Json json = Json::object();
+  if (!transform.skip_transform.empty()) json["skip_transform"] = names_or_null(transform.skip_transform);
+  if (!transform.support_trans_dtype.empty()) json["support_trans_dtype"] = names_or_null(transform.support_trans_dtype);
+  return json;
+}
+
+std::string partial_text(const Partial& partial) {
+  std::string types;
+  for (const ReduceKind kind : partial.types) types += (types.empty() ? "" : ", ") + std::string(yaml_name(kind));
+  return std::string(yaml_name(partial.kind)) + (types.empty() ? "" : "(" + types + ")");
+}
+
+/// The keys of our own, where there are any.
+Json extension_json(const Extension& extension) {
+  Json json = Json::object();
+  if (extension.partial) json["partial"] = partial_text(*extension.partial);
+  if (extension.partial_guard) json["partial_guard"] = extension.partial_guard->text;
+  if (extension.view_writes) json["view_writes"] = names_or_null(*extension.view_writes);
+  if (extension.random) json["random"] = *extension.random;
+  if (extension.elementwise) json["elementwise"] = *extension.elementwise;
+  if (extension.doc) json["doc"] = *extension.doc;
+  return json.empty() ? Json(nullptr) : json;
+}
+
+Json op_json(const Op& op) {
+  return {{"name", op.name.text},
+          {"location", {{"file", op.name.at.file}, {"line", op.name.at.line}, {"column", op.name.at.column}}},
+          {"is_backward", op.is_backward},
+          {"inputs", inputs_json(op)},
+          {"attrs", attrs_json(op)},
+          {"outputs", outputs_json(op)},
+          {"no_need_buffer", names_or_null(op.no_need_buffer)},
+          {"data_transform", data_transform_json(op.data_transform)},
+          {"infer_meta", infer_meta_json(op)},
+          {"kernel", kernel_json(op)},
+          {"inplace", has_body(op) ? aliases_json(op.inplace) : Json(nullptr)},
+          {"view", has_body(op) ? aliases_json(op.view) : Json(nullptr)},
+          {"invoke", call_json(op.invoke)},
+          {"composite", call_json(op.composite)},
+          {"backward", text_or_null(op.backward)},
+          {"forward", forward_json(op)},
+          {"interfaces", names_or_null(op.interfaces)},
+          {"traits", names_or_null(op.traits)},
+          {"shard", extension_json(op.extension)}};
+}
+
+}  // namespace
+
+std::string dump_json(const std::vector<Family>& families) {
+  Json ops = Json::array();
+  for (const Family& family : families) {
+    for (const Op& op : family.ops) ops.push_back(op_json(op));
+  }
+  return ops.dump(1) + "\n";
+}
+
+}  // namespace shardgen

@@ -1,0 +1,15 @@
+// The model of ops as JSON, for other programs: everything that the YAML says, defaults filled in.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/op.h"
+
+namespace shardgen {
+
+/// A JSON array with an object per op, in the order of the files. Parameters of functions that the YAML leaves out are
+/// listed; what an op does not have is null.
+std::string dump_json(const std::vector<Family>& families);
+
+}  // namespace shardgen

@@ -1,0 +1,36 @@
+// C++ functions that generated code calls and the runtime does not have: infer_meta functions of its users, and what `invoke`
+// and `composite` name without being an op. They are declared in the generated headers; `scaffold` writes definitions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lower/view.h"
+#include "model/op.h"
+
+namespace shardgen {
+
+struct FunctionDecl {
+  std::string space;    // the namespace, as a symbol of the runtime: "namespace_meta"
+  std::string nested;   // "sparse" of `sparse::AddInferMeta`, or empty
+  std::string name;
+  std::string returns;
+  std::vector<std::string> params;  // types, without names
+  const Op* op = nullptr;           // the first op that needs it
+
+  /// "AddInferMeta(const Meta&, Meta&)": equal for equal functions.
+  std::string signature() const;
+};
+
+/// The function that infers the metas of an op, whoever has it.
+FunctionDecl infer_meta_function(const Op& op);
+/// The call of an op that is made by a C++ function: `invoke` of no op, or a lone `composite`. Null for other ops.
+const Call* external_call(const LowerContext& context, const Op& op);
+FunctionDecl external_function(const Op& op, const Call& call);
+
+/// Every function that the ops of a part need and the runtime lacks, each once, in the order of the ops.
+std::vector<FunctionDecl> missing_functions(const LowerContext& context, const Part& part);
+/// The declarations for a header, by namespace.
+Json declarations_view(const std::vector<FunctionDecl>& functions);
+
+}  // namespace shardgen

@@ -1,0 +1,47 @@
+// What the reader knows of each key: where it may stand, what kind of value it has, and a line about it. The tables are those
+// that reading itself goes through (read_op.cc), so a schema made from them cannot differ from it.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace shardgen {
+
+/// The maps of op YAML.
+enum class Block { op, infer_meta, kernel, data_transform, shard };
+
+/// The languages that values are written in.
+enum class ValueKind {
+  name,
+  qualified_name,
+  names,  // `a, b` or `[a, b]`
+  qualified_names,
+  boolean,
+  text,
+  arguments,
+  outputs,
+  pairs,
+  kernels,
+  dispatch,
+  call,
+  forward,
+  partial,
+  infer_meta_block,
+  kernel_block,
+  data_transform_block,
+  shard_block,
+};
+
+struct KeyInfo {
+  std::string_view key;
+  ValueKind kind;
+  std::string_view about;
+};
+
+/// The keys of a block, in the order of its table.
+std::vector<KeyInfo> keys_of(Block block);
+/// The block that a value of that kind is, or nothing.
+std::optional<Block> block_of(ValueKind kind);
+
+}  // namespace shardgen

@@ -1,0 +1,48 @@
+// CPU kernels of fused.yaml. On a mesh they get each rank's piece; nothing in them knows of it.
+#include "kernels.h"
+
+#include <cmath>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/registry.h"
+
+using namespace shard;
+
+namespace {
+
+template <class T>
+void swish_scale(const OpContext&, const DenseTensor& x, float beta, DenseTensor& out) {
+  const T* in = x.data<T>();
+  T* to = out.data<T>();
+  cpu::parallel_for(out.numel(), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = in[i] / (T(1) + std::exp(-static_cast<T>(beta) * in[i]));
+  });
+}
+
+/// `out` may be `x` itself: the op has `elementwise : true`.
+template <class T>
+void scale_shift(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& shift, DenseTensor& out) {
+  const int64_t columns = x.dims().rank() == 0 ? 1 : x.dims()[x.dims().rank() - 1];
+  if (scale.numel() != columns || shift.numel() != columns) {
+    fail(ErrorCode::shape_mismatch, "[{}] scale {} and shift {} must have {} elements, as the last dim of x {}", ctx.op,
+         to_string(scale.meta()), to_string(shift.meta()), columns, to_string(x.meta()));
+  }
+  const T* in = x.data<T>();
+  const T* a = scale.data<T>();
+  const T* b = shift.data<T>();
+  T* to = out.data<T>();
+  for (int64_t i = 0; i < out.numel(); ++i) to[i] = in[i] * a[i % columns] + b[i % columns];
+}
+
+template <class T>
+void register_for() {
+  register_kernel("swish_scale", kCpu.backend, dtype_of<T>, &swish_scale<T>);
+  register_kernel("scale_shift", kCpu.backend, dtype_of<T>, &scale_shift<T>);
+}
+
+}  // namespace
+
+void register_fused_kernels() {
+  register_for<float>();
+  register_for<double>();
+}

@@ -1,0 +1,75 @@
+// Making and comparing tensors for tests.
+#include "testing/tensors.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <random>
+
+namespace shard::testing {
+namespace {
+
+double value_at(const DenseTensor& tensor, int64_t i) {
+  return visit_dtype(tensor.dtype(), [&]<class T>(TypeTag<T>) { return static_cast<double>(tensor.data<T>()[i]); });
+}
+
+/// What one rounding of a result may differ by, relative to its size; 0 for integers.
+double tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return 1e-5;
+    case DType::float64: return 1e-12;
+    case DType::bfloat16: return 1.6e-2;
+    case DType::float16: return 2e-3;
+    case DType::int32:
+    case DType::int64:
+    case DType::uint8:
+    case DType::boolean: return 0;
+  }
+  return 0;
+}
+
+bool close(double actual, double expected, double relative) {
+  if (std::isnan(actual) && std::isnan(expected)) return true;
+  return actual == expected || std::abs(actual - expected) <= relative * (1 + std::abs(expected));
+}
+
+}  // namespace
+
+DenseTensor random_tensor(const Dims& dims, DType dtype, unsigned seed) {
+  DenseTensor tensor = DenseTensor::allocate(kCpu, {dims, dtype});
+  std::mt19937 bits(seed);
+  visit_dtype(dtype, [&]<class T>(TypeTag<T>) {
+    for (int64_t i = 0; i < tensor.numel(); ++i) {
+      const uint32_t draw = bits();
+      if constexpr (std::is_same_v<T, bool>) tensor.data<T>()[i] = draw % 2 != 0;
+      else if constexpr (std::is_integral_v<T>) tensor.data<T>()[i] = static_cast<T>(draw % 4);
+      else tensor.data<T>()[i] = static_cast<T>(0.25f * static_cast<float>(static_cast<int>(draw % 17) - 8));
+    }
+  });
+  return tensor;
+}
+
+DenseTensor copy_to(Device device, const DenseTensor& tensor) {
+  DenseTensor copy = DenseTensor::allocate(device, tensor.meta());
+  copy_into(copy, tensor);
+  return copy;
+}
+
+std::string difference(const DenseTensor& actual, const DenseTensor& expected) {
+  if (!(actual.meta() == expected.meta())) {
+    return fmt::format("the result is {}, expected {}", to_string(actual.meta()), to_string(expected.meta()));
+  }
+  const DenseTensor a = copy_to(kCpu, actual);
+  const DenseTensor e = copy_to(kCpu, expected);
+  const double relative = tolerance(expected.dtype());
+  int64_t wrong = 0, first = 0;
+  for (int64_t i = 0; i < e.numel(); ++i) {
+    if (close(value_at(a, i), value_at(e, i), relative)) continue;
+    if (wrong++ == 0) first = i;
+  }
+  if (wrong == 0) return "";
+  return fmt::format("{} of {} elements differ; element {} is {}, expected {}", wrong, e.numel(), first, value_at(a, first),
+                     value_at(e, first));
+}
+
+}  // namespace shard::testing
