@@ -129,7 +129,7 @@ void check_constant(const Attr& attr, const Literal& value, const Location& at, 
     sink.error(opaque->at, opaque->code, opaque->problem);
     return;
   }
-  if (!check_texts(value, at, fmt::format("{} of '{}'", what, attr.name.text), sink) || attr.type == AttrType::unknown) return;
+  if (attr.type == AttrType::unknown || !holds_plain_texts(value)) return;
   const AttrType held = attr.type == AttrType::scalar && attr.scalar_of ? *attr.scalar_of : attr.type;
   Fit fit = fits(attr.type, value);
   if (fit == Fit::good && held != attr.type) fit = fits(held, value);
@@ -152,6 +152,8 @@ void check_defaults(const Op& op, DiagnosticSink& sink) {
   for (const ArgRef arg : op.signature.args) {
     if (!arg.tensor && op.signature.attrs[arg.index].default_value) {
       with_default = &op.signature.attrs[arg.index];
+      check_texts(*with_default->default_value, with_default->name.at,
+                  fmt::format("The default value of '{}'", with_default->name.text), sink);
       check_constant(*with_default, *with_default->default_value, with_default->name.at, "Default value", sink);
     } else if (with_default != nullptr) {
       const Name& name = name_of(op.signature, arg);

@@ -42,7 +42,8 @@ void check_formats(const Op& op, const KernelFunc& func, DiagnosticSink& sink) {
 
 /// Without tensor inputs there is nothing to take the dtype and the device from.
 void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
-  if (!op.signature.inputs.empty()) return;
+  const auto unknown = [](const Attr& attr) { return attr.type == AttrType::unknown; };  // it may be a misspelt Tensor
+  if (!op.signature.inputs.empty() || std::any_of(op.signature.attrs.begin(), op.signature.attrs.end(), unknown)) return;
   if (op.kernel->data_type.candidates.empty() || op.kernel->backend.candidates.empty()) {
     sink.warning(
         op.kernel->at, "missing-dispatch",

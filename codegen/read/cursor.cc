@@ -125,9 +125,13 @@ std::optional<Name> Cursor::expression(std::string_view ends) {
   return text;
 }
 
-void Cursor::fail_at(size_t offset, const std::string& message, std::string code) {
-  if (!failed_) sink_->error(locate_(offset), std::move(code), message);
+void Cursor::fail_as(const Location& at, std::string code, const std::string& message) {
+  if (!failed_) sink_->error(at, std::move(code), message);
   failed_ = true;
+}
+
+void Cursor::fail_at(size_t offset, const std::string& message, std::string code) {
+  fail_as(locate_(offset), std::move(code), message);
 }
 
 void Cursor::expect_end(std::string_view what) {

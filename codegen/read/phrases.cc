@@ -96,7 +96,10 @@ CallArg read_call_arg(Cursor& cursor, std::string_view ends) {
   arg.name.at = text.at;
   if (!read_known_arg(probe, arg) || probe.offset() != rest.offset()) {
     arg.kind = CallArg::Kind::literal;
-    arg.literal = {Opaque{"syntax", fmt::format("'{}' is no name, no constant and no 'x.dtype()'.", text.text), text.at}, text.text};
+    const std::string problem = text.text.empty()
+                                    ? "An argument is missing here: give one, or remove the comma."
+                                    : fmt::format("'{}' is no name, no constant and no 'x.dtype()'.", text.text);
+    arg.literal = {Opaque{"syntax", problem, text.at}, text.text};
   }
   cursor.rewind(rest.offset());
   return arg;

@@ -80,6 +80,8 @@ Literal read_default(Cursor& cursor) {
     opaque = {first.code, first.message, first.at};
   }
   cursor.rewind(rest.offset());
+  // A quote or a bracket that is never closed takes the rest of the arguments with it.
+  if (rest.at_end()) cursor.fail_as(opaque.at, opaque.code, opaque.problem);
   return {std::move(opaque), text.text};
 }
 

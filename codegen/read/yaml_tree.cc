@@ -70,7 +70,7 @@ class TreeBuilder : public YAML::EventHandler {
   /// "?" and "!" stand for plain and quoted texts.
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
     if (tag.size() < 2) return;
-    throw Refused{mark.line + 1, mark.column + 1, "tag", "Tags, such as '!!str', are not allowed in op YAML: remove it."};
+    throw Refused{mark.line + 1, mark.column + 1, "tag", "Tags, such as '!!str', are not allowed in op YAML: remove the tag."};
   }
 
   void open(const YAML::Mark& mark, YamlNode& node) {
