@@ -1,4 +1,5 @@
-# Writes a C++ file that holds every template as text: cmake -DOUT=file.cc -DTEMPLATES="a;b" -P embed_templates.cmake
+# Writes a C++ file that holds templates as text:
+#   cmake -DOUT=file.cc -DFUNCTION=embedded_templates "-DTEMPLATES=a;b" -P embed_templates.cmake
 # The texts stand in raw strings, so nothing in them is escaped.
 set(entries "")
 foreach(path IN LISTS TEMPLATES)
@@ -20,7 +21,7 @@ ${entries}};
 
 }  // namespace
 
-std::span<const EmbeddedTemplate> embedded_templates() { return kTemplates; }
+std::span<const EmbeddedTemplate> ${FUNCTION}() { return kTemplates; }
 
 }  // namespace shardgen
 ")

@@ -5,15 +5,21 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
+#include "cli/progress.h"
 #include "emit/files.h"
 #include "emit/generate.h"
 #include "emit/manifest.h"
+#include "emit/stale.h"
 #include "emit/templates.h"
 #include "lower/hash.h"
 #include "lower/runtime.h"
 #include "read/read_file.h"
+#include "reference/diff.h"
 
 namespace shardgen {
 namespace {
@@ -54,25 +60,89 @@ bool write_depfile(const GenerateOptions& options, const Templates& templates, s
   return write_file(options.depfile, text + "\n", problem);
 }
 
+/// What a run did, for its last line.
+struct Summary {
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  std::vector<Diagnostic> findings;
+  bool up_to_date = false;  // nothing was rendered: neither the inputs nor the output had changed
+  size_t ops = 0;
+  std::vector<Dropped> dropped;
+  size_t written = 0;
+  size_t unchanged = 0;
+  std::vector<StaleFile> stale;  // with --check
+
+  long long milliseconds() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start).count();
+  }
+};
+
+nlohmann::ordered_json json_of(const Summary& summary) {
+  nlohmann::ordered_json json = {{"findings", json_of(summary.findings)},
+                                 {"up_to_date", summary.up_to_date},
+                                 {"ops", summary.ops},
+                                 {"left_out", nlohmann::ordered_json::array()},
+                                 {"written", summary.written},
+                                 {"unchanged", summary.unchanged},
+                                 {"stale", nlohmann::ordered_json::array()},
+                                 {"ms", summary.milliseconds()}};
+  for (const Dropped& each : summary.dropped) {
+    const Name& name = each.op->name;
+    json["left_out"].push_back({{"op", name.text}, {"file", name.at.file}, {"line", name.at.line}, {"reason", each.reason}});
+  }
+  for (const StaleFile& each : summary.stale) json["stale"].push_back({{"file", each.name}, {"state", name_of(each.state)}});
+  return json;
+}
+
 void report_dropped(const std::vector<Dropped>& dropped) {
-  if (dropped.empty()) return;
   for (const Dropped& each : dropped) {
     const Location& at = each.op->name.at;
     fmt::print(stderr, "{}:{}:{}: note: Op '{}' is not generated: {}. [dropped]\n", at.file, at.line, at.column,
                each.op->name.text, each.reason);
   }
-  fmt::print(stderr, "shardgen: {} ops are not generated.\n", dropped.size());
 }
 
-int write_generated(const GenerateOptions& options, const std::string& inputs, const Generated& generated, std::string& problem) {
+/// Prints JSON with the findings, or the last line of a run that went through.
+void report(const GenerateOptions& options, const Summary& summary) {
+  if (options.json) {
+    fmt::print("{}", dump(json_of(summary)));
+  } else if (summary.up_to_date) {
+    fmt::print(stderr, "shardgen: {} is up to date: {} files, {} ms.\n", options.out, summary.unchanged, summary.milliseconds());
+  } else {
+    const std::string files = options.check
+                                  ? fmt::format("{} files stale", summary.stale.size())
+                                  : fmt::format("{} files written, {} unchanged", summary.written, summary.unchanged);
+    fmt::print(stderr, "shardgen: {} ops generated, {} left out; {}, {} ms.\n", summary.ops, summary.dropped.size(), files,
+               summary.milliseconds());
+  }
+}
+
+int write_generated(const GenerateOptions& options, const std::string& inputs, const Generated& generated, Summary& summary) {
+  std::string problem;
   Manifest manifest{inputs, {}};
   for (const auto& [name, bytes] : generated.files) manifest.files[name] = hash_text(hash_bytes(bytes));
   const std::optional<Manifest> old = read_manifest(options.out);
-  if (!write_files(options.out, generated.files, problem)) return fail(problem);
+  const std::optional<size_t> written = write_files(options.out, generated.files, problem);
+  if (!written) return fail(problem);
   if (old) remove_stale(*old, manifest, options.out);
   // The manifest comes last: a run that was cut off is not taken for a whole one.
   if (!write_files(options.out, {{kManifestName, to_json(manifest)}}, problem)) return fail(problem);
+  summary.written = *written;
+  summary.unchanged = generated.files.size() - *written;
   return kFine;
+}
+
+/// Prints what a run that writes would change, as a diff that `patch -p1` takes.
+int check_generated(const GenerateOptions& options, const Generated& generated, Summary& summary) {
+  using State = StaleFile::State;
+  summary.stale = find_stale(options.out, generated.files);
+  if (!options.json) {
+    for (const StaleFile& each : summary.stale) {
+      fmt::print("{}", unified_diff(each.state == State::missing ? "/dev/null" : "a/" + each.name,
+                                    each.state == State::left_over ? "/dev/null" : "b/" + each.name, each.before, each.after));
+      fmt::print(stderr, "shardgen: '{}/{}' is {}.\n", options.out, each.name, name_of(each.state));
+    }
+  }
+  return summary.stale.empty() ? kFine : kFindings;
 }
 
 /// Prints the names of the files that generate would write.
@@ -105,10 +175,24 @@ void read_parts(const std::string& text, GenerateOptions& options) {
   options.parts[text.substr(0, equals)] = count;
 }
 
+Generated render_all(const GenerateOptions& options, const std::vector<Family>& families, const Runtime& runtime,
+                     const Templates& templates) {
+  Progress progress("rendered part");
+  const int hardware = static_cast<int>(std::thread::hardware_concurrency());
+  return generate(families, {.runtime = runtime,
+                             .templates = templates.texts,
+                             .umbrella = options.umbrella,
+                             .parts = options.parts,
+                             .refused = {},
+                             .jobs = options.jobs > 0 ? options.jobs : hardware,
+                             .progress = [&](size_t done, size_t total) { progress.show(done, total); }});
+}
+
 }  // namespace
 
 int run_generate(const GenerateOptions& options) {
   if (options.list_outputs) return list_outputs(options);
+  Summary summary;
   std::string problem;
   const std::optional<Templates> templates = load_templates(options.templates, problem);
   if (!templates) return fail(problem);
@@ -123,28 +207,39 @@ int run_generate(const GenerateOptions& options) {
   const std::string inputs = hash_inputs(options, *contents, *templates);
   const std::optional<Manifest> manifest = read_manifest(options.out);
   if (manifest && manifest->inputs == inputs && is_intact(*manifest, options.out)) {
-    if (options.json) fmt::print("[]\n");
-    return write_depfile(options, *templates, problem) ? kFine : fail(problem);
+    summary.up_to_date = true;
+    summary.unchanged = manifest->files.size();
+    if (!options.check && !write_depfile(options, *templates, problem)) return fail(problem);
+    report(options, summary);
+    return kFine;
   }
   DiagnosticSink sink(options.strict);
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
-  print_findings(options, sink);
-  if (sink.error_count() > 0) return kFindings;
-  const Generated generated = generate(families, {*runtime, templates->texts, options.umbrella, options.parts, {}});
-  if (!generated.problems.empty()) {
-    for (const std::string& each : generated.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
+  summary.findings = sink.all();
+  if (!options.json) print_findings(options, sink);
+  if (sink.error_count() > 0) {
+    if (options.json) report(options, summary);
     return kFindings;
   }
+  const Generated generated = render_all(options, families, *runtime, *templates);
+  for (const std::string& each : generated.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
+  if (!generated.problems.empty()) return kFindings;
+  summary.ops = generated.ops;
+  summary.dropped = generated.dropped;
   if (!options.json) report_dropped(generated.dropped);
-  if (const int code = write_generated(options, inputs, generated, problem); code != kFine) return code;
-  return write_depfile(options, *templates, problem) ? kFine : fail(problem);
+  const int code = options.check ? check_generated(options, generated, summary)
+                                 : write_generated(options, inputs, generated, summary);
+  if (code == kUsage) return code;
+  if (!options.check && !write_depfile(options, *templates, problem)) return fail(problem);
+  report(options, summary);
+  return code;
 }
 
 std::function<int()> add_generate(CLI::App& app) {
   const auto options = std::make_shared<GenerateOptions>();
   add_inputs(app, *options);
   add_imports(app, *options);
-  add_format(app, *options, "findings are printed");
+  add_format(app, *options, "findings and the summary are printed");
   app.add_option("--out", options->out, "Folder to write to")->required()->type_name("DIR");
   app.add_option("--templates", options->templates, "Folder whose files replace the built-in templates of their names")
       ->type_name("DIR");
@@ -160,6 +255,10 @@ std::function<int()> add_generate(CLI::App& app) {
       ->expected(1)
       ->take_all()
       ->type_name("FAMILY=COUNT");
+  app.add_flag("--check", options->check, "Write nothing; print what is stale as a diff, and end with 1 when anything is");
+  app.add_option("-j,--jobs", options->jobs, "Threads that render; by default as many as the machine has")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
   app.add_flag("--list-outputs", options->list_outputs, "Print the names of the files and write nothing");
   return [options] { return run_generate(*options); };
 }

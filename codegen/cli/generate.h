@@ -14,6 +14,8 @@ struct GenerateOptions : InputOptions {
   std::string runtime;             // a description, or empty for the built-in one
   std::string depfile;
   bool list_outputs = false;  // print the names of the files and write nothing
+  bool check = false;         // print what is stale and write nothing
+  int jobs = 0;               // threads; 0: as many as the machine has
   std::map<std::string, int> parts;
 };
 

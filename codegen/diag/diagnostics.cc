@@ -69,7 +69,7 @@ std::string to_text(const std::vector<Diagnostic>& diagnostics) {
   return text;
 }
 
-std::string to_json(const std::vector<Diagnostic>& diagnostics) {
+nlohmann::ordered_json json_of(const std::vector<Diagnostic>& diagnostics) {
   const auto at_json = [](const Location& at) {
     return nlohmann::ordered_json{{"file", at.file}, {"line", at.line}, {"column", at.column}};
   };
@@ -86,8 +86,13 @@ std::string to_json(const std::vector<Diagnostic>& diagnostics) {
     }
     array.push_back(std::move(item));
   }
-  // Bad input may hold bytes that are not UTF-8; they must not make the report fail.
-  return array.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return array;
 }
+
+std::string dump(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string to_json(const std::vector<Diagnostic>& diagnostics) { return dump(json_of(diagnostics)); }
 
 }  // namespace shardgen

@@ -1,6 +1,7 @@
 // Findings about the input: collected in a sink, never thrown, printed all together at the end of a run.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,11 @@ class DiagnosticSink {
 
 /// "file:line:column: error: Sentence. [code]" and its notes, a line each.
 std::string to_text(const std::vector<Diagnostic>& diagnostics);
-/// A JSON array with the same facts.
+/// An array with the same facts.
+nlohmann::ordered_json json_of(const std::vector<Diagnostic>& diagnostics);
+/// The text of a JSON value. Bad input may hold bytes that are not UTF-8; they must not make a report fail.
+std::string dump(const nlohmann::ordered_json& json);
+/// Both: the findings as JSON text.
 std::string to_json(const std::vector<Diagnostic>& diagnostics);
 
 }  // namespace shardgen

@@ -51,12 +51,12 @@ bool commit(const std::vector<Pending>& pending, std::string& problem) {
 
 }  // namespace
 
-bool write_files(const std::string& directory, const std::map<std::string, std::string>& files, std::string& problem) {
+std::optional<size_t> write_files(const std::string& directory, const std::map<std::string, std::string>& files, std::string& problem) {
   std::error_code error;
   if (!directory.empty()) std::filesystem::create_directories(directory, error);
   if (error) {
     problem = fmt::format("Cannot create folder '{}': {}.", directory, error.message());
-    return false;
+    return std::nullopt;
   }
   std::vector<Pending> pending;
   for (const auto& [name, bytes] : files) {
@@ -66,14 +66,15 @@ bool write_files(const std::string& directory, const std::map<std::string, std::
     pending.push_back({fmt::format("{}.{}.tmp", path, getpid()), path});
     if (write_bytes(pending.back().temporary, bytes, problem)) continue;
     remove_all(pending);
-    return false;
+    return std::nullopt;
   }
-  return commit(pending, problem);
+  if (!commit(pending, problem)) return std::nullopt;
+  return pending.size();
 }
 
 bool write_file(const std::string& path, const std::string& bytes, std::string& problem) {
   const std::filesystem::path where(path);
-  return write_files(where.parent_path().string(), {{where.filename().string(), bytes}}, problem);
+  return write_files(where.parent_path().string(), {{where.filename().string(), bytes}}, problem).has_value();
 }
 
 }  // namespace shardgen

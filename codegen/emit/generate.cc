@@ -2,6 +2,8 @@
 #include "emit/generate.h"
 
 #include <array>
+#include <atomic>
+#include <thread>
 
 #include "emit/layout.h"
 #include "emit/template.h"
@@ -73,6 +75,51 @@ std::array<Json, 8> views_of(const LowerContext& context, const Part& part) {
           std::move(ops_header),          std::move(ops)};
 }
 
+struct Rendered {
+  std::array<std::string, kFileKinds.size()> texts;
+  std::vector<std::string> problems;
+};
+
+std::vector<const Part*> flatten(const std::vector<std::vector<Part>>& families) {
+  std::vector<const Part*> parts;
+  for (const std::vector<Part>& family : families) {
+    for (const Part& part : family) parts.push_back(&part);
+  }
+  return parts;
+}
+
+Template compile(const GenerateRequest& request, const char* name) {
+  return Template(name, mark_symbols(request.templates.at(name)));
+}
+
+/// Rendered text with the runtime's spelling, laid out.
+std::string finish(const GenerateRequest& request, const std::string& text, std::vector<std::string>& problems) {
+  return lay_out(spell_symbols(request.runtime, text, problems));
+}
+
+/// Each thread takes the next part, and has templates of its own: an engine changes while it renders.
+std::vector<Rendered> render(const LowerContext& context, const std::vector<const Part*>& parts,
+                             const GenerateRequest& request) {
+  std::vector<Rendered> rendered(parts.size());
+  std::atomic<size_t> next = 0, done = 0;
+  const auto work = [&] {
+    std::vector<Template> compiled;
+    for (const FileKind& kind : kFileKinds) compiled.push_back(compile(request, kind.file_template));
+    for (size_t at = next++; at < parts.size(); at = next++) {
+      const std::array<Json, kFileKinds.size()> views = views_of(context, *parts[at]);
+      for (size_t i = 0; i < kFileKinds.size(); ++i)
+        rendered[at].texts[i] = finish(request, compiled[i].render(views[i], rendered[at].problems), rendered[at].problems);
+      if (request.progress) request.progress(++done, parts.size());
+    }
+  };
+  std::vector<std::jthread> others;
+  const size_t jobs = std::min(static_cast<size_t>(std::max(request.jobs, 1)), parts.size());
+  for (size_t i = 1; i < jobs; ++i) others.emplace_back(work);
+  work();
+  others.clear();  // joins
+  return rendered;
+}
+
 }  // namespace
 
 int count_parts(size_t ops) { return ops == 0 ? 1 : static_cast<int>((ops + kOpsPerPart - 1) / kOpsPerPart); }
@@ -89,26 +136,20 @@ Generated generate(const std::vector<Family>& families, const GenerateRequest& r
   Generated result;
   const Selection selection = select_ops(families, request.runtime, request.refused);
   result.dropped = selection.dropped;
+  for (const std::vector<const Op*>& chosen : selection.ops) result.ops += chosen.size();
   const std::vector<std::vector<Part>> all = split(families, selection, request.parts);
-  const LowerContext context{selection, request.runtime, all};
-  const auto compile = [&](const char* name) { return Template(name, mark_symbols(request.templates.at(name))); };
-  const auto finish = [&](const std::string& text) {
-    return lay_out(spell_symbols(request.runtime, text, result.problems));
-  };
-  std::vector<Template> compiled;
-  for (const FileKind& kind : kFileKinds) compiled.push_back(compile(kind.file_template));
-  for (const std::vector<Part>& family : all) {
-    for (const Part& part : family) {
-      const std::array<Json, 8> views = views_of(context, part);
-      for (size_t i = 0; i < kFileKinds.size(); ++i) {
-        result.files[part.name + kFileKinds[i].suffix] = finish(compiled[i].render(views[i], result.problems));
-      }
-    }
+  const std::vector<const Part*> flat = flatten(all);
+  std::vector<Rendered> rendered = render({selection, request.runtime, all}, flat, request);
+  for (size_t at = 0; at < flat.size(); ++at) {
+    for (size_t i = 0; i < kFileKinds.size(); ++i)
+      result.files[flat[at]->name + kFileKinds[i].suffix] = std::move(rendered[at].texts[i]);
+    result.problems.insert(result.problems.end(), rendered[at].problems.begin(), rendered[at].problems.end());
   }
   if (result.files.contains(request.umbrella)) {
     result.problems.push_back("api.h.mustache: its file '" + request.umbrella + "' is also the header of a family; name it otherwise");
   }
-  result.files[request.umbrella] = finish(compile("api.h.mustache").render(umbrella_view(all), result.problems));
+  result.files[request.umbrella] =
+      finish(request, compile(request, "api.h.mustache").render(umbrella_view(all), result.problems), result.problems);
   if (!result.problems.empty()) result.files.clear();
   return result;
 }

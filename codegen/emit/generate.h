@@ -1,6 +1,7 @@
 // The whole way from families to files.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -20,10 +21,14 @@ struct GenerateRequest {
   std::string umbrella;                     // the name of the header that includes all others
   const std::map<std::string, int>& parts;  // fixes the number of parts of a family by name
   std::set<const Op*> refused;              // ops with errors, which are left out
+  int jobs = 1;                             // threads
+  /// Told after each part, from any thread.
+  std::function<void(size_t done, size_t total)> progress = nullptr;
 };
 
 struct Generated {
   std::map<std::string, std::string> files;  // name -> bytes, without the manifest
+  size_t ops = 0;
   std::vector<Dropped> dropped;
   std::vector<std::string> problems;  // of templates; then there are no files
 };

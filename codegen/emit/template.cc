@@ -186,13 +186,14 @@ struct Template::Impl {
   std::vector<Tag> tags;
   mutable mustache::mustache engine;
 
-  Impl(std::string name, const std::string& text)
+  Impl(std::string name, const std::string& text, Language language)
       : name(std::move(name)), tags(TagReader(text).read(problem)), engine(without_tag_lines(text)) {
-    engine.set_custom_escape([](const std::string& value) { return value; });  // C++ is no HTML
+    if (language == Language::cpp) engine.set_custom_escape([](const std::string& value) { return value; });
   }
 };
 
-Template::Template(std::string name, std::string text) : impl_(std::make_unique<Impl>(std::move(name), text)) {}
+Template::Template(std::string name, std::string text, Language language)
+    : impl_(std::make_unique<Impl>(std::move(name), text, language)) {}
 Template::~Template() = default;
 Template::Template(Template&&) noexcept = default;
 

@@ -12,8 +12,11 @@ namespace shardgen {
 /// A template with its tags as a tree, ready to be shown with many views.
 class Template {
  public:
+  /// What happens to values in a text of that kind: C++ shows them as they are, HTML with its special characters escaped.
+  enum class Language { cpp, html };
+
   /// `name` is used in messages. Problems of the text itself are found by render().
-  Template(std::string name, std::string text);
+  Template(std::string name, std::string text, Language language = Language::cpp);
   ~Template();
   Template(Template&&) noexcept;
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <stdexcept>
 #include <system_error>
 
 #include "diag/suggest.h"
@@ -30,6 +31,13 @@ std::optional<std::vector<std::string>> list_folder(const std::string& directory
 }
 
 }  // namespace
+
+std::string text_of(std::span<const EmbeddedTemplate> embedded, std::string_view name) {
+  for (const EmbeddedTemplate& each : embedded) {
+    if (each.name == name) return std::string(each.text);
+  }
+  throw std::logic_error(fmt::format("the tool was built without '{}'", name));
+}
 
 std::optional<Templates> load_templates(const std::string& directory, std::string& problem) {
   Templates templates;

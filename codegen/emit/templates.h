@@ -18,6 +18,13 @@ struct EmbeddedTemplate {
 /// What templates/ held when the tool was built.
 std::span<const EmbeddedTemplate> embedded_templates();
 
+/// What templates/reference/ held: the page of `shardgen docs`.
+std::span<const EmbeddedTemplate> embedded_pages();
+/// What templates/scaffold/ held: the files of `shardgen scaffold`.
+std::span<const EmbeddedTemplate> embedded_skeletons();
+/// The text of that name, which must be among them.
+std::string text_of(std::span<const EmbeddedTemplate> embedded, std::string_view name);
+
 struct Templates {
   std::map<std::string, std::string> texts;  // by name
   std::vector<std::string> replaced;         // the names that came from the folder, sorted

@@ -16,8 +16,7 @@ std::string meta_param(const Op& op, const Passed& passed) {
   if (passed.dtype_of) return rt("DType");
   if (!passed.arg->tensor) return attr_type(op, op.signature.attrs[passed.arg->index]);
   const Input& input = op.signature.inputs[passed.arg->index];
-  if (input.list) return "std::span<const " + rt("Meta") + ">";
-  return "const " + rt("Meta") + (contains(op.optional, input.name.text) ? "*" : "&");
+  return meta_input_type(input, contains(op.optional, input.name.text));
 }
 
 std::string external_param(const Op& op, const CallArg& arg) {

@@ -225,6 +225,19 @@ std::set<std::string> read_declarations(std::string_view header) {
   return signatures;
 }
 
+const Runtime& own_runtime() {
+  static const Runtime runtime = [] {
+    std::vector<std::string> problems;
+    return load_runtime("", problems).value();
+  }();
+  return runtime;
+}
+
+std::string spell_own(std::string_view text) {
+  std::vector<std::string> problems;
+  return spell_symbols(own_runtime(), text, problems);
+}
+
 std::optional<Runtime> load_runtime(const std::string& path, std::vector<std::string>& problems) {
   Runtime runtime;
   DescriptionReader(runtime, true, "", problems).read(Json::parse(embedded_runtime()));

@@ -35,6 +35,10 @@ std::string mark_symbols(std::string_view text);
 /// in `problems`, when the file cannot be used.
 std::optional<Runtime> load_runtime(const std::string& path, std::vector<std::string>& problems);
 
+/// The built-in runtime, and text in its spelling.
+const Runtime& own_runtime();
+std::string spell_own(std::string_view text);
+
 /// The signatures of the `void` functions that a header declares, without names of parameters.
 std::set<std::string> read_declarations(std::string_view header);
 

@@ -143,6 +143,11 @@ std::string tuple_of(const std::vector<std::string>& types) {
   return fmt::format("std::tuple<{}>", fmt::join(types, ", "));
 }
 
+std::string meta_input_type(const Input& input, bool optional) {
+  if (input.list) return "std::span<const " + rt("Meta") + ">";
+  return "const " + rt("Meta") + (optional ? "*" : "&");
+}
+
 std::string meta_type(const Output& output) { return output.list ? "std::vector<" + rt("Meta") + ">" : rt("Meta"); }
 
 std::optional<std::string> constant(const Op& target, const Attr& parameter, const Literal& literal) {

@@ -22,6 +22,8 @@ std::string attr_type(const Op& op, const Attr& attr);
 std::string output_type(const Output& output, Role role);
 /// "std::tuple<A, B>", a single type as it is, or "void".
 std::string tuple_of(const std::vector<std::string>& types);
+/// What infer_meta gets for an argument: "const Meta&", or "const Meta*" for one that may be absent.
+std::string meta_input_type(const Input& input, bool optional);
 /// "Meta" or "std::vector<Meta>"
 std::string meta_type(const Output& output);
 

@@ -17,6 +17,7 @@ enum class ValueKind {
   qualified_name,
   names,  // `a, b` or `[a, b]`
   qualified_names,
+  passed,  // like names, but constants and `x.dtype()` too
   boolean,
   text,
   arguments,

@@ -45,7 +45,7 @@ void read_rule(Context c, Node n, InferMeta& meta) {
 constexpr std::array<KeyReader<InferMeta>, 5> kInferMetaKeys = {{
     {{"func", ValueKind::qualified_name, "The C++ function in shard::meta that infers shapes and dtypes of the outputs."},
      [](Context c, Node n, InferMeta& m) { m.func = read_name(c, n, "'infer_meta.func'", true); }},
-    {{"param", ValueKind::names, "The arguments that it gets; those of the kernel when left out."},
+    {{"param", ValueKind::passed, "The arguments that it gets; those of the kernel when left out."},
      [](Context c, Node n, InferMeta& m) { m.param = read_params(c, n, "'infer_meta.param'"); }},
     {{"spmd_rule", ValueKind::text, "The placement rule: an axis expression such as \"m k, k n -> m n\", or the name of a C++ rule."},
      [](Context c, Node n, InferMeta& m) {
@@ -84,7 +84,7 @@ constexpr std::array<KeyReader<KernelSpec>, 6> kKernelKeys = {{
        Cursor cursor = c.cursor(n);
        k.funcs = read_kernel_funcs(cursor);
      }},
-    {{"param", ValueKind::names, "The arguments that the kernel gets; all of the op when left out."},
+    {{"param", ValueKind::passed, "The arguments that the kernel gets; all of the op when left out."},
      [](Context c, Node n, KernelSpec& k) { k.param = read_params(c, n, "'kernel.param'"); }},
     {{"data_type", ValueKind::dispatch, "What the kernel's dtype is taken from: an argument, or several in order: dtype > x."},
      [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.data_type'", k.data_type); }},
@@ -290,6 +290,7 @@ std::optional<Block> block_of(ValueKind kind) {
     case ValueKind::qualified_name:
     case ValueKind::names:
     case ValueKind::qualified_names:
+    case ValueKind::passed:
     case ValueKind::boolean:
     case ValueKind::text:
     case ValueKind::arguments:

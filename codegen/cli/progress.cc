@@ -1,0 +1,25 @@
+// Writes over one line again and again, as terminals can.
+#include "cli/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace shardgen {
+
+Progress::Progress(std::string what, FILE* stream, std::chrono::milliseconds delay)
+    : what_(std::move(what)), stream_(stream), delay_(delay), terminal_(isatty(fileno(stream)) != 0) {}
+
+Progress::~Progress() {
+  if (shown_) fmt::print(stream_, "\r\x1b[K");
+}
+
+void Progress::show(size_t done, size_t total) {
+  if (!terminal_) return;
+  const std::lock_guard lock(mutex_);
+  if (std::chrono::steady_clock::now() - start_ < delay_) return;
+  fmt::print(stream_, "\r\x1b[Kshardgen: {} {} of {}", what_, done, total);
+  std::fflush(stream_);
+  shown_ = true;
+}
+
+}  // namespace shardgen

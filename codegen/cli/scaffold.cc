@@ -1,0 +1,91 @@
+// The subcommand scaffold.
+#include "cli/scaffold.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "diag/suggest.h"
+#include "emit/files.h"
+#include "emit/generate.h"
+#include "lower/identifiers.h"
+#include "reference/scaffold.h"
+
+namespace shardgen {
+namespace {
+
+/// Fails when the op is unknown or left out; the message says why.
+int explain_absence(const std::vector<Family>& families, const Selection& selection, const std::string& name) {
+  for (const Dropped& dropped : selection.dropped) {
+    if (dropped.op->name.text != name) continue;
+    fmt::print(stderr, "shardgen: Op '{}' is not generated: {}.\n", name, dropped.reason);
+    return kFindings;
+  }
+  std::vector<std::string_view> known;
+  for (const Family& family : families) {
+    for (const Op& op : family.ops) known.push_back(op.name.text);
+  }
+  return fail(fmt::format("No op '{}' in these files{}", name, suggestion(name, known)));
+}
+
+/// True when none of the files is there, or all may be overwritten.
+bool may_write(const ScaffoldOptions& options, const Scaffold& made) {
+  bool free = true;
+  for (const auto& [name, bytes] : made.files) {
+    if (options.force || !std::filesystem::exists(options.out + "/" + name)) continue;
+    fail(fmt::format("'{}/{}' is there already; --force overwrites it.", options.out, name));
+    free = false;
+  }
+  return free;
+}
+
+int write(const ScaffoldOptions& options, const Scaffold& made) {
+  std::string problem;
+  if (!may_write(options, made)) return kUsage;
+  if (!write_files(options.out, made.files, problem)) return fail(problem);
+  nlohmann::ordered_json json = {{"files", nlohmann::ordered_json::array()}, {"next", made.next}};
+  for (const auto& [name, bytes] : made.files) {
+    json["files"].push_back(options.out + "/" + name);
+    if (!options.json) fmt::print("{}/{}\n", options.out, name);
+  }
+  if (options.json) {
+    fmt::print("{}", dump(json));
+  } else {
+    for (size_t i = 0; i < made.next.size(); ++i) fmt::print(stderr, "{}. {}\n", i + 1, made.next[i]);
+  }
+  return kFine;
+}
+
+}  // namespace
+
+int run_scaffold(const ScaffoldOptions& options) {
+  std::optional<std::vector<std::string>> contents = read_all(options);
+  if (!contents) return kUsage;
+  DiagnosticSink sink(options.strict);
+  const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
+  fmt::print(stderr, "{}", to_text(sink.all()));
+  if (sink.error_count() > 0) return kFindings;
+  const Selection selection = select_ops(families, own_runtime());
+  const Op* op = selection.find(options.op);
+  if (op == nullptr) return explain_absence(families, selection, options.op);
+  const Family& family = families[static_cast<size_t>(selection.family_of(options.op))];
+  const int parts = count_parts(family.ops.size());
+  const std::vector<std::vector<Part>> no_parts;
+  const Scaffold made = scaffold({selection, own_runtime(), no_parts}, *op, part_name(family.name, part_of(options.op, parts), parts));
+  for (const std::string& each : made.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
+  return made.problems.empty() ? write(options, made) : kFindings;
+}
+
+std::function<int()> add_scaffold(CLI::App& app) {
+  const auto options = std::make_shared<ScaffoldOptions>();
+  app.add_option("op", options->op, "Name of the op")->required()->type_name("OP");
+  app.add_option("--yaml", options->files, "YAML files; the op is in one of them")->required()->type_name("FILE");
+  app.add_option("--out", options->out, "Folder to write to")->required()->type_name("DIR");
+  app.add_flag("--force", options->force, "Overwrite files that are there");
+  app.add_flag("--strict", options->strict, "Take warnings as errors");
+  add_format(app, *options, "the result is printed");
+  return [options] { return run_scaffold(*options); };
+}
+
+}  // namespace shardgen

@@ -1,0 +1,120 @@
+// Tells what generated functions do. The dense steps are those of lower/plan.cc; the distributed ones follow call::DistCall.
+#include "reference/layers.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <sstream>
+
+#include "lower/identifiers.h"
+#include "lower/view_common.h"
+#include "core/axis_expr.h"
+
+namespace shardgen {
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+LayerFact public_layer(const Op& op, Form form) {
+  const std::string name = function_name(op, form);
+  LayerFact layer{name, {}};
+  if (!op.signature.inputs.empty())
+    layer.steps.push_back(fmt::format("dist::{} if an argument is distributed", name));
+  layer.steps.push_back("check that the handles are defined and readable");
+  layer.steps.push_back(fmt::format("dense::{}", name));
+  return layer;
+}
+
+std::string collect_step(const Op& op) {
+  Texts tensors, attrs;
+  for (const Input& input : op.signature.inputs) tensors.push_back(input.name.text);
+  for (const Attr& attr : op.signature.attrs) attrs.push_back(attr.name.text);
+  std::string text = "collect " + join(tensors);
+  if (!attrs.empty()) text += "; attributes " + join(attrs);
+  return text;
+}
+
+std::string placement_step(const Op& op) {
+  if (!op.infer_meta->spmd_rule) return "placement: no rule, so the call throws no_rule unless FallbackPolicy::replicate holds";
+  const std::string& rule = op.infer_meta->spmd_rule->text;
+  return shard::is_axis_expr(rule) ? fmt::format("placement by \"{}\"", rule) : fmt::format("placement by the C++ rule {}", rule);
+}
+
+std::string reshard_step(const Op& op, Form form) {
+  Texts moved, pinned;
+  for (size_t i = 0; i < op.signature.inputs.size(); ++i)
+    (is_written_input(op, static_cast<int>(i), form) ? pinned : moved).push_back(op.signature.inputs[i].name.text);
+  std::string text = moved.empty() ? "reshard" : "reshard " + join(moved) + " where the rule wants another layout";
+  if (!pinned.empty()) text += fmt::format("{} {} stays if it can", moved.empty() ? ":" : ";", join(pinned));
+  return text;
+}
+
+std::string local_shape_step(const Op& op) {
+  if (!op.infer_meta->local_shape) return "local shapes of the pieces";
+  const Name* output = op.infer_meta->global_shape ? &*op.infer_meta->global_shape : &op.signature.outputs[0].name;
+  return fmt::format("local shapes of the pieces; {} becomes that of {}", op.infer_meta->local_shape->text, output->text);
+}
+
+/// How each output gets from the piece that was computed to the tensor that the caller has.
+std::vector<std::string> finish_steps(const Op& op, Form form) {
+  std::vector<std::string> steps;
+  for (size_t i = 0; i < op.signature.outputs.size(); ++i) {
+    const std::string& output = op.signature.outputs[i].name.text;
+    const int index = static_cast<int>(i);
+    if (const AliasPair* pair = form == Form::inplace ? inplace_pair_of_output(op, index) : nullptr) {
+      steps.push_back(fmt::format("write back {} into {}, moved to its layout; bump its version", output, pair->input.text));
+    } else if (view_kind(op, index) != ViewKind::none) {
+      steps.push_back(fmt::format("wrap {}, a view; detached where its argument had to move", output));
+    } else {
+      steps.push_back(fmt::format("wrap {} with its global meta and layout", output));
+    }
+  }
+  return steps;
+}
+
+LayerFact dist_layer(const Op& op, Form form) {
+  LayerFact layer{"dist::" + function_name(op, form), {collect_step(op)}};
+  layer.steps.push_back(fmt::format("infer global meta: {}", op.infer_meta->func->text));
+  layer.steps.push_back(placement_step(op));
+  layer.steps.push_back(reshard_step(op, form));
+  layer.steps.push_back(local_shape_step(op));
+  if (is_random(op)) layer.steps.push_back("draw a random key on all ranks");
+  layer.steps.push_back(fmt::format("dense::{} on the pieces of this rank", function_name(op, form)));
+  const std::vector<std::string> last = finish_steps(op, form);
+  layer.steps.insert(layer.steps.end(), last.begin(), last.end());
+  return layer;
+}
+
+}  // namespace
+
+std::vector<std::string> declarations_of(const LowerContext& context, const Op& op) {
+  const auto declare = [&](const std::string& name, Form form, bool all) {
+    return spell_own(fmt::format("{} {}({})", return_type(op, form, all), name, join(parameters(op, Role::api, form, true))));
+  };
+  if (op.invoke) return {declare(op.name.text, Form::functional, true)};
+  std::vector<std::string> declarations;
+  for (const Form form : forms_of(context, op)) {
+    declarations.push_back(declare(function_name(op, form), form, false));
+    if (form == Form::functional && !op.intermediate.empty())
+      declarations.push_back(declare(intermediate_name(op), form, true));
+  }
+  return declarations;
+}
+
+std::vector<LayerFact> layers_of(const LowerContext& context, const Op& op) {
+  if (op.invoke) return {{op.name.text, {"call " + op.invoke->function.text}}};
+  std::vector<LayerFact> layers;
+  for (const Form form : forms_of(context, op)) {
+    layers.push_back(public_layer(op, form));
+    layers.push_back({"dense::" + function_name(op, form), lines_of(describe(op, plan_dense(op, form)))});
+    if (!op.signature.inputs.empty()) layers.push_back(dist_layer(op, form));
+  }
+  return layers;
+}
+
+}  // namespace shardgen
