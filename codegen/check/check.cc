@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 
 #include "check/parts.h"
 
@@ -19,11 +20,14 @@ std::vector<std::string> functions_of(const Op& op) {
 }
 
 /// In one file a slip. The peer's files, however, are editions for several uses, and hold many ops twice.
-void report_duplicate(const Op& op, const Op& first, DiagnosticSink& sink) {
+void report_duplicate(const Op& op, const Op& first, bool imported, DiagnosticSink& sink) {
   const std::vector<Note> notes = {{first.name.at, "First defined here."}};
   if (op.name.at.file == first.name.at.file) {
     sink.error(op.name.at, "duplicate-op", fmt::format("Op '{}' is defined twice: remove or rename one of them.", op.name.text),
                notes);
+  } else if (imported) {
+    sink.error(op.name.at, "duplicate-op",
+               fmt::format("Op '{}' is also in an imported file, whose code exists: rename this one.", op.name.text), notes);
   } else {
     sink.warning(op.name.at, "duplicate-op",
                  fmt::format("Op '{}' is defined in two files: the first definition counts.", op.name.text), notes);
@@ -32,10 +36,12 @@ void report_duplicate(const Op& op, const Op& first, DiagnosticSink& sink) {
 
 void check_duplicates(const std::vector<Family>& families, DiagnosticSink& sink) {
   std::map<std::string, const Op*> owners;
+  std::set<std::string> imported;
   for (const Family& family : families) {
     for (const Op& op : family.ops) {
+      if (family.imported) imported.insert(op.name.text);
       const auto [first, fresh] = owners.emplace(op.name.text, &op);
-      if (!fresh) report_duplicate(op, *first->second, sink);
+      if (!fresh) report_duplicate(op, *first->second, imported.contains(op.name.text), sink);
     }
   }
   // An op `x_` may stand beside an op `x` that is not in place, but not beside the in-place form of `x`.

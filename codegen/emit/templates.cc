@@ -52,6 +52,8 @@ std::optional<Templates> load_templates(const std::string& directory, std::strin
   for (const std::string& name : *names) {
     const std::string path = fmt::format("{}/{}", directory, name);
     const auto text = templates.texts.find(name);
+    // The tool's own folder has templates of other commands in folders beside these.
+    if (text == templates.texts.end() && std::filesystem::is_directory(path)) continue;
     if (text == templates.texts.end()) {
       problem = fmt::format("'{}' has the name of no template{}", path, suggestion(name, known));
       return std::nullopt;

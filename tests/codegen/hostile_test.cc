@@ -24,7 +24,7 @@ const std::vector<std::pair<std::string, std::string>> kValues = {
     {"attr_type", "str"},    {"attr", "mode"},          {"text", "\"plain\""},
     {"scalar", "\"1e-5\""},  {"list_text", "{\"a\"}"},  {"output", "out"},
     {"length", "n"},         {"func", "InferMeta"},     {"param", "x"},
-    {"rule", "... -> ..., 1"},  {"local", "shape"},        {"global", "out"},
+    {"rule", "..., ... -> ..., [...]"},  {"local", "shape"},        {"global", "out"},
     {"kernel", "k"},         {"kernel_param", "x"},     {"dtype", "x"},
     {"backend", "x"},        {"layout", "x"},           {"force", "CPU"},
     {"optional", "y"},       {"inter", "parts"},        {"need", "y"},

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "codegen/helpers.h"
+#include "lower/runtime.h"
 #include "lower/rules.h"
 #include "lower/view.h"
 
@@ -61,7 +62,9 @@ TEST_CASE("An op's own rule comes before a derived one, and its mark is its comm
       "  infer_meta : {func : M, spmd_rule : MyRule}\n  kernel : {func : f_grad}\n",
       sink);
   REQUIRE(family.ops.size() == 2);
-  const Selection selection = select_ops({family});
+  std::vector<std::string> problems;
+  const Runtime runtime = *load_runtime("", problems);
+  const Selection selection = select_ops({family}, runtime, {});
   CHECK(rule_of(selection, family.ops[0]) == "... -> ... ~ monotone(max)");
   CHECK(rule_of(selection, family.ops[1]) == "MyRule");
   REQUIRE(commutation_of(family.ops[0]));

@@ -37,5 +37,7 @@ DenseTensor full(const OpContext& ctx, const IntArray& shape, const Scalar& valu
     Device place);
 DenseTensor names_that_clash(const OpContext& ctx2, const DenseTensor& out, const DenseTensor& call,
     const DenseTensor& kernel, int ctx, int device);
+std::tuple<DenseTensor, DenseTensor> add_grad(const OpContext& ctx, const DenseTensor& x,
+    const DenseTensor& y, const DenseTensor& out_grad);
 
 }  // namespace shard::dense

@@ -31,5 +31,6 @@ std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, co
     Tensor& master_param, bool multi_precision);
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,
     int device);
+std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad);
 
 }  // namespace shard::dist

@@ -38,7 +38,7 @@ const OpDef& cast() {
   static constexpr OpDef def = {
       .name = "cast",
       .inplace_name = "cast_",
-      .location = "mixed.yaml:15",
+      .location = "mixed.yaml:16",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
@@ -58,7 +58,7 @@ const OpDef& reshape() {
   static constexpr OpDef def = {
       .name = "reshape",
       .inplace_name = "reshape_",
-      .location = "mixed.yaml:25",
+      .location = "mixed.yaml:26",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
@@ -78,7 +78,7 @@ const OpDef& reshape_with_shape() {
   static constexpr OpDef def = {
       .name = "reshape_with_shape",
       .inplace_name = "reshape_with_shape_",
-      .location = "mixed.yaml:34",
+      .location = "mixed.yaml:35",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
@@ -96,7 +96,7 @@ const OpDef& concat() {
   static constexpr OpDef def = {
       .name = "concat",
       .inplace_name = {},
-      .location = "mixed.yaml:45",
+      .location = "mixed.yaml:46",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
@@ -114,7 +114,7 @@ const OpDef& split() {
   static constexpr OpDef def = {
       .name = "split",
       .inplace_name = {},
-      .location = "mixed.yaml:53",
+      .location = "mixed.yaml:54",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
@@ -133,7 +133,7 @@ const OpDef& dropout() {
   static constexpr OpDef def = {
       .name = "dropout",
       .inplace_name = "dropout_",
-      .location = "mixed.yaml:61",
+      .location = "mixed.yaml:62",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
@@ -155,7 +155,7 @@ const OpDef& batch_norm() {
   static constexpr OpDef def = {
       .name = "batch_norm",
       .inplace_name = {},
-      .location = "mixed.yaml:75",
+      .location = "mixed.yaml:76",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
@@ -177,7 +177,7 @@ const OpDef& sgd_() {
   static constexpr OpDef def = {
       .name = "sgd_",
       .inplace_name = "sgd_",
-      .location = "mixed.yaml:86",
+      .location = "mixed.yaml:87",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
@@ -194,7 +194,7 @@ const OpDef& full() {
   static constexpr OpDef def = {
       .name = "full",
       .inplace_name = {},
-      .location = "mixed.yaml:99",
+      .location = "mixed.yaml:100",
       .inputs = {},
       .attrs = attrs,
       .outputs = outputs,
@@ -212,12 +212,29 @@ const OpDef& names_that_clash() {
   static constexpr OpDef def = {
       .name = "names_that_clash",
       .inplace_name = {},
-      .location = "mixed.yaml:116",
+      .location = "mixed.yaml:117",
       .inputs = inputs,
       .attrs = attrs,
       .outputs = outputs,
       .aliases = {},
       .rule = {},
+      .commute_guard = {},
+  };
+  return def;
+}
+
+const OpDef& add_grad() {
+  static constexpr SlotDef inputs[] = {{"x"}, {"y"}, {"out_grad"}};
+  static constexpr SlotDef outputs[] = {{"x_grad"}, {"y_grad"}};
+  static constexpr OpDef def = {
+      .name = "add_grad",
+      .inplace_name = {},
+      .location = "mixed.yaml:125",
+      .inputs = inputs,
+      .attrs = {},
+      .outputs = outputs,
+      .aliases = {},
+      .rule = "..., ..., ... -> ..., ...",
       .commute_guard = {},
   };
   return def;

@@ -4,6 +4,16 @@
 
 #include "core/op_def.h"
 
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::meta {
+void CastInferMeta(const OpContext&, const Meta&, std::optional<DType>, Meta&);
+void ReshapeWithXShapeInferMeta(const OpContext&, const Meta&, const IntArray&, Meta&, Meta&);
+void BatchNormInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, const Meta*, float,
+    Meta&, Meta&, Meta&);
+void ClashInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, int, int, Meta&);
+void GradInferMeta(const OpContext&, const Meta&, const Meta&, Meta&, Meta&);
+}  // namespace shard::meta
+
 namespace shard::ops {
 
 const OpDef& add();
@@ -17,5 +27,6 @@ const OpDef& batch_norm();
 const OpDef& sgd_();
 const OpDef& full();
 const OpDef& names_that_clash();
+const OpDef& add_grad();
 
 }  // namespace shard::ops
