@@ -53,7 +53,7 @@ void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
 
 void check_blocks(const Op& op, DiagnosticSink& sink) {
   const bool runs = op.kernel || op.has_invoke || op.composite || is_pure_view(op);
-  if (!runs && !op.is_backward) {
+  if (!runs) {
     sink.error(op.name.at, "missing-kernel",
                fmt::format("Op '{}' has no 'kernel' and no 'invoke', and not all of its outputs are views.", op.name.text));
   }

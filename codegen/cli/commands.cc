@@ -5,6 +5,7 @@
 
 #include "cli/check.h"
 #include "cli/command.h"
+#include "cli/completion.h"
 #include "cli/docs.h"
 #include "cli/dump.h"
 #include "cli/explain.h"
@@ -15,7 +16,7 @@
 namespace shardgen {
 namespace {
 
-constexpr std::array<Command, 7> kCommands = {{
+constexpr std::array<Command, 8> kCommands = {{
     {"generate", "Write C++ for the ops of YAML files",
      "shardgen generate ops_yaml/*.yaml --out generated\n"
      "shardgen generate ops_yaml/*.yaml --out generated --check | patch -p1 -d generated\n"
@@ -25,6 +26,7 @@ constexpr std::array<Command, 7> kCommands = {{
      "shardgen check ops_yaml/*.yaml --strict\n"
      "shardgen check math.yaml --format json",
      add_check},
+    {"dump", "Print every op as JSON", "shardgen dump ops_yaml/*.yaml > ops.json", add_dump},
     {"explain", "Tell what is known of an op: signature, aliasing, placement, gradient, steps",
      "shardgen explain add ops_yaml/*.yaml\n"
      "shardgen explain add_ ops_yaml/math.yaml --format json",
@@ -34,7 +36,11 @@ constexpr std::array<Command, 7> kCommands = {{
     {"docs", "Write a reference of all ops as a page for browsers", "shardgen docs ops_yaml/*.yaml --out reference",
      add_docs},
     {"schema", "Print a JSON Schema of op YAML, for editors", "shardgen schema > docs/op_yaml.schema.json", add_schema},
-    {"dump", "Print every op as JSON", "shardgen dump ops_yaml/*.yaml > ops.json", add_dump},
+    {"completion", "Print a completion script for a shell",
+     "source <(shardgen completion bash)\n"
+     "shardgen completion zsh > ~/.zfunc/_shardgen\n"
+     "shardgen completion fish > ~/.config/fish/completions/shardgen.fish",
+     add_completion},
 }};
 
 }  // namespace

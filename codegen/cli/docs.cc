@@ -16,7 +16,7 @@ int run_docs(const DocsOptions& options) {
   DiagnosticSink sink(options.strict);
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
   print_findings(options, sink);
-  const std::vector<OpFacts> all = collect_facts(families, sink.all());
+  const std::vector<OpFacts> all = collect_facts(families, sink.all(), own_runtime());
   std::vector<std::string> problems;
   const std::string page = reference_page(all, problems);
   for (const std::string& each : problems) fmt::print(stderr, "shardgen: template {}.\n", each);

@@ -40,7 +40,7 @@ int run_explain(const ExplainOptions& options) {
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
-  const std::vector<OpFacts> all = collect_facts(families, sink.all());
+  const std::vector<OpFacts> all = collect_facts(families, sink.all(), own_runtime());
   const std::vector<const OpFacts*> found = find_ops(families, all, options.op);
   if (found.empty()) {
     // Files that hold no op at all have a finding that says why.

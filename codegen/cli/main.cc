@@ -1,22 +1,29 @@
-// Builds the command line from the table of subcommands and runs the one that was asked for.
-#include <CLI/CLI.hpp>
+// Parses the command line and runs the subcommand that was asked for.
+#include <fmt/format.h>
 
-#include "cli/command.h"
+#include "cli/app.h"
+#include "diag/suggest.h"
+
+namespace {
+
+/// CLI11 only says that a subcommand is required.
+bool is_unknown_command(const std::string& word, std::vector<std::string_view>& known) {
+  for (const shardgen::Command& command : shardgen::commands()) known.push_back(command.name);
+  return !word.empty() && word[0] != '-' && std::find(known.begin(), known.end(), word) == known.end();
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Generates a distributed tensor library from op YAML.", "shardgen"};
-  app.require_subcommand(1);
-  app.set_version_flag("--version", shardgen::kToolVersion);
+  std::vector<std::string_view> known;
+  if (argc > 1 && is_unknown_command(argv[1], known))
+    return shardgen::fail(fmt::format("Unknown command '{}'{}", argv[1], shardgen::suggestion(argv[1], known)));
   std::function<int()> run;
-  for (const shardgen::Command& command : shardgen::commands()) {
-    CLI::App* sub = app.add_subcommand(command.name, command.summary);
-    sub->footer(std::string("Examples:\n") + command.examples);
-    sub->final_callback([&run, chosen = command.add(*sub)] { run = chosen; });
-  }
+  const std::unique_ptr<CLI::App> app = shardgen::make_app(run);
   try {
-    app.parse(argc, argv);
+    app->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? shardgen::kFine : shardgen::kUsage;
+    return app->exit(error) == 0 ? shardgen::kFine : shardgen::kUsage;
   }
   return run();
 }

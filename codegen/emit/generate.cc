@@ -19,7 +19,7 @@ struct FileKind {
   const char* suffix;
 };
 
-constexpr std::array<FileKind, 8> kFileKinds = {{
+constexpr std::array<FileKind, 7> kFileKinds = {{
     {"public.h.mustache", ".h"},
     {"public.cc.mustache", ".cc"},
     {"dense.h.mustache", "_dense.h"},
@@ -27,7 +27,6 @@ constexpr std::array<FileKind, 8> kFileKinds = {{
     {"dist.h.mustache", "_dist.h"},
     {"dist.cc.mustache", "_dist.cc"},
     {"ops.h.mustache", "_ops.h"},
-    {"ops.cc.mustache", "_ops.cc"},
 }};
 
 std::vector<std::vector<Part>> split(const std::vector<Family>& families, const Selection& selection,
@@ -58,21 +57,22 @@ Json declarations(const Json& view, const char* list, std::initializer_list<cons
   return {{"source", view.at("source")}, {list, std::move(items)}};
 }
 
-std::array<Json, 8> views_of(const LowerContext& context, const Part& part) {
+std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const Part& part) {
   const Json api = api_view(context, part);
   Json dense = dense_view(context, part);
   Json dist = dist_view(context, part);
-  Json ops = ops_view(context, part);
   Json dense_header = declarations(dense, "functions", {"returns", "name", "declared"});
   for (Json& function : dense["functions"]) function.erase("declared");
-  Json dist_header = declarations(dist, "functions", {"returns", "name", "params"});
-  Json ops_header = declarations(ops, "ops", {"function"});
-  ops_header["spaces"] = std::move(ops["spaces"]);
-  ops.erase("spaces");
-  return {select(api, {"source", "ops"}), select(api, {"source", "name", "external", "headers", "functions"}),
-          std::move(dense_header),        std::move(dense),
-          std::move(dist_header),         std::move(dist),
-          std::move(ops_header),          std::move(ops)};
+  Json dist_header = declarations(dist, "functions", {"public", "name"});
+  dist_header["name"] = part.name;
+  for (Json& function : dist["functions"]) function.erase("public");
+  return {select(api, {"source", "ops"}),
+          select(api, {"source", "name", "headers", "functions"}),
+          std::move(dense_header),
+          std::move(dense),
+          std::move(dist_header),
+          std::move(dist),
+          ops_view(context, part)};
 }
 
 struct Rendered {

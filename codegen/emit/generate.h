@@ -13,7 +13,7 @@
 namespace shardgen {
 
 /// A family of more ops than this is split into parts.
-inline constexpr int kOpsPerPart = 32;
+inline constexpr int kOpsPerPart = 64;
 
 struct GenerateRequest {
   const Runtime& runtime;
@@ -34,7 +34,7 @@ struct Generated {
 };
 
 /// Renders the files of all families that are not imported, and the header that includes theirs. Ops that are not refused have
-/// no errors.
+/// no errors. The result is the same for any number of jobs.
 Generated generate(const std::vector<Family>& families, const GenerateRequest& request);
 
 /// The names of the files of a family with that many ops, in a fixed order.

@@ -60,7 +60,7 @@ std::vector<Break> breaks_of(std::string_view line, size_t indent) {
     const bool separator = i > indent + 2 && (line[i - 1] == ',' || line[i + 1] == '?' || line[i + 1] == ':');
     if (c == ' ' && (separator || (i > indent + 2 && is_good_assignment(line, indent, i + 1)))) {
       breaks.push_back({i + 1, scanner.depth()});
-    } else if (c == '(' && line[i + 1] != ')' && line[i + 1] != ' ') {
+    } else if ((c == '(' && line[i + 1] != ')' && line[i + 1] != ' ') || (c == '{' && line[i + 1] == '.')) {
       breaks.push_back({i + 1, scanner.depth()});
     }
   }
@@ -149,21 +149,43 @@ void wrap(std::string_view line, std::string& out) {
   }
 }
 
+/// The lines of a text, without space at their ends and with single empty lines between them.
+std::vector<std::string_view> split_lines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    line = line.substr(0, line.find_last_not_of(' ') + 1);
+    if (!line.empty() || (!lines.empty() && !lines.back().empty())) lines.push_back(line);
+  }
+  return lines;
+}
+
+/// "f() { return x; }" of a function of one statement that starts at `lines[at]`, or "" when that is none or it is too long.
+std::string one_line_function(const std::vector<std::string_view>& lines, size_t at) {
+  if (at + 2 >= lines.size() || lines[at].starts_with(' ') || !lines[at].ends_with(") {") || lines[at + 2] != "}") return "";
+  const std::string_view body = lines[at + 1];
+  if (!body.starts_with("  ") || !body.ends_with(';') || lines[at].size() + body.size() + 1 > kColumns) return "";
+  return std::string(lines[at]) + std::string(body.substr(1)) + " }";
+}
+
 }  // namespace
 
 std::string lay_out(std::string_view text) {
   std::string out;
   out.reserve(text.size() + text.size() / 8);
-  bool blank = true;  // also at the start, so that a file starts with text
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    const size_t last = line.find_last_not_of(' ');
-    line = line.substr(0, last == std::string_view::npos ? 0 : last + 1);
-    if (line.empty() && blank) continue;
-    blank = line.empty();
-    wrap(line, out);
+  const std::vector<std::string_view> lines = split_lines(text);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::string function = one_line_function(lines, i);
+    if (function.empty()) {
+      wrap(lines[i], out);
+      continue;
+    }
+    out.append(function).append("\n");
+    i += 2;
+    // Functions of one line stand together.
+    if (i + 2 < lines.size() && lines[i + 1].empty() && !one_line_function(lines, i + 2).empty()) ++i;
   }
   return out;
 }

@@ -14,13 +14,14 @@
 namespace shardgen {
 namespace {
 
-/// The names in a folder, sorted, without hidden ones.
+/// The names in a folder, sorted, without hidden ones and folders, such as those that templates/ has itself.
 std::optional<std::vector<std::string>> list_folder(const std::string& directory, std::string& problem) {
   std::error_code error;
   std::vector<std::string> names;
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
     std::string name = at->path().filename().string();
-    if (!name.starts_with('.')) names.push_back(std::move(name));
+    const bool other = at->is_directory(error) && !name.ends_with(".mustache");
+    if (!name.starts_with('.') && !other) names.push_back(std::move(name));
   }
   if (error) {
     problem = fmt::format("Cannot read the template folder '{}': {}.", directory, error.message());

@@ -191,6 +191,39 @@ DensePlan plan_dense(const Op& op, Form form) {
   return plan;
 }
 
+std::optional<ComputeStep> compute_step(const Op& op, const DensePlan& plan) {
+  ComputeStep compute;
+  bool runs = false;
+  for (const Step& step : plan.steps) {
+    if (const auto* device = std::get_if<DeviceStep>(&step)) compute.device = *device;
+    if (const auto* cast = std::get_if<CastStep>(&step)) compute.casts.push_back(*cast);
+    if (const auto* output = std::get_if<OutputStep>(&step)) compute.outputs.push_back(*output);
+    if (std::holds_alternative<RebindStep>(step)) return std::nullopt;
+    if (const auto* kernel = std::get_if<KernelStep>(&step)) {
+      compute.kernel = *kernel;
+      runs = true;
+    }
+  }
+  const auto all_from = [&](OutputStep::Source source) {
+    return std::all_of(compute.outputs.begin(), compute.outputs.end(), [&](const OutputStep& o) { return o.source == source; });
+  };
+  compute.in_place = all_from(OutputStep::Source::target);
+  // A list may be allocated whatever its optional argument: its length is that of its metas.
+  const bool fresh = std::all_of(compute.outputs.begin(), compute.outputs.end(), [&](const OutputStep& o) {
+    return o.source == OutputStep::Source::allocate ||
+           (o.source == OutputStep::Source::allocate_if && op.signature.outputs[o.output].list);
+  });
+  // The device of an op in place is that of its tensors.
+  if (!runs || compute.outputs.empty() || !(fresh || (compute.in_place && compute.device.attrs.empty()))) return std::nullopt;
+  return compute;
+}
+
+std::optional<OutputStep> lone_view(const DensePlan& plan) {
+  if (plan.steps.size() != 2 || plan.returns.size() != 1) return std::nullopt;
+  const auto* output = std::get_if<OutputStep>(&plan.steps[1]);
+  return output != nullptr && output->source == OutputStep::Source::reinterpret ? std::optional(*output) : std::nullopt;
+}
+
 std::string describe(const Op& op, const DensePlan& plan) {
   std::string text;
   for (const Step& step : plan.steps) text += std::visit(Describer{op}, step) + "\n";

@@ -97,6 +97,18 @@ struct DensePlan {
   std::vector<int> returns;  // outputs that are returned and not written in place
 };
 
+/// A plan whose outputs are all new, or all written in place, is one call: the kernel with everything around it.
+struct ComputeStep {
+  DeviceStep device;
+  KernelStep kernel;
+  std::vector<CastStep> casts;
+  bool in_place = false;
+  std::vector<OutputStep> outputs;
+};
+std::optional<ComputeStep> compute_step(const Op& op, const DensePlan& plan);
+/// The only output of a plan that does nothing but reinterpret it, or nothing.
+std::optional<OutputStep> lone_view(const DensePlan& plan);
+
 DensePlan plan_dense(const Op& op, Form form);
 /// One line per step: "target out <- x".
 std::string describe(const Op& op, const DensePlan& plan);

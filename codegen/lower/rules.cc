@@ -13,29 +13,42 @@ shard::SlotNames slots_of(const Signature& signature) {
   return names;
 }
 
-}  // namespace
-
-std::optional<std::string> derived_rule(const Op& backward, const Op& forward) {
+std::optional<AxisExpr> derived_expression(const Op& backward, const Op& forward) {
   if (!backward.forward || !forward.infer_meta || !forward.infer_meta->expression) return std::nullopt;
   // The names are those that the backward op's own `forward` line gives; the tensors stand in the order of the forward op.
   const shard::SlotNames names = slots_of(backward.forward->signature);
-  if (names.inputs.size() != forward.signature.inputs.size() || names.outputs.size() != forward.signature.outputs.size()) return std::nullopt;
-  const std::optional<AxisExpr> gradient = shard::gradient_of(*forward.infer_meta->expression, names, slots_of(backward.signature));
-  if (!gradient || !misfits(*gradient, backward).empty()) return std::nullopt;
-  return shard::to_string(*gradient);
+  const Signature& signature = forward.signature;
+  if (names.inputs.size() != signature.inputs.size() || names.outputs.size() != signature.outputs.size()) return std::nullopt;
+  shard::SlotNames own = slots_of(backward.signature);
+  for (const Name& name : backward.no_need_buffer) own.shape_only.push_back(name.text);
+  std::optional<AxisExpr> gradient = shard::gradient_of(*forward.infer_meta->expression, names, own);
+  return gradient && misfits(*gradient, backward).empty() ? gradient : std::nullopt;
+}
+
+/// The expression of an op, its own or derived; nothing where it has another rule or none.
+std::optional<AxisExpr> expression_of(const Selection& selection, const Op& op) {
+  if (op.infer_meta && op.infer_meta->spmd_rule) return op.infer_meta->expression;
+  const Op* forward = op.is_backward && op.forward ? selection.find(op.forward->name.text) : nullptr;
+  return forward == nullptr ? std::nullopt : derived_expression(op, *forward);
+}
+
+}  // namespace
+
+std::optional<std::string> derived_rule(const Op& backward, const Op& forward) {
+  const std::optional<AxisExpr> gradient = derived_expression(backward, forward);
+  return gradient ? std::optional(shard::to_string(*gradient)) : std::nullopt;
 }
 
 std::optional<std::string> rule_of(const Selection& selection, const Op& op) {
-  if (op.infer_meta && op.infer_meta->spmd_rule) {
-    return op.infer_meta->expression ? shard::to_string(*op.infer_meta->expression) : op.infer_meta->spmd_rule->text;
-  }
-  const Op* forward = op.is_backward && op.forward ? selection.find(op.forward->name.text) : nullptr;
-  return forward == nullptr ? std::nullopt : derived_rule(op, *forward);
+  if (const std::optional<AxisExpr> expr = expression_of(selection, op)) return shard::to_string(*expr);
+  if (op.infer_meta && op.infer_meta->spmd_rule) return op.infer_meta->spmd_rule->text;
+  return std::nullopt;
 }
 
-std::optional<Partial> commutation_of(const Op& op) {
+std::optional<Partial> commutation_of(const Selection& selection, const Op& op) {
   if (op.extension.partial) return op.extension.partial;
-  return op.infer_meta && op.infer_meta->expression ? op.infer_meta->expression->commutation : std::nullopt;
+  const std::optional<AxisExpr> expr = expression_of(selection, op);
+  return expr ? expr->commutation : std::nullopt;
 }
 
 }  // namespace shardgen

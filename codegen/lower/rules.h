@@ -13,7 +13,7 @@ namespace shardgen {
 std::optional<std::string> derived_rule(const Op& backward, const Op& forward);
 /// The rule of an op: its own, else for a backward op the derived one; nothing where it has neither.
 std::optional<std::string> rule_of(const Selection& selection, const Op& op);
-/// How an op commutes with reductions, by `shard: partial` or by the mark of its own expression.
-std::optional<Partial> commutation_of(const Op& op);
+/// How an op commutes with reductions, by `shard: partial` or by the mark of its expression, derived or not.
+std::optional<Partial> commutation_of(const Selection& selection, const Op& op);
 
 }  // namespace shardgen

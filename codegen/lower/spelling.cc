@@ -169,7 +169,11 @@ std::optional<std::string> constant(const Op& target, const Attr& parameter, con
 }
 
 std::optional<std::string> default_argument(const Op& op, const Attr& attr) {
-  return constant(op, attr, *attr.default_value);
+  // Here the parameter's type is known, so that a list needs no name and a number becomes a Scalar by itself.
+  const Literal& literal = *attr.default_value;
+  const bool list = std::holds_alternative<LiteralList>(literal.value) && attr.type != AttrType::place;
+  const bool number = attr.type == AttrType::scalar && !std::holds_alternative<std::string>(literal.value);
+  return list || number ? spell(literal) : constant(op, attr, literal);
 }
 
 std::string data_type(DataType type) { return rt("dtype::" + std::string(yaml_name(type))); }

@@ -31,7 +31,7 @@ Texts arg_names(const Op& op) {
 
 /// What every function of this layer has; `body` names the section of the template that shows it.
 Json function_head(const Op& op, const std::string& name, const std::string& returns, Form form) {
-  return {{"origin", origin(op)}, {"name", name},
+  return {{"name", name},
           {"returns", returns},   {"params", join(parameters(op, Role::api, form, false))},
           {"dispatch", false},    {"pick", false},
           {"invoke", false}};
@@ -40,26 +40,12 @@ Json function_head(const Op& op, const std::string& name, const std::string& ret
 /// A wrapped value of the dense call.
 std::string wrapped(const std::string& local) { return rt("call::wrap") + "(std::move(" + local + "))"; }
 
-/// Several values of the dense call, each wrapped.
-Json unpack_view(const Op& op, Scope& scope) {
-  Texts locals, results;
-  for (const Output& output : op.signature.outputs) {
-    locals.push_back(scope.local(output.name.text));
-    results.push_back(wrapped(locals.back()));
-  }
-  return {{"locals", join(locals)}, {"result", return_value(results)}};
-}
-
-/// The values that the dense call gives back, in the shape that the public function needs.
-Json results_view(const Op& op, Form form, const DensePlan& plan, Scope& scope) {
-  Json view = {{"direct", false}, {"unpack", false}, {"written", false}};
-  if (form == Form::functional) {
-    view[plan.returns.size() == 1 ? "direct" : "unpack"] = plan.returns.size() == 1 ? Json(true) : unpack_view(op, scope);
-    return view;
-  }
-  // In place: new outputs that users see are kept, the written ones are the arguments themselves.
-  Texts locals, results;
-  bool any_kept = false;
+/// The in-place form of an op that gives new tensors beside the written ones.
+Json mixed_view(const Op& op, const DensePlan& plan) {
+  Scope scope(op);
+  const std::string ctx = scope.local("ctx");
+  Texts tensors, locals, results;
+  for (const Input& input : op.signature.inputs) tensors.push_back(input.name.text);
   for (const int output : returned_outputs(op, true)) {
     const bool hidden = contains(op.intermediate, op.signature.outputs[output].name.text);
     if (const AliasPair* pair = inplace_pair_of_output(op, output)) {
@@ -68,28 +54,48 @@ Json results_view(const Op& op, Form form, const DensePlan& plan, Scope& scope) 
     }
     locals.push_back(scope.local(op.signature.outputs[output].name.text));
     if (!hidden) results.push_back(wrapped(locals.back()));
-    any_kept = any_kept || !hidden;
   }
-  Json kept = false;
-  if (any_kept) kept = {{"locals", plan.returns.size() == 1 ? locals[0] : "[" + join(locals) + "]"}};
-  view["written"] = {{"kept", kept}, {"result", return_value(results)}};
-  return view;
+  Texts args = {ctx};
+  for (const ArgRef arg : op.signature.args) args.push_back(dense_arg(op, ctx, Form::inplace, arg));
+  return {{"tensors", join(tensors)},
+          {"ctx", ctx},
+          {"locals", plan.returns.size() == 1 ? locals[0] : "[" + join(locals) + "]"},
+          {"dense_args", join(args)},
+          {"result", return_value(results)}};
+}
+
+/// True when every output that users see is an argument that is written in place.
+bool returns_arguments(const Op& op) {
+  const std::vector<int> returned = returned_outputs(op, false);
+  return std::all_of(returned.begin(), returned.end(), [&](int output) { return inplace_pair_of_output(op, output) != nullptr; });
+}
+
+Json written_result(const Op& op) {
+  Texts results;
+  for (const int output : returned_outputs(op, false)) results.push_back(inplace_pair_of_output(op, output)->input.text);
+  return return_value(results);
 }
 
 Json dispatch_view(const Op& op, Form form, bool has_dist) {
-  Scope scope(op);
-  const std::string ctx = scope.local("ctx");
-  Texts tensors;
-  for (const Input& input : op.signature.inputs) tensors.push_back(input.name.text);
-  Json dist = false;
-  if (!tensors.empty() && has_dist) dist = {{"tensors", join(tensors)}, {"args", join(arg_names(op))}};
-  Texts args = {ctx};
-  for (const ArgRef arg : op.signature.args) args.push_back(dense_arg(op, ctx, form, arg));
-  return {{"dist", std::move(dist)},
-          {"function", function_name(op, form)},
-          {"ctx", ctx},
-          {"dense_args", join(args)},
-          {"results", results_view(op, form, plan_dense(op, form), scope)}};
+  const std::string args = join(arg_names(op));
+  const bool layered = has_dist && !op.signature.inputs.empty();
+  Json view = {{"op", cpp_name(op)},   {"function", function_name(op, form)},
+               {"local", false},       {"functional", false},
+               {"inplace", false},     {"mixed", false},
+               {"args", args}};
+  if (form == Form::functional && !layered) {
+    view["local"] = true;
+    if (!args.empty()) view["args"] = ", " + args;
+  } else if (form == Form::functional) {
+    view["functional"] = true;
+  } else if (returns_arguments(op)) {
+    view["inplace"] = {{"layered", layered}, {"result", written_result(op)}};
+  } else {
+    view["mixed"] = mixed_view(op, plan_dense(op, form));
+    view["mixed"]["layered"] = layered;
+    view.erase("op");
+  }
+  return view;
 }
 
 /// The function without intermediates, which calls the one with them.
@@ -137,7 +143,9 @@ Json invoke_view(const LowerContext& context, const Op& op) {
   const Op& target = *context.selection.find(op.invoke->function.text);
   Texts args;
   for (size_t i = 0; i < op.invoke->args.size(); ++i) args.push_back(invoke_arg(target, i, op.invoke->args[i]));
-  return {{"function", cpp_name(target)}, {"args", join(args)}};
+  // An op that gives its intermediate outputs back asks for those of the other; qualified, because an argument may have its name.
+  const bool all = !target.intermediate.empty() && op.signature.outputs.size() == target.signature.outputs.size();
+  return {{"function", rt("api") + "::" + (all ? intermediate_name(target) : cpp_name(target))}, {"args", join(args)}};
 }
 
 void add_functions(const LowerContext& context, const Op& op, Json& functions) {
@@ -178,7 +186,7 @@ Json declaration_view(const LowerContext& context, const Op& op) {
     for (char& c : text) c = c == '\n' || c == '\r' ? ' ' : c;
     while (text.ends_with(' ')) text.pop_back();
   }
-  return {{"origin", origin(op)}, {"doc", std::move(doc)}, {"declarations", std::move(declarations)}};
+  return {{"doc", std::move(doc)}, {"declarations", std::move(declarations)}};
 }
 
 /// The headers of ops that this part invokes and that stand elsewhere.
@@ -209,9 +217,6 @@ Json api_view(const LowerContext& context, const Part& part) {
     ops.push_back(declaration_view(context, *op));
   }
   Json view = file_head(part);
-  const std::vector<FunctionDecl> missing = missing_functions(context, part);
-  view["external"] = std::any_of(missing.begin(), missing.end(),
-                                 [](const FunctionDecl& function) { return function.space == "namespace_external"; });
   view["headers"] = invoked_headers(context, part);
   view["functions"] = std::move(functions);
   view["ops"] = std::move(ops);

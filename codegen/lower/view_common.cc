@@ -82,9 +82,7 @@ std::string return_type(const Op& op, Form form, bool all) {
   return tuple_of(types);
 }
 
-std::string location_of(const Op& op) { return fmt::format("{}:{}", base_name(op.name.at.file), op.name.at.line); }
-
-std::string origin(const Op& op) { return location_of(op) + ": " + to_string(op.name.text, op.signature); }
+std::string location_of(const Op& op) { return base_name(op.name.at.file); }
 
 Json file_head(const Part& part) { return {{"source", part.source}, {"name", part.name}}; }
 

@@ -28,9 +28,7 @@ Texts parameters(const Op& op, Role role, Form form, bool defaults);
 std::string return_type(const Op& op, Form form, bool all);
 /// The outputs that a form returns to the user, by index.
 std::vector<int> returned_outputs(const Op& op, bool all);
-/// "math.yaml:12: add(Tensor x, Tensor y) -> Tensor(out)"
-std::string origin(const Op& op);
-/// "math.yaml:12"
+/// "math.yaml", without the line: an edit of one op must not change what is generated of those below it.
 std::string location_of(const Op& op);
 /// What stands at the head of each file.
 Json file_head(const Part& part);

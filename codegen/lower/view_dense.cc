@@ -10,7 +10,7 @@
 namespace shardgen {
 namespace {
 
-constexpr std::array kStepNames = {"infer_meta", "device",      "kernel",        "cast",    "cast_list",   "guard",
+constexpr std::array kStepNames = {"infer_meta", "compute", "device",      "kernel",        "cast",    "cast_list",   "guard",
                                    "allocate",   "allocate_if", "allocate_list", "target",  "target_list", "reinterpret",
                                    "written_view", "reader",    "readers",       "draw",    "run",         "rebind"};
 
@@ -27,19 +27,32 @@ class Renderer {
 
   Json steps() {
     Json array = Json::array();
-    for (const Step& step : plan_.steps) {
+    const auto push = [&](const auto& step) {
       Json json;
       for (const char* name : kStepNames) json[name] = false;
       json["phase"] = false;
-      std::visit([&](const auto& typed) { add(typed, json); }, step);
+      add(step, json);
       array.push_back(std::move(json));
+    };
+    if (const std::optional<ComputeStep> compute = compute_step(op_, plan_)) {
+      push(std::get<InferMetaStep>(plan_.steps.front()));
+      push(*compute);
+    } else if (const std::optional<OutputStep> view = lone_view(plan_)) {
+      push(std::get<InferMetaStep>(plan_.steps.front()));
+      view_ = fmt::format("{}({}, {}, {})", rt("call::reinterpret"), ctx_, input(view->input).name.text, metas_[view->output]);
+    } else {
+      explicit_ = true;
+      for (const Step& step : plan_.steps) std::visit(push, step);
     }
     return array;
   }
 
   const std::string& ctx() const { return ctx_; }
+  bool is_explicit() const { return explicit_; }
 
+  /// What the function returns where a step does not do that itself, or "".
   std::string result() const {
+    if (!explicit_) return view_;
     Texts texts;
     const bool several = plan_.returns.size() > 1;
     for (const int output : plan_.returns)
@@ -48,7 +61,10 @@ class Renderer {
   }
 
  private:
-  void phase(Json& json, const std::string& text) { json["phase"] = fmt::format("{}. {}", ++phases_, text); }
+  /// Numbered comments are for the functions that write their steps out.
+  void phase(Json& json, const std::string& text) {
+    if (explicit_) json["phase"] = fmt::format("{}. {}", ++phases_, text);
+  }
   const Input& input(int index) const { return op_.signature.inputs[index]; }
   const Output& output(int index) const { return op_.signature.outputs[index]; }
   bool written(int index) const { return is_written_input(op_, index, plan_.form); }
@@ -69,15 +85,26 @@ class Renderer {
     Texts args = {ctx_};
     for (const Passed& each : step.args) args.push_back(meta_arg(each));
     Json metas = Json::array();
-    for (size_t i = 0; i < metas_.size(); ++i) {
-      metas.push_back({{"type", meta_type(output(static_cast<int>(i)))}, {"local", metas_[i]}});
-      args.push_back(metas_[i]);
+    for (const bool list : {false, true}) {
+      Texts locals;
+      for (size_t i = 0; i < metas_.size(); ++i) {
+        if (output(static_cast<int>(i)).list == list) locals.push_back(metas_[i]);
+      }
+      if (!locals.empty()) metas.push_back({{"type", list ? "std::vector<" + rt("Meta") + ">" : rt("Meta")}, {"locals", join(locals)}});
     }
-    json["infer_meta"] = {{"metas", std::move(metas)}, {"func", step.func}, {"args", join(args)}};
+    args.insert(args.end(), metas_.begin(), metas_.end());
+    // Where the steps are written out, so is the return of a call that is made for its metas.
+    Json recorded = false;
+    if (explicit_ && std::any_of(plan_.steps.begin(), plan_.steps.end(), [](const Step& s) { return std::holds_alternative<RunStep>(s); }))
+      recorded = {{"metas", ctx_ + ", " + join(metas_)}, {"nothing", plan_.returns.empty() ? "" : " {}"}};
+    json["infer_meta"] = {
+        {"metas", std::move(metas)}, {"func", step.func}, {"args", join(args)}, {"recorded", std::move(recorded)}};
   }
 
-  void add(const DeviceStep& step, Json& json) {
-    phase(json, "choose the kernel");
+  /// One as it is, several as a tuple of references.
+  static std::string tied(const Texts& names) { return names.size() == 1 ? names[0] : "std::tie(" + join(names) + ")"; }
+
+  std::string device_value(const DeviceStep& step) const {
     Texts tensors = {ctx_};
     for (const Input& each : op_.signature.inputs) tensors.push_back(each.name.text);
     std::string value = step.tensors ? rt("call::common_device") + "(" + join(tensors) + ")" : "";
@@ -86,8 +113,49 @@ class Renderer {
       value =
           may_be_open(op_, each) && !value.empty() ? fmt::format("{0} ? *{0} : {1}", each.name.text, value) : each.name.text;
     }
+    return value;
+  }
+
+  void add(const DeviceStep& step, Json& json) {
+    phase(json, "choose the kernel");
     device_ = scope_.local("device");
-    json["device"] = {{"local", device_}, {"value", value}};
+    json["device"] = {{"local", device_}, {"value", device_value(step)}};
+  }
+
+  /// The whole rest of a function whose outputs are all new, or all written in place.
+  void add(const ComputeStep& step, Json& json) {
+    const std::string kernels = rt("kernels") + "<\"" + step.kernel.table + "\">()";
+    dtype_ = dtype_value(step.kernel.dtypes);
+    Json dtype_local = false;
+    if (!step.casts.empty()) {
+      const std::string local = scope_.local("kernel_dtype");
+      dtype_local = {{"name", local}, {"value", dtype_}};
+      dtype_ = local;
+    }
+    Json casts = Json::array();
+    for (const CastStep& cast : step.casts) {
+      const std::string local = scope_.local(input(cast.input).name.text + "_cast");
+      casts.push_back({{"list", input(cast.input).list}, {"local", local}, {"ctx", ctx_}, {"value", inputs_[cast.input]}, {"dtype", dtype_}});
+      inputs_[cast.input] = local;
+    }
+    Texts args;
+    if (step.in_place) args.push_back(rt("ops") + "::" + cpp_name(op_));
+    args.insert(args.end(), {kernels, dtype_});
+    if (step.in_place) {
+      Texts targets;
+      for (const OutputStep& output : step.outputs) targets.push_back(input(output.input).name.text);
+      args.push_back(tied(targets));
+    }
+    args.push_back(tied(metas_));
+    for (const Passed& each : step.kernel.args) args.push_back(kernel_arg(each));
+    if (is_random(op_)) args.push_back(rt("call::drawn_key"));
+    Json compute = {{"dtype_local", std::move(dtype_local)}, {"casts", std::move(casts)},
+                    {"fresh", false}, {"fresh_on", false}, {"targets", false}};
+    const bool own_device = !step.in_place && !step.device.attrs.empty();
+    Json call = {{"ctx", ctx_}, {"args", join(args)}};
+    if (own_device) call["device"] = device_value(step.device);
+    compute[step.in_place ? "targets" : own_device ? "fresh_on" : "fresh"] = std::move(call);
+    json["compute"] = std::move(compute);
   }
 
   /// The first dtype that is given.
@@ -248,6 +316,8 @@ class Renderer {
   Texts inputs_, metas_, outputs_;
   std::vector<Passed> params_;
   std::string device_, kernel_, dtype_, guard_, key_;
+  std::string view_;
+  bool explicit_ = false;
   int phases_ = 0;
   bool made_output_ = false;
 };
@@ -261,6 +331,7 @@ std::string dense_returns(const Op& op, const DensePlan& plan) {
 /// The arguments that some step of the plan reads, by name.
 std::set<std::string> used_arguments(const Op& op, const DensePlan& plan) {
   std::set<std::string> used;
+  const bool by_arguments = compute_step(op, plan).has_value();  // compute() takes the device from what the kernel gets
   const auto use = [&](ArgRef arg) { used.insert(name_of(op.signature, arg).text); };
   const auto use_all = [&](const std::vector<Passed>& args) {
     for (const Passed& each : args) {
@@ -272,7 +343,8 @@ std::set<std::string> used_arguments(const Op& op, const DensePlan& plan) {
       use_all(meta->args);
     } else if (const auto* device = std::get_if<DeviceStep>(&step)) {
       for (const int attr : device->attrs) use({false, attr});
-      for (int i = 0; device->tensors && i < static_cast<int>(op.signature.inputs.size()); ++i) use({true, i});
+      const bool all = device->tensors && (!by_arguments || !device->attrs.empty());
+      for (int i = 0; all && i < static_cast<int>(op.signature.inputs.size()); ++i) use({true, i});
     } else if (const auto* kernel = std::get_if<KernelStep>(&step)) {
       use_all(kernel->args);
       for (const DTypeSource& source : kernel->dtypes) {
@@ -311,15 +383,15 @@ Json dense_view(const LowerContext& context, const Part& part) {
       params.insert(params.begin(), "const " + rt("OpContext") + "& " + renderer.ctx());
       Json steps = renderer.steps();
       Json result = false;
-      if (!plan.returns.empty()) result = renderer.result();
-      functions.push_back({{"origin", origin(*op)},
-                           {"returns", dense_returns(*op, plan)},
+      if (std::string text = renderer.result(); !plan.returns.empty() && !text.empty()) result = std::move(text);
+      functions.push_back({{"returns", dense_returns(*op, plan)},
                            {"name", function_name(*op, form)},
                            {"declared", join(params)},
                            {"params", definition_parameters(*op, plan, renderer.ctx())},
-                           {"ctx", renderer.ctx()},
                            {"steps", std::move(steps)},
                            {"result", std::move(result)}});
+      // Steps that are written out name the context one by one.
+      if (renderer.is_explicit()) functions.back()["ctx"] = renderer.ctx();
     }
   }
   Json view = file_head(part);

@@ -7,26 +7,6 @@
 namespace shardgen {
 namespace {
 
-std::string meta_arg(const Op& op, const std::string& call, const Passed& passed) {
-  if (!passed.arg) return passed_constant(passed);
-  const ArgRef arg = *passed.arg;
-  if (passed.dtype_of) return fmt::format("{}.meta({}).dtype", call, arg.index);
-  if (!arg.tensor) return op.signature.attrs[arg.index].name.text;
-  const Input& input = op.signature.inputs[arg.index];
-  if (input.list) return fmt::format("{}.metas({})", call, arg.index);
-  return fmt::format("{}.{}({})", call, contains(op.optional, input.name.text) ? "optional_meta" : "meta", arg.index);
-}
-
-/// The arguments of infer_meta: inputs, attributes, then the outputs of `out`.
-std::string meta_args(const Op& op, const std::string& call, const std::string& out) {
-  Texts args = {call + ".context()"};
-  for (const Passed& each : resolve_params(op, infer_meta_params(op))) args.push_back(meta_arg(op, call, each));
-  for (size_t i = 0; i < op.signature.outputs.size(); ++i) {
-    args.push_back(fmt::format("{}.{}({})", out, op.signature.outputs[i].list ? "list" : "one", i));
-  }
-  return join(args);
-}
-
 /// The output whose shape a local shape is.
 int local_shape_output(const Op& op) {
   return op.infer_meta->global_shape ? find_output(op.signature, op.infer_meta->global_shape->text) : 0;
@@ -36,15 +16,15 @@ std::string dense_arg(const Op& op, const std::string& call, Form form, ArgRef a
   if (!arg.tensor) {
     const std::string& name = op.signature.attrs[arg.index].name.text;
     const bool is_local_shape = op.infer_meta->local_shape && op.infer_meta->local_shape->text == name;
-    return is_local_shape ? fmt::format("{}.local_shape({})", call, local_shape_output(op)) : name;
+    return is_local_shape ? fmt::format("{}.local_shape({}, {})", call, local_shape_output(op), name) : name;
   }
   if (is_written_input(op, arg.index, form))
     return fmt::format("{}.{}({})", call, op.signature.inputs[arg.index].list ? "targets" : "target", arg.index);
-  return fmt::format("{}.{}({})", call, op.signature.inputs[arg.index].list ? "locals" : "local", arg.index);
+  return op.signature.inputs[arg.index].list ? fmt::format("{}.locals({})", call, arg.index) : fmt::format("{}[{}]", call, arg.index);
 }
 
 std::string dense_args(const Op& op, const std::string& call, Form form) {
-  Texts args = {call + ".context()"};
+  Texts args = {call};
   for (const ArgRef arg : op.signature.args) args.push_back(dense_arg(op, call, form, arg));
   return join(args);
 }
@@ -57,9 +37,11 @@ bool only_reinterprets(const Op& op) {
 
 /// The dense call, where there is one: its results are handed over as nothing, one value, or several.
 Json run_view(const Op& op, const DensePlan& plan, const std::string& args, Scope& scope) {
-  Json run = {{"reinterpret", false}, {"none", false}, {"one", false}, {"several", false}};
+  Json run = {{"reinterpret", false}, {"direct_reinterpret", false}, {"none", false}, {"direct", false}, {"one", false}, {"several", false}};
   if (only_reinterprets(op)) {
-    run["reinterpret"] = true;
+    run[plan.form == Form::functional ? "direct_reinterpret" : "reinterpret"] = {{"dense_args", args}};
+  } else if (plan.form == Form::functional) {
+    run["direct"] = {{"dense_args", args}};
   } else if (plan.returns.empty()) {
     run["none"] = {{"dense_args", args}};
   } else if (plan.returns.size() == 1) {
@@ -91,27 +73,20 @@ Json function_view(const Op& op, Form form) {
   const DensePlan plan = plan_dense(op, form);
   Scope scope(op);
   const std::string call = scope.local("call");
-  const std::string out = scope.local("out");
-  Json inputs = Json::array();
-  for (const Input& input : op.signature.inputs) inputs.push_back({{"input", input.name.text}});
-  Json attrs = Json::array();
-  for (const ArgRef arg : op.signature.args) {
-    if (!arg.tensor) attrs.push_back({{"attr", op.signature.attrs[arg.index].name.text}});
-  }
-  return {{"origin", origin(op)},
-          {"returns", return_type(op, form, form == Form::functional)},
+  Texts collect;
+  if (form == Form::inplace) collect.push_back(rt("call::inplace"));
+  collect.push_back(rt("ops") + "::" + cpp_name(op));
+  for (const ArgRef arg : op.signature.args) collect.push_back(name_of(op.signature, arg).text);
+  Json result = false;
+  if (form == Form::inplace) result = dist_result(op, call, form);
+  return {{"returns", return_type(op, form, form == Form::functional)},
           {"name", function_name(op, form)},
-          {"op", cpp_name(op)},
-          {"inplace", form == Form::inplace},
+          {"public", form == Form::functional && !op.intermediate.empty() ? intermediate_name(op) : function_name(op, form)},
           {"params", join(parameters(op, Role::api, form, false))},
           {"call", call},
-          {"out", out},
-          {"inputs", std::move(inputs)},
-          {"attrs", std::move(attrs)},
-          {"func", op.infer_meta->func->text},
-          {"meta_args", meta_args(op, call, out)},
+          {"collect", join(collect)},
           {"run", run_view(op, plan, dense_args(op, call, form), scope)},
-          {"result", dist_result(op, call, form)}};
+          {"result", std::move(result)}};
 }
 
 }  // namespace

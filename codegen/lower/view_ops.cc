@@ -9,96 +9,83 @@
 namespace shardgen {
 namespace {
 
+/// "x", "x?" when it is optional, "x[]" for a list: what slots<...> reads.
 std::string slot(const Op& op, const std::string& name, bool list) {
-  if (list) return fmt::format("{{\"{}\", {}::Kind::list}}", name, rt("SlotDef"));
-  if (contains(op.optional, name)) return fmt::format("{{\"{}\", {}::Kind::optional}}", name, rt("SlotDef"));
-  return fmt::format("{{\"{}\"}}", name);
+  return "\"" + name + (list ? "[]" : contains(op.optional, name) ? "?" : "") + "\"";
 }
 
-std::string input_slots(const Op& op) {
+template <class T>
+Texts slots(const Op& op, const std::vector<T>& tensors) {
   Texts texts;
-  for (const Input& input : op.signature.inputs) texts.push_back(slot(op, input.name.text, input.list));
-  return join(texts);
+  for (const T& tensor : tensors) texts.push_back(slot(op, tensor.name.text, tensor.list));
+  return texts;
 }
 
-std::string output_slots(const Op& op) {
-  Texts texts;
-  for (const Output& output : op.signature.outputs) texts.push_back(slot(op, output.name.text, output.list));
-  return join(texts);
-}
-
-std::string attr_names(const Op& op) {
+Texts attr_names(const Op& op) {
   Texts texts;
   for (const Attr& attr : op.signature.attrs) texts.push_back("\"" + attr.name.text + "\"");
-  return join(texts);
+  return texts;
 }
 
-std::string aliases(const Op& op) {
+Texts aliases(const Op& op) {
   Texts texts;
   const auto add = [&](const AliasPair& pair, const char* kind) {
-    texts.push_back(fmt::format("{{{}, {}, {}::Kind::{}}}", find_output(op.signature, pair.output.text),
-                                find_input(op.signature, pair.input.text), rt("AliasDef"), kind));
+    texts.push_back(fmt::format("{}({}, {})", rt(kind), find_output(op.signature, pair.output.text),
+                                find_input(op.signature, pair.input.text)));
   };
   for (const AliasPair& pair : op.view) {
     const bool written = view_kind(op, find_output(op.signature, pair.output.text)) == ViewKind::written;
-    add(pair, written ? "written_view" : "view");
+    add(pair, written ? "written_alias" : "view_alias");
   }
-  for (const AliasPair& pair : op.inplace) add(pair, "inplace");
-  return join(texts);
-}
-
-Json commutes(const Op& op) {
-  const std::optional<Partial> commutation = commutation_of(op);
-  if (!commutation) return false;
-  return {{"kind", commutation->kind == PartialKind::multilinear ? "multilinear" : "jointly"},
-          {"types", fmt::format("{:#x}", shard::type_bits(*commutation))}};
+  for (const AliasPair& pair : op.inplace) add(pair, "inplace_alias");
+  return texts;
 }
 
 /// The rule as the inside of a string literal. A long one becomes several on lines of their own, which C++ joins.
-Json rule(const LowerContext& context, const Op& op) {
-  const std::optional<std::string> text = rule_of(context.selection, op);
-  if (!text) return false;
+std::string rule_literal(const std::string& text) {
   constexpr size_t longest = 70;
   std::string lines;
-  std::string_view rest = *text;
+  std::string_view rest = text;
   while (rest.size() > longest) {
     const size_t space = rest.rfind(' ', longest);
     if (space == std::string_view::npos) break;
-    lines += std::string(rest.substr(0, space + 1)) + "\"\n          \"";
+    lines += std::string(rest.substr(0, space + 1)) + "\"\n    \"";
     rest.remove_prefix(space + 1);
   }
-  return lines + std::string(rest);
+  return "\"" + lines + std::string(rest) + "\"";
 }
 
-/// "{a, b}": the braces come from here, because templates cannot write them next to a tag.
-std::string braces(const std::string& text) { return "{" + text + "}"; }
-
-Json list_or_false(const std::string& text) { return text.empty() ? Json(false) : Json(braces(text)); }
+/// The initialiser of an OpDef: the members that are not as the runtime has them by default.
+std::string definition(const LowerContext& context, const Op& op) {
+  Texts members = {fmt::format(".name = \"{}\"", op.name.text)};
+  const auto add = [&](const char* member, const std::string& value) { members.push_back(fmt::format(".{} = {}", member, value)); };
+  const auto add_list = [&](const char* member, const char* maker, const Texts& items) {
+    if (!items.empty()) add(member, rt(maker) + "<" + join(items) + ">");
+  };
+  if (forms_of(context, op).back() == Form::inplace) add("inplace_name", "\"" + inplace_name(op) + "\"");
+  add("location", "\"" + location_of(op) + "\"");
+  add_list("inputs", "slots", slots(op, op.signature.inputs));
+  add_list("attrs", "names", attr_names(op));
+  add_list("outputs", "slots", slots(op, op.signature.outputs));
+  add_list("aliases", "aliases", aliases(op));
+  if (const std::optional<std::string> rule = rule_of(context.selection, op)) add("rule", rule_literal(*rule));
+  if (const std::optional<Partial> commutation = commutation_of(context.selection, op)) {
+    add("commutes", rt("Commutes") + (commutation->kind == PartialKind::multilinear ? "::multilinear" : "::jointly"));
+    add("commute_types", fmt::format("{:#x}", shard::type_bits(*commutation)));
+  }
+  if (op.extension.partial_guard) add("commute_guard", "\"" + op.extension.partial_guard->text + "\"");
+  if (is_elementwise(op)) add("elementwise", "true");
+  if (is_random(op)) add("random", "true");
+  return "{" + join(members) + "}";
+}
 
 }  // namespace
 
 Json ops_view(const LowerContext& context, const Part& part) {
   Json ops = Json::array();
-  for (const Op* op : own_ops(part)) {
-    Json guard = false;
-    if (op->extension.partial_guard) guard = op->extension.partial_guard->text;
-    Json inplace = false;
-    if (forms_of(context, *op).back() == Form::inplace) inplace = inplace_name(*op);
-    ops.push_back({{"function", cpp_name(*op)},
-                   {"name", op->name.text},
-                   {"inplace_name", std::move(inplace)},
-                   {"location", location_of(*op)},
-                   {"inputs", list_or_false(input_slots(*op))},
-                   {"attrs", list_or_false(attr_names(*op))},
-                   {"outputs", braces(output_slots(*op))},
-                   {"aliases", list_or_false(aliases(*op))},
-                   {"rule", rule(context, *op)},
-                   {"commutes", commutes(*op)},
-                   {"guard", std::move(guard)},
-                   {"elementwise", is_elementwise(*op)},
-                   {"random", is_random(*op)}});
-  }
+  for (const Op* op : own_ops(part)) ops.push_back({{"function", cpp_name(*op)}, {"def", definition(context, *op)}});
   Json view = file_head(part);
+  view.erase("name");
   view["spaces"] = declarations_view(missing_functions(context, part));
   view["ops"] = std::move(ops);
   return view;

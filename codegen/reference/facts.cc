@@ -6,11 +6,12 @@
 
 #include <map>
 
+#include "core/axis_expr.h"
 #include "lower/identifiers.h"
 #include "lower/plan.h"
+#include "lower/rules.h"
 #include "lower/support.h"
 #include "model/print.h"
-#include "core/axis_expr.h"
 #include "reference/layers.h"
 
 namespace shardgen {
@@ -42,7 +43,7 @@ std::vector<ArgumentFact> argument_facts(const Op& op) {
       if (contains(op.no_need_buffer, name)) notes.push_back("only its shape is read");
     } else {
       const Attr& attr = op.signature.attrs[arg.index];
-      fact.type = yaml_name(attr.type);
+      fact.type = attr.unknown.text.empty() ? yaml_name(attr.type) : attr.unknown.text;
       if (attr.scalar_of) fact.type += fmt::format("({})", yaml_name(*attr.scalar_of));
       if (attr.default_value) fact.default_value = attr.default_value->spelling;
       if (op.infer_meta && op.infer_meta->local_shape && op.infer_meta->local_shape->text == name)
@@ -97,22 +98,22 @@ std::string kernel_text(const Op& op) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-std::string rule_text(const Op& op) {
+std::string rule_text(const Op& op, const std::string& rule) {
   if (!op.infer_meta) return "";
   if (op.signature.inputs.empty()) return "No tensor argument: it makes a plain tensor, also under a mesh.";
-  if (!op.infer_meta->spmd_rule) return "No rule: a call on distributed tensors throws no_rule, unless it may replicate.";
-  const std::string& rule = op.infer_meta->spmd_rule->text;
-  return shard::is_axis_expr(rule) ? fmt::format("Axis expression \"{}\".", rule) : fmt::format("C++ rule {}.", rule);
+  if (rule.empty()) return "No rule: a call on distributed tensors throws no_rule, unless it may replicate.";
+  if (!op.infer_meta->spmd_rule) return fmt::format("Axis expression \"{}\", derived from that of the forward op.", rule);
+  return op.infer_meta->expression ? fmt::format("Axis expression \"{}\".", rule) : fmt::format("C++ rule {}.", rule);
 }
 
-std::string commutes_text(const Op& op) {
-  if (!op.extension.partial) return "A pending reduction of an argument is done before the op.";
-  const Partial& partial = *op.extension.partial;
+std::string commutes_text(const Selection& selection, const Op& op) {
+  const std::optional<Partial> partial = commutation_of(selection, op);
+  if (!partial) return "A pending reduction of an argument is done before the op.";
   std::vector<std::string_view> names;
-  for (const ReduceKind kind : reductions_of(partial)) names.push_back(yaml_name(kind));
-  const bool one = partial.kind == PartialKind::multilinear;
+  for (const ReduceKind kind : shard::reductions_of(*partial)) names.push_back(yaml_name(kind));
+  const bool one = partial->kind == PartialKind::multilinear;
   std::string text = fmt::format("Commutes with a pending {} {} ({})", fmt::join(names, ", "),
-                                 one ? "of one argument" : "of all arguments together", yaml_name(partial.kind));
+                                 one ? "of one argument" : "of all arguments together", yaml_name(partial->kind));
   if (op.extension.partial_guard) text += fmt::format(", where {} holds", op.extension.partial_guard->text);
   return text + ".";
 }
@@ -151,16 +152,16 @@ OpFacts facts_of(const Family& family, const Op& op, const Index& index) {
   facts.outputs = output_facts(op);
   facts.kernel = kernel_text(op);
   if (op.infer_meta && op.infer_meta->func) facts.infer_meta = op.infer_meta->func->text;
-  if (op.infer_meta && op.infer_meta->spmd_rule) facts.rule = op.infer_meta->spmd_rule->text;
   facts.links = links_of(index, op);
   return facts;
 }
 
 /// What can be told only of an op without errors.
-void add_checked_facts(const Op& op, OpFacts& facts) {
+void add_checked_facts(const Selection& selection, const Op& op, OpFacts& facts) {
   facts.aliases = alias_facts(op);
-  facts.rule_text = rule_text(op);
-  if (!op.invoke && !op.signature.inputs.empty()) facts.commutes = commutes_text(op);
+  facts.rule = rule_of(selection, op).value_or("");
+  facts.rule_text = rule_text(op, facts.rule);
+  if (has_body(op) && !op.signature.inputs.empty()) facts.commutes = commutes_text(selection, op);
   if (is_elementwise(op)) facts.traits.push_back("elementwise");
   if (is_random(op)) facts.traits.push_back("random");
 }
@@ -168,13 +169,14 @@ void add_checked_facts(const Op& op, OpFacts& facts) {
 }  // namespace
 
 std::vector<std::string> function_names(const Op& op) {
-  std::vector<std::string> names = {op.name.text};
+  std::vector<std::string> names = {cpp_name(op)};
   if (!op.inplace.empty()) names.push_back(inplace_name(op));
   if (!op.intermediate.empty()) names.push_back(intermediate_name(op));
   return names;
 }
 
-std::vector<OpFacts> collect_facts(const std::vector<Family>& families, const std::vector<Diagnostic>& findings) {
+std::vector<OpFacts> collect_facts(const std::vector<Family>& families, const std::vector<Diagnostic>& findings,
+                                   const Runtime& runtime) {
   Index index;
   for (const Family& family : families) {
     for (const Op& op : family.ops) index.try_emplace(op.name.text, &family, &op);
@@ -183,7 +185,7 @@ std::vector<OpFacts> collect_facts(const std::vector<Family>& families, const st
   std::vector<Family> sound;
   std::vector<size_t> places;  // of the sound ops in `all`
   for (const Family& family : families) {
-    sound.push_back({family.name, family.path, {}});
+    sound.push_back({family.name, family.path, {}, family.imported});
     for (size_t i = 0; i < family.ops.size(); ++i) {
       all.push_back(facts_of(family, family.ops[i], index));
       all.back().findings = findings_of(family, i, findings);
@@ -195,16 +197,16 @@ std::vector<OpFacts> collect_facts(const std::vector<Family>& families, const st
       places.push_back(all.size() - 1);
     }
   }
-  const Selection selection = select_ops(sound, own_runtime());
+  const Selection selection = select_ops(sound, runtime);
   const std::vector<std::vector<Part>> no_parts;
-  const LowerContext context{selection, own_runtime(), no_parts};
+  const LowerContext context{selection, runtime, no_parts};
   std::map<const Op*, std::string> reasons;
   for (const Dropped& dropped : selection.dropped) reasons[dropped.op] = dropped.reason;
   size_t next = 0;
   for (const Family& family : sound) {
     for (const Op& op : family.ops) {
       OpFacts& facts = all[places[next++]];
-      add_checked_facts(op, facts);
+      add_checked_facts(selection, op, facts);
       if (const auto reason = reasons.find(&op); reason != reasons.end()) {
         facts.left_out = reason->second;
         continue;

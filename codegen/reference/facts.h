@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "diag/diagnostics.h"
+#include "lower/runtime.h"
 #include "model/op.h"
 
 namespace shardgen {
@@ -53,7 +54,7 @@ struct OpFacts {
   std::vector<AliasFact> aliases;
   std::string infer_meta;
   std::string kernel;
-  std::string rule;       // the expression or the name as it is written
+  std::string rule;       // the expression or the name; of a backward op perhaps derived from that of the forward op
   std::string rule_text;  // a sentence
   std::string commutes;   // a sentence
   std::vector<std::string> traits;  // "elementwise", "random"
@@ -67,7 +68,8 @@ struct OpFacts {
 
 /// The facts of every op, in the order of the files. `findings` are those of read_and_check(): an op with an error is left out
 /// of what is generated, and the others are told of as if it were not there.
-std::vector<OpFacts> collect_facts(const std::vector<Family>& families, const std::vector<Diagnostic>& findings);
+std::vector<OpFacts> collect_facts(const std::vector<Family>& families, const std::vector<Diagnostic>& findings,
+                                   const Runtime& runtime);
 
 /// The names of the functions that an op becomes: itself, its in-place form, the one with intermediates.
 std::vector<std::string> function_names(const Op& op);

@@ -6,9 +6,11 @@
 
 #include <sstream>
 
-#include "lower/identifiers.h"
-#include "lower/view_common.h"
+#include "lower/functions.h"
 #include "core/axis_expr.h"
+#include "lower/identifiers.h"
+#include "lower/rules.h"
+#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {
@@ -39,10 +41,10 @@ std::string collect_step(const Op& op) {
   return text;
 }
 
-std::string placement_step(const Op& op) {
-  if (!op.infer_meta->spmd_rule) return "placement: no rule, so the call throws no_rule unless FallbackPolicy::replicate holds";
-  const std::string& rule = op.infer_meta->spmd_rule->text;
-  return shard::is_axis_expr(rule) ? fmt::format("placement by \"{}\"", rule) : fmt::format("placement by the C++ rule {}", rule);
+std::string placement_step(const LowerContext& context, const Op& op) {
+  const std::optional<std::string> rule = rule_of(context.selection, op);
+  if (!rule) return "placement: no rule, so the call throws no_rule unless FallbackPolicy::replicate holds";
+  return shard::is_axis_expr(*rule) ? fmt::format("placement by \"{}\"", *rule) : fmt::format("placement by the C++ rule {}", *rule);
 }
 
 std::string reshard_step(const Op& op, Form form) {
@@ -77,10 +79,10 @@ std::vector<std::string> finish_steps(const Op& op, Form form) {
   return steps;
 }
 
-LayerFact dist_layer(const Op& op, Form form) {
+LayerFact dist_layer(const LowerContext& context, const Op& op, Form form) {
   LayerFact layer{"dist::" + function_name(op, form), {collect_step(op)}};
   layer.steps.push_back(fmt::format("infer global meta: {}", op.infer_meta->func->text));
-  layer.steps.push_back(placement_step(op));
+  layer.steps.push_back(placement_step(context, op));
   layer.steps.push_back(reshard_step(op, form));
   layer.steps.push_back(local_shape_step(op));
   if (is_random(op)) layer.steps.push_back("draw a random key on all ranks");
@@ -94,9 +96,11 @@ LayerFact dist_layer(const Op& op, Form form) {
 
 std::vector<std::string> declarations_of(const LowerContext& context, const Op& op) {
   const auto declare = [&](const std::string& name, Form form, bool all) {
-    return spell_own(fmt::format("{} {}({})", return_type(op, form, all), name, join(parameters(op, Role::api, form, true))));
+    std::vector<std::string> ignored;
+    const std::string text = fmt::format("{} {}({})", return_type(op, form, all), name, join(parameters(op, Role::api, form, true)));
+    return spell_symbols(context.runtime, text, ignored);
   };
-  if (op.invoke) return {declare(op.name.text, Form::functional, true)};
+  if (!has_body(op)) return {declare(cpp_name(op), Form::functional, true)};
   std::vector<std::string> declarations;
   for (const Form form : forms_of(context, op)) {
     declarations.push_back(declare(function_name(op, form), form, false));
@@ -107,12 +111,13 @@ std::vector<std::string> declarations_of(const LowerContext& context, const Op& 
 }
 
 std::vector<LayerFact> layers_of(const LowerContext& context, const Op& op) {
-  if (op.invoke) return {{op.name.text, {"call " + op.invoke->function.text}}};
+  if (const Call* call = external_call(context, op)) return {{cpp_name(op), {"call the C++ function " + call->function.text}}};
+  if (!has_body(op)) return {{cpp_name(op), {"call " + op.invoke->function.text}}};
   std::vector<LayerFact> layers;
   for (const Form form : forms_of(context, op)) {
     layers.push_back(public_layer(op, form));
     layers.push_back({"dense::" + function_name(op, form), lines_of(describe(op, plan_dense(op, form)))});
-    if (!op.signature.inputs.empty()) layers.push_back(dist_layer(op, form));
+    if (!op.signature.inputs.empty()) layers.push_back(dist_layer(context, op, form));
   }
   return layers;
 }

@@ -7,10 +7,10 @@
 #include "emit/layout.h"
 #include "emit/template.h"
 #include "emit/templates.h"
+#include "lower/functions.h"
 #include "lower/identifiers.h"
 #include "lower/view_common.h"
 #include "model/print.h"
-#include "core/axis_expr.h"
 
 namespace shardgen {
 namespace {
@@ -26,29 +26,31 @@ struct Params {
   }
 };
 
-/// What the YAML passes on to a function; `input` spells the type of a tensor.
-template <class InputType>
-Params passed_params(const Op& op, const std::vector<Passed>& passed, Scope& scope, InputType input) {
-  Params params;
-  params.add("const " + rt("OpContext") + "&", scope.local("ctx"));
+/// The names of what the YAML passes on to a function, after the context.
+Texts passed_names(const Op& op, const std::vector<Passed>& passed, Scope& scope) {
+  Texts names = {scope.local("ctx")};
   for (const Passed& each : passed) {
-    if (!each.arg) {
-      params.add(constant_type(each.constant), scope.local("constant"));
-    } else if (each.dtype_of) {
-      params.add(rt("DType"), scope.local(name_of(op.signature, *each.arg).text + "_dtype"));
-    } else if (each.arg->tensor) {
-      params.add(input(op.signature.inputs[each.arg->index]), name_of(op.signature, *each.arg).text);
-    } else {
-      params.add(attr_type(op, op.signature.attrs[each.arg->index]), name_of(op.signature, *each.arg).text);
-    }
+    if (!each.arg) names.push_back(scope.local("constant"));
+    else if (each.dtype_of) names.push_back(scope.local(name_of(op.signature, *each.arg).text + "_dtype"));
+    else names.push_back(name_of(op.signature, *each.arg).text);
   }
-  return params;
+  return names;
+}
+
+std::string kernel_type(const Op& op, const Passed& passed) {
+  if (!passed.arg) return constant_type(passed.constant);
+  if (passed.dtype_of) return rt("DType");
+  return passed.arg->tensor ? input_type(op.signature.inputs[passed.arg->index], Role::kernel, false)
+                            : attr_type(op, op.signature.attrs[passed.arg->index]);
 }
 
 Params kernel_params_of(const Op& op) {
   Scope scope(op);
-  Params params = passed_params(op, resolve_params(op, kernel_params(op)), scope,
-                                [](const Input& input) { return input_type(input, Role::kernel, false); });
+  const std::vector<Passed> passed = resolve_params(op, kernel_params(op));
+  const Texts names = passed_names(op, passed, scope);
+  Params params;
+  params.add("const " + rt("OpContext") + "&", names[0]);
+  for (size_t i = 0; i < passed.size(); ++i) params.add(kernel_type(op, passed[i]), names[i + 1]);
   if (is_random(op)) params.add(rt("RandomKey"), scope.local("key"));
   for (const Output& output : op.signature.outputs)
     params.add(output_type(output, Role::kernel), scope.local(output.name.text));
@@ -71,19 +73,20 @@ Json kernel_view(const Op& op) {
 
 Json infer_meta_view(const Op& op) {
   Scope scope(op);
-  Params params = passed_params(op, resolve_params(op, infer_meta_params(op)), scope, [&](const Input& input) {
-    return meta_input_type(input, contains(op.optional, input.name.text));
-  });
+  const FunctionDecl function = infer_meta_function(op);
+  Texts names = passed_names(op, resolve_params(op, infer_meta_params(op)), scope);
   // The first guess: every output is like the first argument, where that is a tensor that must be given.
-  const bool plain = params.typed.size() > 1 && params.typed[1] == meta_input_type({}, false) + " " + params.names[1];
+  const bool plain = names.size() > 1 && function.params[1] == "const " + rt("Meta") + "&";
   Json copied = plain ? Json{{"outputs", Json::array()}} : Json(false);
   for (const Output& output : op.signature.outputs) {
-    const std::string name = scope.local(output.name.text);
-    params.add(meta_type(output) + "&", name);
-    if (plain) copied["outputs"].push_back({{"output", name}, {"from", output.list ? "{" + params.names[1] + "}" : params.names[1]}});
+    names.push_back(scope.local(output.name.text));
+    if (plain) copied["outputs"].push_back({{"output", names.back()}, {"from", output.list ? "{" + names[1] + "}" : names[1]}});
   }
+  Params params;
+  for (size_t i = 0; i < names.size(); ++i) params.add(function.params[i], names[i]);
   Json view = head(op);
-  view["infer_meta"] = op.infer_meta->func->text;
+  view["space"] = rt(function.space) + (function.nested.empty() ? "" : "::" + function.nested);
+  view["infer_meta"] = function.name;
   view["params"] = join(params.typed);
   view["names"] = join(params.names);
   view["copied"] = std::move(copied);
@@ -132,7 +135,7 @@ std::string first_of(const Op& op, Form form) {
 }
 
 Json test_view(const LowerContext& context, const Op& op, const std::string& header) {
-  const Form form = op.invoke ? Form::functional : forms_of(context, op).front();
+  const Form form = has_body(op) ? forms_of(context, op).front() : Form::functional;
   Json tensors = Json::array();
   Texts arguments;
   for (const ArgRef arg : op.signature.args) {
@@ -148,50 +151,81 @@ Json test_view(const LowerContext& context, const Op& op, const std::string& hea
     }
   }
   Json view = {{"op", op.name.text},  {"location", location_of(op)},         {"header", header},
-               {"function", op.invoke ? op.name.text : function_name(op, form)}, {"spread", !tensors.empty()},
+               {"function", has_body(op) ? function_name(op, form) : cpp_name(op)}, {"spread", !tensors.empty()},
                {"arguments", join(arguments)}, {"first", first_of(op, form)}};
   view["tensors"] = std::move(tensors);
   return view;
 }
 
-/// The axis expression of an op in which elements meet one by one, or nothing where lists make that unlikely.
+/// The axis expression of an op in which elements meet one by one.
 std::string proposed_rule(const Op& op) {
-  const Signature& signature = op.signature;
-  Texts inputs(signature.inputs.size(), "..."), outputs(signature.outputs.size(), "...");
+  Texts inputs, outputs;
+  for (const Input& input : op.signature.inputs) inputs.push_back(input.list ? "[...]" : "...");
+  for (const Output& output : op.signature.outputs) outputs.push_back(output.list ? "[...]" : "...");
   return join(inputs) + " -> " + join(outputs);
 }
+
+/// Adds the skeletons of an op one after another; what the runtime has already is passed over.
+class Builder {
+ public:
+  Builder(const LowerContext& context, const Op& op) : context_(context), op_(op) {}
+
+  void add(const std::string& what, const Json& view) {
+    const std::string name = what + ".cc.mustache";
+    const std::string text = Template(name, mark_symbols(text_of(embedded_skeletons(), name))).render(view, result_.problems);
+    result_.files[fmt::format("{}_{}.cc", op_.name.text, what)] = lay_out(spell_symbols(context_.runtime, text, result_.problems));
+  }
+
+  void add_infer_meta() {
+    const FunctionDecl function = infer_meta_function(op_);
+    if (context_.runtime.infer_meta.contains(spell_symbols(context_.runtime, function.signature(), result_.problems))) return;
+    add("infer_meta", infer_meta_view(op_));
+    next(fmt::format("Declare '{}' in runtime/meta/infer_meta.h and write it.", op_.infer_meta->func->text));
+  }
+
+  void add_kernel() {
+    const DensePlan plan = plan_dense(op_, forms_of(context_, op_).front());
+    const auto kernel = std::find_if(plan.steps.begin(), plan.steps.end(),
+                                     [](const Step& step) { return std::holds_alternative<KernelStep>(step); });
+    if (kernel == plan.steps.end() || context_.runtime.kernels.contains(dense_kernel(op_)->name.text)) return;
+    add("kernel", kernel_view(op_));
+    next(fmt::format("Write the kernel '{0}'; declare register_{0}() in runtime/kernels/cpu/register.h and call it in "
+                     "runtime/kernels/builtin.cc.", dense_kernel(op_)->name.text));
+  }
+
+  void add_rule() {
+    if (op_.signature.inputs.empty() || op_.infer_meta->expression) return;
+    if (!op_.infer_meta->spmd_rule) {
+      next(fmt::format("Give the op a placement rule, under 'infer_meta': spmd_rule : \"{}\" when elements meet one by one; "
+                       "docs/rules.md has the others.", proposed_rule(op_)));
+    } else if (!context_.runtime.rules.contains(op_.infer_meta->spmd_rule->text)) {
+      add("rule", rule_view(op_));
+      next(fmt::format("Write the rule '{}' and call register_{}_rule() from runtime/spmd/.", op_.infer_meta->spmd_rule->text,
+                       op_.name.text));
+    }
+  }
+
+  void next(const std::string& sentence) { result_.next.push_back(sentence); }
+  Scaffold result() { return std::move(result_); }
+
+ private:
+  const LowerContext& context_;
+  const Op& op_;
+  Scaffold result_;
+};
 
 }  // namespace
 
 Scaffold scaffold(const LowerContext& context, const Op& op, const std::string& header) {
-  Scaffold result;
-  const auto add = [&](const std::string& what, const Json& view) {
-    const std::string name = what + ".cc.mustache";
-    result.files[fmt::format("{}_{}.cc", op.name.text, what)] =
-        lay_out(spell_own(Template(name, text_of(embedded_skeletons(), name)).render(view, result.problems)));
-  };
-  if (!op.invoke) {
-    const std::string& func = op.infer_meta->func->text;
-    add("infer_meta", infer_meta_view(op));
-    result.next.push_back(fmt::format("Declare '{}' in runtime/meta/infer_meta.h and write it.", func));
-    const DensePlan plan = plan_dense(op, forms_of(context, op).front());
-    if (std::any_of(plan.steps.begin(), plan.steps.end(), [](const Step& step) { return std::holds_alternative<KernelStep>(step); })) {
-      add("kernel", kernel_view(op));
-      result.next.push_back(fmt::format("Write the kernel '{0}'; declare register_{0}() in runtime/kernels/cpu/register.h and call it in "
-                                        "runtime/kernels/builtin.cc.", dense_kernel(op)->name.text));
-    }
-    if (!op.infer_meta->spmd_rule && !op.signature.inputs.empty()) {
-      result.next.push_back(fmt::format("Give the op a placement rule, under 'infer_meta': spmd_rule : \"{}\" when elements meet one by one; "
-                                        "docs/rules.md has the others.", proposed_rule(op)));
-    } else if (op.infer_meta->spmd_rule && !shard::is_axis_expr(op.infer_meta->spmd_rule->text)) {
-      add("rule", rule_view(op));
-      result.next.push_back(fmt::format("Write the rule '{}' and call register_{}_rule() from runtime/spmd/.",
-                                        op.infer_meta->spmd_rule->text, op.name.text));
-    }
+  Builder builder(context, op);
+  if (has_body(op)) {
+    builder.add_infer_meta();
+    builder.add_kernel();
+    builder.add_rule();
   }
-  add("test", test_view(context, op, header));
-  result.next.push_back("Run cmake --build build-dev -t regenerate, fill in the values that the test expects, and run it.");
-  return result;
+  builder.add("test", test_view(context, op, header));
+  builder.next("Run cmake --build build-dev -t regenerate, fill in the values that the test expects, and run it.");
+  return builder.result();
 }
 
 }  // namespace shardgen

@@ -15,7 +15,7 @@ struct Scaffold {
   std::vector<std::string> problems;         // of templates
 };
 
-/// The skeletons of an op that is generated; `header` is the name of its family's part.
+/// The skeletons of an op that is generated, of what the runtime does not have. `header` is the name of its family's part.
 Scaffold scaffold(const LowerContext& context, const Op& op, const std::string& header);
 
 }  // namespace shardgen

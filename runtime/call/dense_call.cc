@@ -5,36 +5,36 @@
 
 namespace shard::call {
 
-void fail_undefined(const OpContext& ctx, const char* name) {
+void fail_undefined(const OpContext& ctx, std::string_view name) {
   fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value", ctx.op, name);
 }
 
-const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, const char* name) {
+const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, std::string_view name) {
   static const DenseTensor none{};
   return tensor.defined() ? read(ctx, tensor, name) : none;
 }
 
-std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tensor>& tensors, const char* name) {
+std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tensor>& tensors, std::string_view name) {
   std::vector<DenseTensor> values;
   values.reserve(tensors.size());
   for (const Tensor& tensor : tensors) values.push_back(read(ctx, tensor, name));
   return values;
 }
 
-DenseTensor& write(const OpContext& ctx, Tensor& tensor, const char* name) {
+DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name) {
   if (!tensor.defined()) fail_undefined(ctx, name);
   DenseTensor& value = tensor.impl()->value;
   value.storage()->check_write(ctx.op);
   return value;
 }
 
-DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, const char* name) {
+DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, std::string_view name) {
   // An absent target is never written: kernels see that it is undefined.
   static thread_local DenseTensor none;
   return tensor.defined() ? write(ctx, tensor, name) : none;
 }
 
-std::vector<DenseTensor*> write_list(const OpContext& ctx, std::vector<Tensor>& tensors, const char* name) {
+std::vector<DenseTensor*> write_list(const OpContext& ctx, std::vector<Tensor>& tensors, std::string_view name) {
   std::vector<DenseTensor*> targets;
   targets.reserve(tensors.size());
   for (Tensor& tensor : tensors) targets.push_back(&write(ctx, tensor, name));
@@ -91,13 +91,16 @@ std::vector<DenseTensor> allocate_list(Device device, std::span<const Meta> meta
 }
 
 DenseTensor reinterpret(const OpContext& ctx, const DenseTensor& x, const Meta& meta) {
+  if (infers(ctx, meta)) return {};
   if (meta.bytes() != x.meta().bytes()) {
     fail(ErrorCode::shape_mismatch, "[{}] a view of {} as {} would change its byte size", ctx.op, to_string(x.meta()), to_string(meta));
   }
   return x.reinterpret(meta);
 }
 
-void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta) { x = reinterpret(ctx, x, meta); }
+void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta) {
+  if (!infers(ctx, meta)) x = reinterpret(ctx, x, meta);
+}
 
 DenseTensor written_view(const OpContext& ctx, const DenseTensor& x, const Meta& meta) {
   if (!(meta == x.meta())) {
@@ -108,7 +111,7 @@ DenseTensor written_view(const OpContext& ctx, const DenseTensor& x, const Meta&
 }
 
 DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype) {
-  if (!tensor.defined() || tensor.dtype() == dtype) return tensor;
+  if (!tensor.defined() || tensor.dtype() == dtype || ctx.infer != nullptr) return tensor;
   static const KernelTable& kernels = kernel_table("cast");
   auto* const kernel = kernels.find<void(const OpContext&, const DenseTensor&, DType, DenseTensor&)>(ctx, tensor.device(), tensor.dtype());
   DenseTensor out = DenseTensor::allocate(tensor.device(), {tensor.dims(), dtype});

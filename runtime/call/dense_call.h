@@ -24,23 +24,23 @@ bool any_dist(const Args&... args) {
   return (any_dist(args) || ...);
 }
 
-[[noreturn]] void fail_undefined(const OpContext& ctx, const char* name);
+[[noreturn]] void fail_undefined(const OpContext& ctx, std::string_view name);
 
 /// The dense tensor of an argument that the op reads. Throws undefined, stale_view or poisoned.
-inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, const char* name) {
+inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, std::string_view name) {
   if (!tensor.defined()) fail_undefined(ctx, name);
   const DenseTensor& value = tensor.impl()->value;
   value.storage()->check_read();
   return value;
 }
-const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, const char* name);
-std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tensor>& tensors, const char* name);
+const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, std::string_view name);
+std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tensor>& tensors, std::string_view name);
 /// The dense tensors of a list that the op writes in place.
 using Targets = std::span<DenseTensor* const>;
-std::vector<DenseTensor*> write_list(const OpContext& ctx, std::vector<Tensor>& tensors, const char* name);
+std::vector<DenseTensor*> write_list(const OpContext& ctx, std::vector<Tensor>& tensors, std::string_view name);
 /// The dense tensor of an argument that the op writes. Throws also detached_view.
-DenseTensor& write(const OpContext& ctx, Tensor& tensor, const char* name);
-DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, const char* name);
+DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name);
+DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, std::string_view name);
 
 inline Tensor wrap(DenseTensor value) { return Tensor(std::move(value)); }
 std::vector<Tensor> wrap(std::vector<DenseTensor> values);
@@ -83,6 +83,18 @@ DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype
 std::vector<DenseTensor> cast_list_to(const OpContext& ctx, std::span<const DenseTensor> tensors, DType dtype);
 /// The complex dtype whose parts have `dtype`. Throws dtype_mismatch: there are no complex tensors yet.
 DType complex_dtype(const OpContext& ctx, DType dtype);
+
+/// True when the call is for its metas alone: they are recorded, and the dense function returns at once.
+template <class... Metas>
+bool infers(const OpContext& ctx, const Metas&... metas) {
+  if (ctx.infer == nullptr) return false;
+  const auto list = []<class M>(const M& meta) {
+    if constexpr (std::is_same_v<M, Meta>) return std::vector<Meta>{meta};
+    else return meta;
+  };
+  ctx.infer->slots = {list(metas)...};
+  return true;
+}
 
 /// The key of a random op: that of the distributed call, or the next of this thread's generator.
 RandomKey draw(const OpContext& ctx);

@@ -136,10 +136,16 @@ std::vector<DenseTensor*> DistCall::targets(size_t slot) {
   return all;
 }
 
-std::vector<Meta> DistCall::metas(size_t slot) const {
-  std::vector<Meta> all;
-  for (size_t i = 0; i < slots_[slot].count; ++i) all.push_back(tensors_[first(slot) + i]->global);
-  return all;
+void DistCall::begin_inference(MetaSink& metas) {
+  for (const DistTensorImpl* impl : tensors_)
+    locals_.push_back(impl == nullptr ? DenseTensor() : DenseTensor(impl->value.storage(), impl->global));
+  metas.slots.resize(op_.outputs.size());
+  ctx_.infer = &metas;
+}
+
+void DistCall::end_inference() {
+  ctx_.infer = nullptr;
+  locals_.clear();
 }
 
 void DistCall::set(size_t output, std::vector<DenseTensor> values) {
@@ -162,11 +168,11 @@ spmd::RuleResult DistCall::infer_rule(std::span<const spmd::SlotRange> ranges, s
   return plan.fallback ? spmd::infer_replicated(rule) : spmd::infer(rule);
 }
 
-const CallPlan& DistCall::make_plan(uint64_t hash, const OutMetas& metas) {
+const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas) {
   CallPlan plan;
   plan.mesh = mesh_;
   std::vector<Meta> flat;
-  for (const auto& slot : metas.slots()) {
+  for (const auto& slot : metas.slots) {
     plan.output_slots.push_back({flat.size(), slot.size()});
     flat.insert(flat.end(), slot.begin(), slot.end());
   }

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <optional>
+#include <tuple>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -15,26 +17,22 @@ namespace shard::call {
 
 enum class Variant : uint8_t { plain, inplace };
 
-/// Where infer_meta writes the global metas of the outputs, by slot.
-class OutMetas {
- public:
-  explicit OutMetas(size_t slots) : slots_(slots) {}
-  Meta& one(size_t slot) {
-    slots_[slot].resize(1);
-    return slots_[slot][0];
-  }
-  std::vector<Meta>& list(size_t slot) { return slots_[slot]; }
-  const std::vector<std::vector<Meta>>& slots() const { return slots_; }
+/// Marks the call of an in-place form.
+struct InplaceForm {};
+inline constexpr InplaceForm inplace{};
 
- private:
-  std::vector<std::vector<Meta>> slots_;
-};
-
-/// Used by generated code in this order: in and attr for all arguments, plan, run (with set inside), output.
-/// Every check runs before the first byte is sent or written.
+/// Made with all arguments, then run. Every check runs before the first byte is sent or written.
 class DistCall {
  public:
-  explicit DistCall(const OpDef& op, Variant variant = Variant::plain);
+  /// `args`: tensors, lists of tensors and attributes in the order of the YAML; they must outlive the call.
+  template <class... Args>
+  explicit DistCall(const OpDef& op, const Args&... args) : DistCall(op, Variant::plain) {
+    (argument(args), ...);
+  }
+  template <class... Args>
+  DistCall(InplaceForm, const OpDef& op, const Args&... args) : DistCall(op, Variant::inplace) {
+    (argument(args), ...);
+  }
   DistCall(const DistCall&) = delete;
   DistCall& operator=(const DistCall&) = delete;
   ~DistCall() {
@@ -42,27 +40,76 @@ class DistCall {
     cache_.give_list(std::move(results_));
   }
 
+  /// Looks the plan up; on a miss calls `dense` for the global metas and makes one. Then moves the inputs, calls `dense` on ranks
+  /// of the mesh, writes back and bumps versions. `dense` gives the local outputs: none, one, or a tuple of all in their order;
+  /// the same are returned as distributed tensors.
+  template <class Dense>
+  auto run(Dense&& dense) {
+    using Result = std::invoke_result_t<Dense>;
+    plan(dense);
+    const auto kernel = [&] {
+      if constexpr (std::is_void_v<Result>) dense();
+      else take(dense());
+    };
+    execute(kernel);
+    if constexpr (!std::is_void_v<Result>) return result(std::type_identity<Result>());
+  }
+  /// The same for an op that only reinterprets its input 0, whose dense function is called for the metas alone.
+  template <class Dense>
+  Tensor run_reinterpret(Dense&& dense) {
+    plan(dense);
+    execute([&] { reinterpret_local(); });
+    return variant_ == Variant::inplace ? Tensor() : output(0);
+  }
+
+  /// A call is the context of its infer_meta and dense functions.
+  operator const OpContext&() const { return ctx_; }
+  /// The local piece of an argument; undefined for an absent optional.
+  const DenseTensor& operator[](size_t slot) const { return locals_[first(slot)]; }
+  std::span<const DenseTensor> locals(size_t slot) const { return std::span(locals_).subspan(first(slot), slots_[slot].count); }
+  DenseTensor& target(size_t slot) { return locals_[first(slot)]; }
+  std::vector<DenseTensor*> targets(size_t slot);
+  /// The shape attribute of the dense call: the local shape of an output, or for the global metas the one that was asked for.
+  IntArray local_shape(size_t output, const IntArray& asked) const {
+    return ctx_.infer != nullptr ? asked : IntArray(plan_->output_dims[plan_->output_slots[output].first]);
+  }
+
+  void set(size_t output, DenseTensor value) { results_[plan_->output_slots[output].first] = std::move(value); }
+  void set(size_t output, std::vector<DenseTensor> values);
+  Tensor output(size_t output);
+  std::vector<Tensor> outputs(size_t output);
+
+ private:
+  DistCall(const OpDef& op, Variant variant);
+  template <class T>
+  void argument(const T& value) {
+    if constexpr (std::is_same_v<T, Tensor> || std::is_same_v<T, std::vector<Tensor>>) in(value);
+    else attr(value);
+  }
   void in(const Tensor& tensor);
   void in(const std::vector<Tensor>& tensors);
   template <class T>
   void attr(const T& value);
 
-  /// Looks the plan up; on a miss calls infer(OutMetas&), which infers the global metas, and makes one.
-  template <class Infer>
-  void plan(Infer&& infer) {
+  template <class Dense>
+  void plan(Dense&& dense) {
     const uint64_t hash = hash_words(key_);
     plan_ = cache_.find(key_, hash);
     if (plan_ == nullptr) {
-      OutMetas metas(op_.outputs.size());
-      infer(metas);
+      MetaSink metas;
+      begin_inference(metas);
+      dense();
+      end_inference();
       plan_ = &make_plan(hash, metas);
     }
     check_policies();
   }
+  /// Until end_inference(), the local tensors have the global metas and no bytes.
+  void begin_inference(MetaSink& metas);
+  void end_inference();
 
-  /// Moves the inputs, runs `kernel` on ranks of the mesh, writes back and bumps versions.
   template <class Kernel>
-  void run(Kernel&& kernel) {
+  void execute(Kernel&& kernel) {
     try {
       prepare();
       if (plan_->active && !plan_->relayout) kernel();
@@ -73,35 +120,30 @@ class DistCall {
     }
     if (traced_) record_call();
   }
-  /// The same for an op that only reinterprets its input 0.
-  void run_reinterpret() {
-    run([&] { reinterpret_local(); });
+
+  void take(DenseTensor value) { set(0, std::move(value)); }
+  void take(std::vector<DenseTensor> values) { set(0, std::move(values)); }
+  template <class... Values>
+  void take(std::tuple<Values...> values) {
+    size_t output = 0;
+    std::apply([&](auto&... value) { (set(output++, std::move(value)), ...); }, values);
+  }
+  Tensor result(std::type_identity<DenseTensor>, size_t slot = 0) { return output(slot); }
+  std::vector<Tensor> result(std::type_identity<std::vector<DenseTensor>>, size_t slot = 0) { return outputs(slot); }
+  template <class... Values>
+  auto result(std::type_identity<std::tuple<Values...>>) {
+    size_t slot = 0;
+    // Braces fix the order.
+    const auto next = [&]<class T>(std::type_identity<T> type) { return result(type, slot++); };
+    return std::tuple<decltype(result(std::type_identity<Values>()))...>{next(std::type_identity<Values>())...};
   }
 
-  const OpContext& context() const { return ctx_; }
-  const Meta& meta(size_t slot) const { return tensor(slot).global; }
-  const Meta* optional_meta(size_t slot) const { return tensors_[first(slot)] == nullptr ? nullptr : &tensor(slot).global; }
-  std::vector<Meta> metas(size_t slot) const;
-  const DenseTensor& local(size_t slot) const { return locals_[first(slot)]; }
-  std::span<const DenseTensor> locals(size_t slot) const { return std::span(locals_).subspan(first(slot), slots_[slot].count); }
-  DenseTensor& target(size_t slot) { return locals_[first(slot)]; }
-  std::vector<DenseTensor*> targets(size_t slot);
-  /// The local shape of an output.
-  IntArray local_shape(size_t output) const { return plan_->output_dims[plan_->output_slots[output].first]; }
-
-  void set(size_t output, DenseTensor value) { results_[plan_->output_slots[output].first] = std::move(value); }
-  void set(size_t output, std::vector<DenseTensor> values);
-  Tensor output(size_t output);
-  std::vector<Tensor> outputs(size_t output);
-
- private:
   using AttrRef = std::variant<const bool*, const int*, const int64_t*, const float*, const double*, const DType*, const Scalar*,
                                const IntArray*, const std::string*, const std::vector<float>*, const std::vector<double>*, const Device*,
                                const std::optional<DType>*, const std::optional<Device>*, const std::vector<bool>*,
                                const std::vector<std::string>*, const std::vector<Scalar>*>;
 
   size_t first(size_t slot) const { return slots_[slot].first; }
-  DistTensorImpl& tensor(size_t slot) const { return *tensors_[first(slot)]; }
   void add(const Tensor& tensor, bool optional);
   template <class T>
   void key(const T& value);
@@ -111,7 +153,7 @@ class DistCall {
   void key(const std::vector<T>& values) requires(!std::is_arithmetic_v<T> || std::is_same_v<T, bool>);
   void key_bytes(const void* data, size_t bytes);
 
-  const CallPlan& make_plan(uint64_t hash, const OutMetas& metas);
+  const CallPlan& make_plan(uint64_t hash, const MetaSink& metas);
   spmd::RuleResult infer_rule(std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan);
   void plan_aliases(CallPlan& plan);
   void plan_alias(CallPlan& plan, const AliasDef& alias, size_t input, size_t output);

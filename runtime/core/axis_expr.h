@@ -104,6 +104,7 @@ bool is_elementwise(const AxisExpr& expr);
 struct SlotNames {
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
+  std::vector<std::string> shape_only = {};  // the inputs of which the op reads no element
 };
 
 /// The expression of the op that computes gradients: its arguments are inputs and outputs of the forward op and `<output>_grad`,

@@ -28,7 +28,9 @@ Problem find_in_marks(const Axis& ellipsis) {
   const AxisMark* moving = nullptr;
   for (const AxisMark& mark : ellipsis.marks) {
     if (mark.kind == AxisMark::Kind::whole || mark.kind == AxisMark::Kind::reduce) continue;
-    if (moving != nullptr) return AxisProblem{mark.at, "Braces can hold one of '-axis', '+axis' and '@perm', as their order would not be told."};
+    if (moving != nullptr) {
+      return AxisProblem{mark.at, "Braces can hold one of '-axis', '+axis' and '@perm', as their order would not be told."};
+    }
     moving = &mark;
   }
   return std::nullopt;
@@ -64,7 +66,9 @@ Problem find_in_uses(const AxisExpr& expr, const Axis& axis) {
     for (const AxisTerm& term : *terms) {
       for (const Axis& other : term.axes) {
         if (other.kind != Axis::Kind::name || other.name != axis.name) continue;
-        if (other.optional != axis.optional) return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " has a '?' in one term and none in another."};
+        if (other.optional != axis.optional) {
+          return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " has a '?' in one term and none in another."};
+        }
         if (axis.type && other.type && *other.type != *axis.type) {
           return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " is reduced by '" + to_string(*other.type) + "' in one term and by '" +
                                           to_string(*axis.type) + "' in another."};
@@ -77,7 +81,9 @@ Problem find_in_uses(const AxisExpr& expr, const Axis& axis) {
 
 /// A typed axis is reduced, so no output can have it.
 Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
-  if (axis.kind == Axis::Kind::one && axis.type) return AxisProblem{axis.at, "'1' has a type in an output only, where it is a sum over what is sharded."};
+  if (axis.kind == Axis::Kind::one && axis.type) {
+    return AxisProblem{axis.at, "'1' has a type in an output only, where it is a sum over what is sharded."};
+  }
   if (axis.kind == Axis::Kind::name && axis.type && find_axis(expr.outputs, axis.name) != nullptr) {
     return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " has a type of reduction, but an output keeps it."};
   }
@@ -89,20 +95,24 @@ Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
         return other.kind == AxisMark::Kind::removed && other.attr == mark.attr && other.onward == mark.onward;
       };
       if (kept == nullptr || std::any_of(kept->marks.begin(), kept->marks.end(), removes)) continue;
-      return AxisProblem{mark.at, "The dims of " + in_quotes(mark.attr) + " are reduced, but an output keeps them; write '...{-" + mark.attr + "}' there."};
+      return AxisProblem{mark.at, "The dims of " + in_quotes(mark.attr) + " are reduced, but an output keeps them; write '...{-" + mark.attr +
+                                      "}' there."};
     }
   }
   return std::nullopt;
 }
 
 Problem find_in_output(const AxisExpr& expr, const AxisTerm& term, const Axis& axis) {
-  const bool known = axis.kind == Axis::Kind::ellipsis ? has_ellipsis(expr.inputs) : axis.kind == Axis::Kind::one || find_axis(expr.inputs, axis.name) != nullptr;
-  if (!known) return AxisProblem{axis.at, "Axis " + in_quotes(axis.kind == Axis::Kind::ellipsis ? "..." : axis.name) + " of an output occurs in no input."};
+  const bool dims = axis.kind == Axis::Kind::ellipsis;
+  const bool known = axis.kind == Axis::Kind::one || (dims ? has_ellipsis(expr.inputs) : find_axis(expr.inputs, axis.name) != nullptr);
+  if (!known) return AxisProblem{axis.at, "Axis " + in_quotes(dims ? "..." : axis.name) + " of an output occurs in no input."};
   if (axis.type && !(term.is_one() && *axis.type == ReduceType::sum)) {
     return AxisProblem{axis.at, "A type of reduction belongs to an axis of an input; in an output only '1:sum' has one, alone in its term."};
   }
   for (const AxisMark& mark : axis.marks) {
-    if (mark.kind == AxisMark::Kind::reduce) return AxisProblem{mark.at, "A reduction belongs to an input; an output says '-" + mark.attr + "'."};
+    if (mark.kind == AxisMark::Kind::reduce) {
+      return AxisProblem{mark.at, "A reduction belongs to an input; an output says '-" + mark.attr + "'."};
+    }
   }
   return std::nullopt;
 }

@@ -44,7 +44,8 @@ std::optional<AxisExpr> gradient_of(const AxisExpr& forward, const SlotNames& fo
   for (const std::string& name : backward_slots.inputs) {
     const AxisTerm* term = find_term(forward.inputs, forward_slots.inputs, name);
     if (term == nullptr) term = find_term(forward.outputs, forward_slots.outputs, name);
-    only_gradients = only_gradients && term == nullptr;
+    const bool read = std::find(backward_slots.shape_only.begin(), backward_slots.shape_only.end(), name) == backward_slots.shape_only.end();
+    only_gradients = only_gradients && (term == nullptr || !read);
     if (term == nullptr) term = find_term(forward.outputs, forward_slots.outputs, base_of(name));
     if (term == nullptr) return std::nullopt;
     gradient.inputs.push_back(without_types(*term));
@@ -57,7 +58,7 @@ std::optional<AxisExpr> gradient_of(const AxisExpr& forward, const SlotNames& fo
     if (term->is_one()) gradient.outputs.back().axes[0].type = ReduceType::sum;
   }
   if (find_problem(gradient)) return std::nullopt;
-  // A gradient is linear in the gradients that it starts from; beside other arguments no kind of commutation says so.
+  // A gradient is linear in the gradients that it starts from; beside other values no kind of commutation says so.
   if (only_gradients) gradient.commutation = Commutation{};
   return gradient;
 }

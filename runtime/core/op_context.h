@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "core/dense_tensor.h"
 #include "core/random.h"
@@ -32,10 +33,16 @@ struct LocalCall {
   bool replace_targets = false;    // in-place results go to new buffers: their global shape, dtype or layout changes
 };
 
+/// Where a dense function that is called for its metas alone leaves them, by output slot.
+struct MetaSink {
+  std::vector<std::vector<Meta>> slots;
+};
+
 /// One call of an op. `local` is null for a call on plain tensors, whose boxes are the whole tensors.
 struct OpContext {
   const char* op;
   const LocalCall* local = nullptr;
+  MetaSink* infer = nullptr;  // not null: only metas are wanted; tensors have no bytes, and nothing runs
 
   /// The box of flat input `i`, whose local piece is `tensor`.
   Box input_box(size_t i, const DenseTensor& tensor) const { return local ? local->inputs[i] : whole(tensor); }

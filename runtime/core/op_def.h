@@ -1,6 +1,7 @@
 // The facts about an op that generated code hands to the runtime: names, aliases, placement rule. One table per op.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string_view>
 
@@ -12,6 +13,27 @@ struct SlotDef {
   std::string_view name;
   Kind kind = Kind::single;
 };
+
+/// A string literal as a template argument.
+template <size_t N>
+struct FixedString {
+  char text[N];
+  consteval FixedString(const char (&literal)[N]) { std::copy_n(literal, N, text); }
+  constexpr std::string_view view() const { return {text, N - 1}; }
+};
+
+/// "x" is a tensor, "x?" an optional one, "x[]" a list.
+consteval SlotDef slot_def(std::string_view text) {
+  if (text.ends_with("[]")) return {text.substr(0, text.size() - 2), SlotDef::Kind::list};
+  if (text.ends_with('?')) return {text.substr(0, text.size() - 1), SlotDef::Kind::optional};
+  return {text};
+}
+
+/// Arrays for the tables of ops: slots<"x", "mask?">, names<"axis">, aliases<view_alias(0, 0)>.
+template <FixedString... texts>
+inline constexpr SlotDef slots[] = {slot_def(texts.view())...};
+template <FixedString... texts>
+inline constexpr std::string_view names[] = {texts.view()...};
 
 /// `output` shares the buffer of `input`.
 struct AliasDef {
@@ -25,6 +47,12 @@ struct AliasDef {
   Kind kind;
 };
 
+consteval AliasDef view_alias(int output, int input) { return {output, input, AliasDef::Kind::view}; }
+consteval AliasDef written_alias(int output, int input) { return {output, input, AliasDef::Kind::written_view}; }
+consteval AliasDef inplace_alias(int output, int input) { return {output, input, AliasDef::Kind::inplace}; }
+template <AliasDef... defs>
+inline constexpr AliasDef aliases[] = {defs...};
+
 /// How the op commutes with a pending reduction of its arguments (statement 14 of docs/semantics.md).
 enum class Commutes {
   no,
@@ -32,19 +60,19 @@ enum class Commutes {
   multilinear,  // at most one argument partial
 };
 
-/// All text is null-terminated and lives as long as the library.
+/// All text lives as long as the library; `name` and `inplace_name` are null-terminated.
 struct OpDef {
   std::string_view name;
-  std::string_view inplace_name;  // of the in-place variant, "relu_"; empty where there is none
-  std::string_view location;  // "math.yaml:12"
-  std::span<const SlotDef> inputs;
-  std::span<const std::string_view> attrs;  // in the order of the op's args
-  std::span<const SlotDef> outputs;
-  std::span<const AliasDef> aliases;
-  std::string_view rule;        // a registered rule's name, or an axis expression (it has "->"); empty: none
+  std::string_view inplace_name = {};  // of the in-place variant, "relu_"; empty where there is none
+  std::string_view location = {};  // "math.yaml:12"
+  std::span<const SlotDef> inputs = {};
+  std::span<const std::string_view> attrs = {};  // in the order of the op's args
+  std::span<const SlotDef> outputs = {};
+  std::span<const AliasDef> aliases = {};
+  std::string_view rule = {};        // a registered rule's name, or an axis expression (it has "->"); empty: none
   Commutes commutes = Commutes::no;
   unsigned commute_types = 0;   // bit per ReduceType
-  std::string_view commute_guard;  // a registered predicate that must hold too; empty: always
+  std::string_view commute_guard = {};  // a registered predicate that must hold too; empty: always
   bool elementwise = false;     // kernels may run with an output that is exactly an input
   bool random = false;          // each call draws from the generator
 };

@@ -8,6 +8,7 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/op_context.h"
+#include "core/op_def.h"
 
 namespace shard {
 
@@ -48,6 +49,13 @@ const KernelTable& kernel_table(const char* name);
 /// a user can override any of them.
 template <class... Args>
 void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...));
+
+/// The table of a name, looked up once: kernels<"add">().
+template <FixedString name>
+const KernelTable& kernels() {
+  static const KernelTable& table = kernel_table(name.text);
+  return table;
+}
 
 namespace detail {
 KernelTable& mutable_kernel_table(const char* name);

@@ -29,7 +29,9 @@ const AxisMark* moving_mark(const AxisTerm& term) {
 
 /// True where the output is absent because the argument that it follows is: it is written in place, or its gradient.
 bool is_absent_output(const RuleArgs& args, size_t slot) {
-  const auto absent = [&](size_t input) { return args.slots[input].count == 1 && args.tensors[args.slots[input].first].spec == nullptr; };
+  const auto absent = [&](size_t input) {
+    return args.slots[input].count == 1 && args.tensors[args.slots[input].first].spec == nullptr;
+  };
   for (const AliasDef& alias : args.op.aliases) {
     if (static_cast<size_t>(alias.output) == slot && absent(static_cast<size_t>(alias.input))) return true;
   }
@@ -54,7 +56,9 @@ class Builder {
     }
     for (size_t s = 0; s < expr.outputs.size(); ++s) {
       const AxisTerm* term = is_absent_output(args, s) ? nullptr : &expr.outputs[s];
-      for (size_t i = 0; i < args.output_slots[s].count; ++i) outputs_.push_back({term, &args.outputs[args.output_slots[s].first + i].dims});
+      for (size_t i = 0; i < args.output_slots[s].count; ++i) {
+        outputs_.push_back({term, &args.outputs[args.output_slots[s].first + i].dims});
+      }
     }
   }
 
@@ -76,7 +80,9 @@ class Builder {
 
  private:
   [[noreturn]] void refuse(std::string_view problem) const { fail_expression(args_, text_, problem); }
-  [[noreturn]] void refuse_shape(const Dims& dims, std::string_view problem) const { refuse("a tensor of shape " + to_string(dims) + " " + std::string(problem)); }
+  [[noreturn]] void refuse_shape(const Dims& dims, std::string_view problem) const {
+    refuse("a tensor of shape " + to_string(dims) + " " + std::string(problem));
+  }
   Letter& letter_at(int letter) { return notation_.letters[static_cast<size_t>(letter)]; }
   /// Terms that name no dims take no part: those of absent tensors and "1".
   static bool names_dims(const Bound& tensor) { return tensor.term != nullptr && !tensor.term->is_one(); }
@@ -157,7 +163,9 @@ class Builder {
     if (mark->kind == AxisMark::Kind::permuted) {
       const IntArray order = values_of(mark->attr);
       if (static_cast<int>(order.size()) != rank) refuse("attribute '" + mark->attr + "' does not list each dim of '...' once");
-      for (const int64_t value : order) letters.push_back(ellipsis_[static_cast<size_t>(normalize_axis(args_.op.name, mark->attr, value, rank))]);
+      for (const int64_t value : order) {
+        letters.push_back(ellipsis_[static_cast<size_t>(normalize_axis(args_.op.name, mark->attr, value, rank))]);
+      }
     } else if (mark->kind == AxisMark::Kind::added) {
       const std::vector<bool> added = named_dims(*mark, rank + static_cast<int>(values_of(mark->attr).size()));
       size_t next = 0;
@@ -215,8 +223,10 @@ class Builder {
     }
     const std::vector<Axis>& axes = tensor.term->axes;
     // A tensor that lacks one of the two has nothing to swap.
-    const bool swaps = !tensor.term->transpose.empty() && has(axes[axes.size() - 1]) && has(axes[axes.size() - 2]) && args_.flag(tensor.term->transpose);
-    if (swaps) std::swap(letters[letters.size() - 1], letters[letters.size() - 2]);
+    const std::string& flag = tensor.term->transpose;
+    if (!flag.empty() && has(axes[axes.size() - 1]) && has(axes[axes.size() - 2]) && args_.flag(flag)) {
+      std::swap(letters[letters.size() - 1], letters[letters.size() - 2]);
+    }
     return letters;
   }
 
@@ -235,7 +245,8 @@ class Builder {
     if (!names_dims(tensor)) return std::vector<int>(static_cast<size_t>(tensor.dims->rank()), kNoLetter);
     std::vector<int> letters = letters_of(tensor);
     for (size_t d = 0; d < letters.size(); ++d) {
-      if (letters[d] != kNoLetter && (*tensor.dims)[static_cast<int>(d)] == 1 && letter_at(letters[d]).size != 1) letters[d] = kNoLetter;
+      const bool broadcast = (*tensor.dims)[static_cast<int>(d)] == 1;
+      if (letters[d] != kNoLetter && broadcast && letter_at(letters[d]).size != 1) letters[d] = kNoLetter;
     }
     return letters;
   }
@@ -275,6 +286,8 @@ const AxisExpr& parsed(const RuleArgs& args, std::string_view expression) {
   return cache.emplace(expression, std::move(*expr)).first->second;
 }
 
-Notation from_expression(const RuleArgs& args, std::string_view expression) { return Builder(args, parsed(args, expression), expression).build(); }
+Notation from_expression(const RuleArgs& args, std::string_view expression) {
+  return Builder(args, parsed(args, expression), expression).build();
+}
 
 }  // namespace shard::spmd

@@ -91,6 +91,7 @@ std::vector<Case> cases(Random& random, int64_t largest) {
   const bool keep = pick(random, 0, 1) == 1;
   const int64_t m = pick(random, 0, largest), k = pick(random, 0, largest), n = pick(random, 0, largest);
   const bool tx = pick(random, 0, 1) == 1, ty = pick(random, 0, 1) == 1;
+  const IntArray ends = rank == 1 ? IntArray{-1} : IntArray{-1, 0};
   IntArray perm;
   for (int d = rank - 1; d >= 0; --d) perm.push_back(d);
   Dims nonzero = dims;
@@ -114,6 +115,8 @@ std::vector<Case> cases(Random& random, int64_t largest) {
       {"clip", {dims}, [](T t) { return T{clip(t[0], -1.0, 2.0)}; }},
       {"sum", {dims}, [=](T t) { return T{sum(t[0], {axis}, keep)}; }},
       {"sum of all", {dims}, [=](T t) { return T{sum(t[0], {}, keep)}; }},
+      {"sum of several axes", {dims}, [=](T t) { return T{sum(t[0], ends, keep)}; }},
+      {"max of several axes", {nonzero}, [=](T t) { return T{max(t[0], ends, keep)}; }},
       {"max", {nonzero}, [=](T t) { return T{max(t[0], {axis}, keep)}; }},
       {"min", {nonzero}, [=](T t) { return T{min(t[0], {axis}, keep)}; }},
       {"prod", {dims}, [=](T t) { return T{prod(t[0], {axis}, keep)}; }},
@@ -122,6 +125,9 @@ std::vector<Case> cases(Random& random, int64_t largest) {
       {"matmul", {tx ? Dims{k, m} : Dims{m, k}, ty ? Dims{n, k} : Dims{k, n}}, [=](T t) { return T{matmul(t[0], t[1], tx, ty)}; }},
       {"batched matmul", {{3, m, k}, {k, n}}, [=](T t) { return T{matmul(t[0], t[1])}; }},
       {"matmul of vectors", {{k}, {k}}, [=](T t) { return T{matmul(t[0], t[1])}; }},
+      {"matmul of broadcast batches", {{1, m, k}, ty ? Dims{2, n, k} : Dims{2, k, n}}, [=](T t) { return T{matmul(t[0], t[1], false, ty)}; }},
+      {"vector times matrix", {{k}, ty ? Dims{2, n, k} : Dims{2, k, n}}, [=](T t) { return T{matmul(t[0], t[1], tx, ty)}; }},
+      {"matrix times vector", {tx ? Dims{k, m} : Dims{m, k}, {k}}, [=](T t) { return T{matmul(t[0], t[1], tx, ty)}; }},
       {"transpose", {dims}, [=](T t) { return T{transpose(t[0], perm)}; }},
       {"transpose_", {dims}, [=](T t) { return T{transpose_(t[0], perm)}; }},
       {"reshape", {nonzero}, [=](T t) { return T{reshape(t[0], IntArray(flipped))}; }},
@@ -132,6 +138,8 @@ std::vector<Case> cases(Random& random, int64_t largest) {
       {"squeeze", {broadcast}, [=](T t) { return T{squeeze(t[0], {axis})}; }},
       {"concat", {dims, dims, dims}, [=](T t) { return T{concat({t[0], t[1], t[2]}, axis)}; }},
       {"stack", {dims, dims}, [=](T t) { return T{stack({t[0], t[1]}, static_cast<int>(axis))}; }},
+      {"concat at the end", {dims, dims}, [=](T t) { return T{concat({t[0], t[1]}, -1)}; }},
+      {"stack at the end", {dims, dims, dims}, [=](T t) { return T{stack({t[0], t[1], t[2]}, -1)}; }},
       {"split", {nonzero}, [=](T t) { return split(t[0], {1, -1}, axis); }},
       {"slice", {nonzero}, [=](T t) { return T{slice(t[0], {axis}, {0}, {nonzero[static_cast<int>(axis)] / 2 + 1})}; }},
       {"expand", {broadcast}, [=](T t) { return T{expand(t[0], IntArray(dims))}; }},

@@ -486,11 +486,8 @@ OpDef mystery_op(std::string_view rule) {
 
 /// relu under the name of an op that has no placement rule, or a rule that nobody registered.
 Tensor mystery(const Tensor& x, const OpDef& op) {
-  call::DistCall call(op);
-  call.in(x);
-  call.plan([&](call::OutMetas& out) { out.one(0) = call.meta(0); });
-  call.run([&] { call.set(0, dense::relu(call.context(), call.local(0))); });
-  return call.output(0);
+  call::DistCall call(op, x);
+  return call.run([&] { return dense::relu(call, call[0]); });
 }
 
 }  // namespace

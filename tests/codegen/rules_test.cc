@@ -2,7 +2,6 @@
 #include <catch2/catch.hpp>
 
 #include "codegen/helpers.h"
-#include "lower/runtime.h"
 #include "lower/rules.h"
 #include "lower/view.h"
 
@@ -33,6 +32,8 @@ std::string derived(const std::string& yaml) {
 TEST_CASE("A backward op's rule follows from its forward op's expression", "[codegen]") {
   CHECK(derived(pair_of("(Tensor x, Tensor y)", "..., ... -> ...", "(Tensor x, Tensor y, Tensor out_grad)", "Tensor(x_grad), Tensor(y_grad)")) ==
         "..., ..., ... -> ..., ...");
+  CHECK(derived(pair_of("(Tensor x, Tensor y)", "..., ... -> ...", "(Tensor x, Tensor y, Tensor out_grad)",
+                        "Tensor(x_grad), Tensor(y_grad)\n  no_need_buffer : x, y")) == "..., ..., ... -> ..., ... ~ linear");
   CHECK(derived(pair_of("(Tensor x, IntArray axis={}, bool keepdim=false)", "...{axis:sum} -> ...{-axis?keepdim}",
                         "(Tensor x, Tensor out_grad, IntArray axis={}, bool keepdim=false)", "Tensor(x_grad)")) == "..., ...{-axis?keepdim} -> ...");
   CHECK(derived(pair_of("(Tensor[] x, Scalar axis=0)", "[...{!axis}] -> ...{!axis}", "(Tensor[] x, Tensor out_grad, Scalar axis=0)", "Tensor[](x_grad){x.size()}")) ==
@@ -59,16 +60,24 @@ TEST_CASE("An op's own rule comes before a derived one, and its mark is its comm
       "- op : f\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : M, spmd_rule : \"...->... ~ monotone( max )\"}\n"
       "  kernel : {func : f}\n"
       "- backward_op : f_grad\n  forward : f (Tensor x) -> Tensor(out)\n  args : (Tensor out_grad)\n  output : Tensor(x_grad)\n"
-      "  infer_meta : {func : M, spmd_rule : MyRule}\n  kernel : {func : f_grad}\n",
+      "  infer_meta : {func : M, spmd_rule : MyRule}\n  kernel : {func : f_grad}\n"
+      "- backward_op : f_grad_of_grad\n  forward : f (Tensor x) -> Tensor(out)\n  args : (Tensor out_grad)\n  output : Tensor(x_grad)\n"
+      "  infer_meta : {func : M}\n  kernel : {func : f_grad}\n",
       sink);
-  REQUIRE(family.ops.size() == 2);
-  std::vector<std::string> problems;
-  const Runtime runtime = *load_runtime("", problems);
-  const Selection selection = select_ops({family}, runtime, {});
+  REQUIRE(family.ops.size() == 3);
+  const std::vector<Family> families = {family};
+  const Selection selection = select_ops(families, own_runtime());
+  REQUIRE(selection.find("f") != nullptr);
   CHECK(rule_of(selection, family.ops[0]) == "... -> ... ~ monotone(max)");
   CHECK(rule_of(selection, family.ops[1]) == "MyRule");
-  REQUIRE(commutation_of(family.ops[0]));
-  CHECK(shard::to_string(*commutation_of(family.ops[0])) == "monotone(max)");
+  CHECK(rule_of(selection, family.ops[2]) == "... -> ... ~ linear");
+  const auto commutation = [&](size_t op) {
+    const std::optional<Partial> partial = commutation_of(selection, family.ops[op]);
+    return partial ? shard::to_string(*partial) : "none";
+  };
+  CHECK(commutation(0) == "monotone(max)");
+  CHECK(commutation(1) == "none");
+  CHECK(commutation(2) == "linear");
 }
 
 TEST_CASE("Every rule of ops_yaml prints as it is written", "[codegen]") {

@@ -169,6 +169,7 @@ TEST_CASE("gradients: what was whole for all indices gets the sum over them") {
 TEST_CASE("gradients: linear where all arguments are gradients, in a second derivative too") {
   CHECK(gradient("... -> ...", kUnary, {{"out_grad"}, {"x_grad"}}) == "... -> ... ~ linear");
   CHECK(gradient("... -> ... ~ monotone", kUnary, kUnaryGrad) == "..., ... -> ...");
+  CHECK(gradient("..., ... -> ...", kBinary, {{"x", "y", "out_grad"}, {"x_grad", "y_grad"}, {"x", "y"}}) == "..., ..., ... -> ..., ... ~ linear");
   CHECK(gradient("..., ... -> ...", {{"x", "out_grad"}, {"x_grad"}}, {{"x", "x_grad_grad"}, {"out_grad_grad"}}) == "..., ... -> ...");
 }
 

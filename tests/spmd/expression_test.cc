@@ -1,9 +1,11 @@
 // What axis expressions mean for the tensors of a call: forward, in reverse, and for gradients. How they are read is in
 // core/axis_expr_test.cc, rules of ops that come with the library are in solver_test.cc.
-#include "math_ops.h"
-#include "nn_ops.h"
-#include "reduce_ops.h"
-#include "shape_ops.h"
+#include <random>
+
+#include "ops/math_ops.h"
+#include "ops/nn_ops.h"
+#include "ops/reduce_ops.h"
+#include "ops/shape_ops.h"
 #include "spmd/rule_case.h"
 
 using namespace shard;
@@ -145,16 +147,16 @@ TEST_CASE("axis expressions: attributes that do not fit a call are named") {
 TEST_CASE("reverse: each mesh axis goes to the letter that an output has it on") {
   const auto reverse = [](const Case& c, const std::vector<const char*>& wanted) { return run(c, wanted).text; };
   const Dims x{64, 32}, y{32, 48}, out{64, 48}, d{6, 4};
-  const Case product{ops::matmul(), {{x, "-, a"}, {y, "-, b"}}, {kNo, kNo}, {out}, ""};
+  const Case product{ops::matmul, {{x, "-, a"}, {y, "-, b"}}, {kNo, kNo}, {out}, ""};
   CHECK(reverse(product, {"a, b"}) == "[a, -], [-, b] -> [a, b]");
   CHECK(reverse(product, {"b+a, -"}) == "[b+a, -], [-, -] -> [b+a, -]");
   CHECK(reverse(product, {"-, - | sum(a)"}) == "[-, -], [-, -] -> [-, -]");
   CHECK(reverse(product, {nullptr}) == "[-, -], [-, -] -> [-, -]");
-  const Case flipped{ops::matmul(), {{{2, 32, 64}, "-, -, -"}, {{48, 32}, "-, -"}}, {kYes, kYes}, {{2, 64, 48}}, ""};
+  const Case flipped{ops::matmul, {{{2, 32, 64}, "-, -, -"}, {{48, 32}, "-, -"}}, {kYes, kYes}, {{2, 64, 48}}, ""};
   CHECK(reverse(flipped, {"-, a, b"}) == "[-, -, a], [b, -] -> [-, a, b]");
-  const Case broadcast{ops::add(), {{d, "-, -"}, {{1, 4}, "-, -"}}, {}, {d}, ""};
+  const Case broadcast{ops::add, {{d, "-, -"}, {{1, 4}, "-, -"}}, {}, {d}, ""};
   CHECK(reverse(broadcast, {"a, b"}) == "[a, b], [-, b] -> [a, b]");
-  const Case lower{ops::add(), {{{4}, "-"}, {{5, 7, 4}, "-, -, -"}}, {}, {{5, 7, 4}}, ""};
+  const Case lower{ops::add, {{{4}, "-"}, {{5, 7, 4}, "-, -, -"}}, {}, {{5, 7, 4}}, ""};
   CHECK(reverse(lower, {"b, a, -"}) == "[-], [b, a, -] -> [b, a, -]");
   CHECK(reverse(lower, {"-, -, a+b"}) == "[a+b], [-, -, a+b] -> [-, -, a+b]");
 }
@@ -162,12 +164,12 @@ TEST_CASE("reverse: each mesh axis goes to the letter that an output has it on")
 TEST_CASE("reverse: whole and reduced dims are asked of nobody") {
   const auto reverse = [](const Case& c, const std::vector<const char*>& wanted) { return run(c, wanted).text; };
   const Dims d{5, 4, 7};
-  CHECK(reverse({ops::softmax(), {{d, "-, -, -"}}, {int64_t{-1}}, {d}, ""}, {"a, -, b"}) == "[a, -, -] -> [a, -, -]");
-  CHECK(reverse({ops::sum(), {{d, "a, -, b"}}, {IntArray{1}, kNo}, {{5, 7}}, ""}, {"b, a"}) == "[b, -, a] -> [b, a]");
-  CHECK(reverse({ops::sum(), {{d, "a, -, b"}}, {IntArray{1}, kYes}, {{5, 1, 7}}, ""}, {"b, a, -"}) == "[b, -, -] -> [b, -, -]");
-  CHECK(reverse({ops::transpose(), {{d, "-, -, -"}}, {IntArray{2, 0, 1}}, {{7, 5, 4}}, ""}, {"a, b, -"}) == "[b, -, a] -> [a, b, -]");
+  CHECK(reverse({ops::softmax, {{d, "-, -, -"}}, {int64_t{-1}}, {d}, ""}, {"a, -, b"}) == "[a, -, -] -> [a, -, -]");
+  CHECK(reverse({ops::sum, {{d, "a, -, b"}}, {IntArray{1}, kNo}, {{5, 7}}, ""}, {"b, a"}) == "[b, -, a] -> [b, a]");
+  CHECK(reverse({ops::sum, {{d, "a, -, b"}}, {IntArray{1}, kYes}, {{5, 1, 7}}, ""}, {"b, a, -"}) == "[b, -, -] -> [b, -, -]");
+  CHECK(reverse({ops::transpose, {{d, "-, -, -"}}, {IntArray{2, 0, 1}}, {{7, 5, 4}}, ""}, {"a, b, -"}) == "[b, -, a] -> [a, b, -]");
   const std::vector<AttrValue> norm = {AttrValue(1e-5), AttrValue(int64_t{1})};
-  const Case layer{ops::layer_norm(), {{d, "-, -, -"}, {{28}, "-"}, {{28}, nullptr}}, norm, {d, {5}, {5}}, ""};
+  const Case layer{ops::layer_norm, {{d, "-, -, -"}, {{28}, "-"}, {{28}, nullptr}}, norm, {d, {5}, {5}}, ""};
   CHECK(reverse(layer, {"-, a, -", "b", nullptr}) == "[b, -, -], [-], [] -> [b, -, -], [b], [b]");
 }
 
@@ -180,11 +182,11 @@ TEST_CASE("reverse: the first output with an axis decides, and outputs without i
 
 TEST_CASE("reverse: rules in C++ have it too, and reshape keeps the axes whose pieces stay exact") {
   const Dims d{6, 4};
-  CHECK(run({ops::gather(), {{d, "-, -"}, {{3}, "-", DType::int64}}, {Scalar(0)}, {{3, 4}}, ""}, {"a, b"}).text == "[-, b], [a] -> [a, b]");
+  CHECK(run({ops::gather, {{d, "-, -"}, {{3}, "-", DType::int64}}, {Scalar(0)}, {{3, 4}}, ""}, {"a, b"}).text == "[-, b], [a] -> [a, b]");
   const auto reshape = [](const Dims& in, const Dims& out, const char* wanted) {
     std::string whole = "-";
     for (int i = 1; i < in.rank(); ++i) whole += ", -";
-    const Inferred result = run({ops::reshape(), {{in, whole.c_str()}}, {IntArray(out)}, {out}, ""}, {wanted});
+    const Inferred result = run({ops::reshape, {{in, whole.c_str()}}, {IntArray(out)}, {out}, ""}, {wanted});
     CHECK_FALSE(result.relayout);
     return result.text;
   };
@@ -192,7 +194,63 @@ TEST_CASE("reverse: rules in C++ have it too, and reshape keeps the axes whose p
   CHECK(reshape({6, 4}, {24}, "b+a") == "[b+a, -] -> [b+a]");
   CHECK(reshape({5, 4}, {20}, "a") == "[-, -] -> [-]");
   CHECK(reshape({6, 4}, {24}, "- | max(a)") == "[-, -] -> [-]");
-  CHECK_THAT(error_of([&] { run({ops::relu(), {{d, "-, -"}}, {}, {d}, ""}, {"a, b", "a, b"}); }, ErrorCode::layout), Catch::Contains("1"));
+  CHECK_THAT(error_of([&] { run({ops::relu, {{d, "-, -"}}, {}, {d}, ""}, {"a, b", "a, b"}); }, ErrorCode::layout), Catch::Contains("1"));
+}
+
+TEST_CASE("reverse: a call whose inputs have the layouts that reverse inference gives keeps them and gives those outputs") {
+  std::mt19937 random(7);
+  const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  const auto random_layout = [&](int rank) {
+    std::vector<std::string> dims(static_cast<size_t>(rank), "-");
+    for (const char* axis : {"a", "b"}) {
+      const int d = pick(-1, rank - 1);
+      if (d < 0) continue;
+      std::string& dim = dims[static_cast<size_t>(d)];
+      dim = dim == "-" ? axis : pick(0, 1) == 0 ? dim + "+" + axis : axis + ("+" + dim);
+    }
+    std::string text;
+    for (const std::string& dim : dims) text += (text.empty() ? "" : ", ") + dim;
+    return text;
+  };
+  const Dims d{5, 1, 7}, wide{7, 5, 1, 7}, vector{7};
+  const std::vector<AttrValue> norm = {AttrValue(1e-5), AttrValue(int64_t{2})};
+  const std::vector<Case> cases = {
+      {ops::add, {{d, ""}, {vector, ""}}, {}, {d}, ""},
+      {ops::add, {{d, ""}, {{7, 1, 4, 1}, ""}}, {}, {{7, 5, 4, 7}}, ""},
+      {ops::matmul, {{{3, 4, 7}, ""}, {{6, 7}, ""}}, {kNo, kYes}, {{3, 4, 6}}, ""},
+      {ops::matmul, {{vector, ""}, {{3, 7, 6}, ""}}, {kYes, kNo}, {{3, 6}}, ""},
+      {ops::softmax, {{d, ""}}, {int64_t{0}}, {d}, ""},
+      {ops::sum, {{wide, ""}}, {IntArray{-1, 1}, kYes}, {{7, 1, 1, 1}}, ""},
+      {ops::max, {{wide, ""}}, {IntArray{0}, kNo}, {d}, ""},
+      {ops::layer_norm, {{d, ""}, {vector, ""}, {vector, ""}}, norm, {d, {5, 1}, {5, 1}}, ""},
+      {ops::transpose, {{d, ""}}, {IntArray{2, 0, 1}}, {{7, 5, 1}}, ""},
+      {ops::stack, {{d, ""}, {d, ""}}, {int64_t{-2}}, {{5, 1, 2, 7}}, "", {2}},
+      {ops::concat, {{d, ""}, {d, ""}}, {Scalar(-1)}, {{5, 1, 14}}, "", {2}},
+      {ops::split, {{d, ""}}, {IntArray{3, 4}, Scalar(2)}, {{5, 1, 3}, {5, 1, 4}}, ""},
+      {ops::embedding, {{{5, 3}, "", DType::int64}, {{9, 7}, ""}}, {int64_t{-1}}, {{5, 3, 7}}, ""},
+  };
+  const auto whole = [](int rank) {
+    std::string text;
+    for (int d = 0; d < rank; ++d) text += d == 0 ? "-" : ", -";
+    return text;
+  };
+  for (int round = 0; round < 600; ++round) {
+    Case c = cases[static_cast<size_t>(pick(0, static_cast<int>(cases.size()) - 1))];
+    std::vector<std::string> texts;
+    std::vector<const char*> wanted;
+    texts.reserve(c.inputs.size() + c.outputs.size());
+    for (In& in : c.inputs) in.layout = texts.emplace_back(whole(in.dims.rank())).c_str();
+    for (const Dims& out : c.outputs) wanted.push_back(texts.emplace_back(random_layout(out.rank())).c_str());
+    const Inferred reverse = run(c, wanted);
+    std::vector<std::string> layouts;
+    for (const Layout& layout : reverse.inputs) {
+      const std::string& text = DistSpec::make(layout)->text();
+      layouts.push_back(text.substr(1, text.find(']') - 1));
+    }
+    for (size_t i = 0; i < layouts.size(); ++i) c.inputs[i].layout = layouts[i].c_str();
+    INFO(c.op.name << " wants " << wanted[0]);
+    CHECK(run(c).text == reverse.text);
+  }
 }
 
 // --- gradients

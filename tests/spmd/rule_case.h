@@ -31,6 +31,7 @@ struct Case {
 
 struct Inferred {
   std::string text;
+  std::vector<Layout> inputs;
   AxisList reduce_axes;
   bool relayout = false;
 };
@@ -65,7 +66,7 @@ inline Inferred run(const Case& c, const std::vector<const char*>& wanted = {}) 
   std::vector<const DistSpec*> specs;
   for (const char* layout : wanted) specs.push_back(layout == nullptr ? nullptr : DistSpec::parse(c.mesh, layout));
   const RuleResult result = wanted.empty() ? infer(args) : infer_reverse(args, specs);
-  return {join(result.inputs) + " -> " + join(result.outputs), result.reduce_axes, result.relayout};
+  return {join(result.inputs) + " -> " + join(result.outputs), result.inputs, result.reduce_axes, result.relayout};
 }
 
 inline void check_cases(const std::vector<Case>& cases) {

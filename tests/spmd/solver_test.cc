@@ -15,28 +15,28 @@ TEST_CASE("matmul: a sharded row or column stays, a sharded inner dim leaves a p
   const Dims x{64, 32}, y{32, 48}, out{64, 48};
   const std::vector<AttrValue> plain = {kNo, kNo};
   check_cases({
-      {ops::matmul(), {{x, "b, -"}, {y, "-, -"}}, plain, {out}, "[b, -], [-, -] -> [b, -]"},
-      {ops::matmul(), {{x, "b, a"}, {y, "-, -"}}, plain, {out}, "[b, a], [a, -] -> [b, -] sum(a)"},
-      {ops::matmul(), {{x, "-, -"}, {y, "b, a"}}, plain, {out}, "[-, b], [b, a] -> [-, a] sum(b)"},
-      {ops::matmul(), {{x, "a, -"}, {y, "-, b"}}, plain, {out}, "[a, -], [-, b] -> [a, b]"},
-      {ops::matmul(), {{x, "-, -"}, {y, "-, -"}}, plain, {out}, "[-, -], [-, -] -> [-, -]"},
-      {ops::matmul(), {{x, "-, a+b"}, {y, "-, -"}}, plain, {out}, "[-, a+b], [a+b, -] -> [-, -] sum(a) sum(b)"},
-      {ops::matmul(), {{x, "-, b+a"}, {y, "-, -"}}, plain, {out}, "[-, b+a], [b+a, -] -> [-, -] sum(a) sum(b)"},
-      {ops::matmul(), {{x, "a+b, -"}, {y, "-, -"}}, plain, {out}, "[a+b, -], [-, -] -> [a+b, -]"},
-      {ops::matmul(), {{x, "-, -| sum(a)"}, {y, "-, b"}}, plain, {out}, "[-, -] sum(a), [-, b] -> [-, b] sum(a)"},
-      {ops::matmul(), {{x, "-, - | max(a)"}, {y, "-, b"}}, plain, {out}, "[-, -], [-, b] -> [-, b]"},
+      {ops::matmul, {{x, "b, -"}, {y, "-, -"}}, plain, {out}, "[b, -], [-, -] -> [b, -]"},
+      {ops::matmul, {{x, "b, a"}, {y, "-, -"}}, plain, {out}, "[b, a], [a, -] -> [b, -] sum(a)"},
+      {ops::matmul, {{x, "-, -"}, {y, "b, a"}}, plain, {out}, "[-, b], [b, a] -> [-, a] sum(b)"},
+      {ops::matmul, {{x, "a, -"}, {y, "-, b"}}, plain, {out}, "[a, -], [-, b] -> [a, b]"},
+      {ops::matmul, {{x, "-, -"}, {y, "-, -"}}, plain, {out}, "[-, -], [-, -] -> [-, -]"},
+      {ops::matmul, {{x, "-, a+b"}, {y, "-, -"}}, plain, {out}, "[-, a+b], [a+b, -] -> [-, -] sum(a) sum(b)"},
+      {ops::matmul, {{x, "-, b+a"}, {y, "-, -"}}, plain, {out}, "[-, b+a], [b+a, -] -> [-, -] sum(a) sum(b)"},
+      {ops::matmul, {{x, "a+b, -"}, {y, "-, -"}}, plain, {out}, "[a+b, -], [-, -] -> [a+b, -]"},
+      {ops::matmul, {{x, "-, -| sum(a)"}, {y, "-, b"}}, plain, {out}, "[-, -] sum(a), [-, b] -> [-, b] sum(a)"},
+      {ops::matmul, {{x, "-, - | max(a)"}, {y, "-, b"}}, plain, {out}, "[-, -], [-, b] -> [-, b]"},
   });
 }
 
 TEST_CASE("matmul: leading dims and transposes") {
   const Dims x{512, 48, 64, 32}, y{32, 48}, out{512, 48, 64, 48};
   check_cases({
-      {ops::matmul(), {{x, "b, -, -, a"}, {y, "-, -"}}, {kNo, kNo}, {out}, "[b, -, -, a], [a, -] -> [b, -, -, -] sum(a)"},
-      {ops::matmul(), {{{512, 48, 32, 64}, "b, -, -, a"}, {y, "-, -"}}, {kYes, kNo}, {out}, "[b, -, -, a], [-, -] -> [b, -, a, -]"},
-      {ops::matmul(), {{x, "-, -, -, -"}, {{48, 32}, "b, a"}}, {kNo, kYes}, {out}, "[-, -, -, a], [b, a] -> [-, -, -, b] sum(a)"},
-      {ops::matmul(), {{{1, 64, 32}, "a, -, -"}, {{8, 32, 48}, "b, -, -"}}, {kNo, kNo}, {{8, 64, 48}}, "[-, -, -], [b, -, -] -> [b, -, -]"},
-      {ops::matmul(), {{{32}, "a"}, {{32}, "-"}}, {kNo, kNo}, {{}}, "[a], [a] -> [] sum(a)"},
-      {ops::matmul(), {{{64, 32}, "b, -"}, {{32}, "a"}}, {kNo, kNo}, {{64}}, "[b, a], [a] -> [b] sum(a)"},
+      {ops::matmul, {{x, "b, -, -, a"}, {y, "-, -"}}, {kNo, kNo}, {out}, "[b, -, -, a], [a, -] -> [b, -, -, -] sum(a)"},
+      {ops::matmul, {{{512, 48, 32, 64}, "b, -, -, a"}, {y, "-, -"}}, {kYes, kNo}, {out}, "[b, -, -, a], [-, -] -> [b, -, a, -]"},
+      {ops::matmul, {{x, "-, -, -, -"}, {{48, 32}, "b, a"}}, {kNo, kYes}, {out}, "[-, -, -, a], [b, a] -> [-, -, -, b] sum(a)"},
+      {ops::matmul, {{{1, 64, 32}, "a, -, -"}, {{8, 32, 48}, "b, -, -"}}, {kNo, kNo}, {{8, 64, 48}}, "[-, -, -], [b, -, -] -> [b, -, -]"},
+      {ops::matmul, {{{32}, "a"}, {{32}, "-"}}, {kNo, kNo}, {{}}, "[a], [a] -> [] sum(a)"},
+      {ops::matmul, {{{64, 32}, "b, -"}, {{32}, "a"}}, {kNo, kNo}, {{64}}, "[b, a], [a] -> [b] sum(a)"},
   });
 }
 
@@ -44,94 +44,94 @@ TEST_CASE("matmul: an axis that two arguments want differently goes where fewer 
   // x is by far the larger one, so it stays.
   const Dims x{512, 48, 32, 64}, y{48, 32}, out{512, 48, 64, 48};
   check_cases({
-      {ops::matmul(), {{x, "-, -, a, b"}, {y, "b, a"}}, {kYes, kYes}, {out}, "[-, -, a, b], [-, a] -> [-, -, b, -] sum(a)"},
+      {ops::matmul, {{x, "-, -, a, b"}, {y, "b, a"}}, {kYes, kYes}, {out}, "[-, -, a, b], [-, a] -> [-, -, b, -] sum(a)"},
       // The inner dim is on b in x and on a in y. A rule without costs has to refuse this.
-      {ops::matmul(), {{x, "-, -, b, a"}, {y, "b, a"}}, {kYes, kYes}, {out}, "[-, -, b, a], [-, b] -> [-, -, a, -] sum(b)"},
+      {ops::matmul, {{x, "-, -, b, a"}, {y, "b, a"}}, {kYes, kYes}, {out}, "[-, -, b, a], [-, b] -> [-, -, a, -] sum(b)"},
       // Both keep their axis of the inner dim; the order is that of the first argument.
-      {ops::matmul(), {{{64, 32}, "-, a"}, {{32, 48}, "b, -"}}, {kNo, kNo}, {{64, 48}}, "[-, a+b], [a+b, -] -> [-, -] sum(a) sum(b)"},
+      {ops::matmul, {{{64, 32}, "-, a"}, {{32, 48}, "b, -"}}, {kNo, kNo}, {{64, 48}}, "[-, a+b], [a+b, -] -> [-, -] sum(a) sum(b)"},
       // Equal costs: the first argument's letter.
-      {ops::matmul(), {{{32, 32}, "a, -"}, {{32, 32}, "-, a"}}, {kNo, kNo}, {{32, 32}}, "[a, -], [-, -] -> [a, -]"},
+      {ops::matmul, {{{32, 32}, "a, -"}, {{32, 32}, "-, a"}}, {kNo, kNo}, {{32, 32}}, "[a, -], [-, -] -> [a, -]"},
       // The smaller y is gathered, then the smaller x.
-      {ops::matmul(), {{{4096, 512}, "a, -"}, {{512, 64}, "-, a"}}, {kNo, kNo}, {{4096, 64}}, "[a, -], [-, -] -> [a, -]"},
-      {ops::matmul(), {{{64, 512}, "a, -"}, {{512, 4096}, "-, a"}}, {kNo, kNo}, {{64, 4096}}, "[-, -], [-, a] -> [-, a]"},
+      {ops::matmul, {{{4096, 512}, "a, -"}, {{512, 64}, "-, a"}}, {kNo, kNo}, {{4096, 64}}, "[a, -], [-, -] -> [a, -]"},
+      {ops::matmul, {{{64, 512}, "a, -"}, {{512, 4096}, "-, a"}}, {kNo, kNo}, {{64, 4096}}, "[-, -], [-, a] -> [-, a]"},
   });
 }
 
 TEST_CASE("elementwise ops: replicated arguments follow, broadcast dims stay whole") {
   const Dims d{6, 4};
   check_cases({
-      {ops::add(), {{d, "a, b"}, {d, "-, -"}}, {}, {d}, "[a, b], [a, b] -> [a, b]"},
-      {ops::add(), {{d, "a, -"}, {d, "-, b"}}, {}, {d}, "[a, b], [a, b] -> [a, b]"},
-      {ops::add(), {{d, "a, b"}, {{1, 4}, "-, -"}}, {}, {d}, "[a, b], [-, b] -> [a, b]"},
-      {ops::add(), {{d, "-, b"}, {{1, 4}, "a, -"}}, {}, {d}, "[-, b], [-, b] -> [-, b]"},
-      {ops::add(), {{{2, 6, 4}, "-, a, b"}, {{4}, "-"}}, {}, {{2, 6, 4}}, "[-, a, b], [b] -> [-, a, b]"},
-      {ops::add(), {{{4}, "b"}, {{2, 6, 4}, "a, -, -"}}, {}, {{2, 6, 4}}, "[b], [a, -, b] -> [a, -, b]"},
-      {ops::add(), {{d, "a, -"}, {{}, ""}}, {}, {d}, "[a, -], [] -> [a, -]"},
-      {ops::add(), {{{1, 1}, "a, -"}, {{1, 1}, "-, -"}}, {}, {{1, 1}}, "[a, -], [a, -] -> [a, -]"},
-      {ops::where(), {{d, "a, -"}, {d, "-, -"}, {{4}, "b"}}, {}, {d}, "[a, b], [a, b], [b] -> [a, b]"},
-      {ops::relu(), {{d, "b+a, -"}}, {}, {d}, "[b+a, -] -> [b+a, -]"},
+      {ops::add, {{d, "a, b"}, {d, "-, -"}}, {}, {d}, "[a, b], [a, b] -> [a, b]"},
+      {ops::add, {{d, "a, -"}, {d, "-, b"}}, {}, {d}, "[a, b], [a, b] -> [a, b]"},
+      {ops::add, {{d, "a, b"}, {{1, 4}, "-, -"}}, {}, {d}, "[a, b], [-, b] -> [a, b]"},
+      {ops::add, {{d, "-, b"}, {{1, 4}, "a, -"}}, {}, {d}, "[-, b], [-, b] -> [-, b]"},
+      {ops::add, {{{2, 6, 4}, "-, a, b"}, {{4}, "-"}}, {}, {{2, 6, 4}}, "[-, a, b], [b] -> [-, a, b]"},
+      {ops::add, {{{4}, "b"}, {{2, 6, 4}, "a, -, -"}}, {}, {{2, 6, 4}}, "[b], [a, -, b] -> [a, -, b]"},
+      {ops::add, {{d, "a, -"}, {{}, ""}}, {}, {d}, "[a, -], [] -> [a, -]"},
+      {ops::add, {{{1, 1}, "a, -"}, {{1, 1}, "-, -"}}, {}, {{1, 1}}, "[a, -], [a, -] -> [a, -]"},
+      {ops::where, {{d, "a, -"}, {d, "-, -"}, {{4}, "b"}}, {}, {d}, "[a, b], [a, b], [b] -> [a, b]"},
+      {ops::relu, {{d, "b+a, -"}}, {}, {d}, "[b+a, -] -> [b+a, -]"},
   });
 }
 
 TEST_CASE("elementwise ops: several axes on one letter keep their order, that of an in-place target first") {
   const Dims d{12, 4};
   check_cases({
-      {ops::add(), {{d, "b+a, -"}, {d, "-, -"}}, {}, {d}, "[b+a, -], [b+a, -] -> [b+a, -]"},
-      {ops::add(), {{d, "-, -"}, {d, "b+a, -"}}, {}, {d}, "[b+a, -], [b+a, -] -> [b+a, -]"},
-      {ops::add(), {{d, "a+b, -"}, {d, "b+a, -"}}, {}, {d}, "[a+b, -], [a+b, -] -> [a+b, -]"},
-      {ops::add(), {{d, "a+b, -"}, {d, "b+a, -"}}, {}, {d}, "[b+a, -], [b+a, -] -> [b+a, -]", {}, 2},
-      {ops::add(), {{d, "b, -"}, {d, "a, -"}}, {}, {d}, "[b+a, -], [b+a, -] -> [b+a, -]"},
+      {ops::add, {{d, "b+a, -"}, {d, "-, -"}}, {}, {d}, "[b+a, -], [b+a, -] -> [b+a, -]"},
+      {ops::add, {{d, "-, -"}, {d, "b+a, -"}}, {}, {d}, "[b+a, -], [b+a, -] -> [b+a, -]"},
+      {ops::add, {{d, "a+b, -"}, {d, "b+a, -"}}, {}, {d}, "[a+b, -], [a+b, -] -> [a+b, -]"},
+      {ops::add, {{d, "a+b, -"}, {d, "b+a, -"}}, {}, {d}, "[b+a, -], [b+a, -] -> [b+a, -]", {}, 2},
+      {ops::add, {{d, "b, -"}, {d, "a, -"}}, {}, {d}, "[b+a, -], [b+a, -] -> [b+a, -]"},
   });
 }
 
 TEST_CASE("elementwise ops: conflicts go to the cheaper side, ties to the first argument") {
   const Dims d{600, 400};
   check_cases({
-      {ops::add(), {{d, "a, -"}, {d, "-, a"}}, {}, {d}, "[a, -], [a, -] -> [a, -]"},
-      {ops::add(), {{d, "-, a"}, {d, "a, -"}}, {}, {d}, "[-, a], [-, a] -> [-, a]"},
-      {ops::add(), {{{1, 400}, "-, a"}, {d, "a, -"}}, {}, {d}, "[-, -], [a, -] -> [a, -]"},
-      {ops::where(), {{d, "-, a", DType::boolean}, {d, "a, -"}, {d, "a, -"}}, {}, {d}, "[a, -], [a, -], [a, -] -> [a, -]"},
+      {ops::add, {{d, "a, -"}, {d, "-, a"}}, {}, {d}, "[a, -], [a, -] -> [a, -]"},
+      {ops::add, {{d, "-, a"}, {d, "a, -"}}, {}, {d}, "[-, a], [-, a] -> [-, a]"},
+      {ops::add, {{{1, 400}, "-, a"}, {d, "a, -"}}, {}, {d}, "[-, -], [a, -] -> [a, -]"},
+      {ops::where, {{d, "-, a", DType::boolean}, {d, "a, -"}, {d, "a, -"}}, {}, {d}, "[a, -], [a, -], [a, -] -> [a, -]"},
   });
 }
 
 TEST_CASE("pending reductions: kept where all arguments have them or can, else done first") {
   const Dims d{6, 4};
   check_cases({
-      {ops::add(), {{d, "-, - | sum(a)"}, {d, "-, - | sum(a)"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)"},
-      {ops::add(), {{d, "-, b | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, b] sum(a), [-, b] sum(a) -> [-, b] sum(a)"},
-      {ops::add(), {{d, "-, - | sum(a)"}, {d, "-, - | max(a)"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
-      {ops::add(), {{d, "-, - | sum(a)"}, {d, "a, -"}}, {}, {d}, "[a, -], [a, -] -> [a, -]"},
-      {ops::add(), {{d, "-, - | sum(a), max(b)"}, {d, "-, -"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)"},
-      {ops::multiply(), {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -] sum(a), [-, -] -> [-, -] sum(a)"},
-      {ops::multiply(), {{d, "-, - | sum(a)"}, {d, "-, - | sum(b)"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(b) -> [-, -] sum(a) sum(b)"},
-      {ops::multiply(), {{d, "-, - | sum(a)"}, {d, "-, - | sum(a)"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
-      {ops::divide(), {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
-      {ops::relu(), {{d, "-, - | sum(a)"}}, {}, {d}, "[-, -] -> [-, -]"},
-      {ops::relu(), {{d, "-, - | max(a)"}}, {}, {d}, "[-, -] max(a) -> [-, -] max(a)"},
-      {ops::scale(), {{d, "- , - | sum(a)"}}, {Scalar(2.0), Scalar(0.0), kYes}, {d}, "[-, -] sum(a) -> [-, -] sum(a)"},
-      {ops::scale(), {{d, "- , - | sum(a)"}}, {Scalar(2.0), Scalar(1.0), kYes}, {d}, "[-, -] -> [-, -]"},
-      {ops::transpose(), {{d, "-, b | prod(a)"}}, {IntArray{1, 0}}, {{4, 6}}, "[-, b] prod(a) -> [b, -] prod(a)"},
+      {ops::add, {{d, "-, - | sum(a)"}, {d, "-, - | sum(a)"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)"},
+      {ops::add, {{d, "-, b | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, b] sum(a), [-, b] sum(a) -> [-, b] sum(a)"},
+      {ops::add, {{d, "-, - | sum(a)"}, {d, "-, - | max(a)"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
+      {ops::add, {{d, "-, - | sum(a)"}, {d, "a, -"}}, {}, {d}, "[a, -], [a, -] -> [a, -]"},
+      {ops::add, {{d, "-, - | sum(a), max(b)"}, {d, "-, -"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)"},
+      {ops::multiply, {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -] sum(a), [-, -] -> [-, -] sum(a)"},
+      {ops::multiply, {{d, "-, - | sum(a)"}, {d, "-, - | sum(b)"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(b) -> [-, -] sum(a) sum(b)"},
+      {ops::multiply, {{d, "-, - | sum(a)"}, {d, "-, - | sum(a)"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
+      {ops::divide, {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
+      {ops::relu, {{d, "-, - | sum(a)"}}, {}, {d}, "[-, -] -> [-, -]"},
+      {ops::relu, {{d, "-, - | max(a)"}}, {}, {d}, "[-, -] max(a) -> [-, -] max(a)"},
+      {ops::scale, {{d, "- , - | sum(a)"}}, {Scalar(2.0), Scalar(0.0), kYes}, {d}, "[-, -] sum(a) -> [-, -] sum(a)"},
+      {ops::scale, {{d, "- , - | sum(a)"}}, {Scalar(2.0), Scalar(1.0), kYes}, {d}, "[-, -] -> [-, -]"},
+      {ops::transpose, {{d, "-, b | prod(a)"}}, {IntArray{1, 0}}, {{4, 6}}, "[-, b] prod(a) -> [b, -] prod(a)"},
   });
 }
 
 TEST_CASE("reductions: a sharded reduced dim leaves a pending reduction of its type") {
   const Dims d{6, 4};
   check_cases({
-      {ops::sum(), {{d, "a, b"}}, {IntArray{1}, kNo}, {{6}}, "[a, b] -> [a] sum(b)"},
-      {ops::sum(), {{d, "a, b"}}, {IntArray{-2}, kYes}, {{1, 4}}, "[a, b] -> [-, b] sum(a)"},
-      {ops::sum(), {{d, "b+a, -"}}, {IntArray{}, kNo}, {{}}, "[b+a, -] -> [] sum(a) sum(b)"},
-      {ops::sum(), {{d, "-, b | sum(a)"}}, {IntArray{1}, kNo}, {{6}}, "[-, b] sum(a) -> [-] sum(a) sum(b)"},
-      {ops::sum(), {{d, "-, b | max(a)"}}, {IntArray{1}, kNo}, {{6}}, "[-, b] -> [-] sum(b)"},
-      {ops::mean(), {{d, "a, b"}}, {IntArray{0, 1}, kNo}, {{}}, "[a, b] -> [] sum(a) sum(b)"},
-      {ops::max(), {{d, "a, b"}}, {IntArray{0}, kNo}, {{4}}, "[a, b] -> [b] max(a)"},
-      {ops::max(), {{d, "-, b | max(a)"}}, {IntArray{1}, kNo}, {{6}}, "[-, b] max(a) -> [-] max(a) max(b)"},
-      {ops::max(), {{d, "-, b | sum(a)"}}, {IntArray{1}, kNo}, {{6}}, "[-, b] -> [-] max(b)"},
-      {ops::min(), {{d, "a, b"}}, {IntArray{1}, kYes}, {{6, 1}}, "[a, b] -> [a, -] min(b)"},
-      {ops::prod(), {{d, "a, b"}}, {IntArray{1}, kNo}, {{6}}, "[a, b] -> [a] prod(b)"},
-      {ops::argmax(), {{d, "a, b"}}, {Scalar(1), kNo, kNo, DType::int64}, {{6}}, "[a, -] -> [a]"},
-      {ops::argmax(), {{d, "a, b"}}, {Scalar(0), kNo, kYes, DType::int64}, {{}}, "[-, -] -> []"},
-      {ops::cumsum(), {{d, "a, b"}}, {Scalar(-1), kNo, kNo, kNo}, {d}, "[a, -] -> [a, -]"},
-      {ops::cumsum(), {{d, "a, b"}}, {Scalar(0), kYes, kNo, kNo}, {{24}}, "[-, -] -> [-]"},
+      {ops::sum, {{d, "a, b"}}, {IntArray{1}, kNo}, {{6}}, "[a, b] -> [a] sum(b)"},
+      {ops::sum, {{d, "a, b"}}, {IntArray{-2}, kYes}, {{1, 4}}, "[a, b] -> [-, b] sum(a)"},
+      {ops::sum, {{d, "b+a, -"}}, {IntArray{}, kNo}, {{}}, "[b+a, -] -> [] sum(a) sum(b)"},
+      {ops::sum, {{d, "-, b | sum(a)"}}, {IntArray{1}, kNo}, {{6}}, "[-, b] sum(a) -> [-] sum(a) sum(b)"},
+      {ops::sum, {{d, "-, b | max(a)"}}, {IntArray{1}, kNo}, {{6}}, "[-, b] -> [-] sum(b)"},
+      {ops::mean, {{d, "a, b"}}, {IntArray{0, 1}, kNo}, {{}}, "[a, b] -> [] sum(a) sum(b)"},
+      {ops::max, {{d, "a, b"}}, {IntArray{0}, kNo}, {{4}}, "[a, b] -> [b] max(a)"},
+      {ops::max, {{d, "-, b | max(a)"}}, {IntArray{1}, kNo}, {{6}}, "[-, b] max(a) -> [-] max(a) max(b)"},
+      {ops::max, {{d, "-, b | sum(a)"}}, {IntArray{1}, kNo}, {{6}}, "[-, b] -> [-] max(b)"},
+      {ops::min, {{d, "a, b"}}, {IntArray{1}, kYes}, {{6, 1}}, "[a, b] -> [a, -] min(b)"},
+      {ops::prod, {{d, "a, b"}}, {IntArray{1}, kNo}, {{6}}, "[a, b] -> [a] prod(b)"},
+      {ops::argmax, {{d, "a, b"}}, {Scalar(1), kNo, kNo, DType::int64}, {{6}}, "[a, -] -> [a]"},
+      {ops::argmax, {{d, "a, b"}}, {Scalar(0), kNo, kYes, DType::int64}, {{}}, "[-, -] -> []"},
+      {ops::cumsum, {{d, "a, b"}}, {Scalar(-1), kNo, kNo, kNo}, {d}, "[a, -] -> [a, -]"},
+      {ops::cumsum, {{d, "a, b"}}, {Scalar(0), kYes, kNo, kNo}, {{24}}, "[-, -] -> [-]"},
   });
 }
 
@@ -139,22 +139,22 @@ TEST_CASE("layers: what is normalised or looked up decides what may be sharded")
   const Dims x{6, 4, 8};
   const AttrValue epsilon = 1e-5;
   check_cases({
-      {ops::softmax(), {{x, "a, -, b"}}, {int64_t{-1}}, {x}, "[a, -, -] -> [a, -, -]"},
-      {ops::softmax(), {{x, "a, -, b"}}, {int64_t{1}}, {x}, "[a, -, b] -> [a, -, b]"},
-      {ops::layer_norm(), {{x, "a, b, -"}, {{8}, "b"}, {{8}, nullptr}}, {epsilon, int64_t{2}}, {x, {6, 4}, {6, 4}}, "[a, b, -], [-], [] -> [a, b, -], [a, b], [a, b]"},
-      {ops::layer_norm(), {{x, "a, b, -"}, {{32}, "-"}, {{32}, "a"}}, {epsilon, int64_t{1}}, {x, {6}, {6}}, "[a, -, -], [-], [-] -> [a, -, -], [a], [a]"},
-      {ops::embedding(), {{{6, 5}, "a, -", DType::int64}, {{100, 8}, "b, -"}}, {int64_t{-1}}, {{6, 5, 8}}, "[a, -], [b, -] -> [a, -, -] sum(b)"},
-      {ops::embedding(), {{{6, 5}, "a, -", DType::int64}, {{100, 8}, "-, b"}}, {int64_t{-1}}, {{6, 5, 8}}, "[a, -], [-, b] -> [a, -, b]"},
-      {ops::embedding(), {{{6, 5}, "-, a", DType::int64}, {{100000, 8}, "a, b"}}, {int64_t{-1}}, {{6, 5, 8}}, "[-, -], [a, b] -> [-, -, b] sum(a)"},
-      {ops::dropout(), {{{6, 4}, "a, b"}, {{1}, "-", DType::int64}}, {Scalar(0.5), kNo, std::string(""), int64_t{0}, kNo}, {{6, 4}, {6, 4}}, "[a, b], [-] -> [a, b], [a, b]"},
-      {ops::cross_entropy_with_softmax(), {{{6, 4}, "a, b"}, {{6, 1}, "a, -", DType::int64}}, {kNo, kYes, kYes, int64_t{-100}, int64_t{-1}}, {{6, 4}, {6, 1}}, "[a, -], [a, -] -> [a, -], [a, -]"},
+      {ops::softmax, {{x, "a, -, b"}}, {int64_t{-1}}, {x}, "[a, -, -] -> [a, -, -]"},
+      {ops::softmax, {{x, "a, -, b"}}, {int64_t{1}}, {x}, "[a, -, b] -> [a, -, b]"},
+      {ops::layer_norm, {{x, "a, b, -"}, {{8}, "b"}, {{8}, nullptr}}, {epsilon, int64_t{2}}, {x, {6, 4}, {6, 4}}, "[a, b, -], [-], [] -> [a, b, -], [a, b], [a, b]"},
+      {ops::layer_norm, {{x, "a, b, -"}, {{32}, "-"}, {{32}, "a"}}, {epsilon, int64_t{1}}, {x, {6}, {6}}, "[a, -, -], [-], [-] -> [a, -, -], [a], [a]"},
+      {ops::embedding, {{{6, 5}, "a, -", DType::int64}, {{100, 8}, "b, -"}}, {int64_t{-1}}, {{6, 5, 8}}, "[a, -], [b, -] -> [a, -, -] sum(b)"},
+      {ops::embedding, {{{6, 5}, "a, -", DType::int64}, {{100, 8}, "-, b"}}, {int64_t{-1}}, {{6, 5, 8}}, "[a, -], [-, b] -> [a, -, b]"},
+      {ops::embedding, {{{6, 5}, "-, a", DType::int64}, {{100000, 8}, "a, b"}}, {int64_t{-1}}, {{6, 5, 8}}, "[-, -], [a, b] -> [-, -, b] sum(a)"},
+      {ops::dropout, {{{6, 4}, "a, b"}, {{1}, "-", DType::int64}}, {Scalar(0.5), kNo, std::string(""), int64_t{0}, kNo}, {{6, 4}, {6, 4}}, "[a, b], [-] -> [a, b], [a, b]"},
+      {ops::cross_entropy_with_softmax, {{{6, 4}, "a, b"}, {{6, 1}, "a, -", DType::int64}}, {kNo, kYes, kYes, int64_t{-100}, int64_t{-1}}, {{6, 4}, {6, 1}}, "[a, -], [a, -] -> [a, -], [a, -]"},
   });
 }
 
 TEST_CASE("layers: batch_norm asks for the communicator of the axes that shard the batch") {
   const Dims x{6, 3, 8}, c{3};
   const std::vector<AttrValue> attrs = {kNo, 0.9, 1e-5, std::string("NCHW"), kNo, kNo};
-  Case batch{ops::batch_norm(), {{x, "a, -, b"}, {c, "-"}, {c, "-"}, {c, "-"}, {c, nullptr}}, attrs, {x, c, c, c, c}, ""};
+  Case batch{ops::batch_norm, {{x, "a, -, b"}, {c, "-"}, {c, "-"}, {c, "-"}, {c, nullptr}}, attrs, {x, c, c, c, c}, ""};
   const Inferred sharded = run(batch);
   CHECK(sharded.text == "[a, -, b], [-], [-], [-], [] -> [a, -, b], [-], [-], [-], [-]");
   CHECK(sharded.reduce_axes == AxisList{0, 1});
@@ -169,24 +169,24 @@ TEST_CASE("dims that are cut, joined or grown stay whole, the others keep their 
   const auto* square = ProcessMesh::make({2, 2}, {}, {"a", "b"});
   const Dims x0{16, 16, 16}, x1{4, 16, 16}, x2{2, 16, 16};
   check_cases({
-      {ops::transpose(), {{d, "a, b"}}, {IntArray{1, 0}}, {{4, 6}}, "[a, b] -> [b, a]"},
-      {ops::expand(), {{{1, 4}, "a, b"}}, {IntArray{6, 4}}, {d}, "[-, b] -> [-, b]"},
-      {ops::expand(), {{{4}, "a+b"}}, {IntArray{6, 4}}, {d}, "[a+b] -> [-, a+b]"},
-      {ops::split(), {{d, "a, b"}}, {IntArray{2, 4}, Scalar(0)}, {{2, 4}, {4, 4}}, "[-, b] -> [-, b], [-, b]"},
-      {ops::slice(), {{d, "a, b"}}, {IntArray{1}, IntArray{0}, IntArray{1}, IntArray{}, IntArray{1}}, {{6}}, "[a, -] -> [a]"},
-      {ops::gather(), {{d, "a, b"}, {{3}, "-", DType::int64}}, {Scalar(0)}, {{3, 4}}, "[-, b], [-] -> [-, b]"},
-      {ops::gather(), {{d, "-, b"}, {{3}, "a", DType::int64}}, {Scalar(0)}, {{3, 4}}, "[-, b], [a] -> [a, b]"},
-      {ops::stack(), {{d, "a, -"}, {d, "-, b"}}, {int64_t{1}}, {{6, 2, 4}}, "[a, b], [a, b] -> [a, -, b]", {2}},
-      {ops::concat(), {{d, "a, b"}, {d, "-, -"}}, {Scalar(0)}, {{12, 4}}, "[-, b], [-, b] -> [-, b]", {2}},
+      {ops::transpose, {{d, "a, b"}}, {IntArray{1, 0}}, {{4, 6}}, "[a, b] -> [b, a]"},
+      {ops::expand, {{{1, 4}, "a, b"}}, {IntArray{6, 4}}, {d}, "[-, b] -> [-, b]"},
+      {ops::expand, {{{4}, "a+b"}}, {IntArray{6, 4}}, {d}, "[a+b] -> [-, a+b]"},
+      {ops::split, {{d, "a, b"}}, {IntArray{2, 4}, Scalar(0)}, {{2, 4}, {4, 4}}, "[-, b] -> [-, b], [-, b]"},
+      {ops::slice, {{d, "a, b"}}, {IntArray{1}, IntArray{0}, IntArray{1}, IntArray{}, IntArray{1}}, {{6}}, "[a, -] -> [a]"},
+      {ops::gather, {{d, "a, b"}, {{3}, "-", DType::int64}}, {Scalar(0)}, {{3, 4}}, "[-, b], [-] -> [-, b]"},
+      {ops::gather, {{d, "-, b"}, {{3}, "a", DType::int64}}, {Scalar(0)}, {{3, 4}}, "[-, b], [a] -> [a, b]"},
+      {ops::stack, {{d, "a, -"}, {d, "-, b"}}, {int64_t{1}}, {{6, 2, 4}}, "[a, b], [a, b] -> [a, -, b]", {2}},
+      {ops::concat, {{d, "a, b"}, {d, "-, -"}}, {Scalar(0)}, {{12, 4}}, "[-, b], [-, b] -> [-, b]", {2}},
       // A rule that takes one axis per dim gives [-, b, a] here. Several may share one: each goes where the large x0 can stay, or
       // where fewer of the three move.
-      {ops::concat(), {{x0, "-, a, b"}, {x1, "-, b, a"}, {x2, "-, -, a"}}, {Scalar(0)}, {{22, 16, 16}}, "[-, -, b+a], [-, -, b+a], [-, -, b+a] -> [-, -, b+a]", {3}, 0, square},
+      {ops::concat, {{x0, "-, a, b"}, {x1, "-, b, a"}, {x2, "-, -, a"}}, {Scalar(0)}, {{22, 16, 16}}, "[-, -, b+a], [-, -, b+a], [-, -, b+a] -> [-, -, b+a]", {3}, 0, square},
   });
 }
 
 TEST_CASE("reshape keeps axes where the pieces stay exact, and relayouts where they do not") {
   const auto reshape = [](const Dims& in, const char* layout, const Dims& out) {
-    return run({ops::reshape(), {{in, layout}}, {IntArray(out)}, {out}, ""});
+    return run({ops::reshape, {{in, layout}}, {IntArray(out)}, {out}, ""});
   };
   CHECK(reshape({2, 1024, 1024}, "a, b, -", {2, 1024, 4, 256}).text == "[a, b, -] -> [a, b, -, -]");
   CHECK(reshape({6, 4}, "a, -", {24}).text == "[a, -] -> [a]");
@@ -203,12 +203,12 @@ TEST_CASE("reshape keeps axes where the pieces stay exact, and relayouts where t
 TEST_CASE("an in-place target stays where it is, whatever that costs the others") {
   const Dims d{600, 400};
   check_cases({
-      {ops::add(), {{{600, 400}, "-, -"}, {d, "a, b"}}, {}, {d}, "[-, -], [-, -] -> [-, -]", {}, 1},
-      {ops::add(), {{d, "-, a"}, {d, "a, -"}}, {}, {d}, "[-, a], [-, a] -> [-, a]", {}, 1},
-      {ops::add(), {{d, "a, -"}, {d, "-, - | sum(a)"}}, {}, {d}, "[a, -], [a, -] -> [a, -]", {}, 1},
-      {ops::add(), {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)", {}, 1},
+      {ops::add, {{{600, 400}, "-, -"}, {d, "a, b"}}, {}, {d}, "[-, -], [-, -] -> [-, -]", {}, 1},
+      {ops::add, {{d, "-, a"}, {d, "a, -"}}, {}, {d}, "[-, a], [-, a] -> [-, a]", {}, 1},
+      {ops::add, {{d, "a, -"}, {d, "-, - | sum(a)"}}, {}, {d}, "[a, -], [a, -] -> [a, -]", {}, 1},
+      {ops::add, {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)", {}, 1},
       // relu does not commute with a sum: here even the target has to move.
-      {ops::relu(), {{d, "-, - | sum(a)"}}, {}, {d}, "[-, -] -> [-, -]", {}, 1},
+      {ops::relu, {{d, "-, - | sum(a)"}}, {}, {d}, "[-, -] -> [-, -]", {}, 1},
   });
 }
 

@@ -27,14 +27,14 @@ Tensor& add_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-// mixed.yaml:16: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
+// mixed.yaml:15: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
 Tensor cast(const Tensor& x, std::optional<DType> dtype) {
   if (call::any_dist(x)) return dist::cast(x, dtype);
   const OpContext ctx{"cast"};
   return call::wrap(dense::cast(ctx, call::read(ctx, x, "x"), dtype));
 }
 
-// mixed.yaml:16: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
+// mixed.yaml:15: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
 Tensor& cast_(Tensor& x, std::optional<DType> dtype) {
   if (call::any_dist(x)) return dist::cast_(x, dtype);
   const OpContext ctx{"cast_"};
@@ -42,14 +42,14 @@ Tensor& cast_(Tensor& x, std::optional<DType> dtype) {
   return x;
 }
 
-// mixed.yaml:26: reshape(Tensor x, IntArray shape) -> Tensor(out)
+// mixed.yaml:25: reshape(Tensor x, IntArray shape) -> Tensor(out)
 Tensor reshape(const Tensor& x, const IntArray& shape) {
   if (call::any_dist(x)) return dist::reshape(x, shape);
   const OpContext ctx{"reshape"};
   return call::wrap(dense::reshape(ctx, call::read(ctx, x, "x"), shape));
 }
 
-// mixed.yaml:26: reshape(Tensor x, IntArray shape) -> Tensor(out)
+// mixed.yaml:25: reshape(Tensor x, IntArray shape) -> Tensor(out)
 Tensor& reshape_(Tensor& x, const IntArray& shape) {
   if (call::any_dist(x)) return dist::reshape_(x, shape);
   const OpContext ctx{"reshape_"};
@@ -57,7 +57,7 @@ Tensor& reshape_(Tensor& x, const IntArray& shape) {
   return x;
 }
 
-// mixed.yaml:35: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
+// mixed.yaml:34: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
 std::tuple<Tensor, Tensor> reshape_with_shape_intermediate(const Tensor& x, const IntArray& shape) {
   if (call::any_dist(x)) return dist::reshape_with_shape(x, shape);
   const OpContext ctx{"reshape_with_shape"};
@@ -65,12 +65,12 @@ std::tuple<Tensor, Tensor> reshape_with_shape_intermediate(const Tensor& x, cons
   return {call::wrap(std::move(out)), call::wrap(std::move(xshape))};
 }
 
-// mixed.yaml:35: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
+// mixed.yaml:34: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
 Tensor reshape_with_shape(const Tensor& x, const IntArray& shape) {
   return std::get<0>(reshape_with_shape_intermediate(x, shape));
 }
 
-// mixed.yaml:35: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
+// mixed.yaml:34: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
 Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape) {
   if (call::any_dist(x)) return dist::reshape_with_shape_(x, shape);
   const OpContext ctx{"reshape_with_shape_"};
@@ -78,14 +78,14 @@ Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape) {
   return x;
 }
 
-// mixed.yaml:46: concat(Tensor[] x, Scalar(int) axis=0) -> Tensor
+// mixed.yaml:45: concat(Tensor[] x, Scalar(int) axis=0) -> Tensor
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
   if (call::any_dist(x)) return dist::concat(x, axis);
   const OpContext ctx{"concat"};
   return call::wrap(dense::concat(ctx, call::read_list(ctx, x, "x"), axis));
 }
 
-// mixed.yaml:54: split(Tensor x, IntArray sections, Scalar(int) axis=0) ->
+// mixed.yaml:53: split(Tensor x, IntArray sections, Scalar(int) axis=0) ->
 // Tensor[](out){sections.size()}
 std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis) {
   if (call::any_dist(x)) return dist::split(x, sections, axis);
@@ -93,7 +93,7 @@ std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scala
   return call::wrap(dense::split(ctx, call::read(ctx, x, "x"), sections, axis));
 }
 
-// mixed.yaml:62: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
+// mixed.yaml:61: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
 // str mode="upscale_in_train") -> Tensor(out), Tensor(mask)
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
     const Scalar& p, const std::string& mode) {
@@ -104,14 +104,14 @@ std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& s
   return {call::wrap(std::move(out)), call::wrap(std::move(mask))};
 }
 
-// mixed.yaml:62: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
+// mixed.yaml:61: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
 // str mode="upscale_in_train") -> Tensor(out), Tensor(mask)
 Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p,
     const std::string& mode) {
   return std::get<0>(dropout_intermediate(x, seed_tensor, p, mode));
 }
 
-// mixed.yaml:62: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
+// mixed.yaml:61: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
 // str mode="upscale_in_train") -> Tensor(out), Tensor(mask)
 Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p, const std::string& mode) {
   if (call::any_dist(x, seed_tensor)) return dist::dropout_(x, seed_tensor, p, mode);
@@ -121,7 +121,7 @@ Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p, const st
   return x;
 }
 
-// mixed.yaml:76: batch_norm(Tensor x, Tensor mean, Tensor variance, Tensor scale,
+// mixed.yaml:75: batch_norm(Tensor x, Tensor mean, Tensor variance, Tensor scale,
 // float momentum=0.9f) -> Tensor(out), Tensor(mean_out), Tensor(variance_out)
 std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
     const Tensor& variance, const Tensor& scale, float momentum) {
@@ -136,7 +136,7 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mea
       call::wrap(std::move(variance_out))};
 }
 
-// mixed.yaml:87: sgd_(Tensor param, Tensor learning_rate, Tensor grad, Tensor master_param,
+// mixed.yaml:86: sgd_(Tensor param, Tensor learning_rate, Tensor grad, Tensor master_param,
 // bool multi_precision=false) -> Tensor(param_out), Tensor(master_param_out)
 std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
     Tensor& master_param, bool multi_precision) {
@@ -150,20 +150,20 @@ std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, co
   return {param, master_param};
 }
 
-// mixed.yaml:100: full(IntArray shape, Scalar value, DataType dtype=DataType::FLOAT32,
+// mixed.yaml:99: full(IntArray shape, Scalar value, DataType dtype=DataType::FLOAT32,
 // Place place=CPUPlace()) -> Tensor(out)
 Tensor full(const IntArray& shape, const Scalar& value, DType dtype, Device place) {
   const OpContext ctx{"full"};
   return call::wrap(dense::full(ctx, shape, value, dtype, place));
 }
 
-// mixed.yaml:112: zeros(IntArray shape, DataType dtype=DataType::FLOAT32,
+// mixed.yaml:111: zeros(IntArray shape, DataType dtype=DataType::FLOAT32,
 // Place place={}) -> Tensor(out)
 Tensor zeros(const IntArray& shape, DType dtype, Device place) {
   return full(shape, Scalar(0), dtype, place);
 }
 
-// mixed.yaml:117: names_that_clash(Tensor out, Tensor call, Tensor kernel, int ctx,
+// mixed.yaml:116: names_that_clash(Tensor out, Tensor call, Tensor kernel, int ctx,
 // int device) -> Tensor(key)
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,
     int device) {
@@ -176,7 +176,7 @@ Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& ker
       call::read(ctx2, kernel, "kernel"), ctx, device));
 }
 
-// mixed.yaml:125: add_grad(Tensor x, Tensor y, Tensor out_grad) -> Tensor(x_grad), Tensor(y_grad)
+// mixed.yaml:124: add_grad(Tensor x, Tensor y, Tensor out_grad) -> Tensor(x_grad), Tensor(y_grad)
 std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
   if (call::any_dist(x, y, out_grad)) return dist::add_grad(x, y, out_grad);
   const OpContext ctx{"add_grad"};

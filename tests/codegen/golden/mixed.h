@@ -16,28 +16,28 @@ namespace shard {
 Tensor add(const Tensor& x, const Tensor& y);
 Tensor& add_(Tensor& x, const Tensor& y);
 
-// mixed.yaml:16: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
+// mixed.yaml:15: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
 Tensor cast(const Tensor& x, std::optional<DType> dtype = std::nullopt);
 Tensor& cast_(Tensor& x, std::optional<DType> dtype = std::nullopt);
 
-// mixed.yaml:26: reshape(Tensor x, IntArray shape) -> Tensor(out)
+// mixed.yaml:25: reshape(Tensor x, IntArray shape) -> Tensor(out)
 Tensor reshape(const Tensor& x, const IntArray& shape);
 Tensor& reshape_(Tensor& x, const IntArray& shape);
 
-// mixed.yaml:35: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
+// mixed.yaml:34: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
 std::tuple<Tensor, Tensor> reshape_with_shape_intermediate(const Tensor& x, const IntArray& shape);
 Tensor reshape_with_shape(const Tensor& x, const IntArray& shape);
 Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape);
 
-// mixed.yaml:46: concat(Tensor[] x, Scalar(int) axis=0) -> Tensor
+// mixed.yaml:45: concat(Tensor[] x, Scalar(int) axis=0) -> Tensor
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis = Scalar(0));
 
-// mixed.yaml:54: split(Tensor x, IntArray sections, Scalar(int) axis=0) ->
+// mixed.yaml:53: split(Tensor x, IntArray sections, Scalar(int) axis=0) ->
 // Tensor[](out){sections.size()}
 std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis =
     Scalar(0));
 
-// mixed.yaml:62: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
+// mixed.yaml:61: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
 // str mode="upscale_in_train") -> Tensor(out), Tensor(mask)
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
     const Scalar& p = Scalar(0.5f), const std::string& mode = "upscale_in_train");
@@ -46,31 +46,31 @@ Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p = Sca
 Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p = Scalar(0.5f),
     const std::string& mode = "upscale_in_train");
 
-// mixed.yaml:76: batch_norm(Tensor x, Tensor mean, Tensor variance, Tensor scale,
+// mixed.yaml:75: batch_norm(Tensor x, Tensor mean, Tensor variance, Tensor scale,
 // float momentum=0.9f) -> Tensor(out), Tensor(mean_out), Tensor(variance_out)
 std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
     const Tensor& variance, const Tensor& scale, float momentum = 0.9f);
 
-// mixed.yaml:87: sgd_(Tensor param, Tensor learning_rate, Tensor grad, Tensor master_param,
+// mixed.yaml:86: sgd_(Tensor param, Tensor learning_rate, Tensor grad, Tensor master_param,
 // bool multi_precision=false) -> Tensor(param_out), Tensor(master_param_out)
 std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
     Tensor& master_param, bool multi_precision = false);
 
-// mixed.yaml:100: full(IntArray shape, Scalar value, DataType dtype=DataType::FLOAT32,
+// mixed.yaml:99: full(IntArray shape, Scalar value, DataType dtype=DataType::FLOAT32,
 // Place place=CPUPlace()) -> Tensor(out)
 Tensor full(const IntArray& shape, const Scalar& value, DType dtype = DType::float32, Device place =
     kCpu);
 
-// mixed.yaml:112: zeros(IntArray shape, DataType dtype=DataType::FLOAT32,
+// mixed.yaml:111: zeros(IntArray shape, DataType dtype=DataType::FLOAT32,
 // Place place={}) -> Tensor(out)
 Tensor zeros(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
 
-// mixed.yaml:117: names_that_clash(Tensor out, Tensor call, Tensor kernel, int ctx,
+// mixed.yaml:116: names_that_clash(Tensor out, Tensor call, Tensor kernel, int ctx,
 // int device) -> Tensor(key)
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,
     int device);
 
-// mixed.yaml:125: add_grad(Tensor x, Tensor y, Tensor out_grad) -> Tensor(x_grad), Tensor(y_grad)
+// mixed.yaml:124: add_grad(Tensor x, Tensor y, Tensor out_grad) -> Tensor(x_grad), Tensor(y_grad)
 std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad);
 
 }  // namespace shard

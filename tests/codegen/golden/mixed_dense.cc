@@ -48,7 +48,7 @@ void add_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
   write.run([&] { kernel(ctx, x, y_safe, out); });
 }
 
-// mixed.yaml:16: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
+// mixed.yaml:15: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
 DenseTensor cast(const OpContext& ctx, const DenseTensor& x, std::optional<DType> dtype) {
   // 1. infer meta
   Meta out_meta;
@@ -65,7 +65,7 @@ DenseTensor cast(const OpContext& ctx, const DenseTensor& x, std::optional<DType
   return out;
 }
 
-// mixed.yaml:16: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
+// mixed.yaml:15: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
 void cast_(const OpContext& ctx, DenseTensor& x, std::optional<DType> dtype) {
   // 1. infer meta
   Meta out_meta;
@@ -82,7 +82,7 @@ void cast_(const OpContext& ctx, DenseTensor& x, std::optional<DType> dtype) {
   write.run([&] { kernel(ctx, x, dtype, out); });
 }
 
-// mixed.yaml:26: reshape(Tensor x, IntArray shape) -> Tensor(out)
+// mixed.yaml:25: reshape(Tensor x, IntArray shape) -> Tensor(out)
 DenseTensor reshape(const OpContext& ctx, const DenseTensor& x, const IntArray& shape) {
   // 1. infer meta
   Meta out_meta;
@@ -92,7 +92,7 @@ DenseTensor reshape(const OpContext& ctx, const DenseTensor& x, const IntArray& 
   return out;
 }
 
-// mixed.yaml:26: reshape(Tensor x, IntArray shape) -> Tensor(out)
+// mixed.yaml:25: reshape(Tensor x, IntArray shape) -> Tensor(out)
 void reshape_(const OpContext& ctx, DenseTensor& x, const IntArray& shape) {
   // 1. infer meta
   Meta out_meta;
@@ -101,7 +101,7 @@ void reshape_(const OpContext& ctx, DenseTensor& x, const IntArray& shape) {
   call::reinterpret_inplace(ctx, x, out_meta);
 }
 
-// mixed.yaml:35: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
+// mixed.yaml:34: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
 std::tuple<DenseTensor, DenseTensor> reshape_with_shape(const OpContext& ctx, const DenseTensor& x,
     const IntArray& shape) {
   // 1. infer meta
@@ -122,7 +122,7 @@ std::tuple<DenseTensor, DenseTensor> reshape_with_shape(const OpContext& ctx, co
   return {std::move(out), std::move(xshape)};
 }
 
-// mixed.yaml:35: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
+// mixed.yaml:34: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
 DenseTensor reshape_with_shape_(const OpContext& ctx, DenseTensor& x, const IntArray& shape) {
   // 1. infer meta
   Meta out_meta;
@@ -143,7 +143,7 @@ DenseTensor reshape_with_shape_(const OpContext& ctx, DenseTensor& x, const IntA
   return xshape;
 }
 
-// mixed.yaml:46: concat(Tensor[] x, Scalar(int) axis=0) -> Tensor
+// mixed.yaml:45: concat(Tensor[] x, Scalar(int) axis=0) -> Tensor
 DenseTensor concat(const OpContext& ctx, std::span<const DenseTensor> x, const Scalar& axis) {
   // 1. infer meta
   Meta out_meta;
@@ -160,7 +160,7 @@ DenseTensor concat(const OpContext& ctx, std::span<const DenseTensor> x, const S
   return out;
 }
 
-// mixed.yaml:54: split(Tensor x, IntArray sections, Scalar(int) axis=0) ->
+// mixed.yaml:53: split(Tensor x, IntArray sections, Scalar(int) axis=0) ->
 // Tensor[](out){sections.size()}
 std::vector<DenseTensor> split(const OpContext& ctx, const DenseTensor& x, const IntArray& sections,
     const Scalar& axis) {
@@ -180,7 +180,7 @@ std::vector<DenseTensor> split(const OpContext& ctx, const DenseTensor& x, const
   return out;
 }
 
-// mixed.yaml:62: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
+// mixed.yaml:61: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
 // str mode="upscale_in_train") -> Tensor(out), Tensor(mask)
 std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const DenseTensor& x,
     const DenseTensor& seed_tensor, const Scalar& p, const std::string& mode) {
@@ -204,7 +204,7 @@ std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const DenseTe
   return {std::move(out), std::move(mask)};
 }
 
-// mixed.yaml:62: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
+// mixed.yaml:61: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
 // str mode="upscale_in_train") -> Tensor(out), Tensor(mask)
 DenseTensor dropout_(const OpContext& ctx, DenseTensor& x, const DenseTensor& seed_tensor,
     const Scalar& p, const std::string& mode) {
@@ -230,7 +230,7 @@ DenseTensor dropout_(const OpContext& ctx, DenseTensor& x, const DenseTensor& se
   return mask;
 }
 
-// mixed.yaml:76: batch_norm(Tensor x, Tensor mean, Tensor variance, Tensor scale,
+// mixed.yaml:75: batch_norm(Tensor x, Tensor mean, Tensor variance, Tensor scale,
 // float momentum=0.9f) -> Tensor(out), Tensor(mean_out), Tensor(variance_out)
 std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm(const OpContext& ctx,
     const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
@@ -257,7 +257,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm(const OpContext& ct
   return {std::move(out), std::move(mean_out), std::move(variance_out)};
 }
 
-// mixed.yaml:87: sgd_(Tensor param, Tensor learning_rate, Tensor grad, Tensor master_param,
+// mixed.yaml:86: sgd_(Tensor param, Tensor learning_rate, Tensor grad, Tensor master_param,
 // bool multi_precision=false) -> Tensor(param_out), Tensor(master_param_out)
 void sgd_(const OpContext& ctx, DenseTensor& param, const DenseTensor& learning_rate,
     const DenseTensor& grad, DenseTensor& master_param, bool multi_precision) {
@@ -287,7 +287,7 @@ void sgd_(const OpContext& ctx, DenseTensor& param, const DenseTensor& learning_
   });
 }
 
-// mixed.yaml:100: full(IntArray shape, Scalar value, DataType dtype=DataType::FLOAT32,
+// mixed.yaml:99: full(IntArray shape, Scalar value, DataType dtype=DataType::FLOAT32,
 // Place place=CPUPlace()) -> Tensor(out)
 DenseTensor full(const OpContext& ctx, const IntArray& shape, const Scalar& value, DType dtype,
     Device place) {
@@ -306,7 +306,7 @@ DenseTensor full(const OpContext& ctx, const IntArray& shape, const Scalar& valu
   return out;
 }
 
-// mixed.yaml:117: names_that_clash(Tensor out, Tensor call, Tensor kernel, int ctx,
+// mixed.yaml:116: names_that_clash(Tensor out, Tensor call, Tensor kernel, int ctx,
 // int device) -> Tensor(key)
 DenseTensor names_that_clash(const OpContext& ctx2, const DenseTensor& out, const DenseTensor& call,
     const DenseTensor& kernel, int ctx, int device) {
@@ -326,7 +326,7 @@ DenseTensor names_that_clash(const OpContext& ctx2, const DenseTensor& out, cons
   return key;
 }
 
-// mixed.yaml:125: add_grad(Tensor x, Tensor y, Tensor out_grad) -> Tensor(x_grad), Tensor(y_grad)
+// mixed.yaml:124: add_grad(Tensor x, Tensor y, Tensor out_grad) -> Tensor(x_grad), Tensor(y_grad)
 std::tuple<DenseTensor, DenseTensor> add_grad(const OpContext& ctx, const DenseTensor& x,
     const DenseTensor& y, const DenseTensor& out_grad) {
   // 1. infer meta

@@ -45,7 +45,7 @@ Tensor& add_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-// mixed.yaml:16: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
+// mixed.yaml:15: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
 Tensor cast(const Tensor& x, std::optional<DType> dtype) {
   // 1. collect: one slot per tensor argument, then the attributes
   call::DistCall call(ops::cast());
@@ -61,7 +61,7 @@ Tensor cast(const Tensor& x, std::optional<DType> dtype) {
   return call.output(0);
 }
 
-// mixed.yaml:16: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
+// mixed.yaml:15: cast(Tensor x, DataType dtype=DataType::UNDEFINED) -> Tensor(out)
 Tensor& cast_(Tensor& x, std::optional<DType> dtype) {
   // 1. collect: one slot per tensor argument, then the attributes
   call::DistCall call(ops::cast(), call::Variant::inplace);
@@ -77,7 +77,7 @@ Tensor& cast_(Tensor& x, std::optional<DType> dtype) {
   return x;
 }
 
-// mixed.yaml:26: reshape(Tensor x, IntArray shape) -> Tensor(out)
+// mixed.yaml:25: reshape(Tensor x, IntArray shape) -> Tensor(out)
 Tensor reshape(const Tensor& x, const IntArray& shape) {
   // 1. collect: one slot per tensor argument, then the attributes
   call::DistCall call(ops::reshape());
@@ -93,7 +93,7 @@ Tensor reshape(const Tensor& x, const IntArray& shape) {
   return call.output(0);
 }
 
-// mixed.yaml:26: reshape(Tensor x, IntArray shape) -> Tensor(out)
+// mixed.yaml:25: reshape(Tensor x, IntArray shape) -> Tensor(out)
 Tensor& reshape_(Tensor& x, const IntArray& shape) {
   // 1. collect: one slot per tensor argument, then the attributes
   call::DistCall call(ops::reshape(), call::Variant::inplace);
@@ -109,7 +109,7 @@ Tensor& reshape_(Tensor& x, const IntArray& shape) {
   return x;
 }
 
-// mixed.yaml:35: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
+// mixed.yaml:34: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
 std::tuple<Tensor, Tensor> reshape_with_shape(const Tensor& x, const IntArray& shape) {
   // 1. collect: one slot per tensor argument, then the attributes
   call::DistCall call(ops::reshape_with_shape());
@@ -129,7 +129,7 @@ std::tuple<Tensor, Tensor> reshape_with_shape(const Tensor& x, const IntArray& s
   return {call.output(0), call.output(1)};
 }
 
-// mixed.yaml:35: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
+// mixed.yaml:34: reshape_with_shape(Tensor x, IntArray shape) -> Tensor(out), Tensor(xshape)
 Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape) {
   // 1. collect: one slot per tensor argument, then the attributes
   call::DistCall call(ops::reshape_with_shape(), call::Variant::inplace);
@@ -145,7 +145,7 @@ Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape) {
   return x;
 }
 
-// mixed.yaml:46: concat(Tensor[] x, Scalar(int) axis=0) -> Tensor
+// mixed.yaml:45: concat(Tensor[] x, Scalar(int) axis=0) -> Tensor
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
   // 1. collect: one slot per tensor argument, then the attributes
   call::DistCall call(ops::concat());
@@ -161,7 +161,7 @@ Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
   return call.output(0);
 }
 
-// mixed.yaml:54: split(Tensor x, IntArray sections, Scalar(int) axis=0) ->
+// mixed.yaml:53: split(Tensor x, IntArray sections, Scalar(int) axis=0) ->
 // Tensor[](out){sections.size()}
 std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis) {
   // 1. collect: one slot per tensor argument, then the attributes
@@ -179,7 +179,7 @@ std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scala
   return call.outputs(0);
 }
 
-// mixed.yaml:62: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
+// mixed.yaml:61: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
 // str mode="upscale_in_train") -> Tensor(out), Tensor(mask)
 std::tuple<Tensor, Tensor> dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p,
     const std::string& mode) {
@@ -204,7 +204,7 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& x, const Tensor& seed_tensor, c
   return {call.output(0), call.output(1)};
 }
 
-// mixed.yaml:62: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
+// mixed.yaml:61: dropout(Tensor x, Tensor seed_tensor, Scalar p=0.5f,
 // str mode="upscale_in_train") -> Tensor(out), Tensor(mask)
 Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p, const std::string& mode) {
   // 1. collect: one slot per tensor argument, then the attributes
@@ -226,7 +226,7 @@ Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p, const st
   return x;
 }
 
-// mixed.yaml:76: batch_norm(Tensor x, Tensor mean, Tensor variance, Tensor scale,
+// mixed.yaml:75: batch_norm(Tensor x, Tensor mean, Tensor variance, Tensor scale,
 // float momentum=0.9f) -> Tensor(out), Tensor(mean_out), Tensor(variance_out)
 std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
     const Tensor& variance, const Tensor& scale, float momentum) {
@@ -254,7 +254,7 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mea
   return {call.output(0), call.output(1), call.output(2)};
 }
 
-// mixed.yaml:87: sgd_(Tensor param, Tensor learning_rate, Tensor grad, Tensor master_param,
+// mixed.yaml:86: sgd_(Tensor param, Tensor learning_rate, Tensor grad, Tensor master_param,
 // bool multi_precision=false) -> Tensor(param_out), Tensor(master_param_out)
 std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
     Tensor& master_param, bool multi_precision) {
@@ -279,7 +279,7 @@ std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, co
   return {param, master_param};
 }
 
-// mixed.yaml:117: names_that_clash(Tensor out, Tensor call, Tensor kernel, int ctx,
+// mixed.yaml:116: names_that_clash(Tensor out, Tensor call, Tensor kernel, int ctx,
 // int device) -> Tensor(key)
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,
     int device) {
@@ -305,7 +305,7 @@ Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& ker
   return call2.output(0);
 }
 
-// mixed.yaml:125: add_grad(Tensor x, Tensor y, Tensor out_grad) -> Tensor(x_grad), Tensor(y_grad)
+// mixed.yaml:124: add_grad(Tensor x, Tensor y, Tensor out_grad) -> Tensor(x_grad), Tensor(y_grad)
 std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
   // 1. collect: one slot per tensor argument, then the attributes
   call::DistCall call(ops::add_grad());

@@ -1,0 +1,153 @@
+// How dense functions run their kernel: look it up by the types of its arguments, make the outputs, call it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+
+#include "call/dense_call.h"
+#include "kernels/registry.h"
+
+namespace shard::call {
+
+/// Stands for the random key among a kernel's arguments: it is drawn once everything else is checked.
+struct DrawnKey {};
+inline constexpr DrawnKey drawn_key{};
+
+namespace detail {
+
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+
+/// The type of a kernel's parameter for an argument of type T: small things by value, lists as spans, the rest by reference.
+template <class T>
+auto parameter_type() {
+  if constexpr (std::is_same_v<T, std::vector<DenseTensor>> || std::is_same_v<T, std::span<const DenseTensor>>) {
+    return std::type_identity<std::span<const DenseTensor>>();
+  } else if constexpr (std::is_same_v<T, DrawnKey>) {
+    return std::type_identity<RandomKey>();
+  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Device> || IsOptional<T>::value) {
+    return std::type_identity<T>();
+  } else if constexpr (std::is_array_v<T>) {
+    return std::type_identity<std::decay_t<T>>();
+  } else {
+    return std::type_identity<const T&>();
+  }
+}
+template <class T>
+using Parameter = typename decltype(parameter_type<T>())::type;
+
+template <class M>
+using Output = std::conditional_t<std::is_same_v<std::remove_const_t<M>, Meta>, DenseTensor, std::vector<DenseTensor>>;
+template <class M>
+using OutputParameter = std::conditional_t<std::is_same_v<std::remove_const_t<M>, Meta>, DenseTensor&, std::span<DenseTensor>>;
+
+template <class T>
+void visit_device(const OpContext& ctx, const T& argument, const DenseTensor*& first) {
+  if constexpr (std::is_same_v<T, DenseTensor> || std::is_same_v<Parameter<T>, std::span<const DenseTensor>>) gather_device(ctx, argument, first);
+}
+
+inline DenseTensor make(Device device, const Meta& meta) { return DenseTensor::allocate(device, meta); }
+inline std::vector<DenseTensor> make(Device device, const std::vector<Meta>& metas) { return allocate_list(device, metas); }
+
+template <class T>
+const T& given(const OpContext&, const T& argument) {
+  return argument;
+}
+inline RandomKey given(const OpContext& ctx, const DrawnKey&) { return draw(ctx); }
+
+}  // namespace detail
+
+/// The device that the tensors among a kernel's arguments are on. Throws mixed_device.
+template <class... Args>
+Device device_of(const OpContext& ctx, const Args&... args) {
+  const DenseTensor* first = nullptr;
+  (detail::visit_device(ctx, args, first), ...);
+  return first == nullptr ? kCpu : first->device();
+}
+
+namespace detail {
+
+template <class... Metas, class... Args>
+auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, std::tuple<Metas&...> metas, const Args&... args) {
+  using Kernel = void(const OpContext&, detail::Parameter<Args>..., detail::OutputParameter<Metas>...);
+  using Outputs = std::tuple<detail::Output<Metas>...>;
+  const auto make_all = [&](auto&... meta) {
+    if (infers(ctx, meta...)) return Outputs();
+    auto* const kernel = kernels.find<Kernel>(ctx, device, dtype);
+    Outputs outputs{detail::make(device, meta)...};
+    std::apply([&](auto&... output) { kernel(ctx, detail::given(ctx, args)..., output...); }, outputs);
+    return outputs;
+  };
+  if constexpr (sizeof...(Metas) == 1) return std::get<0>(std::apply(make_all, metas));
+  else return std::apply(make_all, metas);
+}
+
+template <class T>
+struct IsTuple : std::false_type {};
+template <class... T>
+struct IsTuple<std::tuple<T...>> : std::true_type {};
+
+/// One thing as a tuple of a reference to it; a tuple as it is.
+template <class T>
+auto as_tuple(T& value) {
+  if constexpr (IsTuple<std::remove_const_t<T>>::value) return value;
+  else return std::tie(value);
+}
+
+inline DenseTensor make_target(InplaceWrite& write, DenseTensor& x, const Meta& meta) { return write.target(x, meta); }
+inline std::vector<DenseTensor> make_target(InplaceWrite& write, Targets x, const std::vector<Meta>& metas) { return write.targets(x, metas); }
+
+/// An argument that is safe to read while the targets are written. A target itself is: InplaceWrite has seen to that.
+template <class T>
+decltype(auto) safe(const InplaceWrite& write, const T& argument) {
+  if constexpr (std::is_same_v<T, DenseTensor>) return write.reader(argument);
+  else if constexpr (std::is_same_v<Parameter<T>, std::span<const DenseTensor>>) return write.readers(argument);
+  else return (argument);
+}
+
+template <class... Outs, class... Metas, class... Args>
+void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& kernels, DType dtype, std::tuple<Outs&...> targets,
+                     std::tuple<Metas&...> metas, const Args&... args) {
+  using Kernel = void(const OpContext&, detail::Parameter<Args>..., detail::OutputParameter<Metas>...);
+  if (std::apply([&](auto&... meta) { return infers(ctx, meta...); }, metas)) return;
+  auto* const kernel = kernels.find<Kernel>(ctx, device_of(ctx, args...), dtype);
+  InplaceWrite write(ctx, op);
+  const auto make_all = [&]<size_t... i>(std::index_sequence<i...>) {
+    return std::tuple<detail::Output<Metas>...>{detail::make_target(write, std::get<i>(targets), std::get<i>(metas))...};
+  };
+  auto outputs = make_all(std::index_sequence_for<Metas...>());
+  const auto readers = std::tuple<decltype(detail::safe(write, args))...>(detail::safe(write, args)...);
+  std::apply(
+      [&](const auto&... reader) {
+        std::apply([&](auto&... output) { write.run([&] { kernel(ctx, detail::given(ctx, reader)..., output...); }); }, outputs);
+      },
+      readers);
+}
+
+}  // namespace detail
+
+/// Runs a kernel on `device` with new outputs of the given metas, and returns those: for one meta the output, for std::tie of
+/// several a tuple. `args` are the kernel's arguments.
+template <class Metas, class... Args>
+auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, const Metas& metas, const Args&... args) {
+  return detail::compute_on(device, ctx, kernels, dtype, detail::as_tuple(metas), args...);
+}
+
+/// The same on the device of the tensors.
+template <class Metas, class... Args>
+auto compute(const OpContext& ctx, const KernelTable& kernels, DType dtype, const Metas& metas, const Args&... args) {
+  return compute_on(device_of(ctx, args...), ctx, kernels, dtype, metas, args...);
+}
+
+/// Runs a kernel whose outputs are written into `targets`, one or std::tie of several, then bumps their versions.
+template <class Outs, class Metas, class... Args>
+void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& kernels, DType dtype, Outs&& targets, const Metas& metas,
+                     const Args&... args) {
+  detail::compute_inplace(ctx, op, kernels, dtype, detail::as_tuple(targets), detail::as_tuple(metas), args...);
+}
+
+}  // namespace shard::call

@@ -1,0 +1,84 @@
+// What public functions do with a call: hand it to the distributed layer if any tensor is distributed, else to the dense one.
+#pragma once
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "call/dense_call.h"
+
+namespace shard::call {
+
+template <class T>
+inline constexpr bool is_tensor_argument = std::is_same_v<std::remove_cvref_t<T>, Tensor> || std::is_same_v<std::remove_cvref_t<T>, std::vector<Tensor>>;
+
+/// The number of tensor arguments among the first `count` of Args: the slot of argument `count`.
+template <size_t count, class... Args>
+consteval size_t slot_of() {
+  constexpr bool tensors[] = {is_tensor_argument<Args>...};
+  size_t slot = 0;
+  for (size_t i = 0; i < count; ++i) slot += tensors[i];
+  return slot;
+}
+
+template <class T>
+bool is_distributed(const T& value) {
+  if constexpr (is_tensor_argument<T>) return any_dist(value);
+  else return false;
+}
+
+/// What the dense function gets for an argument: a tensor is checked for reading or, where the parameter is no const reference,
+/// for writing; an attribute passes as it is.
+template <class Param>
+decltype(auto) dense_argument(const OpContext& ctx, const OpDef& op, size_t slot, std::type_identity_t<Param> value) {
+  constexpr bool written = !std::is_const_v<std::remove_reference_t<Param>>;
+  if constexpr (!is_tensor_argument<Param>) {
+    return static_cast<Param>(value);
+  } else if constexpr (std::is_same_v<std::remove_cvref_t<Param>, Tensor>) {
+    const std::string_view name = op.inputs[slot].name;
+    const bool optional = op.inputs[slot].kind == SlotDef::Kind::optional;
+    if constexpr (written) return optional ? write_optional(ctx, value, name) : write(ctx, value, name);
+    else return optional ? read_optional(ctx, value, name) : read(ctx, value, name);
+  } else if constexpr (written) {
+    return write_list(ctx, value, op.inputs[slot].name);
+  } else {
+    return read_list(ctx, value, op.inputs[slot].name);
+  }
+}
+
+template <class... Values>
+std::tuple<decltype(wrap(std::declval<Values>()))...> wrap(std::tuple<Values...> values) {
+  return std::apply([](auto&... each) { return std::make_tuple(wrap(std::move(each))...); }, values);
+}
+
+template <class... Params, class Dense, size_t... i>
+auto call_dense(const OpContext& ctx, const OpDef& op, Dense* dense, std::index_sequence<i...>, std::type_identity_t<Params>... args) {
+  return dense(ctx, dense_argument<Params>(ctx, op, slot_of<i, Params...>(), static_cast<Params>(args))...);
+}
+
+/// A functional op. The layers have the same parameters, the dense one with dense tensors after a context.
+template <class Result, class... Params, class Dense>
+Result dispatch(const OpDef& op, Result (*dist)(Params...), Dense* dense, std::type_identity_t<Params>... args) {
+  if ((is_distributed(args) || ...)) return dist(static_cast<Params>(args)...);
+  const OpContext ctx{op.name.data()};
+  return wrap(call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...));
+}
+
+/// The in-place form of an op all of whose results are its arguments: the caller returns those.
+template <class Result, class... Params, class Dense>
+void dispatch_inplace(const OpDef& op, Result (*dist)(Params...), Dense* dense, std::type_identity_t<Params>... args) {
+  if ((is_distributed(args) || ...)) {
+    dist(static_cast<Params>(args)...);
+    return;
+  }
+  const OpContext ctx{op.inplace_name.data()};
+  call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...);
+}
+
+/// An op without tensor arguments, or for a runtime without a distributed layer.
+template <class Dense, class... Args>
+auto call_local(const OpDef& op, Dense* dense, const Args&... args) {
+  return wrap(dense(OpContext{op.name.data()}, args...));
+}
+
+}  // namespace shard::call
