@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes the tool: scripts/fuzz.sh [seconds]. Findings are left in build-fuzz/findings; each becomes a file in tests/codegen/bad
-# or tests/codegen/fuzz_regressions before it is mended.
+# before it is mended.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}
@@ -27,7 +27,7 @@ for backward in $seeds/*_grad; do
   done
 done
 cp tests/codegen/bad/*.yaml $seeds/
-find tests/codegen/fuzz_regressions -type f -name '*.yaml' -exec cp {} $seeds/ \;
+
 for folder in tests/codegen/bad/*/; do
   first=1
   for yaml in "$folder"*.yaml; do
