@@ -33,6 +33,8 @@ std::string hash_inputs(const GenerateOptions& options, const std::vector<std::s
   };
   for (const auto& [name, count] : options.parts) add(name, fmt::format("{}", count));
   for (const auto& [name, text] : templates.texts) add(name, text);
+  add("runtime", options.runtime.empty() ? std::string(embedded_runtime()) : read_bytes(options.runtime).value_or(""));
+  add("infer_meta", std::string(embedded_infer_meta()));
   const std::vector<std::string> files = all_files(options);
   for (size_t i = 0; i < contents.size(); ++i) add(base_name(files[i]), contents[i]);
   return hash_text(hash);

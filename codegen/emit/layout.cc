@@ -58,7 +58,7 @@ std::vector<Break> breaks_of(std::string_view line, size_t indent) {
     scanner.step(c, i > 0 ? line[i - 1] : ' ');
     if (scanner.quoted()) continue;
     const bool separator = i > indent + 2 && (line[i - 1] == ',' || line[i + 1] == '?' || line[i + 1] == ':');
-    if (c == ' ' && (separator || (i > indent + 2 && is_good_assignment(line, indent, i + 1)))) {
+    if (c == ' ' && (separator || (i > indent + 2 && scanner.depth() == 0 && is_good_assignment(line, indent, i + 1)))) {
       breaks.push_back({i + 1, scanner.depth()});
     } else if ((c == '(' && line[i + 1] != ')' && line[i + 1] != ' ') || (c == '{' && line[i + 1] == '.')) {
       breaks.push_back({i + 1, scanner.depth()});

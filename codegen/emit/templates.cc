@@ -14,14 +14,14 @@
 namespace shardgen {
 namespace {
 
-/// The names in a folder, sorted, without hidden ones and folders, such as those that templates/ has itself.
+/// The files in a folder by name, sorted, without hidden ones. Folders in it, such as those of this project's templates/, belong
+/// to other commands.
 std::optional<std::vector<std::string>> list_folder(const std::string& directory, std::string& problem) {
   std::error_code error;
   std::vector<std::string> names;
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
     std::string name = at->path().filename().string();
-    const bool other = at->is_directory(error) && !name.ends_with(".mustache");
-    if (!name.starts_with('.') && !other) names.push_back(std::move(name));
+    if (!name.starts_with('.') && !at->is_directory(error)) names.push_back(std::move(name));
   }
   if (error) {
     problem = fmt::format("Cannot read the template folder '{}': {}.", directory, error.message());
@@ -53,8 +53,6 @@ std::optional<Templates> load_templates(const std::string& directory, std::strin
   for (const std::string& name : *names) {
     const std::string path = fmt::format("{}/{}", directory, name);
     const auto text = templates.texts.find(name);
-    // The tool's own folder has templates of other commands in folders beside these.
-    if (text == templates.texts.end() && std::filesystem::is_directory(path)) continue;
     if (text == templates.texts.end()) {
       problem = fmt::format("'{}' has the name of no template{}", path, suggestion(name, known));
       return std::nullopt;

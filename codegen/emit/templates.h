@@ -31,8 +31,8 @@ struct Templates {
 };
 
 /// The built-in templates, with those that `directory` has a file for taken from there; an empty `directory` means none.
-/// Nothing, and a sentence in `problem`, when the folder or a file cannot be read or is no template. Names that start with a
-/// dot are passed over.
+/// Nothing, and a sentence in `problem`, when the folder or a file cannot be read or is no template. Folders in it and
+/// names that start with a dot are passed over.
 std::optional<Templates> load_templates(const std::string& directory, std::string& problem);
 
 }  // namespace shardgen

@@ -21,16 +21,12 @@ void swish_scale(const OpContext&, const DenseTensor& x, float beta, DenseTensor
 
 /// `out` may be `x` itself: the op has `elementwise : true`.
 template <class T>
-void scale_shift(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& shift, DenseTensor& out) {
-  const int64_t columns = x.dims().rank() == 0 ? 1 : x.dims()[x.dims().rank() - 1];
-  if (scale.numel() != columns || shift.numel() != columns) {
-    fail(ErrorCode::shape_mismatch, "[{}] scale {} and shift {} must have {} elements, as the last dim of x {}", ctx.op,
-         to_string(scale.meta()), to_string(shift.meta()), columns, to_string(x.meta()));
-  }
+void scale_shift(const OpContext&, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& shift, DenseTensor& out) {
   const T* in = x.data<T>();
   const T* a = scale.data<T>();
   const T* b = shift.data<T>();
   T* to = out.data<T>();
+  const int64_t columns = scale.numel();
   for (int64_t i = 0; i < out.numel(); ++i) to[i] = in[i] * a[i % columns] + b[i % columns];
 }
 

@@ -3,6 +3,7 @@
 
 #include "codegen/helpers.h"
 #include "lower/rules.h"
+#include "lower/runtime.h"
 #include "lower/view.h"
 
 using namespace shardgen;

@@ -47,6 +47,7 @@ TEST_CASE("A template folder with one file replaces that template alone", "[code
   CHECK(built_in->replaced.empty());
   write(folder.path("api.h.mustache"), "mine");
   write(folder.path(".hidden"), "an editor's file");
+  std::filesystem::create_directory(folder.path("reference"));
   const std::optional<Templates> loaded = load_templates(folder.path(), problem);
   REQUIRE(loaded.has_value());
   CHECK(loaded->replaced == std::vector<std::string>{"api.h.mustache"});
@@ -60,9 +61,6 @@ TEST_CASE("A name that no template has is an error that suggests one", "[codegen
   CHECK(problem_of(folder.path()) ==
         "'" + folder.path("dens.cc.mustache") + "' has the name of no template; did you mean 'dense.cc.mustache'?");
   CHECK_THAT(problem_of(folder.path("absent")), Catch::StartsWith("Cannot read the template folder '"));
-  std::filesystem::remove(folder.path("dens.cc.mustache"));
-  std::filesystem::create_directory(folder.path("dense.cc.mustache"));
-  CHECK_THAT(problem_of(folder.path()), Catch::StartsWith("Cannot read template '"));
 }
 
 TEST_CASE("The depfile names the template folder and the files that it replaces", "[codegen]") {
