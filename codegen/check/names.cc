@@ -219,6 +219,7 @@ void check_names(const Op& op, DiagnosticSink& sink) {
     check_unique(outputs, "outputs", sink);
   }
   if (op.invoke) check_qualified(op.invoke->function, "a function", sink);
+  if (op.composite) check_qualified(op.composite->function, "a function", sink);
   if (op.infer_meta && op.infer_meta->func) check_qualified(*op.infer_meta->func, "a function", sink);
 }
 

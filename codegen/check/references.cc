@@ -195,6 +195,8 @@ void check_references(const Op& op, DiagnosticSink& sink) {
   if (op.kernel) check_kernel_refs(op, sink);
   // A backward op may hand its outputs to a function that fills them.
   if (op.invoke) check_passed(op, op.invoke->args, "invoke", op.is_backward, sink);
+  // Beside a kernel a composite is not used; alone it is the body of the op, and hands outputs over as an invoke does.
+  if (op.composite && !op.kernel && !op.invoke) check_passed(op, op.composite->args, "composite", op.is_backward, sink);
   check_sizes(op, sink);
   check_visible(op, sink);
 }

@@ -33,6 +33,7 @@ const std::vector<std::pair<std::string, std::string>> kValues = {
     {"format", "NCHW"},      {"backward", "f_grad"},    {"partial", "linear"},
     {"guard", "guard"},      {"doc", "Says what."},     {"called", "f"},
     {"constant", "2"},       {"forward", "f"},          {"gradient", "x_grad"},
+    {"composed", "h_impl"},  {"composed_arg", "x"},
 };
 
 const std::string kTemplate = R"(- op : "{name}"
@@ -60,6 +61,10 @@ const std::string kTemplate = R"(- op : "{name}"
   args : (Tensor x, Tensor y, IntArray shape)
   output : Tensor(out), Tensor[](parts)
   invoke : '{called}(x, y, shape, {constant})'
+- op : h
+  args : (Tensor x, int n)
+  output : Tensor(out)
+  composite : '{composed}({composed_arg}, {constant})'
 - backward_op : f_grad
   forward : '{forward} (Tensor x) -> Tensor(out)'
   args : (Tensor x, Tensor out_grad)
