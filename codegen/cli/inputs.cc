@@ -36,15 +36,11 @@ std::vector<std::string> all_files(const InputOptions& options) {
 
 std::optional<std::vector<std::string>> read_all(const InputOptions& options) {
   std::vector<std::string> contents;
-  for (const std::string& path : all_files(options)) {
-    std::optional<std::string> bytes = read_bytes(path);
-    if (!bytes) {
-      fail(fmt::format("Cannot read '{}'.", path));
-      return std::nullopt;
-    }
-    contents.push_back(std::move(*bytes));
-  }
-  return contents;
+  DiagnosticSink sink;
+  for (const std::string& path : all_files(options)) contents.push_back(read_input(path, sink).value_or(""));
+  if (sink.error_count() == 0) return contents;
+  print_findings(options, sink);
+  return std::nullopt;
 }
 
 std::vector<Family> read_and_check(const InputOptions& options, std::vector<std::string> contents, DiagnosticSink& sink) {
