@@ -77,4 +77,26 @@ void check_families(const std::vector<Family>& families, DiagnosticSink& sink) {
   check_links(families, sink);
 }
 
+bool stands_in(const Diagnostic& finding, const Op& op) {
+  return finding.at.file == op.name.at.file && finding.at.line >= op.first_line && finding.at.line <= op.last_line;
+}
+
+RefusedOps refused_ops(const std::vector<Family>& families, const std::vector<Diagnostic>& findings) {
+  RefusedOps refused;
+  for (const Diagnostic& finding : findings) {
+    if (finding.severity != Severity::error) continue;
+    bool found = false;
+    for (const Family& family : families) {
+      if (family.path != finding.at.file || family.imported) continue;
+      for (const Op& op : family.ops) {
+        if (!stands_in(finding, op)) continue;
+        refused.ops.insert(&op);
+        found = true;
+      }
+    }
+    refused.elsewhere += found ? 0 : 1;
+  }
+  return refused;
+}
+
 }  // namespace shardgen

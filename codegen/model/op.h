@@ -177,6 +177,8 @@ struct Extension {
 
 struct Op {
   Name name;
+  int first_line = 0;  // of its entry in the file; the last is the one before the next entry
+  int last_line = 0;
   bool is_backward = false;
   bool complete = true;  // false: args or output could not be read, so names in them are not known
   std::optional<Location> args_at;

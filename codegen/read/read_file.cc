@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <limits>
 #include <cstring>
 #include <memory>
 
@@ -77,8 +78,13 @@ Family read_family(const std::string& path, std::string bytes, DiagnosticSink& s
     return family;
   }
   const ReadContext context{*file, sink};
-  for (const YamlNode& entry : file->root.items) {
-    if (std::optional<Op> op = read_op(context, entry)) family.ops.push_back(std::move(*op));
+  const std::vector<YamlNode>& entries = file->root.items;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    std::optional<Op> op = read_op(context, entries[i]);
+    if (!op) continue;
+    op->first_line = entries[i].line;
+    op->last_line = i + 1 < entries.size() ? entries[i + 1].line - 1 : std::numeric_limits<int>::max();
+    family.ops.push_back(std::move(*op));
   }
   return family;
 }

@@ -305,6 +305,37 @@ std::optional<Block> block_of(ValueKind kind) {
   return std::nullopt;
 }
 
+namespace {
+
+/// The keys of infer_meta that place tensors and do not compute.
+constexpr std::array kPlacementKeys = {kInferMetaKeys[2], kInferMetaKeys[3], kInferMetaKeys[4]};
+
+void read_overlay_name(Context c, Node n, OverlayEntry& entry) {
+  if (std::optional<Name> name = read_name(c, n, "The name of an op")) entry.name = std::move(*name);
+}
+
+constexpr std::array<KeyReader<OverlayEntry>, 4> kOverlayKeys = {{
+    {{"op", ValueKind::name, "The op that something is added to."}, read_overlay_name},
+    {{"backward_op", ValueKind::name, "The same for a backward op."}, read_overlay_name},
+    {{"infer_meta", ValueKind::infer_meta_block, "Its placement rule."},
+     [](Context c, Node n, OverlayEntry& e) { read_block(c, n, kPlacementKeys, "'infer_meta' of an overlay", e.infer_meta); }},
+    {{"shard", ValueKind::shard_block, "Its keys of our own."},
+     [](Context c, Node n, OverlayEntry& e) { read_block(c, n, kExtensionKeys, "'shard'", e.extension); }},
+}};
+
+}  // namespace
+
+std::optional<OverlayEntry> read_overlay_entry(const ReadContext& context, const YamlNode& node) {
+  if (!expect_map(context, node, "An entry of an overlay")) return std::nullopt;
+  OverlayEntry entry;
+  read_keys<OverlayEntry>(context, node, kOverlayKeys, "an overlay", entry);
+  if (!entry.name.text.empty()) return entry;
+  const bool tried = std::any_of(node.entries.begin(), node.entries.end(),
+                                 [](const YamlEntry& e) { return e.key.text == "op" || e.key.text == "backward_op"; });
+  if (!tried) context.sink.error(context.at(node), "missing-key", "An entry of an overlay needs the key 'op' with the name of an op.");
+  return std::nullopt;
+}
+
 std::optional<Op> read_op(const ReadContext& context, const YamlNode& entry) {
   if (!expect_map(context, entry, "an op")) return std::nullopt;
   Op op;
