@@ -255,7 +255,7 @@ std::function<int()> add_generate(CLI::App& app) {
            for (const std::string& text : texts) read_parts(text, *options);
          },
          "Split that family into so many parts")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->take_all()
       ->type_name("FAMILY=COUNT");
   app.add_flag("--keep-going", options->keep_going, "End with 0 when ops with errors were left out and the others written");

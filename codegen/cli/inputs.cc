@@ -14,7 +14,7 @@ namespace shardgen {
 void add_inputs(CLI::App& app, InputOptions& options) {
   app.add_option("files", options.files, "Op YAML files")->required()->type_name("FILE");
   app.add_option("--overlay", options.overlays, "YAML file that adds placement rules and 'shard:' blocks to ops of FILE")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->take_all()
       ->type_name("FILE");
   app.add_flag("--strict", options.strict, "Take warnings as errors");
@@ -22,7 +22,7 @@ void add_inputs(CLI::App& app, InputOptions& options) {
 
 void add_imports(CLI::App& app, InputOptions& options) {
   app.add_option("--import", options.imports, "Op YAML file of a library that is linked: its ops may be invoked")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->take_all()
       ->type_name("FILE");
 }

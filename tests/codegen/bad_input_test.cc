@@ -1,10 +1,11 @@
 // Each bad/X.yaml, or folder bad/X of several files, gives in strict mode exactly the findings of bad/X.expected. A new case
-// is a new pair.
+// is a new pair. Files of a folder whose names start with "overlay" are overlays of the others.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
 
 #include "codegen/helpers.h"
+#include "read/overlay.h"
 
 using namespace shardgen;
 using namespace shardgen::testing;
@@ -36,7 +37,8 @@ TEST_CASE("Each bad file gives exactly the expected findings", "[codegen]") {
     std::vector<std::string> names;
     for (const std::filesystem::path& file : files_of(path)) {
       names.push_back(file.filename().string());
-      families.push_back(read_family(names.back(), slurp(file.string()), sink));
+      if (names.back().starts_with("overlay")) apply_overlay(names.back(), slurp(file.string()), families, sink);
+      else families.push_back(read_family(names.back(), slurp(file.string()), sink));
     }
     check_families(families, sink);
     sink.sort(names);
