@@ -1,7 +1,7 @@
 // What the runtime can carry out: ops beyond it are left out and counted, the rest is generated.
 #pragma once
 
-#include <set>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +30,8 @@ struct Selection {
   bool has_inplace_form(const Op& op) const;
 };
 
-/// Ops in `refused` have errors and are left out.
-Selection select_ops(const std::vector<Family>& families, const Runtime& runtime, const std::set<const Op*>& refused = {});
+/// Ops in `refused` cannot be generated for the reasons given.
+Selection select_ops(const std::vector<Family>& families, const Runtime& runtime, const std::map<const Op*, std::string>& refused = {});
 
 /// The kernel that takes dense tensors only, or null.
 const KernelFunc* dense_kernel(const Op& op);
