@@ -10,8 +10,8 @@ namespace shard::ops {
 inline constexpr OpDef sgd_ = {.name = "sgd_", .inplace_name = "sgd_", .location = "optim.yaml",
     .inputs = slots<"param", "learning_rate", "grad", "master_param?">,
     .attrs = names<"multi_precision">, .outputs = slots<"param_out", "master_param_out?">,
-    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3)>, .rule =
-    "..., 1, ..., ... -> ..., ...", .elementwise = true};
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3)>,
+    .rule = "..., 1, ..., ... -> ..., ...", .elementwise = true};
 inline constexpr OpDef adamw_ = {.name = "adamw_", .inplace_name = "adamw_",
     .location = "optim.yaml",
     .inputs = slots<"param", "grad", "learning_rate", "moment1", "moment2", "beta1_pow",

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cli/progress.h"
+#include "check/check.h"
 #include "emit/files.h"
 #include "emit/generate.h"
 #include "emit/manifest.h"
@@ -29,6 +30,9 @@ struct Setting {
   Templates templates;
   Runtime runtime;
 };
+
+/// The inputs of a manifest whose run left ops with errors out: equal to none, so that the next run tells of them again.
+constexpr const char* kUnfinished = "unfinished";
 
 std::string hash_inputs(const GenerateOptions& options, const std::vector<std::string>& contents, const Setting& setting) {
   uint64_t hash = hash_bytes(fmt::format("{} {} {} {}", tool_identity(), options.strict, options.imports.size(), options.umbrella));
@@ -154,17 +158,9 @@ int check_generated(const GenerateOptions& options, const Generated& generated, 
   return summary.stale.empty() ? kFine : kFindings;
 }
 
-/// The runtime that the options name, or nothing and messages about its description.
-std::optional<Runtime> runtime_of(const GenerateOptions& options) {
-  std::vector<std::string> problems;
-  std::optional<Runtime> runtime = load_runtime(options.runtime, problems);
-  for (const std::string& each : problems) fail(fmt::format("runtime '{}': {}", options.runtime, each));
-  return runtime;
-}
-
 /// Prints the names of the files that generate would write.
 int list_outputs(const GenerateOptions& options) {
-  const std::optional<Runtime> runtime = runtime_of(options);
+  const std::optional<Runtime> runtime = load_runtime_or_fail(options.runtime);
   if (!runtime) return kUsage;
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
@@ -194,13 +190,15 @@ void read_parts(const std::string& text, GenerateOptions& options) {
   options.parts[text.substr(0, equals)] = count;
 }
 
-Generated render_all(const GenerateOptions& options, const std::vector<Family>& families, const Setting& setting) {
+Generated render_all(const GenerateOptions& options, const std::vector<Family>& families, const Setting& setting,
+                     const std::set<const Op*>& refused) {
   Progress progress("rendered part");
   const int hardware = static_cast<int>(std::thread::hardware_concurrency());
   return generate(families, {.runtime = setting.runtime,
                              .templates = setting.templates.texts,
                              .umbrella = options.umbrella,
                              .parts = options.parts,
+                             .refused = refused,
                              .jobs = options.jobs > 0 ? options.jobs : hardware,
                              .progress = [&](size_t done, size_t total) { progress.show(done, total); }});
 }
@@ -213,7 +211,7 @@ int run_generate(const GenerateOptions& options) {
   std::string problem;
   std::optional<Templates> templates = load_templates(options.templates, problem);
   if (!templates) return fail(problem);
-  std::optional<Runtime> runtime = runtime_of(options);
+  std::optional<Runtime> runtime = load_runtime_or_fail(options.runtime);
   if (!runtime) return kUsage;
   const Setting setting{std::move(*templates), std::move(*runtime)};
   std::optional<std::vector<std::string>> contents = read_all(options);
@@ -231,22 +229,23 @@ int run_generate(const GenerateOptions& options) {
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
   summary.findings = sink.all();
   if (!options.json) print_findings(options, sink);
-  if (sink.error_count() > 0) {
+  const RefusedOps refused = refused_ops(families, sink.all());
+  if (options.strict ? sink.error_count() > 0 : refused.elsewhere > 0) {
     if (options.json) report(options, summary);
     return kFindings;
   }
-  const Generated generated = render_all(options, families, setting);
+  const Generated generated = render_all(options, families, setting, refused.ops);
   for (const std::string& each : generated.problems) fmt::print(stderr, "shardgen: {}.\n", each);
   if (!generated.problems.empty()) return kFindings;
   summary.ops = generated.ops;
   summary.dropped = generated.dropped;
   if (!options.json) report_dropped(generated.dropped);
   const int code = options.check ? check_generated(options, generated, summary)
-                                 : write_generated(options, inputs, generated, summary);
+                                 : write_generated(options, sink.error_count() > 0 ? kUnfinished : inputs, generated, summary);
   if (code == kUsage) return code;
   if (!options.check && !write_depfile(options, setting, problem)) return fail(problem);
   report(options, summary);
-  return code;
+  return sink.error_count() > 0 && !options.keep_going ? kFindings : code;
 }
 
 std::function<int()> add_generate(CLI::App& app) {
@@ -267,9 +266,10 @@ std::function<int()> add_generate(CLI::App& app) {
            for (const std::string& text : texts) read_parts(text, *options);
          },
          "Split that family into so many parts")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->take_all()
       ->type_name("FAMILY=COUNT");
+  app.add_flag("--keep-going", options->keep_going, "End with 0 when ops with errors were left out and the others written");
   app.add_flag("--check", options->check, "Write nothing; print what is stale as a diff, and end with 1 when anything is");
   app.add_option("-j,--jobs", options->jobs, "Threads that render; by default as many as the machine has")
       ->type_name("N")

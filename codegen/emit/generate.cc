@@ -36,21 +36,6 @@ constexpr std::array<FileKind, 7> kFileKinds = {{
 
 bool is_written(const FileKind& kind, const Runtime& runtime) { return runtime.dist || !kind.dist; }
 
-std::vector<std::vector<Part>> split(const std::vector<Family>& families, const Selection& selection,
-                                     const std::map<std::string, int>& fixed) {
-  std::vector<std::vector<Part>> all;
-  for (size_t i = 0; i < families.size(); ++i) {
-    const Family& family = families[i];
-    const auto given = fixed.find(family.name);
-    const int count = given != fixed.end() ? given->second : count_parts(family.ops.size());
-    std::vector<Part>& parts = all.emplace_back();
-    if (family.imported) continue;
-    for (int k = 0; k < count; ++k) parts.push_back({part_name(family.name, k, count), base_name(family.path), {}});
-    for (const Op* op : selection.ops[i]) parts[static_cast<size_t>(part_of(op->name.text, count))].ops.push_back(op);
-  }
-  return all;
-}
-
 /// Only the members of a view that a header shows; the rest belongs to the source file.
 Json select(const Json& view, std::initializer_list<const char*> keys) {
   Json chosen;
@@ -170,10 +155,10 @@ struct Run {
   std::vector<Rendered> rendered;
 };
 
-Run run(const std::vector<Family>& families, const GenerateRequest& request, const std::map<const Op*, std::string>& refused) {
+Run run(const std::vector<Family>& families, const GenerateRequest& request, const std::map<const Op*, std::string>& lacking) {
   Run run;
-  run.selection = select_ops(families, request.runtime, refused);
-  run.parts = split(families, run.selection, request.parts);
+  run.selection = select_ops(families, request.runtime, request.refused, lacking);
+  run.parts = split_families(families, run.selection, request.parts);
   run.flat = flatten(run.parts);
   run.rendered = render({run.selection, request.runtime, run.parts}, run.flat, request, request.progress);
   return run;
@@ -181,9 +166,9 @@ Run run(const std::vector<Family>& families, const GenerateRequest& request, con
 
 /// Runs until no op needs what the runtime lacks: one that is dropped can make another need more, such as its gradient's rule.
 Run run_supported(const std::vector<Family>& families, const GenerateRequest& request, std::vector<std::string>& problems) {
-  std::map<const Op*, std::string> refused;
+  std::map<const Op*, std::string> dropped;
   while (true) {
-    Run now = run(families, request, refused);
+    Run now = run(families, request, dropped);
     std::set<std::string> missing, everywhere;
     for (const Rendered& each : now.rendered) missing.insert(each.missing.begin(), each.missing.end());
     if (missing.empty()) return now;
@@ -194,11 +179,26 @@ Run run_supported(const std::vector<Family>& families, const GenerateRequest& re
     }
     report_missing(everywhere, problems);
     if (!everywhere.empty() || lacking.empty()) return now;
-    refused.merge(lacking);
+    dropped.merge(lacking);
   }
 }
 
 }  // namespace
+
+std::vector<std::vector<Part>> split_families(const std::vector<Family>& families, const Selection& selection,
+                                              const std::map<std::string, int>& fixed) {
+  std::vector<std::vector<Part>> all;
+  for (size_t i = 0; i < families.size(); ++i) {
+    const Family& family = families[i];
+    const auto given = fixed.find(family.name);
+    const int count = given != fixed.end() ? given->second : count_parts(family.ops.size());
+    std::vector<Part>& parts = all.emplace_back();
+    if (family.imported) continue;
+    for (int k = 0; k < count; ++k) parts.push_back({part_name(family.name, k, count), base_name(family.path), {}});
+    for (const Op* op : selection.ops[i]) parts[static_cast<size_t>(part_of(op->name.text, count))].ops.push_back(op);
+  }
+  return all;
+}
 
 int count_parts(size_t ops) { return ops == 0 ? 1 : static_cast<int>((ops + kOpsPerPart - 1) / kOpsPerPart); }
 

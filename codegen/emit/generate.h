@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "lower/support.h"
+#include "lower/view.h"
 #include "model/op.h"
 
 namespace shardgen {
@@ -19,6 +21,7 @@ struct GenerateRequest {
   const std::map<std::string, std::string>& templates;
   std::string umbrella;                     // the name of the header that includes all others
   const std::map<std::string, int>& parts;  // fixes the number of parts of a family by name
+  std::set<const Op*> refused;              // ops with errors, which are left out
   int jobs = 1;                             // threads
   /// Told after each part, from any thread.
   std::function<void(size_t done, size_t total)> progress = nullptr;
@@ -31,12 +34,15 @@ struct Generated {
   std::vector<std::string> problems;  // of templates or the runtime; then there are no files
 };
 
-/// Renders the files of all families that are not imported, and the header that includes theirs. Ops that need what the runtime
-/// does not have are dropped. The result is the same for any number of jobs.
+/// Renders the files of all families that are not imported, and the header that includes theirs. Ops that are not refused
+/// have no errors; those that need what the runtime does not have are dropped. The result is the same for any number of jobs.
 Generated generate(const std::vector<Family>& families, const GenerateRequest& request);
 
 /// The names of the files of a family in so many parts, in a fixed order.
 std::vector<std::string> output_names(const std::string& family, int parts, const Runtime& runtime);
+/// The parts of every family; an imported one has none.
+std::vector<std::vector<Part>> split_families(const std::vector<Family>& families, const Selection& selection,
+                                              const std::map<std::string, int>& fixed);
 /// The number of parts of a family with `ops` ops in its file.
 int count_parts(size_t ops);
 

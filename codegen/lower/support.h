@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +31,9 @@ struct Selection {
   bool has_inplace_form(const Op& op) const;
 };
 
-/// Ops in `refused` cannot be generated for the reasons given.
-Selection select_ops(const std::vector<Family>& families, const Runtime& runtime, const std::map<const Op*, std::string>& refused = {});
+/// Ops in `refused` have errors and are left out; so are those in `lacking`, for the reasons given.
+Selection select_ops(const std::vector<Family>& families, const Runtime& runtime, const std::set<const Op*>& refused = {},
+                     const std::map<const Op*, std::string>& lacking = {});
 
 /// The kernel that takes dense tensors only, or null.
 const KernelFunc* dense_kernel(const Op& op);

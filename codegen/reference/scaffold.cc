@@ -207,7 +207,7 @@ class Builder {
 
   void next(const std::string& sentence) { result_.next.push_back(sentence); }
   Scaffold result() {
-    for (const std::string& symbol : missing_) result_.problems.push_back(describe_missing(symbol));
+    for (const std::string& symbol : missing_) result_.problems.push_back(op_.name.text + ": " + describe_missing(symbol));
     return std::move(result_);
   }
 

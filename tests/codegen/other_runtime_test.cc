@@ -80,6 +80,19 @@ TEST_CASE("code generated for another runtime compiles and computes", "[codegen]
   CHECK(ran.code == 0);
 }
 
+TEST_CASE("Definitions are scaffolded for what another runtime lacks", "[codegen]") {
+  const TempFolder out;
+  REQUIRE(run_tool(generate_toy(out.path())).code == 0);
+  REQUIRE(run_tool("scaffold --missing --yaml " + kToy + "/toy_ops.yaml --runtime " + kToy + "/toy.json --out " + out.path()).code == 0);
+  const std::string text = slurp(out.path("missing.cc"));
+  CHECK(has(text, "toy::not_written(ctx.op, \"toy::forms::ReshapeForm\");"));
+  CHECK_FALSE(has(text, "SameForm"));  // the runtime has it
+  const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + kToy + " -I" + out.path() + " " +
+                                 out.path("missing.cc"));
+  INFO(compiled.err);
+  CHECK(compiled.code == 0);
+}
+
 TEST_CASE("Code for another runtime has nothing of shard in it", "[codegen]") {
   const TempFolder out;
   REQUIRE(run_tool(generate_toy(out.path())).code == 0);

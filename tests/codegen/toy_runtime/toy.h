@@ -138,6 +138,10 @@ inline Kernels& kernels_of(const std::string& name) {
   return all[name];
 }
 
+[[noreturn]] inline void not_written(const char* op, const char* function) {
+  throw std::runtime_error(std::string(op) + ": " + function + " is not written");
+}
+
 // What public functions do with arguments and results.
 inline const Array& use(const Call& call, const Array& array, const char* name) {
   if (!array.exists()) throw std::runtime_error(std::string(call.op) + ": " + name + " does not exist");
