@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <thread>
 
 #include "check/check.h"
 #include "lower/description.h"
@@ -53,11 +54,19 @@ std::optional<std::vector<std::string>> read_all(const InputOptions& options) {
 std::vector<Family> read_families(const InputOptions& options, std::vector<std::string> contents, DiagnosticSink& sink) {
   const std::vector<std::string> files = all_files(options);
   const size_t first_overlay = files.size() - options.overlays.size();
-  std::vector<Family> families;
-  for (size_t i = 0; i < first_overlay; ++i) {
-    families.push_back(read_family(files[i], std::move(contents[i]), sink));
-    families.back().imported = i < options.imports.size();
+  std::vector<Family> families(first_overlay);
+  std::vector<DiagnosticSink> sinks(first_overlay, sink.fresh());
+  {
+    // YAML takes most of the time of reading, and files do not know of each other: a thread each.
+    std::vector<std::jthread> readers;
+    for (size_t i = 0; i < first_overlay; ++i) {
+      readers.emplace_back([&, i] {
+        families[i] = read_family(files[i], std::move(contents[i]), sinks[i]);
+        families[i].imported = i < options.imports.size();
+      });
+    }
   }
+  for (const DiagnosticSink& each : sinks) sink.append(each);
   for (size_t i = first_overlay; i < files.size(); ++i) apply_overlay(files[i], std::move(contents[i]), families, sink);
   return families;
 }
