@@ -54,7 +54,8 @@ std::string refuse_code(std::string_view text, size_t holes) {
   const auto wrong = std::find_if_not(code.begin(), code.end(), allowed);
   if (wrong != code.end()) {
     const bool visible = *wrong > ' ' && *wrong < '\x7f';
-    return visible ? std::string("has the character '") + *wrong + "', which no name, type or call has" : "has a character that no name, type or call has";
+    return visible ? std::string("has the character '") + *wrong + "', which no name, type or call has"
+                   : "has a character that no name, type or call has";
   }
   if (!is_balanced(code)) return "has a bracket or a quote without its other half";
   const bool whole = is_word(code.back()) || std::string_view(">)]*&\"").find(code.back()) != std::string_view::npos;

@@ -200,7 +200,8 @@ TEST_CASE("A symbol takes an argument, which may have symbols in it", "[codegen]
   std::set<std::string> missing;
   Runtime runtime;
   runtime.symbols = {{"list", "List<{}>"}, {"T", "a::T"}, {"size", "size({})"}};
-  CHECK(spell_symbols(runtime, mark_symbols("@list[@list[@T]] x[2] = @T{@size[y[0]]}, @T::z;"), missing) == "List<List<a::T>> x[2] = a::T{size(y[0])}, ;");
+  CHECK(spell_symbols(runtime, mark_symbols("@list[@list[@T]] x[2] = @T{@size[y[0]]}, @T::z;"), missing) ==
+        "List<List<a::T>> x[2] = a::T{size(y[0])}, ;");
   CHECK(missing == std::set<std::string>{"T::z"});
   CHECK(spell_symbols(runtime, rt("list", rt("none")), missing) == "List<>");
   CHECK(missing.count("none") == 1);
@@ -237,8 +238,8 @@ TEST_CASE("Only names, types, calls and literals of a description reach C++", "[
     INFO(good);
     CHECK(problem_of_symbol("Tensor", good).empty());
   }
-  for (const std::string bad : {"", "a; b", "a\nb", "a // b", "a /* b", "#define a", "a\\", "f(", "a>", "f(]", "\"a", "a{}", "{}", "a::", "a, ", "a = b",
-                                "\x1f", "\u00e9", "@a", "a'b"}) {
+  for (const std::string bad : {"", "a; b", "a\nb", "a // b", "a /* b", "#define a", "a\\", "f(", "a>", "f(]", "\"a", "a{}", "{}", "a::", "a, ",
+                                "a = b", "\x1f", "\u00e9", "@a", "a'b"}) {
     INFO(bad);
     CHECK_FALSE(problem_of_symbol("Tensor", bad).empty());
   }
