@@ -15,11 +15,15 @@ namespace shardgen {
 
 void add_inputs(CLI::App& app, InputOptions& options) {
   app.add_option("files", options.files, "Op YAML files")->required()->type_name("FILE");
+  add_overlays(app, options);
+  app.add_flag("--strict", options.strict, "Take warnings as errors");
+}
+
+void add_overlays(CLI::App& app, InputOptions& options) {
   app.add_option("--overlay", options.overlays, "YAML file that adds placement rules and 'shard:' blocks to ops of FILE")
       ->allow_extra_args(false)
       ->take_all()
       ->type_name("FILE");
-  app.add_flag("--strict", options.strict, "Take warnings as errors");
 }
 
 void add_imports(CLI::App& app, InputOptions& options) {

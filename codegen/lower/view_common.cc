@@ -22,7 +22,11 @@ size_t first_default(const Op& op) {
 
 std::string join(const Texts& texts) { return fmt::format("{}", fmt::join(texts, ", ")); }
 
-std::string passed_constant(const Passed& passed) { return spell(passed.constant).value_or(passed.constant.spelling); }
+std::string passed_constant(const Passed& passed) {
+  // A kernel's signature is deduced from what it is given: an integer has one type, whatever its size.
+  if (const auto* value = std::get_if<int64_t>(&passed.constant.value)) return fmt::format("{}{{{}}}", rt("type::int64_t"), *value);
+  return spell(passed.constant).value_or(passed.constant.spelling);
+}
 
 std::string constant_type(const Literal& literal) {
   if (std::holds_alternative<bool>(literal.value)) return rt("type::bool");

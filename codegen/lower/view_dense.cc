@@ -70,12 +70,17 @@ class Renderer {
   bool written(int index) const { return is_written_input(op_, index, plan_.form); }
   bool optional(int index) const { return contains(op_.optional, input(index).name.text); }
 
+  /// The dtype of an argument; of a list, that of its first tensor.
+  std::string dtype_of(int index) const {
+    return rt(!input(index).list ? "dtype_of" : written(index) ? "dtype_of_targets" : "dtype_of_list", input(index).name.text);
+  }
+
   std::string meta_arg(const Passed& passed) const {
     if (!passed.arg) return passed_constant(passed);
     const ArgRef arg = *passed.arg;
     if (!arg.tensor) return op_.signature.attrs[arg.index].name.text;
     const std::string& name = input(arg.index).name.text;
-    if (passed.dtype_of) return rt("dtype_of", name);
+    if (passed.dtype_of) return dtype_of(arg.index);
     if (input(arg.index).list) return fmt::format("{}({})", rt("call::metas"), name);
     return optional(arg.index) ? fmt::format("{}({})", rt("call::meta_or_null"), name) : rt("meta_of", name);
   }
@@ -167,7 +172,7 @@ class Renderer {
         case DTypeSource::Kind::input: {
           const std::string& name = input(source->index).name.text;
           const bool list = input(source->index).list;
-          own = rt(!list ? "dtype_of" : written(source->index) ? "dtype_of_targets" : "dtype_of_list", name);
+          own = dtype_of(source->index);
           if (optional(source->index)) condition = rt(list ? "not_empty" : "defined", name);
           break;
         }
@@ -298,7 +303,7 @@ class Renderer {
     if (!passed.arg) return passed_constant(passed);
     const ArgRef arg = *passed.arg;
     if (!arg.tensor) return op_.signature.attrs[arg.index].name.text;
-    if (passed.dtype_of) return rt("dtype_of", input(arg.index).name.text);
+    if (passed.dtype_of) return dtype_of(arg.index);
     const bool targets = input(arg.index).list && written(arg.index);
     return targets ? fmt::format("{}({})", rt("call::values"), inputs_[arg.index]) : inputs_[arg.index];
   }
