@@ -13,15 +13,50 @@ function(_shardgen_count_parts yaml result)
   set(${result} ${parts} PARENT_SCOPE)
 endfunction()
 
-# shardgen_generate(TARGET YAML file... [OUT dir] [TEMPLATES dir])
-# Adds to TARGET, which links shard::shard, the C++ for the ops of the YAML files. Warnings are errors.
+# What a description of a runtime (docs/other_runtimes.md) says about the files that are written and read: whether there is a
+# dist layer, whether the ops of shard are there, and the headers in `infer_meta`.
+function(_shardgen_read_runtime path dist extends headers)
+  file(READ "${path}" json)
+  string(JSON kind ERROR_VARIABLE error TYPE "${json}")
+  if(error)
+    message(FATAL_ERROR "${path}: ${error}")
+  endif()
+  string(JSON layers ERROR_VARIABLE no_layers GET "${json}" layers)
+  string(JSON base ERROR_VARIABLE no_base GET "${json}" extends)
+  string(JSON count ERROR_VARIABLE no_headers LENGTH "${json}" infer_meta)
+  set(found "")
+  if(NOT no_headers AND count GREATER 0)
+    get_filename_component(folder "${path}" DIRECTORY)
+    math(EXPR last "${count} - 1")
+    foreach(i RANGE ${last})
+      string(JSON header GET "${json}" infer_meta ${i})
+      get_filename_component(header "${header}" ABSOLUTE BASE_DIR "${folder}")
+      list(APPEND found ${header})
+    endforeach()
+  endif()
+  set(${dist} OFF PARENT_SCOPE)
+  if(no_layers OR layers MATCHES "\"dist\"")
+    set(${dist} ON PARENT_SCOPE)
+  endif()
+  set(${extends} ON PARENT_SCOPE)
+  if(no_base)
+    set(${extends} OFF PARENT_SCOPE)
+  endif()
+  set(${headers} ${found} PARENT_SCOPE)
+endfunction()
+
+# shardgen_generate(TARGET YAML file... [OUT dir] [TEMPLATES dir] [RUNTIME file])
+# Adds to TARGET the C++ for the ops of the YAML files. Warnings are errors. TARGET links shard::shard or, with RUNTIME, the
+# runtime that is described.
 #   YAML       own ops; they may `invoke` ops of the runtime, and must not have their names
 #   OUT        where the C++ is written, by default <binary dir>/<TARGET>_generated; it becomes an include directory that has
 #              a header for each file (ops.yaml: ops.h) and <TARGET>_api.h, which includes them all
 #   TEMPLATES  a folder with templates to use instead of the built-in ones of the same names
-# Only files whose text changes are compiled again. RUNTIME is for the runtime's own ops alone.
+#   RUNTIME    the description of another runtime, docs/other_runtimes.md; the ops of shard are then not there to invoke, unless
+#              the description extends that of shard
+# Only files whose text changes are compiled again. OWN is for the ops of shard itself.
 function(shardgen_generate target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "RUNTIME" "OUT;TEMPLATES" "YAML")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OWN" "OUT;TEMPLATES;RUNTIME" "YAML")
   if(NOT TARGET shardgen::shardgen)
     message(FATAL_ERROR "shardgen_generate(${target}): there is no tool, because this shardgen was built with SHARD_CODEGEN=OFF; "
                         "build it with ON, or define the imported executable shardgen::shardgen")
@@ -40,15 +75,30 @@ function(shardgen_generate target)
   set(yaml "")
   set(sources "")
   set(imports "")
+  set(description "")
+  set(dist ON)
+  set(extends ON)
   if(arg_RUNTIME)
+    get_filename_component(runtime "${arg_RUNTIME}" ABSOLUTE)
+    _shardgen_read_runtime("${runtime}" dist extends description)
+    list(PREPEND description ${runtime})
+    # The layers decide which files there are.
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${runtime})
+  endif()
+  if(arg_OWN)
     set(umbrella api.h)
   else()
     # Another name than the runtime's api.h, which the sources of the target include too.
     set(umbrella ${target}_api.h)
-    get_property(imports GLOBAL PROPERTY SHARDGEN_RUNTIME_YAML)
+    if(extends)
+      get_property(imports GLOBAL PROPERTY SHARDGEN_RUNTIME_YAML)
+    endif()
   endif()
   set(headers ${out}/${umbrella})
   set(options --umbrella ${umbrella})
+  if(arg_RUNTIME)
+    list(APPEND options --runtime ${runtime})
+  endif()
   foreach(file IN LISTS imports)
     list(APPEND options --import ${file})
   endforeach()
@@ -64,8 +114,12 @@ function(shardgen_generate target)
       if(parts GREATER 1)
         string(APPEND stem _${part})
       endif()
-      list(APPEND sources ${stem}.cc ${stem}_dense.cc ${stem}_dist.cc)
-      list(APPEND headers ${stem}.h ${stem}_dense.h ${stem}_dist.h ${stem}_ops.h)
+      list(APPEND sources ${stem}.cc ${stem}_dense.cc)
+      list(APPEND headers ${stem}.h ${stem}_dense.h ${stem}_ops.h)
+      if(dist)
+        list(APPEND sources ${stem}_dist.cc)
+        list(APPEND headers ${stem}_dist.h)
+      endif()
     endforeach()
   endforeach()
   if(arg_TEMPLATES)
@@ -79,7 +133,7 @@ function(shardgen_generate target)
   add_custom_command(
     OUTPUT ${out}/manifest.json ${sources} ${headers}
     COMMAND shardgen::shardgen generate ${yaml} --out ${out} --strict --depfile ${depfile} ${options}
-    DEPENDS shardgen::shardgen ${yaml} ${imports}
+    DEPENDS shardgen::shardgen ${yaml} ${imports} ${description}
     DEPFILE ${depfile}
     COMMENT "Generating ${target} from op YAML"
     VERBATIM)
@@ -87,7 +141,7 @@ function(shardgen_generate target)
   # Sources that are not generated may include generated headers: those must exist before anything is compiled.
   add_custom_target(${id}_generate DEPENDS ${out}/manifest.json ${sources} ${headers})
   add_dependencies(${target} ${id}_generate)
-  if(NOT arg_RUNTIME)
+  if(NOT arg_OWN)
     target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${out}>)
   endif()
 endfunction()

@@ -8,7 +8,7 @@ foreach(text IN ITEMS "${description}" "${declarations}")
   endif()
 endforeach()
 file(WRITE "${OUT}" "// Written by codegen/embed_runtime.cmake; do not edit.
-#include \"lower/runtime.h\"
+#include \"lower/description.h\"
 
 namespace shardgen {
 

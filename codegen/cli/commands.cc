@@ -21,7 +21,8 @@ constexpr std::array<Command, 9> kCommands = {{
     {"generate", "Write C++ for the ops of YAML files",
      "shardgen generate ops_yaml/*.yaml --out generated\n"
      "shardgen generate ops_yaml/*.yaml --out generated --check | patch -p1 -d generated\n"
-     "shardgen generate math.yaml --out out --strict --depfile out/math.d",
+     "shardgen generate math.yaml --out out --strict --depfile out/math.d\n"
+     "shardgen generate math.yaml --out out --runtime ours.json",
      add_generate},
     {"check", "Report what is wrong in YAML files",
      "shardgen check ops_yaml/*.yaml --strict\n"

@@ -18,27 +18,33 @@
 #include "emit/stale.h"
 #include "emit/templates.h"
 #include "lower/hash.h"
-#include "lower/runtime.h"
+#include "lower/description.h"
 #include "read/read_file.h"
 #include "reference/diff.h"
 
 namespace shardgen {
 namespace {
 
+/// What a run reads besides the YAML.
+struct Setting {
+  Templates templates;
+  Runtime runtime;
+};
+
 /// The inputs of a manifest whose run left ops with errors out: equal to none, so that the next run tells of them again.
 constexpr const char* kUnfinished = "unfinished";
 
-std::string hash_inputs(const GenerateOptions& options, const std::vector<std::string>& contents,
-                        const Templates& templates) {
-  uint64_t hash = hash_bytes(fmt::format("{} {} {} {}", kToolVersion, options.strict, options.imports.size(), options.umbrella));
+std::string hash_inputs(const GenerateOptions& options, const std::vector<std::string>& contents, const Setting& setting) {
+  uint64_t hash = hash_bytes(fmt::format("{} {} {} {}", tool_identity(), options.strict, options.imports.size(), options.umbrella));
   // Sizes keep "ab" + "c" and "a" + "bc" apart.
   const auto add = [&](const std::string& name, const std::string& bytes) {
     hash = hash_bytes(bytes, hash_bytes(fmt::format("{} {} ", name, bytes.size()), hash));
   };
   for (const auto& [name, count] : options.parts) add(name, fmt::format("{}", count));
-  for (const auto& [name, text] : templates.texts) add(name, text);
-  add("runtime", options.runtime.empty() ? std::string(embedded_runtime()) : read_bytes(options.runtime).value_or(""));
+  for (const auto& [name, text] : setting.templates.texts) add(name, text);
+  add("runtime", std::string(embedded_runtime()));
   add("infer_meta", std::string(embedded_infer_meta()));
+  for (const std::string& file : setting.runtime.files) add(base_name(file), read_bytes(file).value_or(""));
   const std::vector<std::string> files = all_files(options);
   for (size_t i = 0; i < contents.size(); ++i) add(base_name(files[i]), contents[i]);
   return hash_text(hash);
@@ -54,14 +60,15 @@ std::string escaped(const std::string& path) {
   return text;
 }
 
-bool write_depfile(const GenerateOptions& options, const Templates& templates, std::string& problem) {
+bool write_depfile(const GenerateOptions& options, const Setting& setting, std::string& problem) {
   if (options.depfile.empty()) return true;
   std::string text = escaped(options.out + "/" + kManifestName) + ":";
   const auto add = [&](const std::string& path) { text += " \\\n  " + escaped(path); };
   for (const std::string& file : all_files(options)) add(file);
+  for (const std::string& file : setting.runtime.files) add(file);
   if (!options.templates.empty()) {
     add(options.templates);  // the time stamp of a folder tells of new files
-    for (const std::string& name : templates.replaced) add(options.templates + "/" + name);
+    for (const std::string& name : setting.templates.replaced) add(options.templates + "/" + name);
   }
   return write_file(options.depfile, text + "\n", problem);
 }
@@ -153,6 +160,8 @@ int check_generated(const GenerateOptions& options, const Generated& generated, 
 
 /// Prints the names of the files that generate would write.
 int list_outputs(const GenerateOptions& options) {
+  const std::optional<Runtime> runtime = load_runtime_or_fail(options.runtime);
+  if (!runtime) return kUsage;
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
@@ -160,7 +169,7 @@ int list_outputs(const GenerateOptions& options) {
     const Family family = read_family(options.files[i], std::move((*contents)[options.imports.size() + i]), sink);
     const auto given = options.parts.find(family.name);
     const int parts = given != options.parts.end() ? given->second : count_parts(family.ops.size());
-    for (const std::string& name : output_names(family.name, parts)) fmt::print("{}\n", name);
+    for (const std::string& name : output_names(family.name, parts, *runtime)) fmt::print("{}\n", name);
   }
   fmt::print("{}\n{}\n", options.umbrella, kManifestName);
   fmt::print(stderr, "{}", to_text(sink.all()));
@@ -181,12 +190,12 @@ void read_parts(const std::string& text, GenerateOptions& options) {
   options.parts[text.substr(0, equals)] = count;
 }
 
-Generated render_all(const GenerateOptions& options, const std::vector<Family>& families, const Runtime& runtime,
-                     const Templates& templates, const std::set<const Op*>& refused) {
+Generated render_all(const GenerateOptions& options, const std::vector<Family>& families, const Setting& setting,
+                     const std::set<const Op*>& refused) {
   Progress progress("rendered part");
   const int hardware = static_cast<int>(std::thread::hardware_concurrency());
-  return generate(families, {.runtime = runtime,
-                             .templates = templates.texts,
+  return generate(families, {.runtime = setting.runtime,
+                             .templates = setting.templates.texts,
                              .umbrella = options.umbrella,
                              .parts = options.parts,
                              .refused = refused,
@@ -200,18 +209,19 @@ int run_generate(const GenerateOptions& options) {
   if (options.list_outputs) return list_outputs(options);
   Summary summary;
   std::string problem;
-  const std::optional<Templates> templates = load_templates(options.templates, problem);
+  std::optional<Templates> templates = load_templates(options.templates, problem);
   if (!templates) return fail(problem);
-  const std::optional<Runtime> runtime = load_runtime_or_fail(options.runtime);
+  std::optional<Runtime> runtime = load_runtime_or_fail(options.runtime);
   if (!runtime) return kUsage;
+  const Setting setting{std::move(*templates), std::move(*runtime)};
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
-  const std::string inputs = hash_inputs(options, *contents, *templates);
+  const std::string inputs = hash_inputs(options, *contents, setting);
   const std::optional<Manifest> manifest = read_manifest(options.out);
   if (manifest && manifest->inputs == inputs && is_intact(*manifest, options.out)) {
     summary.up_to_date = true;
     summary.unchanged = manifest->files.size();
-    if (!options.check && !write_depfile(options, *templates, problem)) return fail(problem);
+    if (!options.check && !write_depfile(options, setting, problem)) return fail(problem);
     report(options, summary);
     return kFine;
   }
@@ -224,8 +234,8 @@ int run_generate(const GenerateOptions& options) {
     if (options.json) report(options, summary);
     return kFindings;
   }
-  const Generated generated = render_all(options, families, *runtime, *templates, refused.ops);
-  for (const std::string& each : generated.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
+  const Generated generated = render_all(options, families, setting, refused.ops);
+  for (const std::string& each : generated.problems) fmt::print(stderr, "shardgen: {}.\n", each);
   if (!generated.problems.empty()) return kFindings;
   summary.ops = generated.ops;
   summary.dropped = generated.dropped;
@@ -233,7 +243,7 @@ int run_generate(const GenerateOptions& options) {
   const int code = options.check ? check_generated(options, generated, summary)
                                  : write_generated(options, sink.error_count() > 0 ? kUnfinished : inputs, generated, summary);
   if (code == kUsage) return code;
-  if (!options.check && !write_depfile(options, *templates, problem)) return fail(problem);
+  if (!options.check && !write_depfile(options, setting, problem)) return fail(problem);
   report(options, summary);
   return sink.error_count() > 0 && !options.keep_going ? kFindings : code;
 }
@@ -246,7 +256,8 @@ std::function<int()> add_generate(CLI::App& app) {
   app.add_option("--out", options->out, "Folder to write to")->required()->type_name("DIR");
   app.add_option("--templates", options->templates, "Folder whose files replace the built-in templates of their names")
       ->type_name("DIR");
-  app.add_option("--runtime", options->runtime, "JSON description of the runtime to write for, instead of the built-in one")->type_name("FILE");
+  app.add_option("--runtime", options->runtime, "JSON description of the runtime to write for, instead of the built-in one (docs/other_runtimes.md)")
+      ->type_name("FILE");
   app.add_option("--umbrella", options->umbrella, "Name of the header that includes all others")->type_name("NAME")->capture_default_str();
   app.add_option("--depfile", options->depfile, "Write what the output depends on, for make and ninja")->type_name("FILE");
   app.add_option_function<std::vector<std::string>>(

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "check/check.h"
+#include "lower/description.h"
 #include "read/overlay.h"
 #include "read/read_file.h"
 

@@ -64,10 +64,10 @@ int write(const ScaffoldOptions& options, const Scaffold& made) {
 namespace {
 
 /// Definitions of what the runtime does not have for the ops of the files.
-int write_missing(const ScaffoldOptions& options, const std::vector<Family>& families, const RefusedOps& refused) {
-  const Selection selection = select_ops(families, own_runtime(), refused.ops);
+int write_missing(const ScaffoldOptions& options, const std::vector<Family>& families, const RefusedOps& refused, const Runtime& runtime) {
+  const Selection selection = select_ops(families, runtime, refused.ops);
   const std::vector<std::vector<Part>> parts = split_families(families, selection, {});
-  MissingFunctions made = define_missing({selection, own_runtime(), parts});
+  MissingFunctions made = define_missing({selection, runtime, parts});
   for (const std::string& each : made.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
   if (!made.problems.empty()) return kFindings;
   Scaffold scaffold;
@@ -81,6 +81,8 @@ int write_missing(const ScaffoldOptions& options, const std::vector<Family>& fam
 }  // namespace
 
 int run_scaffold(const ScaffoldOptions& options) {
+  const std::optional<Runtime> runtime = load_runtime_or_fail(options.runtime);
+  if (!runtime) return kUsage;
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
@@ -88,9 +90,9 @@ int run_scaffold(const ScaffoldOptions& options) {
   fmt::print(stderr, "{}", to_text(sink.all()));
   const RefusedOps refused = refused_ops(families, sink.all());
   // Ops with errors are not generated either, so nothing of them is missing.
-  if (options.missing && !options.strict && refused.elsewhere == 0) return write_missing(options, families, refused);
+  if (options.missing && !options.strict && refused.elsewhere == 0) return write_missing(options, families, refused, *runtime);
   if (sink.error_count() > 0) return kFindings;
-  if (options.missing) return write_missing(options, families, refused);
+  if (options.missing) return write_missing(options, families, refused, *runtime);
   const Selection selection = select_ops(families, own_runtime());
   const Op* op = selection.find(options.op);
   if (op == nullptr) return explain_absence(families, selection, options.op);
@@ -107,6 +109,9 @@ std::function<int()> add_scaffold(CLI::App& app) {
   CLI::Option* op = app.add_option("op", options->op, "Name of the op")->type_name("OP");
   CLI::Option* missing = app.add_flag("--missing", options->missing, "Define all functions that the runtime lacks for the ops of the files");
   missing->excludes(op);
+  app.add_option("--runtime", options->runtime, "With --missing: JSON description of the runtime, instead of the built-in one")
+      ->type_name("FILE")
+      ->needs(missing);
   app.add_option("--yaml", options->files, "YAML files; the op is in one of them")->required()->type_name("FILE");
   app.add_option("--out", options->out, "Folder to write to")->required()->type_name("DIR");
   add_overlays(app, *options);

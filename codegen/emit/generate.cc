@@ -1,8 +1,12 @@
 // Splits families into parts, makes the views, renders and lays out.
 #include "emit/generate.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <set>
 #include <thread>
 
 #include "emit/layout.h"
@@ -17,6 +21,7 @@ namespace {
 struct FileKind {
   const char* file_template;
   const char* suffix;
+  bool dist = false;  // only for runtimes with that layer
 };
 
 constexpr std::array<FileKind, 7> kFileKinds = {{
@@ -24,10 +29,12 @@ constexpr std::array<FileKind, 7> kFileKinds = {{
     {"public.cc.mustache", ".cc"},
     {"dense.h.mustache", "_dense.h"},
     {"dense.cc.mustache", "_dense.cc"},
-    {"dist.h.mustache", "_dist.h"},
-    {"dist.cc.mustache", "_dist.cc"},
+    {"dist.h.mustache", "_dist.h", true},
+    {"dist.cc.mustache", "_dist.cc", true},
     {"ops.h.mustache", "_ops.h"},
 }};
+
+bool is_written(const FileKind& kind, const Runtime& runtime) { return runtime.dist || !kind.dist; }
 
 /// Only the members of a view that a header shows; the rest belongs to the source file.
 Json select(const Json& view, std::initializer_list<const char*> keys) {
@@ -52,7 +59,7 @@ std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const 
   dist_header["name"] = part.name;
   for (Json& function : dist["functions"]) function.erase("public");
   return {select(api, {"source", "ops"}),
-          select(api, {"source", "name", "headers", "functions"}),
+          select(api, {"source", "name", "dist", "headers", "functions"}),
           std::move(dense_header),
           std::move(dense),
           std::move(dist_header),
@@ -62,7 +69,8 @@ std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const 
 
 struct Rendered {
   std::array<std::string, kFileKinds.size()> texts;
-  std::vector<std::string> problems;
+  std::vector<std::string> problems;  // of templates
+  std::set<std::string> missing;      // symbols that the runtime does not have
 };
 
 std::vector<const Part*> flatten(const std::vector<std::vector<Part>>& families) {
@@ -77,14 +85,9 @@ Template compile(const GenerateRequest& request, const char* name) {
   return Template(name, mark_symbols(request.templates.at(name)));
 }
 
-/// Rendered text with the runtime's spelling, laid out.
-std::string finish(const GenerateRequest& request, const std::string& text, std::vector<std::string>& problems) {
-  return lay_out(spell_symbols(request.runtime, text, problems));
-}
-
 /// Each thread takes the next part, and has templates of its own: an engine changes while it renders.
-std::vector<Rendered> render(const LowerContext& context, const std::vector<const Part*>& parts,
-                             const GenerateRequest& request) {
+std::vector<Rendered> render(const LowerContext& context, const std::vector<const Part*>& parts, const GenerateRequest& request,
+                             const std::function<void(size_t, size_t)>& progress) {
   std::vector<Rendered> rendered(parts.size());
   std::atomic<size_t> next = 0, done = 0;
   const auto work = [&] {
@@ -92,9 +95,12 @@ std::vector<Rendered> render(const LowerContext& context, const std::vector<cons
     for (const FileKind& kind : kFileKinds) compiled.push_back(compile(request, kind.file_template));
     for (size_t at = next++; at < parts.size(); at = next++) {
       const std::array<Json, kFileKinds.size()> views = views_of(context, *parts[at]);
-      for (size_t i = 0; i < kFileKinds.size(); ++i)
-        rendered[at].texts[i] = finish(request, compiled[i].render(views[i], rendered[at].problems), rendered[at].problems);
-      if (request.progress) request.progress(++done, parts.size());
+      Rendered& result = rendered[at];
+      for (size_t i = 0; i < kFileKinds.size(); ++i) {
+        if (!is_written(kFileKinds[i], request.runtime)) continue;
+        result.texts[i] = lay_out(spell_symbols(request.runtime, compiled[i].render(views[i], result.problems), result.missing));
+      }
+      if (progress) progress(++done, parts.size());
     }
   };
   std::vector<std::jthread> others;
@@ -103,6 +109,78 @@ std::vector<Rendered> render(const LowerContext& context, const std::vector<cons
   work();
   others.clear();  // joins
   return rendered;
+}
+
+/// The ops that need symbols which the runtime does not have, and what they lack: each is rendered alone. What a part without
+/// ops needs is lacking in the description itself, and goes to `everywhere`.
+std::map<const Op*, std::string> find_lacking(const LowerContext& context, const std::vector<const Part*>& parts,
+                                              const std::vector<Rendered>& rendered, const GenerateRequest& request,
+                                              std::set<std::string>& everywhere) {
+  std::vector<Part> single = {{"none", "", {}}};
+  for (size_t at = 0; at < parts.size(); ++at) {
+    if (rendered[at].missing.empty()) continue;
+    for (const Op* op : parts[at]->ops) single.push_back({parts[at]->name, parts[at]->source, {op}});
+  }
+  std::vector<const Part*> trials;
+  for (const Part& part : single) trials.push_back(&part);
+  const std::vector<Rendered> tried = render(context, trials, request, nullptr);
+  everywhere = tried[0].missing;
+  std::map<const Op*, std::string> lacking;
+  for (size_t i = 1; i < tried.size(); ++i) {
+    const auto own = std::find_if(tried[i].missing.begin(), tried[i].missing.end(),
+                                  [&](const std::string& symbol) { return !everywhere.contains(symbol); });
+    if (own != tried[i].missing.end()) lacking.emplace(single[i].ops[0], describe_missing(*own));
+  }
+  return lacking;
+}
+
+/// A symbol that is written in a template and that no runtime has.
+bool is_unknown(const std::string& symbol) {
+  return !own_runtime().symbols.contains(symbol) && !symbol.starts_with("dtype::");
+}
+
+/// The sentences about symbols without which nothing can be generated.
+void report_missing(const std::set<std::string>& missing, std::vector<std::string>& problems) {
+  for (const std::string& symbol : missing) {
+    problems.push_back(is_unknown(symbol) ? fmt::format("a template has '@{}', which is no symbol", symbol)
+                                          : fmt::format("every file needs it, but {}", describe_missing(symbol)));
+  }
+}
+
+/// The ops that can be generated, in parts, and what was rendered of those.
+struct Run {
+  Selection selection;
+  std::vector<std::vector<Part>> parts;
+  std::vector<const Part*> flat;
+  std::vector<Rendered> rendered;
+};
+
+Run run(const std::vector<Family>& families, const GenerateRequest& request, const std::map<const Op*, std::string>& lacking) {
+  Run run;
+  run.selection = select_ops(families, request.runtime, request.refused, lacking);
+  run.parts = split_families(families, run.selection, request.parts);
+  run.flat = flatten(run.parts);
+  run.rendered = render({run.selection, request.runtime, run.parts}, run.flat, request, request.progress);
+  return run;
+}
+
+/// Runs until no op needs what the runtime lacks: one that is dropped can make another need more, such as its gradient's rule.
+Run run_supported(const std::vector<Family>& families, const GenerateRequest& request, std::vector<std::string>& problems) {
+  std::map<const Op*, std::string> dropped;
+  while (true) {
+    Run now = run(families, request, dropped);
+    std::set<std::string> missing, everywhere;
+    for (const Rendered& each : now.rendered) missing.insert(each.missing.begin(), each.missing.end());
+    if (missing.empty()) return now;
+    const LowerContext context{now.selection, request.runtime, now.parts};
+    std::map<const Op*, std::string> lacking = find_lacking(context, now.flat, now.rendered, request, everywhere);
+    for (const std::string& symbol : missing) {
+      if (is_unknown(symbol)) everywhere.insert(symbol);
+    }
+    report_missing(everywhere, problems);
+    if (!everywhere.empty() || lacking.empty()) return now;
+    dropped.merge(lacking);
+  }
 }
 
 }  // namespace
@@ -124,32 +202,37 @@ std::vector<std::vector<Part>> split_families(const std::vector<Family>& familie
 
 int count_parts(size_t ops) { return ops == 0 ? 1 : static_cast<int>((ops + kOpsPerPart - 1) / kOpsPerPart); }
 
-std::vector<std::string> output_names(const std::string& family, int parts) {
+std::vector<std::string> output_names(const std::string& family, int parts, const Runtime& runtime) {
   std::vector<std::string> names;
   for (int part = 0; part < parts; ++part) {
-    for (const FileKind& kind : kFileKinds) names.push_back(part_name(family, part, parts) + kind.suffix);
+    for (const FileKind& kind : kFileKinds) {
+      if (is_written(kind, runtime)) names.push_back(part_name(family, part, parts) + kind.suffix);
+    }
   }
   return names;
 }
 
 Generated generate(const std::vector<Family>& families, const GenerateRequest& request) {
   Generated result;
-  const Selection selection = select_ops(families, request.runtime, request.refused);
-  result.dropped = selection.dropped;
-  for (const std::vector<const Op*>& chosen : selection.ops) result.ops += chosen.size();
-  const std::vector<std::vector<Part>> all = split_families(families, selection, request.parts);
-  const std::vector<const Part*> flat = flatten(all);
-  std::vector<Rendered> rendered = render({selection, request.runtime, all}, flat, request);
-  for (size_t at = 0; at < flat.size(); ++at) {
-    for (size_t i = 0; i < kFileKinds.size(); ++i)
-      result.files[flat[at]->name + kFileKinds[i].suffix] = std::move(rendered[at].texts[i]);
-    result.problems.insert(result.problems.end(), rendered[at].problems.begin(), rendered[at].problems.end());
+  Run run = run_supported(families, request, result.problems);
+  result.dropped = run.selection.dropped;
+  for (const std::vector<const Op*>& chosen : run.selection.ops) result.ops += chosen.size();
+  for (size_t at = 0; at < run.flat.size(); ++at) {
+    for (size_t i = 0; i < kFileKinds.size(); ++i) {
+      if (is_written(kFileKinds[i], request.runtime))
+        result.files[run.flat[at]->name + kFileKinds[i].suffix] = std::move(run.rendered[at].texts[i]);
+    }
+    for (const std::string& problem : run.rendered[at].problems) result.problems.push_back("template " + problem);
   }
   if (result.files.contains(request.umbrella)) {
-    result.problems.push_back("api.h.mustache: its file '" + request.umbrella + "' is also the header of a family; name it otherwise");
+    result.problems.push_back("template api.h.mustache: its file '" + request.umbrella + "' is also the header of a family; name it otherwise");
   }
-  result.files[request.umbrella] =
-      finish(request, compile(request, "api.h.mustache").render(umbrella_view(all), result.problems), result.problems);
+  std::set<std::string> missing;
+  std::vector<std::string> problems;
+  const std::string umbrella = compile(request, "api.h.mustache").render(umbrella_view(run.parts), problems);
+  result.files[request.umbrella] = lay_out(spell_symbols(request.runtime, umbrella, missing));
+  for (const std::string& problem : problems) result.problems.push_back("template " + problem);
+  report_missing(missing, result.problems);
   if (!result.problems.empty()) result.files.clear();
   return result;
 }

@@ -31,15 +31,15 @@ struct Generated {
   std::map<std::string, std::string> files;  // name -> bytes, without the manifest
   size_t ops = 0;
   std::vector<Dropped> dropped;
-  std::vector<std::string> problems;  // of templates; then there are no files
+  std::vector<std::string> problems;  // of templates or the runtime; then there are no files
 };
 
-/// Renders the files of all families that are not imported, and the header that includes theirs. Ops that are not refused have
-/// no errors. The result is the same for any number of jobs.
+/// Renders the files of all families that are not imported, and the header that includes theirs. Ops that are not refused
+/// have no errors; those that need what the runtime does not have are dropped. The result is the same for any number of jobs.
 Generated generate(const std::vector<Family>& families, const GenerateRequest& request);
 
-/// The names of the files of a family with that many ops, in a fixed order.
-std::vector<std::string> output_names(const std::string& family, int parts);
+/// The names of the files of a family in so many parts, in a fixed order.
+std::vector<std::string> output_names(const std::string& family, int parts, const Runtime& runtime);
 /// The parts of every family; an imported one has none.
 std::vector<std::vector<Part>> split_families(const std::vector<Family>& families, const Selection& selection,
                                               const std::map<std::string, int>& fixed);

@@ -5,16 +5,20 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace shardgen {
 
 struct Manifest {
-  std::string inputs;                        // hash of the tool's version, options, templates and YAML
+  std::string inputs;                        // hash of the tool's sources, options, templates, runtime and YAML
   std::map<std::string, std::string> files;  // name -> hash of its bytes
 };
 
 inline constexpr const char* kManifestName = "manifest.json";
+
+/// A hash of the sources that the tool was built from.
+std::string_view tool_identity();
 
 std::string hash_text(uint64_t hash);
 std::string to_json(const Manifest& manifest);

@@ -12,7 +12,7 @@
 #include "diag/diagnostics.h"
 #include "emit/generate.h"
 #include "emit/templates.h"
-#include "lower/runtime.h"
+#include "lower/description.h"
 #include "model/print.h"
 #include "read/cursor.h"
 #include "read/read_file.h"

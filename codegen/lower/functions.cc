@@ -74,7 +74,7 @@ FunctionDecl external_function(const Op& op, const Call& call) {
 std::vector<FunctionDecl> missing_functions(const LowerContext& context, const Part& part) {
   std::vector<FunctionDecl> missing;
   std::set<std::string> seen;
-  std::vector<std::string> ignored;
+  std::set<std::string> ignored;
   const auto add = [&](FunctionDecl function) {
     if (seen.insert(function.space + function.signature()).second) missing.push_back(std::move(function));
   };

@@ -1,4 +1,4 @@
-// The runtime's C++ spellings.
+// C++ types and constants, in symbols of the runtime.
 #include "lower/spelling.h"
 
 #include <fmt/format.h>
@@ -18,23 +18,23 @@ bool is_empty_list(const Literal& literal) {
 
 std::string base_type(AttrType type) {
   switch (type) {
-    case AttrType::boolean: return "bool";
-    case AttrType::int32: return "int";
-    case AttrType::int64: return "int64_t";
-    case AttrType::float32: return "float";
-    case AttrType::float64: return "double";
-    case AttrType::str: return "std::string";
     case AttrType::dtype: return rt("DType");
     case AttrType::place: return rt("Device");
     case AttrType::scalar: return rt("Scalar");
-    case AttrType::int_array:
+    case AttrType::int_array: return rt("IntArray");
+    case AttrType::boolean:
+    case AttrType::int32:
+    case AttrType::int64:
+    case AttrType::float32:
+    case AttrType::float64:
+    case AttrType::str:
+    case AttrType::boolean_list:
     case AttrType::int32_list:
-    case AttrType::int64_list: return rt("IntArray");
-    case AttrType::boolean_list: return "std::vector<bool>";
-    case AttrType::float32_list: return "std::vector<float>";
-    case AttrType::float64_list: return "std::vector<double>";
-    case AttrType::str_list: return "std::vector<std::string>";
-    case AttrType::scalar_list: return "std::vector<" + rt("Scalar") + ">";
+    case AttrType::int64_list:
+    case AttrType::float32_list:
+    case AttrType::float64_list:
+    case AttrType::str_list:
+    case AttrType::scalar_list: return rt("type::" + std::string(yaml_name(type)));
     case AttrType::unknown: return "";  // such an op is not generated
   }
   return "";
@@ -99,6 +99,8 @@ struct Speller {
 
 std::optional<std::string> spell(const Literal& literal) { return std::visit(Speller{}, literal.value); }
 
+std::string list_of(const std::string& type) { return rt("list", type); }
+
 bool may_be_open(const Op& op, const Attr& attr) {
   if (!attr.default_value) return false;
   if (attr.type == AttrType::dtype) {
@@ -112,11 +114,11 @@ bool may_be_open(const Op& op, const Attr& attr) {
 std::string input_type(const Input& input, Role role, bool written) {
   switch (role) {
     case Role::api:
-      if (input.list) return (written ? "" : "const ") + ("std::vector<" + rt("Tensor") + ">&");
+      if (input.list) return (written ? "" : "const ") + (list_of(rt("Tensor")) + "&");
       return (written ? "" : "const ") + rt("Tensor") + "&";
     case Role::dense:
     case Role::kernel:
-      if (input.list) return written ? rt("call::Targets") : "std::span<const " + rt("DenseTensor") + ">";
+      if (input.list) return written ? rt("call::Targets") : rt("span", rt("DenseTensor"));
       return (written ? "" : "const ") + rt("DenseTensor") + "&";
   }
   return "";
@@ -124,15 +126,15 @@ std::string input_type(const Input& input, Role role, bool written) {
 
 std::string attr_type(const Op& op, const Attr& attr) {
   const std::string base = base_type(attr.type);
-  if (may_be_open(op, attr)) return "std::optional<" + base + ">";
+  if (may_be_open(op, attr)) return rt("optional", base);
   return by_value(attr.type) ? base : "const " + base + "&";
 }
 
 std::string output_type(const Output& output, Role role) {
   switch (role) {
-    case Role::api: return output.list ? "std::vector<" + rt("Tensor") + ">" : rt("Tensor");
-    case Role::dense: return output.list ? "std::vector<" + rt("DenseTensor") + ">" : rt("DenseTensor");
-    case Role::kernel: return output.list ? "std::span<" + rt("DenseTensor") + ">" : rt("DenseTensor") + "&";
+    case Role::api: return output.list ? list_of(rt("Tensor")) : rt("Tensor");
+    case Role::dense: return output.list ? list_of(rt("DenseTensor")) : rt("DenseTensor");
+    case Role::kernel: return output.list ? rt("mutable_span", rt("DenseTensor")) : rt("DenseTensor") + "&";
   }
   return "";
 }
@@ -140,20 +142,20 @@ std::string output_type(const Output& output, Role role) {
 std::string tuple_of(const std::vector<std::string>& types) {
   if (types.empty()) return "void";
   if (types.size() == 1) return types[0];
-  return fmt::format("std::tuple<{}>", fmt::join(types, ", "));
+  return rt("tuple", fmt::format("{}", fmt::join(types, ", ")));
 }
 
 std::string meta_input_type(const Input& input, bool optional) {
-  if (input.list) return "std::span<const " + rt("Meta") + ">";
-  return "const " + rt("Meta") + (optional ? "*" : "&");
+  if (input.list) return rt("span", rt("Meta"));
+  return optional ? rt("optional_meta", rt("Meta")) : "const " + rt("Meta") + "&";
 }
 
-std::string meta_type(const Output& output) { return output.list ? "std::vector<" + rt("Meta") + ">" : rt("Meta"); }
+std::string meta_type(const Output& output) { return output.list ? list_of(rt("Meta")) : rt("Meta"); }
 
 std::optional<std::string> constant(const Op& target, const Attr& parameter, const Literal& literal) {
   if (may_be_open(target, parameter)) {
     const auto* type = std::get_if<DataType>(&literal.value);
-    if (is_empty_list(literal) || (type != nullptr && *type == DataType::undefined)) return "std::nullopt";
+    if (is_empty_list(literal) || (type != nullptr && *type == DataType::undefined)) return rt("nullopt");
   }
   if (parameter.type == AttrType::place && is_empty_list(literal)) return rt("kCpu");
   if (parameter.type == AttrType::scalar) {

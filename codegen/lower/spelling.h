@@ -20,6 +20,8 @@ std::string input_type(const Input& input, Role role, bool written);
 std::string attr_type(const Op& op, const Attr& attr);
 /// The type of a value that a function returns, or (kernel) of the argument that it writes.
 std::string output_type(const Output& output, Role role);
+/// "std::vector<T>"
+std::string list_of(const std::string& type);
 /// "std::tuple<A, B>", a single type as it is, or "void".
 std::string tuple_of(const std::vector<std::string>& types);
 /// What infer_meta gets for an argument: "const Meta&", or "const Meta*" for one that may be absent.

@@ -44,7 +44,8 @@ std::string reason_against(const Op& op, const Runtime& runtime) {
   if (!dense_outputs) return "its outputs are not dense tensors";
   if (op.kernel && dense_kernel(op) == nullptr) return "none of its kernels takes dense tensors only";
   if (const std::string dtype = missing_dtype(op, runtime); !dtype.empty())
-    return fmt::format("the runtime does not have the dtype {}", dtype);
+    return describe_missing("dtype::" + dtype);
+  if (runtime.namespaces.contains(cpp_name(op))) return "its name is that of a namespace of the runtime";
   if (views_lists(op)) return "its views are of lists of tensors";
   if (op.signature.inputs.empty() && op.kernel &&
       (op.kernel->data_type.candidates.empty() || op.kernel->backend.candidates.empty())) {
@@ -83,16 +84,19 @@ bool Selection::has_inplace_form(const Op& op) const {
   return !op.inplace.empty() && (is_inplace_only(op) || family_of(inplace_name(op)) < 0);
 }
 
-Selection select_ops(const std::vector<Family>& families, const Runtime& runtime, const std::set<const Op*>& refused) {
+Selection select_ops(const std::vector<Family>& families, const Runtime& runtime, const std::set<const Op*>& refused,
+                     const std::map<const Op*, std::string>& lacking) {
   Selection selection;
   std::set<std::string_view> all;
   for (const Family& family : families) {
     std::vector<const Op*>& chosen = selection.ops.emplace_back();
     for (const Op& op : family.ops) {
       const bool first = all.insert(op.name.text).second;
-      const std::string reason = !first                  ? "another file defines it before"
-                                 : refused.contains(&op) ? "it has an error"
-                                                         : reason_against(op, runtime);
+      const auto lacks = lacking.find(&op);
+      const std::string reason = !first                    ? "another file defines it before"
+                                 : refused.contains(&op)   ? "it has an error"
+                                 : lacks != lacking.end()  ? lacks->second
+                                                           : reason_against(op, runtime);
       if (!reason.empty()) {
         if (!family.imported) selection.dropped.push_back({&op, reason});
       } else {

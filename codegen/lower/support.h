@@ -1,6 +1,7 @@
 // What the runtime can carry out: ops beyond it are left out and counted, the rest is generated.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -30,8 +31,9 @@ struct Selection {
   bool has_inplace_form(const Op& op) const;
 };
 
-/// Ops in `refused` have errors and are left out.
-Selection select_ops(const std::vector<Family>& families, const Runtime& runtime, const std::set<const Op*>& refused = {});
+/// Ops in `refused` have errors and are left out; so are those in `lacking`, for the reasons given.
+Selection select_ops(const std::vector<Family>& families, const Runtime& runtime, const std::set<const Op*>& refused = {},
+                     const std::map<const Op*, std::string>& lacking = {});
 
 /// The kernel that takes dense tensors only, or null.
 const KernelFunc* dense_kernel(const Op& op);

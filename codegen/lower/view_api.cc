@@ -37,33 +37,6 @@ Json function_head(const Op& op, const std::string& name, const std::string& ret
           {"invoke", false}};
 }
 
-/// A wrapped value of the dense call.
-std::string wrapped(const std::string& local) { return rt("call::wrap") + "(std::move(" + local + "))"; }
-
-/// The in-place form of an op that gives new tensors beside the written ones.
-Json mixed_view(const Op& op, const DensePlan& plan) {
-  Scope scope(op);
-  const std::string ctx = scope.local("ctx");
-  Texts tensors, locals, results;
-  for (const Input& input : op.signature.inputs) tensors.push_back(input.name.text);
-  for (const int output : returned_outputs(op, true)) {
-    const bool hidden = contains(op.intermediate, op.signature.outputs[output].name.text);
-    if (const AliasPair* pair = inplace_pair_of_output(op, output)) {
-      if (!hidden) results.push_back(pair->input.text);
-      continue;
-    }
-    locals.push_back(scope.local(op.signature.outputs[output].name.text));
-    if (!hidden) results.push_back(wrapped(locals.back()));
-  }
-  Texts args = {ctx};
-  for (const ArgRef arg : op.signature.args) args.push_back(dense_arg(op, ctx, Form::inplace, arg));
-  return {{"tensors", join(tensors)},
-          {"ctx", ctx},
-          {"locals", plan.returns.size() == 1 ? locals[0] : "[" + join(locals) + "]"},
-          {"dense_args", join(args)},
-          {"result", return_value(results)}};
-}
-
 /// True when every output that users see is an argument that is written in place.
 bool returns_arguments(const Op& op) {
   const std::vector<int> returned = returned_outputs(op, false);
@@ -76,24 +49,50 @@ Json written_result(const Op& op) {
   return return_value(results);
 }
 
-Json dispatch_view(const Op& op, Form form, bool has_dist) {
-  const std::string args = join(arg_names(op));
-  const bool layered = has_dist && !op.signature.inputs.empty();
-  Json view = {{"op", cpp_name(op)},   {"function", function_name(op, form)},
-               {"local", false},       {"functional", false},
-               {"inplace", false},     {"mixed", false},
-               {"args", args}};
-  if (form == Form::functional && !layered) {
-    view["local"] = true;
-    if (!args.empty()) view["args"] = ", " + args;
-  } else if (form == Form::functional) {
-    view["functional"] = true;
-  } else if (returns_arguments(op)) {
-    view["inplace"] = {{"layered", layered}, {"result", written_result(op)}};
+/// A call without the runtime's dispatch: each argument is read or written, and each result wrapped.
+Json plain_view(const Op& op, Form form, bool layered) {
+  const DensePlan plan = plan_dense(op, form);
+  Scope scope(op);
+  Texts tensors, locals, results;
+  const std::string ctx = scope.local("ctx");
+  bool shown = false;  // a result of the dense call goes to the user
+  for (const Input& input : op.signature.inputs) tensors.push_back(input.name.text);
+  for (const int output : returned_outputs(op, true)) {
+    const bool hidden = form == Form::inplace && contains(op.intermediate, op.signature.outputs[output].name.text);
+    const AliasPair* pair = form == Form::inplace ? inplace_pair_of_output(op, output) : nullptr;
+    if (pair == nullptr) locals.push_back(scope.local(op.signature.outputs[output].name.text));
+    shown |= pair == nullptr && !hidden;
+    if (!hidden) results.push_back(pair != nullptr ? pair->input.text : rt("call::wrap") + "(std::move(" + locals.back() + "))");
+  }
+  Texts args = {ctx};
+  for (const ArgRef arg : op.signature.args) args.push_back(dense_arg(op, ctx, form, arg));
+  Json view = {{"layered", false}, {"function", function_name(op, form)}, {"ctx", ctx}, {"dense_args", join(args)}, {"after", ""}};
+  if (layered) view["layered"] = {{"tensors", join(tensors)}, {"args", join(arg_names(op))}};
+  if (form == Form::functional && locals.size() == 1) {
+    view["before"] = "return " + rt("call::wrap") + "(";
+    view["after"] = ")";
+    view["result"] = false;
   } else {
-    view["mixed"] = mixed_view(op, plan_dense(op, form));
-    view["mixed"]["layered"] = layered;
-    view.erase("op");
+    view["before"] = !shown ? "" : "auto " + (locals.size() == 1 ? locals[0] : "[" + join(locals) + "]") + " = ";
+    view["result"] = return_value(results);
+  }
+  return view;
+}
+
+Json dispatch_view(const Op& op, Form form, bool dist) {
+  Json view = {{"local", false}, {"functional", false}, {"inplace", false}, {"plain", false}};
+  std::string args = join(arg_names(op));
+  Json call = {{"op", cpp_name(op)}, {"function", function_name(op, form)}};
+  if (!dist || (form == Form::inplace && !returns_arguments(op))) {
+    view["plain"] = plain_view(op, form, dist);
+  } else if (form == Form::inplace) {
+    call["args"] = args;
+    call["result"] = written_result(op);
+    view["inplace"] = std::move(call);
+  } else {
+    const bool layered = !op.signature.inputs.empty();
+    call["args"] = layered || args.empty() ? args : ", " + args;
+    view[layered ? "functional" : "local"] = std::move(call);
   }
   return view;
 }
@@ -109,7 +108,7 @@ Json pick_view(const Op& op) {
   Scope scope(op);
   const std::string all = scope.local("all");
   Texts results;
-  for (const int output : kept) results.push_back(fmt::format("std::move(std::get<{}>({}))", output, all));
+  for (const int output : kept) results.push_back(fmt::format("std::move({}({}))", rt("get", fmt::format("{}", output)), all));
   pick["several"] = {{"local", all}, {"result", return_value(results)}};
   return pick;
 }
@@ -117,7 +116,7 @@ Json pick_view(const Op& op) {
 std::string invoke_arg(const Op& target, size_t index, const CallArg& arg) {
   switch (arg.kind) {
     case CallArg::Kind::name: return arg.name.text;
-    case CallArg::Kind::dtype_of: return arg.name.text + ".dtype()";
+    case CallArg::Kind::dtype_of: return rt("tensor_dtype_of", arg.name.text);
     case CallArg::Kind::literal: break;
   }
   const ArgRef parameter = target.signature.args[index];
@@ -128,7 +127,7 @@ std::string invoke_arg(const Op& target, size_t index, const CallArg& arg) {
 std::string external_arg(const CallArg& arg) {
   switch (arg.kind) {
     case CallArg::Kind::name: return arg.name.text;
-    case CallArg::Kind::dtype_of: return arg.name.text + ".dtype()";
+    case CallArg::Kind::dtype_of: return rt("tensor_dtype_of", arg.name.text);
     case CallArg::Kind::literal: break;
   }
   return spell(arg.literal).value_or(arg.literal.spelling);
@@ -195,11 +194,14 @@ Json invoked_headers(const LowerContext& context, const Part& part) {
   for (const Op* op : part.ops) {
     if (has_body(*op) || external_call(context, *op) != nullptr) continue;
     const std::vector<Part>& parts = context.parts[static_cast<size_t>(context.selection.family_of(op->invoke->function.text))];
-    if (parts.empty()) names.insert("api");  // imported: the runtime's header of all its ops
+    if (parts.empty()) {  // imported: the runtime has headers for all its ops
+      const std::vector<std::string>& imported = context.runtime.headers.at("imported");
+      names.insert(imported.begin(), imported.end());
+    }
     for (const Part& other : parts) {
       const Op* target = context.selection.find(op->invoke->function.text);
       if (other.name != part.name && std::find(other.ops.begin(), other.ops.end(), target) != other.ops.end())
-        names.insert(other.name);
+        names.insert(other.name + ".h");
     }
   }
   Json headers = Json::array();
@@ -218,6 +220,7 @@ Json api_view(const LowerContext& context, const Part& part) {
   }
   Json view = file_head(part);
   view["headers"] = invoked_headers(context, part);
+  view["dist"] = context.runtime.dist;
   view["functions"] = std::move(functions);
   view["ops"] = std::move(ops);
   return view;

@@ -24,14 +24,14 @@ std::string join(const Texts& texts) { return fmt::format("{}", fmt::join(texts,
 
 std::string passed_constant(const Passed& passed) {
   // A kernel's signature is deduced from what it is given: an integer has one type, whatever its size.
-  if (const auto* value = std::get_if<int64_t>(&passed.constant.value)) return fmt::format("int64_t{{{}}}", *value);
+  if (const auto* value = std::get_if<int64_t>(&passed.constant.value)) return fmt::format("{}{{{}}}", rt("type::int64_t"), *value);
   return spell(passed.constant).value_or(passed.constant.spelling);
 }
 
 std::string constant_type(const Literal& literal) {
-  if (std::holds_alternative<bool>(literal.value)) return "bool";
-  if (std::holds_alternative<int64_t>(literal.value)) return "int64_t";
-  if (const auto* value = std::get_if<FloatValue>(&literal.value)) return value->single ? "float" : "double";
+  if (std::holds_alternative<bool>(literal.value)) return rt("type::bool");
+  if (std::holds_alternative<int64_t>(literal.value)) return rt("type::int64_t");
+  if (const auto* value = std::get_if<FloatValue>(&literal.value)) return rt(value->single ? "type::float" : "type::double");
   if (std::holds_alternative<std::string>(literal.value)) return "const char*";
   if (std::holds_alternative<DataType>(literal.value)) return rt("DType");
   return std::holds_alternative<PlaceValue>(literal.value) ? rt("Device") : rt("IntArray");

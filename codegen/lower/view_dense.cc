@@ -17,7 +17,7 @@ constexpr std::array kStepNames = {"infer_meta", "compute", "device",      "kern
 /// One function's worth of names: what each argument and output is called at the current step.
 class Renderer {
  public:
-  Renderer(const Op& op, const DensePlan& plan) : op_(op), plan_(plan), scope_(op), ctx_(scope_.local("ctx")) {
+  Renderer(const Op& op, const DensePlan& plan, bool dist) : op_(op), plan_(plan), dist_(dist), scope_(op), ctx_(scope_.local("ctx")) {
     for (const Input& input : op.signature.inputs) inputs_.push_back(input.name.text);
     for (const Output& output : op.signature.outputs) {
       metas_.push_back(scope_.local(output.name.text + (output.list ? "_metas" : "_meta")));
@@ -72,9 +72,7 @@ class Renderer {
 
   /// The dtype of an argument; of a list, that of its first tensor.
   std::string dtype_of(int index) const {
-    const std::string& name = input(index).name.text;
-    if (!input(index).list) return name + ".dtype()";
-    return name + (written(index) ? ".front()->dtype()" : ".front().dtype()");
+    return rt(!input(index).list ? "dtype_of" : written(index) ? "dtype_of_targets" : "dtype_of_list", input(index).name.text);
   }
 
   std::string meta_arg(const Passed& passed) const {
@@ -84,7 +82,7 @@ class Renderer {
     const std::string& name = input(arg.index).name.text;
     if (passed.dtype_of) return dtype_of(arg.index);
     if (input(arg.index).list) return fmt::format("{}({})", rt("call::metas"), name);
-    return optional(arg.index) ? fmt::format("{}({})", rt("call::meta_or_null"), name) : name + ".meta()";
+    return optional(arg.index) ? fmt::format("{}({})", rt("call::meta_or_null"), name) : rt("meta_of", name);
   }
 
   void add(const InferMetaStep& step, Json& json) {
@@ -97,19 +95,19 @@ class Renderer {
       for (size_t i = 0; i < metas_.size(); ++i) {
         if (output(static_cast<int>(i)).list == list) locals.push_back(metas_[i]);
       }
-      if (!locals.empty()) metas.push_back({{"type", list ? "std::vector<" + rt("Meta") + ">" : rt("Meta")}, {"locals", join(locals)}});
+      if (!locals.empty()) metas.push_back({{"type", list ? list_of(rt("Meta")) : rt("Meta")}, {"locals", join(locals)}});
     }
     args.insert(args.end(), metas_.begin(), metas_.end());
-    // Where the steps are written out, so is the return of a call that is made for its metas.
+    // Where the steps are written out, so is the return of a call that is made for its metas, as the dist layer does.
     Json recorded = false;
-    if (explicit_ && std::any_of(plan_.steps.begin(), plan_.steps.end(), [](const Step& s) { return std::holds_alternative<RunStep>(s); }))
+    if (explicit_ && dist_ && std::any_of(plan_.steps.begin(), plan_.steps.end(), [](const Step& s) { return std::holds_alternative<RunStep>(s); }))
       recorded = {{"metas", ctx_ + ", " + join(metas_)}, {"nothing", plan_.returns.empty() ? "" : " {}"}};
     json["infer_meta"] = {
         {"metas", std::move(metas)}, {"func", step.func}, {"args", join(args)}, {"recorded", std::move(recorded)}};
   }
 
   /// One as it is, several as a tuple of references.
-  static std::string tied(const Texts& names) { return names.size() == 1 ? names[0] : "std::tie(" + join(names) + ")"; }
+  static std::string tied(const Texts& names) { return names.size() == 1 ? names[0] : rt("tie") + "(" + join(names) + ")"; }
 
   std::string device_value(const DeviceStep& step) const {
     Texts tensors = {ctx_};
@@ -131,7 +129,7 @@ class Renderer {
 
   /// The whole rest of a function whose outputs are all new, or all written in place.
   void add(const ComputeStep& step, Json& json) {
-    const std::string kernels = rt("kernels") + "<\"" + step.kernel.table + "\">()";
+    const std::string kernels = rt("kernels", step.kernel.table);
     dtype_ = dtype_value(step.kernel.dtypes);
     Json dtype_local = false;
     if (!step.casts.empty()) {
@@ -175,7 +173,7 @@ class Renderer {
           const std::string& name = input(source->index).name.text;
           const bool list = input(source->index).list;
           own = dtype_of(source->index);
-          if (optional(source->index)) condition = list ? fmt::format("!{}.empty()", name) : name + ".defined()";
+          if (optional(source->index)) condition = rt(list ? "not_empty" : "defined", name);
           break;
         }
         case DTypeSource::Kind::attr: {
@@ -318,6 +316,7 @@ class Renderer {
 
   const Op& op_;
   const DensePlan& plan_;
+  bool dist_;
   Scope scope_;
   std::string ctx_;
   Texts inputs_, metas_, outputs_;
@@ -385,7 +384,7 @@ Json dense_view(const LowerContext& context, const Part& part) {
   for (const Op* op : own_ops(part)) {
     for (const Form form : forms_of(context, *op)) {
       const DensePlan plan = plan_dense(*op, form);
-      Renderer renderer(*op, plan);
+      Renderer renderer(*op, plan, context.runtime.dist);
       Texts params = parameters(*op, Role::dense, form, false);
       params.insert(params.begin(), "const " + rt("OpContext") + "& " + renderer.ctx());
       Json steps = renderer.steps();

@@ -57,11 +57,15 @@ std::string rule_literal(const std::string& text) {
 
 /// The initialiser of an OpDef: the members that are not as the runtime has them by default.
 std::string definition(const LowerContext& context, const Op& op) {
-  Texts members = {fmt::format(".name = \"{}\"", op.name.text)};
-  const auto add = [&](const char* member, const std::string& value) { members.push_back(fmt::format(".{} = {}", member, value)); };
-  const auto add_list = [&](const char* member, const char* maker, const Texts& items) {
-    if (!items.empty()) add(member, rt(maker) + "<" + join(items) + ">");
+  Texts members;
+  const auto add = [&](const char* member, const std::string& value) {
+    const auto found = context.runtime.op_table.find(member);
+    if (found != context.runtime.op_table.end()) members.push_back(fmt::format(".{} = {}", found->second, value));
   };
+  const auto add_list = [&](const char* member, const char* maker, const Texts& items) {
+    if (!items.empty()) add(member, rt(maker, join(items)));
+  };
+  add("name", "\"" + op.name.text + "\"");
   if (forms_of(context, op).back() == Form::inplace) add("inplace_name", "\"" + inplace_name(op) + "\"");
   add("location", "\"" + location_of(op) + "\"");
   add_list("inputs", "slots", slots(op, op.signature.inputs));

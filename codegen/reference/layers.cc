@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <set>
 #include <sstream>
 
 #include "lower/functions.h"
@@ -96,7 +97,7 @@ LayerFact dist_layer(const LowerContext& context, const Op& op, Form form) {
 
 std::vector<std::string> declarations_of(const LowerContext& context, const Op& op) {
   const auto declare = [&](const std::string& name, Form form, bool all) {
-    std::vector<std::string> ignored;
+    std::set<std::string> ignored;
     const std::string text = fmt::format("{} {}({})", return_type(op, form, all), name, join(parameters(op, Role::api, form, true)));
     return spell_symbols(context.runtime, text, ignored);
   };

@@ -22,7 +22,7 @@ Json function_view(const FunctionDecl& function, bool infer_meta) {
   return {{"returns", function.returns},
           {"name", function.name},
           {"params", join(params)},
-          {"op", infer_meta ? "ctx.op" : "\"" + function.op->name.text + "\""}};
+          {"op", infer_meta ? rt("op_of", "ctx") : "\"" + function.op->name.text + "\""}};
 }
 
 }  // namespace
@@ -53,7 +53,9 @@ MissingFunctions define_missing(const LowerContext& context) {
                {"spaces", Json::array()}};
   for (auto& [space, functions] : spaces) view["spaces"].push_back({{"space", space}, {"functions", std::move(functions)}});
   const Template text("missing.cc.mustache", mark_symbols(text_of(embedded_skeletons(), "missing.cc.mustache")));
-  result.file = lay_out(spell_symbols(context.runtime, text.render(view, result.problems), result.problems));
+  std::set<std::string> missing;
+  result.file = lay_out(spell_symbols(context.runtime, text.render(view, result.problems), missing));
+  for (const std::string& symbol : missing) result.problems.push_back("missing.cc.mustache: " + describe_missing(symbol));
   return result;
 }
 

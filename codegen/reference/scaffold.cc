@@ -173,12 +173,12 @@ class Builder {
   void add(const std::string& what, const Json& view) {
     const std::string name = what + ".cc.mustache";
     const std::string text = Template(name, mark_symbols(text_of(embedded_skeletons(), name))).render(view, result_.problems);
-    result_.files[fmt::format("{}_{}.cc", op_.name.text, what)] = lay_out(spell_symbols(context_.runtime, text, result_.problems));
+    result_.files[fmt::format("{}_{}.cc", op_.name.text, what)] = lay_out(spell_symbols(context_.runtime, text, missing_));
   }
 
   void add_infer_meta() {
     const FunctionDecl function = infer_meta_function(op_);
-    if (context_.runtime.infer_meta.contains(spell_symbols(context_.runtime, function.signature(), result_.problems))) return;
+    if (context_.runtime.infer_meta.contains(spell_symbols(context_.runtime, function.signature(), missing_))) return;
     add("infer_meta", infer_meta_view(op_));
     next(fmt::format("Declare '{}' in runtime/meta/infer_meta.h and write it.", op_.infer_meta->func->text));
   }
@@ -206,12 +206,16 @@ class Builder {
   }
 
   void next(const std::string& sentence) { result_.next.push_back(sentence); }
-  Scaffold result() { return std::move(result_); }
+  Scaffold result() {
+    for (const std::string& symbol : missing_) result_.problems.push_back(op_.name.text + ": " + describe_missing(symbol));
+    return std::move(result_);
+  }
 
  private:
   const LowerContext& context_;
   const Op& op_;
   Scaffold result_;
+  std::set<std::string> missing_;  // symbols that the runtime does not have
 };
 
 }  // namespace

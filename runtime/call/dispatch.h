@@ -75,7 +75,7 @@ void dispatch_inplace(const OpDef& op, Result (*dist)(Params...), Dense* dense, 
   call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...);
 }
 
-/// An op without tensor arguments, or for a runtime without a distributed layer.
+/// An op without tensor arguments.
 template <class Dense, class... Args>
 auto call_local(const OpDef& op, Dense* dense, const Args&... args) {
   return wrap(dense(OpContext{op.name.data()}, args...));

@@ -6,7 +6,7 @@
 
 #include "codegen/helpers.h"
 #include "codegen/tool.h"
-#include "lower/runtime.h"
+#include "lower/description.h"
 
 using namespace shardgen;
 using namespace shardgen::testing;

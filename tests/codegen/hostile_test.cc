@@ -11,7 +11,7 @@
 #include "diag/utf8.h"
 #include "emit/generate.h"
 #include "emit/templates.h"
-#include "lower/runtime.h"
+#include "lower/description.h"
 
 using namespace shardgen;
 using namespace shardgen::testing;
