@@ -24,13 +24,19 @@ std::string join(const Texts& texts) { return fmt::format("{}", fmt::join(texts,
 
 std::string passed_constant(const Passed& passed) { return spell(passed.constant).value_or(passed.constant.spelling); }
 
+std::string typed_constant(const Passed& passed) {
+  const std::string text = passed_constant(passed);
+  if (std::holds_alternative<int64_t>(passed.constant.value)) return "int64_t{" + text + "}";
+  return std::holds_alternative<LiteralList>(passed.constant.value) ? rt("IntArray") + text : text;
+}
+
 std::string constant_type(const Literal& literal) {
   if (std::holds_alternative<bool>(literal.value)) return "bool";
   if (std::holds_alternative<int64_t>(literal.value)) return "int64_t";
   if (const auto* value = std::get_if<FloatValue>(&literal.value)) return value->single ? "float" : "double";
   if (std::holds_alternative<std::string>(literal.value)) return "const char*";
   if (std::holds_alternative<DataType>(literal.value)) return rt("DType");
-  return std::holds_alternative<PlaceValue>(literal.value) ? rt("Device") : rt("IntArray");
+  return std::holds_alternative<PlaceValue>(literal.value) ? rt("Device") : "const " + rt("IntArray") + "&";
 }
 
 std::vector<const CallArg*> passed_in(const Op& op, const Call& call) {

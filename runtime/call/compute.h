@@ -25,14 +25,14 @@ struct IsOptional<std::optional<T>> : std::true_type {};
 /// The type of a kernel's parameter for an argument of type T: small things by value, lists as spans, the rest by reference.
 template <class T>
 auto parameter_type() {
-  if constexpr (std::is_same_v<T, std::vector<DenseTensor>> || std::is_same_v<T, std::span<const DenseTensor>>) {
+  if constexpr (std::is_same_v<T, std::vector<DenseTensor>> || std::is_same_v<T, std::span<const DenseTensor>> || std::is_same_v<T, Targets>) {
     return std::type_identity<std::span<const DenseTensor>>();
   } else if constexpr (std::is_same_v<T, DrawnKey>) {
     return std::type_identity<RandomKey>();
   } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Device> || IsOptional<T>::value) {
     return std::type_identity<T>();
   } else if constexpr (std::is_array_v<T>) {
-    return std::type_identity<std::decay_t<T>>();
+    return std::type_identity<const std::remove_extent_t<T>*>();  // a text in quotes
   } else {
     return std::type_identity<const T&>();
   }
@@ -101,10 +101,11 @@ auto as_tuple(T& value) {
 inline DenseTensor make_target(InplaceWrite& write, DenseTensor& x, const Meta& meta) { return write.target(x, meta); }
 inline std::vector<DenseTensor> make_target(InplaceWrite& write, Targets x, const std::vector<Meta>& metas) { return write.targets(x, metas); }
 
-/// An argument that is safe to read while the targets are written. A target itself is: InplaceWrite has seen to that.
+/// An argument that is safe to read while the targets are written. A target is, whose reader is the kernel of its own result.
 template <class T>
 decltype(auto) safe(const InplaceWrite& write, const T& argument) {
   if constexpr (std::is_same_v<T, DenseTensor>) return write.reader(argument);
+  else if constexpr (std::is_same_v<T, Targets>) return values(argument);
   else if constexpr (std::is_same_v<Parameter<T>, std::span<const DenseTensor>>) return write.readers(argument);
   else return (argument);
 }
