@@ -34,3 +34,8 @@ if(SHARD_SANITIZE)
     target_link_options(shard_options INTERFACE -fsanitize=undefined)
   endif()
 endif()
+if(SHARD_FUZZ)
+  # Coverage for libFuzzer in every object; only the fuzzer itself links its main().
+  target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
+  target_link_options(shard_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()

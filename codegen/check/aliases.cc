@@ -18,7 +18,11 @@ std::vector<std::string_view> names_of(const std::vector<T>& items) {
 bool check_ends(const Op& op, const AliasPair& pair, std::string_view key, DiagnosticSink& sink) {
   const bool input = find_input(op.signature, pair.input.text) >= 0;
   const bool output = find_output(op.signature, pair.output.text) >= 0;
-  if (!input) {
+  if (!input && find_output(op.signature, pair.input.text) >= 0) {
+    sink.error(pair.input.at, "unknown-name",
+               fmt::format("'{}' in '{}' is an output of op '{}': a pair leads from a tensor argument to an output.",
+                           pair.input.text, key, op.name.text));
+  } else if (!input) {
     sink.error(pair.input.at, "unknown-name",
                fmt::format("'{}' in '{}' is no tensor argument of op '{}'{}", pair.input.text, key, op.name.text,
                            suggestion(pair.input.text, names_of(op.signature.inputs))));
@@ -42,6 +46,11 @@ void check_kinds(const Op& op, const AliasPair& pair, std::string_view key, Diag
     sink.warning(pair.output.at, "optional-alias",
                  fmt::format("Output '{}' shares the buffer of optional '{}' and so must be listed under 'optional' too.",
                              pair.output.text, pair.input.text));
+  } else if (contains(op.optional, pair.output.text) && !contains(op.optional, pair.input.text)) {
+    sink.warning(pair.output.at, "optional-alias",
+                 fmt::format("Optional output '{}' shares the buffer of '{}', which is always given: list both or none under "
+                             "'optional'.",
+                             pair.output.text, pair.input.text));
   }
 }
 
@@ -56,22 +65,60 @@ void check_once(const std::vector<AliasPair>& pairs, size_t index, std::string_v
   }
 }
 
-void check_pairs(const Op& op, const std::vector<AliasPair>& pairs, std::string_view key, DiagnosticSink& sink) {
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    if (check_ends(op, pairs[i], key, sink)) check_kinds(op, pairs[i], key, sink);
-    check_once(pairs, i, key, sink);
-  }
-}
-
-/// A view that only reinterprets keeps the bytes: an output whose dtype is another argument's cannot.
-void check_view_dtype(const Op& op, const AliasPair& pair, DiagnosticSink& sink) {
+/// A shared buffer keeps its bytes: an output of complex numbers is larger than what they are made of.
+void check_dtype(const Op& op, const AliasPair& pair, std::string_view key, DiagnosticSink& sink) {
   if (!op.kernel || find_input(op.signature, pair.input.text) < 0) return;
   for (const Candidate& candidate : op.kernel->data_type.candidates) {
     const bool other_tensor = find_input(op.signature, candidate.name.text) >= 0 && candidate.name.text != pair.input.text;
     if (!candidate.to_complex || other_tensor) continue;
-    sink.error(pair.output.at, "bad-view",
-               fmt::format("'{}' cannot be a view of '{}': 'data_type' makes its elements twice as large.", pair.output.text,
-                           pair.input.text));
+    sink.error(pair.output.at, key == "view" ? "bad-view" : "bad-inplace",
+               fmt::format("'{}' cannot {} '{}': 'data_type' makes its elements twice as large.", pair.output.text,
+                           key == "view" ? "be a view of" : "be written in place of", pair.input.text));
+  }
+}
+
+/// A view and an in-place pair of one op must be about the same two tensors or about four.
+void check_both(const Op& op, const AliasPair& view, const AliasPair& inplace, DiagnosticSink& sink) {
+  const bool input = view.input.text == inplace.input.text;
+  const bool output = view.output.text == inplace.output.text;
+  if (input == output) return;
+  if (output) {
+    sink.error(view.output.at, "bad-view",
+               fmt::format("Output '{}' is a view of '{}' but is written in place of '{}': name the same argument in both.",
+                           view.output.text, view.input.text, inplace.input.text),
+               {{inplace.output.at, "The in-place pair."}});
+  } else {
+    sink.error(view.input.at, "bad-view",
+               fmt::format("Output '{}' of op '{}' is a view of '{}', but '{}' overwrites that buffer: remove one of the pairs.",
+                           view.output.text, op.name.text, view.input.text, inplace.output.text),
+               {{inplace.output.at, "The in-place pair."}});
+  }
+}
+
+/// Users do not see intermediate outputs, so they need not be views; nor is a buffer unneeded that an output shares.
+void check_lists(const Op& op, const AliasPair& pair, std::string_view key, DiagnosticSink& sink) {
+  for (const Name& name : op.intermediate) {
+    if (key != "view" || name.text != pair.output.text) continue;
+    sink.error(name.at, "bad-view",
+               fmt::format("Output '{}' is both intermediate and a view of '{}': remove one of the two.", name.text,
+                           pair.input.text),
+               {{pair.output.at, "The view."}});
+  }
+  for (const Name& name : op.no_need_buffer) {
+    if (name.text != pair.input.text) continue;
+    sink.error(name.at, "bad-no-need-buffer",
+               fmt::format("'{}' stands in 'no_need_buffer', but output '{}' uses its buffer: remove one of the two.", name.text,
+                           pair.output.text),
+               {{pair.input.at, fmt::format("The pair of '{}'.", key)}});
+  }
+}
+
+void check_pairs(const Op& op, const std::vector<AliasPair>& pairs, std::string_view key, DiagnosticSink& sink) {
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    if (check_ends(op, pairs[i], key, sink)) check_kinds(op, pairs[i], key, sink);
+    check_once(pairs, i, key, sink);
+    check_dtype(op, pairs[i], key, sink);
+    check_lists(op, pairs[i], key, sink);
   }
 }
 
@@ -80,15 +127,8 @@ void check_view_dtype(const Op& op, const AliasPair& pair, DiagnosticSink& sink)
 void check_aliases(const Op& op, DiagnosticSink& sink) {
   check_pairs(op, op.inplace, "inplace", sink);
   check_pairs(op, op.view, "view", sink);
-  for (const AliasPair& view : op.view) check_view_dtype(op, view, sink);
   for (const AliasPair& view : op.view) {
-    for (const AliasPair& inplace : op.inplace) {
-      if (view.output.text != inplace.output.text || view.input.text == inplace.input.text) continue;
-      sink.error(view.output.at, "bad-view",
-                 fmt::format("Output '{}' is a view of '{}' but is written in place of '{}'.", view.output.text,
-                             view.input.text, inplace.input.text),
-                 {{inplace.output.at, "The in-place pair."}});
-    }
+    for (const AliasPair& inplace : op.inplace) check_both(op, view, inplace, sink);
   }
   if (op.extension.view_writes) {
     for (const Name& name : *op.extension.view_writes) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 
 #include "check/parts.h"
 
@@ -18,14 +19,29 @@ std::vector<std::string> functions_of(const Op& op) {
   return names;
 }
 
+/// In one file a slip. The peer's files, however, are editions for several uses, and hold many ops twice.
+void report_duplicate(const Op& op, const Op& first, bool imported, DiagnosticSink& sink) {
+  const std::vector<Note> notes = {{first.name.at, "First defined here."}};
+  if (op.name.at.file == first.name.at.file) {
+    sink.error(op.name.at, "duplicate-op", fmt::format("Op '{}' is defined twice: remove or rename one of them.", op.name.text),
+               notes);
+  } else if (imported) {
+    sink.error(op.name.at, "duplicate-op",
+               fmt::format("Op '{}' is also in an imported file, whose code exists: rename this one.", op.name.text), notes);
+  } else {
+    sink.warning(op.name.at, "duplicate-op",
+                 fmt::format("Op '{}' is defined in two files: the first definition counts.", op.name.text), notes);
+  }
+}
+
 void check_duplicates(const std::vector<Family>& families, DiagnosticSink& sink) {
   std::map<std::string, const Op*> owners;
+  std::set<std::string> imported;
   for (const Family& family : families) {
     for (const Op& op : family.ops) {
+      if (family.imported) imported.insert(op.name.text);
       const auto [first, fresh] = owners.emplace(op.name.text, &op);
-      if (fresh) continue;
-      sink.error(op.name.at, "duplicate-op", fmt::format("Op '{}' is defined twice.", op.name.text),
-                 {{first->second->name.at, "First defined here."}});
+      if (!fresh) report_duplicate(op, *first->second, imported.contains(op.name.text), sink);
     }
   }
   // An op `x_` may stand beside an op `x` that is not in place, but not beside the in-place form of `x`.
@@ -42,30 +58,12 @@ void check_duplicates(const std::vector<Family>& families, DiagnosticSink& sink)
   }
 }
 
-void check_families_unique(const std::vector<Family>& families, DiagnosticSink& sink) {
-  std::map<std::string, const Family*> seen;
-  for (const Family& family : families) {
-    const auto [first, fresh] = seen.emplace(family.name, &family);
-    if (!fresh) {
-      sink.error({family.path, 1, 1}, "duplicate-family", fmt::format("Two files have the family name '{}'.", family.name),
-                 {{{first->second->path, 1, 1}, "The first one."}});
-    }
-    const bool plain = !family.name.empty() &&
-                       family.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") ==
-                           std::string::npos;
-    if (!plain || family.name == "api") {
-      sink.error({family.path, 1, 1}, "bad-name",
-                 fmt::format("'{}' cannot name a family: its generated files take that name.", family.name));
-    }
-  }
-}
-
 }  // namespace
 
 void check_families(const std::vector<Family>& families, DiagnosticSink& sink) {
   for (const Family& family : families) {
     for (const Op& op : family.ops) {
-      if (!op.complete) continue;
+      if (!check_signature_given(op, sink) || !op.complete) continue;
       check_names(op, sink);
       check_defaults(op, sink);
       check_references(op, sink);
@@ -73,9 +71,32 @@ void check_families(const std::vector<Family>& families, DiagnosticSink& sink) {
       check_kernel(op, sink);
     }
   }
-  check_families_unique(families, sink);
+  check_family_names(families, sink);
   check_duplicates(families, sink);
   check_invokes(families, sink);
+  check_links(families, sink);
+}
+
+bool stands_in(const Diagnostic& finding, const Op& op) {
+  return finding.at.file == op.name.at.file && finding.at.line >= op.first_line && finding.at.line <= op.last_line;
+}
+
+RefusedOps refused_ops(const std::vector<Family>& families, const std::vector<Diagnostic>& findings) {
+  RefusedOps refused;
+  for (const Diagnostic& finding : findings) {
+    if (finding.severity != Severity::error) continue;
+    bool found = false;
+    for (const Family& family : families) {
+      if (family.path != finding.at.file || family.imported) continue;
+      for (const Op& op : family.ops) {
+        if (!stands_in(finding, op)) continue;
+        refused.ops.insert(&op);
+        found = true;
+      }
+    }
+    refused.elsewhere += found ? 0 : 1;
+  }
+  return refused;
 }
 
 }  // namespace shardgen

@@ -1,6 +1,9 @@
-// Whether default values fit the types of their attributes.
+// Whether constants, default values above all, fit the types of their attributes and can be written in C++.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <limits>
 
 #include "check/parts.h"
@@ -10,13 +13,21 @@ namespace {
 
 enum class Fit { good, converts, bad };
 
-bool is_number(const Literal& literal) {
-  return std::holds_alternative<int64_t>(literal.value) || std::holds_alternative<FloatValue>(literal.value);
-}
-
 Fit fits_bool(const Literal& literal) {
   if (std::holds_alternative<bool>(literal.value)) return Fit::good;
-  return std::holds_alternative<int64_t>(literal.value) ? Fit::converts : Fit::bad;
+  const auto* number = std::get_if<int64_t>(&literal.value);
+  return number != nullptr && (*number == 0 || *number == 1) ? Fit::converts : Fit::bad;
+}
+
+/// `digits`: of the mantissa. C++ refuses a whole number in a list of floats when it would be rounded.
+Fit fits_float(const Literal& literal, double most, int digits, bool in_list) {
+  if (const auto* number = std::get_if<int64_t>(&literal.value)) {
+    const int64_t exact = int64_t{1} << digits;
+    return !in_list || (*number >= -exact && *number <= exact) ? Fit::good : Fit::bad;
+  }
+  const auto* number = std::get_if<FloatValue>(&literal.value);
+  if (number == nullptr) return Fit::bad;
+  return std::abs(number->value) <= (number->single ? std::numeric_limits<float>::max() : most) ? Fit::good : Fit::bad;
 }
 
 Fit fits_integer(const Literal& literal, int64_t least, int64_t most) {
@@ -25,10 +36,22 @@ Fit fits_integer(const Literal& literal, int64_t least, int64_t most) {
   return value != nullptr && *value >= least && *value <= most ? Fit::good : Fit::bad;
 }
 
+/// True for "1e-5", which C++ source may hold without its quotes.
+bool is_quoted_number(const std::string& text) {
+  if (text.empty() || text.find_first_not_of("0123456789.eE+-") != std::string::npos) return false;
+  // A leading zero makes a number octal in C++.
+  const size_t first = text[0] == '-' ? 1 : 0;
+  if (text.size() > first + 1 && text[first] == '0' && text.find_first_of(".eE") == std::string::npos) return false;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
 Fit fits_scalar(const Literal& literal) {
-  if (is_number(literal) || std::holds_alternative<bool>(literal.value)) return Fit::good;
-  // A number in quotes, as in rtol="1e-5".
-  return std::holds_alternative<std::string>(literal.value) ? Fit::converts : Fit::bad;
+  if (std::holds_alternative<bool>(literal.value)) return Fit::good;
+  if (const auto* text = std::get_if<std::string>(&literal.value)) return is_quoted_number(*text) ? Fit::converts : Fit::bad;
+  using limits = std::numeric_limits<double>;
+  return fits_float(literal, limits::max(), limits::digits, false);
 }
 
 template <class T>
@@ -36,13 +59,13 @@ Fit good_if(const Literal& literal) {
   return std::holds_alternative<T>(literal.value) ? Fit::good : Fit::bad;
 }
 
-Fit fits(AttrType type, const Literal& literal);
+Fit fits(AttrType type, const Literal& literal, bool in_list = false);
 
 Fit fits_list(AttrType element, const Literal& literal) {
   const auto* items = std::get_if<LiteralList>(&literal.value);
   if (items == nullptr) return Fit::bad;
   Fit worst = Fit::good;
-  for (const Literal& item : *items) worst = std::max(worst, fits(element, item));
+  for (const Literal& item : *items) worst = std::max(worst, fits(element, item, true));
   return worst;
 }
 
@@ -51,15 +74,17 @@ Fit fits_place(const Literal& literal) {
   return good_if<PlaceValue>(literal);
 }
 
-Fit fits(AttrType type, const Literal& literal) {
+Fit fits(AttrType type, const Literal& literal, bool in_list) {
+  using float_limits = std::numeric_limits<float>;
+  using double_limits = std::numeric_limits<double>;
   using int32_limits = std::numeric_limits<int32_t>;
   using int64_limits = std::numeric_limits<int64_t>;
   switch (type) {
     case AttrType::boolean: return fits_bool(literal);
     case AttrType::int32: return fits_integer(literal, int32_limits::min(), int32_limits::max());
     case AttrType::int64: return fits_integer(literal, int64_limits::min(), int64_limits::max());
-    case AttrType::float32:
-    case AttrType::float64: return is_number(literal) ? Fit::good : Fit::bad;
+    case AttrType::float32: return fits_float(literal, float_limits::max(), float_limits::digits, in_list);
+    case AttrType::float64: return fits_float(literal, double_limits::max(), double_limits::digits, in_list);
     case AttrType::str: return good_if<std::string>(literal);
     case AttrType::dtype: return good_if<DataType>(literal);
     case AttrType::place: return fits_place(literal);
@@ -78,45 +103,58 @@ Fit fits(AttrType type, const Literal& literal) {
 }
 
 /// A text that C++ source can hold between quotes as it is.
-bool is_plain_text(std::string_view text) { return text.find_first_of("\"\\\n\r") == std::string_view::npos; }
+bool is_plain_text(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c >= 0x20 && c != 0x7F && c != '"' && c != '\\'; });
+}
 
-void check_default(const Attr& attr, DiagnosticSink& sink) {
-  const Literal& value = *attr.default_value;
+bool holds_plain_texts(const Literal& literal) {
+  if (const auto* text = std::get_if<std::string>(&literal.value)) return is_plain_text(*text);
+  const auto* items = std::get_if<LiteralList>(&literal.value);
+  return items == nullptr || std::all_of(items->begin(), items->end(), holds_plain_texts);
+}
+
+}  // namespace
+
+bool check_texts(const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink) {
+  if (holds_plain_texts(value)) return true;
+  sink.error(at, "bad-default",
+             fmt::format("{} holds a quote, a backslash or a control character, which C++ source cannot take over: leave it out.",
+                         what));
+  return false;
+}
+
+void check_constant(const Attr& attr, const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink) {
   if (const auto* opaque = std::get_if<Opaque>(&value.value)) {
     sink.error(opaque->at, opaque->code, opaque->problem);
     return;
   }
-  if (attr.type == AttrType::unknown) return;
+  if (attr.type == AttrType::unknown || !holds_plain_texts(value)) return;
   const AttrType held = attr.type == AttrType::scalar && attr.scalar_of ? *attr.scalar_of : attr.type;
   Fit fit = fits(attr.type, value);
   if (fit == Fit::good && held != attr.type) fit = fits(held, value);
   switch (fit) {
     case Fit::good: break;
     case Fit::converts:
-      sink.warning(
-          attr.name.at, "converted-default",
-          fmt::format("Default value {} of '{}' is not written as a {}.", value.spelling, attr.name.text, yaml_name(held)));
+      sink.warning(at, "converted-default",
+                   fmt::format("{} {} of '{}' is not written as a value of type {}.", what, value.spelling,
+                               attr.name.text, yaml_name(held)));
       break;
     case Fit::bad:
-      sink.error(
-          attr.name.at, "bad-default",
-          fmt::format("Default value {} does not fit '{}' of type {}.", value.spelling, attr.name.text, yaml_name(held)));
+      sink.error(at, "bad-default",
+                 fmt::format("{} {} does not fit '{}' of type {}.", what, value.spelling, attr.name.text, yaml_name(held)));
       break;
   }
-  if (const auto* text = std::get_if<std::string>(&value.value); text != nullptr && !is_plain_text(*text)) {
-    sink.error(attr.name.at, "bad-default",
-               fmt::format("The default value of '{}' holds a quote, a backslash or a line break.", attr.name.text));
-  }
 }
-
-}  // namespace
 
 void check_defaults(const Op& op, DiagnosticSink& sink) {
   const Attr* with_default = nullptr;
   for (const ArgRef arg : op.signature.args) {
     if (!arg.tensor && op.signature.attrs[arg.index].default_value) {
       with_default = &op.signature.attrs[arg.index];
-      check_default(*with_default, sink);
+      check_texts(*with_default->default_value, with_default->name.at,
+                  fmt::format("The default value of '{}'", with_default->name.text), sink);
+      check_constant(*with_default, *with_default->default_value, with_default->name.at, "Default value", sink);
     } else if (with_default != nullptr) {
       const Name& name = name_of(op.signature, arg);
       sink.warning(name.at, "default-order",

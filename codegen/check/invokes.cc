@@ -1,40 +1,35 @@
 // Whether `invoke` leads to an op that exists, takes those arguments, and does not lead back.
 #include <fmt/format.h>
 
-#include <map>
-#include <set>
+#include <algorithm>
 
+#include "check/cycles.h"
 #include "check/parts.h"
 #include "diag/suggest.h"
+#include "model/call.h"
 
 namespace shardgen {
 namespace {
 
-using OpsByName = std::map<std::string_view, const Op*>;
-
-/// The number of leading arguments that a caller must give.
-size_t required_args(const Signature& signature) {
-  size_t required = signature.args.size();
-  while (required > 0) {
-    const ArgRef last = signature.args[required - 1];
-    if (last.tensor || !signature.attrs[last.index].default_value) break;
-    --required;
+void check_argument(const Op& op, const CallArg& arg, const Op& target, ArgRef parameter, DiagnosticSink& sink) {
+  const bool literal = arg.kind == CallArg::Kind::literal;
+  if (literal && std::holds_alternative<Opaque>(arg.literal.value)) return;  // check/references.cc reports it
+  if (literal && !parameter.tensor) {
+    check_constant(target.signature.attrs[parameter.index], arg.literal, arg.name.at, "Constant", sink);
+  } else if ((literal || !type_of(op, arg).empty()) && !fits_parameter(op, arg, target.signature, parameter)) {
+    const std::string_view wanted = kind_of(target.signature, parameter);
+    sink.error(arg.name.at, "invoke-type",
+               fmt::format("Argument '{}' of '{}' is of type {}, but {} is given.", name_of(target.signature, parameter).text,
+                           target.name.text, wanted,
+                           literal ? fmt::format("the constant {}", arg.literal.spelling)
+                                   : fmt::format("'{}' of type {}", arg.name.text, type_of(op, arg))),
+               {{target.name.at, "The op that is invoked."}});
   }
-  return required;
 }
 
-void check_target(const Op& op, const OpsByName& ops, DiagnosticSink& sink) {
+void check_arity(const Op& op, const Op& target, DiagnosticSink& sink) {
   const Name& name = op.invoke->function;
-  const auto target = ops.find(name.text);
-  if (target == ops.end()) {
-    std::vector<std::string_view> known;
-    for (const auto& [key, value] : ops) known.push_back(key);
-    sink.warning(name.at, "unknown-invoke",
-                 fmt::format("'{}' in 'invoke' is no op of these files{}", name.text, suggestion(name.text, known)));
-    return;
-  }
-  if (!op.complete || !target->second->complete) return;
-  const Signature& signature = target->second->signature;
+  const Signature& signature = target.signature;
   const size_t given = op.invoke->args.size();
   const size_t least = required_args(signature);
   if (given < least || given > signature.args.size()) {
@@ -43,44 +38,65 @@ void check_target(const Op& op, const OpsByName& ops, DiagnosticSink& sink) {
                            least == signature.args.size() ? fmt::format("{}", least)
                                                           : fmt::format("{} to {}", least, signature.args.size()),
                            given),
-               {{target->second->name.at, "The op that is invoked."}});
+               {{target.name.at, "The op that is invoked."}});
   }
   if (op.signature.outputs.size() != signature.outputs.size() && !op.is_backward) {
     sink.error(name.at, "invoke-arity",
-               fmt::format("Op '{}' has {} outputs, but '{}' gives {}.", op.name.text, op.signature.outputs.size(),
-                           name.text, signature.outputs.size()));
+               fmt::format("Op '{}' has {} outputs, but '{}' gives {}.", op.name.text, op.signature.outputs.size(), name.text,
+                           signature.outputs.size()),
+               {{target.name.at, "The op that is invoked."}});
   }
 }
 
-void check_cycle(const Op& op, const OpsByName& ops, DiagnosticSink& sink) {
-  std::set<const Op*> seen;
-  for (const Op* at = &op; at->invoke;) {
-    seen.insert(at);
-    const auto next = ops.find(at->invoke->function.text);
-    if (next == ops.end()) return;
-    at = next->second;
-    if (at == &op) {
-      sink.error(op.invoke->function.at, "invoke-cycle",
-                 fmt::format("Op '{}' invokes itself through '{}'.", op.name.text, op.invoke->function.text));
-      return;
-    }
-    if (seen.contains(at)) return;
+void check_target(const Op& op, const OpsByName& ops, DiagnosticSink& sink) {
+  const Name& name = op.invoke->function;
+  const auto found = ops.find(name.text);
+  if (found == ops.end()) {
+    std::vector<std::string_view> known;
+    for (const auto& [key, value] : ops) known.push_back(key);
+    sink.warning(name.at, "unknown-invoke",
+                 fmt::format("'{}' in 'invoke' is no op of these files{}", name.text, suggestion(name.text, known)));
+    return;
   }
+  const auto fits = [&](const Op* each) { return call_fits(op, *op.invoke, each->signature); };
+  const auto fitting = std::find_if(found->second.begin(), found->second.end(), fits);
+  const Op& target = fitting == found->second.end() ? *found->second.front() : **fitting;
+  if (!op.complete || !target.complete) return;
+  if (&target != found->second.front()) {
+    sink.warning(name.at, "invoke-type",
+                 fmt::format("This call fits the second definition of '{}' only, but the first one counts.", name.text),
+                 {{found->second.front()->name.at, "The first definition."}, {target.name.at, "The one that it fits."}});
+  }
+  check_arity(op, target, sink);
+  const size_t given = std::min(op.invoke->args.size(), target.signature.args.size());
+  for (size_t i = 0; i < given; ++i) check_argument(op, op.invoke->args[i], target, target.signature.args[i], sink);
 }
 
 }  // namespace
 
 void check_invokes(const std::vector<Family>& families, DiagnosticSink& sink) {
-  OpsByName ops;
-  for (const Family& family : families) {
-    for (const Op& op : family.ops) ops.emplace(op.name.text, &op);
-  }
+  const OpsByName ops = group_by_name(families);
+  const auto next = [&](const Op& op) -> const Op* {
+    const auto found = op.invoke ? ops.find(op.invoke->function.text) : ops.end();
+    return found == ops.end() ? nullptr : found->second.front();
+  };
   for (const Family& family : families) {
     for (const Op& op : family.ops) {
-      if (!op.invoke) continue;
-      check_target(op, ops, sink);
-      check_cycle(op, ops, sink);
+      if (op.invoke) check_target(op, ops, sink);
     }
+  }
+  for (const std::vector<const Op*>& cycle : find_cycles(families, next)) {
+    std::vector<Note> notes;
+    for (size_t i = 1; i < cycle.size(); ++i) {
+      notes.push_back({cycle[i]->invoke->function.at,
+                       fmt::format("Op '{}' invokes '{}'.", cycle[i]->name.text, cycle[i]->invoke->function.text)});
+    }
+    const Name& function = cycle.front()->invoke->function;
+    const bool itself = cycle.size() == 1;
+    sink.error(function.at, "invoke-cycle",
+               fmt::format("Op '{}' invokes itself{}.", cycle.front()->name.text,
+                           itself ? "" : " through '" + function.text + "'"),
+               std::move(notes));
   }
 }
 

@@ -42,7 +42,8 @@ void check_formats(const Op& op, const KernelFunc& func, DiagnosticSink& sink) {
 
 /// Without tensor inputs there is nothing to take the dtype and the device from.
 void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
-  if (!op.signature.inputs.empty()) return;
+  const auto unknown = [](const Attr& attr) { return attr.type == AttrType::unknown; };  // it may be a misspelt Tensor
+  if (!op.signature.inputs.empty() || std::any_of(op.signature.attrs.begin(), op.signature.attrs.end(), unknown)) return;
   if (op.kernel->data_type.candidates.empty() || op.kernel->backend.candidates.empty()) {
     sink.warning(
         op.kernel->at, "missing-dispatch",
@@ -51,16 +52,16 @@ void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
 }
 
 void check_blocks(const Op& op, DiagnosticSink& sink) {
-  const bool runs = op.kernel || op.invoke || op.composite || is_pure_view(op);
-  if (!runs && !op.is_backward) {
+  const bool runs = op.kernel || op.has_invoke || op.composite || is_pure_view(op);
+  if (!runs) {
     sink.error(op.name.at, "missing-kernel",
                fmt::format("Op '{}' has no 'kernel' and no 'invoke', and not all of its outputs are views.", op.name.text));
   }
   if (op.kernel && op.invoke) {
-    sink.error(op.kernel->at, "kernel-and-invoke", fmt::format("Op '{}' has both 'kernel' and 'invoke'.", op.name.text),
+    sink.error(op.kernel->at, "kernel-and-invoke", fmt::format("Op '{}' has both 'kernel' and 'invoke': remove one of them.", op.name.text),
                {{op.invoke->function.at, "The 'invoke'."}});
   }
-  if (op.kernel && op.kernel->funcs.empty()) {
+  if (op.kernel && !op.kernel->has_func) {
     sink.error(op.kernel->at, "missing-key", fmt::format("'kernel' of op '{}' needs the key 'func'.", op.name.text));
   }
   const bool needs_meta = !op.is_backward && (op.kernel || is_pure_view(op));
@@ -72,13 +73,17 @@ void check_blocks(const Op& op, DiagnosticSink& sink) {
 
 }  // namespace
 
-void check_kernel(const Op& op, DiagnosticSink& sink) {
+bool check_signature_given(const Op& op, DiagnosticSink& sink) {
   if (!op.args_at) sink.error(op.name.at, "missing-key", fmt::format("Op '{}' needs the key 'args'.", op.name.text));
   if (!op.output_at) sink.error(op.name.at, "missing-key", fmt::format("Op '{}' needs the key 'output'.", op.name.text));
-  if (op.is_backward && !op.forward && !op.invoke) {
+  return op.args_at && op.output_at;
+}
+
+void check_kernel(const Op& op, DiagnosticSink& sink) {
+  if (op.is_backward && !op.has_forward && !op.has_invoke) {
     sink.warning(op.name.at, "missing-key", fmt::format("Backward op '{}' needs the key 'forward'.", op.name.text));
   }
-  if (!op.args_at || !op.output_at || op.signature.outputs.empty()) return;
+  if (op.signature.outputs.empty()) return;
   check_blocks(op, sink);
   if (op.kernel) {
     for (const KernelFunc& func : op.kernel->funcs) check_formats(op, func, sink);

@@ -116,6 +116,15 @@ constexpr auto kReserved = std::to_array<std::string_view>({"NULL",
                                                             "xor",
                                                             "xor_eq"});
 
+/// Types and functions that generated code names without a namespace, and macros of the headers that it includes.
+constexpr auto kRuntimeNames = std::to_array<std::string_view>({
+    "AliasDef", "BUFSIZ", "CHAR_BIT", "DType", "DenseTensor", "Device",
+    "EXIT_FAILURE", "EXIT_SUCCESS", "HUGE_VAL", "INFINITY", "INT64_MAX", "INT64_MIN",
+    "IntArray", "KernelTable", "Meta", "NAN", "OpContext", "OpDef",
+    "RAND_MAX", "RandomKey", "Scalar", "SlotDef", "Tensor", "int64_t",
+    "kCodegenAbi", "kCpu", "kernel_table", "offsetof", "setjmp", "va_arg",
+    "va_end", "va_start"});
+
 bool is_identifier(std::string_view name) {
   if (name.empty() || (name[0] >= '0' && name[0] <= '9') || name[0] == '_') return false;
   return name.find("__") == std::string_view::npos;
@@ -126,7 +135,7 @@ void check_name(const Name& name, std::string_view what, DiagnosticSink& sink) {
     sink.error(name.at, "bad-name",
                fmt::format("'{}' cannot name {}: names start with a letter and hold no '__'.", name.text, what));
   } else if (is_reserved(name.text)) {
-    sink.error(name.at, "bad-name", fmt::format("'{}' cannot name {}: C++ or the runtime uses that word.", name.text, what));
+    sink.error(name.at, "bad-name", fmt::format("'{}' cannot name {}: C++ or the runtime uses that word; choose another.", name.text, what));
   }
 }
 
@@ -150,7 +159,7 @@ void check_unique(const std::vector<const Name*>& names, std::string_view what, 
   for (const Name* name : names) {
     const auto [first, fresh] = seen.emplace(name->text, name);
     if (fresh) continue;
-    sink.error(name->at, "duplicate-name", fmt::format("'{}' names two {}.", name->text, what),
+    sink.error(name->at, "duplicate-name", fmt::format("'{}' names two {}: rename one of them.", name->text, what),
                {{first->second->at, "First named here."}});
   }
 }
@@ -180,7 +189,10 @@ void check_types(const Op& op, DiagnosticSink& sink) {
 
 }  // namespace
 
-bool is_reserved(std::string_view name) { return std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end(); }
+bool is_reserved(std::string_view name) {
+  return std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end() ||
+         std::find(kRuntimeNames.begin(), kRuntimeNames.end(), name) != kRuntimeNames.end();
+}
 
 void check_names(const Op& op, DiagnosticSink& sink) {
   check_types(op, sink);
@@ -206,6 +218,8 @@ void check_names(const Op& op, DiagnosticSink& sink) {
   if (std::all_of(op.signature.outputs.begin(), op.signature.outputs.end(), [](const Output& o) { return o.named; })) {
     check_unique(outputs, "outputs", sink);
   }
+  if (op.invoke) check_qualified(op.invoke->function, "a function", sink);
+  if (op.composite) check_qualified(op.composite->function, "a function", sink);
   if (op.infer_meta && op.infer_meta->func) check_qualified(*op.infer_meta->func, "a function", sink);
 }
 

@@ -11,6 +11,8 @@ namespace shardgen {
 
 /// Names that reach C++: identifiers, no keywords, no name twice.
 void check_names(const Op& op, DiagnosticSink& sink);
+/// True when there are arguments and outputs to which the other keys can refer.
+bool check_signature_given(const Op& op, DiagnosticSink& sink);
 /// Default values fit their types and come last.
 void check_defaults(const Op& op, DiagnosticSink& sink);
 /// Names in lists, maps and parameters exist.
@@ -21,8 +23,17 @@ void check_aliases(const Op& op, DiagnosticSink& sink);
 void check_kernel(const Op& op, DiagnosticSink& sink);
 /// The placement rule of an op that has one: a name, or an expression that fits the op's signature.
 void check_rule(const Op& op, DiagnosticSink& sink);
-/// Targets and argument counts of `invoke`, over all ops.
+/// Targets and arguments of `invoke`, over all ops.
 void check_invokes(const std::vector<Family>& families, DiagnosticSink& sink);
+/// `backward:` and `forward:`: they lead to each other, and agree on arguments and outputs.
+void check_links(const std::vector<Family>& families, DiagnosticSink& sink);
+/// Files whose names or whose generated files clash.
+void check_family_names(const std::vector<Family>& families, DiagnosticSink& sink);
+
+/// Reports texts in a constant that C++ source cannot hold between quotes. `what` begins the sentence.
+bool check_texts(const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink);
+/// Reports a constant that does not fit `attr`. `what` begins the sentence: "Default value".
+void check_constant(const Attr& attr, const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink);
 
 /// True for a name that C++ code cannot use for a variable or a function of the API.
 bool is_reserved(std::string_view name);

@@ -69,6 +69,7 @@ void check_passed(const Op& op, const std::vector<CallArg>& args, std::string_vi
     if (arg.kind == CallArg::Kind::dtype_of) check_name_in(op, arg.name, key, inputs_of(op), sink);
     if (const auto* opaque = std::get_if<Opaque>(&arg.literal.value); opaque != nullptr)
       sink.error(opaque->at, opaque->code, opaque->problem);
+    if (arg.kind == CallArg::Kind::literal) check_texts(arg.literal, arg.name.at, fmt::format("A constant in '{}'", key), sink);
   }
 }
 
@@ -147,6 +148,16 @@ bool has_length(AttrType type) {
   return false;
 }
 
+/// A function whose outputs are all hidden returns nothing.
+void check_visible(const Op& op, DiagnosticSink& sink) {
+  if (op.is_backward || op.signature.outputs.empty()) return;
+  for (const Output& output : op.signature.outputs) {
+    if (!contains(op.intermediate, output.name.text)) return;
+  }
+  sink.error(op.intermediate.front().at, "no-output",
+             fmt::format("All outputs of op '{}' are intermediate: take the one that users get out of the list.", op.name.text));
+}
+
 void check_sizes(const Op& op, DiagnosticSink& sink) {
   for (const Output& output : op.signature.outputs) {
     for (const SizeTerm& term : output.size) {
@@ -184,7 +195,10 @@ void check_references(const Op& op, DiagnosticSink& sink) {
   if (op.kernel) check_kernel_refs(op, sink);
   // A backward op may hand its outputs to a function that fills them.
   if (op.invoke) check_passed(op, op.invoke->args, "invoke", op.is_backward, sink);
+  // Beside a kernel a composite is not used; alone it is the body of the op, and hands outputs over as an invoke does.
+  if (op.composite && !op.kernel && !op.invoke) check_passed(op, op.composite->args, "composite", op.is_backward, sink);
   check_sizes(op, sink);
+  check_visible(op, sink);
 }
 
 }  // namespace shardgen

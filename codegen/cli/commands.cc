@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/completion.h"
 #include "cli/docs.h"
+#include "cli/coverage.h"
 #include "cli/dump.h"
 #include "cli/explain.h"
 #include "cli/generate.h"
@@ -16,7 +17,7 @@
 namespace shardgen {
 namespace {
 
-constexpr std::array<Command, 8> kCommands = {{
+constexpr std::array<Command, 9> kCommands = {{
     {"generate", "Write C++ for the ops of YAML files",
      "shardgen generate ops_yaml/*.yaml --out generated\n"
      "shardgen generate ops_yaml/*.yaml --out generated --check | patch -p1 -d generated\n"
@@ -26,6 +27,10 @@ constexpr std::array<Command, 8> kCommands = {{
      "shardgen check ops_yaml/*.yaml --strict\n"
      "shardgen check math.yaml --format json",
      add_check},
+    {"coverage", "Print how each op is placed on a mesh: by an expression, a rule, or not",
+     "shardgen coverage ops_yaml/*.yaml\n"
+     "shardgen coverage ops.yaml --overlay rules.yaml --format json",
+     add_coverage},
     {"dump", "Print every op as JSON", "shardgen dump ops_yaml/*.yaml > ops.json", add_dump},
     {"explain", "Tell what is known of an op: signature, aliasing, placement, gradient, steps",
      "shardgen explain add ops_yaml/*.yaml\n"

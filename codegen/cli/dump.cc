@@ -14,10 +14,8 @@ int run_dump(const InputOptions& options) {
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
-  std::vector<Family> families;
-  for (size_t i = 0; i < contents->size(); ++i)
-    families.push_back(read_family(options.files[i], std::move((*contents)[i]), sink));
-  sink.sort(options.files);
+  const std::vector<Family> families = read_families(options, std::move(*contents), sink);
+  sink.sort(all_files(options));
   fmt::print(stderr, "{}", to_text(sink.all()));
   fmt::print("{}", dump_json(families));
   return sink.error_count() > 0 ? kFindings : kFine;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cli/progress.h"
+#include "check/check.h"
 #include "emit/files.h"
 #include "emit/generate.h"
 #include "emit/manifest.h"
@@ -23,6 +24,9 @@
 
 namespace shardgen {
 namespace {
+
+/// The inputs of a manifest whose run left ops with errors out: equal to none, so that the next run tells of them again.
+constexpr const char* kUnfinished = "unfinished";
 
 std::string hash_inputs(const GenerateOptions& options, const std::vector<std::string>& contents,
                         const Templates& templates) {
@@ -178,14 +182,14 @@ void read_parts(const std::string& text, GenerateOptions& options) {
 }
 
 Generated render_all(const GenerateOptions& options, const std::vector<Family>& families, const Runtime& runtime,
-                     const Templates& templates) {
+                     const Templates& templates, const std::set<const Op*>& refused) {
   Progress progress("rendered part");
   const int hardware = static_cast<int>(std::thread::hardware_concurrency());
   return generate(families, {.runtime = runtime,
                              .templates = templates.texts,
                              .umbrella = options.umbrella,
                              .parts = options.parts,
-                             .refused = {},
+                             .refused = refused,
                              .jobs = options.jobs > 0 ? options.jobs : hardware,
                              .progress = [&](size_t done, size_t total) { progress.show(done, total); }});
 }
@@ -198,12 +202,8 @@ int run_generate(const GenerateOptions& options) {
   std::string problem;
   const std::optional<Templates> templates = load_templates(options.templates, problem);
   if (!templates) return fail(problem);
-  std::vector<std::string> problems;
-  const std::optional<Runtime> runtime = load_runtime(options.runtime, problems);
-  if (!runtime) {
-    for (const std::string& each : problems) fail(fmt::format("runtime '{}': {}", options.runtime, each));
-    return kUsage;
-  }
+  const std::optional<Runtime> runtime = load_runtime_or_fail(options.runtime);
+  if (!runtime) return kUsage;
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
   const std::string inputs = hash_inputs(options, *contents, *templates);
@@ -219,22 +219,23 @@ int run_generate(const GenerateOptions& options) {
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
   summary.findings = sink.all();
   if (!options.json) print_findings(options, sink);
-  if (sink.error_count() > 0) {
+  const RefusedOps refused = refused_ops(families, sink.all());
+  if (options.strict ? sink.error_count() > 0 : refused.elsewhere > 0) {
     if (options.json) report(options, summary);
     return kFindings;
   }
-  const Generated generated = render_all(options, families, *runtime, *templates);
+  const Generated generated = render_all(options, families, *runtime, *templates, refused.ops);
   for (const std::string& each : generated.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
   if (!generated.problems.empty()) return kFindings;
   summary.ops = generated.ops;
   summary.dropped = generated.dropped;
   if (!options.json) report_dropped(generated.dropped);
   const int code = options.check ? check_generated(options, generated, summary)
-                                 : write_generated(options, inputs, generated, summary);
+                                 : write_generated(options, sink.error_count() > 0 ? kUnfinished : inputs, generated, summary);
   if (code == kUsage) return code;
   if (!options.check && !write_depfile(options, *templates, problem)) return fail(problem);
   report(options, summary);
-  return code;
+  return sink.error_count() > 0 && !options.keep_going ? kFindings : code;
 }
 
 std::function<int()> add_generate(CLI::App& app) {
@@ -254,9 +255,10 @@ std::function<int()> add_generate(CLI::App& app) {
            for (const std::string& text : texts) read_parts(text, *options);
          },
          "Split that family into so many parts")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->take_all()
       ->type_name("FAMILY=COUNT");
+  app.add_flag("--keep-going", options->keep_going, "End with 0 when ops with errors were left out and the others written");
   app.add_flag("--check", options->check, "Write nothing; print what is stale as a diff, and end with 1 when anything is");
   app.add_option("-j,--jobs", options->jobs, "Threads that render; by default as many as the machine has")
       ->type_name("N")

@@ -6,18 +6,23 @@
 #include <CLI/CLI.hpp>
 
 #include "check/check.h"
+#include "read/overlay.h"
 #include "read/read_file.h"
 
 namespace shardgen {
 
 void add_inputs(CLI::App& app, InputOptions& options) {
   app.add_option("files", options.files, "Op YAML files")->required()->type_name("FILE");
+  app.add_option("--overlay", options.overlays, "YAML file that adds placement rules and 'shard:' blocks to ops of FILE")
+      ->allow_extra_args(false)
+      ->take_all()
+      ->type_name("FILE");
   app.add_flag("--strict", options.strict, "Take warnings as errors");
 }
 
 void add_imports(CLI::App& app, InputOptions& options) {
   app.add_option("--import", options.imports, "Op YAML file of a library that is linked: its ops may be invoked")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->take_all()
       ->type_name("FILE");
 }
@@ -31,32 +36,43 @@ void add_format(CLI::App& app, InputOptions& options, const std::string& what) {
 std::vector<std::string> all_files(const InputOptions& options) {
   std::vector<std::string> files = options.imports;
   files.insert(files.end(), options.files.begin(), options.files.end());
+  files.insert(files.end(), options.overlays.begin(), options.overlays.end());
   return files;
 }
 
 std::optional<std::vector<std::string>> read_all(const InputOptions& options) {
   std::vector<std::string> contents;
-  for (const std::string& path : all_files(options)) {
-    std::optional<std::string> bytes = read_bytes(path);
-    if (!bytes) {
-      fail(fmt::format("Cannot read '{}'.", path));
-      return std::nullopt;
-    }
-    contents.push_back(std::move(*bytes));
-  }
-  return contents;
+  DiagnosticSink sink;
+  for (const std::string& path : all_files(options)) contents.push_back(read_input(path, sink).value_or(""));
+  if (sink.error_count() == 0) return contents;
+  print_findings(options, sink);
+  return std::nullopt;
 }
 
-std::vector<Family> read_and_check(const InputOptions& options, std::vector<std::string> contents, DiagnosticSink& sink) {
+std::vector<Family> read_families(const InputOptions& options, std::vector<std::string> contents, DiagnosticSink& sink) {
   const std::vector<std::string> files = all_files(options);
+  const size_t first_overlay = files.size() - options.overlays.size();
   std::vector<Family> families;
-  for (size_t i = 0; i < contents.size(); ++i) {
+  for (size_t i = 0; i < first_overlay; ++i) {
     families.push_back(read_family(files[i], std::move(contents[i]), sink));
     families.back().imported = i < options.imports.size();
   }
-  check_families(families, sink);
-  sink.sort(files);
+  for (size_t i = first_overlay; i < files.size(); ++i) apply_overlay(files[i], std::move(contents[i]), families, sink);
   return families;
+}
+
+std::vector<Family> read_and_check(const InputOptions& options, std::vector<std::string> contents, DiagnosticSink& sink) {
+  std::vector<Family> families = read_families(options, std::move(contents), sink);
+  check_families(families, sink);
+  sink.sort(all_files(options));
+  return families;
+}
+
+std::optional<Runtime> load_runtime_or_fail(const std::string& path) {
+  std::vector<std::string> problems;
+  std::optional<Runtime> runtime = load_runtime(path, problems);
+  for (const std::string& each : problems) fail(fmt::format("runtime '{}': {}", path, each));
+  return runtime;
 }
 
 void print_findings(const InputOptions& options, const DiagnosticSink& sink) {

@@ -10,6 +10,7 @@
 #include "emit/files.h"
 #include "emit/generate.h"
 #include "lower/identifiers.h"
+#include "reference/missing.h"
 #include "reference/scaffold.h"
 
 namespace shardgen {
@@ -59,6 +60,25 @@ int write(const ScaffoldOptions& options, const Scaffold& made) {
 
 }  // namespace
 
+namespace {
+
+/// Definitions of what the runtime does not have for the ops of the files.
+int write_missing(const ScaffoldOptions& options, const std::vector<Family>& families) {
+  const Selection selection = select_ops(families, own_runtime());
+  const std::vector<std::vector<Part>> parts = split_families(families, selection, {});
+  MissingFunctions made = define_missing({selection, own_runtime(), parts});
+  for (const std::string& each : made.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
+  if (!made.problems.empty()) return kFindings;
+  Scaffold scaffold;
+  scaffold.files["missing.cc"] = std::move(made.file);
+  scaffold.next = {fmt::format("Compile missing.cc with the generated sources: {} infer_meta functions and {} others throw until they are written.",
+                               made.infer_meta, made.external),
+                   "Write the ones you need elsewhere, take them out of missing.cc, and register their kernels."};
+  return write(options, scaffold);
+}
+
+}  // namespace
+
 int run_scaffold(const ScaffoldOptions& options) {
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
@@ -66,6 +86,7 @@ int run_scaffold(const ScaffoldOptions& options) {
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
   fmt::print(stderr, "{}", to_text(sink.all()));
   if (sink.error_count() > 0) return kFindings;
+  if (options.missing) return write_missing(options, families);
   const Selection selection = select_ops(families, own_runtime());
   const Op* op = selection.find(options.op);
   if (op == nullptr) return explain_absence(families, selection, options.op);
@@ -79,13 +100,18 @@ int run_scaffold(const ScaffoldOptions& options) {
 
 std::function<int()> add_scaffold(CLI::App& app) {
   const auto options = std::make_shared<ScaffoldOptions>();
-  app.add_option("op", options->op, "Name of the op")->required()->type_name("OP");
+  CLI::Option* op = app.add_option("op", options->op, "Name of the op")->type_name("OP");
+  CLI::Option* missing = app.add_flag("--missing", options->missing, "Define all functions that the runtime lacks for the ops of the files");
+  missing->excludes(op);
   app.add_option("--yaml", options->files, "YAML files; the op is in one of them")->required()->type_name("FILE");
   app.add_option("--out", options->out, "Folder to write to")->required()->type_name("DIR");
   app.add_flag("--force", options->force, "Overwrite files that are there");
   app.add_flag("--strict", options->strict, "Take warnings as errors");
   add_format(app, *options, "the result is printed");
-  return [options] { return run_scaffold(*options); };
+  return [options] {
+    if (options->op.empty() && !options->missing) return fail("scaffold needs the name of an op, or --missing.");
+    return run_scaffold(*options);
+  };
 }
 
 }  // namespace shardgen

@@ -7,6 +7,7 @@ namespace shardgen {
 
 struct ScaffoldOptions : InputOptions {
   std::string op;
+  bool missing = false;  // no single op: what the runtime lacks for all of them
   std::string out;
   bool force = false;
 };

@@ -7,6 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "diag/printable.h"
+#include "diag/utf8.h"
+
 namespace shardgen {
 namespace {
 
@@ -18,20 +21,33 @@ const char* name_of(Severity severity) {
   return "";
 }
 
+/// A file's name may hold anything but must not break the line; otherwise it stays as it is, so that it can be clicked.
+std::string one_line(const std::string& name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char c) { return c >= 0x20 && c != 0x7F; });
+  return plain && find_invalid_utf8(name) == std::string::npos ? name : printable(name);
+}
+
 std::string place(const Location& at) {
-  return at.line > 0 ? fmt::format("{}:{}:{}", at.file, at.line, at.column) : at.file;
+  const std::string file = one_line(at.file);
+  return at.line > 0 ? fmt::format("{}:{}:{}", file, at.line, at.column) : file;
 }
 
 }  // namespace
 
 void DiagnosticSink::error(const Location& at, std::string code, std::string message, std::vector<Note> notes) {
   ++errors_;
-  diagnostics_.push_back({Severity::error, at, std::move(code), std::move(message), std::move(notes)});
+  add({Severity::error, at, std::move(code), std::move(message), std::move(notes)});
 }
 
 void DiagnosticSink::warning(const Location& at, std::string code, std::string message, std::vector<Note> notes) {
   if (strict_) return error(at, std::move(code), std::move(message), std::move(notes));
-  diagnostics_.push_back({Severity::warning, at, std::move(code), std::move(message), std::move(notes)});
+  add({Severity::warning, at, std::move(code), std::move(message), std::move(notes)});
+}
+
+void DiagnosticSink::add(Diagnostic diagnostic) {
+  diagnostic.message = printable(diagnostic.message);
+  for (Note& note : diagnostic.notes) note.message = printable(note.message);
+  diagnostics_.push_back(std::move(diagnostic));
 }
 
 void DiagnosticSink::sort(const std::vector<std::string>& file_order) {

@@ -39,6 +39,9 @@ class DiagnosticSink {
   void sort(const std::vector<std::string>& file_order);
 
  private:
+  /// Messages quote the input, which may hold anything: what is kept is safe to print.
+  void add(Diagnostic diagnostic);
+
   bool strict_;
   int errors_ = 0;
   std::vector<Diagnostic> diagnostics_;

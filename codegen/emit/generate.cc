@@ -29,21 +29,6 @@ constexpr std::array<FileKind, 7> kFileKinds = {{
     {"ops.h.mustache", "_ops.h"},
 }};
 
-std::vector<std::vector<Part>> split(const std::vector<Family>& families, const Selection& selection,
-                                     const std::map<std::string, int>& fixed) {
-  std::vector<std::vector<Part>> all;
-  for (size_t i = 0; i < families.size(); ++i) {
-    const Family& family = families[i];
-    const auto given = fixed.find(family.name);
-    const int count = given != fixed.end() ? given->second : count_parts(family.ops.size());
-    std::vector<Part>& parts = all.emplace_back();
-    if (family.imported) continue;
-    for (int k = 0; k < count; ++k) parts.push_back({part_name(family.name, k, count), base_name(family.path), {}});
-    for (const Op* op : selection.ops[i]) parts[static_cast<size_t>(part_of(op->name.text, count))].ops.push_back(op);
-  }
-  return all;
-}
-
 /// Only the members of a view that a header shows; the rest belongs to the source file.
 Json select(const Json& view, std::initializer_list<const char*> keys) {
   Json chosen;
@@ -122,6 +107,21 @@ std::vector<Rendered> render(const LowerContext& context, const std::vector<cons
 
 }  // namespace
 
+std::vector<std::vector<Part>> split_families(const std::vector<Family>& families, const Selection& selection,
+                                              const std::map<std::string, int>& fixed) {
+  std::vector<std::vector<Part>> all;
+  for (size_t i = 0; i < families.size(); ++i) {
+    const Family& family = families[i];
+    const auto given = fixed.find(family.name);
+    const int count = given != fixed.end() ? given->second : count_parts(family.ops.size());
+    std::vector<Part>& parts = all.emplace_back();
+    if (family.imported) continue;
+    for (int k = 0; k < count; ++k) parts.push_back({part_name(family.name, k, count), base_name(family.path), {}});
+    for (const Op* op : selection.ops[i]) parts[static_cast<size_t>(part_of(op->name.text, count))].ops.push_back(op);
+  }
+  return all;
+}
+
 int count_parts(size_t ops) { return ops == 0 ? 1 : static_cast<int>((ops + kOpsPerPart - 1) / kOpsPerPart); }
 
 std::vector<std::string> output_names(const std::string& family, int parts) {
@@ -137,7 +137,7 @@ Generated generate(const std::vector<Family>& families, const GenerateRequest& r
   const Selection selection = select_ops(families, request.runtime, request.refused);
   result.dropped = selection.dropped;
   for (const std::vector<const Op*>& chosen : selection.ops) result.ops += chosen.size();
-  const std::vector<std::vector<Part>> all = split(families, selection, request.parts);
+  const std::vector<std::vector<Part>> all = split_families(families, selection, request.parts);
   const std::vector<const Part*> flat = flatten(all);
   std::vector<Rendered> rendered = render({selection, request.runtime, all}, flat, request);
   for (size_t at = 0; at < flat.size(); ++at) {

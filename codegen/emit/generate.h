@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lower/support.h"
+#include "lower/view.h"
 #include "model/op.h"
 
 namespace shardgen {
@@ -39,6 +40,9 @@ Generated generate(const std::vector<Family>& families, const GenerateRequest& r
 
 /// The names of the files of a family with that many ops, in a fixed order.
 std::vector<std::string> output_names(const std::string& family, int parts);
+/// The parts of every family; an imported one has none.
+std::vector<std::vector<Part>> split_families(const std::vector<Family>& families, const Selection& selection,
+                                              const std::map<std::string, int>& fixed);
 /// The number of parts of a family with `ops` ops in its file.
 int count_parts(size_t ops);
 

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "lower/identifiers.h"
 #include "lower/spelling.h"
+#include "model/call.h"
 
 namespace shardgen {
 namespace {
@@ -87,8 +89,10 @@ Selection select_ops(const std::vector<Family>& families, const Runtime& runtime
   for (const Family& family : families) {
     std::vector<const Op*>& chosen = selection.ops.emplace_back();
     for (const Op& op : family.ops) {
-      all.insert(op.name.text);
-      const std::string reason = refused.contains(&op) ? "it has an error" : reason_against(op, runtime);
+      const bool first = all.insert(op.name.text).second;
+      const std::string reason = !first                  ? "another file defines it before"
+                                 : refused.contains(&op) ? "it has an error"
+                                                         : reason_against(op, runtime);
       if (!reason.empty()) {
         if (!family.imported) selection.dropped.push_back({&op, reason});
       } else {
@@ -104,9 +108,13 @@ Selection select_ops(const std::vector<Family>& families, const Runtime& runtime
       for (size_t i = 0; i < chosen.size(); ++i) {
         // What is no op at all is a C++ function that the user defines.
         const Op& op = *chosen[i];
-        if (!op.invoke || selection.find(op.invoke->function.text) != nullptr || !all.contains(op.invoke->function.text))
-          continue;
-        if (!families[family].imported) selection.dropped.push_back({&op, "the op that it invokes is not generated"});
+        if (!op.invoke || !all.contains(op.invoke->function.text)) continue;
+        const Op* target = selection.find(op.invoke->function.text);
+        if (target != nullptr && call_fits(op, *op.invoke, target->signature)) continue;
+        if (!families[family].imported) {
+          selection.dropped.push_back({&op, target == nullptr ? "the op that it invokes is not generated"
+                                                              : "the op that it invokes takes other arguments"});
+        }
         chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i--));
         changed = true;
       }

@@ -135,6 +135,7 @@ struct DispatchKey {
 
 struct KernelSpec {
   Location at;
+  bool has_func = false;  // the key is there; `funcs` is empty where it could not be read
   std::vector<KernelFunc> funcs;
   std::optional<std::vector<CallArg>> param;  // left out: all arguments
   DispatchKey data_type;
@@ -176,10 +177,14 @@ struct Extension {
 
 struct Op {
   Name name;
+  int first_line = 0;  // of its entry in the file; the last is the one before the next entry
+  int last_line = 0;
   bool is_backward = false;
   bool complete = true;  // false: args or output could not be read, so names in them are not known
   std::optional<Location> args_at;
   std::optional<Location> output_at;
+  bool has_forward = false;  // the key is there; `forward` is empty where it could not be read
+  bool has_invoke = false;
   Signature signature;
   std::optional<InferMeta> infer_meta;
   std::optional<KernelSpec> kernel;

@@ -114,9 +114,24 @@ Name Cursor::raw_until(std::string_view ends) {
   return {std::string(text_.substr(begin, end - begin)), locate_(begin)};
 }
 
-void Cursor::fail_at(size_t offset, const std::string& message, std::string code) {
-  if (!failed_) sink_->error(locate_(offset), std::move(code), message);
+std::optional<Name> Cursor::expression(std::string_view ends) {
+  Name text = raw_until(ends);
+  for (const char c : text.text) {
+    if (c >= ' ' && c <= '~' && c != '\\') continue;
+    fail_at(position_ - text.text.size(), "A C++ expression must be one line of plain characters without a backslash.",
+            "cpp-expression");
+    return std::nullopt;
+  }
+  return text;
+}
+
+void Cursor::fail_as(const Location& at, std::string code, const std::string& message) {
+  if (!failed_) sink_->error(at, std::move(code), message);
   failed_ = true;
+}
+
+void Cursor::fail_at(size_t offset, const std::string& message, std::string code) {
+  fail_as(locate_(offset), std::move(code), message);
 }
 
 void Cursor::expect_end(std::string_view what) {

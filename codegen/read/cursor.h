@@ -54,8 +54,12 @@ class Cursor {
   std::optional<std::string> quoted();
   /// The text up to the next of `ends` that stands outside brackets and quotes, without the space around it.
   Name raw_until(std::string_view ends);
+  /// Such a text as a C++ expression, which only comments will show. Nothing, and an error, when a comment cannot hold it.
+  std::optional<Name> expression(std::string_view ends);
   void rewind(size_t offset) { position_ = offset; }
   void fail(const std::string& message, std::string code = "syntax") { fail_at(offset(), message, std::move(code)); }
+  /// Reports a failure that another cursor met.
+  void fail_as(const Location& at, std::string code, const std::string& message);
   void fail_at(size_t offset, const std::string& message, std::string code = "syntax");
   /// Reports what is left over after `what`.
   void expect_end(std::string_view what);

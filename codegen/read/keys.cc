@@ -14,6 +14,13 @@ std::string_view kind_name(YamlNode::Kind kind) {
   return "";
 }
 
+/// For the start of a sentence.
+std::string capital(std::string_view what) {
+  std::string text(what);
+  text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
 /// Words separated by commas, appended to `names`.
 void read_words(Cursor cursor, std::string_view what, bool qualified, std::vector<Name>& names) {
   do {
@@ -32,9 +39,13 @@ bool check_key(const ReadContext& context, const YamlNode& map, size_t index) {
     context.sink.error(context.at(key), "syntax", fmt::format("A key must be a word, not {}.", kind_name(key.kind)));
     return false;
   }
+  if (key.text == "<<") {
+    context.sink.error(context.at(key), "merge-key", "Merge keys ('<<') are not allowed in op YAML: write the keys out.");
+    return false;
+  }
   for (size_t i = 0; i < index; ++i) {
     if (map.entries[i].key.text != key.text) continue;
-    context.sink.error(context.at(key), "duplicate-key", fmt::format("Key '{}' stands here twice.", key.text),
+    context.sink.error(context.at(key), "duplicate-key", fmt::format("Key '{}' stands here twice: remove one of them.", key.text),
                        {{context.at(map.entries[i].key), "First given here."}});
     return false;
   }
@@ -44,13 +55,13 @@ bool check_key(const ReadContext& context, const YamlNode& map, size_t index) {
 bool expect_map(const ReadContext& context, const YamlNode& node, std::string_view what) {
   if (node.kind == YamlNode::Kind::map) return true;
   context.sink.error(context.at(node), "syntax",
-                     fmt::format("{} must be a map of keys, not {}.", what, kind_name(node.kind)));
+                     fmt::format("{} must be a map of keys, not {}.", capital(what), kind_name(node.kind)));
   return false;
 }
 
 bool expect_scalar(const ReadContext& context, const YamlNode& node, std::string_view what) {
   if (node.kind == YamlNode::Kind::scalar) return true;
-  context.sink.error(context.at(node), "syntax", fmt::format("{} must be a text, not {}.", what, kind_name(node.kind)));
+  context.sink.error(context.at(node), "syntax", fmt::format("{} must be a text, not {}.", capital(what), kind_name(node.kind)));
   return false;
 }
 
@@ -65,8 +76,9 @@ std::optional<Name> read_name(const ReadContext& context, const YamlNode& node, 
 std::vector<Name> read_names(const ReadContext& context, const YamlNode& node, std::string_view what, bool qualified) {
   std::vector<Name> names;
   if (node.kind == YamlNode::Kind::sequence) {
+    const std::string entry = fmt::format("an entry of {}", what);
     for (const YamlNode& item : node.items) {
-      if (std::optional<Name> name = read_name(context, item, what, qualified)) names.push_back(std::move(*name));
+      if (std::optional<Name> name = read_name(context, item, entry, qualified)) names.push_back(std::move(*name));
     }
   } else if (expect_scalar(context, node, what)) {
     read_words(context.cursor(node), what, qualified, names);

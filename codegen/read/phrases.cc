@@ -68,9 +68,10 @@ bool read_known_arg(Cursor& cursor, CallArg& arg) {
   const bool constant = !letter || word == "true" || word == "false" || word == "INT64_MAX" ||
                         word.starts_with("DataType::") || ahead.peek() == '(';
   if (constant) {
+    arg.name.at = cursor.here();
+    arg.kind = CallArg::Kind::literal;
     std::optional<Literal> literal = read_literal(cursor);
     if (!literal) return false;
-    arg.kind = CallArg::Kind::literal;
     arg.literal = std::move(*literal);
     return true;
   }
@@ -95,7 +96,10 @@ CallArg read_call_arg(Cursor& cursor, std::string_view ends) {
   arg.name.at = text.at;
   if (!read_known_arg(probe, arg) || probe.offset() != rest.offset()) {
     arg.kind = CallArg::Kind::literal;
-    arg.literal = {Opaque{"syntax", fmt::format("'{}' is no name, no constant and no 'x.dtype()'.", text.text), text.at}, text.text};
+    const std::string problem = text.text.empty()
+                                    ? "An argument is missing here: give one, or remove the comma."
+                                    : fmt::format("'{}' is no name, no constant and no 'x.dtype()'.", text.text);
+    arg.literal = {Opaque{"syntax", problem, text.at}, text.text};
   }
   cursor.rewind(rest.offset());
   return arg;
@@ -134,8 +138,9 @@ std::vector<KernelFunc> read_kernel_funcs(Cursor& cursor) {
     std::optional<KernelFunc> func = read_kernel_func(cursor);
     if (!func) return funcs;
     funcs.push_back(std::move(*func));
-    cursor.eat(",");
-  } while (!cursor.at_end());
+    // The peer now and then leaves out the comma after a brace, or has one at the end.
+  } while ((cursor.eat(",") || funcs.back().has_formats) && !cursor.at_end());
+  cursor.expect_end("the kernels");
   return funcs;
 }
 
@@ -195,6 +200,7 @@ std::optional<Partial> read_partial(Cursor& cursor) {
   }
   std::optional<Partial> partial = Partial{*kind, {}, begin};
   if (cursor.eat("(")) {
+    if (cursor.peek() == ')') cursor.fail("Name the reductions between '(' and ')', or leave the brackets out.");
     while (!cursor.eat(")")) {
       if (!partial->types.empty() && !cursor.expect(",", "a reduction")) return std::nullopt;
       const std::optional<ReduceKind> type = read_reduce_kind(cursor);

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "diag/printable.h"
+#include "diag/utf8.h"
 #include "read/phrases.h"
 #include "read/signature.h"
 
@@ -60,6 +62,10 @@ void read_dispatch(Context c, Node n, std::string_view what, DispatchKey& key) {
     // `{a, b}` is a flow map to YAML: its keys are the candidates.
     key.at = c.at(n);
     for (const YamlEntry& entry : n.entries) {
+      if (entry.key.kind != YamlNode::Kind::scalar || entry.value.kind != YamlNode::Kind::null) {
+        c.sink.error(c.at(entry.key), "syntax", fmt::format("{} must be names, as in 'x' or '{{x, y}}', not a map.", what));
+        continue;
+      }
       Cursor cursor = c.cursor(entry.key);
       const DispatchKey part = read_dispatch_key(cursor);
       key.candidates.insert(key.candidates.end(), part.candidates.begin(), part.candidates.end());
@@ -73,6 +79,7 @@ void read_dispatch(Context c, Node n, std::string_view what, DispatchKey& key) {
 constexpr std::array<KeyReader<KernelSpec>, 6> kKernelKeys = {{
     {{"func", ValueKind::kernels, "The kernel, or several with the kinds of tensors that each takes: add {dense, dense -> dense}, ..."},
      [](Context c, Node n, KernelSpec& k) {
+       k.has_func = true;
        if (!expect_scalar(c, n, "'kernel.func'")) return;
        Cursor cursor = c.cursor(n);
        k.funcs = read_kernel_funcs(cursor);
@@ -96,6 +103,22 @@ constexpr std::array<KeyReader<DataTransform>, 2> kDataTransformKeys = {{
      [](Context c, Node n, DataTransform& t) { t.support_trans_dtype = read_names(c, n, "'support_trans_dtype'"); }},
 }};
 
+/// A doc becomes a comment. What could end that comment or hide in it is refused; line breaks become spaces.
+bool check_doc(Context c, Node n) {
+  const auto fail = [&](size_t at, std::string_view what) {
+    c.sink.error(c.file.at(n, at), "bad-doc", fmt::format("'doc' cannot hold {}: leave it out.", what));
+    return false;
+  };
+  for (size_t i = 0; i < n.text.size();) {
+    const Utf8Char next = decode_utf8(std::string_view(n.text).substr(i));
+    const bool last = i + 1 == n.text.size() || n.text[i + 1] == ' ' || n.text[i + 1] == '\n';
+    if (n.text[i] == '\\' && last) return fail(i, "a backslash at the end of a word");
+    if (n.text[i] != '\n' && is_invisible(next.code)) return fail(i, "an invisible character");
+    i += std::max<size_t>(next.length, 1);
+  }
+  return true;
+}
+
 constexpr std::array<KeyReader<Extension>, 6> kExtensionKeys = {{
     {{"partial", ValueKind::partial, "How the op commutes with a pending reduction."},
      [](Context c, Node n, Extension& e) {
@@ -116,7 +139,7 @@ constexpr std::array<KeyReader<Extension>, 6> kExtensionKeys = {{
      [](Context c, Node n, Extension& e) { e.elementwise = read_bool(c, n, "'elementwise'"); }},
     {{"doc", ValueKind::text, "What stands above the declaration of the function."},
      [](Context c, Node n, Extension& e) {
-       if (expect_scalar(c, n, "'doc'")) e.doc = n.text;
+       if (expect_scalar(c, n, "'doc'") && check_doc(c, n)) e.doc = n.text;
      }},
 }};
 
@@ -126,7 +149,7 @@ void read_block(Context c, Node n, const std::array<KeyReader<T>, N>& keys, std:
 }
 
 void read_op_name(Context c, Node n, Op& op) {
-  if (std::optional<Name> name = read_name(c, n, "The name of an op")) op.name = std::move(*name);
+  if (std::optional<Name> name = read_name(c, n, "the name of an op")) op.name = std::move(*name);
 }
 
 void read_arguments(Context c, Node n, Op& op) {
@@ -185,7 +208,10 @@ constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
        read_block(c, n, kKernelKeys, "'kernel'", *op.kernel);
      }},
     {{"invoke", ValueKind::call, "The op is a call of another one: full(shape, 0, dtype, place)."},
-     [](Context c, Node n, Op& op) { op.invoke = read_call_of(c, n, "'invoke'"); }},
+     [](Context c, Node n, Op& op) {
+       op.has_invoke = true;
+       op.invoke = read_call_of(c, n, "'invoke'");
+     }},
     {{"composite", ValueKind::call, "The op is composed of others, by a C++ function with these arguments."},
      [](Context c, Node n, Op& op) { op.composite = read_call_of(c, n, "'composite'"); }},
     {{"inplace", ValueKind::pairs, "Outputs that may be written over an argument: (x -> out), (y -> y_out)."},
@@ -210,6 +236,7 @@ constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
      [](Context c, Node n, Op& op) { op.backward = read_name(c, n, "'backward'"); }},
     {{"forward", ValueKind::forward, "The forward op of a backward op, with its signature: add (Tensor x, Tensor y) -> Tensor(out)."},
      [](Context c, Node n, Op& op) {
+       op.has_forward = true;
        if (!expect_scalar(c, n, "'forward'")) return;
        Cursor cursor = c.cursor(n);
        op.forward = read_forward(cursor);
@@ -221,6 +248,19 @@ constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
     {{"shard", ValueKind::shard_block, "The keys of shardgen's own."},
      [](Context c, Node n, Op& op) { read_block(c, n, kExtensionKeys, "'shard'", op.extension); }},
 }};
+
+/// An entry is an op or a backward op, not both.
+void check_kind(Context c, Node map) {
+  const YamlNode* first = nullptr;
+  for (const YamlEntry& entry : map.entries) {
+    if (entry.key.text != "op" && entry.key.text != "backward_op") continue;
+    if (first != nullptr && first->text != entry.key.text) {
+      c.sink.error(c.at(entry.key), "two-names", "An entry names either an 'op' or a 'backward_op': make two entries.",
+                   {{c.at(*first), "The other name."}});
+    }
+    first = &entry.key;
+  }
+}
 
 template <class T, size_t N>
 std::vector<KeyInfo> infos(const std::array<KeyReader<T>, N>& readers) {
@@ -265,10 +305,43 @@ std::optional<Block> block_of(ValueKind kind) {
   return std::nullopt;
 }
 
+namespace {
+
+/// The keys of infer_meta that place tensors and do not compute.
+constexpr std::array kPlacementKeys = {kInferMetaKeys[2], kInferMetaKeys[3], kInferMetaKeys[4]};
+
+void read_overlay_name(Context c, Node n, OverlayEntry& entry) {
+  if (std::optional<Name> name = read_name(c, n, "The name of an op")) entry.name = std::move(*name);
+}
+
+constexpr std::array<KeyReader<OverlayEntry>, 4> kOverlayKeys = {{
+    {{"op", ValueKind::name, "The op that something is added to."}, read_overlay_name},
+    {{"backward_op", ValueKind::name, "The same for a backward op."}, read_overlay_name},
+    {{"infer_meta", ValueKind::infer_meta_block, "Its placement rule."},
+     [](Context c, Node n, OverlayEntry& e) { read_block(c, n, kPlacementKeys, "'infer_meta' of an overlay", e.infer_meta); }},
+    {{"shard", ValueKind::shard_block, "Its keys of our own."},
+     [](Context c, Node n, OverlayEntry& e) { read_block(c, n, kExtensionKeys, "'shard'", e.extension); }},
+}};
+
+}  // namespace
+
+std::optional<OverlayEntry> read_overlay_entry(const ReadContext& context, const YamlNode& node) {
+  if (!expect_map(context, node, "An entry of an overlay")) return std::nullopt;
+  OverlayEntry entry;
+  read_keys<OverlayEntry>(context, node, kOverlayKeys, "an overlay", entry);
+  if (!entry.name.text.empty()) return entry;
+  const bool tried = std::any_of(node.entries.begin(), node.entries.end(),
+                                 [](const YamlEntry& e) { return e.key.text == "op" || e.key.text == "backward_op"; });
+  if (!tried) context.sink.error(context.at(node), "missing-key", "An entry of an overlay needs the key 'op' with the name of an op.");
+  return std::nullopt;
+}
+
 std::optional<Op> read_op(const ReadContext& context, const YamlNode& entry) {
-  if (!expect_map(context, entry, "An op")) return std::nullopt;
+  if (!expect_map(context, entry, "an op")) return std::nullopt;
   Op op;
   read_keys<Op>(context, entry, kOpKeys, "an op", op);
+  check_kind(context, entry);
+  op.complete = op.complete && op.args_at && op.output_at;
   if (!op.name.text.empty()) return op;
   const bool tried = std::any_of(entry.entries.begin(), entry.entries.end(),
                                  [](const YamlEntry& e) { return e.key.text == "op" || e.key.text == "backward_op"; });

@@ -80,6 +80,8 @@ Literal read_default(Cursor& cursor) {
     opaque = {first.code, first.message, first.at};
   }
   cursor.rewind(rest.offset());
+  // A quote or a bracket that is never closed takes the rest of the arguments with it.
+  if (rest.at_end()) cursor.fail_as(opaque.at, opaque.code, opaque.problem);
   return {std::move(opaque), text.text};
 }
 
@@ -133,7 +135,9 @@ bool read_size(Cursor& cursor, std::vector<SizeTerm>& terms) {
   if (is_expression(cursor)) {
     SizeTerm term;
     term.kind = SizeTerm::Kind::opaque;
-    term.name = cursor.raw_until("}");
+    const std::optional<Name> text = cursor.expression("}");
+    if (!text) return false;
+    term.name = *text;
     terms.push_back(std::move(term));
     return cursor.expect("}", "the length of a list");
   }

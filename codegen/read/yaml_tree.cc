@@ -6,9 +6,10 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <array>
 #include <sstream>
 
-#include "read/utf8.h"
+#include "diag/utf8.h"
 
 namespace shardgen {
 namespace {
@@ -30,18 +31,26 @@ class TreeBuilder : public YAML::EventHandler {
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(mark, anchor, YamlNode::Kind::null); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { refuse_alias(mark); }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+    refuse_tag(mark, tag);
     YamlNode& node = add(mark, anchor, YamlNode::Kind::scalar);
+    if (value.size() > kMaxScalarBytes) {
+      throw Refused{mark.line + 1, mark.column + 1, "too-large",
+                    fmt::format("The text that starts here is longer than {} KB.", kMaxScalarBytes >> 10)};
+    }
     node.text = value;
     node.quoted = tag == "!";
     // yaml-cpp sends the words that YAML takes for null as OnNull or as a scalar, depending on how they are written.
     if (!node.quoted && value.empty()) node.kind = YamlNode::Kind::null;
   }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
+    refuse_tag(mark, tag);
     open(mark, add(mark, anchor, YamlNode::Kind::sequence));
   }
   void OnSequenceEnd() override { open_.pop_back(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    refuse_tag(mark, tag);
     open(mark, add(mark, anchor, YamlNode::Kind::map));
   }
   void OnMapEnd() override { open_.pop_back(); }
@@ -54,7 +63,14 @@ class TreeBuilder : public YAML::EventHandler {
   };
 
   void refuse_alias(const YAML::Mark& mark) {
-    throw Refused{mark.line + 1, mark.column + 1, "alias", "Anchors and aliases are not allowed in op YAML."};
+    throw Refused{mark.line + 1, mark.column + 1, "alias",
+                  "Anchors and aliases are not allowed in op YAML: write the text out where it is used."};
+  }
+
+  /// "?" and "!" stand for plain and quoted texts.
+  void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
+    if (tag.size() < 2) return;
+    throw Refused{mark.line + 1, mark.column + 1, "tag", "Tags, such as '!!str', are not allowed in op YAML: remove the tag."};
   }
 
   void open(const YAML::Mark& mark, YamlNode& node) {
@@ -66,16 +82,25 @@ class TreeBuilder : public YAML::EventHandler {
 
   YamlNode& add(const YAML::Mark& mark, YAML::anchor_t anchor, YamlNode::Kind kind) {
     if (anchor != 0) refuse_alias(mark);
-    YamlNode& node = slot();
+    YamlNode& node = slot(mark);
     node.kind = kind;
     node.line = mark.line + 1;
     node.column = mark.column + 1;
     return node;
   }
 
-  YamlNode& slot() {
+  /// Work within an op may grow with the square of its entries, so these have a limit.
+  void limit(const YAML::Mark& mark, size_t entries) const {
+    const size_t most = open_.size() == 1 ? kMaxOps : kMaxEntries;
+    if (entries < most) return;
+    throw Refused{mark.line + 1, mark.column + 1, "too-large",
+                  fmt::format("This {} holds more than {} entries.", open_.size() == 1 ? "file" : "list or map", most)};
+  }
+
+  YamlNode& slot(const YAML::Mark& mark) {
     if (open_.empty()) return root_;
     Open& top = open_.back();
+    limit(mark, top.node->items.size() + top.node->entries.size());
     if (top.node->kind == YamlNode::Kind::sequence) return top.node->items.emplace_back();
     const bool is_key = top.key_next;
     top.key_next = !is_key;
@@ -95,12 +120,37 @@ std::vector<size_t> find_line_starts(std::string_view bytes) {
   return starts;
 }
 
+/// What yaml-cpp says, as a sentence, and the mend for its shorter ones.
 std::string sentence(std::string text) {
+  struct Mend {
+    std::string_view start;
+    std::string_view mend;
+  };
+  constexpr std::array<Mend, 8> mends = {{
+      {"illegal tab", "indent with spaces"},
+      {"illegal map value", "check the indentation, and quote texts that hold ': '"},
+      {"end of map not found", "align keys of a map, and close brackets"},
+      {"end of map flow not found", "close it with '}'"},
+      {"end of sequence not found", "align the '-' of a list"},
+      {"end of sequence flow not found", "close it with ']'"},
+      {"illegal flow end", "a bracket is closed that was not opened"},
+      {"illegal EOF in scalar", "close the quote"},
+  }};
+  std::string_view mend;
+  for (const Mend& each : mends) {
+    if (text.starts_with(each.start)) mend = each.mend;
+  }
   if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-  return text + ".";
+  return "YAML: " + text + (mend.empty() ? "." : ": " + std::string(mend) + ".");
 }
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+std::string not_utf8(std::string_view bytes, size_t bad) {
+  if (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF")) return "The file is UTF-16: save it as UTF-8.";
+  if (bytes[bad] == '\0') return "The file holds a NUL byte here: op YAML is text.";
+  return "The file is not valid UTF-8 here: save it as UTF-8.";
+}
 
 bool run_parser(YamlFile& file, DiagnosticSink& sink) {
   try {
@@ -112,7 +162,7 @@ bool run_parser(YamlFile& file, DiagnosticSink& sink) {
     TreeBuilder rest_builder(rest);
     if (!parser.HandleNextDocument(rest_builder)) return true;
     sink.error({file.path, std::max(rest.line, 1), std::max(rest.column, 1)}, "yaml",
-               "The file holds more than one YAML document.");
+               "The file holds more than one YAML document: remove the '---' between them.");
   } catch (const Refused& refused) {
     sink.error({file.path, refused.line, refused.column}, refused.code, refused.message);
   } catch (const YAML::Exception& error) {
@@ -157,7 +207,7 @@ std::optional<YamlFile> parse_yaml(std::string path, std::string bytes, Diagnost
     const auto next = std::upper_bound(file.line_starts.begin(), file.line_starts.end(), bad);
     const size_t line = static_cast<size_t>(next - file.line_starts.begin()) - 1;
     sink.error({file.path, static_cast<int>(line) + 1, static_cast<int>(bad - file.line_starts[line]) + 1}, "utf8",
-               "The file is not valid UTF-8 here.");
+               not_utf8(file.bytes, bad));
     return std::nullopt;
   }
   if (!run_parser(file, sink)) return std::nullopt;

@@ -44,6 +44,9 @@ struct YamlFile {
 /// Limits on input, so that no file can make the tool run away.
 inline constexpr size_t kMaxFileBytes = size_t{16} << 20;
 inline constexpr int kMaxDepth = 64;
+inline constexpr size_t kMaxScalarBytes = size_t{64} << 10;
+inline constexpr size_t kMaxEntries = 1000;  // of a list or a map within an op
+inline constexpr size_t kMaxOps = 10000;     // of a file
 
 /// Parses `bytes`. Reports syntax errors, bytes that are not UTF-8, aliases and excessive depth to `sink`, and then returns
 /// nothing.

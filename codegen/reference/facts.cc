@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/axis_expr.h"
+#include "check/check.h"
 #include "lower/identifiers.h"
 #include "lower/plan.h"
 #include "lower/rules.h"
@@ -19,14 +20,9 @@ namespace {
 
 bool is_error(const Diagnostic& finding) { return finding.severity == Severity::error; }
 
-/// The findings that stand between this op's name and the next one's.
-std::vector<Diagnostic> findings_of(const Family& family, size_t index, const std::vector<Diagnostic>& findings) {
-  const int begin = family.ops[index].name.at.line;
-  const int end = index + 1 < family.ops.size() ? family.ops[index + 1].name.at.line : 1 << 30;
+std::vector<Diagnostic> findings_of(const Op& op, const std::vector<Diagnostic>& findings) {
   std::vector<Diagnostic> own;
-  for (const Diagnostic& finding : findings) {
-    if (finding.at.file == family.path && finding.at.line >= begin && finding.at.line < end) own.push_back(finding);
-  }
+  std::copy_if(findings.begin(), findings.end(), std::back_inserter(own), [&](const Diagnostic& finding) { return stands_in(finding, op); });
   return own;
 }
 
@@ -188,7 +184,7 @@ std::vector<OpFacts> collect_facts(const std::vector<Family>& families, const st
     sound.push_back({family.name, family.path, {}, family.imported});
     for (size_t i = 0; i < family.ops.size(); ++i) {
       all.push_back(facts_of(family, family.ops[i], index));
-      all.back().findings = findings_of(family, i, findings);
+      all.back().findings = findings_of(family.ops[i], findings);
       if (std::any_of(all.back().findings.begin(), all.back().findings.end(), is_error)) {
         all.back().left_out = "it has errors";
         continue;

@@ -11,6 +11,11 @@ void fail_undefined(const OpContext& ctx, std::string_view name) {
   fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value", ctx.op, name);
 }
 
+void fail_missing(std::string_view op, std::string_view function) {
+  fail(ErrorCode::no_kernel, "[{}] no kernel registered for {}: {} is only scaffolded; write it, and register the kernel with register_kernel", op,
+       op, function);
+}
+
 const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, std::string_view name) {
   static const DenseTensor none{};
   return tensor.defined() ? read(ctx, tensor, name) : none;

@@ -25,6 +25,8 @@ bool any_dist(const Args&... args) {
 }
 
 [[noreturn]] void fail_undefined(const OpContext& ctx, std::string_view name);
+/// Throws no_kernel for an op whose `function` nobody has written yet: what scaffolded definitions do.
+[[noreturn]] void fail_missing(std::string_view op, std::string_view function);
 
 /// The dense tensor of an argument that the op reads. Throws undefined, stale_view or poisoned.
 inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, std::string_view name) {

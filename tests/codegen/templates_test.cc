@@ -65,7 +65,7 @@ TEST_CASE("A name that no template has is an error that suggests one", "[codegen
 
 TEST_CASE("The depfile names the template folder and the files that it replaces", "[codegen]") {
   const TempFolder folder, templates;
-  write(folder.path("base.yaml"), "");
+  write(folder.path("base.yaml"), op("base", kKernel));
   write(folder.path("own.yaml"), op("mine", kKernel));
   write(templates.path("api.h.mustache"), "// mine\n{{#headers}}\n#include \"{{header}}.h\"\n{{/headers}}\n");
   GenerateOptions options = options_for(folder);
@@ -111,7 +111,7 @@ TEST_CASE("An op with the name of an imported one is an error at the own op", "[
 
 TEST_CASE("A header of a family cannot be the header that includes all others", "[codegen]") {
   const TempFolder folder;
-  write(folder.path("base.yaml"), "");
+  write(folder.path("base.yaml"), op("base", kKernel));
   write(folder.path("own.yaml"), op("mine", kKernel));
   GenerateOptions options = options_for(folder);
   options.umbrella = "own.h";

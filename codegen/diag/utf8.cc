@@ -1,14 +1,12 @@
 // UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing above U+10FFFF.
-#include "read/utf8.h"
-
-#include <cstdint>
+#include "diag/utf8.h"
 
 namespace shardgen {
 namespace {
 
 /// The length of the sequence that starts with `lead`, and the least code point that needs it.
 struct Shape {
-  int length;
+  size_t length;
   uint32_t least;
   uint32_t bits;
 };
@@ -23,18 +21,25 @@ Shape shape_of(unsigned char lead) {
 
 }  // namespace
 
+Utf8Char decode_utf8(std::string_view bytes) {
+  if (bytes.empty()) return {};
+  const Shape shape = shape_of(static_cast<unsigned char>(bytes[0]));
+  if (shape.length == 0 || shape.length > bytes.size()) return {};
+  uint32_t code = shape.bits;
+  for (size_t k = 1; k < shape.length; ++k) {
+    const unsigned char next = static_cast<unsigned char>(bytes[k]);
+    if ((next & 0xC0) != 0x80) return {};
+    code = (code << 6) | (next & 0x3Fu);
+  }
+  if (code < shape.least || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return {};
+  return {code, shape.length};
+}
+
 size_t find_invalid_utf8(std::string_view bytes) {
   for (size_t i = 0; i < bytes.size();) {
-    const Shape shape = shape_of(static_cast<unsigned char>(bytes[i]));
-    if (shape.length == 0 || bytes[i] == '\0' || i + static_cast<size_t>(shape.length) > bytes.size()) return i;
-    uint32_t code = shape.bits;
-    for (int k = 1; k < shape.length; ++k) {
-      const unsigned char next = static_cast<unsigned char>(bytes[i + static_cast<size_t>(k)]);
-      if ((next & 0xC0) != 0x80) return i;
-      code = (code << 6) | (next & 0x3Fu);
-    }
-    if (code < shape.least || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return i;
-    i += static_cast<size_t>(shape.length);
+    const Utf8Char next = decode_utf8(bytes.substr(i));
+    if (next.length == 0 || next.code == 0) return i;
+    i += next.length;
   }
   return std::string_view::npos;
 }

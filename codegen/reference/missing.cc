@@ -1,0 +1,60 @@
+// Renders templates/scaffold/missing.cc.mustache.
+#include "reference/missing.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "emit/layout.h"
+#include "emit/template.h"
+#include "emit/templates.h"
+#include "lower/functions.h"
+#include "lower/view_common.h"
+
+namespace shardgen {
+namespace {
+
+/// The definition's parameters: the context of an infer_meta function has a name, because the message takes the op from it.
+Json function_view(const FunctionDecl& function, bool infer_meta) {
+  Texts params = function.params;
+  if (infer_meta) params.front() += " ctx";
+  return {{"returns", function.returns},
+          {"name", function.name},
+          {"params", join(params)},
+          {"op", infer_meta ? "ctx.op" : "\"" + function.op->name.text + "\""}};
+}
+
+}  // namespace
+
+MissingFunctions define_missing(const LowerContext& context) {
+  MissingFunctions result;
+  std::set<std::string> seen, sources;
+  std::map<std::string, Json> spaces;
+  Json headers = Json::array();
+  for (const std::vector<Part>& family : context.parts) {
+    for (const Part& part : family) {
+      const std::vector<FunctionDecl> functions = missing_functions(context, part);
+      if (functions.empty()) continue;
+      sources.insert(part.source);
+      headers.push_back({{"header", part.name + "_ops.h"}});
+      for (const FunctionDecl& function : functions) {
+        if (!seen.insert(function.space + function.signature()).second) continue;
+        const bool infer_meta = function.space == "namespace_meta";
+        ++(infer_meta ? result.infer_meta : result.external);
+        const std::string space = rt(function.space) + (function.nested.empty() ? "" : "::" + function.nested);
+        spaces[space].push_back(function_view(function, infer_meta));
+      }
+    }
+  }
+  Json view = {{"sources", fmt::format("{}", fmt::join(sources, ", "))},
+               {"count", fmt::format("{}", result.infer_meta + result.external)},
+               {"headers", std::move(headers)},
+               {"spaces", Json::array()}};
+  for (auto& [space, functions] : spaces) view["spaces"].push_back({{"space", space}, {"functions", std::move(functions)}});
+  const Template text("missing.cc.mustache", mark_symbols(text_of(embedded_skeletons(), "missing.cc.mustache")));
+  result.file = lay_out(spell_symbols(context.runtime, text.render(view, result.problems), result.problems));
+  return result;
+}
+
+}  // namespace shardgen
