@@ -82,8 +82,23 @@ auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels,
     std::apply([&](auto&... output) { kernel(ctx, detail::given(ctx, args)..., output...); }, outputs);
     return outputs;
   };
-  if constexpr (sizeof...(Metas) == 1) return std::get<0>(std::apply(make_all, metas));
-  else return std::apply(make_all, metas);
+  return std::apply(make_all, metas);
+}
+
+template <class M, class... Args>
+Output<M> compute_one(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, const M& meta, const Args&... args) {
+  using Kernel = void(const OpContext&, Parameter<Args>..., OutputParameter<M>);
+  auto* const kernel = kernels.find<Kernel>(ctx, device, dtype);
+  Output<M> output = make(device, meta);
+  kernel(ctx, given(ctx, args)..., output);
+  return output;
+}
+
+/// One output is never moved: it needs no tuple around it, and is made where it is returned.
+template <class M, class... Args>
+Output<M> compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, std::tuple<M&> meta, const Args&... args) {
+  if (infers(ctx, std::get<0>(meta))) return {};
+  return compute_one<M>(device, ctx, kernels, dtype, std::get<0>(meta), args...);
 }
 
 template <class T>
@@ -101,10 +116,24 @@ auto as_tuple(T& value) {
 inline DenseTensor make_target(InplaceWrite& write, DenseTensor& x, const Meta& meta) { return write.target(x, meta); }
 inline std::vector<DenseTensor> make_target(InplaceWrite& write, Targets x, const std::vector<Meta>& metas) { return write.targets(x, metas); }
 
+/// A reader of InplaceWrite that is copied only where it has to be.
+class SafeReader {
+ public:
+  SafeReader(const InplaceWrite& write, const DenseTensor& tensor) : tensor_(tensor) {
+    if (write.must_copy(tensor)) copy_ = clone(tensor);
+  }
+  const DenseTensor& get() const { return copy_.defined() ? copy_ : tensor_; }
+
+ private:
+  const DenseTensor& tensor_;
+  DenseTensor copy_;
+};
+inline const DenseTensor& given(const OpContext&, const SafeReader& reader) { return reader.get(); }
+
 /// An argument that is safe to read while the targets are written. A target is, whose reader is the kernel of its own result.
 template <class T>
 decltype(auto) safe(const InplaceWrite& write, const T& argument) {
-  if constexpr (std::is_same_v<T, DenseTensor>) return write.reader(argument);
+  if constexpr (std::is_same_v<T, DenseTensor>) return SafeReader(write, argument);
   else if constexpr (std::is_same_v<T, Targets>) return values(argument);
   else if constexpr (std::is_same_v<Parameter<T>, std::span<const DenseTensor>>) return write.readers(argument);
   else return (argument);

@@ -55,12 +55,6 @@ std::vector<Tensor> wrap(std::vector<DenseTensor> values) {
   return tensors;
 }
 
-void gather_device(const OpContext& ctx, const DenseTensor& tensor, const DenseTensor*& first) {
-  if (!tensor.defined()) return;
-  if (first == nullptr) first = &tensor;
-  if (!(first->device() == tensor.device())) fail_device(ctx, *first, tensor);
-}
-
 void gather_device(const OpContext& ctx, std::span<const DenseTensor> tensors, const DenseTensor*& first) {
   for (const DenseTensor& tensor : tensors) gather_device(ctx, tensor, first);
 }
@@ -221,10 +215,10 @@ DenseTensor InplaceWrite::written_view(const DenseTensor& x, const Meta& meta) {
   return views_.back();
 }
 
-DenseTensor InplaceWrite::reader(const DenseTensor& tensor) const {
+bool InplaceWrite::must_copy(const DenseTensor& tensor) const {
   bool copies = false;
   for (const Write& write : writes_) {
-    if (write.x == &tensor) return tensor;
+    if (write.x == &tensor) return false;
     const Overlap common = overlap(tensor, write.result);
     // With several targets a kernel may write this one before it reads the element for another.
     copies = copies || common == Overlap::partial ||
@@ -232,7 +226,7 @@ DenseTensor InplaceWrite::reader(const DenseTensor& tensor) const {
   }
   // The argument that a view is of is exactly the view; its kernel reads it before it writes.
   for (const DenseTensor& view : views_) copies = copies || overlap(tensor, view) == Overlap::partial;
-  return copies ? clone(tensor) : tensor;
+  return copies;
 }
 
 std::vector<DenseTensor> InplaceWrite::readers(std::span<const DenseTensor> tensors) const {
@@ -242,7 +236,6 @@ std::vector<DenseTensor> InplaceWrite::readers(std::span<const DenseTensor> tens
 }
 
 void InplaceWrite::check_apart() const {
-  if (writes_.size() + views_.size() < 2) return;
   std::vector<const DenseTensor*> written;
   for (const Write& write : writes_) written.push_back(write.x);
   for (const DenseTensor& view : views_) written.push_back(&view);

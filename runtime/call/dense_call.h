@@ -45,13 +45,17 @@ DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name);
 DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, std::string_view name);
 
 /// The handle of a result; an absent one gives an undefined handle.
-inline Tensor wrap(DenseTensor value) { return value.defined() ? Tensor(std::move(value)) : Tensor(); }
+inline Tensor wrap(DenseTensor&& value) { return value.defined() ? Tensor(std::move(value)) : Tensor(); }
 std::vector<Tensor> wrap(std::vector<DenseTensor> values);
 
-void gather_device(const OpContext& ctx, const DenseTensor& tensor, const DenseTensor*& first);
+[[noreturn]] void fail_device(const OpContext& ctx, const DenseTensor& a, const DenseTensor& b);
+inline void gather_device(const OpContext& ctx, const DenseTensor& tensor, const DenseTensor*& first) {
+  if (!tensor.defined()) return;
+  if (first == nullptr) first = &tensor;
+  else if (!(first->device() == tensor.device())) fail_device(ctx, *first, tensor);
+}
 void gather_device(const OpContext& ctx, std::span<const DenseTensor> tensors, const DenseTensor*& first);
 void gather_device(const OpContext& ctx, Targets tensors, const DenseTensor*& first);
-[[noreturn]] void fail_device(const OpContext& ctx, const DenseTensor& a, const DenseTensor& b);
 
 /// The device that all present tensor arguments are on. Throws mixed_device.
 inline Device common_device(const OpContext&, const DenseTensor& x) { return x.device(); }
@@ -146,13 +150,14 @@ class InplaceWrite {
   DenseTensor written_view(const DenseTensor& x, const Meta& meta);
   /// `tensor` for reading while targets are written: a copy where it overlaps one of them, but for a target itself, and for
   /// exactly the only one.
-  DenseTensor reader(const DenseTensor& tensor) const;
+  DenseTensor reader(const DenseTensor& tensor) const { return must_copy(tensor) ? clone(tensor) : tensor; }
+  bool must_copy(const DenseTensor& tensor) const;
   std::vector<DenseTensor> readers(std::span<const DenseTensor> tensors) const;
 
   /// Throws invalid_argument, before anything is written, where targets share elements.
   template <class F>
   void run(F&& kernel) {
-    check_apart();
+    if (writes_.size() + views_.size() > 1) check_apart();
     try {
       kernel();
       finish();

@@ -291,7 +291,6 @@ bool DistCall::reinterprets(int output_slot) const {
 
 void DistCall::check_policies() {
   check_writes();
-  check_apart();
   const CommPolicy policy = rank_.policies.comm;
   if (plan_->fallback) cache_.count_fallback(plan_->bytes);
   if (policy == CommPolicy::allow || plan_->bytes == 0) return;
@@ -312,8 +311,10 @@ void DistCall::check_policies() {
 }
 
 void DistCall::check_writes() const {
+  int written = 0;
   for (const OutputPlan& output : plan_->outputs) {
     if (!writes(output)) continue;
+    ++written;
     const auto i = static_cast<size_t>(output.alias);
     if (rank_.policies.view == ViewPolicy::strict) tensors_[i]->value.storage()->check_write(ctx_.op);
     const bool moves = plan_->inputs[i].move != nullptr || output.write_back != nullptr;
@@ -322,16 +323,15 @@ void DistCall::check_writes() const {
            op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, tensors_[i]->describe());
     }
   }
+  if (written > 1) check_apart();
 }
 
 /// By storage, which is shared alike on all ranks, also where the pieces are empty.
 void DistCall::check_apart() const {
-  if (plan_->outputs.size() < 2) return;
   SmallVec<const DistTensorImpl*, 16> written;
   for (const OutputPlan& output : plan_->outputs) {
     if (writes(output)) written.push_back(tensors_[static_cast<size_t>(output.alias)]);
   }
-  if (written.size() < 2) return;
   const auto storage = [](const DistTensorImpl* impl) { return impl->value.storage().get(); };
   std::sort(written.begin(), written.end(), [&](auto* a, auto* b) { return std::less<>()(storage(a), storage(b)); });
   const auto same = std::adjacent_find(written.begin(), written.end(), [&](auto* a, auto* b) { return storage(a) == storage(b); });
@@ -386,14 +386,11 @@ void DistCall::finish() {
     } else {
       finish_written_view(o);
     }
-    check_piece(output, results_[o]);
+    check_piece(o, results_[o]);
   }
 }
 
-void DistCall::check_piece(const OutputPlan& output, const DenseTensor& piece) const {
-  if (!plan_->active) return;
-  const Dims& dims = plan_->output_dims[static_cast<size_t>(&output - plan_->outputs.data())];
-  if (piece.dims() == dims && piece.dtype() == output.global.dtype) return;
+void DistCall::fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const {
   fail(ErrorCode::internal, "[{}] computed a piece {} where layout {} of {} has {}; its placement rule is wrong", op_.name,
        to_string(piece.meta()), output.spec->text(), to_string(output.global), to_string(dims));
 }
@@ -430,7 +427,7 @@ void DistCall::finish_inplace(size_t o) {
   DistTensorImpl& x = *tensors_[i];
   DenseTensor result = locals_[i];
   if (!plan_->active) result = absent_like(result.storage(), output.global);
-  check_piece(output, result);
+  check_piece(o, result);
   const bool written = writes(output);
   // The same value in the same shape: a target that had to move for a reader of it is left where it is.
   if (!written && output.global == x.global && rank_.policies.inplace != InplacePolicy::adopt) return;

@@ -165,7 +165,14 @@ class DistCall {
   void check_policies();
   void check_writes() const;
   void check_apart() const;
-  void check_piece(const OutputPlan& output, const DenseTensor& piece) const;
+  /// Throws unless the piece is what the layout of the output promises.
+  void check_piece(size_t output, const DenseTensor& piece) const {
+    if (!plan_->active) return;
+    const OutputPlan& planned = plan_->outputs[output];
+    const Dims& dims = plan_->output_dims[output];
+    if (!(piece.dims() == dims) || piece.dtype() != planned.global.dtype) fail_piece(planned, piece, dims);
+  }
+  [[noreturn]] void fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const;
   void prepare();
   void reinterpret_local();
   void finish();
