@@ -4,32 +4,32 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 1, "not this runtime; run: cmake --build build -t regenerate");
+static_assert(shard::kCodegenAbi == 2, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef add = {.name = "add", .inplace_name = "add_", .location = "math.yaml",
     .inputs = slots<"x", "y">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
-    .rule = "..., ... -> ...", .commutes = Commutes::jointly, .commute_types = 0x11, .elementwise =
-    true};
+    .rule = "..., ... -> ...", .commutes = Commutes::jointly, .commute_types = 0x11,
+    .elementwise = true};
 inline constexpr OpDef subtract = {.name = "subtract", .inplace_name = "subtract_",
     .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .commutes =
-    Commutes::jointly, .commute_types = 0x11, .elementwise = true};
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::jointly, .commute_types = 0x11, .elementwise = true};
 inline constexpr OpDef multiply = {.name = "multiply", .inplace_name = "multiply_",
     .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .commutes =
-    Commutes::multilinear, .commute_types = 0x11, .elementwise = true};
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11, .elementwise = true};
 inline constexpr OpDef divide = {.name = "divide", .inplace_name = "divide_",
-    .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">, .aliases =
-    aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true};
+    .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef maximum = {.name = "maximum", .inplace_name = "maximum_",
     .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .commutes =
-    Commutes::jointly, .commute_types = 0x2, .elementwise = true};
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::jointly, .commute_types = 0x2, .elementwise = true};
 inline constexpr OpDef minimum = {.name = "minimum", .inplace_name = "minimum_",
     .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .commutes =
-    Commutes::jointly, .commute_types = 0x4, .elementwise = true};
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::jointly, .commute_types = 0x4, .elementwise = true};
 inline constexpr OpDef equal = {.name = "equal", .inplace_name = "equal_", .location = "math.yaml",
     .inputs = slots<"x", "y">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "..., ... -> ...", .elementwise = true};
@@ -51,39 +51,39 @@ inline constexpr OpDef clip = {.name = "clip", .inplace_name = "clip_", .locatio
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
     .commute_types = 0x6, .elementwise = true};
 inline constexpr OpDef pow = {.name = "pow", .inplace_name = "pow_", .location = "math.yaml",
-    .inputs = slots<"x">, .attrs = names<"y">, .outputs = slots<"out">, .aliases =
-    aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true};
+    .inputs = slots<"x">, .attrs = names<"y">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true};
 inline constexpr OpDef exp = {.name = "exp", .inplace_name = "exp_", .location = "math.yaml",
-    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>, .rule =
-    "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
+    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
+    .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
 inline constexpr OpDef log = {.name = "log", .inplace_name = "log_", .location = "math.yaml",
-    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>, .rule =
-    "... -> ...", .elementwise = true};
+    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
+    .rule = "... -> ...", .elementwise = true};
 inline constexpr OpDef tanh = {.name = "tanh", .inplace_name = "tanh_", .location = "math.yaml",
-    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>, .rule =
-    "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
+    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
+    .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
 inline constexpr OpDef sqrt = {.name = "sqrt", .inplace_name = "sqrt_", .location = "math.yaml",
-    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>, .rule =
-    "... -> ...", .elementwise = true};
+    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
+    .rule = "... -> ...", .elementwise = true};
 inline constexpr OpDef rsqrt = {.name = "rsqrt", .inplace_name = "rsqrt_", .location = "math.yaml",
-    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>, .rule =
-    "... -> ...", .elementwise = true};
+    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
+    .rule = "... -> ...", .elementwise = true};
 inline constexpr OpDef relu = {.name = "relu", .inplace_name = "relu_", .location = "math.yaml",
-    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>, .rule =
-    "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
+    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
+    .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
 inline constexpr OpDef gelu = {.name = "gelu", .inplace_name = "gelu_", .location = "math.yaml",
-    .inputs = slots<"x">, .attrs = names<"approximate">, .outputs = slots<"out">, .aliases =
-    aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true};
+    .inputs = slots<"x">, .attrs = names<"approximate">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true};
 inline constexpr OpDef silu = {.name = "silu", .inplace_name = "silu_", .location = "math.yaml",
-    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>, .rule =
-    "... -> ...", .elementwise = true};
+    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
+    .rule = "... -> ...", .elementwise = true};
 inline constexpr OpDef sigmoid = {.name = "sigmoid", .inplace_name = "sigmoid_",
     .location = "math.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
     .commute_types = 0x6, .elementwise = true};
 inline constexpr OpDef where = {.name = "where", .inplace_name = "where_", .location = "math.yaml",
-    .inputs = slots<"condition", "x", "y">, .outputs = slots<"out">, .aliases =
-    aliases<inplace_alias(0, 1)>, .rule = "..., ..., ... -> ...", .elementwise = true};
+    .inputs = slots<"condition", "x", "y">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ..., ... -> ...", .elementwise = true};
 inline constexpr OpDef matmul = {.name = "matmul", .location = "math.yaml",
     .inputs = slots<"x", "y">, .attrs = names<"transpose_x", "transpose_y">,
     .outputs = slots<"out">, .rule = "... m? k ^transpose_x, ... k n? ^transpose_y -> ... m? n?",
@@ -91,6 +91,6 @@ inline constexpr OpDef matmul = {.name = "matmul", .location = "math.yaml",
 inline constexpr OpDef cumsum = {.name = "cumsum", .inplace_name = "cumsum_",
     .location = "math.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "flatten", "exclusive", "reverse">, .outputs = slots<"out">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "CumsumInferSpmd", .commutes =
-    Commutes::jointly, .commute_types = 0x11};
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "CumsumInferSpmd",
+    .commutes = Commutes::jointly, .commute_types = 0x11};
 }  // namespace shard::ops

@@ -4,26 +4,26 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 1, "not this runtime; run: cmake --build build -t regenerate");
+static_assert(shard::kCodegenAbi == 2, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef softmax = {.name = "softmax", .inplace_name = "softmax_",
     .location = "nn.yaml", .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "...{!axis} -> ...{!axis}"};
 inline constexpr OpDef embedding = {.name = "embedding", .location = "nn.yaml",
-    .inputs = slots<"x", "weight">, .attrs = names<"padding_idx">, .outputs = slots<"out">, .rule =
-    "..., v d -> ... d"};
+    .inputs = slots<"x", "weight">, .attrs = names<"padding_idx">, .outputs = slots<"out">,
+    .rule = "..., v d -> ... d"};
 inline constexpr OpDef layer_norm = {.name = "layer_norm", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?">, .attrs = names<"epsilon", "begin_norm_axis">,
-    .outputs = slots<"out", "mean", "variance">, .rule =
-    "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, "
+    .outputs = slots<"out", "mean", "variance">,
+    .rule = "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, "
     "...{-begin_norm_axis..}, ...{-begin_norm_axis..}"};
 inline constexpr OpDef batch_norm = {.name = "batch_norm", .location = "nn.yaml",
     .inputs = slots<"x", "mean", "variance", "scale?", "bias?">,
     .attrs = names<"is_test", "momentum", "epsilon", "data_format", "use_global_stats",
     "trainable_statistics">,
-    .outputs = slots<"out", "mean_out", "variance_out", "saved_mean", "saved_variance">, .aliases =
-    aliases<written_alias(1, 1), written_alias(2, 2)>, .rule = "BatchNormInferSpmd"};
+    .outputs = slots<"out", "mean_out", "variance_out", "saved_mean", "saved_variance">,
+    .aliases = aliases<written_alias(1, 1), written_alias(2, 2)>, .rule = "BatchNormInferSpmd"};
 inline constexpr OpDef dropout = {.name = "dropout", .location = "nn.yaml",
     .inputs = slots<"x", "seed_tensor?">,
     .attrs = names<"p", "is_test", "mode", "seed", "fix_seed">, .outputs = slots<"out", "mask">,

@@ -17,6 +17,6 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adamw_(Tensor& 
     const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
     Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
     const Scalar& beta1 = 0.9f, const Scalar& beta2 = 0.999f, const Scalar& epsilon = 1e-08f,
-    float lr_ratio = 1.0f, float coeff = 0.01f, bool with_decay = false, bool multi_precision =
-    false, bool use_global_beta_pow = false);
+    float lr_ratio = 1.0f, float coeff = 0.01f, bool with_decay = false,
+    bool multi_precision = false, bool use_global_beta_pow = false);
 }  // namespace shard

@@ -5,9 +5,8 @@
 #include "optim_dense.h"
 #include "optim_ops.h"
 
-// A call collects its arguments; then run() plans: from the cache, or by global metas,
-// placement rule and
-// reshards; moves what differs; calls the dense function on local tensors; writes back and wraps.
+// A call collects its arguments. run() plans, from the cache or by global metas, rule and reshards;
+// moves what differs; calls the dense function on local tensors; writes back and wraps.
 namespace shard::dist {
 
 std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,

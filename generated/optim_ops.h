@@ -4,14 +4,14 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 1, "not this runtime; run: cmake --build build -t regenerate");
+static_assert(shard::kCodegenAbi == 2, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef sgd_ = {.name = "sgd_", .inplace_name = "sgd_", .location = "optim.yaml",
     .inputs = slots<"param", "learning_rate", "grad", "master_param?">,
     .attrs = names<"multi_precision">, .outputs = slots<"param_out", "master_param_out?">,
-    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3)>, .rule =
-    "..., 1, ..., ... -> ..., ...", .elementwise = true};
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3)>,
+    .rule = "..., 1, ..., ... -> ..., ...", .elementwise = true};
 inline constexpr OpDef adamw_ = {.name = "adamw_", .inplace_name = "adamw_",
     .location = "optim.yaml",
     .inputs = slots<"param", "grad", "learning_rate", "moment1", "moment2", "beta1_pow",

@@ -4,27 +4,29 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 1, "not this runtime; run: cmake --build build -t regenerate");
+static_assert(shard::kCodegenAbi == 2, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef sum = {.name = "sum", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
-    .rule = "...{axis:sum} -> ...{-axis?keepdim}", .commutes = Commutes::jointly, .commute_types =
-    0x11, .commute_guard = "SumKeepsDType"};
+    .rule = "...{axis:sum} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
+    .commute_types = 0x11, .commute_guard = "SumKeepsDType"};
 inline constexpr OpDef mean = {.name = "mean", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
-    .rule = "...{axis:sum} -> ...{-axis?keepdim}", .commutes = Commutes::jointly, .commute_types =
-    0x11};
+    .rule = "...{axis:sum} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
+    .commute_types = 0x11};
 inline constexpr OpDef max = {.name = "max", .location = "reduce.yaml", .inputs = slots<"x">,
-    .attrs = names<"axis", "keepdim">, .outputs = slots<"out">, .rule =
-    "...{axis:max} -> ...{-axis?keepdim}", .commutes = Commutes::jointly, .commute_types = 0x2};
+    .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
+    .rule = "...{axis:max} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
+    .commute_types = 0x2};
 inline constexpr OpDef min = {.name = "min", .location = "reduce.yaml", .inputs = slots<"x">,
-    .attrs = names<"axis", "keepdim">, .outputs = slots<"out">, .rule =
-    "...{axis:min} -> ...{-axis?keepdim}", .commutes = Commutes::jointly, .commute_types = 0x4};
+    .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
+    .rule = "...{axis:min} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
+    .commute_types = 0x4};
 inline constexpr OpDef prod = {.name = "prod", .location = "reduce.yaml", .inputs = slots<"x">,
-    .attrs = names<"axis", "keepdim">, .outputs = slots<"out">, .rule =
-    "...{axis:prod} -> ...{-axis?keepdim}"};
+    .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
+    .rule = "...{axis:prod} -> ...{-axis?keepdim}"};
 inline constexpr OpDef argmax = {.name = "argmax", .location = "reduce.yaml", .inputs = slots<"x">,
-    .attrs = names<"axis", "keepdims", "flatten", "dtype">, .outputs = slots<"out">, .rule =
-    "ArgMaxInferSpmd"};
+    .attrs = names<"axis", "keepdims", "flatten", "dtype">, .outputs = slots<"out">,
+    .rule = "ArgMaxInferSpmd"};
 }  // namespace shard::ops

@@ -4,17 +4,17 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 1, "not this runtime; run: cmake --build build -t regenerate");
+static_assert(shard::kCodegenAbi == 2, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef reshape = {.name = "reshape", .inplace_name = "reshape_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"shape">,
-    .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>, .rule =
-    "ReshapeInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>,
+    .rule = "ReshapeInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef flatten = {.name = "flatten", .inplace_name = "flatten_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"start_axis", "stop_axis">,
-    .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>, .rule =
-    "ReshapeInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>,
+    .rule = "ReshapeInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef squeeze = {.name = "squeeze", .inplace_name = "squeeze_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
     .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>, .rule = "ReshapeInferSpmd",
@@ -25,25 +25,25 @@ inline constexpr OpDef unsqueeze = {.name = "unsqueeze", .inplace_name = "unsque
     .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef transpose = {.name = "transpose", .inplace_name = "transpose_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"perm">, .outputs = slots<"out">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...{@perm}", .commutes =
-    Commutes::jointly, .commute_types = 0x7f};
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...{@perm}",
+    .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef expand = {.name = "expand", .location = "shape.yaml", .inputs = slots<"x">,
-    .attrs = names<"shape">, .outputs = slots<"out">, .rule = "ExpandInferSpmd", .commutes =
-    Commutes::jointly, .commute_types = 0x7f};
+    .attrs = names<"shape">, .outputs = slots<"out">, .rule = "ExpandInferSpmd",
+    .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef concat = {.name = "concat", .location = "shape.yaml", .inputs = slots<"x[]">,
     .attrs = names<"axis">, .outputs = slots<"out">, .rule = "[...{!axis}] -> ...{!axis}",
     .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef stack = {.name = "stack", .location = "shape.yaml", .inputs = slots<"x[]">,
-    .attrs = names<"axis">, .outputs = slots<"out">, .rule = "[...] -> ...{+axis}", .commutes =
-    Commutes::jointly, .commute_types = 0x7f};
+    .attrs = names<"axis">, .outputs = slots<"out">, .rule = "[...] -> ...{+axis}",
+    .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef split = {.name = "split", .location = "shape.yaml", .inputs = slots<"x">,
-    .attrs = names<"sections", "axis">, .outputs = slots<"out[]">, .rule =
-    "...{!axis} -> [...{!axis}]", .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .attrs = names<"sections", "axis">, .outputs = slots<"out[]">,
+    .rule = "...{!axis} -> [...{!axis}]", .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef slice = {.name = "slice", .location = "shape.yaml", .inputs = slots<"input">,
     .attrs = names<"axes", "starts", "ends", "infer_flags", "decrease_axis">,
     .outputs = slots<"out">, .rule = "SliceInferSpmd", .commutes = Commutes::jointly,
     .commute_types = 0x7f};
 inline constexpr OpDef gather = {.name = "gather", .location = "shape.yaml",
-    .inputs = slots<"x", "index">, .attrs = names<"axis">, .outputs = slots<"out">, .rule =
-    "GatherInferSpmd"};
+    .inputs = slots<"x", "index">, .attrs = names<"axis">, .outputs = slots<"out">,
+    .rule = "GatherInferSpmd"};
 }  // namespace shard::ops

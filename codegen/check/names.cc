@@ -196,8 +196,12 @@ bool is_reserved(std::string_view name) {
 
 void check_names(const Op& op, DiagnosticSink& sink) {
   check_types(op, sink);
-  // Backward ops are not generated, so their names need not be C++; the peer has some with '__'.
-  if (!op.is_backward) check_name(op.name, "an op", sink);
+  const std::string function = cpp_name(op);
+  if (op.name.text.find("__") != std::string::npos) {
+    sink.warning(op.name.at, "bad-name",
+                 fmt::format("'{}' holds '__', which C++ keeps for itself: the functions of the op are called '{}'.", op.name.text, function));
+  }
+  check_name({function, op.name.at}, "an op", sink);
   if (is_runtime_namespace(op.name.text)) {
     sink.warning(op.name.at, "bad-name",
                  fmt::format("'{0}' is a namespace of the runtime: the functions of the op are called '{0}_op'.", op.name.text));

@@ -30,6 +30,7 @@ int run_docs(const DocsOptions& options) {
 std::function<int()> add_docs(CLI::App& app) {
   const auto options = std::make_shared<DocsOptions>();
   add_inputs(app, *options);
+  add_imports(app, *options);
   add_format(app, *options, "findings are printed");
   app.add_option("--out", options->out, "Folder to write index.html to")->required()->type_name("DIR");
   return [options] { return run_docs(*options); };

@@ -63,6 +63,7 @@ std::function<int()> add_explain(CLI::App& app) {
   const auto options = std::make_shared<ExplainOptions>();
   app.add_option("op", options->op, "Name of the op or of one of its functions")->required()->type_name("OP");
   add_inputs(app, *options);
+  add_imports(app, *options);
   add_format(app, *options, "the op is told of");
   return [options] { return run_explain(*options); };
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <thread>
 
 #include "check/check.h"
 #include "read/overlay.h"
@@ -13,11 +14,15 @@ namespace shardgen {
 
 void add_inputs(CLI::App& app, InputOptions& options) {
   app.add_option("files", options.files, "Op YAML files")->required()->type_name("FILE");
+  add_overlays(app, options);
+  app.add_flag("--strict", options.strict, "Take warnings as errors");
+}
+
+void add_overlays(CLI::App& app, InputOptions& options) {
   app.add_option("--overlay", options.overlays, "YAML file that adds placement rules and 'shard:' blocks to ops of FILE")
       ->allow_extra_args(false)
       ->take_all()
       ->type_name("FILE");
-  app.add_flag("--strict", options.strict, "Take warnings as errors");
 }
 
 void add_imports(CLI::App& app, InputOptions& options) {
@@ -52,11 +57,19 @@ std::optional<std::vector<std::string>> read_all(const InputOptions& options) {
 std::vector<Family> read_families(const InputOptions& options, std::vector<std::string> contents, DiagnosticSink& sink) {
   const std::vector<std::string> files = all_files(options);
   const size_t first_overlay = files.size() - options.overlays.size();
-  std::vector<Family> families;
-  for (size_t i = 0; i < first_overlay; ++i) {
-    families.push_back(read_family(files[i], std::move(contents[i]), sink));
-    families.back().imported = i < options.imports.size();
+  std::vector<Family> families(first_overlay);
+  std::vector<DiagnosticSink> sinks(first_overlay, sink.fresh());
+  {
+    // YAML takes most of the time of reading, and files do not know of each other: a thread each.
+    std::vector<std::jthread> readers;
+    for (size_t i = 0; i < first_overlay; ++i) {
+      readers.emplace_back([&, i] {
+        families[i] = read_family(files[i], std::move(contents[i]), sinks[i]);
+        families[i].imported = i < options.imports.size();
+      });
+    }
   }
+  for (const DiagnosticSink& each : sinks) sink.append(each);
   for (size_t i = first_overlay; i < files.size(); ++i) apply_overlay(files[i], std::move(contents[i]), families, sink);
   return families;
 }

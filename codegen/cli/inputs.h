@@ -22,6 +22,8 @@ struct InputOptions {
 
 /// Adds the files, --overlay and --strict.
 void add_inputs(CLI::App& app, InputOptions& options);
+/// Adds --overlay.
+void add_overlays(CLI::App& app, InputOptions& options);
 /// Adds --import.
 void add_imports(CLI::App& app, InputOptions& options);
 /// Adds --format, which says how `what` is printed.

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "check/check.h"
 #include "diag/suggest.h"
 #include "emit/files.h"
 #include "emit/generate.h"
@@ -63,8 +64,8 @@ int write(const ScaffoldOptions& options, const Scaffold& made) {
 namespace {
 
 /// Definitions of what the runtime does not have for the ops of the files.
-int write_missing(const ScaffoldOptions& options, const std::vector<Family>& families) {
-  const Selection selection = select_ops(families, own_runtime());
+int write_missing(const ScaffoldOptions& options, const std::vector<Family>& families, const RefusedOps& refused) {
+  const Selection selection = select_ops(families, own_runtime(), refused.ops);
   const std::vector<std::vector<Part>> parts = split_families(families, selection, {});
   MissingFunctions made = define_missing({selection, own_runtime(), parts});
   for (const std::string& each : made.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
@@ -85,8 +86,11 @@ int run_scaffold(const ScaffoldOptions& options) {
   DiagnosticSink sink(options.strict);
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
   fmt::print(stderr, "{}", to_text(sink.all()));
+  const RefusedOps refused = refused_ops(families, sink.all());
+  // Ops with errors are not generated either, so nothing of them is missing.
+  if (options.missing && !options.strict && refused.elsewhere == 0) return write_missing(options, families, refused);
   if (sink.error_count() > 0) return kFindings;
-  if (options.missing) return write_missing(options, families);
+  if (options.missing) return write_missing(options, families, refused);
   const Selection selection = select_ops(families, own_runtime());
   const Op* op = selection.find(options.op);
   if (op == nullptr) return explain_absence(families, selection, options.op);
@@ -105,6 +109,8 @@ std::function<int()> add_scaffold(CLI::App& app) {
   missing->excludes(op);
   app.add_option("--yaml", options->files, "YAML files; the op is in one of them")->required()->type_name("FILE");
   app.add_option("--out", options->out, "Folder to write to")->required()->type_name("DIR");
+  add_overlays(app, *options);
+  add_imports(app, *options);
   app.add_flag("--force", options->force, "Overwrite files that are there");
   app.add_flag("--strict", options->strict, "Take warnings as errors");
   add_format(app, *options, "the result is printed");

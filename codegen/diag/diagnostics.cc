@@ -50,6 +50,11 @@ void DiagnosticSink::add(Diagnostic diagnostic) {
   diagnostics_.push_back(std::move(diagnostic));
 }
 
+void DiagnosticSink::append(const DiagnosticSink& other) {
+  diagnostics_.insert(diagnostics_.end(), other.diagnostics_.begin(), other.diagnostics_.end());
+  errors_ += other.errors_;
+}
+
 void DiagnosticSink::sort(const std::vector<std::string>& file_order) {
   const auto key = [&](const Diagnostic& diagnostic) {
     const auto file = std::find(file_order.begin(), file_order.end(), diagnostic.at.file);

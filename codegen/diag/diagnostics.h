@@ -33,6 +33,11 @@ class DiagnosticSink {
   void error(const Location& at, std::string code, std::string message, std::vector<Note> notes = {});
   void warning(const Location& at, std::string code, std::string message, std::vector<Note> notes = {});
 
+  /// Takes over the findings of another sink, as they are.
+  void append(const DiagnosticSink& other);
+  /// An empty sink that takes warnings as this one does.
+  DiagnosticSink fresh() const { return DiagnosticSink(strict_); }
+
   int error_count() const { return errors_; }
   const std::vector<Diagnostic>& all() const { return diagnostics_; }
   /// Orders findings by line within each file; files stay in the order in which they were read.

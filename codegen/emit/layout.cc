@@ -50,7 +50,8 @@ bool is_good_assignment(std::string_view line, size_t indent, size_t position) {
 }
 
 /// The places after ", ", before "?" and ":", after an opening bracket, and after " = " where that is all it takes.
-std::vector<Break> breaks_of(std::string_view line, size_t indent) {
+/// `first`: the line begins a statement, so that an " = " outside brackets is its own.
+std::vector<Break> breaks_of(std::string_view line, size_t indent, bool first) {
   std::vector<Break> breaks;
   Scanner scanner;
   for (size_t i = indent; i + 1 < line.size(); ++i) {
@@ -58,7 +59,7 @@ std::vector<Break> breaks_of(std::string_view line, size_t indent) {
     scanner.step(c, i > 0 ? line[i - 1] : ' ');
     if (scanner.quoted()) continue;
     const bool separator = i > indent + 2 && (line[i - 1] == ',' || line[i + 1] == '?' || line[i + 1] == ':');
-    if (c == ' ' && (separator || (i > indent + 2 && scanner.depth() == 0 && is_good_assignment(line, indent, i + 1)))) {
+    if (c == ' ' && (separator || (i > indent + 2 && first && scanner.depth() == 0 && is_good_assignment(line, indent, i + 1)))) {
       breaks.push_back({i + 1, scanner.depth()});
     } else if ((c == '(' && line[i + 1] != ')' && line[i + 1] != ' ') || (c == '{' && line[i + 1] == '.')) {
       breaks.push_back({i + 1, scanner.depth()});
@@ -68,9 +69,9 @@ std::vector<Break> breaks_of(std::string_view line, size_t indent) {
 }
 
 /// The break with the least depth that fits; among equal ones the last.
-size_t choose_break(std::string_view line, size_t indent) {
+size_t choose_break(std::string_view line, size_t indent, bool first) {
   const Break* best = nullptr;
-  const std::vector<Break> breaks = breaks_of(line, indent);
+  const std::vector<Break> breaks = breaks_of(line, indent, first);
   for (const Break& candidate : breaks) {
     // The space before the break does not count: it is dropped.
     const size_t used = line[candidate.position - 1] == ' ' ? candidate.position - 1 : candidate.position;
@@ -102,9 +103,9 @@ void wrap_comment(std::string_view line, size_t indent, std::string& out) {
 
 void wrap_code(std::string line, std::string& out) {
   const std::string continuation(indent_of(line) + kContinuation, ' ');
-  while (line.size() > kColumns) {
+  for (bool first = true; line.size() > kColumns; first = false) {
     const size_t indent = indent_of(line);
-    const size_t at = choose_break(line, indent);
+    const size_t at = choose_break(line, indent, first);
     if (at == std::string::npos || at <= indent) break;
     size_t end = at;
     while (line[end - 1] == ' ') --end;

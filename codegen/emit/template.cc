@@ -151,11 +151,17 @@ mustache::data to_mustache(const Json& value) {
   if (value.is_number()) return mustache::data(value.dump());
   if (value.is_array()) {
     mustache::data list(mustache::data::type::list);
-    for (const Json& item : value) list.push_back(to_mustache(item));
+    // Its push_back() copies everything below an item, at every level; the list itself is ours and not const.
+    auto& items = const_cast<mustache::list&>(list.list_value());
+    items.reserve(value.size());
+    for (const Json& item : value) items.push_back(to_mustache(item));
     return list;
   }
   mustache::data object(mustache::data::type::object);
-  for (const auto& [key, member] : value.items()) object[key] = to_mustache(member);  // set() would copy
+  for (const auto& [key, member] : value.items()) {
+    // What is false is to mustache what is absent. set() would copy.
+    if (member != false) object[key] = to_mustache(member);
+  }
   return object;
 }
 

@@ -22,10 +22,9 @@ size_t first_default(const Op& op) {
 
 std::string join(const Texts& texts) { return fmt::format("{}", fmt::join(texts, ", ")); }
 
-std::string passed_constant(const Passed& passed) { return spell(passed.constant).value_or(passed.constant.spelling); }
-
-std::string typed_constant(const Passed& passed) {
-  const std::string text = passed_constant(passed);
+std::string passed_constant(const Passed& passed) {
+  const std::string text = spell(passed.constant).value_or(passed.constant.spelling);
+  // A kernel's signature is deduced from what it is given: an integer has one type, whatever its size, and a list one at all.
   if (std::holds_alternative<int64_t>(passed.constant.value)) return "int64_t{" + text + "}";
   return std::holds_alternative<LiteralList>(passed.constant.value) ? rt("IntArray") + text : text;
 }

@@ -70,12 +70,19 @@ class Renderer {
   bool written(int index) const { return is_written_input(op_, index, plan_.form); }
   bool optional(int index) const { return contains(op_.optional, input(index).name.text); }
 
+  /// The dtype of an argument; of a list, that of its first tensor.
+  std::string dtype_of(int index) const {
+    const std::string& name = input(index).name.text;
+    if (!input(index).list) return name + ".dtype()";
+    return name + (written(index) ? ".front()->dtype()" : ".front().dtype()");
+  }
+
   std::string meta_arg(const Passed& passed) const {
     if (!passed.arg) return passed_constant(passed);
     const ArgRef arg = *passed.arg;
     if (!arg.tensor) return op_.signature.attrs[arg.index].name.text;
     const std::string& name = input(arg.index).name.text;
-    if (passed.dtype_of) return name + ".dtype()";
+    if (passed.dtype_of) return dtype_of(arg.index);
     if (input(arg.index).list) return fmt::format("{}({})", rt("call::metas"), name);
     return optional(arg.index) ? fmt::format("{}({})", rt("call::meta_or_null"), name) : name + ".meta()";
   }
@@ -147,7 +154,7 @@ class Renderer {
       args.push_back(tied(targets));
     }
     args.push_back(tied(metas_));
-    for (const Passed& each : step.kernel.args) args.push_back(deduced_arg(each));
+    for (const Passed& each : step.kernel.args) args.push_back(compute_arg(each));
     if (is_random(op_)) args.push_back(rt("call::drawn_key"));
     Json compute = {{"dtype_local", std::move(dtype_local)}, {"casts", std::move(casts)},
                     {"fresh", false}, {"fresh_on", false}, {"targets", false}};
@@ -167,7 +174,7 @@ class Renderer {
         case DTypeSource::Kind::input: {
           const std::string& name = input(source->index).name.text;
           const bool list = input(source->index).list;
-          own = list ? name + (written(source->index) ? ".front()->dtype()" : ".front().dtype()") : name + ".dtype()";
+          own = dtype_of(source->index);
           if (optional(source->index)) condition = list ? fmt::format("!{}.empty()", name) : name + ".defined()";
           break;
         }
@@ -306,15 +313,14 @@ class Renderer {
     if (!passed.arg) return passed_constant(passed);
     const ArgRef arg = *passed.arg;
     if (!arg.tensor) return op_.signature.attrs[arg.index].name.text;
-    if (passed.dtype_of) return input(arg.index).name.text + ".dtype()";
+    if (passed.dtype_of) return dtype_of(arg.index);
     const bool targets = input(arg.index).list && written(arg.index);
     return targets ? fmt::format("{}({})", rt("call::values"), inputs_[arg.index]) : inputs_[arg.index];
   }
 
-  /// The same where the kernel's parameter type follows from it.
-  std::string deduced_arg(const Passed& passed) const {
-    if (!passed.arg) return typed_constant(passed);
-    const bool tensor = passed.arg->tensor && !passed.dtype_of;
+  /// The same for compute(), which takes targets as they are.
+  std::string compute_arg(const Passed& passed) const {
+    const bool tensor = passed.arg && passed.arg->tensor && !passed.dtype_of;
     return tensor ? inputs_[passed.arg->index] : kernel_arg(passed);
   }
 

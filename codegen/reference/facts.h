@@ -35,7 +35,7 @@ struct LinkFact {
   std::string role;  // "backward op", "forward op", "invokes"
   std::string name;
   std::string family;    // of the op when it is known
-  std::string location;  // "math.yaml:12" when it is known
+  std::string location;  // "math.yaml:12" in the YAML, when it is known
   bool known = false;
 };
 

@@ -64,7 +64,7 @@ enum class Commutes {
 struct OpDef {
   std::string_view name;
   std::string_view inplace_name = {};  // of the in-place variant, "relu_"; empty where there is none
-  std::string_view location = {};  // "math.yaml:12"
+  std::string_view location = {};  // "math.yaml"
   std::span<const SlotDef> inputs = {};
   std::span<const std::string_view> attrs = {};  // in the order of the op's args
   std::span<const SlotDef> outputs = {};

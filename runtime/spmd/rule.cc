@@ -28,10 +28,14 @@ Registry& registry() {
   return instance;
 }
 
-template <class T>
-T find(const std::map<std::string, T, std::less<>>& table, std::string_view name) {
+void register_builtin_rules_once() {
   static std::once_flag once;
   std::call_once(once, register_builtin_rules);
+}
+
+template <class T>
+T find(const std::map<std::string, T, std::less<>>& table, std::string_view name) {
+  register_builtin_rules_once();
   const std::lock_guard lock(registry().mutex);
   const auto found = table.find(name);
   return found == table.end() ? T{} : found->second;
@@ -77,6 +81,14 @@ void register_rule(std::string_view name, Rule rule) {
 void register_rule(std::string_view name, std::string_view expression) {
   const std::lock_guard lock(registry().mutex);
   registry().rules[std::string(name)] = {nullptr, std::string(expression)};
+}
+
+std::vector<std::string> rule_names() {
+  register_builtin_rules_once();
+  const std::lock_guard lock(registry().mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, rule] : registry().rules) names.push_back(name);
+  return names;
 }
 
 void register_guard(std::string_view name, Guard guard) {

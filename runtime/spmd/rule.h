@@ -63,6 +63,8 @@ void register_rule(std::string_view name, Rule rule);
 /// A name for an axis expression, for YAML that names its rules.
 void register_rule(std::string_view name, std::string_view expression);
 void register_guard(std::string_view name, Guard guard);
+/// The names of all rules that are registered, sorted.
+std::vector<std::string> rule_names();
 
 /// Infers the layouts of a call: by the op's named rule or axis expression. Throws no_rule where it has neither, naming
 /// FallbackPolicy::replicate.

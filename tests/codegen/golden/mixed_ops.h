@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 1, "not this runtime; run: cmake --build build -t regenerate");
+static_assert(shard::kCodegenAbi == 2, "not this runtime; run cmake --build BUILD -t regenerate");
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::meta {
@@ -19,18 +19,18 @@ void GradInferMeta(const OpContext&, const Meta&, const Meta&, Meta&, Meta&);
 namespace shard::ops {
 inline constexpr OpDef add = {.name = "add", .inplace_name = "add_", .location = "mixed.yaml",
     .inputs = slots<"x", "y">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
-    .rule = "..., ... -> ...", .commutes = Commutes::jointly, .commute_types = 0x11, .elementwise =
-    true};
+    .rule = "..., ... -> ...", .commutes = Commutes::jointly, .commute_types = 0x11,
+    .elementwise = true};
 inline constexpr OpDef cast = {.name = "cast", .inplace_name = "cast_", .location = "mixed.yaml",
-    .inputs = slots<"x">, .attrs = names<"dtype">, .outputs = slots<"out">, .aliases =
-    aliases<inplace_alias(0, 0)>};
+    .inputs = slots<"x">, .attrs = names<"dtype">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>};
 inline constexpr OpDef reshape = {.name = "reshape", .inplace_name = "reshape_",
-    .location = "mixed.yaml", .inputs = slots<"x">, .attrs = names<"shape">, .outputs =
-    slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>};
+    .location = "mixed.yaml", .inputs = slots<"x">, .attrs = names<"shape">,
+    .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>};
 inline constexpr OpDef reshape_with_shape = {.name = "reshape_with_shape",
     .inplace_name = "reshape_with_shape_", .location = "mixed.yaml", .inputs = slots<"x">,
-    .attrs = names<"shape">, .outputs = slots<"out", "xshape">, .aliases =
-    aliases<view_alias(0, 0), inplace_alias(0, 0)>};
+    .attrs = names<"shape">, .outputs = slots<"out", "xshape">,
+    .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>};
 inline constexpr OpDef concat = {.name = "concat", .location = "mixed.yaml", .inputs = slots<"x[]">,
     .attrs = names<"axis">, .outputs = slots<"out">};
 inline constexpr OpDef split = {.name = "split", .location = "mixed.yaml", .inputs = slots<"x">,
@@ -40,8 +40,8 @@ inline constexpr OpDef dropout = {.name = "dropout", .inplace_name = "dropout_",
     .outputs = slots<"out", "mask">, .aliases = aliases<inplace_alias(0, 0)>, .random = true};
 inline constexpr OpDef batch_norm = {.name = "batch_norm", .location = "mixed.yaml",
     .inputs = slots<"x", "mean", "variance", "scale?">, .attrs = names<"momentum">,
-    .outputs = slots<"out", "mean_out", "variance_out">, .aliases =
-    aliases<written_alias(1, 1), written_alias(2, 2)>};
+    .outputs = slots<"out", "mean_out", "variance_out">,
+    .aliases = aliases<written_alias(1, 1), written_alias(2, 2)>};
 inline constexpr OpDef sgd_ = {.name = "sgd_", .inplace_name = "sgd_", .location = "mixed.yaml",
     .inputs = slots<"param", "learning_rate", "grad", "master_param?">,
     .attrs = names<"multi_precision">, .outputs = slots<"param_out", "master_param_out?">,
@@ -49,9 +49,10 @@ inline constexpr OpDef sgd_ = {.name = "sgd_", .inplace_name = "sgd_", .location
 inline constexpr OpDef full = {.name = "full", .location = "mixed.yaml",
     .attrs = names<"shape", "value", "dtype", "place">, .outputs = slots<"out">};
 inline constexpr OpDef names_that_clash = {.name = "names_that_clash", .location = "mixed.yaml",
-    .inputs = slots<"out", "call", "kernel">, .attrs = names<"ctx", "device">, .outputs =
-    slots<"key">};
+    .inputs = slots<"out", "call", "kernel">, .attrs = names<"ctx", "device">,
+    .outputs = slots<"key">};
 inline constexpr OpDef add_grad = {.name = "add_grad", .location = "mixed.yaml",
-    .inputs = slots<"x", "y", "out_grad">, .outputs = slots<"x_grad", "y_grad">, .rule =
-    "..., ..., ... -> ..., ... ~ linear", .commutes = Commutes::jointly, .commute_types = 0x11};
+    .inputs = slots<"x", "y", "out_grad">, .outputs = slots<"x_grad", "y_grad">,
+    .rule = "..., ..., ... -> ..., ... ~ linear", .commutes = Commutes::jointly,
+    .commute_types = 0x11};
 }  // namespace shard::ops
