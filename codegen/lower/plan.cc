@@ -213,9 +213,20 @@ std::optional<ComputeStep> compute_step(const Op& op, const DensePlan& plan) {
     return o.source == OutputStep::Source::allocate ||
            (o.source == OutputStep::Source::allocate_if && op.signature.outputs[o.output].list);
   });
-  // The device of an op in place is that of its tensors.
-  if (!runs || compute.outputs.empty() || !(fresh || (compute.in_place && compute.device.attrs.empty()))) return std::nullopt;
-  return compute;
+  if (!runs || compute.outputs.empty()) return std::nullopt;
+  // The device of an op in place is that of its kernel's tensors.
+  const bool in_place = compute.in_place && compute.device.attrs.empty() && gets_all_tensors(op, compute.kernel);
+  return fresh || in_place ? std::optional(compute) : std::nullopt;
+}
+
+bool gets_all_tensors(const Op& op, const KernelStep& kernel) {
+  for (int i = 0; i < static_cast<int>(op.signature.inputs.size()); ++i) {
+    const bool given = std::any_of(kernel.args.begin(), kernel.args.end(), [&](const Passed& each) {
+      return each.arg && each.arg->tensor && each.arg->index == i && !each.dtype_of;
+    });
+    if (!given) return false;
+  }
+  return true;
 }
 
 std::optional<OutputStep> lone_view(const DensePlan& plan) {

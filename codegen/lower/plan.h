@@ -106,6 +106,8 @@ struct ComputeStep {
   std::vector<OutputStep> outputs;
 };
 std::optional<ComputeStep> compute_step(const Op& op, const DensePlan& plan);
+/// True when every tensor of the op is an argument of its kernel, so that those tell the device.
+bool gets_all_tensors(const Op& op, const KernelStep& kernel);
 /// The only output of a plan that does nothing but reinterpret it, or nothing.
 std::optional<OutputStep> lone_view(const DensePlan& plan);
 

@@ -23,9 +23,10 @@ size_t first_default(const Op& op) {
 std::string join(const Texts& texts) { return fmt::format("{}", fmt::join(texts, ", ")); }
 
 std::string passed_constant(const Passed& passed) {
-  // A kernel's signature is deduced from what it is given: an integer has one type, whatever its size.
-  if (const auto* value = std::get_if<int64_t>(&passed.constant.value)) return fmt::format("{}{{{}}}", rt("type::int64_t"), *value);
-  return spell(passed.constant).value_or(passed.constant.spelling);
+  const std::string text = spell(passed.constant).value_or(passed.constant.spelling);
+  // A kernel's signature is deduced from what it is given: an integer has one type, whatever its size, and a list one at all.
+  if (std::holds_alternative<int64_t>(passed.constant.value)) return rt("type::int64_t") + "{" + text + "}";
+  return std::holds_alternative<LiteralList>(passed.constant.value) ? rt("IntArray") + text : text;
 }
 
 std::string constant_type(const Literal& literal) {
@@ -34,7 +35,7 @@ std::string constant_type(const Literal& literal) {
   if (const auto* value = std::get_if<FloatValue>(&literal.value)) return rt(value->single ? "type::float" : "type::double");
   if (std::holds_alternative<std::string>(literal.value)) return "const char*";
   if (std::holds_alternative<DataType>(literal.value)) return rt("DType");
-  return std::holds_alternative<PlaceValue>(literal.value) ? rt("Device") : rt("IntArray");
+  return std::holds_alternative<PlaceValue>(literal.value) ? rt("Device") : "const " + rt("IntArray") + "&";
 }
 
 std::vector<const CallArg*> passed_in(const Op& op, const Call& call) {

@@ -13,7 +13,7 @@ namespace shardgen {
 
 using Texts = std::vector<std::string>;
 
-/// A constant that is passed on, and its type as a parameter of a kernel.
+/// A constant that is passed on, with a type of its own ("int64_t{3}"), and its type as a parameter of a kernel.
 std::string passed_constant(const Passed& passed);
 std::string constant_type(const Literal& literal);
 /// What a call passes to a function that returns the op's outputs: all but those outputs.

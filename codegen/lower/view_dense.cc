@@ -98,9 +98,10 @@ class Renderer {
       if (!locals.empty()) metas.push_back({{"type", list ? list_of(rt("Meta")) : rt("Meta")}, {"locals", join(locals)}});
     }
     args.insert(args.end(), metas_.begin(), metas_.end());
-    // Where the steps are written out, so is the return of a call that is made for its metas, as the dist layer does.
+    // Where the steps are written out, so is the return of a call that is made for its metas, as the dist layer does. A lone
+    // rebinding sees to it itself.
     Json recorded = false;
-    if (explicit_ && dist_ && std::any_of(plan_.steps.begin(), plan_.steps.end(), [](const Step& s) { return std::holds_alternative<RunStep>(s); }))
+    if (explicit_ && dist_ && plan_.steps.size() > 2)
       recorded = {{"metas", ctx_ + ", " + join(metas_)}, {"nothing", plan_.returns.empty() ? "" : " {}"}};
     json["infer_meta"] = {
         {"metas", std::move(metas)}, {"func", step.func}, {"args", join(args)}, {"recorded", std::move(recorded)}};
@@ -152,11 +153,11 @@ class Renderer {
       args.push_back(tied(targets));
     }
     args.push_back(tied(metas_));
-    for (const Passed& each : step.kernel.args) args.push_back(kernel_arg(each));
+    for (const Passed& each : step.kernel.args) args.push_back(compute_arg(each));
     if (is_random(op_)) args.push_back(rt("call::drawn_key"));
     Json compute = {{"dtype_local", std::move(dtype_local)}, {"casts", std::move(casts)},
                     {"fresh", false}, {"fresh_on", false}, {"targets", false}};
-    const bool own_device = !step.in_place && !step.device.attrs.empty();
+    const bool own_device = !step.in_place && (!step.device.attrs.empty() || !gets_all_tensors(op_, step.kernel));
     Json call = {{"ctx", ctx_}, {"args", join(args)}};
     if (own_device) call["device"] = device_value(step.device);
     compute[step.in_place ? "targets" : own_device ? "fresh_on" : "fresh"] = std::move(call);
@@ -247,7 +248,15 @@ class Renderer {
     if (!made_output_ && guard_.empty())
       phase(json, step.source == OutputStep::Source::reinterpret ? "share the buffer" : "allocate");
     made_output_ = true;
-    Json value = {{"local", outputs_[step.output]}, {"meta", metas_[step.output]}};
+    const std::string& meta = metas_[step.output];
+    if (step.source == OutputStep::Source::written_view) {
+      const std::string& name = input(step.input).name.text;
+      const std::string value = guard_.empty() ? fmt::format("{}({}, {}, {})", rt("call::written_view"), ctx_, name, meta)
+                                               : fmt::format("{}.written_view({}, {})", guard_, name, meta);
+      json["written_view"] = {{"local", outputs_[step.output]}, {"value", value}};
+      return;
+    }
+    Json value = {{"local", outputs_[step.output]}, {"meta", meta}};
     const bool unconditional = step.source == OutputStep::Source::allocate_if && output(step.output).list;
     if (step.input >= 0 && !unconditional) value["input"] = input(step.input).name.text;
     if (step.source == OutputStep::Source::allocate || step.source == OutputStep::Source::allocate_if)
@@ -272,7 +281,7 @@ class Renderer {
     phase(json, step.guarded || !step.written_views.empty() ? "run, then bump versions" : "run");
     Json views = false;
     std::string prefix, suffix;
-    if (!step.written_views.empty()) {
+    if (!step.written_views.empty() && !step.guarded) {
       Texts list;
       for (const int view : step.written_views) list.push_back("&" + outputs_[view]);
       const std::string local = scope_.local("writes");
@@ -308,6 +317,12 @@ class Renderer {
     return targets ? fmt::format("{}({})", rt("call::values"), inputs_[arg.index]) : inputs_[arg.index];
   }
 
+  /// The same for compute(), which takes targets as they are.
+  std::string compute_arg(const Passed& passed) const {
+    const bool tensor = passed.arg && passed.arg->tensor && !passed.dtype_of;
+    return tensor ? inputs_[passed.arg->index] : kernel_arg(passed);
+  }
+
   void add(const RebindStep& step, Json& json) {
     if (!made_output_) phase(json, "share the buffer");
     made_output_ = true;
@@ -337,7 +352,8 @@ std::string dense_returns(const Op& op, const DensePlan& plan) {
 /// The arguments that some step of the plan reads, by name.
 std::set<std::string> used_arguments(const Op& op, const DensePlan& plan) {
   std::set<std::string> used;
-  const bool by_arguments = compute_step(op, plan).has_value();  // compute() takes the device from what the kernel gets
+  const std::optional<ComputeStep> compute = compute_step(op, plan);
+  const bool by_arguments = compute && gets_all_tensors(op, compute->kernel);  // compute() takes the device from them
   const auto use = [&](ArgRef arg) { used.insert(name_of(op.signature, arg).text); };
   const auto use_all = [&](const std::vector<Passed>& args) {
     for (const Passed& each : args) {

@@ -25,14 +25,14 @@ struct IsOptional<std::optional<T>> : std::true_type {};
 /// The type of a kernel's parameter for an argument of type T: small things by value, lists as spans, the rest by reference.
 template <class T>
 auto parameter_type() {
-  if constexpr (std::is_same_v<T, std::vector<DenseTensor>> || std::is_same_v<T, std::span<const DenseTensor>>) {
+  if constexpr (std::is_same_v<T, std::vector<DenseTensor>> || std::is_same_v<T, std::span<const DenseTensor>> || std::is_same_v<T, Targets>) {
     return std::type_identity<std::span<const DenseTensor>>();
   } else if constexpr (std::is_same_v<T, DrawnKey>) {
     return std::type_identity<RandomKey>();
   } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Device> || IsOptional<T>::value) {
     return std::type_identity<T>();
   } else if constexpr (std::is_array_v<T>) {
-    return std::type_identity<std::decay_t<T>>();
+    return std::type_identity<const std::remove_extent_t<T>*>();  // a text in quotes
   } else {
     return std::type_identity<const T&>();
   }
@@ -82,8 +82,23 @@ auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels,
     std::apply([&](auto&... output) { kernel(ctx, detail::given(ctx, args)..., output...); }, outputs);
     return outputs;
   };
-  if constexpr (sizeof...(Metas) == 1) return std::get<0>(std::apply(make_all, metas));
-  else return std::apply(make_all, metas);
+  return std::apply(make_all, metas);
+}
+
+template <class M, class... Args>
+Output<M> compute_one(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, const M& meta, const Args&... args) {
+  using Kernel = void(const OpContext&, Parameter<Args>..., OutputParameter<M>);
+  auto* const kernel = kernels.find<Kernel>(ctx, device, dtype);
+  Output<M> output = make(device, meta);
+  kernel(ctx, given(ctx, args)..., output);
+  return output;
+}
+
+/// One output is never moved: it needs no tuple around it, and is made where it is returned.
+template <class M, class... Args>
+Output<M> compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, std::tuple<M&> meta, const Args&... args) {
+  if (infers(ctx, std::get<0>(meta))) return {};
+  return compute_one<M>(device, ctx, kernels, dtype, std::get<0>(meta), args...);
 }
 
 template <class T>
@@ -101,10 +116,25 @@ auto as_tuple(T& value) {
 inline DenseTensor make_target(InplaceWrite& write, DenseTensor& x, const Meta& meta) { return write.target(x, meta); }
 inline std::vector<DenseTensor> make_target(InplaceWrite& write, Targets x, const std::vector<Meta>& metas) { return write.targets(x, metas); }
 
-/// An argument that is safe to read while the targets are written. A target itself is: InplaceWrite has seen to that.
+/// A reader of InplaceWrite that is copied only where it has to be.
+class SafeReader {
+ public:
+  SafeReader(const InplaceWrite& write, const DenseTensor& tensor) : tensor_(tensor) {
+    if (write.must_copy(tensor)) copy_ = clone(tensor);
+  }
+  const DenseTensor& get() const { return copy_.defined() ? copy_ : tensor_; }
+
+ private:
+  const DenseTensor& tensor_;
+  DenseTensor copy_;
+};
+inline const DenseTensor& given(const OpContext&, const SafeReader& reader) { return reader.get(); }
+
+/// An argument that is safe to read while the targets are written. A target is, whose reader is the kernel of its own result.
 template <class T>
 decltype(auto) safe(const InplaceWrite& write, const T& argument) {
-  if constexpr (std::is_same_v<T, DenseTensor>) return write.reader(argument);
+  if constexpr (std::is_same_v<T, DenseTensor>) return SafeReader(write, argument);
+  else if constexpr (std::is_same_v<T, Targets>) return values(argument);
   else if constexpr (std::is_same_v<Parameter<T>, std::span<const DenseTensor>>) return write.readers(argument);
   else return (argument);
 }

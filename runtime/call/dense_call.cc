@@ -1,5 +1,7 @@
 #include "call/dense_call.h"
 
+#include <algorithm>
+
 #include "dist/world.h"
 #include "kernels/registry.h"
 
@@ -53,12 +55,6 @@ std::vector<Tensor> wrap(std::vector<DenseTensor> values) {
   return tensors;
 }
 
-void gather_device(const OpContext& ctx, const DenseTensor& tensor, const DenseTensor*& first) {
-  if (!tensor.defined()) return;
-  if (first == nullptr) first = &tensor;
-  if (!(first->device() == tensor.device())) fail_device(ctx, *first, tensor);
-}
-
 void gather_device(const OpContext& ctx, std::span<const DenseTensor> tensors, const DenseTensor*& first) {
   for (const DenseTensor& tensor : tensors) gather_device(ctx, tensor, first);
 }
@@ -96,7 +92,7 @@ std::vector<DenseTensor> allocate_list(Device device, std::span<const Meta> meta
 }
 
 DenseTensor reinterpret(const OpContext& ctx, const DenseTensor& x, const Meta& meta) {
-  if (infers(ctx, meta)) return {};
+  if (infers(ctx, meta) || !x.defined()) return {};
   if (meta.bytes() != x.meta().bytes()) {
     fail(ErrorCode::shape_mismatch, "[{}] a view of {} as {} would change its byte size", ctx.op, to_string(x.meta()), to_string(meta));
   }
@@ -108,6 +104,7 @@ void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta)
 }
 
 DenseTensor written_view(const OpContext& ctx, const DenseTensor& x, const Meta& meta) {
+  if (!x.defined()) return {};
   if (!(meta == x.meta())) {
     fail(ErrorCode::shape_mismatch, "[{}] writes {} into the buffer of an argument that is {}", ctx.op, to_string(meta), to_string(x.meta()));
   }
@@ -153,6 +150,30 @@ bool failed_before_writing() {
   }
 }
 
+namespace {
+
+/// Throws where two of the tensors share elements. Sorted by place, such tensors come one after the other.
+void check_no_overlap(const OpContext& ctx, std::vector<const DenseTensor*> written) {
+  std::erase_if(written, [](const DenseTensor* tensor) { return !tensor->defined() || tensor->numel() == 0; });
+  std::sort(written.begin(), written.end(), [](const DenseTensor* a, const DenseTensor* b) {
+    return std::pair(a->storage().get(), a->offset()) < std::pair(b->storage().get(), b->offset());
+  });
+  const auto same = std::adjacent_find(written.begin(), written.end(),
+                                       [](const DenseTensor* a, const DenseTensor* b) { return overlap(*a, *b) != Overlap::none; });
+  if (same != written.end()) fail_written_twice(ctx, to_string((*same)->meta()));
+}
+
+}  // namespace
+
+void fail_written_twice(const OpContext& ctx, const std::string& what) {
+  fail(ErrorCode::invalid_argument, "[{}] a buffer of {} is written twice, by two arguments that share it; give each tensor once, or a copy of it (assign)",
+       ctx.op, what);
+}
+
+WrittenViews::WrittenViews(const OpContext& ctx, std::initializer_list<const DenseTensor*> views) : ctx_(ctx), views_(views) {
+  if (views_.size() > 1) check_no_overlap(ctx, views_);
+}
+
 void WrittenViews::poison() const {
   if (failed_before_writing()) return;
   for (const DenseTensor* view : views_) {
@@ -189,12 +210,23 @@ std::vector<DenseTensor> InplaceWrite::targets(Targets list, std::span<const Met
   return all;
 }
 
-DenseTensor InplaceWrite::reader(const DenseTensor& tensor) const {
+DenseTensor InplaceWrite::written_view(const DenseTensor& x, const Meta& meta) {
+  views_.push_back(call::written_view(ctx_, x, meta));
+  return views_.back();
+}
+
+bool InplaceWrite::must_copy(const DenseTensor& tensor) const {
+  bool copies = false;
   for (const Write& write : writes_) {
+    if (write.x == &tensor) return false;
     const Overlap common = overlap(tensor, write.result);
-    if (common == Overlap::partial || (common == Overlap::equal && tensor.numel() != write.result.numel())) return clone(tensor);
+    // With several targets a kernel may write this one before it reads the element for another.
+    copies = copies || common == Overlap::partial ||
+             (common == Overlap::equal && (writes_.size() > 1 || tensor.numel() != write.result.numel()));
   }
-  return tensor;
+  // The argument that a view is of is exactly the view; its kernel reads it before it writes.
+  for (const DenseTensor& view : views_) copies = copies || overlap(tensor, view) == Overlap::partial;
+  return copies;
 }
 
 std::vector<DenseTensor> InplaceWrite::readers(std::span<const DenseTensor> tensors) const {
@@ -203,7 +235,18 @@ std::vector<DenseTensor> InplaceWrite::readers(std::span<const DenseTensor> tens
   return all;
 }
 
+void InplaceWrite::check_apart() const {
+  std::vector<const DenseTensor*> written;
+  for (const Write& write : writes_) written.push_back(write.x);
+  for (const DenseTensor& view : views_) written.push_back(&view);
+  check_no_overlap(ctx_, std::move(written));
+}
+
 void InplaceWrite::finish() {
+  finishing_ = true;
+  for (const DenseTensor& view : views_) {
+    if (view.defined() && ctx_.local == nullptr) view.storage()->bump(ctx_.op);
+  }
   for (Write& write : writes_) {
     const bool same = write.result.meta() == write.x->meta();
     if (ctx_.local != nullptr && (!same || ctx_.local->replace_targets)) {
@@ -220,10 +263,13 @@ void InplaceWrite::finish() {
 }
 
 void InplaceWrite::poison() const {
-  if (failed_before_writing()) return;
+  if (failed_before_writing() && !finishing_) return;
   for (const Write& write : writes_) {
-    const bool begun = write.result.storage() == write.x->storage();
+    const bool begun = finishing_ || write.result.storage() == write.x->storage();
     if (begun) write.x->storage()->poison(std::current_exception(), ctx_.op);
+  }
+  for (const DenseTensor& view : views_) {
+    if (view.defined()) view.storage()->poison(std::current_exception(), ctx_.op);
   }
 }
 

@@ -44,13 +44,18 @@ std::vector<DenseTensor*> write_list(const OpContext& ctx, std::vector<Tensor>& 
 DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name);
 DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, std::string_view name);
 
-inline Tensor wrap(DenseTensor value) { return Tensor(std::move(value)); }
+/// The handle of a result; an absent one gives an undefined handle.
+inline Tensor wrap(DenseTensor&& value) { return value.defined() ? Tensor(std::move(value)) : Tensor(); }
 std::vector<Tensor> wrap(std::vector<DenseTensor> values);
 
-void gather_device(const OpContext& ctx, const DenseTensor& tensor, const DenseTensor*& first);
+[[noreturn]] void fail_device(const OpContext& ctx, const DenseTensor& a, const DenseTensor& b);
+inline void gather_device(const OpContext& ctx, const DenseTensor& tensor, const DenseTensor*& first) {
+  if (!tensor.defined()) return;
+  if (first == nullptr) first = &tensor;
+  else if (!(first->device() == tensor.device())) fail_device(ctx, *first, tensor);
+}
 void gather_device(const OpContext& ctx, std::span<const DenseTensor> tensors, const DenseTensor*& first);
 void gather_device(const OpContext& ctx, Targets tensors, const DenseTensor*& first);
-[[noreturn]] void fail_device(const OpContext& ctx, const DenseTensor& a, const DenseTensor& b);
 
 /// The device that all present tensor arguments are on. Throws mixed_device.
 inline Device common_device(const OpContext&, const DenseTensor& x) { return x.device(); }
@@ -110,7 +115,8 @@ bool failed_before_writing();
 /// The writes of a kernel into buffers of its inputs: versions are bumped once the kernel has run.
 class WrittenViews {
  public:
-  WrittenViews(const OpContext& ctx, std::initializer_list<const DenseTensor*> views) : ctx_(ctx), views_(views) {}
+  /// Throws invalid_argument where views share elements.
+  WrittenViews(const OpContext& ctx, std::initializer_list<const DenseTensor*> views);
   template <class F>
   void run(F&& kernel) {
     try {
@@ -140,12 +146,18 @@ class InplaceWrite {
   DenseTensor target(DenseTensor& x, const Meta& result);
   /// The same for a list. An empty list is an absent one and gives none; else there is a result for each.
   std::vector<DenseTensor> targets(Targets list, std::span<const Meta> results);
-  /// `tensor` for reading while targets are written: a copy where it overlaps one of them other than exactly.
-  DenseTensor reader(const DenseTensor& tensor) const;
+  /// As call::written_view, for an op that writes beside it.
+  DenseTensor written_view(const DenseTensor& x, const Meta& meta);
+  /// `tensor` for reading while targets are written: a copy where it overlaps one of them, but for a target itself, and for
+  /// exactly the only one.
+  DenseTensor reader(const DenseTensor& tensor) const { return must_copy(tensor) ? clone(tensor) : tensor; }
+  bool must_copy(const DenseTensor& tensor) const;
   std::vector<DenseTensor> readers(std::span<const DenseTensor> tensors) const;
 
+  /// Throws invalid_argument, before anything is written, where targets share elements.
   template <class F>
   void run(F&& kernel) {
+    if (writes_.size() + views_.size() > 1) check_apart();
     try {
       kernel();
       finish();
@@ -160,13 +172,19 @@ class InplaceWrite {
     DenseTensor* x;
     DenseTensor result;
   };
+  void check_apart() const;
   void finish();
   void poison() const;
 
   const OpContext& ctx_;
   const OpDef& op_;
   std::vector<Write> writes_;
+  std::vector<DenseTensor> views_;
+  bool finishing_ = false;
 };
+
+/// Two targets of one call share elements, so that its result would depend on their order.
+[[noreturn]] void fail_written_twice(const OpContext& ctx, const std::string& what);
 
 /// Gives the handle's tensor a new buffer, which counts as a write by `op` if `written`; other tensors on the old buffer
 /// become detached from it.

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "call/dense_call.h"
 #include "core/log.h"
@@ -38,9 +40,6 @@ spmd::AttrValue value_of(const auto& reference) {
 
 /// The input of an output whose list argument is empty.
 constexpr size_t kAbsent = static_cast<size_t>(-1);
-
-/// The bit of RuleArgs::pinned for a flat tensor; those beyond the 64th move like others.
-uint64_t pin(size_t tensor) { return tensor < 64 ? uint64_t{1} << tensor : 0; }
 
 /// Combines a kernel's partial sums over the mesh axes that its rule asked for, one after the other.
 class MeshReducer final : public AxisReducer {
@@ -149,6 +148,12 @@ void DistCall::end_inference() {
 }
 
 void DistCall::set(size_t output, std::vector<DenseTensor> values) {
+  if (ctx_.infer != nullptr) return;
+  const size_t count = plan_->output_slots[output].count;
+  if (values.size() != count) {
+    fail(ErrorCode::internal, "[{}] computed {} pieces of '{}', but there are {}; its infer_meta function is wrong", ctx_.op, values.size(),
+         op_.outputs[output].name, count);
+  }
   for (size_t i = 0; i < values.size(); ++i) results_[plan_->output_slots[output].first + i] = std::move(values[i]);
 }
 
@@ -159,9 +164,10 @@ spmd::RuleResult DistCall::infer_rule(std::span<const spmd::SlotRange> ranges, s
   for (const AttrRef& attr : attrs_) attrs.push_back(value_of(attr));
   spmd::RuleArgs rule{op_, mesh_, args, slots_, attrs, flat, ranges};
   if (variant_ == Variant::inplace) {
+    rule.pinned.resize(args.size());
     for (const AliasDef& alias : op_.aliases) {
       const spmd::SlotRange& slot = slots_[static_cast<size_t>(alias.input)];
-      for (size_t i = 0; alias.kind == AliasDef::Kind::inplace && i < slot.count; ++i) rule.pinned |= pin(slot.first + i);
+      for (size_t i = 0; alias.kind == AliasDef::Kind::inplace && i < slot.count; ++i) rule.pinned[slot.first + i] = true;
     }
   }
   plan.fallback = !spmd::has_rule(op_) && rank_.policies.fallback == FallbackPolicy::replicate;
@@ -204,9 +210,14 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas) {
 
 void DistCall::plan_aliases(CallPlan& plan) {
   for (const AliasDef& alias : op_.aliases) {
-    if (alias.kind == AliasDef::Kind::inplace && variant_ != Variant::inplace) continue;
     const spmd::SlotRange& from = slots_[static_cast<size_t>(alias.input)];
     const spmd::SlotRange& to = plan.output_slots[static_cast<size_t>(alias.output)];
+    if (alias.kind == AliasDef::Kind::inplace && variant_ != Variant::inplace) {
+      // In this form the output is new; but it is absent with its optional input all the same.
+      const bool absent = op_.inputs[static_cast<size_t>(alias.input)].kind == SlotDef::Kind::optional && tensors_[from.first] == nullptr;
+      if (absent) plan.outputs[to.first].spec = nullptr;
+      continue;
+    }
     if (from.count != to.count && from.count != 0) {
       fail(ErrorCode::internal, "[{}] has {} results for {} tensors of '{}' that share their buffers; its infer_meta function is wrong", ctx_.op,
            to.count, from.count, op_.inputs[static_cast<size_t>(alias.input)].name);
@@ -234,7 +245,7 @@ void DistCall::plan_alias(CallPlan& plan, const AliasDef& alias, size_t i, size_
          ctx_.op, to_string(output.global.dims), op_.inputs[static_cast<size_t>(alias.input)].name, x->describe(), op_.name);
   }
   const bool same = output.global == x->global;
-  const bool back = (in_place && same && rank_.policies.inplace != InplacePolicy::adopt && (moved || output.spec != x->spec)) ||
+  const bool back = (in_place && same && !reinterprets(alias.output) && rank_.policies.inplace != InplacePolicy::adopt && (moved || output.spec != x->spec)) ||
                     (alias.kind == AliasDef::Kind::written_view && moved && rank_.policies.view != ViewPolicy::temporary);
   if (back) output.write_back = plan_reshard(output.global, output.spec, x->spec);
 }
@@ -266,13 +277,16 @@ void DistCall::bind(CallPlan& plan) const {
 bool DistCall::writes(const OutputPlan& output) const {
   if (output.alias < 0 || output.spec == nullptr || output.kind == AliasDef::Kind::view) return false;
   if (output.kind == AliasDef::Kind::written_view) return true;
-  // A pair that is also a view only reinterprets: a change of metadata alone is no write.
+  // A change of metadata alone is no write.
   const auto o = static_cast<size_t>(&output - plan_->outputs.data());
-  for (const AliasDef& alias : op_.aliases) {
-    const spmd::SlotRange& slot = plan_->output_slots[static_cast<size_t>(alias.output)];
-    if (alias.kind == AliasDef::Kind::view && o >= slot.first && o < slot.first + slot.count) return false;
-  }
-  return true;
+  size_t slot = 0;
+  while (o >= plan_->output_slots[slot].first + plan_->output_slots[slot].count) ++slot;
+  return !reinterprets(static_cast<int>(slot));
+}
+
+bool DistCall::reinterprets(int output_slot) const {
+  return std::any_of(op_.aliases.begin(), op_.aliases.end(),
+                     [&](const AliasDef& alias) { return alias.kind == AliasDef::Kind::view && alias.output == output_slot; });
 }
 
 void DistCall::check_policies() {
@@ -297,8 +311,10 @@ void DistCall::check_policies() {
 }
 
 void DistCall::check_writes() const {
+  int written = 0;
   for (const OutputPlan& output : plan_->outputs) {
     if (!writes(output)) continue;
+    ++written;
     const auto i = static_cast<size_t>(output.alias);
     if (rank_.policies.view == ViewPolicy::strict) tensors_[i]->value.storage()->check_write(ctx_.op);
     const bool moves = plan_->inputs[i].move != nullptr || output.write_back != nullptr;
@@ -307,6 +323,19 @@ void DistCall::check_writes() const {
            op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, tensors_[i]->describe());
     }
   }
+  if (written > 1) check_apart();
+}
+
+/// By storage, which is shared alike on all ranks, also where the pieces are empty.
+void DistCall::check_apart() const {
+  SmallVec<const DistTensorImpl*, 16> written;
+  for (const OutputPlan& output : plan_->outputs) {
+    if (writes(output)) written.push_back(tensors_[static_cast<size_t>(output.alias)]);
+  }
+  const auto storage = [](const DistTensorImpl* impl) { return impl->value.storage().get(); };
+  std::sort(written.begin(), written.end(), [&](auto* a, auto* b) { return std::less<>()(storage(a), storage(b)); });
+  const auto same = std::adjacent_find(written.begin(), written.end(), [&](auto* a, auto* b) { return storage(a) == storage(b); });
+  if (same != written.end()) fail_written_twice(ctx_, to_string((*same)->global));
 }
 
 void DistCall::prepare() {
@@ -357,11 +386,13 @@ void DistCall::finish() {
     } else {
       finish_written_view(o);
     }
-    if (plan_->active && !(results_[o].dims() == plan_->output_dims[o])) {
-      fail(ErrorCode::internal, "[{}] computed a piece {} where layout {} of {} has {}; its placement rule is wrong", op_.name,
-           to_string(results_[o].dims()), output.spec->text(), to_string(output.global), to_string(plan_->output_dims[o]));
-    }
+    check_piece(o, results_[o]);
   }
+}
+
+void DistCall::fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const {
+  fail(ErrorCode::internal, "[{}] computed a piece {} where layout {} of {} has {}; its placement rule is wrong", op_.name,
+       to_string(piece.meta()), output.spec->text(), to_string(output.global), to_string(dims));
 }
 
 void DistCall::finish_view(size_t o) {
@@ -396,7 +427,10 @@ void DistCall::finish_inplace(size_t o) {
   DistTensorImpl& x = *tensors_[i];
   DenseTensor result = locals_[i];
   if (!plan_->active) result = absent_like(result.storage(), output.global);
+  check_piece(o, result);
   const bool written = writes(output);
+  // The same value in the same shape: a target that had to move for a reader of it is left where it is.
+  if (!written && output.global == x.global && rank_.policies.inplace != InplacePolicy::adopt) return;
   if (output.write_back) {
     const DenseTensor back = execute_reshard(rank_, *output.write_back, result, {op_.name, "write-back"});
     if (plan_->active) copy_into(x.value, back);

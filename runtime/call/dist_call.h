@@ -74,7 +74,10 @@ class DistCall {
     return ctx_.infer != nullptr ? asked : IntArray(plan_->output_dims[plan_->output_slots[output].first]);
   }
 
-  void set(size_t output, DenseTensor value) { results_[plan_->output_slots[output].first] = std::move(value); }
+  /// The local result of an output. Where only metas are wanted, there is none.
+  void set(size_t output, DenseTensor value) {
+    if (ctx_.infer == nullptr) results_[plan_->output_slots[output].first] = std::move(value);
+  }
   void set(size_t output, std::vector<DenseTensor> values);
   Tensor output(size_t output);
   std::vector<Tensor> outputs(size_t output);
@@ -161,6 +164,15 @@ class DistCall {
 
   void check_policies();
   void check_writes() const;
+  void check_apart() const;
+  /// Throws unless the piece is what the layout of the output promises.
+  void check_piece(size_t output, const DenseTensor& piece) const {
+    if (!plan_->active) return;
+    const OutputPlan& planned = plan_->outputs[output];
+    const Dims& dims = plan_->output_dims[output];
+    if (!(piece.dims() == dims) || piece.dtype() != planned.global.dtype) fail_piece(planned, piece, dims);
+  }
+  [[noreturn]] void fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const;
   void prepare();
   void reinterpret_local();
   void finish();
@@ -171,6 +183,8 @@ class DistCall {
   void poison();
   void record_call();
   bool writes(const OutputPlan& output) const;
+  /// True when the output slot is a view whose bytes no kernel writes.
+  bool reinterprets(int output_slot) const;
 
   const OpDef& op_;
   Rank& rank_;

@@ -71,7 +71,7 @@ class Solver {
     }
     return false;
   }
-  bool pinned(size_t t) const { return t < 64 && (args_.pinned >> t & 1u) != 0; }
+  bool pinned(size_t t) const { return t < args_.pinned.size() && args_.pinned[t]; }
   int dim_with(const std::vector<int>& letters, int letter) const {
     const auto found = std::find(letters.begin(), letters.end(), letter);
     return letter == kNoLetter || found == letters.end() ? -1 : static_cast<int>(found - letters.begin());

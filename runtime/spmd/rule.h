@@ -37,7 +37,7 @@ struct RuleArgs {
   std::span<const AttrValue> attrs;    // per attribute of the op
   std::span<const Meta> outputs;       // global, flat
   std::span<const SlotRange> output_slots;
-  uint64_t pinned = 0;  // a bit per flat tensor that is written in place: its layout should stay
+  std::vector<bool> pinned = {};  // per flat tensor: it is written in place, so its layout should stay; may be shorter
   std::span<const DistSpec* const> wanted = {};  // per flat output in infer_reverse(), else empty
 
   /// The attribute of that name. Throws internal when the op has none.

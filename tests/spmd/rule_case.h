@@ -25,7 +25,7 @@ struct Case {
   std::vector<Dims> outputs;
   std::string expected;  // "wanted -> given"
   std::vector<size_t> slots = {};  // tensors per input slot; empty: one each
-  uint64_t pinned = 0;
+  std::vector<bool> pinned = {};
   const ProcessMesh* mesh = grid();
 };
 

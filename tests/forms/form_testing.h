@@ -1,0 +1,30 @@
+// What the tests of forms.yaml share: the registration of its kernels and rule, and counters that its functions advance.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "api.h"
+#include "call/plan_cache.h"
+#include "forms.h"
+#include "support/mesh_run.h"
+
+namespace shard::test {
+
+/// Registers the kernels and the rule of forms.yaml; every test of them calls it first.
+void use_forms();
+void register_form_rules();
+
+/// How often this thread asked for the metas of an op that counts.
+extern thread_local int inferences;
+
+inline std::vector<float> floats(const Tensor& tensor) { return tensor.to_vector<float>(); }
+
+/// True when `tensor` has the bits of the plain tensor `expected` in the ranks of its mesh. Collective.
+template <class T = float>
+bool same_bits(const Tensor& tensor, const Tensor& expected) {
+  return full_equals<T>(tensor, expected.to_vector<T>());
+}
+
+}  // namespace shard::test
