@@ -45,10 +45,13 @@ function(_shardgen_read_runtime path dist extends headers)
   set(${headers} ${found} PARENT_SCOPE)
 endfunction()
 
-# shardgen_generate(TARGET YAML file... [OUT dir] [TEMPLATES dir] [RUNTIME file])
-# Adds to TARGET the C++ for the ops of the YAML files. Warnings are errors. TARGET links shard::shard or, with RUNTIME, the
+# shardgen_generate(TARGET YAML file... [OVERLAY file...] [OUT dir] [TEMPLATES dir] [RUNTIME file] [FOREIGN])
+# Adds to TARGET the C++ for the ops of the YAML files. Warnings are errors, unless FOREIGN. TARGET links shard::shard or, with RUNTIME, the
 # runtime that is described.
 #   YAML       own ops; they may `invoke` ops of the runtime, and must not have their names
+#   OVERLAY    files that add placement rules and `shard:` blocks to those ops
+#   FOREIGN    the files are another project's and stay as they are: warnings are printed, ops with errors are left out, and names
+#              may be those of the runtime's ops, which then cannot be invoked
 #   OUT        where the C++ is written, by default <binary dir>/<TARGET>_generated; it becomes an include directory that has
 #              a header for each file (ops.yaml: ops.h) and <TARGET>_api.h, which includes them all
 #   TEMPLATES  a folder with templates to use instead of the built-in ones of the same names
@@ -56,7 +59,7 @@ endfunction()
 #              the description extends that of shard
 # Only files whose text changes are compiled again. OWN is for the ops of shard itself.
 function(shardgen_generate target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "OWN" "OUT;TEMPLATES;RUNTIME" "YAML")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OWN;FOREIGN" "OUT;TEMPLATES;RUNTIME" "YAML;OVERLAY")
   if(NOT TARGET shardgen::shardgen)
     message(FATAL_ERROR "shardgen_generate(${target}): there is no tool, because this shardgen was built with SHARD_CODEGEN=OFF; "
                         "build it with ON, or define the imported executable shardgen::shardgen")
@@ -90,12 +93,23 @@ function(shardgen_generate target)
   else()
     # Another name than the runtime's api.h, which the sources of the target include too.
     set(umbrella ${target}_api.h)
-    if(extends)
+    if(extends AND NOT arg_FOREIGN)
       get_property(imports GLOBAL PROPERTY SHARDGEN_RUNTIME_YAML)
     endif()
   endif()
   set(headers ${out}/${umbrella})
   set(options --umbrella ${umbrella})
+  if(arg_FOREIGN)
+    list(APPEND options --keep-going)
+  else()
+    list(APPEND options --strict)
+  endif()
+  set(overlays "")
+  foreach(file IN LISTS arg_OVERLAY)
+    get_filename_component(path "${file}" ABSOLUTE)
+    list(APPEND overlays ${path})
+    list(APPEND options --overlay ${path})
+  endforeach()
   if(arg_RUNTIME)
     list(APPEND options --runtime ${runtime})
   endif()
@@ -132,8 +146,8 @@ function(shardgen_generate target)
   set(depfile ${CMAKE_CURRENT_BINARY_DIR}/shardgen_${id}.d)
   add_custom_command(
     OUTPUT ${out}/manifest.json ${sources} ${headers}
-    COMMAND shardgen::shardgen generate ${yaml} --out ${out} --strict --depfile ${depfile} ${options}
-    DEPENDS shardgen::shardgen ${yaml} ${imports} ${description}
+    COMMAND shardgen::shardgen generate ${yaml} --out ${out} --depfile ${depfile} ${options}
+    DEPENDS shardgen::shardgen ${yaml} ${overlays} ${imports} ${description}
     DEPFILE ${depfile}
     COMMENT "Generating ${target} from op YAML"
     VERBATIM)

@@ -6,19 +6,15 @@ if(NOT EXISTS ${files}/ops.yaml)
   return()
 endif()
 set(yaml ${files}/ops.yaml ${files}/legacy_ops.yaml ${files}/backward.yaml ${files}/legacy_backward.yaml)
-set(generated ${SCRATCH}/generated)
-file(REMOVE_RECURSE ${generated})
+file(REMOVE_RECURSE ${SCRATCH}/missing)
 file(WRITE ${SCRATCH}/rules.yaml "- op : relu\n  infer_meta : {spmd_rule : \"... -> ...\"}\n")
-foreach(command "generate;${yaml};--overlay;${SCRATCH}/rules.yaml;--umbrella;foreign_api.h" "scaffold;--missing;--yaml;${yaml}")
-  execute_process(COMMAND ${TOOL} ${command} --out ${generated} RESULT_VARIABLE result ERROR_VARIABLE errors OUTPUT_QUIET)
-  if(result)
-    message(FATAL_ERROR "shardgen ${command}: ${errors}")
-  endif()
-  string(REGEX MATCH "[^\n]*ops generated[^\n]*" summary "${errors}")
-  message(STATUS "${summary}")
-endforeach()
+execute_process(COMMAND ${TOOL} scaffold --missing --yaml ${yaml} --out ${SCRATCH}/missing RESULT_VARIABLE result ERROR_VARIABLE errors OUTPUT_QUIET)
+if(result)
+  message(FATAL_ERROR "shardgen scaffold: ${errors}")
+endif()
 execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE}/tests/package/foreign -B ${SCRATCH}/build -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${PREFIX}
-                        -DGENERATED=${generated} -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}
+                        -DFILES=${files} -DMISSING=${SCRATCH}/missing/missing.cc
+                        -DRULES=${SCRATCH}/rules.yaml -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}
                         "-DCMAKE_CXX_FLAGS=-O0 -Wall -Wextra -Werror"
                 RESULT_VARIABLE result OUTPUT_QUIET)
 if(result)
