@@ -94,7 +94,7 @@ std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const DenseTe
 DenseTensor label_smooth(const OpContext& ctx, const DenseTensor& label,
     const DenseTensor& prior_dist, float epsilon) {
   Meta out_meta;
-  meta::LabelSmoothInferMeta(ctx, label.meta(), call::meta_or_null(prior_dist), epsilon, out_meta);
+  meta::LabelSmoothInferMeta(ctx, label.meta(), call::meta_or_null(prior_dist), out_meta);
   return call::compute(ctx, kernels<"label_smooth">(), label.dtype(), out_meta, label, prior_dist,
       epsilon);
 }

@@ -6,11 +6,6 @@
 
 static_assert(shard::kCodegenAbi == 2, "not this runtime; run cmake --build BUILD -t regenerate");
 
-// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
-namespace shard::meta {
-void LabelSmoothInferMeta(const OpContext&, const Meta&, const Meta*, float, Meta&);
-}  // namespace shard::meta
-
 namespace shard::ops {
 inline constexpr OpDef softmax = {.name = "softmax", .inplace_name = "softmax_",
     .location = "nn.yaml", .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
