@@ -29,4 +29,8 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, DType 
   return call::call_local(ops::arange, dense::arange, start, end, step, dtype, place);
 }
 
+Tensor eye(const Scalar& num_rows, const Scalar& num_columns, DType dtype, Device place) {
+  return call::call_local(ops::eye, dense::eye, num_rows, num_columns, dtype, place);
+}
+
 }  // namespace shard

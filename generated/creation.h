@@ -17,4 +17,8 @@ Tensor ones(const IntArray& shape, DType dtype = DType::float32, Device place = 
 /// an invalid_argument error.
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
     DType dtype = DType::int64, Device place = kCpu);
+/// A matrix of any dtype with 1 on its diagonal and 0 elsewhere; num_columns of -1 are as many as
+/// num_rows, and other negative sizes are out_of_range errors.
+Tensor eye(const Scalar& num_rows, const Scalar& num_columns, DType dtype = DType::float32,
+    Device place = kCpu);
 }  // namespace shard

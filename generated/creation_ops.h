@@ -14,4 +14,6 @@ inline constexpr OpDef full_like = {.name = "full_like", .location = "creation.y
     .elementwise = true};
 inline constexpr OpDef arange = {.name = "arange", .location = "creation.yaml",
     .attrs = names<"start", "end", "step", "dtype", "place">, .outputs = slots<"out">};
+inline constexpr OpDef eye = {.name = "eye", .location = "creation.yaml",
+    .attrs = names<"num_rows", "num_columns", "dtype", "place">, .outputs = slots<"out">};
 }  // namespace shard::ops

@@ -1,4 +1,4 @@
-// CPU kernels that make tensors from numbers: full, full_like, arange, and assign, the plain copy.
+// CPU kernels that make tensors from numbers: full, full_like, arange, eye, and assign, the plain copy.
 #include <algorithm>
 #include <cstring>
 
@@ -46,6 +46,20 @@ void arange(const OpContext& ctx, const Scalar& start, const Scalar& step, Dense
   });
 }
 
+/// Where the piece begins in the whole decides where its rows meet the diagonal.
+template <class T>
+void eye(const OpContext& ctx, DenseTensor& out) {
+  const Dims begin = ctx.output_box(0, out).begin;
+  const int64_t width = out.dims()[1];
+  parallel_for(out.dims()[0], width, [&](int64_t first, int64_t last) {
+    std::fill(out.data<T>() + first * width, out.data<T>() + last * width, value_of<T>(0));
+    for (int64_t r = first; r < last; ++r) {
+      const int64_t column = begin[0] + r - begin[1];
+      if (column >= 0 && column < width) out.data<T>()[r * width + column] = value_of<T>(1);
+    }
+  });
+}
+
 void assign(const OpContext&, const DenseTensor& x, DenseTensor& out) {
   if (out.raw() == x.raw()) return;  // in place
   const size_t size = size_of(x.dtype());
@@ -62,6 +76,7 @@ void register_creation() {
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("full", kBackend, dtype_of<T>, &full<T>);
     register_kernel("full_like", kBackend, dtype_of<T>, &full_like<T>);
+    register_kernel("eye", kBackend, dtype_of<T>, &eye<T>);
   });
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("arange", kBackend, dtype_of<T>, &arange<T>); });
   register_for_all("assign", &assign);
