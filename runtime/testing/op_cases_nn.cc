@@ -17,6 +17,7 @@ void add_softmaxes(OpCases& cases) {
     };
     const std::string name = axis == 0 ? "axis 0" : "axis -1";
     cases.push_back({"softmax", name, kFloats, make([=](Tensors& t) { return Tensors{softmax(t[0], axis)}; })});
+    cases.push_back({"log_softmax", name, kFloats, make([=](Tensors& t) { return Tensors{log_softmax(t[0], axis)}; })});
     cases.push_back({"softmax_", name, kFloats, make([=](Tensors& t) { return Tensors{softmax_(t[0], axis)}; })});
   }
 }
@@ -94,6 +95,16 @@ void add_cross_entropies(OpCases& cases) {
   add("probabilities", Label::kept, 2, false, -100);
 }
 
+void add_label_smooths(OpCases& cases) {
+  cases.push_back({"label_smooth", "uniform", kFloats, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims(2)).between(0, 1)}, [](Tensors& t) { return Tensors{label_smooth(t[0], {}, 0.25f)}; }};
+                   }});
+  cases.push_back({"label_smooth", "prior [1, n]", kFloats, [](Draw& draw) {
+                     const Dims x = draw.dims(2);
+                     return CaseCall{{draw.input(x).between(0, 1), draw.input({1, x[1]})}, [](Tensors& t) { return Tensors{label_smooth(t[0], t[1], 0.25f)}; }};
+                   }});
+}
+
 }  // namespace
 
 void add_nn_cases(OpCases& cases) {
@@ -102,6 +113,7 @@ void add_nn_cases(OpCases& cases) {
   add_norms(cases);
   add_dropouts(cases);
   add_cross_entropies(cases);
+  add_label_smooths(cases);
 }
 
 }  // namespace shard::testing
