@@ -49,7 +49,9 @@ void add_norms(OpCases& cases) {
                        std::vector<CaseInput> inputs = {draw.input(x), channels, channels.between(1, 3)};
                        if (weights) inputs.insert(inputs.end(), {channels, channels});
                        return CaseCall{inputs, [=](Tensors& t) {
-                                         return all(batch_norm(t[0], t[1], t[2], weights ? t[3] : Tensor(), weights ? t[4] : Tensor(), is_test, 0.5f, 1e-2f, format));
+                                         Tensors out = all(batch_norm(t[0], t[1], t[2], weights ? t[3] : Tensor(), weights ? t[4] : Tensor(), is_test, 0.5f, 1e-2f, format));
+                                         out.insert(out.end(), {t[1], t[2]});  // they are written through their views
+                                         return out;
                                        }};
                      },
                      64, "sums of rounded squares are combined over ranks in another order"});
