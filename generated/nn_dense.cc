@@ -65,11 +65,11 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
       DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 3. allocate
-  DenseTensor out = DenseTensor::allocate(device, out_meta);
+  DenseTensor out = call::allocate(ctx, device, out_meta);
   DenseTensor mean_out = call::written_view(ctx, mean, mean_out_meta);
   DenseTensor variance_out = call::written_view(ctx, variance, variance_out_meta);
-  DenseTensor saved_mean = DenseTensor::allocate(device, saved_mean_meta);
-  DenseTensor saved_variance = DenseTensor::allocate(device, saved_variance_meta);
+  DenseTensor saved_mean = call::allocate(ctx, device, saved_mean_meta);
+  DenseTensor saved_variance = call::allocate(ctx, device, saved_variance_meta);
   // 4. run, then bump versions
   call::WrittenViews writes(ctx, {&mean_out, &variance_out});
   writes.run([&] {
