@@ -16,7 +16,7 @@ using Arange = void(const OpContext&, const Scalar&, const Scalar&, DenseTensor&
 TEST_CASE("transpose reorders the dims of every dtype") {
   for (const DType dtype : kAllDTypes) {
     const DenseTensor x = arbitrary({3, 4, 5}, dtype);
-    DenseTensor out = empty({5, 3, 4}, dtype);
+    DenseTensor out = uninitialized({5, 3, 4}, dtype);
     call<Transpose>("transpose", dtype, x, IntArray{-1, 0, 1}, out);
     const std::vector<double> from = values(x), to = values(out);
     for (size_t i = 0; i < 3; ++i) {
@@ -25,50 +25,50 @@ TEST_CASE("transpose reorders the dims of every dtype") {
       }
     }
   }
-  DenseTensor scalar = empty({}, DType::float32);
+  DenseTensor scalar = uninitialized({}, DType::float32);
   call<Transpose>("transpose", DType::float32, tensor({7}, {}), IntArray{}, scalar);
   CHECK(values(scalar) == std::vector<double>{7});
-  DenseTensor none = empty({3, 0}, DType::float32);
-  call<Transpose>("transpose", DType::float32, empty({0, 3}, DType::float32), IntArray{1, 0}, none);
+  DenseTensor none = uninitialized({3, 0}, DType::float32);
+  call<Transpose>("transpose", DType::float32, uninitialized({0, 3}, DType::float32), IntArray{1, 0}, none);
 }
 
 TEST_CASE("expand repeats dims of size 1") {
   for (const DType dtype : kAllDTypes) {
-    DenseTensor out = empty({2, 2, 3}, dtype);
+    DenseTensor out = uninitialized({2, 2, 3}, dtype);
     call<Transpose>("expand", dtype, tensor({0, 1}, {2, 1}, dtype), IntArray{2, 2, 3}, out);
     CHECK(values(out) == std::vector<double>{0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1});
-    DenseTensor none = empty({0, 2}, dtype);
+    DenseTensor none = uninitialized({0, 2}, dtype);
     call<Transpose>("expand", dtype, tensor({0, 1}, {1, 2}, dtype), IntArray{0, 2}, none);
   }
 }
 
 TEST_CASE("slice clamps positions and counts negative ones from the end") {
   const DenseTensor x = tensor({0, 1, 2, 3, 4, 5}, {2, 3}, DType::int32);
-  DenseTensor out = empty({1, 2}, DType::int32);
+  DenseTensor out = uninitialized({1, 2}, DType::int32);
   call<Slice>("slice", DType::int32, x, IntArray{0, 1}, IntArray{-1, 1}, IntArray{9, 3}, out);
   CHECK(values(out) == std::vector<double>{4, 5});
-  DenseTensor none = empty({2, 0}, DType::int32);
+  DenseTensor none = uninitialized({2, 0}, DType::int32);
   call<Slice>("slice", DType::int32, x, IntArray{1}, IntArray{2}, IntArray{1}, none);
 }
 
 TEST_CASE("concat, split and stack are inverse to each other") {
   for (const DType dtype : kAllDTypes) {
     const DenseTensor pieces[] = {arbitrary({2, 1, 3}, dtype, 1), arbitrary({2, 0, 3}, dtype, 2), arbitrary({2, 4, 3}, dtype, 3)};
-    DenseTensor joined = empty({2, 5, 3}, dtype);
+    DenseTensor joined = uninitialized({2, 5, 3}, dtype);
     call<Concat>("concat", dtype, std::span<const DenseTensor>(pieces), Scalar(-2), joined);
-    DenseTensor cut[] = {empty({2, 1, 3}, dtype), empty({2, 0, 3}, dtype), empty({2, 4, 3}, dtype)};
+    DenseTensor cut[] = {uninitialized({2, 1, 3}, dtype), uninitialized({2, 0, 3}, dtype), uninitialized({2, 4, 3}, dtype)};
     call<Split>("split", dtype, joined, IntArray{1, 0, -1}, Scalar(1), std::span<DenseTensor>(cut));
     for (size_t i = 0; i < 3; ++i) CHECK(values(cut[i]) == values(pieces[i]));
   }
   const DenseTensor rows[] = {tensor({1, 2}, {2}), tensor({3, 4}, {2})};
-  DenseTensor stacked = empty({2, 2}, DType::float32);
+  DenseTensor stacked = uninitialized({2, 2}, DType::float32);
   call<Stack>("stack", DType::float32, std::span<const DenseTensor>(rows), -1, stacked);
   CHECK(values(stacked) == std::vector<double>{1, 3, 2, 4});
 }
 
 TEST_CASE("gather takes slices by index and refuses indices outside") {
   const DenseTensor x = tensor({0, 1, 2, 3, 4, 5}, {2, 3}, DType::int64);
-  DenseTensor out = empty({2, 2}, DType::int64);
+  DenseTensor out = uninitialized({2, 2}, DType::int64);
   call<Gather>("gather", DType::int64, x, tensor({2, -3}, {2}, DType::int32), Scalar(1), out);
   CHECK(values(out) == std::vector<double>{2, 0, 5, 3});
   CHECK_THROWS_WITH(call<Gather>("gather", DType::int64, x, tensor({0, 3}, {2}, DType::int64), Scalar(1), out),
@@ -78,23 +78,23 @@ TEST_CASE("gather takes slices by index and refuses indices outside") {
 TEST_CASE("full and full_like write one value into every dtype") {
   using FullLike = void(const OpContext&, const DenseTensor&, const Scalar&, DenseTensor&);
   for (const DType dtype : kAllDTypes) {
-    DenseTensor out = empty({2, 2}, dtype);
+    DenseTensor out = uninitialized({2, 2}, dtype);
     call<Full>("full", dtype, Scalar(1), out);
     CHECK(values(out) == std::vector<double>{1, 1, 1, 1});
     call<FullLike>("full_like", dtype, out, Scalar(0.0), out);
     CHECK(values(out) == std::vector<double>{0, 0, 0, 0});
-    DenseTensor none = empty({0}, dtype);
+    DenseTensor none = uninitialized({0}, dtype);
     call<Full>("full", dtype, Scalar(1), none);
   }
 }
 
 TEST_CASE("arange computes each element from its global index") {
-  DenseTensor out = empty({4}, DType::float32);
+  DenseTensor out = uninitialized({4}, DType::float32);
   call<Arange>("arange", DType::float32, Scalar(1), Scalar(0.5), out);
   CHECK(values(out) == std::vector<double>{1, 1.5, 2, 2.5});
   const Box outputs[] = {{{10}, {6}}};
   const LocalCall local{{}, outputs, nullptr, {}};
-  DenseTensor piece = empty({4}, DType::int64);
+  DenseTensor piece = uninitialized({4}, DType::int64);
   call_in<Arange>({"arange", &local}, "arange", DType::int64, Scalar(1), Scalar(2), piece);
   CHECK(values(piece) == std::vector<double>{13, 15, 17, 19});
 }
