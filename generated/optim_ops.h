@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 2, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 3, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef sgd_ = {.name = "sgd_", .inplace_name = "sgd_", .location = "optim.yaml",
@@ -17,6 +17,16 @@ inline constexpr OpDef adamw_ = {.name = "adamw_", .inplace_name = "adamw_",
     .inputs = slots<"param", "grad", "learning_rate", "moment1", "moment2", "beta1_pow",
     "beta2_pow", "master_param?", "skip_update?">,
     .attrs = names<"beta1", "beta2", "epsilon", "lr_ratio", "coeff", "with_decay",
+    "multi_precision", "use_global_beta_pow">,
+    .outputs = slots<"param_out", "moment1_out", "moment2_out", "beta1_pow_out", "beta2_pow_out",
+    "master_param_out?">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
+    inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>,
+    .rule = "..., ..., 1, ..., ..., 1, 1, ..., 1 -> ..., ..., ..., 1, 1, ...", .elementwise = true};
+inline constexpr OpDef adam_ = {.name = "adam_", .inplace_name = "adam_", .location = "optim.yaml",
+    .inputs = slots<"param", "grad", "learning_rate", "moment1", "moment2", "beta1_pow",
+    "beta2_pow", "master_param?", "skip_update?">,
+    .attrs = names<"beta1", "beta2", "epsilon", "lazy_mode", "min_row_size_to_use_multithread",
     "multi_precision", "use_global_beta_pow">,
     .outputs = slots<"param_out", "moment1_out", "moment2_out", "beta1_pow_out", "beta2_pow_out",
     "master_param_out?">,

@@ -1,4 +1,4 @@
-// CPU kernels that make tensors from numbers: full, full_like, arange, eye, and assign, the plain copy.
+// CPU kernels that make tensors from numbers: full, full_like, arange, eye, empty, and assign, the plain copy.
 #include <algorithm>
 #include <cstring>
 
@@ -46,19 +46,23 @@ void arange(const OpContext& ctx, const Scalar& start, const Scalar& step, Dense
   });
 }
 
-/// Where the piece begins in the whole decides where its rows meet the diagonal.
+/// Of a piece of the matrix: the diagonal is where the global indices are equal.
 template <class T>
 void eye(const OpContext& ctx, DenseTensor& out) {
   const Dims begin = ctx.output_box(0, out).begin;
-  const int64_t width = out.dims()[1];
-  parallel_for(out.dims()[0], width, [&](int64_t first, int64_t last) {
-    std::fill(out.data<T>() + first * width, out.data<T>() + last * width, value_of<T>(0));
-    for (int64_t r = first; r < last; ++r) {
-      const int64_t column = begin[0] + r - begin[1];
-      if (column >= 0 && column < width) out.data<T>()[r * width + column] = value_of<T>(1);
+  const int64_t columns = out.dims()[1];
+  const T one = value_of<T>(Scalar(1)), zero = value_of<T>(Scalar(0));
+  parallel_for(out.dims()[0], columns, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      T* line = out.data<T>() + row * columns;
+      std::fill(line, line + columns, zero);
+      const int64_t column = begin[0] + row - begin[1];
+      if (column >= 0 && column < columns) line[column] = one;
     }
   });
 }
+
+void empty(const OpContext&, DenseTensor&) {}
 
 void assign(const OpContext&, const DenseTensor& x, DenseTensor& out) {
   if (out.raw() == x.raw()) return;  // in place
@@ -80,6 +84,7 @@ void register_creation() {
   });
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("arange", kBackend, dtype_of<T>, &arange<T>); });
   register_for_all("assign", &assign);
+  register_for_all("empty", &empty);
 }
 
 }  // namespace shard::cpu
