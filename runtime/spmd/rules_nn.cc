@@ -37,7 +37,8 @@ RuleResult cross_entropy(const RuleArgs& args) {
   n.inputs.push_back(label);
   std::vector<int> loss = without;
   if (args.outputs[1].dims.rank() < x.rank()) loss.erase(loss.begin() + axis);
-  n.outputs = {n.inputs[0], loss};
+  // A softmax that the op does not make has no dims.
+  n.outputs = {args.outputs[0].dims.rank() == 0 ? std::vector<int>() : n.inputs[0], loss};
   return solve(args, n);
 }
 

@@ -37,8 +37,8 @@ TensorCase without_marker(const TensorCase& tensor) {
 const DistSpec* spec_of(const ProcessMesh* mesh, const TensorCase& tensor, const RuleOptions& options) {
   const Dims dims = known_dims(tensor.shape);
   Layout layout(mesh, dims.rank());
-  // A tensor without dims may have a mapping with one -1.
-  const bool scalar = dims.rank() == 0 && tensor.mapping == std::vector<int64_t>{-1};
+  // A tensor without dims may have a mapping of one entry, which says nothing.
+  const bool scalar = dims.rank() == 0 && tensor.mapping.size() == 1;
   if (!tensor.mapping.empty() && !scalar && tensor.mapping.size() != tensor.shape.size()) {
     fail(ErrorCode::layout, "a tensor of {} dims has a dims_mapping of {}", tensor.shape.size(), tensor.mapping.size());
   }
@@ -63,9 +63,14 @@ struct Bound {
   std::vector<AttrValue> attrs;
 };
 
+/// The arguments of a case are others than those of a signature.
+struct Misfit : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 AttrValue attr_value(const AttrDef& def, const nlohmann::json& value) {
   const auto refuse = [&](const char* expected) {
-    throw UnknownRule(fmt::format("attribute '{}' has to be {}, not {}", def.name, expected, value.dump()));
+    throw Misfit(fmt::format("attribute '{}' has to be {}, not {}", def.name, expected, value.dump()));
   };
   switch (def.kind) {
     case AttrDef::Kind::boolean:
@@ -95,7 +100,7 @@ AttrValue attr_value(const AttrDef& def, const nlohmann::json& value) {
   return false;
 }
 
-/// Throws UnknownRule where the arguments are others than the signature's.
+/// Throws Misfit.
 Bound bind(const Case& c, const Entry& entry, const Signature& signature) {
   Bound bound;
   size_t next = 0;
@@ -107,10 +112,10 @@ Bound bind(const Case& c, const Entry& entry, const Signature& signature) {
         into.push_back({TensorCase{}});
         continue;
       }
-      if (!more) throw UnknownRule(fmt::format("argument {} should be {} '{}'", next, what, slot.name));
+      if (!more) throw Misfit(fmt::format("argument {} should be {} '{}'", next, what, slot.name));
       // Tensors of the peer's list arguments may stand one by one.
       if ((c.args[next].kind == Argument::Kind::list) != list) {
-        throw UnknownRule(fmt::format("argument {} should be {} for {} '{}'", next, list ? "a list of tensors" : "one tensor", what, slot.name));
+        throw Misfit(fmt::format("argument {} should be {} for {} '{}'", next, list ? "a list of tensors" : "one tensor", what, slot.name));
       }
       into.push_back(c.args[next++].tensors);
     }
@@ -119,13 +124,13 @@ Bound bind(const Case& c, const Entry& entry, const Signature& signature) {
   if (c.backward || entry.outputs_given) take(signature.output_slots, bound.outputs, "output");
   for (const AttrDef& attr : signature.attrs) {
     const bool more = next < c.args.size();
-    if (more && c.args[next].kind != Argument::Kind::attribute) throw UnknownRule(fmt::format("argument {} should be attribute '{}'", next, attr.name));
-    if (!more && attr.fallback.is_null()) throw UnknownRule(fmt::format("attribute '{}' is missing", attr.name));
+    if (more && c.args[next].kind != Argument::Kind::attribute) throw Misfit(fmt::format("argument {} should be attribute '{}'", next, attr.name));
+    if (!more && attr.fallback.is_null()) throw Misfit(fmt::format("attribute '{}' is missing", attr.name));
     bound.attrs.push_back(attr_value(attr, more ? c.args[next].attribute : attr.fallback));
     if (more) ++next;
   }
   while (signature.more_attrs && next < c.args.size() && c.args[next].kind == Argument::Kind::attribute) ++next;
-  if (next < c.args.size()) throw UnknownRule(fmt::format("there are {} arguments too many", c.args.size() - next));
+  if (next < c.args.size()) throw Misfit(fmt::format("there are {} arguments too many", c.args.size() - next));
   return bound;
 }
 
@@ -338,7 +343,7 @@ Answer answer(const Case& c, bool compat) {
     Bound bound;
     try {
       bound = bind(c, *entry, signature);
-    } catch (const UnknownRule& problem) {
+    } catch (const Misfit& problem) {
       problems += fmt::format("{}({}): {}", problems.empty() ? "" : "; ", entry->signature, problem.what());
       continue;
     }
@@ -351,7 +356,10 @@ Answer answer(const Case& c, bool compat) {
       return result;
     }
   }
-  throw UnknownRule("the arguments do not fit: " + problems);
+  Answer result;
+  result.error = true;
+  result.message = "the arguments do not fit: " + problems;
+  return result;
 }
 
 std::vector<std::string> differences(const Case& c, const Answer& answer) {

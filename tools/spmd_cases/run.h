@@ -27,12 +27,12 @@ struct Answer {
   AnswerSide outputs;
 };
 
-/// What the rule says. Throws UnknownRule for a rule that this program has not, and for arguments that do not fit the ones it has.
-Answer answer(const Case& c, bool compat);
-
 struct UnknownRule : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+/// What the rule says; arguments that do not fit it are refused too. Throws UnknownRule for a name that the table has not.
+Answer answer(const Case& c, bool compat);
 
 /// What the answer lacks of what is expected, a sentence each; empty: the case passes.
 std::vector<std::string> differences(const Case& c, const Answer& answer);
