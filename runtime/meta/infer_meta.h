@@ -38,8 +38,8 @@ void CreateInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, M
 /// Throws invalid_argument when step is 0 or not finite; an end on the wrong side of start gives an empty tensor.
 void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step, DType dtype,
                      Meta& out);
-/// Rows and columns of 0 or more (out_of_range); columns of -1 are as many as rows.
-void EyeInferMeta(const OpContext& ctx, int64_t rows, int64_t columns, DType dtype, Meta& out);
+/// num_columns of -1 are as many as num_rows.
+void EyeInferMeta(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype, Meta& out);
 /// Float dtypes (dtype_mismatch), min <= max (invalid_argument).
 void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min, const Scalar& max,
                       Meta& out);

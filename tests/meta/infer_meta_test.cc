@@ -132,9 +132,9 @@ TEST_CASE("metas of repeated, cut and scattered tensors") {
   OneHotInferMeta({"one_hot"}, index, Scalar(4), out);
   CHECK(to_string(out) == "f32[3, 4]");
   error_of(ErrorCode::out_of_range, [&] { OneHotInferMeta({"one_hot"}, index, Scalar(-4), out); });
-  EyeInferMeta({"eye"}, 3, -1, DType::int64, out);
+  EyeInferMeta({"eye"}, Scalar(3), Scalar(-1), DType::int64, out);
   CHECK(to_string(out) == "i64[3, 3]");
-  error_of(ErrorCode::out_of_range, [&] { EyeInferMeta({"eye"}, -3, 2, DType::int64, out); });
+  error_of(ErrorCode::out_of_range, [&] { EyeInferMeta({"eye"}, Scalar(-3), Scalar(2), DType::int64, out); });
 }
 
 TEST_CASE("metas of attention, rotary positions, rms_norm and the gradient of a linear layer") {
