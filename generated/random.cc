@@ -17,4 +17,16 @@ Tensor gaussian(const IntArray& shape, float mean, float std, int seed, DType dt
   return call::call_local(ops::gaussian, dense::gaussian, shape, mean, std, seed, dtype, place);
 }
 
+Tensor randint(int low, int high, const IntArray& shape, DType dtype, int seed, Device place) {
+  return call::call_local(ops::randint, dense::randint, low, high, shape, dtype, seed, place);
+}
+
+Tensor bernoulli(const Tensor& x) {
+  return call::dispatch(ops::bernoulli, dist::bernoulli, dense::bernoulli, x);
+}
+
+Tensor randperm(int n, DType dtype, Device place) {
+  return call::call_local(ops::randperm, dense::randperm, n, dtype, place);
+}
+
 }  // namespace shard

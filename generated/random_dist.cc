@@ -9,4 +9,9 @@
 // moves what differs; calls the dense function on local tensors; writes back and wraps.
 namespace shard::dist {
 
+Tensor bernoulli(const Tensor& x) {
+  call::DistCall call(ops::bernoulli, x);
+  return call.run([&] { return dense::bernoulli(call, call[0]); });
+}
+
 }  // namespace shard::dist

@@ -5,4 +5,5 @@
 
 // The same functions for calls with distributed tensors.
 namespace shard::dist {
+decltype(shard::bernoulli) bernoulli;
 }  // namespace shard::dist

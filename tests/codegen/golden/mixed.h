@@ -31,4 +31,5 @@ Tensor zeros(const IntArray& shape, DType dtype = DType::float32, Device place =
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,
     int device);
 std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad);
+std::tuple<Tensor, Tensor> masked_select(const Tensor& x, const Tensor& mask);
 }  // namespace shard

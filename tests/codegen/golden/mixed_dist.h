@@ -21,4 +21,5 @@ decltype(shard::batch_norm) batch_norm;
 decltype(shard::sgd_) sgd_;
 decltype(shard::names_that_clash) names_that_clash;
 decltype(shard::add_grad) add_grad;
+decltype(shard::masked_select) masked_select;
 }  // namespace shard::dist
