@@ -4,6 +4,7 @@
 
 #include "creation.h"
 #include "dynamic.h"
+#include "logic.h"
 #include "math.h"
 #include "nn.h"
 #include "optim.h"

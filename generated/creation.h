@@ -7,14 +7,31 @@ namespace shard {
 /// A tensor with every element value, of any dtype; a negative dim is an out_of_range error.
 Tensor full(const IntArray& shape, const Scalar& value, DType dtype = DType::float32,
     Device place = kCpu);
+Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout,
+    DType dtype = DType::float32, Device place = kCpu);
 /// A tensor of the shape, dtype and device of x with every element value.
 Tensor full_like(const Tensor& x, const Scalar& value);
 /// A tensor with every element 0, of any dtype; a negative dim is an out_of_range error.
 Tensor zeros(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
+Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
+    Device place = kCpu);
 /// A tensor with every element 1, of any dtype; a negative dim is an out_of_range error.
 Tensor ones(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
+Tensor ones(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
+    Device place = kCpu);
 /// start, start + step, ... up to before end, as one dim; every dtype but bool, and a step of 0 is
 /// an invalid_argument error.
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
     DType dtype = DType::int64, Device place = kCpu);
+Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Scalar& step = 1,
+    DType dtype = DType::int64, Device place = kCpu);
+/// A matrix with ones where row and column index are equal, and zeros elsewhere, of any dtype;
+/// columns -1 stands for as many as rows.
+Tensor eye(int64_t rows, int64_t columns = -1, DType dtype = DType::float32, Device place = kCpu);
+Tensor eye(int64_t rows, LayoutArg layout, int64_t columns = -1, DType dtype = DType::float32,
+    Device place = kCpu);
+/// A tensor whose elements are not set, of any dtype; a negative dim is an out_of_range error.
+Tensor empty(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
+Tensor empty(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
+    Device place = kCpu);
 }  // namespace shard

@@ -13,12 +13,27 @@ Tensor uniform(const IntArray& shape, DType dtype, const Scalar& min, const Scal
   return call::call_local(ops::uniform, dense::uniform, shape, dtype, min, max, seed, place);
 }
 
+Tensor uniform(const IntArray& shape, LayoutArg layout, DType dtype, const Scalar& min,
+    const Scalar& max, int seed, Device place) {
+  return dist::uniform(shape, layout, dtype, min, max, seed, place);
+}
+
 Tensor gaussian(const IntArray& shape, float mean, float std, int seed, DType dtype, Device place) {
   return call::call_local(ops::gaussian, dense::gaussian, shape, mean, std, seed, dtype, place);
 }
 
+Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean, float std, int seed,
+    DType dtype, Device place) {
+  return dist::gaussian(shape, layout, mean, std, seed, dtype, place);
+}
+
 Tensor randint(int low, int high, const IntArray& shape, DType dtype, int seed, Device place) {
   return call::call_local(ops::randint, dense::randint, low, high, shape, dtype, seed, place);
+}
+
+Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape, DType dtype, int seed,
+    Device place) {
+  return dist::randint(low, high, layout, shape, dtype, seed, place);
 }
 
 Tensor bernoulli(const Tensor& x) {
@@ -27,6 +42,10 @@ Tensor bernoulli(const Tensor& x) {
 
 Tensor randperm(int n, DType dtype, Device place) {
   return call::call_local(ops::randperm, dense::randperm, n, dtype, place);
+}
+
+Tensor randperm(int n, LayoutArg layout, DType dtype, Device place) {
+  return dist::randperm(n, layout, dtype, place);
 }
 
 }  // namespace shard

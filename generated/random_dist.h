@@ -5,5 +5,12 @@
 
 // The same functions for calls with distributed tensors.
 namespace shard::dist {
+Tensor uniform(const IntArray& shape, LayoutArg layout, DType dtype, const Scalar& min,
+    const Scalar& max, int seed, Device place);
+Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean, float std, int seed,
+    DType dtype, Device place);
+Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape, DType dtype, int seed,
+    Device place);
 decltype(shard::bernoulli) bernoulli;
+Tensor randperm(int n, LayoutArg layout, DType dtype, Device place);
 }  // namespace shard::dist

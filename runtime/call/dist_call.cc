@@ -9,6 +9,7 @@
 
 #include "call/dense_call.h"
 #include "call/exchange.h"
+#include "comm/reduce.h"
 #include "reshard/execute.h"
 
 namespace shard::call {
@@ -70,10 +71,18 @@ DistCall::DistCall(const OpDef& op, Variant variant)
   results_ = cache_.take_list();
   traced_ = rank_.trace_calls || cache_.observer;
   if (traced_) begin_ns_ = now_ns();
+  ctx_.dry = rank_.dry;
   const Policies& p = rank_.policies;
   key_.push_back(reinterpret_cast<uintptr_t>(&op));
   key_.push_back(static_cast<uint64_t>(variant) | static_cast<uint64_t>(p.view) << 8 | static_cast<uint64_t>(p.inplace) << 16 |
                  static_cast<uint64_t>(p.fallback) << 24);
+}
+
+void DistCall::in(LayoutArg layout) {
+  if (layout.spec == nullptr) fail(ErrorCode::layout, "[{}] the layout is null; give one, such as DistSpec::replicated(mesh, dims), or none", op_.name);
+  layout_ = layout.spec;
+  mesh_ = layout_->mesh();
+  key_.push_back(reinterpret_cast<uintptr_t>(layout_));
 }
 
 void DistCall::in(const Tensor& tensor) {
@@ -168,8 +177,9 @@ void DistCall::check_replicated(const Promoted& promoted) {
   words.push_back(static_cast<uint64_t>(meta.dtype));
   for (int64_t size : meta.dims) words.push_back(static_cast<uint64_t>(size));
   const uint64_t shape = hash_words(words);
-  const Tensor host = promoted.tensor.to(kCpu);
-  const uint64_t hash[] = {hash_bytes(shape, host.get().value.raw(), meta.bytes())};
+  const bool has_data = promoted.tensor.get().value.has_data();
+  const Tensor host = has_data ? promoted.tensor.to(kCpu) : promoted.tensor;
+  const uint64_t hash[] = {has_data ? hash_bytes(shape, host.get().value.raw(), meta.bytes()) : shape};
   const std::vector<uint64_t> hashes = gather_words(rank_, hash, {op_.name, promoted.name});
   const int first = mesh_->processes().front();
   std::vector<int> others;
@@ -240,6 +250,19 @@ void DistCall::set(size_t output, std::vector<DenseTensor> values) {
   for (size_t i = 0; i < values.size(); ++i) results_[plan_->output_slots[output].first + i] = std::move(values[i]);
 }
 
+spmd::RuleResult DistCall::given_layout(std::span<const Meta> flat) const {
+  check_mesh_in_world(mesh_, rank_.world());
+  spmd::RuleResult result;
+  for (const Meta& meta : flat) {
+    if (meta.dims.rank() != layout_->rank()) {
+      fail(ErrorCode::layout, "[{}] layout {} on {} has {} dims, but the result {} has {}; give the layout an entry for each dim", op_.name,
+           layout_->text(), mesh_->describe(), layout_->rank(), to_string(meta), meta.dims.rank());
+    }
+    result.outputs.push_back(layout_->layout());
+  }
+  return result;
+}
+
 spmd::RuleResult DistCall::infer_rule(std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan) {
   std::vector<spmd::TensorArg> args;
   for (DistTensorImpl* impl : tensors_) args.push_back(impl ? spmd::TensorArg{impl->global, impl->spec} : spmd::TensorArg{});
@@ -265,7 +288,7 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas) {
     plan.output_slots.push_back({flat.size(), slot.size()});
     flat.insert(flat.end(), slot.begin(), slot.end());
   }
-  const spmd::RuleResult rule = infer_rule(plan.output_slots, flat, plan);
+  const spmd::RuleResult rule = layout_ != nullptr ? given_layout(flat) : infer_rule(plan.output_slots, flat, plan);
   plan.reduce_axes = rule.reduce_axes;
   plan.relayout = rule.relayout;
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
@@ -355,6 +378,11 @@ void DistCall::bind(CallPlan& plan) const {
   const auto at = mesh_->coordinate(rank_.id());
   plan.active = at.has_value();
   if (!plan.active) return;
+  // Reductions are done from the last axis to the first, so the last one decides what this rank contributes.
+  for (int axis = 0; layout_ != nullptr && axis < mesh_->rank(); ++axis) {
+    const std::optional<ReduceType> type = layout_->partial(axis);
+    if (type && *type != ReduceType::avg && (*at)[static_cast<size_t>(axis)] != 0) plan.identity = type;
+  }
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     if (plan.inputs[i].want == nullptr) {
       plan.input_boxes.emplace_back();
@@ -471,6 +499,7 @@ void DistCall::prepare() {
   results_.resize(plan_->outputs.size());
   local_.inputs = plan_->input_boxes;
   local_.outputs = plan_->output_boxes;
+  if (layout_ != nullptr) local_.output_dims = plan_->output_dims;
   if (!plan_->reduce_axes.empty() && plan_->active) {
     extras().reducer = std::make_unique<MeshReducer>(rank_, *plan_, op_.name);
     local_.reducer = extras_->reducer.get();
@@ -491,6 +520,7 @@ void DistCall::finish() {
     if (output.spec == nullptr || output.dynamic) continue;
     if (output.alias < 0) {
       if (!plan_->active) results_[o] = absent_value(output.global);
+      else if (plan_->identity) fill_with_identity(results_[o]);
     } else if (output.kind == AliasDef::Kind::inplace) {
       finish_inplace(o);
       continue;
@@ -513,8 +543,9 @@ void DistCall::finish_dynamic() {
     mine.push_back(plan_->active ? static_cast<uint64_t>(results_[o].dims()[0]) : 0);
   }
   const auto ranks = static_cast<size_t>(rank_.world().size());
-  std::vector<uint64_t> all = plan_->exchanges_rows ? gather_words(rank_, mine, {op_.name, "row counts"}) : std::vector<uint64_t>();
-  for (size_t k = 0; all.empty() && k < ranks; ++k) all.insert(all.end(), mine.begin(), mine.end());
+  std::vector<uint64_t> all;
+  if (plan_->exchanges_rows) all = gather_words(rank_, mine, {op_.name, "row counts"});
+  else for (size_t r = 0; r < ranks; ++r) all.insert(all.end(), mine.begin(), mine.end());
   extras().dynamic.resize(plan_->outputs.size());
   for (size_t k = 0; k < dynamic.size(); ++k) {
     const size_t o = dynamic[k];
@@ -526,6 +557,15 @@ void DistCall::finish_dynamic() {
     global.dims[0] = pieces.total();
     results_[o] = plan_->active ? pieces.balance(rank_, results_[o]) : absent_value(global);
   }
+}
+
+void DistCall::fill_with_identity(DenseTensor& piece) const {
+  if (!piece.has_data()) return;
+  if (piece.device() != kCpu) {
+    fail(ErrorCode::mixed_device, "[{}] cannot make {} on {}: contributions to a pending reduction are made on the CPU; make it there, and reshard it first",
+         op_.name, layout_->text(), to_string(piece.device()));
+  }
+  fill_identity(piece.raw(), piece.numel(), piece.dtype(), *plan_->identity);
 }
 
 void DistCall::fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const {

@@ -35,6 +35,10 @@ Scalar distributed_item(const DistTensorImpl& impl) {
     fail(ErrorCode::wrong_rank, "[item] {} belongs to rank {}, but rank {} makes the call; each rank uses its own tensors",
          argument_text("tensor", impl), impl.owner->id(), rank.id());
   }
+  if (rank.dry != nullptr) {
+    fail(ErrorCode::no_data, "[item] {} is of a dry world, which has no data to branch on; take the number from outside of the program",
+         argument_text("tensor", impl));
+  }
   const int64_t begin_ns = now_ns();
   if (rank.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
   impl.value.storage()->check_read();

@@ -43,6 +43,7 @@ struct CallPlan {
   bool checked = false;     // policies, counters or targets have to be looked at in each call
 
   bool active = false;  // this rank is in the mesh
+  std::optional<ReduceType> identity;  // made in a pending layout: another rank has the value, this one what leaves it unchanged
   std::vector<Box> input_boxes;
   std::vector<Box> output_boxes;
   std::vector<Dims> output_dims;  // local

@@ -8,6 +8,7 @@
 
 #include "comm/communicator.h"
 #include "core/random.h"
+#include "core/storage.h"
 #include "dist/mesh.h"
 #include "dist/policies.h"
 
@@ -39,6 +40,7 @@ class Rank {
   Generator plain_generator;  // of calls on plain tensors
   TraceRing trace;
   bool trace_calls = false;  // record op calls too, not only collectives
+  MemoryMeter* dry = nullptr;  // of a dry world: tensors get no bytes, and this counts them
   std::unique_ptr<RankExtension> extension;
 
  private:

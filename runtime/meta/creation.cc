@@ -54,6 +54,14 @@ void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const Scalar& en
   check_size(ctx, out.dims, dtype);
 }
 
+void EyeInferMeta(const OpContext& ctx, int64_t rows, int64_t columns, DType dtype, Meta& out) {
+  if (rows < 0 || columns < -1) {
+    fail(ErrorCode::out_of_range, "[{}] rows is {} and columns is {}, but must be 0 or more, or columns -1 for as many as rows", ctx.op, rows, columns);
+  }
+  out = {Dims{rows, columns == -1 ? rows : columns}, dtype};
+  check_size(ctx, out.dims, dtype);
+}
+
 void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min, const Scalar& max,
                       Meta& out) {
   CreateInferMeta(ctx, shape, dtype, out);

@@ -54,6 +54,99 @@ TEST_CASE("binary kernels agree with the reference on every dtype and broadcast"
   check_binary("minimum", kAllDTypes, [](double a, double b) { return std::min(a, b); });
 }
 
+TEST_CASE("comparisons give bools, and NaN is beyond all of them") {
+  const DenseTensor x = tensor({1, 2, NAN, 4}, {4}), y = tensor({1, 3, NAN, 3}, {4});
+  const std::pair<const char*, std::vector<double>> expected[] = {{"not_equal", {0, 1, 1, 1}},  {"less_than", {0, 1, 0, 0}},
+                                                                  {"less_equal", {1, 1, 0, 0}}, {"greater_than", {0, 0, 0, 1}},
+                                                                  {"greater_equal", {1, 0, 0, 1}}};
+  for (const auto& [name, result] : expected) {
+    INFO(name);
+    DenseTensor out = empty({4}, DType::boolean);
+    call<Binary>(name, DType::float32, x, y, out);
+    CHECK(values(out) == result);
+    for (const DType dtype : kAllDTypes) {
+      DenseTensor of_any = empty({2}, DType::boolean);
+      call<Binary>(name, dtype, tensor({0, 1}, {2}, dtype), tensor({1}, {1}, dtype), of_any);
+      const std::string op = name;
+      CHECK(values(of_any) == std::vector<double>{op.starts_with("less") || op == "not_equal" ? 1.0 : 0.0, op.ends_with("equal") && op != "not_equal" ? 1.0 : 0.0});
+    }
+  }
+}
+
+TEST_CASE("logical ops take every dtype as truth values") {
+  for (const DType dtype : kAllDTypes) {
+    const double yes = dtype == DType::boolean ? 1 : 3;
+    const DenseTensor x = tensor({0, 0, yes, yes}, {4}, dtype), y = tensor({0, 1, 0, 1}, {4}, dtype);
+    DenseTensor out = empty({4}, DType::boolean);
+    call<Binary>("logical_and", dtype, x, y, out);
+    CHECK(values(out) == std::vector<double>{0, 0, 0, 1});
+    call<Binary>("logical_or", dtype, x, y, out);
+    CHECK(values(out) == std::vector<double>{0, 1, 1, 1});
+    call<Binary>("logical_xor", dtype, x, y, out);
+    CHECK(values(out) == std::vector<double>{0, 1, 1, 0});
+    call<Unary>("logical_not", dtype, x, out);
+    CHECK(values(out) == std::vector<double>{1, 1, 0, 0});
+  }
+}
+
+TEST_CASE("bitwise ops work on the bits of integers and on bools") {
+  for (const DType dtype : kIntDTypes) {
+    const DenseTensor x = tensor({12, 5}, {2}, dtype), y = tensor({10, 3}, {2}, dtype);
+    DenseTensor out = empty({2}, dtype);
+    call<Binary>("bitwise_and", dtype, x, y, out);
+    CHECK(values(out) == std::vector<double>{8, 1});
+    call<Binary>("bitwise_or", dtype, x, y, out);
+    CHECK(values(out) == std::vector<double>{14, 7});
+    call<Binary>("bitwise_xor", dtype, x, y, out);
+    CHECK(values(out) == std::vector<double>{6, 6});
+    call<Unary>("bitwise_not", dtype, x, out);
+    CHECK(values(out) == (dtype == DType::uint8 ? std::vector<double>{243, 250} : std::vector<double>{-13, -6}));
+  }
+  DenseTensor out = empty({2}, DType::boolean);
+  call<Unary>("bitwise_not", DType::boolean, tensor({1, 0}, {2}, DType::boolean), out);
+  CHECK(values(out) == std::vector<double>{0, 1});
+  call<Binary>("bitwise_xor", DType::boolean, tensor({1, 1}, {2}, DType::boolean), tensor({1, 0}, {2}, DType::boolean), out);
+  CHECK(values(out) == std::vector<double>{0, 1});
+}
+
+TEST_CASE("elementwise_pow takes a power per element") {
+  for (const DType dtype : kFloatDTypes) {
+    DenseTensor out = empty({3}, dtype);
+    call<Binary>("elementwise_pow", dtype, tensor({2, 9, -2}, {3}, dtype), tensor({3, 0.5, 2}, {3}, dtype), out);
+    check_close(out, {8, 3, 4});
+  }
+  DenseTensor out = empty({4}, DType::int32);
+  call<Binary>("elementwise_pow", DType::int32, tensor({2, -3, 5, -1}, {4}, DType::int32), tensor({10, 3, -1, -5}, {4}, DType::int32), out);
+  CHECK(values(out) == std::vector<double>{1024, -27, 0, -1});
+}
+
+TEST_CASE("swiglu gates y, or the second half of each row of x") {
+  using SwiGLU = void(const OpContext&, const DenseTensor&, const DenseTensor&, DenseTensor&);
+  const auto silu = [](double x) { return x / (1 + std::exp(-x)); };
+  for (const DType dtype : kFloatDTypes) {
+    DenseTensor out = empty({2, 2}, dtype);
+    const std::vector<double> expected = {silu(1) * 3, silu(2) * 4, silu(-1) * 5, silu(0.5) * -2};
+    call<SwiGLU>("swiglu", dtype, tensor({1, 2, -1, 0.5}, {2, 2}, dtype), tensor({3, 4, 5, -2}, {2, 2}, dtype), out);
+    check_close(out, expected, 4);
+    call<SwiGLU>("swiglu", dtype, tensor({1, 2, 3, 4, -1, 0.5, 5, -2}, {2, 4}, dtype), DenseTensor(), out);
+    check_close(out, expected, 4);
+  }
+  DenseTensor none = empty({3, 0}, DType::float32);
+  call<SwiGLU>("swiglu", DType::float32, none, DenseTensor(), none);
+}
+
+TEST_CASE("add_n adds a list, and rounds 16-bit sums once") {
+  using AddN = void(const OpContext&, std::span<const DenseTensor>, DenseTensor&);
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::int64}) {
+    const std::vector<DenseTensor> list = {arbitrary({1030}, dtype, 1), arbitrary({1030}, dtype, 2), arbitrary({1030}, dtype, 3)};
+    DenseTensor out = empty({1030}, dtype);
+    call<AddN>("add_n", dtype, list, out);
+    std::vector<double> expected = values(list[0]);
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] += values(list[1])[i] + values(list[2])[i];
+    check_close(out, expected, 0.5);
+  }
+}
+
 TEST_CASE("equal gives bools") {
   const DenseTensor x = tensor({1, 2, NAN, 4}, {4}), y = tensor({1, 3, NAN, 4}, {4});
   DenseTensor out = empty({4}, DType::boolean);
@@ -115,6 +208,10 @@ TEST_CASE("functions of one tensor are accurate to a few roundings") {
   check_unary("log", grid(0.01, 80, 2001), 2, [](double x) { return std::log(x); });
   check_unary("sqrt", grid(0, 80, 2001), 1, [](double x) { return std::sqrt(x); });
   check_unary("rsqrt", grid(0.01, 80, 2001), 2, [](double x) { return 1 / std::sqrt(x); });
+  check_unary("sin", grid(-10, 10, 2001), 2, [](double x) { return std::sin(x); });
+  check_unary("cos", grid(-10, 10, 2001), 2, [](double x) { return std::cos(x); });
+  check_unary("square", grid(-3, 3, 101), 1, [](double x) { return x * x; });
+  check_unary("abs", grid(-3, 3, 101), 0, [](double x) { return std::abs(x); });
   check_unary("relu", grid(-3, 3, 101), 0, [](double x) { return std::max(x, 0.0); });
 }
 

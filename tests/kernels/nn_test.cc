@@ -37,6 +37,35 @@ TEST_CASE("softmax sums to one along any axis and takes large numbers") {
   call<Softmax>("softmax", DType::float32, none, 1, none);
 }
 
+TEST_CASE("log_softmax is the logarithm of softmax, also where softmax is 0") {
+  for (const DType dtype : kFloatDTypes) {
+    const DenseTensor x = tensor({1, 2, 3, 1, 1, 1}, {2, 3}, dtype);
+    DenseTensor out = empty({2, 3}, dtype);
+    call<Softmax>("log_softmax", dtype, x, 1, out);
+    const double total = std::log(std::exp(1) + std::exp(2) + std::exp(3));
+    check_close(out, {1 - total, 2 - total, 3 - total, -std::log(3.0), -std::log(3.0), -std::log(3.0)}, 4);
+  }
+  DenseTensor out = empty({2}, DType::float32);
+  call<Softmax>("log_softmax", DType::float32, tensor({1000, 0}, {2}), 0, out);
+  CHECK(values(out) == std::vector<double>{0, -1000});
+}
+
+TEST_CASE("label_smooth mixes in the prior, or one over the classes of the whole label") {
+  using LabelSmooth = void(const OpContext&, const DenseTensor&, const DenseTensor&, float, DenseTensor&);
+  for (const DType dtype : kFloatDTypes) {
+    const DenseTensor label = tensor({1, 0, 0, 1}, {2, 2}, dtype);
+    DenseTensor out = empty({2, 2}, dtype);
+    call<LabelSmooth>("label_smooth", dtype, label, DenseTensor(), 0.5f, out);
+    CHECK(values(out) == std::vector<double>{0.75, 0.25, 0.25, 0.75});
+    call<LabelSmooth>("label_smooth", dtype, label, tensor({1, 0.5}, {1, 2}, dtype), 0.5f, out);
+    CHECK(values(out) == std::vector<double>{1, 0.25, 0.5, 0.75});
+    const Box inputs[] = {{{2, 8}, {0, 4}}};
+    const LocalCall local{inputs, {}, nullptr, {}};
+    call_in<LabelSmooth>({"label_smooth", &local}, "label_smooth", dtype, label, DenseTensor(), 0.5f, out);
+    CHECK(values(out) == std::vector<double>{0.5625, 0.0625, 0.0625, 0.5625});
+  }
+}
+
 TEST_CASE("cross entropy takes indices, weights and labels to ignore") {
   for (const DType dtype : kFloatDTypes) {
     const DenseTensor input = tensor({1, 2, 3, 1, 1, 1}, {2, 3}, dtype);

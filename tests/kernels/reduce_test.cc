@@ -75,6 +75,69 @@ TEST_CASE("sum, max and min agree with the reference") {
   }
 }
 
+TEST_CASE("all and any fold truth values of every dtype; amax and amin are max and min") {
+  for (const DType dtype : kAllDTypes) {
+    for (const Case& c : kCases) {
+      INFO(to_string(dtype) << to_string(c.dims) << " over " << to_string(c.axis));
+      const DenseTensor x = arbitrary(c.dims, dtype);
+      Dims dims;
+      const std::vector<double> every = fold(x, c.axis, 1, [](double a, double b) { return a != 0 && b != 0 ? 1 : 0; }, dims);
+      const std::vector<double> some = fold(x, c.axis, 0, [](double a, double b) { return a != 0 || b != 0 ? 1 : 0; }, dims);
+      DenseTensor out = empty(dims, DType::boolean);
+      call<Reduce>("all", dtype, x, c.axis, false, out);
+      CHECK(values(out) == every);
+      call<Reduce>("any", dtype, x, c.axis, false, out);
+      CHECK(values(out) == some);
+    }
+    DenseTensor out = empty({2}, dtype);
+    call<Reduce>("amax", dtype, tensor({0, 1, 0, 0}, {2, 2}, dtype), IntArray{1}, false, out);
+    CHECK(values(out) == std::vector<double>{1, 0});
+    call<Reduce>("amin", dtype, tensor({0, 1, 1, 1}, {2, 2}, dtype), IntArray{1}, false, out);
+    CHECK(values(out) == std::vector<double>{0, 1});
+  }
+}
+
+/// Three ranks with equal pieces.
+class ThriceReducer : public AxisReducer {
+ public:
+  void all_reduce(DenseTensor& value, ReduceType) override {
+    for (int64_t i = 0; i < value.numel(); ++i) value.data<double>()[i] *= 3;
+  }
+};
+
+TEST_CASE("norms add squares, of all pieces before a root is taken") {
+  using Norm = void(const OpContext&, const DenseTensor&, const IntArray&, bool, bool, DenseTensor&);
+  for (const DType dtype : kFloatDTypes) {
+    const DenseTensor x = tensor({3, -4, 5, 12}, {2, 2}, dtype);
+    DenseTensor out = empty({2}, dtype), one = empty({}, dtype), sum = empty({1}, dtype);
+    call<Norm>("frobenius_norm", dtype, x, IntArray{1}, false, false, out);
+    CHECK(values(out) == std::vector<double>{5, 13});
+    call<Norm>("frobenius_norm", dtype, x, IntArray{1}, false, true, one);
+    check_close(one, {std::sqrt(194.0)}, 1);
+    call<Unary>("squared_l2_norm", dtype, x, sum);
+    CHECK(values(sum) == std::vector<double>{194});
+    ThriceReducer reducer;
+    const Box inputs[] = {{{2, 6}, {0, 2}}};
+    const LocalCall local{inputs, {}, &reducer, {}};
+    call_in<Norm>({"frobenius_norm", &local}, "frobenius_norm", dtype, x, IntArray{1}, false, false, out);
+    check_close(out, {std::sqrt(75.0), std::sqrt(507.0)}, 1);
+  }
+  // Squares of 16-bit floats are added up beyond the range of 16 bits.
+  DenseTensor out = empty({1}, DType::float16);
+  call<Norm>("frobenius_norm", DType::float16, tensor({3000, 4000}, {1, 2}, DType::float16), IntArray{1}, false, false, out);
+  CHECK(values(out) == std::vector<double>{5000});
+}
+
+TEST_CASE("numel is that of the whole tensor") {
+  DenseTensor out = empty({}, DType::int64);
+  call<Unary>("numel", DType::boolean, empty({3, 4}, DType::boolean), out);
+  CHECK(values(out) == std::vector<double>{12});
+  const Box inputs[] = {{{2, 6}, {0, 2}}};
+  const LocalCall local{inputs, {}, nullptr, {}};
+  call_in<Unary>({"numel", &local}, "numel", DType::float32, empty({2, 0}, DType::float32), out);
+  CHECK(values(out) == std::vector<double>{12});
+}
+
 TEST_CASE("prod multiplies, in int64 for small integers") {
   DenseTensor out = empty({2}, DType::int64);
   call<Reduce>("prod", DType::uint8, tensor({100, 100, 100, 2, 3, 4}, {2, 3}, DType::uint8), IntArray{1}, false, out);

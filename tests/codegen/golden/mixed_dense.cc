@@ -60,7 +60,7 @@ std::tuple<DenseTensor, DenseTensor> reshape_with_shape(const OpContext& ctx, co
   if (call::infers(ctx, out_meta, xshape_meta)) return {};
   // 3. share the buffer
   DenseTensor out = call::reinterpret(ctx, x, out_meta);
-  DenseTensor xshape = DenseTensor::allocate(device, xshape_meta);
+  DenseTensor xshape = call::allocate(ctx, device, xshape_meta);
   // 4. run
   kernel(ctx, x, shape, out, xshape);
   return {std::move(out), std::move(xshape)};
@@ -79,7 +79,7 @@ DenseTensor reshape_with_shape_(const OpContext& ctx, DenseTensor& x, const IntA
   if (call::infers(ctx, out_meta, xshape_meta)) return {};
   // 3. share the buffer
   DenseTensor out = call::reinterpret(ctx, x, out_meta);
-  DenseTensor xshape = DenseTensor::allocate(device, xshape_meta);
+  DenseTensor xshape = call::allocate(ctx, device, xshape_meta);
   // 4. run
   kernel(ctx, x, shape, out, xshape);
   call::reinterpret_inplace(ctx, x, out_meta);
@@ -124,7 +124,7 @@ DenseTensor dropout_(const OpContext& ctx, DenseTensor& x, const DenseTensor& se
   // 3. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::dropout);
   DenseTensor out = write.target(x, out_meta);
-  DenseTensor mask = DenseTensor::allocate(device, mask_meta);
+  DenseTensor mask = call::allocate(ctx, device, mask_meta);
   const DenseTensor seed_tensor_safe = write.reader(seed_tensor);
   const RandomKey key = call::draw(ctx);
   // 4. run, then bump versions
@@ -148,17 +148,14 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm(const OpContext& ct
   if (call::infers(ctx, out_meta, mean_out_meta, variance_out_meta)) return {};
   // 3. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::batch_norm);
-  DenseTensor out = DenseTensor::allocate(device, out_meta);
+  DenseTensor out = call::allocate(ctx, device, out_meta);
   DenseTensor mean_out = write.written_view(mean, mean_out_meta);
   DenseTensor variance_out = write.written_view(variance, variance_out_meta);
   const DenseTensor x_safe = write.reader(x);
-  const DenseTensor mean_safe = write.reader(mean);
-  const DenseTensor variance_safe = write.reader(variance);
   const DenseTensor scale_safe = write.reader(scale);
   // 4. run, then bump versions
   write.run([&] {
-    kernel(ctx, x_safe, mean_safe, variance_safe, scale_safe, momentum, out, mean_out,
-        variance_out);
+    kernel(ctx, x_safe, mean, variance, scale_safe, momentum, out, mean_out, variance_out);
   });
   return {std::move(out), std::move(mean_out), std::move(variance_out)};
 }
