@@ -38,8 +38,8 @@ void CreateInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, M
 /// Throws invalid_argument when step is 0 or not finite; an end on the wrong side of start gives an empty tensor.
 void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step, DType dtype,
                      Meta& out);
-/// Rows and columns of 0 or more (out_of_range); columns of -1 are as many as rows.
-void EyeInferMeta(const OpContext& ctx, int64_t rows, int64_t columns, DType dtype, Meta& out);
+/// num_columns of -1 are as many as num_rows.
+void EyeInferMeta(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype, Meta& out);
 /// Float dtypes (dtype_mismatch), min <= max (invalid_argument).
 void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min, const Scalar& max,
                       Meta& out);
@@ -70,6 +70,12 @@ void UnsqueezeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axi
 void TransposeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& perm, Meta& out);
 /// -1 keeps the dim of x. Only dims of size 1 grow (shape_mismatch).
 void ExpandInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, Meta& out);
+/// To the shape of y, or without y to target_shape.
+void ExpandAsInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const IntArray& target_shape, Meta& out);
+/// Throws invalid_argument for a negative number of repetitions.
+void TileInferMeta(const OpContext& ctx, const Meta& x, const IntArray& repeat_times, Meta& out);
+/// At least two dims (shape_mismatch).
+void TriangleInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 
 // Joining and cutting (pieces.cc).
 void ConcatInferMeta(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis, Meta& out);
@@ -77,10 +83,20 @@ void StackInferMeta(const OpContext& ctx, std::span<const Meta> x, int axis, Met
 /// One meta per section; a section of -1 is the rest. shape_mismatch unless they add up to the dim.
 void SplitInferMeta(const OpContext& ctx, const Meta& x, const IntArray& sections, const Scalar& axis,
                     std::vector<Meta>& out);
+/// num pieces of one size; shape_mismatch where num does not divide the dim.
+void SplitWithNumInferMeta(const OpContext& ctx, const Meta& x, int num, const Scalar& axis, std::vector<Meta>& out);
+void UnbindInferMeta(const OpContext& ctx, const Meta& input, int axis, std::vector<Meta>& out);
+/// Throws invalid_argument for a stride of 0.
+void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axes, const IntArray& starts, const IntArray& ends,
+                           const IntArray& strides, Meta& out);
 void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
                     const IntArray& ends, const IntArray& decrease_axis, Meta& out);
 /// index: int32 or int64 (dtype_mismatch), 0-d or 1-D (shape_mismatch); a 0-d index drops the axis.
 void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis, Meta& out);
+/// index: int32 or int64 (dtype_mismatch), [n] or [n, 1]; updates: [n] and the dims of x but its first (shape_mismatch).
+void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates, bool overwrite, Meta& out);
+/// x: int32 or int64 (dtype_mismatch); out is float32, with num_classes as a new last dim.
+void OneHotInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_classes, Meta& out);
 
 // Reductions (reduce.cc): the axes (all when empty) are dropped, or kept as 1 with keepdim. A repeated axis is invalid_argument.
 /// bool, uint8 and int32 give int64.

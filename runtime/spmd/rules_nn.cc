@@ -22,13 +22,14 @@ RuleResult batch_norm(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The class axis stays whole; a hard label has size 1 there.
+/// The class axis stays whole, unless the kernel can combine over it; a hard label has size 1 there.
 RuleResult cross_entropy(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
   const int axis = normalize_axis(args.op.name, "axis", args.integer("axis"), x.rank());
   n.inputs = {fresh_letters(n, x)};
-  n.letters[static_cast<size_t>(axis)].role = Letter::Role::whole;
+  const bool combines = args.options.sharded_classes && axis == x.rank() - 1 && args.flag("use_softmax") && !args.flag("soft_label");
+  n.letters[static_cast<size_t>(axis)].role = combines ? Letter::Role::collective : Letter::Role::whole;
   std::vector<int> without = n.inputs[0];
   without[static_cast<size_t>(axis)] = kNoLetter;
   std::vector<int> label = args.flag("soft_label") ? n.inputs[0] : without;
@@ -36,7 +37,8 @@ RuleResult cross_entropy(const RuleArgs& args) {
   n.inputs.push_back(label);
   std::vector<int> loss = without;
   if (args.outputs[1].dims.rank() < x.rank()) loss.erase(loss.begin() + axis);
-  n.outputs = {n.inputs[0], loss};
+  // A softmax that the op does not make has no dims.
+  n.outputs = {args.outputs[0].dims.rank() == 0 ? std::vector<int>() : n.inputs[0], loss};
   return solve(args, n);
 }
 

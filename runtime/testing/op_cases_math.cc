@@ -118,7 +118,7 @@ void add_math_cases(OpCases& cases) {
   add_unary(cases, "sin", kFloats, sin, sin_);
   add_unary(cases, "cos", kFloats, cos, cos_);
   add_unary(cases, "abs", kNumbers, abs, abs_);
-  add_unary(cases, "square", kNumbers, square, nullptr);
+  add_unary(cases, "square", kNumbers, square, square_);
   add_binary(cases, "elementwise_pow", kNumbers, elementwise_pow, nullptr, 0, 3);
   add_unary(cases, "exp", kFloats, exp, exp_);
   add_unary(cases, "log", kFloats, log, log_, 1, 9);

@@ -5,6 +5,7 @@
 #include "ops/math_ops.h"
 #include "ops/nn_ops.h"
 #include "ops/reduce_ops.h"
+#include "ops/shape_ops.h"
 #include "spmd/rule_case.h"
 
 using namespace shard;
@@ -58,4 +59,25 @@ TEST_CASE("all and any leave a pending all and any, norms a sum of squares or no
   norm.outputs = {{1, 1}};
   CHECK(run(norm).text == "[a, b] -> [-, -]");
   CHECK(run(norm).reduce_axes == AxisList{0, 1});
+}
+
+TEST_CASE("movement: dims that are repeated or cut stay whole, triangles and scattered rows need not") {
+  const Dims d{6, 4};
+  check_cases({
+      {ops::tile, {{d, "a, b"}}, {IntArray{2, 1}}, {{12, 4}}, "[-, b] -> [-, b]"},
+      {ops::tile, {{d, "a, b"}}, {IntArray{3, 1, 1}}, {{3, 6, 4}}, "[a, b] -> [-, a, b]"},
+      {ops::tile, {{d, "a, - | max(b)"}}, {IntArray{2}}, {{6, 8}}, "[a, -] max(b) -> [a, -] max(b)"},
+      {ops::unbind, {{d, "a, b"}}, {int64_t{1}}, {{6}, {6}, {6}, {6}}, "[a, -] -> [a], [a], [a], [a]"},
+      {ops::split_with_num, {{d, "a, b"}}, {int64_t{2}, Scalar(0)}, {{3, 4}, {3, 4}}, "[-, b] -> [-, b], [-, b]"},
+      {ops::one_hot, {{d, "a, b", DType::int64}}, {Scalar(9)}, {{6, 4, 9}}, "[a, b] -> [a, b, -]"},
+      {ops::one_hot, {{d, "a, - | sum(b)", DType::int64}}, {Scalar(9)}, {{6, 4, 9}}, "[a, -] -> [a, -, -]"},
+      {ops::expand_as, {{{1, 4}, "-, -"}, {d, "a, b"}}, {IntArray{}}, {d}, "[-, b], [a, b] -> [a, b]"},
+      {ops::expand_as, {{{4}, "b"}, {{}, nullptr}}, {IntArray{6, 4}}, {d}, "[b], [] -> [-, b]"},
+      {ops::strided_slice, {{d, "a, b"}}, {IntArray{1}, IntArray{0}, IntArray{4}, IntArray{2}}, {{6, 2}}, "[a, -] -> [a, -]"},
+      {ops::strided_slice, {{d, "a, b"}}, {IntArray{}, IntArray{}, IntArray{}, IntArray{}}, {d}, "[a, b] -> [a, b]"},
+      {ops::tril, {{d, "a, b"}}, {int64_t{0}}, {d}, "[a, b] -> [a, b]"},
+      {ops::triu, {{d, "a, - | min(b)"}}, {int64_t{0}}, {d}, "[a, -] min(b) -> [a, -] min(b)"},
+      {ops::scatter, {{d, "a, b"}, {{3}, "a", DType::int64}, {{3, 4}, "a, -"}}, {kYes}, {d}, "[a, b], [-], [-, b] -> [a, b]"},
+      {ops::scatter, {{d, "-, - | sum(a)"}, {{3}, "-", DType::int64}, {{3, 4}, "-, b"}}, {kYes}, {d}, "[-, b], [-], [-, b] -> [-, b]"},
+  });
 }
