@@ -63,7 +63,7 @@ class Rank {
   Generator plain_generator;  // of calls on plain tensors
   TraceRing trace;
   bool trace_calls = false;  // record op calls too, not only collectives
-  MemoryMeter* dry = nullptr;  // of a dry world: tensors get no bytes, and this counts them
+  std::unique_ptr<MemoryMeter> dry;  // only in a dry world: tensors get no bytes, and this counts them
   std::unique_ptr<RankExtension> extension;
 
  private:
