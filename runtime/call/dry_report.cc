@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "call/plan_cache.h"
 
@@ -41,14 +42,19 @@ std::string time_text(double ns) {
   return ns < 1e9 ? fmt::format("{:.2f} ms", ns / 1e6) : fmt::format("{:.2f} s", ns / 1e9);
 }
 
+/// The time of collectives that follow each other, in the planner's model.
+double predicted_ns(CommKind kind, const CommCount& count) {
+  constexpr double kStart = 5000, kPerByte = 0.1;
+  return static_cast<double>(count.calls) * kStart * (kind == CommKind::all_reduce ? 2 : 1) + static_cast<double>(count.bytes_sent) * kPerByte;
+}
+
 /// The collectives of one communicator, by kind.
-void add_traffic(const MeshGroup& group, const CommStats& stats, std::vector<DryTraffic>& traffic) {
+void add_traffic(const ProcessMesh* mesh, int axis, const CommStats& stats, std::vector<DryTraffic>& traffic) {
   for (int k = 0; k < kNumCommKinds; ++k) {
     const auto kind = static_cast<CommKind>(k);
     const CommCount& count = stats[kind];
     if (count.calls == 0) continue;
-    traffic.push_back({group.mesh->describe(), group.axis < 0 ? "" : group.mesh->name(group.axis), to_string(kind), count.calls, count.bytes_sent,
-                       predicted_ns(group, kind, count)});
+    traffic.push_back({mesh->describe(), axis < 0 ? "" : mesh->name(axis), to_string(kind), count.calls, count.bytes_sent, predicted_ns(kind, count)});
   }
 }
 
@@ -60,7 +66,7 @@ DryReport dry_report(Rank& rank) {
   report.rank = rank.id();
   report.world_size = rank.world().size();
   report.calls = call::PlanCache::of(rank).dry_calls.all();
-  for (const MeshGroup& group : rank.groups()) add_traffic(group, rank.stats(group), report.traffic);
+  for (const auto& [mesh, axis] : rank.groups()) add_traffic(mesh, axis, rank.stats(mesh, axis), report.traffic);
   const auto key = [](const DryTraffic& t) { return std::tie(t.mesh, t.axis, t.kind); };
   std::sort(report.traffic.begin(), report.traffic.end(), [&](const DryTraffic& a, const DryTraffic& b) { return key(a) < key(b); });
   for (const DryTraffic& each : report.traffic) {
