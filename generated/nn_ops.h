@@ -10,6 +10,9 @@ namespace shard::ops {
 inline constexpr OpDef softmax = {.name = "softmax", .inplace_name = "softmax_",
     .location = "nn.yaml", .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "...{!axis} -> ...{!axis}"};
+inline constexpr OpDef log_softmax = {.name = "log_softmax", .location = "nn.yaml",
+    .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
+    .rule = "...{!axis} -> ...{!axis}"};
 inline constexpr OpDef embedding = {.name = "embedding", .location = "nn.yaml",
     .inputs = slots<"x", "weight">, .attrs = names<"padding_idx">, .outputs = slots<"out">,
     .rule = "..., v d -> ... d"};
@@ -28,6 +31,9 @@ inline constexpr OpDef dropout = {.name = "dropout", .location = "nn.yaml",
     .inputs = slots<"x", "seed_tensor?">,
     .attrs = names<"p", "is_test", "mode", "seed", "fix_seed">, .outputs = slots<"out", "mask">,
     .rule = "..., 1 -> ..., ...", .elementwise = true, .random = true};
+inline constexpr OpDef label_smooth = {.name = "label_smooth", .location = "nn.yaml",
+    .inputs = slots<"label", "prior_dist?">, .attrs = names<"epsilon">, .outputs = slots<"out">,
+    .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef cross_entropy_with_softmax = {.name = "cross_entropy_with_softmax",
     .location = "nn.yaml", .inputs = slots<"input", "label">,
     .attrs = names<"soft_label", "use_softmax", "numeric_stable_mode", "ignore_index", "axis">,
