@@ -4,6 +4,7 @@
 #include "call/local_map.h"
 #include "call/plan_cache.h"
 #include "dist/dist_tensor.h"
+#include "kernels/registry.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
@@ -120,6 +121,31 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: reductions inside o
     const auto out = batch_norm(x, mean, variance, scale, bias, false, 0.9f, 1e-5f, "NCHW", false, false);
     const auto given = batch_norm(x, mean, variance, scale, bias, true, 0.9f, 1e-5f, "NCHW", false, false);
     return std::vector<Tensor>{std::get<0>(out), std::get<1>(out), std::get<0>(given), mean, variance};
+  });
+}
+
+TEST_CASE("12, 19: a dry rank sends what the real one sends: a norm whose squares are added up by the kernel") {
+  compare("frobenius_norm", [](const ProcessMesh* m) {
+    const Tensor x = distribute(iota<float>({7, 3}), spec(m, "a, b"));
+    return std::vector<Tensor>{frobenius_norm(x, {0}, false, false), frobenius_norm(x, {}, false, true)};
+  });
+}
+
+TEST_CASE("16: a kernel with a reducer that a dry world does not know is an error that says what to register") {
+  World::dry(2, 0)->run([](Rank& rank) {
+    MemoryMeter& meter = *rank.dry;
+    struct Reducer final : AxisReducer {
+      void all_reduce(DenseTensor&, ReduceType) override {}
+    } reducer;
+    LocalCall local;
+    local.reducer = &reducer;
+    const OpContext ctx{"mine", &local, nullptr, &meter};
+    using Kernel = void(const OpContext&, DenseTensor&);
+    register_kernel("dry_test_kernel", 0, DType::float32, static_cast<Kernel*>([](const OpContext&, DenseTensor&) {}));
+    const auto find = [&] { kernel_table("dry_test_kernel").find<Kernel>(ctx, kCpu, DType::float32); };
+    check_contains(error_of(find, ErrorCode::no_kernel), "[mine] kernel dry_test_kernel combines values over mesh axes");
+    register_dry_kernel("dry_test_kernel", static_cast<Kernel*>([](const OpContext&, DenseTensor&) {}));
+    find();
   });
 }
 
