@@ -25,8 +25,10 @@ std::string elements_text(const DenseTensor& host) {
 }  // namespace
 
 std::string DistTensorImpl::describe() const {
-  return fmt::format("{} {} on {}", to_string(global), spec->text(), spec->mesh()->describe());
+  return fmt::format("{}, layout {} on {}", to_string(global), spec->text(), spec->mesh()->describe());
 }
+
+std::string argument_text(std::string_view name, const TensorImpl& tensor) { return fmt::format("argument '{}' ({})", name, tensor.describe()); }
 
 DistTensorImpl& dist_impl(const Tensor& tensor) {
   TensorImpl& impl = tensor.get();

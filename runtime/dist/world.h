@@ -10,35 +10,12 @@
 #include "core/random.h"
 #include "core/storage.h"
 #include "dist/mesh.h"
+#include "dist/policies.h"
 
 namespace shard {
 
 class Rank;
 class World;
-
-/// What happens to views whose input had to move (statement 22 of docs/semantics.md).
-enum class ViewPolicy : uint8_t {
-  strict,    // writes through them and uses of stale ones throw
-  sync,      // stale views are refreshed, writes are written back
-  temporary  // view and source simply part
-};
-/// What an in-place op does when its target's layout is not the one it computes in.
-enum class InplacePolicy : uint8_t {
-  keep,   // the result is moved back into the target's layout
-  error,  // refuse
-  adopt   // the target takes the layout of the result, in a new buffer
-};
-/// What happens before a call communicates.
-enum class CommPolicy : uint8_t { allow, warn, forbid };
-/// What happens when an op has no placement rule.
-enum class FallbackPolicy : uint8_t { error, replicate };
-
-struct Policies {
-  ViewPolicy view = ViewPolicy::strict;
-  InplacePolicy inplace = InplacePolicy::keep;
-  CommPolicy comm = CommPolicy::allow;
-  FallbackPolicy fallback = FallbackPolicy::error;
-};
 
 /// State that a higher layer keeps per rank, such as the plan cache.
 class RankExtension {
