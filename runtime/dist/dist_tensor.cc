@@ -69,6 +69,8 @@ Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global,
     fail(ErrorCode::shape_mismatch, "rank {}'s piece of {} {} on {} must be {}, but is {}", rank.id(), to_string(meta), spec->text(),
          spec->mesh()->describe(), to_string(Meta{expected, dtype}), to_string(piece.meta()));
   }
+  // In a dry world every distributed tensor is without data.
+  if (rank.dry && piece.get().value.has_data()) return make_dist(rank, meta, spec, DenseTensor::allocate(piece.device(), piece.meta(), rank.dry.get()));
   return make_dist(rank, meta, spec, piece.get().value);
 }
 

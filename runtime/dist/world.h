@@ -36,6 +36,8 @@ class Rank {
   CommStats stats(const ProcessMesh* mesh, int axis) const;
   CommStats stats(const ProcessMesh* mesh) const;
   CommStats stats() const;
+  /// The groups of which this rank has asked for its communicator: along an axis, or (axis -1) whole meshes.
+  std::vector<std::pair<const ProcessMesh*, int>> groups() const;
   /// The collectives of this rank that are under way.
   CommQueue& comm_queue() { return comm_queue_; }
 
@@ -44,7 +46,7 @@ class Rank {
   Generator plain_generator;  // of calls on plain tensors
   TraceRing trace;
   bool trace_calls = false;  // record op calls too, not only collectives
-  MemoryMeter* dry = nullptr;  // of a dry world: tensors get no bytes, and this counts them
+  std::unique_ptr<MemoryMeter> dry;  // only in a dry world: tensors get no bytes, and this counts them
   std::unique_ptr<RankExtension> extension;
 
  private:
@@ -69,6 +71,10 @@ class World {
  public:
   /// `size` ranks as threads of this process.
   static std::unique_ptr<World> local(int size, WorldOptions options = {});
+  /// One rank of a world of `size` ranks, without data: tensors have layouts, versions and aliases but no bytes, kernels do not run,
+  /// and collectives are counted but move nothing. A program does there what it does on that rank of a real world, up to the first
+  /// value that it reads (no_data). See docs/dry_runs.md.
+  static std::unique_ptr<World> dry(int size, int rank, WorldOptions options = {});
   virtual ~World();
 
   /// The number of ranks, those of other processes included.
