@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "comm/communicator.h"
+#include "comm/options.h"
 #include "core/random.h"
 #include "dist/mesh.h"
 
@@ -80,8 +81,10 @@ class Rank {
 };
 
 struct WorldOptions {
-  std::chrono::milliseconds timeout{30000};  // of one collective
-  uint64_t seed = 0;                         // of the world's generator
+  std::chrono::milliseconds timeout = CommOptions{}.timeout;  // of one collective
+  uint64_t seed = 0;                                          // of the world's generator
+  bool debug_comm = CommOptions{}.debug;
+  int64_t message_limit = CommOptions{}.message_limit;
 };
 
 /// A set of ranks that run the same program. Several worlds may live in one process, which runs all ranks of a world or some of them.
@@ -90,6 +93,11 @@ class World {
  public:
   /// `size` ranks as threads of this process.
   static std::unique_ptr<World> local(int size, WorldOptions options = {});
+  /// One rank in this process, as many as the MPI job that it was started in has processes (1 without a job). Collective over the
+  /// job. `run` returns when all processes have run the program. Throws communication in a build without MPI.
+  static std::unique_ptr<World> mpi(WorldOptions options = {});
+  /// The MPI world where this process was started by mpirun or mpiexec (which say so in the environment), else `size` local ranks.
+  static std::unique_ptr<World> from_environment(int size, WorldOptions options = {});
   virtual ~World();
 
   /// The number of ranks, those of other processes included.
