@@ -10,7 +10,7 @@ else()
   check_language(C)  # FindMPI's C interface asks for it
   if(CMAKE_C_COMPILER)
     enable_language(C)
-    find_package(MPI QUIET COMPONENTS C)
+    find_package(MPI QUIET GLOBAL COMPONENTS C)
   endif()
   if(NOT TARGET MPI::MPI_C)
     set(SHARD_NO_MPI_REASON "MPI was not found")

@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "comm/options.h"
 #include "core/random.h"
+#include "core/storage.h"
 #include "dist/mesh.h"
 
 namespace shard {
@@ -67,6 +68,7 @@ class Rank {
   Generator plain_generator;  // of calls on plain tensors
   TraceRing trace;
   bool trace_calls = false;  // record op calls too, not only collectives
+  MemoryMeter* dry = nullptr;  // of a dry world: tensors get no bytes, and this counts them
   std::unique_ptr<RankExtension> extension;
 
  private:
