@@ -61,10 +61,6 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
   meta::BatchNormInferMeta(ctx, x.meta(), mean.meta(), variance.meta(), call::meta_or_null(scale),
       call::meta_or_null(bias), data_format, out_meta, mean_out_meta, variance_out_meta,
       saved_mean_meta, saved_variance_meta);
-  if (call::infers(ctx, out_meta, mean_out_meta, variance_out_meta, saved_mean_meta,
-      saved_variance_meta)) {
-    return {};
-  }
   // 2. choose the kernel
   const Device device = call::common_device(ctx, x, mean, variance, scale, bias);
   static const KernelTable& kernels = kernel_table("batch_norm");
@@ -72,18 +68,25 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
       const DenseTensor&, const DenseTensor&, bool, float, float, const std::string&, bool, bool,
       DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  // 3. allocate
+  if (call::infers(ctx, out_meta, mean_out_meta, variance_out_meta, saved_mean_meta,
+      saved_variance_meta)) {
+    return {};
+  }
+  // 3. the targets, and arguments that do not overlap them
+  call::InplaceWrite write(ctx, ops::batch_norm);
   DenseTensor out = call::allocate(ctx, device, out_meta);
-  DenseTensor mean_out = call::written_view(ctx, mean, mean_out_meta);
-  DenseTensor variance_out = call::written_view(ctx, variance, variance_out_meta);
+  DenseTensor mean_out = write.written_view(mean, mean_out_meta);
+  DenseTensor variance_out = write.written_view(variance, variance_out_meta);
   DenseTensor saved_mean = call::allocate(ctx, device, saved_mean_meta);
   DenseTensor saved_variance = call::allocate(ctx, device, saved_variance_meta);
+  const DenseTensor x_safe = write.reader(x);
+  const DenseTensor scale_safe = write.reader(scale);
+  const DenseTensor bias_safe = write.reader(bias);
   // 4. run, then bump versions
-  call::WrittenViews writes(ctx, {&mean_out, &variance_out});
-  writes.run([&] {
-    kernel(ctx, x, mean, variance, scale, bias, is_test, momentum, epsilon, data_format,
-        use_global_stats, trainable_statistics, out, mean_out, variance_out, saved_mean,
-        saved_variance);
+  write.run([&] {
+    kernel(ctx, x_safe, mean, variance, scale_safe, bias_safe, is_test, momentum, epsilon,
+        data_format, use_global_stats, trainable_statistics, out, mean_out, variance_out,
+        saved_mean, saved_variance);
   });
   return {std::move(out), std::move(mean_out), std::move(variance_out), std::move(saved_mean),
       std::move(saved_variance)};
@@ -141,7 +144,6 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embeddin
   meta::FusedRopeInferMeta(ctx, q.meta(), call::meta_or_null(k), call::meta_or_null(v),
       call::meta_or_null(sin), call::meta_or_null(cos), call::meta_or_null(position_ids),
       time_major, out_q_meta, out_k_meta, out_v_meta);
-  if (call::infers(ctx, out_q_meta, out_k_meta, out_v_meta)) return {};
   // 2. choose the kernel
   const Device device = call::common_device(ctx, q, k, v, sin, cos, position_ids);
   static const KernelTable& kernels = kernel_table("fused_rotary_position_embedding");
@@ -149,6 +151,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embeddin
       const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, float, DenseTensor&,
       DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, q.dtype());
+  if (call::infers(ctx, out_q_meta, out_k_meta, out_v_meta)) return {};
   // 3. allocate
   DenseTensor out_q = call::allocate(ctx, device, out_q_meta);
   DenseTensor out_k = k.defined() ? call::allocate(ctx, device, out_k_meta) : DenseTensor{};

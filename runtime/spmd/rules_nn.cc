@@ -115,6 +115,7 @@ void register_builtin_rules() {
   register_reshape_rule();
   register_nn_rules();
   register_attention_rules();
+  register_dynamic_rules();
 }
 
 }  // namespace shard::spmd
