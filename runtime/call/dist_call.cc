@@ -47,7 +47,7 @@ class MeshReducer final : public AxisReducer {
   MeshReducer(Rank& rank, const CallPlan& plan, std::string_view op) : rank_(rank), plan_(plan), op_(op) {}
   void all_reduce(DenseTensor& value, ReduceType type) override {
     for (int i = 0; i < plan_.reduce_axes.size(); ++i) {
-      rank_.communicator(plan_.mesh, plan_.reduce_axes[i]).all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type);
+      rank_.communicator(plan_.mesh, plan_.reduce_axes[i]).all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type).wait();
     }
   }
 
