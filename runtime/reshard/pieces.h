@@ -1,7 +1,7 @@
 // Which elements move in a step that does not reduce: who needs what, and from whom. Counting and executing both ask here.
 #pragma once
 
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "reshard/plan.h"
@@ -24,14 +24,16 @@ struct DimGroup {
 /// The finest grouping of the dims of two shapes with equal numbers of elements (which are not zero).
 std::vector<DimGroup> group_dims(const Dims& in, const Dims& out);
 
-/// The step's global shape with the dims of each group as one, and how both layouts split them: then pieces on both sides are boxes.
-/// That is so unless a group is sharded elsewhere than at its first dim (longer than 1).
+/// A global shape in which the pieces before and after a step are boxes: the step's own, or for a relayout the one that has the dims
+/// of each group as one. There a dim is cut in units of `grain` elements.
 struct BoxSpace {
   Dims dims;
+  Dims before_grain;
+  Dims after_grain;
   Layout before;
   Layout after;
 };
-/// Nothing for a relayout whose pieces are no boxes in any common shape.
+/// Nothing for a relayout that shards another dim of a group than the first (longer than 1), on either side.
 std::optional<BoxSpace> box_space(const ReshardStep& step);
 
 /// Bytes that `process` sends in one step; the sum over all processes is step.bytes.
@@ -41,15 +43,17 @@ void count_bytes(ReshardStep& step, DType dtype);
 
 /// A box that one process gives to another; `from_begin` is its place in the sender's piece, `to_begin` in the receiver's.
 struct BoxMove {
-  int process;  // the other one
+  int process;  // the other one, and its index in its mesh
+  int index;
   Dims from_begin;
   Dims to_begin;
   Dims extent;
 };
-/// What `process` gives and gets in one moving step, boxes for itself included, in an order that both sides have. `from_dims` and
-/// `to_dims` give the shape of any process's piece before and after.
+/// What `process` gives and gets in one moving step, boxes for itself included; at most one box from one process to another.
 std::vector<BoxMove> boxes_sent_by(const BoxSpace& space, int process);
 std::vector<BoxMove> boxes_received_by(const BoxSpace& space, int process);
+/// The piece at a coordinate of layout's mesh (before or after), in the box space.
+Piece piece_of(const BoxSpace& space, const Layout& layout, const Dims& grain, const Coordinate& at);
 
 /// True when `receiver` takes what it needs of the piece at `sender` from there, and not from another holder of that piece (one mesh).
 bool sends_to(const Layout& from, const Coordinate& sender, const Coordinate& receiver);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/collective.h"
 #include "dist/spec.h"
 
 namespace shard {
@@ -39,6 +40,8 @@ struct ReshardStep {
   int64_t peak = 0;       // bytes of tensors on the fullest rank while the step runs, with the plan's input
   double ns = 0;          // predicted
 
+  /// The axis of `group` along which its collective runs; -1: over the whole group.
+  int group_axis() const { return axes.size() == 1 && kind != Kind::relayout ? axes[0] : -1; }
   bool reduces() const { return kind == Kind::reduce_scatter || kind == Kind::all_reduce; }
 };
 std::string_view to_string(ReshardStep::Kind kind);
@@ -55,7 +58,10 @@ struct ReshardPlan {
   int64_t peak = 0;       // bytes on the fullest rank: the input, which its caller keeps, and what a step reads and writes
   double ns = 0;          // predicted, by the costs of the mesh
 
-  bool crosses_meshes() const { return from->mesh() != to->mesh(); }
+  /// Bytes and predicted time of the steps along one axis of `mesh`, or (axis -1) over all processes of `mesh`: of a step along
+  /// several axes, a relayout, or the union of two meshes as their steps' `group`.
+  int64_t bytes_along(const ProcessMesh* mesh, int axis) const;
+  double ns_along(const ProcessMesh* mesh, int axis) const;
   /// "all_gather(tp, dim 1) 256 B, slice(tp, dim 0)"
   std::string describe() const;
   /// A line per step (axes, dims, bytes, predicted time, peak), and lines with the totals: all, and per communicator.
@@ -64,8 +70,9 @@ struct ReshardPlan {
 
 /// A plan of least predicted time from `from` to `to`, on one mesh or two, for a tensor of this global meta. With a memory cap (bytes
 /// on one rank; 0 takes that of `from`'s mesh, if it has one) the fastest among those whose peak is within it. Throws layout when the
-/// layouts do not fit the tensor, policy when no plan keeps to the cap, with the smallest peak there is.
-std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to, int64_t memory_cap = 0);
+/// layouts do not fit the tensor, policy when no plan keeps to the cap, with the smallest peak there is; `cause` is for these messages.
+std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to, int64_t memory_cap = 0,
+                                                CommCause cause = {"reshard", "tensor"});
 
 /// The plan of one relayout step: the tensor seen as `after` in layout `to`, same elements in row-major order. Both layouts are on
 /// one mesh; partial axes must be the same on both sides.

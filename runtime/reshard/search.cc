@@ -23,9 +23,9 @@ Key with(Key key, int axis, int at, int position) {
   return key | static_cast<Key>(at) << (4 * axis) | static_cast<Key>(position) << (32 + 4 * axis);
 }
 
-/// True when pending reductions of these types can be done in either order.
+/// True when pending reductions (their places) can be done in either order.
 bool commute(int a, int b) {
-  const auto linear = [](int type) { return type == static_cast<int>(ReduceType::sum) || type == static_cast<int>(ReduceType::avg); };
+  const auto linear = [](int at) { return at == kPending + static_cast<int>(ReduceType::sum) || at == kPending + static_cast<int>(ReduceType::avg); };
   return a == b || (linear(a) && linear(b));
 }
 
@@ -135,11 +135,10 @@ class Search {
     return false;
   }
 
-  std::vector<ReshardStep> steps() const {
+  void append_steps(std::vector<ReshardStep>& all) const {
     std::vector<int> path;
     for (int i = goal_node(); table_.nodes[static_cast<size_t>(i)].parent >= 0; i = table_.nodes[static_cast<size_t>(i)].parent) path.push_back(i);
-    std::vector<ReshardStep> all;
-    all.reserve(path.size());
+    all.reserve(all.size() + path.size());
     for (auto i = path.rbegin(); i != path.rend(); ++i) {
       const Node& node = table_.nodes[static_cast<size_t>(*i)];
       const Key before = table_.nodes[static_cast<size_t>(node.parent)].key;
@@ -159,7 +158,6 @@ class Search {
       if (!step.reduces() && step.kind != Kind::partial_init) step.kind = kind_of_move(step.before, step.after, step.axes);
       all.push_back(step);
     }
-    return all;
   }
   double cost_of_goal() const { return table_.nodes[static_cast<size_t>(goal_node())].cost; }
 
@@ -237,15 +235,30 @@ class Search {
       if (wanted >= kPending && (now != wanted || (reduce_ >> a & 1) != 0)) begin_ |= 1 << a;
     }
   }
-  /// Dims that axes may shard on the way: those of either layout, and for reductions the longest of the others.
+  /// Dims that axes may shard on the way: those of either layout, and for each axis that may need one (to reduce, or to share what comes
+  /// over a slower axis) one of the others, those that split most evenly.
   void find_dims() {
-    int longest = -1;
+    int64_t pieces = 1;
+    int wanted = 0;
+    for (int a = 0; a < axes_; ++a) {
+      if (uniform_ && (reduce_ >> a & 1) == 0) continue;
+      pieces *= size(a);
+      ++wanted;
+    }
+    const auto waste = [&](int d) {  // of the largest piece, over an even split
+      const auto even = static_cast<double>(meta_.dims[d]) / static_cast<double>(pieces);
+      return static_cast<double>((meta_.dims[d] + pieces - 1) / pieces) / even;
+    };
+    std::array<int8_t, kMaxRank> others;
+    int other_count = 0;
     for (int d = 0; d < meta_.dims.rank(); ++d) {
       const auto k = static_cast<size_t>(d);
       if (start_.count[k] > 0 || end_.count[k] > 0) dims_[static_cast<size_t>(dim_count_++)] = static_cast<int8_t>(d);
-      else if (longest < 0 || meta_.dims[d] > meta_.dims[longest]) longest = d;
+      else others[static_cast<size_t>(other_count++)] = static_cast<int8_t>(d);
     }
-    if (reduce_ != 0 && longest >= 0) dims_[static_cast<size_t>(dim_count_++)] = static_cast<int8_t>(longest);
+    wanted = std::min(wanted, other_count);
+    std::stable_sort(others.begin(), others.begin() + other_count, [&](int a, int b) { return waste(a) < waste(b); });
+    for (int i = 0; i < wanted; ++i) dims_[static_cast<size_t>(dim_count_++)] = others[static_cast<size_t>(i)];
   }
 
   /// The reductions that `key` still has to do. They are marked in the position, which an axis that shards no dim has no use for.
@@ -257,8 +270,7 @@ class Search {
 
   bool next_in_order(Key key, int axis, int type) const {
     for (int later = axis + 1; later < axes_; ++later) {
-      const int other = place(key, later);
-      if (other >= kPending && !commute(type, other)) return false;
+      if (place(key, later) >= kPending && !commute(type, place(key, later))) return false;
     }
     return true;
   }
@@ -423,9 +435,9 @@ class Search {
     exchange(at, index);
     for (int a = 0; a < axes_; ++a) {
       const int where = place(at.key, a);
-      if ((left >> a & 1) != 0) reduce(at, index, a, where);
-      else if (where == kNowhere && left != 0) slices(at, index, a);
-      else if (where == kNowhere && left == 0) begin(at, index, a);
+      // With axes of unlike speed it may pay to do a reduction that could stay pending, and to begin it again.
+      if ((left >> a & 1) != 0 || (!uniform_ && where >= kPending)) reduce(at, index, a, where);
+      else if (where == kNowhere) slice_or_begin(at, index, a, left);
       else if (where < kNowhere && (left != 0 || !uniform_) && order(at.key, a) + 1 == at.count[static_cast<size_t>(where)]) moves(at, index, a, where);
     }
   }
@@ -442,7 +454,7 @@ class Search {
     add({to.key, Kind::exchange, -1, alpha + (beta * (1 - share(at, to)) + copy_) * to.bytes}, index);
   }
   void reduce(const View& at, int index, int a, int where) {
-    if (!next_in_order(at.key, a, where - kPending)) return;
+    if (!next_in_order(at.key, a, where)) return;
     const double n = size(a);
     const double bytes = at.bytes;
     const AxisCost& c = cost(a);
@@ -454,7 +466,10 @@ class Search {
       add({to, Kind::reduce_scatter, a, c.alpha_ns + (c.ns_per_byte * (n - 1) + copy_) * part}, index);
     }
   }
-  void slices(const View& at, int index, int a) {
+  /// Copies of a piece may share a reduction, or what comes over a slow axis.
+  void slice_or_begin(const View& at, int index, int a, int left) {
+    if (left == 0) begin(at, index, a);
+    if (left == 0 && uniform_) return;
     for (int i = 0; i < dim_count_; ++i) {
       const int d = dims_[static_cast<size_t>(i)];
       const Key to = with(at.key, a, d, at.count[static_cast<size_t>(d)]);
@@ -462,9 +477,9 @@ class Search {
     }
   }
   void begin(const View& at, int index, int a) {
-    if ((begin_ >> a & 1) == 0) return;
     const int type = place(end_.key, a);
-    if (!next_in_order(at.key, a, type - kPending)) return;
+    if (type < kPending) return;
+    if (!next_in_order(at.key, a, type)) return;
     add({with(at.key, a, type, 0), Kind::partial_init, a, kLocalNs + copy_ * at.bytes}, index);
   }
   /// One axis alone stops sharding its dim, or goes to another one.
@@ -518,15 +533,16 @@ Layout without_unit_axes(const Layout& layout) {
   return rest;
 }
 
-std::optional<std::vector<ReshardStep>> search_steps(const Meta& meta, const Layout& from, const Layout& to, int64_t cap) {
+bool search_steps(const Meta& meta, const Layout& from, const Layout& to, int64_t cap, std::vector<ReshardStep>& steps) {
   Search search(meta, from, to, cap, Search::Goal::fastest);
-  if (!search.run()) return std::nullopt;
-  return search.steps();
+  if (!search.run()) return false;
+  search.append_steps(steps);
+  return true;
 }
 
 int64_t least_peak(const Meta& meta, const Layout& from, const Layout& to) {
   Search search(meta, from, to, 0, Search::Goal::smallest);
-  if (!search.run()) fail(ErrorCode::internal, "no way from one layout of {} to another", to_string(meta));
+  if (!search.run()) fail(ErrorCode::internal, "no way from {} to {} for {}", DistSpec::make(from)->text(), DistSpec::make(to)->text(), to_string(meta));
   return static_cast<int64_t>(search.cost_of_goal());
 }
 

@@ -1,7 +1,6 @@
 // The planner's search over the layouts of one mesh. What its steps cost stands here too; how they are counted exactly, in count.h.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "reshard/plan.h"
@@ -11,9 +10,9 @@ namespace shard {
 /// The layout with the axes of one process left out: they change no piece and no value.
 Layout without_unit_axes(const Layout& layout);
 
-/// The steps of least predicted time between two layouts of one mesh (without axes of one process), each with kind, axes, type,
-/// layouts and ns; nothing when no plan keeps every step's peak within `cap` bytes. No cap: 0.
-std::optional<std::vector<ReshardStep>> search_steps(const Meta& meta, const Layout& from, const Layout& to, int64_t cap);
+/// Appends the steps of least predicted time between two layouts of one mesh (without axes of one process), each with kind, axes, type,
+/// layouts and ns; false when no plan keeps every step's peak within `cap` bytes. No cap: 0.
+bool search_steps(const Meta& meta, const Layout& from, const Layout& to, int64_t cap, std::vector<ReshardStep>& steps);
 
 /// The smallest peak of any plan, in bytes on the fullest rank.
 int64_t least_peak(const Meta& meta, const Layout& from, const Layout& to);
