@@ -5,24 +5,27 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  echo "usage: scripts/gpu_check.sh [--prefix DIR] [--bench] [--build DIR]" >&2
+  echo "usage: scripts/gpu_check.sh [--prefix DIR] [--bench] [--build DIR] [--dev]" >&2
   exit 2
 }
 
 prefix=
 bench=OFF
 build=build-gpu
+flavour=(-DCMAKE_BUILD_TYPE=Release)
 while (($# > 0)); do
   case $1 in
     --prefix) prefix=$(cd "${2:?--prefix needs a folder}" && pwd); shift 2 ;;
     --build) build=${2:?--build needs a folder}; shift 2 ;;
     --bench) bench=ON; shift ;;
+    # The flags of the dev build, whose objects ccache has: most of the library need not be compiled again.
+    --dev) flavour=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" -DSHARD_WERROR=ON); shift ;;
     *) usage ;;
   esac
 done
 
 options=(
-  -DCMAKE_BUILD_TYPE=Release -DSHARD_CODEGEN=OFF -DSHARD_REGENERATE=OFF -DSHARD_EXAMPLES=OFF
+  "${flavour[@]}" -DSHARD_CODEGEN=OFF -DSHARD_REGENERATE=OFF -DSHARD_EXAMPLES=OFF
   -DSHARD_CUDA=ON -DSHARD_TESTS=ON -DSHARD_TEST_FOLDERS=cuda "-DSHARD_BENCH=$bench"
 )
 if command -v ninja >/dev/null; then

@@ -31,7 +31,7 @@ if ! $quick; then
   stage asan build_and_test asan
   stage tsan build_and_test tsan
   if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
-    stage cuda scripts/gpu_check.sh
+    stage cuda scripts/gpu_check.sh --dev
   else
     echo "== cuda: not run, nvcc was not found"
   fi

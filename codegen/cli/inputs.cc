@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <thread>
 
 #include "check/check.h"
@@ -61,14 +62,17 @@ std::vector<Family> read_families(const InputOptions& options, std::vector<std::
   std::vector<Family> families(first_overlay);
   std::vector<DiagnosticSink> sinks(first_overlay, sink.fresh());
   {
-    // YAML takes most of the time of reading, and files do not know of each other: a thread each.
-    std::vector<std::jthread> readers;
-    for (size_t i = 0; i < first_overlay; ++i) {
-      readers.emplace_back([&, i] {
+    // YAML takes most of the time of reading, and files do not know of each other.
+    std::atomic<size_t> next = 0;
+    const auto read = [&] {
+      for (size_t i = next++; i < first_overlay; i = next++) {
         families[i] = read_family(files[i], std::move(contents[i]), sinks[i]);
         families[i].imported = i < options.imports.size();
-      });
-    }
+      }
+    };
+    std::vector<std::jthread> readers;
+    const size_t threads = std::min<size_t>(first_overlay, std::max(1u, std::thread::hardware_concurrency()));
+    for (size_t i = 0; i < threads; ++i) readers.emplace_back(read);
   }
   for (const DiagnosticSink& each : sinks) sink.append(each);
   for (size_t i = first_overlay; i < files.size(); ++i) apply_overlay(files[i], std::move(contents[i]), families, sink);

@@ -34,11 +34,6 @@ std::optional<AxisExpr> expression_of(const Selection& selection, const Op& op) 
 
 }  // namespace
 
-std::optional<std::string> derived_rule(const Op& backward, const Op& forward) {
-  const std::optional<AxisExpr> gradient = derived_expression(backward, forward);
-  return gradient ? std::optional(shard::to_string(*gradient)) : std::nullopt;
-}
-
 std::optional<std::string> rule_of(const Selection& selection, const Op& op) {
   if (const std::optional<AxisExpr> expr = expression_of(selection, op)) return shard::to_string(*expr);
   if (op.infer_meta && op.infer_meta->spmd_rule) return op.infer_meta->spmd_rule->text;

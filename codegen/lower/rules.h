@@ -8,10 +8,8 @@
 
 namespace shardgen {
 
-/// The rule of `backward` that follows from the expression of `forward`; nothing where that has none, or where an argument or output
-/// of `backward` is neither a tensor of `forward` nor a gradient of one.
-std::optional<std::string> derived_rule(const Op& backward, const Op& forward);
-/// The rule of an op: its own, else for a backward op the derived one; nothing where it has neither.
+/// The rule of an op: its own, else for a backward op the one that follows from its forward op's expression; nothing where it has
+/// neither. None follows where an argument or output of it is neither a tensor of the forward op nor a gradient of one.
 std::optional<std::string> rule_of(const Selection& selection, const Op& op);
 /// How an op commutes with reductions, by `shard: partial` or by the mark of its expression, derived or not.
 std::optional<Partial> commutation_of(const Selection& selection, const Op& op);

@@ -127,9 +127,4 @@ const Runtime& own_runtime() {
   return runtime;
 }
 
-std::string spell_own(std::string_view text) {
-  std::set<std::string> missing;
-  return spell_symbols(own_runtime(), text, missing);
-}
-
 }  // namespace shardgen

@@ -39,8 +39,7 @@ std::string mark_symbols(std::string_view text);
 /// "the runtime has no symbol 'x'", without a full stop.
 std::string describe_missing(std::string_view symbol);
 
-/// The built-in runtime, and text in its spelling.
+/// The built-in runtime.
 const Runtime& own_runtime();
-std::string spell_own(std::string_view text);
 
 }  // namespace shardgen

@@ -19,6 +19,8 @@ struct Storage::Trouble {
   Detachment detachment;
   std::exception_ptr poison;
   std::string poisoned_by;
+  std::shared_ptr<Work> pending;
+  Use pending_use = Use::reads;
 };
 
 Storage::~Storage() = default;
@@ -41,9 +43,40 @@ Ref<Storage> Storage::absent() {
   return storage;
 }
 
+Ref<Storage> Storage::unallocated(Device device, size_t bytes, MemoryMeter& meter) {
+  void* memory = std::malloc(sizeof(Storage));
+  if (memory == nullptr) fail(ErrorCode::device, "out of memory for a storage without bytes");
+  Ref<Storage> storage = Ref<Storage>::adopt(new (memory) Storage());
+  storage->device_ = device;
+  storage->bytes_ = bytes;
+  storage->meter_ = &meter;
+  meter.add(static_cast<int64_t>(bytes));
+  return storage;
+}
+
+void Storage::drop_data(MemoryMeter& meter) {
+  if (state_ != State::held) return;
+  free_data();
+  state_ = State::unallocated;
+  meter_ = &meter;
+  meter.add(static_cast<int64_t>(bytes_));
+}
+
+void Storage::free_data() {
+  const bool inside = data_ == reinterpret_cast<char*>(this) + kInlineOffset;
+  if (!inside && data_ != nullptr) backend_of(device_).free(device_.index, data_);
+  data_ = nullptr;
+}
+
 void Storage::destroy(Storage* storage) {
-  const bool inside = storage->data_ == reinterpret_cast<char*>(storage) + kInlineOffset;
-  if (!inside && storage->data_ != nullptr) backend_of(storage->device_).free(storage->device_.index, storage->data_);
+  if (storage->trouble_) {
+    try {
+      storage->wait_pending();
+    } catch (...) {  // nobody will read the bytes any more
+    }
+  }
+  storage->free_data();
+  if (storage->meter_ != nullptr) storage->meter_->add(-static_cast<int64_t>(storage->bytes_));
   storage->~Storage();
   std::free(storage);
 }
@@ -76,6 +109,21 @@ void Storage::poison(std::exception_ptr cause, const char* op) {
   t.poisoned_by = op;
 }
 
+void Storage::set_pending(std::shared_ptr<Work> work, Use use) {
+  if (trouble_) wait_pending();
+  Trouble& t = trouble();
+  t.pending = std::move(work);
+  t.pending_use = use;
+}
+
+bool Storage::pending() const { return trouble_ && trouble_->pending && trouble_->pending->pending(); }
+
+void Storage::wait_pending() const {
+  if (!trouble_->pending) return;
+  trouble_->pending->wait();
+  trouble_->pending.reset();
+}
+
 void Storage::check_poison() const {
   if (!trouble_->poison) return;
   try {
@@ -102,11 +150,13 @@ void Storage::fail_stale() const {
 }
 
 void Storage::check_read_slow() const {
+  if (trouble_->pending_use == Use::writes) wait_pending();
   check_poison();
   if (stale()) fail_stale();
 }
 
 void Storage::check_write_slow(const char* op) const {
+  wait_pending();
   check_poison();
   if (!trouble_->detached) return;
   if (stale()) fail_stale();
@@ -120,6 +170,7 @@ void Storage::check_write_slow(const char* op) const {
 
 void Storage::refresh_if_stale() {
   if (!trouble_) return;
+  if (trouble_->pending_use == Use::writes) wait_pending();
   check_poison();
   if (!trouble_->detached || !stale()) return;
   Detachment& d = trouble_->detachment;

@@ -9,10 +9,21 @@
 
 #include "core/device.h"
 #include "core/ref.h"
+#include "core/work.h"
 
 namespace shard {
 
 class Storage;
+
+/// Counts the bytes of buffers that are only planned: those of one rank of a dry world.
+struct MemoryMeter {
+  int64_t live = 0;
+  int64_t peak = 0;
+  void add(int64_t bytes) {
+    live += bytes;
+    peak = live > peak ? live : peak;
+  }
+};
 
 /// Why and from what a storage is detached: it holds a moved copy of `source`, taken at `source_version`.
 struct Detachment {
@@ -34,19 +45,27 @@ class Storage final : public RefCounted {
   enum class State : uint8_t {
     held,        // this rank has the bytes (maybe 0 of them)
     absent,      // this rank is not in the mesh
-    unallocated  // nothing was written yet
+    unallocated  // on a rank of a dry world: all but the bytes is there
   };
 
   /// `bytes` on `device`, not initialised.
   static Ref<Storage> allocate(Device device, size_t bytes);
   /// The storage of a rank outside the mesh.
   static Ref<Storage> absent();
+  /// A buffer of a dry world: `bytes` on `device` that `meter` counts while the storage lives. Its data() is null.
+  static Ref<Storage> unallocated(Device device, size_t bytes, MemoryMeter& meter);
   static void destroy(Storage* storage);
 
   State state() const { return state_; }
   Device device() const { return device_; }
   size_t bytes() const { return bytes_; }
   void* data() const { return data_; }
+  /// True where reading data() would find elements (maybe 0 of them).
+  bool has_data() const { return state_ != State::unallocated; }
+  /// The meter of an unallocated storage, else null.
+  MemoryMeter* meter() const { return meter_; }
+  /// Frees the bytes: `this` becomes unallocated, because an op of a dry world has written it.
+  void drop_data(MemoryMeter& meter);
 
   uint64_t version() const { return version_.load(std::memory_order_relaxed); }
   void set_version(uint64_t version) { version_.store(version, std::memory_order_relaxed); }
@@ -58,11 +77,11 @@ class Storage final : public RefCounted {
   /// The op that wrote last; null before the first write.
   const char* last_writer() const { return last_writer_; }
 
-  /// Throws stale_view or poisoned when the bytes must not be read.
+  /// Throws stale_view or poisoned when the bytes must not be read. Waits for work that writes them, and throws what that fails with.
   void check_read() const {
     if (trouble_) check_read_slow();
   }
-  /// Throws detached_view, stale_view or poisoned when `op` must not write the bytes.
+  /// Throws detached_view, stale_view or poisoned when `op` must not write the bytes. Waits for work that reads or writes them.
   void check_write(const char* op) const {
     if (trouble_) check_write_slow(op);
   }
@@ -79,6 +98,13 @@ class Storage final : public RefCounted {
   /// After the source was written from this storage: both count as in step again.
   void mark_in_step();
 
+  /// Work under way uses the bytes. One that writes them is waited for at the first read or write, one that only reads them at the
+  /// first write; both before the bytes are freed. A storage has one such work at a time: an earlier one is waited for first.
+  enum class Use : uint8_t { reads, writes };
+  void set_pending(std::shared_ptr<Work> work, Use use);
+  /// True until that work has been waited for.
+  bool pending() const;
+
   /// A write failed half way: every later read throws with this cause.
   void poison(std::exception_ptr cause, const char* op);
 
@@ -91,6 +117,8 @@ class Storage final : public RefCounted {
   void check_write_slow(const char* op) const;
   [[noreturn]] void fail_stale() const;
   void check_poison() const;
+  void wait_pending() const;
+  void free_data();
   Trouble& trouble();
 
   State state_ = State::unallocated;
@@ -99,6 +127,7 @@ class Storage final : public RefCounted {
   const char* last_writer_ = nullptr;
   size_t bytes_ = 0;
   void* data_ = nullptr;
+  MemoryMeter* meter_ = nullptr;
   std::unique_ptr<Trouble> trouble_;  // only where something is to be checked
 };
 

@@ -6,6 +6,8 @@
 #include <limits>
 #include <optional>
 
+#include "spmd/first_come.h"
+
 namespace shard::spmd {
 namespace {
 
@@ -232,6 +234,7 @@ class Solver {
 }  // namespace
 
 RuleResult solve(const RuleArgs& args, const Notation& notation) {
+  if (!args.options.costs()) return solve_first_come(args, notation);
   return args.wanted.empty() ? Solver(args, notation).run() : solve_reverse(args, notation, args.wanted);
 }
 

@@ -22,13 +22,14 @@ RuleResult batch_norm(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The class axis stays whole; a hard label has size 1 there.
+/// The class axis stays whole, unless the kernel can combine over it; a hard label has size 1 there.
 RuleResult cross_entropy(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
   const int axis = normalize_axis(args.op.name, "axis", args.integer("axis"), x.rank());
   n.inputs = {fresh_letters(n, x)};
-  n.letters[static_cast<size_t>(axis)].role = Letter::Role::whole;
+  const bool combines = args.options.sharded_classes && axis == x.rank() - 1 && args.flag("use_softmax") && !args.flag("soft_label");
+  n.letters[static_cast<size_t>(axis)].role = combines ? Letter::Role::collective : Letter::Role::whole;
   std::vector<int> without = n.inputs[0];
   without[static_cast<size_t>(axis)] = kNoLetter;
   std::vector<int> label = args.flag("soft_label") ? n.inputs[0] : without;
@@ -36,9 +37,23 @@ RuleResult cross_entropy(const RuleArgs& args) {
   n.inputs.push_back(label);
   std::vector<int> loss = without;
   if (args.outputs[1].dims.rank() < x.rank()) loss.erase(loss.begin() + axis);
-  n.outputs = {n.inputs[0], loss};
+  // A softmax that the op does not make has no dims.
+  n.outputs = {args.outputs[0].dims.rank() == 0 ? std::vector<int>() : n.inputs[0], loss};
   return solve(args, n);
 }
+
+/// Without y the last dim of x holds gates and values, so it stays whole.
+RuleResult swiglu(const RuleArgs& args) {
+  Notation n;
+  n.inputs = {fresh_letters(n, args.tensors[0].meta.dims), {}};
+  n.outputs = {n.inputs[0]};
+  if (args.tensors[1].spec != nullptr) n.inputs[1] = n.inputs[0];
+  else n.letters.back().role = Letter::Role::whole;
+  return solve(args, n);
+}
+
+/// silu(x) * y is linear in y alone.
+bool swiglu_is_linear(const RuleArgs& args) { return args.tensors[1].spec != nullptr && !args.tensors[0].spec->layout().has_partial(); }
 
 bool scale_has_no_bias(const RuleArgs& args) {
   const auto* bias = std::get_if<Scalar>(&args.attr("bias"));
@@ -65,6 +80,8 @@ void register_nn_rules() {
                 "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}");
   register_rule("BatchNormInferSpmd", batch_norm);
   register_rule("CrossEntropyWithSoftmaxInferSpmd", cross_entropy);
+  register_rule("SwiGLUInferSpmd", swiglu);
+  register_guard("SwiGLUIsLinear", swiglu_is_linear);
   register_guard("ScaleHasNoBias", scale_has_no_bias);
   register_guard("CastKeepsFloat", cast_keeps_float);
   register_guard("SumKeepsDType", sum_keeps_dtype);

@@ -25,7 +25,8 @@ std::string derived(const std::string& yaml) {
   const Family family = read_text(yaml, sink);
   INFO(to_text(sink.all()));
   REQUIRE(family.ops.size() == 2);
-  return derived_rule(family.ops[1], family.ops[0]).value_or("none");
+  const std::vector<Family> families = {family};
+  return rule_of(select_ops(families, own_runtime()), families[0].ops[1]).value_or("none");
 }
 
 }  // namespace

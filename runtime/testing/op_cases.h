@@ -1,0 +1,105 @@
+// The table of op cases: how every op is called by the programs that try its placement rule on random tensors (rule_check.h,
+// tests/call/property_test.cc). A new op gets a few lines in the op_cases_*.cc of its family; ops of other projects make a list of
+// their own.
+#pragma once
+
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace shard::testing {
+
+using Tensors = std::vector<Tensor>;
+
+/// A tensor argument of a call: its shape and dtype, and the whole numbers that its elements are drawn from (both ends can
+/// occur; what the dtype cannot hold is left out). Whole numbers, because sums and products of small ones are exact in every order.
+struct CaseInput {
+  Dims dims;
+  DType dtype;
+  int64_t low = -3;
+  int64_t high = 3;
+
+  CaseInput of(DType other) const { return {dims, other, low, high}; }
+  CaseInput between(int64_t least, int64_t most) const { return {dims, dtype, least, most}; }
+};
+
+/// One call of an op. `run` gets the tensors, all plain or all distributed, calls the op, and returns all outputs in their order; an
+/// in-place form returns its targets. It must not look at shapes or layouts, so that it can be given pieces too.
+struct CaseCall {
+  std::vector<CaseInput> inputs;
+  std::function<Tensors(Tensors&)> run;
+};
+
+/// Draws the sizes of a call. The number of dims and the attributes of a case are fixed, so that a layout fits all its calls.
+class Draw {
+ public:
+  /// Sizes come from `sizes`; `dtype` is one of OpCase::dtypes.
+  Draw(uint64_t seed, DType dtype, std::vector<int64_t> sizes) : dtype(dtype), random_(seed), sizes_(std::move(sizes)) {}
+
+  const DType dtype;
+
+  int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
+  int64_t size() { return sizes_[static_cast<size_t>(between(0, static_cast<int64_t>(sizes_.size()) - 1))]; }
+  int64_t size_above_0() { return std::max<int64_t>(size(), 1); }
+  Dims dims(int rank);
+  Dims dims_above_0(int rank);
+  CaseInput input(const Dims& dims) const { return {dims, dtype}; }
+
+ private:
+  std::mt19937_64 random_;
+  std::vector<int64_t> sizes_;
+};
+
+/// A way to call an op.
+struct OpCase {
+  std::string op;    // the C++ function: "add", or "add_" for the in-place form
+  std::string name;  // what is special about the call, such as its attributes; unique among the cases of the op
+  std::vector<DType> dtypes;
+  std::function<CaseCall(Draw&)> make;
+  /// How far elements may be from those of one rank, in units of the last place of the largest element: 0 where the result is
+  /// exact, that is equal bit for bit, for every layout. Else `inexact` says why it cannot be.
+  double ulps = 0;
+  std::string inexact = {};
+};
+
+using OpCases = std::vector<OpCase>;
+
+/// A layout in which the rule of an op moves bytes although it need not, and why that is accepted.
+struct AcceptedMove {
+  std::string op;
+  /// The states that arguments may have in it: names of reduce types, and "shard". All layouts whose arguments have no others
+  /// are accepted, wherever at least one has the first.
+  std::vector<std::string> states;
+  std::string reason;
+};
+
+/// The cases of all ops of this library that take tensors, and the moves that their rules are allowed.
+OpCases op_cases();
+std::vector<AcceptedMove> accepted_moves();
+
+/// The dtypes of a case: one or two that stand for all of their kind.
+inline const std::vector<DType> kFloats = {DType::float32, DType::float64};
+inline const std::vector<DType> kNumbers = {DType::float32, DType::int64};
+inline const std::vector<DType> kAnyDType = {DType::float32, DType::int32, DType::boolean};
+
+/// A case per family, for ops of one kind. `f` and `f_` take and give tensors, f_ in place.
+using Unary = Tensor (*)(const Tensor&);
+using UnaryInplace = Tensor& (*)(Tensor&);
+/// x of two dims, elements from low to high.
+void add_unary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Unary f, UnaryInplace f_, int64_t low = -3, int64_t high = 3);
+using Binary = Tensor (*)(const Tensor&, const Tensor&);
+using BinaryInplace = Tensor& (*)(Tensor&, const Tensor&);
+/// x and y of equal shapes, and broadcast against each other in each way; elements of y from low to high.
+void add_binary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Binary f, BinaryInplace f_, int64_t low = -3, int64_t high = 3);
+
+void add_math_cases(OpCases& cases);    // op_cases_math.cc
+void add_logic_cases(OpCases& cases);   // op_cases_logic.cc
+void add_reduce_cases(OpCases& cases);  // op_cases_reduce.cc
+void add_shape_cases(OpCases& cases);   // op_cases_shape.cc
+void add_nn_cases(OpCases& cases);      // op_cases_nn.cc
+void add_optim_cases(OpCases& cases);   // op_cases_optim.cc
+
+}  // namespace shard::testing

@@ -1,0 +1,121 @@
+// Cases of the ops of nn.yaml. Random ones get a seed, so that plain and distributed calls draw the same numbers.
+#include "ops/nn.h"
+#include "testing/op_cases.h"
+
+namespace shard::testing {
+namespace {
+
+template <class... T>
+Tensors all(std::tuple<T...> values) {
+  return std::apply([](auto&... tensors) { return Tensors{tensors...}; }, values);
+}
+
+void add_softmaxes(OpCases& cases) {
+  for (const int axis : {0, -1}) {
+    const auto make = [=](auto run) {
+      return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(3))}, run}; };
+    };
+    const std::string name = axis == 0 ? "axis 0" : "axis -1";
+    cases.push_back({"softmax", name, kFloats, make([=](Tensors& t) { return Tensors{softmax(t[0], axis)}; })});
+    cases.push_back({"log_softmax", name, kFloats, make([=](Tensors& t) { return Tensors{log_softmax(t[0], axis)}; })});
+    cases.push_back({"softmax_", name, kFloats, make([=](Tensors& t) { return Tensors{softmax_(t[0], axis)}; })});
+  }
+}
+
+void add_embeddings(OpCases& cases) {
+  for (const int64_t padding : {-1, 1}) {
+    cases.push_back({"embedding", padding < 0 ? "of two dims" : "padding 1", kFloats, [=](Draw& draw) {
+                       const int64_t v = draw.size_above_0(), d = draw.size();
+                       return CaseCall{{draw.input(draw.dims(2)).of(DType::int64).between(0, v - 1), draw.input({v, d})},
+                                       [=](Tensors& t) { return Tensors{embedding(t[0], t[1], padding)}; }};
+                     }});
+  }
+}
+
+void add_norms(OpCases& cases) {
+  cases.push_back({"layer_norm", "from dim 1", kFloats, [](Draw& draw) {
+                     const Dims x = draw.dims_above_0(3);
+                     const CaseInput weight = draw.input({x[1] * x[2]});
+                     return CaseCall{{draw.input(x), weight, weight}, [](Tensors& t) { return all(layer_norm_intermediate(t[0], t[1], t[2], 1e-5f, 1)); }};
+                   }});
+  cases.push_back({"layer_norm", "from dim 2, without scale and bias", kFloats, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims_above_0(3))}, [](Tensors& t) { return all(layer_norm_intermediate(t[0], {}, {}, 1e-5f, 2)); }};
+                   }});
+  const auto batch_norm_case = [&](const char* name, const char* format, bool is_test, bool weights) {
+    cases.push_back({"batch_norm", name, {DType::float32},
+                     [=](Draw& draw) {
+                       const Dims x = draw.dims_above_0(3);
+                       const CaseInput channels = draw.input({format[1] == 'C' ? x[1] : x[2]});
+                       std::vector<CaseInput> inputs = {draw.input(x), channels, channels.between(1, 3)};
+                       if (weights) inputs.insert(inputs.end(), {channels, channels});
+                       return CaseCall{inputs, [=](Tensors& t) {
+                                         Tensors out = all(batch_norm(t[0], t[1], t[2], weights ? t[3] : Tensor(), weights ? t[4] : Tensor(), is_test, 0.5f, 1e-2f, format));
+                                         out.insert(out.end(), {t[1], t[2]});  // they are written through their views
+                                         return out;
+                                       }};
+                     },
+                     64, "sums of rounded squares are combined over ranks in another order"});
+  };
+  batch_norm_case("training", "NCHW", false, false);
+  batch_norm_case("training, channels last", "NHWC", false, false);
+  batch_norm_case("training, with scale and bias", "NCHW", false, true);
+  batch_norm_case("test", "NCHW", true, false);
+}
+
+void add_dropouts(OpCases& cases) {
+  const auto add = [&](const char* name, bool is_test, const char* mode) {
+    cases.push_back({"dropout", name, kFloats, [=](Draw& draw) {
+                       return CaseCall{{draw.input(draw.dims(2))}, [=](Tensors& t) { return all(dropout_intermediate(t[0], {}, 0.5f, is_test, mode, 7)); }};
+                     }});
+  };
+  add("upscale in train", false, "upscale_in_train");
+  add("upscale in train, test", true, "upscale_in_train");
+  add("downscale in infer, test", true, "downscale_in_infer");
+  cases.push_back({"dropout", "seed tensor", kFloats, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims(2)), draw.input({1}).of(DType::int64).between(1, 9)},
+                                     [](Tensors& t) { return all(dropout_intermediate(t[0], t[1])); }};
+                   }});
+}
+
+void add_cross_entropies(OpCases& cases) {
+  enum class Label { kept, dropped, soft };
+  const auto add = [&](const char* name, Label kind, int axis, bool use_softmax, int ignore) {
+    cases.push_back({"cross_entropy_with_softmax", name, kFloats, [=](Draw& draw) {
+                       const Dims x = draw.dims_above_0(3);
+                       Dims dims = x;
+                       if (kind == Label::kept) dims[axis] = 1;
+                       if (kind == Label::dropped) dims.erase(axis);
+                       const CaseInput label = kind == Label::soft ? draw.input(x).between(0, 1) : draw.input(dims).of(DType::int64).between(0, x[axis] - 1);
+                       return CaseCall{{draw.input(x).between(1, 4), label}, [=](Tensors& t) {
+                                         return all(cross_entropy_with_softmax(t[0], t[1], kind == Label::soft, use_softmax, true, ignore, axis));
+                                       }};
+                     }});
+  };
+  add("label with the axis", Label::kept, 2, true, -100);
+  add("label without the axis, one ignored", Label::dropped, 1, true, 1);
+  add("soft label", Label::soft, 2, true, -100);
+  add("probabilities", Label::kept, 2, false, -100);
+}
+
+void add_label_smooths(OpCases& cases) {
+  cases.push_back({"label_smooth", "uniform", kFloats, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims(2)).between(0, 1)}, [](Tensors& t) { return Tensors{label_smooth(t[0], {}, 0.25f)}; }};
+                   }});
+  cases.push_back({"label_smooth", "prior [1, n]", kFloats, [](Draw& draw) {
+                     const Dims x = draw.dims(2);
+                     return CaseCall{{draw.input(x).between(0, 1), draw.input({1, x[1]})}, [](Tensors& t) { return Tensors{label_smooth(t[0], t[1], 0.25f)}; }};
+                   }});
+}
+
+}  // namespace
+
+void add_nn_cases(OpCases& cases) {
+  add_softmaxes(cases);
+  add_embeddings(cases);
+  add_norms(cases);
+  add_dropouts(cases);
+  add_cross_entropies(cases);
+  add_label_smooths(cases);
+}
+
+}  // namespace shard::testing
