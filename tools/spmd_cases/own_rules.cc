@@ -117,7 +117,7 @@ RuleResult expand_as(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Repeated dims stay whole; new ones are whole in the output, and summed in the gradient.
+/// Repeated dims stay whole; new ones are sharded where the output is wanted so, and summed in the gradient.
 RuleResult tile(const RuleArgs& args) {
   Notation n;
   const bool gradient = args.op.name.ends_with("_grad");
@@ -129,7 +129,7 @@ RuleResult tile(const RuleArgs& args) {
     if (repeats[lead + d] != 1) letter_at(n, x[d]).role = Letter::Role::whole;
   }
   Letters out;
-  for (size_t d = 0; d < lead; ++d) out.push_back(gradient ? n.add({Letter::Role::reduce, ReduceType::sum, repeats[d]}) : kNoLetter);
+  for (size_t d = 0; d < lead; ++d) out.push_back(n.add({gradient ? Letter::Role::reduce : Letter::Role::map, ReduceType::sum, repeats[d]}));
   out.insert(out.end(), x.begin(), x.end());
   n.inputs = {x};
   if (gradient) n.inputs.push_back(out);
