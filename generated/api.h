@@ -3,6 +3,7 @@
 #pragma once
 
 #include "creation.h"
+#include "logic.h"
 #include "math.h"
 #include "nn.h"
 #include "optim.h"

@@ -12,6 +12,11 @@ Tensor full(const IntArray& shape, const Scalar& value, DType dtype, Device plac
   return call::call_local(ops::full, dense::full, shape, value, dtype, place);
 }
 
+Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType dtype,
+    Device place) {
+  return dist::full(shape, value, layout, dtype, place);
+}
+
 Tensor full_like(const Tensor& x, const Scalar& value) {
   return call::dispatch(ops::full_like, dist::full_like, dense::full_like, x, value);
 }
@@ -20,13 +25,43 @@ Tensor zeros(const IntArray& shape, DType dtype, Device place) {
   return shard::full(shape, Scalar(0), dtype, place);
 }
 
+Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype, Device place) {
+  return shard::full(shape, Scalar(0), layout, dtype, place);
+}
+
 Tensor ones(const IntArray& shape, DType dtype, Device place) {
   return shard::full(shape, Scalar(1), dtype, place);
+}
+
+Tensor ones(const IntArray& shape, LayoutArg layout, DType dtype, Device place) {
+  return shard::full(shape, Scalar(1), layout, dtype, place);
 }
 
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype,
     Device place) {
   return call::call_local(ops::arange, dense::arange, start, end, step, dtype, place);
+}
+
+Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Scalar& step,
+    DType dtype, Device place) {
+  return dist::arange(start, end, layout, step, dtype, place);
+}
+
+Tensor eye(const Scalar& num_rows, const Scalar& num_columns, DType dtype, Device place) {
+  return call::call_local(ops::eye, dense::eye, num_rows, num_columns, dtype, place);
+}
+
+Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns, DType dtype,
+    Device place) {
+  return dist::eye(num_rows, layout, num_columns, dtype, place);
+}
+
+Tensor empty(const IntArray& shape, DType dtype, Device place) {
+  return call::call_local(ops::empty, dense::empty, shape, dtype, place);
+}
+
+Tensor empty(const IntArray& shape, LayoutArg layout, DType dtype, Device place) {
+  return dist::empty(shape, layout, dtype, place);
 }
 
 }  // namespace shard

@@ -27,4 +27,17 @@ DenseTensor arange(const OpContext& ctx, const Scalar& start, const Scalar& end,
   return call::compute_on(place, ctx, kernels<"arange">(), dtype, out_meta, start, step);
 }
 
+DenseTensor eye(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns,
+    DType dtype, Device place) {
+  Meta out_meta;
+  meta::EyeInferMeta(ctx, num_rows, num_columns, dtype, out_meta);
+  return call::compute_on(place, ctx, kernels<"eye">(), dtype, out_meta);
+}
+
+DenseTensor empty(const OpContext& ctx, const IntArray& shape, DType dtype, Device place) {
+  Meta out_meta;
+  meta::CreateInferMeta(ctx, shape, dtype, out_meta);
+  return call::compute_on(place, ctx, kernels<"empty">(), dtype, out_meta);
+}
+
 }  // namespace shard::dense

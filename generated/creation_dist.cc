@@ -9,9 +9,32 @@
 // moves what differs; calls the dense function on local tensors; writes back and wraps.
 namespace shard::dist {
 
+Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType dtype,
+    Device place) {
+  call::DistCall call(layout, ops::full, shape, value, dtype, place);
+  return call.run([&] { return dense::full(call, shape, value, dtype, place); });
+}
+
 Tensor full_like(const Tensor& x, const Scalar& value) {
   call::DistCall call(ops::full_like, x, value);
   return call.run([&] { return dense::full_like(call, call[0], value); });
+}
+
+Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Scalar& step,
+    DType dtype, Device place) {
+  call::DistCall call(layout, ops::arange, start, end, step, dtype, place);
+  return call.run([&] { return dense::arange(call, start, end, step, dtype, place); });
+}
+
+Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns, DType dtype,
+    Device place) {
+  call::DistCall call(layout, ops::eye, num_rows, num_columns, dtype, place);
+  return call.run([&] { return dense::eye(call, num_rows, num_columns, dtype, place); });
+}
+
+Tensor empty(const IntArray& shape, LayoutArg layout, DType dtype, Device place) {
+  call::DistCall call(layout, ops::empty, shape, dtype, place);
+  return call.run([&] { return dense::empty(call, shape, dtype, place); });
 }
 
 }  // namespace shard::dist

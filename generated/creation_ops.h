@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 2, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 3, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef full = {.name = "full", .location = "creation.yaml",
@@ -14,4 +14,8 @@ inline constexpr OpDef full_like = {.name = "full_like", .location = "creation.y
     .elementwise = true};
 inline constexpr OpDef arange = {.name = "arange", .location = "creation.yaml",
     .attrs = names<"start", "end", "step", "dtype", "place">, .outputs = slots<"out">};
+inline constexpr OpDef eye = {.name = "eye", .location = "creation.yaml",
+    .attrs = names<"num_rows", "num_columns", "dtype", "place">, .outputs = slots<"out">};
+inline constexpr OpDef empty = {.name = "empty", .location = "creation.yaml",
+    .attrs = names<"shape", "dtype", "place">, .outputs = slots<"out">};
 }  // namespace shard::ops

@@ -62,15 +62,6 @@ Tensor& minimum_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-Tensor equal(const Tensor& x, const Tensor& y) {
-  return call::dispatch(ops::equal, dist::equal, dense::equal, x, y);
-}
-
-Tensor& equal_(Tensor& x, const Tensor& y) {
-  call::dispatch_inplace(ops::equal, dist::equal_, dense::equal_, x, y);
-  return x;
-}
-
 Tensor assign(const Tensor& x) {
   return call::dispatch(ops::assign, dist::assign, dense::assign, x);
 }
@@ -181,6 +172,48 @@ Tensor sigmoid(const Tensor& x) {
 Tensor& sigmoid_(Tensor& x) {
   call::dispatch_inplace(ops::sigmoid, dist::sigmoid_, dense::sigmoid_, x);
   return x;
+}
+
+Tensor sin(const Tensor& x) { return call::dispatch(ops::sin, dist::sin, dense::sin, x); }
+
+Tensor& sin_(Tensor& x) {
+  call::dispatch_inplace(ops::sin, dist::sin_, dense::sin_, x);
+  return x;
+}
+
+Tensor cos(const Tensor& x) { return call::dispatch(ops::cos, dist::cos, dense::cos, x); }
+
+Tensor& cos_(Tensor& x) {
+  call::dispatch_inplace(ops::cos, dist::cos_, dense::cos_, x);
+  return x;
+}
+
+Tensor square(const Tensor& x) {
+  return call::dispatch(ops::square, dist::square, dense::square, x);
+}
+
+Tensor& square_(Tensor& x) {
+  call::dispatch_inplace(ops::square, dist::square_, dense::square_, x);
+  return x;
+}
+
+Tensor abs(const Tensor& x) { return call::dispatch(ops::abs, dist::abs, dense::abs, x); }
+
+Tensor& abs_(Tensor& x) {
+  call::dispatch_inplace(ops::abs, dist::abs_, dense::abs_, x);
+  return x;
+}
+
+Tensor elementwise_pow(const Tensor& x, const Tensor& y) {
+  return call::dispatch(ops::elementwise_pow, dist::elementwise_pow, dense::elementwise_pow, x, y);
+}
+
+Tensor swiglu(const Tensor& x, const Tensor& y) {
+  return call::dispatch(ops::swiglu, dist::swiglu, dense::swiglu, x, y);
+}
+
+Tensor add_n(const std::vector<Tensor>& inputs) {
+  return call::dispatch(ops::add_n, dist::add_n, dense::add_n, inputs);
 }
 
 Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {

@@ -30,11 +30,6 @@ Tensor& maximum_(Tensor& x, const Tensor& y);
 /// against each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).
 Tensor minimum(const Tensor& x, const Tensor& y);
 Tensor& minimum_(Tensor& x, const Tensor& y);
-/// Whether x == y, element by element, as bool, for every dtype; NaN equals nothing. The shapes
-/// broadcast against each other and both dtypes must be equal (else shape_mismatch or
-/// dtype_mismatch).
-Tensor equal(const Tensor& x, const Tensor& y);
-Tensor& equal_(Tensor& x, const Tensor& y);
 /// A copy of x, of its shape and dtype.
 Tensor assign(const Tensor& x);
 Tensor& assign_(Tensor& x);
@@ -85,6 +80,28 @@ Tensor& silu_(Tensor& x);
 /// 1 / (1 + exp(-x)), element by element, for float dtypes.
 Tensor sigmoid(const Tensor& x);
 Tensor& sigmoid_(Tensor& x);
+/// The sine of x in radians, element by element, for float dtypes.
+Tensor sin(const Tensor& x);
+Tensor& sin_(Tensor& x);
+/// The cosine of x in radians, element by element, for float dtypes.
+Tensor cos(const Tensor& x);
+Tensor& cos_(Tensor& x);
+/// x * x, element by element, for every dtype but bool; integers wrap around.
+Tensor square(const Tensor& x);
+Tensor& square_(Tensor& x);
+/// The magnitude of x, element by element, for every dtype but bool; the lowest integer stays as it
+/// is.
+Tensor abs(const Tensor& x);
+Tensor& abs_(Tensor& x);
+/// x to the power of y, element by element, for every dtype but bool; products of integers wrap
+/// around, and a negative power of one is 0 unless it is 1 or -1. The shapes broadcast against each
+/// other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).
+Tensor elementwise_pow(const Tensor& x, const Tensor& y);
+/// silu(x) * y, element by element, for float dtypes and equal shapes; without y the last dim of x,
+/// of even size, holds both, x first. A sum pending on y alone stays pending.
+Tensor swiglu(const Tensor& x, const Tensor& y);
+/// The sum of the tensors, of one shape and dtype, for every dtype but bool; there is at least one.
+Tensor add_n(const std::vector<Tensor>& inputs);
 /// x where condition (bool) holds, else y; the three shapes broadcast, and x and y have one dtype
 /// (else shape_mismatch or dtype_mismatch).
 Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y);

@@ -79,18 +79,6 @@ void minimum_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::minimum, kernels<"minimum">(), x.dtype(), x, out_meta, x, y);
 }
 
-DenseTensor equal(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
-  return call::compute(ctx, kernels<"equal">(), x.dtype(), out_meta, x, y);
-}
-
-void equal_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
-  call::compute_inplace(ctx, ops::equal, kernels<"equal">(), x.dtype(), x, out_meta, x, y);
-}
-
 DenseTensor assign(const OpContext& ctx, const DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
@@ -261,6 +249,72 @@ void sigmoid_(const OpContext& ctx, DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
   call::compute_inplace(ctx, ops::sigmoid, kernels<"sigmoid">(), x.dtype(), x, out_meta, x);
+}
+
+DenseTensor sin(const OpContext& ctx, const DenseTensor& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+  return call::compute(ctx, kernels<"sin">(), x.dtype(), out_meta, x);
+}
+
+void sin_(const OpContext& ctx, DenseTensor& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+  call::compute_inplace(ctx, ops::sin, kernels<"sin">(), x.dtype(), x, out_meta, x);
+}
+
+DenseTensor cos(const OpContext& ctx, const DenseTensor& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+  return call::compute(ctx, kernels<"cos">(), x.dtype(), out_meta, x);
+}
+
+void cos_(const OpContext& ctx, DenseTensor& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+  call::compute_inplace(ctx, ops::cos, kernels<"cos">(), x.dtype(), x, out_meta, x);
+}
+
+DenseTensor square(const OpContext& ctx, const DenseTensor& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+  return call::compute(ctx, kernels<"square">(), x.dtype(), out_meta, x);
+}
+
+void square_(const OpContext& ctx, DenseTensor& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+  call::compute_inplace(ctx, ops::square, kernels<"square">(), x.dtype(), x, out_meta, x);
+}
+
+DenseTensor abs(const OpContext& ctx, const DenseTensor& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+  return call::compute(ctx, kernels<"abs">(), x.dtype(), out_meta, x);
+}
+
+void abs_(const OpContext& ctx, DenseTensor& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+  call::compute_inplace(ctx, ops::abs, kernels<"abs">(), x.dtype(), x, out_meta, x);
+}
+
+DenseTensor elementwise_pow(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+  return call::compute(ctx, kernels<"elementwise_pow">(), x.dtype(), out_meta, x, y);
+}
+
+DenseTensor swiglu(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
+  Meta out_meta;
+  meta::SwiGLUInferMeta(ctx, x.meta(), call::meta_or_null(y), out_meta);
+  return call::compute(ctx, kernels<"swiglu">(), x.dtype(), out_meta, x, y);
+}
+
+DenseTensor add_n(const OpContext& ctx, std::span<const DenseTensor> inputs) {
+  Meta out_meta;
+  meta::AddNInferMeta(ctx, call::metas(inputs), out_meta);
+  return call::compute(ctx, kernels<"add_n">(), inputs.front().dtype(), out_meta, inputs);
 }
 
 DenseTensor where(const OpContext& ctx, const DenseTensor& condition, const DenseTensor& x,

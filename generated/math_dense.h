@@ -16,8 +16,6 @@ DenseTensor maximum(const OpContext& ctx, const DenseTensor& x, const DenseTenso
 void maximum_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
 DenseTensor minimum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
 void minimum_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor equal(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void equal_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
 DenseTensor assign(const OpContext& ctx, const DenseTensor& x);
 void assign_(const OpContext& ctx, DenseTensor& x);
 DenseTensor cast(const OpContext& ctx, const DenseTensor& x, DType dtype);
@@ -48,6 +46,17 @@ DenseTensor silu(const OpContext& ctx, const DenseTensor& x);
 void silu_(const OpContext& ctx, DenseTensor& x);
 DenseTensor sigmoid(const OpContext& ctx, const DenseTensor& x);
 void sigmoid_(const OpContext& ctx, DenseTensor& x);
+DenseTensor sin(const OpContext& ctx, const DenseTensor& x);
+void sin_(const OpContext& ctx, DenseTensor& x);
+DenseTensor cos(const OpContext& ctx, const DenseTensor& x);
+void cos_(const OpContext& ctx, DenseTensor& x);
+DenseTensor square(const OpContext& ctx, const DenseTensor& x);
+void square_(const OpContext& ctx, DenseTensor& x);
+DenseTensor abs(const OpContext& ctx, const DenseTensor& x);
+void abs_(const OpContext& ctx, DenseTensor& x);
+DenseTensor elementwise_pow(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
+DenseTensor swiglu(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
+DenseTensor add_n(const OpContext& ctx, std::span<const DenseTensor> inputs);
 DenseTensor where(const OpContext& ctx, const DenseTensor& condition, const DenseTensor& x,
     const DenseTensor& y);
 void where_(const OpContext& ctx, const DenseTensor& condition, DenseTensor& x,

@@ -75,17 +75,6 @@ Tensor& minimum_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-Tensor equal(const Tensor& x, const Tensor& y) {
-  call::DistCall call(ops::equal, x, y);
-  return call.run([&] { return dense::equal(call, call[0], call[1]); });
-}
-
-Tensor& equal_(Tensor& x, const Tensor& y) {
-  call::DistCall call(call::inplace, ops::equal, x, y);
-  call.run([&] { dense::equal_(call, call.target(0), call[1]); });
-  return x;
-}
-
 Tensor assign(const Tensor& x) {
   call::DistCall call(ops::assign, x);
   return call.run([&] { return dense::assign(call, call[0]); });
@@ -238,6 +227,65 @@ Tensor& sigmoid_(Tensor& x) {
   call::DistCall call(call::inplace, ops::sigmoid, x);
   call.run([&] { dense::sigmoid_(call, call.target(0)); });
   return x;
+}
+
+Tensor sin(const Tensor& x) {
+  call::DistCall call(ops::sin, x);
+  return call.run([&] { return dense::sin(call, call[0]); });
+}
+
+Tensor& sin_(Tensor& x) {
+  call::DistCall call(call::inplace, ops::sin, x);
+  call.run([&] { dense::sin_(call, call.target(0)); });
+  return x;
+}
+
+Tensor cos(const Tensor& x) {
+  call::DistCall call(ops::cos, x);
+  return call.run([&] { return dense::cos(call, call[0]); });
+}
+
+Tensor& cos_(Tensor& x) {
+  call::DistCall call(call::inplace, ops::cos, x);
+  call.run([&] { dense::cos_(call, call.target(0)); });
+  return x;
+}
+
+Tensor square(const Tensor& x) {
+  call::DistCall call(ops::square, x);
+  return call.run([&] { return dense::square(call, call[0]); });
+}
+
+Tensor& square_(Tensor& x) {
+  call::DistCall call(call::inplace, ops::square, x);
+  call.run([&] { dense::square_(call, call.target(0)); });
+  return x;
+}
+
+Tensor abs(const Tensor& x) {
+  call::DistCall call(ops::abs, x);
+  return call.run([&] { return dense::abs(call, call[0]); });
+}
+
+Tensor& abs_(Tensor& x) {
+  call::DistCall call(call::inplace, ops::abs, x);
+  call.run([&] { dense::abs_(call, call.target(0)); });
+  return x;
+}
+
+Tensor elementwise_pow(const Tensor& x, const Tensor& y) {
+  call::DistCall call(ops::elementwise_pow, x, y);
+  return call.run([&] { return dense::elementwise_pow(call, call[0], call[1]); });
+}
+
+Tensor swiglu(const Tensor& x, const Tensor& y) {
+  call::DistCall call(ops::swiglu, x, y);
+  return call.run([&] { return dense::swiglu(call, call[0], call[1]); });
+}
+
+Tensor add_n(const std::vector<Tensor>& inputs) {
+  call::DistCall call(ops::add_n, inputs);
+  return call.run([&] { return dense::add_n(call, call.locals(0)); });
 }
 
 Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {

@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 2, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 3, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef add = {.name = "add", .inplace_name = "add_", .location = "math.yaml",
@@ -30,9 +30,6 @@ inline constexpr OpDef minimum = {.name = "minimum", .inplace_name = "minimum_",
     .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...",
     .commutes = Commutes::jointly, .commute_types = 0x4, .elementwise = true};
-inline constexpr OpDef equal = {.name = "equal", .inplace_name = "equal_", .location = "math.yaml",
-    .inputs = slots<"x", "y">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
-    .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef assign = {.name = "assign", .inplace_name = "assign_",
     .location = "math.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
@@ -81,6 +78,27 @@ inline constexpr OpDef sigmoid = {.name = "sigmoid", .inplace_name = "sigmoid_",
     .location = "math.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
     .commute_types = 0x6, .elementwise = true};
+inline constexpr OpDef sin = {.name = "sin", .inplace_name = "sin_", .location = "math.yaml",
+    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
+    .rule = "... -> ...", .elementwise = true};
+inline constexpr OpDef cos = {.name = "cos", .inplace_name = "cos_", .location = "math.yaml",
+    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
+    .rule = "... -> ...", .elementwise = true};
+inline constexpr OpDef square = {.name = "square", .inplace_name = "square_",
+    .location = "math.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true};
+inline constexpr OpDef abs = {.name = "abs", .inplace_name = "abs_", .location = "math.yaml",
+    .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
+    .rule = "... -> ...", .elementwise = true};
+inline constexpr OpDef elementwise_pow = {.name = "elementwise_pow", .location = "math.yaml",
+    .inputs = slots<"x", "y">, .outputs = slots<"out">, .rule = "..., ... -> ...",
+    .elementwise = true};
+inline constexpr OpDef swiglu = {.name = "swiglu", .location = "math.yaml",
+    .inputs = slots<"x", "y?">, .outputs = slots<"out">, .rule = "SwiGLUInferSpmd",
+    .commutes = Commutes::multilinear, .commute_types = 0x11, .commute_guard = "SwiGLUIsLinear"};
+inline constexpr OpDef add_n = {.name = "add_n", .location = "math.yaml",
+    .inputs = slots<"inputs[]">, .outputs = slots<"out">, .rule = "[...] -> ...",
+    .commutes = Commutes::jointly, .commute_types = 0x11};
 inline constexpr OpDef where = {.name = "where", .inplace_name = "where_", .location = "math.yaml",
     .inputs = slots<"condition", "x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ..., ... -> ...", .elementwise = true};

@@ -17,6 +17,10 @@ Tensor& softmax_(Tensor& x, int axis) {
   return x;
 }
 
+Tensor log_softmax(const Tensor& x, int axis) {
+  return call::dispatch(ops::log_softmax, dist::log_softmax, dense::log_softmax, x, axis);
+}
+
 Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx) {
   return call::dispatch(ops::embedding, dist::embedding, dense::embedding, x, weight, padding_idx);
 }
@@ -49,6 +53,11 @@ std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& s
 Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p, bool is_test,
     const std::string& mode, int seed, bool fix_seed) {
   return std::get<0>(dropout_intermediate(x, seed_tensor, p, is_test, mode, seed, fix_seed));
+}
+
+Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon) {
+  return call::dispatch(ops::label_smooth, dist::label_smooth, dense::label_smooth, label,
+      prior_dist, epsilon);
 }
 
 std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,

@@ -7,6 +7,9 @@ namespace shard {
 /// exp(x) divided by its sum along axis, of the shape and dtype of x; float dtypes.
 Tensor softmax(const Tensor& x, int axis = -1);
 Tensor& softmax_(Tensor& x, int axis = -1);
+/// The logarithm of softmax along axis, x - log(sum(exp(x))), of the shape and dtype of x; float
+/// dtypes.
+Tensor log_softmax(const Tensor& x, int axis = -1);
 /// The rows of weight [v, d] at the ids x (int32 or int64), of shape x.shape + [d]; padding_idx
 /// gives a row of zeros unless it is -1, and an id outside [0, v) is an out_of_range error before
 /// anything is written.
@@ -36,6 +39,10 @@ std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& s
 Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p = 0.5f,
     bool is_test = false, const std::string& mode = "upscale_in_train", int seed = 0,
     bool fix_seed = false);
+/// (1 - epsilon) * label + epsilon * prior_dist, where the last dim of label is that of classes;
+/// prior_dist has one element a class and all other dims 1, and is 1 / classes where it is absent.
+/// Equal float dtypes.
+Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon = 0.0f);
 /// softmax of input along axis, and loss = -log(softmax at label), with axis kept as 1; float
 /// dtypes. label has the shape of loss, or that without axis (int32 or int64; ignore_index gives
 /// loss 0, another label outside the classes is an out_of_range error), or with soft_label the

@@ -19,6 +19,12 @@ void softmax_(const OpContext& ctx, DenseTensor& x, int axis) {
   call::compute_inplace(ctx, ops::softmax, kernels<"softmax">(), x.dtype(), x, out_meta, x, axis);
 }
 
+DenseTensor log_softmax(const OpContext& ctx, const DenseTensor& x, int axis) {
+  Meta out_meta;
+  meta::SoftmaxInferMeta(ctx, x.meta(), axis, out_meta);
+  return call::compute(ctx, kernels<"log_softmax">(), x.dtype(), out_meta, x, axis);
+}
+
 DenseTensor embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight,
     int64_t padding_idx) {
   Meta out_meta;
@@ -59,11 +65,11 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
       DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 3. allocate
-  DenseTensor out = DenseTensor::allocate(device, out_meta);
+  DenseTensor out = call::allocate(ctx, device, out_meta);
   DenseTensor mean_out = call::written_view(ctx, mean, mean_out_meta);
   DenseTensor variance_out = call::written_view(ctx, variance, variance_out_meta);
-  DenseTensor saved_mean = DenseTensor::allocate(device, saved_mean_meta);
-  DenseTensor saved_variance = DenseTensor::allocate(device, saved_variance_meta);
+  DenseTensor saved_mean = call::allocate(ctx, device, saved_mean_meta);
+  DenseTensor saved_variance = call::allocate(ctx, device, saved_variance_meta);
   // 4. run, then bump versions
   call::WrittenViews writes(ctx, {&mean_out, &variance_out});
   writes.run([&] {
@@ -83,6 +89,14 @@ std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const DenseTe
       mask_meta);
   return call::compute(ctx, kernels<"dropout">(), x.dtype(), std::tie(out_meta, mask_meta), x,
       seed_tensor, p, is_test, mode, seed, fix_seed, call::drawn_key);
+}
+
+DenseTensor label_smooth(const OpContext& ctx, const DenseTensor& label,
+    const DenseTensor& prior_dist, float epsilon) {
+  Meta out_meta;
+  meta::LabelSmoothInferMeta(ctx, label.meta(), call::meta_or_null(prior_dist), out_meta);
+  return call::compute(ctx, kernels<"label_smooth">(), label.dtype(), out_meta, label, prior_dist,
+      epsilon);
 }
 
 std::tuple<DenseTensor, DenseTensor> cross_entropy_with_softmax(const OpContext& ctx,

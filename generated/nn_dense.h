@@ -6,6 +6,7 @@
 namespace shard::dense {
 DenseTensor softmax(const OpContext& ctx, const DenseTensor& x, int axis);
 void softmax_(const OpContext& ctx, DenseTensor& x, int axis);
+DenseTensor log_softmax(const OpContext& ctx, const DenseTensor& x, int axis);
 DenseTensor embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight,
     int64_t padding_idx);
 std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm(const OpContext& ctx,
@@ -19,6 +20,8 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
 std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const DenseTensor& x,
     const DenseTensor& seed_tensor, const Scalar& p, bool is_test, const std::string& mode,
     int seed, bool fix_seed);
+DenseTensor label_smooth(const OpContext& ctx, const DenseTensor& label,
+    const DenseTensor& prior_dist, float epsilon);
 std::tuple<DenseTensor, DenseTensor> cross_entropy_with_softmax(const OpContext& ctx,
     const DenseTensor& input, const DenseTensor& label, bool soft_label, bool use_softmax,
     bool numeric_stable_mode, int ignore_index, int axis);

@@ -20,6 +20,11 @@ Tensor& softmax_(Tensor& x, int axis) {
   return x;
 }
 
+Tensor log_softmax(const Tensor& x, int axis) {
+  call::DistCall call(ops::log_softmax, x, axis);
+  return call.run([&] { return dense::log_softmax(call, call[0], axis); });
+}
+
 Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx) {
   call::DistCall call(ops::embedding, x, weight, padding_idx);
   return call.run([&] { return dense::embedding(call, call[0], call[1], padding_idx); });
@@ -51,6 +56,11 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& x, const Tensor& seed_tensor, c
   return call.run([&] {
     return dense::dropout(call, call[0], call[1], p, is_test, mode, seed, fix_seed);
   });
+}
+
+Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon) {
+  call::DistCall call(ops::label_smooth, label, prior_dist, epsilon);
+  return call.run([&] { return dense::label_smooth(call, call[0], call[1], epsilon); });
 }
 
 std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,

@@ -7,9 +7,11 @@
 namespace shard::dist {
 decltype(shard::softmax) softmax;
 decltype(shard::softmax_) softmax_;
+decltype(shard::log_softmax) log_softmax;
 decltype(shard::embedding) embedding;
 decltype(shard::layer_norm_intermediate) layer_norm;
 decltype(shard::batch_norm) batch_norm;
 decltype(shard::dropout_intermediate) dropout;
+decltype(shard::label_smooth) label_smooth;
 decltype(shard::cross_entropy_with_softmax) cross_entropy_with_softmax;
 }  // namespace shard::dist

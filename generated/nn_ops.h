@@ -4,12 +4,15 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 2, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 3, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef softmax = {.name = "softmax", .inplace_name = "softmax_",
     .location = "nn.yaml", .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "...{!axis} -> ...{!axis}"};
+inline constexpr OpDef log_softmax = {.name = "log_softmax", .location = "nn.yaml",
+    .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
+    .rule = "...{!axis} -> ...{!axis}"};
 inline constexpr OpDef embedding = {.name = "embedding", .location = "nn.yaml",
     .inputs = slots<"x", "weight">, .attrs = names<"padding_idx">, .outputs = slots<"out">,
     .rule = "..., v d -> ... d"};
@@ -28,6 +31,9 @@ inline constexpr OpDef dropout = {.name = "dropout", .location = "nn.yaml",
     .inputs = slots<"x", "seed_tensor?">,
     .attrs = names<"p", "is_test", "mode", "seed", "fix_seed">, .outputs = slots<"out", "mask">,
     .rule = "..., 1 -> ..., ...", .elementwise = true, .random = true};
+inline constexpr OpDef label_smooth = {.name = "label_smooth", .location = "nn.yaml",
+    .inputs = slots<"label", "prior_dist?">, .attrs = names<"epsilon">, .outputs = slots<"out">,
+    .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef cross_entropy_with_softmax = {.name = "cross_entropy_with_softmax",
     .location = "nn.yaml", .inputs = slots<"input", "label">,
     .attrs = names<"soft_label", "use_softmax", "numeric_stable_mode", "ignore_index", "axis">,

@@ -13,8 +13,18 @@ Tensor uniform(const IntArray& shape, DType dtype, const Scalar& min, const Scal
   return call::call_local(ops::uniform, dense::uniform, shape, dtype, min, max, seed, place);
 }
 
+Tensor uniform(const IntArray& shape, LayoutArg layout, DType dtype, const Scalar& min,
+    const Scalar& max, int seed, Device place) {
+  return dist::uniform(shape, layout, dtype, min, max, seed, place);
+}
+
 Tensor gaussian(const IntArray& shape, float mean, float std, int seed, DType dtype, Device place) {
   return call::call_local(ops::gaussian, dense::gaussian, shape, mean, std, seed, dtype, place);
+}
+
+Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean, float std, int seed,
+    DType dtype, Device place) {
+  return dist::gaussian(shape, layout, mean, std, seed, dtype, place);
 }
 
 }  // namespace shard

@@ -8,8 +8,12 @@ namespace shard {
 /// each call.
 Tensor uniform(const IntArray& shape, DType dtype = DType::float32, const Scalar& min = -1.0,
     const Scalar& max = 1.0, int seed = 0, Device place = kCpu);
+Tensor uniform(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
+    const Scalar& min = -1.0, const Scalar& max = 1.0, int seed = 0, Device place = kCpu);
 /// Normally distributed random numbers of a float dtype; a seed other than 0 gives the same numbers
 /// at each call, and std < 0 is an invalid_argument error.
 Tensor gaussian(const IntArray& shape, float mean = 0.0f, float std = 1.0f, int seed = 0,
     DType dtype = DType::float32, Device place = kCpu);
+Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean = 0.0f, float std = 1.0f,
+    int seed = 0, DType dtype = DType::float32, Device place = kCpu);
 }  // namespace shard

@@ -9,4 +9,16 @@
 // moves what differs; calls the dense function on local tensors; writes back and wraps.
 namespace shard::dist {
 
+Tensor uniform(const IntArray& shape, LayoutArg layout, DType dtype, const Scalar& min,
+    const Scalar& max, int seed, Device place) {
+  call::DistCall call(layout, ops::uniform, shape, dtype, min, max, seed, place);
+  return call.run([&] { return dense::uniform(call, shape, dtype, min, max, seed, place); });
+}
+
+Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean, float std, int seed,
+    DType dtype, Device place) {
+  call::DistCall call(layout, ops::gaussian, shape, mean, std, seed, dtype, place);
+  return call.run([&] { return dense::gaussian(call, shape, mean, std, seed, dtype, place); });
+}
+
 }  // namespace shard::dist

@@ -5,4 +5,8 @@
 
 // The same functions for calls with distributed tensors.
 namespace shard::dist {
+Tensor uniform(const IntArray& shape, LayoutArg layout, DType dtype, const Scalar& min,
+    const Scalar& max, int seed, Device place);
+Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean, float std, int seed,
+    DType dtype, Device place);
 }  // namespace shard::dist

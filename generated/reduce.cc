@@ -28,6 +28,33 @@ Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim) {
   return call::dispatch(ops::prod, dist::prod, dense::prod, x, axis, keepdim);
 }
 
+Tensor all(const Tensor& x, const IntArray& axis, bool keepdim) {
+  return call::dispatch(ops::all, dist::all, dense::all, x, axis, keepdim);
+}
+
+Tensor any(const Tensor& x, const IntArray& axis, bool keepdim) {
+  return call::dispatch(ops::any, dist::any, dense::any, x, axis, keepdim);
+}
+
+Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim) {
+  return call::dispatch(ops::amax, dist::amax, dense::amax, x, axis, keepdim);
+}
+
+Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim) {
+  return call::dispatch(ops::amin, dist::amin, dense::amin, x, axis, keepdim);
+}
+
+Tensor squared_l2_norm(const Tensor& x) {
+  return call::dispatch(ops::squared_l2_norm, dist::squared_l2_norm, dense::squared_l2_norm, x);
+}
+
+Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all) {
+  return call::dispatch(ops::frobenius_norm, dist::frobenius_norm, dense::frobenius_norm, x, axis,
+      keep_dim, reduce_all);
+}
+
+Tensor numel(const Tensor& x) { return call::dispatch(ops::numel, dist::numel, dense::numel, x); }
+
 Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype) {
   return call::dispatch(ops::argmax, dist::argmax, dense::argmax, x, axis, keepdims, flatten,
       dtype);

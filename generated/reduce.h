@@ -19,6 +19,25 @@ Tensor min(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
 /// The product of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
 /// bool, uint8 and int32 give int64; other dtypes keep theirs.
 Tensor prod(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+/// Whether no element of x over the axes (all when empty), which are dropped or, with keepdim, kept
+/// as 1, is 0; as bool, for every dtype; true over no elements.
+Tensor all(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+/// Whether some element of x over the axes (all when empty), which are dropped or, with keepdim,
+/// kept as 1, is not 0; as bool, for every dtype; false over no elements.
+Tensor any(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+/// As max, from which it differs in its gradient, which equal elements share.
+Tensor amax(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+/// As min, from which it differs in its gradient, which equal elements share.
+Tensor amin(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+/// The sum of the squares of all elements, as [1] of the dtype of x; float dtypes.
+Tensor squared_l2_norm(const Tensor& x);
+/// The root of the sum of the squares of x over the axes (all when empty or with reduce_all), which
+/// are dropped or, with keep_dim, kept as 1; float dtypes. Pieces add their squares up before the
+/// root is taken, so no reduction is left pending.
+Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all);
+/// The number of elements of x as a 0-d int64. It is known without x: nothing is moved or reduced
+/// for it.
+Tensor numel(const Tensor& x);
 /// The index of the largest element along axis (flatten: in row-major order of all elements) as
 /// int64 or int32; the lowest index of equal ones, NaN wins, and an empty axis is an
 /// invalid_argument error.

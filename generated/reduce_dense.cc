@@ -37,6 +37,50 @@ DenseTensor prod(const OpContext& ctx, const DenseTensor& x, const IntArray& axi
   return call::compute(ctx, kernels<"prod">(), x.dtype(), out_meta, x, axis, keepdim);
 }
 
+DenseTensor all(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::TruthInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+  return call::compute(ctx, kernels<"all">(), x.dtype(), out_meta, x, axis, keepdim);
+}
+
+DenseTensor any(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::TruthInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+  return call::compute(ctx, kernels<"any">(), x.dtype(), out_meta, x, axis, keepdim);
+}
+
+DenseTensor amax(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::MaxInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+  return call::compute(ctx, kernels<"amax">(), x.dtype(), out_meta, x, axis, keepdim);
+}
+
+DenseTensor amin(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::MinInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+  return call::compute(ctx, kernels<"amin">(), x.dtype(), out_meta, x, axis, keepdim);
+}
+
+DenseTensor squared_l2_norm(const OpContext& ctx, const DenseTensor& x) {
+  Meta out_meta;
+  meta::SquaredL2NormInferMeta(ctx, x.meta(), out_meta);
+  return call::compute(ctx, kernels<"squared_l2_norm">(), x.dtype(), out_meta, x);
+}
+
+DenseTensor frobenius_norm(const OpContext& ctx, const DenseTensor& x, const IntArray& axis,
+    bool keep_dim, bool reduce_all) {
+  Meta out_meta;
+  meta::FrobeniusNormInferMeta(ctx, x.meta(), axis, keep_dim, reduce_all, out_meta);
+  return call::compute(ctx, kernels<"frobenius_norm">(), x.dtype(), out_meta, x, axis, keep_dim,
+      reduce_all);
+}
+
+DenseTensor numel(const OpContext& ctx, const DenseTensor& x) {
+  Meta size_meta;
+  meta::NumelInferMeta(ctx, x.meta(), size_meta);
+  return call::compute(ctx, kernels<"numel">(), x.dtype(), size_meta, x);
+}
+
 DenseTensor argmax(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool keepdims,
     bool flatten, DType dtype) {
   Meta out_meta;

@@ -9,6 +9,14 @@ DenseTensor mean(const OpContext& ctx, const DenseTensor& x, const IntArray& axi
 DenseTensor max(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
 DenseTensor min(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
 DenseTensor prod(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
+DenseTensor all(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
+DenseTensor any(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
+DenseTensor amax(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
+DenseTensor amin(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
+DenseTensor squared_l2_norm(const OpContext& ctx, const DenseTensor& x);
+DenseTensor frobenius_norm(const OpContext& ctx, const DenseTensor& x, const IntArray& axis,
+    bool keep_dim, bool reduce_all);
+DenseTensor numel(const OpContext& ctx, const DenseTensor& x);
 DenseTensor argmax(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool keepdims,
     bool flatten, DType dtype);
 }  // namespace shard::dense

@@ -34,6 +34,41 @@ Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim) {
   return call.run([&] { return dense::prod(call, call[0], axis, keepdim); });
 }
 
+Tensor all(const Tensor& x, const IntArray& axis, bool keepdim) {
+  call::DistCall call(ops::all, x, axis, keepdim);
+  return call.run([&] { return dense::all(call, call[0], axis, keepdim); });
+}
+
+Tensor any(const Tensor& x, const IntArray& axis, bool keepdim) {
+  call::DistCall call(ops::any, x, axis, keepdim);
+  return call.run([&] { return dense::any(call, call[0], axis, keepdim); });
+}
+
+Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim) {
+  call::DistCall call(ops::amax, x, axis, keepdim);
+  return call.run([&] { return dense::amax(call, call[0], axis, keepdim); });
+}
+
+Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim) {
+  call::DistCall call(ops::amin, x, axis, keepdim);
+  return call.run([&] { return dense::amin(call, call[0], axis, keepdim); });
+}
+
+Tensor squared_l2_norm(const Tensor& x) {
+  call::DistCall call(ops::squared_l2_norm, x);
+  return call.run([&] { return dense::squared_l2_norm(call, call[0]); });
+}
+
+Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all) {
+  call::DistCall call(ops::frobenius_norm, x, axis, keep_dim, reduce_all);
+  return call.run([&] { return dense::frobenius_norm(call, call[0], axis, keep_dim, reduce_all); });
+}
+
+Tensor numel(const Tensor& x) {
+  call::DistCall call(ops::numel, x);
+  return call.run([&] { return dense::numel(call, call[0]); });
+}
+
 Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype) {
   call::DistCall call(ops::argmax, x, axis, keepdims, flatten, dtype);
   return call.run([&] { return dense::argmax(call, call[0], axis, keepdims, flatten, dtype); });

@@ -10,5 +10,12 @@ decltype(shard::mean) mean;
 decltype(shard::max) max;
 decltype(shard::min) min;
 decltype(shard::prod) prod;
+decltype(shard::all) all;
+decltype(shard::any) any;
+decltype(shard::amax) amax;
+decltype(shard::amin) amin;
+decltype(shard::squared_l2_norm) squared_l2_norm;
+decltype(shard::frobenius_norm) frobenius_norm;
+decltype(shard::numel) numel;
 decltype(shard::argmax) argmax;
 }  // namespace shard::dist

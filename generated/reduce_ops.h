@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 2, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 3, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef sum = {.name = "sum", .location = "reduce.yaml", .inputs = slots<"x">,
@@ -26,6 +26,29 @@ inline constexpr OpDef min = {.name = "min", .location = "reduce.yaml", .inputs 
 inline constexpr OpDef prod = {.name = "prod", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
     .rule = "...{axis:prod} -> ...{-axis?keepdim}"};
+inline constexpr OpDef all = {.name = "all", .location = "reduce.yaml", .inputs = slots<"x">,
+    .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
+    .rule = "...{axis:all} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
+    .commute_types = 0x40};
+inline constexpr OpDef any = {.name = "any", .location = "reduce.yaml", .inputs = slots<"x">,
+    .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
+    .rule = "...{axis:any} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
+    .commute_types = 0x20};
+inline constexpr OpDef amax = {.name = "amax", .location = "reduce.yaml", .inputs = slots<"x">,
+    .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
+    .rule = "...{axis:max} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
+    .commute_types = 0x2};
+inline constexpr OpDef amin = {.name = "amin", .location = "reduce.yaml", .inputs = slots<"x">,
+    .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
+    .rule = "...{axis:min} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
+    .commute_types = 0x4};
+inline constexpr OpDef squared_l2_norm = {.name = "squared_l2_norm", .location = "reduce.yaml",
+    .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> 1:sum"};
+inline constexpr OpDef frobenius_norm = {.name = "frobenius_norm", .location = "reduce.yaml",
+    .inputs = slots<"x">, .attrs = names<"axis", "keep_dim", "reduce_all">, .outputs = slots<"out">,
+    .rule = "FrobeniusNormInferSpmd"};
+inline constexpr OpDef numel = {.name = "numel", .location = "reduce.yaml", .inputs = slots<"x">,
+    .outputs = slots<"size">, .rule = "NumelInferSpmd"};
 inline constexpr OpDef argmax = {.name = "argmax", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdims", "flatten", "dtype">, .outputs = slots<"out">,
     .rule = "ArgMaxInferSpmd"};

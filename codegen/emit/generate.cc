@@ -55,9 +55,9 @@ std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const 
   Json dist = dist_view(context, part);
   Json dense_header = declarations(dense, "functions", {"returns", "name", "declared"});
   for (Json& function : dense["functions"]) function.erase("declared");
-  Json dist_header = declarations(dist, "functions", {"public", "name"});
+  Json dist_header = declarations(dist, "functions", {"declared", "name"});
   dist_header["name"] = part.name;
-  for (Json& function : dist["functions"]) function.erase("public");
+  for (Json& function : dist["functions"]) function.erase("declared");
   return {select(api, {"source", "ops"}),
           select(api, {"source", "name", "dist", "headers", "functions"}),
           std::move(dense_header),

@@ -29,10 +29,23 @@ Texts arg_names(const Op& op) {
   return names;
 }
 
-/// What every function of this layer has; `body` names the section of the template that shows it.
-Json function_head(const Op& op, const std::string& name, const std::string& returns, Form form) {
+/// A function of this layer: of a form of the op, or of the one that takes a layout.
+struct Shape {
+  Form form = Form::functional;
+  bool layout = false;
+
+  Texts params(const Op& op, bool defaults) const {
+    return layout ? layout_parameters(op, defaults) : parameters(op, Role::api, form, defaults);
+  }
+  /// `args` of the op as they are passed on, with the layout between them.
+  std::string args(const Op& op, Texts args) const { return join(layout ? with_layout(op, std::move(args), layout_name(op)) : args); }
+};
+
+/// What every function has in the header and the source; the body is one of the three.
+Json function_head(const Op& op, const std::string& name, const std::string& returns, Shape shape) {
   return {{"name", name},
-          {"returns", returns},   {"params", join(parameters(op, Role::api, form, false))},
+          {"returns", returns},   {"params", join(shape.params(op, false))},
+          {"declared", join(shape.params(op, true))},
           {"dispatch", false},    {"pick", false},
           {"invoke", false}};
 }
@@ -80,7 +93,7 @@ Json plain_view(const Op& op, Form form, bool layered) {
 }
 
 Json dispatch_view(const Op& op, Form form, bool dist) {
-  Json view = {{"local", false}, {"functional", false}, {"inplace", false}, {"plain", false}};
+  Json view = {{"local", false}, {"layout", false}, {"functional", false}, {"inplace", false}, {"plain", false}};
   std::string args = join(arg_names(op));
   Json call = {{"op", cpp_name(op)}, {"function", function_name(op, form)}};
   if (!dist || (form == Form::inplace && !returns_arguments(op))) {
@@ -97,10 +110,17 @@ Json dispatch_view(const Op& op, Form form, bool dist) {
   return view;
 }
 
+/// The call of the dist layer with a layout.
+Json layout_view(const Op& op) {
+  Json view = {{"local", false}, {"functional", false}, {"inplace", false}, {"plain", false}};
+  view["layout"] = {{"function", cpp_name(op)}, {"args", Shape{.layout = true}.args(op, arg_names(op))}};
+  return view;
+}
+
 /// The function without intermediates, which calls the one with them.
-Json pick_view(const Op& op) {
+Json pick_view(const Op& op, Shape shape) {
   const std::vector<int> kept = returned_outputs(op, false);
-  Json pick = {{"function", intermediate_name(op)}, {"args", join(arg_names(op))}, {"one", false}, {"several", false}};
+  Json pick = {{"function", intermediate_name(op)}, {"args", shape.args(op, arg_names(op))}, {"one", false}, {"several", false}};
   if (kept.size() == 1) {
     pick["one"] = {{"index", kept[0]}};
     return pick;
@@ -133,7 +153,7 @@ std::string external_arg(const CallArg& arg) {
   return spell(arg.literal).value_or(arg.literal.spelling);
 }
 
-Json invoke_view(const LowerContext& context, const Op& op) {
+Json invoke_view(const LowerContext& context, const Op& op, bool layout) {
   if (const Call* call = external_call(context, op)) {
     Texts args;
     for (const CallArg* arg : passed_in(op, *call)) args.push_back(external_arg(*arg));
@@ -144,40 +164,37 @@ Json invoke_view(const LowerContext& context, const Op& op) {
   for (size_t i = 0; i < op.invoke->args.size(); ++i) args.push_back(invoke_arg(target, i, op.invoke->args[i]));
   // An op that gives its intermediate outputs back asks for those of the other; qualified, because an argument may have its name.
   const bool all = !target.intermediate.empty() && op.signature.outputs.size() == target.signature.outputs.size();
+  if (layout) args = with_layout(target, std::move(args), layout_name(op));
   return {{"function", rt("api") + "::" + (all ? intermediate_name(target) : cpp_name(target))}, {"args", join(args)}};
 }
 
-void add_functions(const LowerContext& context, const Op& op, Json& functions) {
-  if (!has_body(op)) {
-    Json function = function_head(op, cpp_name(op), return_type(op, Form::functional, true), Form::functional);
-    function["invoke"] = invoke_view(context, op);
-    functions.push_back(std::move(function));
-    return;
-  }
-  for (const Form form : forms_of(context, op)) {
-    const bool picks = form == Form::functional && !op.intermediate.empty();
-    const std::string name = picks ? intermediate_name(op) : function_name(op, form);
-    Json function = function_head(op, name, return_type(op, form, form == Form::functional), form);
-    function["dispatch"] = dispatch_view(op, form, context.runtime.dist);
-    functions.push_back(std::move(function));
-    if (!picks) continue;
-    Json picking = function_head(op, cpp_name(op), return_type(op, form, false), form);
-    picking["pick"] = pick_view(op);
-    functions.push_back(std::move(picking));
-  }
+void add_function(const LowerContext& context, const Op& op, Shape shape, Json& functions) {
+  const Form form = shape.form;
+  const bool picks = form == Form::functional && !op.intermediate.empty() && has_body(op);
+  const std::string name = picks ? intermediate_name(op) : function_name(op, form);
+  Json function = function_head(op, name, return_type(op, form, form == Form::functional), shape);
+  if (!has_body(op)) function["invoke"] = invoke_view(context, op, shape.layout);
+  else function["dispatch"] = shape.layout ? layout_view(op) : dispatch_view(op, form, context.runtime.dist);
+  functions.push_back(std::move(function));
+  if (!picks) return;
+  Json picking = function_head(op, cpp_name(op), return_type(op, form, false), shape);
+  picking["pick"] = pick_view(op, shape);
+  functions.push_back(std::move(picking));
+}
+
+Json functions_of(const LowerContext& context, const Op& op) {
+  Json functions = Json::array();
+  if (!has_body(op)) add_function(context, op, {}, functions);
+  else for (const Form form : forms_of(context, op)) add_function(context, op, {form}, functions);
+  if (takes_layout(context, op)) add_function(context, op, {Form::functional, true}, functions);
+  return functions;
 }
 
 /// The declarations of an op: its doc once, then each function with its default arguments.
-Json declaration_view(const LowerContext& context, const Op& op) {
-  Json functions = Json::array();
-  add_functions(context, op, functions);
+Json declaration_view(const Op& op, const Json& functions) {
   Json declarations = Json::array();
-  for (const Json& function : functions) {
-    const Form form = function["name"] == inplace_name(op) && !op.inplace.empty() ? Form::inplace : Form::functional;
-    declarations.push_back({{"returns", function["returns"]},
-                            {"name", function["name"]},
-                            {"params", join(parameters(op, Role::api, form, true))}});
-  }
+  for (const Json& function : functions)
+    declarations.push_back({{"returns", function["returns"]}, {"name", function["name"]}, {"params", function["declared"]}});
   Json doc = false;
   if (op.extension.doc) doc = *op.extension.doc;
   if (doc.is_string()) {
@@ -215,8 +232,12 @@ Json api_view(const LowerContext& context, const Part& part) {
   Json functions = Json::array();
   Json ops = Json::array();
   for (const Op* op : part.ops) {
-    add_functions(context, *op, functions);
-    ops.push_back(declaration_view(context, *op));
+    Json own = functions_of(context, *op);
+    ops.push_back(declaration_view(*op, own));
+    for (Json& function : own) {
+      function.erase("declared");
+      functions.push_back(std::move(function));
+    }
   }
   Json view = file_head(part);
   view["headers"] = invoked_headers(context, part);

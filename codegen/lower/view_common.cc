@@ -70,6 +70,24 @@ Texts parameters(const Op& op, Role role, Form form, bool defaults) {
   return texts;
 }
 
+bool takes_layout(const LowerContext& context, const Op& op) {
+  if (!context.runtime.dist || !op.signature.inputs.empty()) return false;
+  if (has_body(op)) return true;
+  const Op* target = op.invoke ? context.selection.find(op.invoke->function.text) : nullptr;
+  return target != nullptr && takes_layout(context, *target);
+}
+
+std::string layout_name(const Op& op) { return Scope(op).local("layout"); }
+
+Texts with_layout(const Op& op, Texts args, const std::string& layout) {
+  args.insert(args.begin() + static_cast<std::ptrdiff_t>(first_default(op)), layout);
+  return args;
+}
+
+Texts layout_parameters(const Op& op, bool defaults) {
+  return with_layout(op, parameters(op, Role::api, Form::functional, defaults), rt("LayoutArg") + " " + layout_name(op));
+}
+
 std::vector<int> returned_outputs(const Op& op, bool all) {
   std::vector<int> outputs;
   for (int i = 0; i < static_cast<int>(op.signature.outputs.size()); ++i) {

@@ -24,6 +24,13 @@ std::string join(const Texts& texts);
 bool is_written_input(const Op& op, int input, Form form);
 /// The parameters of a function, with default arguments when `defaults` (only those that C++ allows: the last ones).
 Texts parameters(const Op& op, Role role, Form form, bool defaults);
+/// True for an op that makes tensors from attributes alone: it also has a form that takes their layout on a mesh.
+bool takes_layout(const LowerContext& context, const Op& op);
+/// The name of that parameter, and texts of the op's arguments with one for it: before the first argument with a default.
+std::string layout_name(const Op& op);
+Texts with_layout(const Op& op, Texts args, const std::string& layout);
+/// The parameters of the public function that takes the layout.
+Texts layout_parameters(const Op& op, bool defaults);
 /// What a form of the op returns, outputs that are written in place as references; without intermediates unless `all`.
 std::string return_type(const Op& op, Form form, bool all);
 /// The outputs that a form returns to the user, by index.

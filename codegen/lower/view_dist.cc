@@ -69,6 +69,9 @@ std::string dist_result(const Op& op, const std::string& call, Form form) {
   return return_value(texts);
 }
 
+/// The declaration in the header: of the public function's type, or written out for the overload that takes a layout.
+Json declared_as(const std::string& name) { return {{"same", {{"public", name}}}, {"overload", false}}; }
+
 Json function_view(const Op& op, Form form) {
   const DensePlan plan = plan_dense(op, form);
   Scope scope(op);
@@ -81,7 +84,7 @@ Json function_view(const Op& op, Form form) {
   if (form == Form::inplace) result = dist_result(op, call, form);
   return {{"returns", return_type(op, form, form == Form::functional)},
           {"name", function_name(op, form)},
-          {"public", form == Form::functional && !op.intermediate.empty() ? intermediate_name(op) : function_name(op, form)},
+          {"declared", declared_as(form == Form::functional && !op.intermediate.empty() ? intermediate_name(op) : function_name(op, form))},
           {"params", join(parameters(op, Role::api, form, false))},
           {"call", call},
           {"collect", join(collect)},
@@ -89,11 +92,37 @@ Json function_view(const Op& op, Form form) {
           {"result", std::move(result)}};
 }
 
+/// An op without tensor arguments: the dense function makes pieces, so its arguments are those of the whole.
+Json layout_function_view(const Op& op) {
+  Scope scope(op);
+  const std::string layout = scope.local("layout");
+  const std::string call = scope.local("call");
+  Texts collect = {layout, rt("ops") + "::" + cpp_name(op)};
+  Texts args = {call};
+  for (const Attr& attr : op.signature.attrs) {
+    collect.push_back(attr.name.text);
+    args.push_back(attr.name.text);
+  }
+  const std::string params = join(layout_parameters(op, false));
+  Json run = {{"reinterpret", false}, {"direct_reinterpret", false}, {"none", false}, {"one", false}, {"several", false}};
+  run["direct"] = {{"dense_args", join(args)}};
+  const std::string returns = return_type(op, Form::functional, true);
+  return {{"returns", returns},
+          {"name", cpp_name(op)},
+          {"declared", {{"same", false}, {"overload", {{"returns", returns}, {"params", params}}}}},
+          {"params", params},
+          {"call", call},
+          {"collect", join(collect)},
+          {"run", std::move(run)},
+          {"result", false}};
+}
+
 }  // namespace
 
 Json dist_view(const LowerContext& context, const Part& part) {
   Json functions = Json::array();
   for (const Op* op : own_ops(part)) {
+    if (takes_layout(context, *op)) functions.push_back(layout_function_view(*op));
     if (op->signature.inputs.empty() || !context.runtime.dist) continue;
     for (const Form form : forms_of(context, *op)) functions.push_back(function_view(*op, form));
   }

@@ -26,7 +26,9 @@ std::vector<std::string> lines_of(const std::string& text) {
 LayerFact public_layer(const Op& op, Form form) {
   const std::string name = function_name(op, form);
   LayerFact layer{name, {}};
-  if (!op.signature.inputs.empty())
+  if (op.signature.inputs.empty())
+    layer.steps.push_back(fmt::format("dist::{} if a layout is given", name));
+  else
     layer.steps.push_back(fmt::format("dist::{} if an argument is distributed", name));
   layer.steps.push_back("check that the handles are defined and readable");
   layer.steps.push_back(fmt::format("dense::{}", name));
@@ -37,6 +39,7 @@ std::string collect_step(const Op& op) {
   Texts tensors, attrs;
   for (const Input& input : op.signature.inputs) tensors.push_back(input.name.text);
   for (const Attr& attr : op.signature.attrs) attrs.push_back(attr.name.text);
+  if (tensors.empty()) return "collect the layout; attributes " + join(attrs);
   std::string text = "collect " + join(tensors);
   if (!attrs.empty()) text += "; attributes " + join(attrs);
   return text;
@@ -80,6 +83,18 @@ std::vector<std::string> finish_steps(const Op& op, Form form) {
   return steps;
 }
 
+/// An op without tensor arguments, called with a layout.
+LayerFact layout_layer(const Op& op) {
+  LayerFact layer{"dist::" + cpp_name(op), {collect_step(op)}};
+  layer.steps.push_back(fmt::format("infer global meta: {}", op.infer_meta->func->text));
+  layer.steps.push_back("placement: the layout that the caller gives");
+  if (is_random(op)) layer.steps.push_back("draw a random key on all ranks");
+  layer.steps.push_back(fmt::format("dense::{} makes the pieces of this rank", cpp_name(op)));
+  const std::vector<std::string> last = finish_steps(op, Form::functional);
+  layer.steps.insert(layer.steps.end(), last.begin(), last.end());
+  return layer;
+}
+
 LayerFact dist_layer(const LowerContext& context, const Op& op, Form form) {
   LayerFact layer{"dist::" + function_name(op, form), {collect_step(op)}};
   layer.steps.push_back(fmt::format("infer global meta: {}", op.infer_meta->func->text));
@@ -96,18 +111,18 @@ LayerFact dist_layer(const LowerContext& context, const Op& op, Form form) {
 }  // namespace
 
 std::vector<std::string> declarations_of(const LowerContext& context, const Op& op) {
-  const auto declare = [&](const std::string& name, Form form, bool all) {
-    std::set<std::string> ignored;
-    const std::string text = fmt::format("{} {}({})", return_type(op, form, all), name, join(parameters(op, Role::api, form, true)));
-    return spell_symbols(context.runtime, text, ignored);
-  };
-  if (!has_body(op)) return {declare(cpp_name(op), Form::functional, true)};
   std::vector<std::string> declarations;
-  for (const Form form : forms_of(context, op)) {
-    declarations.push_back(declare(function_name(op, form), form, false));
-    if (form == Form::functional && !op.intermediate.empty())
-      declarations.push_back(declare(intermediate_name(op), form, true));
-  }
+  const auto declare = [&](const std::string& name, Form form, bool all, const Texts& params) {
+    std::set<std::string> ignored;
+    declarations.push_back(spell_symbols(context.runtime, fmt::format("{} {}({})", return_type(op, form, all), name, join(params)), ignored));
+  };
+  const auto declare_form = [&](Form form, const Texts& params) {
+    declare(function_name(op, form), form, !has_body(op), params);
+    if (has_body(op) && form == Form::functional && !op.intermediate.empty()) declare(intermediate_name(op), form, true, params);
+  };
+  if (!has_body(op)) declare_form(Form::functional, parameters(op, Role::api, Form::functional, true));
+  else for (const Form form : forms_of(context, op)) declare_form(form, parameters(op, Role::api, form, true));
+  if (takes_layout(context, op)) declare_form(Form::functional, layout_parameters(op, true));
   return declarations;
 }
 
@@ -118,7 +133,8 @@ std::vector<LayerFact> layers_of(const LowerContext& context, const Op& op) {
   for (const Form form : forms_of(context, op)) {
     layers.push_back(public_layer(op, form));
     layers.push_back({"dense::" + function_name(op, form), lines_of(describe(op, plan_dense(op, form)))});
-    if (!op.signature.inputs.empty()) layers.push_back(dist_layer(context, op, form));
+    if (takes_layout(context, op)) layers.push_back(layout_layer(op));
+    else if (!op.signature.inputs.empty()) layers.push_back(dist_layer(context, op, form));
   }
   return layers;
 }

@@ -50,8 +50,8 @@ void visit_device(const OpContext& ctx, const T& argument, const DenseTensor*& f
   if constexpr (std::is_same_v<T, DenseTensor> || std::is_same_v<Parameter<T>, std::span<const DenseTensor>>) gather_device(ctx, argument, first);
 }
 
-inline DenseTensor make(Device device, const Meta& meta) { return DenseTensor::allocate(device, meta); }
-inline std::vector<DenseTensor> make(Device device, const std::vector<Meta>& metas) { return allocate_list(device, metas); }
+inline DenseTensor make(const OpContext& ctx, Device device, const Meta& meta) { return allocate(ctx, device, meta); }
+inline std::vector<DenseTensor> make(const OpContext& ctx, Device device, const std::vector<Meta>& metas) { return allocate_list(ctx, device, metas); }
 
 template <class T>
 const T& given(const OpContext&, const T& argument) {
@@ -78,7 +78,7 @@ auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels,
   const auto make_all = [&](auto&... meta) {
     if (infers(ctx, meta...)) return Outputs();
     auto* const kernel = kernels.find<Kernel>(ctx, device, dtype);
-    Outputs outputs{detail::make(device, meta)...};
+    Outputs outputs{detail::make(ctx, device, meta)...};
     std::apply([&](auto&... output) { kernel(ctx, detail::given(ctx, args)..., output...); }, outputs);
     return outputs;
   };
@@ -89,7 +89,7 @@ template <class M, class... Args>
 Output<M> compute_one(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, const M& meta, const Args&... args) {
   using Kernel = void(const OpContext&, Parameter<Args>..., OutputParameter<M>);
   auto* const kernel = kernels.find<Kernel>(ctx, device, dtype);
-  Output<M> output = make(device, meta);
+  Output<M> output = make(ctx, device, meta);
   kernel(ctx, given(ctx, args)..., output);
   return output;
 }
@@ -99,6 +99,12 @@ template <class M, class... Args>
 Output<M> compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, std::tuple<M&> meta, const Args&... args) {
   if (infers(ctx, std::get<0>(meta))) return {};
   return compute_one<M>(device, ctx, kernels, dtype, std::get<0>(meta), args...);
+}
+
+/// Replaces dims of whole outputs by those of this rank's pieces.
+inline void take_piece(Meta& meta, const Dims*& piece) { meta.dims = *piece++; }
+inline void take_piece(std::vector<Meta>& metas, const Dims*& piece) {
+  for (Meta& meta : metas) take_piece(meta, piece);
 }
 
 template <class T>
@@ -161,16 +167,21 @@ void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& k
 }  // namespace detail
 
 /// Runs a kernel on `device` with new outputs of the given metas, and returns those: for one meta the output, for std::tie of
-/// several a tuple. `args` are the kernel's arguments.
+/// several a tuple. `args` are the kernel's arguments. On a mesh, an op without tensor arguments makes pieces of its outputs.
 template <class Metas, class... Args>
-auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, const Metas& metas, const Args&... args) {
-  return detail::compute_on(device, ctx, kernels, dtype, detail::as_tuple(metas), args...);
+auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, Metas&& metas, const Args&... args) {
+  const auto all = detail::as_tuple(metas);
+  if (ctx.local != nullptr && !ctx.local->output_dims.empty()) {
+    const Dims* piece = ctx.local->output_dims.data();
+    std::apply([&](auto&... meta) { (detail::take_piece(meta, piece), ...); }, all);
+  }
+  return detail::compute_on(device, ctx, kernels, dtype, all, args...);
 }
 
 /// The same on the device of the tensors.
 template <class Metas, class... Args>
 auto compute(const OpContext& ctx, const KernelTable& kernels, DType dtype, const Metas& metas, const Args&... args) {
-  return compute_on(device_of(ctx, args...), ctx, kernels, dtype, metas, args...);
+  return detail::compute_on(device_of(ctx, args...), ctx, kernels, dtype, detail::as_tuple(metas), args...);
 }
 
 /// Runs a kernel whose outputs are written into `targets`, one or std::tie of several, then bumps their versions.

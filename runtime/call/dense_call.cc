@@ -7,6 +7,16 @@
 
 namespace shard::call {
 
+OpContext context(const char* op) {
+  const Rank* const rank = current_rank_or_null();
+  return {op, nullptr, nullptr, rank == nullptr ? nullptr : rank->dry};
+}
+
+void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_view name) {
+  fail(ErrorCode::no_data, "[{}] argument '{}' ({}) is of a dry world and has no data; use it inside of that world's run", ctx.op, name,
+       to_string(tensor.meta()));
+}
+
 void fail_undefined(const OpContext& ctx, std::string_view name) {
   fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value", ctx.op, name);
 }
@@ -32,6 +42,7 @@ DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name) 
   if (!tensor.defined()) fail_undefined(ctx, name);
   DenseTensor& value = tensor.impl()->value;
   value.storage()->check_write(ctx.op);
+  if (!value.has_data() && ctx.dry == nullptr) fail_no_data(ctx, value, name);
   return value;
 }
 
@@ -84,10 +95,10 @@ std::vector<Meta> metas(std::span<const DenseTensor> tensors) {
   return all;
 }
 
-std::vector<DenseTensor> allocate_list(Device device, std::span<const Meta> metas) {
+std::vector<DenseTensor> allocate_list(const OpContext& ctx, Device device, std::span<const Meta> metas) {
   std::vector<DenseTensor> all;
   all.reserve(metas.size());
-  for (const Meta& meta : metas) all.push_back(DenseTensor::allocate(device, meta));
+  for (const Meta& meta : metas) all.push_back(allocate(ctx, device, meta));
   return all;
 }
 
@@ -116,7 +127,7 @@ DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype
   if (!tensor.defined() || tensor.dtype() == dtype || ctx.infer != nullptr) return tensor;
   static const KernelTable& kernels = kernel_table("cast");
   auto* const kernel = kernels.find<void(const OpContext&, const DenseTensor&, DType, DenseTensor&)>(ctx, tensor.device(), tensor.dtype());
-  DenseTensor out = DenseTensor::allocate(tensor.device(), {tensor.dims(), dtype});
+  DenseTensor out = allocate(ctx, tensor.device(), {tensor.dims(), dtype});
   kernel(ctx, tensor, dtype, out);
   return out;
 }
@@ -152,6 +163,12 @@ bool failed_before_writing() {
 
 namespace {
 
+/// Counts the write of a plain call. In a dry world nothing was written, so bytes that were there are no value any more.
+void count_write(const OpContext& ctx, const DenseTensor& target) {
+  target.storage()->bump(ctx.op);
+  if (ctx.dry != nullptr) target.storage()->drop_data(*ctx.dry);
+}
+
 /// Throws where two of the tensors share elements. Sorted by place, such tensors come one after the other.
 void check_no_overlap(const OpContext& ctx, std::vector<const DenseTensor*> written) {
   std::erase_if(written, [](const DenseTensor* tensor) { return !tensor->defined() || tensor->numel() == 0; });
@@ -184,7 +201,7 @@ void WrittenViews::poison() const {
 void WrittenViews::finish() const {
   if (ctx_.local != nullptr) return;  // the distributed call bumps
   for (const DenseTensor* view : views_) {
-    if (view->defined()) view->storage()->bump(ctx_.op);
+    if (view->defined()) count_write(ctx_, *view);
   }
 }
 
@@ -196,7 +213,7 @@ DenseTensor InplaceWrite::target(DenseTensor& x, const Meta& result) {
   }
   const bool replace = ctx_.local != nullptr && ctx_.local->replace_targets;
   const bool over_input = op_.elementwise && result == x.meta() && !replace;
-  writes_.push_back({&x, over_input ? x : DenseTensor::allocate(x.device(), result)});
+  writes_.push_back({&x, over_input ? x : allocate(ctx_, x.device(), result)});
   return writes_.back().result;
 }
 
@@ -245,7 +262,7 @@ void InplaceWrite::check_apart() const {
 void InplaceWrite::finish() {
   finishing_ = true;
   for (const DenseTensor& view : views_) {
-    if (view.defined() && ctx_.local == nullptr) view.storage()->bump(ctx_.op);
+    if (view.defined() && ctx_.local == nullptr) count_write(ctx_, view);
   }
   for (Write& write : writes_) {
     const bool same = write.result.meta() == write.x->meta();
@@ -258,7 +275,7 @@ void InplaceWrite::finish() {
       continue;
     }
     if (!(write.result.storage() == write.x->storage())) copy_into(*write.x, write.result);
-    if (ctx_.local == nullptr) write.x->storage()->bump(ctx_.op);
+    if (ctx_.local == nullptr) count_write(ctx_, *write.x);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "core/op_context.h"
 #include "core/op_def.h"
 #include "core/tensor.h"
+#include "dist/layout_arg.h"
 
 namespace shard::call {
 
@@ -24,15 +25,20 @@ bool any_dist(const Args&... args) {
   return (any_dist(args) || ...);
 }
 
+/// The context of a call on plain tensors by this thread; `op` lives as long as the library.
+OpContext context(const char* op);
+
 [[noreturn]] void fail_undefined(const OpContext& ctx, std::string_view name);
+[[noreturn]] void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_view name);
 /// Throws no_kernel for an op whose `function` nobody has written yet: what scaffolded definitions do.
 [[noreturn]] void fail_missing(std::string_view op, std::string_view function);
 
-/// The dense tensor of an argument that the op reads. Throws undefined, stale_view or poisoned.
+/// The dense tensor of an argument that the op reads. Throws undefined, stale_view, poisoned or no_data.
 inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, std::string_view name) {
   if (!tensor.defined()) fail_undefined(ctx, name);
   const DenseTensor& value = tensor.impl()->value;
   value.storage()->check_read();
+  if (!value.has_data() && ctx.dry == nullptr) fail_no_data(ctx, value, name);
   return value;
 }
 const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, std::string_view name);
@@ -77,7 +83,9 @@ std::vector<Meta> metas(Targets tensors);
 /// The tensors themselves, for a kernel that reads what it writes.
 std::vector<DenseTensor> values(Targets tensors);
 inline const Meta* meta_or_null(const DenseTensor& tensor) { return tensor.defined() ? &tensor.meta() : nullptr; }
-std::vector<DenseTensor> allocate_list(Device device, std::span<const Meta> metas);
+/// A new tensor, without data in a dry world.
+inline DenseTensor allocate(const OpContext& ctx, Device device, const Meta& meta) { return DenseTensor::allocate(device, meta, ctx.dry); }
+std::vector<DenseTensor> allocate_list(const OpContext& ctx, Device device, std::span<const Meta> metas);
 
 /// `x` under another shape or dtype, on the same buffer. Throws shape_mismatch unless the byte size stays.
 DenseTensor reinterpret(const OpContext& ctx, const DenseTensor& x, const Meta& meta);

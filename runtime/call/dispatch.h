@@ -60,7 +60,7 @@ auto call_dense(const OpContext& ctx, const OpDef& op, Dense* dense, std::index_
 template <class Result, class... Params, class Dense>
 Result dispatch(const OpDef& op, Result (*dist)(Params...), Dense* dense, std::type_identity_t<Params>... args) {
   if ((is_distributed(args) || ...)) return dist(static_cast<Params>(args)...);
-  const OpContext ctx{op.name.data()};
+  const OpContext ctx = context(op.name.data());
   return wrap(call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...));
 }
 
@@ -71,14 +71,14 @@ void dispatch_inplace(const OpDef& op, Result (*dist)(Params...), Dense* dense, 
     dist(static_cast<Params>(args)...);
     return;
   }
-  const OpContext ctx{op.inplace_name.data()};
+  const OpContext ctx = context(op.inplace_name.data());
   call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...);
 }
 
-/// An op without tensor arguments.
+/// An op without tensor arguments, and without a layout.
 template <class Dense, class... Args>
 auto call_local(const OpDef& op, Dense* dense, const Args&... args) {
-  return wrap(dense(OpContext{op.name.data()}, args...));
+  return wrap(dense(context(op.name.data()), args...));
 }
 
 }  // namespace shard::call

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "call/dense_call.h"
+#include "comm/reduce.h"
 #include "core/log.h"
 #include "reshard/execute.h"
 
@@ -47,7 +48,7 @@ class MeshReducer final : public AxisReducer {
   MeshReducer(Rank& rank, const CallPlan& plan, std::string_view op) : rank_(rank), plan_(plan), op_(op) {}
   void all_reduce(DenseTensor& value, ReduceType type) override {
     for (int i = 0; i < plan_.reduce_axes.size(); ++i) {
-      rank_.communicator(plan_.mesh, plan_.reduce_axes[i]).all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type);
+      rank_.communicator(plan_.mesh, plan_.reduce_axes[i]).all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type).wait();
     }
   }
 
@@ -70,10 +71,18 @@ DistCall::DistCall(const OpDef& op, Variant variant)
   results_ = cache_.take_list();
   traced_ = rank_.trace_calls || cache_.observer;
   if (traced_) begin_ns_ = now_ns();
+  ctx_.dry = rank_.dry;
   const Policies& p = rank_.policies;
   key_.push_back(reinterpret_cast<uintptr_t>(&op));
   key_.push_back(static_cast<uint64_t>(variant) | static_cast<uint64_t>(p.view) << 8 | static_cast<uint64_t>(p.inplace) << 16 |
                  static_cast<uint64_t>(p.fallback) << 24);
+}
+
+void DistCall::in(LayoutArg layout) {
+  if (layout.spec == nullptr) fail(ErrorCode::layout, "[{}] the layout is null; give one, such as DistSpec::replicated(mesh, dims), or none", op_.name);
+  layout_ = layout.spec;
+  mesh_ = layout_->mesh();
+  key_.push_back(reinterpret_cast<uintptr_t>(layout_));
 }
 
 void DistCall::in(const Tensor& tensor) {
@@ -157,6 +166,19 @@ void DistCall::set(size_t output, std::vector<DenseTensor> values) {
   for (size_t i = 0; i < values.size(); ++i) results_[plan_->output_slots[output].first + i] = std::move(values[i]);
 }
 
+spmd::RuleResult DistCall::given_layout(std::span<const Meta> flat) const {
+  check_mesh_in_world(mesh_, rank_.world());
+  spmd::RuleResult result;
+  for (const Meta& meta : flat) {
+    if (meta.dims.rank() != layout_->rank()) {
+      fail(ErrorCode::layout, "[{}] layout {} on {} has {} dims, but the result {} has {}; give the layout an entry for each dim", op_.name,
+           layout_->text(), mesh_->describe(), layout_->rank(), to_string(meta), meta.dims.rank());
+    }
+    result.outputs.push_back(layout_->layout());
+  }
+  return result;
+}
+
 spmd::RuleResult DistCall::infer_rule(std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan) {
   std::vector<spmd::TensorArg> args;
   for (DistTensorImpl* impl : tensors_) args.push_back(impl ? spmd::TensorArg{impl->global, impl->spec} : spmd::TensorArg{});
@@ -182,7 +204,7 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas) {
     plan.output_slots.push_back({flat.size(), slot.size()});
     flat.insert(flat.end(), slot.begin(), slot.end());
   }
-  const spmd::RuleResult rule = infer_rule(plan.output_slots, flat, plan);
+  const spmd::RuleResult rule = layout_ != nullptr ? given_layout(flat) : infer_rule(plan.output_slots, flat, plan);
   plan.reduce_axes = rule.reduce_axes;
   plan.relayout = rule.relayout;
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
@@ -254,6 +276,11 @@ void DistCall::bind(CallPlan& plan) const {
   const auto at = mesh_->coordinate(rank_.id());
   plan.active = at.has_value();
   if (!plan.active) return;
+  // Reductions are done from the last axis to the first, so the last one decides what this rank contributes.
+  for (int axis = 0; layout_ != nullptr && axis < mesh_->rank(); ++axis) {
+    const std::optional<ReduceType> type = layout_->partial(axis);
+    if (type && *type != ReduceType::avg && (*at)[static_cast<size_t>(axis)] != 0) plan.identity = type;
+  }
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     if (plan.inputs[i].want == nullptr) {
       plan.input_boxes.emplace_back();
@@ -359,6 +386,7 @@ void DistCall::prepare() {
   results_.resize(plan_->outputs.size());
   local_.inputs = plan_->input_boxes;
   local_.outputs = plan_->output_boxes;
+  if (layout_ != nullptr) local_.output_dims = plan_->output_dims;
   if (!plan_->reduce_axes.empty() && plan_->active) {
     reducer_ = std::make_unique<MeshReducer>(rank_, *plan_, op_.name);
     local_.reducer = reducer_.get();
@@ -378,6 +406,7 @@ void DistCall::finish() {
     if (output.spec == nullptr) continue;
     if (output.alias < 0) {
       if (!plan_->active) results_[o] = absent_value(output.global);
+      else if (plan_->identity) fill_with_identity(results_[o]);
     } else if (output.kind == AliasDef::Kind::inplace) {
       finish_inplace(o);
       continue;
@@ -388,6 +417,15 @@ void DistCall::finish() {
     }
     check_piece(o, results_[o]);
   }
+}
+
+void DistCall::fill_with_identity(DenseTensor& piece) const {
+  if (!piece.has_data()) return;
+  if (piece.device() != kCpu) {
+    fail(ErrorCode::mixed_device, "[{}] cannot make {} on {}: contributions to a pending reduction are made on the CPU; make it there, and reshard it first",
+         op_.name, layout_->text(), to_string(piece.device()));
+  }
+  fill_identity(piece.raw(), piece.numel(), piece.dtype(), *plan_->identity);
 }
 
 void DistCall::fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const {

@@ -12,6 +12,7 @@
 #include "call/plan_cache.h"
 #include "core/op_context.h"
 #include "dist/dist_tensor.h"
+#include "dist/layout_arg.h"
 
 namespace shard::call {
 
@@ -31,6 +32,12 @@ class DistCall {
   }
   template <class... Args>
   DistCall(InplaceForm, const OpDef& op, const Args&... args) : DistCall(op, Variant::inplace) {
+    (argument(args), ...);
+  }
+  /// Of an op without tensor arguments, whose outputs all get this layout; each rank makes its pieces.
+  template <class... Args>
+  DistCall(LayoutArg layout, const OpDef& op, const Args&... args) : DistCall(op, Variant::plain) {
+    in(layout);
     (argument(args), ...);
   }
   DistCall(const DistCall&) = delete;
@@ -89,6 +96,7 @@ class DistCall {
     if constexpr (std::is_same_v<T, Tensor> || std::is_same_v<T, std::vector<Tensor>>) in(value);
     else attr(value);
   }
+  void in(LayoutArg layout);
   void in(const Tensor& tensor);
   void in(const std::vector<Tensor>& tensors);
   template <class T>
@@ -157,6 +165,7 @@ class DistCall {
   void key_bytes(const void* data, size_t bytes);
 
   const CallPlan& make_plan(uint64_t hash, const MetaSink& metas);
+  spmd::RuleResult given_layout(std::span<const Meta> flat) const;
   spmd::RuleResult infer_rule(std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan);
   void plan_aliases(CallPlan& plan);
   void plan_alias(CallPlan& plan, const AliasDef& alias, size_t input, size_t output);
@@ -172,6 +181,7 @@ class DistCall {
     const Dims& dims = plan_->output_dims[output];
     if (!(piece.dims() == dims) || piece.dtype() != planned.global.dtype) fail_piece(planned, piece, dims);
   }
+  void fill_with_identity(DenseTensor& piece) const;
   [[noreturn]] void fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const;
   void prepare();
   void reinterpret_local();
@@ -196,6 +206,7 @@ class DistCall {
   bool started_ = false;  // write-backs may have begun
   int64_t begin_ns_ = 0;
   const ProcessMesh* mesh_ = nullptr;
+  const DistSpec* layout_ = nullptr;  // asked for, by an op without tensor arguments
   const CallPlan* plan_ = nullptr;
   KeyWords key_;
   SmallVec<spmd::SlotRange, 16> slots_;

@@ -39,6 +39,7 @@ struct CallPlan {
   int64_t bytes = 0;        // sent by all ranks together, write-backs included
 
   bool active = false;  // this rank is in the mesh
+  std::optional<ReduceType> identity;  // made in a pending layout: another rank has the value, this one what leaves it unchanged
   std::vector<Box> input_boxes;
   std::vector<Box> output_boxes;
   std::vector<Dims> output_dims;  // local

@@ -11,12 +11,13 @@ Overlap overlap(const DenseTensor& a, const DenseTensor& b) {
 }
 
 DenseTensor clone(const DenseTensor& tensor) {
-  DenseTensor copy = DenseTensor::allocate(tensor.device(), tensor.meta());
+  DenseTensor copy = DenseTensor::allocate(tensor.device(), tensor.meta(), tensor.storage()->meter());
   copy_into(copy, tensor);
   return copy;
 }
 
 void copy_into(const DenseTensor& to, const DenseTensor& from) {
+  if (!to.has_data() || !from.has_data()) return;
   copy_bytes(to.device(), to.raw(), from.device(), from.raw(), from.meta().bytes());
 }
 

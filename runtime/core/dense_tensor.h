@@ -12,9 +12,9 @@ class DenseTensor {
   DenseTensor() {}  // undefined
   DenseTensor(Ref<Storage> storage, const Meta& meta, size_t offset = 0)
       : storage_(std::move(storage)), offset_(offset), meta_(meta) {}
-  /// A new tensor on `device`, not initialised.
-  static DenseTensor allocate(Device device, const Meta& meta) {
-    return {Storage::allocate(device, meta.bytes()), meta};
+  /// A new tensor on `device`, not initialised; where `dry` is given, one without bytes that it counts.
+  static DenseTensor allocate(Device device, const Meta& meta, MemoryMeter* dry = nullptr) {
+    return {dry == nullptr ? Storage::allocate(device, meta.bytes()) : Storage::unallocated(device, meta.bytes(), *dry), meta};
   }
 
   /// False for an absent optional argument.
@@ -27,6 +27,8 @@ class DenseTensor {
 
   const Ref<Storage>& storage() const { return storage_; }
   size_t offset() const { return offset_; }
+  /// False for a tensor of a dry world, whose elements are nowhere.
+  bool has_data() const { return storage_->has_data(); }
   void* raw() const { return static_cast<char*>(storage_->data()) + offset_; }
   /// The elements. T must be the C++ type of dtype(); on other devices this is a device address.
   template <class T>
@@ -47,9 +49,9 @@ class DenseTensor {
 enum class Overlap { none, equal, partial };
 Overlap overlap(const DenseTensor& a, const DenseTensor& b);
 
-/// A new tensor with the same value on the same device.
+/// A new tensor with the same value on the same device; of one without data, another one.
 DenseTensor clone(const DenseTensor& tensor);
-/// Copies all bytes of `from` into `to`, which has the same byte size; devices may differ.
+/// Copies all bytes of `from` into `to`, which has the same byte size; devices may differ. Does nothing unless both have data.
 void copy_into(const DenseTensor& to, const DenseTensor& from);
 
 }  // namespace shard

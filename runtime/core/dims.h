@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -78,7 +79,8 @@ std::string to_string(const IntArray& values);
 class Scalar {
  public:
   Scalar() = default;
-  Scalar(bool value) : integer_(value), is_integer_(true) {}     // NOLINT: literals convert
+  template <std::same_as<bool> T>  // not from a pointer, which C++ would turn into a bool
+  Scalar(T value) : integer_(value), is_integer_(true) {}        // NOLINT: literals convert
   Scalar(int value) : integer_(value), is_integer_(true) {}      // NOLINT
   Scalar(int64_t value) : integer_(value), is_integer_(true) {}  // NOLINT
   Scalar(float value) : real_(value) {}                          // NOLINT

@@ -17,6 +17,7 @@ const char* to_string(ErrorCode code) {
     case ErrorCode::detached_view: return "detached_view";
     case ErrorCode::stale_view: return "stale_view";
     case ErrorCode::poisoned: return "poisoned";
+    case ErrorCode::no_data: return "no_data";
     case ErrorCode::wrong_rank: return "wrong_rank";
     case ErrorCode::communication: return "communication";
     case ErrorCode::timeout: return "timeout";

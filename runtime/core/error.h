@@ -23,6 +23,7 @@ enum class ErrorCode {
   detached_view,  // a write through a view that has parted from its source
   stale_view,     // the source of a detached view was written
   poisoned,       // an earlier write to this tensor failed half way
+  no_data,        // the value of a tensor of a dry world, which has none
   wrong_rank,     // a tensor of another rank or world
   communication,  // ranks that do not agree on a collective
   timeout,

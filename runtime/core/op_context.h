@@ -31,6 +31,7 @@ struct LocalCall {
   AxisReducer* reducer = nullptr;  // null where the rule asked for no axes
   RandomKey random;                // for ops that draw random numbers
   bool replace_targets = false;    // in-place results go to new buffers: their global shape, dtype or layout changes
+  std::span<const Dims> output_dims = {};  // of an op without tensor arguments: the pieces of the outputs, whose metas are inferred whole
 };
 
 /// Where a dense function that is called for its metas alone leaves them, by output slot.
@@ -43,6 +44,7 @@ struct OpContext {
   const char* op;
   const LocalCall* local = nullptr;
   MetaSink* infer = nullptr;  // not null: only metas are wanted; tensors have no bytes, and nothing runs
+  MemoryMeter* dry = nullptr;  // not null on a rank of a dry world: outputs have no bytes, and no kernel runs
 
   /// The box of flat input `i`, whose local piece is `tensor`.
   Box input_box(size_t i, const DenseTensor& tensor) const { return local ? local->inputs[i] : whole(tensor); }

@@ -41,9 +41,34 @@ Ref<Storage> Storage::absent() {
   return storage;
 }
 
+Ref<Storage> Storage::unallocated(Device device, size_t bytes, MemoryMeter& meter) {
+  void* memory = std::malloc(sizeof(Storage));
+  if (memory == nullptr) fail(ErrorCode::device, "out of memory for a storage without bytes");
+  Ref<Storage> storage = Ref<Storage>::adopt(new (memory) Storage());
+  storage->device_ = device;
+  storage->bytes_ = bytes;
+  storage->meter_ = &meter;
+  meter.add(static_cast<int64_t>(bytes));
+  return storage;
+}
+
+void Storage::drop_data(MemoryMeter& meter) {
+  if (state_ != State::held) return;
+  free_data();
+  state_ = State::unallocated;
+  meter_ = &meter;
+  meter.add(static_cast<int64_t>(bytes_));
+}
+
+void Storage::free_data() {
+  const bool inside = data_ == reinterpret_cast<char*>(this) + kInlineOffset;
+  if (!inside && data_ != nullptr) backend_of(device_).free(device_.index, data_);
+  data_ = nullptr;
+}
+
 void Storage::destroy(Storage* storage) {
-  const bool inside = storage->data_ == reinterpret_cast<char*>(storage) + kInlineOffset;
-  if (!inside && storage->data_ != nullptr) backend_of(storage->device_).free(storage->device_.index, storage->data_);
+  storage->free_data();
+  if (storage->meter_ != nullptr) storage->meter_->add(-static_cast<int64_t>(storage->bytes_));
   storage->~Storage();
   std::free(storage);
 }

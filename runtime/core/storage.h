@@ -14,6 +14,16 @@ namespace shard {
 
 class Storage;
 
+/// Counts the bytes of buffers that are only planned: those of one rank of a dry world.
+struct MemoryMeter {
+  int64_t live = 0;
+  int64_t peak = 0;
+  void add(int64_t bytes) {
+    live += bytes;
+    peak = live > peak ? live : peak;
+  }
+};
+
 /// Why and from what a storage is detached: it holds a moved copy of `source`, taken at `source_version`.
 struct Detachment {
   Ref<Storage> source;
@@ -34,19 +44,27 @@ class Storage final : public RefCounted {
   enum class State : uint8_t {
     held,        // this rank has the bytes (maybe 0 of them)
     absent,      // this rank is not in the mesh
-    unallocated  // nothing was written yet
+    unallocated  // on a rank of a dry world: all but the bytes is there
   };
 
   /// `bytes` on `device`, not initialised.
   static Ref<Storage> allocate(Device device, size_t bytes);
   /// The storage of a rank outside the mesh.
   static Ref<Storage> absent();
+  /// A buffer of a dry world: `bytes` on `device` that `meter` counts while the storage lives. Its data() is null.
+  static Ref<Storage> unallocated(Device device, size_t bytes, MemoryMeter& meter);
   static void destroy(Storage* storage);
 
   State state() const { return state_; }
   Device device() const { return device_; }
   size_t bytes() const { return bytes_; }
   void* data() const { return data_; }
+  /// True where reading data() would find elements (maybe 0 of them).
+  bool has_data() const { return state_ != State::unallocated; }
+  /// The meter of an unallocated storage, else null.
+  MemoryMeter* meter() const { return meter_; }
+  /// Frees the bytes: `this` becomes unallocated, because an op of a dry world has written it.
+  void drop_data(MemoryMeter& meter);
 
   uint64_t version() const { return version_.load(std::memory_order_relaxed); }
   void set_version(uint64_t version) { version_.store(version, std::memory_order_relaxed); }
@@ -91,6 +109,7 @@ class Storage final : public RefCounted {
   void check_write_slow(const char* op) const;
   [[noreturn]] void fail_stale() const;
   void check_poison() const;
+  void free_data();
   Trouble& trouble();
 
   State state_ = State::unallocated;
@@ -99,6 +118,7 @@ class Storage final : public RefCounted {
   const char* last_writer_ = nullptr;
   size_t bytes_ = 0;
   void* data_ = nullptr;
+  MemoryMeter* meter_ = nullptr;
   std::unique_ptr<Trouble> trouble_;  // only where something is to be checked
 };
 

@@ -21,7 +21,12 @@ DenseTensor Tensor::to_host(DType dtype) const {
     fail(ErrorCode::dtype_mismatch, "a {} tensor cannot be read as {}; cast it first", to_string(this->dtype()),
          to_string(dtype));
   }
-  return to(kCpu).impl()->value;
+  const DenseTensor host = to(kCpu).impl()->value;
+  if (!host.has_data()) {
+    fail(ErrorCode::no_data, "{} has no value to read: it is of a dry world, which follows shapes, layouts and traffic only. Leave the read out there, "
+         "or run the program in a world with data (World::local)", get().describe());
+  }
+  return host;
 }
 
 Tensor Tensor::to(Device device) const {
@@ -32,7 +37,7 @@ Tensor Tensor::to(Device device) const {
   const DenseTensor& value = get().value;
   value.storage()->check_read();
   if (value.device() == device) return *this;
-  DenseTensor copy = DenseTensor::allocate(device, value.meta());
+  DenseTensor copy = DenseTensor::allocate(device, value.meta(), value.storage()->meter());
   copy_into(copy, value);
   return Tensor(std::move(copy));
 }

@@ -66,7 +66,7 @@ class Tensor {
   bool shares_buffer_with(const Tensor& other) const { return get().value.storage() == other.get().value.storage(); }
 
   /// The elements of a dense tensor in row-major order, copied to the host. T must match dtype(). Throws dtype_mismatch,
-  /// or layout for a distributed tensor (use full() first, a collective call).
+  /// no_data for one of a dry world, or layout for a distributed tensor (use full() first, a collective call).
   template <class T>
   std::vector<T> to_vector() const {
     const DenseTensor host = to_host(dtype_of<T>);

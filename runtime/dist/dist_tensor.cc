@@ -84,6 +84,7 @@ std::string to_text(const Tensor& tensor) {
   const DenseTensor& value = tensor.get().value;
   if (tensor.is_dist() && !dist_impl(tensor).here()) return tensor.get().describe() + ", no local piece on this rank";
   value.storage()->check_read();
+  if (!value.has_data()) return fmt::format("{}, piece {} without data, of a dry world", tensor.get().describe(), to_string(value.dims()));
   DenseTensor host = value;
   if (value.device() != kCpu) {
     host = DenseTensor::allocate(kCpu, value.meta());

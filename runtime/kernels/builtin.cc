@@ -16,6 +16,7 @@ std::vector<Backend> builtin_backends() {
 void register_builtin_kernels() {
   register_cuda_kernels();
   cpu::register_binary();
+  cpu::register_logic();
   cpu::register_unary();
   cpu::register_scalar();
   cpu::register_cast();

@@ -62,6 +62,11 @@ void KernelTable::fail_find(const OpContext& ctx, Device device, DType dtype, co
        ctx.op, name_, to_string(device), to_string(dtype), known);
 }
 
+void KernelTable::fail_dry(const OpContext& ctx) const {
+  fail(ErrorCode::no_kernel,
+       "[{}] kernel {} combines values over mesh axes, and a dry world cannot know which; tell it with register_dry_kernel", ctx.op, name_);
+}
+
 const KernelTable& kernel_table(const char* name) { return detail::mutable_kernel_table(name); }
 
 KernelTable& detail::mutable_kernel_table(const char* name) {

@@ -22,6 +22,7 @@ class KernelTable {
   Fn* find(const OpContext& ctx, Device device, DType dtype) const {
     const Entry& entry = entries_[device.backend][static_cast<int>(dtype)];
     if (entry.function == nullptr || *entry.signature != typeid(Fn)) fail_find(ctx, device, dtype, typeid(Fn));
+    if (ctx.dry != nullptr) return find_dry<Fn>(ctx);
     return reinterpret_cast<Fn*>(entry.function);
   }
 
@@ -29,15 +30,31 @@ class KernelTable {
   bool has(Device device, DType dtype) const { return entries_[device.backend][static_cast<int>(dtype)].function != nullptr; }
 
   void set(int backend, DType dtype, void (*function)(), const std::type_info& signature);
+  void set_dry(void (*function)(), const std::type_info& signature) { dry_ = {function, &signature}; }
 
  private:
   struct Entry {
     void (*function)() = nullptr;
     const std::type_info* signature = nullptr;
   };
+  template <class... Args>
+  static void no_kernel(Args...) {}
+  template <class... Args>
+  static auto no_kernel_of(void (*)(Args...)) {
+    return &no_kernel<Args...>;
+  }
+  /// What runs in a dry world, where tensors have no data: the kernel that tells what the real one communicates, or nothing.
+  template <class Fn>
+  Fn* find_dry(const OpContext& ctx) const {
+    if (dry_.function != nullptr && *dry_.signature == typeid(Fn)) return reinterpret_cast<Fn*>(dry_.function);
+    if (ctx.local != nullptr && ctx.local->reducer != nullptr) fail_dry(ctx);
+    return no_kernel_of(static_cast<Fn*>(nullptr));
+  }
   [[noreturn]] void fail_find(const OpContext& ctx, Device device, DType dtype, const std::type_info& signature) const;
+  [[noreturn]] void fail_dry(const OpContext& ctx) const;
 
   std::string name_;
+  Entry dry_;
   Entry entries_[kMaxBackends][kNumDTypes];
 };
 
@@ -49,6 +66,11 @@ const KernelTable& kernel_table(const char* name);
 /// a user can override any of them.
 template <class... Args>
 void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...));
+
+/// Adds what dry worlds run in place of the kernels of that name, which combine values by ctx.local->reducer: a function of
+/// their C++ signature that makes the same calls of the reducer, on tensors without data. Kernels without a reducer need none.
+template <class... Args>
+void register_dry_kernel(const char* name, void (*function)(Args...));
 
 /// The table of a name, looked up once: kernels<"add">().
 template <FixedString name>
@@ -64,6 +86,11 @@ KernelTable& mutable_kernel_table(const char* name);
 template <class... Args>
 void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...)) {
   detail::mutable_kernel_table(name).set(backend, dtype, reinterpret_cast<void (*)()>(function), typeid(void(Args...)));
+}
+
+template <class... Args>
+void register_dry_kernel(const char* name, void (*function)(Args...)) {
+  detail::mutable_kernel_table(name).set_dry(reinterpret_cast<void (*)()>(function), typeid(void(Args...)));
 }
 
 /// Registers every built-in kernel; called once, before anything else is registered or looked up.

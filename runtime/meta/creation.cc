@@ -45,6 +45,11 @@ void CreateInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, M
   out = {Dims(std::span<const int64_t>(shape)), dtype};
 }
 
+void EyeInferMeta(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype, Meta& out) {
+  const int64_t rows = integer(ctx, "num_rows", num_rows), columns = integer(ctx, "num_columns", num_columns);
+  CreateInferMeta(ctx, {rows, columns == -1 ? rows : columns}, dtype, out);
+}
+
 void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step, DType dtype,
                      Meta& out) {
   if (step.to<double>() == 0 || !std::isfinite(step.to<double>())) {

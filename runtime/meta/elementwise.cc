@@ -36,6 +36,36 @@ void CompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& 
   out.dtype = DType::boolean;
 }
 
+void LogicalNotInferMeta(const OpContext&, const Meta& x, Meta& out) { out = {x.dims, DType::boolean}; }
+
+void SwiGLUInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, Meta& out) {
+  check_floating(ctx, "x", x);
+  out = x;
+  if (y != nullptr) {
+    check_same_dtype(ctx, "x", x, "y", *y);
+    if (x.dims == y->dims) return;
+    fail(ErrorCode::shape_mismatch, "[{}] x is {} and y is {}, but their shapes must be equal; expand one of them", ctx.op, to_string(x),
+         to_string(*y));
+  }
+  const int last = x.dims.rank() - 1;
+  if (last < 0 || x.dims[last] % 2 != 0) {
+    fail(ErrorCode::shape_mismatch, "[{}] x is {}, but without y its last dim must be even, gates first and then values; give y", ctx.op,
+         to_string(x));
+  }
+  out.dims[last] /= 2;
+}
+
+void AddNInferMeta(const OpContext& ctx, std::span<const Meta> inputs, Meta& out) {
+  if (inputs.empty()) fail(ErrorCode::invalid_argument, "[{}] inputs is an empty list, but at least one tensor is needed", ctx.op);
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    if (inputs[i] == inputs[0]) continue;
+    const bool dtypes = inputs[i].dtype != inputs[0].dtype;
+    fail(dtypes ? ErrorCode::dtype_mismatch : ErrorCode::shape_mismatch, "[{}] inputs[0] is {} and inputs[{}] is {}, but all must be alike; {} one of them",
+         ctx.op, to_string(inputs[0]), i, to_string(inputs[i]), dtypes ? "cast" : "expand");
+  }
+  out = inputs[0];
+}
+
 void CastInferMeta(const OpContext& ctx, const Meta& x, DType dtype, Meta& out) {
   out = {x.dims, dtype};
   check_size(ctx, out.dims, dtype);

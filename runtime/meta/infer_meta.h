@@ -17,6 +17,12 @@ void UnchangedInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 void ElementwiseInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
 /// As ElementwiseInferMeta, with a bool result.
 void CompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
+/// A bool result of any dtype.
+void LogicalNotInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+/// With y equal metas of a float dtype; without it an even last dim of x, which is halved. shape_mismatch, dtype_mismatch.
+void SwiGLUInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, Meta& out);
+/// At least one tensor (invalid_argument), all of one meta (shape_mismatch, dtype_mismatch).
+void AddNInferMeta(const OpContext& ctx, std::span<const Meta> inputs, Meta& out);
 void CastInferMeta(const OpContext& ctx, const Meta& x, DType dtype, Meta& out);
 /// Throws dtype_mismatch for a fraction on an integer tensor, as PowInferMeta does.
 void ScaleInferMeta(const OpContext& ctx, const Meta& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
@@ -32,6 +38,8 @@ void CreateInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, M
 /// Throws invalid_argument when step is 0 or not finite; an end on the wrong side of start gives an empty tensor.
 void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step, DType dtype,
                      Meta& out);
+/// num_columns of -1 are as many as num_rows.
+void EyeInferMeta(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype, Meta& out);
 /// Float dtypes (dtype_mismatch), min <= max (invalid_argument).
 void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min, const Scalar& max,
                       Meta& out);
@@ -49,6 +57,12 @@ void UnsqueezeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axi
 void TransposeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& perm, Meta& out);
 /// -1 keeps the dim of x. Only dims of size 1 grow (shape_mismatch).
 void ExpandInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, Meta& out);
+/// To the shape of y, or without y to target_shape.
+void ExpandAsInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const IntArray& target_shape, Meta& out);
+/// Throws invalid_argument for a negative number of repetitions.
+void TileInferMeta(const OpContext& ctx, const Meta& x, const IntArray& repeat_times, Meta& out);
+/// At least two dims (shape_mismatch).
+void TriangleInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 
 // Joining and cutting (pieces.cc).
 void ConcatInferMeta(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis, Meta& out);
@@ -56,10 +70,20 @@ void StackInferMeta(const OpContext& ctx, std::span<const Meta> x, int axis, Met
 /// One meta per section; a section of -1 is the rest. shape_mismatch unless they add up to the dim.
 void SplitInferMeta(const OpContext& ctx, const Meta& x, const IntArray& sections, const Scalar& axis,
                     std::vector<Meta>& out);
+/// num pieces of one size; shape_mismatch where num does not divide the dim.
+void SplitWithNumInferMeta(const OpContext& ctx, const Meta& x, int num, const Scalar& axis, std::vector<Meta>& out);
+void UnbindInferMeta(const OpContext& ctx, const Meta& input, int axis, std::vector<Meta>& out);
+/// Throws invalid_argument for a stride of 0.
+void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axes, const IntArray& starts, const IntArray& ends,
+                           const IntArray& strides, Meta& out);
 void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
                     const IntArray& ends, const IntArray& decrease_axis, Meta& out);
 /// index: int32 or int64 (dtype_mismatch), 0-d or 1-D (shape_mismatch); a 0-d index drops the axis.
 void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis, Meta& out);
+/// index: int32 or int64 (dtype_mismatch), [n] or [n, 1]; updates: [n] and the dims of x but its first (shape_mismatch).
+void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates, bool overwrite, Meta& out);
+/// x: int32 or int64 (dtype_mismatch); out is float32, with num_classes as a new last dim.
+void OneHotInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_classes, Meta& out);
 
 // Reductions (reduce.cc): the axes (all when empty) are dropped, or kept as 1 with keepdim. A repeated axis is invalid_argument.
 /// bool, uint8 and int32 give int64.
@@ -70,6 +94,14 @@ void MeanInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bo
 /// Throws invalid_argument over no elements.
 void MaxInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
 void MinInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+/// A bool result of any dtype.
+void TruthInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+/// Float dtypes (dtype_mismatch); out is [1].
+void SquaredL2NormInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+/// Float dtypes (dtype_mismatch). `reduce_all` names all axes.
+void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim, bool reduce_all, Meta& out);
+/// size is a 0-d int64.
+void NumelInferMeta(const OpContext& ctx, const Meta& x, Meta& size);
 /// dtype: int32 or int64. Throws invalid_argument for an empty axis.
 void ArgMaxInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype,
                      Meta& out);
@@ -79,6 +111,8 @@ void CumsumInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bo
 /// 1-D arguments count as a row (x) or column (y). Equal dtypes, broadcasting leading dims, equal inner sizes.
 void MatmulInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, bool transpose_x, bool transpose_y, Meta& out);
 void SoftmaxInferMeta(const OpContext& ctx, const Meta& x, int axis, Meta& out);
+/// Float dtypes (dtype_mismatch); prior_dist has the last dim of label, and 1 in all others (shape_mismatch).
+void LabelSmoothInferMeta(const OpContext& ctx, const Meta& label, const Meta* prior_dist, Meta& out);
 /// x: int32 or int64 ids; weight: [v, d].
 void EmbeddingInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, Meta& out);
 /// scale, bias: as many elements as the dims from begin_norm_axis on, dtype of x or of the statistics.

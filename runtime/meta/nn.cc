@@ -64,6 +64,22 @@ void SoftmaxInferMeta(const OpContext& ctx, const Meta& x, int axis, Meta& out) 
   out = x;
 }
 
+void LabelSmoothInferMeta(const OpContext& ctx, const Meta& label, const Meta* prior_dist, Meta& out) {
+  check_floating(ctx, "label", label);
+  const int rank = label.dims.rank();
+  if (rank == 0) fail(ErrorCode::shape_mismatch, "[{}] label is {}, but needs a dim of classes", ctx.op, to_string(label));
+  out = label;
+  if (prior_dist == nullptr) return;
+  check_same_dtype(ctx, "label", label, "prior_dist", *prior_dist);
+  const Dims& dims = prior_dist->dims;
+  bool fits = dims.rank() > 0 && dims.rank() <= rank && dims[dims.rank() - 1] == label.dims[rank - 1];
+  const Dims& global = global_dims(ctx, 1, *prior_dist);
+  for (int d = 0; fits && d < dims.rank() - 1; ++d) fits = global[d] == 1;
+  if (fits) return;
+  fail(ErrorCode::shape_mismatch, "[{}] prior_dist is {}, but for label, which is {}, it must be [{}], with dims of 1 before it at most", ctx.op,
+       to_string(*prior_dist), to_string(label), label.dims[rank - 1]);
+}
+
 void EmbeddingInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, Meta& out) {
   check_index(ctx, "x", x);
   if (weight.dims.rank() != 2) {

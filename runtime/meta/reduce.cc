@@ -64,6 +64,22 @@ void MinInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, boo
   reduce_extreme(ctx, x, axis, keepdim, out);
 }
 
+void TruthInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out) {
+  reduce(ctx, x, axis, keepdim, DType::boolean, out);
+}
+
+void SquaredL2NormInferMeta(const OpContext& ctx, const Meta& x, Meta& out) {
+  check_floating(ctx, "x", x);
+  out = {Dims{1}, x.dtype};
+}
+
+void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim, bool reduce_all, Meta& out) {
+  check_floating(ctx, "x", x);
+  reduce(ctx, x, reduce_all ? IntArray() : axis, keep_dim, x.dtype, out);
+}
+
+void NumelInferMeta(const OpContext&, const Meta&, Meta& size) { size = {Dims(), DType::int64}; }
+
 void ArgMaxInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype,
                      Meta& out) {
   if (dtype != DType::int32 && dtype != DType::int64) {

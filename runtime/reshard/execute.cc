@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "comm/reduce.h"
-#include "reshard/box_copy.h"
+#include "core/box_copy.h"
 
 namespace shard {
 namespace {
@@ -59,11 +59,11 @@ class StepRun {
     const Piece whole = after(at_);
     // Pieces along the first dim (behind dims of size 1) already lie one after the other.
     if (whole.dims.numel(0, step_.dim) == 1) {
-      line().all_gather(cause_, piece.raw(), out.raw(), sizes);
+      line().all_gather(cause_, piece.raw(), out.raw(), sizes).wait();
       return out;
     }
     std::vector<char> gathered(static_cast<size_t>(bytes(whole.dims)));
-    line().all_gather(cause_, piece.raw(), gathered.data(), sizes);
+    line().all_gather(cause_, piece.raw(), gathered.data(), sizes).wait();
     char* from = gathered.data();
     for (int i = 0; i < members(); ++i) {
       const Piece part = before(member(i));
@@ -94,7 +94,7 @@ class StepRun {
       receive_sizes.push_back(bytes(incoming.dims));
     }
     std::vector<char> receive(static_cast<size_t>(bytes(mine_after.dims)));
-    line().all_to_all(cause_, send.data(), send_sizes, receive.data(), receive_sizes);
+    line().all_to_all(cause_, send.data(), send_sizes, receive.data(), receive_sizes).wait();
     DenseTensor out = allocate(piece);
     char* from = receive.data();
     for (int i = 0; i < members(); ++i) {
@@ -120,13 +120,13 @@ class StepRun {
       to += bytes(part.dims);
     }
     DenseTensor out = allocate(piece);
-    line().reduce_scatter(cause_, send.data(), out.raw(), counts, piece.dtype(), step_.type);
+    line().reduce_scatter(cause_, send.data(), out.raw(), counts, piece.dtype(), step_.type).wait();
     return out;
   }
 
   DenseTensor all_reduce(const DenseTensor& piece) {
     DenseTensor out = clone(piece);
-    line().all_reduce(cause_, out.raw(), out.numel(), out.dtype(), step_.type);
+    line().all_reduce(cause_, out.raw(), out.numel(), out.dtype(), step_.type).wait();
     return out;
   }
 
@@ -170,7 +170,7 @@ class StepRun {
     DenseTensor out = allocate(piece);
     std::vector<char> receive(out.meta().bytes());
     if (step_.bytes != 0) {
-      rank_.communicator(&mesh).all_to_all(cause_, send.data(), send_sizes, receive.data(), receive_sizes);
+      rank_.communicator(&mesh).all_to_all(cause_, send.data(), send_sizes, receive.data(), receive_sizes).wait();
     } else {
       receive = std::move(send);  // every element is here already
     }
@@ -268,7 +268,7 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
     Communicator& all = rank.communicator(mesh);
     int root = 0;
     while (all.members()[static_cast<size_t>(root)] != source.rank) ++root;
-    all.broadcast({"distribute", "tensor"}, value.raw(), static_cast<int64_t>(meta.bytes()), root);
+    all.broadcast({"distribute", "tensor"}, value.raw(), static_cast<int64_t>(meta.bytes()), root).wait();
   }
   const auto plan = plan_reshard(meta, DistSpec::replicated(mesh, spec->rank()), spec);
   return make_dist(rank, meta, spec, execute_reshard(rank, *plan, value, {"distribute", "tensor"}));

@@ -42,6 +42,19 @@ RuleResult cross_entropy(const RuleArgs& args) {
   return solve(args, n);
 }
 
+/// Without y the last dim of x holds gates and values, so it stays whole.
+RuleResult swiglu(const RuleArgs& args) {
+  Notation n;
+  n.inputs = {fresh_letters(n, args.tensors[0].meta.dims), {}};
+  n.outputs = {n.inputs[0]};
+  if (args.tensors[1].spec != nullptr) n.inputs[1] = n.inputs[0];
+  else n.letters.back().role = Letter::Role::whole;
+  return solve(args, n);
+}
+
+/// silu(x) * y is linear in y alone.
+bool swiglu_is_linear(const RuleArgs& args) { return args.tensors[1].spec != nullptr && !args.tensors[0].spec->layout().has_partial(); }
+
 bool scale_has_no_bias(const RuleArgs& args) {
   const auto* bias = std::get_if<Scalar>(&args.attr("bias"));
   return is_floating(args.tensors[0].meta.dtype) && bias != nullptr && bias->to<double>() == 0;
@@ -67,6 +80,8 @@ void register_nn_rules() {
                 "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}");
   register_rule("BatchNormInferSpmd", batch_norm);
   register_rule("CrossEntropyWithSoftmaxInferSpmd", cross_entropy);
+  register_rule("SwiGLUInferSpmd", swiglu);
+  register_guard("SwiGLUIsLinear", swiglu_is_linear);
   register_guard("ScaleHasNoBias", scale_has_no_bias);
   register_guard("CastKeepsFloat", cast_keeps_float);
   register_guard("SumKeepsDType", sum_keeps_dtype);

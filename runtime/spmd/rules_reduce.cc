@@ -1,4 +1,4 @@
-// Rules of argmax and cumsum, and the names of the expressions of reductions. Rules that move dims stand in rules_shape.cc.
+// Rules of argmax, cumsum, frobenius_norm and numel, and the names of the expressions of reductions. Rules that move dims stand in rules_shape.cc.
 #include "spmd/builtin_rules.h"
 #include "spmd/notation.h"
 
@@ -41,6 +41,30 @@ RuleResult cumsum(const RuleArgs& args) {
   return solve(args, n);
 }
 
+/// The kernel adds the squares of all pieces up before it takes the root, so reduced dims may be sharded and nothing is pending.
+RuleResult frobenius_norm(const RuleArgs& args) {
+  Notation n;
+  const Dims& dims = args.tensors[0].meta.dims;
+  const IntArray axes = args.flag("reduce_all") ? IntArray() : args.integers("axis");
+  n.inputs = {fresh_letters(n, dims)};
+  for (int64_t axis : axes) n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axis", axis, dims.rank()))].role = Letter::Role::collective;
+  n.outputs = {{}};
+  for (Letter& letter : n.letters) {
+    const bool reduced = axes.empty() || letter.role == Letter::Role::collective;
+    letter.role = reduced ? Letter::Role::collective : Letter::Role::map;
+    if (!reduced) n.outputs[0].push_back(static_cast<int>(&letter - n.letters.data()));
+    else if (args.flag("keep_dim")) n.outputs[0].push_back(kNoLetter);
+  }
+  return solve(args, n);
+}
+
+/// No element is read: x stays as it is, pending reductions too, and every rank knows the global shape.
+RuleResult numel(const RuleArgs& args) {
+  RuleResult result = infer_replicated(args);
+  if (args.wanted.empty()) result.inputs[0] = args.tensors[0].spec->layout();
+  return result;
+}
+
 }  // namespace
 
 void register_reduction_rules() {
@@ -49,8 +73,12 @@ void register_reduction_rules() {
   register_rule("ReductionMaxInferSpmd", "...{axis:max} -> ...{-axis?keepdim}");
   register_rule("ReductionMinInferSpmd", "...{axis:min} -> ...{-axis?keepdim}");
   register_rule("ReductionProdInferSpmd", "...{axis:prod} -> ...{-axis?keepdim}");
+  register_rule("ReductionAllInferSpmd", "...{axis:all} -> ...{-axis?keepdim}");
+  register_rule("ReductionAnyInferSpmd", "...{axis:any} -> ...{-axis?keepdim}");
   register_rule("ArgMaxInferSpmd", argmax);
   register_rule("CumsumInferSpmd", cumsum);
+  register_rule("FrobeniusNormInferSpmd", frobenius_norm);
+  register_rule("NumelInferSpmd", numel);
 }
 
 }  // namespace shard::spmd

@@ -96,6 +96,7 @@ using BinaryInplace = Tensor& (*)(Tensor&, const Tensor&);
 void add_binary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Binary f, BinaryInplace f_, int64_t low = -3, int64_t high = 3);
 
 void add_math_cases(OpCases& cases);    // op_cases_math.cc
+void add_logic_cases(OpCases& cases);   // op_cases_logic.cc
 void add_reduce_cases(OpCases& cases);  // op_cases_reduce.cc
 void add_shape_cases(OpCases& cases);   // op_cases_shape.cc
 void add_nn_cases(OpCases& cases);      // op_cases_nn.cc

@@ -17,6 +17,7 @@ void add_softmaxes(OpCases& cases) {
     };
     const std::string name = axis == 0 ? "axis 0" : "axis -1";
     cases.push_back({"softmax", name, kFloats, make([=](Tensors& t) { return Tensors{softmax(t[0], axis)}; })});
+    cases.push_back({"log_softmax", name, kFloats, make([=](Tensors& t) { return Tensors{log_softmax(t[0], axis)}; })});
     cases.push_back({"softmax_", name, kFloats, make([=](Tensors& t) { return Tensors{softmax_(t[0], axis)}; })});
   }
 }
@@ -48,7 +49,9 @@ void add_norms(OpCases& cases) {
                        std::vector<CaseInput> inputs = {draw.input(x), channels, channels.between(1, 3)};
                        if (weights) inputs.insert(inputs.end(), {channels, channels});
                        return CaseCall{inputs, [=](Tensors& t) {
-                                         return all(batch_norm(t[0], t[1], t[2], weights ? t[3] : Tensor(), weights ? t[4] : Tensor(), is_test, 0.5f, 1e-2f, format));
+                                         Tensors out = all(batch_norm(t[0], t[1], t[2], weights ? t[3] : Tensor(), weights ? t[4] : Tensor(), is_test, 0.5f, 1e-2f, format));
+                                         out.insert(out.end(), {t[1], t[2]});  // they are written through their views
+                                         return out;
                                        }};
                      },
                      64, "sums of rounded squares are combined over ranks in another order"});
@@ -94,6 +97,16 @@ void add_cross_entropies(OpCases& cases) {
   add("probabilities", Label::kept, 2, false, -100);
 }
 
+void add_label_smooths(OpCases& cases) {
+  cases.push_back({"label_smooth", "uniform", kFloats, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims(2)).between(0, 1)}, [](Tensors& t) { return Tensors{label_smooth(t[0], {}, 0.25f)}; }};
+                   }});
+  cases.push_back({"label_smooth", "prior [1, n]", kFloats, [](Draw& draw) {
+                     const Dims x = draw.dims(2);
+                     return CaseCall{{draw.input(x).between(0, 1), draw.input({1, x[1]})}, [](Tensors& t) { return Tensors{label_smooth(t[0], t[1], 0.25f)}; }};
+                   }});
+}
+
 }  // namespace
 
 void add_nn_cases(OpCases& cases) {
@@ -102,6 +115,7 @@ void add_nn_cases(OpCases& cases) {
   add_norms(cases);
   add_dropouts(cases);
   add_cross_entropies(cases);
+  add_label_smooths(cases);
 }
 
 }  // namespace shard::testing

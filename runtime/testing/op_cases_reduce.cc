@@ -48,6 +48,23 @@ void add_argmaxes(OpCases& cases) {
   add("flatten, keepdims", 0, true, true, DType::int64);
 }
 
+void add_norms(OpCases& cases) {
+  for (const Axes& axes : all_axes()) {
+    cases.push_back({"frobenius_norm", axes.name, kFloats, [=](Draw& draw) {
+                       return CaseCall{{draw.input(draw.dims(3))}, [=](Tensors& t) { return Tensors{frobenius_norm(t[0], axes.axis, axes.keepdim, false)}; }};
+                     }});
+  }
+  cases.push_back({"frobenius_norm", "reduce_all", kFloats, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims(2))}, [](Tensors& t) { return Tensors{frobenius_norm(t[0], {0}, false, true)}; }};
+                   }});
+  cases.push_back({"squared_l2_norm", "of three dims", kFloats, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims(3))}, [](Tensors& t) { return Tensors{squared_l2_norm(t[0])}; }};
+                   }});
+  cases.push_back({"numel", "of three dims", kAnyDType, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims(3))}, [](Tensors& t) { return Tensors{numel(t[0])}; }};
+                   }});
+}
+
 }  // namespace
 
 void add_reduce_cases(OpCases& cases) {
@@ -63,7 +80,12 @@ void add_reduce_cases(OpCases& cases) {
   for (OpCase& one : cases) {
     if (one.op == "prod" && one.dtypes.front() == DType::int64) one.name += " of integers";
   }
+  add_reduction(cases, "all", kAnyDType, shard::all, true, -1, 1);
+  add_reduction(cases, "any", kAnyDType, shard::any, true, -1, 1);
+  add_reduction(cases, "amax", kAnyDType, amax, false);
+  add_reduction(cases, "amin", kAnyDType, amin, false);
   add_argmaxes(cases);
+  add_norms(cases);
 }
 
 }  // namespace shard::testing

@@ -46,6 +46,97 @@ TEST_CASE("attributes must fit the dtype of x") {
   CHECK_THROWS_WITH(ClipInferMeta({"clip"}, ints, 3, 2, out), Catch::Contains("min is 3 and max is 2"));
 }
 
+TEST_CASE("metas of truth values, gates, lists and norms") {
+  Meta out;
+  LogicalNotInferMeta({"logical_not"}, f32({2, 3}), out);
+  CHECK(to_string(out) == "bool[2, 3]");
+  TruthInferMeta({"all"}, f32({2, 3}), IntArray{-1}, true, out);
+  CHECK(to_string(out) == "bool[2, 1]");
+  SwiGLUInferMeta({"swiglu"}, f32({2, 6}), nullptr, out);
+  CHECK(to_string(out) == "f32[2, 3]");
+  const Meta y = f32({2, 3}), halves{{2, 6}, DType::bfloat16};
+  SwiGLUInferMeta({"swiglu"}, f32({2, 3}), &y, out);
+  CHECK(to_string(out) == "f32[2, 3]");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { SwiGLUInferMeta({"swiglu"}, f32({2, 3}), nullptr, out); }) ==
+        "[swiglu] x is f32[2, 3], but without y its last dim must be even, gates first and then values; give y");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { SwiGLUInferMeta({"swiglu"}, f32({3}), &y, out); }) ==
+        "[swiglu] x is f32[3] and y is f32[2, 3], but their shapes must be equal; expand one of them");
+  error_of(ErrorCode::dtype_mismatch, [&] { SwiGLUInferMeta({"swiglu"}, f32({2, 6}), &halves, out); });
+  const Meta list[] = {f32({2}), f32({2}), f32({3}), {{2}, DType::int64}};
+  AddNInferMeta({"add_n"}, std::span(list).first(2), out);
+  CHECK(to_string(out) == "f32[2]");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { AddNInferMeta({"add_n"}, std::span(list).first(3), out); }) ==
+        "[add_n] inputs[0] is f32[2] and inputs[2] is f32[3], but all must be alike; expand one of them");
+  CHECK(error_of(ErrorCode::dtype_mismatch, [&] { AddNInferMeta({"add_n"}, std::array{list[0], list[3]}, out); }) ==
+        "[add_n] inputs[0] is f32[2] and inputs[1] is i64[2], but all must be alike; cast one of them");
+  error_of(ErrorCode::invalid_argument, [&] { AddNInferMeta({"add_n"}, {}, out); });
+  FrobeniusNormInferMeta({"frobenius_norm"}, f32({2, 3}), IntArray{0}, false, false, out);
+  CHECK(to_string(out) == "f32[3]");
+  FrobeniusNormInferMeta({"frobenius_norm"}, f32({2, 3}), IntArray{0}, true, true, out);
+  CHECK(to_string(out) == "f32[1, 1]");
+  SquaredL2NormInferMeta({"squared_l2_norm"}, f32({2, 3}), out);
+  CHECK(to_string(out) == "f32[1]");
+  error_of(ErrorCode::dtype_mismatch, [&] { SquaredL2NormInferMeta({"squared_l2_norm"}, {{2}, DType::int32}, out); });
+  NumelInferMeta({"numel"}, f32({2, 3}), out);
+  CHECK(to_string(out) == "i64[]");
+  const Meta prior = f32({1, 3}), wrong = f32({2, 3});
+  LabelSmoothInferMeta({"label_smooth"}, f32({2, 3}), &prior, out);
+  CHECK(to_string(out) == "f32[2, 3]");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { LabelSmoothInferMeta({"label_smooth"}, f32({2, 3}), &wrong, out); }) ==
+        "[label_smooth] prior_dist is f32[2, 3], but for label, which is f32[2, 3], it must be [3], with dims of 1 before it at most");
+}
+
+TEST_CASE("metas of repeated, cut and scattered tensors") {
+  Meta out;
+  TileInferMeta({"tile"}, f32({2, 3}), IntArray{4, 1, 2}, out);
+  CHECK(to_string(out) == "f32[4, 2, 6]");
+  TileInferMeta({"tile"}, f32({2, 3}), IntArray{2}, out);
+  CHECK(to_string(out) == "f32[2, 6]");
+  error_of(ErrorCode::invalid_argument, [&] { TileInferMeta({"tile"}, f32({2}), IntArray{-1}, out); });
+  error_of(ErrorCode::out_of_range, [&] { TileInferMeta({"tile"}, f32({2}), IntArray{1, 1, 1, 1, 1, 1, 1, 1, 1}, out); });
+  const Meta wide{{4, 3}, DType::int64};
+  ExpandAsInferMeta({"expand_as"}, f32({3}), &wide, {}, out);
+  CHECK(to_string(out) == "f32[4, 3]");
+  ExpandAsInferMeta({"expand_as"}, f32({1, 3}), nullptr, IntArray{2, -1}, out);
+  CHECK(to_string(out) == "f32[2, 3]");
+  error_of(ErrorCode::shape_mismatch, [&] { ExpandAsInferMeta({"expand_as"}, f32({2}), &wide, {}, out); });
+  TriangleInferMeta({"tril"}, f32({2, 3}), out);
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { TriangleInferMeta({"tril"}, f32({3}), out); }) ==
+        "[tril] x is f32[3], but must have at least two dims; a diagonal needs rows and columns");
+  std::vector<Meta> pieces;
+  SplitWithNumInferMeta({"split_with_num"}, f32({6, 2}), 3, Scalar(0), pieces);
+  CHECK(pieces.size() == 3);
+  CHECK(to_string(pieces[2]) == "f32[2, 2]");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { SplitWithNumInferMeta({"split_with_num"}, f32({6, 2}), 4, Scalar(0), pieces); }) ==
+        "[split_with_num] x is f32[6, 2], whose dim 0 is 6, which 4 equal pieces do not cover; use split for unequal ones");
+  UnbindInferMeta({"unbind"}, f32({6, 2}), -1, pieces);
+  CHECK(pieces.size() == 2);
+  CHECK(to_string(pieces[0]) == "f32[6]");
+  error_of(ErrorCode::shape_mismatch, [&] { UnbindInferMeta({"unbind"}, f32({}), 0, pieces); });
+  StridedSliceInferMeta({"strided_slice"}, f32({7, 5}), IntArray{0, 1}, IntArray{-1, 1}, IntArray{-1, 9}, IntArray{-2, 3}, out);
+  CHECK(to_string(out) == "f32[4, 2]");
+  StridedSliceInferMeta({"strided_slice"}, f32({7}), IntArray{0}, IntArray{0}, IntArray{7}, IntArray{INT64_MAX}, out);
+  CHECK(to_string(out) == "f32[1]");
+  StridedSliceInferMeta({"strided_slice"}, f32({0}), IntArray{0}, IntArray{INT64_MAX}, IntArray{INT64_MIN}, IntArray{INT64_MIN}, out);
+  CHECK(to_string(out) == "f32[0]");
+  error_of(ErrorCode::invalid_argument, [&] { StridedSliceInferMeta({"strided_slice"}, f32({7}), IntArray{0}, IntArray{0}, IntArray{7}, IntArray{0}, out); });
+  error_of(ErrorCode::invalid_argument, [&] { StridedSliceInferMeta({"strided_slice"}, f32({7}), IntArray{0}, IntArray{0}, IntArray{7}, {}, out); });
+  const Meta index{{3}, DType::int64}, column{{3, 1}, DType::int32}, square{{3, 3}, DType::int64};
+  ScatterInferMeta({"scatter"}, f32({5, 2}), index, f32({3, 2}), true, out);
+  CHECK(to_string(out) == "f32[5, 2]");
+  ScatterInferMeta({"scatter"}, f32({5, 2}), column, f32({3, 2}), true, out);
+  error_of(ErrorCode::shape_mismatch, [&] { ScatterInferMeta({"scatter"}, f32({5, 2}), square, f32({3, 2}), true, out); });
+  error_of(ErrorCode::dtype_mismatch, [&] { ScatterInferMeta({"scatter"}, f32({5, 2}), f32({3}), f32({3, 2}), true, out); });
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { ScatterInferMeta({"scatter"}, f32({5, 2}), index, f32({2, 2}), true, out); }) ==
+        "[scatter] x is f32[5, 2] and index is i64[3], so updates must be [3, 2], but is f32[2, 2]");
+  OneHotInferMeta({"one_hot"}, index, Scalar(4), out);
+  CHECK(to_string(out) == "f32[3, 4]");
+  error_of(ErrorCode::out_of_range, [&] { OneHotInferMeta({"one_hot"}, index, Scalar(-4), out); });
+  EyeInferMeta({"eye"}, Scalar(3), Scalar(-1), DType::int64, out);
+  CHECK(to_string(out) == "i64[3, 3]");
+  error_of(ErrorCode::out_of_range, [&] { EyeInferMeta({"eye"}, Scalar(-3), Scalar(2), DType::int64, out); });
+}
+
 TEST_CASE("reshape infers -1 and keeps 0 for users, but takes a local shape as it is") {
   Meta out;
   ReshapeInferMeta({"reshape"}, f32({4, 6}), IntArray{0, -1, 2}, out);

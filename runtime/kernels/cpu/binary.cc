@@ -1,4 +1,5 @@
-// CPU kernels of elementwise ops with two or three tensors. Ops with one tensor go to unary.cc, with numbers to scalar.cc.
+// CPU kernels of elementwise arithmetic on several tensors. Comparisons and logic go to logic.cc, ops with one tensor to unary.cc,
+// with numbers to scalar.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/binary.cc"
 #include "kernels/cpu/targets.h"
@@ -6,9 +7,9 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
-#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/binary_row.h"
+#include "kernels/cpu/functions.h"
 #include "kernels/cpu/register.h"
-#include "kernels/cpu/value.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
@@ -42,35 +43,14 @@ struct Minimum {
   template <class C>
   static C apply(C a, C b) { return nan_min(a, b); }
 };
-struct Equal {
+/// Integers by squaring, as pow does with one number.
+struct Power {
   template <class C>
-  static bool apply(C a, C b) { return a == b; }
-};
-
-template <class Op, class T, class R>
-void binary_row(const Row& row) {
-  using C = Compute<T>;
-  const T* x = static_cast<const T*>(row.in[0]);
-  const T* y = static_cast<const T*>(row.in[1]);
-  R* out = static_cast<R*>(row.out);
-  const int64_t n = row.n;
-  if (row.step[0] != 0 && row.step[1] != 0) {
-    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<R>(Op::template apply<C>(static_cast<C>(x[i]), static_cast<C>(y[i])));
-  } else if (row.step[0] != 0) {
-    const C b = static_cast<C>(*y);
-    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<R>(Op::template apply<C>(static_cast<C>(x[i]), b));
-  } else {
-    const C a = static_cast<C>(*x);
-    const int64_t step = row.step[1];
-    if (step == 0) *out = static_cast<R>(Op::template apply<C>(a, static_cast<C>(*y)));
-    else for (int64_t i = 0; i < n; ++i) out[i] = static_cast<R>(Op::template apply<C>(a, static_cast<C>(y[i])));
+  static C apply(C a, C b) {
+    if constexpr (std::is_floating_point_v<C>) return std::pow(a, b);
+    else return integer_power(a, static_cast<int64_t>(b));
   }
-}
-
-template <class Op, class T, class R>
-void binary(const OpContext&, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
-  run_binary(&binary_row<Op, T, R>, x, y, out);
-}
+};
 
 /// Division by zero has no integer result; it is found before anything is written.
 template <class T>
@@ -107,6 +87,49 @@ void where(const OpContext&, const DenseTensor& condition, const DenseTensor& x,
   run_broadcast(&where_row<T>, inputs, out, nullptr);
 }
 
+template <class T>
+void swiglu_row(const Row& row) {
+  using C = Compute<T>;
+  const T* x = static_cast<const T*>(row.in[0]);
+  const T* y = static_cast<const T*>(row.in[1]);
+  T* out = static_cast<T*>(row.out);
+  for (int64_t i = 0; i < row.n; ++i) {
+    const C gate = static_cast<C>(x[i]);
+    out[i] = static_cast<T>(gate * sigmoid_of(gate) * static_cast<C>(y[i]));
+  }
+}
+
+/// Without y each row of x holds the gates and then the values.
+template <class T>
+void swiglu(const OpContext&, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
+  if (y.defined()) return run_binary(&swiglu_row<T>, x, y, out);
+  const int64_t width = out.dims()[out.dims().rank() - 1];
+  parallel_for(width == 0 ? 0 : out.numel() / width, 4 * width, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* gates = x.data<T>() + 2 * r * width;
+      swiglu_row<T>({{gates, gates + width, nullptr}, {1, 1, 0}, out.data<T>() + r * width, width, nullptr});
+    }
+  });
+}
+
+/// Row by row in the order of the list; 16-bit floats are rounded once.
+template <class T>
+void add_n(const OpContext&, std::span<const DenseTensor> inputs, DenseTensor& out) {
+  using C = Compute<T>;
+  constexpr int64_t kBlock = 512;
+  parallel_for((out.numel() + kBlock - 1) / kBlock, kBlock * static_cast<int64_t>(inputs.size()), [&](int64_t first, int64_t last) {
+    for (int64_t start = first * kBlock; start < std::min(last * kBlock, out.numel()); start += kBlock) {
+      const int64_t n = std::min(kBlock, out.numel() - start);
+      C sums[kBlock] = {};
+      for (const DenseTensor& input : inputs) {
+        const T* x = input.data<T>() + start;
+        for (int64_t i = 0; i < n; ++i) sums[i] = wrap_add(sums[i], static_cast<C>(x[i]));
+      }
+      for (int64_t i = 0; i < n; ++i) out.data<T>()[start + i] = static_cast<T>(sums[i]);
+    }
+  });
+}
+
 template <class Op, class List>
 void add_op(const char* name, List types) {
   for_types(types, [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, T>); });
@@ -120,10 +143,10 @@ void register_binary_here() {
   add_op<Maximum>("maximum", AllTypes{});
   add_op<Minimum>("minimum", AllTypes{});
   for_types(IntTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("divide", kBackend, dtype_of<T>, &divide_integers<T>); });
-  for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {
-    register_kernel("equal", kBackend, dtype_of<T>, &binary<Equal, T, bool>);
-    register_kernel("where", kBackend, dtype_of<T>, &where<T>);
-  });
+  add_op<Power>("elementwise_pow", NumberTypes{});
+  for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("where", kBackend, dtype_of<T>, &where<T>); });
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("swiglu", kBackend, dtype_of<T>, &swiglu<T>); });
+  for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("add_n", kBackend, dtype_of<T>, &add_n<T>); });
 }
 
 }  // namespace

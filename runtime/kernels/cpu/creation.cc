@@ -1,4 +1,4 @@
-// CPU kernels that make tensors from numbers: full, full_like, arange, and assign, the plain copy.
+// CPU kernels that make tensors from numbers: full, full_like, arange, eye, empty, and assign, the plain copy.
 #include <algorithm>
 #include <cstring>
 
@@ -46,6 +46,24 @@ void arange(const OpContext& ctx, const Scalar& start, const Scalar& step, Dense
   });
 }
 
+/// Of a piece of the matrix: the diagonal is where the global indices are equal.
+template <class T>
+void eye(const OpContext& ctx, DenseTensor& out) {
+  const Dims begin = ctx.output_box(0, out).begin;
+  const int64_t columns = out.dims()[1];
+  const T one = value_of<T>(Scalar(1)), zero = value_of<T>(Scalar(0));
+  parallel_for(out.dims()[0], columns, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      T* line = out.data<T>() + row * columns;
+      std::fill(line, line + columns, zero);
+      const int64_t column = begin[0] + row - begin[1];
+      if (column >= 0 && column < columns) line[column] = one;
+    }
+  });
+}
+
+void empty(const OpContext&, DenseTensor&) {}
+
 void assign(const OpContext&, const DenseTensor& x, DenseTensor& out) {
   if (out.raw() == x.raw()) return;  // in place
   const size_t size = size_of(x.dtype());
@@ -62,9 +80,11 @@ void register_creation() {
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("full", kBackend, dtype_of<T>, &full<T>);
     register_kernel("full_like", kBackend, dtype_of<T>, &full_like<T>);
+    register_kernel("eye", kBackend, dtype_of<T>, &eye<T>);
   });
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("arange", kBackend, dtype_of<T>, &arange<T>); });
   register_for_all("assign", &assign);
+  register_for_all("empty", &empty);
 }
 
 }  // namespace shard::cpu

@@ -1,4 +1,4 @@
-// CPU kernels of reductions: sum, mean, max, min, prod. argmax and cumsum stand in scan.cc.
+// CPU kernels of reductions: sum, mean, max, min, prod, all, any, norms; and numel. argmax and cumsum stand in scan.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/reduce.cc"
 #include "kernels/cpu/targets.h"
@@ -68,6 +68,44 @@ struct Min {
   static C combine(C a, C b) { return nan_min(a, b); }
 };
 
+/// Truth values in bytes, of which vectors hold plain elements.
+struct All {
+  template <class T>
+  using Acc = uint8_t;
+  template <class T>
+  using Result = bool;
+  template <class C>
+  static C identity() { return C(1); }
+  template <class C>
+  static C combine(C a, C b) { return static_cast<C>(a & b); }
+};
+struct Any {
+  template <class T>
+  using Acc = uint8_t;
+  template <class T>
+  using Result = bool;
+  template <class C>
+  static C identity() { return C(0); }
+  template <class C>
+  static C combine(C a, C b) { return static_cast<C>(a | b); }
+};
+struct SumOfSquares {
+  template <class T>
+  using Acc = Statistic<T>;
+  template <class C>
+  static C identity() { return C(0); }
+  template <class C>
+  static C combine(C a, C b) { return a + b; }
+};
+
+/// What an element contributes to its reduction.
+template <class Op, class C, class T>
+C element(T x) {
+  if constexpr (std::is_same_v<Op, All> || std::is_same_v<Op, Any>) return static_cast<C>(static_cast<Compute<T>>(x) != Compute<T>(0));
+  else if constexpr (std::is_same_v<Op, SumOfSquares>) return static_cast<C>(x) * static_cast<C>(x);
+  else return static_cast<C>(x);
+}
+
 constexpr int64_t kLanes = 16;     // independent accumulators, the same on every instruction set
 constexpr int64_t kBlock = 512;    // elements of a row that one accumulator set takes
 constexpr int64_t kRows = 32;      // rows that one accumulator row takes
@@ -80,9 +118,9 @@ C reduce_block(const T* x, int64_t n) {
   for (int64_t j = 0; j < kLanes; ++j) lanes[j] = Op::template identity<C>();
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j) lanes[j] = Op::combine(lanes[j], static_cast<C>(x[i + j]));
+    for (int64_t j = 0; j < kLanes; ++j) lanes[j] = Op::combine(lanes[j], element<Op, C>(x[i + j]));
   }
-  for (int64_t j = 0; i + j < n; ++j) lanes[j] = Op::combine(lanes[j], static_cast<C>(x[i + j]));
+  for (int64_t j = 0; i + j < n; ++j) lanes[j] = Op::combine(lanes[j], element<Op, C>(x[i + j]));
   for (int64_t width = kLanes / 2; width > 0; width /= 2) {
     for (int64_t j = 0; j < width; ++j) lanes[j] = Op::combine(lanes[j], lanes[j + width]);
   }
@@ -142,7 +180,7 @@ void reduce_tile(const T* x, const ReducePlan& plan, int64_t begin, int64_t end,
     const int64_t last = std::min(first + kRows, end);
     for (int64_t r = first; r < last; ++r) {
       const T* row = x + plan.reduced.offset(r);
-      for (int64_t j = 0; j < columns; ++j) acc[j] = Op::combine(acc[j], static_cast<C>(row[j]));
+      for (int64_t j = 0; j < columns; ++j) acc[j] = Op::combine(acc[j], element<Op, C>(row[j]));
     }
     for (int64_t j = 0; j < columns; ++j) total[j] = Op::combine(total[j], static_cast<Total<C>>(acc[j]));
   }
@@ -198,6 +236,12 @@ void reduce(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bo
   });
 }
 
+template <class T>
+T rounded(double value) {
+  if constexpr (is_half<T>) return T(static_cast<float>(value));
+  else return static_cast<T>(value);
+}
+
 /// The sum of the local piece divided by the number of elements in the whole tensor.
 template <class T>
 void mean(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool, DenseTensor& out) {
@@ -206,11 +250,25 @@ void mean(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool
   double count = 1;
   for (int i = 0; i < global.rank(); ++i) count *= mask >> i & 1u ? static_cast<double>(global[i]) : 1.0;
   T* result = out.data<T>();
-  reduce_all<Sum, T>(ctx, x, axis, [result, count](int64_t i, double value) {
-    if constexpr (is_half<T>) result[i] = T(static_cast<float>(value / count));
-    else result[i] = static_cast<T>(value / count);
-  });
+  reduce_all<Sum, T>(ctx, x, axis, [result, count](int64_t i, double value) { result[i] = rounded<T>(value / count); });
 }
+
+template <class T>
+void squared_l2_norm(const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
+  reduce_all<SumOfSquares, T>(ctx, x, {}, [&](int64_t, double value) { *out.data<T>() = rounded<T>(value); });
+}
+
+/// The squares of all pieces are added up, in double, before the root is taken.
+template <class T>
+void frobenius_norm(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool, bool all, DenseTensor& out) {
+  DenseTensor squares = DenseTensor::allocate(kCpu, {out.dims(), DType::float64});
+  double* sums = squares.data<double>();
+  reduce_all<SumOfSquares, T>(ctx, x, all ? IntArray() : axis, [sums](int64_t i, double value) { sums[i] = value; });
+  if (ctx.local != nullptr && ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(squares, ReduceType::sum);
+  for (int64_t i = 0; i < out.numel(); ++i) out.data<T>()[i] = rounded<T>(std::sqrt(sums[i]));
+}
+
+void numel(const OpContext& ctx, const DenseTensor& x, DenseTensor& size) { *size.data<int64_t>() = ctx.input_box(0, x).global.numel(); }
 
 void register_reduce_here() {
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {
@@ -218,8 +276,17 @@ void register_reduce_here() {
     register_kernel("prod", kBackend, dtype_of<T>, &reduce<Prod, T>);
     register_kernel("max", kBackend, dtype_of<T>, &reduce<Max, T>);
     register_kernel("min", kBackend, dtype_of<T>, &reduce<Min, T>);
+    register_kernel("amax", kBackend, dtype_of<T>, &reduce<Max, T>);
+    register_kernel("amin", kBackend, dtype_of<T>, &reduce<Min, T>);
+    register_kernel("all", kBackend, dtype_of<T>, &reduce<All, T>);
+    register_kernel("any", kBackend, dtype_of<T>, &reduce<Any, T>);
   });
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("mean", kBackend, dtype_of<T>, &mean<T>); });
+  register_for_all("numel", &numel);
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("mean", kBackend, dtype_of<T>, &mean<T>);
+    register_kernel("squared_l2_norm", kBackend, dtype_of<T>, &squared_l2_norm<T>);
+    register_kernel("frobenius_norm", kBackend, dtype_of<T>, &frobenius_norm<T>);
+  });
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ void register_for_all(const char* name, void (*function)(Args...)) {
 }
 
 void register_binary();
+void register_logic();
 void register_unary();
 void register_scalar();
 void register_cast();

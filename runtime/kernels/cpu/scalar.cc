@@ -43,25 +43,10 @@ struct Pow {
   template <class C>
   static C apply(C x, Pair<C> p) { return std::pow(x, p.first); }
 };
-/// By squaring; the exponent is the int64 in the params.
+/// The exponent is the int64 in the params.
 struct IntegerPow {
   template <class C>
-  static C apply(C x, Pair<int64_t> p) {
-    int64_t exponent = p.first;
-    if (exponent < 0) {
-      if (x == C(1)) return x;
-      if constexpr (std::is_signed_v<C>) {
-        if (x == C(-1)) return exponent % 2 == 0 ? C(1) : x;
-      }
-      return C(0);
-    }
-    C result = C(1);
-    for (C base = x; exponent != 0; exponent >>= 1) {
-      if (exponent & 1) result = wrap_mul(result, base);
-      base = wrap_mul(base, base);
-    }
-    return result;
-  }
+  static C apply(C x, Pair<int64_t> p) { return integer_power(x, p.first); }
 };
 
 template <class Op, class T, class P>

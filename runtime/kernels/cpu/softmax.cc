@@ -1,4 +1,4 @@
-// CPU kernels of softmax and of the losses built on it. Normalisations by mean and variance go to norm.cc.
+// CPU kernels of softmax, of the losses built on it and of their labels. Normalisations by mean and variance go to norm.cc.
 #include "kernels/cpu/axis.h"
 #include "kernels/cpu/functions.h"
 #include "kernels/cpu/parallel.h"
@@ -46,6 +46,34 @@ void softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& 
   for_lines(view, [&](int64_t at, int64_t) {
     const T* from = x.data<T>() + at;
     softmax_line(from, out.data<T>() + at, view.size, view.inner, sums_of(from, view.size, view.inner));
+  });
+}
+
+template <class T>
+void log_softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out) {
+  using C = Compute<T>;
+  const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
+  for_lines(view, [&](int64_t at, int64_t) {
+    const T* from = x.data<T>() + at;
+    T* to = out.data<T>() + at;
+    const LineSums<T> sums = sums_of(from, view.size, view.inner);
+    const C total = static_cast<C>(std::log(sums.sum));
+    for (int64_t k = 0; k < view.size; ++k) to[k * view.inner] = T(static_cast<C>(from[k * view.inner]) - sums.largest - total);
+  });
+}
+
+/// The classes are the last dim of the whole label.
+template <class T>
+void label_smooth(const OpContext& ctx, const DenseTensor& label, const DenseTensor& prior, float epsilon, DenseTensor& out) {
+  using C = Compute<T>;
+  const Dims global = ctx.input_box(0, label).global;
+  const int64_t width = label.dims()[label.dims().rank() - 1];
+  const C keep = C(1) - static_cast<C>(epsilon), uniform = static_cast<C>(epsilon) / static_cast<C>(global[global.rank() - 1]);
+  parallel_for(width == 0 ? 0 : label.numel() / width, 2 * width, [&](int64_t first, int64_t last) {
+    for (int64_t i = first * width; i < last * width; ++i) {
+      const C added = prior.defined() ? static_cast<C>(epsilon) * static_cast<C>(prior.data<T>()[i % width]) : uniform;
+      out.data<T>()[i] = T(keep * static_cast<C>(label.data<T>()[i]) + added);
+    }
   });
 }
 
@@ -104,6 +132,8 @@ void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTe
 void register_softmax() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("softmax", kBackend, dtype_of<T>, &softmax<T>);
+    register_kernel("log_softmax", kBackend, dtype_of<T>, &log_softmax<T>);
+    register_kernel("label_smooth", kBackend, dtype_of<T>, &label_smooth<T>);
     register_kernel("cross_entropy_with_softmax", kBackend, dtype_of<T>, &cross_entropy<T>);
   });
 }

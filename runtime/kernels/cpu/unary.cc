@@ -51,6 +51,26 @@ struct GeluTanh {
   template <class C>
   static C apply(C x) { return gelu_tanh_of(x); }
 };
+struct Sin {
+  template <class C>
+  static C apply(C x) { return std::sin(x); }
+};
+struct Cos {
+  template <class C>
+  static C apply(C x) { return std::cos(x); }
+};
+struct Square {
+  template <class C>
+  static C apply(C x) { return wrap_mul(x, x); }
+};
+struct Abs {
+  template <class C>
+  static C apply(C x) {
+    if constexpr (std::is_floating_point_v<C>) return std::abs(x);
+    else if constexpr (std::is_signed_v<C>) return x < 0 ? wrap_sub(C(0), x) : x;
+    else return x;
+  }
+};
 struct Relu {
   template <class C>
   static C apply(C x) { return x < C(0) ? C(0) : x; }
@@ -87,7 +107,11 @@ void register_unary_here() {
   add_op<Rsqrt>("rsqrt", FloatTypes{});
   add_op<Sigmoid>("sigmoid", FloatTypes{});
   add_op<Silu>("silu", FloatTypes{});
+  add_op<Sin>("sin", FloatTypes{});
+  add_op<Cos>("cos", FloatTypes{});
   add_op<Relu>("relu", NumberTypes{});
+  add_op<Square>("square", NumberTypes{});
+  add_op<Abs>("abs", NumberTypes{});
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("gelu", kBackend, dtype_of<T>, &gelu<T>); });
 }
 

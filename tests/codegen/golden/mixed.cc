@@ -90,8 +90,17 @@ Tensor full(const IntArray& shape, const Scalar& value, DType dtype, Device plac
   return call::call_local(ops::full, dense::full, shape, value, dtype, place);
 }
 
+Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType dtype,
+    Device place) {
+  return dist::full(shape, value, layout, dtype, place);
+}
+
 Tensor zeros(const IntArray& shape, DType dtype, Device place) {
   return shard::full(shape, Scalar(0), dtype, place);
+}
+
+Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype, Device place) {
+  return shard::full(shape, Scalar(0), layout, dtype, place);
 }
 
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,

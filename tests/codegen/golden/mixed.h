@@ -27,7 +27,11 @@ std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, co
     Tensor& master_param, bool multi_precision = false);
 Tensor full(const IntArray& shape, const Scalar& value, DType dtype = DType::float32,
     Device place = kCpu);
+Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout,
+    DType dtype = DType::float32, Device place = kCpu);
 Tensor zeros(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
+Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
+    Device place = kCpu);
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,
     int device);
 std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad);

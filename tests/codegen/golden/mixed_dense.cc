@@ -60,7 +60,7 @@ std::tuple<DenseTensor, DenseTensor> reshape_with_shape(const OpContext& ctx, co
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 3. share the buffer
   DenseTensor out = call::reinterpret(ctx, x, out_meta);
-  DenseTensor xshape = DenseTensor::allocate(device, xshape_meta);
+  DenseTensor xshape = call::allocate(ctx, device, xshape_meta);
   // 4. run
   kernel(ctx, x, shape, out, xshape);
   return {std::move(out), std::move(xshape)};
@@ -79,7 +79,7 @@ DenseTensor reshape_with_shape_(const OpContext& ctx, DenseTensor& x, const IntA
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 3. share the buffer
   DenseTensor out = call::reinterpret(ctx, x, out_meta);
-  DenseTensor xshape = DenseTensor::allocate(device, xshape_meta);
+  DenseTensor xshape = call::allocate(ctx, device, xshape_meta);
   // 4. run
   kernel(ctx, x, shape, out, xshape);
   call::reinterpret_inplace(ctx, x, out_meta);
@@ -124,7 +124,7 @@ DenseTensor dropout_(const OpContext& ctx, DenseTensor& x, const DenseTensor& se
   // 3. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::dropout);
   DenseTensor out = write.target(x, out_meta);
-  DenseTensor mask = DenseTensor::allocate(device, mask_meta);
+  DenseTensor mask = call::allocate(ctx, device, mask_meta);
   const DenseTensor seed_tensor_safe = write.reader(seed_tensor);
   const RandomKey key = call::draw(ctx);
   // 4. run, then bump versions
@@ -147,7 +147,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm(const OpContext& ct
       const DenseTensor&, float, DenseTensor&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 3. allocate
-  DenseTensor out = DenseTensor::allocate(device, out_meta);
+  DenseTensor out = call::allocate(ctx, device, out_meta);
   DenseTensor mean_out = call::written_view(ctx, mean, mean_out_meta);
   DenseTensor variance_out = call::written_view(ctx, variance, variance_out_meta);
   // 4. run, then bump versions

@@ -93,6 +93,12 @@ std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, co
   return {param, master_param};
 }
 
+Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType dtype,
+    Device place) {
+  call::DistCall call(layout, ops::full, shape, value, dtype, place);
+  return call.run([&] { return dense::full(call, shape, value, dtype, place); });
+}
+
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,
     int device) {
   call::DistCall call2(ops::names_that_clash, out, call, kernel, ctx, device);

@@ -19,6 +19,8 @@ decltype(shard::dropout_intermediate) dropout;
 decltype(shard::dropout_) dropout_;
 decltype(shard::batch_norm) batch_norm;
 decltype(shard::sgd_) sgd_;
+Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType dtype,
+    Device place);
 decltype(shard::names_that_clash) names_that_clash;
 decltype(shard::add_grad) add_grad;
 }  // namespace shard::dist

@@ -106,6 +106,8 @@ struct Call {
   const char* op;
 };
 
+inline Call call_of(const char* op) { return {op}; }
+
 struct OpFacts {
   const char* id;
   bool pointwise = false;
@@ -169,10 +171,10 @@ template <class... Arrays>
 Where place_of(const Call&, const Arrays&...) {
   return Where::host;
 }
-inline Array make(Where, const Form& form) { return Array(form); }
-inline List<Array> make(Where where, const List<Form>& forms) {
+inline Array make(const Call&, Where, const Form& form) { return Array(form); }
+inline List<Array> make(const Call& call, Where where, const List<Form>& forms) {
   List<Array> arrays;
-  for (const Form& form : forms) arrays.add(make(where, form));
+  for (const Form& form : forms) arrays.add(make(call, where, form));
   return arrays;
 }
 inline Array alias(const Call&, const Array& array, const Form& form) { return Array(form, array); }
@@ -189,7 +191,7 @@ using Written = std::conditional_t<std::is_same_v<F, Form>, Array&, View<Array>>
 template <class F, class... Args>
 Made<F> launch_at(Where where, const Call& call, const Kernels& kernels, Type type, const F& form, const Args&... args) {
   auto* const kernel = kernels.find<void(const Call&, Taken<Args>..., Written<F>)>(call, where, type);
-  Made<F> made = make(where, form);
+  Made<F> made = make(call, where, form);
   kernel(call, args..., made);
   return made;
 }
@@ -197,7 +199,7 @@ template <class... F, class... Args>
 std::tuple<Made<F>...> launch_at(Where where, const Call& call, const Kernels& kernels, Type type, const std::tuple<F&...>& forms,
                                  const Args&... args) {
   auto* const kernel = kernels.find<void(const Call&, Taken<Args>..., Written<F>...)>(call, where, type);
-  std::tuple<Made<F>...> made = std::apply([&](auto&... form) { return std::tuple(make(where, form)...); }, forms);
+  std::tuple<Made<F>...> made = std::apply([&](auto&... form) { return std::tuple(make(call, where, form)...); }, forms);
   std::apply([&](auto&... each) { kernel(call, args..., each...); }, made);
   return made;
 }

@@ -1,0 +1,57 @@
+// One call on the ranks of a world against the same call on one rank, for many layouts at once. What is called stands in
+// op_cases.h; rule_check.h goes through all layouts, tests/call/property_test.cc through random ones.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dist/world.h"
+#include "testing/pieces.h"
+
+namespace shard::testing {
+
+/// A layout per input of a call.
+using Layouts = std::vector<const DistSpec*>;
+/// "[a, -] ; [-, -] sum(a)"
+std::string to_string(const Layouts& layouts);
+
+/// How a distributed call went.
+struct Outcome {
+  enum class Kind {
+    right,
+    wrong,    // outputs, or inputs that must not change, are not those of one rank, or ranks disagree
+    refused,  // every rank threw the same Error before the call had written anything
+    invalid   // the call throws on one rank too
+  };
+  Kind kind = Kind::right;
+  std::string text;            // what is wrong, or the error
+  int64_t bytes = 0;           // sent by all ranks together during the call
+  std::vector<const DistSpec*> outputs = {};  // the layouts of the outputs
+};
+
+/// Values of the inputs of a call for a choice of layouts; the same seed gives the same. `gentle` as in split_value().
+struct DrawnCall {
+  DrawnCall(const CaseCall& call, const Layouts& layouts, uint64_t seed, bool gentle);
+  /// The same call on one rank: all outputs. Throws what the op throws.
+  Tensors expected(const CaseCall& call) const;
+
+  std::vector<DenseTensor> values;               // per input
+  std::vector<std::vector<DenseTensor>> pieces;  // per input and process of the mesh
+};
+
+/// Makes calls on `ranks` in-process ranks. Not thread safe.
+class CallChecker {
+ public:
+  explicit CallChecker(int ranks) : ranks_(ranks) {}
+
+  /// Calls `call` once for each of `layouts`, which are on one mesh, and says how each went. `ulps` is the tolerance of the case.
+  /// A rank that throws alone fails its world and is told as wrong; the next layouts get a new world.
+  std::vector<Outcome> check(const CaseCall& call, const std::vector<Layouts>& layouts, double ulps, uint64_t seed, const Policies& policies = {});
+
+ private:
+  int ranks_;
+  std::unique_ptr<World> world_;
+};
+
+}  // namespace shard::testing

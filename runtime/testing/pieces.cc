@@ -1,0 +1,383 @@
+// Splitting and joining values by layouts, for checks.
+#include "testing/pieces.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace shard::testing {
+namespace {
+
+template <class T>
+inline constexpr bool is_half = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+template <class T>
+using Wide = std::conditional_t<is_half<T>, float, T>;
+
+/// a + b and so on, where integers wrap around.
+template <class A>
+A wrapped(A a, A b, char op) {
+  if constexpr (std::is_integral_v<A>) {
+    const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+    return static_cast<A>(op == '+' ? x + y : op == '-' ? x - y : x * y);
+  } else {
+    return op == '+' ? a + b : op == '-' ? a - b : a * b;
+  }
+}
+
+/// The reduction of values, as the documents define it, told once more.
+template <class A>
+A reduced(const std::vector<A>& values, ReduceType type) {
+  A result = values[0];
+  bool any = false, all = true;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const A v = values[i];
+    any = any || v != A(0);
+    all = all && v != A(0);
+    if (i == 0) continue;
+    if constexpr (!std::is_same_v<A, bool>) {
+      if (type == ReduceType::sum || type == ReduceType::avg) result = wrapped(result, v, '+');
+      if (type == ReduceType::prod) result = wrapped(result, v, '*');
+    }
+    if (type == ReduceType::max && (v > result || v != v)) result = v;
+    if (type == ReduceType::min && (v < result || v != v)) result = v;
+  }
+  if (type == ReduceType::any) return static_cast<A>(any);
+  if (type == ReduceType::all) return static_cast<A>(all);
+  if constexpr (std::is_same_v<A, bool>) {
+    if (type == ReduceType::sum || type == ReduceType::avg) return any;
+    if (type == ReduceType::prod) return all;
+  } else {
+    if (type == ReduceType::avg) return static_cast<A>(result / static_cast<A>(values.size()));
+  }
+  return result;
+}
+
+/// Contributions of `n` processes whose reduction is a given number.
+template <class T>
+class Splitter {
+ public:
+  using A = Wide<T>;
+  Splitter(Random& random, int n, bool gentle) : random_(random), n_(n), spread_(gentle || is_half<T> ? 8 : 1000) {}
+
+  std::vector<A> split(A value, ReduceType type) {
+    holder_ = static_cast<size_t>(pick(random_, 0, n_ - 1));
+    parts_.assign(static_cast<size_t>(n_), A(0));
+    // A third is as lopsided as can be.
+    alone_ = pick(random_, 0, 2) == 0;
+    if constexpr (std::is_same_v<T, bool>) split_bool(value, type);
+    else split_number(value, type);
+    return parts_;
+  }
+
+ private:
+  bool chance() { return pick(random_, 0, 1) == 1; }
+
+  template <class F>
+  void others(F number) {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      if (i != holder_) parts_[i] = number();
+    }
+  }
+
+  /// All but one are free where that one decides, else they are equal.
+  void split_bool(bool value, ReduceType type) {
+    const bool is_or = type == ReduceType::sum || type == ReduceType::avg || type == ReduceType::max || type == ReduceType::any;
+    parts_[holder_] = value;
+    others([&] { return value == is_or && !alone_ ? chance() : !is_or; });
+  }
+
+  void split_number(A value, ReduceType type) {
+    switch (type) {
+      case ReduceType::sum: return split_sum(value);
+      case ReduceType::avg: return split_average(value);
+      case ReduceType::prod: return split_product(value);
+      case ReduceType::max:
+      case ReduceType::min: return split_extreme(value, type == ReduceType::max);
+      case ReduceType::any:
+        parts_[holder_] = value != A(0) ? nonzero() : A(0);
+        return others([&] { return value != A(0) && chance() ? nonzero() : A(0); });
+      case ReduceType::all:
+        parts_[holder_] = value != A(0) ? nonzero() : A(0);
+        return others([&] { return value != A(0) || chance() ? nonzero() : A(0); });
+    }
+  }
+
+  A nonzero() { return static_cast<A>(pick(random_, 1, 5) * (std::is_signed_v<A> && chance() ? -1 : 1)); }
+  A offset() { return static_cast<A>(pick(random_, std::is_signed_v<A> ? -spread_ : 0, spread_)); }
+
+  void split_sum(A total) {
+    if (!alone_) others([&] { return offset(); });
+    for (const A part : parts_) total = wrapped(total, part, '-');
+    parts_[holder_] = total;
+  }
+
+  /// Integers are cut off towards zero, so that their sum may be a bit larger.
+  void split_average(A value) {
+    A total = wrapped(value, static_cast<A>(n_), '*');
+    if constexpr (std::is_integral_v<A>) {
+      const auto rest = static_cast<A>(pick(random_, 0, n_ - 1));
+      total = wrapped(total, rest, value < A(0) ? '-' : '+');
+    }
+    // Sums of unsigned numbers must not wrap around before they are divided.
+    if constexpr (std::is_unsigned_v<A>) {
+      others([&] {
+        const auto part = static_cast<A>(pick(random_, 0, total));
+        total = static_cast<A>(total - part);
+        return part;
+      });
+      parts_[holder_] = total;
+    } else {
+      split_sum(total);
+    }
+  }
+
+  void split_product(A value) {
+    parts_[holder_] = value;
+    if (alone_) return others([] { return A(1); });
+    if (value == A(0)) return others([&] { return offset(); });
+    others([&] {
+      A factor = A(1);
+      if (std::is_signed_v<A> && chance()) factor = wrapped(factor, static_cast<A>(-1), '*');
+      if constexpr (std::is_floating_point_v<A>) {
+        if (chance()) factor *= chance() ? 2.0f : 0.5f;
+      }
+      // 1 / factor is a sign or a power of two.
+      parts_[holder_] = static_cast<A>(parts_[holder_] / factor);
+      return factor;
+    });
+  }
+
+  void split_extreme(A value, bool max) {
+    using Limits = std::numeric_limits<A>;
+    parts_[holder_] = value;
+    others([&]() -> A {
+      if (alone_) {
+        if constexpr (Limits::has_infinity) return max ? -Limits::infinity() : Limits::infinity();
+        else return max ? Limits::lowest() : Limits::max();
+      }
+      const auto distance = static_cast<A>(pick(random_, 0, chance() ? 2 : spread_ % 250));
+      if constexpr (std::is_unsigned_v<A>) {
+        return max ? static_cast<A>(value - std::min(value, distance)) : static_cast<A>(value + std::min<A>(distance, static_cast<A>(Limits::max() - value)));
+      } else {
+        return max ? value - distance : value + distance;
+      }
+    });
+  }
+
+  Random& random_;
+  int n_;
+  int64_t spread_;
+  size_t holder_ = 0;
+  bool alone_ = false;
+  std::vector<A> parts_;
+};
+
+/// The types of a layout do not commute with each other in general, and no order of theirs is defined: so one type is split, and the
+/// others get what is the same in all orders. A product is 1 where it is not split, which would add up, so it goes first.
+std::optional<ReduceType> split_type(const Layout& layout, Random& random) {
+  std::vector<ReduceType> types;
+  for (int axis = 0; axis < layout.mesh->rank(); ++axis) {
+    const auto type = layout.partial[static_cast<size_t>(axis)];
+    if (type == ReduceType::prod) return type;
+    if (type) types.push_back(*type);
+  }
+  if (types.empty()) return std::nullopt;
+  return types[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(types.size()) - 1))];
+}
+
+/// The place of a coordinate among the processes.
+size_t index_of(const ProcessMesh& mesh, const Coordinate& at) {
+  size_t index = 0;
+  for (int axis = 0; axis < mesh.rank(); ++axis) index = index * static_cast<size_t>(mesh.size(axis)) + static_cast<size_t>(at[static_cast<size_t>(axis)]);
+  return index;
+}
+
+/// Numbers per process, all equal at first, of which `axis` then combines.
+template <class T>
+void split_axis(std::vector<Wide<T>>& parts, const Layout& layout, int axis, ReduceType split, Random& random, bool gentle) {
+  const ProcessMesh& mesh = *layout.mesh;
+  const int n = mesh.size(axis);
+  const ReduceType type = *layout.partial[static_cast<size_t>(axis)];
+  for (int i = 0; i < mesh.size(); ++i) {
+    Coordinate at = mesh.coordinate_at(i);
+    if (at[static_cast<size_t>(axis)] != 0) continue;
+    const Wide<T> value = parts[static_cast<size_t>(i)];
+    std::vector<Wide<T>> line(static_cast<size_t>(n), value);
+    if (type == split) {
+      line = Splitter<T>(random, n, gentle).split(value, type);
+    } else if (type == ReduceType::sum) {
+      line.assign(static_cast<size_t>(n), Wide<T>(0));
+      line[static_cast<size_t>(pick(random, 0, n - 1))] = value;
+    }
+    for (int k = 0; k < n; ++k) {
+      at[static_cast<size_t>(axis)] = k;
+      parts[index_of(mesh, at)] = line[static_cast<size_t>(k)];
+    }
+  }
+}
+
+/// Contributions must be alike on the axes that are not partial: they are taken from the first process of those.
+Coordinate partial_coordinate(const Layout& layout, Coordinate at) {
+  for (int axis = 0; axis < layout.mesh->rank(); ++axis) {
+    if (!layout.partial[static_cast<size_t>(axis)]) at[static_cast<size_t>(axis)] = 0;
+  }
+  return at;
+}
+
+/// Calls f(element of the piece, element of the whole) for each element of a piece.
+template <class F>
+void for_elements(const Piece& piece, const Dims& global, F f) {
+  const int64_t count = piece.dims.numel();
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i, whole = 0, stride = 1;
+    for (int d = global.rank() - 1; d >= 0; --d) {
+      whole += (piece.begin[d] + rest % piece.dims[d]) * stride;
+      rest /= piece.dims[d];
+      stride *= global[d];
+    }
+    f(i, whole);
+  }
+}
+
+template <class T>
+std::vector<DenseTensor> split_typed(const DenseTensor& value, const Layout& layout, Random& random, bool gentle) {
+  const ProcessMesh& mesh = *layout.mesh;
+  const auto n = static_cast<size_t>(mesh.size());
+  const auto type = split_type(layout, random);
+  std::vector<DenseTensor> wholes(n);
+  for (DenseTensor& whole : wholes) whole = clone(value);
+  std::vector<Wide<T>> parts(n);
+  for (int64_t e = 0; type && e < value.numel(); ++e) {
+    parts.assign(n, static_cast<Wide<T>>(value.data<T>()[e]));
+    for (int axis = 0; axis < mesh.rank(); ++axis) {
+      if (layout.partial[static_cast<size_t>(axis)]) split_axis<T>(parts, layout, axis, *type, random, gentle);
+    }
+    for (size_t i = 0; i < n; ++i) {
+      const size_t from = index_of(mesh, partial_coordinate(layout, mesh.coordinate_at(static_cast<int>(i))));
+      wholes[i].template data<T>()[e] = static_cast<T>(parts[from]);
+    }
+  }
+  std::vector<DenseTensor> pieces;
+  for (size_t i = 0; i < n; ++i) {
+    const Piece piece = local_piece(layout, value.dims(), mesh.coordinate_at(static_cast<int>(i)));
+    DenseTensor tensor = DenseTensor::allocate(kCpu, {piece.dims, value.dtype()});
+    for_elements(piece, value.dims(), [&](int64_t to, int64_t from) { tensor.data<T>()[to] = wholes[i].template data<T>()[from]; });
+    pieces.push_back(std::move(tensor));
+  }
+  return pieces;
+}
+
+/// The pieces of the processes that differ from `at` only along partial axes, reduced axis by axis.
+template <class T>
+DenseTensor reduce_lines(const Layout& layout, const Coordinate& at, int axis, const std::vector<DenseTensor>& pieces) {
+  const ProcessMesh& mesh = *layout.mesh;
+  while (axis < mesh.rank() && !layout.partial[static_cast<size_t>(axis)]) ++axis;
+  if (axis == mesh.rank()) return pieces[index_of(mesh, at)];
+  std::vector<DenseTensor> line;
+  for (int k = 0; k < mesh.size(axis); ++k) {
+    Coordinate other = at;
+    other[static_cast<size_t>(axis)] = k;
+    line.push_back(reduce_lines<T>(layout, other, axis + 1, pieces));
+  }
+  DenseTensor result = DenseTensor::allocate(kCpu, line[0].meta());
+  std::vector<Wide<T>> values(line.size());
+  for (int64_t e = 0; e < result.numel(); ++e) {
+    for (size_t k = 0; k < line.size(); ++k) values[k] = static_cast<Wide<T>>(line[k].template data<T>()[e]);
+    result.data<T>()[e] = static_cast<T>(reduced(values, *layout.partial[static_cast<size_t>(axis)]));
+  }
+  return result;
+}
+
+template <class T>
+std::string join_typed(DenseTensor& value, const Layout& layout, const std::vector<DenseTensor>& pieces) {
+  const ProcessMesh& mesh = *layout.mesh;
+  std::vector<int> written(static_cast<size_t>(value.numel()), -1);
+  for (int i = 0; i < mesh.size(); ++i) {
+    const Coordinate at = mesh.coordinate_at(i);
+    const DenseTensor piece = reduce_lines<T>(layout, at, 0, pieces);
+    int differs_from = -1;
+    for_elements(local_piece(layout, value.dims(), at), value.dims(), [&](int64_t from, int64_t to) {
+      T& target = value.data<T>()[to];
+      const T element = piece.data<T>()[from];
+      if (written[static_cast<size_t>(to)] < 0) target = element;
+      else if (std::memcmp(&target, &element, sizeof(T)) != 0) differs_from = written[static_cast<size_t>(to)];
+      written[static_cast<size_t>(to)] = i;
+    });
+    if (differs_from >= 0) return fmt::format("processes {} and {} of the mesh hold replicas that differ", differs_from, i);
+  }
+  return "";
+}
+
+double epsilon(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return 0x1p-23;
+    case DType::float64: return 0x1p-52;
+    case DType::bfloat16: return 0x1p-7;
+    case DType::float16: return 0x1p-10;
+    case DType::int32:
+    case DType::int64:
+    case DType::uint8:
+    case DType::boolean: return 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+DenseTensor draw_value(const CaseInput& input, const Layout& layout, Random& random) {
+  bool logical = input.dtype == DType::boolean;
+  for (const auto& type : layout.partial) logical = logical || type == ReduceType::any || type == ReduceType::all;
+  int64_t low = input.low, high = input.high;
+  if (input.dtype == DType::uint8) low = std::max<int64_t>(low, 0);
+  if (logical && low <= 1 && high >= 0) {
+    low = std::max<int64_t>(low, 0);
+    high = std::min<int64_t>(high, 1);
+  }
+  DenseTensor value = DenseTensor::allocate(kCpu, {input.dims, input.dtype});
+  visit_dtype(input.dtype, [&]<class T>(TypeTag<T>) {
+    for (int64_t i = 0; i < value.numel(); ++i) value.data<T>()[i] = static_cast<T>(static_cast<Wide<T>>(pick(random, low, high)));
+  });
+  return value;
+}
+
+std::vector<DenseTensor> split_value(const DenseTensor& value, const Layout& layout, Random& random, bool gentle) {
+  return visit_dtype(value.dtype(), [&]<class T>(TypeTag<T>) { return split_typed<T>(value, layout, random, gentle); });
+}
+
+Joined join_pieces(const Meta& global, const Layout& layout, const std::vector<DenseTensor>& pieces) {
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Meta expected{local_piece(layout, global.dims, layout.mesh->coordinate_at(static_cast<int>(i))).dims, global.dtype};
+    if (!(pieces[i].meta() == expected)) {
+      return {{}, fmt::format("process {} of the mesh holds {}, but its layout says {}", i, to_string(pieces[i].meta()), to_string(expected))};
+    }
+  }
+  Joined joined{DenseTensor::allocate(kCpu, global), ""};
+  joined.problem = visit_dtype(global.dtype, [&]<class T>(TypeTag<T>) { return join_typed<T>(joined.value, layout, pieces); });
+  return joined;
+}
+
+std::string value_difference(const DenseTensor& actual, const DenseTensor& expected, double ulps) {
+  if (!(actual.meta() == expected.meta())) return fmt::format("it is {}, expected {}", to_string(actual.meta()), to_string(expected.meta()));
+  return visit_dtype(expected.dtype(), [&]<class T>(TypeTag<T>) -> std::string {
+    double largest = 0;
+    for (int64_t i = 0; ulps > 0 && i < expected.numel(); ++i) {
+      const double e = std::abs(static_cast<double>(static_cast<Wide<T>>(expected.data<T>()[i])));
+      if (std::isfinite(e)) largest = std::max(largest, e);
+    }
+    const double tolerance = ulps * epsilon(expected.dtype()) * largest;
+    for (int64_t i = 0; i < expected.numel(); ++i) {
+      const T &a = actual.data<T>()[i], &e = expected.data<T>()[i];
+      if (std::memcmp(&a, &e, sizeof(T)) == 0) continue;
+      const auto x = static_cast<double>(static_cast<Wide<T>>(a)), y = static_cast<double>(static_cast<Wide<T>>(e));
+      // A sum that is zero may have either sign, by the order of its terms.
+      if ((x != x && y != y) || x == y || std::abs(x - y) <= tolerance) continue;
+      return fmt::format("element {} of {} is {}, expected {}", i, to_string(expected.meta()), x, y);
+    }
+    return "";
+  });
+}
+
+}  // namespace shard::testing

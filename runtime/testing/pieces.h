@@ -1,0 +1,39 @@
+// Tensors taken apart by a layout and put together again, without the library's own reshard: what checks of distributed calls
+// start from and compare with. Pending reductions are split in ways that a wrong rule does not survive.
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "dist/spec.h"
+#include "testing/op_cases.h"
+
+namespace shard::testing {
+
+using Random = std::mt19937_64;
+
+/// A number from low to high.
+inline int64_t pick(Random& random, int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); }
+
+/// A plain tensor of drawn elements. Where `layout` has a pending any or all, whose results are 0 or 1, it has only these.
+DenseTensor draw_value(const CaseInput& input, const Layout& layout, Random& random);
+
+/// The piece of each process of layout.mesh, in the order of mesh->processes(). Contributions to a pending reduction differ wildly
+/// in size and sign, the value or the winner is at any process, and some processes have the identity; numbers stay so small
+/// (`gentle`: smaller) that their reduction is exactly `value`.
+std::vector<DenseTensor> split_value(const DenseTensor& value, const Layout& layout, Random& random, bool gentle = false);
+
+/// The value that pieces stand for, or a sentence about what is wrong with them: a piece whose shape is not what the layout
+/// says, or replicas that differ in a bit.
+struct Joined {
+  DenseTensor value;
+  std::string problem;
+};
+Joined join_pieces(const Meta& global, const Layout& layout, const std::vector<DenseTensor>& pieces);
+
+/// Nothing when both have one meta and equal bits (all NaNs count as equal, and zeros of either sign), or are `ulps` near in units of
+/// the last place of the largest element. Else a sentence.
+std::string value_difference(const DenseTensor& actual, const DenseTensor& expected, double ulps);
+
+}  // namespace shard::testing

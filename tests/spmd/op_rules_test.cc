@@ -1,0 +1,83 @@
+// Rules of single ops beyond those in solver_test.cc: what each keeps sharded or pending, as text.
+#include <catch2/catch.hpp>
+
+#include "ops/logic_ops.h"
+#include "ops/math_ops.h"
+#include "ops/nn_ops.h"
+#include "ops/reduce_ops.h"
+#include "ops/shape_ops.h"
+#include "spmd/rule_case.h"
+
+using namespace shard;
+using namespace shard::spmd;
+using namespace shard::test;
+
+TEST_CASE("logic: and keeps a pending all, or keeps a pending any, and nothing else commutes") {
+  const Dims d{6, 4};
+  check_cases({
+      {ops::logical_and, {{d, "-, - | all(a)"}, {d, "-, -"}}, {}, {d}, "[-, -] all(a), [-, -] all(a) -> [-, -] all(a)"},
+      {ops::logical_and, {{d, "-, - | any(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
+      {ops::logical_or, {{d, "-, b | any(a)"}, {d, "-, b | any(a)"}}, {}, {d}, "[-, b] any(a), [-, b] any(a) -> [-, b] any(a)"},
+      {ops::logical_or, {{d, "-, - | max(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
+      {ops::logical_xor, {{d, "-, - | any(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
+      {ops::logical_not, {{d, "-, - | any(a)"}}, {}, {d}, "[-, -] -> [-, -]"},
+      {ops::bitwise_and, {{d, "-, - | all(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
+      {ops::less_than, {{d, "a, -"}, {{4}, "b"}}, {}, {d}, "[a, b], [b] -> [a, b]"},
+  });
+}
+
+TEST_CASE("swiglu: a sum pending on y alone stays, and without y the last dim is whole") {
+  const Dims d{6, 4};
+  check_cases({
+      {ops::swiglu, {{d, "a, b"}, {d, "-, -"}}, {}, {d}, "[a, b], [a, b] -> [a, b]"},
+      {ops::swiglu, {{d, "-, b"}, {d, "-, b | sum(a)"}}, {}, {d}, "[-, b], [-, b] sum(a) -> [-, b] sum(a)"},
+      {ops::swiglu, {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
+      {ops::swiglu, {{d, "-, - | sum(b)"}, {d, "-, - | sum(a)"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
+      {ops::swiglu, {{d, "a, b"}, {{}, nullptr}}, {}, {{6, 2}}, "[a, -], [] -> [a, -]"},
+  });
+}
+
+TEST_CASE("all and any leave a pending all and any, norms a sum of squares or nothing, numel touches nothing") {
+  const Dims d{6, 4};
+  check_cases({
+      {ops::all, {{d, "a, b"}}, {IntArray{1}, kNo}, {{6}}, "[a, b] -> [a] all(b)"},
+      {ops::any, {{d, "a, b"}}, {IntArray{}, kYes}, {{1, 1}}, "[a, b] -> [-, -] any(a) any(b)"},
+      {ops::all, {{d, "-, - | all(a)"}}, {IntArray{1}, kNo}, {{6}}, "[-, -] all(a) -> [-] all(a)"},
+      {ops::all, {{d, "-, - | any(a)"}}, {IntArray{1}, kNo}, {{6}}, "[-, -] -> [-]"},
+      {ops::amax, {{d, "a, b"}}, {IntArray{0}, kNo}, {{4}}, "[a, b] -> [b] max(a)"},
+      {ops::squared_l2_norm, {{d, "a, b"}}, {}, {{1}}, "[a, b] -> [-] sum(a) sum(b)"},
+      {ops::squared_l2_norm, {{d, "-, - | sum(a)"}}, {}, {{1}}, "[-, -] -> [-]"},
+      {ops::numel, {{d, "a, - | max(b)"}}, {}, {{}}, "[a, -] max(b) -> []"},
+      {ops::log_softmax, {{d, "a, b"}}, {int64_t{-1}}, {d}, "[a, -] -> [a, -]"},
+      {ops::label_smooth, {{d, "a, b"}, {{1, 4}, "-, -"}}, {0.1}, {d}, "[a, b], [-, b] -> [a, b]"},
+      {ops::add_n, {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)", {2}},
+  });
+  Case norm{ops::frobenius_norm, {{d, "a, b"}}, {IntArray{1}, kNo, kNo}, {{6}}, ""};
+  CHECK(run(norm).text == "[a, b] -> [a]");
+  CHECK(run(norm).reduce_axes == AxisList{1});
+  norm.attrs = {IntArray{1}, kYes, kYes};
+  norm.outputs = {{1, 1}};
+  CHECK(run(norm).text == "[a, b] -> [-, -]");
+  CHECK(run(norm).reduce_axes == AxisList{0, 1});
+}
+
+TEST_CASE("movement: dims that are repeated or cut stay whole, triangles and scattered rows need not") {
+  const Dims d{6, 4};
+  check_cases({
+      {ops::tile, {{d, "a, b"}}, {IntArray{2, 1}}, {{12, 4}}, "[-, b] -> [-, b]"},
+      {ops::tile, {{d, "a, b"}}, {IntArray{3, 1, 1}}, {{3, 6, 4}}, "[a, b] -> [-, a, b]"},
+      {ops::tile, {{d, "a, - | max(b)"}}, {IntArray{2}}, {{6, 8}}, "[a, -] max(b) -> [a, -] max(b)"},
+      {ops::unbind, {{d, "a, b"}}, {int64_t{1}}, {{6}, {6}, {6}, {6}}, "[a, -] -> [a], [a], [a], [a]"},
+      {ops::split_with_num, {{d, "a, b"}}, {int64_t{2}, Scalar(0)}, {{3, 4}, {3, 4}}, "[-, b] -> [-, b], [-, b]"},
+      {ops::one_hot, {{d, "a, b", DType::int64}}, {Scalar(9)}, {{6, 4, 9}}, "[a, b] -> [a, b, -]"},
+      {ops::one_hot, {{d, "a, - | sum(b)", DType::int64}}, {Scalar(9)}, {{6, 4, 9}}, "[a, -] -> [a, -, -]"},
+      {ops::expand_as, {{{1, 4}, "-, -"}, {d, "a, b"}}, {IntArray{}}, {d}, "[-, b], [a, b] -> [a, b]"},
+      {ops::expand_as, {{{4}, "b"}, {{}, nullptr}}, {IntArray{6, 4}}, {d}, "[b], [] -> [-, b]"},
+      {ops::strided_slice, {{d, "a, b"}}, {IntArray{1}, IntArray{0}, IntArray{4}, IntArray{2}}, {{6, 2}}, "[a, -] -> [a, -]"},
+      {ops::strided_slice, {{d, "a, b"}}, {IntArray{}, IntArray{}, IntArray{}, IntArray{}}, {d}, "[a, b] -> [a, b]"},
+      {ops::tril, {{d, "a, b"}}, {int64_t{0}}, {d}, "[a, b] -> [a, b]"},
+      {ops::triu, {{d, "a, - | min(b)"}}, {int64_t{0}}, {d}, "[a, -] min(b) -> [a, -] min(b)"},
+      {ops::scatter, {{d, "a, b"}, {{3}, "a", DType::int64}, {{3, 4}, "a, -"}}, {kYes}, {d}, "[a, b], [-], [-, b] -> [a, b]"},
+      {ops::scatter, {{d, "-, - | sum(a)"}, {{3}, "-", DType::int64}, {{3, 4}, "-, b"}}, {kYes}, {d}, "[-, b], [-], [-, b] -> [-, b]"},
+  });
+}
