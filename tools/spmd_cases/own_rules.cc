@@ -40,18 +40,14 @@ RuleResult data_parallel(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// silu(x) * y; without y the two are the halves of x's last dim, which is cut.
-RuleResult swiglu(const RuleArgs& args) {
-  if (present(args, 1)) return solve(args, from_expression(args, args.op.inputs.size() == 2 ? "..., ... -> ..." : "..., ..., ... -> ..., ..."));
+/// Without y its gradient is the second half of x's, whose last dim stays whole.
+RuleResult swiglu_grad(const RuleArgs& args) {
   Notation n;
   const Letters x = letters_for(n, args, 0);
-  if (!x.empty() && args.options.costs()) letter_at(n, x.back()).role = Letter::Role::whole;
-  n.inputs = {x, {}};
-  n.outputs = {x};
-  if (args.op.inputs.size() == 3) {
-    n.inputs.push_back(x);
-    n.outputs.emplace_back();
-  }
+  const bool both = present(args, 1);
+  if (!both && !x.empty()) letter_at(n, x.back()).role = Letter::Role::whole;
+  n.inputs = {x, both ? x : Letters(), x};
+  n.outputs = {x, both ? x : Letters()};
   return solve(args, n);
 }
 
@@ -98,22 +94,21 @@ RuleResult embedding_grad(const RuleArgs& args) {
   return result;
 }
 
-/// x, y (or the gradient of what has y's shape): dims of equal size are one index, the others of x are expanded.
-RuleResult expand_as(const RuleArgs& args) {
+/// Dims of x and out_grad of equal size are one index; those that x was expanded along are summed.
+RuleResult expand_as_grad(const RuleArgs& args) {
   Notation n;
-  const bool gradient = args.op.name.ends_with("_grad");
   const Dims& x = dims(args, 0);
-  const Dims& y = present(args, 1) ? dims(args, 1) : args.outputs[0].dims;
-  if (x.rank() > y.rank()) fail(ErrorCode::shape_mismatch, "[{}] x has more dims than what it is expanded to", args.op.name);
-  const Letters wide = fresh_letters(n, y);
+  const Dims& grad = dims(args, 1);
+  if (x.rank() > grad.rank()) fail(ErrorCode::shape_mismatch, "[{}] x has more dims than what it was expanded to", args.op.name);
+  const Letters wide = fresh_letters(n, grad);
   Letters narrow = whole_dims(x);
-  for (int d = 0; d < y.rank(); ++d) {
-    const int in_x = d - y.rank() + x.rank();
-    if (in_x >= 0 && x[in_x] == y[d]) narrow[static_cast<size_t>(in_x)] = wide[static_cast<size_t>(d)];
-    else if (gradient) letter_at(n, wide[static_cast<size_t>(d)]).role = Letter::Role::reduce;
+  for (int d = 0; d < grad.rank(); ++d) {
+    const int in_x = d - grad.rank() + x.rank();
+    if (in_x >= 0 && x[in_x] == grad[d]) narrow[static_cast<size_t>(in_x)] = wide[static_cast<size_t>(d)];
+    else letter_at(n, wide[static_cast<size_t>(d)]).role = Letter::Role::reduce;
   }
-  n.inputs = {narrow, present(args, 1) ? wide : Letters()};
-  n.outputs = {gradient ? narrow : wide};
+  n.inputs = {narrow, wide};
+  n.outputs = {narrow};
   return solve(args, n);
 }
 
@@ -426,10 +421,10 @@ void check_one_dim_scale(const Call& call) {
 void register_own_rules() {
   register_rule("cases::replicated", replicated);
   register_rule("cases::data_parallel", data_parallel);
-  register_rule("cases::swiglu", swiglu);
+  register_rule("cases::swiglu_grad", swiglu_grad);
   register_rule("cases::matmul_grad", matmul_grad);
   register_rule("cases::embedding_grad", embedding_grad);
-  register_rule("cases::expand_as", expand_as);
+  register_rule("cases::expand_as_grad", expand_as_grad);
   register_rule("cases::tile", tile);
   register_rule("cases::scatter", scatter);
   register_rule("cases::scatter_grad", scatter_grad);

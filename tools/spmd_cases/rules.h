@@ -83,7 +83,7 @@ struct Entry {
 
 /// All entries for a name, in the order in which they are tried; those of one name have different arguments.
 std::vector<const Entry*> find_entries(std::string_view name);
-/// The definition of the op of that name in this library, or null.
+/// The definition of the op of that name in this library, or null; in ops.cc.
 const shard::OpDef* find_op(std::string_view name);
 /// Every name that has an entry, sorted.
 std::vector<std::string> rule_names();

@@ -255,20 +255,20 @@ class Run {
 
   /// The op of the call: the library's, where it has one of that name, with the arguments of the case.
   OpDef definition() const {
-    const std::string_view first_name = entry_.names.substr(0, entry_.names.find(' '));
-    const OpDef* named = find_op(case_.rule);
+    const OpDef* known = find_op(case_.rule);
+    if (known == nullptr) known = find_op(entry_.names.substr(0, entry_.names.find(' ')));
     OpDef op;
-    if (named != nullptr) {
-      op.commutes = named->commutes;
-      op.commute_types = named->commute_types;
+    // A guard may ask for attributes that the case has not.
+    if (known != nullptr && known->commute_guard.empty()) {
+      op.commutes = known->commutes;
+      op.commute_types = known->commute_types;
     }
     op.name = case_.rule;
     op.location = "the table of cases";
     op.inputs = signature_.inputs;
     op.attrs = signature_.attr_names;
     op.outputs = signature_.output_slots;
-    op.rule = entry_.rule;
-    if (op.rule.empty()) op.rule = find_op(first_name)->rule;
+    op.rule = entry_.rule.empty() && known != nullptr ? known->rule : entry_.rule;
     if (call_.compat && !entry_.peer_rule.empty()) op.rule = entry_.peer_rule;
     return op;
   }
