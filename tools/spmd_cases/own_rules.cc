@@ -18,7 +18,10 @@ const TensorArg& tensor(const RuleArgs& args, size_t slot) { return args.tensors
 const Dims& dims(const RuleArgs& args, size_t slot) { return tensor(args, slot).meta.dims; }
 bool present(const RuleArgs& args, size_t slot) { return tensor(args, slot).spec != nullptr; }
 Letter& letter_at(Notation& n, int letter) { return n.letters[static_cast<size_t>(letter)]; }
-int axis_of(const RuleArgs& args, std::string_view name, int rank) { return normalize_axis(args.op.name, name, args.integer(name), rank); }
+int axis_of(const RuleArgs& args, std::string_view name, int rank) {
+  if (rank == 0) fail(ErrorCode::out_of_range, "[{}] a tensor without dims has no axis", args.op.name);
+  return normalize_axis(args.op.name, name, args.integer(name), rank);
+}
 Letters whole_dims(const Dims& dims) { return Letters(static_cast<size_t>(dims.rank()), kNoLetter); }
 void unshard(Layout& layout, int dim) {
   if (dim < layout.rank) layout.dims[static_cast<size_t>(dim)] = {};
@@ -149,7 +152,8 @@ RuleResult scatter(const RuleArgs& args) {
 RuleResult scatter_grad(const RuleArgs& args) {
   Notation n;
   const Letters grad = letters_for(n, args, 2);
-  letter_at(n, grad.at(0)).role = Letter::Role::whole;
+  if (grad.empty()) fail(ErrorCode::shape_mismatch, "[{}] out_grad has no dims", args.op.name);
+  letter_at(n, grad[0]).role = Letter::Role::whole;
   Letters updates = whole_dims(dims(args, 1));
   for (size_t d = 1; d < updates.size() && d < grad.size(); ++d) updates[d] = grad[d];
   n.inputs = {whole_dims(dims(args, 0)), updates, grad};

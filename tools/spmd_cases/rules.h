@@ -92,6 +92,7 @@ void register_own_rules();  // own_rules.cc
 
 // shapes.cc
 Shapes broadcast_shapes(const Call& call);
+Shapes swiglu_shapes(const Call& call);
 Shapes matmul_shapes(const Call& call);
 Shapes reduction_shapes(const Call& call);
 Shapes argmax_shapes(const Call& call);
@@ -111,6 +112,7 @@ Shapes flatten_shapes(const Call& call);
 Shapes squeeze_shapes(const Call& call);
 Shapes unsqueeze_shapes(const Call& call);
 Shapes reshape_grad_shapes(const Call& call);
+Shapes strided_slice_shapes(const Call& call);
 Shapes slice_shapes(const Call& call);
 Shapes split_shapes(const Call& call);
 Shapes concat_shapes(const Call& call);

@@ -349,7 +349,7 @@ Answer answer(const Case& c, bool compat) {
     }
     try {
       return Run(c, *entry, signature, compat).run(bound);
-    } catch (const Error& refused) {
+    } catch (const std::exception& refused) {
       Answer result;
       result.error = true;
       result.message = refused.what();
