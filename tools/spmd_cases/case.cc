@@ -105,7 +105,9 @@ void read_position(const Node& at, const std::string& text, Expected& expected) 
     problem = second.ec;
     expected.element = element;
   }
-  if (problem != std::errc() || next != end || text.empty()) at.refuse(fmt::format("'{}' is no position; write \"1\", or \"0.1\" for an element of a list", text));
+  if (problem != std::errc() || next != end || text.empty()) {
+    at.refuse(fmt::format("'{}' is no position; write \"1\", or \"0.1\" for an element of a list", text));
+  }
 }
 
 ExpectedSide read_side(const Node& node) {

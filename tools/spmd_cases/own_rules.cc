@@ -178,14 +178,17 @@ RuleResult slice_grad(const RuleArgs& args) {
   Notation n;
   const Letters input = letters_for(n, args, 0);
   const int rank = static_cast<int>(input.size());
-  for (int64_t axis : args.integers("axes")) letter_at(n, input[static_cast<size_t>(normalize_axis(args.op.name, "axes", axis, rank))]).role = Letter::Role::whole;
+  const auto index_of = [&](std::string_view name, int64_t axis) { return static_cast<size_t>(normalize_axis(args.op.name, name, axis, rank)); };
+  for (int64_t axis : args.integers("axes")) letter_at(n, input[index_of("axes", axis)]).role = Letter::Role::whole;
   std::vector<bool> dropped(input.size(), false);
-  for (int64_t axis : args.integers("decrease_axis")) dropped[static_cast<size_t>(normalize_axis(args.op.name, "decrease_axis", axis, rank))] = true;
+  for (int64_t axis : args.integers("decrease_axis")) dropped[index_of("decrease_axis", axis)] = true;
   Letters grad;
   for (size_t d = 0; d < input.size(); ++d) {
     if (!dropped[d]) grad.push_back(input[d]);
   }
-  if (static_cast<int>(grad.size()) != dims(args, 1).rank()) fail(ErrorCode::shape_mismatch, "[{}] out_grad has another number of dims than the slice", args.op.name);
+  if (static_cast<int>(grad.size()) != dims(args, 1).rank()) {
+    fail(ErrorCode::shape_mismatch, "[{}] out_grad has another number of dims than the slice", args.op.name);
+  }
   n.inputs = {input, grad};
   n.outputs = {input};
   return solve(args, n);
@@ -341,7 +344,9 @@ RuleResult adam(const RuleArgs& args) {
 
 /// The rule of reshape for a tensor that changes from `from` to `to`.
 RuleResult reshaped(const RuleArgs& args, const DistSpec* from_spec, const Dims& from, const Dims& to) {
-  if (from.numel() != to.numel()) fail(ErrorCode::shape_mismatch, "[{}] {} and {} have different numbers of elements", args.op.name, to_string(from), to_string(to));
+  if (from.numel() != to.numel()) {
+    fail(ErrorCode::shape_mismatch, "[{}] {} and {} have different numbers of elements", args.op.name, to_string(from), to_string(to));
+  }
   const OpDef* op = find_op("reshape");
   const std::vector<TensorArg> tensors = {{{from, DType::float32}, from_spec}};
   const std::vector<SlotRange> slots = {{0, 1}};

@@ -78,6 +78,7 @@ struct Entry {
   bool flat = false;           // lists of tensors count as so many arguments or outputs
   bool outputs_given = false;  // a forward case lists the outputs too
   bool free_outputs = false;   // the outputs of a backward case need not have the shapes that the op gives
+  bool open_sizes = false;     // 0 and -1 in the shapes of the outputs of a backward case are those of reshape
   std::vector<size_t> answers = {};  // the input slots that the peer's rule answers for; empty: all
 };
 

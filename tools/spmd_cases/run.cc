@@ -214,7 +214,8 @@ class Run {
 
   void add_outputs(const Bound& bound) {
     for (const auto& list : bound.outputs) {
-      for (const TensorCase& tensor : list) call_.given.push_back(case_.rule.starts_with("reshape") ? Dims(std::span<const int64_t>(tensor.shape)) : known_dims(tensor.shape));
+      // Sizes that a reshape leaves open are resolved with the shape of its input.
+      for (const TensorCase& tensor : list) call_.given.push_back(entry_.open_sizes ? Dims(std::span<const int64_t>(tensor.shape)) : known_dims(tensor.shape));
     }
     const Shapes shapes = entry_.shapes != nullptr ? entry_.shapes(call_) : shapes_like_inputs();
     for (const std::vector<Dims>& list : shapes) {
