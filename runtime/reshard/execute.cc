@@ -1,6 +1,7 @@
 #include "reshard/execute.h"
 
 #include <cstring>
+#include <numeric>
 
 #include "comm/reduce.h"
 #include "core/box_copy.h"
@@ -39,7 +40,13 @@ class StepRun {
   Piece before(const Coordinate& at) const { return local_piece(step_.before, step_.dims, at); }
   Piece after(const Coordinate& at) const { return local_piece(step_.after, step_.after_dims, at); }
   DenseTensor allocate(const DenseTensor& like) const {
-    return DenseTensor::allocate(kCpu, {after(at_).dims, like.dtype()});
+    return DenseTensor::allocate(kCpu, {after(at_).dims, like.dtype()}, rank_.dry.get());
+  }
+  /// A buffer for packed pieces, which is counted in a dry world.
+  DenseTensor scratch(int64_t size) const { return DenseTensor::allocate(kCpu, {Dims{size}, DType::uint8}, rank_.dry.get()); }
+  /// As copy_box. In a dry world there is nothing to copy.
+  void copy(const BoxView& to, const BoxView& from, const Dims& extent) const {
+    if (!rank_.dry) copy_box(to, from, extent, element_);
   }
   Communicator& line() { return rank_.communicator(step_.before.mesh, step_.axis); }
   int64_t bytes(const Dims& dims) const { return dims.numel() * static_cast<int64_t>(element_); }
@@ -62,12 +69,12 @@ class StepRun {
       line().all_gather(cause_, piece.raw(), out.raw(), sizes).wait();
       return out;
     }
-    std::vector<char> gathered(static_cast<size_t>(bytes(whole.dims)));
-    line().all_gather(cause_, piece.raw(), gathered.data(), sizes).wait();
-    char* from = gathered.data();
+    const DenseTensor gathered = scratch(bytes(whole.dims));
+    line().all_gather(cause_, piece.raw(), gathered.raw(), sizes).wait();
+    char* from = gathered.data<char>();
     for (int i = 0; i < members(); ++i) {
       const Piece part = before(member(i));
-      copy_box({out.data<char>(), whole.dims, within(part.begin, whole.begin)}, {from, part.dims, zeros(part.dims)}, part.dims, element_);
+      copy({out.data<char>(), whole.dims, within(part.begin, whole.begin)}, {from, part.dims, zeros(part.dims)}, part.dims);
       from += sizes[static_cast<size_t>(i)];
     }
     return out;
@@ -78,31 +85,31 @@ class StepRun {
     const Piece mine_after = after(at_);
     std::vector<int64_t> send_sizes;
     std::vector<int64_t> receive_sizes;
-    std::vector<char> send(static_cast<size_t>(bytes(mine_before.dims)));
-    char* to = send.data();
+    const DenseTensor send = scratch(bytes(mine_before.dims));
+    char* to = send.data<char>();
     for (int i = 0; i < members(); ++i) {
       // What stays of my old piece in the new range of member i.
       Piece part = mine_before;
       const Piece theirs = after(member(i));
       part.begin[step_.to_dim] = theirs.begin[step_.to_dim];
       part.dims[step_.to_dim] = theirs.dims[step_.to_dim];
-      copy_box({to, part.dims, zeros(part.dims)}, {piece.data<char>(), mine_before.dims, within(part.begin, mine_before.begin)}, part.dims, element_);
+      copy({to, part.dims, zeros(part.dims)}, {piece.data<char>(), mine_before.dims, within(part.begin, mine_before.begin)}, part.dims);
       send_sizes.push_back(bytes(part.dims));
       to += send_sizes.back();
       Piece incoming = mine_after;
       incoming.dims[step_.dim] = before(member(i)).dims[step_.dim];
       receive_sizes.push_back(bytes(incoming.dims));
     }
-    std::vector<char> receive(static_cast<size_t>(bytes(mine_after.dims)));
-    line().all_to_all(cause_, send.data(), send_sizes, receive.data(), receive_sizes).wait();
+    const DenseTensor receive = scratch(bytes(mine_after.dims));
+    line().all_to_all(cause_, send.raw(), send_sizes, receive.raw(), receive_sizes).wait();
     DenseTensor out = allocate(piece);
-    char* from = receive.data();
+    char* from = receive.data<char>();
     for (int i = 0; i < members(); ++i) {
       Piece part = mine_after;
       const Piece theirs = before(member(i));
       part.begin[step_.dim] = theirs.begin[step_.dim];
       part.dims[step_.dim] = theirs.dims[step_.dim];
-      copy_box({out.data<char>(), mine_after.dims, within(part.begin, mine_after.begin)}, {from, part.dims, zeros(part.dims)}, part.dims, element_);
+      copy({out.data<char>(), mine_after.dims, within(part.begin, mine_after.begin)}, {from, part.dims, zeros(part.dims)}, part.dims);
       from += receive_sizes[static_cast<size_t>(i)];
     }
     return out;
@@ -111,16 +118,16 @@ class StepRun {
   DenseTensor reduce_scatter(const DenseTensor& piece) {
     const Piece mine = before(at_);
     std::vector<int64_t> counts;
-    std::vector<char> send(static_cast<size_t>(bytes(mine.dims)));
-    char* to = send.data();
+    const DenseTensor send = scratch(bytes(mine.dims));
+    char* to = send.data<char>();
     for (int i = 0; i < members(); ++i) {
       const Piece part = after(member(i));
-      copy_box({to, part.dims, zeros(part.dims)}, {piece.data<char>(), mine.dims, within(part.begin, mine.begin)}, part.dims, element_);
+      copy({to, part.dims, zeros(part.dims)}, {piece.data<char>(), mine.dims, within(part.begin, mine.begin)}, part.dims);
       counts.push_back(part.dims.numel());
       to += bytes(part.dims);
     }
     DenseTensor out = allocate(piece);
-    line().reduce_scatter(cause_, send.data(), out.raw(), counts, piece.dtype(), step_.type).wait();
+    line().reduce_scatter(cause_, send.raw(), out.raw(), counts, piece.dtype(), step_.type).wait();
     return out;
   }
 
@@ -134,7 +141,7 @@ class StepRun {
     const Piece whole = before(at_);
     const Piece part = after(at_);
     DenseTensor out = allocate(piece);
-    copy_box({out.data<char>(), part.dims, zeros(part.dims)}, {piece.data<char>(), whole.dims, within(part.begin, whole.begin)}, part.dims, element_);
+    copy({out.data<char>(), part.dims, zeros(part.dims)}, {piece.data<char>(), whole.dims, within(part.begin, whole.begin)}, part.dims);
     return out;
   }
 
@@ -142,7 +149,7 @@ class StepRun {
     // An average of equal values is that value; any other type has the value once and identities elsewhere.
     if (step_.type == ReduceType::avg || at_[static_cast<size_t>(step_.axis)] == 0) return clone(piece);
     DenseTensor out = allocate(piece);
-    fill_identity(out.raw(), out.numel(), out.dtype(), step_.type);
+    if (!rank_.dry) fill_identity(out.raw(), out.numel(), out.dtype(), step_.type);
     return out;
   }
 
@@ -150,41 +157,45 @@ class StepRun {
     const ProcessMesh& mesh = *step_.before.mesh;
     const auto held = index_runs(step_.dims, before(at_));
     const auto wanted = index_runs(step_.after_dims, after(at_));
-    std::vector<int64_t> send_sizes(static_cast<size_t>(mesh.size()), 0);
-    std::vector<int64_t> receive_sizes(static_cast<size_t>(mesh.size()), 0);
-    std::vector<char> send;
-    std::vector<std::vector<IndexRun>> incoming(static_cast<size_t>(mesh.size()));
+    std::vector<int64_t> send_sizes, receive_sizes;
+    std::vector<std::vector<IndexRun>> outgoing, incoming;
     for (int i = 0; i < mesh.size(); ++i) {
       const Coordinate peer = mesh.coordinate_at(i);
-      const auto k = static_cast<size_t>(i);
-      if (sends_to(step_.before, at_, peer)) {
-        const size_t start = send.size();
-        pack(send, piece, held, intersect(held, index_runs(step_.after_dims, after(peer))));
-        send_sizes[k] = static_cast<int64_t>(send.size() - start);
-      }
-      if (sends_to(step_.before, peer, at_)) {
-        incoming[k] = intersect(wanted, index_runs(step_.dims, before(peer)));
-        for (const IndexRun& run : incoming[k]) receive_sizes[k] += (run.end - run.begin) * static_cast<int64_t>(element_);
-      }
+      outgoing.push_back(sends_to(step_.before, at_, peer) ? intersect(held, index_runs(step_.after_dims, after(peer))) : std::vector<IndexRun>());
+      incoming.push_back(sends_to(step_.before, peer, at_) ? intersect(wanted, index_runs(step_.dims, before(peer))) : std::vector<IndexRun>());
+      send_sizes.push_back(bytes_of(outgoing.back()));
+      receive_sizes.push_back(bytes_of(incoming.back()));
+    }
+    const DenseTensor send = scratch(std::accumulate(send_sizes.begin(), send_sizes.end(), int64_t{0}));
+    if (!rank_.dry) {
+      char* to = send.data<char>();
+      for (const auto& runs : outgoing) to = pack(to, piece, held, runs);
     }
     DenseTensor out = allocate(piece);
-    std::vector<char> receive(out.meta().bytes());
+    DenseTensor receive = send;  // where every element is here already
     if (step_.bytes != 0) {
-      rank_.communicator(&mesh).all_to_all(cause_, send.data(), send_sizes, receive.data(), receive_sizes).wait();
-    } else {
-      receive = std::move(send);  // every element is here already
+      receive = scratch(bytes(out.dims()));
+      rank_.communicator(&mesh).all_to_all(cause_, send.raw(), send_sizes, receive.raw(), receive_sizes).wait();
     }
-    const char* from = receive.data();
-    for (const auto& runs : incoming) from = unpack(out, wanted, runs, from);
+    if (rank_.dry) return out;
+    const char* source = receive.data<char>();
+    for (const auto& runs : incoming) source = unpack(out, wanted, runs, source);
     return out;
   }
 
-  /// Appends the elements of `runs` (a part of `held`) to `buffer`.
-  void pack(std::vector<char>& buffer, const DenseTensor& piece, const std::vector<IndexRun>& held, const std::vector<IndexRun>& runs) const {
+  int64_t bytes_of(const std::vector<IndexRun>& runs) const {
+    int64_t elements = 0;
+    for (const IndexRun& run : runs) elements += run.end - run.begin;
+    return elements * static_cast<int64_t>(element_);
+  }
+
+  /// Writes the elements of `runs` (a part of `held`) to `to`, one after the other; returns where they end.
+  char* pack(char* to, const DenseTensor& piece, const std::vector<IndexRun>& held, const std::vector<IndexRun>& runs) const {
     walk(held, runs, [&](size_t position, size_t length) {
-      const char* begin = piece.data<char>() + position;
-      buffer.insert(buffer.end(), begin, begin + length);
+      std::memcpy(to, piece.data<char>() + position, length);
+      to += length;
     });
+    return to;
   }
   const char* unpack(DenseTensor& out, const std::vector<IndexRun>& wanted, const std::vector<IndexRun>& runs, const char* from) const {
     walk(wanted, runs, [&](size_t position, size_t length) {
@@ -263,7 +274,7 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
     fail(ErrorCode::layout, "[distribute] from_rank({}): that rank is not in {}", source.rank, mesh->describe());
   }
   if (!mesh->coordinate(rank.id())) return make_dist(rank, meta, spec, absent_value(meta));
-  value = clone(value);
+  value = rank.dry ? DenseTensor::allocate(value.device(), meta, rank.dry.get()) : clone(value);
   if (source.rank >= 0) {
     Communicator& all = rank.communicator(mesh);
     int root = 0;
