@@ -329,7 +329,7 @@ void DistCall::plan_dynamic(CallPlan& plan) const {
     ++count;
     plan.exchanges_rows = plan.exchanges_rows || !output.spec->axes(0).empty() || mesh_->size() != rank_.world().size();
   }
-  if (plan.exchanges_rows) plan.row_count_bytes = gather_bytes(rank_, count);
+  if (plan.exchanges_rows) plan.row_count_bytes = gather_bytes(rank_, count * sizeof(uint64_t));
 }
 
 void DistCall::plan_aliases(CallPlan& plan) {
