@@ -9,7 +9,7 @@ namespace shard::call {
 
 OpContext context(const char* op) {
   const Rank* const rank = current_rank_or_null();
-  return {op, nullptr, nullptr, rank == nullptr ? nullptr : rank->dry};
+  return {op, nullptr, nullptr, rank == nullptr ? nullptr : rank->dry.get()};
 }
 
 void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_view name) {

@@ -71,7 +71,11 @@ DistCall::DistCall(const OpDef& op, Variant variant)
   results_ = cache_.take_list();
   traced_ = rank_.trace_calls || cache_.observer;
   if (traced_) begin_ns_ = now_ns();
-  ctx_.dry = rank_.dry;
+  if (rank_.dry) {
+    ctx_.dry = rank_.dry.get();
+    before_ = rank_.stats();
+    traced_ = true;
+  }
   const Policies& p = rank_.policies;
   key_.push_back(reinterpret_cast<uintptr_t>(&op));
   key_.push_back(static_cast<uint64_t>(variant) | static_cast<uint64_t>(p.view) << 8 | static_cast<uint64_t>(p.inplace) << 16 |
@@ -123,8 +127,12 @@ void DistCall::add(const Tensor& tensor, bool optional) {
          "  in the call {}",
          ctx_.op, argument_text(name, impl), mesh_->describe(), call_text());
   }
-  if (rank_.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
-  impl.value.storage()->check_read();
+  try {
+    if (rank_.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
+    impl.value.storage()->check_read();
+  } catch (const Error& error) {
+    fail(error.code(), "[{}] {}: {}\n  in the call {}", ctx_.op, argument_text(name, impl), error.what(), call_text());
+  }
   tensors_.push_back(&impl);
   key_tensor(impl.spec, impl.global);
 }
@@ -642,14 +650,14 @@ void DistCall::detach(const Ref<Storage>& copy, size_t i) {
   };
   const auto refresh = [rank, move, source, own, cause] {
     const DenseTensor fresh = execute_reshard(*rank, *move, source, cause);
-    if (fresh.storage()->state() == Storage::State::held) copy_into(own(), fresh);
+    if (fresh.storage()->state() != Storage::State::absent) copy_into(own(), fresh);
   };
   const auto write_back = [rank, move, source, own, cause] {
     const bool relayout = move->steps.size() == 1 && move->steps[0].kind == ReshardStep::Kind::relayout;
     const auto back = relayout ? plan_relayout(move->after_meta, move->to, move->meta.dims, move->from)
                                : plan_reshard(move->meta, move->to, move->from);
     const DenseTensor value = execute_reshard(*rank, *back, own(), cause);
-    if (value.storage()->state() == Storage::State::held) copy_into(source, value);
+    if (value.storage()->state() != Storage::State::absent) copy_into(source, value);
   };
   copy->detach({source.storage(), source.storage()->version(), std::string(op_.name), std::string(cause.argument), x.spec->text(),
                 move->to->text(), refresh, write_back});
@@ -687,6 +695,7 @@ void DistCall::record_call() {
     event.end_ns = now_ns();
     rank_.trace.record(event);
   }
+  if (rank_.dry) cache_.dry_calls.add(ctx_.op, describe_pieces(op_, *plan_), rank_.stats(), before_);
   if (cache_.observer) cache_.observer(describe(op_, ctx_.op, *plan_, rank_.policies.view));
 }
 

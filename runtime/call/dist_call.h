@@ -241,6 +241,7 @@ class DistCall {
   bool traced_ = false;
   bool started_ = false;  // write-backs may have begun
   int64_t begin_ns_ = 0;
+  CommStats before_;  // in a dry world: what was sent before the call
   const ProcessMesh* mesh_ = nullptr;
   const DistSpec* layout_ = nullptr;  // asked for, by an op without tensor arguments
   const CallPlan* plan_ = nullptr;

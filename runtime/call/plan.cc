@@ -37,6 +37,21 @@ std::string alias_text(const OpDef& op, const CallPlan& plan, const OutputPlan& 
 
 }  // namespace
 
+std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global, const DistSpec& spec) {
+  const std::string local = piece == nullptr ? "no piece" : to_string(Meta{*piece, global.dtype});
+  return fmt::format("{}{}{} of {} {}", name, name.empty() ? "" : " ", local, to_string(global), spec.text());
+}
+
+std::string describe_pieces(const OpDef& op, const CallPlan& plan) {
+  std::string text;
+  for (size_t o = 0; o < plan.outputs.size(); ++o) {
+    const OutputPlan& output = plan.outputs[o];
+    if (output.spec == nullptr) continue;
+    join(text, describe_piece(op.outputs[slot_of(plan, o)].name, plan.active ? &plan.output_dims[o] : nullptr, output.global, *output.spec));
+  }
+  return text;
+}
+
 CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan, ViewPolicy policy) {
   CallRecord record;
   record.op = name;

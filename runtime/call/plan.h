@@ -58,6 +58,10 @@ struct CallRecord {
   std::string aliases;  // "out: view of x, detached"
   int64_t bytes = 0;
 };
+/// "out f32[2, 8] of f32[4, 8] [dp, -]"; "no piece" where `piece` is null.
+std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global, const DistSpec& spec);
+/// "out f32[2, 8] of f32[4, 8] [dp, -]; ...": this rank's pieces of the outputs.
+std::string describe_pieces(const OpDef& op, const CallPlan& plan);
 CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan, ViewPolicy policy);
 
 /// What a call wants to move, for a policy to judge.

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "call/dry_report.h"
 #include "call/plan.h"
 #include "core/dense_tensor.h"
 #include "core/small_vec.h"
@@ -60,6 +61,8 @@ class PlanCache final : public RankExtension {
     spare_lists_.push_back(std::move(list));
   }
 
+  /// The calls of a rank of a dry world.
+  DryCalls dry_calls;
   /// Calls this for every call that the rank makes, when set.
   std::function<void(const CallRecord&)> observer;
 

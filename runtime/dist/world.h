@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "comm/communicator.h"
+#include "comm/options.h"
 #include "core/random.h"
 #include "core/storage.h"
 #include "dist/mesh.h"
@@ -36,6 +37,8 @@ class Rank {
   CommStats stats(const ProcessMesh* mesh, int axis) const;
   CommStats stats(const ProcessMesh* mesh) const;
   CommStats stats() const;
+  /// The groups of which this rank has asked for its communicator: along an axis, or (axis -1) whole meshes.
+  std::vector<std::pair<const ProcessMesh*, int>> groups() const;
   /// The collectives of this rank that are under way.
   CommQueue& comm_queue() { return comm_queue_; }
 
@@ -44,7 +47,7 @@ class Rank {
   Generator plain_generator;  // of calls on plain tensors
   TraceRing trace;
   bool trace_calls = false;  // record op calls too, not only collectives
-  MemoryMeter* dry = nullptr;  // of a dry world: tensors get no bytes, and this counts them
+  std::unique_ptr<MemoryMeter> dry;  // only in a dry world: tensors get no bytes, and this counts them
   std::unique_ptr<RankExtension> extension;
 
  private:
@@ -59,8 +62,10 @@ class Rank {
 };
 
 struct WorldOptions {
-  std::chrono::milliseconds timeout{30000};  // of one collective
-  uint64_t seed = 0;                         // of the world's generator
+  std::chrono::milliseconds timeout = CommOptions{}.timeout;  // of one collective
+  uint64_t seed = 0;                                          // of the world's generator
+  bool debug_comm = CommOptions{}.debug;
+  int64_t message_limit = CommOptions{}.message_limit;
 };
 
 /// A set of ranks that run the same program. Several worlds may live in one process, which runs all ranks of a world or some of them.
@@ -69,6 +74,15 @@ class World {
  public:
   /// `size` ranks as threads of this process.
   static std::unique_ptr<World> local(int size, WorldOptions options = {});
+  /// One rank of a world of `size` ranks, without data: tensors have layouts, versions and aliases but no bytes, kernels do not run,
+  /// and collectives are counted but move nothing. A program does there what it does on that rank of a real world, up to the first
+  /// value that it reads (no_data). See docs/dry_runs.md.
+  static std::unique_ptr<World> dry(int size, int rank, WorldOptions options = {});
+  /// One rank in this process, as many as the MPI job that it was started in has processes (1 without a job). Collective over the
+  /// job. `run` returns when all processes have run the program. Throws communication in a build without MPI.
+  static std::unique_ptr<World> mpi(WorldOptions options = {});
+  /// The MPI world where this process was started by mpirun or mpiexec (which say so in the environment), else `size` local ranks.
+  static std::unique_ptr<World> from_environment(int size, WorldOptions options = {});
   virtual ~World();
 
   /// The number of ranks, those of other processes included.
