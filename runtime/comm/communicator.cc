@@ -1,5 +1,7 @@
 #include "comm/communicator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -32,6 +34,26 @@ CommStats& CommStats::operator+=(const CommStats& other) {
   return *this;
 }
 
+namespace {
+
+constexpr size_t kShownEvents = 4;
+
+/// What this rank did last, for a timeout's message.
+std::string last_collectives(const TraceRing& trace) {
+  const std::vector<TraceEvent> events = trace.events();
+  std::string text;
+  size_t shown = 0;
+  for (auto event = events.rbegin(); event != events.rend() && shown < kShownEvents; ++event) {
+    if (event->kind != TraceEvent::Kind::collective) continue;
+    ++shown;
+    const std::string time = event->end_ns == 0 ? "not ended" : fmt::format("{:.3f} ms", static_cast<double>(event->end_ns - event->begin_ns) / 1e6);
+    text = fmt::format("#{} {} for {} argument '{}' ({}){}{}", event->sequence, event->name, event->op, event->argument, time, text.empty() ? "" : ", ", text);
+  }
+  return text;
+}
+
+}  // namespace
+
 Operation::~Operation() {
   if (queue_ != nullptr) std::erase(queue_->under_way_, this);
 }
@@ -52,11 +74,16 @@ void CommQueue::finish_until(const Operation* last) {
       next.complete();
       next.status_ = Operation::Status::done;
       trace_.finish(next.ticket_, now_ns());
+    } catch (const Error& error) {
+      next.status_ = Operation::Status::failed;
+      next.error_ = error.code() == ErrorCode::timeout
+                        ? std::make_exception_ptr(Error(error.code(), fmt::format("{}. Last on this rank: {}", error.what(), last_collectives(trace_))))
+                        : std::current_exception();
     } catch (...) {
       next.status_ = Operation::Status::failed;
       next.error_ = std::current_exception();
-      if (!first_error) first_error = next.error_;
     }
+    if (next.error_ && !first_error) first_error = next.error_;
     if (&next == last) break;
   }
   if (first_error) std::rethrow_exception(first_error);

@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <numeric>
 #include <thread>
 
 #include "comm/local.h"
+#include "comm/mpi.h"
 
 namespace shard {
 namespace {
@@ -84,6 +86,36 @@ class LocalWorld final : public World {
   std::exception_ptr first_error_;
 };
 
+class MpiWorld final : public World {
+ public:
+  MpiWorld(std::unique_ptr<MpiHub> hub, const WorldOptions& options) : World(hub->size(), {hub->rank()}, options), hub_(std::move(hub)) {}
+
+  void run(const std::function<void(Rank&)>& program) override {
+    if (!hub_->failure().empty()) fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", hub_->failure());
+    Rank& mine = rank(hub_->rank());
+    try {
+      run_as(mine, program);
+      hub_->meet();
+    } catch (...) {
+      hub_->fail(fmt::format("rank {} failed: {}", mine.id(), text_of(std::current_exception())));
+      throw;
+    }
+  }
+
+ protected:
+  std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) override {
+    return hub_->communicator(members, position, rank.comm_queue());
+  }
+
+ private:
+  std::unique_ptr<MpiHub> hub_;
+};
+
+CommOptions comm_options(const WorldOptions& options) {
+  const char* debug = std::getenv("SHARD_DEBUG_COMM");
+  return {.timeout = options.timeout, .debug = options.debug_comm || (debug != nullptr && std::string_view(debug) == "1"), .message_limit = options.message_limit};
+}
+
 }  // namespace
 
 Communicator& Rank::communicator(const ProcessMesh* mesh, int axis) {
@@ -149,6 +181,10 @@ void World::run_as(Rank& rank, const std::function<void(Rank&)>& program) {
 World::~World() = default;
 
 std::unique_ptr<World> World::local(int size, WorldOptions options) { return std::make_unique<LocalWorld>(size, options); }
+
+std::unique_ptr<World> World::mpi(WorldOptions options) { return std::make_unique<MpiWorld>(MpiHub::make(comm_options(options)), options); }
+
+std::unique_ptr<World> World::from_environment(int size, WorldOptions options) { return mpi_job_size() > 0 ? mpi(options) : local(size, options); }
 
 Rank* current_rank_or_null() { return this_rank; }
 

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "comm/communicator.h"
+#include "comm/options.h"
 #include "core/random.h"
 #include "core/storage.h"
 #include "dist/mesh.h"
@@ -61,8 +62,10 @@ class Rank {
 };
 
 struct WorldOptions {
-  std::chrono::milliseconds timeout{30000};  // of one collective
-  uint64_t seed = 0;                         // of the world's generator
+  std::chrono::milliseconds timeout = CommOptions{}.timeout;  // of one collective
+  uint64_t seed = 0;                                          // of the world's generator
+  bool debug_comm = CommOptions{}.debug;
+  int64_t message_limit = CommOptions{}.message_limit;
 };
 
 /// A set of ranks that run the same program. Several worlds may live in one process, which runs all ranks of a world or some of them.
@@ -75,6 +78,11 @@ class World {
   /// and collectives are counted but move nothing. A program does there what it does on that rank of a real world, up to the first
   /// value that it reads (no_data). See docs/dry_runs.md.
   static std::unique_ptr<World> dry(int size, int rank, WorldOptions options = {});
+  /// One rank in this process, as many as the MPI job that it was started in has processes (1 without a job). Collective over the
+  /// job. `run` returns when all processes have run the program. Throws communication in a build without MPI.
+  static std::unique_ptr<World> mpi(WorldOptions options = {});
+  /// The MPI world where this process was started by mpirun or mpiexec (which say so in the environment), else `size` local ranks.
+  static std::unique_ptr<World> from_environment(int size, WorldOptions options = {});
   virtual ~World();
 
   /// The number of ranks, those of other processes included.
