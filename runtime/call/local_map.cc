@@ -169,7 +169,7 @@ class LocalCallRun {
     std::vector<PieceFacts> mine(count), all(count * ranks);
     for (size_t o = 0; o < results.size(); ++o) mine[o] = {true, results[o].meta()};
     const std::vector<int64_t> sizes(ranks, static_cast<int64_t>(count * sizeof(PieceFacts)));
-    rank_.communicator(ProcessMesh::make({static_cast<int>(ranks)})).all_gather({name_, "shapes of outputs"}, mine.data(), all.data(), sizes);
+    rank_.communicator(ProcessMesh::make({static_cast<int>(ranks)})).all_gather({name_, "shapes of outputs"}, mine.data(), all.data(), sizes).wait();
     std::vector<Meta> metas;
     for (size_t o = 0; o < count; ++o) {
       metas.push_back(whole_meta(o, [&](int process) -> const Meta& { return all[static_cast<size_t>(process) * count + o].meta; }));
