@@ -105,14 +105,14 @@ void check_reductions(Communicator& group, ReduceType type) {
   const int n = group.size();
   const std::string what = fmt::format("of {} ({}) in a group of {}", to_string(dtype_of<T>), to_string(type), n);
   if (n == 1 && (type == ReduceType::any || type == ReduceType::all)) return;  // one value stays as it is
-  for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{1000}, type == ReduceType::sum ? kLarge : int64_t{3}}) {
+  for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{1000}, type == ReduceType::sum && size_of(dtype_of<T>) == 4 ? kLarge : int64_t{3}}) {
     const auto data = std::make_unique<T[]>(static_cast<size_t>(count) + 1);
     for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = element<T>(group.rank(), i);
     group.all_reduce({"test", "sum"}, data.get(), count, dtype_of<T>, type).wait();
     for (int64_t i = 0; i < count; ++i) {
       const T expected = reduced<T>(n, i, type);
-      check(std::memcmp(&data[static_cast<size_t>(i)], &expected, sizeof(T)) == 0,
-            fmt::format("all_reduce {}: element {} of {} is {}, not {}", what, i, count, as_double(data[static_cast<size_t>(i)]), as_double(expected)));
+      if (std::memcmp(&data[static_cast<size_t>(i)], &expected, sizeof(T)) == 0) continue;
+      check(false, fmt::format("all_reduce {}: element {} of {} is {}, not {}", what, i, count, as_double(data[static_cast<size_t>(i)]), as_double(expected)));
     }
   }
   // Uneven parts, one of them empty.
@@ -131,7 +131,7 @@ void check_reductions(Communicator& group, ReduceType type) {
   group.reduce_scatter({"test", "scatter"}, send.get(), got.get(), counts, dtype_of<T>, type).wait();
   for (int64_t i = 0; i < mine; ++i) {
     const T expected = reduced<T>(n, begin + i, type);
-    check(std::memcmp(&got[static_cast<size_t>(i)], &expected, sizeof(T)) == 0, fmt::format("reduce_scatter {}: element {}", what, i));
+    if (std::memcmp(&got[static_cast<size_t>(i)], &expected, sizeof(T)) != 0) check(false, fmt::format("reduce_scatter {}: element {}", what, i));
   }
 }
 
@@ -179,7 +179,7 @@ void check_exchange(Communicator& group, int64_t width) {
     for (int64_t c = 0; c < after[1]; ++c) {
       for (int64_t k = 0; k < width; ++k) {
         const auto expected = static_cast<int32_t>(r * 1'000'000 + (c * n + me) * width + k);
-        check(got[static_cast<size_t>((r * after[1] + c) * width + k)] == expected, fmt::format("exchange: row {}, column {}, element {}", r, c, k));
+        if (got[static_cast<size_t>((r * after[1] + c) * width + k)] != expected) check(false, fmt::format("exchange: row {}, column {}, element {}", r, c, k));
       }
     }
   }
@@ -201,7 +201,7 @@ void check_strided_exchange(Communicator& group) {
     for (int64_t c = 0; c < 400; ++c) {
       const bool inside = r >= 5 && r < 205 && c >= 7 && c < 307;
       const auto expected = inside ? static_cast<int32_t>(last * 1'000'000 + (r + 5) * 400 + c + 13) : -1;
-      check(got[static_cast<size_t>(r * 400 + c)] == expected, "strided exchange");
+      if (got[static_cast<size_t>(r * 400 + c)] != expected) check(false, fmt::format("strided exchange: row {}, column {}", r, c));
     }
   }
   group.exchange({"test", "nothing"}, nullptr, {}, nullptr, {}, 4).wait();
@@ -351,7 +351,7 @@ const std::vector<Fault>& faults() {
        20s},
       {"ranks visit two groups in different orders",
        [](Rank& rank) {
-         for (const int turn : {0, 1}) sum_of_one(rank, grid(), rank.id() == 0 ? turn : 1 - turn, {"sum", "x"});
+         for (const int turn : {0, 1}) sum_of_one(rank, grid(), rank.id() == 0 || rank.id() == 3 ? turn : 1 - turn, {"sum", "x"});
        },
        {"never joined #0 all_reduce for sum argument 'x'"},
        400ms},
