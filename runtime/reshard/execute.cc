@@ -67,7 +67,8 @@ class StepRun {
   }
 
  private:
-  DenseTensor allocate(const Meta& meta) const { return DenseTensor::allocate(kCpu, meta); }
+  /// Every buffer of a step: without bytes on a rank that only counts.
+  DenseTensor allocate(const Meta& meta) const { return DenseTensor::allocate(kCpu, meta, rank_.dry.get()); }
 
   Communicator& group() const {
     return step_.group_axis() >= 0 ? rank_.communicator(step_.group, step_.group_axis()) : rank_.communicator(step_.group);
