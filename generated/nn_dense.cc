@@ -53,10 +53,6 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
   meta::BatchNormInferMeta(ctx, x.meta(), mean.meta(), variance.meta(), call::meta_or_null(scale),
       call::meta_or_null(bias), data_format, out_meta, mean_out_meta, variance_out_meta,
       saved_mean_meta, saved_variance_meta);
-  if (call::infers(ctx, out_meta, mean_out_meta, variance_out_meta, saved_mean_meta,
-      saved_variance_meta)) {
-    return {};
-  }
   // 2. choose the kernel
   const Device device = call::common_device(ctx, x, mean, variance, scale, bias);
   static const KernelTable& kernels = kernel_table("batch_norm");
@@ -64,18 +60,25 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
       const DenseTensor&, const DenseTensor&, bool, float, float, const std::string&, bool, bool,
       DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  // 3. allocate
+  if (call::infers(ctx, out_meta, mean_out_meta, variance_out_meta, saved_mean_meta,
+      saved_variance_meta)) {
+    return {};
+  }
+  // 3. the targets, and arguments that do not overlap them
+  call::InplaceWrite write(ctx, ops::batch_norm);
   DenseTensor out = call::allocate(ctx, device, out_meta);
-  DenseTensor mean_out = call::written_view(ctx, mean, mean_out_meta);
-  DenseTensor variance_out = call::written_view(ctx, variance, variance_out_meta);
+  DenseTensor mean_out = write.written_view(mean, mean_out_meta);
+  DenseTensor variance_out = write.written_view(variance, variance_out_meta);
   DenseTensor saved_mean = call::allocate(ctx, device, saved_mean_meta);
   DenseTensor saved_variance = call::allocate(ctx, device, saved_variance_meta);
+  const DenseTensor x_safe = write.reader(x);
+  const DenseTensor scale_safe = write.reader(scale);
+  const DenseTensor bias_safe = write.reader(bias);
   // 4. run, then bump versions
-  call::WrittenViews writes(ctx, {&mean_out, &variance_out});
-  writes.run([&] {
-    kernel(ctx, x, mean, variance, scale, bias, is_test, momentum, epsilon, data_format,
-        use_global_stats, trainable_statistics, out, mean_out, variance_out, saved_mean,
-        saved_variance);
+  write.run([&] {
+    kernel(ctx, x_safe, mean, variance, scale_safe, bias_safe, is_test, momentum, epsilon,
+        data_format, use_global_stats, trainable_statistics, out, mean_out, variance_out,
+        saved_mean, saved_variance);
   });
   return {std::move(out), std::move(mean_out), std::move(variance_out), std::move(saved_mean),
       std::move(saved_variance)};

@@ -143,6 +143,12 @@ CommStats Rank::stats(const ProcessMesh* mesh, int axis) const {
 
 CommStats Rank::stats(const ProcessMesh* mesh) const { return stats(mesh, kWholeMesh); }
 
+std::vector<std::pair<const ProcessMesh*, int>> Rank::groups() const {
+  std::vector<std::pair<const ProcessMesh*, int>> all;
+  for (const auto& [key, communicator] : communicators_) all.push_back(key);
+  return all;
+}
+
 CommStats Rank::stats() const {
   CommStats total;
   for (const auto& [key, communicator] : communicators_) total += communicator->stats();

@@ -11,35 +11,12 @@
 #include "core/random.h"
 #include "core/storage.h"
 #include "dist/mesh.h"
+#include "dist/policies.h"
 
 namespace shard {
 
 class Rank;
 class World;
-
-/// What happens to views whose input had to move (statement 22 of docs/semantics.md).
-enum class ViewPolicy : uint8_t {
-  strict,    // writes through them and uses of stale ones throw
-  sync,      // stale views are refreshed, writes are written back
-  temporary  // view and source simply part
-};
-/// What an in-place op does when its target's layout is not the one it computes in.
-enum class InplacePolicy : uint8_t {
-  keep,   // the result is moved back into the target's layout
-  error,  // refuse
-  adopt   // the target takes the layout of the result, in a new buffer
-};
-/// What happens before a call communicates.
-enum class CommPolicy : uint8_t { allow, warn, forbid };
-/// What happens when an op has no placement rule.
-enum class FallbackPolicy : uint8_t { error, replicate };
-
-struct Policies {
-  ViewPolicy view = ViewPolicy::strict;
-  InplacePolicy inplace = InplacePolicy::keep;
-  CommPolicy comm = CommPolicy::allow;
-  FallbackPolicy fallback = FallbackPolicy::error;
-};
 
 /// State that a higher layer keeps per rank, such as the plan cache.
 class RankExtension {
@@ -60,6 +37,8 @@ class Rank {
   CommStats stats(const ProcessMesh* mesh, int axis) const;
   CommStats stats(const ProcessMesh* mesh) const;
   CommStats stats() const;
+  /// The groups of which this rank has asked for its communicator: along an axis, or (axis -1) whole meshes.
+  std::vector<std::pair<const ProcessMesh*, int>> groups() const;
   /// The collectives of this rank that are under way.
   CommQueue& comm_queue() { return comm_queue_; }
 
@@ -68,7 +47,7 @@ class Rank {
   Generator plain_generator;  // of calls on plain tensors
   TraceRing trace;
   bool trace_calls = false;  // record op calls too, not only collectives
-  MemoryMeter* dry = nullptr;  // of a dry world: tensors get no bytes, and this counts them
+  std::unique_ptr<MemoryMeter> dry;  // only in a dry world: tensors get no bytes, and this counts them
   std::unique_ptr<RankExtension> extension;
 
  private:
@@ -95,6 +74,10 @@ class World {
  public:
   /// `size` ranks as threads of this process.
   static std::unique_ptr<World> local(int size, WorldOptions options = {});
+  /// One rank of a world of `size` ranks, without data: tensors have layouts, versions and aliases but no bytes, kernels do not run,
+  /// and collectives are counted but move nothing. A program does there what it does on that rank of a real world, up to the first
+  /// value that it reads (no_data). See docs/dry_runs.md.
+  static std::unique_ptr<World> dry(int size, int rank, WorldOptions options = {});
   /// One rank in this process, as many as the MPI job that it was started in has processes (1 without a job). Collective over the
   /// job. `run` returns when all processes have run the program. Throws communication in a build without MPI.
   static std::unique_ptr<World> mpi(WorldOptions options = {});

@@ -31,6 +31,7 @@ void register_builtin_kernels() {
   cpu::register_random();
   cpu::register_optim();
   cpu::register_creation();
+  cpu::register_dynamic();
 }
 
 }  // namespace shard

@@ -75,4 +75,18 @@ void GaussianInferMeta(const OpContext& ctx, const IntArray& shape, float std, D
   if (!(std >= 0)) fail(ErrorCode::invalid_argument, "[{}] std is {}, but must be 0 or more", ctx.op, std);
 }
 
+void RandintInferMeta(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype, Meta& out) {
+  CreateInferMeta(ctx, shape, dtype, out);
+  check_index(ctx, "out", out);
+  if (low >= high) {
+    fail(ErrorCode::invalid_argument, "[{}] low is {} and high is {}, but low must be smaller; swap them", ctx.op, low, high);
+  }
+}
+
+void RandpermInferMeta(const OpContext& ctx, int n, DType dtype, Meta& out) {
+  if (n < 0) fail(ErrorCode::invalid_argument, "[{}] n is {}, but must be 0 or more", ctx.op, n);
+  CreateInferMeta(ctx, {n}, dtype, out);
+  check_index(ctx, "out", out);
+}
+
 }  // namespace shard::meta

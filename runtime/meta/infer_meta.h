@@ -46,6 +46,19 @@ void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, 
 /// Float dtypes (dtype_mismatch), std >= 0 (invalid_argument).
 void GaussianInferMeta(const OpContext& ctx, const IntArray& shape, float std, DType dtype, Meta& out);
 
+/// low < high (invalid_argument); dtype: int32 or int64 (dtype_mismatch).
+void RandintInferMeta(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype, Meta& out);
+/// n >= 0 (invalid_argument); dtype: int32 or int64 (dtype_mismatch).
+void RandpermInferMeta(const OpContext& ctx, int n, DType dtype, Meta& out);
+
+// Ops that find their number of output rows in the data (dynamic.cc): such outputs get the most rows that they can have.
+void NonZeroInferMeta(const OpContext& ctx, const Meta& condition, Meta& out);
+/// mask: bool (dtype_mismatch), of the shape of x (shape_mismatch).
+void MaskedSelectInferMeta(const OpContext& ctx, const Meta& x, const Meta& mask, Meta& out);
+/// dtype: int32 or int64 (dtype_mismatch). What is not asked for is [0].
+void UniqueInferMeta(const OpContext& ctx, const Meta& x, bool return_index, bool return_inverse, bool return_counts, DType dtype, Meta& out,
+                     Meta& indices, Meta& inverse, Meta& counts);
+
 // Shapes (shape.cc): the dims of one tensor in another arrangement; the dtype stays.
 /// One -1 is inferred and a 0 keeps the dim of x; a local shape is explicit, its 0 is an empty dim. shape_mismatch.
 void ReshapeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, Meta& out);

@@ -92,6 +92,7 @@ void register_builtin_rules() {
   register_shape_rules();
   register_reshape_rule();
   register_nn_rules();
+  register_dynamic_rules();
 }
 
 }  // namespace shard::spmd

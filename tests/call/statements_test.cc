@@ -57,7 +57,7 @@ TEST_CASE("1: a distributed tensor shows its global meta and holds its piece") {
     const Tensor x = distribute(iota<float>({5, 2}), spec(2, "p, -"));
     check(x.kind() == TensorKind::dist && x.dims() == Dims{5, 2} && x.numel() == 10, "global meta");
     if (rank.id() < 2) check(local(x).dims() == Dims{rank.id() == 0 ? 3 : 2, 2}, "piece");
-    check(x.get().describe() == "f32[5, 2] [p, -] on mesh(p=2)", x.get().describe());
+    check(x.get().describe() == "f32[5, 2], layout [p, -] on mesh(p=2)", x.get().describe());
   });
 }
 
@@ -146,10 +146,10 @@ TEST_CASE("6: printing never communicates, and a pending reduction is not shown 
     const Tensor piece = rank.id() < 2 ? iota<float>({2}, static_cast<float>(rank.id())) : Tensor();
     const Tensor pending = from_local(piece, spec(2, "- | sum(p)"), {2}, DType::float32);
     const auto before = rank.stats().collectives;
-    const std::vector<std::string> pieces = {"f32[3] [p] on mesh(p=2), local piece [2] {0, 1}", "f32[3] [p] on mesh(p=2), local piece [1] {2}",
-                                             "f32[3] [p] on mesh(p=2), no local piece on this rank"};
+    const std::vector<std::string> pieces = {"f32[3], layout [p] on mesh(p=2), local piece [2] {0, 1}", "f32[3], layout [p] on mesh(p=2), local piece [1] {2}",
+                                             "f32[3], layout [p] on mesh(p=2), no local piece on this rank"};
     check(to_text(x) == pieces[static_cast<size_t>(rank.id())], to_text(x));
-    if (rank.id() == 1) check(to_text(pending) == "f32[2] [-] sum(p) on mesh(p=2), local contribution, not the value [2] {1, 2}", to_text(pending));
+    if (rank.id() == 1) check(to_text(pending) == "f32[2], layout [-] sum(p) on mesh(p=2), local contribution, not the value [2] {1, 2}", to_text(pending));
     check(rank.stats().collectives == before, "nothing was sent");
   });
   CHECK(to_text(iota<int32_t>({2})) == "i32[2] {0, 1}");

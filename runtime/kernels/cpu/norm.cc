@@ -77,6 +77,12 @@ std::vector<double> channel_sums(const OpContext& ctx, const DenseTensor& x, con
   return std::vector<double>(sums.data<double>(), sums.data<double>() + view.size);
 }
 
+int channel_axis(const DenseTensor& x, const std::string& data_format) { return data_format[1] == 'C' ? 1 : x.dims().rank() - 1; }
+
+bool takes_given_statistics(bool is_test, bool use_global_stats, bool trainable_statistics) {
+  return use_global_stats || (is_test && !trainable_statistics);
+}
+
 struct ChannelStatistics {
   std::vector<double> mean, variance;
 };
@@ -120,15 +126,24 @@ void normalise_channels(const DenseTensor& x, const AxisView& view, const Channe
   });
 }
 
+/// Mean and variance of the batch are summed over all ranks, one after the other.
+void batch_norm_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool is_test,
+                    float, float, const std::string& data_format, bool use_global_stats, bool trainable_statistics, DenseTensor&, DenseTensor&, DenseTensor&,
+                    DenseTensor&, DenseTensor&) {
+  if (takes_given_statistics(is_test, use_global_stats, trainable_statistics)) return;
+  const Meta sums{Dims{x.dims()[channel_axis(x, data_format)]}, DType::float64};
+  for (int i = 0; i < 2; ++i) dry_all_reduce(ctx, sums, ReduceType::sum);
+}
+
 template <class T>
 void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
                 const DenseTensor& scale, const DenseTensor& bias, bool is_test, float momentum, float epsilon,
                 const std::string& data_format, bool use_global_stats, bool trainable_statistics, DenseTensor& out,
                 DenseTensor& mean_out, DenseTensor& variance_out, DenseTensor& saved_mean, DenseTensor& saved_variance) {
   using S = Statistic<T>;
-  const int axis = data_format[1] == 'C' ? 1 : x.dims().rank() - 1;
+  const int axis = channel_axis(x, data_format);
   const AxisView view = axis_view(x.dims(), axis);
-  const bool given = use_global_stats || (is_test && !trainable_statistics);
+  const bool given = takes_given_statistics(is_test, use_global_stats, trainable_statistics);
   ChannelStatistics used;
   if (given) used = {affine_of(mean, view.size, 0.0), affine_of(variance, view.size, 0.0)};
   else used = batch_statistics<T>(ctx, x, view, axis);
@@ -153,6 +168,7 @@ void register_norm() {
     register_kernel("layer_norm", kBackend, dtype_of<T>, &layer_norm<T>);
     register_kernel("batch_norm", kBackend, dtype_of<T>, &batch_norm<T>);
   });
+  register_dry_kernel("batch_norm", &batch_norm_dry);
 }
 
 }  // namespace shard::cpu

@@ -42,5 +42,6 @@ void register_pieces();
 void register_random();
 void register_optim();
 void register_creation();
+void register_dynamic();
 
 }  // namespace shard::cpu
