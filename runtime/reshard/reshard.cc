@@ -77,7 +77,7 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
   }
   if (!mesh->coordinate(rank.id())) return make_dist(rank, meta, spec, absent_value(meta));
   const auto plan = plan_reshard(meta, DistSpec::replicated(mesh, spec->rank()), spec, 0, {"distribute", "tensor"});
-  if (plan->steps.empty() || source.rank >= 0) value = clone(value);
+  if (plan->steps.empty() || source.rank >= 0) value = rank.dry ? DenseTensor::allocate(value.device(), meta, rank.dry.get()) : clone(value);
   if (source.rank >= 0) {
     Communicator& all = rank.communicator(mesh);
     int root = 0;
