@@ -43,6 +43,14 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm(const OpContext& ct
       std::tie(out_meta, mean_meta, variance_meta), x, scale, bias, epsilon, begin_norm_axis);
 }
 
+std::tuple<DenseTensor, DenseTensor> rms_norm(const OpContext& ctx, const DenseTensor& x,
+    const DenseTensor& scale, float epsilon) {
+  Meta out_meta, invvar_meta;
+  meta::RmsNormInferMeta(ctx, x.meta(), scale.meta(), out_meta, invvar_meta);
+  return call::compute(ctx, kernels<"rms_norm">(), x.dtype(), std::tie(out_meta, invvar_meta), x,
+      scale, epsilon);
+}
+
 std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batch_norm(
     const OpContext& ctx, const DenseTensor& x, const DenseTensor& mean,
     const DenseTensor& variance, const DenseTensor& scale, const DenseTensor& bias, bool is_test,
@@ -111,6 +119,71 @@ std::tuple<DenseTensor, DenseTensor> cross_entropy_with_softmax(const OpContext&
   return call::compute(ctx, kernels<"cross_entropy_with_softmax">(), input.dtype(),
       std::tie(softmax_meta, loss_meta), input, label, soft_label, use_softmax, numeric_stable_mode,
       ignore_index, axis);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> flash_attn(const OpContext& ctx,
+    const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
+    const DenseTensor& fixed_seed_offset, const DenseTensor& attn_mask, float dropout, bool causal,
+    bool return_softmax, bool is_test, const std::string& rng_name) {
+  Meta out_meta, softmax_meta, softmax_lse_meta, seed_offset_meta;
+  meta::FlashAttnInferMeta(ctx, q.meta(), k.meta(), v.meta(), call::meta_or_null(fixed_seed_offset),
+      call::meta_or_null(attn_mask), dropout, return_softmax, out_meta, softmax_meta,
+      softmax_lse_meta, seed_offset_meta);
+  return call::compute(ctx, kernels<"flash_attn">(), q.dtype(),
+      std::tie(out_meta, softmax_meta, softmax_lse_meta, seed_offset_meta), q, k, v,
+      fixed_seed_offset, attn_mask, dropout, causal, return_softmax, is_test, rng_name,
+      call::drawn_key);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embedding(
+    const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
+    const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  // 1. infer meta
+  Meta out_q_meta, out_k_meta, out_v_meta;
+  meta::FusedRopeInferMeta(ctx, q.meta(), call::meta_or_null(k), call::meta_or_null(v),
+      call::meta_or_null(sin), call::meta_or_null(cos), call::meta_or_null(position_ids),
+      time_major, out_q_meta, out_k_meta, out_v_meta);
+  if (call::infers(ctx, out_q_meta, out_k_meta, out_v_meta)) return {};
+  // 2. choose the kernel
+  const Device device = call::common_device(ctx, q, k, v, sin, cos, position_ids);
+  static const KernelTable& kernels = kernel_table("fused_rotary_position_embedding");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, float, DenseTensor&,
+      DenseTensor&, DenseTensor&);
+  auto* const kernel = kernels.find<Kernel>(ctx, device, q.dtype());
+  // 3. allocate
+  DenseTensor out_q = call::allocate(ctx, device, out_q_meta);
+  DenseTensor out_k = k.defined() ? call::allocate(ctx, device, out_k_meta) : DenseTensor{};
+  DenseTensor out_v = v.defined() ? call::allocate(ctx, device, out_v_meta) : DenseTensor{};
+  // 4. run
+  kernel(ctx, q, k, v, sin, cos, position_ids, use_neox_rotary_style, time_major, rotary_emb_base,
+      out_q, out_k, out_v);
+  return {std::move(out_q), std::move(out_k), std::move(out_v)};
+}
+
+void fused_rotary_position_embedding_(const OpContext& ctx, DenseTensor& q, DenseTensor& k,
+    DenseTensor& v, const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  Meta out_q_meta, out_k_meta, out_v_meta;
+  meta::FusedRopeInferMeta(ctx, q.meta(), call::meta_or_null(k), call::meta_or_null(v),
+      call::meta_or_null(sin), call::meta_or_null(cos), call::meta_or_null(position_ids),
+      time_major, out_q_meta, out_k_meta, out_v_meta);
+  call::compute_inplace(ctx, ops::fused_rotary_position_embedding,
+      kernels<"fused_rotary_position_embedding">(), q.dtype(), std::tie(q, k, v),
+      std::tie(out_q_meta, out_k_meta, out_v_meta), q, k, v, sin, cos, position_ids,
+      use_neox_rotary_style, time_major, rotary_emb_base);
+}
+
+std::tuple<DenseTensor, DenseTensor> fused_linear_param_grad_add(const OpContext& ctx,
+    const DenseTensor& x, const DenseTensor& dout, const DenseTensor& dweight,
+    const DenseTensor& dbias, bool multi_precision, bool has_bias) {
+  Meta dweight_out_meta, dbias_out_meta;
+  meta::FusedLinearParamGradAddInferMeta(ctx, x.meta(), dout.meta(), call::meta_or_null(dweight),
+      call::meta_or_null(dbias), multi_precision, has_bias, dweight_out_meta, dbias_out_meta);
+  return call::compute(ctx, kernels<"fused_linear_param_grad_add">(), dout.dtype(),
+      std::tie(dweight_out_meta, dbias_out_meta), x, dout, dweight, dbias, multi_precision,
+      has_bias);
 }
 
 }  // namespace shard::dense

@@ -25,6 +25,8 @@ void register_builtin_kernels() {
   cpu::register_matmul();
   cpu::register_softmax();
   cpu::register_norm();
+  cpu::register_attention();
+  cpu::register_rope();
   cpu::register_embedding();
   cpu::register_move();
   cpu::register_pieces();

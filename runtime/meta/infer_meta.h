@@ -131,6 +131,8 @@ void EmbeddingInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight,
 /// scale, bias: as many elements as the dims from begin_norm_axis on, dtype of x or of the statistics.
 void LayerNormInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, int begin_norm_axis,
                         Meta& out, Meta& mean, Meta& variance);
+/// scale: as many elements as the last dim of x, dtype of x or of the statistics. invvar has the leading dims.
+void RmsNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, Meta& out, Meta& invvar);
 /// mean, variance, scale, bias: [c] in the dtype of the statistics (float32 for 16-bit x).
 void BatchNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& mean, const Meta& variance, const Meta* scale,
                         const Meta* bias, const std::string& data_format, Meta& out, Meta& mean_out, Meta& variance_out,
@@ -141,6 +143,19 @@ void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tens
 /// label: the shape of input with axis 1 or dropped and int32 or int64; with soft_label the meta of input.
 void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, bool soft_label, int axis,
                                       Meta& softmax, Meta& loss);
+/// x [.., k] and dout [.., n] agree in dtype and leading dims; dweight [k, n] and dbias [n] have the dtype of the results.
+void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& dout, const Meta* dweight, const Meta* dbias,
+                                      bool multi_precision, bool has_bias, Meta& dweight_out, Meta& dbias_out);
+
+// Attention (attention.cc).
+/// q, k, v: [batch, sequence, heads, width] of one float dtype; heads of k and v divide those of q. attn_mask broadcasts to
+/// [batch, heads, queries, keys]; dropout in [0, 1) (invalid_argument).
+void FlashAttnInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v, const Meta* fixed_seed_offset, const Meta* attn_mask,
+                        float dropout, bool return_softmax, Meta& out, Meta& softmax, Meta& softmax_lse, Meta& seed_offset);
+/// q, k, v: four dims, the last even, that differ in dim 2 only. sin, cos: [positions, width] or [1, positions, 1, width];
+/// position_ids: int64 [batch, sequence].
+void FusedRopeInferMeta(const OpContext& ctx, const Meta& q, const Meta* k, const Meta* v, const Meta* sin, const Meta* cos, const Meta* position_ids,
+                        bool time_major, Meta& out_q, Meta& out_k, Meta& out_v);
 
 // Optimisers (optim.cc). The metas of outputs are those of the inputs they share a buffer with.
 void SgdInferMeta(const OpContext& ctx, const Meta& param, const Meta& learning_rate, const Meta& grad,

@@ -42,6 +42,26 @@ RuleResult cross_entropy(const RuleArgs& args) {
   return solve(args, n);
 }
 
+/// Leading dims are summed over, so where they are sharded the gradients are pending. What they are added to is pending alike: added on one
+/// rank only, and not reduced for it where it is a pending gradient already.
+RuleResult linear_param_grad_add(const RuleArgs& args) {
+  Notation n;
+  std::vector<int> x = fresh_letters(n, args.tensors[0].meta.dims, Letter::Role::reduce);
+  std::vector<int> dout = x;
+  n.letters[static_cast<size_t>(x.back())].role = Letter::Role::map;
+  const int column = dout.back() = n.add({Letter::Role::map, ReduceType::sum, args.tensors[1].meta.dims[args.tensors[1].meta.dims.rank() - 1]});
+  const bool has_bias = args.flag("has_bias");
+  n.inputs = {x, dout, {}, {}};
+  n.outputs = {{x.back(), column}, {has_bias ? column : kNoLetter}};
+  if (args.tensors[2].spec != nullptr) n.inputs[2] = n.outputs[0];
+  if (args.tensors[3].spec != nullptr) n.inputs[3] = {column};
+  RuleResult result = solve(args, n);
+  if (!has_bias) result.outputs[1] = Layout(args.mesh, 1);
+  if (args.tensors[2].spec != nullptr) result.inputs[2] = result.outputs[0];
+  if (args.tensors[3].spec != nullptr && has_bias) result.inputs[3] = result.outputs[1];
+  return result;
+}
+
 /// Without y the last dim of x holds gates and values, so it stays whole.
 RuleResult swiglu(const RuleArgs& args) {
   Notation n;
@@ -80,6 +100,8 @@ void register_nn_rules() {
                 "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}");
   register_rule("BatchNormInferSpmd", batch_norm);
   register_rule("CrossEntropyWithSoftmaxInferSpmd", cross_entropy);
+  register_rule("RmsNormInferSpmd", "... !d, !d -> ... !d, ...");
+  register_rule("FusedLinearParamGradAddInferSpmd", linear_param_grad_add);
   register_rule("SwiGLUInferSpmd", swiglu);
   register_guard("SwiGLUIsLinear", swiglu_is_linear);
   register_guard("ScaleHasNoBias", scale_has_no_bias);
@@ -93,6 +115,7 @@ void register_builtin_rules() {
   register_reshape_rule();
   register_nn_rules();
   register_dynamic_rules();
+  register_attention_rules();
 }
 
 }  // namespace shard::spmd

@@ -120,6 +120,42 @@ TEST_CASE("layer_norm normalises the trailing dims") {
   }
 }
 
+TEST_CASE("rms_norm divides by the root of the mean square of the last dim") {
+  using RmsNorm = void(const OpContext&, const DenseTensor&, const DenseTensor&, float, DenseTensor&, DenseTensor&);
+  for (const DType dtype : kFloatDTypes) {
+    const DType statistics = dtype == DType::float64 ? dtype : DType::float32;
+    DenseTensor out = uninitialized({2, 2}, dtype), invvar = uninitialized({2}, statistics);
+    call<RmsNorm>("rms_norm", dtype, tensor({1, 7, 0, 0}, {2, 2}, dtype), tensor({1, 2}, {2}, dtype), 0.0f, out, invvar);
+    CHECK(values(invvar)[0] == Approx(0.2));
+    CHECK(values(out)[0] == Approx(0.2).epsilon(0.01));
+    CHECK(values(out)[1] == Approx(2.8).epsilon(0.01));
+    call<RmsNorm>("rms_norm", dtype, tensor({1, 7, 0, 0}, {2, 2}, dtype), tensor({1, 2}, {2}, statistics), 0.25f, out, invvar);
+    check_close(invvar, {1 / std::sqrt(25.25), 2}, 2);
+    CHECK(values(out)[3] == 0);
+  }
+}
+
+TEST_CASE("the gradient of a linear layer is added to what is there") {
+  using LinearGrad = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, DenseTensor&, DenseTensor&);
+  const DenseTensor absent;
+  for (const DType dtype : kFloatDTypes) {
+    const DType wide = dtype == DType::float64 ? dtype : DType::float32;
+    const DenseTensor x = tensor({1, 2, 3, 4, 5, 6}, {3, 1, 2}, dtype), dout = tensor({1, 0, -1}, {3, 1, 1}, dtype);
+    DenseTensor dweight = uninitialized({2, 1}, wide), dbias = uninitialized({1}, wide), narrow = uninitialized({2, 1}, dtype), none = uninitialized({0}, dtype);
+    call<LinearGrad>("fused_linear_param_grad_add", dtype, x, dout, absent, absent, true, true, dweight, dbias);
+    CHECK(values(dweight) == std::vector<double>{-4, -4});
+    CHECK(values(dbias) == std::vector<double>{0});
+    call<LinearGrad>("fused_linear_param_grad_add", dtype, x, dout, tensor({1, 2}, {2, 1}, wide), tensor({3}, {1}, wide), true, true, dweight, dbias);
+    CHECK(values(dweight) == std::vector<double>{-3, -2});
+    CHECK(values(dbias) == std::vector<double>{3});
+    call<LinearGrad>("fused_linear_param_grad_add", dtype, x, dout, tensor({1, 2}, {2, 1}, dtype), absent, false, false, narrow, none);
+    CHECK(values(narrow) == std::vector<double>{-3, -2});
+    call<LinearGrad>("fused_linear_param_grad_add", dtype, tensor({}, {0, 2}, dtype), tensor({}, {0, 1}, dtype), absent, absent, true, true, dweight, dbias);
+    CHECK(values(dweight) == std::vector<double>{0, 0});
+    CHECK(values(dbias) == std::vector<double>{0});
+  }
+}
+
 /// Adds a second rank's sums, as an all-reduce over two ranks with equal pieces would.
 class TwiceReducer : public AxisReducer {
  public:
@@ -201,6 +237,21 @@ TEST_CASE("adamw follows the formula for two steps, and skips when told") {
                 param, m1, m2, p1, p2, absent);
     CHECK(values(param) == before);
   }
+}
+
+TEST_CASE("adam is adamw without decay") {
+  using Adam = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                    const DenseTensor&, const DenseTensor&, const DenseTensor&, const Scalar&, const Scalar&, const Scalar&, bool, int64_t, bool, bool, DenseTensor&,
+                    DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
+  DenseTensor w = tensor({1}, {1}, DType::float64), m1 = tensor({0}, {1}, DType::float64), m2 = m1, p1 = tensor({0.9}, {1}, DType::float64), absent;
+  m2 = tensor({0}, {1}, DType::float64);
+  DenseTensor p2 = tensor({0.99}, {1}, DType::float64);
+  call<Adam>("adam", DType::float64, w, tensor({0.5}, {1}, DType::float64), tensor({0.1}, {1}, DType::float64), m1, m2, p1, p2, absent, absent, Scalar(0.9), Scalar(0.99),
+             Scalar(1e-8), false, int64_t{1000}, false, false, w, m1, m2, p1, p2, absent);
+  CHECK(values(m1)[0] == Approx(0.05));
+  CHECK(values(m2)[0] == Approx(0.0025));
+  CHECK(values(w)[0] == Approx(1 - 0.1).epsilon(1e-6));  // the first step has the length of the rate
+  CHECK(values(p2)[0] == Approx(0.9801));
 }
 
 }  // namespace

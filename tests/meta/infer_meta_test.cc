@@ -137,6 +137,50 @@ TEST_CASE("metas of repeated, cut and scattered tensors") {
   error_of(ErrorCode::out_of_range, [&] { EyeInferMeta({"eye"}, Scalar(-3), Scalar(2), DType::int64, out); });
 }
 
+TEST_CASE("metas of attention, rotary positions, rms_norm and the gradient of a linear layer") {
+  Meta out, softmax, lse, seed, k_out, v_out;
+  const Meta q = f32({2, 5, 4, 8}), k = f32({2, 7, 2, 8}), v = f32({2, 7, 2, 6}), mask = f32({1, 4, 5, 7}), bad_mask = f32({2, 2, 5, 7});
+  FlashAttnInferMeta({"flash_attn"}, q, k, v, nullptr, &mask, 0.0f, true, out, softmax, lse, seed);
+  CHECK(to_string(out) + to_string(softmax) + to_string(lse) + to_string(seed) == "f32[2, 5, 4, 6]f32[2, 4, 5, 7]f32[2, 4, 5]i64[2]");
+  FlashAttnInferMeta({"flash_attn"}, q, k, v, nullptr, nullptr, 0.0f, false, out, softmax, lse, seed);
+  CHECK(to_string(softmax) == "f32[0]");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { FlashAttnInferMeta({"flash_attn"}, q, k, v, nullptr, &bad_mask, 0.0f, false, out, softmax, lse, seed); }) ==
+        "[flash_attn] attn_mask is f32[2, 2, 5, 7], but must be [2, 4, 5, 7], with a 1 for any of the first three");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { FlashAttnInferMeta({"flash_attn"}, q, f32({2, 7, 3, 8}), f32({2, 7, 3, 8}), nullptr, nullptr, 0.0f, false, out, softmax, lse, seed); }) ==
+        "[flash_attn] q is f32[2, 5, 4, 8], k f32[2, 7, 3, 8] and v f32[2, 7, 3, 8]; all need one batch, q and k one width, k and v one sequence and as many heads, which "
+        "divide those of q");
+  error_of(ErrorCode::invalid_argument, [&] { FlashAttnInferMeta({"flash_attn"}, q, k, v, nullptr, nullptr, 1.0f, false, out, softmax, lse, seed); });
+  error_of(ErrorCode::shape_mismatch, [&] { FlashAttnInferMeta({"flash_attn"}, q, k, v, &mask, nullptr, 0.0f, false, out, softmax, lse, seed); });
+
+  const Meta table = f32({5, 8}), wide = f32({1, 9, 1, 8}), ids{{2, 5}, DType::int64};
+  FusedRopeInferMeta({"rope"}, q, nullptr, nullptr, &table, &table, nullptr, false, out, k_out, v_out);
+  CHECK(to_string(out) == "f32[2, 5, 4, 8]");
+  FusedRopeInferMeta({"rope"}, q, nullptr, nullptr, &wide, &wide, &ids, false, out, k_out, v_out);
+  const Meta fewer_heads = f32({2, 5, 1, 8});
+  FusedRopeInferMeta({"rope"}, q, &fewer_heads, nullptr, nullptr, nullptr, nullptr, false, out, k_out, v_out);
+  CHECK(to_string(k_out) == "f32[2, 5, 1, 8]");
+  error_of(ErrorCode::shape_mismatch, [&] { FusedRopeInferMeta({"rope"}, q, nullptr, nullptr, &wide, &wide, nullptr, false, out, k_out, v_out); });
+  error_of(ErrorCode::shape_mismatch, [&] { FusedRopeInferMeta({"rope"}, q, nullptr, nullptr, nullptr, nullptr, &ids, true, out, k_out, v_out); });
+  error_of(ErrorCode::undefined, [&] { FusedRopeInferMeta({"rope"}, q, nullptr, nullptr, &table, nullptr, nullptr, false, out, k_out, v_out); });
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { FusedRopeInferMeta({"rope"}, q, &k, nullptr, nullptr, nullptr, nullptr, false, out, k_out, v_out); }) ==
+        "[rope] q is f32[2, 5, 4, 8] and k is f32[2, 7, 2, 8], which may differ only in their heads, dim 2");
+  error_of(ErrorCode::shape_mismatch, [&] { FusedRopeInferMeta({"rope"}, f32({2, 5, 4, 7}), nullptr, nullptr, nullptr, nullptr, nullptr, false, out, k_out, v_out); });
+
+  Meta invvar;
+  RmsNormInferMeta({"rms_norm"}, {{2, 3}, DType::bfloat16}, f32({3}), out, invvar);
+  CHECK(to_string(out) + to_string(invvar) == "bf16[2, 3]f32[2]");
+  error_of(ErrorCode::shape_mismatch, [&] { RmsNormInferMeta({"rms_norm"}, f32({2, 3}), f32({2}), out, invvar); });
+
+  Meta dweight, dbias;
+  const Meta halves{{2, 5, 3}, DType::float16}, slopes{{2, 5, 4}, DType::float16}, old = f32({3, 4});
+  FusedLinearParamGradAddInferMeta({"grad_add"}, halves, slopes, &old, nullptr, true, true, dweight, dbias);
+  CHECK(to_string(dweight) + to_string(dbias) == "f32[3, 4]f32[4]");
+  FusedLinearParamGradAddInferMeta({"grad_add"}, halves, slopes, nullptr, nullptr, false, false, dweight, dbias);
+  CHECK(to_string(dweight) + to_string(dbias) == "f16[3, 4]f16[0]");
+  error_of(ErrorCode::dtype_mismatch, [&] { FusedLinearParamGradAddInferMeta({"grad_add"}, halves, slopes, &old, nullptr, false, true, dweight, dbias); });
+  error_of(ErrorCode::shape_mismatch, [&] { FusedLinearParamGradAddInferMeta({"grad_add"}, f32({4, 3}), f32({5, 3}), nullptr, nullptr, true, true, dweight, dbias); });
+}
+
 TEST_CASE("reshape infers -1 and keeps 0 for users, but takes a local shape as it is") {
   Meta out;
   ReshapeInferMeta({"reshape"}, f32({4, 6}), IntArray{0, -1, 2}, out);

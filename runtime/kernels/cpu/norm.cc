@@ -1,4 +1,4 @@
-// CPU kernels of normalisations by mean and variance: layer_norm, batch_norm. softmax stands in softmax.cc.
+// CPU kernels of normalisations by mean and variance: layer_norm, rms_norm, batch_norm. softmax stands in softmax.cc.
 #include <vector>
 
 #include "kernels/cpu/axis.h"
@@ -53,6 +53,24 @@ void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& s
       }
       mean.data<S>()[r] = static_cast<S>(center);
       variance.data<S>()[r] = static_cast<S>(spread);
+    }
+  });
+}
+
+template <class T>
+void rms_norm(const OpContext&, const DenseTensor& x, const DenseTensor& scale, float epsilon, DenseTensor& out, DenseTensor& invvar) {
+  const int64_t width = x.dims()[x.dims().rank() - 1];
+  const std::vector<double> factor = affine_of(scale, width, 1.0);
+  using S = Statistic<T>;
+  parallel_for(invvar.numel(), 3 * width, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      const T* from = x.data<T>() + r * width;
+      T* to = out.data<T>() + r * width;
+      double squares = 0;
+      for (int64_t i = 0; i < width; ++i) squares += value_at(from, i) * value_at(from, i);
+      const double inverse = 1.0 / std::sqrt((width == 0 ? 0 : squares / static_cast<double>(width)) + static_cast<double>(epsilon));
+      for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>(value_at(from, i) * inverse * factor[static_cast<size_t>(i)]);
+      invvar.data<S>()[r] = static_cast<S>(inverse);
     }
   });
 }
@@ -166,6 +184,7 @@ void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& m
 void register_norm() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("layer_norm", kBackend, dtype_of<T>, &layer_norm<T>);
+    register_kernel("rms_norm", kBackend, dtype_of<T>, &rms_norm<T>);
     register_kernel("batch_norm", kBackend, dtype_of<T>, &batch_norm<T>);
   });
   register_dry_kernel("batch_norm", &batch_norm_dry);

@@ -36,6 +36,8 @@ void register_scan();
 void register_matmul();
 void register_softmax();
 void register_norm();
+void register_attention();
+void register_rope();
 void register_embedding();
 void register_move();
 void register_pieces();
