@@ -1,46 +1,14 @@
 // The rule of ops that keep the elements in row-major order and change the shape: reshape, flatten, squeeze, unsqueeze.
 #include <limits>
 
-#include "reshard/plan.h"
+#include "reshard/pieces.h"
 #include "spmd/builtin_rules.h"
 #include "spmd/rule.h"
 
 namespace shard::spmd {
 namespace {
 
-/// Dims [in_begin, in_end) hold the same elements, in the same order, as dims [out_begin, out_end).
-struct Group {
-  int in_begin, in_end, out_begin, out_end;
-};
-
-/// The finest grouping of the dims of two shapes with equal numbers of elements (which are not zero).
-std::vector<Group> group_dims(const Dims& in, const Dims& out) {
-  std::vector<Group> groups;
-  int i = 0;
-  int o = 0;
-  while (i < in.rank() || o < out.rank()) {
-    Group group{i, i, o, o};
-    const bool both = i < in.rank() && o < out.rank();
-    if (both && in[i] == out[o]) {
-      ++i, ++o;
-    } else if (i < in.rank() && in[i] == 1) {
-      ++i;  // dropped: it has nothing on the other side
-    } else if (!both || out[o] == 1) {
-      ++o;
-    } else {
-      int64_t in_size = in[i++];
-      int64_t out_size = out[o++];
-      while (in_size != out_size) {
-        if (in_size < out_size) in_size *= in[i++];
-        else out_size *= out[o++];
-      }
-    }
-    group.in_end = i;
-    group.out_end = o;
-    groups.push_back(group);
-  }
-  return groups;
-}
+using Group = DimGroup;
 
 /// How many of the first `axes` give every process the same elements of the group when they shard its first dim.
 int exact_prefix(const RuleArgs& args, const Group& g, const Dims& in, const Dims& out, const AxisList& axes) {

@@ -114,8 +114,8 @@ void register_builtin_rules() {
   register_shape_rules();
   register_reshape_rule();
   register_nn_rules();
-  register_attention_rules();
   register_dynamic_rules();
+  register_attention_rules();
 }
 
 }  // namespace shard::spmd

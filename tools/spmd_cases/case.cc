@@ -11,12 +11,13 @@ namespace {
 
 using nlohmann::json;
 
-/// A value and the way to it, "case 'matmul-1': args[0].tensor.shape", for messages.
+/// A value and the way to it in its case, "args[0].tensor.shape", for messages.
 struct Node {
   const json& value;
-  std::string where;
+  std::string of;     // "case 'matmul-1'"
+  std::string where;  // empty for the case itself
 
-  [[noreturn]] void refuse(std::string_view problem) const { throw BadInput(fmt::format("{}: {}", where, problem)); }
+  [[noreturn]] void refuse(std::string_view problem) const { throw BadInput(fmt::format("{}: {}{}{}", of, where, where.empty() ? "" : ": ", problem)); }
 
   void check_object(std::initializer_list<std::string_view> known) const {
     if (!value.is_object()) refuse(fmt::format("expected an object, found {}", value.type_name()));
@@ -27,9 +28,9 @@ struct Node {
   bool has(const char* key) const { return value.contains(key); }
   Node operator[](const char* key) const {
     if (!value.contains(key)) refuse(fmt::format("key '{}' is missing", key));
-    return {value[key], fmt::format("{}{}{}", where, where.ends_with(' ') ? "" : ".", key)};
+    return {value[key], of, fmt::format("{}{}{}", where, where.empty() ? "" : ".", key)};
   }
-  Node operator[](size_t i) const { return {value[i], fmt::format("{}[{}]", where, i)}; }
+  Node operator[](size_t i) const { return {value[i], of, fmt::format("{}[{}]", where, i)}; }
 
   std::string text() const {
     if (!value.is_string()) refuse(fmt::format("expected a string, found {}", value.type_name()));
@@ -104,7 +105,9 @@ void read_position(const Node& at, const std::string& text, Expected& expected) 
     problem = second.ec;
     expected.element = element;
   }
-  if (problem != std::errc() || next != end || text.empty()) at.refuse(fmt::format("'{}' is no position; write \"1\", or \"0.1\" for an element of a list", text));
+  if (problem != std::errc() || next != end || text.empty()) {
+    at.refuse(fmt::format("'{}' is no position; write \"1\", or \"0.1\" for an element of a list", text));
+  }
 }
 
 ExpectedSide read_side(const Node& node) {
@@ -121,7 +124,7 @@ ExpectedSide read_side(const Node& node) {
   for (const auto& [key, value] : at.value.items()) {
     Expected expected;
     read_position(at, key, expected);
-    const Node entry{value, fmt::format("{}.{}", at.where, key)};
+    const Node entry{value, at.of, fmt::format("{}.{}", at.where, key)};
     entry.check_object({"dims_mapping", "partial", "is_partial"});
     if (entry.has("dims_mapping")) expected.mapping = entry["dims_mapping"].integers(-1, "is no mesh axis; -1 is none");
     if (entry.has("partial")) expected.partial = read_axes(entry["partial"]);
@@ -132,12 +135,11 @@ ExpectedSide read_side(const Node& node) {
 }
 
 Case read_case(const json& value, size_t number) {
-  const std::string nameless = fmt::format("case #{}: ", number);
-  const Node unnamed{value, nameless};
+  const Node unnamed{value, fmt::format("case #{}", number), {}};
   unnamed.check_object({"id", "rule", "direction", "mesh", "args", "expect"});
   Case result;
   result.id = unnamed["id"].text();
-  const Node node{value, fmt::format("case '{}': ", result.id)};
+  const Node node{value, fmt::format("case '{}'", result.id), {}};
   result.rule = node["rule"].text();
   const std::string direction = node["direction"].text();
   if (direction != "forward" && direction != "backward") node["direction"].refuse(fmt::format("'{}' is neither forward nor backward", direction));

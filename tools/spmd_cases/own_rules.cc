@@ -18,7 +18,10 @@ const TensorArg& tensor(const RuleArgs& args, size_t slot) { return args.tensors
 const Dims& dims(const RuleArgs& args, size_t slot) { return tensor(args, slot).meta.dims; }
 bool present(const RuleArgs& args, size_t slot) { return tensor(args, slot).spec != nullptr; }
 Letter& letter_at(Notation& n, int letter) { return n.letters[static_cast<size_t>(letter)]; }
-int axis_of(const RuleArgs& args, std::string_view name, int rank) { return normalize_axis(args.op.name, name, args.integer(name), rank); }
+int axis_of(const RuleArgs& args, std::string_view name, int rank) {
+  if (rank == 0) fail(ErrorCode::out_of_range, "[{}] a tensor without dims has no axis", args.op.name);
+  return normalize_axis(args.op.name, name, args.integer(name), rank);
+}
 Letters whole_dims(const Dims& dims) { return Letters(static_cast<size_t>(dims.rank()), kNoLetter); }
 void unshard(Layout& layout, int dim) {
   if (dim < layout.rank) layout.dims[static_cast<size_t>(dim)] = {};
@@ -40,18 +43,14 @@ RuleResult data_parallel(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// silu(x) * y; without y the two are the halves of x's last dim, which is cut.
-RuleResult swiglu(const RuleArgs& args) {
-  if (present(args, 1)) return solve(args, from_expression(args, args.op.inputs.size() == 2 ? "..., ... -> ..." : "..., ..., ... -> ..., ..."));
+/// Without y its gradient is the second half of x's, whose last dim stays whole.
+RuleResult swiglu_grad(const RuleArgs& args) {
   Notation n;
   const Letters x = letters_for(n, args, 0);
-  if (!x.empty() && args.options.costs()) letter_at(n, x.back()).role = Letter::Role::whole;
-  n.inputs = {x, {}};
-  n.outputs = {x};
-  if (args.op.inputs.size() == 3) {
-    n.inputs.push_back(x);
-    n.outputs.emplace_back();
-  }
+  const bool both = present(args, 1);
+  if (!both && !x.empty()) letter_at(n, x.back()).role = Letter::Role::whole;
+  n.inputs = {x, both ? x : Letters(), x};
+  n.outputs = {x, both ? x : Letters()};
   return solve(args, n);
 }
 
@@ -98,26 +97,25 @@ RuleResult embedding_grad(const RuleArgs& args) {
   return result;
 }
 
-/// x, y (or the gradient of what has y's shape): dims of equal size are one index, the others of x are expanded.
-RuleResult expand_as(const RuleArgs& args) {
+/// Dims of x and out_grad of equal size are one index; those that x was expanded along are summed.
+RuleResult expand_as_grad(const RuleArgs& args) {
   Notation n;
-  const bool gradient = args.op.name.ends_with("_grad");
   const Dims& x = dims(args, 0);
-  const Dims& y = present(args, 1) ? dims(args, 1) : args.outputs[0].dims;
-  if (x.rank() > y.rank()) fail(ErrorCode::shape_mismatch, "[{}] x has more dims than what it is expanded to", args.op.name);
-  const Letters wide = fresh_letters(n, y);
+  const Dims& grad = dims(args, 1);
+  if (x.rank() > grad.rank()) fail(ErrorCode::shape_mismatch, "[{}] x has more dims than what it was expanded to", args.op.name);
+  const Letters wide = fresh_letters(n, grad);
   Letters narrow = whole_dims(x);
-  for (int d = 0; d < y.rank(); ++d) {
-    const int in_x = d - y.rank() + x.rank();
-    if (in_x >= 0 && x[in_x] == y[d]) narrow[static_cast<size_t>(in_x)] = wide[static_cast<size_t>(d)];
-    else if (gradient) letter_at(n, wide[static_cast<size_t>(d)]).role = Letter::Role::reduce;
+  for (int d = 0; d < grad.rank(); ++d) {
+    const int in_x = d - grad.rank() + x.rank();
+    if (in_x >= 0 && x[in_x] == grad[d]) narrow[static_cast<size_t>(in_x)] = wide[static_cast<size_t>(d)];
+    else letter_at(n, wide[static_cast<size_t>(d)]).role = Letter::Role::reduce;
   }
-  n.inputs = {narrow, present(args, 1) ? wide : Letters()};
-  n.outputs = {gradient ? narrow : wide};
+  n.inputs = {narrow, wide};
+  n.outputs = {narrow};
   return solve(args, n);
 }
 
-/// Repeated dims stay whole; new ones are whole in the output, and summed in the gradient.
+/// Repeated dims stay whole; new ones are sharded where the output is wanted so, and summed in the gradient.
 RuleResult tile(const RuleArgs& args) {
   Notation n;
   const bool gradient = args.op.name.ends_with("_grad");
@@ -129,7 +127,7 @@ RuleResult tile(const RuleArgs& args) {
     if (repeats[lead + d] != 1) letter_at(n, x[d]).role = Letter::Role::whole;
   }
   Letters out;
-  for (size_t d = 0; d < lead; ++d) out.push_back(gradient ? n.add({Letter::Role::reduce, ReduceType::sum, repeats[d]}) : kNoLetter);
+  for (size_t d = 0; d < lead; ++d) out.push_back(n.add({gradient ? Letter::Role::reduce : Letter::Role::map, ReduceType::sum, repeats[d]}));
   out.insert(out.end(), x.begin(), x.end());
   n.inputs = {x};
   if (gradient) n.inputs.push_back(out);
@@ -154,7 +152,8 @@ RuleResult scatter(const RuleArgs& args) {
 RuleResult scatter_grad(const RuleArgs& args) {
   Notation n;
   const Letters grad = letters_for(n, args, 2);
-  letter_at(n, grad.at(0)).role = Letter::Role::whole;
+  if (grad.empty()) fail(ErrorCode::shape_mismatch, "[{}] out_grad has no dims", args.op.name);
+  letter_at(n, grad[0]).role = Letter::Role::whole;
   Letters updates = whole_dims(dims(args, 1));
   for (size_t d = 1; d < updates.size() && d < grad.size(); ++d) updates[d] = grad[d];
   n.inputs = {whole_dims(dims(args, 0)), updates, grad};
@@ -179,14 +178,17 @@ RuleResult slice_grad(const RuleArgs& args) {
   Notation n;
   const Letters input = letters_for(n, args, 0);
   const int rank = static_cast<int>(input.size());
-  for (int64_t axis : args.integers("axes")) letter_at(n, input[static_cast<size_t>(normalize_axis(args.op.name, "axes", axis, rank))]).role = Letter::Role::whole;
+  const auto index_of = [&](std::string_view name, int64_t axis) { return static_cast<size_t>(normalize_axis(args.op.name, name, axis, rank)); };
+  for (int64_t axis : args.integers("axes")) letter_at(n, input[index_of("axes", axis)]).role = Letter::Role::whole;
   std::vector<bool> dropped(input.size(), false);
-  for (int64_t axis : args.integers("decrease_axis")) dropped[static_cast<size_t>(normalize_axis(args.op.name, "decrease_axis", axis, rank))] = true;
+  for (int64_t axis : args.integers("decrease_axis")) dropped[index_of("decrease_axis", axis)] = true;
   Letters grad;
   for (size_t d = 0; d < input.size(); ++d) {
     if (!dropped[d]) grad.push_back(input[d]);
   }
-  if (static_cast<int>(grad.size()) != dims(args, 1).rank()) fail(ErrorCode::shape_mismatch, "[{}] out_grad has another number of dims than the slice", args.op.name);
+  if (static_cast<int>(grad.size()) != dims(args, 1).rank()) {
+    fail(ErrorCode::shape_mismatch, "[{}] out_grad has another number of dims than the slice", args.op.name);
+  }
   n.inputs = {input, grad};
   n.outputs = {input};
   return solve(args, n);
@@ -342,7 +344,9 @@ RuleResult adam(const RuleArgs& args) {
 
 /// The rule of reshape for a tensor that changes from `from` to `to`.
 RuleResult reshaped(const RuleArgs& args, const DistSpec* from_spec, const Dims& from, const Dims& to) {
-  if (from.numel() != to.numel()) fail(ErrorCode::shape_mismatch, "[{}] {} and {} have different numbers of elements", args.op.name, to_string(from), to_string(to));
+  if (from.numel() != to.numel()) {
+    fail(ErrorCode::shape_mismatch, "[{}] {} and {} have different numbers of elements", args.op.name, to_string(from), to_string(to));
+  }
   const OpDef* op = find_op("reshape");
   const std::vector<TensorArg> tensors = {{{from, DType::float32}, from_spec}};
   const std::vector<SlotRange> slots = {{0, 1}};
@@ -426,10 +430,10 @@ void check_one_dim_scale(const Call& call) {
 void register_own_rules() {
   register_rule("cases::replicated", replicated);
   register_rule("cases::data_parallel", data_parallel);
-  register_rule("cases::swiglu", swiglu);
+  register_rule("cases::swiglu_grad", swiglu_grad);
   register_rule("cases::matmul_grad", matmul_grad);
   register_rule("cases::embedding_grad", embedding_grad);
-  register_rule("cases::expand_as", expand_as);
+  register_rule("cases::expand_as_grad", expand_as_grad);
   register_rule("cases::tile", tile);
   register_rule("cases::scatter", scatter);
   register_rule("cases::scatter_grad", scatter_grad);

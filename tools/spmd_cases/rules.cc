@@ -5,12 +5,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "ops/creation_ops.h"
-#include "ops/math_ops.h"
-#include "ops/nn_ops.h"
-#include "ops/optim_ops.h"
-#include "ops/reduce_ops.h"
-#include "ops/shape_ops.h"
 
 namespace spmd_cases {
 namespace {
@@ -78,6 +72,7 @@ struct Peer {
 
 constexpr std::string_view kUnary = "... -> ...";
 constexpr std::string_view kBinary = "..., ... -> ...";
+constexpr std::string_view kBinaryGrad = "..., ..., ... -> ..., ...";
 constexpr std::string_view kReduceSum = "...{axis:sum} -> ...{-axis?keepdim}";
 constexpr std::string_view kReduction = "x, ints axis=[], bool keepdim=false -> out";
 constexpr std::string_view kTypedReduction = "x, ints axis, any dtype, bool keepdim -> out";
@@ -103,12 +98,13 @@ std::vector<Entry> elementwise_entries() {
        .signature = "x, out_grad, ... -> x_grad=x", .rule = "..., ... -> ...", .peer = Peer{.visit = {1}}},
       {.names = "silu_grad", .signature = "x, out, out_grad, ... -> x_grad=x", .rule = "..., ..., ... -> ...", .peer = Peer{.visit = {2}}},
       {.names = "add_grad subtract_grad multiply_grad divide_grad maximum_grad minimum_grad elementwise_pow_grad",
-       .signature = "x, y, out_grad, any axis=-1 -> x_grad=x, y_grad=y", .rule = "..., ..., ... -> ..., ...", .peer = Peer{.visit = {2}, .ones_whole = true}},
+       .signature = "x, y, out_grad, any axis=-1 -> x_grad=x, y_grad=y", .rule = kBinaryGrad, .peer = Peer{.visit = {2}, .ones_whole = true}},
       {.names = "divide_grad", .signature = "x, y, out, out_grad, any axis=-1 -> x_grad=x, y_grad=y", .rule = "..., ..., ..., ... -> ..., ...",
        .peer = Peer{.visit = {3}, .ones_whole = true}},
-      {.names = "swiglu", .signature = "x, y? -> out=x", .rule = "cases::swiglu", .peer = Peer{.ones_whole = true}, .peer_check = check_swiglu},
-      {.names = "swiglu_grad", .signature = "x, y?, out_grad -> x_grad=x, y_grad=y", .rule = "cases::swiglu",
-       .peer = Peer{.visit = {2}, .ones_whole = true}, .peer_check = check_swiglu},
+      {.names = "swiglu", .signature = "x, y? -> out", .shapes = swiglu_shapes, .peer = Peer{.ones_whole = true}, .peer_rule = kBinary,
+       .peer_check = check_swiglu},
+      {.names = "swiglu_grad", .signature = "x, y?, out_grad -> x_grad=x, y_grad?=y", .rule = "cases::swiglu_grad",
+       .peer = Peer{.visit = {2}, .ones_whole = true}, .peer_rule = kBinaryGrad, .peer_check = check_swiglu},
       {.names = "where", .signature = "condition, x, y -> out=condition", .peer = Peer{.visit = {0, 1}}, .peer_check = check_where},
       {.names = "where_grad", .signature = "condition, x, y, out_grad -> x_grad=x, y_grad=y", .rule = "..., ..., ..., ... -> ..., ...",
        .peer = Peer{.visit = {0, 1, 3}}, .peer_check = check_where},
@@ -140,13 +136,14 @@ std::vector<Entry> reduction_entries() {
       {.names = "cumsum", .signature = "x, int axis, bool flatten=false, bool exclusive=false, bool reverse=false -> out", .shapes = cumsum_shapes},
       {.names = "cumsum_grad", .signature = "x, out_grad, int axis, bool flatten=false, bool exclusive=false, bool reverse=false -> x_grad=x",
        .rule = "cases::cumsum_grad", .peer = Peer{.visit = {1}, .untouched = 1}},
-      {.names = "numel", .signature = "x -> out", .rule = "... -> ", .shapes = scalar_shapes, .peer = Peer{.untouched = 1}},
+      {.names = "numel", .signature = "x -> out", .shapes = scalar_shapes, .peer = Peer{.untouched = 1}, .peer_rule = "... -> "},
   };
 }
 
 std::vector<Entry> shape_entries() {
   return {
-      {.names = "reshape reshape2", .signature = "x, ints shape -> out", .shapes = reshape_shapes, .peer = Peer{.pending = Pending::pass}, .free_outputs = true},
+      {.names = "reshape reshape2", .signature = "x, ints shape -> out", .shapes = reshape_shapes, .peer = Peer{.pending = Pending::pass}, .free_outputs = true,
+       .open_sizes = true},
       {.names = "reshape_grad", .signature = "xshape, out_grad -> x_grad", .rule = "cases::reshape_grad", .shapes = reshape_grad_shapes,
        .peer = Peer{.pending = Pending::pass}, .answers = {1}},
       {.names = "flatten flatten_contiguous_range", .signature = "x, int start_axis, int stop_axis -> out", .shapes = flatten_shapes},
@@ -156,43 +153,45 @@ std::vector<Entry> shape_entries() {
        .shapes = reshape_grad_shapes, .peer = Peer{.pending = Pending::pass}},
       {.names = "transpose transpose2", .signature = "x, ints perm -> out", .shapes = transpose_shapes, .peer = Peer{.pending = Pending::copy}},
       {.names = "transpose_grad", .signature = "out_grad, ints perm -> x_grad", .rule = "...{@perm} -> ...", .shapes = transpose_grad_shapes},
-      {.names = "slice", .signature = "input, ints axes, ints starts, ints ends, ints infer_flags=[], ints decrease_axis=[] -> out",
-       .rule = "SliceInferSpmd", .shapes = slice_shapes, .peer = Peer{.whole_claims = true},
+      {.names = "slice", .signature = "input, ints axes, ints starts, ints ends, ints infer_flags=[], ints decrease_axis=[] -> out", .shapes = slice_shapes,
+       .peer = Peer{.whole_claims = true},
        .peer_rule = "...{!axes} -> ...{!axes}"},
-      {.names = "slice_grad", .signature = "input, out_grad, ints axes, ints starts, ints ends, ints infer_flags=[], ints decrease_axis=[] -> input_grad=input",
-       .rule = "cases::slice_grad", .peer = Peer{.visit = {1, 0}}},
-      {.names = "strided_slice", .signature = "x, ints axes, ints starts, ints ends, ints strides -> out=x", .rule = "...{!axes} -> ...{!axes}"},
-      {.names = "strided_slice_grad", .signature = "x, out_grad, ints axes, ints starts, ints ends, ints strides -> x_grad=x",
-       .rule = "...{!axes}, ...{!axes} -> ...{!axes}", .peer = Peer{.visit = {1, 0}}},
+      {.names = "slice_grad", .signature = "input, out_grad, ints axes, ints starts, ints ends, ints infer_flags=[], ints decrease_axis=[] -> input_grad",
+       .rule = "cases::slice_grad", .shapes = strided_slice_shapes, .peer = Peer{.visit = {1, 0}}},
+      {.names = "strided_slice", .signature = "x, ints axes, ints starts, ints ends, ints strides -> out", .shapes = strided_slice_shapes},
+      {.names = "strided_slice_grad", .signature = "x, out_grad, ints axes, ints starts, ints ends, ints strides -> x_grad",
+       .rule = "...{!axes}, ...{!axes} -> ...{!axes}", .shapes = strided_slice_shapes,
+       .peer = Peer{.visit = {1, 0}}},
       {.names = "split", .signature = "x, ints sections, int axis -> out[]", .shapes = split_shapes, .peer = Peer{.whole_claims = true}, .flat = true},
-      {.names = "split_with_num", .signature = "x, int num, int axis -> out[]", .rule = "...{!axis} -> [...{!axis}]", .shapes = split_shapes, .peer = Peer{.whole_claims = true}, .flat = true},
-      {.names = "unbind", .signature = "x, int axis=0 -> out[]", .rule = "...{!axis} -> [...{-axis}]", .shapes = unbind_shapes, .flat = true},
+      {.names = "split_with_num", .signature = "x, int num, int axis -> out[]", .shapes = split_shapes, .peer = Peer{.whole_claims = true}, .flat = true},
+      {.names = "unbind", .signature = "x, int axis=0 -> out[]", .shapes = unbind_shapes, .flat = true},
       {.names = "concat", .signature = "x[], int axis=0 -> out", .shapes = concat_shapes,
        .peer = Peer{.conflict = Conflict::align, .pending = Pending::pass, .keeps_outputs = true}},
-      {.names = "split_grad split_with_num_grad", .signature = "out_grad[], int axis=0 -> x_grad", .rule = "[...{!axis}] -> ...{!axis}", .shapes = concat_shapes,
+      {.names = "split_grad split_with_num_grad", .signature = "out_grad[], int axis=0 -> x_grad", .rule = "[...{!axis}] -> ...{!axis}",
+       .shapes = concat_shapes,
        .peer = Peer{.conflict = Conflict::align, .pending = Pending::pass}},
       {.names = "concat_grad", .signature = "x[], out_grad, int axis=0 -> x_grad[]", .rule = "[...{!axis}], ...{!axis} -> [...{!axis}]",
        .shapes = concat_grad_shapes, .peer = Peer{.conflict = Conflict::align, .pending = Pending::pass}},
       {.names = "stack", .signature = "x[], int axis=0 -> out", .shapes = stack_shapes,
        .peer = Peer{.conflict = Conflict::align, .pending = Pending::pass, .keeps_outputs = true}},
       {.names = "stack_grad", .signature = "out_grad, int axis=0 -> x_grad[]", .rule = "...{+axis} -> [...]", .shapes = stack_grad_shapes},
-      {.names = "tile", .signature = "x, ints repeat_times -> out", .rule = "cases::tile", .shapes = tile_shapes},
+      {.names = "tile", .signature = "x, ints repeat_times -> out", .shapes = tile_shapes, .peer_rule = "cases::tile"},
       {.names = "tile_grad", .signature = "x, out_grad, ints repeat_times -> x_grad=x", .rule = "cases::tile"},
-      {.names = "expand_as expand_as_v2", .signature = "x, y?, ints target_shape=[] -> out", .rule = "cases::expand_as", .shapes = expand_as_shapes,
+      {.names = "expand_as expand_as_v2", .signature = "x, y?, ints target_shape=[] -> out", .shapes = expand_as_shapes,
        .peer = Peer{.visit = {1}}},
-      {.names = "expand_as_grad", .signature = "x, out_grad, ints target_shape=[] -> x_grad=x", .rule = "cases::expand_as", .peer = Peer{.visit = {1}}},
+      {.names = "expand_as_grad", .signature = "x, out_grad, ints target_shape=[] -> x_grad=x", .rule = "cases::expand_as_grad", .peer = Peer{.visit = {1}}},
       {.names = "gather", .signature = "x, index, int axis=0 -> out", .shapes = gather_shapes,
        .peer = Peer{.untouched = 2, .keeps_outputs = true}},
       {.names = "gather_grad", .signature = "x, index, out_grad, int axis=0 -> x_grad=x", .rule = "cases::gather_grad",
        .peer = Peer{.visit = {2}, .untouched = 1}},
-      {.names = "scatter", .signature = "x, index, updates, bool overwrite=true -> out=x", .rule = "!v ..., 1, !n ... -> !v ...",
-       .peer = Peer{.visit = {1, 2}}, .peer_rule = "cases::scatter"},
+      {.names = "scatter", .signature = "x, index, updates, bool overwrite=true -> out=x", .peer = Peer{.visit = {1, 2}}, .peer_rule = "cases::scatter"},
       {.names = "scatter_grad", .signature = "index, updates, out_grad, bool overwrite=true -> x_grad, updates_grad", .rule = "cases::scatter_grad",
        .shapes = scatter_grad_shapes, .peer = Peer{.visit = {2}, .untouched = 2}},
-      {.names = "triu tril", .signature = "x, int diagonal=0 -> out=x", .rule = kMatrix, .peer_check = check_last_two},
-      {.names = "tril_triu", .signature = "x, int diagonal=0, bool lower=false -> out=x", .rule = kMatrix, .peer_check = check_last_two},
-      {.names = "triu_grad tril_grad tril_triu_grad", .signature = "out_grad, ... -> x_grad=out_grad", .rule = kMatrix, .peer_check = check_last_two},
-      {.names = "one_hot", .signature = "x, any num_classes -> out", .rule = "... -> ... 1", .shapes = one_hot_shapes, .peer = Peer{.untouched = 1}},
+      {.names = "triu tril", .signature = "x, int diagonal=0 -> out=x", .peer_rule = kMatrix, .peer_check = check_last_two},
+      {.names = "tril_triu", .signature = "x, int diagonal=0, bool lower=false -> out=x", .rule = kUnary, .peer_rule = kMatrix, .peer_check = check_last_two},
+      {.names = "triu_grad tril_grad tril_triu_grad", .signature = "out_grad, ... -> x_grad=out_grad", .rule = kUnary, .peer_rule = kMatrix,
+       .peer_check = check_last_two},
+      {.names = "one_hot", .signature = "x, any num_classes -> out", .shapes = one_hot_shapes, .peer = Peer{.untouched = 1}},
   };
 }
 
@@ -202,7 +201,8 @@ std::vector<Entry> nn_entries() {
        .peer = Peer{.keeps_outputs = true}, .peer_reverse = Conflict::error, .peer_check = check_matmul},
       {.names = "matmul_grad", .signature = "x, y, out_grad, bool transpose_x=false, bool transpose_y=false -> x_grad=x, y_grad=y", .rule = kMatmulGrad,
        .peer_rule = "cases::matmul_grad"},
-      {.names = "fused_linear_param_grad_add", .signature = "x, dout, dweight?, dbias?, bool multi_precision=true, bool has_bias=true -> dweight_out, dbias_out",
+      {.names = "fused_linear_param_grad_add",
+       .signature = "x, dout, dweight?, dbias?, bool multi_precision=true, bool has_bias=true -> dweight_out, dbias_out",
        .rule = "cases::linear_grad", .shapes = linear_grad_shapes, .peer = Peer{.visit = {0, 1}, .untouched = 12}},
       {.names = "softmax log_softmax", .signature = "x, int axis=-1 -> out=x", .rule = kWholeAxis, .peer = Peer{.conflict = Conflict::error}},
       {.names = "softmax_grad log_softmax_grad", .signature = "out, out_grad, int axis=-1 -> x_grad=out", .rule = "...{!axis}, ...{!axis} -> ...{!axis}",
@@ -223,7 +223,8 @@ std::vector<Entry> nn_entries() {
        .peer = Peer{.whole_claims = true}, .peer_check = check_one_dim_scale},
       {.names = "layer_norm_grad",
        .signature = "x, scale?, bias?, mean, variance, out_grad, float epsilon, int begin_norm_axis -> x_grad=x, scale_grad=scale, bias_grad=bias",
-       .rule = "...{!begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}, ...{!begin_norm_axis..} -> ...{!begin_norm_axis..}, 1:sum, 1:sum",
+       .rule = "...{!begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, ...{-begin_norm_axis..},
+       ...{!begin_norm_axis..} -> ...{!begin_norm_axis..}, 1:sum, 1:sum",
        .peer = Peer{.conflict = Conflict::align, .visit = {0, 3, 4, 5}}},
       {.names = "fused_rms_norm rms_norm", .signature = "x, scale, float epsilon -> out, invvar", .rule = "... !d, 1 -> ... !d, ...", .shapes = rms_norm_shapes,
        .peer = Peer{.whole_claims = true}},
@@ -249,9 +250,10 @@ std::vector<Entry> nn_entries() {
        .signature = "param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow, master_param?, skip_update?, ... -> param_out=param, "
                     "moment1_out=moment1, moment2_out=moment2, beta1_pow_out=beta1_pow, beta2_pow_out=beta2_pow, master_param_out?=master_param",
        .peer_rule = "cases::adam"},
-      {.names = "sgd_ sgd", .signature = "param, learning_rate, grad, master_param?, bool multi_precision=false -> param_out=param, master_param_out?=master_param",
+      {.names = "sgd_ sgd",
+       .signature = "param, learning_rate, grad, master_param?, bool multi_precision=false -> param_out=param, master_param_out?=master_param",
        .peer = Peer{.visit = {0, 2}, .untouched = 2, .ones_whole = true}},
-      {.names = "add_n", .signature = "inputs[] -> out", .rule = "cases::replicated", .shapes = concat_shapes},
+      {.names = "add_n", .signature = "inputs[] -> out", .shapes = broadcast_shapes, .peer_rule = "cases::replicated"},
   };
 }
 
@@ -339,18 +341,5 @@ std::vector<std::string> rule_names() {
   return names;
 }
 
-const shard::OpDef* find_op(std::string_view name) {
-  namespace ops = shard::ops;
-  static constexpr const shard::OpDef* all[] = {
-      &ops::full_like, &ops::add,     &ops::subtract, &ops::multiply, &ops::divide,  &ops::maximum,   &ops::minimum, &ops::equal,
-      &ops::assign,    &ops::cast,    &ops::scale,    &ops::clip,     &ops::pow,     &ops::exp,       &ops::log,     &ops::tanh,
-      &ops::sqrt,      &ops::rsqrt,   &ops::relu,     &ops::gelu,     &ops::silu,    &ops::sigmoid,   &ops::where,   &ops::matmul,
-      &ops::cumsum,    &ops::softmax, &ops::embedding, &ops::layer_norm, &ops::cross_entropy_with_softmax, &ops::sgd_, &ops::adamw_, &ops::sum,
-      &ops::mean,      &ops::max,     &ops::min,      &ops::prod,     &ops::argmax,  &ops::reshape,   &ops::flatten, &ops::squeeze,
-      &ops::unsqueeze, &ops::transpose, &ops::concat, &ops::stack,    &ops::split,   &ops::slice,     &ops::gather,
-  };
-  const auto found = std::find_if(std::begin(all), std::end(all), [&](const shard::OpDef* op) { return op->name == name; });
-  return found == std::end(all) ? nullptr : *found;
-}
 
 }  // namespace spmd_cases

@@ -78,12 +78,13 @@ struct Entry {
   bool flat = false;           // lists of tensors count as so many arguments or outputs
   bool outputs_given = false;  // a forward case lists the outputs too
   bool free_outputs = false;   // the outputs of a backward case need not have the shapes that the op gives
+  bool open_sizes = false;     // 0 and -1 in the shapes of the outputs of a backward case are those of reshape
   std::vector<size_t> answers = {};  // the input slots that the peer's rule answers for; empty: all
 };
 
 /// All entries for a name, in the order in which they are tried; those of one name have different arguments.
 std::vector<const Entry*> find_entries(std::string_view name);
-/// The definition of the op of that name in this library, or null.
+/// The definition of the op of that name in this library, or null; in ops.cc.
 const shard::OpDef* find_op(std::string_view name);
 /// Every name that has an entry, sorted.
 std::vector<std::string> rule_names();
@@ -92,6 +93,7 @@ void register_own_rules();  // own_rules.cc
 
 // shapes.cc
 Shapes broadcast_shapes(const Call& call);
+Shapes swiglu_shapes(const Call& call);
 Shapes matmul_shapes(const Call& call);
 Shapes reduction_shapes(const Call& call);
 Shapes argmax_shapes(const Call& call);
@@ -111,6 +113,7 @@ Shapes flatten_shapes(const Call& call);
 Shapes squeeze_shapes(const Call& call);
 Shapes unsqueeze_shapes(const Call& call);
 Shapes reshape_grad_shapes(const Call& call);
+Shapes strided_slice_shapes(const Call& call);
 Shapes slice_shapes(const Call& call);
 Shapes split_shapes(const Call& call);
 Shapes concat_shapes(const Call& call);

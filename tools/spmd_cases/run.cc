@@ -214,7 +214,8 @@ class Run {
 
   void add_outputs(const Bound& bound) {
     for (const auto& list : bound.outputs) {
-      for (const TensorCase& tensor : list) call_.given.push_back(case_.rule.starts_with("reshape") ? Dims(std::span<const int64_t>(tensor.shape)) : known_dims(tensor.shape));
+      // Sizes that a reshape leaves open are resolved with the shape of its input.
+      for (const TensorCase& tensor : list) call_.given.push_back(entry_.open_sizes ? Dims(std::span<const int64_t>(tensor.shape)) : known_dims(tensor.shape));
     }
     const Shapes shapes = entry_.shapes != nullptr ? entry_.shapes(call_) : shapes_like_inputs();
     for (const std::vector<Dims>& list : shapes) {
@@ -255,20 +256,20 @@ class Run {
 
   /// The op of the call: the library's, where it has one of that name, with the arguments of the case.
   OpDef definition() const {
-    const std::string_view first_name = entry_.names.substr(0, entry_.names.find(' '));
-    const OpDef* named = find_op(case_.rule);
+    const OpDef* known = find_op(case_.rule);
+    if (known == nullptr) known = find_op(entry_.names.substr(0, entry_.names.find(' ')));
     OpDef op;
-    if (named != nullptr) {
-      op.commutes = named->commutes;
-      op.commute_types = named->commute_types;
+    // A guard may ask for attributes that the case has not.
+    if (known != nullptr && known->commute_guard.empty()) {
+      op.commutes = known->commutes;
+      op.commute_types = known->commute_types;
     }
     op.name = case_.rule;
     op.location = "the table of cases";
     op.inputs = signature_.inputs;
     op.attrs = signature_.attr_names;
     op.outputs = signature_.output_slots;
-    op.rule = entry_.rule;
-    if (op.rule.empty()) op.rule = find_op(first_name)->rule;
+    op.rule = entry_.rule.empty() && known != nullptr ? known->rule : entry_.rule;
     if (call_.compat && !entry_.peer_rule.empty()) op.rule = entry_.peer_rule;
     return op;
   }
@@ -349,7 +350,7 @@ Answer answer(const Case& c, bool compat) {
     }
     try {
       return Run(c, *entry, signature, compat).run(bound);
-    } catch (const Error& refused) {
+    } catch (const std::exception& refused) {
       Answer result;
       result.error = true;
       result.message = refused.what();

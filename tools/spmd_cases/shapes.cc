@@ -13,13 +13,18 @@ using shard::fail;
 
 [[noreturn]] void refuse(const Call& call, std::string_view problem) { fail(ErrorCode::shape_mismatch, "({}): {}", call.signature.text, problem); }
 
-int axis_of(const Call& call, std::string_view attr, int64_t value, int rank) { return shard::normalize_axis(call.signature.text, attr, value, rank); }
+int axis_of(const Call& call, std::string_view attr, int64_t value, int rank) {
+  if (rank == 0) refuse(call, "a tensor without dims has no axis");
+  return shard::normalize_axis(call.signature.text, attr, value, rank);
+}
 
 /// The dims that a list attribute names; an empty list names all.
 std::vector<bool> named(const Call& call, std::string_view attr, int rank) {
   const shard::IntArray& axes = call.integers(attr);
   std::vector<bool> result(static_cast<size_t>(rank), axes.empty());
-  for (int64_t axis : axes) result[static_cast<size_t>(axis_of(call, attr, axis, rank))] = true;
+  for (int64_t axis : axes) {
+    if (rank > 0) result[static_cast<size_t>(axis_of(call, attr, axis, rank))] = true;
+  }
   return result;
 }
 
@@ -66,6 +71,11 @@ Shapes broadcast_shapes(const Call& call) {
   return {{out}};
 }
 
+Shapes swiglu_shapes(const Call& call) {
+  if (!call.present(1) && call.dims(0).rank() == 0) refuse(call, "a tensor without dims has no halves");
+  return {{call.dims(0)}};
+}
+
 Shapes matmul_shapes(const Call& call) {
   const Dims& x = call.dims(0);
   const Dims& y = call.dims(1);
@@ -98,6 +108,7 @@ Shapes argmax_shapes(const Call& call) {
   const Dims& x = call.dims(0);
   if (call.flag("flatten")) return {{call.flag("keepdims") ? Dims::filled(x.rank(), 1) : Dims{1}}};
   Dims out = x;
+  if (x.rank() == 0) return {{out}};
   const int axis = axis_of(call, "axis", call.integer("axis"), x.rank());
   if (call.flag("keepdims")) out[axis] = 1;
   else out.erase(axis);
@@ -238,8 +249,14 @@ Shapes reshape_grad_shapes(const Call& call) {
   return {{xshape.numel() == call.dims(1).numel() ? xshape : without_first(xshape)}};
 }
 
+Shapes strided_slice_shapes(const Call& call) {
+  for (int64_t axis : call.integers("axes")) axis_of(call, "axes", axis, call.dims(0).rank());
+  return {{call.dims(0)}};
+}
+
 Shapes slice_shapes(const Call& call) {
   const Dims& x = call.dims(0);
+  for (int64_t axis : call.integers("axes")) axis_of(call, "axes", axis, x.rank());
   std::vector<bool> dropped(static_cast<size_t>(x.rank()), false);
   // The peer's rule does not look at decrease_axis.
   if (!call.compat) {
