@@ -3,6 +3,7 @@
 #pragma once
 
 #include "creation.h"
+#include "dynamic.h"
 #include "logic.h"
 #include "math.h"
 #include "nn.h"

@@ -47,12 +47,13 @@ Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Sc
   return dist::arange(start, end, layout, step, dtype, place);
 }
 
-Tensor eye(int64_t rows, int64_t columns, DType dtype, Device place) {
-  return call::call_local(ops::eye, dense::eye, rows, columns, dtype, place);
+Tensor eye(const Scalar& num_rows, const Scalar& num_columns, DType dtype, Device place) {
+  return call::call_local(ops::eye, dense::eye, num_rows, num_columns, dtype, place);
 }
 
-Tensor eye(int64_t rows, LayoutArg layout, int64_t columns, DType dtype, Device place) {
-  return dist::eye(rows, layout, columns, dtype, place);
+Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns, DType dtype,
+    Device place) {
+  return dist::eye(num_rows, layout, num_columns, dtype, place);
 }
 
 Tensor empty(const IntArray& shape, DType dtype, Device place) {

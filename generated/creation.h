@@ -25,11 +25,12 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
     DType dtype = DType::int64, Device place = kCpu);
 Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Scalar& step = 1,
     DType dtype = DType::int64, Device place = kCpu);
-/// A matrix with ones where row and column index are equal, and zeros elsewhere, of any dtype;
-/// columns -1 stands for as many as rows.
-Tensor eye(int64_t rows, int64_t columns = -1, DType dtype = DType::float32, Device place = kCpu);
-Tensor eye(int64_t rows, LayoutArg layout, int64_t columns = -1, DType dtype = DType::float32,
+/// A matrix of any dtype with 1 on its diagonal and 0 elsewhere; num_columns of -1 are as many as
+/// num_rows, and other negative sizes are out_of_range errors.
+Tensor eye(const Scalar& num_rows, const Scalar& num_columns = -1, DType dtype = DType::float32,
     Device place = kCpu);
+Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns = -1,
+    DType dtype = DType::float32, Device place = kCpu);
 /// A tensor whose elements are not set, of any dtype; a negative dim is an out_of_range error.
 Tensor empty(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
 Tensor empty(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,

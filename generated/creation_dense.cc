@@ -27,9 +27,10 @@ DenseTensor arange(const OpContext& ctx, const Scalar& start, const Scalar& end,
   return call::compute_on(place, ctx, kernels<"arange">(), dtype, out_meta, start, step);
 }
 
-DenseTensor eye(const OpContext& ctx, int64_t rows, int64_t columns, DType dtype, Device place) {
+DenseTensor eye(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns,
+    DType dtype, Device place) {
   Meta out_meta;
-  meta::EyeInferMeta(ctx, rows, columns, dtype, out_meta);
+  meta::EyeInferMeta(ctx, num_rows, num_columns, dtype, out_meta);
   return call::compute_on(place, ctx, kernels<"eye">(), dtype, out_meta);
 }
 

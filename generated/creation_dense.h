@@ -9,6 +9,7 @@ DenseTensor full(const OpContext& ctx, const IntArray& shape, const Scalar& valu
 DenseTensor full_like(const OpContext& ctx, const DenseTensor& x, const Scalar& value);
 DenseTensor arange(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step,
     DType dtype, Device place);
-DenseTensor eye(const OpContext& ctx, int64_t rows, int64_t columns, DType dtype, Device place);
+DenseTensor eye(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns,
+    DType dtype, Device place);
 DenseTensor empty(const OpContext& ctx, const IntArray& shape, DType dtype, Device place);
 }  // namespace shard::dense

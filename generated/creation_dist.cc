@@ -26,9 +26,10 @@ Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Sc
   return call.run([&] { return dense::arange(call, start, end, step, dtype, place); });
 }
 
-Tensor eye(int64_t rows, LayoutArg layout, int64_t columns, DType dtype, Device place) {
-  call::DistCall call(layout, ops::eye, rows, columns, dtype, place);
-  return call.run([&] { return dense::eye(call, rows, columns, dtype, place); });
+Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns, DType dtype,
+    Device place) {
+  call::DistCall call(layout, ops::eye, num_rows, num_columns, dtype, place);
+  return call.run([&] { return dense::eye(call, num_rows, num_columns, dtype, place); });
 }
 
 Tensor empty(const IntArray& shape, LayoutArg layout, DType dtype, Device place) {

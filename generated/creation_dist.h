@@ -10,6 +10,7 @@ Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType 
 decltype(shard::full_like) full_like;
 Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Scalar& step,
     DType dtype, Device place);
-Tensor eye(int64_t rows, LayoutArg layout, int64_t columns, DType dtype, Device place);
+Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns, DType dtype,
+    Device place);
 Tensor empty(const IntArray& shape, LayoutArg layout, DType dtype, Device place);
 }  // namespace shard::dist

@@ -15,7 +15,7 @@ inline constexpr OpDef full_like = {.name = "full_like", .location = "creation.y
 inline constexpr OpDef arange = {.name = "arange", .location = "creation.yaml",
     .attrs = names<"start", "end", "step", "dtype", "place">, .outputs = slots<"out">};
 inline constexpr OpDef eye = {.name = "eye", .location = "creation.yaml",
-    .attrs = names<"rows", "columns", "dtype", "place">, .outputs = slots<"out">};
+    .attrs = names<"num_rows", "num_columns", "dtype", "place">, .outputs = slots<"out">};
 inline constexpr OpDef empty = {.name = "empty", .location = "creation.yaml",
     .attrs = names<"shape", "dtype", "place">, .outputs = slots<"out">};
 }  // namespace shard::ops

@@ -36,6 +36,10 @@ Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& bias, floa
   return std::get<0>(layer_norm_intermediate(x, scale, bias, epsilon, begin_norm_axis));
 }
 
+std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon) {
+  return call::dispatch(ops::rms_norm, dist::rms_norm, dense::rms_norm, x, scale, epsilon);
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
     const Tensor& variance, const Tensor& scale, const Tensor& bias, bool is_test, float momentum,
     float epsilon, const std::string& data_format, bool use_global_stats,
@@ -65,6 +69,36 @@ std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const
   return call::dispatch(ops::cross_entropy_with_softmax, dist::cross_entropy_with_softmax,
       dense::cross_entropy_with_softmax, input, label, soft_label, use_softmax, numeric_stable_mode,
       ignore_index, axis);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& fixed_seed_offset, const Tensor& attn_mask, float dropout,
+    bool causal, bool return_softmax, bool is_test, const std::string& rng_name) {
+  return call::dispatch(ops::flash_attn, dist::flash_attn, dense::flash_attn, q, k, v,
+      fixed_seed_offset, attn_mask, dropout, causal, return_softmax, is_test, rng_name);
+}
+
+std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  return call::dispatch(ops::fused_rotary_position_embedding, dist::fused_rotary_position_embedding,
+      dense::fused_rotary_position_embedding, q, k, v, sin, cos, position_ids,
+      use_neox_rotary_style, time_major, rotary_emb_base);
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
+    Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  call::dispatch_inplace(ops::fused_rotary_position_embedding,
+      dist::fused_rotary_position_embedding_, dense::fused_rotary_position_embedding_, q, k, v, sin,
+      cos, position_ids, use_neox_rotary_style, time_major, rotary_emb_base);
+  return {q, k, v};
+}
+
+std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Tensor& dout,
+    const Tensor& dweight, const Tensor& dbias, bool multi_precision, bool has_bias) {
+  return call::dispatch(ops::fused_linear_param_grad_add, dist::fused_linear_param_grad_add,
+      dense::fused_linear_param_grad_add, x, dout, dweight, dbias, multi_precision, has_bias);
 }
 
 }  // namespace shard

@@ -21,6 +21,10 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, cons
     const Tensor& bias, float epsilon = 1e-05, int begin_norm_axis = 1);
 Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& bias, float epsilon = 1e-05,
     int begin_norm_axis = 1);
+/// x divided by the root of the mean of its squares plus epsilon along the last dim, times scale
+/// [d] (dtype of x or of the statistics); float dtypes. invvar is what x was multiplied with, in
+/// float32 for 16-bit x, else in the dtype of x.
+std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon = 1e-06f);
 /// x [n, c, ...] (or [n, ..., c] for NHWC) normalised per channel; float dtypes. mean, variance,
 /// scale and bias are [c], in float32 for 16-bit x, else in the dtype of x. In training mean and
 /// variance are updated in their buffers to old * momentum + batch * (1 - momentum); saved_mean and
@@ -51,4 +55,36 @@ Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon
 std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,
     bool soft_label = false, bool use_softmax = true, bool numeric_stable_mode = true,
     int ignore_index = -100, int axis = -1);
+/// softmax(q k^T / sqrt(width) + attn_mask) v for each batch and head of [batch, sequence, heads,
+/// width], of one float dtype; k and v may have fewer heads, each for a group of those of q, and v
+/// another width. attn_mask is [batch, heads, queries, keys], with a 1 for any of the first three.
+/// With causal the last query sees all keys, and each one before it one fewer; a query that sees
+/// none gives 0. dropout, unless is_test, drops weights by the key drawn or fixed_seed_offset [2],
+/// which seed_offset returns (0 without dropout). softmax is the weights before dropout, or [0]
+/// unless return_softmax; softmax_lse [batch, heads, queries] the logarithms of their sums.
+/// rng_name is accepted for compatibility and has no effect.
+std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& fixed_seed_offset, const Tensor& attn_mask, float dropout = 0.0,
+    bool causal = false, bool return_softmax = false, bool is_test = false,
+    const std::string& rng_name = "");
+/// q, k and v [batch, sequence, heads, width] (time_major: [sequence, batch, ..]) with pairs of
+/// elements turned by the angle of their position: neighbours, or without use_neox_rotary_style an
+/// element and the one half a head further. The angle of pair i is position / rotary_emb_base^(2 i
+/// / width), or its sine and cosine are given as sin and cos, [positions, width] or [1, positions,
+/// 1, width], one for each element. The position is the place in the sequence or is looked up in
+/// position_ids (int64 [batch, sequence]), where one that sin and cos lack is an out_of_range
+/// error. k and v may have other numbers of heads. Float dtypes.
+std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
+    bool use_neox_rotary_style = true, bool time_major = false, float rotary_emb_base = 10000.0);
+std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
+    Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
+    bool use_neox_rotary_style = true, bool time_major = false, float rotary_emb_base = 10000.0);
+/// The gradients of a linear layer, added to dweight [k, n] and dbias [n] where these are given:
+/// x^T dout and the sum of dout over all dims but the last of x [.., k] and dout [.., n], of one
+/// float dtype. They have that dtype or, with multi_precision, at least float32. Without has_bias
+/// dbias_out is [0]. Where leading dims are sharded the sums stay pending, and so may dweight and
+/// dbias.
+std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Tensor& dout,
+    const Tensor& dweight, const Tensor& dbias, bool multi_precision = true, bool has_bias = true);
 }  // namespace shard

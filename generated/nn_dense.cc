@@ -43,6 +43,14 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm(const OpContext& ct
       std::tie(out_meta, mean_meta, variance_meta), x, scale, bias, epsilon, begin_norm_axis);
 }
 
+std::tuple<DenseTensor, DenseTensor> rms_norm(const OpContext& ctx, const DenseTensor& x,
+    const DenseTensor& scale, float epsilon) {
+  Meta out_meta, invvar_meta;
+  meta::RmsNormInferMeta(ctx, x.meta(), scale.meta(), out_meta, invvar_meta);
+  return call::compute(ctx, kernels<"rms_norm">(), x.dtype(), std::tie(out_meta, invvar_meta), x,
+      scale, epsilon);
+}
+
 std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batch_norm(
     const OpContext& ctx, const DenseTensor& x, const DenseTensor& mean,
     const DenseTensor& variance, const DenseTensor& scale, const DenseTensor& bias, bool is_test,
@@ -53,10 +61,6 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
   meta::BatchNormInferMeta(ctx, x.meta(), mean.meta(), variance.meta(), call::meta_or_null(scale),
       call::meta_or_null(bias), data_format, out_meta, mean_out_meta, variance_out_meta,
       saved_mean_meta, saved_variance_meta);
-  if (call::infers(ctx, out_meta, mean_out_meta, variance_out_meta, saved_mean_meta,
-      saved_variance_meta)) {
-    return {};
-  }
   // 2. choose the kernel
   const Device device = call::common_device(ctx, x, mean, variance, scale, bias);
   static const KernelTable& kernels = kernel_table("batch_norm");
@@ -64,18 +68,25 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
       const DenseTensor&, const DenseTensor&, bool, float, float, const std::string&, bool, bool,
       DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  // 3. allocate
+  if (call::infers(ctx, out_meta, mean_out_meta, variance_out_meta, saved_mean_meta,
+      saved_variance_meta)) {
+    return {};
+  }
+  // 3. the targets, and arguments that do not overlap them
+  call::InplaceWrite write(ctx, ops::batch_norm);
   DenseTensor out = call::allocate(ctx, device, out_meta);
-  DenseTensor mean_out = call::written_view(ctx, mean, mean_out_meta);
-  DenseTensor variance_out = call::written_view(ctx, variance, variance_out_meta);
+  DenseTensor mean_out = write.written_view(mean, mean_out_meta);
+  DenseTensor variance_out = write.written_view(variance, variance_out_meta);
   DenseTensor saved_mean = call::allocate(ctx, device, saved_mean_meta);
   DenseTensor saved_variance = call::allocate(ctx, device, saved_variance_meta);
+  const DenseTensor x_safe = write.reader(x);
+  const DenseTensor scale_safe = write.reader(scale);
+  const DenseTensor bias_safe = write.reader(bias);
   // 4. run, then bump versions
-  call::WrittenViews writes(ctx, {&mean_out, &variance_out});
-  writes.run([&] {
-    kernel(ctx, x, mean, variance, scale, bias, is_test, momentum, epsilon, data_format,
-        use_global_stats, trainable_statistics, out, mean_out, variance_out, saved_mean,
-        saved_variance);
+  write.run([&] {
+    kernel(ctx, x_safe, mean, variance, scale_safe, bias_safe, is_test, momentum, epsilon,
+        data_format, use_global_stats, trainable_statistics, out, mean_out, variance_out,
+        saved_mean, saved_variance);
   });
   return {std::move(out), std::move(mean_out), std::move(variance_out), std::move(saved_mean),
       std::move(saved_variance)};
@@ -108,6 +119,71 @@ std::tuple<DenseTensor, DenseTensor> cross_entropy_with_softmax(const OpContext&
   return call::compute(ctx, kernels<"cross_entropy_with_softmax">(), input.dtype(),
       std::tie(softmax_meta, loss_meta), input, label, soft_label, use_softmax, numeric_stable_mode,
       ignore_index, axis);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> flash_attn(const OpContext& ctx,
+    const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
+    const DenseTensor& fixed_seed_offset, const DenseTensor& attn_mask, float dropout, bool causal,
+    bool return_softmax, bool is_test, const std::string& rng_name) {
+  Meta out_meta, softmax_meta, softmax_lse_meta, seed_offset_meta;
+  meta::FlashAttnInferMeta(ctx, q.meta(), k.meta(), v.meta(), call::meta_or_null(fixed_seed_offset),
+      call::meta_or_null(attn_mask), dropout, return_softmax, out_meta, softmax_meta,
+      softmax_lse_meta, seed_offset_meta);
+  return call::compute(ctx, kernels<"flash_attn">(), q.dtype(),
+      std::tie(out_meta, softmax_meta, softmax_lse_meta, seed_offset_meta), q, k, v,
+      fixed_seed_offset, attn_mask, dropout, causal, return_softmax, is_test, rng_name,
+      call::drawn_key);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embedding(
+    const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
+    const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  // 1. infer meta
+  Meta out_q_meta, out_k_meta, out_v_meta;
+  meta::FusedRopeInferMeta(ctx, q.meta(), call::meta_or_null(k), call::meta_or_null(v),
+      call::meta_or_null(sin), call::meta_or_null(cos), call::meta_or_null(position_ids),
+      time_major, out_q_meta, out_k_meta, out_v_meta);
+  // 2. choose the kernel
+  const Device device = call::common_device(ctx, q, k, v, sin, cos, position_ids);
+  static const KernelTable& kernels = kernel_table("fused_rotary_position_embedding");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, float, DenseTensor&,
+      DenseTensor&, DenseTensor&);
+  auto* const kernel = kernels.find<Kernel>(ctx, device, q.dtype());
+  if (call::infers(ctx, out_q_meta, out_k_meta, out_v_meta)) return {};
+  // 3. allocate
+  DenseTensor out_q = call::allocate(ctx, device, out_q_meta);
+  DenseTensor out_k = k.defined() ? call::allocate(ctx, device, out_k_meta) : DenseTensor{};
+  DenseTensor out_v = v.defined() ? call::allocate(ctx, device, out_v_meta) : DenseTensor{};
+  // 4. run
+  kernel(ctx, q, k, v, sin, cos, position_ids, use_neox_rotary_style, time_major, rotary_emb_base,
+      out_q, out_k, out_v);
+  return {std::move(out_q), std::move(out_k), std::move(out_v)};
+}
+
+void fused_rotary_position_embedding_(const OpContext& ctx, DenseTensor& q, DenseTensor& k,
+    DenseTensor& v, const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  Meta out_q_meta, out_k_meta, out_v_meta;
+  meta::FusedRopeInferMeta(ctx, q.meta(), call::meta_or_null(k), call::meta_or_null(v),
+      call::meta_or_null(sin), call::meta_or_null(cos), call::meta_or_null(position_ids),
+      time_major, out_q_meta, out_k_meta, out_v_meta);
+  call::compute_inplace(ctx, ops::fused_rotary_position_embedding,
+      kernels<"fused_rotary_position_embedding">(), q.dtype(), std::tie(q, k, v),
+      std::tie(out_q_meta, out_k_meta, out_v_meta), q, k, v, sin, cos, position_ids,
+      use_neox_rotary_style, time_major, rotary_emb_base);
+}
+
+std::tuple<DenseTensor, DenseTensor> fused_linear_param_grad_add(const OpContext& ctx,
+    const DenseTensor& x, const DenseTensor& dout, const DenseTensor& dweight,
+    const DenseTensor& dbias, bool multi_precision, bool has_bias) {
+  Meta dweight_out_meta, dbias_out_meta;
+  meta::FusedLinearParamGradAddInferMeta(ctx, x.meta(), dout.meta(), call::meta_or_null(dweight),
+      call::meta_or_null(dbias), multi_precision, has_bias, dweight_out_meta, dbias_out_meta);
+  return call::compute(ctx, kernels<"fused_linear_param_grad_add">(), dout.dtype(),
+      std::tie(dweight_out_meta, dbias_out_meta), x, dout, dweight, dbias, multi_precision,
+      has_bias);
 }
 
 }  // namespace shard::dense

@@ -12,6 +12,8 @@ DenseTensor embedding(const OpContext& ctx, const DenseTensor& x, const DenseTen
 std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm(const OpContext& ctx,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias, float epsilon,
     int begin_norm_axis);
+std::tuple<DenseTensor, DenseTensor> rms_norm(const OpContext& ctx, const DenseTensor& x,
+    const DenseTensor& scale, float epsilon);
 std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batch_norm(
     const OpContext& ctx, const DenseTensor& x, const DenseTensor& mean,
     const DenseTensor& variance, const DenseTensor& scale, const DenseTensor& bias, bool is_test,
@@ -25,4 +27,18 @@ DenseTensor label_smooth(const OpContext& ctx, const DenseTensor& label,
 std::tuple<DenseTensor, DenseTensor> cross_entropy_with_softmax(const OpContext& ctx,
     const DenseTensor& input, const DenseTensor& label, bool soft_label, bool use_softmax,
     bool numeric_stable_mode, int ignore_index, int axis);
+std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> flash_attn(const OpContext& ctx,
+    const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
+    const DenseTensor& fixed_seed_offset, const DenseTensor& attn_mask, float dropout, bool causal,
+    bool return_softmax, bool is_test, const std::string& rng_name);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embedding(
+    const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
+    const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base);
+void fused_rotary_position_embedding_(const OpContext& ctx, DenseTensor& q, DenseTensor& k,
+    DenseTensor& v, const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base);
+std::tuple<DenseTensor, DenseTensor> fused_linear_param_grad_add(const OpContext& ctx,
+    const DenseTensor& x, const DenseTensor& dout, const DenseTensor& dweight,
+    const DenseTensor& dbias, bool multi_precision, bool has_bias);
 }  // namespace shard::dense

@@ -38,6 +38,11 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& sca
   });
 }
 
+std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon) {
+  call::DistCall call(ops::rms_norm, x, scale, epsilon);
+  return call.run([&] { return dense::rms_norm(call, call[0], call[1], epsilon); });
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
     const Tensor& variance, const Tensor& scale, const Tensor& bias, bool is_test, float momentum,
     float epsilon, const std::string& data_format, bool use_global_stats,
@@ -70,6 +75,50 @@ std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const
   return call.run([&] {
     return dense::cross_entropy_with_softmax(call, call[0], call[1], soft_label, use_softmax,
         numeric_stable_mode, ignore_index, axis);
+  });
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& fixed_seed_offset, const Tensor& attn_mask, float dropout,
+    bool causal, bool return_softmax, bool is_test, const std::string& rng_name) {
+  call::DistCall call(ops::flash_attn, q, k, v, fixed_seed_offset, attn_mask, dropout, causal,
+      return_softmax, is_test, rng_name);
+  return call.run([&] {
+    return dense::flash_attn(call, call[0], call[1], call[2], call[3], call[4], dropout, causal,
+        return_softmax, is_test, rng_name);
+  });
+}
+
+std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  call::DistCall call(ops::fused_rotary_position_embedding, q, k, v, sin, cos, position_ids,
+      use_neox_rotary_style, time_major, rotary_emb_base);
+  return call.run([&] {
+    return dense::fused_rotary_position_embedding(call, call[0], call[1], call[2], call[3], call[4],
+        call[5], use_neox_rotary_style, time_major, rotary_emb_base);
+  });
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
+    Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  call::DistCall call(call::inplace, ops::fused_rotary_position_embedding, q, k, v, sin, cos,
+      position_ids, use_neox_rotary_style, time_major, rotary_emb_base);
+  call.run([&] {
+    dense::fused_rotary_position_embedding_(call, call.target(0), call.target(1), call.target(2),
+        call[3], call[4], call[5], use_neox_rotary_style, time_major, rotary_emb_base);
+  });
+  return {q, k, v};
+}
+
+std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Tensor& dout,
+    const Tensor& dweight, const Tensor& dbias, bool multi_precision, bool has_bias) {
+  call::DistCall call(ops::fused_linear_param_grad_add, x, dout, dweight, dbias, multi_precision,
+      has_bias);
+  return call.run([&] {
+    return dense::fused_linear_param_grad_add(call, call[0], call[1], call[2], call[3],
+        multi_precision, has_bias);
   });
 }
 

@@ -21,6 +21,9 @@ inline constexpr OpDef layer_norm = {.name = "layer_norm", .location = "nn.yaml"
     .outputs = slots<"out", "mean", "variance">,
     .rule = "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, "
     "...{-begin_norm_axis..}, ...{-begin_norm_axis..}"};
+inline constexpr OpDef rms_norm = {.name = "rms_norm", .location = "nn.yaml",
+    .inputs = slots<"x", "scale">, .attrs = names<"epsilon">, .outputs = slots<"out", "invvar">,
+    .rule = "... !d, !d -> ... !d, ..."};
 inline constexpr OpDef batch_norm = {.name = "batch_norm", .location = "nn.yaml",
     .inputs = slots<"x", "mean", "variance", "scale?", "bias?">,
     .attrs = names<"is_test", "momentum", "epsilon", "data_format", "use_global_stats",
@@ -38,4 +41,21 @@ inline constexpr OpDef cross_entropy_with_softmax = {.name = "cross_entropy_with
     .location = "nn.yaml", .inputs = slots<"input", "label">,
     .attrs = names<"soft_label", "use_softmax", "numeric_stable_mode", "ignore_index", "axis">,
     .outputs = slots<"softmax", "loss">, .rule = "CrossEntropyWithSoftmaxInferSpmd"};
+inline constexpr OpDef flash_attn = {.name = "flash_attn", .location = "nn.yaml",
+    .inputs = slots<"q", "k", "v", "fixed_seed_offset?", "attn_mask?">,
+    .attrs = names<"dropout", "causal", "return_softmax", "is_test", "rng_name">,
+    .outputs = slots<"out", "softmax", "softmax_lse", "seed_offset">, .rule = "FlashAttInferSpmd",
+    .random = true};
+inline constexpr OpDef fused_rotary_position_embedding = {.name = "fused_rotary_position_embedding",
+    .inplace_name = "fused_rotary_position_embedding_", .location = "nn.yaml",
+    .inputs = slots<"q", "k?", "v?", "sin?", "cos?", "position_ids?">,
+    .attrs = names<"use_neox_rotary_style", "time_major", "rotary_emb_base">,
+    .outputs = slots<"out_q", "out_k?", "out_v?">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 1), inplace_alias(2, 2)>,
+    .rule = "FusedRopeInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x11,
+    .commute_guard = "RopeMakesItsAngles"};
+inline constexpr OpDef fused_linear_param_grad_add = {.name = "fused_linear_param_grad_add",
+    .location = "nn.yaml", .inputs = slots<"x", "dout", "dweight?", "dbias?">,
+    .attrs = names<"multi_precision", "has_bias">, .outputs = slots<"dweight_out", "dbias_out">,
+    .rule = "FusedLinearParamGradAddInferSpmd"};
 }  // namespace shard::ops

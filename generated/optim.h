@@ -19,4 +19,12 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adamw_(Tensor& 
     const Scalar& beta1 = 0.9f, const Scalar& beta2 = 0.999f, const Scalar& epsilon = 1e-08f,
     float lr_ratio = 1.0f, float coeff = 0.01f, bool with_decay = false,
     bool multi_precision = false, bool use_global_beta_pow = false);
+/// One Adam step: adamw_ without weight decay. lazy_mode and min_row_size_to_use_multithread, which
+/// are about sparse gradients, are accepted for compatibility and have no effect.
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& param,
+    const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
+    Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
+    const Scalar& beta1 = 0.9f, const Scalar& beta2 = 0.999f, const Scalar& epsilon = 1e-08f,
+    bool lazy_mode = false, int64_t min_row_size_to_use_multithread = 1000,
+    bool multi_precision = false, bool use_global_beta_pow = false);
 }  // namespace shard

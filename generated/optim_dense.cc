@@ -36,4 +36,24 @@ void adamw_(const OpContext& ctx, DenseTensor& param, const DenseTensor& grad,
       with_decay, multi_precision, use_global_beta_pow);
 }
 
+void adam_(const OpContext& ctx, DenseTensor& param, const DenseTensor& grad,
+    const DenseTensor& learning_rate, DenseTensor& moment1, DenseTensor& moment2,
+    DenseTensor& beta1_pow, DenseTensor& beta2_pow, DenseTensor& master_param,
+    const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon,
+    bool lazy_mode, int64_t min_row_size_to_use_multithread, bool multi_precision,
+    bool use_global_beta_pow) {
+  Meta param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta, beta2_pow_out_meta,
+      master_param_out_meta;
+  meta::AdamwInferMeta(ctx, param.meta(), grad.meta(), learning_rate.meta(), moment1.meta(),
+      moment2.meta(), beta1_pow.meta(), beta2_pow.meta(), call::meta_or_null(master_param),
+      call::meta_or_null(skip_update), multi_precision, param_out_meta, moment1_out_meta,
+      moment2_out_meta, beta1_pow_out_meta, beta2_pow_out_meta, master_param_out_meta);
+  call::compute_inplace(ctx, ops::adam_, kernels<"adam">(), param.dtype(),
+      std::tie(param, moment1, moment2, beta1_pow, beta2_pow, master_param),
+      std::tie(param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta,
+      beta2_pow_out_meta, master_param_out_meta), param, grad, learning_rate, moment1, moment2,
+      beta1_pow, beta2_pow, master_param, skip_update, beta1, beta2, epsilon, lazy_mode,
+      min_row_size_to_use_multithread, multi_precision, use_global_beta_pow);
+}
+
 }  // namespace shard::dense

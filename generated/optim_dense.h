@@ -11,4 +11,10 @@ void adamw_(const OpContext& ctx, DenseTensor& param, const DenseTensor& grad,
     DenseTensor& beta1_pow, DenseTensor& beta2_pow, DenseTensor& master_param,
     const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon,
     float lr_ratio, float coeff, bool with_decay, bool multi_precision, bool use_global_beta_pow);
+void adam_(const OpContext& ctx, DenseTensor& param, const DenseTensor& grad,
+    const DenseTensor& learning_rate, DenseTensor& moment1, DenseTensor& moment2,
+    DenseTensor& beta1_pow, DenseTensor& beta2_pow, DenseTensor& master_param,
+    const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon,
+    bool lazy_mode, int64_t min_row_size_to_use_multithread, bool multi_precision,
+    bool use_global_beta_pow);
 }  // namespace shard::dense

@@ -35,4 +35,20 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adamw_(Tensor& 
   return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
 }
 
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& param,
+    const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
+    Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
+    const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, bool lazy_mode,
+    int64_t min_row_size_to_use_multithread, bool multi_precision, bool use_global_beta_pow) {
+  call::DistCall call(call::inplace, ops::adam_, param, grad, learning_rate, moment1, moment2,
+      beta1_pow, beta2_pow, master_param, skip_update, beta1, beta2, epsilon, lazy_mode,
+      min_row_size_to_use_multithread, multi_precision, use_global_beta_pow);
+  call.run([&] {
+    dense::adam_(call, call.target(0), call[1], call[2], call.target(3), call.target(4),
+        call.target(5), call.target(6), call.target(7), call[8], beta1, beta2, epsilon, lazy_mode,
+        min_row_size_to_use_multithread, multi_precision, use_global_beta_pow);
+  });
+  return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
+}
+
 }  // namespace shard::dist

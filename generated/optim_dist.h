@@ -7,4 +7,5 @@
 namespace shard::dist {
 decltype(shard::sgd_) sgd_;
 decltype(shard::adamw_) adamw_;
+decltype(shard::adam_) adam_;
 }  // namespace shard::dist

@@ -23,4 +23,14 @@ inline constexpr OpDef adamw_ = {.name = "adamw_", .inplace_name = "adamw_",
     .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
     inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>,
     .rule = "..., ..., 1, ..., ..., 1, 1, ..., 1 -> ..., ..., ..., 1, 1, ...", .elementwise = true};
+inline constexpr OpDef adam_ = {.name = "adam_", .inplace_name = "adam_", .location = "optim.yaml",
+    .inputs = slots<"param", "grad", "learning_rate", "moment1", "moment2", "beta1_pow",
+    "beta2_pow", "master_param?", "skip_update?">,
+    .attrs = names<"beta1", "beta2", "epsilon", "lazy_mode", "min_row_size_to_use_multithread",
+    "multi_precision", "use_global_beta_pow">,
+    .outputs = slots<"param_out", "moment1_out", "moment2_out", "beta1_pow_out", "beta2_pow_out",
+    "master_param_out?">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
+    inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>,
+    .rule = "..., ..., 1, ..., ..., 1, 1, ..., 1 -> ..., ..., ..., 1, 1, ...", .elementwise = true};
 }  // namespace shard::ops

@@ -27,4 +27,25 @@ Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean, float std, 
   return dist::gaussian(shape, layout, mean, std, seed, dtype, place);
 }
 
+Tensor randint(int low, int high, const IntArray& shape, DType dtype, int seed, Device place) {
+  return call::call_local(ops::randint, dense::randint, low, high, shape, dtype, seed, place);
+}
+
+Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape, DType dtype, int seed,
+    Device place) {
+  return dist::randint(low, high, layout, shape, dtype, seed, place);
+}
+
+Tensor bernoulli(const Tensor& x) {
+  return call::dispatch(ops::bernoulli, dist::bernoulli, dense::bernoulli, x);
+}
+
+Tensor randperm(int n, DType dtype, Device place) {
+  return call::call_local(ops::randperm, dense::randperm, n, dtype, place);
+}
+
+Tensor randperm(int n, LayoutArg layout, DType dtype, Device place) {
+  return dist::randperm(n, layout, dtype, place);
+}
+
 }  // namespace shard

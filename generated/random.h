@@ -16,4 +16,17 @@ Tensor gaussian(const IntArray& shape, float mean = 0.0f, float std = 1.0f, int 
     DType dtype = DType::float32, Device place = kCpu);
 Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean = 0.0f, float std = 1.0f,
     int seed = 0, DType dtype = DType::float32, Device place = kCpu);
+/// Random integers from [low, high) in int32 or int64; a seed other than 0 gives the same numbers
+/// at each call, and low >= high is an invalid_argument error.
+Tensor randint(int low, int high, const IntArray& shape = {}, DType dtype = DType::int64,
+    int seed = 0, Device place = kCpu);
+Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape = {},
+    DType dtype = DType::int64, int seed = 0, Device place = kCpu);
+/// 1 with the probability that x has there, else 0, in x's float dtype. A probability outside of
+/// [0, 1] is an invalid_argument error.
+Tensor bernoulli(const Tensor& x);
+/// The numbers 0 .. n - 1 in a random order, in int32 or int64. Each element is computed from its
+/// index alone, so a rank makes no more than its piece.
+Tensor randperm(int n, DType dtype = DType::int64, Device place = kCpu);
+Tensor randperm(int n, LayoutArg layout, DType dtype = DType::int64, Device place = kCpu);
 }  // namespace shard

@@ -23,4 +23,24 @@ DenseTensor gaussian(const OpContext& ctx, const IntArray& shape, float mean, fl
       call::drawn_key);
 }
 
+DenseTensor randint(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype,
+    int seed, Device place) {
+  Meta out_meta;
+  meta::RandintInferMeta(ctx, low, high, shape, dtype, out_meta);
+  return call::compute_on(place, ctx, kernels<"randint">(), dtype, out_meta, low, high, seed,
+      call::drawn_key);
+}
+
+DenseTensor bernoulli(const OpContext& ctx, const DenseTensor& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+  return call::compute(ctx, kernels<"bernoulli">(), x.dtype(), out_meta, x, call::drawn_key);
+}
+
+DenseTensor randperm(const OpContext& ctx, int n, DType dtype, Device place) {
+  Meta out_meta;
+  meta::RandpermInferMeta(ctx, n, dtype, out_meta);
+  return call::compute_on(place, ctx, kernels<"randperm">(), dtype, out_meta, call::drawn_key);
+}
+
 }  // namespace shard::dense

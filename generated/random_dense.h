@@ -8,4 +8,8 @@ DenseTensor uniform(const OpContext& ctx, const IntArray& shape, DType dtype, co
     const Scalar& max, int seed, Device place);
 DenseTensor gaussian(const OpContext& ctx, const IntArray& shape, float mean, float std, int seed,
     DType dtype, Device place);
+DenseTensor randint(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype,
+    int seed, Device place);
+DenseTensor bernoulli(const OpContext& ctx, const DenseTensor& x);
+DenseTensor randperm(const OpContext& ctx, int n, DType dtype, Device place);
 }  // namespace shard::dense

@@ -21,4 +21,20 @@ Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean, float std, 
   return call.run([&] { return dense::gaussian(call, shape, mean, std, seed, dtype, place); });
 }
 
+Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape, DType dtype, int seed,
+    Device place) {
+  call::DistCall call(layout, ops::randint, low, high, shape, dtype, seed, place);
+  return call.run([&] { return dense::randint(call, low, high, shape, dtype, seed, place); });
+}
+
+Tensor bernoulli(const Tensor& x) {
+  call::DistCall call(ops::bernoulli, x);
+  return call.run([&] { return dense::bernoulli(call, call[0]); });
+}
+
+Tensor randperm(int n, LayoutArg layout, DType dtype, Device place) {
+  call::DistCall call(layout, ops::randperm, n, dtype, place);
+  return call.run([&] { return dense::randperm(call, n, dtype, place); });
+}
+
 }  // namespace shard::dist

@@ -9,4 +9,8 @@ Tensor uniform(const IntArray& shape, LayoutArg layout, DType dtype, const Scala
     const Scalar& max, int seed, Device place);
 Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean, float std, int seed,
     DType dtype, Device place);
+Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape, DType dtype, int seed,
+    Device place);
+decltype(shard::bernoulli) bernoulli;
+Tensor randperm(int n, LayoutArg layout, DType dtype, Device place);
 }  // namespace shard::dist

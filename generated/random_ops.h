@@ -13,4 +13,12 @@ inline constexpr OpDef uniform = {.name = "uniform", .location = "random.yaml",
 inline constexpr OpDef gaussian = {.name = "gaussian", .location = "random.yaml",
     .attrs = names<"shape", "mean", "std", "seed", "dtype", "place">, .outputs = slots<"out">,
     .random = true};
+inline constexpr OpDef randint = {.name = "randint", .location = "random.yaml",
+    .attrs = names<"low", "high", "shape", "dtype", "seed", "place">, .outputs = slots<"out">,
+    .random = true};
+inline constexpr OpDef bernoulli = {.name = "bernoulli", .location = "random.yaml",
+    .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> ...", .elementwise = true,
+    .random = true};
+inline constexpr OpDef randperm = {.name = "randperm", .location = "random.yaml",
+    .attrs = names<"n", "dtype", "place">, .outputs = slots<"out">, .random = true};
 }  // namespace shard::ops

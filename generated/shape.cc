@@ -57,6 +57,14 @@ Tensor expand(const Tensor& x, const IntArray& shape) {
   return call::dispatch(ops::expand, dist::expand, dense::expand, x, shape);
 }
 
+Tensor tile(const Tensor& x, const IntArray& repeat_times) {
+  return call::dispatch(ops::tile, dist::tile, dense::tile, x, repeat_times);
+}
+
+Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape) {
+  return call::dispatch(ops::expand_as, dist::expand_as, dense::expand_as, x, y, target_shape);
+}
+
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
   return call::dispatch(ops::concat, dist::concat, dense::concat, x, axis);
 }
@@ -69,14 +77,61 @@ std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scala
   return call::dispatch(ops::split, dist::split, dense::split, x, sections, axis);
 }
 
+std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis) {
+  return call::dispatch(ops::split_with_num, dist::split_with_num, dense::split_with_num, x, num,
+      axis);
+}
+
+std::vector<Tensor> unbind(const Tensor& input, int axis) {
+  return call::dispatch(ops::unbind, dist::unbind, dense::unbind, input, axis);
+}
+
 Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& infer_flags, const IntArray& decrease_axis) {
   return call::dispatch(ops::slice, dist::slice, dense::slice, input, axes, starts, ends,
       infer_flags, decrease_axis);
 }
 
+Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& strides) {
+  return call::dispatch(ops::strided_slice, dist::strided_slice, dense::strided_slice, x, axes,
+      starts, ends, strides);
+}
+
+Tensor tril(const Tensor& x, int diagonal) {
+  return call::dispatch(ops::tril, dist::tril, dense::tril, x, diagonal);
+}
+
+Tensor& tril_(Tensor& x, int diagonal) {
+  call::dispatch_inplace(ops::tril, dist::tril_, dense::tril_, x, diagonal);
+  return x;
+}
+
+Tensor triu(const Tensor& x, int diagonal) {
+  return call::dispatch(ops::triu, dist::triu, dense::triu, x, diagonal);
+}
+
+Tensor& triu_(Tensor& x, int diagonal) {
+  call::dispatch_inplace(ops::triu, dist::triu_, dense::triu_, x, diagonal);
+  return x;
+}
+
+Tensor one_hot(const Tensor& x, const Scalar& num_classes) {
+  return call::dispatch(ops::one_hot, dist::one_hot, dense::one_hot, x, num_classes);
+}
+
 Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis) {
   return call::dispatch(ops::gather, dist::gather, dense::gather, x, index, axis);
+}
+
+Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
+  return call::dispatch(ops::scatter, dist::scatter, dense::scatter, x, index, updates, overwrite);
+}
+
+Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
+  call::dispatch_inplace(ops::scatter, dist::scatter_, dense::scatter_, x, index, updates,
+      overwrite);
+  return x;
 }
 
 }  // namespace shard

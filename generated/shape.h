@@ -26,6 +26,12 @@ Tensor& transpose_(Tensor& x, const IntArray& perm);
 /// x broadcast to shape, copied; -1 keeps the dim of x, new dims come first, and only dims of size
 /// 1 grow (else shape_mismatch).
 Tensor expand(const Tensor& x, const IntArray& shape = {});
+/// x repeated repeat_times times along each dim, copied; the numbers belong to the last dims of x,
+/// or the missing leading dims of x count as 1. A negative number is an invalid_argument error.
+Tensor tile(const Tensor& x, const IntArray& repeat_times = {});
+/// x broadcast to the shape of y, of which nothing else is used, or without y to target_shape, as
+/// expand does; only dims of size 1 grow (else shape_mismatch).
+Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape = {});
 /// The tensors one after the other along axis; they agree in dtype and in all other dims, and there
 /// is at least one.
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis = 0);
@@ -34,12 +40,41 @@ Tensor stack(const std::vector<Tensor>& x, int axis = 0);
 /// Copies of consecutive pieces of x along axis with the sizes sections, which add up to its size;
 /// one may be -1 for the rest.
 std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis = 0);
+/// Copies of num equally long pieces of x along axis, whose size num divides (else shape_mismatch).
+std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis);
+/// Copies of the slices of input along axis, one for each of its elements, without that dim.
+std::vector<Tensor> unbind(const Tensor& input, int axis = 0);
 /// A copy of input from starts to before ends along axes; negative positions count from the end,
 /// positions beyond a dim are clamped to it, and dims of size 1 named by decrease_axis are dropped.
 /// infer_flags are accepted for compatibility and have no effect.
 Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& infer_flags = {}, const IntArray& decrease_axis = {});
+/// A copy of every strides-th element of x from starts to before ends along axes; negative
+/// positions count from the end and positions beyond a dim are clamped to it. A negative stride
+/// runs backwards, where an end of -1 is the place before the first element; a stride of 0 is an
+/// invalid_argument error.
+Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& strides);
+/// x with the elements of its last two dims that lie above a diagonal set to 0, every dtype;
+/// diagonal counts from the main one, positive upwards. Fewer than two dims are a shape_mismatch
+/// error.
+Tensor tril(const Tensor& x, int diagonal);
+Tensor& tril_(Tensor& x, int diagonal);
+/// x with the elements of its last two dims that lie below a diagonal set to 0, every dtype;
+/// diagonal counts from the main one, positive upwards. Fewer than two dims are a shape_mismatch
+/// error.
+Tensor triu(const Tensor& x, int diagonal);
+Tensor& triu_(Tensor& x, int diagonal);
+/// float32 of shape x.shape + [num_classes], 1 at the class that x (int32 or int64) names and 0
+/// elsewhere; a class outside [0, num_classes) is an out_of_range error.
+Tensor one_hot(const Tensor& x, const Scalar& num_classes);
 /// The slices of x along axis at index (int32 or int64, at most 1-D; a 0-d index drops the dim),
 /// copied; an index outside the dim is an out_of_range error, negative ones count from the end.
 Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis = 0);
+/// A copy of x whose rows, along dim 0, at index (int32 or int64, [n] or [n, 1]) are those of
+/// updates [n, ...], the last of equal ones; without overwrite the sums of all of them. Each rank
+/// writes those of its rows, so dim 0 may be sharded. An index outside dim 0 is an out_of_range
+/// error.
+Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite = true);
+Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite = true);
 }  // namespace shard

@@ -82,6 +82,19 @@ DenseTensor expand(const OpContext& ctx, const DenseTensor& x, const IntArray& s
   return call::compute(ctx, kernels<"expand">(), x.dtype(), out_meta, x, shape);
 }
 
+DenseTensor tile(const OpContext& ctx, const DenseTensor& x, const IntArray& repeat_times) {
+  Meta out_meta;
+  meta::TileInferMeta(ctx, x.meta(), repeat_times, out_meta);
+  return call::compute(ctx, kernels<"tile">(), x.dtype(), out_meta, x, repeat_times);
+}
+
+DenseTensor expand_as(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y,
+    const IntArray& target_shape) {
+  Meta out_meta;
+  meta::ExpandAsInferMeta(ctx, x.meta(), call::meta_or_null(y), target_shape, out_meta);
+  return call::compute(ctx, kernels<"expand_as">(), x.dtype(), out_meta, x, y, target_shape);
+}
+
 DenseTensor concat(const OpContext& ctx, std::span<const DenseTensor> x, const Scalar& axis) {
   Meta out_meta;
   meta::ConcatInferMeta(ctx, call::metas(x), axis, out_meta);
@@ -101,6 +114,19 @@ std::vector<DenseTensor> split(const OpContext& ctx, const DenseTensor& x, const
   return call::compute(ctx, kernels<"split">(), x.dtype(), out_metas, x, sections, axis);
 }
 
+std::vector<DenseTensor> split_with_num(const OpContext& ctx, const DenseTensor& x, int num,
+    const Scalar& axis) {
+  std::vector<Meta> out_metas;
+  meta::SplitWithNumInferMeta(ctx, x.meta(), num, axis, out_metas);
+  return call::compute(ctx, kernels<"split_with_num">(), x.dtype(), out_metas, x, num, axis);
+}
+
+std::vector<DenseTensor> unbind(const OpContext& ctx, const DenseTensor& input, int axis) {
+  std::vector<Meta> out_metas;
+  meta::UnbindInferMeta(ctx, input.meta(), axis, out_metas);
+  return call::compute(ctx, kernels<"unbind">(), input.dtype(), out_metas, input, axis);
+}
+
 DenseTensor slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes,
     const IntArray& starts, const IntArray& ends, const IntArray& /*infer_flags*/,
     const IntArray& decrease_axis) {
@@ -109,11 +135,65 @@ DenseTensor slice(const OpContext& ctx, const DenseTensor& input, const IntArray
   return call::compute(ctx, kernels<"slice">(), input.dtype(), out_meta, input, axes, starts, ends);
 }
 
+DenseTensor strided_slice(const OpContext& ctx, const DenseTensor& x, const IntArray& axes,
+    const IntArray& starts, const IntArray& ends, const IntArray& strides) {
+  Meta out_meta;
+  meta::StridedSliceInferMeta(ctx, x.meta(), axes, starts, ends, strides, out_meta);
+  return call::compute(ctx, kernels<"strided_slice">(), x.dtype(), out_meta, x, axes, starts, ends,
+      strides);
+}
+
+DenseTensor tril(const OpContext& ctx, const DenseTensor& x, int diagonal) {
+  Meta out_meta;
+  meta::TriangleInferMeta(ctx, x.meta(), out_meta);
+  return call::compute(ctx, kernels<"tril">(), x.dtype(), out_meta, x, diagonal);
+}
+
+void tril_(const OpContext& ctx, DenseTensor& x, int diagonal) {
+  Meta out_meta;
+  meta::TriangleInferMeta(ctx, x.meta(), out_meta);
+  call::compute_inplace(ctx, ops::tril, kernels<"tril">(), x.dtype(), x, out_meta, x, diagonal);
+}
+
+DenseTensor triu(const OpContext& ctx, const DenseTensor& x, int diagonal) {
+  Meta out_meta;
+  meta::TriangleInferMeta(ctx, x.meta(), out_meta);
+  return call::compute(ctx, kernels<"triu">(), x.dtype(), out_meta, x, diagonal);
+}
+
+void triu_(const OpContext& ctx, DenseTensor& x, int diagonal) {
+  Meta out_meta;
+  meta::TriangleInferMeta(ctx, x.meta(), out_meta);
+  call::compute_inplace(ctx, ops::triu, kernels<"triu">(), x.dtype(), x, out_meta, x, diagonal);
+}
+
+DenseTensor one_hot(const OpContext& ctx, const DenseTensor& x, const Scalar& num_classes) {
+  Meta out_meta;
+  meta::OneHotInferMeta(ctx, x.meta(), num_classes, out_meta);
+  return call::compute(ctx, kernels<"one_hot">(), x.dtype(), out_meta, x, num_classes);
+}
+
 DenseTensor gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
     const Scalar& axis) {
   Meta out_meta;
   meta::GatherInferMeta(ctx, x.meta(), index.meta(), axis, out_meta);
   return call::compute(ctx, kernels<"gather">(), x.dtype(), out_meta, x, index, axis);
+}
+
+DenseTensor scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
+    const DenseTensor& updates, bool overwrite) {
+  Meta out_meta;
+  meta::ScatterInferMeta(ctx, x.meta(), index.meta(), updates.meta(), overwrite, out_meta);
+  return call::compute(ctx, kernels<"scatter">(), x.dtype(), out_meta, x, index, updates,
+      overwrite);
+}
+
+void scatter_(const OpContext& ctx, DenseTensor& x, const DenseTensor& index,
+    const DenseTensor& updates, bool overwrite) {
+  Meta out_meta;
+  meta::ScatterInferMeta(ctx, x.meta(), index.meta(), updates.meta(), overwrite, out_meta);
+  call::compute_inplace(ctx, ops::scatter, kernels<"scatter">(), x.dtype(), x, out_meta, x, index,
+      updates, overwrite);
 }
 
 }  // namespace shard::dense

@@ -15,13 +15,30 @@ void unsqueeze_(const OpContext& ctx, DenseTensor& x, const IntArray& axis);
 DenseTensor transpose(const OpContext& ctx, const DenseTensor& x, const IntArray& perm);
 void transpose_(const OpContext& ctx, DenseTensor& x, const IntArray& perm);
 DenseTensor expand(const OpContext& ctx, const DenseTensor& x, const IntArray& shape);
+DenseTensor tile(const OpContext& ctx, const DenseTensor& x, const IntArray& repeat_times);
+DenseTensor expand_as(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y,
+    const IntArray& target_shape);
 DenseTensor concat(const OpContext& ctx, std::span<const DenseTensor> x, const Scalar& axis);
 DenseTensor stack(const OpContext& ctx, std::span<const DenseTensor> x, int axis);
 std::vector<DenseTensor> split(const OpContext& ctx, const DenseTensor& x, const IntArray& sections,
     const Scalar& axis);
+std::vector<DenseTensor> split_with_num(const OpContext& ctx, const DenseTensor& x, int num,
+    const Scalar& axis);
+std::vector<DenseTensor> unbind(const OpContext& ctx, const DenseTensor& input, int axis);
 DenseTensor slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes,
     const IntArray& starts, const IntArray& ends, const IntArray& infer_flags,
     const IntArray& decrease_axis);
+DenseTensor strided_slice(const OpContext& ctx, const DenseTensor& x, const IntArray& axes,
+    const IntArray& starts, const IntArray& ends, const IntArray& strides);
+DenseTensor tril(const OpContext& ctx, const DenseTensor& x, int diagonal);
+void tril_(const OpContext& ctx, DenseTensor& x, int diagonal);
+DenseTensor triu(const OpContext& ctx, const DenseTensor& x, int diagonal);
+void triu_(const OpContext& ctx, DenseTensor& x, int diagonal);
+DenseTensor one_hot(const OpContext& ctx, const DenseTensor& x, const Scalar& num_classes);
 DenseTensor gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
     const Scalar& axis);
+DenseTensor scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
+    const DenseTensor& updates, bool overwrite);
+void scatter_(const OpContext& ctx, DenseTensor& x, const DenseTensor& index,
+    const DenseTensor& updates, bool overwrite);
 }  // namespace shard::dense

@@ -69,6 +69,18 @@ Tensor expand(const Tensor& x, const IntArray& shape) {
   return call.run([&] { return dense::expand(call, call[0], call.local_shape(0, shape)); });
 }
 
+Tensor tile(const Tensor& x, const IntArray& repeat_times) {
+  call::DistCall call(ops::tile, x, repeat_times);
+  return call.run([&] { return dense::tile(call, call[0], repeat_times); });
+}
+
+Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape) {
+  call::DistCall call(ops::expand_as, x, y, target_shape);
+  return call.run([&] {
+    return dense::expand_as(call, call[0], call[1], call.local_shape(0, target_shape));
+  });
+}
+
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
   call::DistCall call(ops::concat, x, axis);
   return call.run([&] { return dense::concat(call, call.locals(0), axis); });
@@ -84,6 +96,16 @@ std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scala
   return call.run([&] { return dense::split(call, call[0], sections, axis); });
 }
 
+std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis) {
+  call::DistCall call(ops::split_with_num, x, num, axis);
+  return call.run([&] { return dense::split_with_num(call, call[0], num, axis); });
+}
+
+std::vector<Tensor> unbind(const Tensor& input, int axis) {
+  call::DistCall call(ops::unbind, input, axis);
+  return call.run([&] { return dense::unbind(call, call[0], axis); });
+}
+
 Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& infer_flags, const IntArray& decrease_axis) {
   call::DistCall call(ops::slice, input, axes, starts, ends, infer_flags, decrease_axis);
@@ -92,9 +114,53 @@ Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
   });
 }
 
+Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& strides) {
+  call::DistCall call(ops::strided_slice, x, axes, starts, ends, strides);
+  return call.run([&] { return dense::strided_slice(call, call[0], axes, starts, ends, strides); });
+}
+
+Tensor tril(const Tensor& x, int diagonal) {
+  call::DistCall call(ops::tril, x, diagonal);
+  return call.run([&] { return dense::tril(call, call[0], diagonal); });
+}
+
+Tensor& tril_(Tensor& x, int diagonal) {
+  call::DistCall call(call::inplace, ops::tril, x, diagonal);
+  call.run([&] { dense::tril_(call, call.target(0), diagonal); });
+  return x;
+}
+
+Tensor triu(const Tensor& x, int diagonal) {
+  call::DistCall call(ops::triu, x, diagonal);
+  return call.run([&] { return dense::triu(call, call[0], diagonal); });
+}
+
+Tensor& triu_(Tensor& x, int diagonal) {
+  call::DistCall call(call::inplace, ops::triu, x, diagonal);
+  call.run([&] { dense::triu_(call, call.target(0), diagonal); });
+  return x;
+}
+
+Tensor one_hot(const Tensor& x, const Scalar& num_classes) {
+  call::DistCall call(ops::one_hot, x, num_classes);
+  return call.run([&] { return dense::one_hot(call, call[0], num_classes); });
+}
+
 Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis) {
   call::DistCall call(ops::gather, x, index, axis);
   return call.run([&] { return dense::gather(call, call[0], call[1], axis); });
+}
+
+Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
+  call::DistCall call(ops::scatter, x, index, updates, overwrite);
+  return call.run([&] { return dense::scatter(call, call[0], call[1], call[2], overwrite); });
+}
+
+Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
+  call::DistCall call(call::inplace, ops::scatter, x, index, updates, overwrite);
+  call.run([&] { dense::scatter_(call, call.target(0), call[1], call[2], overwrite); });
+  return x;
 }
 
 }  // namespace shard::dist

@@ -30,6 +30,12 @@ inline constexpr OpDef transpose = {.name = "transpose", .inplace_name = "transp
 inline constexpr OpDef expand = {.name = "expand", .location = "shape.yaml", .inputs = slots<"x">,
     .attrs = names<"shape">, .outputs = slots<"out">, .rule = "ExpandInferSpmd",
     .commutes = Commutes::jointly, .commute_types = 0x7f};
+inline constexpr OpDef tile = {.name = "tile", .location = "shape.yaml", .inputs = slots<"x">,
+    .attrs = names<"repeat_times">, .outputs = slots<"out">, .rule = "TileInferSpmd",
+    .commutes = Commutes::jointly, .commute_types = 0x7f};
+inline constexpr OpDef expand_as = {.name = "expand_as", .location = "shape.yaml",
+    .inputs = slots<"x", "y?">, .attrs = names<"target_shape">, .outputs = slots<"out">,
+    .rule = "ExpandAsInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef concat = {.name = "concat", .location = "shape.yaml", .inputs = slots<"x[]">,
     .attrs = names<"axis">, .outputs = slots<"out">, .rule = "[...{!axis}] -> ...{!axis}",
     .commutes = Commutes::jointly, .commute_types = 0x7f};
@@ -39,11 +45,35 @@ inline constexpr OpDef stack = {.name = "stack", .location = "shape.yaml", .inpu
 inline constexpr OpDef split = {.name = "split", .location = "shape.yaml", .inputs = slots<"x">,
     .attrs = names<"sections", "axis">, .outputs = slots<"out[]">,
     .rule = "...{!axis} -> [...{!axis}]", .commutes = Commutes::jointly, .commute_types = 0x7f};
+inline constexpr OpDef split_with_num = {.name = "split_with_num", .location = "shape.yaml",
+    .inputs = slots<"x">, .attrs = names<"num", "axis">, .outputs = slots<"out[]">,
+    .rule = "...{!axis} -> [...{!axis}]", .commutes = Commutes::jointly, .commute_types = 0x7f};
+inline constexpr OpDef unbind = {.name = "unbind", .location = "shape.yaml",
+    .inputs = slots<"input">, .attrs = names<"axis">, .outputs = slots<"out[]">,
+    .rule = "...{!axis} -> [...{-axis}]", .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef slice = {.name = "slice", .location = "shape.yaml", .inputs = slots<"input">,
     .attrs = names<"axes", "starts", "ends", "infer_flags", "decrease_axis">,
     .outputs = slots<"out">, .rule = "SliceInferSpmd", .commutes = Commutes::jointly,
     .commute_types = 0x7f};
+inline constexpr OpDef strided_slice = {.name = "strided_slice", .location = "shape.yaml",
+    .inputs = slots<"x">, .attrs = names<"axes", "starts", "ends", "strides">,
+    .outputs = slots<"out">, .rule = "StridedSliceInferSpmd", .commutes = Commutes::jointly,
+    .commute_types = 0x7f};
+inline constexpr OpDef tril = {.name = "tril", .inplace_name = "tril_", .location = "shape.yaml",
+    .inputs = slots<"x">, .attrs = names<"diagonal">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
+    .commute_types = 0x7f, .elementwise = true};
+inline constexpr OpDef triu = {.name = "triu", .inplace_name = "triu_", .location = "shape.yaml",
+    .inputs = slots<"x">, .attrs = names<"diagonal">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
+    .commute_types = 0x7f, .elementwise = true};
+inline constexpr OpDef one_hot = {.name = "one_hot", .location = "shape.yaml", .inputs = slots<"x">,
+    .attrs = names<"num_classes">, .outputs = slots<"out">, .rule = "... -> ... 1"};
 inline constexpr OpDef gather = {.name = "gather", .location = "shape.yaml",
     .inputs = slots<"x", "index">, .attrs = names<"axis">, .outputs = slots<"out">,
     .rule = "GatherInferSpmd"};
+inline constexpr OpDef scatter = {.name = "scatter", .inplace_name = "scatter_",
+    .location = "shape.yaml", .inputs = slots<"x", "index", "updates">, .attrs = names<"overwrite">,
+    .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
+    .rule = "r ..., 1, 1 ... -> r ..."};
 }  // namespace shard::ops

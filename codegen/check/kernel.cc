@@ -40,6 +40,29 @@ void check_formats(const Op& op, const KernelFunc& func, DiagnosticSink& sink) {
   }
 }
 
+/// An output whose shape comes from data is made by the kernel, so it is one new tensor.
+void check_dynamic_shape(const Op& op, DiagnosticSink& sink) {
+  if (!op.extension.dynamic_shape) return;
+  for (const Name& name : *op.extension.dynamic_shape) {
+    const int output = find_output(op.signature, name.text);
+    if (output < 0) continue;
+    const auto shares = [&](const std::vector<AliasPair>& pairs, std::string_view key) {
+      for (const AliasPair& pair : pairs) {
+        if (pair.output.text != name.text) continue;
+        sink.error(name.at, "bad-dynamic-shape",
+                   fmt::format("'{}' is in the buffer of '{}', so its shape cannot come from data: remove one of the two.", name.text, pair.input.text),
+                   {{pair.output.at, fmt::format("The pair of '{}'.", key)}});
+      }
+    };
+    shares(op.inplace, "inplace");
+    shares(op.view, "view");
+    if (op.signature.outputs[output].list) {
+      sink.error(name.at, "bad-dynamic-shape", fmt::format("'{}' is a list: only a single tensor can get its shape from data.", name.text));
+    }
+    if (!op.kernel) sink.error(name.at, "bad-dynamic-shape", fmt::format("Op '{}' has no kernel, which would make '{}'.", op.name.text, name.text));
+  }
+}
+
 /// Without tensor inputs there is nothing to take the dtype and the device from.
 void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
   const auto unknown = [](const Attr& attr) { return attr.type == AttrType::unknown; };  // it may be a misspelt Tensor
@@ -85,6 +108,7 @@ void check_kernel(const Op& op, DiagnosticSink& sink) {
   }
   if (op.signature.outputs.empty()) return;
   check_blocks(op, sink);
+  check_dynamic_shape(op, sink);
   if (op.kernel) {
     for (const KernelFunc& func : op.kernel->funcs) check_formats(op, func, sink);
     if (!op.is_backward) check_dispatch_given(op, sink);

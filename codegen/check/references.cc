@@ -191,6 +191,7 @@ void check_references(const Op& op, DiagnosticSink& sink) {
   check_list(op, op.data_transform.skip_transform, "skip_transform", inputs_of(op), sink);
   check_list(op, op.data_transform.support_trans_dtype, "support_trans_dtype", inputs_of(op), sink);
   if (op.extension.view_writes) check_list(op, *op.extension.view_writes, "view_writes", outputs_of(op), sink);
+  if (op.extension.dynamic_shape) check_list(op, *op.extension.dynamic_shape, "dynamic_shape", outputs_of(op), sink);
   if (op.infer_meta) check_infer_meta_refs(op, sink);
   if (op.kernel) check_kernel_refs(op, sink);
   // A backward op may hand its outputs to a function that fills them.

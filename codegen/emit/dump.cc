@@ -203,6 +203,7 @@ Json extension_json(const Extension& extension) {
   if (extension.partial) json["partial"] = partial_text(*extension.partial);
   if (extension.partial_guard) json["partial_guard"] = extension.partial_guard->text;
   if (extension.view_writes) json["view_writes"] = names_or_null(*extension.view_writes);
+  if (extension.dynamic_shape) json["dynamic_shape"] = names_or_null(*extension.dynamic_shape);
   if (extension.random) json["random"] = *extension.random;
   if (extension.elementwise) json["elementwise"] = *extension.elementwise;
   if (extension.doc) json["doc"] = *extension.doc;

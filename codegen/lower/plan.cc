@@ -65,10 +65,13 @@ OutputStep output_step(const Op& op, int index, Form form) {
   return {optional ? Source::allocate_if : Source::allocate, index, optional ? input : -1};
 }
 
+/// True for an output that the kernel writes into the buffer of an argument.
+bool writes_argument(const OutputStep& step) {
+  return step.source == OutputStep::Source::target || step.source == OutputStep::Source::written_view;
+}
+
 bool is_written(const std::vector<OutputStep>& outputs, int input) {
-  return std::any_of(outputs.begin(), outputs.end(), [&](const OutputStep& step) {
-    return step.source == OutputStep::Source::target && step.input == input;
-  });
+  return std::any_of(outputs.begin(), outputs.end(), [&](const OutputStep& step) { return writes_argument(step) && step.input == input; });
 }
 
 /// The steps between the look-up of the kernel and its call.
@@ -79,8 +82,7 @@ void add_preparation(const Op& op, const std::vector<ArgRef>& tensors, const std
     if (contains(op.data_transform.support_trans_dtype, op.signature.inputs[arg.index].name.text))
       plan.steps.push_back(CastStep{arg.index});
   }
-  const bool guarded = std::any_of(outputs.begin(), outputs.end(),
-                                   [](const OutputStep& s) { return s.source == OutputStep::Source::target; });
+  const bool guarded = std::any_of(outputs.begin(), outputs.end(), writes_argument);
   if (guarded) plan.steps.push_back(GuardStep{});
   plan.steps.insert(plan.steps.end(), outputs.begin(), outputs.end());
   if (guarded) {
@@ -89,11 +91,7 @@ void add_preparation(const Op& op, const std::vector<ArgRef>& tensors, const std
     }
   }
   if (is_random(op)) plan.steps.push_back(DrawStep{});
-  RunStep run{guarded, {}};
-  for (const OutputStep& output : outputs) {
-    if (output.source == OutputStep::Source::written_view) run.written_views.push_back(output.output);
-  }
-  plan.steps.push_back(run);
+  plan.steps.push_back(RunStep{guarded});
 }
 
 struct Describer {
@@ -147,11 +145,7 @@ struct Describer {
   }
   std::string operator()(const ReaderStep& step) const { return "reader " + input(step.input); }
   std::string operator()(const DrawStep&) const { return "draw"; }
-  std::string operator()(const RunStep& step) const {
-    std::string text = step.guarded ? "run guarded" : "run";
-    for (const int view : step.written_views) text += " " + output(view);
-    return text;
-  }
+  std::string operator()(const RunStep& step) const { return step.guarded ? "run guarded" : "run"; }
   std::string operator()(const RebindStep& step) const {
     return fmt::format("rebind {} to {}", input(step.input), output(step.output));
   }
@@ -285,6 +279,10 @@ ViewKind view_kind(const Op& op, int output) {
 bool is_elementwise(const Op& op) {
   if (op.extension.elementwise) return *op.extension.elementwise;
   return op.infer_meta && op.infer_meta->expression && shard::is_elementwise(*op.infer_meta->expression);
+}
+
+bool has_dynamic_shape(const Op& op, const Output& output) {
+  return op.extension.dynamic_shape && contains(*op.extension.dynamic_shape, output.name.text);
 }
 
 bool is_random(const Op& op) { return op.extension.random.value_or(false); }

@@ -51,7 +51,7 @@ struct CastStep {
   int input;
 };
 
-/// Opens the guard of an in-place write.
+/// Opens the guard of writes into buffers of arguments.
 struct GuardStep {};
 
 /// Makes the tensor of an output.
@@ -76,10 +76,9 @@ struct ReaderStep {
 /// Draws a random key.
 struct DrawStep {};
 
-/// Calls the kernel, inside the guards of what it writes.
+/// Calls the kernel, inside the guard of what it writes.
 struct RunStep {
   bool guarded = false;
-  std::vector<int> written_views;  // outputs
 };
 
 /// Gives the in-place argument the meta of the output.
@@ -124,6 +123,8 @@ std::vector<Passed> resolve_params(const Op& op, const std::optional<std::vector
 enum class ViewKind { none, reinterpreting, written };
 ViewKind view_kind(const Op& op, int output);
 bool is_random(const Op& op);
+/// True for an output whose number of rows its kernel finds in the data.
+bool has_dynamic_shape(const Op& op, const Output& output);
 /// True when each output element depends on one element of each input, so that an output may be exactly an input.
 bool is_elementwise(const Op& op);
 

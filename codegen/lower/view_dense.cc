@@ -90,21 +90,27 @@ class Renderer {
     Texts args = {ctx_};
     for (const Passed& each : step.args) args.push_back(meta_arg(each));
     Json metas = Json::array();
-    for (const bool list : {false, true}) {
+    const auto declare = [&](const std::string& type, auto&& is_one) {
       Texts locals;
       for (size_t i = 0; i < metas_.size(); ++i) {
-        if (output(static_cast<int>(i)).list == list) locals.push_back(metas_[i]);
+        if (is_one(output(static_cast<int>(i)))) locals.push_back(metas_[i]);
       }
-      if (!locals.empty()) metas.push_back({{"type", list ? list_of(rt("Meta")) : rt("Meta")}, {"locals", join(locals)}});
-    }
+      if (!locals.empty()) metas.push_back({{"type", type}, {"locals", join(locals)}});
+    };
+    declare(rt("Meta"), [&](const Output& each) { return !each.list && !has_dynamic_shape(op_, each); });
+    if (op_.extension.dynamic_shape) declare(rt("call::DynamicMeta"), [&](const Output& each) { return has_dynamic_shape(op_, each); });
+    declare(list_of(rt("Meta")), [](const Output& each) { return each.list; });
     args.insert(args.end(), metas_.begin(), metas_.end());
-    // Where the steps are written out, so is the return of a call that is made for its metas, as the dist layer does. A lone
-    // rebinding sees to it itself.
-    Json recorded = false;
-    if (explicit_ && dist_ && plan_.steps.size() > 2)
-      recorded = {{"metas", ctx_ + ", " + join(metas_)}, {"nothing", plan_.returns.empty() ? "" : " {}"}};
-    json["infer_meta"] = {
-        {"metas", std::move(metas)}, {"func", step.func}, {"args", join(args)}, {"recorded", std::move(recorded)}};
+    json["infer_meta"] = {{"metas", std::move(metas)}, {"func", step.func}, {"args", join(args)}, {"recorded", false}};
+    // A lone rebinding sees to it itself. Where there is a kernel, the call ends behind its look-up.
+    const bool kernel = std::any_of(plan_.steps.begin(), plan_.steps.end(), [](const Step& s) { return std::holds_alternative<KernelStep>(s); });
+    if (!kernel && plan_.steps.size() > 2) json["infer_meta"]["recorded"] = recorded();
+  }
+
+  /// Where the steps are written out, so is the return of a call that is made for its metas, as the dist layer does.
+  Json recorded() const {
+    if (!explicit_ || !dist_) return false;
+    return {{"metas", ctx_ + ", " + join(metas_)}, {"nothing", plan_.returns.empty() ? "" : " {}"}};
   }
 
   /// One as it is, several as a tuple of references.
@@ -216,7 +222,8 @@ class Renderer {
     json["kernel"] = {{"table", step.table},      {"kernels", scope_.local("kernels")},
                       {"signature", join(types)}, {"alias", scope_.local("Kernel")},
                       {"local", kernel_},         {"device", device_},
-                      {"dtype", dtype_},          {"dtype_local", std::move(dtype_local)}};
+                      {"dtype", dtype_},          {"dtype_local", std::move(dtype_local)},
+                      {"recorded", recorded()}};
   }
 
   void add(const CastStep& step, Json& json) {
@@ -251,9 +258,7 @@ class Renderer {
     const std::string& meta = metas_[step.output];
     if (step.source == OutputStep::Source::written_view) {
       const std::string& name = input(step.input).name.text;
-      const std::string value = guard_.empty() ? fmt::format("{}({}, {}, {})", rt("call::written_view"), ctx_, name, meta)
-                                               : fmt::format("{}.written_view({}, {})", guard_, name, meta);
-      json["written_view"] = {{"local", outputs_[step.output]}, {"value", value}};
+      json["written_view"] = {{"local", outputs_[step.output]}, {"guard", guard_}, {"input", name}, {"meta", meta}};
       return;
     }
     Json value = {{"local", outputs_[step.output]}, {"meta", meta}};
@@ -278,27 +283,14 @@ class Renderer {
   }
 
   void add(const RunStep& step, Json& json) {
-    phase(json, step.guarded || !step.written_views.empty() ? "run, then bump versions" : "run");
-    Json views = false;
-    std::string prefix, suffix;
-    if (!step.written_views.empty() && !step.guarded) {
-      Texts list;
-      for (const int view : step.written_views) list.push_back("&" + outputs_[view]);
-      const std::string local = scope_.local("writes");
-      views = {{"local", local}, {"list", "{" + join(list) + "}"}};
-      prefix = local + ".run([&] { ";
-      suffix = " });";
-    }
-    if (step.guarded) {
-      prefix += guard_ + ".run([&] { ";
-      suffix += " });";
-    }
+    phase(json, step.guarded ? "run, then bump versions" : "run");
+    const std::string prefix = step.guarded ? guard_ + ".run([&] { " : "";
+    const std::string suffix = step.guarded ? " });" : "";
     Texts args = {ctx_};
     for (const Passed& each : params_) args.push_back(kernel_arg(each));
     if (!key_.empty()) args.push_back(key_);
     args.insert(args.end(), outputs_.begin(), outputs_.end());
-    json["run"] = {
-        {"views", std::move(views)}, {"prefix", prefix}, {"kernel", kernel_}, {"args", join(args)}, {"suffix", suffix}};
+    json["run"] = {{"prefix", prefix}, {"kernel", kernel_}, {"args", join(args)}, {"suffix", suffix}};
   }
 
   std::string passed_type(const Passed& passed) const {

@@ -55,6 +55,13 @@ std::string rule_literal(const std::string& text) {
   return "\"" + lines + std::string(rest) + "\"";
 }
 
+/// The outputs whose shape depends on data, a bit each.
+unsigned dynamic_outputs(const Op& op) {
+  unsigned bits = 0;
+  for (size_t i = 0; i < op.signature.outputs.size(); ++i) bits |= has_dynamic_shape(op, op.signature.outputs[i]) ? 1u << i : 0u;
+  return bits;
+}
+
 /// The initialiser of an OpDef: the members that are not as the runtime has them by default.
 std::string definition(const LowerContext& context, const Op& op) {
   Texts members;
@@ -80,6 +87,7 @@ std::string definition(const LowerContext& context, const Op& op) {
   if (op.extension.partial_guard) add("commute_guard", "\"" + op.extension.partial_guard->text + "\"");
   if (is_elementwise(op)) add("elementwise", "true");
   if (is_random(op)) add("random", "true");
+  if (const unsigned dynamic = dynamic_outputs(op); dynamic != 0) add("dynamic_outputs", fmt::format("{:#x}", dynamic));
   return "{" + join(members) + "}";
 }
 

@@ -170,6 +170,7 @@ struct Extension {
   std::optional<Partial> partial;
   std::optional<Name> partial_guard;
   std::optional<std::vector<Name>> view_writes;
+  std::optional<std::vector<Name>> dynamic_shape;
   std::optional<bool> random;
   std::optional<bool> elementwise;
   std::optional<std::string> doc;

@@ -22,6 +22,7 @@ void replace(const OverlayEntry& entry, Op& op) {
   if (from.partial) op.extension.partial = from.partial;
   if (from.partial_guard) op.extension.partial_guard = from.partial_guard;
   if (from.view_writes) op.extension.view_writes = from.view_writes;
+  if (from.dynamic_shape) op.extension.dynamic_shape = from.dynamic_shape;
   if (from.random) op.extension.random = from.random;
   if (from.elementwise) op.extension.elementwise = from.elementwise;
   if (from.doc) op.extension.doc = from.doc;

@@ -119,7 +119,7 @@ bool check_doc(Context c, Node n) {
   return true;
 }
 
-constexpr std::array<KeyReader<Extension>, 6> kExtensionKeys = {{
+constexpr std::array<KeyReader<Extension>, 7> kExtensionKeys = {{
     {{"partial", ValueKind::partial, "How the op commutes with a pending reduction."},
      [](Context c, Node n, Extension& e) {
        if (!expect_scalar(c, n, "'partial'")) return;
@@ -133,6 +133,8 @@ constexpr std::array<KeyReader<Extension>, 6> kExtensionKeys = {{
        const bool none = n.kind == YamlNode::Kind::sequence && n.items.empty();
        e.view_writes = none ? std::vector<Name>{} : read_names(c, n, "'view_writes'");
      }},
+    {{"dynamic_shape", ValueKind::names, "The outputs whose number of rows depends on data: their kernel makes them."},
+     [](Context c, Node n, Extension& e) { e.dynamic_shape = read_names(c, n, "'dynamic_shape'"); }},
     {{"random", ValueKind::boolean, "True for an op that draws random numbers: its kernel gets a RandomKey."},
      [](Context c, Node n, Extension& e) { e.random = read_bool(c, n, "'random'"); }},
     {{"elementwise", ValueKind::boolean, "Whether the kernel may run with an output that is exactly an input."},

@@ -57,7 +57,7 @@ struct OpFacts {
   std::string rule;       // the expression or the name; of a backward op perhaps derived from that of the forward op
   std::string rule_text;  // a sentence
   std::string commutes;   // a sentence
-  std::vector<std::string> traits;  // "elementwise", "random"
+  std::vector<std::string> traits;  // "elementwise", "random", "shape of out from data"
   std::vector<LinkFact> links;
   std::vector<LayerFact> layers;
   std::vector<Diagnostic> findings;

@@ -76,6 +76,8 @@ std::vector<std::string> finish_steps(const Op& op, Form form) {
       steps.push_back(fmt::format("write back {} into {}, moved to its layout; bump its version", output, pair->input.text));
     } else if (view_kind(op, index) != ViewKind::none) {
       steps.push_back(fmt::format("wrap {}, a view; detached where its argument had to move", output));
+    } else if (has_dynamic_shape(op, op.signature.outputs[i])) {
+      steps.push_back(fmt::format("exchange the rows of {} over the world; move them to balanced pieces; wrap", output));
     } else {
       steps.push_back(fmt::format("wrap {} with its global meta and layout", output));
     }

@@ -41,9 +41,9 @@ template <class T>
 using Parameter = typename decltype(parameter_type<T>())::type;
 
 template <class M>
-using Output = std::conditional_t<std::is_same_v<std::remove_const_t<M>, Meta>, DenseTensor, std::vector<DenseTensor>>;
+using Output = std::conditional_t<std::is_base_of_v<Meta, std::remove_const_t<M>>, DenseTensor, std::vector<DenseTensor>>;
 template <class M>
-using OutputParameter = std::conditional_t<std::is_same_v<std::remove_const_t<M>, Meta>, DenseTensor&, std::span<DenseTensor>>;
+using OutputParameter = std::conditional_t<std::is_base_of_v<Meta, std::remove_const_t<M>>, DenseTensor&, std::span<DenseTensor>>;
 
 template <class T>
 void visit_device(const OpContext& ctx, const T& argument, const DenseTensor*& first) {
@@ -51,7 +51,15 @@ void visit_device(const OpContext& ctx, const T& argument, const DenseTensor*& f
 }
 
 inline DenseTensor make(const OpContext& ctx, Device device, const Meta& meta) { return allocate(ctx, device, meta); }
+inline DenseTensor make(const OpContext&, Device, const DynamicMeta&) { return {}; }
 inline std::vector<DenseTensor> make(const OpContext& ctx, Device device, const std::vector<Meta>& metas) { return allocate_list(ctx, device, metas); }
+
+/// A dry world has no data from which a kernel could tell the rows of an output.
+inline void check_known(const OpContext&, const Meta&) {}
+inline void check_known(const OpContext&, const std::vector<Meta>&) {}
+inline void check_known(const OpContext& ctx, const DynamicMeta& most) {
+  if (ctx.dry != nullptr) fail_unbounded(ctx, most);
+}
 
 template <class T>
 const T& given(const OpContext&, const T& argument) {
@@ -76,8 +84,10 @@ auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels,
   using Kernel = void(const OpContext&, detail::Parameter<Args>..., detail::OutputParameter<Metas>...);
   using Outputs = std::tuple<detail::Output<Metas>...>;
   const auto make_all = [&](auto&... meta) {
-    if (infers(ctx, meta...)) return Outputs();
+    // Asked for the metas alone it throws too: a missing kernel is found before anything is drawn or sent.
     auto* const kernel = kernels.find<Kernel>(ctx, device, dtype);
+    (check_known(ctx, meta), ...);
+    if (infers(ctx, meta...)) return Outputs();
     Outputs outputs{detail::make(ctx, device, meta)...};
     std::apply([&](auto&... output) { kernel(ctx, detail::given(ctx, args)..., output...); }, outputs);
     return outputs;
@@ -89,6 +99,8 @@ template <class M, class... Args>
 Output<M> compute_one(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, const M& meta, const Args&... args) {
   using Kernel = void(const OpContext&, Parameter<Args>..., OutputParameter<M>);
   auto* const kernel = kernels.find<Kernel>(ctx, device, dtype);
+  check_known(ctx, meta);
+  if (infers(ctx, meta)) return {};
   Output<M> output = make(ctx, device, meta);
   kernel(ctx, given(ctx, args)..., output);
   return output;
@@ -97,7 +109,6 @@ Output<M> compute_one(Device device, const OpContext& ctx, const KernelTable& ke
 /// One output is never moved: it needs no tuple around it, and is made where it is returned.
 template <class M, class... Args>
 Output<M> compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, std::tuple<M&> meta, const Args&... args) {
-  if (infers(ctx, std::get<0>(meta))) return {};
   return compute_one<M>(device, ctx, kernels, dtype, std::get<0>(meta), args...);
 }
 
@@ -136,21 +147,23 @@ class SafeReader {
 };
 inline const DenseTensor& given(const OpContext&, const SafeReader& reader) { return reader.get(); }
 
-/// An argument that is safe to read while the targets are written. A target is, whose reader is the kernel of its own result.
+/// An argument that is safe to read while the targets are written. What is no const reference is a target, whose reader is the
+/// kernel of its own result.
 template <class T>
-decltype(auto) safe(const InplaceWrite& write, const T& argument) {
-  if constexpr (std::is_same_v<T, DenseTensor>) return SafeReader(write, argument);
-  else if constexpr (std::is_same_v<T, Targets>) return values(argument);
-  else if constexpr (std::is_same_v<Parameter<T>, std::span<const DenseTensor>>) return write.readers(argument);
+decltype(auto) safe(const InplaceWrite& write, T& argument) {
+  using Value = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<T, const DenseTensor>) return SafeReader(write, argument);
+  else if constexpr (std::is_same_v<Value, Targets>) return values(argument);
+  else if constexpr (std::is_same_v<Parameter<Value>, std::span<const DenseTensor>>) return write.readers(argument);
   else return (argument);
 }
 
 template <class... Outs, class... Metas, class... Args>
 void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& kernels, DType dtype, std::tuple<Outs&...> targets,
-                     std::tuple<Metas&...> metas, const Args&... args) {
-  using Kernel = void(const OpContext&, detail::Parameter<Args>..., detail::OutputParameter<Metas>...);
-  if (std::apply([&](auto&... meta) { return infers(ctx, meta...); }, metas)) return;
+                     std::tuple<Metas&...> metas, Args&... args) {
+  using Kernel = void(const OpContext&, detail::Parameter<std::remove_const_t<Args>>..., detail::OutputParameter<Metas>...);
   auto* const kernel = kernels.find<Kernel>(ctx, device_of(ctx, args...), dtype);
+  if (std::apply([&](auto&... meta) { return infers(ctx, meta...); }, metas)) return;
   InplaceWrite write(ctx, op);
   const auto make_all = [&]<size_t... i>(std::index_sequence<i...>) {
     return std::tuple<detail::Output<Metas>...>{detail::make_target(write, std::get<i>(targets), std::get<i>(metas))...};
@@ -184,10 +197,11 @@ auto compute(const OpContext& ctx, const KernelTable& kernels, DType dtype, cons
   return detail::compute_on(device_of(ctx, args...), ctx, kernels, dtype, detail::as_tuple(metas), args...);
 }
 
-/// Runs a kernel whose outputs are written into `targets`, one or std::tie of several, then bumps their versions.
+/// Runs a kernel whose outputs are written into `targets`, one or std::tie of several, then bumps their versions. Among `args`
+/// the targets are those that are no const references: one tensor may be a target and be read by another argument.
 template <class Outs, class Metas, class... Args>
 void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& kernels, DType dtype, Outs&& targets, const Metas& metas,
-                     const Args&... args) {
+                     Args&&... args) {
   detail::compute_inplace(ctx, op, kernels, dtype, detail::as_tuple(targets), detail::as_tuple(metas), args...);
 }
 

@@ -9,12 +9,19 @@ namespace shard::call {
 
 OpContext context(const char* op) {
   const Rank* const rank = current_rank_or_null();
-  return {op, nullptr, nullptr, rank == nullptr ? nullptr : rank->dry};
+  return {op, nullptr, nullptr, rank == nullptr ? nullptr : rank->dry.get()};
 }
 
 void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_view name) {
   fail(ErrorCode::no_data, "[{}] argument '{}' ({}) is of a dry world and has no data; use it inside of that world's run", ctx.op, name,
        to_string(tensor.meta()));
+}
+
+void fail_unbounded(const OpContext& ctx, const Meta& most) {
+  fail(ErrorCode::no_data,
+       "[{}] the number of rows of its result comes from data, which a dry world does not have; it is at most {}. Make a tensor of the shape that you "
+       "expect (empty) and go on with that",
+       ctx.op, to_string(most));
 }
 
 void fail_undefined(const OpContext& ctx, std::string_view name) {
@@ -114,15 +121,6 @@ void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta)
   if (!infers(ctx, meta)) x = reinterpret(ctx, x, meta);
 }
 
-DenseTensor written_view(const OpContext& ctx, const DenseTensor& x, const Meta& meta) {
-  if (!x.defined()) return {};
-  if (!(meta == x.meta())) {
-    fail(ErrorCode::shape_mismatch, "[{}] writes {} into the buffer of an argument that is {}", ctx.op, to_string(meta), to_string(x.meta()));
-  }
-  x.storage()->check_write(ctx.op);
-  return x;
-}
-
 DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype) {
   if (!tensor.defined() || tensor.dtype() == dtype || ctx.infer != nullptr) return tensor;
   static const KernelTable& kernels = kernel_table("cast");
@@ -187,24 +185,6 @@ void fail_written_twice(const OpContext& ctx, const std::string& what) {
        ctx.op, what);
 }
 
-WrittenViews::WrittenViews(const OpContext& ctx, std::initializer_list<const DenseTensor*> views) : ctx_(ctx), views_(views) {
-  if (views_.size() > 1) check_no_overlap(ctx, views_);
-}
-
-void WrittenViews::poison() const {
-  if (failed_before_writing()) return;
-  for (const DenseTensor* view : views_) {
-    if (view->defined()) view->storage()->poison(std::current_exception(), ctx_.op);
-  }
-}
-
-void WrittenViews::finish() const {
-  if (ctx_.local != nullptr) return;  // the distributed call bumps
-  for (const DenseTensor* view : views_) {
-    if (view->defined()) count_write(ctx_, *view);
-  }
-}
-
 DenseTensor InplaceWrite::target(DenseTensor& x, const Meta& result) {
   if (!x.defined()) return {};
   if (op_.elementwise && !(result.dims == x.dims())) {
@@ -228,21 +208,25 @@ std::vector<DenseTensor> InplaceWrite::targets(Targets list, std::span<const Met
 }
 
 DenseTensor InplaceWrite::written_view(const DenseTensor& x, const Meta& meta) {
-  views_.push_back(call::written_view(ctx_, x, meta));
-  return views_.back();
+  if (!x.defined()) return {};
+  if (!(meta == x.meta())) {
+    fail(ErrorCode::shape_mismatch, "[{}] writes {} into the buffer of an argument that is {}; its infer_meta function is wrong", ctx_.op,
+         to_string(meta), to_string(x.meta()));
+  }
+  x.storage()->check_write(ctx_.op);
+  views_.push_back(&x);
+  return x;
 }
 
 bool InplaceWrite::must_copy(const DenseTensor& tensor) const {
   bool copies = false;
   for (const Write& write : writes_) {
-    if (write.x == &tensor) return false;
     const Overlap common = overlap(tensor, write.result);
     // With several targets a kernel may write this one before it reads the element for another.
     copies = copies || common == Overlap::partial ||
              (common == Overlap::equal && (writes_.size() > 1 || tensor.numel() != write.result.numel()));
   }
-  // The argument that a view is of is exactly the view; its kernel reads it before it writes.
-  for (const DenseTensor& view : views_) copies = copies || overlap(tensor, view) == Overlap::partial;
+  for (const DenseTensor* view : views_) copies = copies || overlap(tensor, *view) != Overlap::none;
   return copies;
 }
 
@@ -255,14 +239,15 @@ std::vector<DenseTensor> InplaceWrite::readers(std::span<const DenseTensor> tens
 void InplaceWrite::check_apart() const {
   std::vector<const DenseTensor*> written;
   for (const Write& write : writes_) written.push_back(write.x);
-  for (const DenseTensor& view : views_) written.push_back(&view);
+  written.insert(written.end(), views_.begin(), views_.end());
   check_no_overlap(ctx_, std::move(written));
 }
 
 void InplaceWrite::finish() {
   finishing_ = true;
-  for (const DenseTensor& view : views_) {
-    if (view.defined() && ctx_.local == nullptr) count_write(ctx_, view);
+  // In a distributed call it is that which bumps.
+  for (const DenseTensor* view : views_) {
+    if (ctx_.local == nullptr) count_write(ctx_, *view);
   }
   for (Write& write : writes_) {
     const bool same = write.result.meta() == write.x->meta();
@@ -285,9 +270,7 @@ void InplaceWrite::poison() const {
     const bool begun = finishing_ || write.result.storage() == write.x->storage();
     if (begun) write.x->storage()->poison(std::current_exception(), ctx_.op);
   }
-  for (const DenseTensor& view : views_) {
-    if (view.defined()) view.storage()->poison(std::current_exception(), ctx_.op);
-  }
+  for (const DenseTensor* view : views_) view->storage()->poison(std::current_exception(), ctx_.op);
 }
 
 void replace_buffer(const char* op, DenseTensor& x, DenseTensor value, bool written) {

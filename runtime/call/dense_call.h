@@ -91,20 +91,24 @@ std::vector<DenseTensor> allocate_list(const OpContext& ctx, Device device, std:
 DenseTensor reinterpret(const OpContext& ctx, const DenseTensor& x, const Meta& meta);
 /// The same on the handle's own tensor: a change of metadata alone, which is no write.
 void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta);
-/// `x` itself as an output that the kernel writes. Throws shape_mismatch unless the meta stays, detached_view or stale_view.
-DenseTensor written_view(const OpContext& ctx, const DenseTensor& x, const Meta& meta);
 /// `tensor` with another dtype, through the cast kernel; itself where it has it, or is absent.
 DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype);
 std::vector<DenseTensor> cast_list_to(const OpContext& ctx, std::span<const DenseTensor> tensors, DType dtype);
 /// The complex dtype whose parts have `dtype`. Throws dtype_mismatch: there are no complex tensors yet.
 DType complex_dtype(const OpContext& ctx, DType dtype);
 
+/// The meta of an output whose number of rows comes from data: the most that it can be. The kernel gets an undefined tensor and
+/// makes it.
+struct DynamicMeta : Meta {};
+/// Such an op in a dry world, which has no data. Throws no_data.
+[[noreturn]] void fail_unbounded(const OpContext& ctx, const Meta& most);
+
 /// True when the call is for its metas alone: they are recorded, and the dense function returns at once.
 template <class... Metas>
 bool infers(const OpContext& ctx, const Metas&... metas) {
   if (ctx.infer == nullptr) return false;
   const auto list = []<class M>(const M& meta) {
-    if constexpr (std::is_same_v<M, Meta>) return std::vector<Meta>{meta};
+    if constexpr (std::is_base_of_v<Meta, M>) return std::vector<Meta>{meta};
     else return meta;
   };
   ctx.infer->slots = {list(metas)...};
@@ -120,31 +124,8 @@ Generator& thread_generator();
 /// only before they write.
 bool failed_before_writing();
 
-/// The writes of a kernel into buffers of its inputs: versions are bumped once the kernel has run.
-class WrittenViews {
- public:
-  /// Throws invalid_argument where views share elements.
-  WrittenViews(const OpContext& ctx, std::initializer_list<const DenseTensor*> views);
-  template <class F>
-  void run(F&& kernel) {
-    try {
-      kernel();
-    } catch (...) {
-      poison();
-      throw;
-    }
-    finish();
-  }
-
- private:
-  void poison() const;
-  void finish() const;
-  const OpContext& ctx_;
-  std::vector<const DenseTensor*> views_;
-};
-
-/// One in-place call on plain tensors, or on the local pieces of a distributed one: where each result goes, which readers
-/// are copied first, and what is bumped, copied back or replaced afterwards.
+/// One call that writes buffers of its arguments, on plain tensors or on the local pieces of a distributed call: where each
+/// result goes, which readers are copied first, and what is bumped, copied back or replaced afterwards.
 class InplaceWrite {
  public:
   InplaceWrite(const OpContext& ctx, const OpDef& op) : ctx_(ctx), op_(op) {}
@@ -154,10 +135,11 @@ class InplaceWrite {
   DenseTensor target(DenseTensor& x, const Meta& result);
   /// The same for a list. An empty list is an absent one and gives none; else there is a result for each.
   std::vector<DenseTensor> targets(Targets list, std::span<const Meta> results);
-  /// As call::written_view, for an op that writes beside it.
+  /// `x` itself as an output that the kernel writes; it reads x before it does. Throws shape_mismatch unless the meta stays,
+  /// detached_view or stale_view. An absent x gives an undefined tensor.
   DenseTensor written_view(const DenseTensor& x, const Meta& meta);
-  /// `tensor` for reading while targets are written: a copy where it overlaps one of them, but for a target itself, and for
-  /// exactly the only one.
+  /// An argument that is no target, for reading while those are written: a copy where it overlaps one of them, but for exactly
+  /// the only one.
   DenseTensor reader(const DenseTensor& tensor) const { return must_copy(tensor) ? clone(tensor) : tensor; }
   bool must_copy(const DenseTensor& tensor) const;
   std::vector<DenseTensor> readers(std::span<const DenseTensor> tensors) const;
@@ -187,7 +169,7 @@ class InplaceWrite {
   const OpContext& ctx_;
   const OpDef& op_;
   std::vector<Write> writes_;
-  std::vector<DenseTensor> views_;
+  std::vector<const DenseTensor*> views_;
   bool finishing_ = false;
 };
 

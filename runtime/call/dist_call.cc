@@ -8,8 +8,8 @@
 #include <functional>
 
 #include "call/dense_call.h"
+#include "call/exchange.h"
 #include "comm/reduce.h"
-#include "core/log.h"
 #include "reshard/execute.h"
 
 namespace shard::call {
@@ -48,7 +48,7 @@ class MeshReducer final : public AxisReducer {
   MeshReducer(Rank& rank, const CallPlan& plan, std::string_view op) : rank_(rank), plan_(plan), op_(op) {}
   void all_reduce(DenseTensor& value, ReduceType type) override {
     for (int i = 0; i < plan_.reduce_axes.size(); ++i) {
-      rank_.communicator(plan_.mesh, plan_.reduce_axes[i]).all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type);
+      rank_.communicator(plan_.mesh, plan_.reduce_axes[i]).all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type).wait();
     }
   }
 
@@ -82,7 +82,11 @@ DistCall::DistCall(const OpDef& op, Variant variant)
   results_ = cache_.take_list();
   traced_ = rank_.trace_calls || cache_.observer;
   if (traced_) begin_ns_ = now_ns();
-  ctx_.dry = rank_.dry;
+  if (rank_.dry) {
+    ctx_.dry = rank_.dry.get();
+    before_ = rank_.stats();
+    traced_ = true;
+  }
   const Policies& p = rank_.policies;
   key_.push_back(reinterpret_cast<uintptr_t>(&op));
   key_.push_back(static_cast<uint64_t>(variant) | static_cast<uint64_t>(p.view) << 8 | static_cast<uint64_t>(p.inplace) << 16 |
@@ -111,33 +115,117 @@ void DistCall::in(const std::vector<Tensor>& tensors) {
 void DistCall::add(const Tensor& tensor, bool optional) {
   const std::string_view name = op_.inputs[slots_.size() - 1].name;
   if (!tensor.defined()) {
-    if (!optional) fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value", op_.name, name);
+    if (!optional) {
+      fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value\n  in the call {}", ctx_.op, name, call_text());
+    }
     tensors_.push_back(nullptr);
     key_.push_back(0);
     return;
   }
-  if (!tensor.is_dist()) {
-    fail(ErrorCode::layout,
-         "[{}] argument '{}' is a plain tensor ({}) while others are distributed; make it distributed with distribute(tensor, spec), or the "
-         "others plain with full(tensor)",
-         op_.name, name, tensor.get().describe());
-  }
+  if (!tensor.is_dist()) return promote(tensor, name);
   auto& impl = static_cast<DistTensorImpl&>(tensor.get());
   if (impl.owner != &rank_) {
-    fail(ErrorCode::wrong_rank, "[{}] argument '{}' belongs to rank {}, but rank {} of {} makes the call; each rank uses its own tensors",
-         op_.name, name, impl.owner->id(), rank_.id(), &impl.owner->world() == &rank_.world() ? "the same world" : "another world");
+    fail(ErrorCode::wrong_rank, "[{}] {} belongs to rank {}, but rank {} of {} makes the call; each rank uses its own tensors", ctx_.op,
+         argument_text(name, impl), impl.owner->id(), rank_.id(), &impl.owner->world() == &rank_.world() ? "the same world" : "another world");
   }
-  if (mesh_ == nullptr) mesh_ = impl.spec->mesh();
+  if (mesh_ == nullptr) {
+    mesh_ = impl.spec->mesh();
+    if (extras_) place_promoted();
+  }
   if (impl.spec->mesh() != mesh_) {
-    fail(ErrorCode::layout, "[{}] argument '{}' ({}) is on another mesh than the arguments before it, which are on {}; all tensors of a call are on one mesh",
-         op_.name, name, impl.describe(), mesh_->describe());
+    fail(ErrorCode::layout,
+         "[{}] {} is on another mesh than the arguments before it; all tensors of a call are on one mesh: reshard it to a layout on {}\n"
+         "  in the call {}",
+         ctx_.op, argument_text(name, impl), mesh_->describe(), call_text());
   }
   if (rank_.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
   impl.value.storage()->check_read();
   tensors_.push_back(&impl);
-  key_.push_back(reinterpret_cast<uintptr_t>(impl.spec));
-  key_.push_back(static_cast<uint64_t>(impl.global.dtype) << 8 | static_cast<uint64_t>(impl.global.dims.rank()));
-  for (int64_t size : impl.global.dims) key_.push_back(static_cast<uint64_t>(size));
+  key_tensor(impl.spec, impl.global);
+}
+
+inline void DistCall::key_tensor(const DistSpec* spec, const Meta& meta) {
+  key_.push_back(reinterpret_cast<uintptr_t>(spec));
+  key_.push_back(static_cast<uint64_t>(meta.dtype) << 8 | static_cast<uint64_t>(meta.dims.rank()));
+  for (int64_t size : meta.dims) key_.push_back(static_cast<uint64_t>(size));
+}
+
+void DistCall::promote(const Tensor& tensor, std::string_view name) {
+  const auto slot = static_cast<int>(slots_.size()) - 1;
+  if (rank_.policies.promotion == PromotionPolicy::error) {
+    fail(ErrorCode::layout,
+         "[{}] {} is a plain tensor, but others are distributed. Make it distributed with distribute(tensor, spec), or the others plain with "
+         "full(tensor); under PromotionPolicy::replicate it counts as replicated\n  in the call {}",
+         ctx_.op, argument_text(name, tensor.get()), call_text());
+  }
+  for (const AliasDef& alias : op_.aliases) {
+    if (alias.input != slot || (alias.kind == AliasDef::Kind::inplace && variant_ != Variant::inplace)) continue;
+    fail(ErrorCode::layout,
+         "[{}] {} is a plain tensor whose buffer output '{}' would share: the result of a distributed call cannot be in it, so "
+         "PromotionPolicy::replicate does not apply. Make it distributed with distribute(tensor, spec)\n  in the call {}",
+         ctx_.op, argument_text(name, tensor.get()), op_.outputs[static_cast<size_t>(alias.output)].name, call_text());
+  }
+  tensor.get().value.storage()->check_read();
+  extras().promoted.push_back({tensors_.size(), key_.size(), name, tensor});
+  tensors_.push_back(nullptr);
+  key_tensor(nullptr, tensor.meta());
+  if (mesh_ != nullptr) place_promoted();
+}
+
+void DistCall::place_promoted() {
+  for (Promoted& promoted : extras_->promoted) {
+    if (promoted.tensor.is_dist()) continue;
+    if (rank_.policies.promotion == PromotionPolicy::replicate_checked) check_replicated(promoted);
+    const Meta meta = promoted.tensor.meta();
+    const DistSpec* const spec = DistSpec::replicated(mesh_, meta.dims.rank());
+    const bool here = mesh_->coordinate(rank_.id()).has_value();
+    promoted.tensor = make_dist(rank_, meta, spec, here ? promoted.tensor.get().value : absent_value(meta));
+    tensors_[promoted.place] = &dist_impl(promoted.tensor);
+    key_[promoted.key] = reinterpret_cast<uintptr_t>(spec);
+    cache_.count_promoted();
+  }
+}
+
+void DistCall::check_replicated(const Promoted& promoted) {
+  const Meta& meta = promoted.tensor.meta();
+  KeyWords words;
+  words.push_back(static_cast<uint64_t>(meta.dtype));
+  for (int64_t size : meta.dims) words.push_back(static_cast<uint64_t>(size));
+  const uint64_t shape = hash_words(words);
+  const bool has_data = promoted.tensor.get().value.has_data();
+  const Tensor host = has_data ? promoted.tensor.to(kCpu) : promoted.tensor;
+  const uint64_t hash[] = {has_data ? hash_bytes(shape, host.get().value.raw(), meta.bytes()) : shape};
+  const std::vector<uint64_t> hashes = gather_words(rank_, hash, {op_.name, promoted.name});
+  const int first = mesh_->processes().front();
+  std::vector<int> others;
+  for (int process : mesh_->processes()) {
+    if (hashes[static_cast<size_t>(process)] != hashes[static_cast<size_t>(first)]) others.push_back(process);
+  }
+  if (others.empty()) return;
+  fail(ErrorCode::layout,
+       "[{}] {} was promoted to replicated, but is not the same on all ranks of {}: ranks {} have another value than rank {}. Give all ranks the "
+       "same value, or make it distributed with distribute(tensor, spec, from_rank({}))",
+       ctx_.op, argument_text(promoted.name, promoted.tensor.get()), mesh_->describe(), fmt::join(others, ", "), first, first);
+}
+
+std::string DistCall::call_text() const {
+  std::string text;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    std::string tensors;
+    for (size_t i = first(slot); i < std::min(first(slot) + slots_[slot].count, tensors_.size()); ++i) {
+      const DistTensorImpl* impl = tensors_[i];
+      tensors += fmt::format("{}{}", i == first(slot) ? "" : ", ", impl ? fmt::format("{} {}", to_string(impl->global), impl->spec->text()) : "none");
+    }
+    if (op_.inputs[slot].kind == SlotDef::Kind::list) tensors = "{" + tensors + "}";
+    if (!tensors.empty()) text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", op_.inputs[slot].name, tensors);
+  }
+  return fmt::format("{}({}) on {}", ctx_.op, text, mesh_ == nullptr ? "no mesh yet" : mesh_->describe());
+}
+
+void DistCall::rethrow(const Error& error) const {
+  // What another rank failed with is no news of this call.
+  if (error.code() == ErrorCode::peer_failed) throw;
+  fail(error.code(), "{}\n  in the call {}", error.what(), call_text());
 }
 
 void DistCall::key_bytes(const void* data, size_t bytes) {
@@ -231,14 +319,32 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas) {
     }
   }
   for (size_t o = 0; o < flat.size(); ++o) plan.outputs.push_back({flat[o], DistSpec::make(rule.outputs[o]), -1, {}, nullptr});
+  plan_dynamic(plan);
   if (plan.relayout) {
     plan.inputs[0].move = plan_relayout(tensors_[0]->global, plan.inputs[0].spec, flat[0].dims, plan.outputs[0].spec);
   }
   plan_aliases(plan);
   for (const InputPlan& input : plan.inputs) plan.bytes += input.move ? input.move->bytes : 0;
   for (const OutputPlan& output : plan.outputs) plan.bytes += output.write_back ? output.write_back->bytes : 0;
+  plan.bytes += plan.row_count_bytes;
+  plan.checked = plan.fallback || plan.exchanges_rows;
+  for (const InputPlan& input : plan.inputs) plan.checked = plan.checked || input.move;
+  for (const OutputPlan& output : plan.outputs) plan.checked = plan.checked || output.alias >= 0;
   bind(plan);
   return cache_.insert(key_, hash, std::move(plan));
+}
+
+/// The ranks of the world need to tell each other unless each of them computes all rows.
+void DistCall::plan_dynamic(CallPlan& plan) const {
+  size_t count = 0;
+  for (size_t slot = 0; slot < plan.output_slots.size(); ++slot) {
+    if ((op_.dynamic_outputs >> slot & 1u) == 0) continue;
+    OutputPlan& output = plan.outputs[plan.output_slots[slot].first];
+    output.dynamic = true;
+    ++count;
+    plan.exchanges_rows = plan.exchanges_rows || !output.spec->axes(0).empty() || mesh_->size() != rank_.world().size();
+  }
+  if (plan.exchanges_rows) plan.row_count_bytes = gather_bytes(rank_, count);
 }
 
 void DistCall::plan_aliases(CallPlan& plan) {
@@ -274,8 +380,8 @@ void DistCall::plan_alias(CallPlan& plan, const AliasDef& alias, size_t i, size_
   }
   const bool moved = plan.inputs[i].move != nullptr;
   if (in_place && op_.elementwise && !(output.global.dims == x->global.dims)) {
-    fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target '{}' is {}: an in-place op cannot grow its target by broadcasting; use {} instead",
-         ctx_.op, to_string(output.global.dims), op_.inputs[static_cast<size_t>(alias.input)].name, x->describe(), op_.name);
+    fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target is {}: an in-place op cannot grow its target by broadcasting; use {} instead",
+         ctx_.op, to_string(output.global.dims), argument_text(op_.inputs[static_cast<size_t>(alias.input)].name, *x), op_.name);
   }
   const bool same = output.global == x->global;
   const bool back = (in_place && same && !reinterprets(alias.output) && rank_.policies.inplace != InplacePolicy::adopt && (moved || output.spec != x->spec)) ||
@@ -336,23 +442,32 @@ bool DistCall::reinterprets(int output_slot) const {
 
 void DistCall::check_policies() {
   check_writes();
-  const CommPolicy policy = rank_.policies.comm;
   if (plan_->fallback) cache_.count_fallback(plan_->bytes);
-  if (policy == CommPolicy::allow || plan_->bytes == 0) return;
-  std::string moves;
-  for (const InputPlan& input : plan_->inputs) {
-    if (!input.move || input.move->bytes == 0) continue;
-    moves += fmt::format(" argument '{}' from {} to {} ({} bytes);", op_.inputs[static_cast<size_t>(input.slot)].name, input.spec->text(),
-                         input.move->to->text(), input.move->bytes);
+  if (rank_.policies.comm != CommPolicy::allow) check_comm_policy(rank_, ctx_.op, *mesh_, planned_moves());
+}
+
+PlannedMoves DistCall::planned_moves() const {
+  PlannedMoves moves{{}, plan_->bytes};
+  // Only what is sent, where that is all that is asked for.
+  const bool all = rank_.policies.comm == CommPolicy::forbid_moves;
+  const auto wanted = [&](const std::shared_ptr<const ReshardPlan>& move) { return move && (move->bytes != 0 || (all && !move->steps.empty())); };
+  for (size_t i = 0; i < plan_->inputs.size(); ++i) {
+    const InputPlan& input = plan_->inputs[i];
+    if (!wanted(input.move)) continue;
+    moves.text += fmt::format(" argument '{}' ({}) from {} to {} ({} bytes);", op_.inputs[static_cast<size_t>(input.slot)].name,
+                              to_string(input.move->meta), input.spec->text(), input.move->to->text(), input.move->bytes);
   }
   for (const OutputPlan& output : plan_->outputs) {
-    if (output.write_back && output.write_back->bytes != 0) {
-      moves += fmt::format(" the result back from {} to {} ({} bytes);", output.spec->text(), output.write_back->to->text(), output.write_back->bytes);
+    if (wanted(output.write_back)) {
+      moves.text += fmt::format(" the result ({}) back from {} to {} ({} bytes);", to_string(output.global), output.spec->text(),
+                                output.write_back->to->text(), output.write_back->bytes);
     }
   }
-  const std::string text = fmt::format("[{}] would communicate on {}:{} reshard the arguments first, or allow it with CommPolicy::allow", op_.name, mesh_->describe(), moves);
-  if (policy == CommPolicy::forbid) fail(ErrorCode::policy, "{}", text);
-  log_message(text);
+  if (plan_->exchanges_rows) {
+    moves.text += fmt::format(" how many rows the ranks have of the result ({} bytes), and rows that change their owner, as many as the data says;",
+                              plan_->row_count_bytes);
+  }
+  return moves;
 }
 
 void DistCall::check_writes() const {
@@ -364,8 +479,10 @@ void DistCall::check_writes() const {
     if (rank_.policies.view == ViewPolicy::strict) tensors_[i]->value.storage()->check_write(ctx_.op);
     const bool moves = plan_->inputs[i].move != nullptr || output.write_back != nullptr;
     if (output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::error && moves) {
-      fail(ErrorCode::policy, "[{}] cannot compute in the layout of '{}' ({}), and InplacePolicy::error forbids to move it", ctx_.op,
-           op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, tensors_[i]->describe());
+      fail(ErrorCode::policy,
+           "[{}] cannot compute in the layout of {}, and InplacePolicy::error forbids to move it; reshard it to {} first, or use "
+           "InplacePolicy::keep",
+           ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]), plan_->inputs[i].want->text());
     }
   }
   if (written > 1) check_apart();
@@ -406,8 +523,8 @@ void DistCall::prepare() {
   local_.outputs = plan_->output_boxes;
   if (layout_ != nullptr) local_.output_dims = plan_->output_dims;
   if (!plan_->reduce_axes.empty() && plan_->active) {
-    reducer_ = std::make_unique<MeshReducer>(rank_, *plan_, op_.name);
-    local_.reducer = reducer_.get();
+    extras().reducer = std::make_unique<MeshReducer>(rank_, *plan_, op_.name);
+    local_.reducer = extras_->reducer.get();
   }
 }
 
@@ -419,9 +536,10 @@ void DistCall::reinterpret_local() {
 
 void DistCall::finish() {
   started_ = true;  // a kernel that failed has poisoned what it wrote itself
+  if (op_.dynamic_outputs != 0) finish_dynamic();
   for (size_t o = 0; o < plan_->outputs.size(); ++o) {
     const OutputPlan& output = plan_->outputs[o];
-    if (output.spec == nullptr) continue;
+    if (output.spec == nullptr || output.dynamic) continue;
     if (output.alias < 0) {
       if (!plan_->active) results_[o] = absent_value(output.global);
       else if (plan_->identity) fill_with_identity(results_[o]);
@@ -434,6 +552,32 @@ void DistCall::finish() {
       finish_written_view(o);
     }
     check_piece(o, results_[o]);
+  }
+}
+
+/// Rows come as each piece has them. All ranks of the world learn how many there are, and those of the mesh get even shares.
+void DistCall::finish_dynamic() {
+  std::vector<size_t> dynamic;
+  std::vector<uint64_t> mine;
+  for (size_t o = 0; o < plan_->outputs.size(); ++o) {
+    if (!plan_->outputs[o].dynamic) continue;
+    dynamic.push_back(o);
+    mine.push_back(plan_->active ? static_cast<uint64_t>(results_[o].dims()[0]) : 0);
+  }
+  const auto ranks = static_cast<size_t>(rank_.world().size());
+  std::vector<uint64_t> all;
+  if (plan_->exchanges_rows) all = gather_words(rank_, mine, {op_.name, "row counts"});
+  else for (size_t r = 0; r < ranks; ++r) all.insert(all.end(), mine.begin(), mine.end());
+  extras().dynamic.resize(plan_->outputs.size());
+  for (size_t k = 0; k < dynamic.size(); ++k) {
+    const size_t o = dynamic[k];
+    const OutputPlan& output = plan_->outputs[o];
+    std::vector<int64_t> rows;
+    for (size_t r = 0; r < ranks; ++r) rows.push_back(static_cast<int64_t>(all[r * dynamic.size() + k]));
+    const RowPieces pieces(output.spec, std::move(rows), {op_.name, "result"});
+    Meta& global = extras_->dynamic[o] = output.global;
+    global.dims[0] = pieces.total();
+    results_[o] = plan_->active ? pieces.balance(rank_, results_[o]) : absent_value(global);
   }
 }
 
@@ -520,14 +664,14 @@ void DistCall::detach(const Ref<Storage>& copy, size_t i) {
   };
   const auto refresh = [rank, move, source, own, cause] {
     const DenseTensor fresh = execute_reshard(*rank, *move, source, cause);
-    if (fresh.storage()->state() == Storage::State::held) copy_into(own(), fresh);
+    if (fresh.storage()->state() != Storage::State::absent) copy_into(own(), fresh);
   };
   const auto write_back = [rank, move, source, own, cause] {
     const bool relayout = move->steps.size() == 1 && move->steps[0].kind == ReshardStep::Kind::relayout;
     const auto back = relayout ? plan_relayout(move->after_meta, move->to, move->meta.dims, move->from)
                                : plan_reshard(move->meta, move->to, move->from);
     const DenseTensor value = execute_reshard(*rank, *back, own(), cause);
-    if (value.storage()->state() == Storage::State::held) copy_into(source, value);
+    if (value.storage()->state() != Storage::State::absent) copy_into(source, value);
   };
   copy->detach({source.storage(), source.storage()->version(), std::string(op_.name), std::string(cause.argument), x.spec->text(),
                 move->to->text(), refresh, write_back});
@@ -544,7 +688,7 @@ Tensor DistCall::output(size_t o) {
   const size_t i = plan_->output_slots[o].first;
   const OutputPlan& output = plan_->outputs[i];
   if (output.spec == nullptr) return {};
-  return make_dist(rank_, output.global, output.spec, std::move(results_[i]));
+  return make_dist(rank_, output.dynamic ? extras_->dynamic[i] : output.global, output.spec, std::move(results_[i]));
 }
 
 std::vector<Tensor> DistCall::outputs(size_t o) {
@@ -565,6 +709,7 @@ void DistCall::record_call() {
     event.end_ns = now_ns();
     rank_.trace.record(event);
   }
+  if (rank_.dry) cache_.dry_calls.add(ctx_.op, describe_pieces(op_, *plan_), rank_.stats(), before_);
   if (cache_.observer) cache_.observer(describe(op_, ctx_.op, *plan_, rank_.policies.view));
 }
 

@@ -106,14 +106,18 @@ class DistCall {
   void plan(Dense&& dense) {
     const uint64_t hash = hash_words(key_);
     plan_ = cache_.find(key_, hash);
-    if (plan_ == nullptr) {
-      MetaSink metas;
-      begin_inference(metas);
-      dense();
-      end_inference();
-      plan_ = &make_plan(hash, metas);
+    try {
+      if (plan_ == nullptr) {
+        MetaSink metas;
+        begin_inference(metas);
+        dense();
+        end_inference();
+        plan_ = &make_plan(hash, metas);
+      }
+      if (plan_->checked) check_policies();
+    } catch (const Error& error) {
+      rethrow(error);
     }
-    check_policies();
   }
   /// Until end_inference(), the local tensors have the global metas and no bytes.
   void begin_inference(MetaSink& metas);
@@ -125,6 +129,9 @@ class DistCall {
       prepare();
       if (plan_->active && !plan_->relayout) kernel();
       finish();
+    } catch (const Error& error) {
+      poison();
+      rethrow(error);
     } catch (...) {
       poison();
       throw;
@@ -154,8 +161,34 @@ class DistCall {
                                const std::optional<DType>*, const std::optional<Device>*, const std::vector<bool>*,
                                const std::vector<std::string>*, const std::vector<Scalar>*>;
 
+  /// A plain argument, which waits for the mesh of the call.
+  struct Promoted {
+    size_t place;  // in tensors_
+    size_t key;    // the place of its layout in key_
+    std::string_view name;
+    Tensor tensor;  // plain, then replicated
+  };
+  /// What few calls need.
+  struct Extras {
+    std::unique_ptr<AxisReducer> reducer;
+    std::vector<Promoted> promoted;
+    std::vector<Meta> dynamic;  // global, per flat output; those that are not dynamic are empty
+  };
+  Extras& extras() {
+    if (!extras_) extras_ = std::make_unique<Extras>();
+    return *extras_;
+  }
+
   size_t first(size_t slot) const { return slots_[slot].first; }
   void add(const Tensor& tensor, bool optional);
+  void key_tensor(const DistSpec* spec, const Meta& meta);
+  void promote(const Tensor& tensor, std::string_view name);
+  void place_promoted();
+  void check_replicated(const Promoted& promoted);
+  /// "add(x: f32[8, 4] [dp, -], y: f32[4] [-]) on mesh(dp=2)": the call so far, for messages.
+  std::string call_text() const;
+  /// Throws the error again with the whole call in its text.
+  [[noreturn]] void rethrow(const Error& error) const;
   template <class T>
   void key(const T& value);
   template <class T>
@@ -167,11 +200,13 @@ class DistCall {
   const CallPlan& make_plan(uint64_t hash, const MetaSink& metas);
   spmd::RuleResult given_layout(std::span<const Meta> flat) const;
   spmd::RuleResult infer_rule(std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan);
+  void plan_dynamic(CallPlan& plan) const;
   void plan_aliases(CallPlan& plan);
   void plan_alias(CallPlan& plan, const AliasDef& alias, size_t input, size_t output);
   void bind(CallPlan& plan) const;
 
   void check_policies();
+  PlannedMoves planned_moves() const;
   void check_writes() const;
   void check_apart() const;
   /// Throws unless the piece is what the layout of the output promises.
@@ -186,6 +221,7 @@ class DistCall {
   void prepare();
   void reinterpret_local();
   void finish();
+  void finish_dynamic();
   void finish_view(size_t output);
   void finish_written_view(size_t output);
   void finish_inplace(size_t output);
@@ -205,6 +241,7 @@ class DistCall {
   bool traced_ = false;
   bool started_ = false;  // write-backs may have begun
   int64_t begin_ns_ = 0;
+  CommStats before_;  // in a dry world: what was sent before the call
   const ProcessMesh* mesh_ = nullptr;
   const DistSpec* layout_ = nullptr;  // asked for, by an op without tensor arguments
   const CallPlan* plan_ = nullptr;
@@ -214,7 +251,7 @@ class DistCall {
   SmallVec<AttrRef, 16> attrs_;
   std::vector<DenseTensor> locals_;
   std::vector<DenseTensor> results_;
-  std::unique_ptr<AxisReducer> reducer_;
+  std::unique_ptr<Extras> extras_;
 };
 
 template <class T>

@@ -43,7 +43,7 @@ class LocalCallRun {
     if (metas.empty()) metas = exchange_metas(results);
     std::vector<Tensor> outputs;
     for (size_t o = 0; o < out_specs_.size(); ++o) outputs.push_back(wrap(o, results, metas[o]));
-    record();
+    record(outputs);
     return outputs;
   }
 
@@ -160,7 +160,7 @@ class LocalCallRun {
 
   /// The metas of the whole outputs, by an exchange over all ranks of the world: those outside the mesh learn them too.
   std::vector<Meta> exchange_metas(const std::vector<Tensor>& results) {
-    if (rank_.dry != nullptr) {
+    if (rank_.dry) {
       fail(ErrorCode::no_data, "[{}] a dry world has no other ranks that could tell the shapes of their pieces; give the metas of the outputs "
            "(LocalMapOptions::outputs)", name_);
     }
@@ -169,7 +169,7 @@ class LocalCallRun {
     std::vector<PieceFacts> mine(count), all(count * ranks);
     for (size_t o = 0; o < results.size(); ++o) mine[o] = {true, results[o].meta()};
     const std::vector<int64_t> sizes(ranks, static_cast<int64_t>(count * sizeof(PieceFacts)));
-    rank_.communicator(ProcessMesh::make({static_cast<int>(ranks)})).all_gather({name_, "shapes of outputs"}, mine.data(), all.data(), sizes);
+    rank_.communicator(ProcessMesh::make({static_cast<int>(ranks)})).all_gather({name_, "shapes of outputs"}, mine.data(), all.data(), sizes).wait();
     std::vector<Meta> metas;
     for (size_t o = 0; o < count; ++o) {
       metas.push_back(whole_meta(o, [&](int process) -> const Meta& { return all[static_cast<size_t>(process) * count + o].meta; }));
@@ -226,9 +226,17 @@ class LocalCallRun {
     return make_dist(rank_, meta, out_specs_[o], results[o].get().value);
   }
 
-  /// Tells observers of the call, as those of ops are told of.
-  void record() {
+  /// Tells the dry report and observers of the call, as of those of ops.
+  void record(const std::vector<Tensor>& outputs) {
     call::PlanCache& cache = call::PlanCache::of(rank_);
+    if (rank_.dry) {
+      std::string text;
+      for (const Tensor& output : outputs) {
+        const DistTensorImpl& impl = dist_impl(output);
+        text += (text.empty() ? "" : "; ") + call::describe_piece("", impl.here() ? &impl.value.dims() : nullptr, impl.global, *impl.spec);
+      }
+      cache.dry_calls.add(options_.name, text, rank_.stats(), before_);
+    }
     if (!cache.observer) return;
     call::CallRecord record;
     record.op = name_;
@@ -248,6 +256,7 @@ class LocalCallRun {
   const LocalMapOptions& options_;
   std::string_view name_;
   const ProcessMesh* mesh_ = nullptr;
+  CommStats before_ = rank_.stats();
   std::vector<std::shared_ptr<const ReshardPlan>> moves_;
   int64_t bytes_ = 0;
   std::vector<Tensor> pieces_;

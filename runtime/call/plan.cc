@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "core/log.h"
+
 namespace shard::call {
 namespace {
 
@@ -35,6 +37,21 @@ std::string alias_text(const OpDef& op, const CallPlan& plan, const OutputPlan& 
 
 }  // namespace
 
+std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global, const DistSpec& spec) {
+  const std::string local = piece == nullptr ? "no piece" : to_string(Meta{*piece, global.dtype});
+  return fmt::format("{}{}{} of {} {}", name, name.empty() ? "" : " ", local, to_string(global), spec.text());
+}
+
+std::string describe_pieces(const OpDef& op, const CallPlan& plan) {
+  std::string text;
+  for (size_t o = 0; o < plan.outputs.size(); ++o) {
+    const OutputPlan& output = plan.outputs[o];
+    if (output.spec == nullptr) continue;
+    join(text, describe_piece(op.outputs[slot_of(plan, o)].name, plan.active ? &plan.output_dims[o] : nullptr, output.global, *output.spec));
+  }
+  return text;
+}
+
 CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan, ViewPolicy policy) {
   CallRecord record;
   record.op = name;
@@ -50,9 +67,20 @@ CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan
     const std::string_view output_name = op.outputs[slot_of(plan, o)].name;
     join(record.outputs, fmt::format("{} {}", output_name, output.spec->text()));
     if (output.write_back && !output.write_back->steps.empty()) join(record.moves, fmt::format("{} back: {}", output_name, output.write_back->describe()));
+    if (output.dynamic && plan.exchanges_rows) join(record.moves, fmt::format("{}: rows counted over the world and balanced", output_name));
     if (output.alias >= 0) join(record.aliases, fmt::format("{}: {}", output_name, alias_text(op, plan, output, policy)));
   }
   return record;
+}
+
+void check_comm_policy(const Rank& rank, std::string_view op, const ProcessMesh& mesh, const PlannedMoves& moves) {
+  const CommPolicy policy = rank.policies.comm;
+  const bool applies = policy == CommPolicy::forbid_moves ? !moves.text.empty() : policy != CommPolicy::allow && moves.bytes != 0;
+  if (!applies) return;
+  const std::string text = fmt::format("[{}] would {} on {}:{} reshard the arguments first, or allow it with CommPolicy::allow", op,
+                                       moves.bytes != 0 ? "communicate" : "change layouts", mesh.describe(), moves.text);
+  if (policy != CommPolicy::warn) fail(ErrorCode::policy, "{}", text);
+  log_message(text);
 }
 
 }  // namespace shard::call

@@ -25,6 +25,7 @@ struct OutputPlan {
   int alias = -1;  // the flat input that it shares a buffer with
   AliasDef::Kind kind = AliasDef::Kind::view;
   std::shared_ptr<const ReshardPlan> write_back;  // from the layout computed in to that of the written input
+  bool dynamic = false;  // the number of rows comes from data; `global` has the most that it can be
 };
 
 /// The part that is equal on all ranks, and below it the pieces of this rank.
@@ -36,7 +37,10 @@ struct CallPlan {
   AxisList reduce_axes;
   bool relayout = false;    // input 0 is moved to output 0, and no kernel runs
   bool fallback = false;    // replicated for want of a rule
-  int64_t bytes = 0;        // sent by all ranks together, write-backs included
+  bool exchanges_rows = false;  // ranks tell each other how many rows of dynamic outputs they have, and balance them
+  int64_t row_count_bytes = 0;
+  int64_t bytes = 0;        // sent by all ranks together, write-backs and row counts included
+  bool checked = false;     // policies, counters or targets have to be looked at in each call
 
   bool active = false;  // this rank is in the mesh
   std::optional<ReduceType> identity;  // made in a pending layout: another rank has the value, this one what leaves it unchanged
@@ -54,6 +58,18 @@ struct CallRecord {
   std::string aliases;  // "out: view of x, detached"
   int64_t bytes = 0;
 };
+/// "out f32[2, 8] of f32[4, 8] [dp, -]"; "no piece" where `piece` is null.
+std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global, const DistSpec& spec);
+/// "out f32[2, 8] of f32[4, 8] [dp, -]; ...": this rank's pieces of the outputs.
+std::string describe_pieces(const OpDef& op, const CallPlan& plan);
 CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan, ViewPolicy policy);
+
+/// What a call wants to move, for a policy to judge.
+struct PlannedMoves {
+  std::string text;   // " argument 'x' from [a] to [-] (64 bytes);" for each
+  int64_t bytes = 0;  // of all together
+};
+/// Throws policy, or tells the log sink, where the rank's CommPolicy does not let `op` make these moves.
+void check_comm_policy(const Rank& rank, std::string_view op, const ProcessMesh& mesh, const PlannedMoves& moves);
 
 }  // namespace shard::call

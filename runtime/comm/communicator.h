@@ -1,35 +1,84 @@
 // The seam between the library and its transports: collectives of one group of ranks. A transport derives from Communicator.
 #pragma once
 
-#include <cstdint>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/reduce_type.h"
+#include "comm/collective.h"
 #include "core/trace.h"
+#include "core/work.h"
 
 namespace shard {
 
-/// The op call and argument on whose behalf a collective runs. The strings live as long as the library.
-struct CommCause {
-  std::string_view op = "user";
-  std::string_view argument = "";
+struct CommCount {
+  uint64_t calls = 0;
+  int64_t bytes_sent = 0;  // by this rank to other ranks
 };
 
 /// What a communicator has sent, counted where it is sent. For comparison with what plans predict.
 struct CommStats {
   uint64_t collectives = 0;
-  int64_t bytes_sent = 0;  // by this rank to other ranks
+  int64_t bytes_sent = 0;
+  std::array<CommCount, kNumCommKinds> kinds = {};
+
+  const CommCount& operator[](CommKind kind) const { return kinds[static_cast<size_t>(kind)]; }
+  void count(CommKind kind, int64_t bytes);
+  CommStats& operator+=(const CommStats& other);
 };
 
-/// Collectives of a group of ranks. Every member calls the same functions in the same order, from one thread each.
-/// Failures: communication (the ranks do not agree), timeout (a member did not come), peer_failed.
+class CommQueue;
+
+/// One collective that this rank has started. A transport derives from it.
+class Operation : public Work::State {
+ public:
+  ~Operation() override;
+  void wait() final;
+
+ protected:
+  /// Returns when the result is there and no peer needs this rank's buffers any more; throws communication, timeout or peer_failed.
+  virtual void complete() = 0;
+
+ private:
+  friend class CommQueue;
+  friend class Communicator;
+  enum class Status : uint8_t { pending, done, failed };
+
+  CommQueue* queue_ = nullptr;
+  uint64_t ticket_ = 0;
+  Status status_ = Status::pending;
+  std::exception_ptr error_;
+};
+
+/// What the communicators of one rank share: its trace, and its collectives that are under way. They are completed in the order in
+/// which they were started, so that ranks that start them alike never wait for each other in a circle.
+class CommQueue {
+ public:
+  explicit CommQueue(TraceRing& trace) : trace_(trace) {}
+  /// Completes all that is under way. Throws the first failure.
+  void finish();
+
+ private:
+  friend class Communicator;
+  friend class Operation;
+  void finish_until(const Operation* last);
+
+  TraceRing& trace_;
+  std::deque<Operation*> under_way_;
+  std::map<std::vector<int>, uint64_t> sequences_;  // of the next collective of each group, whichever communicator starts it
+};
+
+/// Collectives of a group of ranks. Every member calls the same functions in the same order, from one thread each. All of them start
+/// the work and return a handle; `.wait()` on it gives a blocking call. Lists of sizes and boxes are copied, buffers are not.
+/// Communicators of a rank with the same members (a mesh and its only axis, say) count their collectives together.
+/// Failures, at the start or when waited for: communication (the ranks do not agree), timeout (a member did not come), peer_failed.
 class Communicator {
  public:
-  Communicator(std::vector<int> members, int rank, TraceRing* trace)
-      : members_(std::move(members)), rank_(rank), trace_(trace) {}
+  Communicator(std::vector<int> members, int rank, CommQueue& queue)
+      : members_(std::move(members)), rank_(rank), queue_(queue), sequence_(queue.sequences_[members_]) {}
   virtual ~Communicator() = default;
 
   /// This rank's position in the group, the group's size, and the world ranks of its members.
@@ -39,45 +88,35 @@ class Communicator {
   const CommStats& stats() const { return stats_; }
 
   /// Member i sends bytes[i]; all receive the pieces one after the other.
-  void all_gather(CommCause cause, const void* send, void* receive, std::span<const int64_t> bytes);
+  Work all_gather(CommCause cause, const void* send, void* receive, std::span<const int64_t> bytes);
   /// Sends send_bytes[i] to member i and receives receive_bytes[i] from it; pieces lie one after the other.
-  void all_to_all(CommCause cause, const void* send, std::span<const int64_t> send_bytes, void* receive,
-                  std::span<const int64_t> receive_bytes);
+  Work all_to_all(CommCause cause, const void* send, std::span<const int64_t> send_bytes, void* receive, std::span<const int64_t> receive_bytes);
   /// Reduces `count` elements in place. The result has the same bits on every member.
-  void all_reduce(CommCause cause, void* data, int64_t count, DType dtype, ReduceType type);
-  /// `send` holds counts[0] elements for member 0, then counts[1] for member 1, ...; member i receives the reduction of
-  /// its part.
-  void reduce_scatter(CommCause cause, const void* send, void* receive, std::span<const int64_t> counts, DType dtype,
-                      ReduceType type);
-  void broadcast(CommCause cause, void* data, int64_t bytes, int root);
+  Work all_reduce(CommCause cause, void* data, int64_t count, DType dtype, ReduceType type);
+  /// `send` holds counts[0] elements for member 0, then counts[1] for member 1, ...; member i receives the reduction of its part.
+  Work reduce_scatter(CommCause cause, const void* send, void* receive, std::span<const int64_t> counts, DType dtype, ReduceType type);
+  Work broadcast(CommCause cause, void* data, int64_t bytes, int root);
+  /// Moves boxes of elements of `element_bytes` between buffers of the members: all that moves and does not reduce can be said with it.
+  /// The k-th receive from a member is the k-th send of that member to this one. Every member calls it, also with nothing to move; only
+  /// pairs with boxes exchange messages. Boxes from this member to itself are copied and count no bytes. The boxes that a member
+  /// receives do not overlap, nor do its two buffers.
+  Work exchange(CommCause cause, const void* send, std::span<const BoxTransfer> sends, void* receive, std::span<const BoxTransfer> receives,
+                size_t element_bytes);
 
  protected:
-  /// What the members compare before they exchange anything.
-  struct Signature {
-    std::string_view name;
-    CommCause cause;
-    uint64_t sequence = 0;
-    int64_t count = 0;  // what must agree on all members: total bytes or elements
-    int detail = 0;     // dtype and reduce type, or root
-  };
-
-  virtual void do_all_gather(const Signature& s, const void* send, void* receive, std::span<const int64_t> bytes) = 0;
-  virtual void do_all_to_all(const Signature& s, const void* send, std::span<const int64_t> send_bytes, void* receive,
-                             std::span<const int64_t> receive_bytes) = 0;
-  virtual void do_all_reduce(const Signature& s, void* data, int64_t count, DType dtype, ReduceType type) = 0;
-  virtual void do_reduce_scatter(const Signature& s, const void* send, void* receive, std::span<const int64_t> counts,
-                                 DType dtype, ReduceType type) = 0;
-  virtual void do_broadcast(const Signature& s, void* data, int64_t bytes, int root) = 0;
+  /// Starts a collective. Null when nothing is left to do, as in a transport that moves nothing. The lists of sizes have one entry a
+  /// member, and peers and roots are members.
+  virtual std::unique_ptr<Operation> do_start(Collective collective) = 0;
 
  private:
-  template <class F>
-  void traced(Signature signature, int64_t bytes_sent, F&& run);
+  Work start(Collective collective, int64_t bytes_sent);
+  void check_member(const Collective& collective, int member) const;
 
   std::vector<int> members_;
   int rank_;
-  TraceRing* trace_;
+  CommQueue& queue_;
   CommStats stats_;
-  uint64_t sequence_ = 0;
+  uint64_t& sequence_;
 };
 
 }  // namespace shard

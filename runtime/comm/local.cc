@@ -1,36 +1,45 @@
 #include "comm/local.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <condition_variable>
 #include <cstring>
 
 #include "comm/reduce.h"
+#include "core/box_copy.h"
 #include "core/error.h"
 
 namespace shard {
 
-// Members post what they bring, meet, copy from each other, and meet again before anyone may change a posted buffer.
+// Members post what they bring when they start a collective. When they wait for it, they meet, copy from each other, and meet again
+// before anyone may change or free a posted buffer.
 struct LocalHub::Group {
-  struct Post {
-    std::string name;  // copied: the poster may be gone when a timeout is reported
-    std::string op;
-    std::string argument;
-    uint64_t sequence = 0;
-    int64_t count = 0;
-    int detail = 0;
-    const void* data = nullptr;
-    std::vector<int64_t> sizes;
-    uint64_t arrivals = 0;
+  /// How far a member is in one collective.
+  enum Stage : uint8_t { absent, posted, first_done, second_done };
+
+  /// One collective under way.
+  struct Round {
+    explicit Round(size_t size) : posts(size, nullptr), stages(size, absent) {}
+    bool all_reached(Stage stage) const {
+      for (const Stage reached : stages) {
+        if (reached < stage) return false;
+      }
+      return true;
+    }
+
+    std::vector<const Collective*> posts;
+    std::vector<Stage> stages;
+    int copying = 0;  // members that read buffers of others at this moment
+    size_t left = 0;
   };
 
-  explicit Group(std::vector<int> members) : members(std::move(members)), posts(this->members.size()) {}
+  explicit Group(std::vector<int> members) : members(std::move(members)) {}
 
   const std::vector<int> members;
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<Post> posts;
-  size_t arrived = 0;
-  uint64_t generation = 0;
+  std::map<uint64_t, Round> rounds;  // by sequence
   bool failed = false;
   std::string reason;
 };
@@ -50,150 +59,220 @@ void LocalHub::fail(const std::string& reason) {
   }
 }
 
-class LocalCommunicator final : public Communicator {
+std::string LocalHub::whereabouts(int world_rank) {
+  std::string text;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [members, group] : groups_) {
+    size_t i = 0;
+    while (i < members.size() && members[i] != world_rank) ++i;
+    if (i == members.size()) continue;
+    const std::lock_guard group_lock(group->mutex);
+    for (const auto& [sequence, round] : group->rounds) {
+      if (round.stages[i] == Group::absent || round.posts[i] == nullptr) continue;
+      text += fmt::format("{}{} of ranks [{}]", text.empty() ? "" : ", ", round.posts[i]->describe(), fmt::join(members, ", "));
+    }
+  }
+  return text;
+}
+
+class LocalOperation final : public Operation {
  public:
-  LocalCommunicator(std::shared_ptr<LocalHub::Group> group, std::chrono::milliseconds timeout, int rank, TraceRing* trace)
-      : Communicator(group->members, rank, trace), group_(std::move(group)), timeout_(timeout) {}
+  LocalOperation(LocalHub& hub, std::shared_ptr<LocalHub::Group> group, int me, Collective collective)
+      : hub_(hub), group_(std::move(group)), me_(static_cast<size_t>(me)), c_(std::move(collective)) {
+    const std::lock_guard lock(group_->mutex);
+    if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
+    round_ = &group_->rounds.try_emplace(c_.sequence, group_->members.size()).first->second;
+    round_->posts[me_] = &c_;
+    reach(Group::posted);
+  }
 
  protected:
-  void do_all_gather(const Signature& s, const void* send, void* receive, std::span<const int64_t> bytes) override {
-    post(s, send, bytes);
-    char* to = static_cast<char*>(receive);
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      if (bytes[i] != 0) std::memcpy(to, posts()[i].data, static_cast<size_t>(bytes[i]));
-      to += bytes[i];
+  void complete() override {
+    std::unique_lock lock(group_->mutex);
+    try {
+      run(lock);
+    } catch (const std::exception& error) {
+      const std::string text = fmt::format("rank {} failed: {}", group_->members[me_], error.what());
+      if (lock.owns_lock()) lock.unlock();
+      hub_.fail(text);
+      lock.lock();
+      // From here on nobody begins to copy; who does so already is let finish before this rank's buffers may go.
+      round_->posts[me_] = nullptr;
+      group_->changed.wait(lock, [&] { return round_->copying == 0; });
+      throw;
     }
-    meet(s);
-  }
-
-  void do_all_to_all(const Signature& s, const void* send, std::span<const int64_t> send_bytes, void* receive,
-                     std::span<const int64_t> receive_bytes) override {
-    post(s, send, send_bytes);
-    const auto me = static_cast<size_t>(rank());
-    char* to = static_cast<char*>(receive);
-    for (size_t i = 0; i < receive_bytes.size(); ++i) {
-      const LocalHub::Group::Post& peer = posts()[i];
-      if (peer.sizes[me] != receive_bytes[i]) {
-        shard::fail(ErrorCode::communication, "[{}] rank {} expects {} bytes from rank {} in #{} all_to_all for argument '{}', which sends {}",
-                    s.cause.op, members()[me], receive_bytes[i], members()[i], s.sequence, s.cause.argument, peer.sizes[me]);
-      }
-      int64_t begin = 0;
-      for (size_t k = 0; k < me; ++k) begin += peer.sizes[k];
-      if (receive_bytes[i] != 0) {
-        std::memcpy(to, static_cast<const char*>(peer.data) + begin, static_cast<size_t>(receive_bytes[i]));
-      }
-      to += receive_bytes[i];
-    }
-    meet(s);
-  }
-
-  void do_all_reduce(const Signature& s, void* data, int64_t count, DType dtype, ReduceType type) override {
-    // Each member reduces one part over all members, always in member order, then all copy all parts.
-    post(s, data, {});
-    const auto begin_of = [&](int member) { return count * member / size(); };
-    const int64_t begin = begin_of(rank());
-    const int64_t length = begin_of(rank() + 1) - begin;
-    const size_t element = size_of(dtype);
-    std::vector<char> part(static_cast<size_t>(length) * element);
-    reduce_posts(part.data(), begin, length, dtype, type);
-    meet(s);
-    post(s, part.data(), {});
-    for (int i = 0; i < size(); ++i) {
-      const auto bytes = static_cast<size_t>(begin_of(i + 1) - begin_of(i)) * element;
-      if (bytes == 0) continue;
-      std::memcpy(static_cast<char*>(data) + static_cast<size_t>(begin_of(i)) * element, posts()[static_cast<size_t>(i)].data, bytes);
-    }
-    meet(s);
-  }
-
-  void do_reduce_scatter(const Signature& s, const void* send, void* receive, std::span<const int64_t> counts,
-                         DType dtype, ReduceType type) override {
-    post(s, send, {});
-    int64_t begin = 0;
-    for (int i = 0; i < rank(); ++i) begin += counts[static_cast<size_t>(i)];
-    reduce_posts(receive, begin, counts[static_cast<size_t>(rank())], dtype, type);
-    meet(s);
-  }
-
-  void do_broadcast(const Signature& s, void* data, int64_t bytes, int root) override {
-    post(s, data, {});
-    if (rank() != root && bytes != 0) std::memcpy(data, posts()[static_cast<size_t>(root)].data, static_cast<size_t>(bytes));
-    meet(s);
+    round_->posts[me_] = nullptr;
+    if (++round_->left == group_->members.size()) group_->rounds.erase(c_.sequence);
   }
 
  private:
-  const std::vector<LocalHub::Group::Post>& posts() const { return group_->posts; }
+  using Group = LocalHub::Group;
 
-  void reduce_posts(void* out, int64_t begin, int64_t count, DType dtype, ReduceType type) {
-    std::vector<const void*> inputs;
-    for (const LocalHub::Group::Post& peer : posts()) {
-      inputs.push_back(static_cast<const char*>(peer.data) + static_cast<size_t>(begin) * size_of(dtype));
-    }
-    if (count != 0) reduce_in_order(out, inputs, count, dtype, type);
+  const Collective& post(size_t i) const { return *round_->posts[i]; }
+  size_t members() const { return group_->members.size(); }
+
+  void run(std::unique_lock<std::mutex>& lock) {
+    meet(lock, Group::posted);
+    if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
+    for (size_t i = 0; i < members(); ++i) check_agreement(i);
+    step(lock, Group::first_done, [&] { copy(); });
+    if (c_.kind == CommKind::all_reduce) step(lock, Group::second_done, [&] { gather_reduced(); });
   }
 
-  /// Shows what this member brings, waits for all, and checks that all came for the same collective.
-  void post(const Signature& s, const void* data, std::span<const int64_t> sizes) {
-    {
-      const std::lock_guard lock(group_->mutex);
-      LocalHub::Group::Post& mine = group_->posts[static_cast<size_t>(rank())];
-      mine.name = s.name;
-      mine.op = s.cause.op;
-      mine.argument = s.cause.argument;
-      mine.sequence = s.sequence;
-      mine.count = s.count;
-      mine.detail = s.detail;
-      mine.data = data;
-      mine.sizes.assign(sizes.begin(), sizes.end());
+  void reach(Group::Stage stage) {
+    round_->stages[me_] = stage;
+    if (round_->all_reached(stage)) group_->changed.notify_all();
+  }
+
+  /// Runs `work`, which reads buffers of others, without the lock; then waits until all members have done so.
+  template <class F>
+  void step(std::unique_lock<std::mutex>& lock, Group::Stage stage, F&& work) {
+    if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
+    ++round_->copying;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
     }
-    meet(s);
-    const LocalHub::Group::Post& mine = posts()[static_cast<size_t>(rank())];
-    for (size_t i = 0; i < posts().size(); ++i) {
-      const LocalHub::Group::Post& peer = posts()[i];
-      if (peer.name != mine.name || peer.sequence != mine.sequence || peer.count != mine.count || peer.detail != mine.detail) {
-        shard::fail(ErrorCode::communication,
-                    "ranks have diverged: rank {} is at #{} {} of {} (op {}, argument '{}'), rank {} at #{} {} of {} (op {}, argument "
-                    "'{}'). Every rank must make the same calls in the same order",
-                    members()[static_cast<size_t>(rank())], mine.sequence, mine.name, mine.count, mine.op, mine.argument,
-                    members()[i], peer.sequence, peer.name, peer.count, peer.op, peer.argument);
+    lock.lock();
+    --round_->copying;
+    if (group_->failed && round_->copying == 0) group_->changed.notify_all();
+    if (error) std::rethrow_exception(error);
+    reach(stage);
+    meet(lock, stage);
+  }
+
+  /// Waits until all members have reached `stage`.
+  void meet(std::unique_lock<std::mutex>& lock, Group::Stage stage) {
+    const bool in_time = group_->changed.wait_for(lock, hub_.timeout_, [&] { return round_->all_reached(stage) || group_->failed; });
+    if (round_->all_reached(stage)) return;
+    if (in_time) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
+    fail_timeout(lock, stage);
+  }
+
+  [[noreturn]] void fail_timeout(std::unique_lock<std::mutex>& lock, Group::Stage stage) {
+    std::vector<int> missing;
+    for (size_t i = 0; i < members(); ++i) {
+      if (round_->stages[i] < stage) missing.push_back(group_->members[i]);
+    }
+    lock.unlock();
+    std::string where;
+    for (const int rank : missing) {
+      const std::string at = hub_.whereabouts(rank);
+      if (!at.empty()) where += fmt::format("; rank {} is at {}", rank, at);
+    }
+    shard::fail(ErrorCode::timeout, "rank {} never {} {} within {} ms{}", fmt::join(missing, ", "), stage == Group::posted ? "joined" : "finished",
+                c_.describe(), hub_.timeout_.count(), where);
+  }
+
+  void check_agreement(size_t i) const {
+    if (post(i).agrees_with(c_)) return;
+    shard::fail(ErrorCode::communication, "ranks have diverged: rank {} is at {}, rank {} at {}. Every rank must make the same calls in the same order",
+                group_->members[me_], c_.agreement(), group_->members[i], post(i).agreement());
+  }
+
+  void copy() {
+    switch (c_.kind) {
+      case CommKind::all_gather: return all_gather();
+      case CommKind::all_to_all: return all_to_all();
+      case CommKind::all_reduce: return reduce_own_part();
+      case CommKind::reduce_scatter: return reduce_scatter();
+      case CommKind::broadcast: return broadcast();
+      case CommKind::exchange: return exchange();
+    }
+  }
+
+  void all_gather() const {
+    char* to = static_cast<char*>(c_.receive);
+    for (size_t i = 0; i < members(); ++i) {
+      const auto bytes = static_cast<size_t>(c_.sizes[i]);
+      if (bytes != 0 && to != post(i).send) std::memcpy(to, post(i).send, bytes);
+      to += bytes;
+    }
+  }
+
+  void all_to_all() const {
+    char* to = static_cast<char*>(c_.receive);
+    for (size_t i = 0; i < members(); ++i) {
+      const Collective& peer = post(i);
+      const int64_t bytes = c_.receive_sizes[i];
+      if (peer.sizes[me_] != bytes) {
+        shard::fail(ErrorCode::communication, "[{}] in {} rank {} expects {} bytes from rank {}, which sends {}", c_.cause.op, c_.describe(), group_->members[me_],
+                    bytes, group_->members[i], peer.sizes[me_]);
       }
+      int64_t begin = 0;
+      for (size_t k = 0; k < me_; ++k) begin += peer.sizes[k];
+      if (bytes != 0) std::memcpy(to, static_cast<const char*>(peer.send) + begin, static_cast<size_t>(bytes));
+      to += bytes;
     }
   }
 
-  void meet(const Signature& s) {
-    LocalHub::Group& group = *group_;
-    std::unique_lock lock(group.mutex);
-    if (group.failed) shard::fail(ErrorCode::peer_failed, "{}", group.reason);
-    const uint64_t generation = group.generation;
-    ++group.posts[static_cast<size_t>(rank())].arrivals;
-    if (++group.arrived == group.members.size()) {
-      group.arrived = 0;
-      ++group.generation;
-      group.changed.notify_all();
-      return;
+  int64_t part_begin(size_t member) const { return c_.count * static_cast<int64_t>(member) / static_cast<int64_t>(members()); }
+
+  /// An all-reduce: each member reduces one part of all buffers into its own buffer, which nobody else reads there. Then all copy all parts.
+  void reduce_own_part() const {
+    const int64_t begin = part_begin(me_);
+    reduce_posts(static_cast<char*>(c_.receive) + static_cast<size_t>(begin) * size_of(c_.dtype), begin, part_begin(me_ + 1) - begin);
+  }
+  void gather_reduced() const {
+    for (size_t i = 0; i < members(); ++i) {
+      const size_t begin = static_cast<size_t>(part_begin(i)) * size_of(c_.dtype);
+      const size_t bytes = static_cast<size_t>(part_begin(i + 1)) * size_of(c_.dtype) - begin;
+      if (i != me_ && bytes != 0) std::memcpy(static_cast<char*>(c_.receive) + begin, static_cast<const char*>(post(i).send) + begin, bytes);
     }
-    const auto ready = [&] { return group.generation != generation || group.failed; };
-    const bool in_time = group.changed.wait_for(lock, timeout_, ready);
-    if (group.generation != generation) return;
-    if (in_time) shard::fail(ErrorCode::peer_failed, "{}", group.reason);
-    fail_timeout(s);
   }
 
-  [[noreturn]] void fail_timeout(const Signature& s) {
-    const uint64_t mine = posts()[static_cast<size_t>(rank())].arrivals;
-    std::string missing;
-    for (size_t i = 0; i < posts().size(); ++i) {
-      if (posts()[i].arrivals < mine) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", members()[i]);
-    }
-    shard::fail(ErrorCode::timeout, "rank {} never joined #{} {} for {} argument '{}' within {} ms", missing, s.sequence,
-                s.name, s.cause.op, s.cause.argument, timeout_.count());
+  void reduce_scatter() const {
+    int64_t begin = 0;
+    for (size_t i = 0; i < me_; ++i) begin += c_.sizes[i];
+    reduce_posts(c_.receive, begin, c_.sizes[me_]);
   }
 
-  std::shared_ptr<LocalHub::Group> group_;
-  std::chrono::milliseconds timeout_;
+  void reduce_posts(void* out, int64_t begin, int64_t count) const {
+    if (count == 0) return;
+    std::vector<const void*> inputs;
+    for (size_t i = 0; i < members(); ++i) inputs.push_back(static_cast<const char*>(post(i).send) + static_cast<size_t>(begin) * size_of(c_.dtype));
+    reduce_in_order(out, inputs, count, c_.dtype, c_.type);
+  }
+
+  void broadcast() const {
+    const auto root = static_cast<size_t>(c_.root);
+    if (me_ != root && c_.count != 0) std::memcpy(c_.receive, post(root).send, static_cast<size_t>(c_.count));
+  }
+
+  void exchange() const {
+    for (size_t i = 0; i < members(); ++i) check_boxes(post(i), static_cast<int>(i), c_, static_cast<int>(me_));
+    for (const BoxTransfer& box : c_.receives) {
+      char* from = const_cast<char*>(static_cast<const char*>(post(static_cast<size_t>(box.peer)).send));
+      copy_box({static_cast<char*>(c_.receive), box.to_dims, box.to_begin}, {from, box.from_dims, box.from_begin}, box.extent, static_cast<size_t>(c_.count));
+    }
+  }
+
+  LocalHub& hub_;
+  std::shared_ptr<Group> group_;
+  size_t me_;
+  Collective c_;
+  Group::Round* round_ = nullptr;
 };
 
-std::unique_ptr<Communicator> LocalHub::communicator(const std::vector<int>& members, int rank, TraceRing* trace) {
+class LocalCommunicator final : public Communicator {
+ public:
+  LocalCommunicator(LocalHub& hub, std::shared_ptr<LocalHub::Group> group, int rank, CommQueue& queue)
+      : Communicator(group->members, rank, queue), hub_(hub), group_(std::move(group)) {}
+
+ protected:
+  std::unique_ptr<Operation> do_start(Collective collective) override {
+    return std::make_unique<LocalOperation>(hub_, group_, rank(), std::move(collective));
+  }
+
+ private:
+  LocalHub& hub_;
+  std::shared_ptr<LocalHub::Group> group_;
+};
+
+std::unique_ptr<Communicator> LocalHub::communicator(const std::vector<int>& members, int rank, CommQueue& queue) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<Group>& group = groups_[members];
   if (!group) {
@@ -201,7 +280,7 @@ std::unique_ptr<Communicator> LocalHub::communicator(const std::vector<int>& mem
     group->failed = failed_;
     group->reason = reason_;
   }
-  return std::make_unique<LocalCommunicator>(group, timeout_, rank, trace);
+  return std::make_unique<LocalCommunicator>(*this, group, rank, queue);
 }
 
 }  // namespace shard

@@ -19,6 +19,8 @@ struct Storage::Trouble {
   Detachment detachment;
   std::exception_ptr poison;
   std::string poisoned_by;
+  std::shared_ptr<Work> pending;
+  Use pending_use = Use::reads;
 };
 
 Storage::~Storage() = default;
@@ -67,6 +69,12 @@ void Storage::free_data() {
 }
 
 void Storage::destroy(Storage* storage) {
+  if (storage->trouble_) {
+    try {
+      storage->wait_pending();
+    } catch (...) {  // nobody will read the bytes any more
+    }
+  }
   storage->free_data();
   if (storage->meter_ != nullptr) storage->meter_->add(-static_cast<int64_t>(storage->bytes_));
   storage->~Storage();
@@ -101,6 +109,21 @@ void Storage::poison(std::exception_ptr cause, const char* op) {
   t.poisoned_by = op;
 }
 
+void Storage::set_pending(std::shared_ptr<Work> work, Use use) {
+  if (trouble_) wait_pending();
+  Trouble& t = trouble();
+  t.pending = std::move(work);
+  t.pending_use = use;
+}
+
+bool Storage::pending() const { return trouble_ && trouble_->pending && trouble_->pending->pending(); }
+
+void Storage::wait_pending() const {
+  if (!trouble_->pending) return;
+  trouble_->pending->wait();
+  trouble_->pending.reset();
+}
+
 void Storage::check_poison() const {
   if (!trouble_->poison) return;
   try {
@@ -127,11 +150,13 @@ void Storage::fail_stale() const {
 }
 
 void Storage::check_read_slow() const {
+  if (trouble_->pending_use == Use::writes) wait_pending();
   check_poison();
   if (stale()) fail_stale();
 }
 
 void Storage::check_write_slow(const char* op) const {
+  wait_pending();
   check_poison();
   if (!trouble_->detached) return;
   if (stale()) fail_stale();
@@ -145,6 +170,7 @@ void Storage::check_write_slow(const char* op) const {
 
 void Storage::refresh_if_stale() {
   if (!trouble_) return;
+  if (trouble_->pending_use == Use::writes) wait_pending();
   check_poison();
   if (!trouble_->detached || !stale()) return;
   Detachment& d = trouble_->detachment;

@@ -9,6 +9,7 @@
 
 #include "core/device.h"
 #include "core/ref.h"
+#include "core/work.h"
 
 namespace shard {
 
@@ -76,11 +77,11 @@ class Storage final : public RefCounted {
   /// The op that wrote last; null before the first write.
   const char* last_writer() const { return last_writer_; }
 
-  /// Throws stale_view or poisoned when the bytes must not be read.
+  /// Throws stale_view or poisoned when the bytes must not be read. Waits for work that writes them, and throws what that fails with.
   void check_read() const {
     if (trouble_) check_read_slow();
   }
-  /// Throws detached_view, stale_view or poisoned when `op` must not write the bytes.
+  /// Throws detached_view, stale_view or poisoned when `op` must not write the bytes. Waits for work that reads or writes them.
   void check_write(const char* op) const {
     if (trouble_) check_write_slow(op);
   }
@@ -97,6 +98,13 @@ class Storage final : public RefCounted {
   /// After the source was written from this storage: both count as in step again.
   void mark_in_step();
 
+  /// Work under way uses the bytes. One that writes them is waited for at the first read or write, one that only reads them at the
+  /// first write; both before the bytes are freed. A storage has one such work at a time: an earlier one is waited for first.
+  enum class Use : uint8_t { reads, writes };
+  void set_pending(std::shared_ptr<Work> work, Use use);
+  /// True until that work has been waited for.
+  bool pending() const;
+
   /// A write failed half way: every later read throws with this cause.
   void poison(std::exception_ptr cause, const char* op);
 
@@ -109,6 +117,7 @@ class Storage final : public RefCounted {
   void check_write_slow(const char* op) const;
   [[noreturn]] void fail_stale() const;
   void check_poison() const;
+  void wait_pending() const;
   void free_data();
   Trouble& trouble();
 

@@ -13,7 +13,7 @@ int64_t now_ns() {
 std::vector<TraceEvent> TraceRing::events() const {
   std::vector<TraceEvent> ordered;
   ordered.reserve(events_.size());
-  const size_t first = events_.size() < kCapacity ? 0 : next_ % kCapacity;
+  const size_t first = events_.size() < kCapacity ? 0 : (next_ - start_) % kCapacity;
   for (size_t i = 0; i < events_.size(); ++i) ordered.push_back(events_[(first + i) % events_.size()]);
   return ordered;
 }
@@ -30,13 +30,14 @@ std::string chrome_trace(std::span<const std::vector<TraceEvent>> ranks) {
                         separator, rank, rank);
     separator = ",\n";
     for (const TraceEvent& event : ranks[rank]) {
+      const bool ended = event.end_ns != 0;
       const bool collective = event.kind == TraceEvent::Kind::collective;
       json += fmt::format(
           ",\n{{\"ph\": \"X\", \"pid\": {}, \"tid\": {}, \"cat\": \"{}\", \"name\": \"{}\", \"ts\": {:.3f}, \"dur\": {:.3f}, "
-          "\"args\": {{\"op\": \"{}\", \"argument\": \"{}\", \"sequence\": {}, \"bytes\": {}}}}}",
+          "\"args\": {{\"op\": \"{}\", \"argument\": \"{}\", \"sequence\": {}, \"bytes\": {}{}}}}}",
           rank, collective ? 1 : 0, collective ? "collective" : "call", event.name,
-          static_cast<double>(event.begin_ns - start) / 1e3, static_cast<double>(event.end_ns - event.begin_ns) / 1e3,
-          event.op, event.argument, event.sequence, event.bytes);
+          static_cast<double>(event.begin_ns - start) / 1e3, static_cast<double>(ended ? event.end_ns - event.begin_ns : 0) / 1e3,
+          event.op, event.argument, event.sequence, event.bytes, ended ? "" : ", \"unfinished\": true");
     }
   }
   return json + "\n]}\n";

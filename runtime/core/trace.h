@@ -19,7 +19,7 @@ struct TraceEvent {
   uint64_t sequence = 0;      // of the communicator
   int64_t bytes = 0;          // sent by this rank
   int64_t begin_ns = 0;
-  int64_t end_ns = 0;
+  int64_t end_ns = 0;  // 0: it has not ended
 };
 
 /// Nanoseconds of a steady clock.
@@ -30,22 +30,28 @@ class TraceRing {
  public:
   static constexpr size_t kCapacity = 4096;
 
-  void record(const TraceEvent& event) {
+  /// Returns a ticket for finish().
+  uint64_t record(const TraceEvent& event) {
     if (events_.size() < kCapacity) events_.push_back(event);
-    else events_[next_ % kCapacity] = event;
-    ++next_;
+    else events_[(next_ - start_) % kCapacity] = event;
+    return next_++;
+  }
+  /// The event that was recorded when it began has ended. The ring may have forgotten it.
+  void finish(uint64_t ticket, int64_t end_ns) {
+    if (ticket >= start_ && next_ - ticket <= kCapacity) events_[(ticket - start_) % kCapacity].end_ns = end_ns;
   }
   /// Oldest first.
   std::vector<TraceEvent> events() const;
   /// Events that the ring has forgotten.
-  uint64_t dropped() const { return next_ - events_.size(); }
+  uint64_t dropped() const { return next_ - start_ - events_.size(); }
   void clear() {
     events_.clear();
-    next_ = 0;
+    start_ = next_;
   }
 
  private:
   std::vector<TraceEvent> events_;
+  uint64_t start_ = 0;  // the ticket of the first event since the last clear
   uint64_t next_ = 0;
 };
 

@@ -25,8 +25,10 @@ std::string elements_text(const DenseTensor& host) {
 }  // namespace
 
 std::string DistTensorImpl::describe() const {
-  return fmt::format("{} {} on {}", to_string(global), spec->text(), spec->mesh()->describe());
+  return fmt::format("{}, layout {} on {}", to_string(global), spec->text(), spec->mesh()->describe());
 }
+
+std::string argument_text(std::string_view name, const TensorImpl& tensor) { return fmt::format("argument '{}' ({})", name, tensor.describe()); }
 
 DistTensorImpl& dist_impl(const Tensor& tensor) {
   TensorImpl& impl = tensor.get();
@@ -67,6 +69,8 @@ Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global,
     fail(ErrorCode::shape_mismatch, "rank {}'s piece of {} {} on {} must be {}, but is {}", rank.id(), to_string(meta), spec->text(),
          spec->mesh()->describe(), to_string(Meta{expected, dtype}), to_string(piece.meta()));
   }
+  // In a dry world every distributed tensor is without data.
+  if (rank.dry && piece.get().value.has_data()) return make_dist(rank, meta, spec, DenseTensor::allocate(piece.device(), piece.meta(), rank.dry.get()));
   return make_dist(rank, meta, spec, piece.get().value);
 }
 

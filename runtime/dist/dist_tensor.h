@@ -25,6 +25,8 @@ class DistTensorImpl final : public TensorImpl {
 
 /// The parts of a distributed tensor. Throws layout for a plain one, undefined for none.
 DistTensorImpl& dist_impl(const Tensor& tensor);
+/// A tensor in messages: "argument 'x' (f32[8, 4], layout [dp, -] on mesh(dp=2))"; a plain one has no layout.
+std::string argument_text(std::string_view name, const TensorImpl& tensor);
 /// A new handle to a distributed tensor.
 Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece);
 /// The value of a tensor on a rank outside the mesh: absent storage, a shape of zeros.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -45,10 +46,32 @@ void check(const std::vector<int>& shape, const std::vector<int>& processes, con
   }
 }
 
+void check(const std::vector<int>& shape, const MeshCosts& costs) {
+  if (costs.axes.size() != shape.size()) {
+    fail(ErrorCode::invalid_argument, "mesh shape [{}] needs {} axis costs, but {} were given", fmt::join(shape, ", "), shape.size(), costs.axes.size());
+  }
+  bool valid = std::isfinite(costs.copy_ns_per_byte) && costs.copy_ns_per_byte >= 0 && costs.memory_cap >= 0;
+  for (const AxisCost& axis : costs.axes) {
+    valid = valid && std::isfinite(axis.alpha_ns) && std::isfinite(axis.ns_per_byte) && axis.alpha_ns >= 0 && axis.ns_per_byte >= 0;
+  }
+  if (!valid) fail(ErrorCode::invalid_argument, "the costs of mesh shape [{}] must be finite and not negative", fmt::join(shape, ", "));
+}
+
+/// What tells meshes of one shape apart by their costs; empty for the defaults.
+std::string describe_costs(const MeshCosts& costs) {
+  const MeshCosts defaults;
+  std::string text;
+  if (std::any_of(costs.axes.begin(), costs.axes.end(), [](const AxisCost& axis) { return axis != AxisCost(); })) {
+    for (const AxisCost& axis : costs.axes) text += fmt::format("{}{} ns + {} ns/B", text.empty() ? "; costs " : ", ", axis.alpha_ns, axis.ns_per_byte);
+  }
+  if (costs.copy_ns_per_byte != defaults.copy_ns_per_byte) text += fmt::format("; copies {} ns/B", costs.copy_ns_per_byte);
+  if (costs.memory_cap != 0) text += fmt::format("; memory cap {} B", costs.memory_cap);
+  return text;
+}
+
 }  // namespace
 
-const ProcessMesh* ProcessMesh::make(const std::vector<int>& shape, std::vector<int> processes,
-                                     std::vector<std::string> names) {
+const ProcessMesh* ProcessMesh::make(const std::vector<int>& shape, std::vector<int> processes, std::vector<std::string> names, MeshCosts costs) {
   if (processes.empty()) {
     int64_t size = 1;
     for (int n : shape) size *= std::max(n, 0);
@@ -59,13 +82,17 @@ const ProcessMesh* ProcessMesh::make(const std::vector<int>& shape, std::vector<
     for (size_t i = 0; i < shape.size(); ++i) names.emplace_back(1, static_cast<char>('a' + i));
   }
   check(shape, processes, names);
+  if (costs.axes.empty()) costs.axes.resize(shape.size());
+  check(shape, costs);
 
-  using Key = std::tuple<std::vector<int>, std::vector<int>, std::vector<std::string>>;
+  std::vector<double> constants{costs.copy_ns_per_byte, static_cast<double>(costs.memory_cap)};
+  for (const AxisCost& axis : costs.axes) constants.insert(constants.end(), {axis.alpha_ns, axis.ns_per_byte});
+  using Key = std::tuple<std::vector<int>, std::vector<int>, std::vector<std::string>, std::vector<double>>;
   static std::mutex mutex;
   static std::map<Key, std::unique_ptr<const ProcessMesh>> table;
   const std::lock_guard lock(mutex);
-  std::unique_ptr<const ProcessMesh>& mesh = table[Key(shape, processes, names)];
-  if (!mesh) mesh.reset(new ProcessMesh(shape, std::move(processes), std::move(names)));
+  std::unique_ptr<const ProcessMesh>& mesh = table[Key(shape, processes, names, constants)];
+  if (!mesh) mesh.reset(new ProcessMesh(shape, std::move(processes), std::move(names), std::move(costs)));
   return mesh.get();
 }
 
@@ -113,7 +140,7 @@ std::string ProcessMesh::describe() const {
   bool plain = true;
   for (int i = 0; i < size(); ++i) plain = plain && processes_[static_cast<size_t>(i)] == i;
   if (!plain) text += fmt::format("; processes {}", fmt::join(processes_, ","));
-  return text + ")";
+  return text + describe_costs(costs_) + ")";
 }
 
 }  // namespace shard

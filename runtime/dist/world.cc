@@ -1,13 +1,17 @@
 #include "dist/world.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <atomic>
+#include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "comm/local.h"
+#include "comm/mpi.h"
 
 namespace shard {
 namespace {
@@ -36,9 +40,15 @@ std::string text_of(const std::exception_ptr& error) {
   }
 }
 
+std::vector<int> first_ranks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(std::max(size, 0)));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 class LocalWorld final : public World {
  public:
-  LocalWorld(int size, const WorldOptions& options) : World(size, options), hub_(options.timeout) {}
+  LocalWorld(int size, const WorldOptions& options) : World(size, first_ranks(size), options), hub_(options.timeout) {}
 
   void run(const std::function<void(Rank&)>& program) override {
     if (first_error_) fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", text_of(first_error_));
@@ -50,18 +60,16 @@ class LocalWorld final : public World {
 
  protected:
   std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) override {
-    return hub_.communicator(members, position, &rank.trace);
+    return hub_.communicator(members, position, rank.comm_queue());
   }
 
  private:
   void run_rank(Rank& rank, const std::function<void(Rank&)>& program) {
-    this_rank = &rank;
     try {
-      program(rank);
+      run_as(rank, program);
     } catch (...) {
       record(rank, std::current_exception());
     }
-    this_rank = nullptr;
   }
 
   void record(const Rank& rank, std::exception_ptr error) {
@@ -77,6 +85,36 @@ class LocalWorld final : public World {
   std::mutex mutex_;
   std::exception_ptr first_error_;
 };
+
+class MpiWorld final : public World {
+ public:
+  MpiWorld(std::unique_ptr<MpiHub> hub, const WorldOptions& options) : World(hub->size(), {hub->rank()}, options), hub_(std::move(hub)) {}
+
+  void run(const std::function<void(Rank&)>& program) override {
+    if (!hub_->failure().empty()) fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", hub_->failure());
+    Rank& mine = rank(hub_->rank());
+    try {
+      run_as(mine, program);
+      hub_->meet();
+    } catch (...) {
+      hub_->fail(fmt::format("rank {} failed: {}", mine.id(), text_of(std::current_exception())));
+      throw;
+    }
+  }
+
+ protected:
+  std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) override {
+    return hub_->communicator(members, position, rank.comm_queue());
+  }
+
+ private:
+  std::unique_ptr<MpiHub> hub_;
+};
+
+CommOptions comm_options(const WorldOptions& options) {
+  const char* debug = std::getenv("SHARD_DEBUG_COMM");
+  return {.timeout = options.timeout, .debug = options.debug_comm || (debug != nullptr && std::string_view(debug) == "1"), .message_limit = options.message_limit};
+}
 
 }  // namespace
 
@@ -98,23 +136,55 @@ Communicator& Rank::communicator(const ProcessMesh* mesh, int axis, const std::v
   return *communicators_.emplace(std::pair(mesh, axis), world_->connect(members, position, *this)).first->second;
 }
 
+CommStats Rank::stats(const ProcessMesh* mesh, int axis) const {
+  const auto found = communicators_.find({mesh, axis});
+  return found == communicators_.end() ? CommStats() : found->second->stats();
+}
+
+CommStats Rank::stats(const ProcessMesh* mesh) const { return stats(mesh, kWholeMesh); }
+
+std::vector<std::pair<const ProcessMesh*, int>> Rank::groups() const {
+  std::vector<std::pair<const ProcessMesh*, int>> all;
+  for (const auto& [key, communicator] : communicators_) all.push_back(key);
+  return all;
+}
+
 CommStats Rank::stats() const {
   CommStats total;
-  for (const auto& [key, communicator] : communicators_) {
-    total.collectives += communicator->stats().collectives;
-    total.bytes_sent += communicator->stats().bytes_sent;
-  }
+  for (const auto& [key, communicator] : communicators_) total += communicator->stats();
   return total;
 }
 
-World::World(int size, const WorldOptions& options) {
+World::World(int size, std::vector<int> local_ranks, const WorldOptions& options) : size_(size), local_ranks_(std::move(local_ranks)) {
   if (size < 1) fail(ErrorCode::invalid_argument, "a world needs at least one rank, not {}", size);
-  for (int i = 0; i < size; ++i) ranks_.emplace_back(new Rank(this, i, options.seed));
+  for (const int id : local_ranks_) ranks_.emplace_back(new Rank(this, id, options.seed));
+}
+
+Rank& World::rank(int id) const {
+  const auto found = std::lower_bound(local_ranks_.begin(), local_ranks_.end(), id);
+  if (found == local_ranks_.end() || *found != id) {
+    fail(ErrorCode::wrong_rank, "rank {} of {} does not run in this process, which has ranks {}", id, size_, fmt::join(local_ranks_, ", "));
+  }
+  return *ranks_[static_cast<size_t>(found - local_ranks_.begin())];
+}
+
+void World::run_as(Rank& rank, const std::function<void(Rank&)>& program) {
+  struct Current {
+    explicit Current(Rank* rank) { this_rank = rank; }
+    Current(const Current&) = delete;
+    ~Current() { this_rank = nullptr; }
+  } current(&rank);
+  program(rank);
+  rank.comm_queue().finish();
 }
 
 World::~World() = default;
 
 std::unique_ptr<World> World::local(int size, WorldOptions options) { return std::make_unique<LocalWorld>(size, options); }
+
+std::unique_ptr<World> World::mpi(WorldOptions options) { return std::make_unique<MpiWorld>(MpiHub::make(comm_options(options)), options); }
+
+std::unique_ptr<World> World::from_environment(int size, WorldOptions options) { return mpi_job_size() > 0 ? mpi(options) : local(size, options); }
 
 Rank* current_rank_or_null() { return this_rank; }
 

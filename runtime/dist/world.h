@@ -7,38 +7,16 @@
 #include <memory>
 
 #include "comm/communicator.h"
+#include "comm/options.h"
 #include "core/random.h"
 #include "core/storage.h"
 #include "dist/mesh.h"
+#include "dist/policies.h"
 
 namespace shard {
 
 class Rank;
 class World;
-
-/// What happens to views whose input had to move (statement 22 of docs/semantics.md).
-enum class ViewPolicy : uint8_t {
-  strict,    // writes through them and uses of stale ones throw
-  sync,      // stale views are refreshed, writes are written back
-  temporary  // view and source simply part
-};
-/// What an in-place op does when its target's layout is not the one it computes in.
-enum class InplacePolicy : uint8_t {
-  keep,   // the result is moved back into the target's layout
-  error,  // refuse
-  adopt   // the target takes the layout of the result, in a new buffer
-};
-/// What happens before a call communicates.
-enum class CommPolicy : uint8_t { allow, warn, forbid };
-/// What happens when an op has no placement rule.
-enum class FallbackPolicy : uint8_t { error, replicate };
-
-struct Policies {
-  ViewPolicy view = ViewPolicy::strict;
-  InplacePolicy inplace = InplacePolicy::keep;
-  CommPolicy comm = CommPolicy::allow;
-  FallbackPolicy fallback = FallbackPolicy::error;
-};
 
 /// State that a higher layer keeps per rank, such as the plan cache.
 class RankExtension {
@@ -55,56 +33,83 @@ class Rank {
   /// The communicator of the line of `mesh` along `axis` through this rank, or of the whole mesh. This rank is in the mesh.
   Communicator& communicator(const ProcessMesh* mesh, int axis);
   Communicator& communicator(const ProcessMesh* mesh);
-  /// Sum over all communicators of this rank.
+  /// What this rank has sent along an axis of `mesh`, over the whole mesh (relayouts, broadcasts), and by all its communicators.
+  CommStats stats(const ProcessMesh* mesh, int axis) const;
+  CommStats stats(const ProcessMesh* mesh) const;
   CommStats stats() const;
+  /// The groups of which this rank has asked for its communicator: along an axis, or (axis -1) whole meshes.
+  std::vector<std::pair<const ProcessMesh*, int>> groups() const;
+  /// The collectives of this rank that are under way.
+  CommQueue& comm_queue() { return comm_queue_; }
 
   Policies policies;
   Generator generator;        // of distributed calls: advances alike on all ranks
   Generator plain_generator;  // of calls on plain tensors
   TraceRing trace;
   bool trace_calls = false;  // record op calls too, not only collectives
-  MemoryMeter* dry = nullptr;  // of a dry world: tensors get no bytes, and this counts them
+  std::unique_ptr<MemoryMeter> dry;  // only in a dry world: tensors get no bytes, and this counts them
   std::unique_ptr<RankExtension> extension;
 
  private:
   friend class World;
-  Rank(World* world, int id, uint64_t seed) : generator(seed), plain_generator(seed), world_(world), id_(id) {}
+  Rank(World* world, int id, uint64_t seed) : generator(seed), plain_generator(seed), world_(world), id_(id), comm_queue_(trace) {}
   Communicator& communicator(const ProcessMesh* mesh, int axis, const std::vector<int>& members);
 
   World* world_;
   int id_;
+  CommQueue comm_queue_;
   std::map<std::pair<const ProcessMesh*, int>, std::unique_ptr<Communicator>> communicators_;
 };
 
 struct WorldOptions {
-  std::chrono::milliseconds timeout{30000};  // of one collective
-  uint64_t seed = 0;                         // of the world's generator
+  std::chrono::milliseconds timeout = CommOptions{}.timeout;  // of one collective
+  uint64_t seed = 0;                                          // of the world's generator
+  bool debug_comm = CommOptions{}.debug;
+  int64_t message_limit = CommOptions{}.message_limit;
 };
 
-/// A set of ranks that run the same program. Several worlds may live in one process. Not copyable; ranks and the tensors made
-/// on them must not outlive it.
+/// A set of ranks that run the same program. Several worlds may live in one process, which runs all ranks of a world or some of them.
+/// Not copyable; ranks and the tensors made on them must not outlive it.
 class World {
  public:
   /// `size` ranks as threads of this process.
   static std::unique_ptr<World> local(int size, WorldOptions options = {});
+  /// One rank of a world of `size` ranks, without data: tensors have layouts, versions and aliases but no bytes, kernels do not run,
+  /// and collectives are counted but move nothing. A program does there what it does on that rank of a real world, up to the first
+  /// value that it reads (no_data). See docs/dry_runs.md.
+  static std::unique_ptr<World> dry(int size, int rank, WorldOptions options = {});
+  /// One rank in this process, as many as the MPI job that it was started in has processes (1 without a job). Collective over the
+  /// job. `run` returns when all processes have run the program. Throws communication in a build without MPI.
+  static std::unique_ptr<World> mpi(WorldOptions options = {});
+  /// The MPI world where this process was started by mpirun or mpiexec (which say so in the environment), else `size` local ranks.
+  static std::unique_ptr<World> from_environment(int size, WorldOptions options = {});
   virtual ~World();
 
-  int size() const { return static_cast<int>(ranks_.size()); }
-  /// The state of a rank, for reading traces and counters between runs.
-  Rank& rank(int id) { return *ranks_[static_cast<size_t>(id)]; }
+  /// The number of ranks, those of other processes included.
+  int size() const { return size_; }
+  /// The ranks that run in this process, in ascending order.
+  const std::vector<int>& local_ranks() const { return local_ranks_; }
+  /// The state of a rank, for reading traces and counters between runs. Throws wrong_rank for one that this process does not run.
+  Rank& rank(int id) const;
 
-  /// Runs `program` on every rank and returns when all have ended. When a rank throws, the others fail with peer_failed at
-  /// once; the first original error is thrown here, and every later run throws peer_failed.
+  /// Runs `program` on every rank of this process and returns when all have ended, with no collective under way. When a rank throws,
+  /// the others fail with peer_failed at once; the first original error is thrown here, and every later run throws peer_failed.
   virtual void run(const std::function<void(Rank&)>& program) = 0;
 
  protected:
-  explicit World(int size, const WorldOptions& options);
+  /// `local_ranks` in ascending order.
+  World(int size, std::vector<int> local_ranks, const WorldOptions& options);
+  /// Runs `program` as `rank` on this thread, and completes the collectives that it leaves under way.
+  static void run_as(Rank& rank, const std::function<void(Rank&)>& program);
   /// The communicator of `rank` in the group `members` (world ranks), where it stands at `position`.
   virtual std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) = 0;
 
  private:
   friend class Rank;
-  std::vector<std::unique_ptr<Rank>> ranks_;
+
+  int size_;
+  std::vector<int> local_ranks_;
+  std::vector<std::unique_ptr<Rank>> ranks_;  // of local_ranks_
 };
 
 /// The rank whose program this thread runs. Throws wrong_rank outside of World::run. For the public API only: layers below

@@ -25,12 +25,15 @@ void register_builtin_kernels() {
   cpu::register_matmul();
   cpu::register_softmax();
   cpu::register_norm();
+  cpu::register_attention();
+  cpu::register_rope();
   cpu::register_embedding();
   cpu::register_move();
   cpu::register_pieces();
   cpu::register_random();
   cpu::register_optim();
   cpu::register_creation();
+  cpu::register_dynamic();
 }
 
 }  // namespace shard

@@ -93,6 +93,13 @@ void register_dry_kernel(const char* name, void (*function)(Args...)) {
   detail::mutable_kernel_table(name).set_dry(reinterpret_cast<void (*)()>(function), typeid(void(Args...)));
 }
 
+/// For dry kernels: what the real one does with a tensor of this meta by ctx.local->reducer.
+inline void dry_all_reduce(const OpContext& ctx, const Meta& meta, ReduceType type) {
+  if (ctx.local == nullptr || ctx.local->reducer == nullptr) return;
+  DenseTensor value = DenseTensor::allocate(kCpu, meta, ctx.dry);
+  ctx.local->reducer->all_reduce(value, type);
+}
+
 /// Registers every built-in kernel; called once, before anything else is registered or looked up.
 void register_builtin_kernels();
 

@@ -45,20 +45,17 @@ void CreateInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, M
   out = {Dims(std::span<const int64_t>(shape)), dtype};
 }
 
+void EyeInferMeta(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype, Meta& out) {
+  const int64_t rows = integer(ctx, "num_rows", num_rows), columns = integer(ctx, "num_columns", num_columns);
+  CreateInferMeta(ctx, {rows, columns == -1 ? rows : columns}, dtype, out);
+}
+
 void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step, DType dtype,
                      Meta& out) {
   if (step.to<double>() == 0 || !std::isfinite(step.to<double>())) {
     fail(ErrorCode::invalid_argument, "[{}] step is {}, but must be a number other than 0", ctx.op, step.to<double>());
   }
   out = {Dims{arange_count(ctx, start, end, step)}, dtype};
-  check_size(ctx, out.dims, dtype);
-}
-
-void EyeInferMeta(const OpContext& ctx, int64_t rows, int64_t columns, DType dtype, Meta& out) {
-  if (rows < 0 || columns < -1) {
-    fail(ErrorCode::out_of_range, "[{}] rows is {} and columns is {}, but must be 0 or more, or columns -1 for as many as rows", ctx.op, rows, columns);
-  }
-  out = {Dims{rows, columns == -1 ? rows : columns}, dtype};
   check_size(ctx, out.dims, dtype);
 }
 
@@ -76,6 +73,20 @@ void GaussianInferMeta(const OpContext& ctx, const IntArray& shape, float std, D
   CreateInferMeta(ctx, shape, dtype, out);
   check_float_dtype(ctx, dtype);
   if (!(std >= 0)) fail(ErrorCode::invalid_argument, "[{}] std is {}, but must be 0 or more", ctx.op, std);
+}
+
+void RandintInferMeta(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype, Meta& out) {
+  CreateInferMeta(ctx, shape, dtype, out);
+  check_index(ctx, "out", out);
+  if (low >= high) {
+    fail(ErrorCode::invalid_argument, "[{}] low is {} and high is {}, but low must be smaller; swap them", ctx.op, low, high);
+  }
+}
+
+void RandpermInferMeta(const OpContext& ctx, int n, DType dtype, Meta& out) {
+  if (n < 0) fail(ErrorCode::invalid_argument, "[{}] n is {}, but must be 0 or more", ctx.op, n);
+  CreateInferMeta(ctx, {n}, dtype, out);
+  check_index(ctx, "out", out);
 }
 
 }  // namespace shard::meta

@@ -38,13 +38,26 @@ void CreateInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, M
 /// Throws invalid_argument when step is 0 or not finite; an end on the wrong side of start gives an empty tensor.
 void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step, DType dtype,
                      Meta& out);
-/// Rows and columns of 0 or more (out_of_range); columns of -1 are as many as rows.
-void EyeInferMeta(const OpContext& ctx, int64_t rows, int64_t columns, DType dtype, Meta& out);
+/// num_columns of -1 are as many as num_rows.
+void EyeInferMeta(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype, Meta& out);
 /// Float dtypes (dtype_mismatch), min <= max (invalid_argument).
 void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min, const Scalar& max,
                       Meta& out);
 /// Float dtypes (dtype_mismatch), std >= 0 (invalid_argument).
 void GaussianInferMeta(const OpContext& ctx, const IntArray& shape, float std, DType dtype, Meta& out);
+
+/// low < high (invalid_argument); dtype: int32 or int64 (dtype_mismatch).
+void RandintInferMeta(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype, Meta& out);
+/// n >= 0 (invalid_argument); dtype: int32 or int64 (dtype_mismatch).
+void RandpermInferMeta(const OpContext& ctx, int n, DType dtype, Meta& out);
+
+// Ops that find their number of output rows in the data (dynamic.cc): such outputs get the most rows that they can have.
+void NonZeroInferMeta(const OpContext& ctx, const Meta& condition, Meta& out);
+/// mask: bool (dtype_mismatch), of the shape of x (shape_mismatch).
+void MaskedSelectInferMeta(const OpContext& ctx, const Meta& x, const Meta& mask, Meta& out);
+/// dtype: int32 or int64 (dtype_mismatch). What is not asked for is [0].
+void UniqueInferMeta(const OpContext& ctx, const Meta& x, bool return_index, bool return_inverse, bool return_counts, DType dtype, Meta& out,
+                     Meta& indices, Meta& inverse, Meta& counts);
 
 // Shapes (shape.cc): the dims of one tensor in another arrangement; the dtype stays.
 /// One -1 is inferred and a 0 keeps the dim of x; a local shape is explicit, its 0 is an empty dim. shape_mismatch.
@@ -57,6 +70,12 @@ void UnsqueezeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axi
 void TransposeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& perm, Meta& out);
 /// -1 keeps the dim of x. Only dims of size 1 grow (shape_mismatch).
 void ExpandInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, Meta& out);
+/// To the shape of y, or without y to target_shape.
+void ExpandAsInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const IntArray& target_shape, Meta& out);
+/// Throws invalid_argument for a negative number of repetitions.
+void TileInferMeta(const OpContext& ctx, const Meta& x, const IntArray& repeat_times, Meta& out);
+/// At least two dims (shape_mismatch).
+void TriangleInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 
 // Joining and cutting (pieces.cc).
 void ConcatInferMeta(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis, Meta& out);
@@ -64,10 +83,20 @@ void StackInferMeta(const OpContext& ctx, std::span<const Meta> x, int axis, Met
 /// One meta per section; a section of -1 is the rest. shape_mismatch unless they add up to the dim.
 void SplitInferMeta(const OpContext& ctx, const Meta& x, const IntArray& sections, const Scalar& axis,
                     std::vector<Meta>& out);
+/// num pieces of one size; shape_mismatch where num does not divide the dim.
+void SplitWithNumInferMeta(const OpContext& ctx, const Meta& x, int num, const Scalar& axis, std::vector<Meta>& out);
+void UnbindInferMeta(const OpContext& ctx, const Meta& input, int axis, std::vector<Meta>& out);
+/// Throws invalid_argument for a stride of 0.
+void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axes, const IntArray& starts, const IntArray& ends,
+                           const IntArray& strides, Meta& out);
 void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
                     const IntArray& ends, const IntArray& decrease_axis, Meta& out);
 /// index: int32 or int64 (dtype_mismatch), 0-d or 1-D (shape_mismatch); a 0-d index drops the axis.
 void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis, Meta& out);
+/// index: int32 or int64 (dtype_mismatch), [n] or [n, 1]; updates: [n] and the dims of x but its first (shape_mismatch).
+void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates, bool overwrite, Meta& out);
+/// x: int32 or int64 (dtype_mismatch); out is float32, with num_classes as a new last dim.
+void OneHotInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_classes, Meta& out);
 
 // Reductions (reduce.cc): the axes (all when empty) are dropped, or kept as 1 with keepdim. A repeated axis is invalid_argument.
 /// bool, uint8 and int32 give int64.
@@ -102,6 +131,8 @@ void EmbeddingInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight,
 /// scale, bias: as many elements as the dims from begin_norm_axis on, dtype of x or of the statistics.
 void LayerNormInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, int begin_norm_axis,
                         Meta& out, Meta& mean, Meta& variance);
+/// scale: as many elements as the last dim of x, dtype of x or of the statistics. invvar has the leading dims.
+void RmsNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, Meta& out, Meta& invvar);
 /// mean, variance, scale, bias: [c] in the dtype of the statistics (float32 for 16-bit x).
 void BatchNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& mean, const Meta& variance, const Meta* scale,
                         const Meta* bias, const std::string& data_format, Meta& out, Meta& mean_out, Meta& variance_out,
@@ -112,6 +143,19 @@ void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tens
 /// label: the shape of input with axis 1 or dropped and int32 or int64; with soft_label the meta of input.
 void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, bool soft_label, int axis,
                                       Meta& softmax, Meta& loss);
+/// x [.., k] and dout [.., n] agree in dtype and leading dims; dweight [k, n] and dbias [n] have the dtype of the results.
+void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& dout, const Meta* dweight, const Meta* dbias,
+                                      bool multi_precision, bool has_bias, Meta& dweight_out, Meta& dbias_out);
+
+// Attention (attention.cc).
+/// q, k, v: [batch, sequence, heads, width] of one float dtype; heads of k and v divide those of q. attn_mask broadcasts to
+/// [batch, heads, queries, keys]; dropout in [0, 1) (invalid_argument).
+void FlashAttnInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v, const Meta* fixed_seed_offset, const Meta* attn_mask,
+                        float dropout, bool return_softmax, Meta& out, Meta& softmax, Meta& softmax_lse, Meta& seed_offset);
+/// q, k, v: four dims, the last even, that differ in dim 2 only. sin, cos: [positions, width] or [1, positions, 1, width];
+/// position_ids: int64 [batch, sequence].
+void FusedRopeInferMeta(const OpContext& ctx, const Meta& q, const Meta* k, const Meta* v, const Meta* sin, const Meta* cos, const Meta* position_ids,
+                        bool time_major, Meta& out_q, Meta& out_k, Meta& out_v);
 
 // Optimisers (optim.cc). The metas of outputs are those of the inputs they share a buffer with.
 void SgdInferMeta(const OpContext& ctx, const Meta& param, const Meta& learning_rate, const Meta& grad,

@@ -1,4 +1,4 @@
-// infer_meta of neural network ops. Optimisers go to optim.cc.
+// infer_meta of neural network ops. Attention goes to attention.cc, optimisers to optim.cc.
 #include "meta/check.h"
 #include "meta/infer_meta.h"
 
@@ -103,6 +103,15 @@ void LayerNormInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, 
   variance = mean;
 }
 
+void RmsNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, Meta& out, Meta& invvar) {
+  check_floating(ctx, "x", x);
+  const int last = x.dims.rank() - 1;
+  if (last < 0) fail(ErrorCode::shape_mismatch, "[{}] x is {}, but needs a dim to normalise over", ctx.op, to_string(x));
+  check_affine(ctx, "scale", &scale, x, x.dims[last], true);
+  out = x;
+  invvar = {Dims(std::span<const int64_t>(x.dims.begin(), static_cast<size_t>(last))), statistics_dtype(x.dtype)};
+}
+
 void BatchNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& mean, const Meta& variance, const Meta* scale,
                         const Meta* bias, const std::string& data_format, Meta& out, Meta& mean_out, Meta& variance_out,
                         Meta& saved_mean, Meta& saved_variance) {
@@ -160,6 +169,29 @@ void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, c
     fail(ErrorCode::shape_mismatch, "[{}] input is {} and label is {}, but the label must have the shape {}, or that without dim {}",
          ctx.op, to_string(input), to_string(label), to_string(loss.dims), along);
   }
+}
+
+void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& dout, const Meta* dweight, const Meta* dbias,
+                                      bool multi_precision, bool has_bias, Meta& dweight_out, Meta& dbias_out) {
+  check_floating(ctx, "dout", dout);
+  check_same_dtype(ctx, "x", x, "dout", dout);
+  const int last = x.dims.rank() - 1;
+  bool fits = last >= 0 && dout.dims.rank() == x.dims.rank();
+  for (int d = 0; fits && d < last; ++d) fits = x.dims[d] == dout.dims[d];
+  if (!fits) {
+    fail(ErrorCode::shape_mismatch, "[{}] x is {} and dout is {}, but all dims other than the last must be equal", ctx.op, to_string(x), to_string(dout));
+  }
+  const DType dtype = multi_precision ? statistics_dtype(dout.dtype) : dout.dtype;
+  dweight_out = {Dims{x.dims[last], dout.dims[last]}, dtype};
+  dbias_out = {Dims{has_bias ? dout.dims[last] : 0}, dtype};
+  const auto check = [&](std::string_view name, const Meta* given, const Meta& result) {
+    if (given == nullptr || *given == result) return;
+    fail(given->dtype == result.dtype ? ErrorCode::shape_mismatch : ErrorCode::dtype_mismatch, "[{}] {} is {}, but what is added to it is {}", ctx.op, name,
+         to_string(*given), to_string(result));
+  };
+  check("dweight", dweight, dweight_out);
+  if (has_bias) check("dbias", dbias, dbias_out);
+  check_size(ctx, dweight_out.dims, dtype);
 }
 
 }  // namespace shard::meta

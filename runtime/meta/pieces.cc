@@ -1,6 +1,5 @@
 // infer_meta of ops that join tensors or cut pieces out of them. Ops that keep all elements of one tensor go to shape.cc.
-#include <algorithm>
-
+#include "core/slice_range.h"
 #include "meta/check.h"
 #include "meta/infer_meta.h"
 
@@ -14,6 +13,26 @@ void check_list(const OpContext& ctx, std::span<const Meta> x) {
     fail(ErrorCode::dtype_mismatch, "[{}] x[0] is {} and x[{}] is {}, but their dtypes must be equal; cast one of them",
          ctx.op, to_string(x[0]), i, to_string(x[i]));
   }
+}
+
+/// The dims of a slice; without steps they are 1.
+Dims sliced_dims(const OpContext& ctx, const Meta& x, const IntArray& axes, const IntArray& starts, const IntArray& ends, const IntArray& steps) {
+  if (starts.size() != axes.size() || ends.size() != axes.size()) {
+    fail(ErrorCode::invalid_argument, "[{}] axes {}, starts {} and ends {} must have equally many values", ctx.op,
+         to_string(axes), to_string(starts), to_string(ends));
+  }
+  const int rank = x.dims.rank();
+  Dims dims = x.dims;
+  unsigned seen = 0;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int axis = normalize_axis(ctx.op, "an axis of axes", axes[i], rank);
+    if (rank == 0) fail(ErrorCode::shape_mismatch, "[{}] the tensor is {}, which has no dim to slice", ctx.op, to_string(x));
+    if (seen >> axis & 1u) fail(ErrorCode::invalid_argument, "[{}] axes {} has the dim {} twice", ctx.op, to_string(axes), axis);
+    seen |= 1u << axis;
+    if (!steps.empty() && steps[i] == 0) fail(ErrorCode::invalid_argument, "[{}] strides {} has a 0, which leads nowhere", ctx.op, to_string(steps));
+    dims[axis] = slice_range(x.dims[axis], starts[i], ends[i], steps.empty() ? 1 : steps[i]).count;
+  }
+  return dims;
 }
 
 }  // namespace
@@ -72,25 +91,37 @@ void SplitInferMeta(const OpContext& ctx, const Meta& x, const IntArray& section
   }
 }
 
+void SplitWithNumInferMeta(const OpContext& ctx, const Meta& x, int num, const Scalar& axis, std::vector<Meta>& out) {
+  const int along = normalize_axis(ctx.op, "axis", integer(ctx, "axis", axis), x.dims.rank());
+  if (x.dims.rank() == 0) fail(ErrorCode::shape_mismatch, "[{}] x is {}, which has no dim to split", ctx.op, to_string(x));
+  if (num < 1 || x.dims[along] % num != 0) {
+    fail(ErrorCode::shape_mismatch, "[{}] x is {}, whose dim {} is {}, which {} equal pieces do not cover; use split for unequal ones", ctx.op,
+         to_string(x), along, x.dims[along], num);
+  }
+  out.assign(static_cast<size_t>(num), x);
+  for (Meta& piece : out) piece.dims[along] /= num;
+}
+
+void UnbindInferMeta(const OpContext& ctx, const Meta& input, int axis, std::vector<Meta>& out) {
+  const int along = normalize_axis(ctx.op, "axis", axis, input.dims.rank());
+  if (input.dims.rank() == 0) fail(ErrorCode::shape_mismatch, "[{}] input is {}, which has no dim to take apart", ctx.op, to_string(input));
+  Meta piece = input;
+  piece.dims.erase(along);
+  out.assign(static_cast<size_t>(input.dims[along]), piece);
+}
+
+void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axes, const IntArray& starts, const IntArray& ends,
+                           const IntArray& strides, Meta& out) {
+  if (strides.size() != axes.size()) {
+    fail(ErrorCode::invalid_argument, "[{}] axes {} and strides {} must have equally many values", ctx.op, to_string(axes), to_string(strides));
+  }
+  out = {sliced_dims(ctx, x, axes, starts, ends, strides), x.dtype};
+}
+
 void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
                     const IntArray& ends, const IntArray& decrease_axis, Meta& out) {
-  if (starts.size() != axes.size() || ends.size() != axes.size()) {
-    fail(ErrorCode::invalid_argument, "[{}] axes {}, starts {} and ends {} must have equally many values", ctx.op,
-         to_string(axes), to_string(starts), to_string(ends));
-  }
   const int rank = input.dims.rank();
-  Dims dims = input.dims;
-  unsigned seen = 0;
-  for (size_t i = 0; i < axes.size(); ++i) {
-    const int axis = normalize_axis(ctx.op, "an axis of axes", axes[i], rank);
-    if (rank == 0) fail(ErrorCode::shape_mismatch, "[{}] input is {}, which has no dim to slice", ctx.op, to_string(input));
-    if (seen >> axis & 1u) fail(ErrorCode::invalid_argument, "[{}] axes {} has the dim {} twice", ctx.op, to_string(axes), axis);
-    seen |= 1u << axis;
-    const int64_t size = input.dims[axis];
-    const int64_t start = std::clamp<int64_t>(starts[i] < 0 ? starts[i] + size : starts[i], 0, size);
-    const int64_t end = std::clamp<int64_t>(ends[i] < 0 ? ends[i] + size : ends[i], 0, size);
-    dims[axis] = std::max<int64_t>(end - start, 0);
-  }
+  const Dims dims = sliced_dims(ctx, input, axes, starts, ends, {});
   unsigned dropped = 0;
   for (int64_t a : decrease_axis) {
     const int axis = normalize_axis(ctx.op, "an axis of decrease_axis", a, rank);
@@ -116,6 +147,29 @@ void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, con
   out = x;
   if (index.dims.rank() == 0) out.dims.erase(along);
   else out.dims[along] = index.dims[0];
+  check_size(ctx, out.dims, out.dtype);
+}
+
+void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates, bool, Meta& out) {
+  check_index(ctx, "index", index);
+  check_same_dtype(ctx, "x", x, "updates", updates);
+  const Dims& positions = global_dims(ctx, 1, index);
+  if (x.dims.rank() == 0 || (positions.rank() != 1 && !(positions.rank() == 2 && positions[1] == 1))) {
+    fail(ErrorCode::shape_mismatch, "[{}] x is {} and index is {}, but x needs a dim and index must be [n] or [n, 1]; reshape index", ctx.op,
+         to_string(x), to_string(index));
+  }
+  out = x;
+  Dims expected = x.dims;
+  expected[0] = positions[0];
+  if (updates.dims == expected) return;
+  fail(ErrorCode::shape_mismatch, "[{}] x is {} and index is {}, so updates must be {}, but is {}", ctx.op, to_string(x), to_string(index),
+       to_string(expected), to_string(updates));
+}
+
+void OneHotInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_classes, Meta& out) {
+  check_index(ctx, "x", x);
+  out = {x.dims, DType::float32};
+  out.dims.push_back(integer(ctx, "num_classes", num_classes));
   check_size(ctx, out.dims, out.dtype);
 }
 

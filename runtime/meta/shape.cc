@@ -1,4 +1,6 @@
 // infer_meta of ops that give one tensor another shape. Ops that join or cut tensors go to pieces.cc.
+#include <algorithm>
+
 #include "meta/check.h"
 #include "meta/infer_meta.h"
 
@@ -127,6 +129,34 @@ void ExpandInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape,
   }
   check_size(ctx, dims, x.dtype);
   out = {dims, x.dtype};
+}
+
+void ExpandAsInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const IntArray& target_shape, Meta& out) {
+  ExpandInferMeta(ctx, x, y == nullptr ? target_shape : IntArray(y->dims), out);
+}
+
+void TileInferMeta(const OpContext& ctx, const Meta& x, const IntArray& repeat_times, Meta& out) {
+  const size_t rank = std::max(repeat_times.size(), static_cast<size_t>(x.dims.rank()));
+  if (rank > static_cast<size_t>(kMaxRank)) {
+    fail(ErrorCode::out_of_range, "[{}] repeat_times {} has {} numbers; a tensor has at most {} dims", ctx.op, to_string(repeat_times), rank, kMaxRank);
+  }
+  out = x;
+  while (out.dims.rank() < static_cast<int>(rank)) out.dims.insert(0, 1);
+  for (size_t i = 0; i < repeat_times.size(); ++i) {
+    int64_t& dim = out.dims[static_cast<int>(rank - repeat_times.size() + i)];
+    if (repeat_times[i] < 0 || __builtin_mul_overflow(dim, repeat_times[i], &dim)) {
+      fail(ErrorCode::invalid_argument, "[{}] x is {}, which cannot be repeated {} times; give numbers of 0 or more for a result that fits", ctx.op,
+           to_string(x), to_string(repeat_times));
+    }
+  }
+  check_size(ctx, out.dims, out.dtype);
+}
+
+void TriangleInferMeta(const OpContext& ctx, const Meta& x, Meta& out) {
+  if (x.dims.rank() < 2) {
+    fail(ErrorCode::shape_mismatch, "[{}] x is {}, but must have at least two dims; a diagonal needs rows and columns", ctx.op, to_string(x));
+  }
+  out = x;
 }
 
 }  // namespace shard::meta

@@ -1,197 +1,300 @@
 #include "reshard/execute.h"
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "comm/reduce.h"
-#include "reshard/box_copy.h"
+#include "core/box_copy.h"
+#include "reshard/pieces.h"
 
 namespace shard {
 namespace {
 
 using Kind = ReshardStep::Kind;
 
-/// The pieces of one step on this rank's line along the step's axis.
+Dims zeros(const Dims& dims) { return Dims::filled(dims.rank(), 0); }
+
+/// One step of one tensor on this rank: its piece before, and after. A piece without data (of a rank that only counts) is not copied.
+struct Move {
+  const ReshardStep* step;
+  DenseTensor in;
+  DenseTensor out;
+};
+
+/// A step of one or more tensors, which have kind, axes and dtype in common, as one collective.
 class StepRun {
  public:
-  StepRun(Rank& rank, const ReshardStep& step, DType dtype, CommCause cause)
-      : rank_(rank), step_(step), element_(size_of(dtype)), cause_(cause), at_(*step.before.mesh->coordinate(rank.id())) {}
+  StepRun(Rank& rank, std::span<Move> moves, DType dtype, CommCause cause)
+      : rank_(rank), moves_(moves), step_(*moves[0].step), dtype_(dtype), element_(size_of(dtype)), cause_(cause) {
+    before_at_ = step_.before.mesh->coordinate(rank.id());
+    after_at_ = step_.after.mesh->coordinate(rank.id());
+  }
 
-  DenseTensor run(const DenseTensor& piece) {
-    switch (step_.kind) {
-      case Kind::all_gather: return all_gather(piece);
-      case Kind::all_to_all: return all_to_all(piece);
-      case Kind::reduce_scatter: return reduce_scatter(piece);
-      case Kind::all_reduce: return all_reduce(piece);
-      case Kind::slice: return slice(piece);
-      case Kind::partial_init: return partial_init(piece);
-      case Kind::relayout: return relayout(piece);
+  void run() {
+    if (!before_at_ && !after_at_) return;
+    for (Move& move : moves_) {
+      move.out = after_at_ ? allocate({local_piece(move.step->after, move.step->after_dims, *after_at_).dims, dtype_})
+                           : absent_value({move.step->after_dims, dtype_});
     }
-    fail(ErrorCode::internal, "reshard step {} does not exist", static_cast<int>(step_.kind));
+    std::vector<Move*> sending;
+    for (Move& move : moves_) {
+      if (move.step->bytes != 0) sending.push_back(&move);
+      else stay(move);
+    }
+    if (sending.empty()) return;
+    switch (step_.kind) {
+      case Kind::reduce_scatter: return reduce_scatter(sending);
+      case Kind::all_reduce: return all_reduce(sending);
+      case Kind::all_gather:
+        if (sending.size() == 1 && gathers_runs()) return all_gather(*sending[0]);
+        return exchange(sending);
+      case Kind::relayout:
+        if (!box_space(step_)) {
+          for (Move* move : sending) relayout_runs(*move);
+          return;
+        }
+        return exchange(sending);
+      case Kind::all_to_all:
+      case Kind::permute:
+      case Kind::exchange:
+      case Kind::send_recv: return exchange(sending);
+      case Kind::slice:
+      case Kind::copy:
+      case Kind::partial_init: break;
+    }
+    fail(ErrorCode::internal, "reshard step {} sends nothing", to_string(step_.kind));
   }
 
  private:
-  int members() const { return step_.before.mesh->size(step_.axis); }
-  Coordinate member(int i) const {
-    Coordinate at = at_;
-    at[static_cast<size_t>(step_.axis)] = i;
-    return at;
-  }
-  Piece before(const Coordinate& at) const { return local_piece(step_.before, step_.dims, at); }
-  Piece after(const Coordinate& at) const { return local_piece(step_.after, step_.after_dims, at); }
-  DenseTensor allocate(const DenseTensor& like) const {
-    return DenseTensor::allocate(kCpu, {after(at_).dims, like.dtype()});
-  }
-  Communicator& line() { return rank_.communicator(step_.before.mesh, step_.axis); }
-  int64_t bytes(const Dims& dims) const { return dims.numel() * static_cast<int64_t>(element_); }
+  DenseTensor allocate(const Meta& meta) const { return DenseTensor::allocate(kCpu, meta, rank_.dry.get()); }
 
-  /// `inner` has its begin in global indices; its place within `outer`.
-  static Dims within(const Dims& inner_begin, const Dims& outer_begin) {
-    Dims begin = inner_begin;
-    for (int d = 0; d < begin.rank(); ++d) begin[d] -= outer_begin[d];
-    return begin;
+  Communicator& group() const {
+    return step_.group_axis() >= 0 ? rank_.communicator(step_.group, step_.group_axis()) : rank_.communicator(step_.group);
   }
-  static Dims zeros(const Dims& dims) { return Dims::filled(dims.rank(), 0); }
+  /// The position in the group of the process that stands at `index` in `mesh`.
+  int position(const ProcessMesh& mesh, int index) const {
+    if (step_.group_axis() >= 0) return mesh.coordinate_at(index)[static_cast<size_t>(step_.group_axis())];
+    if (step_.group == &mesh) return index;
+    const auto& all = step_.group->processes();
+    return static_cast<int>(std::lower_bound(all.begin(), all.end(), mesh.processes()[static_cast<size_t>(index)]) - all.begin());
+  }
 
-  DenseTensor all_gather(const DenseTensor& piece) {
+  static void copy_part(const DenseTensor& to, const Dims& to_dims, const Dims& to_begin, const DenseTensor& from, const Dims& from_dims, const Dims& from_begin,
+                        const Dims& extent) {
+    if (to.raw() == nullptr || from.raw() == nullptr) return;
+    copy_box({to.data<char>(), to_dims, to_begin}, {from.data<char>(), from_dims, from_begin}, extent, size_of(to.dtype()));
+  }
+
+  /// Everything that this rank needs is here.
+  void stay(Move& move) const {
+    const ReshardStep& step = *move.step;
+    if (move.out.numel() == 0 || !after_at_) return;
+    if (step.kind == Kind::partial_init && step.type != ReduceType::avg && (*before_at_)[static_cast<size_t>(step.axes[0])] != 0) {
+      // An average of equal values is that value; any other type has the value once and identities elsewhere.
+      if (move.out.raw() != nullptr) fill_identity(move.out.raw(), move.out.numel(), dtype_, step.type);
+    } else if (step.reduces() || step.kind == Kind::partial_init || step.kind == Kind::copy) {
+      copy_part(move.out, move.out.dims(), zeros(move.out.dims()), move.in, move.in.dims(), zeros(move.in.dims()), move.out.dims());
+    } else if (const auto space = box_space(step)) {
+      const Piece held = piece_of(*space, space->before, space->before_grain, *before_at_);
+      const Piece wanted = piece_of(*space, space->after, space->after_grain, *after_at_);
+      Dims begin;
+      for (int d = 0; d < held.begin.rank(); ++d) begin.push_back(wanted.begin[d] - held.begin[d]);
+      copy_part(move.out, wanted.dims, zeros(wanted.dims), move.in, held.dims, begin, wanted.dims);
+    } else {
+      copy_runs(move);
+    }
+  }
+
+  /// Pieces along the first dim (behind dims of size 1), sharded by one axis, already lie one after the other.
+  bool gathers_runs() const {
+    if (step_.group_axis() < 0) return false;
+    const int dim = step_.before.dim_of(step_.group_axis());
+    return local_piece(step_.after, step_.dims, *after_at_).dims.numel(0, dim) == 1;
+  }
+  void all_gather(Move& move) const {
     std::vector<int64_t> sizes;
-    for (int i = 0; i < members(); ++i) sizes.push_back(bytes(before(member(i)).dims));
-    DenseTensor out = allocate(piece);
-    const Piece whole = after(at_);
-    // Pieces along the first dim (behind dims of size 1) already lie one after the other.
-    if (whole.dims.numel(0, step_.dim) == 1) {
-      line().all_gather(cause_, piece.raw(), out.raw(), sizes);
-      return out;
+    Coordinate at = *before_at_;
+    for (int i = 0; i < step_.group->size(step_.group_axis()); ++i) {
+      at[static_cast<size_t>(step_.group_axis())] = i;
+      sizes.push_back(local_piece(step_.before, step_.dims, at).dims.numel() * static_cast<int64_t>(element_));
     }
-    std::vector<char> gathered(static_cast<size_t>(bytes(whole.dims)));
-    line().all_gather(cause_, piece.raw(), gathered.data(), sizes);
-    char* from = gathered.data();
-    for (int i = 0; i < members(); ++i) {
-      const Piece part = before(member(i));
-      copy_box({out.data<char>(), whole.dims, within(part.begin, whole.begin)}, {from, part.dims, zeros(part.dims)}, part.dims, element_);
-      from += sizes[static_cast<size_t>(i)];
-    }
-    return out;
+    group().all_gather(cause_, move.in.raw(), move.out.raw(), sizes).wait();
   }
 
-  DenseTensor all_to_all(const DenseTensor& piece) {
-    const Piece mine_before = before(at_);
-    const Piece mine_after = after(at_);
-    std::vector<int64_t> send_sizes;
-    std::vector<int64_t> receive_sizes;
-    std::vector<char> send(static_cast<size_t>(bytes(mine_before.dims)));
-    char* to = send.data();
-    for (int i = 0; i < members(); ++i) {
-      // What stays of my old piece in the new range of member i.
-      Piece part = mine_before;
-      const Piece theirs = after(member(i));
-      part.begin[step_.to_dim] = theirs.begin[step_.to_dim];
-      part.dims[step_.to_dim] = theirs.dims[step_.to_dim];
-      copy_box({to, part.dims, zeros(part.dims)}, {piece.data<char>(), mine_before.dims, within(part.begin, mine_before.begin)}, part.dims, element_);
-      send_sizes.push_back(bytes(part.dims));
-      to += send_sizes.back();
-      Piece incoming = mine_after;
-      incoming.dims[step_.dim] = before(member(i)).dims[step_.dim];
-      receive_sizes.push_back(bytes(incoming.dims));
-    }
-    std::vector<char> receive(static_cast<size_t>(bytes(mine_after.dims)));
-    line().all_to_all(cause_, send.data(), send_sizes, receive.data(), receive_sizes);
-    DenseTensor out = allocate(piece);
-    char* from = receive.data();
-    for (int i = 0; i < members(); ++i) {
-      Piece part = mine_after;
-      const Piece theirs = before(member(i));
-      part.begin[step_.dim] = theirs.begin[step_.dim];
-      part.dims[step_.dim] = theirs.dims[step_.dim];
-      copy_box({out.data<char>(), mine_after.dims, within(part.begin, mine_after.begin)}, {from, part.dims, zeros(part.dims)}, part.dims, element_);
-      from += receive_sizes[static_cast<size_t>(i)];
-    }
-    return out;
+  void exchange(std::span<Move*> moves) const {
+    if (moves.size() > 1) return exchange_packed(moves);
+    const BoxSpace space = *box_space(*moves[0]->step);
+    std::vector<BoxTransfer> sends;
+    std::vector<BoxTransfer> receives;
+    visit_boxes(space, [&](const BoxTransfer& box, bool sent, int) { (sent ? sends : receives).push_back(box); });
+    group().exchange(cause_, moves[0]->in.raw(), sends, moves[0]->out.raw(), receives, element_).wait();
   }
 
-  DenseTensor reduce_scatter(const DenseTensor& piece) {
-    const Piece mine = before(at_);
+  /// Calls visit(box, sent, peer) for what this rank sends and then for what it receives.
+  template <class Visit>
+  void visit_boxes(const BoxSpace& space, Visit&& visit) const {
+    const ProcessMesh& before = *space.before.mesh;
+    const ProcessMesh& after = *space.after.mesh;
+    if (before_at_) {
+      const Dims mine = piece_of(space, space.before, space.before_grain, *before_at_).dims;
+      for (const BoxMove& move : boxes_sent_by(space, rank_.id())) {
+        const Dims theirs = piece_of(space, space.after, space.after_grain, after.coordinate_at(move.index)).dims;
+        visit({position(after, move.index), mine, move.from_begin, theirs, move.to_begin, move.extent}, true, move.process);
+      }
+    }
+    if (after_at_) {
+      const Dims mine = piece_of(space, space.after, space.after_grain, *after_at_).dims;
+      for (const BoxMove& move : boxes_received_by(space, rank_.id())) {
+        const Dims theirs = piece_of(space, space.before, space.before_grain, before.coordinate_at(move.index)).dims;
+        visit({position(before, move.index), theirs, move.from_begin, mine, move.to_begin, move.extent}, false, move.process);
+      }
+    }
+  }
+
+  /// Boxes of several tensors lie one after the other in a buffer per direction, ordered by peer, then by tensor.
+  void exchange_packed(std::span<Move*> moves) const {
+    struct Part {
+      Move* move;
+      BoxTransfer box;
+    };
+    std::vector<Part> sent;
+    std::vector<Part> received;
+    for (Move* move : moves) {
+      visit_boxes(*box_space(*move->step), [&](const BoxTransfer& box, bool outgoing, int peer) {
+        if (peer != rank_.id()) (outgoing ? sent : received).push_back({move, box});
+        else if (outgoing) copy_part(move->out, box.to_dims, box.to_begin, move->in, box.from_dims, box.from_begin, box.extent);
+      });
+    }
+    Communicator& all = group();
+    const auto sizes_of = [&](std::vector<Part>& parts) {
+      std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.box.peer < b.box.peer; });
+      std::vector<int64_t> sizes(static_cast<size_t>(all.size()), 0);
+      for (const Part& part : parts) sizes[static_cast<size_t>(part.box.peer)] += part.box.extent.numel() * static_cast<int64_t>(element_);
+      return sizes;
+    };
+    const auto send_sizes = sizes_of(sent);
+    const auto receive_sizes = sizes_of(received);
+    const DenseTensor send = buffer_of(send_sizes);
+    const DenseTensor receive = buffer_of(receive_sizes);
+    size_t begin = 0;
+    for (const Part& part : sent) {
+      copy_part(part_of(send, begin, part.box.extent), part.box.extent, zeros(part.box.extent), part.move->in, part.box.from_dims, part.box.from_begin,
+                part.box.extent);
+    }
+    all.all_to_all(cause_, send.raw(), send_sizes, receive.raw(), receive_sizes).wait();
+    begin = 0;
+    for (const Part& part : received) {
+      copy_part(part.move->out, part.box.to_dims, part.box.to_begin, part_of(receive, begin, part.box.extent), part.box.extent, zeros(part.box.extent),
+                part.box.extent);
+    }
+  }
+  DenseTensor buffer_of(std::span<const int64_t> bytes) const {
+    return allocate({{std::accumulate(bytes.begin(), bytes.end(), int64_t{0}) / static_cast<int64_t>(element_)}, dtype_});
+  }
+  /// The next part of a buffer, seen in a shape; moves `begin` (in bytes) behind it.
+  DenseTensor part_of(const DenseTensor& buffer, size_t& begin, const Dims& extent) const {
+    const size_t at = begin;
+    begin += static_cast<size_t>(extent.numel()) * element_;
+    return {buffer.storage(), {extent, dtype_}, at};
+  }
+
+  /// Parts for member 0 of all tensors, then for member 1, ...
+  void reduce_scatter(std::span<Move*> moves) const {
+    const int axis = step_.group_axis();
     std::vector<int64_t> counts;
-    std::vector<char> send(static_cast<size_t>(bytes(mine.dims)));
-    char* to = send.data();
-    for (int i = 0; i < members(); ++i) {
-      const Piece part = after(member(i));
-      copy_box({to, part.dims, zeros(part.dims)}, {piece.data<char>(), mine.dims, within(part.begin, mine.begin)}, part.dims, element_);
-      counts.push_back(part.dims.numel());
-      to += bytes(part.dims);
+    DenseTensor send;
+    // Parts of the first dim (behind dims of size 1) lie one after the other as they are.
+    const bool as_it_is = moves.size() == 1 && moves[0]->in.dims().numel(0, step_.after.dim_of(axis)) == 1;
+    if (as_it_is) send = moves[0]->in;
+    else send = allocate({{std::accumulate(moves.begin(), moves.end(), int64_t{0}, [](int64_t n, const Move* move) { return n + move->in.numel(); })}, dtype_});
+    size_t begin = 0;
+    for (int i = 0; i < step_.group->size(axis); ++i) {
+      Coordinate at = *before_at_;
+      at[static_cast<size_t>(axis)] = i;
+      counts.push_back(0);
+      for (Move* move : moves) {
+        const Piece whole = local_piece(move->step->before, move->step->dims, at);
+        const Piece part = local_piece(move->step->after, move->step->dims, at);
+        counts.back() += part.dims.numel();
+        if (as_it_is) continue;
+        Dims from;
+        for (int d = 0; d < whole.begin.rank(); ++d) from.push_back(part.begin[d] - whole.begin[d]);
+        copy_part(part_of(send, begin, part.dims), part.dims, zeros(part.dims), move->in, whole.dims, from, part.dims);
+      }
     }
-    DenseTensor out = allocate(piece);
-    line().reduce_scatter(cause_, send.data(), out.raw(), counts, piece.dtype(), step_.type);
-    return out;
+    if (moves.size() == 1) {
+      group().reduce_scatter(cause_, send.raw(), moves[0]->out.raw(), counts, dtype_, step_.type).wait();
+      return;
+    }
+    const DenseTensor received = allocate({{counts[static_cast<size_t>((*before_at_)[static_cast<size_t>(axis)])]}, dtype_});
+    group().reduce_scatter(cause_, send.raw(), received.raw(), counts, dtype_, step_.type).wait();
+    begin = 0;
+    for (Move* move : moves) copy_into_piece(*move, part_of(received, begin, move->out.dims()));
+  }
+  void copy_into_piece(Move& move, const DenseTensor& value) const {
+    copy_part(move.out, move.out.dims(), zeros(move.out.dims()), value, value.dims(), zeros(value.dims()), value.dims());
   }
 
-  DenseTensor all_reduce(const DenseTensor& piece) {
-    DenseTensor out = clone(piece);
-    line().all_reduce(cause_, out.raw(), out.numel(), out.dtype(), step_.type);
-    return out;
+  void all_reduce(std::span<Move*> moves) const {
+    if (moves.size() == 1) {
+      copy_into_piece(*moves[0], moves[0]->in);
+      group().all_reduce(cause_, moves[0]->out.raw(), moves[0]->out.numel(), dtype_, step_.type).wait();
+      return;
+    }
+    const DenseTensor all = allocate({{std::accumulate(moves.begin(), moves.end(), int64_t{0}, [](int64_t n, const Move* move) { return n + move->in.numel(); })}, dtype_});
+    size_t begin = 0;
+    for (const Move* move : moves) {
+      const DenseTensor part = part_of(all, begin, move->in.dims());
+      copy_part(part, part.dims(), zeros(part.dims()), move->in, part.dims(), zeros(part.dims()), part.dims());
+    }
+    group().all_reduce(cause_, all.raw(), all.numel(), dtype_, step_.type).wait();
+    begin = 0;
+    for (Move* move : moves) copy_into_piece(*move, part_of(all, begin, move->out.dims()));
   }
 
-  DenseTensor slice(const DenseTensor& piece) {
-    const Piece whole = before(at_);
-    const Piece part = after(at_);
-    DenseTensor out = allocate(piece);
-    copy_box({out.data<char>(), part.dims, zeros(part.dims)}, {piece.data<char>(), whole.dims, within(part.begin, whole.begin)}, part.dims, element_);
-    return out;
-  }
-
-  DenseTensor partial_init(const DenseTensor& piece) {
-    // An average of equal values is that value; any other type has the value once and identities elsewhere.
-    if (step_.type == ReduceType::avg || at_[static_cast<size_t>(step_.axis)] == 0) return clone(piece);
-    DenseTensor out = allocate(piece);
-    fill_identity(out.raw(), out.numel(), out.dtype(), step_.type);
-    return out;
-  }
-
-  DenseTensor relayout(const DenseTensor& piece) {
-    const ProcessMesh& mesh = *step_.before.mesh;
-    const auto held = index_runs(step_.dims, before(at_));
-    const auto wanted = index_runs(step_.after_dims, after(at_));
+  /// A relayout whose pieces are no boxes: runs of elements are packed for each process.
+  void relayout_runs(Move& move) const {
+    const ReshardStep& step = *move.step;
+    const ProcessMesh& mesh = *step.before.mesh;
+    const auto held = index_runs(step.dims, local_piece(step.before, step.dims, *before_at_));
+    const auto wanted = index_runs(step.after_dims, local_piece(step.after, step.after_dims, *after_at_));
     std::vector<int64_t> send_sizes(static_cast<size_t>(mesh.size()), 0);
     std::vector<int64_t> receive_sizes(static_cast<size_t>(mesh.size()), 0);
-    std::vector<char> send;
+    std::vector<std::vector<IndexRun>> outgoing(static_cast<size_t>(mesh.size()));
     std::vector<std::vector<IndexRun>> incoming(static_cast<size_t>(mesh.size()));
+    const auto bytes = [&](const std::vector<IndexRun>& runs) {
+      return std::accumulate(runs.begin(), runs.end(), int64_t{0}, [](int64_t n, const IndexRun& run) { return n + run.end - run.begin; }) * static_cast<int64_t>(element_);
+    };
     for (int i = 0; i < mesh.size(); ++i) {
       const Coordinate peer = mesh.coordinate_at(i);
       const auto k = static_cast<size_t>(i);
-      if (sends_to(step_.before, at_, peer)) {
-        const size_t start = send.size();
-        pack(send, piece, held, intersect(held, index_runs(step_.after_dims, after(peer))));
-        send_sizes[k] = static_cast<int64_t>(send.size() - start);
-      }
-      if (sends_to(step_.before, peer, at_)) {
-        incoming[k] = intersect(wanted, index_runs(step_.dims, before(peer)));
-        for (const IndexRun& run : incoming[k]) receive_sizes[k] += (run.end - run.begin) * static_cast<int64_t>(element_);
-      }
+      if (sends_to(step.before, *before_at_, peer)) outgoing[k] = intersect(held, index_runs(step.after_dims, local_piece(step.after, step.after_dims, peer)));
+      if (sends_to(step.before, peer, *before_at_)) incoming[k] = intersect(wanted, index_runs(step.dims, local_piece(step.before, step.dims, peer)));
+      send_sizes[k] = bytes(outgoing[k]);
+      receive_sizes[k] = bytes(incoming[k]);
     }
-    DenseTensor out = allocate(piece);
-    std::vector<char> receive(out.meta().bytes());
-    if (step_.bytes != 0) {
-      rank_.communicator(&mesh).all_to_all(cause_, send.data(), send_sizes, receive.data(), receive_sizes);
-    } else {
-      receive = std::move(send);  // every element is here already
+    const DenseTensor send = buffer_of(send_sizes);
+    const DenseTensor receive = buffer_of(receive_sizes);
+    size_t begin = 0;
+    for (const auto& runs : outgoing) {
+      walk(held, runs, [&](size_t position, size_t length) { copy_run(send, begin, move.in, position, length), begin += length; });
     }
-    const char* from = receive.data();
-    for (const auto& runs : incoming) from = unpack(out, wanted, runs, from);
-    return out;
+    rank_.communicator(&mesh).all_to_all(cause_, send.raw(), send_sizes, receive.raw(), receive_sizes).wait();
+    begin = 0;
+    for (const auto& runs : incoming) {
+      walk(wanted, runs, [&](size_t position, size_t length) { copy_run(move.out, position, receive, begin, length), begin += length; });
+    }
   }
-
-  /// Appends the elements of `runs` (a part of `held`) to `buffer`.
-  void pack(std::vector<char>& buffer, const DenseTensor& piece, const std::vector<IndexRun>& held, const std::vector<IndexRun>& runs) const {
-    walk(held, runs, [&](size_t position, size_t length) {
-      const char* begin = piece.data<char>() + position;
-      buffer.insert(buffer.end(), begin, begin + length);
-    });
+  /// The same where every process has its elements already.
+  void copy_runs(Move& move) const {
+    const auto held = index_runs(move.step->dims, local_piece(move.step->before, move.step->dims, *before_at_));
+    const auto wanted = index_runs(move.step->after_dims, local_piece(move.step->after, move.step->after_dims, *after_at_));
+    size_t begin = 0;
+    walk(held, intersect(held, wanted), [&](size_t position, size_t length) { copy_run(move.out, begin, move.in, position, length), begin += length; });
   }
-  const char* unpack(DenseTensor& out, const std::vector<IndexRun>& wanted, const std::vector<IndexRun>& runs, const char* from) const {
-    walk(wanted, runs, [&](size_t position, size_t length) {
-      std::memcpy(out.data<char>() + position, from, length);
-      from += length;
-    });
-    return from;
+  static void copy_run(const DenseTensor& to, size_t to_begin, const DenseTensor& from, size_t from_begin, size_t bytes) {
+    if (to.raw() != nullptr && from.raw() != nullptr) std::memcpy(to.data<char>() + to_begin, from.data<char>() + from_begin, bytes);
   }
   /// Calls visit(byte position, bytes) for each of `runs` in a piece that holds the runs `outer` one after the other.
   template <class Visit>
@@ -208,10 +311,13 @@ class StepRun {
   }
 
   Rank& rank_;
+  std::span<Move> moves_;
   const ReshardStep& step_;
+  DType dtype_;
   size_t element_;
   CommCause cause_;
-  Coordinate at_;
+  std::optional<Coordinate> before_at_;  // nothing on a rank outside the mesh
+  std::optional<Coordinate> after_at_;
 };
 
 void check_host(const DenseTensor& piece, CommCause cause) {
@@ -221,64 +327,51 @@ void check_host(const DenseTensor& piece, CommCause cause) {
   }
 }
 
+/// True when the plans can share their collectives.
+bool equal_steps(const ReshardPlan& a, const ReshardPlan& b) {
+  const auto same = [](const ReshardStep& x, const ReshardStep& y) {
+    return x.kind == y.kind && x.axes == y.axes && x.group == y.group && x.before.mesh == y.before.mesh && x.after.mesh == y.after.mesh && x.type == y.type;
+  };
+  return a.meta.dtype == b.meta.dtype && std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(), same);
+}
+
 }  // namespace
 
 DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause) {
-  if (piece.storage()->state() == Storage::State::absent) return absent_value(plan.after_meta);
   check_host(piece, cause);
   DenseTensor value = piece;
-  for (const ReshardStep& step : plan.steps) value = StepRun(rank, step, plan.meta.dtype, cause).run(value);
-  return value;
-}
-
-std::string explain_reshard(const Tensor& tensor, const DistSpec* spec) {
-  const DistTensorImpl& impl = dist_impl(tensor);
-  return plan_reshard(impl.global, impl.spec, spec)->describe();
-}
-
-Tensor reshard(const Tensor& tensor, const DistSpec* spec) {
-  const DistTensorImpl& impl = dist_impl(tensor);
-  Rank& rank = current_rank();
-  if (impl.owner != &rank) fail(ErrorCode::wrong_rank, "[reshard] the tensor belongs to rank {}, not to rank {}", impl.owner->id(), rank.id());
-  if (rank.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
-  impl.value.storage()->check_read();
-  if (impl.spec == spec) return tensor;
-  const auto plan = plan_reshard(impl.global, impl.spec, spec);
-  return make_dist(rank, impl.global, spec, execute_reshard(rank, *plan, impl.value, {"reshard", "tensor"}));
-}
-
-Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
-  Rank& rank = current_rank();
-  if (tensor.is_dist()) fail(ErrorCode::layout, "[distribute] {} is distributed already; use reshard", tensor.get().describe());
-  const ProcessMesh* mesh = spec->mesh();
-  check_mesh_in_world(mesh, rank.world());
-  const Meta meta = tensor.meta();
-  if (spec->rank() != meta.dims.rank()) {
-    fail(ErrorCode::layout, "[distribute] layout {} has {} dims, but the tensor {} has {}", spec->text(), spec->rank(), to_string(meta), meta.dims.rank());
+  for (const ReshardStep& step : plan.steps) {
+    Move move{&step, std::move(value), {}};
+    StepRun(rank, {&move, 1}, plan.meta.dtype, cause).run();
+    value = move.out.defined() ? std::move(move.out) : std::move(move.in);
   }
-  DenseTensor value = tensor.get().value;
-  value.storage()->check_read();
-  check_host(value, {"distribute", "tensor"});
-  if (source.rank >= 0 && !mesh->coordinate(source.rank)) {
-    fail(ErrorCode::layout, "[distribute] from_rank({}): that rank is not in {}", source.rank, mesh->describe());
-  }
-  if (!mesh->coordinate(rank.id())) return make_dist(rank, meta, spec, absent_value(meta));
-  value = clone(value);
-  if (source.rank >= 0) {
-    Communicator& all = rank.communicator(mesh);
-    int root = 0;
-    while (all.members()[static_cast<size_t>(root)] != source.rank) ++root;
-    all.broadcast({"distribute", "tensor"}, value.raw(), static_cast<int64_t>(meta.bytes()), root);
-  }
-  const auto plan = plan_reshard(meta, DistSpec::replicated(mesh, spec->rank()), spec);
-  return make_dist(rank, meta, spec, execute_reshard(rank, *plan, value, {"distribute", "tensor"}));
+  // A rank outside the new mesh has taken part in nothing, or only sent.
+  return plan.to->mesh()->coordinate(rank.id()) ? value : absent_value(plan.after_meta);
 }
 
-Tensor full(const Tensor& tensor) {
-  const DistTensorImpl& impl = dist_impl(tensor);
-  Tensor whole = reshard(tensor, DistSpec::replicated(impl.spec->mesh(), impl.spec->rank()));
-  if (!impl.here()) return {};
-  return Tensor(clone(whole.get().value));
+std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPlan* const> plans, std::span<const DenseTensor> pieces, CommCause cause) {
+  std::vector<DenseTensor> values(pieces.begin(), pieces.end());
+  for (const DenseTensor& piece : pieces) check_host(piece, cause);
+  std::vector<bool> done(plans.size(), false);
+  for (size_t first = 0; first < plans.size(); ++first) {
+    if (done[first]) continue;
+    std::vector<size_t> batch;
+    for (size_t i = first; i < plans.size(); ++i) {
+      if (done[i] || !equal_steps(*plans[first], *plans[i])) continue;
+      done[i] = true;
+      batch.push_back(i);
+    }
+    for (size_t s = 0; s < plans[first]->steps.size(); ++s) {
+      std::vector<Move> moves;
+      for (size_t i : batch) moves.push_back({&plans[i]->steps[s], std::move(values[i]), {}});
+      StepRun(rank, moves, plans[first]->meta.dtype, cause).run();
+      for (size_t i = 0; i < batch.size(); ++i) values[batch[i]] = moves[i].out.defined() ? std::move(moves[i].out) : std::move(moves[i].in);
+    }
+  }
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (!plans[i]->to->mesh()->coordinate(rank.id())) values[i] = absent_value(plans[i]->after_meta);
+  }
+  return values;
 }
 
 }  // namespace shard

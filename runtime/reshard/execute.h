@@ -1,22 +1,33 @@
 // Executes plans of layout changes on this rank's pieces, and the public functions that change layouts.
 #pragma once
 
+#include <span>
+
 #include "comm/communicator.h"
 #include "dist/dist_tensor.h"
 #include "reshard/plan.h"
 
 namespace shard {
 
-/// This rank's piece after the plan; a new buffer whenever the plan has a step. On a rank outside the mesh the result is
-/// absent. Collective over the mesh where the plan communicates.
+/// This rank's piece after the plan; a new buffer whenever the plan has a step. On a rank outside the new mesh the result is absent.
+/// Collective over the processes of both meshes where the plan communicates.
 DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause);
 
-/// The plan for moving `tensor` to `spec`, as text. No communication.
-std::string explain_reshard(const Tensor& tensor, const DistSpec* spec);
+/// The same for several tensors at once: tensors of one dtype whose plans have the same steps (kinds, axes, meshes) share each
+/// step's collective.
+std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPlan* const> plans, std::span<const DenseTensor> pieces, CommCause cause);
 
-/// The same value in another layout of the same mesh; a new buffer, or the same tensor where the layout is already that.
-/// Collective over the mesh.
-Tensor reshard(const Tensor& tensor, const DistSpec* spec);
+/// The plan for moving `tensor` to `spec`, as text: a line per step with axes, dims, bytes, predicted time and peak memory, and totals.
+/// No communication.
+std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap = 0);
+
+/// The same value in another layout, of the same mesh or another one; a new buffer, or the same tensor where the layout is already
+/// that. `memory_cap` as for plan_reshard. Collective over the processes of both meshes.
+Tensor reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap = 0);
+
+/// The same for a list of tensors and as many layouts; tensors whose plans have equal steps move in one collective per step. Such
+/// steps pack the pieces, so that lists of small tensors gain and large ones do not.
+std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap = 0);
 
 /// Where distribute takes the value from.
 struct Source {

@@ -2,215 +2,277 @@
 
 #include <fmt/format.h>
 
-#include <map>
-#include <queue>
-#include <set>
+#include <algorithm>
+#include <limits>
+
+#include "reshard/pieces.h"
+#include "reshard/search.h"
 
 namespace shard {
 namespace {
 
 using Kind = ReshardStep::Kind;
 
-// The cost model: a start-up time per collective, and nanoseconds per byte that a rank sends or copies.
-constexpr double kAlphaNs = 5000;
-constexpr double kSendNsPerByte = 0.1;
-constexpr double kCopyNsPerByte = 0.05;
-
-/// Bytes of the largest piece.
-double piece_bytes(const Layout& layout, const Dims& dims, size_t element) {
-  double bytes = static_cast<double>(element);
-  for (int64_t size : local_piece(layout, dims, Coordinate{}).dims) bytes *= static_cast<double>(size);
-  return bytes;
+int64_t largest_piece(const Layout& layout, const Dims& dims, DType dtype) {
+  return local_piece(layout, dims, Coordinate{}).dims.numel() * static_cast<int64_t>(size_of(dtype));
 }
 
-double step_ns(const ReshardStep& step, size_t element) {
-  const double n = step.after.mesh->size(step.axis);
-  const double before = piece_bytes(step.before, step.dims, element);
-  const double after = piece_bytes(step.after, step.dims, element);
-  const double copy = (before + after) * kCopyNsPerByte;
+bool share_processes(const ProcessMesh& a, const ProcessMesh& b) {
+  return &a == &b || std::any_of(a.processes().begin(), a.processes().end(), [&](int process) { return b.coordinate(process).has_value(); });
+}
+
+/// Start-up time and time per byte where any axis of the mesh may be used: those of the slowest.
+AxisCost slowest(const ProcessMesh& mesh) {
+  AxisCost cost{0, 0};
+  for (int axis = 0; axis < mesh.rank(); ++axis) {
+    if (mesh.size(axis) == 1 && mesh.size() > 1) continue;
+    cost.alpha_ns = std::max(cost.alpha_ns, mesh.cost(axis).alpha_ns);
+    cost.ns_per_byte = std::max(cost.ns_per_byte, mesh.cost(axis).ns_per_byte);
+  }
+  return cost;
+}
+
+ReshardStep make_step(Kind kind, const Layout& before, const Layout& after, const Dims& dims, const Dims& after_dims) {
+  ReshardStep step;
+  step.kind = kind;
+  step.before = before;
+  step.after = after;
+  step.dims = dims;
+  step.after_dims = after_dims;
+  step.group = before.mesh;
+  return step;
+}
+
+ReshardStep copy_step(const Layout& before, const Layout& after, const Meta& meta, const Dims& after_dims) {
+  ReshardStep step = make_step(Kind::copy, before, after, meta.dims, after_dims);
+  step.ns = local_ns(*after.mesh, static_cast<double>(largest_piece(after, after_dims, meta.dtype)));
+  return step;
+}
+
+/// Sets what the search does not: bytes and peaks; then the totals. The caller of a plan keeps its input.
+void finish(ReshardPlan& plan) {
+  const DType dtype = plan.meta.dtype;
+  const int64_t input = largest_piece(plan.from->layout(), plan.meta.dims, dtype);
+  plan.peak = input;
+  bool crossed = false;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    ReshardStep& step = plan.steps[i];
+    if (step.kind != Kind::send_recv) count_bytes(step, dtype);  // counted when it was chosen
+    const int64_t before = i == 0 ? 0 : largest_piece(step.before, step.dims, dtype);
+    const int64_t after = largest_piece(step.after, step.after_dims, dtype);
+    const bool apart = !share_processes(*step.before.mesh, *step.after.mesh);
+    const bool input_here = !crossed || share_processes(*plan.from->mesh(), *plan.to->mesh());
+    step.peak = apart ? std::max(input + before, after) : (input_here ? input : 0) + before + after;
+    crossed = crossed || step.before.mesh != step.after.mesh;
+    plan.bytes += step.bytes;
+    plan.bytes_max += step.bytes_max;
+    plan.peak = std::max(plan.peak, step.peak);
+    plan.ns += step.ns;
+  }
+}
+
+/// The processes of both meshes as one axis, in the order of their ids.
+const ProcessMesh* united(const ProcessMesh& a, const ProcessMesh& b) {
+  std::vector<int> all = a.processes();
+  all.insert(all.end(), b.processes().begin(), b.processes().end());
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  const int size = static_cast<int>(all.size());
+  return ProcessMesh::make({size}, std::move(all), {"both"});
+}
+
+ReshardStep send_step(const Meta& meta, const Layout& before, const Layout& after) {
+  ReshardStep step = make_step(Kind::send_recv, before, after, meta.dims, meta.dims);
+  step.group = united(*before.mesh, *after.mesh);
+  count_bytes(step, meta.dtype);
+  const auto piece = static_cast<double>(largest_piece(after, meta.dims, meta.dtype));
+  const double copy = std::max(before.mesh->costs().copy_ns_per_byte, after.mesh->costs().copy_ns_per_byte);
+  const AxisCost a = slowest(*before.mesh);
+  const AxisCost b = slowest(*after.mesh);
+  step.ns = step.bytes == 0 ? local_ns(*after.mesh, piece)
+                            : std::max(a.alpha_ns, b.alpha_ns) + copy * piece +
+                                  std::max(a.ns_per_byte, b.ns_per_byte) * std::max(static_cast<double>(step.bytes_max), piece);
+  return step;
+}
+
+/// Layouts in which the pieces may leave the source mesh, or arrive on the target mesh, so that the rest is done by its collectives:
+/// axes that shard nothing hold copies or contributions, or they share one dim.
+std::vector<Layout> transfer_layouts(const Layout& layout, const Dims& dims, bool spread_replicas) {
+  Layout whole = layout;
+  whole.partial = {};
+  std::vector<Layout> all{whole};
+  int longest = 0;
+  for (int d = 1; d < dims.rank(); ++d) {
+    if (dims[d] > dims[longest]) longest = d;
+  }
+  if (dims.rank() == 0) return all;
+  Layout spread = whole;
+  for (int axis = 0; axis < layout.mesh->rank(); ++axis) {
+    const bool free = layout.partial[static_cast<size_t>(axis)] || (spread_replicas && layout.dim_of(axis) < 0);
+    if (free && layout.mesh->size(axis) > 1) spread.dims[static_cast<size_t>(longest)].push_back(axis);
+  }
+  if (!(spread == whole)) all.push_back(spread);
+  return all;
+}
+
+/// Reductions on the source mesh, one transfer, and what is left on the target mesh: the fastest of a few ways.
+bool plan_between_meshes(ReshardPlan& plan, const Layout& from, const Layout& to, int64_t cap, int64_t& least) {
+  const Dims& dims = plan.meta.dims;
+  bool found = false;
+  for (const Layout& leave : transfer_layouts(from, dims, false)) {
+    for (const Layout& arrive : transfer_layouts(to, dims, true)) {
+      ReshardPlan way = plan;
+      if (!(leave == from)) search_steps(plan.meta, from, leave, 0, way.steps);
+      way.steps.push_back(send_step(plan.meta, leave, arrive));
+      if (!(arrive == to)) search_steps(plan.meta, arrive, to, 0, way.steps);
+      finish(way);
+      least = std::min(least, way.peak);
+      if ((cap > 0 && way.peak > cap) || (found && way.ns >= plan.ns)) continue;
+      plan = std::move(way);
+      found = true;
+    }
+  }
+  return found;
+}
+
+[[noreturn]] void fail_cap(const ReshardPlan& plan, int64_t cap, int64_t least, CommCause cause) {
+  fail(ErrorCode::policy,
+       "[{}] argument '{}': no way to move {} from {} on {} to {} on {} keeps to the memory cap of {} bytes a rank; the smallest peak is {} bytes. Raise "
+       "the cap, or choose a layout with smaller pieces",
+       cause.op, cause.argument, to_string(plan.meta), plan.from->text(), plan.from->mesh()->describe(), plan.to->text(),
+       plan.to->mesh()->describe(), cap, least);
+}
+
+std::string name_of(const Layout& layout) { return DistSpec::make(layout)->text(); }
+
+std::string axes_text(const ProcessMesh& mesh, const AxisList& axes) {
+  std::string text;
+  for (int i = 0; i < axes.size(); ++i) text += (i == 0 ? "" : "+") + mesh.name(axes[i]);
+  return text;
+}
+
+/// "tp, dim 1": the axes that `longer` has behind those of `shorter`, per dim.
+std::string added_axes(const Layout& longer, const Layout& shorter) {
+  std::string text;
+  for (int d = 0; d < longer.rank; ++d) {
+    AxisList added;
+    for (int i = shorter.dims[static_cast<size_t>(d)].size(); i < longer.dims[static_cast<size_t>(d)].size(); ++i) added.push_back(longer.dims[static_cast<size_t>(d)][i]);
+    if (!added.empty()) text += fmt::format("{}{}, dim {}", text.empty() ? "" : ", ", axes_text(*longer.mesh, added), d);
+  }
+  return text;
+}
+
+std::string where(const ReshardStep& step) {
+  const ProcessMesh& mesh = *step.before.mesh;
+  const std::string axes = axes_text(mesh, step.axes);
   switch (step.kind) {
-    case Kind::all_gather: return kAlphaNs + before * (n - 1) * kSendNsPerByte + copy;
-    case Kind::all_to_all: return kAlphaNs + before * (n - 1) / n * kSendNsPerByte + copy;
-    case Kind::reduce_scatter: return kAlphaNs + before * (n - 1) / n * kSendNsPerByte + copy;
-    case Kind::all_reduce: return 2 * kAlphaNs + 2 * before * (n - 1) / n * kSendNsPerByte + copy;
-    case Kind::slice:
-    case Kind::partial_init: return 100 + copy;
-    case Kind::relayout: return kAlphaNs + before * kSendNsPerByte + copy;
+    case Kind::all_gather: return added_axes(step.before, step.after);
+    case Kind::slice: return added_axes(step.after, step.before);
+    case Kind::all_to_all: return fmt::format("{}, dim {} -> {}", axes, step.before.dim_of(step.axes[0]), step.after.dim_of(step.axes[0]));
+    case Kind::permute:
+    case Kind::exchange: return fmt::format("{}, {} -> {}", axes, name_of(step.before), name_of(step.after));
+    case Kind::send_recv:
+      return fmt::format("{} on {} -> {} on {}", name_of(step.before), mesh.describe(), name_of(step.after), step.after.mesh->describe());
+    case Kind::reduce_scatter: return fmt::format("{}, {}, dim {}", axes, to_string(step.type), step.after.dim_of(step.axes[0]));
+    case Kind::all_reduce:
+    case Kind::partial_init: return fmt::format("{}, {}", axes, to_string(step.type));
+    case Kind::copy: return "";
+    case Kind::relayout: return fmt::format("{} -> {}", to_string(step.dims), to_string(step.after_dims));
   }
   fail(ErrorCode::internal, "reshard step {} does not exist", static_cast<int>(step.kind));
 }
 
-/// What all ranks send in one step, exactly: pieces may differ in size.
-int64_t step_bytes(const ReshardStep& step, size_t element) {
-  const ProcessMesh& mesh = *step.before.mesh;
-  const int n = mesh.size(step.axis);
-  int64_t elements = 0;
-  for (int i = 0; i < mesh.size(); ++i) {
-    const Coordinate at = mesh.coordinate_at(i);
-    const int64_t before = local_piece(step.before, step.dims, at).dims.numel();
-    const int64_t after = local_piece(step.after, step.dims, at).dims.numel();
-    switch (step.kind) {
-      case Kind::all_gather: elements += before * (n - 1); break;
-      case Kind::reduce_scatter: elements += before - after; break;
-      case Kind::all_reduce: {
-        const int64_t k = at[static_cast<size_t>(step.axis)];
-        const int64_t mine = (before + n - 1 - k) / n;
-        elements += before - mine + mine * (n - 1);
-        break;
-      }
-      case Kind::all_to_all: {
-        // The part of the old piece that stays is the part of it in the own new range of to_dim.
-        Piece stays = local_piece(step.before, step.dims, at);
-        stays.dims[step.to_dim] = local_piece(step.after, step.dims, at).dims[step.to_dim];
-        elements += before - stays.dims.numel();
-        break;
-      }
-      case Kind::slice:
-      case Kind::partial_init:
-      case Kind::relayout: break;
-    }
-  }
-  return elements * static_cast<int64_t>(element);
-}
+std::string step_text(const ReshardStep& step) { return fmt::format("{}({})", to_string(step.kind), where(step)); }
 
-ReshardStep make_step(Kind kind, int axis, int dim, int to_dim, ReduceType type, const Layout& before, const Dims& dims) {
-  ReshardStep step{kind, axis, dim, to_dim, type, before, before, dims, dims, 0};
-  if (kind == Kind::all_gather || kind == Kind::all_to_all) step.after.dims[static_cast<size_t>(dim)].pop_back();
-  if (kind == Kind::reduce_scatter || kind == Kind::all_reduce) step.after.partial[static_cast<size_t>(axis)].reset();
-  if (kind == Kind::all_to_all || kind == Kind::reduce_scatter || kind == Kind::slice) {
-    step.after.dims[static_cast<size_t>(to_dim)].push_back(axis);
-  }
-  if (kind == Kind::partial_init) step.after.partial[static_cast<size_t>(axis)] = type;
-  return step;
-}
-
-/// True when pending reductions of these types can be done in either order.
-bool commute(ReduceType a, ReduceType b) {
-  const auto linear = [](ReduceType type) { return type == ReduceType::sum || type == ReduceType::avg; };
-  return a == b || (linear(a) && linear(b));
-}
-
-/// Pending reductions are done from the last mesh axis to the first: one may be done, or begun, on `axis` only while no later
-/// axis has one that must come before it.
-bool next_in_order(const Layout& at, int axis, ReduceType type) {
-  for (int later = axis + 1; later < at.mesh->rank(); ++later) {
-    const auto other = at.partial[static_cast<size_t>(later)];
-    if (other && !commute(type, *other)) return false;
-  }
-  return true;
-}
-
-/// Every step that is possible from `at` and may lead to `goal`, in a fixed order.
-std::vector<ReshardStep> steps_from(const Layout& at, const Layout& goal, const Dims& dims) {
-  std::vector<ReshardStep> steps;
-  for (int axis = 0; axis < at.mesh->rank(); ++axis) {
-    const auto type = at.partial[static_cast<size_t>(axis)];
-    const auto goal_type = goal.partial[static_cast<size_t>(axis)];
-    const int dim = at.dim_of(axis);
-    const auto add = [&](Kind kind, int to_dim) {
-      steps.push_back(make_step(kind, axis, dim, to_dim, type ? *type : goal_type.value_or(ReduceType::sum), at, dims));
-    };
-    if (dim >= 0 && at.dims[static_cast<size_t>(dim)].back() == axis) add(Kind::all_gather, 0);
-    const bool in_order = next_in_order(at, axis, type ? *type : goal_type.value_or(ReduceType::sum));
-    if (type && in_order) add(Kind::all_reduce, 0);
-    if (dim < 0 && !type && goal_type && in_order) add(Kind::partial_init, 0);
-    for (int to = 0; to < dims.rank(); ++to) {
-      if (dim >= 0 && to != dim && at.dims[static_cast<size_t>(dim)].back() == axis) add(Kind::all_to_all, to);
-      if (type && goal_type != type && in_order) add(Kind::reduce_scatter, to);
-      if (dim < 0 && !type) add(Kind::slice, to);
-    }
-  }
-  return steps;
-}
-
-std::string key_of(const Layout& layout) {
-  std::string key;
-  for (int d = 0; d < layout.rank; ++d) {
-    for (int i = 0; i < layout.dims[static_cast<size_t>(d)].size(); ++i) key += static_cast<char>('0' + layout.dims[static_cast<size_t>(d)][i]);
-    key += ',';
-  }
-  for (const auto& type : layout.partial) key += type ? static_cast<char>('a' + static_cast<int>(*type)) : '.';
-  return key;
-}
-
-struct Node {
-  Layout layout;
-  int parent;
-  ReshardStep step;
-};
-
-/// Dijkstra's search; nodes are layouts. Ties go to the node that was found first.
-std::vector<ReshardStep> search(const Meta& meta, const Layout& from, const Layout& to) {
-  using Entry = std::pair<double, int>;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
-  std::vector<Node> nodes{{from, -1, {}}};
-  std::set<std::string> closed;
-  std::map<std::string, double> best;
-  open.push({0, 0});
-  while (!open.empty()) {
-    const auto [cost, index] = open.top();
-    open.pop();
-    const Layout at = nodes[static_cast<size_t>(index)].layout;
-    if (!closed.insert(key_of(at)).second) continue;
-    if (at == to) {
-      std::vector<ReshardStep> steps;
-      for (int i = index; nodes[static_cast<size_t>(i)].parent >= 0; i = nodes[static_cast<size_t>(i)].parent) {
-        steps.insert(steps.begin(), nodes[static_cast<size_t>(i)].step);
-      }
-      return steps;
-    }
-    for (ReshardStep& step : steps_from(at, to, meta.dims)) {
-      const double next = cost + step_ns(step, size_of(meta.dtype));
-      const auto [known, added] = best.emplace(key_of(step.after), next);
-      if (!added && known->second <= next) continue;
-      known->second = next;
-      open.push({next, static_cast<int>(nodes.size())});
-      nodes.push_back({step.after, index, step});
-    }
-  }
-  fail(ErrorCode::internal, "no way from one layout of {} to another", to_string(meta));
-}
+/// What a step's collective runs over: "tp", "mesh(dp=2, tp=2)".
+std::string group_text(const ReshardStep& step) { return step.group_axis() >= 0 ? step.group->name(step.group_axis()) : step.group->describe(); }
 
 }  // namespace
 
+std::string_view to_string(Kind kind) {
+  switch (kind) {
+    case Kind::all_gather: return "all_gather";
+    case Kind::all_to_all: return "all_to_all";
+    case Kind::permute: return "permute";
+    case Kind::exchange: return "exchange";
+    case Kind::send_recv: return "send_recv";
+    case Kind::reduce_scatter: return "reduce_scatter";
+    case Kind::all_reduce: return "all_reduce";
+    case Kind::slice: return "slice";
+    case Kind::partial_init: return "partial_init";
+    case Kind::copy: return "copy";
+    case Kind::relayout: return "relayout";
+  }
+  fail(ErrorCode::internal, "reshard step {} does not exist", static_cast<int>(kind));
+}
+
+int64_t ReshardPlan::bytes_along(const ProcessMesh* mesh, int axis) const {
+  int64_t sum = 0;
+  for (const ReshardStep& step : steps) sum += step.group == mesh && step.group_axis() == axis ? step.bytes : 0;
+  return sum;
+}
+
+double ReshardPlan::ns_along(const ProcessMesh* mesh, int axis) const {
+  double sum = 0;
+  for (const ReshardStep& step : steps) sum += step.bytes != 0 && step.group == mesh && step.group_axis() == axis ? step.ns : 0;
+  return sum;
+}
+
 std::string ReshardPlan::describe() const {
-  static constexpr const char* kNames[] = {"all_gather", "all_to_all", "reduce_scatter", "all_reduce", "slice", "partial_init", "relayout"};
   std::string text;
   for (const ReshardStep& step : steps) {
-    const std::string& axis = from->mesh()->name(step.axis);
-    std::string where;
-    switch (step.kind) {
-      case Kind::all_gather: where = fmt::format("{}, dim {}", axis, step.dim); break;
-      case Kind::all_to_all: where = fmt::format("{}, dim {} -> {}", axis, step.dim, step.to_dim); break;
-      case Kind::reduce_scatter: where = fmt::format("{}, {}, dim {}", axis, to_string(step.type), step.to_dim); break;
-      case Kind::slice: where = fmt::format("{}, dim {}", axis, step.to_dim); break;
-      case Kind::all_reduce:
-      case Kind::partial_init: where = fmt::format("{}, {}", axis, to_string(step.type)); break;
-      case Kind::relayout: where = fmt::format("{} -> {}", to_string(step.dims), to_string(step.after_dims)); break;
-    }
-    text += fmt::format("{}{}({})", text.empty() ? "" : ", ", kNames[static_cast<int>(step.kind)], where);
+    text += (text.empty() ? "" : ", ") + step_text(step);
     if (step.bytes != 0) text += fmt::format(" {} B", step.bytes);
   }
   return text;
 }
 
-std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to) {
-  if (from->mesh() != to->mesh()) {
-    fail(ErrorCode::layout, "cannot move {} from {} to {}: both layouts must be on one mesh", to_string(meta),
-         from->mesh()->describe(), to->mesh()->describe());
+std::string ReshardPlan::explain() const {
+  const bool one_mesh = from->mesh() == to->mesh();
+  std::string text = one_mesh ? fmt::format("{} from {} to {} on {}\n", to_string(meta), from->text(), to->text(), to->mesh()->describe())
+                              : fmt::format("{} from {} on {} to {} on {}\n", to_string(meta), from->text(), from->mesh()->describe(), to->text(), to->mesh()->describe());
+  std::vector<const ReshardStep*> groups;  // the first step of each
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const ReshardStep& step = steps[i];
+    text += fmt::format("  {}. {}: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B\n", i + 1, step_text(step), step.bytes, step.bytes_max, step.ns / 1000, step.peak);
+    const auto same = [&](const ReshardStep* other) { return other->group == step.group && other->group_axis() == step.group_axis(); };
+    if (step.bytes != 0 && std::none_of(groups.begin(), groups.end(), same)) groups.push_back(&step);
   }
+  for (const ReshardStep* step : groups) {
+    text += fmt::format("  over {}: {} B, {:.1f} us\n", group_text(*step), bytes_along(step->group, step->group_axis()), ns_along(step->group, step->group_axis()) / 1000);
+  }
+  return text + fmt::format("  in all: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B", bytes, bytes_max, ns / 1000, peak);
+}
+
+std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to, int64_t memory_cap, CommCause cause) {
   if (from->rank() != meta.dims.rank() || to->rank() != meta.dims.rank()) {
-    fail(ErrorCode::layout, "layouts {} and {} do not fit a tensor of shape {}", from->text(), to->text(), to_string(meta.dims));
+    fail(ErrorCode::layout, "[{}] argument '{}': {} has {} dims, but it is to move from layout {} on {} to {} on {}; give layouts with an entry for each dim",
+         cause.op, cause.argument, to_string(meta), meta.dims.rank(), from->text(), from->mesh()->describe(), to->text(), to->mesh()->describe());
   }
   auto plan = std::make_shared<ReshardPlan>();
   plan->meta = plan->after_meta = meta;
   plan->from = from;
   plan->to = to;
-  if (from != to) plan->steps = search(meta, from->layout(), to->layout());
-  for (ReshardStep& step : plan->steps) {
-    step.bytes = step_bytes(step, size_of(meta.dtype));
-    plan->bytes += step.bytes;
+  const int64_t cap = memory_cap > 0 ? memory_cap : from->mesh()->costs().memory_cap;
+  const Layout before = without_unit_axes(from->layout());
+  const Layout after = without_unit_axes(to->layout());
+  if (from == to) {
+    finish(*plan);
+  } else if (meta.numel() == 0) {
+    plan->steps.push_back(copy_step(before, after, meta, meta.dims));
+    finish(*plan);
+  } else if (from->mesh() != to->mesh()) {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    if (!plan_between_meshes(*plan, before, after, cap, least)) fail_cap(*plan, cap, least, cause);
+    return plan;
+  } else if (before == after) {
+    plan->steps.push_back(copy_step(before, after, meta, meta.dims));
+    finish(*plan);
+  } else {
+    if (!search_steps(meta, before, after, cap, plan->steps)) fail_cap(*plan, cap, least_peak(meta, before, after), cause);
+    finish(*plan);
   }
+  if (cap > 0 && plan->peak > cap) fail_cap(*plan, cap, plan->peak, cause);
   return plan;
 }
 
@@ -220,68 +282,19 @@ std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpe
   plan->after_meta = {after, meta.dtype};
   plan->from = from;
   plan->to = to;
-  ReshardStep step{Kind::relayout, 0, 0, 0, ReduceType::sum, from->layout(), to->layout(), meta.dims, after, 0};
-  const ProcessMesh& mesh = *from->mesh();
-  for (int r = 0; r < mesh.size(); ++r) {
-    const Coordinate receiver = mesh.coordinate_at(r);
-    const auto wanted = index_runs(after, local_piece(step.after, after, receiver));
-    for (int s = 0; s < mesh.size(); ++s) {
-      const Coordinate sender = mesh.coordinate_at(s);
-      if (s == r || !sends_to(step.before, sender, receiver)) continue;
-      for (const IndexRun& run : intersect(wanted, index_runs(meta.dims, local_piece(step.before, meta.dims, sender)))) {
-        step.bytes += (run.end - run.begin) * static_cast<int64_t>(size_of(meta.dtype));
-      }
-    }
+  if (meta.numel() == 0) {
+    plan->steps.push_back(copy_step(from->layout(), to->layout(), meta, after));
+  } else {
+    ReshardStep step = make_step(Kind::relayout, from->layout(), to->layout(), meta.dims, after);
+    count_bytes(step, meta.dtype);
+    const AxisCost cost = slowest(*from->mesh());
+    const auto piece = static_cast<double>(largest_piece(step.after, after, meta.dtype));
+    step.ns = local_ns(*from->mesh(), piece);
+    if (step.bytes != 0) step.ns += cost.alpha_ns + cost.ns_per_byte * std::min(piece, static_cast<double>(step.bytes));
+    plan->steps.push_back(step);
   }
-  plan->bytes = step.bytes;
-  plan->steps.push_back(step);
+  finish(*plan);
   return plan;
-}
-
-std::vector<IndexRun> index_runs(const Dims& global, const Piece& piece) {
-  std::vector<IndexRun> runs;
-  if (piece.dims.numel() == 0) return runs;
-  // Dims that are whole at the end join one run; `outer` dims are walked.
-  int outer = global.rank();
-  while (outer > 0 && piece.dims[outer - 1] == global[outer - 1]) --outer;
-  const int64_t inner = global.numel(outer, global.rank());
-  const int last = outer - 1;
-  const int64_t length = outer == 0 ? inner : piece.dims[last] * inner;
-  const int64_t count = outer == 0 ? 1 : piece.dims.numel(0, last);
-  Dims index = Dims::filled(std::max(last, 0), 0);
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t offset = 0;
-    for (int d = 0; d < last; ++d) offset = offset * global[d] + piece.begin[d] + index[d];
-    if (outer > 0) offset = (offset * global[last] + piece.begin[last]) * inner;
-    if (!runs.empty() && runs.back().end == offset) runs.back().end += length;
-    else runs.push_back({offset, offset + length});
-    for (int d = last - 1; d >= 0; --d) {
-      if (++index[d] < piece.dims[d]) break;
-      index[d] = 0;
-    }
-  }
-  return runs;
-}
-
-std::vector<IndexRun> intersect(const std::vector<IndexRun>& a, const std::vector<IndexRun>& b) {
-  std::vector<IndexRun> both;
-  for (size_t i = 0, k = 0; i < a.size() && k < b.size();) {
-    const int64_t begin = std::max(a[i].begin, b[k].begin);
-    const int64_t end = std::min(a[i].end, b[k].end);
-    if (begin < end) both.push_back({begin, end});
-    if (a[i].end < b[k].end) ++i;
-    else ++k;
-  }
-  return both;
-}
-
-bool sends_to(const Layout& from, const Coordinate& sender, const Coordinate& receiver) {
-  // Holders of equal pieces (and of different contributions) differ on the axes that shard nothing.
-  for (int axis = 0; axis < from.mesh->rank(); ++axis) {
-    const auto a = static_cast<size_t>(axis);
-    if (from.dim_of(axis) < 0 && sender[a] != receiver[a]) return false;
-  }
-  return true;
 }
 
 }  // namespace shard

@@ -1,36 +1,50 @@
-// The planner of layout changes: a cheapest sequence of steps between two layouts of one tensor on one mesh.
+// Plans of layout changes as values: the steps between two layouts of one tensor, with what they send, take and cost.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "comm/collective.h"
 #include "dist/spec.h"
 
 namespace shard {
 
-/// One step of a layout change. All steps but relayout act along one mesh axis.
+/// One step of a layout change. What it does follows from the layouts before and after; the kind is its name for people, and tells
+/// steps that reduce from steps that only move.
 struct ReshardStep {
   enum class Kind : uint8_t {
-    all_gather,      // the axis stops sharding `dim`
-    all_to_all,      // the axis moves from sharding `dim` to sharding `to_dim`
-    reduce_scatter,  // the pending reduction is done, and the axis shards `to_dim`
-    all_reduce,      // the pending reduction is done
-    slice,           // the axis starts sharding `to_dim`; no communication
+    all_gather,      // axes stop sharding dims, last ones first
+    all_to_all,      // an axis moves from one dim to another
+    permute,         // as many pieces per dim as before, held by other processes
+    exchange,        // any other move within a mesh: pieces are cut into boxes, each box goes to who needs it
+    send_recv,       // the same between two meshes
+    reduce_scatter,  // a pending reduction is done, and its axis shards a dim
+    all_reduce,      // a pending reduction is done
+    slice,           // axes start to shard dims; no communication
     partial_init,    // the value becomes one contribution, the others the identity of `type`; no communication
+    copy,            // every process keeps its piece (axes of one process change, or there are no elements); no communication
     relayout         // row-major elements go to the owner in another shape and layout
   };
-  Kind kind;
-  int axis = 0;
-  int dim = 0;
-  int to_dim = 0;
-  ReduceType type = ReduceType::sum;
+  Kind kind = Kind::copy;
+  AxisList axes;                      // the mesh axes that it acts along; of send_recv none
+  ReduceType type = ReduceType::sum;  // of reductions and partial_init
   Layout before;
-  Layout after;
+  Layout after;     // on another mesh for send_recv
   Dims dims;        // global shape before the step
   Dims after_dims;  // and after it (differs for relayout only)
-  int64_t bytes = 0;  // sent by all ranks of the mesh together
+  /// Whose processes take part: a mesh of its axes, or the union of two meshes as one axis. One axis: those along it.
+  const ProcessMesh* group = nullptr;
+  int64_t bytes = 0;      // sent by all ranks together
+  int64_t bytes_max = 0;  // sent by the rank that sends most
+  int64_t peak = 0;       // bytes of tensors on the fullest rank while the step runs, with the plan's input
+  double ns = 0;          // predicted
+
+  /// The axis of `group` along which its collective runs; -1: over the whole group.
+  int group_axis() const { return axes.size() == 1 && kind != Kind::relayout ? axes[0] : -1; }
+  bool reduces() const { return kind == Kind::reduce_scatter || kind == Kind::all_reduce; }
 };
+std::string_view to_string(ReshardStep::Kind kind);
 
 /// How a tensor gets from one layout to another. A pure value, equal on all ranks; costed, printed and executed.
 struct ReshardPlan {
@@ -39,29 +53,29 @@ struct ReshardPlan {
   const DistSpec* from = nullptr;
   const DistSpec* to = nullptr;
   std::vector<ReshardStep> steps;
-  int64_t bytes = 0;  // sent by all ranks of the mesh together
+  int64_t bytes = 0;      // sent by all ranks together
+  int64_t bytes_max = 0;  // the sum of the steps' bytes_max
+  int64_t peak = 0;       // bytes on the fullest rank: the input, which its caller keeps, and what a step reads and writes
+  double ns = 0;          // predicted, by the costs of the mesh
 
+  /// Bytes and predicted time of the steps along one axis of `mesh`, or (axis -1) over all processes of `mesh`: of a step along
+  /// several axes, a relayout, or the union of two meshes as their steps' `group`.
+  int64_t bytes_along(const ProcessMesh* mesh, int axis) const;
+  double ns_along(const ProcessMesh* mesh, int axis) const;
   /// "all_gather(tp, dim 1) 256 B, slice(tp, dim 0)"
   std::string describe() const;
+  /// A line per step (axes, dims, bytes, predicted time, peak), and lines with the totals: all, and per communicator.
+  std::string explain() const;
 };
 
-/// A cheapest plan from `from` to `to` (layouts on one mesh) for a tensor of this global meta, by time in an alpha-beta
-/// model. Throws layout when the meshes differ.
-std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to);
+/// A plan of least predicted time from `from` to `to`, on one mesh or two, for a tensor of this global meta. With a memory cap (bytes
+/// on one rank; 0 takes that of `from`'s mesh, if it has one) the fastest among those whose peak is within it. Throws layout when the
+/// layouts do not fit the tensor, policy when no plan keeps to the cap, with the smallest peak there is; `cause` is for these messages.
+std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to, int64_t memory_cap = 0,
+                                                CommCause cause = {"reshard", "tensor"});
 
-/// The plan of one relayout step: the tensor seen as `after` in layout `to`, same elements in row-major order. Partial axes
-/// must be the same on both sides.
+/// The plan of one relayout step: the tensor seen as `after` in layout `to`, same elements in row-major order. Both layouts are on
+/// one mesh; partial axes must be the same on both sides.
 std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpec* from, const Dims& after, const DistSpec* to);
-
-/// Half-open ranges of row-major element indices that a piece covers, in order.
-struct IndexRun {
-  int64_t begin;
-  int64_t end;
-};
-std::vector<IndexRun> index_runs(const Dims& global, const Piece& piece);
-/// The part of `a` that is also in `b`.
-std::vector<IndexRun> intersect(const std::vector<IndexRun>& a, const std::vector<IndexRun>& b);
-/// True when `receiver` takes what it needs of the piece at `sender` from there, and not from another holder of that piece.
-bool sends_to(const Layout& from, const Coordinate& sender, const Coordinate& receiver);
 
 }  // namespace shard

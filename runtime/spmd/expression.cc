@@ -245,8 +245,8 @@ class Builder {
     if (!names_dims(tensor)) return std::vector<int>(static_cast<size_t>(tensor.dims->rank()), kNoLetter);
     std::vector<int> letters = letters_of(tensor);
     for (size_t d = 0; d < letters.size(); ++d) {
-      const bool broadcast = (*tensor.dims)[static_cast<int>(d)] == 1;
-      if (letters[d] != kNoLetter && broadcast && letter_at(letters[d]).size != 1) letters[d] = kNoLetter;
+      const bool one = (*tensor.dims)[static_cast<int>(d)] == 1;
+      if (letters[d] != kNoLetter && one && (letter_at(letters[d]).size != 1 || args_.options.ones_whole)) letters[d] = kNoLetter;
     }
     return letters;
   }

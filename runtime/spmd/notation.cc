@@ -6,6 +6,8 @@
 #include <limits>
 #include <optional>
 
+#include "spmd/first_come.h"
+
 namespace shard::spmd {
 namespace {
 
@@ -244,6 +246,12 @@ class Solver {
 }  // namespace
 
 RuleResult solve(const RuleArgs& args, const Notation& notation) {
+  for (size_t t = 0; t < args.tensors.size(); ++t) {
+    const int rank = args.tensors[t].meta.dims.rank();
+    if (args.tensors[t].spec == nullptr || notation.inputs[t].size() == static_cast<size_t>(rank)) continue;
+    fail(ErrorCode::shape_mismatch, "[{}] argument {} has {} dims, but its placement rule names {}", args.op.name, t, rank, notation.inputs[t].size());
+  }
+  if (!args.options.costs()) return solve_first_come(args, notation);
   return args.wanted.empty() ? Solver(args, notation).run() : solve_reverse(args, notation, args.wanted);
 }
 

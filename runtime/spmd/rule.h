@@ -11,6 +11,7 @@
 
 #include "core/op_def.h"
 #include "dist/spec.h"
+#include "spmd/options.h"
 
 namespace shard::spmd {
 
@@ -39,9 +40,11 @@ struct RuleArgs {
   std::span<const SlotRange> output_slots;
   std::vector<bool> pinned = {};  // per flat tensor: it is written in place, so its layout should stay; may be shorter
   std::span<const DistSpec* const> wanted = {};  // per flat output in infer_reverse(), else empty
+  RuleOptions options = {};
 
   /// The attribute of that name. Throws internal when the op has none.
   const AttrValue& attr(std::string_view name) const;
+  bool has_attr(std::string_view name) const { return std::find(op.attrs.begin(), op.attrs.end(), name) != op.attrs.end(); }
   int64_t integer(std::string_view name) const;
   bool flag(std::string_view name) const;
   IntArray integers(std::string_view name) const;

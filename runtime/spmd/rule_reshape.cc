@@ -1,46 +1,14 @@
 // The rule of ops that keep the elements in row-major order and change the shape: reshape, flatten, squeeze, unsqueeze.
 #include <limits>
 
-#include "reshard/plan.h"
+#include "reshard/pieces.h"
 #include "spmd/builtin_rules.h"
 #include "spmd/rule.h"
 
 namespace shard::spmd {
 namespace {
 
-/// Dims [in_begin, in_end) hold the same elements, in the same order, as dims [out_begin, out_end).
-struct Group {
-  int in_begin, in_end, out_begin, out_end;
-};
-
-/// The finest grouping of the dims of two shapes with equal numbers of elements (which are not zero).
-std::vector<Group> group_dims(const Dims& in, const Dims& out) {
-  std::vector<Group> groups;
-  int i = 0;
-  int o = 0;
-  while (i < in.rank() || o < out.rank()) {
-    Group group{i, i, o, o};
-    const bool both = i < in.rank() && o < out.rank();
-    if (both && in[i] == out[o]) {
-      ++i, ++o;
-    } else if (i < in.rank() && in[i] == 1) {
-      ++i;  // dropped: it has nothing on the other side
-    } else if (!both || out[o] == 1) {
-      ++o;
-    } else {
-      int64_t in_size = in[i++];
-      int64_t out_size = out[o++];
-      while (in_size != out_size) {
-        if (in_size < out_size) in_size *= in[i++];
-        else out_size *= out[o++];
-      }
-    }
-    group.in_end = i;
-    group.out_end = o;
-    groups.push_back(group);
-  }
-  return groups;
-}
+using Group = DimGroup;
 
 /// How many of the first `axes` give every process the same elements of the group when they shard its first dim.
 int exact_prefix(const RuleArgs& args, const Group& g, const Dims& in, const Dims& out, const AxisList& axes) {
@@ -120,8 +88,48 @@ RuleResult reverse_reshape(const RuleArgs& args) {
   return result;
 }
 
+/// flatten joins a range of dims into one; nothing else of it changes.
+std::vector<Group> flattened_group(const RuleArgs& args, int rank) {
+  const int start = normalize_axis(args.op.name, "start_axis", args.integer("start_axis"), rank);
+  const int stop = normalize_axis(args.op.name, "stop_axis", args.integer("stop_axis"), rank);
+  std::vector<Group> groups;
+  for (int d = 0; d < start; ++d) groups.push_back({d, d + 1, d, d + 1});
+  groups.push_back({start, stop + 1, start, start + 1});
+  for (int d = stop + 1; d < rank; ++d) groups.push_back({d, d + 1, d - stop + start, d - stop + start + 1});
+  return groups;
+}
+
+/// As RuleOptions::leading_dims says; the side that is given loses all other axes. In reverse that is the output.
+RuleResult leading_reshape(const RuleArgs& args) {
+  const bool reverse = !args.wanted.empty();
+  const Dims& in = args.tensors[0].meta.dims;
+  const Dims& out = args.outputs[0].dims;
+  RuleResult result;
+  result.inputs.emplace_back(args.mesh, in.rank());
+  result.outputs.emplace_back(args.mesh, out.rank());
+  const DistSpec* spec = reverse ? args.wanted[0] : args.tensors[0].spec;
+  if (spec == nullptr || (in.numel() == 0 && in.rank() > 0)) return result;
+  const auto groups = args.has_attr("start_axis") && in.rank() > 0 ? flattened_group(args, in.rank()) : group_dims(in, out);
+  for (const Group& g : groups) {
+    if (g.in_begin == g.in_end || g.out_begin == g.out_end) continue;
+    const AxisList& axes = spec->axes(reverse ? g.out_begin : g.in_begin);
+    if (axes.empty() || (args.options.ones_whole && in[g.in_begin] == 1)) continue;
+    const bool splits = reverse ? g.in_end - g.in_begin > 1 : g.out_end - g.out_begin > 1;
+    const int64_t first = reverse ? in[g.in_begin] : out[g.out_begin];
+    if (splits && (first == 1 || first % args.mesh->size(axes[0]) != 0)) continue;
+    result.inputs[0].dims[static_cast<size_t>(g.in_begin)] = axes;
+    result.outputs[0].dims[static_cast<size_t>(g.out_begin)] = axes;
+  }
+  if (args.options.pending == RuleOptions::Pending::pass) {
+    result.inputs[0].partial = spec->layout().partial;
+    result.outputs[0].partial = spec->layout().partial;
+  }
+  return result;
+}
+
 /// A pending reduction passes through where the op commutes with it; any other is done first.
 RuleResult reshape(const RuleArgs& args) {
+  if (args.options.leading_dims) return leading_reshape(args);
   if (!args.wanted.empty()) return reverse_reshape(args);
   const TensorArg& x = args.tensors[0];
   const Dims& in = x.meta.dims;

@@ -22,13 +22,14 @@ RuleResult batch_norm(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The class axis stays whole; a hard label has size 1 there.
+/// The class axis stays whole, unless the kernel can combine over it; a hard label has size 1 there.
 RuleResult cross_entropy(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
   const int axis = normalize_axis(args.op.name, "axis", args.integer("axis"), x.rank());
   n.inputs = {fresh_letters(n, x)};
-  n.letters[static_cast<size_t>(axis)].role = Letter::Role::whole;
+  const bool combines = args.options.sharded_classes && axis == x.rank() - 1 && args.flag("use_softmax") && !args.flag("soft_label");
+  n.letters[static_cast<size_t>(axis)].role = combines ? Letter::Role::collective : Letter::Role::whole;
   std::vector<int> without = n.inputs[0];
   without[static_cast<size_t>(axis)] = kNoLetter;
   std::vector<int> label = args.flag("soft_label") ? n.inputs[0] : without;
@@ -36,8 +37,29 @@ RuleResult cross_entropy(const RuleArgs& args) {
   n.inputs.push_back(label);
   std::vector<int> loss = without;
   if (args.outputs[1].dims.rank() < x.rank()) loss.erase(loss.begin() + axis);
-  n.outputs = {n.inputs[0], loss};
+  // A softmax that the op does not make has no dims.
+  n.outputs = {args.outputs[0].dims.rank() == 0 ? std::vector<int>() : n.inputs[0], loss};
   return solve(args, n);
+}
+
+/// Leading dims are summed over, so where they are sharded the gradients are pending. What they are added to is pending alike: added on one
+/// rank only, and not reduced for it where it is a pending gradient already.
+RuleResult linear_param_grad_add(const RuleArgs& args) {
+  Notation n;
+  std::vector<int> x = fresh_letters(n, args.tensors[0].meta.dims, Letter::Role::reduce);
+  std::vector<int> dout = x;
+  n.letters[static_cast<size_t>(x.back())].role = Letter::Role::map;
+  const int column = dout.back() = n.add({Letter::Role::map, ReduceType::sum, args.tensors[1].meta.dims[args.tensors[1].meta.dims.rank() - 1]});
+  const bool has_bias = args.flag("has_bias");
+  n.inputs = {x, dout, {}, {}};
+  n.outputs = {{x.back(), column}, {has_bias ? column : kNoLetter}};
+  if (args.tensors[2].spec != nullptr) n.inputs[2] = n.outputs[0];
+  if (args.tensors[3].spec != nullptr) n.inputs[3] = {column};
+  RuleResult result = solve(args, n);
+  if (!has_bias) result.outputs[1] = Layout(args.mesh, 1);
+  if (args.tensors[2].spec != nullptr) result.inputs[2] = result.outputs[0];
+  if (args.tensors[3].spec != nullptr && has_bias) result.inputs[3] = result.outputs[1];
+  return result;
 }
 
 /// Without y the last dim of x holds gates and values, so it stays whole.
@@ -78,6 +100,8 @@ void register_nn_rules() {
                 "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}");
   register_rule("BatchNormInferSpmd", batch_norm);
   register_rule("CrossEntropyWithSoftmaxInferSpmd", cross_entropy);
+  register_rule("RmsNormInferSpmd", "... !d, !d -> ... !d, ...");
+  register_rule("FusedLinearParamGradAddInferSpmd", linear_param_grad_add);
   register_rule("SwiGLUInferSpmd", swiglu);
   register_guard("SwiGLUIsLinear", swiglu_is_linear);
   register_guard("ScaleHasNoBias", scale_has_no_bias);
@@ -90,6 +114,8 @@ void register_builtin_rules() {
   register_shape_rules();
   register_reshape_rule();
   register_nn_rules();
+  register_dynamic_rules();
+  register_attention_rules();
 }
 
 }  // namespace shard::spmd

@@ -26,6 +26,7 @@ RuleResult expand(const RuleArgs& args) {
   const Dims& in = args.tensors[0].meta.dims;
   const Dims& out = args.outputs[0].dims;
   n.inputs = {fresh_letters(n, in)};
+  n.inputs.resize(args.tensors.size());  // an absent y of expand_as
   n.outputs = {std::vector<int>(static_cast<size_t>(out.rank()), kNoLetter)};
   const int lead = out.rank() - in.rank();
   for (int d = 0; d < in.rank(); ++d) {
@@ -33,6 +34,36 @@ RuleResult expand(const RuleArgs& args) {
     if (in[d] == out[lead + d]) n.outputs[0][static_cast<size_t>(lead + d)] = n.inputs[0][i];
     else n.letters[i].role = Letter::Role::whole;
   }
+  return solve(args, n);
+}
+
+/// Dims that are repeated, or are new, stay whole.
+RuleResult tile(const RuleArgs& args) {
+  Notation n;
+  const Dims& in = args.tensors[0].meta.dims;
+  const IntArray repeats = args.integers("repeat_times");
+  const int rank = args.outputs[0].dims.rank(), lead = rank - in.rank(), unnamed = rank - static_cast<int>(repeats.size());
+  n.inputs = {fresh_letters(n, in)};
+  n.outputs = {std::vector<int>(static_cast<size_t>(lead), kNoLetter)};
+  for (int d = lead; d < rank; ++d) {
+    const int letter = n.inputs[0][static_cast<size_t>(d - lead)];
+    if (d >= unnamed && repeats[static_cast<size_t>(d - unnamed)] != 1) n.letters[static_cast<size_t>(letter)].role = Letter::Role::whole;
+    n.outputs[0].push_back(letter);
+  }
+  return solve(args, n);
+}
+
+/// The result is laid out as y, whose dims it has; x follows where it has them too. Without y, as expand.
+RuleResult expand_as(const RuleArgs& args) {
+  if (args.tensors[1].spec == nullptr) return expand(args);
+  Notation n;
+  const Dims& in = args.tensors[0].meta.dims;
+  const Dims& out = args.outputs[0].dims;
+  const std::vector<int> letters = fresh_letters(n, out);
+  n.inputs = {{}, letters};
+  n.outputs = {letters};
+  const int lead = out.rank() - in.rank();
+  for (int d = 0; d < in.rank(); ++d) n.inputs[0].push_back(in[d] == out[lead + d] ? letters[static_cast<size_t>(lead + d)] : kNoLetter);
   return solve(args, n);
 }
 
@@ -55,6 +86,18 @@ RuleResult slice(const RuleArgs& args) {
   for (size_t d = 0; d < cut.size(); ++d) {
     if (cut[d]) n.letters[d].role = Letter::Role::whole;
   }
+  return solve(args, n);
+}
+
+/// Dims that are cut, or run through backwards, stay whole.
+RuleResult strided_slice(const RuleArgs& args) {
+  Notation n;
+  const Dims& dims = args.tensors[0].meta.dims;
+  n.inputs = {fresh_letters(n, dims)};
+  for (int64_t axis : args.integers("axes")) {
+    n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axes", axis, dims.rank()))].role = Letter::Role::whole;
+  }
+  n.outputs = n.inputs;
   return solve(args, n);
 }
 
@@ -83,7 +126,15 @@ void register_shape_rules() {
   register_rule("ConcatInferSpmd", "[...{!axis}] -> ...{!axis}");
   register_rule("StackInferSpmd", "[...] -> ...{+axis}");
   register_rule("SplitInferSpmd", "...{!axis} -> [...{!axis}]");
+  register_rule("SplitWithNumInferSpmd", "...{!axis} -> [...{!axis}]");
+  register_rule("UnbindInferSpmd", "...{!axis} -> [...{-axis}]");
+  register_rule("TileInferSpmd", tile);
+  register_rule("ExpandAsInferSpmd", expand_as);
+  register_rule("OneHotInferSpmd", "... -> ... 1");
+  register_rule("ScatterInferSpmd", "r ..., 1, 1 ... -> r ...");
+  register_rule("TriuInferSpmd", "... -> ...");
   register_rule("SliceInferSpmd", slice);
+  register_rule("StridedSliceInferSpmd", strided_slice);
   register_rule("GatherInferSpmd", gather);
 }
 

@@ -56,6 +56,8 @@ OpCases op_cases() {
   add_shape_cases(cases);
   add_nn_cases(cases);
   add_optim_cases(cases);
+  add_dynamic_cases(cases);
+  add_random_cases(cases);
   return cases;
 }
 

@@ -36,6 +36,14 @@ void add_optim_cases(OpCases& cases) {
                                        return Tensors{t[0], t[3], t[4], t[5], t[6], t[7]};
                                      }};
                    }});
+  cases.push_back({"adam_", "float32", {DType::float32}, [](Draw& draw) {
+                     const CaseInput x = draw.input(draw.dims(1)), one = draw.input({1}).between(1, 1);
+                     return CaseCall{{x, x, one, x, x.between(0, 3), one.between(0, 0), one.between(0, 0)}, [](Tensors& t) {
+                                       Tensor none;
+                                       adam_(t[0], t[1], t[2], t[3], t[4], t[5], t[6], none, {}, 0.5f, 0.5f, 1e-2f);
+                                       return Tensors{t[0], t[3], t[4], t[5], t[6]};
+                                     }};
+                   }});
 }
 
 }  // namespace shard::testing

@@ -73,6 +73,42 @@ void add_expands(OpCases& cases) {
                    }});
 }
 
+void add_repetitions(OpCases& cases) {
+  const auto add_tile = [&](const char* name, const IntArray& times) {
+    cases.push_back({"tile", name, kAnyDType, [=](Draw& draw) {
+                       return CaseCall{{draw.input(draw.dims(2))}, [=](Tensors& t) { return Tensors{tile(t[0], times)}; }};
+                     }});
+  };
+  add_tile("2 by 1", {2, 1});
+  add_tile("3 along the last", {3});
+  add_tile("2 by 1 by 2", {2, 1, 2});
+  add_tile("none", {1, 1});
+  const auto add_expand_as = [&](const char* name, auto x, bool with_y) {
+    cases.push_back({"expand_as", name, kAnyDType, [=](Draw& draw) {
+                       const Dims to = draw.dims(2);
+                       std::vector<CaseInput> inputs = {draw.input(x(to))};
+                       if (with_y) inputs.push_back(draw.input(to));
+                       return CaseCall{inputs, [=](Tensors& t) { return Tensors{with_y ? expand_as(t[0], t[1]) : expand_as(t[0], {}, to)}; }};
+                     }});
+  };
+  add_expand_as("[a, 1] and [a, b]", [](const Dims& to) { return Dims{to[0], 1}; }, true);
+  add_expand_as("[b] and [a, b]", [](const Dims& to) { return Dims{to[1]}; }, true);
+  add_expand_as("[1, b] to [a, b]", [](const Dims& to) { return Dims{1, to[1]}; }, false);
+}
+
+void add_triangles(OpCases& cases) {
+  for (const int diagonal : {0, 1, -2}) {
+    const auto make = [=](auto run) {
+      return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(diagonal == 1 ? 3 : 2))}, run}; };
+    };
+    const std::string name = "diagonal " + std::to_string(diagonal);
+    cases.push_back({"tril", name, kAnyDType, make([=](Tensors& t) { return Tensors{tril(t[0], diagonal)}; })});
+    cases.push_back({"tril_", name, kAnyDType, make([=](Tensors& t) { return Tensors{tril_(t[0], diagonal)}; })});
+    cases.push_back({"triu", name, kAnyDType, make([=](Tensors& t) { return Tensors{triu(t[0], diagonal)}; })});
+    cases.push_back({"triu_", name, kAnyDType, make([=](Tensors& t) { return Tensors{triu_(t[0], diagonal)}; })});
+  }
+}
+
 void add_joins(OpCases& cases) {
   for (const int axis : {0, -1}) {
     const std::string name = axis == 0 ? "axis 0" : "axis -1";
@@ -106,6 +142,26 @@ void add_cuts(OpCases& cases) {
                        return CaseCall{{draw.input(draw.dims_above_0(2))}, [=](Tensors& t) { return Tensors{slice(t[0], {axis}, {1}, {100})}; }};
                      }});
   }
+  for (const int axis : {0, -1}) {
+    const std::string name = axis == 0 ? "axis 0" : "axis -1";
+    cases.push_back({"split_with_num", "two, " + name, kAnyDType, [=](Draw& draw) {
+                       const int64_t m = draw.size(), n = draw.size();
+                       return CaseCall{{draw.input(axis == 0 ? Dims{2 * m, n} : Dims{m, 2 * n})}, [=](Tensors& t) { return split_with_num(t[0], 2, axis); }};
+                     }});
+    cases.push_back({"unbind", "three, " + name, kAnyDType, [=](Draw& draw) {
+                       const int64_t m = draw.size();
+                       return CaseCall{{draw.input(axis == 0 ? Dims{3, m} : Dims{m, 3})}, [=](Tensors& t) { return unbind(t[0], axis); }};
+                     }});
+  }
+  const auto add_strided = [&](const char* name, const IntArray& axes, const IntArray& starts, const IntArray& ends, const IntArray& strides) {
+    cases.push_back({"strided_slice", name, kAnyDType, [=](Draw& draw) {
+                       return CaseCall{{draw.input(draw.dims(2))}, [=](Tensors& t) { return Tensors{strided_slice(t[0], axes, starts, ends, strides)}; }};
+                     }});
+  };
+  add_strided("every second of axis 0", {0}, {1}, {100}, {2});
+  add_strided("axis -1 backwards", {-1}, {100}, {-1}, {-1});
+  add_strided("both axes", {1, 0}, {0, -2}, {100, 0}, {3, -1});
+  add_strided("no axis", {}, {}, {}, {});
   cases.push_back({"slice", "the last, dropped", kAnyDType, [](Draw& draw) {
                      return CaseCall{{draw.input(draw.dims_above_0(2))}, [](Tensors& t) { return Tensors{slice(t[0], {0}, {-1}, {100}, {}, {0})}; }};
                    }});
@@ -127,6 +183,25 @@ void add_gathers(OpCases& cases) {
   add("axis 0, one row", 0, 0);
 }
 
+void add_scatters(OpCases& cases) {
+  for (const bool overwrite : {true, false}) {
+    const auto make = [=](bool column, auto run) {
+      return [=](Draw& draw) {
+        const Dims x = draw.dims_above_0(2);
+        const int64_t n = draw.size();
+        return CaseCall{{draw.input(x), draw.input(column ? Dims{n, 1} : Dims{n}).of(DType::int64).between(0, x[0] - 1), draw.input({n, x[1]})}, run};
+      };
+    };
+    const std::string name = overwrite ? "overwrite" : "add";
+    cases.push_back({"scatter", name, kNumbers, make(false, [=](Tensors& t) { return Tensors{scatter(t[0], t[1], t[2], overwrite)}; })});
+    cases.push_back({"scatter", name + ", index [n, 1]", kNumbers, make(true, [=](Tensors& t) { return Tensors{scatter(t[0], t[1], t[2], overwrite)}; })});
+    cases.push_back({"scatter_", name, kNumbers, make(false, [=](Tensors& t) { return Tensors{scatter_(t[0], t[1], t[2], overwrite)}; })});
+  }
+  cases.push_back({"one_hot", "four classes", {DType::int64, DType::int32}, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims(2)).between(0, 3)}, [](Tensors& t) { return Tensors{one_hot(t[0], 4)}; }};
+                   }});
+}
+
 }  // namespace
 
 void add_shape_cases(OpCases& cases) {
@@ -134,9 +209,12 @@ void add_shape_cases(OpCases& cases) {
   add_reinterpretations(cases);
   add_transposes(cases);
   add_expands(cases);
+  add_repetitions(cases);
+  add_triangles(cases);
   add_joins(cases);
   add_cuts(cases);
   add_gathers(cases);
+  add_scatters(cases);
 }
 
 }  // namespace shard::testing

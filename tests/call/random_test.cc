@@ -1,8 +1,13 @@
 // Random numbers: statements 34 and 35 of docs/semantics.md.
 #include <catch2/catch.hpp>
 
+#include <map>
+#include <numeric>
+
 #include "api.h"
 #include "call/dense_call.h"
+#include "call/item.h"
+#include "kernels/registry.h"
 #include "ops/random_dense.h"
 #include "support/mesh_run.h"
 
@@ -167,4 +172,145 @@ TEST_CASE("35: calls on plain tensors use a generator of their own") {
     check(rank.generator.state().offset == world.offset + 1, "a distributed call draws from the world");
     check(call::thread_generator().state().offset == own.offset + (rank.id() == 0 ? 1 : 0), "and not from the thread");
   });
+}
+
+namespace {
+
+/// Layouts on 1, 2, 3, 4, 6 and 8 ranks: every dim, several axes, uneven and empty pieces.
+std::vector<Placement> wide_placements() {
+  std::vector<Placement> all = placements();
+  all.push_back({ProcessMesh::make({8}), {"a, -", "-, a"}});
+  all.push_back({ProcessMesh::make({2, 2, 2}), {"a+b, c", "c, b+a", "a+b+c, -", "-, c+a", "b, -"}});
+  return all;
+}
+
+/// Runs `make` (piece context and dims -> dense tensor) for each rank's piece, and compares the whole with `expected`.
+template <class Make>
+void check_pieces(const Tensor& expected, const ProcessMesh* mesh, const std::string& layout, const Make& make) {
+  run_ranks(mesh->size(), [&](Rank& rank) {
+    const DistSpec* spec = DistSpec::parse(mesh, layout);
+    const Piece piece = local_piece(spec->layout(), expected.dims(), *mesh->coordinate(rank.id()));
+    const Box boxes[] = {{expected.dims(), piece.begin}};
+    const LocalCall local{{}, boxes, nullptr, {kSeed, 0}};
+    const Tensor made(make(OpContext{"random", &local}, piece.dims));
+    const Tensor whole = full(from_local(made, spec, expected.dims(), expected.dtype()));
+    check(cast(whole, DType::int64).to_vector<int64_t>() == cast(expected, DType::int64).to_vector<int64_t>(), layout + " " + to_string(expected.dims()));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("34: randint pieces have the bits of the whole for every mesh, layout and uneven split") {
+  for (const DType dtype : {DType::int32, DType::int64}) {
+    for (const Dims& dims : kShapes) {
+      const Tensor expected = plain([&] { return randint(-2000000000, 2000000000, IntArray(dims), dtype); });
+      for (const Placement& placement : wide_placements()) {
+        for (const char* layout : placement.layouts) {
+          check_pieces(expected, placement.mesh, layout,
+                       [&](const OpContext& ctx, const Dims& piece) { return dense::randint(ctx, -2000000000, 2000000000, piece, dtype, 0, kCpu); });
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("34: bernoulli gives the same bits for every mesh, layout and uneven split") {
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16}) {
+    for (const Dims& dims : kShapes) {
+      const Tensor p = full(IntArray(dims), 0.3, dtype);
+      const std::vector<double> expected = cast(plain([&] { return bernoulli(p); }), DType::float64).to_vector<double>();
+      for (const Placement& placement : wide_placements()) {
+        run_ranks(
+            placement.mesh->size() + 1,
+            [&](Rank& rank) {
+              const RandomKey start = rank.generator.state();
+              for (const char* layout : placement.layouts) {
+                rank.generator.set_state(start);
+                check(full_equals(cast(bernoulli(distribute(p, DistSpec::parse(placement.mesh, layout))), DType::float64), expected), layout);
+              }
+            },
+            {.seed = kSeed});
+      }
+    }
+  }
+}
+
+TEST_CASE("34: randperm pieces agree with the whole, and each element is made from its index") {
+  for (const int n : {0, 1, 2, 3, 7, 16, 37, 1000}) {
+    const Tensor expected = plain([&] { return randperm(n); });
+    for (const Placement& placement : wide_placements()) {
+      std::vector<std::string> layouts = {"-"};
+      for (int axis = 0; axis < placement.mesh->rank(); ++axis) layouts.push_back(placement.mesh->name(axis));
+      if (placement.mesh->rank() > 1) layouts.push_back("b+a");
+      for (const std::string& layout : layouts) {
+        // dense::randperm makes a whole tensor; what a call on a mesh runs is the kernel on a piece.
+        check_pieces(expected, placement.mesh, layout, [&](const OpContext& ctx, const Dims& piece) {
+          DenseTensor out = DenseTensor::allocate(kCpu, {piece, DType::int64});
+          kernel_table("randperm").find<void(const OpContext&, RandomKey, DenseTensor&)>(ctx, kCpu, DType::int64)(ctx, ctx.local->random, out);
+          return out;
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("34: randperm is a permutation for every size, and puts each number everywhere") {
+  for (int n = 0; n < 400; ++n) {
+    std::vector<int32_t> values = randperm(n, DType::int32).to_vector<int32_t>();
+    std::sort(values.begin(), values.end());
+    std::vector<int32_t> sorted(static_cast<size_t>(n));
+    std::iota(sorted.begin(), sorted.end(), 0);
+    INFO(n);
+    REQUIRE(values == sorted);
+  }
+  std::vector<int64_t> large = randperm(100003).to_vector<int64_t>();
+  std::sort(large.begin(), large.end());
+  std::vector<int64_t> all(100003);
+  std::iota(all.begin(), all.end(), 0);
+  CHECK(large == all);
+  // Chi-squared tests at a level of about 1e-6: which number comes at a place, and which of the 24 orders of four comes.
+  for (const int n : {2, 3, 4, 5, 9, 10}) {
+    constexpr int kDraws = 6000;
+    std::vector<int> counts(static_cast<size_t>(n * n));
+    std::map<std::vector<int64_t>, int> orders;
+    for (int draw = 0; draw < kDraws; ++draw) {
+      const std::vector<int64_t> values = randperm(n).to_vector<int64_t>();
+      for (size_t i = 0; i < values.size(); ++i) ++counts[i * static_cast<size_t>(n) + static_cast<size_t>(values[i])];
+      ++orders[values];
+    }
+    double chi = 0;
+    for (int count : counts) chi += std::pow(count - kDraws / double(n), 2) / (kDraws / double(n));
+    const double freedom = (n - 1) * (n - 1);
+    INFO("n " << n << " chi2 " << chi);
+    CHECK(chi < freedom + 5 * std::sqrt(2 * freedom) + 20);
+    if (n == 4) {
+      CHECK(orders.size() == 24);
+      double chi_orders = 0;
+      for (const auto& [order, count] : orders) chi_orders += std::pow(count - kDraws / 24.0, 2) / (kDraws / 24.0);
+      CHECK(chi_orders < 23 + 5 * std::sqrt(46.0) + 20);
+    }
+  }
+}
+
+TEST_CASE("34: randint is uniform in [low, high), and bernoulli has the mean of its probabilities") {
+  std::vector<int> counts(7);
+  for (int64_t value : randint(-3, 4, {70000}).to_vector<int64_t>()) {
+    REQUIRE(value >= -3);
+    REQUIRE(value < 4);
+    ++counts[static_cast<size_t>(value + 3)];
+  }
+  for (int count : counts) CHECK(std::abs(count - 10000) < 600);
+  CHECK(randint(5, 6, {3}).to_vector<int64_t>() == std::vector<int64_t>{5, 5, 5});
+  const std::vector<int64_t> ends = randint(INT32_MIN, INT32_MAX, {1000}).to_vector<int64_t>();
+  CHECK(*std::min_element(ends.begin(), ends.end()) < -1900000000);
+  CHECK(*std::max_element(ends.begin(), ends.end()) > 1900000000);
+  CHECK(randint(0, 9, {8}, DType::int64, 5).to_vector<int64_t>() == randint(0, 9, {8}, DType::int64, 5).to_vector<int64_t>());
+  error_of([] { randint(3, 3, {2}); }, ErrorCode::invalid_argument);
+  error_of([] { randint(0, 3, {2}, DType::float32); }, ErrorCode::dtype_mismatch);
+  error_of([] { randperm(-1); }, ErrorCode::invalid_argument);
+  const Tensor drawn = bernoulli(full({50000}, 0.2));
+  CHECK(item(mean(drawn)).to<double>() == Approx(0.2).margin(0.02));
+  CHECK(item(sum(bernoulli(full({100}, 1.0)))).to<double>() == 100);
+  CHECK(item(sum(bernoulli(full({100}, 0.0)))).to<double>() == 0);
+  error_of([] { bernoulli(full({2}, 1.5)); }, ErrorCode::invalid_argument);
 }

@@ -57,7 +57,7 @@ TEST_CASE("1: a distributed tensor shows its global meta and holds its piece") {
     const Tensor x = distribute(iota<float>({5, 2}), spec(2, "p, -"));
     check(x.kind() == TensorKind::dist && x.dims() == Dims{5, 2} && x.numel() == 10, "global meta");
     if (rank.id() < 2) check(local(x).dims() == Dims{rank.id() == 0 ? 3 : 2, 2}, "piece");
-    check(x.get().describe() == "f32[5, 2] [p, -] on mesh(p=2)", x.get().describe());
+    check(x.get().describe() == "f32[5, 2], layout [p, -] on mesh(p=2)", x.get().describe());
   });
 }
 
@@ -146,10 +146,10 @@ TEST_CASE("6: printing never communicates, and a pending reduction is not shown 
     const Tensor piece = rank.id() < 2 ? iota<float>({2}, static_cast<float>(rank.id())) : Tensor();
     const Tensor pending = from_local(piece, spec(2, "- | sum(p)"), {2}, DType::float32);
     const auto before = rank.stats().collectives;
-    const std::vector<std::string> pieces = {"f32[3] [p] on mesh(p=2), local piece [2] {0, 1}", "f32[3] [p] on mesh(p=2), local piece [1] {2}",
-                                             "f32[3] [p] on mesh(p=2), no local piece on this rank"};
+    const std::vector<std::string> pieces = {"f32[3], layout [p] on mesh(p=2), local piece [2] {0, 1}", "f32[3], layout [p] on mesh(p=2), local piece [1] {2}",
+                                             "f32[3], layout [p] on mesh(p=2), no local piece on this rank"};
     check(to_text(x) == pieces[static_cast<size_t>(rank.id())], to_text(x));
-    if (rank.id() == 1) check(to_text(pending) == "f32[2] [-] sum(p) on mesh(p=2), local contribution, not the value [2] {1, 2}", to_text(pending));
+    if (rank.id() == 1) check(to_text(pending) == "f32[2], layout [-] sum(p) on mesh(p=2), local contribution, not the value [2] {1, 2}", to_text(pending));
     check(rank.stats().collectives == before, "nothing was sent");
   });
   CHECK(to_text(iota<int32_t>({2})) == "i32[2] {0, 1}");
@@ -317,13 +317,13 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-/// An op that is declared to commute with some pending reductions, on tensors that are all pending, or only the first.
+/// An op that is declared to commute with some pending reductions, on tensors that are all pending, or only one of them.
 struct Commuting {
   const char* op;
   std::vector<Dims> inputs;
   std::vector<ReduceType> keeps;  // types that must stay pending
   std::function<Tensors(const Tensors&)> run;
-  bool first_only = false;
+  int only = -1;  // the pending argument; -1: all are
   DType dtype = DType::float32;
 };
 
@@ -337,8 +337,8 @@ std::vector<Commuting> commuting_ops() {
   return {
       {"add", {d, d}, kLinear, [](T t) { return Tensors{add(t[0], t[1])}; }},
       {"subtract", {d, d}, kLinear, [](T t) { return Tensors{subtract(t[0], t[1])}; }},
-      {"multiply", {d, d}, kLinear, [](T t) { return Tensors{multiply(t[0], t[1])}; }, true},
-      {"matmul", {d, {3, 4}}, kLinear, [](T t) { return Tensors{matmul(t[0], t[1])}; }, true},
+      {"multiply", {d, d}, kLinear, [](T t) { return Tensors{multiply(t[0], t[1])}; }, 0},
+      {"matmul", {d, {3, 4}}, kLinear, [](T t) { return Tensors{matmul(t[0], t[1])}; }, 0},
       {"maximum", {d, d}, {ReduceType::max}, [](T t) { return Tensors{maximum(t[0], t[1])}; }},
       {"minimum", {d, d}, {ReduceType::min}, [](T t) { return Tensors{minimum(t[0], t[1])}; }},
       {"assign", {d}, kAllTypes, [](T t) { return Tensors{assign(t[0])}; }},
@@ -362,6 +362,19 @@ std::vector<Commuting> commuting_ops() {
       {"expand", {d}, kAllTypes, [](T t) { return Tensors{expand(t[0], {2, 2, 3})}; }},
       {"concat", {d, {1, 3}}, kAllTypes, [](T t) { return Tensors{concat({t[0], t[1]}, 0)}; }},
       {"stack", {d, d}, kAllTypes, [](T t) { return Tensors{stack({t[0], t[1]}, 1)}; }},
+      {"add_n", {d, d}, kLinear, [](T t) { return Tensors{add_n({t[0], t[1]})}; }},
+      {"swiglu", {d, d}, kLinear, [](T t) { return Tensors{swiglu(t[0], t[1])}; }, 1},
+      {"amax", {d}, {ReduceType::max}, [](T t) { return Tensors{amax(t[0], {1})}; }},
+      {"amin", {d}, {ReduceType::min}, [](T t) { return Tensors{amin(t[0], {1})}; }},
+      {"any", {d}, {ReduceType::any}, [](T t) { return Tensors{any(t[0], {1})}; }, -1, DType::boolean},
+      {"all", {d}, {ReduceType::all}, [](T t) { return Tensors{all(t[0], {1})}; }, -1, DType::boolean},
+      {"tile", {d}, kAllTypes, [](T t) { return Tensors{tile(t[0], {2, 1})}; }},
+      {"expand_as", {d, {2, 2, 3}}, kAllTypes, [](T t) { return Tensors{expand_as(t[0], t[1], {2, 2, 3})}; }, 0},
+      {"split_with_num", {{2, 4}}, kAllTypes, [](T t) { return split_with_num(t[0], 2, 1); }},
+      {"unbind", {d}, kAllTypes, [](T t) { return unbind(t[0], 1); }},
+      {"strided_slice", {d}, kAllTypes, [](T t) { return Tensors{strided_slice(t[0], {1}, {0}, {3}, {2})}; }},
+      {"tril", {d}, kAllTypes, [](T t) { return Tensors{tril(t[0], 0)}; }},
+      {"triu", {d}, kAllTypes, [](T t) { return Tensors{triu(t[0], 0)}; }},
       {"split", {d}, kAllTypes, [](T t) { return split(t[0], {1, 2}, 1); }},
       {"slice", {d}, kAllTypes, [](T t) { return Tensors{slice(t[0], {1}, {1}, {3})}; }},
   };
@@ -392,7 +405,7 @@ TEST_CASE("14: an op keeps the reductions that ops_yaml declares pending, and do
         Tensors inputs;
         for (size_t i = 0; i < c.inputs.size(); ++i) {
           pending.rank = c.inputs[i].rank();
-          if (i > 0 && c.first_only) {
+          if (c.only >= 0 && i != static_cast<size_t>(c.only)) {
             inputs.push_back(distribute(contribution(0, i, c.inputs[i], type, c.dtype), DistSpec::replicated(line(2), pending.rank)));
           } else {
             const Tensor piece = rank.id() < 2 ? contribution(rank.id(), i, c.inputs[i], type, c.dtype) : Tensor();

@@ -18,28 +18,77 @@ TEST_CASE("collectives give every member what it should have") {
     const std::vector<int64_t> bytes = {4, 8, 0};
     const std::vector<int32_t> mine(static_cast<size_t>(bytes[static_cast<size_t>(me)]) / 4, me + 1);
     std::vector<int32_t> gathered(3);
-    all.all_gather({}, mine.data(), gathered.data(), bytes);
+    all.all_gather({}, mine.data(), gathered.data(), bytes).wait();
     check(gathered == std::vector<int32_t>{1, 2, 2}, "all_gather");
 
     std::vector<int32_t> sum = {me, 10 * me, 1, 1, 1};
-    all.all_reduce({}, sum.data(), 5, DType::int32, ReduceType::sum);
+    all.all_reduce({}, sum.data(), 5, DType::int32, ReduceType::sum).wait();
     check(sum == std::vector<int32_t>{3, 30, 3, 3, 3}, "all_reduce");
 
     const std::vector<float> parts = {1, 2, 3, 4};
     std::vector<float> part(2, -1);
-    all.reduce_scatter({}, parts.data(), part.data(), std::vector<int64_t>{1, 2, 1}, DType::float32, ReduceType::sum);
+    all.reduce_scatter({}, parts.data(), part.data(), std::vector<int64_t>{1, 2, 1}, DType::float32, ReduceType::sum).wait();
     check(part[0] == (me == 0 ? 3 : me == 1 ? 6 : 12), "reduce_scatter");
 
     const std::vector<int64_t> one(3, 4);
     const std::vector<int32_t> send = {10 * me, 10 * me + 1, 10 * me + 2};
     std::vector<int32_t> got(3);
-    all.all_to_all({}, send.data(), one, got.data(), one);
+    all.all_to_all({}, send.data(), one, got.data(), one).wait();
     check(got == std::vector<int32_t>{me, 10 + me, 20 + me}, "all_to_all");
 
     int32_t word = me == 1 ? 77 : 0;
-    all.broadcast({}, &word, 4, 1);
+    all.broadcast({}, &word, 4, 1).wait();
     check(word == 77, "broadcast");
   });
+}
+
+TEST_CASE("an exchange moves boxes between buffers of other shapes, and counts those that leave") {
+  auto world = World::local(3);
+  world->run([](Rank& rank) {
+    Communicator& all = rank.communicator(line(3), 0);
+    // Rows of [3, 4] become columns of [4, 3]: member i has row i and gets the columns 1 to 2 of all rows; member 2 gets nothing.
+    const int me = rank.id();
+    std::vector<int32_t> row = {10 * me, 10 * me + 1, 10 * me + 2, 10 * me + 3};
+    std::vector<int32_t> out(6, -1);
+    std::vector<BoxTransfer> sends;
+    std::vector<BoxTransfer> receives;
+    for (int to = 0; to < 2; ++to) sends.push_back({to, {1, 4}, {0, 1}, {3, 2}, {me, 0}, {1, 2}});
+    for (int from = 0; from < 3 && me < 2; ++from) receives.push_back({from, {1, 4}, {0, 1}, {3, 2}, {from, 0}, {1, 2}});
+    all.exchange({"move", "x"}, row.data(), sends, out.data(), receives, 4).wait();
+    check(out == (me < 2 ? std::vector<int32_t>{1, 2, 11, 12, 21, 22} : std::vector<int32_t>(6, -1)), "exchange");
+    all.exchange({}, nullptr, {}, nullptr, {}, 4).wait();
+    const CommStats stats = rank.stats(line(3), 0);
+    check(stats[CommKind::exchange].calls == 2 && stats[CommKind::exchange].bytes_sent == (me < 2 ? 8 : 16), "bytes that leave are counted");
+    check(stats.collectives == 2 && rank.stats(line(3)).collectives == 0 && rank.stats().bytes_sent == stats.bytes_sent, "per axis and in all");
+  });
+}
+
+TEST_CASE("collectives that are under way are completed in the order of their start, at the latest when the program ends") {
+  std::array<std::vector<int32_t>, 2> results;
+  run_ranks(2, [&](Rank& rank) {
+    Communicator& all = rank.communicator(line(2), 0);
+    std::vector<int32_t> words(3, rank.id() + 1);
+    const std::vector<int64_t> none = {0, 0};
+    std::array<Work, 3> works;
+    for (size_t i = 0; i < 3; ++i) works[i] = all.all_reduce({}, &words[i], 1, DType::int32, ReduceType::sum);
+    check(works[0].pending(), "a handle");
+    works[rank.id() == 0 ? 2 : 0].wait();  // the ranks wait in different orders
+    works[1].wait();
+    works[1].wait();
+    check(words[1] == 3, "result");
+    Work dropped = all.all_gather({}, nullptr, nullptr, none);
+    dropped = Work();
+    for (Work& work : works) work.wait();
+    results[static_cast<size_t>(rank.id())] = words;
+  });
+  CHECK(results[0] == std::vector<int32_t>{3, 3, 3});
+  CHECK(results[1] == results[0]);
+}
+
+TEST_CASE("19: a rank that another process runs is an error with the ranks that are here") {
+  auto world = World::local(2);
+  CHECK(world->local_ranks() == std::vector<int>{0, 1});
+  CHECK_THAT(error_of([&] { world->rank(2); }, ErrorCode::wrong_rank), Catch::Contains("rank 2 of 2") && Catch::Contains("has ranks 0, 1"));
 }
 
 TEST_CASE("18: an all-reduce of floats has the same bits on every rank") {
@@ -47,7 +96,7 @@ TEST_CASE("18: an all-reduce of floats has the same bits on every rank") {
   run_ranks(4, [&](Rank& rank) {
     std::vector<float> values;
     for (int i = 0; i < 1000; ++i) values.push_back(1.0f / static_cast<float>(1 + i * 7 + rank.id() * 13));
-    rank.communicator(line(4), 0).all_reduce({}, values.data(), 1000, DType::float32, ReduceType::sum);
+    rank.communicator(line(4), 0).all_reduce({}, values.data(), 1000, DType::float32, ReduceType::sum).wait();
     results[static_cast<size_t>(rank.id())] = values;
   });
   for (const auto& result : results) CHECK(result == results[0]);
@@ -62,7 +111,7 @@ TEST_CASE("19: when a rank throws, run rethrows its error and the others fail at
       if (rank.id() == 1) throw std::runtime_error("disk on fire");
       try {
         int32_t word = 0;
-        rank.communicator(line(3), 0).all_reduce({}, &word, 1, DType::int32, ReduceType::sum);
+        rank.communicator(line(3), 0).all_reduce({}, &word, 1, DType::int32, ReduceType::sum).wait();
       } catch (const Error& error) {
         peers_failed += error.code() == ErrorCode::peer_failed;
         throw;
@@ -86,7 +135,7 @@ TEST_CASE("20: a rank that never comes is named, with the collective and its cau
           std::vector<int64_t> bytes = {4, 4};
           int32_t word = 0;
           std::array<int32_t, 2> out{};
-          rank.communicator(line(2), 0).all_gather({"matmul", "y"}, &word, out.data(), bytes);
+          rank.communicator(line(2), 0).all_gather({"matmul", "y"}, &word, out.data(), bytes).wait();
         });
       },
       ErrorCode::timeout);
@@ -100,19 +149,19 @@ TEST_CASE("20: ranks that diverge are told which collective each is at") {
         world->run([&](Rank& rank) {
           float word = 0;
           Communicator& all = rank.communicator(line(2), 0);
-          if (rank.id() == 0) all.all_reduce({"add", "x"}, &word, 1, DType::float32, ReduceType::sum);
-          else all.all_reduce({"max", "x"}, &word, 1, DType::float32, ReduceType::max);
+          if (rank.id() == 0) all.all_reduce({"add", "x"}, &word, 1, DType::float32, ReduceType::sum).wait();
+          else all.all_reduce({"max", "x"}, &word, 1, DType::float32, ReduceType::max).wait();
         });
       },
       ErrorCode::communication);
-  CHECK_THAT(text, Catch::Contains("ranks have diverged") && Catch::Contains("op add") && Catch::Contains("op max"));
+  CHECK_THAT(text, Catch::Contains("ranks have diverged") && Catch::Contains("#0 all_reduce of 1 float32 (sum) for add argument 'x'") && Catch::Contains("(max) for max argument 'x'"));
 }
 
 TEST_CASE("20: collectives stand in the trace ring with their cause") {
   auto world = World::local(2);
   world->run([](Rank& rank) {
     float word = 1;
-    rank.communicator(line(2), 0).all_reduce({"sum", "x"}, &word, 1, DType::float32, ReduceType::sum);
+    rank.communicator(line(2), 0).all_reduce({"sum", "x"}, &word, 1, DType::float32, ReduceType::sum).wait();
   });
   const auto events = world->rank(1).trace.events();
   REQUIRE(events.size() == 1);

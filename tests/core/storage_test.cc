@@ -150,3 +150,45 @@ TEST_CASE("a clone has bytes of its own") {
   CHECK(y.data<int32_t>()[0] == 7);
   CHECK(y.data<int32_t>()[1] == 8);
 }
+
+namespace {
+
+/// Counts how often it was waited for; fails when told to.
+struct FakeWork final : Work::State {
+  FakeWork(int& waits, bool fails) : waits(waits), fails(fails) {}
+  void wait() override {
+    ++waits;
+    if (fails) fail(ErrorCode::timeout, "rank 3 never joined");
+  }
+  int& waits;
+  bool fails;
+};
+
+std::shared_ptr<Work> fake_work(int& waits, bool fails = false) { return std::make_shared<Work>(std::make_unique<FakeWork>(waits, fails)); }
+
+}  // namespace
+
+TEST_CASE("work under way is waited for when its bytes are first needed, and before they are freed") {
+  int waits = 0;
+  {
+    const auto source = Storage::allocate(kCpu, 8);
+    const auto result = Storage::allocate(kCpu, 8);
+    const auto work = fake_work(waits);
+    source->set_pending(work, Storage::Use::reads);
+    result->set_pending(work, Storage::Use::writes);
+    source->check_read();
+    CHECK((waits == 0 && result->pending()));
+    result->check_read();
+    CHECK((waits == 1 && !source->pending()));
+    source->check_write("relu_");
+    CHECK(waits == 1);
+    source->set_pending(fake_work(waits), Storage::Use::reads);
+    source->check_write("relu_");
+    CHECK(waits == 2);
+    result->set_pending(fake_work(waits), Storage::Use::writes);
+  }
+  CHECK(waits == 3);
+  const auto failed = Storage::allocate(kCpu, 8);
+  failed->set_pending(fake_work(waits, true), Storage::Use::writes);
+  for (int i = 0; i < 2; ++i) CHECK_THAT(error_of([&] { failed->check_read(); }, ErrorCode::timeout), Catch::Contains("rank 3"));
+}

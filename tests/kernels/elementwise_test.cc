@@ -28,7 +28,7 @@ void check_binary(const char* name, std::span<const DType> dtypes, const Functio
     for (const Shapes& shapes : kShapes) {
       INFO(name << " " << to_string(dtype) << to_string(shapes.x) << to_string(shapes.y));
       const DenseTensor x = arbitrary(shapes.x, dtype, 1), y = arbitrary(shapes.y, dtype, 2);
-      DenseTensor out = empty(shapes.out, dtype);
+      DenseTensor out = uninitialized(shapes.out, dtype);
       call<Binary>(name, dtype, x, y, out);
       std::vector<double> expected(static_cast<size_t>(out.numel()));
       const std::vector<double> a = values(x), b = values(y);
@@ -61,11 +61,11 @@ TEST_CASE("comparisons give bools, and NaN is beyond all of them") {
                                                                   {"greater_equal", {1, 0, 0, 1}}};
   for (const auto& [name, result] : expected) {
     INFO(name);
-    DenseTensor out = empty({4}, DType::boolean);
+    DenseTensor out = uninitialized({4}, DType::boolean);
     call<Binary>(name, DType::float32, x, y, out);
     CHECK(values(out) == result);
     for (const DType dtype : kAllDTypes) {
-      DenseTensor of_any = empty({2}, DType::boolean);
+      DenseTensor of_any = uninitialized({2}, DType::boolean);
       call<Binary>(name, dtype, tensor({0, 1}, {2}, dtype), tensor({1}, {1}, dtype), of_any);
       const std::string op = name;
       CHECK(values(of_any) == std::vector<double>{op.starts_with("less") || op == "not_equal" ? 1.0 : 0.0, op.ends_with("equal") && op != "not_equal" ? 1.0 : 0.0});
@@ -77,7 +77,7 @@ TEST_CASE("logical ops take every dtype as truth values") {
   for (const DType dtype : kAllDTypes) {
     const double yes = dtype == DType::boolean ? 1 : 3;
     const DenseTensor x = tensor({0, 0, yes, yes}, {4}, dtype), y = tensor({0, 1, 0, 1}, {4}, dtype);
-    DenseTensor out = empty({4}, DType::boolean);
+    DenseTensor out = uninitialized({4}, DType::boolean);
     call<Binary>("logical_and", dtype, x, y, out);
     CHECK(values(out) == std::vector<double>{0, 0, 0, 1});
     call<Binary>("logical_or", dtype, x, y, out);
@@ -92,7 +92,7 @@ TEST_CASE("logical ops take every dtype as truth values") {
 TEST_CASE("bitwise ops work on the bits of integers and on bools") {
   for (const DType dtype : kIntDTypes) {
     const DenseTensor x = tensor({12, 5}, {2}, dtype), y = tensor({10, 3}, {2}, dtype);
-    DenseTensor out = empty({2}, dtype);
+    DenseTensor out = uninitialized({2}, dtype);
     call<Binary>("bitwise_and", dtype, x, y, out);
     CHECK(values(out) == std::vector<double>{8, 1});
     call<Binary>("bitwise_or", dtype, x, y, out);
@@ -102,7 +102,7 @@ TEST_CASE("bitwise ops work on the bits of integers and on bools") {
     call<Unary>("bitwise_not", dtype, x, out);
     CHECK(values(out) == (dtype == DType::uint8 ? std::vector<double>{243, 250} : std::vector<double>{-13, -6}));
   }
-  DenseTensor out = empty({2}, DType::boolean);
+  DenseTensor out = uninitialized({2}, DType::boolean);
   call<Unary>("bitwise_not", DType::boolean, tensor({1, 0}, {2}, DType::boolean), out);
   CHECK(values(out) == std::vector<double>{0, 1});
   call<Binary>("bitwise_xor", DType::boolean, tensor({1, 1}, {2}, DType::boolean), tensor({1, 0}, {2}, DType::boolean), out);
@@ -111,11 +111,11 @@ TEST_CASE("bitwise ops work on the bits of integers and on bools") {
 
 TEST_CASE("elementwise_pow takes a power per element") {
   for (const DType dtype : kFloatDTypes) {
-    DenseTensor out = empty({3}, dtype);
+    DenseTensor out = uninitialized({3}, dtype);
     call<Binary>("elementwise_pow", dtype, tensor({2, 9, -2}, {3}, dtype), tensor({3, 0.5, 2}, {3}, dtype), out);
     check_close(out, {8, 3, 4});
   }
-  DenseTensor out = empty({4}, DType::int32);
+  DenseTensor out = uninitialized({4}, DType::int32);
   call<Binary>("elementwise_pow", DType::int32, tensor({2, -3, 5, -1}, {4}, DType::int32), tensor({10, 3, -1, -5}, {4}, DType::int32), out);
   CHECK(values(out) == std::vector<double>{1024, -27, 0, -1});
 }
@@ -124,14 +124,14 @@ TEST_CASE("swiglu gates y, or the second half of each row of x") {
   using SwiGLU = void(const OpContext&, const DenseTensor&, const DenseTensor&, DenseTensor&);
   const auto silu = [](double x) { return x / (1 + std::exp(-x)); };
   for (const DType dtype : kFloatDTypes) {
-    DenseTensor out = empty({2, 2}, dtype);
+    DenseTensor out = uninitialized({2, 2}, dtype);
     const std::vector<double> expected = {silu(1) * 3, silu(2) * 4, silu(-1) * 5, silu(0.5) * -2};
     call<SwiGLU>("swiglu", dtype, tensor({1, 2, -1, 0.5}, {2, 2}, dtype), tensor({3, 4, 5, -2}, {2, 2}, dtype), out);
     check_close(out, expected, 4);
     call<SwiGLU>("swiglu", dtype, tensor({1, 2, 3, 4, -1, 0.5, 5, -2}, {2, 4}, dtype), DenseTensor(), out);
     check_close(out, expected, 4);
   }
-  DenseTensor none = empty({3, 0}, DType::float32);
+  DenseTensor none = uninitialized({3, 0}, DType::float32);
   call<SwiGLU>("swiglu", DType::float32, none, DenseTensor(), none);
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("add_n adds a list, and rounds 16-bit sums once") {
   using AddN = void(const OpContext&, std::span<const DenseTensor>, DenseTensor&);
   for (const DType dtype : {DType::float32, DType::bfloat16, DType::int64}) {
     const std::vector<DenseTensor> list = {arbitrary({1030}, dtype, 1), arbitrary({1030}, dtype, 2), arbitrary({1030}, dtype, 3)};
-    DenseTensor out = empty({1030}, dtype);
+    DenseTensor out = uninitialized({1030}, dtype);
     call<AddN>("add_n", dtype, list, out);
     std::vector<double> expected = values(list[0]);
     for (size_t i = 0; i < expected.size(); ++i) expected[i] += values(list[1])[i] + values(list[2])[i];
@@ -149,14 +149,14 @@ TEST_CASE("add_n adds a list, and rounds 16-bit sums once") {
 
 TEST_CASE("equal gives bools") {
   const DenseTensor x = tensor({1, 2, NAN, 4}, {4}), y = tensor({1, 3, NAN, 4}, {4});
-  DenseTensor out = empty({4}, DType::boolean);
+  DenseTensor out = uninitialized({4}, DType::boolean);
   call<Binary>("equal", DType::float32, x, y, out);
   CHECK(values(out) == std::vector<double>{1, 0, 0, 1});
 }
 
 TEST_CASE("integers divide towards zero and wrap around") {
   constexpr double low = std::numeric_limits<int32_t>::lowest();
-  DenseTensor out = empty({4}, DType::int32);
+  DenseTensor out = uninitialized({4}, DType::int32);
   call<Binary>("divide", DType::int32, tensor({7, -7, low, 5}, {4}, DType::int32), tensor({2, 2, -1, 7}, {4}, DType::int32), out);
   CHECK(values(out) == std::vector<double>{3, -3, low, 0});
   call<Binary>("add", DType::int32, tensor({low, 1, 2, 3}, {4}, DType::int32), tensor({-1, 1, 1, 1}, {4}, DType::int32), out);
@@ -172,7 +172,7 @@ TEST_CASE("an integer division by zero is an error before anything is written") 
 
 TEST_CASE("NaN wins in maximum and minimum") {
   const DenseTensor x = tensor({NAN, 1, 2}, {3}), y = tensor({0, NAN, 3}, {3});
-  DenseTensor out = empty({3}, DType::float32);
+  DenseTensor out = uninitialized({3}, DType::float32);
   call<Binary>("maximum", DType::float32, x, y, out);
   check_close(out, {NAN, NAN, 3});
   call<Binary>("minimum", DType::float32, x, y, out);
@@ -183,7 +183,7 @@ void check_unary(const char* name, const std::vector<double>& inputs, double ulp
   for (const DType dtype : kFloatDTypes) {
     INFO(name << " " << to_string(dtype));
     const DenseTensor x = tensor(inputs, {static_cast<int64_t>(inputs.size())}, dtype);
-    DenseTensor out = empty(x.dims(), dtype);
+    DenseTensor out = uninitialized(x.dims(), dtype);
     call<Unary>(name, dtype, x, out);
     std::vector<double> expected;
     for (double value : values(x)) {
@@ -217,7 +217,7 @@ TEST_CASE("functions of one tensor are accurate to a few roundings") {
 
 TEST_CASE("functions keep infinities, NaN and the smallest numbers") {
   const DenseTensor x = tensor({INFINITY, -INFINITY, NAN, -100, 89}, {5});
-  DenseTensor out = empty({5}, DType::float32);
+  DenseTensor out = uninitialized({5}, DType::float32);
   call<Unary>("exp", DType::float32, x, out);
   CHECK(values(out)[0] == INFINITY);
   CHECK(values(out)[1] == 0);
@@ -238,7 +238,7 @@ TEST_CASE("gelu follows the error function, and the tanh formula when approximat
   using Gelu = void(const OpContext&, const DenseTensor&, bool, DenseTensor&);
   const std::vector<double> points = grid(-4, 4, 101);
   const DenseTensor x = tensor(points, {101}, DType::float64);
-  DenseTensor out = empty({101}, DType::float64);
+  DenseTensor out = uninitialized({101}, DType::float64);
   call<Gelu>("gelu", DType::float64, x, false, out);
   for (size_t i = 0; i < points.size(); ++i) CHECK(values(out)[i] == Approx(0.5 * points[i] * std::erfc(-points[i] / std::sqrt(2.0))).margin(1e-15));
   call<Gelu>("gelu", DType::float64, x, true, out);
@@ -248,11 +248,11 @@ TEST_CASE("gelu follows the error function, and the tanh formula when approximat
 TEST_CASE("an element has the same bits however the tensor is cut") {
   const DenseTensor x = arbitrary({1003}, DType::float32);
   for (const char* name : {"exp", "tanh", "sigmoid", "silu", "rsqrt"}) {
-    DenseTensor whole = empty({1003}, DType::float32);
+    DenseTensor whole = uninitialized({1003}, DType::float32);
     call<Unary>(name, DType::float32, x, whole);
     for (int64_t cut : {1, 3, 17, 500}) {
       const DenseTensor piece(x.storage(), {{1003 - cut}, DType::float32}, static_cast<size_t>(cut) * 4);
-      DenseTensor out = empty({1003 - cut}, DType::float32);
+      DenseTensor out = uninitialized({1003 - cut}, DType::float32);
       call<Unary>(name, DType::float32, piece, out);
       CHECK(std::memcmp(out.data<float>(), whole.data<float>() + cut, out.meta().bytes()) == 0);
     }
@@ -275,7 +275,7 @@ TEST_CASE("scale, clip and pow compute in the dtype of x") {
   using Pow = void(const OpContext&, const DenseTensor&, const Scalar&, DenseTensor&);
   for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64}) {
     const DenseTensor x = tensor({-3, 0, 1, 4}, {4}, dtype);
-    DenseTensor out = empty({4}, dtype);
+    DenseTensor out = uninitialized({4}, dtype);
     call<Scale>("scale", dtype, x, Scalar(2.0), Scalar(1), true, out);
     CHECK(values(out) == std::vector<double>{-5, 1, 3, 9});
     call<Scale>("scale", dtype, x, Scalar(2), Scalar(1.0), false, out);
@@ -285,7 +285,7 @@ TEST_CASE("scale, clip and pow compute in the dtype of x") {
     call<Pow>("pow", dtype, x, Scalar(3), out);
     check_close(out, {-27, 0, 1, 64});
   }
-  DenseTensor out = empty({3}, DType::int32);
+  DenseTensor out = uninitialized({3}, DType::int32);
   call<Clip>("clip", DType::int32, tensor({0, 5, 9}, {3}, DType::int32), Scalar(0.5), Scalar(1e300), out);
   CHECK(values(out) == std::vector<double>{1, 5, 9});
   call<Pow>("pow", DType::int32, tensor({1, -1, 5}, {3}, DType::int32), Scalar(-3), out);
@@ -297,12 +297,12 @@ TEST_CASE("cast goes from every dtype to every dtype") {
   for (const DType from : kAllDTypes) {
     for (const DType to : kAllDTypes) {
       const DenseTensor x = tensor({0, 1, 1, 0}, {4}, from);
-      DenseTensor out = empty({4}, to);
+      DenseTensor out = uninitialized({4}, to);
       call<Cast>("cast", from, x, to, out);
       CHECK(values(out) == std::vector<double>{0, 1, 1, 0});
     }
   }
-  DenseTensor out = empty({5}, DType::int32);
+  DenseTensor out = uninitialized({5}, DType::int32);
   call<Cast>("cast", DType::float32, tensor({-2.7, 2.7, 1e20, -1e20, NAN}, {5}), DType::int32, out);
   CHECK(values(out) == std::vector<double>{-2, 2, 2147483647, -2147483648.0, 0});
 }
@@ -311,7 +311,7 @@ TEST_CASE("where chooses by condition and broadcasts") {
   using Where = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, DenseTensor&);
   for (const DType dtype : kAllDTypes) {
     const DenseTensor condition = tensor({1, 0, 1}, {3}, DType::boolean);
-    DenseTensor out = empty({2, 3}, dtype);
+    DenseTensor out = uninitialized({2, 3}, dtype);
     call<Where>("where", dtype, condition, tensor({1, 0}, {2, 1}, dtype), tensor({0, 1, 1}, {3}, dtype), out);
     CHECK(values(out) == std::vector<double>{1, 1, 1, 0, 1, 0});
   }

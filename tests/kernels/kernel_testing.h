@@ -20,11 +20,11 @@ inline constexpr DType kIntDTypes[] = {DType::int32, DType::int64, DType::uint8}
 inline constexpr DType kAllDTypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16,
                                        DType::int32,   DType::int64,   DType::uint8,    DType::boolean};
 
-inline DenseTensor empty(const Dims& dims, DType dtype) { return DenseTensor::allocate(kCpu, {dims, dtype}); }
+inline DenseTensor uninitialized(const Dims& dims, DType dtype) { return DenseTensor::allocate(kCpu, {dims, dtype}); }
 
 /// A tensor whose elements are the values, rounded to dtype.
 inline DenseTensor tensor(const std::vector<double>& values, const Dims& dims, DType dtype = DType::float32) {
-  DenseTensor result = empty(dims, dtype);
+  DenseTensor result = uninitialized(dims, dtype);
   REQUIRE(static_cast<int64_t>(values.size()) == dims.numel());
   visit_dtype(dtype, [&]<class T>(TypeTag<T>) {
     for (size_t i = 0; i < values.size(); ++i) {

@@ -42,7 +42,7 @@ TEST_CASE("matmul agrees with the reference for every dtype and transpose flag")
         INFO(to_string(dtype) << " " << s.m << " " << s.n << " " << s.k << " flags " << flags);
         const DenseTensor x = arbitrary(tx ? Dims{s.k, s.m} : Dims{s.m, s.k}, dtype, 1);
         const DenseTensor y = arbitrary(ty ? Dims{s.n, s.k} : Dims{s.k, s.n}, dtype, 2);
-        DenseTensor out = empty({s.m, s.n}, dtype);
+        DenseTensor out = uninitialized({s.m, s.n}, dtype);
         call<Matmul>("matmul", dtype, x, y, tx, ty, out);
         check_close(out, reference(x, y, 1, false, s.m, s.n, s.k, tx, ty), 2);
       }
@@ -56,26 +56,26 @@ TEST_CASE("matmul broadcasts leading dims, and one matrix serves all batches") {
       for (const bool shared : {false, true}) {
         const DenseTensor x = arbitrary(tx ? Dims{3, 20, 30} : Dims{3, 30, 20}, dtype, 1);
         const DenseTensor y = arbitrary(shared ? Dims{20, 10} : Dims{3, 20, 10}, dtype, 2);
-        DenseTensor out = empty({3, 30, 10}, dtype);
+        DenseTensor out = uninitialized({3, 30, 10}, dtype);
         call<Matmul>("matmul", dtype, x, y, tx, false, out);
         check_close(out, reference(x, y, 3, shared, 30, 10, 20, tx, false), 2);
       }
     }
   }
   const DenseTensor x = tensor({1, 2, 3, 4}, {2, 1, 1, 2}), y = tensor({1, 1, 2, 2, 3, 3}, {3, 2, 1});
-  DenseTensor out = empty({2, 3, 1, 1}, DType::float32);
+  DenseTensor out = uninitialized({2, 3, 1, 1}, DType::float32);
   call<Matmul>("matmul", DType::float32, x, y, false, false, out);
   CHECK(values(out) == std::vector<double>{3, 6, 9, 7, 14, 21});
 }
 
 TEST_CASE("one-dimensional arguments are a row and a column") {
-  DenseTensor dot = empty({}, DType::float32);
+  DenseTensor dot = uninitialized({}, DType::float32);
   call<Matmul>("matmul", DType::float32, tensor({1, 2}, {2}), tensor({3, 4}, {2}), true, true, dot);
   CHECK(values(dot) == std::vector<double>{11});
-  DenseTensor row = empty({3}, DType::float32);
+  DenseTensor row = uninitialized({3}, DType::float32);
   call<Matmul>("matmul", DType::float32, tensor({1, 2}, {2}), tensor({1, 2, 3, 4, 5, 6}, {2, 3}), false, false, row);
   CHECK(values(row) == std::vector<double>{9, 12, 15});
-  DenseTensor column = empty({3}, DType::float32);
+  DenseTensor column = uninitialized({3}, DType::float32);
   call<Matmul>("matmul", DType::float32, tensor({1, 2, 3, 4, 5, 6}, {3, 2}), tensor({1, 2}, {2}), false, false, column);
   CHECK(values(column) == std::vector<double>{5, 11, 17});
 }
@@ -86,7 +86,7 @@ TEST_CASE("several threads multiply at once") {
   std::vector<DenseTensor> out(4);
   std::vector<std::thread> ranks;
   for (DenseTensor& result : out) {
-    result = empty({200, 100}, DType::float32);
+    result = uninitialized({200, 100}, DType::float32);
     ranks.emplace_back([&] { call<Matmul>("matmul", DType::float32, x, y, false, false, result); });
   }
   for (std::thread& rank : ranks) rank.join();

@@ -21,7 +21,7 @@ TEST_CASE("softmax sums to one along any axis and takes large numbers") {
   for (const DType dtype : kFloatDTypes) {
     const DenseTensor x = arbitrary({2, 3, 4}, dtype);
     const std::vector<double> from = values(x);
-    DenseTensor out = empty({2, 3, 4}, dtype);
+    DenseTensor out = uninitialized({2, 3, 4}, dtype);
     call<Softmax>("softmax", dtype, x, 1, out);
     std::vector<double> expected(24);
     for (size_t i = 0; i < 24; ++i) {
@@ -30,22 +30,22 @@ TEST_CASE("softmax sums to one along any axis and takes large numbers") {
     }
     check_close(out, expected, 4);
   }
-  DenseTensor out = empty({2}, DType::float32);
+  DenseTensor out = uninitialized({2}, DType::float32);
   call<Softmax>("softmax", DType::float32, tensor({1000, 1000}, {2}), 0, out);
   CHECK(values(out) == std::vector<double>{0.5, 0.5});
-  DenseTensor none = empty({3, 0}, DType::float32);
+  DenseTensor none = uninitialized({3, 0}, DType::float32);
   call<Softmax>("softmax", DType::float32, none, 1, none);
 }
 
 TEST_CASE("log_softmax is the logarithm of softmax, also where softmax is 0") {
   for (const DType dtype : kFloatDTypes) {
     const DenseTensor x = tensor({1, 2, 3, 1, 1, 1}, {2, 3}, dtype);
-    DenseTensor out = empty({2, 3}, dtype);
+    DenseTensor out = uninitialized({2, 3}, dtype);
     call<Softmax>("log_softmax", dtype, x, 1, out);
     const double total = std::log(std::exp(1) + std::exp(2) + std::exp(3));
     check_close(out, {1 - total, 2 - total, 3 - total, -std::log(3.0), -std::log(3.0), -std::log(3.0)}, 4);
   }
-  DenseTensor out = empty({2}, DType::float32);
+  DenseTensor out = uninitialized({2}, DType::float32);
   call<Softmax>("log_softmax", DType::float32, tensor({1000, 0}, {2}), 0, out);
   CHECK(values(out) == std::vector<double>{0, -1000});
 }
@@ -54,7 +54,7 @@ TEST_CASE("label_smooth mixes in the prior, or one over the classes of the whole
   using LabelSmooth = void(const OpContext&, const DenseTensor&, const DenseTensor&, float, DenseTensor&);
   for (const DType dtype : kFloatDTypes) {
     const DenseTensor label = tensor({1, 0, 0, 1}, {2, 2}, dtype);
-    DenseTensor out = empty({2, 2}, dtype);
+    DenseTensor out = uninitialized({2, 2}, dtype);
     call<LabelSmooth>("label_smooth", dtype, label, DenseTensor(), 0.5f, out);
     CHECK(values(out) == std::vector<double>{0.75, 0.25, 0.25, 0.75});
     call<LabelSmooth>("label_smooth", dtype, label, tensor({1, 0.5}, {1, 2}, dtype), 0.5f, out);
@@ -69,7 +69,7 @@ TEST_CASE("label_smooth mixes in the prior, or one over the classes of the whole
 TEST_CASE("cross entropy takes indices, weights and labels to ignore") {
   for (const DType dtype : kFloatDTypes) {
     const DenseTensor input = tensor({1, 2, 3, 1, 1, 1}, {2, 3}, dtype);
-    DenseTensor softmax = empty({2, 3}, dtype), loss = empty({2, 1}, dtype);
+    DenseTensor softmax = uninitialized({2, 3}, dtype), loss = uninitialized({2, 1}, dtype);
     const double first = std::log(std::exp(1) + std::exp(2) + std::exp(3)) - 3;
     call<CrossEntropy>("cross_entropy_with_softmax", dtype, input, tensor({2, 0}, {2}, DType::int64), false, true, true, -100, -1, softmax, loss);
     check_close(loss, {first, std::log(3.0)}, 10);
@@ -79,7 +79,7 @@ TEST_CASE("cross entropy takes indices, weights and labels to ignore") {
     check_close(loss, {first, std::log(3.0)}, 10);
     check_close(softmax, {std::exp(-2 - first), std::exp(-1 - first), std::exp(-first), 1.0 / 3, 1.0 / 3, 1.0 / 3}, 4);
   }
-  DenseTensor softmax = empty({1, 2}, DType::float32), loss = empty({1, 1}, DType::float32);
+  DenseTensor softmax = uninitialized({1, 2}, DType::float32), loss = uninitialized({1, 1}, DType::float32);
   CHECK_THROWS_WITH(call<CrossEntropy>("cross_entropy_with_softmax", DType::float32, tensor({1, 2}, {1, 2}), tensor({2}, {1}, DType::int64),
                                        false, true, true, -100, -1, softmax, loss),
                     Catch::Contains("label has the class 2 at element 0, but there are 2 classes"));
@@ -89,7 +89,7 @@ TEST_CASE("embedding pieces of a vocabulary add up to the whole") {
   for (const DType dtype : kFloatDTypes) {
     const DenseTensor ids = tensor({3, 0, 2, 1}, {2, 2}, DType::int64);
     const DenseTensor weight = tensor({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2}, dtype);
-    DenseTensor out = empty({2, 2, 2}, dtype);
+    DenseTensor out = uninitialized({2, 2, 2}, dtype);
     call<Embedding>("embedding", dtype, ids, weight, int64_t{2}, out);
     CHECK(values(out) == std::vector<double>{7, 8, 1, 2, 0, 0, 3, 4});
     const Box inputs[] = {{{2, 2}, {0, 0}}, {{4, 2}, {2, 0}}};
@@ -108,7 +108,7 @@ TEST_CASE("layer_norm normalises the trailing dims") {
   for (const DType dtype : kFloatDTypes) {
     const DType statistics = dtype == DType::float64 ? dtype : DType::float32;
     const DenseTensor x = tensor({1, 3, 2, 2}, {2, 2}, dtype), scale = tensor({2, 1}, {2}, statistics);
-    DenseTensor out = empty({2, 2}, dtype), mean = empty({2}, statistics), variance = empty({2}, statistics);
+    DenseTensor out = uninitialized({2, 2}, dtype), mean = uninitialized({2}, statistics), variance = uninitialized({2}, statistics);
     call<LayerNorm>("layer_norm", dtype, x, scale, DenseTensor(), 0.0f, 1, out, mean, variance);
     CHECK(values(mean) == std::vector<double>{2, 2});
     CHECK(values(variance) == std::vector<double>{1, 0});
@@ -117,6 +117,42 @@ TEST_CASE("layer_norm normalises the trailing dims") {
     const DenseTensor same = tensor({1, 2}, {2}, dtype);
     call<LayerNorm>("layer_norm", dtype, x, same, same, 1.0f, 1, out, mean, variance);
     check_close(out, {1 - std::sqrt(0.5), 2 + 2 * std::sqrt(0.5), 1, 2}, 2);
+  }
+}
+
+TEST_CASE("rms_norm divides by the root of the mean square of the last dim") {
+  using RmsNorm = void(const OpContext&, const DenseTensor&, const DenseTensor&, float, DenseTensor&, DenseTensor&);
+  for (const DType dtype : kFloatDTypes) {
+    const DType statistics = dtype == DType::float64 ? dtype : DType::float32;
+    DenseTensor out = uninitialized({2, 2}, dtype), invvar = uninitialized({2}, statistics);
+    call<RmsNorm>("rms_norm", dtype, tensor({1, 7, 0, 0}, {2, 2}, dtype), tensor({1, 2}, {2}, dtype), 0.0f, out, invvar);
+    CHECK(values(invvar)[0] == Approx(0.2));
+    CHECK(values(out)[0] == Approx(0.2).epsilon(0.01));
+    CHECK(values(out)[1] == Approx(2.8).epsilon(0.01));
+    call<RmsNorm>("rms_norm", dtype, tensor({1, 7, 0, 0}, {2, 2}, dtype), tensor({1, 2}, {2}, statistics), 0.25f, out, invvar);
+    check_close(invvar, {1 / std::sqrt(25.25), 2}, 2);
+    CHECK(values(out)[3] == 0);
+  }
+}
+
+TEST_CASE("the gradient of a linear layer is added to what is there") {
+  using LinearGrad = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, DenseTensor&, DenseTensor&);
+  const DenseTensor absent;
+  for (const DType dtype : kFloatDTypes) {
+    const DType wide = dtype == DType::float64 ? dtype : DType::float32;
+    const DenseTensor x = tensor({1, 2, 3, 4, 5, 6}, {3, 1, 2}, dtype), dout = tensor({1, 0, -1}, {3, 1, 1}, dtype);
+    DenseTensor dweight = uninitialized({2, 1}, wide), dbias = uninitialized({1}, wide), narrow = uninitialized({2, 1}, dtype), none = uninitialized({0}, dtype);
+    call<LinearGrad>("fused_linear_param_grad_add", dtype, x, dout, absent, absent, true, true, dweight, dbias);
+    CHECK(values(dweight) == std::vector<double>{-4, -4});
+    CHECK(values(dbias) == std::vector<double>{0});
+    call<LinearGrad>("fused_linear_param_grad_add", dtype, x, dout, tensor({1, 2}, {2, 1}, wide), tensor({3}, {1}, wide), true, true, dweight, dbias);
+    CHECK(values(dweight) == std::vector<double>{-3, -2});
+    CHECK(values(dbias) == std::vector<double>{3});
+    call<LinearGrad>("fused_linear_param_grad_add", dtype, x, dout, tensor({1, 2}, {2, 1}, dtype), absent, false, false, narrow, none);
+    CHECK(values(narrow) == std::vector<double>{-3, -2});
+    call<LinearGrad>("fused_linear_param_grad_add", dtype, tensor({}, {0, 2}, dtype), tensor({}, {0, 1}, dtype), absent, absent, true, true, dweight, dbias);
+    CHECK(values(dweight) == std::vector<double>{0, 0});
+    CHECK(values(dbias) == std::vector<double>{0});
   }
 }
 
@@ -135,7 +171,7 @@ TEST_CASE("batch_norm learns the running statistics in their buffers") {
     const DType statistics = dtype == DType::float64 ? dtype : DType::float32;
     const DenseTensor x = tensor({1, 3, 10, 10, 5, 7, 10, 14}, {2, 2, 2}, dtype);
     DenseTensor mean = tensor({0, 1}, {2}, statistics), variance = tensor({1, 1}, {2}, statistics);
-    DenseTensor out = empty(x.dims(), dtype), saved_mean = empty({2}, statistics), saved_variance = empty({2}, statistics);
+    DenseTensor out = uninitialized(x.dims(), dtype), saved_mean = uninitialized({2}, statistics), saved_variance = uninitialized({2}, statistics);
     const DenseTensor absent;
     call<BatchNorm>("batch_norm", dtype, x, mean, variance, absent, absent, false, 0.5f, 0.0f, "NCHW", false, false, out, mean, variance, saved_mean, saved_variance);
     check_close(saved_mean, {4, 11}, 1);
@@ -154,15 +190,15 @@ TEST_CASE("batch_norm combines sums over the ranks that hold other pieces, also 
   TwiceReducer reducer;
   const Box inputs[] = {{{4, 1}, {0, 0}}};
   const LocalCall local{inputs, {}, &reducer, {}};
-  DenseTensor mean = tensor({0}, {1}), variance = tensor({1}, {1}), out = empty({2, 1}, DType::float32);
-  DenseTensor saved_mean = empty({1}, DType::float32), saved_variance = empty({1}, DType::float32);
+  DenseTensor mean = tensor({0}, {1}), variance = tensor({1}, {1}), out = uninitialized({2, 1}, DType::float32);
+  DenseTensor saved_mean = uninitialized({1}, DType::float32), saved_variance = uninitialized({1}, DType::float32);
   const DenseTensor absent;
   call_in<BatchNorm>({"batch_norm", &local}, "batch_norm", DType::float32, tensor({1, 3}, {2, 1}), mean, variance, absent, absent, false, 0.0f, 0.0f,
                      "NC", false, false, out, mean, variance, saved_mean, saved_variance);
   CHECK(values(mean) == std::vector<double>{2});
   CHECK(values(variance) == std::vector<double>{1});
   CHECK(reducer.calls == 2);
-  DenseTensor none = empty({0, 1}, DType::float32);
+  DenseTensor none = uninitialized({0, 1}, DType::float32);
   call_in<BatchNorm>({"batch_norm", &local}, "batch_norm", DType::float32, none, mean, variance, absent, absent, false, 0.0f, 0.0f, "NC", false, false,
                      none, mean, variance, saved_mean, saved_variance);
   CHECK(reducer.calls == 4);
@@ -201,6 +237,21 @@ TEST_CASE("adamw follows the formula for two steps, and skips when told") {
                 param, m1, m2, p1, p2, absent);
     CHECK(values(param) == before);
   }
+}
+
+TEST_CASE("adam is adamw without decay") {
+  using Adam = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                    const DenseTensor&, const DenseTensor&, const DenseTensor&, const Scalar&, const Scalar&, const Scalar&, bool, int64_t, bool, bool, DenseTensor&,
+                    DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
+  DenseTensor w = tensor({1}, {1}, DType::float64), m1 = tensor({0}, {1}, DType::float64), m2 = m1, p1 = tensor({0.9}, {1}, DType::float64), absent;
+  m2 = tensor({0}, {1}, DType::float64);
+  DenseTensor p2 = tensor({0.99}, {1}, DType::float64);
+  call<Adam>("adam", DType::float64, w, tensor({0.5}, {1}, DType::float64), tensor({0.1}, {1}, DType::float64), m1, m2, p1, p2, absent, absent, Scalar(0.9), Scalar(0.99),
+             Scalar(1e-8), false, int64_t{1000}, false, false, w, m1, m2, p1, p2, absent);
+  CHECK(values(m1)[0] == Approx(0.05));
+  CHECK(values(m2)[0] == Approx(0.0025));
+  CHECK(values(w)[0] == Approx(1 - 0.1).epsilon(1e-6));  // the first step has the length of the rate
+  CHECK(values(p2)[0] == Approx(0.9801));
 }
 
 }  // namespace

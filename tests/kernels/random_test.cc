@@ -14,14 +14,14 @@ constexpr RandomKey kKey{42, 7};
 template <class Fill>
 void check_pieces(DType dtype, const Fill& fill) {
   const Dims dims{4, 9};
-  DenseTensor whole = empty(dims, dtype);
+  DenseTensor whole = uninitialized(dims, dtype);
   fill(OpContext{"random"}, whole);
   const std::vector<double> expected = values(whole);
   for (int64_t row : {0, 2}) {
     for (int64_t column : {0, 3, 6}) {
       const Box box[] = {{dims, {row, column}}};
       const LocalCall local{box, box, nullptr, {}};
-      DenseTensor piece = empty({2, 3}, dtype);
+      DenseTensor piece = uninitialized({2, 3}, dtype);
       fill(OpContext{"random", &local}, piece);
       for (int64_t i = 0; i < 6; ++i) {
         CHECK(values(piece)[static_cast<size_t>(i)] == expected[static_cast<size_t>((row + i / 3) * 9 + column + i % 3)]);
@@ -35,7 +35,7 @@ TEST_CASE("uniform and gaussian give the same bits for every split") {
     check_pieces(dtype, [&](const OpContext& ctx, DenseTensor& out) { call_in<Uniform>(ctx, "uniform", dtype, Scalar(-1), Scalar(1), 0, kKey, out); });
     check_pieces(dtype, [&](const OpContext& ctx, DenseTensor& out) { call_in<Gaussian>(ctx, "gaussian", dtype, 0.0f, 1.0f, 0, kKey, out); });
     check_pieces(dtype, [&](const OpContext& ctx, DenseTensor& out) {
-      DenseTensor mask = empty(out.dims(), DType::uint8);
+      DenseTensor mask = uninitialized(out.dims(), DType::uint8);
       const DenseTensor ones = tensor(std::vector<double>(static_cast<size_t>(out.numel()), 1), out.dims(), dtype);
       call_in<Dropout>(ctx, "dropout", dtype, ones, DenseTensor(), Scalar(0.5), false, "upscale_in_train", 0, false, kKey, out, mask);
     });
@@ -43,7 +43,7 @@ TEST_CASE("uniform and gaussian give the same bits for every split") {
 }
 
 TEST_CASE("random numbers have the distribution that was asked for") {
-  DenseTensor out = empty({100001}, DType::float32);
+  DenseTensor out = uninitialized({100001}, DType::float32);
   call<Uniform>("uniform", DType::float32, Scalar(2), Scalar(4), 0, kKey, out);
   double sum = 0, squares = 0;
   for (double value : values(out)) {
@@ -63,7 +63,7 @@ TEST_CASE("random numbers have the distribution that was asked for") {
 }
 
 TEST_CASE("a seed gives the same numbers whatever key is drawn") {
-  DenseTensor a = empty({8}, DType::float32), b = empty({8}, DType::float32);
+  DenseTensor a = uninitialized({8}, DType::float32), b = uninitialized({8}, DType::float32);
   call<Uniform>("uniform", DType::float32, Scalar(0), Scalar(1), 5, RandomKey{1, 1}, a);
   call<Uniform>("uniform", DType::float32, Scalar(0), Scalar(1), 5, RandomKey{2, 9}, b);
   CHECK(values(a) == values(b));
@@ -73,7 +73,7 @@ TEST_CASE("a seed gives the same numbers whatever key is drawn") {
 
 TEST_CASE("dropout keeps 1 - p of the elements and scales by mode") {
   const DenseTensor x = tensor(std::vector<double>(20000, 1), {20000}), absent;
-  DenseTensor out = empty({20000}, DType::float32), mask = empty({20000}, DType::uint8);
+  DenseTensor out = uninitialized({20000}, DType::float32), mask = uninitialized({20000}, DType::uint8);
   call<Dropout>("dropout", DType::float32, x, absent, Scalar(0.75), false, "upscale_in_train", 0, false, kKey, out, mask);
   double kept = 0;
   for (size_t i = 0; i < 20000; ++i) {

@@ -54,7 +54,7 @@ void check_reduce(const std::string& name, std::span<const DType> dtypes, double
       const DenseTensor x = arbitrary(c.dims, dtype);
       Dims dims;
       std::vector<double> expected = fold(x, c.axis, start, combine, dims);
-      DenseTensor out = empty(dims, result_dtype(name, dtype));
+      DenseTensor out = uninitialized(dims, result_dtype(name, dtype));
       if (dtype == DType::uint8 || dtype == DType::boolean) {
         for (double& value : expected) value = std::min(value, dtype == DType::boolean && name != "sum" ? 1.0 : 1e18);
       }
@@ -83,13 +83,13 @@ TEST_CASE("all and any fold truth values of every dtype; amax and amin are max a
       Dims dims;
       const std::vector<double> every = fold(x, c.axis, 1, [](double a, double b) { return a != 0 && b != 0 ? 1 : 0; }, dims);
       const std::vector<double> some = fold(x, c.axis, 0, [](double a, double b) { return a != 0 || b != 0 ? 1 : 0; }, dims);
-      DenseTensor out = empty(dims, DType::boolean);
+      DenseTensor out = uninitialized(dims, DType::boolean);
       call<Reduce>("all", dtype, x, c.axis, false, out);
       CHECK(values(out) == every);
       call<Reduce>("any", dtype, x, c.axis, false, out);
       CHECK(values(out) == some);
     }
-    DenseTensor out = empty({2}, dtype);
+    DenseTensor out = uninitialized({2}, dtype);
     call<Reduce>("amax", dtype, tensor({0, 1, 0, 0}, {2, 2}, dtype), IntArray{1}, false, out);
     CHECK(values(out) == std::vector<double>{1, 0});
     call<Reduce>("amin", dtype, tensor({0, 1, 1, 1}, {2, 2}, dtype), IntArray{1}, false, out);
@@ -109,7 +109,7 @@ TEST_CASE("norms add squares, of all pieces before a root is taken") {
   using Norm = void(const OpContext&, const DenseTensor&, const IntArray&, bool, bool, DenseTensor&);
   for (const DType dtype : kFloatDTypes) {
     const DenseTensor x = tensor({3, -4, 5, 12}, {2, 2}, dtype);
-    DenseTensor out = empty({2}, dtype), one = empty({}, dtype), sum = empty({1}, dtype);
+    DenseTensor out = uninitialized({2}, dtype), one = uninitialized({}, dtype), sum = uninitialized({1}, dtype);
     call<Norm>("frobenius_norm", dtype, x, IntArray{1}, false, false, out);
     CHECK(values(out) == std::vector<double>{5, 13});
     call<Norm>("frobenius_norm", dtype, x, IntArray{1}, false, true, one);
@@ -123,45 +123,45 @@ TEST_CASE("norms add squares, of all pieces before a root is taken") {
     check_close(out, {std::sqrt(75.0), std::sqrt(507.0)}, 1);
   }
   // Squares of 16-bit floats are added up beyond the range of 16 bits.
-  DenseTensor out = empty({1}, DType::float16);
+  DenseTensor out = uninitialized({1}, DType::float16);
   call<Norm>("frobenius_norm", DType::float16, tensor({3000, 4000}, {1, 2}, DType::float16), IntArray{1}, false, false, out);
   CHECK(values(out) == std::vector<double>{5000});
 }
 
 TEST_CASE("numel is that of the whole tensor") {
-  DenseTensor out = empty({}, DType::int64);
-  call<Unary>("numel", DType::boolean, empty({3, 4}, DType::boolean), out);
+  DenseTensor out = uninitialized({}, DType::int64);
+  call<Unary>("numel", DType::boolean, uninitialized({3, 4}, DType::boolean), out);
   CHECK(values(out) == std::vector<double>{12});
   const Box inputs[] = {{{2, 6}, {0, 2}}};
   const LocalCall local{inputs, {}, nullptr, {}};
-  call_in<Unary>({"numel", &local}, "numel", DType::float32, empty({2, 0}, DType::float32), out);
+  call_in<Unary>({"numel", &local}, "numel", DType::float32, uninitialized({2, 0}, DType::float32), out);
   CHECK(values(out) == std::vector<double>{12});
 }
 
 TEST_CASE("prod multiplies, in int64 for small integers") {
-  DenseTensor out = empty({2}, DType::int64);
+  DenseTensor out = uninitialized({2}, DType::int64);
   call<Reduce>("prod", DType::uint8, tensor({100, 100, 100, 2, 3, 4}, {2, 3}, DType::uint8), IntArray{1}, false, out);
   CHECK(values(out) == std::vector<double>{1e6, 24});
-  DenseTensor real = empty({3}, DType::float32);
+  DenseTensor real = uninitialized({3}, DType::float32);
   call<Reduce>("prod", DType::float32, tensor({1, 2, 3, 4, 5, 6}, {2, 3}), IntArray{0}, false, real);
   CHECK(values(real) == std::vector<double>{4, 10, 18});
 }
 
 TEST_CASE("a float sum of a million tenths keeps its accuracy, and a 16-bit one rounds once") {
   const std::vector<double> tenths(1000000, 0.1);
-  DenseTensor out = empty({}, DType::float32);
+  DenseTensor out = uninitialized({}, DType::float32);
   call<Reduce>("sum", DType::float32, tensor(tenths, {1000000}), IntArray{}, false, out);
   CHECK(values(out)[0] == Approx(1000000 * static_cast<double>(0.1f)).epsilon(1e-6));
-  DenseTensor columns = empty({2}, DType::float32);
+  DenseTensor columns = uninitialized({2}, DType::float32);
   call<Reduce>("sum", DType::float32, tensor(tenths, {500000, 2}), IntArray{0}, false, columns);
   CHECK(values(columns)[1] == Approx(500000 * static_cast<double>(0.1f)).epsilon(1e-6));
-  DenseTensor half = empty({}, DType::bfloat16);
+  DenseTensor half = uninitialized({}, DType::bfloat16);
   call<Reduce>("sum", DType::bfloat16, tensor(std::vector<double>(1000, 1), {1000}, DType::bfloat16), IntArray{}, false, half);
   CHECK(values(half)[0] == 1000);
 }
 
 TEST_CASE("mean divides by the global count of a sharded tensor") {
-  DenseTensor out = empty({2}, DType::float32);
+  DenseTensor out = uninitialized({2}, DType::float32);
   call<Reduce>("mean", DType::float32, tensor({1, 2, 3, 5}, {2, 2}), IntArray{1}, false, out);
   CHECK(values(out) == std::vector<double>{1.5, 4});
   const Box inputs[] = {{{2, 8}, {0, 4}}};
@@ -175,7 +175,7 @@ TEST_CASE("mean divides by the global count of a sharded tensor") {
 TEST_CASE("NaN wins in max, min and argmax") {
   std::vector<double> numbers(100, 1);
   numbers[57] = NAN;
-  DenseTensor out = empty({}, DType::float32);
+  DenseTensor out = uninitialized({}, DType::float32);
   call<Reduce>("max", DType::float32, tensor(numbers, {100}), IntArray{}, false, out);
   CHECK(std::isnan(values(out)[0]));
   call<Reduce>("min", DType::float32, tensor(numbers, {100}), IntArray{}, false, out);
@@ -186,14 +186,14 @@ using ArgMax = void(const OpContext&, const DenseTensor&, const Scalar&, bool, D
 
 TEST_CASE("argmax gives the lowest index of equal elements") {
   for (const DType dtype : kAllDTypes) {
-    DenseTensor out = empty({2}, DType::int64);
+    DenseTensor out = uninitialized({2}, DType::int64);
     call<ArgMax>("argmax", dtype, tensor({0, 1, 1, 0, 0, 0}, {2, 3}, dtype), Scalar(-1), false, out);
     CHECK(values(out) == std::vector<double>{1, 0});
   }
-  DenseTensor out = empty({}, DType::int32);
+  DenseTensor out = uninitialized({}, DType::int32);
   call<ArgMax>("argmax", DType::float32, tensor({1, NAN, 9, NAN}, {2, 2}), Scalar(0), true, out);
   CHECK(values(out) == std::vector<double>{1});
-  DenseTensor column = empty({2}, DType::int64);
+  DenseTensor column = uninitialized({2}, DType::int64);
   call<ArgMax>("argmax", DType::float32, tensor({1, 5, 3, 2}, {2, 2}), Scalar(0), false, column);
   CHECK(values(column) == std::vector<double>{1, 0});
 }
@@ -202,14 +202,14 @@ TEST_CASE("cumsum runs along an axis, exclusive and in reverse") {
   using Cumsum = void(const OpContext&, const DenseTensor&, const Scalar&, bool, bool, bool, DenseTensor&);
   for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64, DType::uint8}) {
     const DenseTensor x = tensor({1, 2, 3, 4, 5, 6}, {2, 3}, dtype);
-    DenseTensor out = empty({2, 3}, dtype);
+    DenseTensor out = uninitialized({2, 3}, dtype);
     call<Cumsum>("cumsum", dtype, x, Scalar(-1), false, false, false, out);
     CHECK(values(out) == std::vector<double>{1, 3, 6, 4, 9, 15});
     call<Cumsum>("cumsum", dtype, x, Scalar(0), false, false, false, out);
     CHECK(values(out) == std::vector<double>{1, 2, 3, 5, 7, 9});
     call<Cumsum>("cumsum", dtype, x, Scalar(1), false, true, true, out);
     CHECK(values(out) == std::vector<double>{5, 3, 0, 11, 6, 0});
-    DenseTensor flat = empty({6}, dtype);
+    DenseTensor flat = uninitialized({6}, dtype);
     call<Cumsum>("cumsum", dtype, x, Scalar(0), true, false, false, flat);
     CHECK(values(flat) == std::vector<double>{1, 3, 6, 10, 15, 21});
   }

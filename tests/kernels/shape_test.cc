@@ -16,7 +16,7 @@ using Arange = void(const OpContext&, const Scalar&, const Scalar&, DenseTensor&
 TEST_CASE("transpose reorders the dims of every dtype") {
   for (const DType dtype : kAllDTypes) {
     const DenseTensor x = arbitrary({3, 4, 5}, dtype);
-    DenseTensor out = empty({5, 3, 4}, dtype);
+    DenseTensor out = uninitialized({5, 3, 4}, dtype);
     call<Transpose>("transpose", dtype, x, IntArray{-1, 0, 1}, out);
     const std::vector<double> from = values(x), to = values(out);
     for (size_t i = 0; i < 3; ++i) {
@@ -25,50 +25,50 @@ TEST_CASE("transpose reorders the dims of every dtype") {
       }
     }
   }
-  DenseTensor scalar = empty({}, DType::float32);
+  DenseTensor scalar = uninitialized({}, DType::float32);
   call<Transpose>("transpose", DType::float32, tensor({7}, {}), IntArray{}, scalar);
   CHECK(values(scalar) == std::vector<double>{7});
-  DenseTensor none = empty({3, 0}, DType::float32);
-  call<Transpose>("transpose", DType::float32, empty({0, 3}, DType::float32), IntArray{1, 0}, none);
+  DenseTensor none = uninitialized({3, 0}, DType::float32);
+  call<Transpose>("transpose", DType::float32, uninitialized({0, 3}, DType::float32), IntArray{1, 0}, none);
 }
 
 TEST_CASE("expand repeats dims of size 1") {
   for (const DType dtype : kAllDTypes) {
-    DenseTensor out = empty({2, 2, 3}, dtype);
+    DenseTensor out = uninitialized({2, 2, 3}, dtype);
     call<Transpose>("expand", dtype, tensor({0, 1}, {2, 1}, dtype), IntArray{2, 2, 3}, out);
     CHECK(values(out) == std::vector<double>{0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1});
-    DenseTensor none = empty({0, 2}, dtype);
+    DenseTensor none = uninitialized({0, 2}, dtype);
     call<Transpose>("expand", dtype, tensor({0, 1}, {1, 2}, dtype), IntArray{0, 2}, none);
   }
 }
 
 TEST_CASE("slice clamps positions and counts negative ones from the end") {
   const DenseTensor x = tensor({0, 1, 2, 3, 4, 5}, {2, 3}, DType::int32);
-  DenseTensor out = empty({1, 2}, DType::int32);
+  DenseTensor out = uninitialized({1, 2}, DType::int32);
   call<Slice>("slice", DType::int32, x, IntArray{0, 1}, IntArray{-1, 1}, IntArray{9, 3}, out);
   CHECK(values(out) == std::vector<double>{4, 5});
-  DenseTensor none = empty({2, 0}, DType::int32);
+  DenseTensor none = uninitialized({2, 0}, DType::int32);
   call<Slice>("slice", DType::int32, x, IntArray{1}, IntArray{2}, IntArray{1}, none);
 }
 
 TEST_CASE("concat, split and stack are inverse to each other") {
   for (const DType dtype : kAllDTypes) {
     const DenseTensor pieces[] = {arbitrary({2, 1, 3}, dtype, 1), arbitrary({2, 0, 3}, dtype, 2), arbitrary({2, 4, 3}, dtype, 3)};
-    DenseTensor joined = empty({2, 5, 3}, dtype);
+    DenseTensor joined = uninitialized({2, 5, 3}, dtype);
     call<Concat>("concat", dtype, std::span<const DenseTensor>(pieces), Scalar(-2), joined);
-    DenseTensor cut[] = {empty({2, 1, 3}, dtype), empty({2, 0, 3}, dtype), empty({2, 4, 3}, dtype)};
+    DenseTensor cut[] = {uninitialized({2, 1, 3}, dtype), uninitialized({2, 0, 3}, dtype), uninitialized({2, 4, 3}, dtype)};
     call<Split>("split", dtype, joined, IntArray{1, 0, -1}, Scalar(1), std::span<DenseTensor>(cut));
     for (size_t i = 0; i < 3; ++i) CHECK(values(cut[i]) == values(pieces[i]));
   }
   const DenseTensor rows[] = {tensor({1, 2}, {2}), tensor({3, 4}, {2})};
-  DenseTensor stacked = empty({2, 2}, DType::float32);
+  DenseTensor stacked = uninitialized({2, 2}, DType::float32);
   call<Stack>("stack", DType::float32, std::span<const DenseTensor>(rows), -1, stacked);
   CHECK(values(stacked) == std::vector<double>{1, 3, 2, 4});
 }
 
 TEST_CASE("gather takes slices by index and refuses indices outside") {
   const DenseTensor x = tensor({0, 1, 2, 3, 4, 5}, {2, 3}, DType::int64);
-  DenseTensor out = empty({2, 2}, DType::int64);
+  DenseTensor out = uninitialized({2, 2}, DType::int64);
   call<Gather>("gather", DType::int64, x, tensor({2, -3}, {2}, DType::int32), Scalar(1), out);
   CHECK(values(out) == std::vector<double>{2, 0, 5, 3});
   CHECK_THROWS_WITH(call<Gather>("gather", DType::int64, x, tensor({0, 3}, {2}, DType::int64), Scalar(1), out),
@@ -78,25 +78,130 @@ TEST_CASE("gather takes slices by index and refuses indices outside") {
 TEST_CASE("full and full_like write one value into every dtype") {
   using FullLike = void(const OpContext&, const DenseTensor&, const Scalar&, DenseTensor&);
   for (const DType dtype : kAllDTypes) {
-    DenseTensor out = empty({2, 2}, dtype);
+    DenseTensor out = uninitialized({2, 2}, dtype);
     call<Full>("full", dtype, Scalar(1), out);
     CHECK(values(out) == std::vector<double>{1, 1, 1, 1});
     call<FullLike>("full_like", dtype, out, Scalar(0.0), out);
     CHECK(values(out) == std::vector<double>{0, 0, 0, 0});
-    DenseTensor none = empty({0}, dtype);
+    DenseTensor none = uninitialized({0}, dtype);
     call<Full>("full", dtype, Scalar(1), none);
   }
 }
 
 TEST_CASE("arange computes each element from its global index") {
-  DenseTensor out = empty({4}, DType::float32);
+  DenseTensor out = uninitialized({4}, DType::float32);
   call<Arange>("arange", DType::float32, Scalar(1), Scalar(0.5), out);
   CHECK(values(out) == std::vector<double>{1, 1.5, 2, 2.5});
   const Box outputs[] = {{{10}, {6}}};
   const LocalCall local{{}, outputs, nullptr, {}};
-  DenseTensor piece = empty({4}, DType::int64);
+  DenseTensor piece = uninitialized({4}, DType::int64);
   call_in<Arange>({"arange", &local}, "arange", DType::int64, Scalar(1), Scalar(2), piece);
   CHECK(values(piece) == std::vector<double>{13, 15, 17, 19});
+}
+
+TEST_CASE("tile repeats dims, and new ones before them") {
+  using Tile = void(const OpContext&, const DenseTensor&, const IntArray&, DenseTensor&);
+  for (const DType dtype : kAllDTypes) {
+    const DenseTensor x = tensor({0, 1, 1, 0, 0, 1}, {2, 3}, dtype);
+    DenseTensor rows = uninitialized({4, 3}, dtype), all = uninitialized({2, 2, 6}, dtype);
+    call<Tile>("tile", dtype, x, IntArray{2, 1}, rows);
+    CHECK(values(rows) == std::vector<double>{0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 0, 1});
+    call<Tile>("tile", dtype, x, IntArray{2, 1, 2}, all);
+    CHECK(values(all) == std::vector<double>{0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0, 1, 0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0, 1});
+  }
+  DenseTensor last = uninitialized({2, 2}, DType::float32), none = uninitialized({0, 1}, DType::float32);
+  call<Tile>("tile", DType::float32, tensor({1, 2}, {2, 1}), IntArray{2}, last);
+  CHECK(values(last) == std::vector<double>{1, 1, 2, 2});
+  call<Tile>("tile", DType::float32, tensor({1, 2}, {2, 1}), IntArray{0, 1}, none);
+  // Eight dims, each of them walked twice.
+  DenseTensor many = uninitialized({4, 4, 4, 4, 4, 4, 4, 4}, DType::uint8);
+  DenseTensor small = uninitialized({2, 2, 2, 2, 2, 2, 2, 2}, DType::uint8);
+  for (int64_t i = 0; i < 256; ++i) small.data<uint8_t>()[i] = static_cast<uint8_t>(i);
+  call<Tile>("tile", DType::uint8, small, IntArray{2, 2, 2, 2, 2, 2, 2, 2}, many);
+  CHECK(many.data<uint8_t>()[0] == 0);
+  CHECK(many.data<uint8_t>()[3 * 16384 + 2] == 128);
+  CHECK(many.data<uint8_t>()[65535] == 255);
+}
+
+TEST_CASE("strided_slice steps forwards and backwards") {
+  using Strided = void(const OpContext&, const DenseTensor&, const IntArray&, const IntArray&, const IntArray&, const IntArray&, DenseTensor&);
+  for (const DType dtype : {DType::float32, DType::int64, DType::bfloat16, DType::uint8}) {
+    const DenseTensor x = tensor({0, 1, 2, 3, 4, 5}, {6}, dtype), y = tensor({0, 1, 2, 3, 4, 5}, {2, 3}, dtype);
+    DenseTensor three = uninitialized({3}, dtype), six = uninitialized({6}, dtype), two = uninitialized({2}, dtype), matrix = uninitialized({2, 2}, dtype);
+    call<Strided>("strided_slice", dtype, x, IntArray{0}, IntArray{1}, IntArray{100}, IntArray{2}, three);
+    CHECK(values(three) == std::vector<double>{1, 3, 5});
+    call<Strided>("strided_slice", dtype, x, IntArray{0}, IntArray{100}, IntArray{-1}, IntArray{-1}, six);
+    CHECK(values(six) == std::vector<double>{5, 4, 3, 2, 1, 0});
+    call<Strided>("strided_slice", dtype, x, IntArray{0}, IntArray{-2}, IntArray{0}, IntArray{-3}, two);
+    CHECK(values(two) == std::vector<double>{4, 1});
+    call<Strided>("strided_slice", dtype, y, IntArray{1, 0}, IntArray{2, 1}, IntArray{-1, -1}, IntArray{-2, -1}, matrix);
+    CHECK(values(matrix) == std::vector<double>{5, 3, 2, 0});
+  }
+}
+
+TEST_CASE("triangles follow the diagonal of the whole tensor") {
+  using Triangle = void(const OpContext&, const DenseTensor&, int, DenseTensor&);
+  for (const DType dtype : kAllDTypes) {
+    const DenseTensor x = tensor(std::vector<double>(12, 1), {2, 2, 3}, dtype);
+    DenseTensor out = uninitialized({2, 2, 3}, dtype);
+    call<Triangle>("tril", dtype, x, 0, out);
+    CHECK(values(out) == std::vector<double>{1, 0, 0, 1, 1, 0, 1, 0, 0, 1, 1, 0});
+    call<Triangle>("triu", dtype, x, 1, out);
+    CHECK(values(out) == std::vector<double>{0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 0, 1});
+    call<Triangle>("tril", dtype, x, -5, out);
+    CHECK(values(out) == std::vector<double>(12, 0));
+    const Box inputs[] = {{{2, 8, 9}, {0, 3, 4}}};
+    const LocalCall local{inputs, {}, nullptr, {}};
+    call_in<Triangle>({"tril", &local}, "tril", dtype, x, 0, out);
+    CHECK(values(out) == std::vector<double>{0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0});
+    DenseTensor same = tensor(std::vector<double>(12, 1), {2, 2, 3}, dtype);
+    call_in<Triangle>({"triu", &local}, "triu", dtype, same, 1, same);
+    CHECK(values(same) == std::vector<double>{1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 1, 1});
+  }
+}
+
+TEST_CASE("eye has its ones on the diagonal of the whole") {
+  using Eye = void(const OpContext&, DenseTensor&);
+  for (const DType dtype : kAllDTypes) {
+    DenseTensor out = uninitialized({2, 3}, dtype);
+    call<Eye>("eye", dtype, out);
+    CHECK(values(out) == std::vector<double>{1, 0, 0, 0, 1, 0});
+    const Box outputs[] = {{{8, 9}, {3, 4}}};
+    const LocalCall local{{}, outputs, nullptr, {}};
+    call_in<Eye>({"eye", &local}, "eye", dtype, out);
+    CHECK(values(out) == std::vector<double>{0, 0, 0, 1, 0, 0});
+  }
+}
+
+TEST_CASE("scatter writes or adds up rows, on each rank its own") {
+  using Scatter = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, DenseTensor&);
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::uint8}) {
+    const DenseTensor x = tensor({9, 9, 8, 8, 7, 7}, {3, 2}, dtype), index = tensor({2, 0, 2}, {3}, DType::int64);
+    const DenseTensor updates = tensor({1, 2, 3, 4, 5, 6}, {3, 2}, dtype);
+    DenseTensor out = uninitialized({3, 2}, dtype);
+    call<Scatter>("scatter", dtype, x, index, updates, true, out);
+    CHECK(values(out) == std::vector<double>{3, 4, 8, 8, 5, 6});
+    call<Scatter>("scatter", dtype, x, tensor({2, 0, 2}, {3, 1}, DType::int32), updates, false, out);
+    CHECK(values(out) == std::vector<double>{3, 4, 8, 8, 6, 8});
+    const Box inputs[] = {{{5, 2}, {2, 0}}, {{3}, {0}}, {{3, 2}, {0, 0}}};
+    const LocalCall local{inputs, {}, nullptr, {}};
+    call_in<Scatter>({"scatter", &local}, "scatter", dtype, x, index, updates, true, out);
+    CHECK(values(out) == std::vector<double>{5, 6, 8, 8, 7, 7});
+  }
+  DenseTensor out = tensor({5}, {1});
+  CHECK_THROWS_WITH(call<Scatter>("scatter", DType::float32, tensor({1}, {1}), tensor({1}, {1}, DType::int64), tensor({2}, {1}), true, out),
+                    Catch::Contains("[scatter] index is 1 at element 0, but must be from 0 to 0"));
+  CHECK(values(out) == std::vector<double>{5});
+}
+
+TEST_CASE("one_hot marks the class of each element") {
+  using OneHot = void(const OpContext&, const DenseTensor&, const Scalar&, DenseTensor&);
+  for (const DType dtype : {DType::int32, DType::int64}) {
+    DenseTensor out = uninitialized({2, 3}, DType::float32);
+    call<OneHot>("one_hot", dtype, tensor({2, 0}, {2}, dtype), Scalar(3), out);
+    CHECK(values(out) == std::vector<double>{0, 0, 1, 1, 0, 0});
+    CHECK_THROWS_WITH(call<OneHot>("one_hot", dtype, tensor({2, 3}, {2}, dtype), Scalar(3), out), Catch::Contains("x is 3 at element 1"));
+  }
 }
 
 }  // namespace

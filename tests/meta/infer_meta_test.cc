@@ -86,6 +86,101 @@ TEST_CASE("metas of truth values, gates, lists and norms") {
         "[label_smooth] prior_dist is f32[2, 3], but for label, which is f32[2, 3], it must be [3], with dims of 1 before it at most");
 }
 
+TEST_CASE("metas of repeated, cut and scattered tensors") {
+  Meta out;
+  TileInferMeta({"tile"}, f32({2, 3}), IntArray{4, 1, 2}, out);
+  CHECK(to_string(out) == "f32[4, 2, 6]");
+  TileInferMeta({"tile"}, f32({2, 3}), IntArray{2}, out);
+  CHECK(to_string(out) == "f32[2, 6]");
+  error_of(ErrorCode::invalid_argument, [&] { TileInferMeta({"tile"}, f32({2}), IntArray{-1}, out); });
+  error_of(ErrorCode::out_of_range, [&] { TileInferMeta({"tile"}, f32({2}), IntArray{1, 1, 1, 1, 1, 1, 1, 1, 1}, out); });
+  const Meta wide{{4, 3}, DType::int64};
+  ExpandAsInferMeta({"expand_as"}, f32({3}), &wide, {}, out);
+  CHECK(to_string(out) == "f32[4, 3]");
+  ExpandAsInferMeta({"expand_as"}, f32({1, 3}), nullptr, IntArray{2, -1}, out);
+  CHECK(to_string(out) == "f32[2, 3]");
+  error_of(ErrorCode::shape_mismatch, [&] { ExpandAsInferMeta({"expand_as"}, f32({2}), &wide, {}, out); });
+  TriangleInferMeta({"tril"}, f32({2, 3}), out);
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { TriangleInferMeta({"tril"}, f32({3}), out); }) ==
+        "[tril] x is f32[3], but must have at least two dims; a diagonal needs rows and columns");
+  std::vector<Meta> pieces;
+  SplitWithNumInferMeta({"split_with_num"}, f32({6, 2}), 3, Scalar(0), pieces);
+  CHECK(pieces.size() == 3);
+  CHECK(to_string(pieces[2]) == "f32[2, 2]");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { SplitWithNumInferMeta({"split_with_num"}, f32({6, 2}), 4, Scalar(0), pieces); }) ==
+        "[split_with_num] x is f32[6, 2], whose dim 0 is 6, which 4 equal pieces do not cover; use split for unequal ones");
+  UnbindInferMeta({"unbind"}, f32({6, 2}), -1, pieces);
+  CHECK(pieces.size() == 2);
+  CHECK(to_string(pieces[0]) == "f32[6]");
+  error_of(ErrorCode::shape_mismatch, [&] { UnbindInferMeta({"unbind"}, f32({}), 0, pieces); });
+  StridedSliceInferMeta({"strided_slice"}, f32({7, 5}), IntArray{0, 1}, IntArray{-1, 1}, IntArray{-1, 9}, IntArray{-2, 3}, out);
+  CHECK(to_string(out) == "f32[4, 2]");
+  StridedSliceInferMeta({"strided_slice"}, f32({7}), IntArray{0}, IntArray{0}, IntArray{7}, IntArray{INT64_MAX}, out);
+  CHECK(to_string(out) == "f32[1]");
+  StridedSliceInferMeta({"strided_slice"}, f32({0}), IntArray{0}, IntArray{INT64_MAX}, IntArray{INT64_MIN}, IntArray{INT64_MIN}, out);
+  CHECK(to_string(out) == "f32[0]");
+  error_of(ErrorCode::invalid_argument, [&] { StridedSliceInferMeta({"strided_slice"}, f32({7}), IntArray{0}, IntArray{0}, IntArray{7}, IntArray{0}, out); });
+  error_of(ErrorCode::invalid_argument, [&] { StridedSliceInferMeta({"strided_slice"}, f32({7}), IntArray{0}, IntArray{0}, IntArray{7}, {}, out); });
+  const Meta index{{3}, DType::int64}, column{{3, 1}, DType::int32}, square{{3, 3}, DType::int64};
+  ScatterInferMeta({"scatter"}, f32({5, 2}), index, f32({3, 2}), true, out);
+  CHECK(to_string(out) == "f32[5, 2]");
+  ScatterInferMeta({"scatter"}, f32({5, 2}), column, f32({3, 2}), true, out);
+  error_of(ErrorCode::shape_mismatch, [&] { ScatterInferMeta({"scatter"}, f32({5, 2}), square, f32({3, 2}), true, out); });
+  error_of(ErrorCode::dtype_mismatch, [&] { ScatterInferMeta({"scatter"}, f32({5, 2}), f32({3}), f32({3, 2}), true, out); });
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { ScatterInferMeta({"scatter"}, f32({5, 2}), index, f32({2, 2}), true, out); }) ==
+        "[scatter] x is f32[5, 2] and index is i64[3], so updates must be [3, 2], but is f32[2, 2]");
+  OneHotInferMeta({"one_hot"}, index, Scalar(4), out);
+  CHECK(to_string(out) == "f32[3, 4]");
+  error_of(ErrorCode::out_of_range, [&] { OneHotInferMeta({"one_hot"}, index, Scalar(-4), out); });
+  EyeInferMeta({"eye"}, Scalar(3), Scalar(-1), DType::int64, out);
+  CHECK(to_string(out) == "i64[3, 3]");
+  error_of(ErrorCode::out_of_range, [&] { EyeInferMeta({"eye"}, Scalar(-3), Scalar(2), DType::int64, out); });
+}
+
+TEST_CASE("metas of attention, rotary positions, rms_norm and the gradient of a linear layer") {
+  Meta out, softmax, lse, seed, k_out, v_out;
+  const Meta q = f32({2, 5, 4, 8}), k = f32({2, 7, 2, 8}), v = f32({2, 7, 2, 6}), mask = f32({1, 4, 5, 7}), bad_mask = f32({2, 2, 5, 7});
+  FlashAttnInferMeta({"flash_attn"}, q, k, v, nullptr, &mask, 0.0f, true, out, softmax, lse, seed);
+  CHECK(to_string(out) + to_string(softmax) + to_string(lse) + to_string(seed) == "f32[2, 5, 4, 6]f32[2, 4, 5, 7]f32[2, 4, 5]i64[2]");
+  FlashAttnInferMeta({"flash_attn"}, q, k, v, nullptr, nullptr, 0.0f, false, out, softmax, lse, seed);
+  CHECK(to_string(softmax) == "f32[0]");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { FlashAttnInferMeta({"flash_attn"}, q, k, v, nullptr, &bad_mask, 0.0f, false, out, softmax, lse, seed); }) ==
+        "[flash_attn] attn_mask is f32[2, 2, 5, 7], but must be [2, 4, 5, 7], with a 1 for any of the first three");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { FlashAttnInferMeta({"flash_attn"}, q, f32({2, 7, 3, 8}), f32({2, 7, 3, 8}), nullptr, nullptr, 0.0f, false, out, softmax, lse, seed); }) ==
+        "[flash_attn] q is f32[2, 5, 4, 8], k f32[2, 7, 3, 8] and v f32[2, 7, 3, 8]; all need one batch, q and k one width, k and v one sequence and as many heads, which "
+        "divide those of q");
+  error_of(ErrorCode::invalid_argument, [&] { FlashAttnInferMeta({"flash_attn"}, q, k, v, nullptr, nullptr, 1.0f, false, out, softmax, lse, seed); });
+  error_of(ErrorCode::shape_mismatch, [&] { FlashAttnInferMeta({"flash_attn"}, q, k, v, &mask, nullptr, 0.0f, false, out, softmax, lse, seed); });
+
+  const Meta table = f32({5, 8}), wide = f32({1, 9, 1, 8}), ids{{2, 5}, DType::int64};
+  FusedRopeInferMeta({"rope"}, q, nullptr, nullptr, &table, &table, nullptr, false, out, k_out, v_out);
+  CHECK(to_string(out) == "f32[2, 5, 4, 8]");
+  FusedRopeInferMeta({"rope"}, q, nullptr, nullptr, &wide, &wide, &ids, false, out, k_out, v_out);
+  const Meta fewer_heads = f32({2, 5, 1, 8});
+  FusedRopeInferMeta({"rope"}, q, &fewer_heads, nullptr, nullptr, nullptr, nullptr, false, out, k_out, v_out);
+  CHECK(to_string(k_out) == "f32[2, 5, 1, 8]");
+  error_of(ErrorCode::shape_mismatch, [&] { FusedRopeInferMeta({"rope"}, q, nullptr, nullptr, &wide, &wide, nullptr, false, out, k_out, v_out); });
+  error_of(ErrorCode::shape_mismatch, [&] { FusedRopeInferMeta({"rope"}, q, nullptr, nullptr, nullptr, nullptr, &ids, true, out, k_out, v_out); });
+  error_of(ErrorCode::undefined, [&] { FusedRopeInferMeta({"rope"}, q, nullptr, nullptr, &table, nullptr, nullptr, false, out, k_out, v_out); });
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { FusedRopeInferMeta({"rope"}, q, &k, nullptr, nullptr, nullptr, nullptr, false, out, k_out, v_out); }) ==
+        "[rope] q is f32[2, 5, 4, 8] and k is f32[2, 7, 2, 8], which may differ only in their heads, dim 2");
+  error_of(ErrorCode::shape_mismatch, [&] { FusedRopeInferMeta({"rope"}, f32({2, 5, 4, 7}), nullptr, nullptr, nullptr, nullptr, nullptr, false, out, k_out, v_out); });
+
+  Meta invvar;
+  RmsNormInferMeta({"rms_norm"}, {{2, 3}, DType::bfloat16}, f32({3}), out, invvar);
+  CHECK(to_string(out) + to_string(invvar) == "bf16[2, 3]f32[2]");
+  error_of(ErrorCode::shape_mismatch, [&] { RmsNormInferMeta({"rms_norm"}, f32({2, 3}), f32({2}), out, invvar); });
+
+  Meta dweight, dbias;
+  const Meta halves{{2, 5, 3}, DType::float16}, slopes{{2, 5, 4}, DType::float16}, old = f32({3, 4});
+  FusedLinearParamGradAddInferMeta({"grad_add"}, halves, slopes, &old, nullptr, true, true, dweight, dbias);
+  CHECK(to_string(dweight) + to_string(dbias) == "f32[3, 4]f32[4]");
+  FusedLinearParamGradAddInferMeta({"grad_add"}, halves, slopes, nullptr, nullptr, false, false, dweight, dbias);
+  CHECK(to_string(dweight) + to_string(dbias) == "f16[3, 4]f16[0]");
+  error_of(ErrorCode::dtype_mismatch, [&] { FusedLinearParamGradAddInferMeta({"grad_add"}, halves, slopes, &old, nullptr, false, true, dweight, dbias); });
+  error_of(ErrorCode::shape_mismatch, [&] { FusedLinearParamGradAddInferMeta({"grad_add"}, f32({4, 3}), f32({5, 3}), nullptr, nullptr, true, true, dweight, dbias); });
+}
+
 TEST_CASE("reshape infers -1 and keeps 0 for users, but takes a local shape as it is") {
   Meta out;
   ReshapeInferMeta({"reshape"}, f32({4, 6}), IntArray{0, -1, 2}, out);

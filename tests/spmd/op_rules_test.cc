@@ -5,6 +5,7 @@
 #include "ops/math_ops.h"
 #include "ops/nn_ops.h"
 #include "ops/reduce_ops.h"
+#include "ops/shape_ops.h"
 #include "spmd/rule_case.h"
 
 using namespace shard;
@@ -58,4 +59,73 @@ TEST_CASE("all and any leave a pending all and any, norms a sum of squares or no
   norm.outputs = {{1, 1}};
   CHECK(run(norm).text == "[a, b] -> [-, -]");
   CHECK(run(norm).reduce_axes == AxisList{0, 1});
+}
+
+TEST_CASE("movement: dims that are repeated or cut stay whole, triangles and scattered rows need not") {
+  const Dims d{6, 4};
+  check_cases({
+      {ops::tile, {{d, "a, b"}}, {IntArray{2, 1}}, {{12, 4}}, "[-, b] -> [-, b]"},
+      {ops::tile, {{d, "a, b"}}, {IntArray{3, 1, 1}}, {{3, 6, 4}}, "[a, b] -> [-, a, b]"},
+      {ops::tile, {{d, "a, - | max(b)"}}, {IntArray{2}}, {{6, 8}}, "[a, -] max(b) -> [a, -] max(b)"},
+      {ops::unbind, {{d, "a, b"}}, {int64_t{1}}, {{6}, {6}, {6}, {6}}, "[a, -] -> [a], [a], [a], [a]"},
+      {ops::split_with_num, {{d, "a, b"}}, {int64_t{2}, Scalar(0)}, {{3, 4}, {3, 4}}, "[-, b] -> [-, b], [-, b]"},
+      {ops::one_hot, {{d, "a, b", DType::int64}}, {Scalar(9)}, {{6, 4, 9}}, "[a, b] -> [a, b, -]"},
+      {ops::one_hot, {{d, "a, - | sum(b)", DType::int64}}, {Scalar(9)}, {{6, 4, 9}}, "[a, -] -> [a, -, -]"},
+      {ops::expand_as, {{{1, 4}, "-, -"}, {d, "a, b"}}, {IntArray{}}, {d}, "[-, b], [a, b] -> [a, b]"},
+      {ops::expand_as, {{{4}, "b"}, {{}, nullptr}}, {IntArray{6, 4}}, {d}, "[b], [] -> [-, b]"},
+      {ops::strided_slice, {{d, "a, b"}}, {IntArray{1}, IntArray{0}, IntArray{4}, IntArray{2}}, {{6, 2}}, "[a, -] -> [a, -]"},
+      {ops::strided_slice, {{d, "a, b"}}, {IntArray{}, IntArray{}, IntArray{}, IntArray{}}, {d}, "[a, b] -> [a, b]"},
+      {ops::tril, {{d, "a, b"}}, {int64_t{0}}, {d}, "[a, b] -> [a, b]"},
+      {ops::triu, {{d, "a, - | min(b)"}}, {int64_t{0}}, {d}, "[a, -] min(b) -> [a, -] min(b)"},
+      {ops::scatter, {{d, "a, b"}, {{3}, "a", DType::int64}, {{3, 4}, "a, -"}}, {kYes}, {d}, "[a, b], [-], [-, b] -> [a, b]"},
+      {ops::scatter, {{d, "-, - | sum(a)"}, {{3}, "-", DType::int64}, {{3, 4}, "-, b"}}, {kYes}, {d}, "[-, b], [-], [-, b] -> [-, b]"},
+  });
+}
+
+TEST_CASE("flash_attn: batches, heads and queries are on their own, keys are whole") {
+  const Dims q{6, 8, 12, 16}, k{6, 9, 12, 16}, out = q, lse{6, 12, 8}, none{0}, seed{2};
+  const std::vector<AttrValue> attrs = {0.0, kNo, kNo, kNo, std::string()};
+  const auto with = [&](const Dims& kv, const char* on_q, const char* on_k, const char* on_v) {
+    return run({ops::flash_attn, {{q, on_q}, {kv, on_k}, {kv, on_v}, {{}, nullptr}, {{}, nullptr}}, attrs, {out, none, lse, seed}, ""}).text;
+  };
+  CHECK(with(k, "a, -, b, -", "a, -, -, -", "-, -, -, -") == "[a, -, b, -], [a, -, b, -], [a, -, b, -], [], [] -> [a, -, b, -], [-], [a, b, -], [-]");
+  CHECK(with(k, "-, a, -, b", "-, a, -, -", "-, -, -, -") == "[-, a, -, -], [-, -, -, -], [-, -, -, -], [], [] -> [-, a, -, -], [-], [-, -, a], [-]");
+  // Three ranks: six heads of k and v are cut with the twelve of q, four are not.
+  CHECK(with({6, 9, 6, 16}, "-, -, b, -", "-, -, -, -", "-, -, -, -") == "[-, -, b, -], [-, -, b, -], [-, -, b, -], [], [] -> [-, -, b, -], [-], [-, b, -], [-]");
+  CHECK(with({6, 9, 4, 16}, "-, -, b, -", "-, -, b, -", "-, -, -, -") == "[-, -, b, -], [-, -, -, -], [-, -, -, -], [], [] -> [-, -, b, -], [-], [-, b, -], [-]");
+  CHECK(with({6, 9, 4, 16}, "-, -, a, -", "-, -, -, -", "-, -, -, -") == "[-, -, a, -], [-, -, a, -], [-, -, a, -], [], [] -> [-, -, a, -], [-], [-, a, -], [-]");
+  check_cases({{ops::flash_attn, {{q, "a, -, -, -"}, {k, "-, -, -, -"}, {k, "-, -, -, -"}, {{}, nullptr}, {{1, 12, 8, 9}, "-, b, -, -"}}, {0.0, kNo, kYes, kNo, std::string()},
+                {out, {6, 12, 8, 9}, lse, seed}, "[a, -, b, -], [a, -, b, -], [a, -, b, -], [], [-, b, -, -] -> [a, -, b, -], [a, b, -, -], [a, b, -], [-]"}});
+}
+
+TEST_CASE("rotary positions: the sequence may be cut, with its table; sums of what is turned stay pending") {
+  const Dims q{6, 8, 4, 16}, k{6, 8, 2, 16};
+  const std::vector<AttrValue> attrs = {kYes, kNo, 10000.0};
+  const In absent{{}, nullptr};
+  check_cases({
+      {ops::fused_rotary_position_embedding, {{q, "a, b, -, -"}, {k, "-, -, -, -"}, absent, {{8, 16}, "-, -"}, {{8, 16}, "-, -"}, absent}, attrs, {q, k, {}},
+       "[a, b, -, -], [a, b, -, -], [], [b, -], [b, -], [] -> [a, b, -, -], [a, b, -, -], []"},
+      {ops::fused_rotary_position_embedding, {{q, "a, b, -, -"}, absent, absent, {{1, 9, 1, 16}, "-, b, -, -"}, {{1, 9, 1, 16}, "-, -, -, -"}, {{6, 8}, "-, -", DType::int64}}, attrs,
+       {q, {}, {}}, "[a, b, -, -], [], [], [-, -, -, -], [-, -, -, -], [a, b] -> [a, b, -, -], [], []"},
+      {ops::fused_rotary_position_embedding, {{q, "-, -, b, - | sum(a)"}, {k, "-, -, b, -"}, absent, absent, absent, absent}, attrs, {q, k, {}},
+       "[-, -, b, -] sum(a), [-, -, b, -] sum(a), [], [], [], [] -> [-, -, b, -] sum(a), [-, -, b, -] sum(a), [] sum(a)"},
+      {ops::fused_rotary_position_embedding, {{q, "-, -, -, - | sum(a)"}, absent, absent, {{8, 16}, "-, -"}, {{8, 16}, "-, -"}, absent}, attrs, {q, {}, {}},
+       "[-, -, -, -], [], [], [-, -], [-, -], [] -> [-, -, -, -], [], []"},
+  });
+}
+
+TEST_CASE("rms_norm keeps the last dim whole, the gradient of a linear layer is pending where the batch is sharded") {
+  const Dims x{6, 5, 4}, dout{6, 5, 3}, dweight{4, 3}, dbias{3};
+  const std::vector<AttrValue> bias = {kYes, kYes}, no_bias = {kYes, kNo};
+  check_cases({
+      {ops::rms_norm, {{{6, 8, 4}, "a, -, b"}, {{4}, "b"}}, {1e-6}, {{6, 8, 4}, {6, 8}}, "[a, -, -], [-] -> [a, -, -], [a, -]"},
+      {ops::fused_linear_param_grad_add, {{x, "a, -, -"}, {dout, "a, -, b"}, {{}, nullptr}, {{}, nullptr}}, bias, {dweight, dbias},
+       "[a, -, -], [a, -, b], [], [] -> [-, b] sum(a), [b] sum(a)"},
+      {ops::fused_linear_param_grad_add, {{x, "a, -, -"}, {dout, "a, -, -"}, {dweight, "-, -"}, {dbias, "- | sum(a)"}}, bias, {dweight, dbias},
+       "[a, -, -], [a, -, -], [-, -] sum(a), [-] sum(a) -> [-, -] sum(a), [-] sum(a)"},
+      {ops::fused_linear_param_grad_add, {{x, "-, -, b"}, {dout, "-, -, -"}, {dweight, "-, -"}, {{}, nullptr}}, bias, {dweight, dbias},
+       "[-, -, b], [-, -, -], [b, -], [] -> [b, -], [-]"},
+      {ops::fused_linear_param_grad_add, {{x, "a, -, -"}, {dout, "-, -, -"}, {{}, nullptr}, {{}, nullptr}}, no_bias, {dweight, {0}},
+       "[a, -, -], [a, -, -], [], [] -> [-, -] sum(a), [-]"},
+  });
 }

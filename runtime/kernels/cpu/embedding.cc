@@ -1,9 +1,11 @@
-// CPU kernels that look rows up by index: embedding, gather.
+// CPU kernels that find rows or columns by index: embedding, gather, scatter, one_hot.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/axis.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
+#include "kernels/cpu/value.h"
 
 namespace shard::cpu {
 namespace {
@@ -56,11 +58,48 @@ void gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index
   });
 }
 
+template <class I>
+void one_hot(const OpContext& ctx, const DenseTensor& x, const Scalar& num_classes, DenseTensor& out) {
+  const int64_t classes = num_classes.to<int64_t>();
+  check_indices(ctx, "x", x, 0, classes);
+  const I* ids = x.data<I>();
+  float* to = out.data<float>();
+  parallel_for(x.numel(), classes, [&](int64_t first, int64_t last) {
+    std::fill(to + first * classes, to + last * classes, 0.0f);
+    for (int64_t i = first; i < last; ++i) to[i * classes + ids[i]] = 1.0f;
+  });
+}
+
+/// Threads take ranges of columns, so that updates of one row stay in their order. Rows of other ranks are passed over.
+template <class T>
+void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, const DenseTensor& updates, bool overwrite, DenseTensor& out) {
+  using C = Compute<T>;
+  const Box box = ctx.input_box(0, x);
+  check_indices(ctx, "index", index, 0, box.global[0]);
+  const int64_t rows = x.dims()[0], width = x.dims().numel(1, x.dims().rank()), count = index.numel();
+  std::copy_n(x.data<T>(), x.numel(), out.data<T>());
+  const auto for_updates = [&](const auto& body) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = index_at(index, i) - box.begin[0];
+      if (row >= 0 && row < rows) body(out.data<T>() + row * width, updates.data<T>() + i * width);
+    }
+  };
+  parallel_for(width, 2 * count, [&](int64_t first, int64_t last) {
+    if (overwrite) return for_updates([=](T* to, const T* from) { std::copy(from + first, from + last, to + first); });
+    for_updates([=](T* to, const T*) { std::fill(to + first, to + last, T(C(0))); });
+    for_updates([=](T* to, const T* from) {
+      for (int64_t c = first; c < last; ++c) to[c] = static_cast<T>(wrap_add(static_cast<C>(to[c]), static_cast<C>(from[c])));
+    });
+  });
+}
+
 }  // namespace
 
 void register_embedding() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("embedding", kBackend, dtype_of<T>, &embedding); });
   register_for_all("gather", &gather);
+  for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("scatter", kBackend, dtype_of<T>, &scatter<T>); });
+  for_types(Types<int32_t, int64_t>{}, [&]<class I>(TypeTag<I>) { register_kernel("one_hot", kBackend, dtype_of<I>, &one_hot<I>); });
 }
 
 }  // namespace shard::cpu

@@ -1,4 +1,4 @@
-// The CPU kernel of matmul: OpenBLAS for float and double, plain loops for tiny matrices and integers.
+// The CPU kernels of matmul and of the gradient of a linear layer: OpenBLAS for float and double, plain loops for tiny matrices and integers.
 #include <cblas.h>
 
 #include <vector>
@@ -152,11 +152,49 @@ void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bo
   }
 }
 
+/// The elements of a float tensor in the type of arithmetic.
+template <class T>
+std::vector<Compute<T>> computed(const DenseTensor& x) {
+  return std::vector<Compute<T>>(x.data<T>(), x.data<T>() + x.numel());
+}
+
+/// out = sums + added, which may be absent, rounded once to the dtype of out.
+template <class C>
+void store_sums(const std::vector<C>& sums, const DenseTensor& added, DenseTensor& out) {
+  visit_dtype(out.dtype(), [&]<class R>(TypeTag<R>) {
+    if constexpr (is_float<R>) {
+      for (int64_t i = 0; i < out.numel(); ++i) {
+        const C old = added.defined() ? static_cast<C>(static_cast<Compute<R>>(added.data<R>()[i])) : C(0);
+        out.data<R>()[i] = R(static_cast<Compute<R>>(sums[static_cast<size_t>(i)] + old));
+      }
+    }
+  });
+}
+
+/// Leading dims of x and dout count as one: the gradient of a weight is one product.
+template <class T>
+void linear_param_grad_add(const OpContext& ctx, const DenseTensor& x, const DenseTensor& dout, const DenseTensor& dweight, const DenseTensor& dbias,
+                           bool, bool has_bias, DenseTensor& dweight_out, DenseTensor& dbias_out) {
+  using C = Compute<T>;
+  const int last = x.dims().rank() - 1;
+  const Product p{x.dims()[last], dout.dims()[last], x.dims().numel(0, last), true, false};
+  check_blas_sizes(ctx, x, dout, p);
+  const std::vector<C> slopes = computed<T>(dout);
+  std::vector<C> sums(static_cast<size_t>(p.m * p.n));
+  if (!sums.empty()) multiply_batches(p, Batches{}, computed<T>(x).data(), slopes.data(), sums.data());
+  store_sums(sums, dweight, dweight_out);
+  if (!has_bias) return;
+  std::vector<C> columns(static_cast<size_t>(p.n));
+  for (size_t i = 0; i < slopes.size(); ++i) columns[i % columns.size()] += slopes[i];
+  store_sums(columns, dbias, dbias_out);
+}
+
 }  // namespace
 
 void register_matmul() {
   openblas_set_num_threads(1);  // several ranks call it at once; threads are ours to divide
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("matmul", kBackend, dtype_of<T>, &matmul<T>); });
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("fused_linear_param_grad_add", kBackend, dtype_of<T>, &linear_param_grad_add<T>); });
 }
 
 }  // namespace shard::cpu

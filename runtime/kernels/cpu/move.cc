@@ -1,7 +1,8 @@
-// CPU kernels that lay the elements of one tensor out anew: transpose, expand, slice. Joining and cutting stand in pieces.cc.
+// CPU kernels that lay the elements of one tensor out anew: transpose, expand, tile, slices, triangles. Joining and cutting stand in pieces.cc.
 #include <algorithm>
 #include <cstring>
 
+#include "core/slice_range.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/reduce_plan.h"
 #include "kernels/cpu/register.h"
@@ -65,17 +66,8 @@ Dims strides_of(const Dims& dims) {
   return strides;
 }
 
-void transpose(const OpContext& ctx, const DenseTensor& x, const IntArray& perm, DenseTensor& out) {
-  const Dims strides = strides_of(x.dims());
-  Walk walk;
-  for (int64_t p : perm) {
-    const int axis = normalize_axis(ctx.op, "an axis of perm", p, x.dims().rank());
-    walk.add(x.dims()[axis], strides[axis]);
-  }
-  copy_elements(x, 0, walk, out);
-}
-
-void expand(const OpContext&, const DenseTensor& x, const IntArray&, DenseTensor& out) {
+/// x with its dims of size 1 repeated to the dims of out.
+void broadcast_copy(const DenseTensor& x, DenseTensor& out) {
   const Dims strides = strides_of(x.dims());
   const int added = out.dims().rank() - x.dims().rank();
   Walk walk;
@@ -86,22 +78,74 @@ void expand(const OpContext&, const DenseTensor& x, const IntArray&, DenseTensor
   copy_elements(x, 0, walk, out);
 }
 
-void slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes, const IntArray& starts, const IntArray& ends,
-           DenseTensor& out) {
-  const Dims strides = strides_of(input.dims());
+void transpose(const OpContext& ctx, const DenseTensor& x, const IntArray& perm, DenseTensor& out) {
+  const Dims strides = strides_of(x.dims());
+  Walk walk;
+  for (int64_t p : perm) {
+    const int axis = normalize_axis(ctx.op, "an axis of perm", p, x.dims().rank());
+    walk.add(x.dims()[axis], strides[axis]);
+  }
+  copy_elements(x, 0, walk, out);
+}
+
+void expand(const OpContext&, const DenseTensor& x, const IntArray&, DenseTensor& out) { broadcast_copy(x, out); }
+
+void expand_as(const OpContext&, const DenseTensor& x, const DenseTensor&, const IntArray&, DenseTensor& out) { broadcast_copy(x, out); }
+
+/// Without steps they are 1.
+void strided_slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes, const IntArray& starts, const IntArray& ends,
+                   const IntArray& steps, DenseTensor& out) {
+  Dims strides = strides_of(input.dims());
   Dims sizes = input.dims();
   int64_t base = 0;
   for (size_t i = 0; i < axes.size(); ++i) {
     const int axis = normalize_axis(ctx.op, "an axis of axes", axes[i], input.dims().rank());
-    const int64_t size = input.dims()[axis];
-    const int64_t start = std::clamp<int64_t>(starts[i] < 0 ? starts[i] + size : starts[i], 0, size);
-    const int64_t end = std::clamp<int64_t>(ends[i] < 0 ? ends[i] + size : ends[i], 0, size);
-    sizes[axis] = std::max<int64_t>(end - start, 0);
-    base += start * strides[axis];
+    const SliceRange range = slice_range(input.dims()[axis], starts[i], ends[i], steps.empty() ? 1 : steps[i]);
+    sizes[axis] = range.count;
+    base += range.first * strides[axis];
+    strides[axis] *= range.step;
   }
   Walk walk;
   for (int i = 0; i < sizes.rank(); ++i) walk.add(sizes[i], strides[i]);
   copy_elements(input, base, walk, out);
+}
+
+void slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes, const IntArray& starts, const IntArray& ends, DenseTensor& out) {
+  strided_slice(ctx, input, axes, starts, ends, {}, out);
+}
+
+/// Each dim is walked once per repetition.
+void tile(const OpContext&, const DenseTensor& x, const IntArray& repeat_times, DenseTensor& out) {
+  const Dims strides = strides_of(x.dims());
+  const int rank = out.dims().rank(), added = rank - x.dims().rank(), unnamed = rank - static_cast<int>(repeat_times.size());
+  Walk walk;
+  for (int i = 0; i < rank; ++i) {
+    if (i >= unnamed) walk.add(repeat_times[static_cast<size_t>(i - unnamed)], 0);
+    if (i >= added) walk.add(x.dims()[i - added], strides[i - added]);
+  }
+  copy_elements(x, 0, walk, out);
+}
+
+/// Rows of the last dim, of which one side of the diagonal is copied and the other set to 0. Where the piece begins in the whole
+/// decides which.
+template <bool lower>
+void triangle(const OpContext& ctx, const DenseTensor& x, int diagonal, DenseTensor& out) {
+  const int rank = x.dims().rank();
+  const int64_t rows = x.dims()[rank - 2], width = x.dims()[rank - 1];
+  const Dims begin = ctx.input_box(0, x).begin;
+  const size_t size = size_of(x.dtype());
+  parallel_for(width == 0 ? 0 : x.numel() / width, width, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      // The first column to the right of those that the lower triangle keeps.
+      const int64_t border = begin[rank - 2] + r % rows + diagonal + (lower ? 1 : 0) - begin[rank - 1];
+      const size_t cut = static_cast<size_t>(std::clamp<int64_t>(border, 0, width)) * size, row = static_cast<size_t>(width) * size;
+      const char* from = x.data<char>() + static_cast<size_t>(r) * row;
+      char* to = out.data<char>() + static_cast<size_t>(r) * row;
+      if (from != to) std::memcpy(to, from, row);
+      if (lower) std::memset(to + cut, 0, row - cut);
+      else std::memset(to, 0, cut);
+    }
+  });
 }
 
 }  // namespace
@@ -109,7 +153,12 @@ void slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes,
 void register_move() {
   register_for_all("transpose", &transpose);
   register_for_all("expand", &expand);
+  register_for_all("expand_as", &expand_as);
+  register_for_all("tile", &tile);
   register_for_all("slice", &slice);
+  register_for_all("strided_slice", &strided_slice);
+  register_for_all("tril", &triangle<true>);
+  register_for_all("triu", &triangle<false>);
 }
 
 }  // namespace shard::cpu

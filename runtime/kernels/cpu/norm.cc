@@ -1,4 +1,4 @@
-// CPU kernels of normalisations by mean and variance: layer_norm, batch_norm. softmax stands in softmax.cc.
+// CPU kernels of normalisations by mean and variance: layer_norm, rms_norm, batch_norm. softmax stands in softmax.cc.
 #include <vector>
 
 #include "kernels/cpu/axis.h"
@@ -57,6 +57,24 @@ void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& s
   });
 }
 
+template <class T>
+void rms_norm(const OpContext&, const DenseTensor& x, const DenseTensor& scale, float epsilon, DenseTensor& out, DenseTensor& invvar) {
+  const int64_t width = x.dims()[x.dims().rank() - 1];
+  const std::vector<double> factor = affine_of(scale, width, 1.0);
+  using S = Statistic<T>;
+  parallel_for(invvar.numel(), 3 * width, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      const T* from = x.data<T>() + r * width;
+      T* to = out.data<T>() + r * width;
+      double squares = 0;
+      for (int64_t i = 0; i < width; ++i) squares += value_at(from, i) * value_at(from, i);
+      const double inverse = 1.0 / std::sqrt((width == 0 ? 0 : squares / static_cast<double>(width)) + static_cast<double>(epsilon));
+      for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>(value_at(from, i) * inverse * factor[static_cast<size_t>(i)]);
+      invvar.data<S>()[r] = static_cast<S>(inverse);
+    }
+  });
+}
+
 /// Adds up term(x, channel) per channel, over all ranks that hold pieces.
 template <class T, class Term>
 std::vector<double> channel_sums(const OpContext& ctx, const DenseTensor& x, const AxisView& view, const Term& term) {
@@ -75,6 +93,12 @@ std::vector<double> channel_sums(const OpContext& ctx, const DenseTensor& x, con
   });
   if (ctx.local != nullptr && ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(sums, ReduceType::sum);
   return std::vector<double>(sums.data<double>(), sums.data<double>() + view.size);
+}
+
+int channel_axis(const DenseTensor& x, const std::string& data_format) { return data_format[1] == 'C' ? 1 : x.dims().rank() - 1; }
+
+bool takes_given_statistics(bool is_test, bool use_global_stats, bool trainable_statistics) {
+  return use_global_stats || (is_test && !trainable_statistics);
 }
 
 struct ChannelStatistics {
@@ -120,15 +144,24 @@ void normalise_channels(const DenseTensor& x, const AxisView& view, const Channe
   });
 }
 
+/// Mean and variance of the batch are summed over all ranks, one after the other.
+void batch_norm_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool is_test,
+                    float, float, const std::string& data_format, bool use_global_stats, bool trainable_statistics, DenseTensor&, DenseTensor&, DenseTensor&,
+                    DenseTensor&, DenseTensor&) {
+  if (takes_given_statistics(is_test, use_global_stats, trainable_statistics)) return;
+  const Meta sums{Dims{x.dims()[channel_axis(x, data_format)]}, DType::float64};
+  for (int i = 0; i < 2; ++i) dry_all_reduce(ctx, sums, ReduceType::sum);
+}
+
 template <class T>
 void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
                 const DenseTensor& scale, const DenseTensor& bias, bool is_test, float momentum, float epsilon,
                 const std::string& data_format, bool use_global_stats, bool trainable_statistics, DenseTensor& out,
                 DenseTensor& mean_out, DenseTensor& variance_out, DenseTensor& saved_mean, DenseTensor& saved_variance) {
   using S = Statistic<T>;
-  const int axis = data_format[1] == 'C' ? 1 : x.dims().rank() - 1;
+  const int axis = channel_axis(x, data_format);
   const AxisView view = axis_view(x.dims(), axis);
-  const bool given = use_global_stats || (is_test && !trainable_statistics);
+  const bool given = takes_given_statistics(is_test, use_global_stats, trainable_statistics);
   ChannelStatistics used;
   if (given) used = {affine_of(mean, view.size, 0.0), affine_of(variance, view.size, 0.0)};
   else used = batch_statistics<T>(ctx, x, view, axis);
@@ -151,8 +184,10 @@ void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& m
 void register_norm() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("layer_norm", kBackend, dtype_of<T>, &layer_norm<T>);
+    register_kernel("rms_norm", kBackend, dtype_of<T>, &rms_norm<T>);
     register_kernel("batch_norm", kBackend, dtype_of<T>, &batch_norm<T>);
   });
+  register_dry_kernel("batch_norm", &batch_norm_dry);
 }
 
 }  // namespace shard::cpu

@@ -91,12 +91,23 @@ void adamw(const OpContext&, const DenseTensor& param, const DenseTensor& grad, 
   set_number(beta2_pow_out, power2 * b2);
 }
 
+template <class T>
+void adam(const OpContext& ctx, const DenseTensor& param, const DenseTensor& grad, const DenseTensor& learning_rate, const DenseTensor& moment1,
+          const DenseTensor& moment2, const DenseTensor& beta1_pow, const DenseTensor& beta2_pow, const DenseTensor& master_param,
+          const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, bool, int64_t, bool multi_precision,
+          bool use_global_beta_pow, DenseTensor& param_out, DenseTensor& moment1_out, DenseTensor& moment2_out, DenseTensor& beta1_pow_out,
+          DenseTensor& beta2_pow_out, DenseTensor& master_param_out) {
+  adamw<T>(ctx, param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow, master_param, skip_update, beta1, beta2, epsilon, 1.0f, 0.0f, false,
+           multi_precision, use_global_beta_pow, param_out, moment1_out, moment2_out, beta1_pow_out, beta2_pow_out, master_param_out);
+}
+
 }  // namespace
 
 void register_optim() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("sgd", kBackend, dtype_of<T>, &sgd<T>);
     register_kernel("adamw", kBackend, dtype_of<T>, &adamw<T>);
+    register_kernel("adam", kBackend, dtype_of<T>, &adam<T>);
   });
 }
 

@@ -1,4 +1,4 @@
-// CPU kernels that join tensors or cut one into several: concat, stack, split.
+// CPU kernels that join tensors or cut one into several: concat, stack, split, unbind.
 #include <cstring>
 
 #include "kernels/cpu/axis.h"
@@ -38,8 +38,8 @@ void stack(const OpContext& ctx, std::span<const DenseTensor> x, int axis, Dense
   join(x, out.dims().numel(0, normalize_axis(ctx.op, "axis", axis, out.dims().rank())), out);
 }
 
-void split(const OpContext& ctx, const DenseTensor& x, const IntArray&, const Scalar& axis, std::span<DenseTensor> out) {
-  const int along = normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank());
+/// Copies of consecutive pieces of x along a dim; their sizes tell how much each has of a row.
+void cut(const DenseTensor& x, int along, std::span<DenseTensor> out) {
   const int64_t rows = x.dims().numel(0, along);
   if (rows == 0) return;
   const size_t step = x.meta().bytes() / static_cast<size_t>(rows);
@@ -51,12 +51,26 @@ void split(const OpContext& ctx, const DenseTensor& x, const IntArray&, const Sc
   }
 }
 
+void split(const OpContext& ctx, const DenseTensor& x, const IntArray&, const Scalar& axis, std::span<DenseTensor> out) {
+  cut(x, normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank()), out);
+}
+
+void split_with_num(const OpContext& ctx, const DenseTensor& x, int, const Scalar& axis, std::span<DenseTensor> out) {
+  cut(x, normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank()), out);
+}
+
+void unbind(const OpContext& ctx, const DenseTensor& input, int axis, std::span<DenseTensor> out) {
+  cut(input, normalize_axis(ctx.op, "axis", axis, input.dims().rank()), out);
+}
+
 }  // namespace
 
 void register_pieces() {
   register_for_all("concat", &concat);
   register_for_all("stack", &stack);
   register_for_all("split", &split);
+  register_for_all("split_with_num", &split_with_num);
+  register_for_all("unbind", &unbind);
 }
 
 }  // namespace shard::cpu

@@ -1,4 +1,4 @@
-// CPU kernels that draw random numbers: uniform, gaussian, dropout. Each number belongs to the global index of its element.
+// CPU kernels that draw random numbers: uniform, gaussian, randint, bernoulli, randperm, dropout. Each number belongs to the global index of its element.
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/value.h"
@@ -86,6 +86,87 @@ void gaussian(const OpContext& ctx, float mean, float std, int seed, RandomKey d
   });
 }
 
+/// The upper word of (high, low) * range, which is in [0, range): unbiased but for 2^-32. range <= 2^32.
+uint64_t below(uint64_t range, uint64_t high, uint64_t low) { return (high * range + (low * range >> 32)) >> 32; }
+
+/// The words 2e and 2e + 1 of one evaluation give element e.
+template <class T>
+void randint(const OpContext& ctx, int low, int high, int seed, RandomKey drawn, DenseTensor& out) {
+  const RandomKey key = key_of(seed, drawn);
+  const auto range = static_cast<uint64_t>(static_cast<int64_t>(high) - low);
+  T* data = out.data<T>();
+  for_runs(ctx.output_box(0, out), out.dims(), [&](int64_t local, int64_t global, int64_t n) {
+    uint32_t first = 0;
+    for_words(key, 2 * static_cast<uint64_t>(global), 2 * n, [&](int64_t i, uint32_t word) {
+      if (i % 2 == 0) first = word;
+      else data[local + i / 2] = static_cast<T>(low + static_cast<int64_t>(below(range, first, word)));
+    });
+  });
+}
+
+template <class T>
+void bernoulli(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseTensor& out) {
+  const T* p = x.data<T>();
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const auto value = static_cast<Real<T>>(p[i]);
+    if (value >= 0 && value <= 1) continue;
+    fail(ErrorCode::invalid_argument, "[{}] argument 'x' has the probability {}, which must be from 0 to 1; clip it", ctx.op, value);
+  }
+  T* to = out.data<T>();
+  for_runs(ctx.input_box(0, x), x.dims(), [&](int64_t local, int64_t global, int64_t n) {
+    for_words(key, static_cast<uint64_t>(global), n, [&](int64_t i, uint32_t word) {
+      to[local + i] = T(fraction<T>(word) < static_cast<Real<T>>(p[local + i]) ? 1.0f : 0.0f);
+    });
+  });
+}
+
+/// A bijection on [0, n) that is evaluated index by index: a Feistel network on pairs (left, right) below (rows, columns), the
+/// smallest near-square grid that holds n (Black and Rogaway, CT-RSA 2002). What falls behind n goes through again.
+class Permutation {
+ public:
+  Permutation(RandomKey key, uint64_t n) : key_(key), n_(n), rows_(1) {
+    while (rows_ * rows_ < n) ++rows_;
+    columns_ = (n + rows_ - 1) / rows_;
+  }
+  uint64_t operator()(uint64_t index) const {
+    do index = once(index);
+    while (index >= n_);
+    return index;
+  }
+
+ private:
+  static constexpr uint64_t kRounds = 8;
+  uint64_t once(uint64_t index) const {
+    uint64_t left = index / columns_;
+    uint64_t right = index % columns_;
+    for (uint64_t round = 0; round < kRounds; round += 2) {
+      left = (left + shift(round, right, rows_)) % rows_;
+      right = (right + shift(round + 1, left, columns_)) % columns_;
+    }
+    return left * columns_ + right;
+  }
+  uint64_t shift(uint64_t round, uint64_t value, uint64_t range) const {
+    const std::array<uint32_t, 4> words = philox(key_, round << 32 | value);
+    return below(range, words[0], words[1]);
+  }
+
+  RandomKey key_;
+  uint64_t n_;
+  uint64_t rows_;
+  uint64_t columns_;
+};
+
+template <class T>
+void randperm(const OpContext& ctx, RandomKey key, DenseTensor& out) {
+  const Box box = ctx.output_box(0, out);
+  const Permutation permutation(key, static_cast<uint64_t>(box.global[0]));
+  T* data = out.data<T>();
+  constexpr int64_t kCost = 256;
+  parallel_for(out.numel(), kCost, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) data[i] = static_cast<T>(permutation(static_cast<uint64_t>(box.begin[0] + i)));
+  });
+}
+
 RandomKey dropout_key(const DenseTensor& seed_tensor, int seed, bool fix_seed, RandomKey drawn) {
   if (seed_tensor.defined()) {
     const bool wide = seed_tensor.dtype() == DType::int64;
@@ -128,7 +209,12 @@ void register_random() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("uniform", kBackend, dtype_of<T>, &uniform<T>);
     register_kernel("gaussian", kBackend, dtype_of<T>, &gaussian<T>);
+    register_kernel("bernoulli", kBackend, dtype_of<T>, &bernoulli<T>);
     register_kernel("dropout", kBackend, dtype_of<T>, &dropout<T>);
+  });
+  for_types(Types<int32_t, int64_t>{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("randint", kBackend, dtype_of<T>, &randint<T>);
+    register_kernel("randperm", kBackend, dtype_of<T>, &randperm<T>);
   });
 }
 

@@ -268,6 +268,10 @@ void frobenius_norm(const OpContext& ctx, const DenseTensor& x, const IntArray& 
   for (int64_t i = 0; i < out.numel(); ++i) out.data<T>()[i] = rounded<T>(std::sqrt(sums[i]));
 }
 
+void frobenius_norm_dry(const OpContext& ctx, const DenseTensor&, const IntArray&, bool, bool, DenseTensor& out) {
+  dry_all_reduce(ctx, {out.dims(), DType::float64}, ReduceType::sum);
+}
+
 void numel(const OpContext& ctx, const DenseTensor& x, DenseTensor& size) { *size.data<int64_t>() = ctx.input_box(0, x).global.numel(); }
 
 void register_reduce_here() {
@@ -282,6 +286,7 @@ void register_reduce_here() {
     register_kernel("any", kBackend, dtype_of<T>, &reduce<Any, T>);
   });
   register_for_all("numel", &numel);
+  register_dry_kernel("frobenius_norm", &frobenius_norm_dry);
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("mean", kBackend, dtype_of<T>, &mean<T>);
     register_kernel("squared_l2_norm", kBackend, dtype_of<T>, &squared_l2_norm<T>);

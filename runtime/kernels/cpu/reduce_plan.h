@@ -10,8 +10,8 @@ namespace shard::cpu {
 /// Dims with strides; a flat index, last dim fastest, becomes an offset.
 struct Walk {
   int rank = 0;
-  int64_t size[kMaxRank];
-  int64_t stride[kMaxRank];
+  int64_t size[2 * kMaxRank];  // tile walks each dim and its repetition
+  int64_t stride[2 * kMaxRank];
 
   void add(int64_t n, int64_t step) {
     size[rank] = n;

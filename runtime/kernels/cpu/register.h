@@ -36,11 +36,14 @@ void register_scan();
 void register_matmul();
 void register_softmax();
 void register_norm();
+void register_attention();
+void register_rope();
 void register_embedding();
 void register_move();
 void register_pieces();
 void register_random();
 void register_optim();
 void register_creation();
+void register_dynamic();
 
 }  // namespace shard::cpu

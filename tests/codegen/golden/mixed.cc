@@ -113,4 +113,8 @@ std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tens
   return call::dispatch(ops::add_grad, dist::add_grad, dense::add_grad, x, y, out_grad);
 }
 
+std::tuple<Tensor, Tensor> masked_select(const Tensor& x, const Tensor& mask) {
+  return call::dispatch(ops::masked_select, dist::masked_select, dense::masked_select, x, mask);
+}
+
 }  // namespace shard

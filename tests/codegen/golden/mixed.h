@@ -35,4 +35,5 @@ Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype = DType::float
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,
     int device);
 std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad);
+std::tuple<Tensor, Tensor> masked_select(const Tensor& x, const Tensor& mask);
 }  // namespace shard

@@ -51,13 +51,13 @@ std::tuple<DenseTensor, DenseTensor> reshape_with_shape(const OpContext& ctx, co
   // 1. infer meta
   Meta out_meta, xshape_meta;
   meta::ReshapeWithXShapeInferMeta(ctx, x.meta(), shape, out_meta, xshape_meta);
-  if (call::infers(ctx, out_meta, xshape_meta)) return {};
   // 2. choose the kernel
   const Device device = call::common_device(ctx, x);
   static const KernelTable& kernels = kernel_table("reshape");
   using Kernel =
       void(const OpContext&, const DenseTensor&, const IntArray&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  if (call::infers(ctx, out_meta, xshape_meta)) return {};
   // 3. share the buffer
   DenseTensor out = call::reinterpret(ctx, x, out_meta);
   DenseTensor xshape = call::allocate(ctx, device, xshape_meta);
@@ -70,13 +70,13 @@ DenseTensor reshape_with_shape_(const OpContext& ctx, DenseTensor& x, const IntA
   // 1. infer meta
   Meta out_meta, xshape_meta;
   meta::ReshapeWithXShapeInferMeta(ctx, x.meta(), shape, out_meta, xshape_meta);
-  if (call::infers(ctx, out_meta, xshape_meta)) return {};
   // 2. choose the kernel
   const Device device = call::common_device(ctx, x);
   static const KernelTable& kernels = kernel_table("reshape");
   using Kernel =
       void(const OpContext&, const DenseTensor&, const IntArray&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  if (call::infers(ctx, out_meta, xshape_meta)) return {};
   // 3. share the buffer
   DenseTensor out = call::reinterpret(ctx, x, out_meta);
   DenseTensor xshape = call::allocate(ctx, device, xshape_meta);
@@ -114,13 +114,13 @@ DenseTensor dropout_(const OpContext& ctx, DenseTensor& x, const DenseTensor& se
   Meta out_meta, mask_meta;
   meta::DropoutInferMeta(ctx, x.meta(), call::meta_or_null(seed_tensor), p, mode, out_meta,
       mask_meta);
-  if (call::infers(ctx, out_meta, mask_meta)) return {};
   // 2. choose the kernel
   const Device device = call::common_device(ctx, x, seed_tensor);
   static const KernelTable& kernels = kernel_table("dropout");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const Scalar&,
       const std::string&, RandomKey, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  if (call::infers(ctx, out_meta, mask_meta)) return {};
   // 3. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::dropout);
   DenseTensor out = write.target(x, out_meta);
@@ -139,20 +139,24 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm(const OpContext& ct
   Meta out_meta, mean_out_meta, variance_out_meta;
   meta::BatchNormInferMeta(ctx, x.meta(), mean.meta(), variance.meta(), call::meta_or_null(scale),
       momentum, out_meta, mean_out_meta, variance_out_meta);
-  if (call::infers(ctx, out_meta, mean_out_meta, variance_out_meta)) return {};
   // 2. choose the kernel
   const Device device = call::common_device(ctx, x, mean, variance, scale);
   static const KernelTable& kernels = kernel_table("batch_norm");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       const DenseTensor&, float, DenseTensor&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  // 3. allocate
+  if (call::infers(ctx, out_meta, mean_out_meta, variance_out_meta)) return {};
+  // 3. the targets, and arguments that do not overlap them
+  call::InplaceWrite write(ctx, ops::batch_norm);
   DenseTensor out = call::allocate(ctx, device, out_meta);
-  DenseTensor mean_out = call::written_view(ctx, mean, mean_out_meta);
-  DenseTensor variance_out = call::written_view(ctx, variance, variance_out_meta);
+  DenseTensor mean_out = write.written_view(mean, mean_out_meta);
+  DenseTensor variance_out = write.written_view(variance, variance_out_meta);
+  const DenseTensor x_safe = write.reader(x);
+  const DenseTensor scale_safe = write.reader(scale);
   // 4. run, then bump versions
-  call::WrittenViews writes(ctx, {&mean_out, &variance_out});
-  writes.run([&] { kernel(ctx, x, mean, variance, scale, momentum, out, mean_out, variance_out); });
+  write.run([&] {
+    kernel(ctx, x_safe, mean, variance, scale_safe, momentum, out, mean_out, variance_out);
+  });
   return {std::move(out), std::move(mean_out), std::move(variance_out)};
 }
 
@@ -189,6 +193,15 @@ std::tuple<DenseTensor, DenseTensor> add_grad(const OpContext& ctx, const DenseT
   meta::GradInferMeta(ctx, x.meta(), y.meta(), x_grad_meta, y_grad_meta);
   return call::compute(ctx, kernels<"add_grad">(), x.dtype(), std::tie(x_grad_meta, y_grad_meta), x,
       y, out_grad);
+}
+
+std::tuple<DenseTensor, DenseTensor> masked_select(const OpContext& ctx, const DenseTensor& x,
+    const DenseTensor& mask) {
+  Meta count_meta;
+  call::DynamicMeta out_meta;
+  meta::MaskedSelectInferMeta(ctx, x.meta(), mask.meta(), out_meta, count_meta);
+  return call::compute(ctx, kernels<"masked_select">(), x.dtype(), std::tie(out_meta, count_meta),
+      x, mask);
 }
 
 }  // namespace shard::dense

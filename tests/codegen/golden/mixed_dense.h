@@ -31,4 +31,6 @@ DenseTensor names_that_clash(const OpContext& ctx2, const DenseTensor& out, cons
     const DenseTensor& kernel, int ctx, int device);
 std::tuple<DenseTensor, DenseTensor> add_grad(const OpContext& ctx, const DenseTensor& x,
     const DenseTensor& y, const DenseTensor& out_grad);
+std::tuple<DenseTensor, DenseTensor> masked_select(const OpContext& ctx, const DenseTensor& x,
+    const DenseTensor& mask);
 }  // namespace shard::dense

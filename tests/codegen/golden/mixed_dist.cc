@@ -112,4 +112,9 @@ std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tens
   return call.run([&] { return dense::add_grad(call, call[0], call[1], call[2]); });
 }
 
+std::tuple<Tensor, Tensor> masked_select(const Tensor& x, const Tensor& mask) {
+  call::DistCall call(ops::masked_select, x, mask);
+  return call.run([&] { return dense::masked_select(call, call[0], call[1]); });
+}
+
 }  // namespace shard::dist

@@ -23,4 +23,5 @@ Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType 
     Device place);
 decltype(shard::names_that_clash) names_that_clash;
 decltype(shard::add_grad) add_grad;
+decltype(shard::masked_select) masked_select;
 }  // namespace shard::dist

@@ -14,6 +14,7 @@ void BatchNormInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&,
     Meta&, Meta&, Meta&);
 void ClashInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, int, int, Meta&);
 void GradInferMeta(const OpContext&, const Meta&, const Meta&, Meta&, Meta&);
+void MaskedSelectInferMeta(const OpContext&, const Meta&, const Meta&, Meta&, Meta&);
 }  // namespace shard::meta
 
 namespace shard::ops {
@@ -55,4 +56,7 @@ inline constexpr OpDef add_grad = {.name = "add_grad", .location = "mixed.yaml",
     .inputs = slots<"x", "y", "out_grad">, .outputs = slots<"x_grad", "y_grad">,
     .rule = "..., ..., ... -> ..., ... ~ linear", .commutes = Commutes::jointly,
     .commute_types = 0x11};
+inline constexpr OpDef masked_select = {.name = "masked_select", .location = "mixed.yaml",
+    .inputs = slots<"x", "mask">, .outputs = slots<"out", "count">, .rule = "RowMajorInferSpmd",
+    .dynamic_outputs = 0x1};
 }  // namespace shard::ops

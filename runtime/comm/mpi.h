@@ -1,0 +1,36 @@
+// The MPI transport: one rank of a world in each process of an MPI job. A build without MPI has mpi_stub.cc in its place.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/options.h"
+
+namespace shard {
+
+/// This process's end of a world over all processes of an MPI job. Used by one thread.
+class MpiHub {
+ public:
+  /// Collective over the job. Initialises MPI unless that is done already, and then finalises it when the process exits, unless a world
+  /// has failed. Throws communication where MPI fails, or where this build has none.
+  static std::unique_ptr<MpiHub> make(const CommOptions& options);
+  virtual ~MpiHub() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// The communicator of this process, members[rank], in the group `members`. Sends nothing.
+  virtual std::unique_ptr<Communicator> communicator(const std::vector<int>& members, int rank, CommQueue& queue) = 0;
+  /// Makes every waiting and every later collective of all processes throw peer_failed with this text. The first call counts.
+  virtual void fail(const std::string& reason) noexcept = 0;
+  /// Why this world has failed; empty while it has not.
+  virtual const std::string& failure() const = 0;
+  /// Returns when all processes have come here. Throws peer_failed when one fails before.
+  virtual void meet() = 0;
+};
+
+/// The number of processes of the MPI job that this process was started in, by the environment; 0 without one.
+int mpi_job_size();
+
+}  // namespace shard

@@ -1,0 +1,75 @@
+// What all MPI operations of a process share: the communicators of MPI, messages about failures, and how to wait.
+#pragma once
+
+#include <mpi.h>
+
+#include <functional>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "comm/mpi.h"
+
+namespace shard {
+
+/// Throws communication when `code` is not MPI_SUCCESS.
+void check_mpi(int code, const char* what);
+
+/// The hub as operations see it.
+class MpiChannel final : public MpiHub {
+ public:
+  explicit MpiChannel(const CommOptions& options);
+  ~MpiChannel() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::unique_ptr<Communicator> communicator(const std::vector<int>& members, int rank, CommQueue& queue) override;
+  void fail(const std::string& reason) noexcept override;
+  const std::string& failure() const override { return failure_; }
+  void meet() override;
+
+  MPI_Comm data() const { return data_; }
+  MPI_Comm notes() const { return notes_; }
+  const CommOptions& options() const { return options_; }
+  /// A tag for this hash and phase (0 to 3).
+  int tag(uint64_t hash, int phase) const;
+  /// Throws peer_failed once the world has failed.
+  void check_alive() const;
+  /// Polls `done` until it is true; false when the timeout has passed (never when it is 0). Throws peer_failed when another rank fails
+  /// meanwhile; what is under way gets a little time to end before that.
+  bool wait(const std::function<bool()>& done, std::chrono::milliseconds timeout);
+  /// What this rank answers when others ask where it is.
+  void set_whereabouts(std::function<std::string()> describe) { whereabouts_ = std::move(describe); }
+  /// Memory for what is under way, of at least `bytes`; given back for the next one.
+  std::vector<char> take_scratch(size_t bytes);
+  void give_scratch(std::vector<char> scratch) { scratch_.push_back(std::move(scratch)); }
+  /// Asks `ranks` where they are: "; rank 1 is at ...", as far as they answer within a moment.
+  std::string ask_whereabouts(const std::vector<int>& ranks);
+
+ private:
+  struct Outgoing {
+    std::string text;
+    MPI_Request request;
+  };
+
+  void send_control(int to, int tag, const std::string& text);
+  /// Handles one message from another rank, if there is one. A failure is only noted.
+  void poll_control();
+  /// Polls until `done`, or the time has passed.
+  bool poll_until(const std::function<bool()>& done, int64_t timeout_ns);
+
+  CommOptions options_;
+  MPI_Comm data_ = MPI_COMM_NULL;
+  MPI_Comm notes_ = MPI_COMM_NULL;    // what members are about to do, in debug mode
+  MPI_Comm control_ = MPI_COMM_NULL;  // failures and questions
+  int rank_ = 0;
+  int size_ = 0;
+  int tag_limit_ = 0;
+  std::string failure_;
+  std::list<Outgoing> outgoing_;
+  std::function<std::string()> whereabouts_;
+  std::vector<std::string> answers_;
+  std::vector<std::vector<char>> scratch_;
+};
+
+}  // namespace shard

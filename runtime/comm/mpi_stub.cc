@@ -1,0 +1,11 @@
+// Stands in for the MPI transport in a build without MPI; cmake/ShardMpi.cmake chooses between this and mpi.cc.
+#include "comm/mpi.h"
+#include "core/error.h"
+
+namespace shard {
+
+std::unique_ptr<MpiHub> MpiHub::make(const CommOptions&) {
+  fail(ErrorCode::communication, "no MPI world: {}. Configure with SHARD_MPI=ON where MPI is installed, or use World::local", SHARD_NO_MPI_REASON);
+}
+
+}  // namespace shard

@@ -1,0 +1,97 @@
+// The public functions that change layouts: each plans, then executes.
+#include "reshard/execute.h"
+
+namespace shard {
+namespace {
+
+/// Checks that `tensor` may be read and moved by this rank.
+DistTensorImpl& movable(Rank& rank, const Tensor& tensor, const DistSpec* spec) {
+  DistTensorImpl& impl = dist_impl(tensor);
+  if (impl.owner != &rank) fail(ErrorCode::wrong_rank, "[reshard] the tensor belongs to rank {}, not to rank {}", impl.owner->id(), rank.id());
+  check_mesh_in_world(spec->mesh(), rank.world());
+  if (rank.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
+  impl.value.storage()->check_read();
+  return impl;
+}
+
+void check_host(const DenseTensor& value) {
+  if (value.device().backend != 0) {
+    fail(ErrorCode::mixed_device, "[distribute] argument 'tensor' is on {}, but this world moves tensors between CPUs; copy it with to(kCpu) first",
+         to_string(value.device()));
+  }
+}
+
+}  // namespace
+
+std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) {
+  const DistTensorImpl& impl = dist_impl(tensor);
+  return plan_reshard(impl.global, impl.spec, spec, memory_cap)->explain();
+}
+
+Tensor reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) {
+  Rank& rank = current_rank();
+  const DistTensorImpl& impl = movable(rank, tensor, spec);
+  if (impl.spec == spec) return tensor;
+  const auto plan = plan_reshard(impl.global, impl.spec, spec, memory_cap);
+  return make_dist(rank, impl.global, spec, execute_reshard(rank, *plan, impl.value, {"reshard", "tensor"}));
+}
+
+std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap) {
+  if (tensors.size() != specs.size()) {
+    fail(ErrorCode::invalid_argument, "[reshard] argument 'specs' has {} layouts for {} tensors; give one for each", specs.size(), tensors.size());
+  }
+  Rank& rank = current_rank();
+  std::vector<std::shared_ptr<const ReshardPlan>> plans;
+  std::vector<const ReshardPlan*> moving;
+  std::vector<DenseTensor> pieces;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const DistTensorImpl& impl = movable(rank, tensors[i], specs[i]);
+    plans.push_back(impl.spec == specs[i] ? nullptr : plan_reshard(impl.global, impl.spec, specs[i], memory_cap, {"reshard", "tensors"}));
+    if (!plans.back()) continue;
+    moving.push_back(plans.back().get());
+    pieces.push_back(impl.value);
+  }
+  std::vector<DenseTensor> values = execute_reshards(rank, moving, pieces, {"reshard", "tensors"});
+  std::vector<Tensor> moved;
+  auto value = values.begin();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    moved.push_back(plans[i] ? make_dist(rank, tensors[i].meta(), specs[i], std::move(*value++)) : tensors[i]);
+  }
+  return moved;
+}
+
+Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
+  Rank& rank = current_rank();
+  if (tensor.is_dist()) fail(ErrorCode::layout, "[distribute] {} is distributed already; use reshard", tensor.get().describe());
+  const ProcessMesh* mesh = spec->mesh();
+  check_mesh_in_world(mesh, rank.world());
+  const Meta meta = tensor.meta();
+  if (spec->rank() != meta.dims.rank()) {
+    fail(ErrorCode::layout, "[distribute] layout {} has {} dims, but the tensor {} has {}", spec->text(), spec->rank(), to_string(meta), meta.dims.rank());
+  }
+  DenseTensor value = tensor.get().value;
+  value.storage()->check_read();
+  check_host(value);
+  if (source.rank >= 0 && !mesh->coordinate(source.rank)) {
+    fail(ErrorCode::layout, "[distribute] from_rank({}): that rank is not in {}", source.rank, mesh->describe());
+  }
+  if (!mesh->coordinate(rank.id())) return make_dist(rank, meta, spec, absent_value(meta));
+  const auto plan = plan_reshard(meta, DistSpec::replicated(mesh, spec->rank()), spec, 0, {"distribute", "tensor"});
+  if (plan->steps.empty() || source.rank >= 0) value = rank.dry ? DenseTensor::allocate(value.device(), meta, rank.dry.get()) : clone(value);
+  if (source.rank >= 0) {
+    Communicator& all = rank.communicator(mesh);
+    int root = 0;
+    while (all.members()[static_cast<size_t>(root)] != source.rank) ++root;
+    all.broadcast({"distribute", "tensor"}, value.raw(), static_cast<int64_t>(meta.bytes()), root).wait();
+  }
+  return make_dist(rank, meta, spec, execute_reshard(rank, *plan, value, {"distribute", "tensor"}));
+}
+
+Tensor full(const Tensor& tensor) {
+  const DistTensorImpl& impl = dist_impl(tensor);
+  Tensor whole = reshard(tensor, DistSpec::replicated(impl.spec->mesh(), impl.spec->rank()));
+  if (!impl.here()) return {};
+  return Tensor(whole.get().value.storage() == impl.value.storage() ? clone(impl.value) : whole.get().value);
+}
+
+}  // namespace shard

@@ -1,0 +1,300 @@
+// Dry worlds: what a rank does there is what it does in a real world, without data.
+#include "api.h"
+#include "call/dry_report.h"
+#include "call/local_map.h"
+#include "call/plan_cache.h"
+#include "dist/dist_tensor.h"
+#include "kernels/registry.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+/// What can be compared between a rank of a real world and the same rank of a dry one.
+struct Facts {
+  std::map<std::string, std::string> traffic;  // by mesh, axis and kind: calls and bytes
+  std::vector<std::string> calls;
+  std::vector<std::string> tensors;  // meta, layout, piece and version of the results
+  RandomKey key;
+  bool operator==(const Facts& other) const {
+    return traffic == other.traffic && calls == other.calls && tensors == other.tensors && key.offset == other.key.offset;
+  }
+};
+
+std::string text_of(const Facts& facts) {
+  std::string text;
+  for (const auto& [key, value] : facts.traffic) text += key + " " + value + "\n";
+  for (const std::string& call : facts.calls) text += call + "\n";
+  for (const std::string& tensor : facts.tensors) text += tensor + "\n";
+  return text;
+}
+
+using Program = std::function<std::vector<Tensor>(const ProcessMesh*)>;
+
+/// Runs a program as `rank` and writes down what it did.
+Facts observe(Rank& rank, const ProcessMesh* mesh, const Program& program) {
+  Facts facts;
+  call::observe_calls(rank, [&](const call::CallRecord& r) {
+    facts.calls.push_back(r.op + " " + r.inputs + " | " + r.moves + " | " + r.outputs + " | " + r.aliases + " " + std::to_string(r.bytes));
+  });
+  for (const Tensor& tensor : program(mesh)) {
+    const DistTensorImpl& impl = dist_impl(tensor);
+    facts.tensors.push_back(impl.describe() + " " + (impl.here() ? to_string(impl.value.meta()) : "absent") + " version " + std::to_string(tensor.version()));
+  }
+  for (const auto& [group, axis] : rank.groups()) {
+    const CommStats stats = rank.stats(group, axis);
+    for (int k = 0; k < kNumCommKinds; ++k) {
+      const CommCount& count = stats[static_cast<CommKind>(k)];
+      if (count.calls == 0) continue;
+      facts.traffic[group->describe() + " " + std::to_string(axis) + " " + std::string(to_string(static_cast<CommKind>(k)))] =
+          std::to_string(count.calls) + " " + std::to_string(count.bytes_sent);
+    }
+  }
+  facts.key = rank.generator.state();
+  return facts;
+}
+
+/// Compares a program on all ranks of a real world with each of them in a dry one.
+void compare(const std::string& name, const Program& program) {
+  for (const ProcessMesh* mesh : {ProcessMesh::make({2, 2}), ProcessMesh::make({2, 3}), ProcessMesh::make({2, 2}, {3, 1, 0, 4})}) {
+    const int ranks = 6;
+    std::vector<Facts> real(ranks);
+    World::local(ranks)->run([&](Rank& rank) { real[static_cast<size_t>(rank.id())] = observe(rank, mesh, program); });
+    for (int id = 0; id < ranks; ++id) {
+      Facts dry;
+      const auto world = World::dry(ranks, id);
+      world->run([&](Rank& rank) { dry = observe(rank, mesh, program); });
+      INFO(name << " on " << mesh->describe() << " rank " << id << "\nreal:\n" << text_of(real[static_cast<size_t>(id)]) << "dry:\n" << text_of(dry));
+      CHECK(dry == real[static_cast<size_t>(id)]);
+    }
+  }
+}
+
+const DistSpec* spec(const ProcessMesh* mesh, const char* text) { return DistSpec::parse(mesh, text); }
+
+}  // namespace
+
+TEST_CASE("12, 19: a dry rank sends what the real one sends: reshards of uneven pieces") {
+  compare("reshard", [](const ProcessMesh* m) {
+    Tensor x = distribute(iota<float>({7, 5}), spec(m, "a, b"));
+    for (const char* layout : {"b, a", "-, a+b", "b+a, -", "a, -", "-, - | sum(a), max(b)", "-, b", "-, -"}) x = reshard(x, spec(m, layout));
+    const Tensor y = distribute(iota<double>({3, 1}), spec(m, "a, -"), from_rank(m->processes()[1]));
+    full(y);
+    return std::vector<Tensor>{x, y};
+  });
+}
+
+TEST_CASE("12, 19: a dry rank sends what the real one sends: ops, pending sums, reshapes with and without relayout") {
+  compare("ops", [](const ProcessMesh* m) {
+    const Tensor x = distribute(iota<float>({5, 4}), spec(m, "a, b"));
+    const Tensor w = ones({4, 6}, spec(m, "b, -"));
+    const Tensor product = matmul(x, w);        // pending over b
+    const Tensor active = relu(product);        // reduced first
+    const Tensor flat = reshape(active, {30});  // uneven rows: maybe a relayout
+    const Tensor rows = reshape(flat, {5, 3, 2});
+    const Tensor soft = softmax(add(product, product), 0);
+    const Tensor joined = concat({x, x}, 1);
+    return std::vector<Tensor>{product, active, flat, rows, soft, joined, sum(joined, {0}), mean(x, {1})};
+  });
+}
+
+TEST_CASE("12, 19: a dry rank sends what the real one sends: in-place writes, views and write-backs") {
+  compare("in place", [](const ProcessMesh* m) {
+    Tensor x = distribute(iota<float>({6, 4}), spec(m, "a, -"));
+    const Tensor view = reshape(x, {24});
+    relu_(x);
+    Tensor pending = ones({6, 4}, spec(m, "a, - | sum(b)"));
+    relu_(pending);  // reduced, and back
+    add_(x, pending);
+    transpose_(pending, {1, 0});
+    return std::vector<Tensor>{x, view, pending};
+  });
+}
+
+TEST_CASE("12, 19: a dry rank sends what the real one sends: reductions inside of kernels") {
+  compare("batch_norm", [](const ProcessMesh* m) {
+    const Tensor x = distribute(iota<float>({7, 3}), spec(m, "a+b, -"));
+    const Tensor mean = zeros({3}, spec(m, "b")), variance = ones({3}, spec(m, "-"));
+    const Tensor scale = ones({3}, spec(m, "-")), bias = zeros({3}, spec(m, "-"));
+    const auto out = batch_norm(x, mean, variance, scale, bias, false, 0.9f, 1e-5f, "NCHW", false, false);
+    const auto given = batch_norm(x, mean, variance, scale, bias, true, 0.9f, 1e-5f, "NCHW", false, false);
+    return std::vector<Tensor>{std::get<0>(out), std::get<1>(out), std::get<0>(given), mean, variance};
+  });
+}
+
+TEST_CASE("12, 19: a dry rank sends what the real one sends: a norm whose squares are added up by the kernel") {
+  compare("frobenius_norm", [](const ProcessMesh* m) {
+    const Tensor x = distribute(iota<float>({7, 3}), spec(m, "a, b"));
+    return std::vector<Tensor>{frobenius_norm(x, {0}, false, false), frobenius_norm(x, {}, false, true)};
+  });
+}
+
+TEST_CASE("16: a kernel with a reducer that a dry world does not know is an error that says what to register") {
+  World::dry(2, 0)->run([](Rank& rank) {
+    MemoryMeter& meter = *rank.dry;
+    struct Reducer final : AxisReducer {
+      void all_reduce(DenseTensor&, ReduceType) override {}
+    } reducer;
+    LocalCall local;
+    local.reducer = &reducer;
+    const OpContext ctx{"mine", &local, nullptr, &meter};
+    using Kernel = void(const OpContext&, DenseTensor&);
+    register_kernel("dry_test_kernel", 0, DType::float32, static_cast<Kernel*>([](const OpContext&, DenseTensor&) {}));
+    const auto find = [&] { kernel_table("dry_test_kernel").find<Kernel>(ctx, kCpu, DType::float32); };
+    check_contains(error_of(find, ErrorCode::no_kernel), "[mine] kernel dry_test_kernel combines values over mesh axes");
+    register_dry_kernel("dry_test_kernel", static_cast<Kernel*>([](const OpContext&, DenseTensor&) {}));
+    find();
+  });
+}
+
+TEST_CASE("12, 35: random keys advance in a dry world as in a real one") {
+  compare("random", [](const ProcessMesh* m) {
+    const Tensor x = uniform({9, 2}, spec(m, "a, b"));
+    return std::vector<Tensor>{x, dropout(x, Tensor()), gaussian({5}, spec(m, "b+a"))};
+  });
+}
+
+TEST_CASE("local_map in a dry world runs the function on pieces without data") {
+  compare("local_map", [](const ProcessMesh* m) {
+    const Tensor x = distribute(iota<float>({5, 4}), spec(m, "a, -"));
+    const auto f = local_map([](const Tensor& x) { return add(relu(x), ones({1})); }, {spec(m, "-, b")}, {spec(m, "-, b")},
+                             {.name = "mine", .outputs = {{{5, 4}, DType::float32}}});
+    return std::vector<Tensor>{f(x)};
+  });
+  World::dry(4, 1)->run([](Rank&) {
+    const auto* mesh = ProcessMesh::make({2, 2});
+    const Tensor x = ones({5, 4}, spec(mesh, "a, -"));
+    const auto f = local_map([](const Tensor& x) { return relu(x); }, {spec(mesh, "a, -")}, {spec(mesh, "a, -")});
+    check_contains(error_of([&] { f(x); }, ErrorCode::no_data), "LocalMapOptions::outputs");
+  });
+}
+
+TEST_CASE("2, 6: tensors of a dry world are unallocated, and reading a value is an error that says so") {
+  Tensor kept;
+  const auto world = World::dry(64, 5);
+  world->run([&](Rank& rank) {
+    check(rank.id() == 5 && rank.world().size() == 64 && current_rank_or_null() == &rank, "the rank");
+    const DistSpec* rows = spec(ProcessMesh::make({64}), "a, -");
+    const Tensor given = iota<float>({128, 2});
+    const Tensor x = distribute(given, rows);
+    check(local(x).get().value.storage()->state() == Storage::State::unallocated && local(x).dims() == Dims{2, 2}, "unallocated");
+    check(given.to_vector<float>()[3] == 3, "a plain tensor that was given keeps its data");
+    kept = full(x);
+    check_contains(error_of([&] { kept.to_vector<float>(); }, ErrorCode::no_data), "of a dry world");
+    check_contains(error_of([&] { kept.to_vector<int>(); }, ErrorCode::dtype_mismatch), "cast it first");
+    check_contains(to_text(x), "without data");
+    check(!relu(kept).get().value.has_data() && !zeros({4}).get().value.has_data(), "plain calls compute nothing either");
+    Tensor written = iota<float>({4});
+    scale_(written, 2.0);
+    error_of([&] { written.to_vector<float>(); }, ErrorCode::no_data);  // not the old value
+    check(from_local(iota<float>({2, 2}), rows, {128, 2}, DType::float32).get().value.storage()->meter() != nullptr, "from_local too");
+    check(kept.to(kCpu).meta() == kept.meta() && x.version() == 0, "meta");
+  });
+  check_contains(error_of([&] { relu(kept); }, ErrorCode::no_data), "[relu] argument 'x' (f32[128, 2]) is of a dry world");
+  kept = Tensor();
+}
+
+TEST_CASE("4, 36: errors in a dry world are those of the real one") {
+  const auto program = [](Rank&) {
+    const auto* mesh = ProcessMesh::make({2, 2});
+    std::vector<std::string> errors;
+    const Tensor x = ones({5, 4}, spec(mesh, "a, b"));
+    errors.push_back(error_of([&] { matmul(x, x); }, ErrorCode::shape_mismatch));
+    errors.push_back(error_of([&] { add(x, iota<float>({5, 4})); }, ErrorCode::layout));
+    errors.push_back(error_of([&] { zeros({3}, spec(mesh, "a, -")); }, ErrorCode::layout));
+    errors.push_back(error_of([&] { dropout(x, Tensor(), 2.0); }, ErrorCode::invalid_argument));
+    errors.push_back(error_of([&] { arange(0, 4, spec(mesh, "a"), 1, DType::boolean); }, ErrorCode::no_kernel));
+    return errors;
+  };
+  std::vector<std::string> real, dry;
+  World::local(4)->run([&](Rank& rank) {
+    const auto errors = program(rank);
+    if (rank.id() == 2) real = errors;
+  });
+  World::dry(4, 2)->run([&](Rank& rank) { dry = program(rank); });
+  CHECK(dry == real);
+}
+
+TEST_CASE("22: detached views are told in a dry world too") {
+  World::dry(4, 0)->run([](Rank& rank) {
+    const auto* mesh = ProcessMesh::make({2, 2});
+    Tensor x = ones({5, 4}, spec(mesh, "-, a"));
+    Tensor view = reshape(x, {20});
+    check(view.get().value.storage()->detachment() != nullptr, "the input had to move");
+    error_of([&] { relu_(view); }, ErrorCode::detached_view);
+    relu_(x);
+    error_of([&] { relu(view); }, ErrorCode::stale_view);
+    PolicyScope sync(rank, {.view = ViewPolicy::sync});
+    relu_(view);
+    check(x.version() == 2, "written back");
+  });
+}
+
+TEST_CASE("a dry rank counts the bytes that are alive and the most that ever were") {
+  const auto world = World::dry(8, 3);
+  const auto* mesh = ProcessMesh::make({2, 4});
+  world->run([&](Rank& rank) {
+    const auto live = [&] { return dry_report(rank).live_bytes; };
+    const auto peak = [&] { return dry_report(rank).peak_bytes; };
+    {
+      const Tensor x = zeros({16, 8}, spec(mesh, "a, b"));  // pieces of 8 x 2 floats
+      check(live() == 64 && peak() == 64, "made in place: nothing but the piece");
+      const Tensor y = reshard(x, spec(mesh, "a, -"));      // 8 x 8 floats, and a buffer for the pieces as they come
+      check(live() == 64 + 256 && peak() >= 64 + 256, "a second tensor");
+      relu(y);
+      check(live() == 64 + 256 && peak() >= 64 + 256 + 256, "freed again");
+      const Tensor view = reshape(y, {128});
+      check(live() == 64 + 256, "a view takes nothing");
+    }
+    check(live() == 0, "all are gone");
+    const Tensor huge = uniform({int64_t{1} << 20, int64_t{1} << 20}, spec(mesh, "a, b"), DType::float64);
+    check(live() == int64_t{1} << 40, "a TiB on this rank alone");
+  });
+}
+
+TEST_CASE("the dry report tells calls, pieces, traffic by axis and kind, and predicted time") {
+  const auto world = World::dry(6, 4);
+  const auto* mesh = ProcessMesh::make({2, 3}, {}, {"dp", "tp"});
+  world->run([&](Rank&) {
+    const Tensor x = zeros({7, 4}, spec(mesh, "dp, -"));
+    const Tensor w = zeros({4, 6}, spec(mesh, "-, tp"));
+    for (int i = 0; i < 3; ++i) matmul(x, w);
+    reshard(matmul(x, w), spec(mesh, "dp, -"));
+    sum(x, {});
+    full(sum(x, {}));
+  });
+  const DryReport report = dry_report(world->rank(4));
+  REQUIRE(report.rank == 4);
+  CHECK(report.world_size == 6);
+  REQUIRE(report.calls.size() == 4);
+  CHECK(report.calls[0].op == "full");
+  CHECK(report.calls[2].op == "matmul");
+  CHECK(report.calls[2].calls == 4);
+  CHECK(report.calls[2].outputs == "out f32[3, 2] of f32[7, 6] [dp, tp]");
+  REQUIRE(report.traffic.size() == 2);
+  CHECK(report.traffic[0].axis == "dp");
+  CHECK(report.traffic[0].kind == "all_reduce");
+  CHECK(report.traffic[0].collectives == 1);
+  CHECK(report.traffic[1].axis == "tp");
+  CHECK(report.traffic[1].kind == "all_gather");
+  CHECK(report.traffic[1].bytes_sent == 3 * 2 * 4 * 2);
+  CHECK(report.traffic[1].predicted_ns > 0);
+  CHECK(report.collectives == 2);
+  CHECK(report.bytes_sent == report.traffic[0].bytes_sent + report.traffic[1].bytes_sent);
+  CHECK(report.text().find("matmul") != std::string::npos);
+  CHECK(report.text().find("tp         all_gather") != std::string::npos);
+  CHECK(report.json().find(R"("op": "matmul", "outputs": "out f32[3, 2] of f32[7, 6] [dp, tp]", "calls": 4)") != std::string::npos);
+  CHECK(report.json().find(R"("kind": "all_gather", "collectives": 1, "bytes_sent": 48)") != std::string::npos);
+  const auto real = World::local(1);
+  CHECK_THROWS_WITH(dry_report(real->rank(0)), Catch::Contains("World::dry"));
+}
+
+TEST_CASE("19: a dry world refuses ranks that it has not, and runs no more after a failure") {
+  CHECK_THROWS_WITH(World::dry(4, 4), Catch::Contains("its ranks are 0 to 3"));
+  CHECK_THROWS_WITH(World::dry(0, 0), Catch::Contains("at least one rank"));
+  const auto world = World::dry(4, 1);
+  CHECK_THROWS_WITH(world->run([](Rank&) { fail(ErrorCode::internal, "mine"); }), Catch::Contains("mine"));
+  CHECK_THROWS_WITH(world->run([](Rank&) {}), Catch::Contains("cannot run again"));
+}

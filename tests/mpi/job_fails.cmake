@@ -1,0 +1,10 @@
+# Runs a job in which a rank fails: the whole job must end with an error, soon, and say why.
+execute_process(COMMAND ${COMMAND} TIMEOUT 20 RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(result EQUAL 0 OR NOT result MATCHES "^[0-9]+$")
+  message(FATAL_ERROR "the job ended with '${result}', but should fail within 20 s:\n${output}")
+endif()
+set(told_a_rank_throws "disk on fire")
+set(told_a_rank_dies "exited|exit code|terminated|never joined|failed")
+if(NOT output MATCHES "${told_${TEST}}")
+  message(FATAL_ERROR "nobody was told '${told_${TEST}}':\n${output}")
+endif()

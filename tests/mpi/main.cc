@@ -1,0 +1,114 @@
+// Tests that run as the processes of an MPI job. usage: mpirun -n 4 shard_mpi_tests TEST, where TEST is a name of the table below.
+#include <fmt/format.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+
+#include "comm/conformance.h"
+#include "mpi/library_checks.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+void collectives() { World::mpi()->run(check_collectives); }
+
+void collectives_in_pieces() {
+  // As counts above 2^31 would go, in debug mode as well.
+  World::mpi({.debug_comm = true, .message_limit = 3000})->run(check_collectives);
+}
+
+void all_faults() {
+  for (const Fault& fault : faults()) check_fault(fault, [](WorldOptions options) { return World::mpi(options); });
+}
+
+/// Without debug mode, ranks that diverge still never mix their data: they time out, and say where the others are.
+void divergence_without_debug_mode() {
+  auto world = World::mpi({.timeout = 400ms});
+  std::string text;
+  try {
+    world->run([](Rank& rank) {
+      const auto* line = ProcessMesh::make({4}, {}, {"p"});
+      int32_t word = 1;
+      const ReduceType type = rank.id() == 2 ? ReduceType::max : ReduceType::sum;
+      rank.communicator(line, 0).all_reduce({"sum", "x"}, &word, 1, DType::int32, type).wait();
+    });
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  check_contains(text, "never joined #0 all_reduce for sum argument 'x'");
+  check_contains(text, "Last on this rank: #0 all_reduce");
+}
+
+void worlds() {
+  auto world = World::from_environment(2);
+  check(world->size() == 4 && world->local_ranks().size() == 1, "mpirun makes an MPI world of its processes");
+  const int me = world->local_ranks().front();
+  check(world->rank(me).id() == me, "the rank of this process");
+  check_contains(error_of([&] { world->rank((me + 1) % 4); }, ErrorCode::wrong_rank), "does not run in this process");
+  // Two worlds of one job do not hear each other.
+  auto other = World::mpi();
+  other->run([&](Rank& rank) { check(&rank.world() == other.get(), "the other world"); });
+  world->run(check_collectives);
+  world->run([](Rank& rank) { check(rank.stats().collectives > 100, "counters go on from run to run"); });
+}
+
+/// A rank that dies: either mpirun kills the job, or the others time out.
+void a_rank_dies() {
+  World::mpi({.timeout = 5s})->run([](Rank& rank) {
+    if (rank.id() == 2) _exit(3);
+    int32_t word = 1;
+    rank.communicator(ProcessMesh::make({4}), 0).all_reduce({"sum", "x"}, &word, 1, DType::int32, ReduceType::sum).wait();
+  });
+}
+
+/// MPI is initialised by the library here, and not finalised, or the job would hang.
+void a_rank_throws() {
+  World::mpi()->run([](Rank& rank) {
+    if (rank.id() == 2) throw std::runtime_error("disk on fire");
+    int32_t word = 1;
+    rank.communicator(ProcessMesh::make({4}), 0).all_reduce({"sum", "x"}, &word, 1, DType::int32, ReduceType::sum).wait();
+  });
+}
+
+struct Test {
+  void (*run)();
+  bool own_mpi = true;  // MPI is initialised and finalised here: the job ends well after worlds that failed on purpose
+};
+
+const std::map<std::string, Test> kTests = {
+    {"collectives", {collectives}},
+    {"collectives_in_pieces", {collectives_in_pieces}},
+    {"faults", {all_faults}},
+    {"divergence", {divergence_without_debug_mode}},
+    {"worlds", {worlds}},
+    {"library", {library_checks}},
+    {"library_finalises", {library_checks, false}},
+    {"a_rank_dies", {a_rank_dies, false}},
+    {"a_rank_throws", {a_rank_throws, false}},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto test = argc > 1 ? kTests.find(argv[1]) : kTests.end();
+  if (test == kTests.end()) return 2;
+  if (test->second.own_mpi) MPI_Init(&argc, &argv);
+  int failed = 0;
+  try {
+    test->second.run();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{} process {}: {}\n", argv[1], getpid(), error.what());
+    failed = 1;
+  }
+  if (test->second.own_mpi) {
+    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Finalize();
+  }
+  return failed;
+}

@@ -1,0 +1,140 @@
+// The rules that cases name: how the arguments of a case become a call of one of our rules, under the names of the peer's registry and of
+// its op YAML. The table is in rules.cc, shapes of outputs in shapes.cc, rules that only cases need in own_rules.cc.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/op_def.h"
+#include "spmd/rule.h"
+
+namespace spmd_cases {
+
+struct AttrDef {
+  enum class Kind { any, boolean, integer, number, integers };
+  std::string_view name;
+  Kind kind = Kind::any;
+  nlohmann::json fallback;  // null: the case has to give it
+};
+
+struct OutputDef {
+  shard::SlotDef slot;
+  std::string_view like;  // the input that has its shape; empty: the entry's shapes tell
+};
+
+/// "x, y?, z[], bool flag=false, any rest, ... -> out=x, list[]": tensors, optional ones and lists; attributes with their kinds; after
+/// "..." any further attributes, which the rule does not ask for; outputs with the input that has their shape.
+struct Signature {
+  explicit Signature(std::string_view text);
+
+  std::string_view text;
+  std::vector<shard::SlotDef> inputs;
+  std::vector<AttrDef> attrs;
+  std::vector<std::string_view> attr_names;
+  bool more_attrs = false;
+  std::vector<OutputDef> outputs;
+  std::vector<shard::SlotDef> output_slots;
+};
+
+/// The arguments of a call, bound to a signature.
+struct Call {
+  const Signature& signature;
+  bool backward = false;
+  bool compat = false;
+  std::vector<shard::spmd::TensorArg> tensors = {};  // flat
+  std::vector<shard::spmd::SlotRange> slots = {};
+  std::vector<shard::spmd::AttrValue> attrs = {};
+  /// In a backward call the shapes of the flat outputs that the case gives, sizes 0 and -1 of a reshape resolved.
+  std::vector<shard::Dims> given = {};
+
+  const shard::Dims& dims(size_t slot) const { return tensors[slots[slot].first].meta.dims; }
+  bool present(size_t slot) const { return tensors[slots[slot].first].spec != nullptr; }
+  const shard::spmd::AttrValue& attr(std::string_view name) const;
+  int64_t integer(std::string_view name) const { return std::get<int64_t>(attr(name)); }
+  bool flag(std::string_view name) const { return std::get<bool>(attr(name)); }
+  const shard::IntArray& integers(std::string_view name) const { return std::get<shard::IntArray>(attr(name)); }
+};
+
+/// The shapes of all outputs, a list per output slot. Throws shard::Error where the arguments do not fit the op.
+using Shapes = std::vector<std::vector<shard::Dims>>;
+using ShapesOf = Shapes (*)(const Call&);
+/// Throws shard::Error for what the peer refuses.
+using Check = void (*)(const Call&);
+
+/// How the peer decides; see RuleOptions. Its standard for all of its rules, then what differs in one.
+shard::spmd::RuleOptions peer_options();
+
+struct Entry {
+  std::string_view names;      // separated by spaces
+  std::string_view signature;
+  std::string_view rule = {};  // an expression, or a registered rule; empty: that of the op with the first of the names
+  ShapesOf shapes = nullptr;
+  shard::spmd::RuleOptions peer = peer_options();
+  shard::spmd::RuleOptions::Conflict peer_reverse = shard::spmd::RuleOptions::Conflict::first;  // in a backward case
+  std::string_view peer_rule = {};  // where the peer's rule is not ours with other options; empty: it is
+  Check peer_check = nullptr;
+  bool flat = false;           // lists of tensors count as so many arguments or outputs
+  bool outputs_given = false;  // a forward case lists the outputs too
+  bool free_outputs = false;   // the outputs of a backward case need not have the shapes that the op gives
+  bool open_sizes = false;     // 0 and -1 in the shapes of the outputs of a backward case are those of reshape
+  std::vector<size_t> answers = {};  // the input slots that the peer's rule answers for; empty: all
+};
+
+/// All entries for a name, in the order in which they are tried; those of one name have different arguments.
+std::vector<const Entry*> find_entries(std::string_view name);
+/// The definition of the op of that name in this library, or null; in ops.cc.
+const shard::OpDef* find_op(std::string_view name);
+/// Every name that has an entry, sorted.
+std::vector<std::string> rule_names();
+
+void register_own_rules();  // own_rules.cc
+
+// shapes.cc
+Shapes broadcast_shapes(const Call& call);
+Shapes swiglu_shapes(const Call& call);
+Shapes matmul_shapes(const Call& call);
+Shapes reduction_shapes(const Call& call);
+Shapes argmax_shapes(const Call& call);
+Shapes cumsum_shapes(const Call& call);
+Shapes cross_entropy_shapes(const Call& call);
+Shapes layer_norm_shapes(const Call& call);
+Shapes rms_norm_shapes(const Call& call);
+Shapes embedding_shapes(const Call& call);
+Shapes gather_shapes(const Call& call);
+Shapes one_hot_shapes(const Call& call);
+Shapes tile_shapes(const Call& call);
+Shapes expand_as_shapes(const Call& call);
+Shapes transpose_shapes(const Call& call);
+Shapes transpose_grad_shapes(const Call& call);
+Shapes reshape_shapes(const Call& call);
+Shapes flatten_shapes(const Call& call);
+Shapes squeeze_shapes(const Call& call);
+Shapes unsqueeze_shapes(const Call& call);
+Shapes reshape_grad_shapes(const Call& call);
+Shapes strided_slice_shapes(const Call& call);
+Shapes slice_shapes(const Call& call);
+Shapes split_shapes(const Call& call);
+Shapes concat_shapes(const Call& call);
+Shapes concat_grad_shapes(const Call& call);
+Shapes stack_shapes(const Call& call);
+Shapes stack_grad_shapes(const Call& call);
+Shapes unbind_shapes(const Call& call);
+Shapes flash_attention_shapes(const Call& call);
+Shapes rope_grad_shapes(const Call& call);
+Shapes linear_grad_shapes(const Call& call);
+Shapes scatter_grad_shapes(const Call& call);
+Shapes scalar_shapes(const Call& call);
+Shapes given_shapes(const Call& call);
+
+// own_rules.cc: what the peer refuses
+void check_matmul(const Call& call);
+void check_cross_entropy(const Call& call);
+void check_embedding(const Call& call);
+void check_swiglu(const Call& call);
+void check_where(const Call& call);
+void check_last_two(const Call& call);
+void check_one_dim_scale(const Call& call);
+
+}  // namespace spmd_cases

@@ -1,0 +1,43 @@
+// Runs a case: binds its arguments, asks the rule, and compares.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "case.h"
+
+namespace spmd_cases {
+
+/// The layout of one tensor in an answer: per dim the mesh axes that shard it, and the axes that it is pending on.
+struct Placed {
+  std::vector<std::vector<int>> axes;
+  std::vector<int64_t> partial;
+};
+
+/// One side of an answer: a list of tensors per slot, of one tensor where the slot is no list.
+struct AnswerSide {
+  std::vector<std::vector<Placed>> slots;
+  std::vector<bool> lists;  // per slot
+};
+
+struct Answer {
+  bool error = false;
+  std::string message;  // why the rule refused
+  AnswerSide inputs;
+  AnswerSide outputs;
+};
+
+struct UnknownRule : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// What the rule says; arguments that do not fit it are refused too. Throws UnknownRule for a name that the table has not.
+Answer answer(const Case& c, bool compat);
+
+/// What the answer lacks of what is expected, a sentence each; empty: the case passes.
+std::vector<std::string> differences(const Case& c, const Answer& answer);
+
+/// "[0, -1] partial [1]"; a dim that several axes shard is "0+1".
+std::string to_text(const Placed& placed);
+
+}  // namespace spmd_cases
