@@ -127,8 +127,12 @@ void DistCall::add(const Tensor& tensor, bool optional) {
          "  in the call {}",
          ctx_.op, argument_text(name, impl), mesh_->describe(), call_text());
   }
-  if (rank_.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
-  impl.value.storage()->check_read();
+  try {
+    if (rank_.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
+    impl.value.storage()->check_read();
+  } catch (const Error& error) {
+    fail(error.code(), "[{}] {}: {}\n  in the call {}", ctx_.op, argument_text(name, impl), error.what(), call_text());
+  }
   tensors_.push_back(&impl);
   key_tensor(impl.spec, impl.global);
 }
@@ -333,7 +337,7 @@ void DistCall::plan_dynamic(CallPlan& plan) const {
     ++count;
     plan.exchanges_rows = plan.exchanges_rows || !output.spec->axes(0).empty() || mesh_->size() != rank_.world().size();
   }
-  if (plan.exchanges_rows) plan.row_count_bytes = gather_bytes(rank_, count);
+  if (plan.exchanges_rows) plan.row_count_bytes = gather_bytes(rank_, count * sizeof(uint64_t));
 }
 
 void DistCall::plan_aliases(CallPlan& plan) {

@@ -23,9 +23,9 @@ std::vector<uint64_t> gather_words(Rank& rank, std::span<const uint64_t> words, 
   return all;
 }
 
-int64_t gather_bytes(const Rank& rank, size_t words) {
+int64_t gather_bytes(const Rank& rank, size_t bytes) {
   const int64_t ranks = rank.world().size();
-  return ranks * (ranks - 1) * static_cast<int64_t>(words * sizeof(uint64_t));
+  return ranks * (ranks - 1) * static_cast<int64_t>(bytes);
 }
 
 RowPieces::RowPieces(const DistSpec* spec, std::vector<int64_t> rows, CommCause cause) : spec_(spec), cause_(cause) {
