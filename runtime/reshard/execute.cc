@@ -67,6 +67,7 @@ class StepRun {
   }
 
  private:
+  /// Every buffer of a step: without bytes on a rank that only counts.
   DenseTensor allocate(const Meta& meta) const { return DenseTensor::allocate(kCpu, meta, rank_.dry.get()); }
 
   Communicator& group() const {
