@@ -278,7 +278,7 @@ TEST_CASE("the dry report tells calls, pieces, traffic by axis and kind, and pre
   CHECK(report.traffic[0].kind == "all_reduce");
   CHECK(report.traffic[0].collectives == 1);
   CHECK(report.traffic[1].axis == "tp");
-  CHECK(report.traffic[1].kind == "all_gather");
+  CHECK(report.traffic[1].kind == "exchange");  // of pieces along dim 1
   CHECK(report.traffic[1].bytes_sent == 3 * 2 * 4 * 2);
   CHECK(report.traffic[0].predicted_ns == 2 * 1000 + 0.5 * static_cast<double>(report.traffic[0].bytes_sent));
   CHECK(report.traffic[1].predicted_ns == 3000 + 0.25 * 48);
@@ -286,9 +286,9 @@ TEST_CASE("the dry report tells calls, pieces, traffic by axis and kind, and pre
   CHECK(report.collectives == 2);
   CHECK(report.bytes_sent == report.traffic[0].bytes_sent + report.traffic[1].bytes_sent);
   CHECK(report.text().find("matmul") != std::string::npos);
-  CHECK(report.text().find("tp         all_gather") != std::string::npos);
+  CHECK(report.text().find("tp         exchange") != std::string::npos);
   CHECK(report.json().find(R"("op": "matmul", "outputs": "out f32[3, 2] of f32[7, 6] [dp, tp]", "calls": 4)") != std::string::npos);
-  CHECK(report.json().find(R"("kind": "all_gather", "collectives": 1, "bytes_sent": 48)") != std::string::npos);
+  CHECK(report.json().find(R"("kind": "exchange", "collectives": 1, "bytes_sent": 48)") != std::string::npos);
   const auto real = World::local(1);
   CHECK_THROWS_WITH(dry_report(real->rank(0)), Catch::Contains("World::dry"));
 }
