@@ -25,7 +25,7 @@ done
 if $make; then
   scripts/setup.sh
   cmake --preset release -B "$build" >/dev/null
-  cmake --build "$build" -j"$jobs" --target dispatch_bench dispatch_loop codegen_bench bench_report
+  cmake --build "$build" -j"$jobs" --target dispatch_bench dispatch_loop reshard_bench codegen_bench bench_report
 fi
 out=$build/bench
 
@@ -57,3 +57,5 @@ if $count && command -v valgrind >/dev/null; then
 fi
 
 "$out/bench_report" "$out"
+echo
+"$out/reshard_bench"

@@ -118,10 +118,11 @@ std::vector<Layout> transfer_layouts(const Layout& layout, const Dims& dims, boo
 /// Reductions on the source mesh, one transfer, and what is left on the target mesh: the fastest of a few ways.
 bool plan_between_meshes(ReshardPlan& plan, const Layout& from, const Layout& to, int64_t cap, int64_t& least) {
   const Dims& dims = plan.meta.dims;
+  const ReshardPlan blank = plan;
   bool found = false;
   for (const Layout& leave : transfer_layouts(from, dims, false)) {
     for (const Layout& arrive : transfer_layouts(to, dims, true)) {
-      ReshardPlan way = plan;
+      ReshardPlan way = blank;
       if (!(leave == from)) search_steps(plan.meta, from, leave, 0, way.steps);
       way.steps.push_back(send_step(plan.meta, leave, arrive));
       if (!(arrive == to)) search_steps(plan.meta, arrive, to, 0, way.steps);
