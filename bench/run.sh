@@ -57,5 +57,14 @@ if $count && command -v valgrind >/dev/null; then
 fi
 
 "$out/bench_report" "$out"
+
+# Collectives beside MPI's own, where MPI is there. Two processes have a core each on most machines; four may have to share.
+if command -v mpirun >/dev/null && { ! $make || cmake --build "$build" -j"$jobs" --target mpi_bench >/dev/null 2>&1; } && [[ -x $out/mpi_bench ]]; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+  for processes in 2 4; do
+    echo
+    mpirun -n "$processes" "$out/mpi_bench"
+  done
+fi
 echo
 "$out/reshard_bench"

@@ -31,5 +31,7 @@ endif()
 
 message(STATUS "shard: MPI ${MPI_C_VERSION}, started with ${MPIEXEC_EXECUTABLE}")
 set_source_files_properties(${SHARD_COMM_DIR}/mpi_stub.cc PROPERTIES HEADER_FILE_ONLY ON)
-# Hidden from the export: programs that link an installed shard need no MPI package.
-target_link_libraries(shard PRIVATE $<BUILD_INTERFACE:MPI::MPI_C>)
+# Only these sources see its headers, without the C++ bindings that MPI has given up. Hidden from the export: programs that link an installed shard need no MPI package.
+set_source_files_properties(${SHARD_COMM_DIR}/mpi.cc ${SHARD_COMM_DIR}/mpi_operation.cc PROPERTIES
+  INCLUDE_DIRECTORIES "${MPI_C_INCLUDE_DIRS}" COMPILE_DEFINITIONS "OMPI_SKIP_MPICXX;MPICH_SKIP_MPICXX")
+target_link_libraries(shard PRIVATE $<BUILD_INTERFACE:$<LINK_ONLY:MPI::MPI_C>>)

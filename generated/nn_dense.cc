@@ -144,7 +144,6 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embeddin
   meta::FusedRopeInferMeta(ctx, q.meta(), call::meta_or_null(k), call::meta_or_null(v),
       call::meta_or_null(sin), call::meta_or_null(cos), call::meta_or_null(position_ids),
       time_major, out_q_meta, out_k_meta, out_v_meta);
-  if (call::infers(ctx, out_q_meta, out_k_meta, out_v_meta)) return {};
   // 2. choose the kernel
   const Device device = call::common_device(ctx, q, k, v, sin, cos, position_ids);
   static const KernelTable& kernels = kernel_table("fused_rotary_position_embedding");
@@ -152,6 +151,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embeddin
       const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, float, DenseTensor&,
       DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, q.dtype());
+  if (call::infers(ctx, out_q_meta, out_k_meta, out_v_meta)) return {};
   // 3. allocate
   DenseTensor out_q = call::allocate(ctx, device, out_q_meta);
   DenseTensor out_k = k.defined() ? call::allocate(ctx, device, out_k_meta) : DenseTensor{};

@@ -19,13 +19,13 @@ std::vector<uint64_t> gather_words(Rank& rank, std::span<const uint64_t> words, 
   const int ranks = rank.world().size();
   std::vector<uint64_t> all(words.size() * static_cast<size_t>(ranks));
   const std::vector<int64_t> bytes(static_cast<size_t>(ranks), static_cast<int64_t>(words.size_bytes()));
-  rank.communicator(ProcessMesh::make({ranks})).all_gather(cause, words.data(), all.data(), bytes);
+  rank.communicator(ProcessMesh::make({ranks})).all_gather(cause, words.data(), all.data(), bytes).wait();
   return all;
 }
 
-int64_t gather_bytes(const Rank& rank, size_t words) {
+int64_t gather_bytes(const Rank& rank, size_t bytes) {
   const int64_t ranks = rank.world().size();
-  return ranks * (ranks - 1) * static_cast<int64_t>(words * sizeof(uint64_t));
+  return ranks * (ranks - 1) * static_cast<int64_t>(bytes);
 }
 
 RowPieces::RowPieces(const DistSpec* spec, std::vector<int64_t> rows, CommCause cause) : spec_(spec), cause_(cause) {
@@ -94,7 +94,7 @@ DenseTensor RowPieces::balance(Rank& rank, const DenseTensor& computed) const {
   dims[0] = wanted.size;
   DenseTensor result = DenseTensor::allocate(computed.device(), {dims, computed.dtype()});
   std::vector<char> receive(result.meta().bytes());
-  rank.communicator(&mesh).all_to_all(cause_, send.data(), send_bytes, receive.data(), receive_bytes);
+  rank.communicator(&mesh).all_to_all(cause_, send.data(), send_bytes, receive.data(), receive_bytes).wait();
   const char* from = receive.data();
   for (size_t i = 0; i < peers; ++i) {
     if (receive_bytes[i] != 0) std::memcpy(result.data<char>() + receive_at[i], from, static_cast<size_t>(receive_bytes[i]));

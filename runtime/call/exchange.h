@@ -14,8 +14,8 @@ namespace shard::call {
 /// Each rank's `words`, one rank of the world after the other. Collective over the world: ranks outside a mesh take part, so
 /// that all of them know.
 std::vector<uint64_t> gather_words(Rank& rank, std::span<const uint64_t> words, CommCause cause);
-/// The bytes that this sends in all.
-int64_t gather_bytes(const Rank& rank, size_t words);
+/// What all ranks together send when each of the world tells the others so many bytes.
+int64_t gather_bytes(const Rank& rank, size_t bytes);
 
 /// How many rows the processes of a mesh have computed of a tensor whose dim 0 is sharded by `spec`, whose pieces follow each
 /// other in the order of the layout, and which is the same in every replica.

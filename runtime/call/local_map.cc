@@ -6,8 +6,8 @@
 #include <array>
 
 #include "call/dense_call.h"
+#include "call/exchange.h"
 #include "call/plan_cache.h"
-#include "core/log.h"
 #include "reshard/execute.h"
 
 namespace shard::detail {
@@ -107,18 +107,18 @@ class LocalCallRun {
   }
 
   void check_policy() const {
-    const CommPolicy policy = rank_.policies.comm;
-    if (policy == CommPolicy::allow) return;
-    std::string text;
+    const bool all = rank_.policies.comm == CommPolicy::forbid_moves;
+    call::PlannedMoves moves{{}, bytes_};
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      if (!moves_[i] || moves_[i]->bytes == 0) continue;
-      text += fmt::format(" argument '{}' from {} to {} ({} bytes);", input_name(i), moves_[i]->from->text(), moves_[i]->to->text(), moves_[i]->bytes);
+      if (!moves_[i] || (moves_[i]->bytes == 0 && !all)) continue;
+      moves.text += fmt::format(" argument '{}' ({}) from {} to {} ({} bytes);", input_name(i), to_string(moves_[i]->meta), moves_[i]->from->text(),
+                                moves_[i]->to->text(), moves_[i]->bytes);
     }
-    if (options_.outputs.empty()) text += " the shapes of the outputs' pieces, as LocalMapOptions::outputs is not given;";
-    if (text.empty()) return;
-    text = fmt::format("[{}] would communicate on {}:{} reshard the arguments first, or allow it with CommPolicy::allow", name_, mesh_->describe(), text);
-    if (policy == CommPolicy::forbid) fail(ErrorCode::policy, "{}", text);
-    log_message(text);
+    if (options_.outputs.empty()) {
+      moves.text += " the shapes of the outputs' pieces, as LocalMapOptions::outputs is not given;";
+      moves.bytes += call::gather_bytes(rank_, out_specs_.size() * sizeof(PieceFacts));
+    }
+    call::check_comm_policy(rank_, name_, *mesh_, moves);
   }
 
   void move_inputs() {

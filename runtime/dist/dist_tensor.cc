@@ -30,10 +30,10 @@ std::string DistTensorImpl::describe() const {
 
 std::string argument_text(std::string_view name, const TensorImpl& tensor) { return fmt::format("argument '{}' ({})", name, tensor.describe()); }
 
-DistTensorImpl& dist_impl(const Tensor& tensor) {
+DistTensorImpl& dist_impl(const Tensor& tensor, std::string_view op) {
   TensorImpl& impl = tensor.get();
   if (impl.kind() != TensorKind::dist) {
-    fail(ErrorCode::layout, "{} is a plain tensor; use distribute(tensor, spec) first", impl.describe());
+    fail(ErrorCode::layout, "[{}] {} is a plain tensor, but must be distributed; use distribute(tensor, spec) first", op, argument_text("tensor", impl));
   }
   return static_cast<DistTensorImpl&>(impl);
 }
@@ -49,7 +49,8 @@ DenseTensor absent_value(const Meta& global) {
 void check_mesh_in_world(const ProcessMesh* mesh, const World& world) {
   for (int process : mesh->processes()) {
     if (process >= world.size()) {
-      fail(ErrorCode::layout, "{} names process {}, but the world has ranks 0 to {}", mesh->describe(), process, world.size() - 1);
+      fail(ErrorCode::layout, "{} names process {}, but the world has ranks 0 to {}; make a mesh of those, or a larger world", mesh->describe(), process,
+           world.size() - 1);
     }
   }
 }
@@ -59,15 +60,19 @@ Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global,
   check_mesh_in_world(spec->mesh(), rank.world());
   const Meta meta{global, dtype};
   if (global.rank() != spec->rank()) {
-    fail(ErrorCode::layout, "layout {} has {} dims, but the global shape {} has {}", spec->text(), spec->rank(), to_string(global), global.rank());
+    fail(ErrorCode::layout, "[from_local] layout {} on {} has {} dims, but the global shape {} has {}; give the layout an entry for each dim", spec->text(),
+         spec->mesh()->describe(), spec->rank(), to_string(meta), global.rank());
   }
   const auto at = spec->mesh()->coordinate(rank.id());
   if (!at) return make_dist(rank, meta, spec, absent_value(meta));
   const Dims expected = local_piece(spec->layout(), global, *at).dims;
-  if (piece.is_dist()) fail(ErrorCode::layout, "from_local needs a plain tensor, not {}", piece.get().describe());
+  if (piece.is_dist()) fail(ErrorCode::layout, "[from_local] {} is distributed, but must be this rank's plain piece; use local(tensor), or reshard it",
+                            argument_text("piece", piece.get()));
   if (!(piece.meta() == Meta{expected, dtype})) {
-    fail(ErrorCode::shape_mismatch, "rank {}'s piece of {} {} on {} must be {}, but is {}", rank.id(), to_string(meta), spec->text(),
-         spec->mesh()->describe(), to_string(Meta{expected, dtype}), to_string(piece.meta()));
+    fail(ErrorCode::shape_mismatch,
+         "[from_local] argument 'piece' of rank {} is {}, but must be {}: its piece of {} with layout {} on {}. local_piece(layout, global, coordinate) "
+         "tells the shape of a piece",
+         rank.id(), to_string(piece.meta()), to_string(Meta{expected, dtype}), to_string(meta), spec->text(), spec->mesh()->describe());
   }
   // In a dry world every distributed tensor is without data.
   if (rank.dry && piece.get().value.has_data()) return make_dist(rank, meta, spec, DenseTensor::allocate(piece.device(), piece.meta(), rank.dry.get()));
@@ -75,13 +80,16 @@ Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global,
 }
 
 Tensor local(const Tensor& tensor) {
-  DistTensorImpl& impl = dist_impl(tensor);
-  if (!impl.here()) fail(ErrorCode::wrong_rank, "rank {} holds no piece of {}", impl.owner->id(), impl.describe());
+  DistTensorImpl& impl = dist_impl(tensor, "local");
+  if (!impl.here()) {
+    fail(ErrorCode::wrong_rank, "[local] {} has no piece on rank {}, which is not in its mesh; ask for pieces only on ranks of the mesh",
+         argument_text("tensor", impl), impl.owner->id());
+  }
   impl.value.storage()->check_read();
   return Tensor(impl.value);
 }
 
-const DistSpec* spec_of(const Tensor& tensor) { return dist_impl(tensor).spec; }
+const DistSpec* spec_of(const Tensor& tensor) { return dist_impl(tensor, "spec_of").spec; }
 
 std::string to_text(const Tensor& tensor) {
   if (!tensor.defined()) return "undefined tensor";

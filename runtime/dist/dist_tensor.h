@@ -23,8 +23,8 @@ class DistTensorImpl final : public TensorImpl {
   Rank* owner;
 };
 
-/// The parts of a distributed tensor. Throws layout for a plain one, undefined for none.
-DistTensorImpl& dist_impl(const Tensor& tensor);
+/// The parts of a distributed tensor. Throws layout for a plain one, undefined for none; `op` is for messages.
+DistTensorImpl& dist_impl(const Tensor& tensor, std::string_view op = "call");
 /// A tensor in messages: "argument 'x' (f32[8, 4], layout [dp, -] on mesh(dp=2))"; a plain one has no layout.
 std::string argument_text(std::string_view name, const TensorImpl& tensor);
 /// A new handle to a distributed tensor.

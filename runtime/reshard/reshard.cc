@@ -6,8 +6,11 @@ namespace {
 
 /// Checks that `tensor` may be read and moved by this rank.
 DistTensorImpl& movable(Rank& rank, const Tensor& tensor, const DistSpec* spec) {
-  DistTensorImpl& impl = dist_impl(tensor);
-  if (impl.owner != &rank) fail(ErrorCode::wrong_rank, "[reshard] the tensor belongs to rank {}, not to rank {}", impl.owner->id(), rank.id());
+  DistTensorImpl& impl = dist_impl(tensor, "reshard");
+  if (impl.owner != &rank) {
+    fail(ErrorCode::wrong_rank, "[reshard] {} belongs to rank {}, but rank {} makes the call; each rank uses its own tensors",
+         argument_text("tensor", impl), impl.owner->id(), rank.id());
+  }
   check_mesh_in_world(spec->mesh(), rank.world());
   if (rank.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
   impl.value.storage()->check_read();
@@ -32,7 +35,7 @@ Tensor move_tensor(const Tensor& tensor, const DistSpec* spec, int64_t memory_ca
 }  // namespace
 
 std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) {
-  const DistTensorImpl& impl = dist_impl(tensor);
+  const DistTensorImpl& impl = dist_impl(tensor, "explain_reshard");
   return plan_reshard(impl.global, impl.spec, spec, memory_cap)->explain();
 }
 
@@ -66,18 +69,21 @@ std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vecto
 
 Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
   Rank& rank = current_rank();
-  if (tensor.is_dist()) fail(ErrorCode::layout, "[distribute] {} is distributed already; use reshard", tensor.get().describe());
+  if (tensor.is_dist()) {
+    fail(ErrorCode::layout, "[distribute] {} is distributed already; use reshard(tensor, spec)", argument_text("tensor", tensor.get()));
+  }
   const ProcessMesh* mesh = spec->mesh();
   check_mesh_in_world(mesh, rank.world());
   const Meta meta = tensor.meta();
   if (spec->rank() != meta.dims.rank()) {
-    fail(ErrorCode::layout, "[distribute] layout {} has {} dims, but the tensor {} has {}", spec->text(), spec->rank(), to_string(meta), meta.dims.rank());
+    fail(ErrorCode::layout, "[distribute] layout {} on {} has {} dims, but {} has {}; give the layout an entry for each dim", spec->text(),
+         mesh->describe(), spec->rank(), argument_text("tensor", tensor.get()), meta.dims.rank());
   }
   DenseTensor value = tensor.get().value;
   value.storage()->check_read();
   check_host(value);
   if (source.rank >= 0 && !mesh->coordinate(source.rank)) {
-    fail(ErrorCode::layout, "[distribute] from_rank({}): that rank is not in {}", source.rank, mesh->describe());
+    fail(ErrorCode::layout, "[distribute] from_rank({}): that rank is not in {}; name one of its processes", source.rank, mesh->describe());
   }
   if (!mesh->coordinate(rank.id())) return make_dist(rank, meta, spec, absent_value(meta));
   const auto plan = plan_reshard(meta, DistSpec::replicated(mesh, spec->rank()), spec, 0, {"distribute", "tensor"});
@@ -92,7 +98,7 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
 }
 
 Tensor full(const Tensor& tensor) {
-  const DistTensorImpl& impl = dist_impl(tensor);
+  const DistTensorImpl& impl = dist_impl(tensor, "full");
   Tensor whole = reshard(tensor, DistSpec::replicated(impl.spec->mesh(), impl.spec->rank()));
   if (!impl.here()) return {};
   return Tensor(whole.get().value.storage() == impl.value.storage() ? clone(impl.value) : whole.get().value);

@@ -65,8 +65,18 @@ TEST_CASE("6: creation ops with a layout make each rank's piece of the plain val
 TEST_CASE("34: random numbers that are made on a mesh have the bits of the plain call with the same key") {
   compare([](const DistSpec* spec) { return uniform({9, 7}, spec, DType::float32, -2.0, 3.0); },
           [] { return uniform({9, 7}, DType::float32, -2.0, 3.0); });
+  compare([](const DistSpec* spec) { return randint(-3, 1000, spec, {5, 6}); }, [] { return randint(-3, 1000, {5, 6}); });
   compare([](const DistSpec* spec) { return gaussian({9, 7}, spec, 1.0f, 2.0f); }, [] { return gaussian({9, 7}, 1.0f, 2.0f); });
   compare([](const DistSpec* spec) { return gaussian({6, 5}, spec, 0, 1, 3, DType::float64); }, [] { return gaussian({6, 5}, 0, 1, 3, DType::float64); });
+}
+
+TEST_CASE("34: a permutation that is made on a mesh is the plain one") {
+  for (const Place& place : places()) {
+    World::local(6, {.seed = kSeed})->run([&](Rank&) {
+      const std::vector<int64_t> expected = randperm(31).to_vector<int64_t>();
+      check(full_equals(randperm(31, DistSpec::parse(place.mesh, "a")), expected), place.mesh->describe());
+    });
+  }
 }
 
 TEST_CASE("35: a creation op on a mesh draws from the world's generator, outside the mesh too, and only once it is checked") {

@@ -76,7 +76,7 @@ TEST_CASE("local_map with given metas sends nothing") {
     const auto inferred = local_map([](const Tensor& x) { return relu(x); }, {spec("a, -")}, {spec("a, -")}, {.name = "inferred"});
     check_contains(error_of([&] { inferred(x); }, ErrorCode::policy), "[inferred] would communicate on mesh(a=2, b=3): the shapes of the outputs' pieces");
     const auto moved = local_map([](const Tensor& x) { return relu(x); }, {spec("-, a")}, {spec("-, a")}, {.name = "moved", .outputs = {{{5, 4}, DType::float32}}});
-    check_contains(error_of([&] { moved(x); }, ErrorCode::policy), "argument 'input 0' from [a, -] to [-, a]");
+    check_contains(error_of([&] { moved(x); }, ErrorCode::policy), "argument 'input 0' (f32[5, 4]) from [a, -] to [-, a]");
   });
 }
 

@@ -105,14 +105,14 @@ void check_reductions(Communicator& group, ReduceType type) {
   const int n = group.size();
   const std::string what = fmt::format("of {} ({}) in a group of {}", to_string(dtype_of<T>), to_string(type), n);
   if (n == 1 && (type == ReduceType::any || type == ReduceType::all)) return;  // one value stays as it is
-  for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{1000}, type == ReduceType::sum ? kLarge : int64_t{3}}) {
+  for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{1000}, type == ReduceType::sum && size_of(dtype_of<T>) == 4 ? kLarge : int64_t{3}}) {
     const auto data = std::make_unique<T[]>(static_cast<size_t>(count) + 1);
     for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = element<T>(group.rank(), i);
     group.all_reduce({"test", "sum"}, data.get(), count, dtype_of<T>, type).wait();
     for (int64_t i = 0; i < count; ++i) {
       const T expected = reduced<T>(n, i, type);
-      check(std::memcmp(&data[static_cast<size_t>(i)], &expected, sizeof(T)) == 0,
-            fmt::format("all_reduce {}: element {} of {} is {}, not {}", what, i, count, as_double(data[static_cast<size_t>(i)]), as_double(expected)));
+      if (std::memcmp(&data[static_cast<size_t>(i)], &expected, sizeof(T)) == 0) continue;
+      check(false, fmt::format("all_reduce {}: element {} of {} is {}, not {}", what, i, count, as_double(data[static_cast<size_t>(i)]), as_double(expected)));
     }
   }
   // Uneven parts, one of them empty.
@@ -131,7 +131,7 @@ void check_reductions(Communicator& group, ReduceType type) {
   group.reduce_scatter({"test", "scatter"}, send.get(), got.get(), counts, dtype_of<T>, type).wait();
   for (int64_t i = 0; i < mine; ++i) {
     const T expected = reduced<T>(n, begin + i, type);
-    check(std::memcmp(&got[static_cast<size_t>(i)], &expected, sizeof(T)) == 0, fmt::format("reduce_scatter {}: element {}", what, i));
+    if (std::memcmp(&got[static_cast<size_t>(i)], &expected, sizeof(T)) != 0) check(false, fmt::format("reduce_scatter {}: element {}", what, i));
   }
 }
 
@@ -179,7 +179,7 @@ void check_exchange(Communicator& group, int64_t width) {
     for (int64_t c = 0; c < after[1]; ++c) {
       for (int64_t k = 0; k < width; ++k) {
         const auto expected = static_cast<int32_t>(r * 1'000'000 + (c * n + me) * width + k);
-        check(got[static_cast<size_t>((r * after[1] + c) * width + k)] == expected, fmt::format("exchange: row {}, column {}, element {}", r, c, k));
+        if (got[static_cast<size_t>((r * after[1] + c) * width + k)] != expected) check(false, fmt::format("exchange: row {}, column {}, element {}", r, c, k));
       }
     }
   }
@@ -201,7 +201,7 @@ void check_strided_exchange(Communicator& group) {
     for (int64_t c = 0; c < 400; ++c) {
       const bool inside = r >= 5 && r < 205 && c >= 7 && c < 307;
       const auto expected = inside ? static_cast<int32_t>(last * 1'000'000 + (r + 5) * 400 + c + 13) : -1;
-      check(got[static_cast<size_t>(r * 400 + c)] == expected, "strided exchange");
+      if (got[static_cast<size_t>(r * 400 + c)] != expected) check(false, fmt::format("strided exchange: row {}, column {}", r, c));
     }
   }
   group.exchange({"test", "nothing"}, nullptr, {}, nullptr, {}, 4).wait();
@@ -236,14 +236,21 @@ void check_handles(Communicator& group) {
   for (const auto& data : words) check(data == std::vector<int64_t>(1000, expected), "all_reduce under way with others");
 }
 
-void check_group(Communicator& group) {
-  check_all_gather(group);
-  check_all_to_all(group);
+/// All dtypes with all reductions.
+void check_all_reductions(Communicator& group) {
   for (int d = 0; d < kNumDTypes; ++d) {
     visit_dtype(static_cast<DType>(d), [&](auto tag) {
       for (int t = 0; t < kNumReduceTypes; ++t) check_reductions<typename decltype(tag)::type>(group, static_cast<ReduceType>(t));
     });
   }
+}
+
+void check_group(Communicator& group) {
+  check_all_gather(group);
+  check_all_to_all(group);
+  check_reductions<float>(group, ReduceType::sum);
+  check_reductions<bfloat16>(group, ReduceType::avg);
+  check_reductions<int64_t>(group, ReduceType::max);
   check_broadcast(group);
   check_exchange(group, 1);
   check_exchange(group, 50);
@@ -272,6 +279,7 @@ void gather_words(Rank& rank, const ProcessMesh* mesh, CommCause cause) {
 void check_collectives(Rank& rank) {
   const int n = rank.world().size();
   check_group(rank.communicator(line(n), 0));
+  check_all_reductions(rank.communicator(line(n), 0));
   if (n < 3) return;
   // Members in another order, and a group without rank 1.
   const ProcessMesh* others = ProcessMesh::make({2}, {2, 0}, {"q"});
@@ -351,7 +359,7 @@ const std::vector<Fault>& faults() {
        20s},
       {"ranks visit two groups in different orders",
        [](Rank& rank) {
-         for (const int turn : {0, 1}) sum_of_one(rank, grid(), rank.id() == 0 ? turn : 1 - turn, {"sum", "x"});
+         for (const int turn : {0, 1}) sum_of_one(rank, grid(), rank.id() == 0 || rank.id() == 3 ? turn : 1 - turn, {"sum", "x"});
        },
        {"never joined #0 all_reduce for sum argument 'x'"},
        400ms},
@@ -382,7 +390,7 @@ void check_fault(const Fault& fault, const std::function<std::unique_ptr<World>(
   const auto told = [&](const std::string& part) { return text.find(part) != std::string::npos; };
   check(!text.empty(), fault.name + ": nothing was thrown");
   check(std::any_of(fault.told.begin(), fault.told.end(), told), fmt::format("{}: '{}' in: {}", fault.name, fault.told.front(), text));
-  check(now_ns() - begin < 5'000'000'000, fault.name + ": it took longer than 5 s");
+  check(now_ns() - begin < 10'000'000'000, fault.name + ": it took longer than 10 s");
   check_contains(error_of([&] { world->run([](Rank&) {}); }, ErrorCode::peer_failed), "has failed before");
 }
 

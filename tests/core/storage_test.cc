@@ -22,6 +22,48 @@ void detach(const Ref<Storage>& copy, const Ref<Storage>& source) {
 
 }  // namespace
 
+TEST_CASE("2: an unallocated storage has a size and a version and no bytes, and its meter counts it while it lives") {
+  MemoryMeter meter;
+  {
+    const DenseTensor x = DenseTensor::allocate(kCpu, {{int64_t{1} << 20, int64_t{1} << 20}, DType::float32}, &meter);
+    CHECK(x.storage()->state() == Storage::State::unallocated);
+    CHECK_FALSE(x.has_data());
+    CHECK(x.raw() == nullptr);
+    CHECK(x.storage()->bytes() == size_t{1} << 42);
+    CHECK(meter.live == int64_t{1} << 42);
+    x.storage()->bump("relu");
+    CHECK(x.storage()->version() == 1);
+    const DenseTensor view = x.reinterpret({{int64_t{1} << 40}, DType::float32});
+    CHECK(meter.live == int64_t{1} << 42);
+    const DenseTensor copy = clone(view);
+    CHECK_FALSE(copy.has_data());
+    CHECK(meter.live == int64_t{1} << 43);
+    copy_into(copy, x);  // nothing to copy
+  }
+  CHECK(meter.live == 0);
+  CHECK(meter.peak == int64_t{1} << 43);
+}
+
+TEST_CASE("2: a storage that drops its data becomes unallocated and keeps version and size") {
+  MemoryMeter meter;
+  for (const size_t bytes : {size_t{16}, size_t{4096}}) {
+    const Ref<Storage> storage = Storage::allocate(kCpu, bytes);
+    storage->bump("relu");
+    storage->drop_data(meter);
+    CHECK(storage->state() == Storage::State::unallocated);
+    CHECK(storage->data() == nullptr);
+    CHECK(storage->bytes() == bytes);
+    CHECK(storage->version() == 1);
+    CHECK(meter.live == static_cast<int64_t>(bytes));
+    storage->drop_data(meter);  // once
+    CHECK(meter.live == static_cast<int64_t>(bytes));
+  }
+  const Ref<Storage> absent = Storage::absent();
+  absent->drop_data(meter);
+  CHECK(absent->state() == Storage::State::absent);
+  CHECK(meter.live == 0);
+}
+
 TEST_CASE("2: a storage is held, also with 0 bytes, or absent") {
   CHECK(buffer()->state() == Storage::State::held);
   CHECK(buffer(0)->state() == Storage::State::held);

@@ -15,7 +15,7 @@ using namespace shard::test;
 TEST_CASE("logic: and keeps a pending all, or keeps a pending any, and nothing else commutes") {
   const Dims d{6, 4};
   check_cases({
-      {ops::logical_and, {{d, "-, - | all(a)"}, {d, "-, -"}}, {}, {d}, "[-, -] all(a), [-, -] all(a) -> [-, -] all(a)"},
+      {ops::logical_and, {{d, "-, - | all(a)", DType::boolean}, {d, "-, -", DType::boolean}}, {}, {d}, "[-, -] all(a), [-, -] all(a) -> [-, -] all(a)"},
       {ops::logical_and, {{d, "-, - | any(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
       {ops::logical_or, {{d, "-, b | any(a)"}, {d, "-, b | any(a)"}}, {}, {d}, "[-, b] any(a), [-, b] any(a) -> [-, b] any(a)"},
       {ops::logical_or, {{d, "-, - | max(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
