@@ -90,7 +90,8 @@ class StepRun {
     move.out.storage()->set_pending(shared, Storage::Use::writes);
   }
 
-  static void copy_part(const DenseTensor& to, const Dims& to_dims, const Dims& to_begin, const DenseTensor& from, const Dims& from_dims, const Dims& from_begin,
+  static void copy_part(const DenseTensor& to, const Dims& to_dims, const Dims& to_begin, const DenseTensor& from, const Dims& from_dims,
+      const Dims& from_begin,
                         const Dims& extent) {
     if (to.raw() == nullptr || from.raw() == nullptr) return;
     copy_box({to.data<char>(), to_dims, to_begin}, {from.data<char>(), from_dims, from_begin}, extent, size_of(to.dtype()));
@@ -251,7 +252,8 @@ class StepRun {
       copy_into_piece(*moves[0], moves[0]->in);
       return finish(group().all_reduce(cause_, moves[0]->out.raw(), moves[0]->out.numel(), dtype_, step_.type), *moves[0]);
     }
-    const DenseTensor all = allocate({{std::accumulate(moves.begin(), moves.end(), int64_t{0}, [](int64_t n, const Move* move) { return n + move->in.numel(); })}, dtype_});
+    const DenseTensor all = allocate({{std::accumulate(moves.begin(), moves.end(), int64_t{0}, [](int64_t n,
+        const Move* move) { return n + move->in.numel(); })}, dtype_});
     size_t begin = 0;
     for (const Move* move : moves) {
       const DenseTensor part = part_of(all, begin, move->in.dims());
@@ -273,7 +275,8 @@ class StepRun {
     std::vector<std::vector<IndexRun>> outgoing(static_cast<size_t>(mesh.size()));
     std::vector<std::vector<IndexRun>> incoming(static_cast<size_t>(mesh.size()));
     const auto bytes = [&](const std::vector<IndexRun>& runs) {
-      return std::accumulate(runs.begin(), runs.end(), int64_t{0}, [](int64_t n, const IndexRun& run) { return n + run.end - run.begin; }) * static_cast<int64_t>(element_);
+      return std::accumulate(runs.begin(), runs.end(), int64_t{0}, [](int64_t n,
+          const IndexRun& run) { return n + run.end - run.begin; }) * static_cast<int64_t>(element_);
     };
     for (int i = 0; i < mesh.size(); ++i) {
       const Coordinate peer = mesh.coordinate_at(i);

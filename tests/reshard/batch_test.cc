@@ -49,7 +49,8 @@ TEST_CASE("100 parameters with equal plans are one collective per step") {
 TEST_CASE("a list of unlike tensors moves too, and must have a layout for each") {
   const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
   run_ranks(3, [&](Rank&) {
-    const std::vector<Tensor> list = {distribute(iota<float>({4, 2}), DistSpec::parse(mesh, "p, -")), distribute(iota<int64_t>({5}), DistSpec::parse(mesh, "p")),
+    const std::vector<Tensor> list = {distribute(iota<float>({4, 2}), DistSpec::parse(mesh, "p, -")), distribute(iota<int64_t>({5}),
+        DistSpec::parse(mesh, "p")),
                                       distribute(iota<float>({3}), DistSpec::parse(mesh, "-"))};
     const auto moved = reshard(list, {DistSpec::parse(mesh, "-, p"), DistSpec::parse(mesh, "-"), DistSpec::parse(mesh, "-")});
     check(full_equals(moved[0], list[0].is_dist() ? iota<float>({4, 2}).to_vector<float>() : std::vector<float>()), "floats");
