@@ -25,7 +25,7 @@ done
 if $make; then
   scripts/setup.sh
   cmake --preset release -B "$build" >/dev/null
-  cmake --build "$build" -j"$jobs" --target dispatch_bench dispatch_loop codegen_bench bench_report
+  cmake --build "$build" -j"$jobs" --target dispatch_bench dispatch_loop reshard_bench codegen_bench bench_report
 fi
 out=$build/bench
 
@@ -66,3 +66,5 @@ if command -v mpirun >/dev/null && { ! $make || cmake --build "$build" -j"$jobs"
     mpirun -n "$processes" "$out/mpi_bench"
   done
 fi
+echo
+"$out/reshard_bench"

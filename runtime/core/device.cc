@@ -3,18 +3,18 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
 #include "core/error.h"
+#include "core/host_cache.h"
 
 namespace shard {
 namespace {
 
 void* cpu_allocate(int, size_t bytes) {
   if (bytes == 0) return nullptr;
-  void* data = std::aligned_alloc(kAllocationAlignment, (bytes + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment);
+  void* data = allocate_host(bytes);
   if (data == nullptr) fail(ErrorCode::device, "out of memory: {} bytes on the CPU", bytes);
   return data;
 }
@@ -29,7 +29,7 @@ struct Registry {
   int count = 0;
 
   Registry() {
-    add({"cpu", [] { return 1; }, cpu_allocate, [](int, void* data) { std::free(data); }, cpu_copy, cpu_copy, cpu_copy, [](int) {}});
+    add({"cpu", [] { return 1; }, cpu_allocate, [](int, void* data) { free_host(data); }, cpu_copy, cpu_copy, cpu_copy, [](int) {}});
     for (const Backend& backend : builtin_backends()) add(backend);
   }
 

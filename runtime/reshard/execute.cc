@@ -25,8 +25,9 @@ struct Move {
 /// A step of one or more tensors, which have kind, axes and dtype in common, as one collective.
 class StepRun {
  public:
-  StepRun(Rank& rank, std::span<Move> moves, DType dtype, CommCause cause)
-      : rank_(rank), moves_(moves), step_(*moves[0].step), dtype_(dtype), element_(size_of(dtype)), cause_(cause) {
+  /// `later`: a collective on the tensor's own buffers is left under way, behind their storages.
+  StepRun(Rank& rank, std::span<Move> moves, DType dtype, CommCause cause, bool later)
+      : rank_(rank), moves_(moves), step_(*moves[0].step), dtype_(dtype), element_(size_of(dtype)), cause_(cause), later_(later) {
     before_at_ = step_.before.mesh->coordinate(rank.id());
     after_at_ = step_.after.mesh->coordinate(rank.id());
   }
@@ -81,7 +82,16 @@ class StepRun {
     return static_cast<int>(std::lower_bound(all.begin(), all.end(), mesh.processes()[static_cast<size_t>(index)]) - all.begin());
   }
 
-  static void copy_part(const DenseTensor& to, const Dims& to_dims, const Dims& to_begin, const DenseTensor& from, const Dims& from_dims, const Dims& from_begin,
+  /// The end of a collective that reads and writes the buffers of `move` themselves.
+  void finish(Work work, Move& move) const {
+    if (!later_ || !work.pending()) return work.wait();
+    const auto shared = std::make_shared<Work>(std::move(work));
+    move.in.storage()->set_pending(shared, Storage::Use::reads);
+    move.out.storage()->set_pending(shared, Storage::Use::writes);
+  }
+
+  static void copy_part(const DenseTensor& to, const Dims& to_dims, const Dims& to_begin, const DenseTensor& from, const Dims& from_dims,
+      const Dims& from_begin,
                         const Dims& extent) {
     if (to.raw() == nullptr || from.raw() == nullptr) return;
     copy_box({to.data<char>(), to_dims, to_begin}, {from.data<char>(), from_dims, from_begin}, extent, size_of(to.dtype()));
@@ -120,7 +130,7 @@ class StepRun {
       at[static_cast<size_t>(step_.group_axis())] = i;
       sizes.push_back(local_piece(step_.before, step_.dims, at).dims.numel() * static_cast<int64_t>(element_));
     }
-    group().all_gather(cause_, move.in.raw(), move.out.raw(), sizes).wait();
+    finish(group().all_gather(cause_, move.in.raw(), move.out.raw(), sizes), move);
   }
 
   void exchange(std::span<Move*> moves) const {
@@ -129,7 +139,7 @@ class StepRun {
     std::vector<BoxTransfer> sends;
     std::vector<BoxTransfer> receives;
     visit_boxes(space, [&](const BoxTransfer& box, bool sent, int) { (sent ? sends : receives).push_back(box); });
-    group().exchange(cause_, moves[0]->in.raw(), sends, moves[0]->out.raw(), receives, element_).wait();
+    finish(group().exchange(cause_, moves[0]->in.raw(), sends, moves[0]->out.raw(), receives, element_), *moves[0]);
   }
 
   /// Calls visit(box, sent, peer) for what this rank sends and then for what it receives.
@@ -225,8 +235,8 @@ class StepRun {
       }
     }
     if (moves.size() == 1) {
-      group().reduce_scatter(cause_, send.raw(), moves[0]->out.raw(), counts, dtype_, step_.type).wait();
-      return;
+      Work work = group().reduce_scatter(cause_, send.raw(), moves[0]->out.raw(), counts, dtype_, step_.type);
+      return as_it_is ? finish(std::move(work), *moves[0]) : work.wait();
     }
     const DenseTensor received = allocate({{counts[static_cast<size_t>((*before_at_)[static_cast<size_t>(axis)])]}, dtype_});
     group().reduce_scatter(cause_, send.raw(), received.raw(), counts, dtype_, step_.type).wait();
@@ -240,10 +250,10 @@ class StepRun {
   void all_reduce(std::span<Move*> moves) const {
     if (moves.size() == 1) {
       copy_into_piece(*moves[0], moves[0]->in);
-      group().all_reduce(cause_, moves[0]->out.raw(), moves[0]->out.numel(), dtype_, step_.type).wait();
-      return;
+      return finish(group().all_reduce(cause_, moves[0]->out.raw(), moves[0]->out.numel(), dtype_, step_.type), *moves[0]);
     }
-    const DenseTensor all = allocate({{std::accumulate(moves.begin(), moves.end(), int64_t{0}, [](int64_t n, const Move* move) { return n + move->in.numel(); })}, dtype_});
+    const DenseTensor all = allocate({{std::accumulate(moves.begin(), moves.end(), int64_t{0}, [](int64_t n,
+        const Move* move) { return n + move->in.numel(); })}, dtype_});
     size_t begin = 0;
     for (const Move* move : moves) {
       const DenseTensor part = part_of(all, begin, move->in.dims());
@@ -265,7 +275,8 @@ class StepRun {
     std::vector<std::vector<IndexRun>> outgoing(static_cast<size_t>(mesh.size()));
     std::vector<std::vector<IndexRun>> incoming(static_cast<size_t>(mesh.size()));
     const auto bytes = [&](const std::vector<IndexRun>& runs) {
-      return std::accumulate(runs.begin(), runs.end(), int64_t{0}, [](int64_t n, const IndexRun& run) { return n + run.end - run.begin; }) * static_cast<int64_t>(element_);
+      return std::accumulate(runs.begin(), runs.end(), int64_t{0}, [](int64_t n,
+          const IndexRun& run) { return n + run.end - run.begin; }) * static_cast<int64_t>(element_);
     };
     for (int i = 0; i < mesh.size(); ++i) {
       const Coordinate peer = mesh.coordinate_at(i);
@@ -317,6 +328,7 @@ class StepRun {
   DType dtype_;
   size_t element_;
   CommCause cause_;
+  bool later_;
   std::optional<Coordinate> before_at_;  // nothing on a rank outside the mesh
   std::optional<Coordinate> after_at_;
 };
@@ -338,12 +350,12 @@ bool equal_steps(const ReshardPlan& a, const ReshardPlan& b) {
 
 }  // namespace
 
-DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause) {
+DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause, bool later) {
   check_host(piece, cause);
   DenseTensor value = piece;
   for (const ReshardStep& step : plan.steps) {
     Move move{&step, std::move(value), {}};
-    StepRun(rank, {&move, 1}, plan.meta.dtype, cause).run();
+    StepRun(rank, {&move, 1}, plan.meta.dtype, cause, later && &step == &plan.steps.back()).run();
     value = move.out.defined() ? std::move(move.out) : std::move(move.in);
   }
   // A rank outside the new mesh has taken part in nothing, or only sent.
@@ -365,7 +377,7 @@ std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPla
     for (size_t s = 0; s < plans[first]->steps.size(); ++s) {
       std::vector<Move> moves;
       for (size_t i : batch) moves.push_back({&plans[i]->steps[s], std::move(values[i]), {}});
-      StepRun(rank, moves, plans[first]->meta.dtype, cause).run();
+      StepRun(rank, moves, plans[first]->meta.dtype, cause, false).run();
       for (size_t i = 0; i < batch.size(); ++i) values[batch[i]] = moves[i].out.defined() ? std::move(moves[i].out) : std::move(moves[i].in);
     }
   }

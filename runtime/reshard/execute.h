@@ -10,8 +10,9 @@
 namespace shard {
 
 /// This rank's piece after the plan; a new buffer whenever the plan has a step. On a rank outside the new mesh the result is absent.
-/// Collective over the processes of both meshes where the plan communicates.
-DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause);
+/// Collective over the processes of both meshes where the plan communicates. With `later` the last step may be left under way: the
+/// storages of the tensors that it reads and writes wait for it.
+DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause, bool later = false);
 
 /// The same for several tensors at once: tensors of one dtype whose plans have the same steps (kinds, axes, meshes) share each
 /// step's collective.
@@ -25,7 +26,11 @@ std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t 
 /// that. `memory_cap` as for plan_reshard. Collective over the processes of both meshes.
 Tensor reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap = 0);
 
-/// The same for a list of tensors and as many layouts; tensors whose plans have equal steps move in one collective per step. Such
+/// The same, but the last step's collective is only started: the result waits for it when it is first read, and `tensor` when it is
+/// next written. Errors of the transport show then.
+Tensor reshard_async(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap = 0);
+
+/// As reshard, for a list of tensors and as many layouts; tensors whose plans have equal steps move in one collective per step. Such
 /// steps pack the pieces, so that lists of small tensors gain and large ones do not.
 std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap = 0);
 

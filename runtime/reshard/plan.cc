@@ -118,10 +118,11 @@ std::vector<Layout> transfer_layouts(const Layout& layout, const Dims& dims, boo
 /// Reductions on the source mesh, one transfer, and what is left on the target mesh: the fastest of a few ways.
 bool plan_between_meshes(ReshardPlan& plan, const Layout& from, const Layout& to, int64_t cap, int64_t& least) {
   const Dims& dims = plan.meta.dims;
+  const ReshardPlan blank = plan;
   bool found = false;
   for (const Layout& leave : transfer_layouts(from, dims, false)) {
     for (const Layout& arrive : transfer_layouts(to, dims, true)) {
-      ReshardPlan way = plan;
+      ReshardPlan way = blank;
       if (!(leave == from)) search_steps(plan.meta, from, leave, 0, way.steps);
       way.steps.push_back(send_step(plan.meta, leave, arrive));
       if (!(arrive == to)) search_steps(plan.meta, arrive, to, 0, way.steps);
@@ -230,16 +231,19 @@ std::string ReshardPlan::describe() const {
 std::string ReshardPlan::explain() const {
   const bool one_mesh = from->mesh() == to->mesh();
   std::string text = one_mesh ? fmt::format("{} from {} to {} on {}\n", to_string(meta), from->text(), to->text(), to->mesh()->describe())
-                              : fmt::format("{} from {} on {} to {} on {}\n", to_string(meta), from->text(), from->mesh()->describe(), to->text(), to->mesh()->describe());
+                              : fmt::format("{} from {} on {} to {} on {}\n", to_string(meta), from->text(), from->mesh()->describe(), to->text(),
+                                  to->mesh()->describe());
   std::vector<const ReshardStep*> groups;  // the first step of each
   for (size_t i = 0; i < steps.size(); ++i) {
     const ReshardStep& step = steps[i];
-    text += fmt::format("  {}. {}: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B\n", i + 1, step_text(step), step.bytes, step.bytes_max, step.ns / 1000, step.peak);
+    text += fmt::format("  {}. {}: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B\n", i + 1, step_text(step), step.bytes, step.bytes_max,
+        step.ns / 1000, step.peak);
     const auto same = [&](const ReshardStep* other) { return other->group == step.group && other->group_axis() == step.group_axis(); };
     if (step.bytes != 0 && std::none_of(groups.begin(), groups.end(), same)) groups.push_back(&step);
   }
   for (const ReshardStep* step : groups) {
-    text += fmt::format("  over {}: {} B, {:.1f} us\n", group_text(*step), bytes_along(step->group, step->group_axis()), ns_along(step->group, step->group_axis()) / 1000);
+    text += fmt::format("  over {}: {} B, {:.1f} us\n", group_text(*step), bytes_along(step->group, step->group_axis()), ns_along(step->group,
+        step->group_axis()) / 1000);
   }
   return text + fmt::format("  in all: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B", bytes, bytes_max, ns / 1000, peak);
 }

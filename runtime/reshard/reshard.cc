@@ -24,6 +24,14 @@ void check_host(const DenseTensor& value) {
   }
 }
 
+Tensor move_tensor(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap, bool later) {
+  Rank& rank = current_rank();
+  const DistTensorImpl& impl = movable(rank, tensor, spec);
+  if (impl.spec == spec) return tensor;
+  const auto plan = plan_reshard(impl.global, impl.spec, spec, memory_cap);
+  return make_dist(rank, impl.global, spec, execute_reshard(rank, *plan, impl.value, {"reshard", "tensor"}, later));
+}
+
 }  // namespace
 
 std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) {
@@ -31,13 +39,9 @@ std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t 
   return plan_reshard(impl.global, impl.spec, spec, memory_cap)->explain();
 }
 
-Tensor reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) {
-  Rank& rank = current_rank();
-  const DistTensorImpl& impl = movable(rank, tensor, spec);
-  if (impl.spec == spec) return tensor;
-  const auto plan = plan_reshard(impl.global, impl.spec, spec, memory_cap);
-  return make_dist(rank, impl.global, spec, execute_reshard(rank, *plan, impl.value, {"reshard", "tensor"}));
-}
+Tensor reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) { return move_tensor(tensor, spec, memory_cap, false); }
+
+Tensor reshard_async(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) { return move_tensor(tensor, spec, memory_cap, true); }
 
 std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap) {
   if (tensors.size() != specs.size()) {

@@ -190,7 +190,8 @@ class Search {
       }
     }
     for (int a = 0; a < axes_; ++a) {
-      if (place(key, a) >= kPending) layout.partial[static_cast<size_t>(mesh_axes_[static_cast<size_t>(a)])] = static_cast<ReduceType>(place(key, a) - kPending);
+      if (place(key, a) >= kPending) layout.partial[static_cast<size_t>(mesh_axes_[static_cast<size_t>(a)])] = static_cast<ReduceType>(place(key,
+          a) - kPending);
     }
     return layout;
   }

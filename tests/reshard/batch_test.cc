@@ -1,0 +1,75 @@
+// Lists of tensors in one collective per step, and moves that are waited for when their result is read.
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+/// Moves `count` tensors of different shapes and compares with moving each alone; returns the collectives that this rank took part in.
+uint64_t move_list(Rank& rank, const ProcessMesh* mesh, int count, const char* from, const char* to) {
+  std::vector<Tensor> tensors;
+  std::vector<const DistSpec*> specs;
+  std::vector<std::vector<float>> values;
+  for (int i = 0; i < count; ++i) {
+    const Tensor value = iota<float>({1 + i % 7, 3 + i % 5}, static_cast<float>(i));
+    values.push_back(value.to_vector<float>());
+    tensors.push_back(distribute(value, DistSpec::parse(mesh, from)));
+    specs.push_back(DistSpec::parse(mesh, to));
+  }
+  const CommStats before = rank.stats();
+  const std::vector<Tensor> moved = reshard(tensors, specs);
+  const CommStats after = rank.stats();
+  for (int i = 0; i < count; ++i) {
+    const auto k = static_cast<size_t>(i);
+    check(spec_of(moved[k]) == specs[k], "the layout is the one asked for");
+    check(full_equals(moved[k], values[k]), fmt::format("tensor {} from {} to {}", i, from, to));
+  }
+  return after.collectives - before.collectives;
+}
+
+}  // namespace
+
+TEST_CASE("100 parameters with equal plans are one collective per step") {
+  const auto* mesh = ProcessMesh::make({2, 2}, {}, {"dp", "tp"});
+  run_ranks(4, [&](Rank& rank) {
+    check(move_list(rank, mesh, 100, "-, -", "dp, -") == 0, "slices do not communicate");
+    check(move_list(rank, mesh, 100, "dp, -", "-, -") == 1, "all-gather");
+    check(move_list(rank, mesh, 100, "dp, -", "-, dp") == 1, "all-to-all");
+    check(move_list(rank, mesh, 100, "tp, dp", "dp, tp") == 1, "permute");
+    check(move_list(rank, mesh, 100, "-, - | sum(dp)", "dp, -") == 1, "reduce-scatter");
+    check(move_list(rank, mesh, 100, "-, tp | sum(dp)", "dp, tp") == 1, "reduce-scatter beside a shard");
+    check(move_list(rank, mesh, 100, "dp, - | max(tp)", "dp, -") == 1, "all-reduce");
+  });
+}
+
+TEST_CASE("a list of unlike tensors moves too, and must have a layout for each") {
+  const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+  run_ranks(3, [&](Rank&) {
+    const std::vector<Tensor> list = {distribute(iota<float>({4, 2}), DistSpec::parse(mesh, "p, -")), distribute(iota<int64_t>({5}),
+        DistSpec::parse(mesh, "p")),
+                                      distribute(iota<float>({3}), DistSpec::parse(mesh, "-"))};
+    const auto moved = reshard(list, {DistSpec::parse(mesh, "-, p"), DistSpec::parse(mesh, "-"), DistSpec::parse(mesh, "-")});
+    check(full_equals(moved[0], list[0].is_dist() ? iota<float>({4, 2}).to_vector<float>() : std::vector<float>()), "floats");
+    check(full_equals(moved[1], iota<int64_t>({5}).to_vector<int64_t>()), "integers");
+    check(moved[2].impl() == list[2].impl(), "nothing to do: the same tensor");
+    check_contains(error_of([&] { reshard(list, {}); }, ErrorCode::invalid_argument), "[reshard] argument 'specs' has 0 layouts for 3 tensors");
+  });
+}
+
+TEST_CASE("an asynchronous move is waited for when its result is read") {
+  const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+  run_ranks(2, [&](Rank&) {
+    const Tensor value = iota<float>({64, 64});
+    const Tensor start = distribute(value, DistSpec::parse(mesh, "p, -"));
+    const Tensor columns = reshard_async(start, DistSpec::parse(mesh, "-, p"));
+    const Tensor whole = reshard_async(start, DistSpec::parse(mesh, "-, -"));
+    check(full_equals(whole, value.to_vector<float>()), "gathered");
+    check(full_equals(columns, value.to_vector<float>()), "moved");
+    const Tensor chained = reshard_async(reshard_async(start, DistSpec::parse(mesh, "-, p")), DistSpec::parse(mesh, "p, -"));
+    check(full_equals(chained, value.to_vector<float>()), "a chain of moves");
+  });
+}
