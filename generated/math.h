@@ -54,14 +54,14 @@ Tensor& pow_(Tensor& x, const Scalar& y = 1.0f);
 /// The exponential function of x, element by element, for float dtypes.
 Tensor exp(const Tensor& x);
 Tensor& exp_(Tensor& x);
-/// The natural logarithm of x, element by element, for float dtypes. Not declared monotone: a
-/// contribution below 0 would give NaN where the maximum has a logarithm.
+/// The natural logarithm of x, element by element, for float dtypes. Not declared monotone in max:
+/// a contribution below 0 would give NaN where the maximum has a logarithm.
 Tensor log(const Tensor& x);
 Tensor& log_(Tensor& x);
 /// The hyperbolic tangent of x, element by element, for float dtypes.
 Tensor tanh(const Tensor& x);
 Tensor& tanh_(Tensor& x);
-/// The square root of x, element by element, for float dtypes. Not declared monotone: a
+/// The square root of x, element by element, for float dtypes. Not declared monotone in max: a
 /// contribution below 0 would give NaN where the maximum has a root.
 Tensor sqrt(const Tensor& x);
 Tensor& sqrt_(Tensor& x);

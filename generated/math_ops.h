@@ -55,13 +55,13 @@ inline constexpr OpDef exp = {.name = "exp", .inplace_name = "exp_", .location =
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
 inline constexpr OpDef log = {.name = "log", .inplace_name = "log_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
-    .rule = "... -> ...", .elementwise = true};
+    .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x4, .elementwise = true};
 inline constexpr OpDef tanh = {.name = "tanh", .inplace_name = "tanh_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
 inline constexpr OpDef sqrt = {.name = "sqrt", .inplace_name = "sqrt_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
-    .rule = "... -> ...", .elementwise = true};
+    .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x4, .elementwise = true};
 inline constexpr OpDef rsqrt = {.name = "rsqrt", .inplace_name = "rsqrt_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .elementwise = true};

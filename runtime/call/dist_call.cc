@@ -58,6 +58,17 @@ class MeshReducer final : public AxisReducer {
   std::string_view op_;
 };
 
+/// Whether values of `dtype` are lost on the way from one layout to another: into a pending any or all, which has 0 or 1 in the end, or into
+/// a pending average of integers, for which they are multiplied by the number of ranks and may wrap around.
+bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to) {
+  for (int axis = 0; axis < to.mesh()->rank(); ++axis) {
+    const auto type = to.partial(axis);
+    if (from.partial(axis) == type || dtype == DType::boolean) continue;
+    if (type == ReduceType::any || type == ReduceType::all || (type == ReduceType::avg && !is_floating(dtype))) return true;
+  }
+  return false;
+}
+
 /// What an absent rank, or this one, has of an output that shares the buffer of `storage`.
 DenseTensor absent_like(const Ref<Storage>& storage, const Meta& global) {
   return {storage, {Dims::filled(global.dims.rank(), 0), global.dtype}};
@@ -379,7 +390,14 @@ void DistCall::plan_alias(CallPlan& plan, const AliasDef& alias, size_t i, size_
   const bool same = output.global == x->global;
   const bool back = (in_place && same && !reinterprets(alias.output) && rank_.policies.inplace != InplacePolicy::adopt && (moved || output.spec != x->spec)) ||
                     (alias.kind == AliasDef::Kind::written_view && moved && rank_.policies.view != ViewPolicy::temporary);
-  if (back) output.write_back = plan_reshard(output.global, output.spec, x->spec);
+  if (!back) return;
+  if (loses_values(output.global.dtype, *output.spec, *x->spec)) {
+    fail(ErrorCode::layout,
+         "[{}] the result cannot be written back into argument '{}' ({}): what is pending with any or all is 0 or 1 once it is reduced, and a pending "
+         "average of integers may wrap around, so that values would be lost; reshard it to a layout without them first, or use {}",
+         ctx_.op, op_.inputs[static_cast<size_t>(plan.inputs[i].slot)].name, x->describe(), op_.name);
+  }
+  output.write_back = plan_reshard(output.global, output.spec, x->spec);
 }
 
 void DistCall::bind(CallPlan& plan) const {

@@ -42,10 +42,21 @@ std::string time_text(double ns) {
   return ns < 1e9 ? fmt::format("{:.2f} ms", ns / 1e6) : fmt::format("{:.2f} s", ns / 1e9);
 }
 
+/// What the mesh says of collectives along an axis; over the whole mesh, of its slowest axes.
+AxisCost cost_of(const ProcessMesh& mesh, int axis) {
+  if (axis >= 0) return mesh.cost(axis);
+  AxisCost slowest{0, 0};
+  for (const AxisCost& cost : mesh.costs().axes) {
+    slowest.alpha_ns = std::max(slowest.alpha_ns, cost.alpha_ns);
+    slowest.ns_per_byte = std::max(slowest.ns_per_byte, cost.ns_per_byte);
+  }
+  return slowest;
+}
+
 /// The time of collectives that follow each other, in the planner's model.
-double predicted_ns(CommKind kind, const CommCount& count) {
-  constexpr double kStart = 5000, kPerByte = 0.1;
-  return static_cast<double>(count.calls) * kStart * (kind == CommKind::all_reduce ? 2 : 1) + static_cast<double>(count.bytes_sent) * kPerByte;
+double predicted_ns(const AxisCost& cost, CommKind kind, const CommCount& count) {
+  const double starts = static_cast<double>(count.calls) * (kind == CommKind::all_reduce ? 2 : 1);  // a reduce-scatter and an all-gather
+  return starts * cost.alpha_ns + static_cast<double>(count.bytes_sent) * cost.ns_per_byte;
 }
 
 /// The collectives of one communicator, by kind.
@@ -54,7 +65,7 @@ void add_traffic(const ProcessMesh* mesh, int axis, const CommStats& stats, std:
     const auto kind = static_cast<CommKind>(k);
     const CommCount& count = stats[kind];
     if (count.calls == 0) continue;
-    traffic.push_back({mesh->describe(), axis < 0 ? "" : mesh->name(axis), to_string(kind), count.calls, count.bytes_sent, predicted_ns(kind, count)});
+    traffic.push_back({mesh->describe(), axis < 0 ? "" : mesh->name(axis), to_string(kind), count.calls, count.bytes_sent, predicted_ns(cost_of(*mesh, axis), kind, count)});
   }
 }
 

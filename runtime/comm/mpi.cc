@@ -17,7 +17,9 @@ constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kGrace = 100 * kMillisecond;      // for what is under way when the world fails
 constexpr int64_t kAnswerTime = 200 * kMillisecond;  // for answers to a question
 constexpr int kPollsPerCheck = 32;                   // of the clock and of control messages
-constexpr int64_t kSpinTime = 1000 * kMillisecond;   // then a waiting rank sleeps between polls
+// A waiting rank polls (MPI itself yields then, where it was told that processes share cores), then yields as well, then sleeps.
+constexpr int64_t kSpinTime = kMillisecond / 2;
+constexpr int64_t kYieldTime = 1000 * kMillisecond;
 constexpr std::chrono::microseconds kNap{200};
 constexpr size_t kMaxText = 4000;
 
@@ -164,14 +166,15 @@ void MpiChannel::poll_control() {
 
 bool MpiChannel::poll_until(const std::function<bool()>& done, int64_t timeout_ns) {
   const int64_t begin = now_ns();
+  int64_t waited = 0;
   for (int polls = 1; !done(); ++polls) {
     if (polls % kPollsPerCheck == 0) {
       poll_control();
-      const int64_t waited = now_ns() - begin;
+      waited = now_ns() - begin;
       if (waited > timeout_ns) return done();
-      if (waited > kSpinTime) std::this_thread::sleep_for(kNap);
+      if (waited > kYieldTime) std::this_thread::sleep_for(kNap);
     }
-    std::this_thread::yield();
+    if (waited > kSpinTime) std::this_thread::yield();
   }
   return true;
 }

@@ -45,6 +45,10 @@ uint64_t hash_of(const std::vector<int>& members) {
 class Messages {
  public:
   bool empty() const { return requests_.empty(); }
+  void reserve(size_t count) {
+    requests_.reserve(count);
+    messages_.reserve(count);
+  }
   void add(MPI_Request request, Message message) {
     requests_.push_back(request);
     messages_.push_back(message);
@@ -138,6 +142,7 @@ class MpiOperation final : public Operation {
   }
 
   void start() {
+    messages_.reserve(2 * members_.size());
     if (channel_.options().debug) send_notes();
     begin();
   }

@@ -11,27 +11,30 @@ namespace {
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
-template <class A>
-A combine(A a, A b, ReduceType type) {
-  switch (type) {
-    case ReduceType::avg:
-    case ReduceType::sum:
-      if constexpr (std::is_same_v<A, bool>) return a || b;
-      else return static_cast<A>(a + b);
-    case ReduceType::prod:
-      if constexpr (std::is_same_v<A, bool>) return a && b;
-      else return static_cast<A>(a * b);
-    // NaN wins, as in the max and min kernels.
-    case ReduceType::max: return a != a || a > b ? a : b;
-    case ReduceType::min: return a != a || a < b ? a : b;
-    case ReduceType::any: return static_cast<A>(a != A(0) || b != A(0));
-    case ReduceType::all: return static_cast<A>(a != A(0) && b != A(0));
+/// One step of a reduction of type kType. avg adds; its division comes last.
+template <ReduceType kType, class A>
+A combine(A a, A b) {
+  constexpr bool kBool = std::is_same_v<A, bool>;
+  if constexpr (kType == ReduceType::sum || kType == ReduceType::avg) {
+    if constexpr (kBool) return a || b;
+    else return static_cast<A>(a + b);
+  } else if constexpr (kType == ReduceType::prod) {
+    if constexpr (kBool) return a && b;
+    else return static_cast<A>(a * b);
+  } else if constexpr (kType == ReduceType::max) {
+    return a != a || a > b ? a : b;  // NaN wins, as in the max and min kernels
+  } else if constexpr (kType == ReduceType::min) {
+    return a != a || a < b ? a : b;
+  } else if constexpr (kType == ReduceType::any) {
+    return static_cast<A>(a != A(0) || b != A(0));
+  } else {
+    return static_cast<A>(a != A(0) && b != A(0));
   }
-  fail(ErrorCode::internal, "reduce type {} does not exist", static_cast<int>(type));
 }
 
-template <class T>
-void reduce_typed(T* out, std::span<const void* const> inputs, int64_t count, ReduceType type) {
+/// The type is known when this is compiled, so that its loops become vector instructions.
+template <ReduceType kType, class T>
+void reduce_typed(T* out, std::span<const void* const> inputs, int64_t count) {
   using A = Accumulator<T>;
   constexpr int64_t kBlock = 512;
   A block[kBlock];
@@ -41,15 +44,27 @@ void reduce_typed(T* out, std::span<const void* const> inputs, int64_t count, Re
     for (int64_t i = 0; i < length; ++i) block[i] = static_cast<A>(first[i]);
     for (size_t k = 1; k < inputs.size(); ++k) {
       const T* next = static_cast<const T*>(inputs[k]) + start;
-      for (int64_t i = 0; i < length; ++i) block[i] = combine<A>(block[i], static_cast<A>(next[i]), type);
+      for (int64_t i = 0; i < length; ++i) block[i] = combine<kType, A>(block[i], static_cast<A>(next[i]));
     }
-    if constexpr (!std::is_same_v<A, bool>) {
-      if (type == ReduceType::avg) {
-        for (int64_t i = 0; i < length; ++i) block[i] = static_cast<A>(block[i] / static_cast<A>(inputs.size()));
-      }
+    if constexpr (kType == ReduceType::avg && !std::is_same_v<A, bool>) {
+      for (int64_t i = 0; i < length; ++i) block[i] = static_cast<A>(block[i] / static_cast<A>(inputs.size()));
     }
     for (int64_t i = 0; i < length; ++i) out[start + i] = static_cast<T>(block[i]);
   }
+}
+
+template <class T>
+void reduce_by_type(T* out, std::span<const void* const> inputs, int64_t count, ReduceType type) {
+  switch (type) {
+    case ReduceType::sum: return reduce_typed<ReduceType::sum>(out, inputs, count);
+    case ReduceType::avg: return reduce_typed<ReduceType::avg>(out, inputs, count);
+    case ReduceType::prod: return reduce_typed<ReduceType::prod>(out, inputs, count);
+    case ReduceType::max: return reduce_typed<ReduceType::max>(out, inputs, count);
+    case ReduceType::min: return reduce_typed<ReduceType::min>(out, inputs, count);
+    case ReduceType::any: return reduce_typed<ReduceType::any>(out, inputs, count);
+    case ReduceType::all: return reduce_typed<ReduceType::all>(out, inputs, count);
+  }
+  fail(ErrorCode::internal, "reduce type {} does not exist", static_cast<int>(type));
 }
 
 template <class T>
@@ -73,7 +88,7 @@ T identity(ReduceType type) {
 void reduce_in_order(void* out, std::span<const void* const> inputs, int64_t count, DType dtype, ReduceType type) {
   visit_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    reduce_typed(static_cast<T*>(out), inputs, count, type);
+    reduce_by_type(static_cast<T*>(out), inputs, count, type);
   });
 }
 

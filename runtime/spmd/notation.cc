@@ -23,6 +23,8 @@ constexpr double kStartBytes = 50'000;
 constexpr double kPinnedBytes = 1e18;
 // Moving an argument that the first output follows moves that output too, and its readers would have to move it back.
 constexpr double kLeadFactor = 2;
+// Only ops that compute nothing commute with every reduction.
+constexpr unsigned kAllReduceTypes = (1u << kNumReduceTypes) - 1;
 
 class Solver {
  public:
@@ -110,10 +112,20 @@ class Solver {
       ++count;
     }
     if (!type || (commuting_.types >> static_cast<int>(*type) & 1u) == 0) return std::nullopt;
-    // An average of integers is cut off, so nothing commutes with it.
-    if (*type == ReduceType::avg && !is_floating(args_.tensors[0].meta.dtype)) return std::nullopt;
     if (commuting_.how == Commutes::multilinear && count > 1) return std::nullopt;
-    return type;
+    const DType dtype = args_.tensors[0].meta.dtype;
+    // An average of integers is cut off, so only what moves elements and computes none commutes with it.
+    const bool cut_off = *type == ReduceType::avg && !is_floating(dtype);
+    if (cut_off && commuting_.types != kAllReduceTypes) return std::nullopt;
+    // Any and all make 0 or 1 of numbers: a number that is no contribution yet cannot become one.
+    const bool logical = (*type == ReduceType::any || *type == ReduceType::all) && dtype != DType::boolean;
+    return (cut_off || logical) && count < present_count() ? std::nullopt : type;
+  }
+
+  int present_count() const {
+    int count = 0;
+    for (size_t t = 0; t < args_.tensors.size(); ++t) count += present(t);
+    return count;
   }
 
   Choice choose(int axis) const {

@@ -77,7 +77,7 @@ bool swiglu_is_linear(const RuleArgs& args) { return args.tensors[1].spec != nul
 
 bool scale_has_no_bias(const RuleArgs& args) {
   const auto* bias = std::get_if<Scalar>(&args.attr("bias"));
-  return is_floating(args.tensors[0].meta.dtype) && bias != nullptr && bias->to<double>() == 0;
+  return bias != nullptr && bias->to<double>() == 0;
 }
 
 /// Widening or equal float types: each contribution converts without a change of value.

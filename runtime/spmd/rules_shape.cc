@@ -7,6 +7,19 @@ namespace {
 
 int axis_of(const RuleArgs& args, std::string_view name, int rank) { return normalize_axis(args.op.name, name, args.integer(name), rank); }
 
+/// No element of the input is read: it stays as it lies, pending or not, and the output is sharded alike.
+RuleResult full_like(const RuleArgs& args) {
+  Notation n;
+  n.inputs = {fresh_letters(n, args.tensors[0].meta.dims)};
+  n.outputs = n.inputs;
+  if (!args.wanted.empty()) return solve(args, n);
+  RuleResult result;
+  result.inputs = {args.tensors[0].spec->layout()};
+  result.outputs = result.inputs;
+  result.outputs[0].partial = {};
+  return result;
+}
+
 /// Dims that grow from 1, or are new, stay whole.
 RuleResult expand(const RuleArgs& args) {
   Notation n;
@@ -54,34 +67,36 @@ RuleResult expand_as(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The letters of the one argument, whole where `axes` names them.
-Notation cut_axes(const RuleArgs& args) {
+/// Cut dims stay whole, those of which all is taken need not; dims in decrease_axis vanish.
+RuleResult slice(const RuleArgs& args) {
+  Notation n;
+  const Dims& dims = args.tensors[0].meta.dims;
+  n.inputs = {fresh_letters(n, dims)};
+  n.outputs = {{}};
+  std::vector<bool> dropped(static_cast<size_t>(dims.rank()), false);
+  for (int64_t axis : args.integers("decrease_axis")) {
+    dropped[static_cast<size_t>(normalize_axis(args.op.name, "decrease_axis", axis, dims.rank()))] = true;
+  }
+  std::vector<bool> cut = dropped;
+  for (size_t d = 0; d < dropped.size(); ++d) {
+    if (dropped[d]) continue;
+    cut[d] = dims[static_cast<int>(d)] != args.outputs[0].dims[static_cast<int>(n.outputs[0].size())];
+    n.outputs[0].push_back(n.inputs[0][d]);
+  }
+  for (size_t d = 0; d < cut.size(); ++d) {
+    if (cut[d]) n.letters[d].role = Letter::Role::whole;
+  }
+  return solve(args, n);
+}
+
+/// Dims that are cut, or run through backwards, stay whole.
+RuleResult strided_slice(const RuleArgs& args) {
   Notation n;
   const Dims& dims = args.tensors[0].meta.dims;
   n.inputs = {fresh_letters(n, dims)};
   for (int64_t axis : args.integers("axes")) {
     n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axes", axis, dims.rank()))].role = Letter::Role::whole;
   }
-  return n;
-}
-
-/// Cut dims stay whole; dims in decrease_axis vanish.
-RuleResult slice(const RuleArgs& args) {
-  Notation n = cut_axes(args);
-  const Dims& dims = args.tensors[0].meta.dims;
-  n.outputs = {{}};
-  std::vector<bool> dropped(static_cast<size_t>(dims.rank()), false);
-  for (int64_t axis : args.integers("decrease_axis")) {
-    dropped[static_cast<size_t>(normalize_axis(args.op.name, "decrease_axis", axis, dims.rank()))] = true;
-  }
-  for (size_t d = 0; d < dropped.size(); ++d) {
-    if (!dropped[d]) n.outputs[0].push_back(n.inputs[0][d]);
-  }
-  return solve(args, n);
-}
-
-RuleResult strided_slice(const RuleArgs& args) {
-  Notation n = cut_axes(args);
   n.outputs = n.inputs;
   return solve(args, n);
 }
@@ -106,6 +121,7 @@ RuleResult gather(const RuleArgs& args) {
 
 void register_shape_rules() {
   register_rule("TransposeInferSpmd", "... -> ...{@perm}");
+  register_rule("FullLikeInferSpmd", full_like);
   register_rule("ExpandInferSpmd", expand);
   register_rule("ConcatInferSpmd", "[...{!axis}] -> ...{!axis}");
   register_rule("StackInferSpmd", "[...] -> ...{+axis}");

@@ -26,6 +26,7 @@ struct Outcome {
   };
   Kind kind = Kind::right;
   std::string text;            // what is wrong, or the error
+  ErrorCode code = ErrorCode::internal;  // where it was refused
   int64_t bytes = 0;           // sent by all ranks together during the call
   std::vector<const DistSpec*> outputs = {};  // the layouts of the outputs
 };

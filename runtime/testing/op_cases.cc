@@ -61,6 +61,5 @@ OpCases op_cases() {
   return cases;
 }
 
-std::vector<AcceptedMove> accepted_moves() { return {}; }
 
 }  // namespace shard::testing

@@ -59,7 +59,7 @@ struct OpCase {
   std::string name;  // what is special about the call, such as its attributes; unique among the cases of the op
   std::vector<DType> dtypes;
   std::function<CaseCall(Draw&)> make;
-  /// How far elements may be from those of one rank, in units of the last place of the largest element: 0 where the result is
+  /// How far elements may be from those of one rank, in units of the last place of the largest element, or of 1: 0 where the result is
   /// exact, that is equal bit for bit, for every layout. Else `inexact` says why it cannot be.
   double ulps = 0;
   std::string inexact = {};
@@ -67,18 +67,19 @@ struct OpCase {
 
 using OpCases = std::vector<OpCase>;
 
-/// A layout in which the rule of an op moves bytes although it need not, and why that is accepted.
-struct AcceptedMove {
-  std::string op;
-  /// The states that arguments may have in it: names of reduce types, and "shard". All layouts whose arguments have no others
-  /// are accepted, wherever at least one has the first.
-  std::vector<std::string> states;
+/// Layouts in which a rule moves bytes although it need not, or refuses, and why that is accepted.
+struct Accepted {
+  enum class What { move, refusal };
+  What what;
+  std::string op;                   // its in-place form too; "*" for all
+  std::vector<std::string> states;  // that one of the arguments has: names of reduce types, or "shard"
   std::string reason;
+  std::vector<DType> dtypes = {};  // of the case; empty for all
 };
 
-/// The cases of all ops of this library that take tensors, and the moves that their rules are allowed.
+/// The cases of all ops of this library that take tensors, and what is accepted of their rules.
 OpCases op_cases();
-std::vector<AcceptedMove> accepted_moves();
+std::vector<Accepted> accepted_by_rules();
 
 /// The dtypes of a case: one or two that stand for all of their kind.
 inline const std::vector<DType> kFloats = {DType::float32, DType::float64};

@@ -141,13 +141,18 @@ void add_math_cases(OpCases& cases) {
     cases.push_back({"gelu", name, kFloats, plain([=](Tensors& t) { return Tensors{gelu(t[0], approximate)}; })});
     cases.push_back({"gelu_", name, kFloats, plain([=](Tensors& t) { return Tensors{gelu_(t[0], approximate)}; })});
   }
-  cases.push_back({"swiglu", "x and y", kFloats, [](Draw& draw) {
+  const char* rounded = "contributions to y are multiplied by a rounded sigmoid each";
+  cases.push_back({"swiglu", "x and y", kFloats,
+                   [](Draw& draw) {
                      const CaseInput x = draw.input(draw.dims(2));
                      return CaseCall{{x, x}, [](Tensors& t) { return Tensors{swiglu(t[0], t[1])}; }};
-                   }});
-  cases.push_back({"swiglu", "x alone", kFloats, [](Draw& draw) {
+                   },
+                   16, rounded});
+  cases.push_back({"swiglu", "x alone", kFloats,
+                   [](Draw& draw) {
                      return CaseCall{{draw.input({draw.size(), 2 * draw.size()})}, [](Tensors& t) { return Tensors{swiglu(t[0], {})}; }};
-                   }});
+                   },
+                   16, rounded});
   cases.push_back({"add_n", "three", kNumbers, [](Draw& draw) {
                      const CaseInput x = draw.input(draw.dims(2));
                      return CaseCall{{x, x, x}, [](Tensors& t) { return Tensors{add_n(t)}; }};

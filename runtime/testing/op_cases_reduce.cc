@@ -71,7 +71,7 @@ void add_reduce_cases(OpCases& cases) {
   // Sums keep the dtype of floats and int64; int32, uint8 and bool become int64.
   const std::vector<DType> summed = {DType::float32, DType::int64, DType::int32, DType::uint8, DType::boolean};
   add_reduction(cases, "sum", summed, sum, true);
-  add_reduction(cases, "mean", kFloats, mean, false, -3, 3, 4, "each rank divides its own sum, and quotients are rounded");
+  add_reduction(cases, "mean", kFloats, mean, false, -3, 3, 16, "each rank divides its own sum, and quotients are rounded");
   add_reduction(cases, "max", kAnyDType, max, false);
   add_reduction(cases, "min", kAnyDType, min, false);
   // 1 and -1 alone, and 0, have products that no float rounds.

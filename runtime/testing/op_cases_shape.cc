@@ -19,14 +19,16 @@ void add_reshapes(OpCases& cases) {
                        return CaseCall{{draw.input(x)}, [=](Tensors& t) { return Tensors{reshape_(t[0], to)}; }};
                      }});
   };
-  const auto two = [](Draw& draw) { return draw.dims(2); };
+  // In the new shape a 0 would keep the dim of x at that place.
+  const auto two = [](Draw& draw) { return draw.dims_above_0(2); };
+  const auto twice = [](Draw& draw) { return Dims{2 * draw.size_above_0(), draw.size_above_0()}; };
   const auto three = [](Draw& draw) { return draw.dims_above_0(3); };
   add("[a, b] to [b, a]", two, [](const Dims& x) { return IntArray{x[1], x[0]}; });
   add("[a, b, c] to [a * b, c]", three, [](const Dims& x) { return IntArray{x[0] * x[1], x[2]}; });
   add("[a, b, c] to [a, -1]", three, [](const Dims&) { return IntArray{0, -1}; });
-  add("[2 * a, b] to [2, a, b]", [](Draw& draw) { return Dims{2 * draw.size(), draw.size()}; },
+  add("[2 * a, b] to [2, a, b]", twice,
       [](const Dims& x) { return IntArray{2, x[0] / 2, x[1]}; });
-  add("[2 * a, b] to [a, 2 * b]", [](Draw& draw) { return Dims{2 * draw.size(), draw.size()}; },
+  add("[2 * a, b] to [a, 2 * b]", twice,
       [](const Dims& x) { return IntArray{x[0] / 2, 2 * x[1]}; });
 }
 

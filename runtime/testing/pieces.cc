@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -60,7 +61,7 @@ template <class T>
 class Splitter {
  public:
   using A = Wide<T>;
-  Splitter(Random& random, int n, bool gentle) : random_(random), n_(n), spread_(gentle || is_half<T> ? 8 : 1000) {}
+  Splitter(Random& random, int n, bool gentle, bool only) : random_(random), n_(n), spread_(gentle || is_half<T> ? 8 : 1000), only_(only) {}
 
   std::vector<A> split(A value, ReduceType type) {
     holder_ = static_cast<size_t>(pick(random_, 0, n_ - 1));
@@ -118,7 +119,7 @@ class Splitter {
   void split_average(A value) {
     A total = wrapped(value, static_cast<A>(n_), '*');
     if constexpr (std::is_integral_v<A>) {
-      const auto rest = static_cast<A>(pick(random_, 0, n_ - 1));
+      const auto rest = static_cast<A>(only_ ? pick(random_, 0, n_ - 1) : 0);
       total = wrapped(total, rest, value < A(0) ? '-' : '+');
     }
     // Sums of unsigned numbers must not wrap around before they are divided.
@@ -156,11 +157,12 @@ class Splitter {
     others([&]() -> A {
       if (alone_) {
         if constexpr (Limits::has_infinity) return max ? -Limits::infinity() : Limits::infinity();
-        else return max ? Limits::lowest() : Limits::max();
+        else if (only_) return max ? Limits::lowest() : Limits::max();
       }
       const auto distance = static_cast<A>(pick(random_, 0, chance() ? 2 : spread_ % 250));
-      if constexpr (std::is_unsigned_v<A>) {
-        return max ? static_cast<A>(value - std::min(value, distance)) : static_cast<A>(value + std::min<A>(distance, static_cast<A>(Limits::max() - value)));
+      if constexpr (std::is_integral_v<A>) {  // which may be at an end of its range already
+        if (max) return value < static_cast<A>(Limits::lowest() + distance) ? Limits::lowest() : static_cast<A>(value - distance);
+        return value > static_cast<A>(Limits::max() - distance) ? Limits::max() : static_cast<A>(value + distance);
       } else {
         return max ? value - distance : value + distance;
       }
@@ -170,19 +172,22 @@ class Splitter {
   Random& random_;
   int n_;
   int64_t spread_;
+  bool only_;  // no other axis is reduced, so that averages of integers may be cut off, and extremes be as large as can be
   size_t holder_ = 0;
   bool alone_ = false;
   std::vector<A> parts_;
 };
 
-/// The types of a layout do not commute with each other in general, and no order of theirs is defined: so one type is split, and the
-/// others get what is the same in all orders. A product is 1 where it is not split, which would add up, so it goes first.
+/// The types of a layout do not commute with each other in general, and values must not depend on an order: so one type is split, and the
+/// others get what is the same in all orders. Any and all make 0 or 1 of what they are given, so they go first; a product is not
+/// the same of sums.
 std::optional<ReduceType> split_type(const Layout& layout, Random& random) {
   std::vector<ReduceType> types;
   for (int axis = 0; axis < layout.mesh->rank(); ++axis) {
-    const auto type = layout.partial[static_cast<size_t>(axis)];
-    if (type == ReduceType::prod) return type;
-    if (type) types.push_back(*type);
+    if (const auto type = layout.partial[static_cast<size_t>(axis)]) types.push_back(*type);
+  }
+  for (const ReduceType first : {ReduceType::any, ReduceType::all, ReduceType::prod}) {
+    if (std::find(types.begin(), types.end(), first) != types.end()) return first;
   }
   if (types.empty()) return std::nullopt;
   return types[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(types.size()) - 1))];
@@ -195,22 +200,29 @@ size_t index_of(const ProcessMesh& mesh, const Coordinate& at) {
   return index;
 }
 
+int pending_axes(const Layout& layout) {
+  return static_cast<int>(std::count_if(layout.partial.begin(), layout.partial.end(), [](const auto& type) { return type.has_value(); }));
+}
+
 /// Numbers per process, all equal at first, of which `axis` then combines.
 template <class T>
-void split_axis(std::vector<Wide<T>>& parts, const Layout& layout, int axis, ReduceType split, Random& random, bool gentle) {
+void split_axis(std::vector<Wide<T>>& parts, const Layout& layout, int axis, bool split, Random& random, bool gentle) {
   const ProcessMesh& mesh = *layout.mesh;
   const int n = mesh.size(axis);
   const ReduceType type = *layout.partial[static_cast<size_t>(axis)];
+  const auto holder = static_cast<size_t>(pick(random, 0, n - 1));  // one for all lines, or sums and products would not commute
   for (int i = 0; i < mesh.size(); ++i) {
     Coordinate at = mesh.coordinate_at(i);
     if (at[static_cast<size_t>(axis)] != 0) continue;
     const Wide<T> value = parts[static_cast<size_t>(i)];
     std::vector<Wide<T>> line(static_cast<size_t>(n), value);
-    if (type == split) {
-      line = Splitter<T>(random, n, gentle).split(value, type);
-    } else if (type == ReduceType::sum) {
-      line.assign(static_cast<size_t>(n), Wide<T>(0));
-      line[static_cast<size_t>(pick(random, 0, n - 1))] = value;
+    // One process alone reduces nothing, so that its contribution to an any is 0 or 1 already.
+    if (n == 1) continue;
+    if (split) {
+      line = Splitter<T>(random, n, gentle, pending_axes(layout) == 1).split(value, type);
+    } else if (type == ReduceType::sum || type == ReduceType::prod) {
+      line.assign(static_cast<size_t>(n), Wide<T>(type == ReduceType::prod ? 1 : 0));
+      line[holder] = value;
     }
     for (int k = 0; k < n; ++k) {
       at[static_cast<size_t>(axis)] = k;
@@ -252,8 +264,15 @@ std::vector<DenseTensor> split_typed(const DenseTensor& value, const Layout& lay
   std::vector<Wide<T>> parts(n);
   for (int64_t e = 0; type && e < value.numel(); ++e) {
     parts.assign(n, static_cast<Wide<T>>(value.data<T>()[e]));
-    for (int axis = 0; axis < mesh.rank(); ++axis) {
-      if (layout.partial[static_cast<size_t>(axis)]) split_axis<T>(parts, layout, axis, *type, random, gentle);
+    bool cut_off = false;
+    for (const bool chosen : {true, false}) {
+      for (int axis = 0; axis < mesh.rank(); ++axis) {
+        const auto pending = layout.partial[static_cast<size_t>(axis)];
+        if (!pending || (pending == type) != chosen) continue;
+        split_axis<T>(parts, layout, axis, chosen && !cut_off, random, gentle);
+        // Integers that are cut off twice depend on the order.
+        cut_off = type == ReduceType::avg && std::is_integral_v<T>;
+      }
     }
     for (size_t i = 0; i < n; ++i) {
       const size_t from = index_of(mesh, partial_coordinate(layout, mesh.coordinate_at(static_cast<int>(i))));
@@ -362,7 +381,7 @@ Joined join_pieces(const Meta& global, const Layout& layout, const std::vector<D
 std::string value_difference(const DenseTensor& actual, const DenseTensor& expected, double ulps) {
   if (!(actual.meta() == expected.meta())) return fmt::format("it is {}, expected {}", to_string(actual.meta()), to_string(expected.meta()));
   return visit_dtype(expected.dtype(), [&]<class T>(TypeTag<T>) -> std::string {
-    double largest = 0;
+    double largest = 1;
     for (int64_t i = 0; ulps > 0 && i < expected.numel(); ++i) {
       const double e = std::abs(static_cast<double>(static_cast<Wide<T>>(expected.data<T>()[i])));
       if (std::isfinite(e)) largest = std::max(largest, e);

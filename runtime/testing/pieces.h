@@ -33,7 +33,7 @@ struct Joined {
 Joined join_pieces(const Meta& global, const Layout& layout, const std::vector<DenseTensor>& pieces);
 
 /// Nothing when both have one meta and equal bits (all NaNs count as equal, and zeros of either sign), or are `ulps` near in units of
-/// the last place of the largest element. Else a sentence.
+/// the last place of the largest element, or of 1. Else a sentence.
 std::string value_difference(const DenseTensor& actual, const DenseTensor& expected, double ulps);
 
 }  // namespace shard::testing

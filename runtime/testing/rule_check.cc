@@ -87,26 +87,13 @@ Layouts parse_layouts(const ProcessMesh* mesh, const std::string& text) {
   return layouts;
 }
 
-/// "shard", a reduce type, or nothing for a replicated tensor.
-std::string state_of(const DistSpec* spec) {
-  if (spec->partial(0)) return to_string(*spec->partial(0));
-  return spec->layout().dim_of(0) >= 0 ? "shard" : "";
-}
-
-const AcceptedMove* find_accepted(const std::vector<AcceptedMove>& accepted, const std::string& op, const Layouts& layouts) {
-  std::string_view plain = op;
-  if (plain.ends_with('_')) plain.remove_suffix(1);
-  for (const AcceptedMove& move : accepted) {
-    if (move.op != op && move.op != plain) continue;
-    bool first = false, others = true;
-    for (const DistSpec* spec : layouts) {
-      const std::string state = state_of(spec);
-      first = first || state == move.states[0];
-      others = others && (state.empty() || std::find(move.states.begin(), move.states.end(), state) != move.states.end());
-    }
-    if (first && others) return &move;
+/// Whether one of the mesh axes shards a tensor, or is pending, as one of `states` says.
+bool has_state(const DistSpec& spec, const std::vector<std::string>& states) {
+  for (int axis = 0; axis < spec.mesh()->rank(); ++axis) {
+    const std::string state = spec.partial(axis) ? to_string(*spec.partial(axis)) : spec.layout().dim_of(axis) >= 0 ? "shard" : "";
+    if (std::find(states.begin(), states.end(), state) != states.end()) return true;
   }
-  return nullptr;
+  return false;
 }
 
 /// Tries one case in one dtype on so many ranks.
@@ -116,8 +103,8 @@ class CaseCheck {
       : one_(one), dtype_(dtype), ranks_(ranks), mesh_(mesh), options_(options),
         name_(fmt::format("{}: {} {} on {}", one.op, one.name, to_string(dtype), mesh->size())) {}
 
-  void run(const std::vector<AcceptedMove>& accepted, RuleReport& report) {
-    // Large sizes first, which have no accidents; then such as 0 and 1, which leave ranks without elements.
+  void run(const std::vector<Accepted>& accepted, RuleReport& report) {
+    // Sizes without accidents first, whose bytes count; then such as 0 and 1, which leave ranks without elements.
     const std::vector<std::vector<int64_t>> sizes = {{2, 3, 5, 7}, {1, 2, 3, 5}, {0, 1, 2, 7}};
     Draw first = draw(0, sizes[0]);
     const std::vector<Layouts> choices =
@@ -127,7 +114,7 @@ class CaseCheck {
       Draw drawn = draw(trial, sizes[static_cast<size_t>(trial) % sizes.size()]);
       const CaseCall call = one_.make(drawn);
       const std::vector<Outcome> outcomes = ranks_.check(call, choices, one_.ulps, seed_of(options_.seed, fmt::format("{} values {}", name_, trial)));
-      for (size_t k = 0; k < choices.size(); ++k) take(worst[k], outcomes[k], call);
+      for (size_t k = 0; k < choices.size(); ++k) take(worst[k], outcomes[k], call, trial == 0);
     }
     RuleCounts& counts = report.ops[one_.op];
     for (size_t k = 0; k < choices.size(); ++k) count(choices[k], worst[k], accepted, counts, report.findings);
@@ -136,8 +123,8 @@ class CaseCheck {
  private:
   Draw draw(int trial, const std::vector<int64_t>& sizes) const { return {seed_of(options_.seed, fmt::format("{} sizes {}", name_, trial)), dtype_, sizes}; }
 
-  /// Keeps what is most to blame: wrong before refused before right, and the most bytes.
-  static void take(Outcome& worst, const Outcome& outcome, const CaseCall& call) {
+  /// Keeps what is most to blame: wrong before refused before right; and the bytes of the first trial.
+  static void take(Outcome& worst, const Outcome& outcome, const CaseCall& call, bool first) {
     const auto badness = [](Outcome::Kind kind) {
       switch (kind) {
         case Outcome::Kind::right: return 0;
@@ -147,7 +134,7 @@ class CaseCheck {
       }
       return 3;
     };
-    const int64_t bytes = std::max(worst.bytes, outcome.bytes);
+    const int64_t bytes = first ? outcome.bytes : worst.bytes;
     if (badness(outcome.kind) > badness(worst.kind)) {
       worst = outcome;
       worst.text += " (with";
@@ -157,24 +144,27 @@ class CaseCheck {
     worst.bytes = bytes;
   }
 
-  void count(const Layouts& layouts, const Outcome& worst, const std::vector<AcceptedMove>& accepted, RuleCounts& counts, std::vector<RuleFinding>& findings) {
+  void count(const Layouts& layouts, const Outcome& worst, const std::vector<Accepted>& accepted, RuleCounts& counts, std::vector<RuleFinding>& findings) {
     RuleFinding finding{Verdict::correct, one_.op, to_string(layouts), worst.text, command(layouts)};
     switch (worst.kind) {
       case Outcome::Kind::wrong:
       case Outcome::Kind::invalid: finding.verdict = Verdict::wrong; break;
-      case Outcome::Kind::refused: finding.verdict = Verdict::missing; break;
+      case Outcome::Kind::refused:
+        finding.verdict = Verdict::missing;
+        if (const Accepted* one = find_accepted(accepted, Accepted::What::refusal, one_.op, dtype_, layouts)) finding.accepted = one->reason;
+        break;
       case Outcome::Kind::right:
         if (worst.bytes == 0) break;
         if (const std::string outputs = outputs_without_moves(layouts); !outputs.empty()) {
           finding.verdict = Verdict::suboptimal;
           finding.detail = fmt::format("sent {} bytes, but the op on the pieces as they lie gives {}", worst.bytes, outputs);
-          if (const AcceptedMove* move = find_accepted(accepted, one_.op, layouts)) finding.accepted = move->reason;
+          if (const Accepted* one = find_accepted(accepted, Accepted::What::move, one_.op, dtype_, layouts)) finding.accepted = one->reason;
         }
     }
     switch (finding.verdict) {
       case Verdict::correct: ++counts.correct; return;
       case Verdict::wrong: ++counts.wrong; break;
-      case Verdict::missing: ++counts.missing; break;
+      case Verdict::missing: ++(finding.accepted.empty() ? counts.missing : counts.accepted); break;
       case Verdict::suboptimal: ++(finding.accepted.empty() ? counts.suboptimal : counts.accepted); break;
     }
     findings.push_back(std::move(finding));
@@ -188,7 +178,7 @@ class CaseCheck {
   /// The layouts of the outputs with which the op, run on the pieces as they lie, gives the right result for all of many sizes
   /// and values; empty where there are none.
   std::string outputs_without_moves(const Layouts& layouts) const {
-    constexpr int kTrials = 12;
+    constexpr int kTrials = 32;
     std::vector<Layouts> possible;
     for (int trial = 0; trial < kTrials; ++trial) {
       const std::string name = fmt::format("{} pieces {}", name_, trial);
@@ -225,8 +215,8 @@ class CaseCheck {
     if (first) {
       for (size_t o = 0; o < expected.size(); ++o) {
         const CaseInput output{expected[o].dims(), expected[o].dtype(), 0, 1};
-        // A target that keeps its shape must end in its own layout.
-        const bool stays = targets[o] >= 0 && call.inputs[static_cast<size_t>(targets[o])].dims == expected[o].dims() &&
+        // A target that keeps its shape, for these sizes or others, must end in its own layout.
+        const bool stays = targets[o] >= 0 && call.inputs[static_cast<size_t>(targets[o])].dims.rank() == expected[o].dims().rank() &&
                            call.inputs[static_cast<size_t>(targets[o])].dtype == expected[o].dtype();
         possible.push_back(stays ? Layouts{layouts[static_cast<size_t>(targets[o])]} : layouts_of(mesh_, output));
       }
@@ -253,6 +243,17 @@ class CaseCheck {
 
 }  // namespace
 
+const Accepted* find_accepted(const std::vector<Accepted>& accepted, Accepted::What what, std::string_view op, DType dtype, const Layouts& layouts) {
+  const std::string_view plain = op.ends_with('_') ? op.substr(0, op.size() - 1) : op;
+  for (const Accepted& one : accepted) {
+    if (one.what != what || (one.op != "*" && one.op != op && one.op != plain)) continue;
+    if (!one.dtypes.empty() && std::find(one.dtypes.begin(), one.dtypes.end(), dtype) == one.dtypes.end()) continue;
+    const bool there = std::any_of(layouts.begin(), layouts.end(), [&](const DistSpec* spec) { return has_state(*spec, one.states); });
+    if (there) return &one;
+  }
+  return nullptr;
+}
+
 const char* to_string(Verdict verdict) {
   switch (verdict) {
     case Verdict::correct: return "correct";
@@ -263,7 +264,7 @@ const char* to_string(Verdict verdict) {
   return "";
 }
 
-RuleReport check_rules(const OpCases& cases, const std::vector<AcceptedMove>& accepted, const RuleCheckOptions& options) {
+RuleReport check_rules(const OpCases& cases, const std::vector<Accepted>& accepted, const RuleCheckOptions& options) {
   RuleReport report;
   for (const int count : options.ranks) {
     CallChecker ranks(count);

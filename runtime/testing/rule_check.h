@@ -38,13 +38,13 @@ struct RuleFinding {
   std::string layouts;
   std::string detail;
   std::string command;  // one line that shows it alone
-  std::string accepted = {};  // the reason, where accepted_moves() has one
+  std::string accepted = {};  // the reason, where accepted_by_rules() has one
 };
 
 /// Choices of layouts, counted once each whatever the number of trials.
 struct RuleCounts {
   int correct = 0, wrong = 0, missing = 0, suboptimal = 0;
-  int accepted = 0;  // suboptimal, with a reason
+  int accepted = 0;  // missing or suboptimal, with a reason
 };
 
 struct RuleReport {
@@ -55,13 +55,16 @@ struct RuleReport {
 
 /// Tries every case on all choices of layouts: each argument replicated, sharded on each dim, or pending with each reduce type. Sizes are
 /// uneven, pieces may be empty. A choice is wrong if one trial is.
-RuleReport check_rules(const OpCases& cases, const std::vector<AcceptedMove>& accepted, const RuleCheckOptions& options);
+RuleReport check_rules(const OpCases& cases, const std::vector<Accepted>& accepted, const RuleCheckOptions& options);
+
+/// What is accepted of an op that moves bytes, or refuses, for a case of that dtype in these layouts; null where nothing is.
+const Accepted* find_accepted(const std::vector<Accepted>& accepted, Accepted::What what, std::string_view op, DType dtype, const Layouts& layouts);
 
 /// The counts as a table, below it what is not correct.
 std::string to_text(const RuleReport& report);
 std::string to_json(const RuleReport& report);
 
 /// The program: reads the command line, prints the report. Returns 0, 1 where a rule is wrong, 2 for a wrong command line.
-int verify_rules_main(int argc, const char* const* argv, const OpCases& cases, const std::vector<AcceptedMove>& accepted);
+int verify_rules_main(int argc, const char* const* argv, const OpCases& cases, const std::vector<Accepted>& accepted);
 
 }  // namespace shard::testing

@@ -1,5 +1,6 @@
 // The report of rule_check.h as text and JSON, and the command line of shard_verify_rules.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <cstdio>
@@ -102,13 +103,20 @@ std::string to_text(const RuleReport& report) {
   std::string text = fmt::format("{:<28} {:>8} {:>7} {:>9} {:>12} {:>10}\n", "op", "correct", "wrong", "missing", "suboptimal", "accepted");
   for (const auto& [op, counts] : report.ops) text += row_text(op, counts);
   text += row_text("total", report.total());
-  std::set<std::string> reasons;
+  std::map<std::string, int> shown;  // per verdict, op and layouts: one of many cases, dtypes and numbers of ranks is enough
+  std::map<std::string, std::set<std::string>> reasons;  // to ops
   for (const RuleFinding& finding : report.findings) {
-    if (finding.accepted.empty()) text += fmt::format("\n{} {}: {}\n    {}\n", to_string(finding.verdict), finding.op, finding.detail, finding.command);
-    else reasons.insert(fmt::format("{}: {}", finding.op, finding.accepted));
+    if (!finding.accepted.empty()) reasons[finding.accepted].insert(finding.op);
+    else ++shown[fmt::format("{} {}: {}", to_string(finding.verdict), finding.op, finding.layouts)];
   }
-  if (!reasons.empty()) text += "\naccepted moves:\n";
-  for (const std::string& reason : reasons) text += "  " + reason + "\n";
+  for (const RuleFinding& finding : report.findings) {
+    const auto found = shown.find(fmt::format("{} {}: {}", to_string(finding.verdict), finding.op, finding.layouts));
+    if (!finding.accepted.empty() || found == shown.end()) continue;
+    text += fmt::format("\n{}{}: {}\n    {}\n", found->first, found->second == 1 ? "" : fmt::format(" ({} times)", found->second), finding.detail, finding.command);
+    shown.erase(found);
+  }
+  if (!reasons.empty()) text += "\naccepted:\n";
+  for (const auto& [reason, ops] : reasons) text += fmt::format("  {}: {}\n", reason, fmt::join(ops, ", "));
   return text;
 }
 
@@ -129,7 +137,7 @@ std::string to_json(const RuleReport& report) {
   return text + "\n  ]\n}\n";
 }
 
-int verify_rules_main(int argc, const char* const* argv, const OpCases& cases, const std::vector<AcceptedMove>& accepted) {
+int verify_rules_main(int argc, const char* const* argv, const OpCases& cases, const std::vector<Accepted>& accepted) {
   if (argc == 2 && std::string(argv[1]) == "--help") {
     std::fputs(kUsage, stdout);
     return 0;

@@ -256,7 +256,7 @@ TEST_CASE("a dry rank counts the bytes that are alive and the most that ever wer
 
 TEST_CASE("the dry report tells calls, pieces, traffic by axis and kind, and predicted time") {
   const auto world = World::dry(6, 4);
-  const auto* mesh = ProcessMesh::make({2, 3}, {}, {"dp", "tp"});
+  const auto* mesh = ProcessMesh::make({2, 3}, {}, {"dp", "tp"}, {.axes = {{1000, 0.5}, {3000, 0.25}}});
   world->run([&](Rank&) {
     const Tensor x = zeros({7, 4}, spec(mesh, "dp, -"));
     const Tensor w = zeros({4, 6}, spec(mesh, "-, tp"));
@@ -280,7 +280,9 @@ TEST_CASE("the dry report tells calls, pieces, traffic by axis and kind, and pre
   CHECK(report.traffic[1].axis == "tp");
   CHECK(report.traffic[1].kind == "all_gather");
   CHECK(report.traffic[1].bytes_sent == 3 * 2 * 4 * 2);
-  CHECK(report.traffic[1].predicted_ns > 0);
+  CHECK(report.traffic[0].predicted_ns == 2 * 1000 + 0.5 * static_cast<double>(report.traffic[0].bytes_sent));
+  CHECK(report.traffic[1].predicted_ns == 3000 + 0.25 * 48);
+  CHECK(report.predicted_ns == report.traffic[0].predicted_ns + report.traffic[1].predicted_ns);
   CHECK(report.collectives == 2);
   CHECK(report.bytes_sent == report.traffic[0].bytes_sent + report.traffic[1].bytes_sent);
   CHECK(report.text().find("matmul") != std::string::npos);

@@ -228,3 +228,21 @@ TEST_CASE("17: ranks outside the mesh infer metas, layouts and versions and hold
     check(full(x).defined() == (rank.id() < 2), "full is for the mesh");
   });
 }
+
+TEST_CASE("24: a result is not written back where it would be lost") {
+  run_ranks(2, [](Rank& rank) {
+    const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const auto refused = [&](Tensor x, const char* part) {
+      const std::string text = error_of([&] { add_(x, x); }, ErrorCode::layout);
+      check_contains(text, "[add_] the result cannot be written back into argument 'x'");
+      check_contains(text, part);
+    };
+    const int64_t sent = rank.stats().bytes_sent;
+    refused(from_local(iota<float>({3}), DistSpec::parse(mesh, "- | any(p)"), {3}, DType::float32), "any(p)");
+    refused(from_local(iota<int64_t>({3}), DistSpec::parse(mesh, "- | avg(p)"), {3}, DType::int64), "avg(p)");
+    check(rank.stats().bytes_sent == sent, "before anything is sent");
+    // What only moves elements stays pending.
+    Tensor x = from_local(iota<float>({3}), DistSpec::parse(mesh, "- | any(p)"), {3}, DType::float32);
+    check(full_equals<float>(assign_(x), {0, 1, 1}), "assign_");
+  });
+}

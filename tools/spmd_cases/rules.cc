@@ -223,8 +223,8 @@ std::vector<Entry> nn_entries() {
        .peer = Peer{.whole_claims = true}, .peer_check = check_one_dim_scale},
       {.names = "layer_norm_grad",
        .signature = "x, scale?, bias?, mean, variance, out_grad, float epsilon, int begin_norm_axis -> x_grad=x, scale_grad=scale, bias_grad=bias",
-       .rule = "...{!begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, ...{-begin_norm_axis..},
-       ...{!begin_norm_axis..} -> ...{!begin_norm_axis..}, 1:sum, 1:sum",
+       .rule = "...{!begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}, ...{!begin_norm_axis..} -> "
+               "...{!begin_norm_axis..}, 1:sum, 1:sum",
        .peer = Peer{.conflict = Conflict::align, .visit = {0, 3, 4, 5}}},
       {.names = "fused_rms_norm rms_norm", .signature = "x, scale, float epsilon -> out, invvar", .rule = "... !d, 1 -> ... !d, ...", .shapes = rms_norm_shapes,
        .peer = Peer{.whole_claims = true}},

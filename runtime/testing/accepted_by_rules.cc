@@ -1,0 +1,72 @@
+// What placement rules may leave undone, each with its reason; shard_verify_rules counts it apart. The cases are in op_cases_*.cc.
+#include "testing/op_cases.h"
+
+namespace shard::testing {
+namespace {
+
+const std::vector<std::string> kPending = {"sum", "max", "min", "prod", "avg", "any", "all"};
+const std::vector<DType> kNumeric = {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64, DType::uint8};
+const std::vector<DType> kIntegers = {DType::int32, DType::int64, DType::uint8};
+
+}  // namespace
+
+std::vector<Accepted> accepted_by_rules() {
+  using What = Accepted::What;
+  return {
+      {What::move, "*", {"any", "all"}, "numbers pending with any or all are 0 or 1, for which more commutes than a rule can know of numbers", kNumeric},
+      {What::move, "*", kPending, "of truth values sum, max and any are one reduction and min, prod and all another; rules keep the names apart", {DType::boolean}},
+      {What::refusal, "*", {"any", "all"}, "a result that need not be 0 or 1 cannot be written back into what is pending with any or all", kNumeric},
+      {What::refusal, "*", {"avg"}, "a result cannot be written back into a pending average of integers, which may wrap around", kIntegers},
+      {What::move, "*", {"avg"}, "an average of integers is cut off, and a replicated integer times the number of ranks may wrap around", kIntegers},
+      {What::move, "add", {"max", "min"}, "c added to a pending maximum, where c is replicated: no kind of commutation is monotone in one argument"},
+      {What::move, "subtract", {"max", "min"}, "as for add; and a maximum that is subtracted becomes a minimum, which no kind says"},
+      {What::move, "divide", {"max", "min", "prod"}, "monotone only for divisors of one sign, which a rule does not know"},
+      {What::move, "multiply", {"prod"}, "an op declares one kind, and multiply is multilinear"},
+      {What::move, "pow", {"prod"}, "a product's power is exact only where nothing overflows"},
+      {What::move, "rsqrt", {"min"}, "a falling function: its minimum becomes a maximum, which no kind says"},
+      {What::move, "scale", {"max", "min"}, "an op declares one kind, and scale is linear; the sign of the factor decides between max and min"},
+      {What::move, "scale", {"avg"}, "an average commutes with a bias too, but the guard does not see the type"},
+      {What::move, "cast", {"sum", "max", "min", "prod", "avg"}, "conversions of integers commute only where nothing wraps or is cut off; those of floats declare linear"},
+      {What::move, "sum", {"sum"}, "in the wider dtype of the sum integers do not wrap as the pending sum does (SumKeepsDType)", {DType::int32, DType::uint8}},
+      {What::move, "prod", kPending, "prod declares nothing: floats round products differently, and integers change their dtype"},
+      {What::move, "where", kPending, "pending values beside a replicated condition: no kind says which arguments are only read"},
+      {What::move, "gather", kPending, "pending values beside a replicated index: no kind says which arguments are only read"},
+      {What::move, "masked_select", kPending, "pending values beside a replicated mask: no kind says which arguments are only read"},
+      {What::move, "scatter", kPending, "pending values beside a replicated index: no kind says which arguments are only read"},
+      {What::move, "expand_as", kPending, "no element of y is read, but the rule has it reduced"},
+      {What::move, "fused_linear_param_grad_add", {"sum", "avg"}, "linear in one of its arguments, but the bias gradient is not in the other"},
+      {What::move, "embedding", kPending, "a pending weight beside replicated ids: no kind says which arguments are only read"},
+      {What::move, "dropout", kPending, "linear in x, but the mask, an output too, is no contribution"},
+      {What::move, "cross_entropy_with_softmax", {"min"}, "the logarithm of given probabilities falls, which no kind says"},
+      {What::move, "layer_norm", {"max", "min"}, "a pending bias: no kind is monotone in one argument"},
+      {What::move, "batch_norm", kPending, "running statistics are updated linearly, but the op as a whole commutes with nothing"},
+      {What::move, "sgd_", kPending, "a step is linear, but a pending gradient must be summed for a parameter that is not pending"},
+      {What::move, "adamw_", kPending, "powers of the betas are scaled, but the op as a whole commutes with nothing"},
+      {What::move, "add_n", {"max", "min"}, "as for add"},
+      {What::move, "maximum", {"min"}, "a maximum with c of a pending minimum, where c is replicated: as for add"},
+      {What::move, "minimum", {"max"}, "a minimum with c of a pending maximum, where c is replicated: as for add"},
+      {What::move, "elementwise_pow", kPending, "monotone for positive bases alone, which a rule does not know"},
+      {What::move, "pow", {"max", "min"}, "monotone for odd powers alone"},
+      {What::move, "abs", {"prod"}, "products are exact only where nothing overflows"},
+      {What::move, "square", {"prod"}, "products are exact only where nothing overflows"},
+      {What::move, "label_smooth", kPending, "a mean of label and prior: no kind is affine"},
+      {What::move, "bitwise_not", kPending, "a falling function, whose maximum becomes a minimum, which no kind says"},
+      {What::move, "all", kPending, "whether numbers are 0 commutes with more reductions than a rule can know of their type"},
+      {What::move, "any", kPending, "whether numbers are 0 commutes with more reductions than a rule can know of their type"},
+      {What::move, "equal", kPending, "a comparison turns a pending maximum into a pending any: no kind changes the type"},
+      {What::move, "not_equal", kPending, "a comparison turns a pending maximum into a pending any: no kind changes the type"},
+      {What::move, "less_than", kPending, "a comparison turns a pending maximum into a pending any: no kind changes the type"},
+      {What::move, "less_equal", kPending, "a comparison turns a pending maximum into a pending any: no kind changes the type"},
+      {What::move, "greater_than", kPending, "a comparison turns a pending maximum into a pending any: no kind changes the type"},
+      {What::move, "greater_equal", kPending, "a comparison turns a pending maximum into a pending any: no kind changes the type"},
+      {What::move, "logical_and", kPending, "reductions of numbers become reductions of their truth or bits: no kind changes the type"},
+      {What::move, "logical_or", kPending, "reductions of numbers become reductions of their truth or bits: no kind changes the type"},
+      {What::move, "logical_xor", kPending, "reductions of numbers become reductions of their truth or bits: no kind changes the type"},
+      {What::move, "logical_not", kPending, "reductions of numbers become reductions of their truth or bits: no kind changes the type"},
+      {What::move, "bitwise_and", kPending, "reductions of numbers become reductions of their truth or bits: no kind changes the type"},
+      {What::move, "bitwise_or", kPending, "reductions of numbers become reductions of their truth or bits: no kind changes the type"},
+      {What::move, "bitwise_xor", kPending, "reductions of numbers become reductions of their truth or bits: no kind changes the type"},
+  };
+}
+
+}  // namespace shard::testing
