@@ -11,9 +11,9 @@ endif()
 install(TARGETS shard shard_testing EXPORT shardgen-runtime)
 install(EXPORT shardgen-runtime NAMESPACE shard:: DESTINATION ${SHARD_PACKAGE_DIR})
 
-# Of the kernels, only what kernels elsewhere need; the rest serves ours alone.
+# Of the kernels, only what kernels elsewhere need; the rest serves ours alone, as do the insides of the MPI transport.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard FILES_MATCHING PATTERN "*.h"
-        PATTERN "kernels/cpu" EXCLUDE PATTERN "kernels/cuda" EXCLUDE)
+        PATTERN "kernels/cpu" EXCLUDE PATTERN "kernels/cuda" EXCLUDE PATTERN "mpi_channel.h" EXCLUDE PATTERN "mpi_operation.h" EXCLUDE)
 install(FILES ${PROJECT_SOURCE_DIR}/runtime/kernels/cpu/parallel.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/kernels/cpu)
 install(FILES ${PROJECT_SOURCE_DIR}/runtime/kernels/cuda/cuda_backend.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/kernels/cuda)
 if(SHARD_REGENERATE)

@@ -144,10 +144,12 @@ void add_ropes(OpCases& cases) {
                         }};
       };
     };
-    cases.push_back({"fused_rotary_position_embedding", name, kFloats, make([](Tensor& q, Tensor& k, Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& at, bool n, bool major) {
+    cases.push_back({"fused_rotary_position_embedding", name, kFloats, make([](Tensor& q, Tensor& k, Tensor& v, const Tensor& sin, const Tensor& cos,
+          const Tensor& at, bool n, bool major) {
                        return all(fused_rotary_position_embedding(q, k, v, sin, cos, at, n, major, 100.0f));
                      }), ulps, inexact});
-    cases.push_back({"fused_rotary_position_embedding_", name, kFloats, make([](Tensor& q, Tensor& k, Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& at, bool n, bool major) {
+    cases.push_back({"fused_rotary_position_embedding_", name, kFloats, make([](Tensor& q, Tensor& k, Tensor& v, const Tensor& sin, const Tensor& cos,
+          const Tensor& at, bool n, bool major) {
                        fused_rotary_position_embedding_(q, k, v, sin, cos, at, n, major, 100.0f);
                        return k.defined() ? Tensors{q, k} : Tensors{q};
                      }), ulps, inexact});

@@ -34,7 +34,8 @@ Result reference(const Shape& s, const DenseTensor& q, const DenseTensor& k, con
             dot += qs[size_t(((b * s.queries + i) * s.heads + h) * s.width + d)] * ks[size_t(((b * s.keys + j) * s.kv_heads + kv) * s.width + d)];
           }
           scores[size_t(j)] = dot / std::sqrt(static_cast<double>(s.width));
-          if (mask.defined()) scores[size_t(j)] += ms[broadcast_index({s.batch, s.heads, s.queries, s.keys}, mask.dims(), ((b * s.heads + h) * s.queries + i) * s.keys + j)];
+          if (mask.defined()) scores[size_t(j)] += ms[broadcast_index({s.batch, s.heads, s.queries, s.keys}, mask.dims(),
+                ((b * s.heads + h) * s.queries + i) * s.keys + j)];
         }
         const double largest = s.keys == 0 ? -INFINITY : *std::max_element(scores.begin(), scores.end());
         double total = 0;
@@ -44,7 +45,8 @@ Result reference(const Shape& s, const DenseTensor& q, const DenseTensor& k, con
           const double weight = total == 0 ? 0 : std::exp(scores[size_t(j)] - largest) / total;
           result.softmax.push_back(weight);
           for (int64_t d = 0; d < s.value_width; ++d) {
-            result.out[size_t(((b * s.queries + i) * s.heads + h) * s.value_width + d)] += weight * vs[size_t(((b * s.keys + j) * s.kv_heads + kv) * s.value_width + d)];
+            result.out[size_t(((b * s.queries + i) * s.heads + h) * s.value_width + d)] +=
+                  weight * vs[size_t(((b * s.keys + j) * s.kv_heads + kv) * s.value_width + d)];
           }
         }
       }
@@ -75,7 +77,8 @@ struct Outputs {
 };
 
 TEST_CASE("flash_attn agrees with the definition: heads in groups, causal, masks, several blocks, no keys") {
-  const Shape shapes[] = {{2, 3, 5, 2, 2, 4, 4}, {1, 40, 150, 4, 2, 8, 6}, {2, 9, 4, 3, 1, 2, 2}, {1, 70, 70, 1, 1, 16, 16}, {1, 2, 0, 1, 1, 4, 4}, {2, 0, 3, 1, 1, 4, 4}};
+  const Shape shapes[] = {{2, 3, 5, 2, 2, 4, 4}, {1, 40, 150, 4, 2, 8, 6}, {2, 9, 4, 3, 1, 2, 2}, {1, 70, 70, 1, 1, 16, 16}, {1, 2, 0, 1, 1, 4, 4},
+                          {2, 0, 3, 1, 1, 4, 4}};
   for (const DType dtype : kFloatDTypes) {
     for (const Shape& s : shapes) {
       const DenseTensor q = arbitrary({s.batch, s.queries, s.heads, s.width}, dtype, 1), k = arbitrary({s.batch, s.keys, s.kv_heads, s.width}, dtype, 2);
@@ -85,7 +88,8 @@ TEST_CASE("flash_attn agrees with the definition: heads in groups, causal, masks
           INFO(to_string(q.meta()) << to_string(k.meta()) << " causal " << causal << " mask " << to_string(mask_dims));
           const DenseTensor mask = mask_dims.rank() == 0 ? DenseTensor() : arbitrary(mask_dims, dtype, 4);
           Outputs o(s, dtype, true);
-          call<FlashAttn>("flash_attn", dtype, q, k, v, DenseTensor(), mask, 0.0f, causal, true, false, "", RandomKey{1, 2}, o.out, o.softmax, o.lse, o.seed_offset);
+          call<FlashAttn>("flash_attn", dtype, q, k, v, DenseTensor(), mask, 0.0f, causal, true, false, "", RandomKey{1, 2}, o.out, o.softmax, o.lse,
+                o.seed_offset);
           const Result expected = reference(s, q, k, v, mask, causal);
           check_near(o.out, expected.out, 30);
           check_near(o.softmax, expected.softmax, 30);
@@ -113,14 +117,16 @@ DenseTensor piece_of(const DenseTensor& x, int d, int64_t first, int64_t n) {
 
 TEST_CASE("a piece of the queries, heads or batches has the bits of the whole, with dropout too") {
   const Shape s{2, 20, 80, 4, 2, 8, 8};
-  const DenseTensor q = arbitrary({2, 20, 4, 8}, DType::float32, 1), k = arbitrary({2, 80, 2, 8}, DType::float32, 2), v = arbitrary({2, 80, 2, 8}, DType::float32, 3);
+  const DenseTensor q = arbitrary({2, 20, 4, 8}, DType::float32, 1);
+  const DenseTensor k = arbitrary({2, 80, 2, 8}, DType::float32, 2), v = arbitrary({2, 80, 2, 8}, DType::float32, 3);
   const DenseTensor seed = tensor({7, 9}, {2}, DType::int64);
   Outputs whole(s, DType::float32, false);
-  call<FlashAttn>("flash_attn", DType::float32, q, k, v, seed, DenseTensor(), 0.5f, true, false, false, "", RandomKey{}, whole.out, whole.softmax, whole.lse, whole.seed_offset);
+  call<FlashAttn>("flash_attn", DType::float32, q, k, v, seed, DenseTensor(), 0.5f, true, false, false, "", RandomKey{}, whole.out, whole.softmax,
+        whole.lse, whole.seed_offset);
   CHECK(values(whole.seed_offset) == std::vector<double>{7, 9});
   Outputs undropped(s, DType::float32, false);
-  call<FlashAttn>("flash_attn", DType::float32, q, k, v, seed, DenseTensor(), 0.5f, true, false, true, "", RandomKey{}, undropped.out, undropped.softmax, undropped.lse,
-                  undropped.seed_offset);
+  call<FlashAttn>("flash_attn", DType::float32, q, k, v, seed, DenseTensor(), 0.5f, true, false, true, "", RandomKey{}, undropped.out, undropped.softmax,
+                  undropped.lse, undropped.seed_offset);
   CHECK(values(undropped.out) != values(whole.out));
   CHECK(values(undropped.lse) == values(whole.lse));
   struct Cut {
@@ -144,14 +150,14 @@ TEST_CASE("a piece of the queries, heads or batches has the bits of the whole, w
     const LocalCall local{inputs, {}, nullptr, {}};
     const Dims& d = piece.dims();
     Outputs part({d[0], d[1], 80, d[2], kp.dims()[2], 8, 8}, DType::float32, false);
-    call_in<FlashAttn>({"flash_attn", &local}, "flash_attn", DType::float32, piece, kp, vp, seed, DenseTensor(), 0.5f, true, false, false, "", RandomKey{}, part.out,
-                       part.softmax, part.lse, part.seed_offset);
+    call_in<FlashAttn>({"flash_attn", &local}, "flash_attn", DType::float32, piece, kp, vp, seed, DenseTensor(), 0.5f, true, false, false, "", RandomKey{},
+                       part.out, part.softmax, part.lse, part.seed_offset);
     CHECK(values(part.out) == values(piece_of(whole.out, cut.dim, cut.first, cut.n)));
   }
 }
 
-using Rope = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool,
-                  float, DenseTensor&, DenseTensor&, DenseTensor&);
+using Rope = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                  bool, bool, float, DenseTensor&, DenseTensor&, DenseTensor&);
 
 /// x [1, s, 1, 4] with its two pairs turned by position and position / 10.
 std::vector<double> turned(const std::vector<double>& x, const std::vector<int64_t>& positions, bool adjacent) {
@@ -196,13 +202,14 @@ TEST_CASE("rotary positions turn pairs by their place, by an id, or by given sin
       const OpContext pieces{"fused_rotary_position_embedding", &local};
       check_near(rotate(pieces, none, none, none), turned(values(q), {3, 4, 5}, adjacent), 4);
       const std::vector<double> late_sines(sines.begin() + 12, sines.end()), late_cosines(cosines.begin() + 12, cosines.end());
-      check_near(rotate(pieces, tensor(late_sines, {1, 3, 1, 4}, wide), tensor(late_cosines, {1, 3, 1, 4}, wide), none), turned(values(q), {3, 4, 5}, adjacent), 4);
+      check_near(rotate(pieces, tensor(late_sines, {1, 3, 1, 4}, wide), tensor(late_cosines, {1, 3, 1, 4}, wide), none),
+                 turned(values(q), {3, 4, 5}, adjacent), 4);
     }
   }
   DenseTensor out = uninitialized({1, 1, 1, 2}, DType::float32), absent;
   const DenseTensor x = tensor({1, 2}, {1, 1, 1, 2}), table = tensor({0, 0}, {1, 2});
-  CHECK_THROWS_WITH(call<Rope>("fused_rotary_position_embedding", DType::float32, x, none, none, table, table, tensor({1}, {1, 1}, DType::int64), true, false, 10.0f,
-                               out, absent, absent),
+  CHECK_THROWS_WITH(call<Rope>("fused_rotary_position_embedding", DType::float32, x, none, none, table, table, tensor({1}, {1, 1}, DType::int64), true,
+                               false, 10.0f, out, absent, absent),
                     Catch::Contains("position_ids has 1, but sin and cos have the positions 0 to 0"));
 }
 

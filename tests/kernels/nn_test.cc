@@ -136,12 +136,14 @@ TEST_CASE("rms_norm divides by the root of the mean square of the last dim") {
 }
 
 TEST_CASE("the gradient of a linear layer is added to what is there") {
-  using LinearGrad = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, DenseTensor&, DenseTensor&);
+  using LinearGrad = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, DenseTensor&,
+        DenseTensor&);
   const DenseTensor absent;
   for (const DType dtype : kFloatDTypes) {
     const DType wide = dtype == DType::float64 ? dtype : DType::float32;
     const DenseTensor x = tensor({1, 2, 3, 4, 5, 6}, {3, 1, 2}, dtype), dout = tensor({1, 0, -1}, {3, 1, 1}, dtype);
-    DenseTensor dweight = uninitialized({2, 1}, wide), dbias = uninitialized({1}, wide), narrow = uninitialized({2, 1}, dtype), none = uninitialized({0}, dtype);
+    DenseTensor dweight = uninitialized({2, 1}, wide), dbias = uninitialized({1}, wide), narrow = uninitialized({2, 1}, dtype), none = uninitialized({0},
+          dtype);
     call<LinearGrad>("fused_linear_param_grad_add", dtype, x, dout, absent, absent, true, true, dweight, dbias);
     CHECK(values(dweight) == std::vector<double>{-4, -4});
     CHECK(values(dbias) == std::vector<double>{0});
@@ -241,13 +243,13 @@ TEST_CASE("adamw follows the formula for two steps, and skips when told") {
 
 TEST_CASE("adam is adamw without decay") {
   using Adam = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
-                    const DenseTensor&, const DenseTensor&, const DenseTensor&, const Scalar&, const Scalar&, const Scalar&, bool, int64_t, bool, bool, DenseTensor&,
-                    DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
+                    const DenseTensor&, const DenseTensor&, const DenseTensor&, const Scalar&, const Scalar&, const Scalar&, bool, int64_t, bool, bool,
+                    DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
   DenseTensor w = tensor({1}, {1}, DType::float64), m1 = tensor({0}, {1}, DType::float64), m2 = m1, p1 = tensor({0.9}, {1}, DType::float64), absent;
   m2 = tensor({0}, {1}, DType::float64);
   DenseTensor p2 = tensor({0.99}, {1}, DType::float64);
-  call<Adam>("adam", DType::float64, w, tensor({0.5}, {1}, DType::float64), tensor({0.1}, {1}, DType::float64), m1, m2, p1, p2, absent, absent, Scalar(0.9), Scalar(0.99),
-             Scalar(1e-8), false, int64_t{1000}, false, false, w, m1, m2, p1, p2, absent);
+  call<Adam>("adam", DType::float64, w, tensor({0.5}, {1}, DType::float64), tensor({0.1}, {1}, DType::float64), m1, m2, p1, p2, absent, absent, Scalar(0.9),
+             Scalar(0.99), Scalar(1e-8), false, int64_t{1000}, false, false, w, m1, m2, p1, p2, absent);
   CHECK(values(m1)[0] == Approx(0.05));
   CHECK(values(m2)[0] == Approx(0.0025));
   CHECK(values(w)[0] == Approx(1 - 0.1).epsilon(1e-6));  // the first step has the length of the rate

@@ -146,7 +146,8 @@ TEST_CASE("metas of attention, rotary positions, rms_norm and the gradient of a 
   CHECK(to_string(softmax) == "f32[0]");
   CHECK(error_of(ErrorCode::shape_mismatch, [&] { FlashAttnInferMeta({"flash_attn"}, q, k, v, nullptr, &bad_mask, 0.0f, false, out, softmax, lse, seed); }) ==
         "[flash_attn] attn_mask is f32[2, 2, 5, 7], but must be [2, 4, 5, 7], with a 1 for any of the first three");
-  CHECK(error_of(ErrorCode::shape_mismatch, [&] { FlashAttnInferMeta({"flash_attn"}, q, f32({2, 7, 3, 8}), f32({2, 7, 3, 8}), nullptr, nullptr, 0.0f, false, out, softmax, lse, seed); }) ==
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { FlashAttnInferMeta({"flash_attn"}, q, f32({2, 7, 3, 8}), f32({2, 7, 3, 8}), nullptr, nullptr, 0.0f, false,
+        out, softmax, lse, seed); }) ==
         "[flash_attn] q is f32[2, 5, 4, 8], k f32[2, 7, 3, 8] and v f32[2, 7, 3, 8]; all need one batch, q and k one width, k and v one sequence and as many heads, which "
         "divide those of q");
   error_of(ErrorCode::invalid_argument, [&] { FlashAttnInferMeta({"flash_attn"}, q, k, v, nullptr, nullptr, 1.0f, false, out, softmax, lse, seed); });
@@ -164,7 +165,8 @@ TEST_CASE("metas of attention, rotary positions, rms_norm and the gradient of a 
   error_of(ErrorCode::undefined, [&] { FusedRopeInferMeta({"rope"}, q, nullptr, nullptr, &table, nullptr, nullptr, false, out, k_out, v_out); });
   CHECK(error_of(ErrorCode::shape_mismatch, [&] { FusedRopeInferMeta({"rope"}, q, &k, nullptr, nullptr, nullptr, nullptr, false, out, k_out, v_out); }) ==
         "[rope] q is f32[2, 5, 4, 8] and k is f32[2, 7, 2, 8], which may differ only in their heads, dim 2");
-  error_of(ErrorCode::shape_mismatch, [&] { FusedRopeInferMeta({"rope"}, f32({2, 5, 4, 7}), nullptr, nullptr, nullptr, nullptr, nullptr, false, out, k_out, v_out); });
+  error_of(ErrorCode::shape_mismatch, [&] { FusedRopeInferMeta({"rope"}, f32({2, 5, 4, 7}), nullptr, nullptr, nullptr, nullptr, nullptr, false, out, k_out,
+        v_out); });
 
   Meta invvar;
   RmsNormInferMeta({"rms_norm"}, {{2, 3}, DType::bfloat16}, f32({3}), out, invvar);
@@ -178,7 +180,8 @@ TEST_CASE("metas of attention, rotary positions, rms_norm and the gradient of a 
   FusedLinearParamGradAddInferMeta({"grad_add"}, halves, slopes, nullptr, nullptr, false, false, dweight, dbias);
   CHECK(to_string(dweight) + to_string(dbias) == "f16[3, 4]f16[0]");
   error_of(ErrorCode::dtype_mismatch, [&] { FusedLinearParamGradAddInferMeta({"grad_add"}, halves, slopes, &old, nullptr, false, true, dweight, dbias); });
-  error_of(ErrorCode::shape_mismatch, [&] { FusedLinearParamGradAddInferMeta({"grad_add"}, f32({4, 3}), f32({5, 3}), nullptr, nullptr, true, true, dweight, dbias); });
+  error_of(ErrorCode::shape_mismatch, [&] { FusedLinearParamGradAddInferMeta({"grad_add"}, f32({4, 3}), f32({5, 3}), nullptr, nullptr, true, true, dweight,
+        dbias); });
 }
 
 TEST_CASE("reshape infers -1 and keeps 0 for users, but takes a local shape as it is") {

@@ -91,10 +91,14 @@ TEST_CASE("flash_attn: batches, heads and queries are on their own, keys are who
   CHECK(with(k, "a, -, b, -", "a, -, -, -", "-, -, -, -") == "[a, -, b, -], [a, -, b, -], [a, -, b, -], [], [] -> [a, -, b, -], [-], [a, b, -], [-]");
   CHECK(with(k, "-, a, -, b", "-, a, -, -", "-, -, -, -") == "[-, a, -, -], [-, -, -, -], [-, -, -, -], [], [] -> [-, a, -, -], [-], [-, -, a], [-]");
   // Three ranks: six heads of k and v are cut with the twelve of q, four are not.
-  CHECK(with({6, 9, 6, 16}, "-, -, b, -", "-, -, -, -", "-, -, -, -") == "[-, -, b, -], [-, -, b, -], [-, -, b, -], [], [] -> [-, -, b, -], [-], [-, b, -], [-]");
-  CHECK(with({6, 9, 4, 16}, "-, -, b, -", "-, -, b, -", "-, -, -, -") == "[-, -, b, -], [-, -, -, -], [-, -, -, -], [], [] -> [-, -, b, -], [-], [-, b, -], [-]");
-  CHECK(with({6, 9, 4, 16}, "-, -, a, -", "-, -, -, -", "-, -, -, -") == "[-, -, a, -], [-, -, a, -], [-, -, a, -], [], [] -> [-, -, a, -], [-], [-, a, -], [-]");
-  check_cases({{ops::flash_attn, {{q, "a, -, -, -"}, {k, "-, -, -, -"}, {k, "-, -, -, -"}, {{}, nullptr}, {{1, 12, 8, 9}, "-, b, -, -"}}, {0.0, kNo, kYes, kNo, std::string()},
+  CHECK(with({6, 9, 6, 16}, "-, -, b, -", "-, -, -, -", "-, -, -, -") ==
+        "[-, -, b, -], [-, -, b, -], [-, -, b, -], [], [] -> [-, -, b, -], [-], [-, b, -], [-]");
+  CHECK(with({6, 9, 4, 16}, "-, -, b, -", "-, -, b, -", "-, -, -, -") ==
+        "[-, -, b, -], [-, -, -, -], [-, -, -, -], [], [] -> [-, -, b, -], [-], [-, b, -], [-]");
+  CHECK(with({6, 9, 4, 16}, "-, -, a, -", "-, -, -, -", "-, -, -, -") ==
+        "[-, -, a, -], [-, -, a, -], [-, -, a, -], [], [] -> [-, -, a, -], [-], [-, a, -], [-]");
+  check_cases({{ops::flash_attn, {{q, "a, -, -, -"}, {k, "-, -, -, -"}, {k, "-, -, -, -"}, {{}, nullptr}, {{1, 12, 8, 9}, "-, b, -, -"}}, {0.0, kNo, kYes,
+        kNo, std::string()},
                 {out, {6, 12, 8, 9}, lse, seed}, "[a, -, b, -], [a, -, b, -], [a, -, b, -], [], [-, b, -, -] -> [a, -, b, -], [a, b, -, -], [a, b, -], [-]"}});
 }
 
@@ -105,7 +109,8 @@ TEST_CASE("rotary positions: the sequence may be cut, with its table; sums of wh
   check_cases({
       {ops::fused_rotary_position_embedding, {{q, "a, b, -, -"}, {k, "-, -, -, -"}, absent, {{8, 16}, "-, -"}, {{8, 16}, "-, -"}, absent}, attrs, {q, k, {}},
        "[a, b, -, -], [a, b, -, -], [], [b, -], [b, -], [] -> [a, b, -, -], [a, b, -, -], []"},
-      {ops::fused_rotary_position_embedding, {{q, "a, b, -, -"}, absent, absent, {{1, 9, 1, 16}, "-, b, -, -"}, {{1, 9, 1, 16}, "-, -, -, -"}, {{6, 8}, "-, -", DType::int64}}, attrs,
+      {ops::fused_rotary_position_embedding, {{q, "a, b, -, -"}, absent, absent, {{1, 9, 1, 16}, "-, b, -, -"}, {{1, 9, 1, 16}, "-, -, -, -"}, {{6, 8},
+            "-, -", DType::int64}}, attrs,
        {q, {}, {}}, "[a, b, -, -], [], [], [-, -, -, -], [-, -, -, -], [a, b] -> [a, b, -, -], [], []"},
       {ops::fused_rotary_position_embedding, {{q, "-, -, b, - | sum(a)"}, {k, "-, -, b, -"}, absent, absent, absent, absent}, attrs, {q, k, {}},
        "[-, -, b, -] sum(a), [-, -, b, -] sum(a), [], [], [], [] -> [-, -, b, -] sum(a), [-, -, b, -] sum(a), [] sum(a)"},
