@@ -33,7 +33,9 @@ auto gather_from(int ranks, const F& program) {
 
 bool same_values(const Tensor& a, const Tensor& b) {
   const DType dtype = DType::float64;
-  return a.meta() == b.meta() && cast(a, dtype).to_vector<double>() == cast(b, dtype).to_vector<double>();
+  if (!(a.meta() == b.meta())) return false;
+  const std::vector<double> x = cast(a, dtype).to_vector<double>(), y = cast(b, dtype).to_vector<double>();
+  return std::equal(x.begin(), x.end(), y.begin(), [](double l, double r) { return l == r || (std::isnan(l) && std::isnan(r)); });
 }
 
 }  // namespace
@@ -369,7 +371,13 @@ std::vector<Commuting> commuting_ops() {
       {"any", {d}, {ReduceType::any}, [](T t) { return Tensors{any(t[0], {1})}; }, -1, DType::boolean},
       {"all", {d}, {ReduceType::all}, [](T t) { return Tensors{all(t[0], {1})}; }, -1, DType::boolean},
       {"tile", {d}, kAllTypes, [](T t) { return Tensors{tile(t[0], {2, 1})}; }},
-      {"expand_as", {d, {2, 2, 3}}, kAllTypes, [](T t) { return Tensors{expand_as(t[0], t[1], {2, 2, 3})}; }, 0},
+      // y lends its shape alone, but is a replicated argument: a number that is no contribution cannot become one to any or all.
+      {"expand_as", {d, {2, 2, 3}}, {ReduceType::sum, ReduceType::max, ReduceType::min, ReduceType::prod, ReduceType::avg}, [](T t) { return Tensors{expand_as(t[0], t[1], {2, 2, 3})}; }, 0},
+      {"log", {d}, {ReduceType::min}, [](T t) { return Tensors{log(t[0])}; }},
+      {"sqrt", {d}, {ReduceType::min}, [](T t) { return Tensors{sqrt(t[0])}; }},
+      // Position 0 is turned by no angle, so values stay exact.
+      {"fused_rotary_position_embedding", {{2, 1, 1, 4}}, kLinear,
+       [](T t) { return Tensors{std::get<0>(fused_rotary_position_embedding(t[0], {}, {}, {}, {}, {}))}; }},
       {"split_with_num", {{2, 4}}, kAllTypes, [](T t) { return split_with_num(t[0], 2, 1); }},
       {"unbind", {d}, kAllTypes, [](T t) { return unbind(t[0], 1); }},
       {"strided_slice", {d}, kAllTypes, [](T t) { return Tensors{strided_slice(t[0], {1}, {0}, {3}, {2})}; }},
