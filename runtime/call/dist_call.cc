@@ -58,17 +58,6 @@ class MeshReducer final : public AxisReducer {
   std::string_view op_;
 };
 
-/// Whether values of `dtype` are lost on the way from one layout to another: into a pending any or all, which has 0 or 1 in the end, or into
-/// a pending average of integers, for which they are multiplied by the number of ranks and may wrap around.
-bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to) {
-  for (int axis = 0; axis < to.mesh()->rank(); ++axis) {
-    const auto type = to.partial(axis);
-    if (from.partial(axis) == type || dtype == DType::boolean) continue;
-    if (type == ReduceType::any || type == ReduceType::all || (type == ReduceType::avg && !is_floating(dtype))) return true;
-  }
-  return false;
-}
-
 /// What an absent rank, or this one, has of an output that shares the buffer of `storage`.
 DenseTensor absent_like(const Ref<Storage>& storage, const Meta& global) {
   return {storage, {Dims::filled(global.dims.rank(), 0), global.dtype}};
@@ -276,6 +265,12 @@ spmd::RuleResult DistCall::given_layout(std::span<const Meta> flat) const {
     if (meta.dims.rank() != layout_->rank()) {
       fail(ErrorCode::layout, "[{}] layout {} on {} has {} dims, but the result {} has {}; give the layout an entry for each dim", op_.name,
            layout_->text(), mesh_->describe(), layout_->rank(), to_string(meta), meta.dims.rank());
+    }
+    if (loses_values(meta.dtype, *DistSpec::replicated(mesh_, meta.dims.rank()), *layout_)) {
+      fail(ErrorCode::layout,
+           "[{}] the result {} would lose values in layout {} on {}: what is pending with any or all is 0 or 1 once it is reduced, and a pending average of "
+           "integers may wrap around; make it of dtype bool or a float dtype, or leave out that reduction",
+           op_.name, to_string(meta), layout_->text(), mesh_->describe());
     }
     result.outputs.push_back(layout_->layout());
   }

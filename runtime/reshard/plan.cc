@@ -248,6 +248,17 @@ std::string ReshardPlan::explain() const {
   return text + fmt::format("  in all: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B", bytes, bytes_max, ns / 1000, peak);
 }
 
+bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to) {
+  if (dtype == DType::boolean) return false;
+  for (int axis = 0; axis < to.mesh()->rank(); ++axis) {
+    const auto type = to.partial(axis);
+    const bool pending_before = from.mesh() == to.mesh() && from.partial(axis) == type;
+    if (!type || pending_before || to.mesh()->size(axis) == 1) continue;
+    if (*type == ReduceType::any || *type == ReduceType::all || (*type == ReduceType::avg && !is_floating(dtype))) return true;
+  }
+  return false;
+}
+
 std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to, int64_t memory_cap, CommCause cause) {
   if (from->rank() != meta.dims.rank() || to->rank() != meta.dims.rank()) {
     fail(ErrorCode::layout, "[{}] argument '{}': {} has {} dims, but it is to move from layout {} on {} to {} on {}; give layouts with an entry for each dim",

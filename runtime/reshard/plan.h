@@ -74,6 +74,10 @@ struct ReshardPlan {
 std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to, int64_t memory_cap = 0,
                                                 CommCause cause = {"reshard", "tensor"});
 
+/// Whether values of `dtype` are lost on the way from one layout to another: into a pending any or all, which has 0 or 1 in the end, or into
+/// a pending average of integers, for which they are multiplied by the number of ranks and may wrap around.
+bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to);
+
 /// The plan of one relayout step: the tensor seen as `after` in layout `to`, same elements in row-major order. Both layouts are on
 /// one mesh; partial axes must be the same on both sides.
 std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpec* from, const Dims& after, const DistSpec* to);

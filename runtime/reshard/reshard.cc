@@ -4,6 +4,14 @@
 namespace shard {
 namespace {
 
+void check_keeps_values(std::string_view op, const Meta& meta, const DistSpec* from, const DistSpec* to) {
+  if (!loses_values(meta.dtype, *from, *to)) return;
+  fail(ErrorCode::layout,
+       "[{}] argument 'tensor' ({}, layout {} on {}) would lose values in layout {}: what is pending with any or all is 0 or 1 once it is reduced, and a "
+       "pending average of integers may wrap around; cast it to bool or a float dtype first, or leave out that reduction",
+       op, to_string(meta), from->text(), from->mesh()->describe(), to->text());
+}
+
 /// Checks that `tensor` may be read and moved by this rank.
 DistTensorImpl& movable(Rank& rank, const Tensor& tensor, const DistSpec* spec) {
   DistTensorImpl& impl = dist_impl(tensor, "reshard");
@@ -12,6 +20,7 @@ DistTensorImpl& movable(Rank& rank, const Tensor& tensor, const DistSpec* spec) 
          argument_text("tensor", impl), impl.owner->id(), rank.id());
   }
   check_mesh_in_world(spec->mesh(), rank.world());
+  check_keeps_values("reshard", impl.global, impl.spec, spec);
   if (rank.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
   impl.value.storage()->check_read();
   return impl;
@@ -79,6 +88,7 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
     fail(ErrorCode::layout, "[distribute] layout {} on {} has {} dims, but {} has {}; give the layout an entry for each dim", spec->text(),
          mesh->describe(), spec->rank(), argument_text("tensor", tensor.get()), meta.dims.rank());
   }
+  check_keeps_values("distribute", meta, DistSpec::replicated(mesh, spec->rank()), spec);
   DenseTensor value = tensor.get().value;
   value.storage()->check_read();
   check_host(value);

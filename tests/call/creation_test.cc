@@ -96,20 +96,31 @@ TEST_CASE("35: a creation op on a mesh draws from the world's generator, outside
 TEST_CASE("7: made in a pending layout, a value stands once, and identities elsewhere") {
   const auto* mesh = ProcessMesh::make({2, 3});
   const std::vector<float> counted = arange(1, 8, 1, DType::float32).to_vector<float>();
-  for (const std::string layout : {"a | sum(b)", "- | sum(a), max(b)", "- | max(a), sum(b)", "b | prod(a)", "- | avg(b)", "- | min(a), avg(b)", "- | any(a)",
-                                   "- | sum(a), all(b)"}) {
+  for (const std::string layout : {"a | sum(b)", "- | sum(a), max(b)", "- | max(a), sum(b)", "b | prod(a)", "- | avg(b)", "- | min(a), avg(b)"}) {
     run_ranks(6, [&](Rank& rank) {
       const DistSpec* spec = DistSpec::parse(mesh, layout);
-      check(full_equals(ones({5}, spec, DType::int32), std::vector<int>(5, 1)), "ones " + layout);
-      if (layout.find("any") != std::string::npos || layout.find("all") != std::string::npos) return;  // their result is 0 or 1
       check(full_equals(arange(1, 8, spec, 1, DType::float32), counted), "arange " + layout);
-      if (layout.find("avg") != std::string::npos) return;  // the average of three equal floats is rounded
+      if (layout.find("avg") != std::string::npos) return;  // the average of three equal floats is rounded, and of integers refused
+      check(full_equals(ones({5}, spec, DType::int32), std::vector<int>(5, 1)), "ones " + layout);
       rank.generator.set_seed(5);
       const Tensor pending = uniform({7}, spec);
       rank.generator.set_seed(5);
       check(full(pending).to_vector<float>() == full(uniform({7}, DistSpec::parse(mesh, "-"))).to_vector<float>(), "uniform " + layout);
     });
   }
+}
+
+TEST_CASE("7: only truth values are made pending with any or all, and no integers pending with an average") {
+  const auto* mesh = ProcessMesh::make({2, 3});
+  run_ranks(6, [&](Rank&) {
+    for (const char* layout : {"- | any(a)", "- | all(a), all(b)"}) {
+      const DistSpec* spec = DistSpec::parse(mesh, layout);
+      check(full(ones({3}, spec, DType::boolean)).to_vector<bool>() == std::vector<bool>(3, true), layout);
+      check(full(zeros({3}, spec, DType::boolean)).to_vector<bool>() == std::vector<bool>(3, false), layout);
+      check_contains(error_of([&] { ones({3}, spec, DType::int32); }, ErrorCode::layout), "make it of dtype bool");
+    }
+    error_of([&] { ones({3}, DistSpec::parse(mesh, "- | avg(b)"), DType::int64); }, ErrorCode::layout);
+  });
 }
 
 TEST_CASE("17: a rank outside the mesh gets an absent piece, and infers the same meta") {

@@ -78,6 +78,20 @@ TEST_CASE("partial values of every reduce type combine to the reduction of their
   }
 }
 
+TEST_CASE("a layout in which values would be lost is refused") {
+  const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+  run_ranks(2, [&](Rank&) {
+    const auto spec = [&](const char* text) { return DistSpec::parse(mesh, text); };
+    const Tensor floats = iota<float>({3}, 5.0f);
+    check_contains(error_of([&] { distribute(floats, spec("- | any(p)")); }, ErrorCode::layout), "cast it to bool");
+    check_contains(error_of([&] { reshard(distribute(floats, spec("p")), spec("- | all(p)")); }, ErrorCode::layout), "layout [p] on mesh(p=2)");
+    check_contains(error_of([&] { distribute(iota<int64_t>({3}), spec("- | avg(p)")); }, ErrorCode::layout), "pending average of integers");
+    check(full_equals<float>(distribute(floats, spec("- | avg(p)")), {5, 6, 7}), "an average of floats");
+    const Tensor truth = Tensor::from_data<bool>({true, false, true}, {3});
+    check(full(distribute(truth, spec("- | any(p)"))).to_vector<bool>() == std::vector<bool>{true, false, true}, "truth values");
+  });
+}
+
 TEST_CASE("11: a relayout moves row-major elements to their owners in another shape") {
   const auto* mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
   run_ranks(4, [&](Rank& rank) {
