@@ -253,7 +253,7 @@ bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to) {
   for (int axis = 0; axis < to.mesh()->rank(); ++axis) {
     const auto type = to.partial(axis);
     const bool pending_before = from.mesh() == to.mesh() && from.partial(axis) == type;
-    if (!type || pending_before || to.mesh()->size(axis) == 1) continue;
+    if (!type || pending_before) continue;
     if (*type == ReduceType::any || *type == ReduceType::all || (*type == ReduceType::avg && !is_floating(dtype))) return true;
   }
   return false;

@@ -292,7 +292,7 @@ TEST_CASE("34: randperm is a permutation for every size, and puts each number ev
   }
 }
 
-TEST_CASE("34: randint is uniform in [low, high), and bernoulli has the mean of its probabilities") {
+TEST_CASE("34: randint is uniform from low to before high, and bernoulli has the mean of its probabilities") {
   std::vector<int> counts(7);
   for (int64_t value : randint(-3, 4, {70000}).to_vector<int64_t>()) {
     REQUIRE(value >= -3);

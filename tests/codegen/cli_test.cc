@@ -126,7 +126,7 @@ TEST_CASE("explain knows ops and their functions, and suggests a name for an unk
   CHECK(has(unknown.err, "No op 'dropuot' in these files; did you mean 'dropout'?"));
 }
 
-TEST_CASE("docs writes a page; scaffold never overwrites a file unless it is forced to", "[codegen]") {
+TEST_CASE("docs writes a page, and scaffold never overwrites a file unless it is forced to", "[codegen]") {
   const TempFolder folder;
   const Ran docs = run_tool("docs " + kFixture + " --out " + folder.path("docs"));
   CHECK(docs.code == 0);

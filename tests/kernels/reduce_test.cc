@@ -75,7 +75,7 @@ TEST_CASE("sum, max and min agree with the reference") {
   }
 }
 
-TEST_CASE("all and any fold truth values of every dtype; amax and amin are max and min") {
+TEST_CASE("all and any fold truth values of every dtype, amax and amin are max and min") {
   for (const DType dtype : kAllDTypes) {
     for (const Case& c : kCases) {
       INFO(to_string(dtype) << to_string(c.dims) << " over " << to_string(c.axis));

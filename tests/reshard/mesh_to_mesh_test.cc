@@ -55,7 +55,7 @@ TEST_CASE("tensors move between meshes of any shapes and ranks, and every rank s
   CHECK(pair > 1000);
 }
 
-TEST_CASE("between meshes pending reductions are done before, and begun after; replicas share the sending") {
+TEST_CASE("between meshes pending reductions are done before and begun after, and replicas share the sending") {
   const auto* first = ProcessMesh::make({4}, {0, 1, 2, 3}, {"a"});
   const auto* second = ProcessMesh::make({4}, {4, 5, 6, 7}, {"b"});
   const Meta meta{{1024, 1024}, DType::float32};

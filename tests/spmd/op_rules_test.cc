@@ -102,7 +102,7 @@ TEST_CASE("flash_attn: batches, heads and queries are on their own, keys are who
                 {out, {6, 12, 8, 9}, lse, seed}, "[a, -, b, -], [a, -, b, -], [a, -, b, -], [], [-, b, -, -] -> [a, -, b, -], [a, b, -, -], [a, b, -], [-]"}});
 }
 
-TEST_CASE("rotary positions: the sequence may be cut, with its table; sums of what is turned stay pending") {
+TEST_CASE("rotary positions: the sequence may be cut, with its table, and sums of what is turned stay pending") {
   const Dims q{6, 8, 4, 16}, k{6, 8, 2, 16};
   const std::vector<AttrValue> attrs = {kYes, kNo, 10000.0};
   const In absent{{}, nullptr};
