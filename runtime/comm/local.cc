@@ -96,9 +96,10 @@ class LocalOperation final : public Operation {
       if (lock.owns_lock()) lock.unlock();
       hub_.fail(text);
       lock.lock();
-      // From here on nobody begins to copy; who does so already is let finish before this rank's buffers may go.
-      round_->posts[me_] = nullptr;
+      // From here on nobody begins to copy; who does so already reads the posts without the lock, and is let finish before this rank's
+      // post and buffers may go.
       group_->changed.wait(lock, [&] { return round_->copying == 0; });
+      round_->posts[me_] = nullptr;
       throw;
     }
     round_->posts[me_] = nullptr;
