@@ -51,11 +51,11 @@ class LocalWorld final : public World {
   LocalWorld(int size, const WorldOptions& options) : World(size, first_ranks(size), options), hub_(options.timeout) {}
 
   void run(const std::function<void(Rank&)>& program) override {
-    if (first_error_) fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", text_of(first_error_));
+    if (!errors_.empty()) fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", text_of(cause()));
     std::vector<std::thread> threads;
     for (int i = 0; i < size(); ++i) threads.emplace_back([this, i, &program] { run_rank(rank(i), program); });
     for (std::thread& thread : threads) thread.join();
-    if (first_error_) std::rethrow_exception(first_error_);
+    if (!errors_.empty()) std::rethrow_exception(cause());
   }
 
  protected:
@@ -75,15 +75,20 @@ class LocalWorld final : public World {
   void record(const Rank& rank, std::exception_ptr error) {
     {
       const std::lock_guard lock(mutex_);
-      // A rank that fails because another one did is no cause; it counts only when nothing else is known.
-      if (!first_error_ || (is_peer_failure(first_error_) && !is_peer_failure(error))) first_error_ = error;
+      errors_.push_back(error);
     }
     hub_.fail(fmt::format("rank {} failed: {}", rank.id(), text_of(error)));
   }
 
+  /// The first error. A rank that fails because another one did is no cause; it counts only when nothing else is known.
+  std::exception_ptr cause() const {
+    const auto original = std::find_if_not(errors_.begin(), errors_.end(), is_peer_failure);
+    return original == errors_.end() ? errors_.front() : *original;
+  }
+
   LocalHub hub_;
   std::mutex mutex_;
-  std::exception_ptr first_error_;
+  std::vector<std::exception_ptr> errors_;  // of all ranks, in the order in which they failed; no rank's thread frees another's
 };
 
 class MpiWorld final : public World {
