@@ -29,13 +29,19 @@ Texts arg_names(const Op& op) {
   return names;
 }
 
-/// A function of this layer: of a form of the op, or of the one that takes a layout.
+std::string mask_name(const Op& op) { return Scope(op).local("wanted"); }
+
+/// A function of this layer: of a form of the op, of the one that takes a layout, or of the one that takes a mask.
 struct Shape {
   Form form = Form::functional;
   bool layout = false;
+  bool mask = false;
 
   Texts params(const Op& op, bool defaults) const {
-    return layout ? layout_parameters(op, defaults) : parameters(op, Role::api, form, defaults);
+    if (layout) return layout_parameters(op, defaults);
+    Texts params = parameters(op, Role::api, form, defaults);
+    if (mask) params.push_back(rt("GradMask") + " " + mask_name(op) + (defaults ? " = {}" : ""));
+    return params;
   }
   /// `args` of the op as they are passed on, with the layout between them.
   std::string args(const Op& op, Texts args) const { return join(layout ? with_layout(op, std::move(args), layout_name(op)) : args); }
@@ -157,6 +163,7 @@ Json invoke_view(const LowerContext& context, const Op& op, bool layout) {
   if (const Call* call = external_call(context, op)) {
     Texts args;
     for (const CallArg* arg : passed_in(op, *call)) args.push_back(external_arg(*arg));
+    if (takes_mask(context, op)) args.push_back(mask_name(op));
     return {{"function", rt("external") + "::" + call->function.text}, {"args", join(args)}};
   }
   const Op& target = *context.selection.find(op.invoke->function.text);
@@ -184,7 +191,7 @@ void add_function(const LowerContext& context, const Op& op, Shape shape, Json& 
 
 Json functions_of(const LowerContext& context, const Op& op) {
   Json functions = Json::array();
-  if (!has_body(op)) add_function(context, op, {}, functions);
+  if (!has_body(op)) add_function(context, op, {.mask = takes_mask(context, op)}, functions);
   else for (const Form form : forms_of(context, op)) add_function(context, op, {form}, functions);
   if (takes_layout(context, op)) add_function(context, op, {Form::functional, true}, functions);
   return functions;
