@@ -309,4 +309,28 @@ Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, boo
   return x;
 }
 
+Tensor silu_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad) {
+  return call::dispatch(ops::silu_grad, dist::silu_grad, dense::silu_grad, x, out, out_grad);
+}
+
+Tensor& silu_grad_(const Tensor& x, const Tensor& out, Tensor& out_grad) {
+  call::dispatch_inplace(ops::silu_grad, dist::silu_grad_, dense::silu_grad_, x, out, out_grad);
+  return out_grad;
+}
+
+Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate) {
+  return call::dispatch(ops::gelu_grad, dist::gelu_grad, dense::gelu_grad, x, out_grad,
+      approximate);
+}
+
+Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate) {
+  call::dispatch_inplace(ops::gelu_grad, dist::gelu_grad_, dense::gelu_grad_, x, out_grad,
+      approximate);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
+  return call::dispatch(ops::swiglu_grad, dist::swiglu_grad, dense::swiglu_grad, x, y, out_grad);
+}
+
 }  // namespace shard

@@ -122,4 +122,115 @@ std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Te
       dout, dweight, dbias);
 }
 
+Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
+  return call::dispatch(ops::softmax_grad, dist::softmax_grad, dense::softmax_grad, out, out_grad,
+      axis);
+}
+
+Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis) {
+  call::dispatch_inplace(ops::softmax_grad, dist::softmax_grad_, dense::softmax_grad_, out,
+      out_grad, axis);
+  return out_grad;
+}
+
+Tensor log_softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
+  return call::dispatch(ops::log_softmax_grad, dist::log_softmax_grad, dense::log_softmax_grad, out,
+      out_grad, axis);
+}
+
+Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis) {
+  call::dispatch_inplace(ops::log_softmax_grad, dist::log_softmax_grad_, dense::log_softmax_grad_,
+      out, out_grad, axis);
+  return out_grad;
+}
+
+Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_grad,
+    int64_t padding_idx) {
+  return call::dispatch(ops::embedding_grad, dist::embedding_grad, dense::embedding_grad, x, weight,
+      out_grad, padding_idx);
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& out_grad,
+    float epsilon, int begin_norm_axis) {
+  return call::dispatch(ops::layer_norm_grad, dist::layer_norm_grad, dense::layer_norm_grad, x,
+      scale, bias, mean, variance, out_grad, epsilon, begin_norm_axis);
+}
+
+std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& invvar,
+    const Tensor& out_grad) {
+  return call::dispatch(ops::rms_norm_grad, dist::rms_norm_grad, dense::rms_norm_grad, x, scale,
+      invvar, out_grad);
+}
+
+std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
+    const Tensor& out_grad, const std::string& data_format, bool is_test, bool use_global_stats,
+    bool trainable_statistics) {
+  return call::dispatch(ops::batch_norm_grad, dist::batch_norm_grad, dense::batch_norm_grad, x,
+      scale, bias, saved_mean, saved_variance, out_grad, data_format, is_test, use_global_stats,
+      trainable_statistics);
+}
+
+Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,
+    const std::string& mode) {
+  return call::dispatch(ops::dropout_grad, dist::dropout_grad, dense::dropout_grad, mask, out_grad,
+      p, is_test, mode);
+}
+
+Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,
+    const std::string& mode) {
+  call::dispatch_inplace(ops::dropout_grad, dist::dropout_grad_, dense::dropout_grad_, mask,
+      out_grad, p, is_test, mode);
+  return out_grad;
+}
+
+Tensor label_smooth_grad(const Tensor& out_grad, float epsilon) {
+  return external::label_smooth_grad(out_grad, epsilon);
+}
+
+Tensor cross_entropy_with_softmax_grad(const Tensor& label, const Tensor& softmax,
+    const Tensor& loss_grad, bool soft_label, bool use_softmax, bool numeric_stable_mode,
+    int ignore_index, int axis) {
+  return call::dispatch(ops::cross_entropy_with_softmax_grad, dist::cross_entropy_with_softmax_grad,
+      dense::cross_entropy_with_softmax_grad, label, softmax, loss_grad, soft_label, use_softmax,
+      numeric_stable_mode, ignore_index, axis);
+}
+
+Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
+    const Tensor& loss_grad, bool soft_label, bool use_softmax, bool numeric_stable_mode,
+    int ignore_index, int axis) {
+  call::dispatch_inplace(ops::cross_entropy_with_softmax_grad,
+      dist::cross_entropy_with_softmax_grad_, dense::cross_entropy_with_softmax_grad_, label,
+      softmax, loss_grad, soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
+  return softmax;
+}
+
+std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& out, const Tensor& softmax_lse, const Tensor& seed_offset,
+    const Tensor& attn_mask, const Tensor& out_grad, float dropout, bool causal, bool is_test) {
+  return call::dispatch(ops::flash_attn_grad, dist::flash_attn_grad, dense::flash_attn_grad, q, k,
+      v, out, softmax_lse, seed_offset, attn_mask, out_grad, dropout, causal, is_test);
+}
+
+std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,
+    const Tensor& cos, const Tensor& position_ids, const Tensor& out_q_grad,
+    const Tensor& out_k_grad, const Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
+    float rotary_emb_base) {
+  return call::dispatch(ops::fused_rotary_position_embedding_grad,
+      dist::fused_rotary_position_embedding_grad, dense::fused_rotary_position_embedding_grad, sin,
+      cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,
+      rotary_emb_base);
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
+    const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad, Tensor& out_k_grad,
+    Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  call::dispatch_inplace(ops::fused_rotary_position_embedding_grad,
+      dist::fused_rotary_position_embedding_grad_, dense::fused_rotary_position_embedding_grad_,
+      sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,
+      rotary_emb_base);
+  return {out_q_grad, out_k_grad, out_v_grad};
+}
+
 }  // namespace shard

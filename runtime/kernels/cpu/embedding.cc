@@ -1,6 +1,7 @@
-// CPU kernels that find rows or columns by index: embedding, gather, scatter, one_hot.
+// CPU kernels that find rows or columns by index: embedding and its gradient, gather, scatter, one_hot.
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/cpu/axis.h"
 #include "kernels/cpu/parallel.h"
@@ -38,6 +39,41 @@ void embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& we
       char* target = to + static_cast<size_t>(i) * bytes;
       if (row < 0 || row >= rows || (padding_idx != -1 && id == padding_idx)) std::memset(target, 0, bytes);
       else std::memcpy(target, from + static_cast<size_t>(row) * bytes, bytes);
+    }
+  });
+}
+
+/// Each row that this rank holds adds up its gradients in the order of x, in double.
+template <class T>
+void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight, const DenseTensor& out_grad, int64_t padding_idx,
+                    DenseTensor& weight_grad) {
+  const Box box = ctx.input_box(1, weight);
+  check_indices(ctx, "x", x, 0, box.global[0]);
+  const int64_t rows = weight.dims()[0], width = weight.dims()[1], count = x.numel();
+  const auto row_of = [&](int64_t i) {
+    const int64_t id = index_at(x, i), row = id - box.begin[0];
+    return row < 0 || row >= rows || (padding_idx != -1 && id == padding_idx) ? int64_t{-1} : row;
+  };
+  // Sorted by counting: places[ends[row - 1] .. ends[row]) are those of `row` in x.
+  std::vector<int64_t> ends(static_cast<size_t>(rows) + 1), places(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    if (const int64_t row = row_of(i); row >= 0) ++ends[static_cast<size_t>(row) + 1];
+  }
+  for (size_t row = 1; row < ends.size(); ++row) ends[row] += ends[row - 1];
+  for (int64_t i = 0; i < count; ++i) {
+    if (const int64_t row = row_of(i); row >= 0) places[static_cast<size_t>(ends[static_cast<size_t>(row)]++)] = i;
+  }
+  parallel_for(rows, 2 * width * (1 + count / std::max<int64_t>(rows, 1)), [&](int64_t first, int64_t last) {
+    std::vector<double> sums(static_cast<size_t>(width));
+    for (int64_t row = first; row < last; ++row) {
+      const int64_t begin = row == 0 ? 0 : ends[static_cast<size_t>(row) - 1];
+      std::fill(sums.begin(), sums.end(), 0.0);
+      for (int64_t place = begin; place < ends[static_cast<size_t>(row)]; ++place) {
+        const T* from = out_grad.data<T>() + places[static_cast<size_t>(place)] * width;
+        for (int64_t c = 0; c < width; ++c) sums[static_cast<size_t>(c)] += static_cast<double>(static_cast<Compute<T>>(from[c]));
+      }
+      T* to = weight_grad.data<T>() + row * width;
+      for (int64_t c = 0; c < width; ++c) to[c] = T(static_cast<Compute<T>>(sums[static_cast<size_t>(c)]));
     }
   });
 }
@@ -97,6 +133,7 @@ void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& inde
 
 void register_embedding() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("embedding", kBackend, dtype_of<T>, &embedding); });
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("embedding_grad", kBackend, dtype_of<T>, &embedding_grad<T>); });
   register_for_all("gather", &gather);
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("scatter", kBackend, dtype_of<T>, &scatter<T>); });
   for_types(Types<int32_t, int64_t>{}, [&]<class I>(TypeTag<I>) { register_kernel("one_hot", kBackend, dtype_of<I>, &one_hot<I>); });
