@@ -120,6 +120,12 @@ Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& star
       ends, strides), x);
 }
 
+Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& strides) {
+  return call::dispatch(ops::unslice, dist::unslice, dense::unslice, x, shape, axes, starts, ends,
+      strides);
+}
+
 Tensor tril(const Tensor& x, int diagonal) {
   return autograd::unlinked(ops::tril,
       call::dispatch(ops::tril, dist::tril, dense::tril, x, diagonal), x);
@@ -152,6 +158,10 @@ Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis) {
       call::dispatch(ops::gather, dist::gather, dense::gather, x, index, axis), x, index);
 }
 
+Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis) {
+  return call::dispatch(ops::index_sum, dist::index_sum, dense::index_sum, x, index, size, axis);
+}
+
 Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
   return autograd::unlinked(ops::scatter,
       call::dispatch(ops::scatter, dist::scatter, dense::scatter, x, index, updates, overwrite), x,
@@ -163,6 +173,100 @@ Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool ove
   call::dispatch_inplace(ops::scatter, dist::scatter_, dense::scatter_, x, index, updates,
       overwrite);
   return x;
+}
+
+Tensor reshape_grad(const Tensor& x, const Tensor& out_grad) {
+  return external::reshape_grad(x, out_grad);
+}
+
+Tensor flatten_grad(const Tensor& x, const Tensor& out_grad) {
+  return external::reshape_grad(x, out_grad);
+}
+
+Tensor squeeze_grad(const Tensor& x, const Tensor& out_grad) {
+  return external::reshape_grad(x, out_grad);
+}
+
+Tensor unsqueeze_grad(const Tensor& x, const Tensor& out_grad) {
+  return external::reshape_grad(x, out_grad);
+}
+
+Tensor transpose_grad(const Tensor& out_grad, const IntArray& perm) {
+  return external::transpose_grad(out_grad, perm);
+}
+
+Tensor expand_grad(const Tensor& x, const Tensor& out_grad) {
+  return external::expand_grad(x, out_grad);
+}
+
+Tensor tile_grad(const Tensor& x, const Tensor& out_grad) {
+  return external::tile_grad(x, out_grad);
+}
+
+Tensor expand_as_grad(const Tensor& x, const Tensor& out_grad) {
+  return external::expand_grad(x, out_grad);
+}
+
+std::vector<Tensor> concat_grad(const std::vector<Tensor>& x, const Tensor& out_grad,
+    const Scalar& axis) {
+  return external::concat_grad(x, out_grad, axis);
+}
+
+std::vector<Tensor> stack_grad(const Tensor& out_grad, int axis) {
+  return shard::unbind(out_grad, axis);
+}
+
+Tensor split_grad(const std::vector<Tensor>& out_grad, const Scalar& axis) {
+  return shard::concat(out_grad, axis);
+}
+
+Tensor split_with_num_grad(const std::vector<Tensor>& out_grad, const Scalar& axis) {
+  return shard::concat(out_grad, axis);
+}
+
+Tensor unbind_grad(const std::vector<Tensor>& out_grad, int axis) {
+  return shard::stack(out_grad, axis);
+}
+
+Tensor slice_grad(const Tensor& input, const Tensor& out_grad, const IntArray& axes,
+    const IntArray& starts, const IntArray& ends, const IntArray& decrease_axis) {
+  return external::slice_grad(input, out_grad, axes, starts, ends, decrease_axis);
+}
+
+Tensor strided_slice_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axes,
+    const IntArray& starts, const IntArray& ends, const IntArray& strides) {
+  return external::strided_slice_grad(x, out_grad, axes, starts, ends, strides);
+}
+
+Tensor unslice_grad(const Tensor& out_grad, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& strides) {
+  return shard::strided_slice(out_grad, axes, starts, ends, strides);
+}
+
+Tensor tril_grad(const Tensor& out_grad, int diagonal) { return shard::tril(out_grad, diagonal); }
+Tensor triu_grad(const Tensor& out_grad, int diagonal) { return shard::triu(out_grad, diagonal); }
+
+Tensor gather_grad(const Tensor& x, const Tensor& index, const Tensor& out_grad,
+    const Scalar& axis) {
+  return external::gather_grad(x, index, out_grad, axis);
+}
+
+Tensor index_sum_grad(const Tensor& index, const Tensor& out_grad, int axis) {
+  return shard::gather(out_grad, index, axis);
+}
+
+std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad,
+    bool overwrite) {
+  return call::dispatch(ops::scatter_grad, dist::scatter_grad, dense::scatter_grad, index, out_grad,
+      overwrite);
+}
+
+std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad, bool overwrite) {
+  if (call::any_dist(index, out_grad)) return dist::scatter_grad_(index, out_grad, overwrite);
+  const OpContext ctx = call::context("scatter_grad_");
+  auto updates_grad = dense::scatter_grad_(ctx, call::read(ctx, index, "index"),
+      call::write(ctx, out_grad, "out_grad"), overwrite);
+  return {out_grad, call::wrap(std::move(updates_grad))};
 }
 
 }  // namespace shard

@@ -92,9 +92,13 @@ void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& 
 void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
                     const IntArray& ends, const IntArray& decrease_axis, Meta& out);
 /// index: int32 or int64 (dtype_mismatch), 0-d or 1-D (shape_mismatch); a 0-d index drops the axis.
+void UnsliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
+                      const IntArray& ends, const IntArray& strides, Meta& out);
 void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis, Meta& out);
+void IndexSumInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, int64_t size, int axis, Meta& out);
 /// index: int32 or int64 (dtype_mismatch), [n] or [n, 1]; updates: [n] and the dims of x but its first (shape_mismatch).
 void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates, bool overwrite, Meta& out);
+void ScatterGradInferMeta(const OpContext& ctx, const Meta& index, const Meta& out_grad, Meta& x_grad, Meta& updates_grad);
 /// x: int32 or int64 (dtype_mismatch); out is float32, with num_classes as a new last dim.
 void OneHotInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_classes, Meta& out);
 
