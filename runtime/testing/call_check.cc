@@ -121,12 +121,16 @@ class Judge {
     if (expected.defined() != (first.specs[o] != nullptr)) return fmt::format("output {} is {}", o, expected.defined() ? "undefined" : "defined, but not on one rank");
     if (!expected.defined()) return "";
     const Joined got = joined(o);
-    // What is not pending was computed from the values of one rank, which moves and reductions keep exactly.
-    const Layout& layout = first.specs[o]->layout();
-    const bool pending = std::any_of(layout.partial.begin(), layout.partial.end(), [](const auto& type) { return type.has_value(); });
+    // Moves and reductions keep values exactly, so what a rank computes of them is what one rank computes.
+    const bool pending = is_pending(first.specs[o]) || std::any_of(layouts_.begin(), layouts_.end(), is_pending);
     const double ulps = pending ? std::max(ulps_, rounding_of_target(o)) : 0;
     const std::string problem = got.problem.empty() ? value_difference(got.value, expected.get().value, ulps) : got.problem;
     return problem.empty() ? "" : fmt::format("output {} in {}: {}", o, first.specs[o]->text(), problem);
+  }
+
+  static bool is_pending(const DistSpec* spec) {
+    const auto& partial = spec->layout().partial;
+    return std::any_of(partial.begin(), partial.end(), [](const auto& type) { return type.has_value(); });
   }
 
   /// A result that is written into a pending average is given by every rank: reading it adds it up n times, each time rounding by half a
