@@ -178,9 +178,10 @@ class Solver {
     return kStartBytes + (dim >= 0 ? share / n : share);
   }
 
-  /// The result of an in-place op must come back into the target's layout.
+  /// The result of an in-place op must come back into the target's layout: one that is pending is reduced, where the target is not.
   double write_back_cost(size_t t, int axis, const Choice& choice) const {
-    if (choice.letter == kNoLetter || role(choice.letter) != Letter::Role::reduce || kept(choice.letter)) return 0;
+    const bool reduces = choice.letter != kNoLetter && role(choice.letter) == Letter::Role::reduce && !kept(choice.letter);
+    if (!reduces && !choice.partial) return 0;
     return args_.tensors[t].spec->partial(axis) ? 0 : kStartBytes + 2.0 * static_cast<double>(args_.tensors[t].meta.bytes());
   }
 

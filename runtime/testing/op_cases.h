@@ -59,8 +59,9 @@ struct OpCase {
   std::string name;  // what is special about the call, such as its attributes; unique among the cases of the op
   std::vector<DType> dtypes;
   std::function<CaseCall(Draw&)> make;
-  /// How far elements may be from those of one rank, in units of the last place of the largest element, or of 1: 0 where the result is
-  /// exact, that is equal bit for bit, for every layout. Else `inexact` says why it cannot be.
+  /// How far elements may be from those of one rank where an argument or the result is pending, in units of the last place of the
+  /// largest element, or of 1: 0 where the result is exact, that is equal bit for bit, for every layout. Else `inexact` says why it
+  /// cannot be. Where nothing is pending every result is exact.
   double ulps = 0;
   std::string inexact = {};
 };
