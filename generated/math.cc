@@ -191,22 +191,23 @@ Tensor& relu_(Tensor& x) {
 }
 
 Tensor gelu(const Tensor& x, bool approximate) {
-  return autograd::unlinked(ops::gelu,
-      call::dispatch(ops::gelu, dist::gelu, dense::gelu, x, approximate), x);
+  if (autograd::records(x)) return autograd::gelu(x, approximate);
+  return call::dispatch(ops::gelu, dist::gelu, dense::gelu, x, approximate);
 }
 
 Tensor& gelu_(Tensor& x, bool approximate) {
-  const autograd::UnlinkedWrite write(ops::gelu, x);
+  if (autograd::records(x)) return autograd::gelu_(x, approximate);
   call::dispatch_inplace(ops::gelu, dist::gelu_, dense::gelu_, x, approximate);
   return x;
 }
 
 Tensor silu(const Tensor& x) {
-  return autograd::unlinked(ops::silu, call::dispatch(ops::silu, dist::silu, dense::silu, x), x);
+  if (autograd::records(x)) return autograd::silu(x);
+  return call::dispatch(ops::silu, dist::silu, dense::silu, x);
 }
 
 Tensor& silu_(Tensor& x) {
-  const autograd::UnlinkedWrite write(ops::silu, x);
+  if (autograd::records(x)) return autograd::silu_(x);
   call::dispatch_inplace(ops::silu, dist::silu_, dense::silu_, x);
   return x;
 }
@@ -270,8 +271,8 @@ Tensor elementwise_pow(const Tensor& x, const Tensor& y) {
 }
 
 Tensor swiglu(const Tensor& x, const Tensor& y) {
-  return autograd::unlinked(ops::swiglu,
-      call::dispatch(ops::swiglu, dist::swiglu, dense::swiglu, x, y), x, y);
+  if (autograd::records(x, y)) return autograd::swiglu(x, y);
+  return call::dispatch(ops::swiglu, dist::swiglu, dense::swiglu, x, y);
 }
 
 Tensor add_n(const std::vector<Tensor>& inputs) {
@@ -310,27 +311,34 @@ Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, boo
 }
 
 Tensor silu_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad) {
-  return call::dispatch(ops::silu_grad, dist::silu_grad, dense::silu_grad, x, out, out_grad);
+  return autograd::unlinked(ops::silu_grad,
+      call::dispatch(ops::silu_grad, dist::silu_grad, dense::silu_grad, x, out, out_grad), x, out,
+      out_grad);
 }
 
 Tensor& silu_grad_(const Tensor& x, const Tensor& out, Tensor& out_grad) {
+  const autograd::UnlinkedWrite write(ops::silu_grad, x, out, out_grad);
   call::dispatch_inplace(ops::silu_grad, dist::silu_grad_, dense::silu_grad_, x, out, out_grad);
   return out_grad;
 }
 
 Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate) {
-  return call::dispatch(ops::gelu_grad, dist::gelu_grad, dense::gelu_grad, x, out_grad,
-      approximate);
+  return autograd::unlinked(ops::gelu_grad,
+      call::dispatch(ops::gelu_grad, dist::gelu_grad, dense::gelu_grad, x, out_grad, approximate),
+      x, out_grad);
 }
 
 Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate) {
+  const autograd::UnlinkedWrite write(ops::gelu_grad, x, out_grad);
   call::dispatch_inplace(ops::gelu_grad, dist::gelu_grad_, dense::gelu_grad_, x, out_grad,
       approximate);
   return out_grad;
 }
 
 std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
-  return call::dispatch(ops::swiglu_grad, dist::swiglu_grad, dense::swiglu_grad, x, y, out_grad);
+  return autograd::unlinked(ops::swiglu_grad,
+      call::dispatch(ops::swiglu_grad, dist::swiglu_grad, dense::swiglu_grad, x, y, out_grad), x, y,
+      out_grad);
 }
 
 }  // namespace shard
