@@ -10,7 +10,7 @@ using namespace shard::test;
 
 namespace {
 
-Tensor total(const Tensor& x) { return sum(x, {}, {}, false); }
+Tensor total(const Tensor& x) { return sum(x, {}, false); }
 
 }  // namespace
 

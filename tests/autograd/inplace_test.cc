@@ -11,7 +11,7 @@ namespace {
 Tensor leaf(const std::vector<double>& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true); }
 using Values = std::vector<double>;
 Values values(const Tensor& x) { return x.to_vector<double>(); }
-Tensor total(const Tensor& x) { return sum(x, {}, {}, false); }
+Tensor total(const Tensor& x) { return sum(x, {}, false); }
 
 std::string error_of(const std::function<void()>& call) {
   try {
