@@ -356,4 +356,56 @@ void cumsum_(const OpContext& ctx, DenseTensor& x, const Scalar& axis, bool flat
       flatten, exclusive, reverse);
 }
 
+DenseTensor silu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out,
+    const DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::SiluGradInferMeta(ctx, x.meta(), out.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"silu_grad">(), x.dtype(), x_grad_meta, x, out, out_grad);
+}
+
+void silu_grad_(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out,
+    DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::SiluGradInferMeta(ctx, x.meta(), out.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::silu_grad, kernels<"silu_grad">(), x.dtype(), out_grad,
+      x_grad_meta, x, out, out_grad);
+}
+
+DenseTensor gelu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
+    bool approximate) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"gelu_grad">(), x.dtype(), x_grad_meta, x, out_grad,
+      approximate);
+}
+
+void gelu_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad,
+    bool approximate) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::gelu_grad, kernels<"gelu_grad">(), x.dtype(), out_grad,
+      x_grad_meta, x, out_grad, approximate);
+}
+
+std::tuple<DenseTensor, DenseTensor> swiglu_grad(const OpContext& ctx, const DenseTensor& x,
+    const DenseTensor& y, const DenseTensor& out_grad) {
+  // 1. infer meta
+  Meta x_grad_meta, y_grad_meta;
+  meta::SwiGLUGradInferMeta(ctx, x.meta(), call::meta_or_null(y), out_grad.meta(), x_grad_meta,
+      y_grad_meta);
+  // 2. choose the kernel
+  const Device device = call::common_device(ctx, x, y, out_grad);
+  static const KernelTable& kernels = kernel_table("swiglu_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      DenseTensor&, DenseTensor&);
+  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  if (call::infers(ctx, x_grad_meta, y_grad_meta)) return {};
+  // 3. allocate
+  DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
+  DenseTensor y_grad = y.defined() ? call::allocate(ctx, device, y_grad_meta) : DenseTensor{};
+  // 4. run
+  kernel(ctx, x, y, out_grad, x_grad, y_grad);
+  return {std::move(x_grad), std::move(y_grad)};
+}
+
 }  // namespace shard::dense

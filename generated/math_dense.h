@@ -67,4 +67,14 @@ DenseTensor cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axi
     bool exclusive, bool reverse);
 void cumsum_(const OpContext& ctx, DenseTensor& x, const Scalar& axis, bool flatten, bool exclusive,
     bool reverse);
+DenseTensor silu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out,
+    const DenseTensor& out_grad);
+void silu_grad_(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out,
+    DenseTensor& out_grad);
+DenseTensor gelu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
+    bool approximate);
+void gelu_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad,
+    bool approximate);
+std::tuple<DenseTensor, DenseTensor> swiglu_grad(const OpContext& ctx, const DenseTensor& x,
+    const DenseTensor& y, const DenseTensor& out_grad);
 }  // namespace shard::dense

@@ -315,4 +315,31 @@ Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, boo
   return x;
 }
 
+Tensor silu_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad) {
+  call::DistCall call(ops::silu_grad, x, out, out_grad);
+  return call.run([&] { return dense::silu_grad(call, call[0], call[1], call[2]); });
+}
+
+Tensor& silu_grad_(const Tensor& x, const Tensor& out, Tensor& out_grad) {
+  call::DistCall call(call::inplace, ops::silu_grad, x, out, out_grad);
+  call.run([&] { dense::silu_grad_(call, call[0], call[1], call.target(2)); });
+  return out_grad;
+}
+
+Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate) {
+  call::DistCall call(ops::gelu_grad, x, out_grad, approximate);
+  return call.run([&] { return dense::gelu_grad(call, call[0], call[1], approximate); });
+}
+
+Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate) {
+  call::DistCall call(call::inplace, ops::gelu_grad, x, out_grad, approximate);
+  call.run([&] { dense::gelu_grad_(call, call[0], call.target(1), approximate); });
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
+  call::DistCall call(ops::swiglu_grad, x, y, out_grad);
+  return call.run([&] { return dense::swiglu_grad(call, call[0], call[1], call[2]); });
+}
+
 }  // namespace shard::dist

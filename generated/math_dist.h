@@ -61,4 +61,9 @@ decltype(shard::where_) where_;
 decltype(shard::matmul) matmul;
 decltype(shard::cumsum) cumsum;
 decltype(shard::cumsum_) cumsum_;
+decltype(shard::silu_grad) silu_grad;
+decltype(shard::silu_grad_) silu_grad_;
+decltype(shard::gelu_grad) gelu_grad;
+decltype(shard::gelu_grad_) gelu_grad_;
+decltype(shard::swiglu_grad) swiglu_grad;
 }  // namespace shard::dist

@@ -111,4 +111,13 @@ inline constexpr OpDef cumsum = {.name = "cumsum", .inplace_name = "cumsum_",
     .attrs = names<"axis", "flatten", "exclusive", "reverse">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "CumsumInferSpmd",
     .commutes = Commutes::jointly, .commute_types = 0x11};
+inline constexpr OpDef silu_grad = {.name = "silu_grad", .inplace_name = "silu_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 2)>, .rule = "..., ..., ... -> ..."};
+inline constexpr OpDef gelu_grad = {.name = "gelu_grad", .inplace_name = "gelu_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .attrs = names<"approximate">,
+    .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ..."};
+inline constexpr OpDef swiglu_grad = {.name = "swiglu_grad", .location = "math.yaml",
+    .inputs = slots<"x", "y?", "out_grad">, .outputs = slots<"x_grad", "y_grad?">,
+    .rule = "SwiGLUGradInferSpmd"};
 }  // namespace shard::ops

@@ -139,9 +139,11 @@ class DescriptionReader {
 
   void layers(const Json& value) {
     const auto list = is_list(value) ? value.get<std::vector<std::string>>() : std::vector<std::string>();
-    if (list != std::vector<std::string>{"dense"} && list != std::vector<std::string>{"dense", "dist"})
-      return problem("'layers' must be [\"dense\"] or [\"dense\", \"dist\"]");
-    runtime_.dist = list.size() == 2;
+    static const std::vector<std::string> all = {"dense", "dist", "autograd"};
+    if (list.empty() || list.size() > all.size() || !std::equal(list.begin(), list.end(), all.begin()))
+      return problem("'layers' must be [\"dense\"], [\"dense\", \"dist\"] or [\"dense\", \"dist\", \"autograd\"]");
+    runtime_.dist = list.size() >= 2;
+    runtime_.autograd = list.size() == 3;
   }
 
   void abi(const Json& value) {

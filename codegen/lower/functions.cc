@@ -61,12 +61,17 @@ const Call* external_call(const LowerContext& context, const Op& op) {
   return op.composite ? &*op.composite : nullptr;
 }
 
-FunctionDecl external_function(const Op& op, const Call& call) {
+bool takes_mask(const LowerContext& context, const Op& op) {
+  return context.runtime.autograd && op.is_backward && !op.invoke && op.signature.outputs.size() > 1 && external_call(context, op) != nullptr;
+}
+
+FunctionDecl external_function(const LowerContext& context, const Op& op, const Call& call) {
   FunctionDecl function;
   function.space = "namespace_external";
   function.name = call.function.text;
   function.returns = return_type(op, Form::functional, true);
   for (const CallArg* arg : passed_in(op, call)) function.params.push_back(external_param(op, *arg));
+  if (takes_mask(context, op)) function.params.push_back(rt("GradMask"));
   function.op = &op;
   return function;
 }
@@ -80,7 +85,7 @@ std::vector<FunctionDecl> missing_functions(const LowerContext& context, const P
   };
   for (const Op* op : part.ops) {
     if (const Call* call = external_call(context, *op)) {
-      add(external_function(*op, *call));
+      add(external_function(context, *op, *call));
     } else if (has_body(*op)) {
       FunctionDecl function = infer_meta_function(*op);
       if (!context.runtime.infer_meta.contains(spell_symbols(context.runtime, function.signature(), ignored)))

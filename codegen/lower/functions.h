@@ -26,7 +26,9 @@ struct FunctionDecl {
 FunctionDecl infer_meta_function(const Op& op);
 /// The call of an op that is made by a C++ function: `invoke` of no op, or a lone `composite`. Null for other ops.
 const Call* external_call(const LowerContext& context, const Op& op);
-FunctionDecl external_function(const Op& op, const Call& call);
+FunctionDecl external_function(const LowerContext& context, const Op& op, const Call& call);
+/// True for a gradient of several results that is made of other ops: it is told which of them are wanted.
+bool takes_mask(const LowerContext& context, const Op& op);
 
 /// Every function that the ops of a part need and the runtime lacks, each once, in the order of the ops.
 std::vector<FunctionDecl> missing_functions(const LowerContext& context, const Part& part);

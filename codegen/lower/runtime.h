@@ -19,6 +19,7 @@ struct Runtime {
   std::map<std::string, std::vector<std::string>, std::less<>> headers;  // "dense.cc" -> what it includes
   int abi = 0;
   bool dist = true;                  // false: no distributed layer is written
+  bool autograd = true;              // false: calls are not recorded
   std::set<std::string> infer_meta;  // "AddInferMeta(const OpContext&, const Meta&, Meta&)", in canonical spelling
   std::set<std::string> rules;       // names of placement rules
   std::set<std::string> kernels;     // names of kernels

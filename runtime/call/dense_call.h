@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "call/codegen_abi.h"
+#include "core/grad_mask.h"
 #include "core/op_context.h"
 #include "core/op_def.h"
 #include "core/tensor.h"

@@ -18,6 +18,7 @@ void register_builtin_kernels() {
   cpu::register_binary();
   cpu::register_logic();
   cpu::register_unary();
+  cpu::register_activation_grad();
   cpu::register_scalar();
   cpu::register_cast();
   cpu::register_reduce();
@@ -25,6 +26,7 @@ void register_builtin_kernels() {
   cpu::register_matmul();
   cpu::register_softmax();
   cpu::register_norm();
+  cpu::register_norm_grad();
   cpu::register_attention();
   cpu::register_rope();
   cpu::register_embedding();

@@ -55,6 +55,25 @@ void SwiGLUInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, Meta& o
   out.dims[last] /= 2;
 }
 
+void ActivationGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out_grad, Meta& x_grad) {
+  check_floating(ctx, "x", x);
+  check_like_forward(ctx, "out_grad", out_grad, x);
+  x_grad = x;
+}
+
+void SiluGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad, Meta& x_grad) {
+  check_like_forward(ctx, "out", out, x);
+  ActivationGradInferMeta(ctx, x, out_grad, x_grad);
+}
+
+void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const Meta& out_grad, Meta& x_grad, Meta& y_grad) {
+  Meta out;
+  SwiGLUInferMeta(ctx, x, y, out);
+  check_like_forward(ctx, "out_grad", out_grad, out);
+  x_grad = x;
+  if (y != nullptr) y_grad = *y;
+}
+
 void AddNInferMeta(const OpContext& ctx, std::span<const Meta> inputs, Meta& out) {
   if (inputs.empty()) fail(ErrorCode::invalid_argument, "[{}] inputs is an empty list, but at least one tensor is needed", ctx.op);
   for (size_t i = 1; i < inputs.size(); ++i) {

@@ -102,6 +102,7 @@ void add_logic_cases(OpCases& cases);   // op_cases_logic.cc
 void add_reduce_cases(OpCases& cases);  // op_cases_reduce.cc
 void add_shape_cases(OpCases& cases);   // op_cases_shape.cc
 void add_nn_cases(OpCases& cases);      // op_cases_nn.cc
+void add_nn_grad_cases(OpCases& cases);  // op_cases_nn_grad.cc
 void add_optim_cases(OpCases& cases);   // op_cases_optim.cc
 void add_dynamic_cases(OpCases& cases);  // op_cases_dynamic.cc
 void add_random_cases(OpCases& cases);   // op_cases_dynamic.cc

@@ -224,7 +224,7 @@ TEST_CASE("A wrong description is refused with a sentence for each mistake", "[c
   CHECK(problem_of(R"({"symbols": {"Tensor": 1}})") == "'Tensor' in 'symbols' must be a text.");
   CHECK(problem_of(R"({"symbols": []})") == "'symbols' must be an object of texts.");
   CHECK(problem_of(R"({"symbols": {"Tensor": "A", "Tensor": "B"}})") == "The key 'Tensor' stands twice in an object.");
-  CHECK(problem_of(R"({"layers": ["dist"]})") == "'layers' must be [\"dense\"] or [\"dense\", \"dist\"].");
+  CHECK(problem_of(R"({"layers": ["dist"]})") == "'layers' must be [\"dense\"], [\"dense\", \"dist\"] or [\"dense\", \"dist\", \"autograd\"].");
   CHECK(problem_of(R"({"abi": "1"})") == "'abi' must be a whole number from 0 to 1000000000.");
   CHECK(problem_of(R"({"name": 1})") == "'name' must be a text.");
   CHECK(problem_of(R"({"extends": "sard"})") == "'extends' must be \"shard\".");

@@ -29,6 +29,7 @@ void register_for_all(const char* name, void (*function)(Args...)) {
 void register_binary();
 void register_logic();
 void register_unary();
+void register_activation_grad();
 void register_scalar();
 void register_cast();
 void register_reduce();
@@ -36,6 +37,7 @@ void register_scan();
 void register_matmul();
 void register_softmax();
 void register_norm();
+void register_norm_grad();
 void register_attention();
 void register_rope();
 void register_embedding();
