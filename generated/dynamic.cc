@@ -16,6 +16,10 @@ Tensor masked_select(const Tensor& x, const Tensor& mask) {
   return call::dispatch(ops::masked_select, dist::masked_select, dense::masked_select, x, mask);
 }
 
+Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out_grad) {
+  return external::masked_select_grad(x, mask, out_grad);
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> unique(const Tensor& x, bool return_index,
     bool return_inverse, bool return_counts, DType dtype) {
   return call::dispatch(ops::unique, dist::unique, dense::unique, x, return_index, return_inverse,

@@ -17,6 +17,11 @@ Tensor& add_(Tensor& x, const Tensor& y) {
   return x;
 }
 
+std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::add_grad(x, y, out_grad, wanted);
+}
+
 Tensor subtract(const Tensor& x, const Tensor& y) {
   return call::dispatch(ops::subtract, dist::subtract, dense::subtract, x, y);
 }
@@ -24,6 +29,11 @@ Tensor subtract(const Tensor& x, const Tensor& y) {
 Tensor& subtract_(Tensor& x, const Tensor& y) {
   call::dispatch_inplace(ops::subtract, dist::subtract_, dense::subtract_, x, y);
   return x;
+}
+
+std::tuple<Tensor, Tensor> subtract_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::subtract_grad(x, y, out_grad, wanted);
 }
 
 Tensor multiply(const Tensor& x, const Tensor& y) {
@@ -35,6 +45,11 @@ Tensor& multiply_(Tensor& x, const Tensor& y) {
   return x;
 }
 
+std::tuple<Tensor, Tensor> multiply_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::multiply_grad(x, y, out_grad, wanted);
+}
+
 Tensor divide(const Tensor& x, const Tensor& y) {
   return call::dispatch(ops::divide, dist::divide, dense::divide, x, y);
 }
@@ -42,6 +57,11 @@ Tensor divide(const Tensor& x, const Tensor& y) {
 Tensor& divide_(Tensor& x, const Tensor& y) {
   call::dispatch_inplace(ops::divide, dist::divide_, dense::divide_, x, y);
   return x;
+}
+
+std::tuple<Tensor, Tensor> divide_grad(const Tensor& x, const Tensor& y, const Tensor& out,
+    const Tensor& out_grad, GradMask wanted) {
+  return external::divide_grad(x, y, out, out_grad, wanted);
 }
 
 Tensor maximum(const Tensor& x, const Tensor& y) {
@@ -53,6 +73,11 @@ Tensor& maximum_(Tensor& x, const Tensor& y) {
   return x;
 }
 
+std::tuple<Tensor, Tensor> maximum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::maximum_grad(x, y, out_grad, wanted);
+}
+
 Tensor minimum(const Tensor& x, const Tensor& y) {
   return call::dispatch(ops::minimum, dist::minimum, dense::minimum, x, y);
 }
@@ -60,6 +85,11 @@ Tensor minimum(const Tensor& x, const Tensor& y) {
 Tensor& minimum_(Tensor& x, const Tensor& y) {
   call::dispatch_inplace(ops::minimum, dist::minimum_, dense::minimum_, x, y);
   return x;
+}
+
+std::tuple<Tensor, Tensor> minimum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::minimum_grad(x, y, out_grad, wanted);
 }
 
 Tensor assign(const Tensor& x) {
@@ -71,6 +101,8 @@ Tensor& assign_(Tensor& x) {
   return x;
 }
 
+Tensor assign_grad(const Tensor& out_grad) { return external::assign_grad(out_grad); }
+
 Tensor cast(const Tensor& x, DType dtype) {
   return call::dispatch(ops::cast, dist::cast, dense::cast, x, dtype);
 }
@@ -78,6 +110,10 @@ Tensor cast(const Tensor& x, DType dtype) {
 Tensor& cast_(Tensor& x, DType dtype) {
   call::dispatch_inplace(ops::cast, dist::cast_, dense::cast_, x, dtype);
   return x;
+}
+
+Tensor cast_grad(const Tensor& x, const Tensor& out_grad) {
+  return external::cast_grad(x, out_grad);
 }
 
 Tensor scale(const Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale) {
@@ -89,6 +125,10 @@ Tensor& scale_(Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_aft
   return x;
 }
 
+Tensor scale_grad(const Tensor& out_grad, const Scalar& scale) {
+  return shard::scale(out_grad, scale, Scalar(0.0f), true);
+}
+
 Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max) {
   return call::dispatch(ops::clip, dist::clip, dense::clip, x, min, max);
 }
@@ -96,6 +136,21 @@ Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max) {
 Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max) {
   call::dispatch_inplace(ops::clip, dist::clip_, dense::clip_, x, min, max);
   return x;
+}
+
+Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max) {
+  return call::dispatch(ops::clip_grad, dist::clip_grad, dense::clip_grad, x, out_grad, min, max);
+}
+
+Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max) {
+  call::dispatch_inplace(ops::clip_grad, dist::clip_grad_, dense::clip_grad_, x, out_grad, min,
+      max);
+  return out_grad;
+}
+
+Tensor clip_double_grad(const Tensor& x, const Tensor& grad_x_grad, const Scalar& min,
+    const Scalar& max) {
+  return shard::clip_grad(x, grad_x_grad, min, max);
 }
 
 Tensor pow(const Tensor& x, const Scalar& y) {
@@ -107,11 +162,39 @@ Tensor& pow_(Tensor& x, const Scalar& y) {
   return x;
 }
 
+Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y) {
+  return call::dispatch(ops::pow_grad, dist::pow_grad, dense::pow_grad, x, out_grad, y);
+}
+
+Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y) {
+  call::dispatch_inplace(ops::pow_grad, dist::pow_grad_, dense::pow_grad_, x, out_grad, y);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> pow_double_grad(const Tensor& x, const Tensor& grad_out,
+    const Tensor& grad_x_grad, const Scalar& y, GradMask wanted) {
+  return external::pow_double_grad(x, grad_out, grad_x_grad, y, wanted);
+}
+
 Tensor exp(const Tensor& x) { return call::dispatch(ops::exp, dist::exp, dense::exp, x); }
 
 Tensor& exp_(Tensor& x) {
   call::dispatch_inplace(ops::exp, dist::exp_, dense::exp_, x);
   return x;
+}
+
+Tensor exp_grad(const Tensor& out, const Tensor& out_grad) {
+  return call::dispatch(ops::exp_grad, dist::exp_grad, dense::exp_grad, out, out_grad);
+}
+
+Tensor& exp_grad_(const Tensor& out, Tensor& out_grad) {
+  call::dispatch_inplace(ops::exp_grad, dist::exp_grad_, dense::exp_grad_, out, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> exp_double_grad(const Tensor& out, const Tensor& grad_out,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::exp_double_grad(out, grad_out, grad_x_grad, wanted);
 }
 
 Tensor log(const Tensor& x) { return call::dispatch(ops::log, dist::log, dense::log, x); }
@@ -121,11 +204,39 @@ Tensor& log_(Tensor& x) {
   return x;
 }
 
+Tensor log_grad(const Tensor& x, const Tensor& out_grad) {
+  return call::dispatch(ops::log_grad, dist::log_grad, dense::log_grad, x, out_grad);
+}
+
+Tensor& log_grad_(const Tensor& x, Tensor& out_grad) {
+  call::dispatch_inplace(ops::log_grad, dist::log_grad_, dense::log_grad_, x, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> log_double_grad(const Tensor& x, const Tensor& grad_out,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::log_double_grad(x, grad_out, grad_x_grad, wanted);
+}
+
 Tensor tanh(const Tensor& x) { return call::dispatch(ops::tanh, dist::tanh, dense::tanh, x); }
 
 Tensor& tanh_(Tensor& x) {
   call::dispatch_inplace(ops::tanh, dist::tanh_, dense::tanh_, x);
   return x;
+}
+
+Tensor tanh_grad(const Tensor& out, const Tensor& out_grad) {
+  return call::dispatch(ops::tanh_grad, dist::tanh_grad, dense::tanh_grad, out, out_grad);
+}
+
+Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad) {
+  call::dispatch_inplace(ops::tanh_grad, dist::tanh_grad_, dense::tanh_grad_, out, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> tanh_double_grad(const Tensor& out, const Tensor& grad_out,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::tanh_double_grad(out, grad_out, grad_x_grad, wanted);
 }
 
 Tensor sqrt(const Tensor& x) { return call::dispatch(ops::sqrt, dist::sqrt, dense::sqrt, x); }
@@ -135,6 +246,20 @@ Tensor& sqrt_(Tensor& x) {
   return x;
 }
 
+Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad) {
+  return call::dispatch(ops::sqrt_grad, dist::sqrt_grad, dense::sqrt_grad, out, out_grad);
+}
+
+Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad) {
+  call::dispatch_inplace(ops::sqrt_grad, dist::sqrt_grad_, dense::sqrt_grad_, out, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> sqrt_double_grad(const Tensor& out, const Tensor& grad_x,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::sqrt_double_grad(out, grad_x, grad_x_grad, wanted);
+}
+
 Tensor rsqrt(const Tensor& x) { return call::dispatch(ops::rsqrt, dist::rsqrt, dense::rsqrt, x); }
 
 Tensor& rsqrt_(Tensor& x) {
@@ -142,11 +267,38 @@ Tensor& rsqrt_(Tensor& x) {
   return x;
 }
 
+Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad) {
+  return call::dispatch(ops::rsqrt_grad, dist::rsqrt_grad, dense::rsqrt_grad, out, out_grad);
+}
+
+Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad) {
+  call::dispatch_inplace(ops::rsqrt_grad, dist::rsqrt_grad_, dense::rsqrt_grad_, out, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> rsqrt_double_grad(const Tensor& out, const Tensor& grad_x,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::rsqrt_double_grad(out, grad_x, grad_x_grad, wanted);
+}
+
 Tensor relu(const Tensor& x) { return call::dispatch(ops::relu, dist::relu, dense::relu, x); }
 
 Tensor& relu_(Tensor& x) {
   call::dispatch_inplace(ops::relu, dist::relu_, dense::relu_, x);
   return x;
+}
+
+Tensor relu_grad(const Tensor& out, const Tensor& out_grad) {
+  return call::dispatch(ops::relu_grad, dist::relu_grad, dense::relu_grad, out, out_grad);
+}
+
+Tensor& relu_grad_(const Tensor& out, Tensor& out_grad) {
+  call::dispatch_inplace(ops::relu_grad, dist::relu_grad_, dense::relu_grad_, out, out_grad);
+  return out_grad;
+}
+
+Tensor relu_double_grad(const Tensor& out, const Tensor& grad_x_grad) {
+  return shard::relu_grad(out, grad_x_grad);
 }
 
 Tensor gelu(const Tensor& x, bool approximate) {
@@ -174,6 +326,21 @@ Tensor& sigmoid_(Tensor& x) {
   return x;
 }
 
+Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad) {
+  return call::dispatch(ops::sigmoid_grad, dist::sigmoid_grad, dense::sigmoid_grad, out, out_grad);
+}
+
+Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad) {
+  call::dispatch_inplace(ops::sigmoid_grad, dist::sigmoid_grad_, dense::sigmoid_grad_, out,
+      out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> sigmoid_double_grad(const Tensor& out, const Tensor& fwd_grad_out,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::sigmoid_double_grad(out, fwd_grad_out, grad_x_grad, wanted);
+}
+
 Tensor sin(const Tensor& x) { return call::dispatch(ops::sin, dist::sin, dense::sin, x); }
 
 Tensor& sin_(Tensor& x) {
@@ -181,11 +348,39 @@ Tensor& sin_(Tensor& x) {
   return x;
 }
 
+Tensor sin_grad(const Tensor& x, const Tensor& out_grad) {
+  return call::dispatch(ops::sin_grad, dist::sin_grad, dense::sin_grad, x, out_grad);
+}
+
+Tensor& sin_grad_(const Tensor& x, Tensor& out_grad) {
+  call::dispatch_inplace(ops::sin_grad, dist::sin_grad_, dense::sin_grad_, x, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> sin_double_grad(const Tensor& x, const Tensor& grad_out,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::sin_double_grad(x, grad_out, grad_x_grad, wanted);
+}
+
 Tensor cos(const Tensor& x) { return call::dispatch(ops::cos, dist::cos, dense::cos, x); }
 
 Tensor& cos_(Tensor& x) {
   call::dispatch_inplace(ops::cos, dist::cos_, dense::cos_, x);
   return x;
+}
+
+Tensor cos_grad(const Tensor& x, const Tensor& out_grad) {
+  return call::dispatch(ops::cos_grad, dist::cos_grad, dense::cos_grad, x, out_grad);
+}
+
+Tensor& cos_grad_(const Tensor& x, Tensor& out_grad) {
+  call::dispatch_inplace(ops::cos_grad, dist::cos_grad_, dense::cos_grad_, x, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> cos_double_grad(const Tensor& x, const Tensor& grad_out,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::cos_double_grad(x, grad_out, grad_x_grad, wanted);
 }
 
 Tensor square(const Tensor& x) {
@@ -197,6 +392,20 @@ Tensor& square_(Tensor& x) {
   return x;
 }
 
+Tensor square_grad(const Tensor& x, const Tensor& out_grad) {
+  return call::dispatch(ops::square_grad, dist::square_grad, dense::square_grad, x, out_grad);
+}
+
+Tensor& square_grad_(const Tensor& x, Tensor& out_grad) {
+  call::dispatch_inplace(ops::square_grad, dist::square_grad_, dense::square_grad_, x, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> square_double_grad(const Tensor& x, const Tensor& grad_out,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::square_double_grad(x, grad_out, grad_x_grad, wanted);
+}
+
 Tensor abs(const Tensor& x) { return call::dispatch(ops::abs, dist::abs, dense::abs, x); }
 
 Tensor& abs_(Tensor& x) {
@@ -204,8 +413,26 @@ Tensor& abs_(Tensor& x) {
   return x;
 }
 
+Tensor abs_grad(const Tensor& x, const Tensor& out_grad) {
+  return call::dispatch(ops::abs_grad, dist::abs_grad, dense::abs_grad, x, out_grad);
+}
+
+Tensor& abs_grad_(const Tensor& x, Tensor& out_grad) {
+  call::dispatch_inplace(ops::abs_grad, dist::abs_grad_, dense::abs_grad_, x, out_grad);
+  return out_grad;
+}
+
+Tensor abs_double_grad(const Tensor& x, const Tensor& grad_x_grad) {
+  return shard::abs_grad(x, grad_x_grad);
+}
+
 Tensor elementwise_pow(const Tensor& x, const Tensor& y) {
   return call::dispatch(ops::elementwise_pow, dist::elementwise_pow, dense::elementwise_pow, x, y);
+}
+
+std::tuple<Tensor, Tensor> elementwise_pow_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, GradMask wanted) {
+  return external::elementwise_pow_grad(x, y, out_grad, wanted);
 }
 
 Tensor swiglu(const Tensor& x, const Tensor& y) {
@@ -214,6 +441,10 @@ Tensor swiglu(const Tensor& x, const Tensor& y) {
 
 Tensor add_n(const std::vector<Tensor>& inputs) {
   return call::dispatch(ops::add_n, dist::add_n, dense::add_n, inputs);
+}
+
+std::vector<Tensor> add_n_grad(const std::vector<Tensor>& inputs, const Tensor& out_grad) {
+  return external::add_n_grad(inputs, out_grad);
 }
 
 Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
@@ -225,8 +456,18 @@ Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y) {
   return x;
 }
 
+std::tuple<Tensor, Tensor> where_grad(const Tensor& condition, const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, GradMask wanted) {
+  return external::where_grad(condition, x, y, out_grad, wanted);
+}
+
 Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose_y) {
   return call::dispatch(ops::matmul, dist::matmul, dense::matmul, x, y, transpose_x, transpose_y);
+}
+
+std::tuple<Tensor, Tensor> matmul_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    bool transpose_x, bool transpose_y, GradMask wanted) {
+  return external::matmul_grad(x, y, out_grad, transpose_x, transpose_y, wanted);
 }
 
 Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
@@ -238,6 +479,11 @@ Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, boo
   call::dispatch_inplace(ops::cumsum, dist::cumsum_, dense::cumsum_, x, axis, flatten, exclusive,
       reverse);
   return x;
+}
+
+Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis, bool flatten,
+    bool exclusive, bool reverse) {
+  return external::cumsum_grad(x, out_grad, axis, flatten, exclusive, reverse);
 }
 
 }  // namespace shard
