@@ -240,6 +240,16 @@ Tensor cumsum(const Tensor& x, const Scalar& axis = -1, bool flatten = false,
     bool exclusive = false, bool reverse = false);
 Tensor& cumsum_(Tensor& x, const Scalar& axis = -1, bool flatten = false, bool exclusive = false,
     bool reverse = false);
+/// out_grad * (s + out * (1 - s)) with s = sigmoid(x); all of one shape and float dtype.
+Tensor silu_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad);
+Tensor& silu_grad_(const Tensor& x, const Tensor& out, Tensor& out_grad);
+/// out_grad times the derivative of gelu, or of its approximation, at x; both of one shape and
+/// float dtype.
+Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate = false);
+Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate = false);
+/// The gradients of x and of y, of their shapes and dtype; without y that of both halves of x, and
+/// y_grad is absent.
+std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad);
 /// The gradient of running sums: those of out_grad from the other end.
 Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis, bool flatten,
     bool exclusive, bool reverse);

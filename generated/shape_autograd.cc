@@ -135,7 +135,7 @@ Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape)
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
   Recording record(ops::concat, x);
   auto backward = [x = record.save_shape(x), axis](Pass& pass) {
-    pass.give<0>(shard::concat_grad(inputs(x, pass, 0), pass.grad(0), axis));
+    pass.give<0>(shard::concat_grad(autograd::inputs(x, pass, 0), pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::concat, dist::concat, dense::concat, x, axis));
