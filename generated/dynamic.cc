@@ -16,9 +16,12 @@ Tensor nonzero(const Tensor& condition) {
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
-  return autograd::unlinked(ops::masked_select,
-      call::dispatch(ops::masked_select, dist::masked_select, dense::masked_select, x, mask), x,
-      mask);
+  if (autograd::records(x, mask)) return autograd::masked_select(x, mask);
+  return call::dispatch(ops::masked_select, dist::masked_select, dense::masked_select, x, mask);
+}
+
+Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out_grad) {
+  return external::masked_select_grad(x, mask, out_grad);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> unique(const Tensor& x, bool return_index,

@@ -10,4 +10,875 @@
 // A recorded call saves what its gradient needs, runs the op, and links the results to a new step.
 namespace shard::autograd {
 
+Tensor add(const Tensor& x, const Tensor& y) {
+  Recording record(ops::add, x, y);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::add, dist::add, dense::add, x, y));
+}
+
+Tensor& add_(Tensor& x, const Tensor& y) {
+  Recording record(call::inplace, ops::add, x, y);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::add, dist::add_, dense::add_, x, y);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor subtract(const Tensor& x, const Tensor& y) {
+  Recording record(ops::subtract, x, y);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::subtract_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::subtract, dist::subtract, dense::subtract, x, y));
+}
+
+Tensor& subtract_(Tensor& x, const Tensor& y) {
+  Recording record(call::inplace, ops::subtract, x, y);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::subtract_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::subtract, dist::subtract_, dense::subtract_, x, y);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor multiply(const Tensor& x, const Tensor& y) {
+  Recording record(ops::multiply, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::multiply_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::multiply, dist::multiply, dense::multiply, x, y));
+}
+
+Tensor& multiply_(Tensor& x, const Tensor& y) {
+  Recording record(call::inplace, ops::multiply, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::multiply_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::multiply, dist::multiply_, dense::multiply_, x, y);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor divide(const Tensor& x, const Tensor& y) {
+  Recording record(ops::divide, x, y);
+  record.keep(0);
+  auto backward = [x = record.save_shape(x), y = record.save(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::divide_grad(x.input(pass, 0), y.input(pass, 1), pass.output(0), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::divide, dist::divide, dense::divide, x, y));
+}
+
+Tensor& divide_(Tensor& x, const Tensor& y) {
+  Recording record(call::inplace, ops::divide, x, y);
+  record.keep(0);
+  auto backward = [x = record.save_shape(x), y = record.save(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::divide_grad(x.input(pass, 0), y.input(pass, 1), pass.output(0), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::divide, dist::divide_, dense::divide_, x, y);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor maximum(const Tensor& x, const Tensor& y) {
+  Recording record(ops::maximum, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::maximum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::maximum, dist::maximum, dense::maximum, x, y));
+}
+
+Tensor& maximum_(Tensor& x, const Tensor& y) {
+  Recording record(call::inplace, ops::maximum, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::maximum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::maximum, dist::maximum_, dense::maximum_, x, y);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor minimum(const Tensor& x, const Tensor& y) {
+  Recording record(ops::minimum, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::minimum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::minimum, dist::minimum, dense::minimum, x, y));
+}
+
+Tensor& minimum_(Tensor& x, const Tensor& y) {
+  Recording record(call::inplace, ops::minimum, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::minimum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::minimum, dist::minimum_, dense::minimum_, x, y);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor assign(const Tensor& x) {
+  Recording record(ops::assign, x);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::assign_grad(pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::assign, dist::assign, dense::assign, x));
+}
+
+Tensor& assign_(Tensor& x) {
+  Recording record(call::inplace, ops::assign, x);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::assign_grad(pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::assign, dist::assign_, dense::assign_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor cast(const Tensor& x, DType dtype) {
+  Recording record(ops::cast, x);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::cast_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::cast, dist::cast, dense::cast, x, dtype));
+}
+
+Tensor& cast_(Tensor& x, DType dtype) {
+  Recording record(call::inplace, ops::cast, x);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::cast_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::cast, dist::cast_, dense::cast_, x, dtype);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor scale(const Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale) {
+  Recording record(ops::scale, x);
+  auto backward = [scale](Pass& pass) {
+    pass.give<0>(shard::scale_grad(pass.grad(0), scale));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::scale, dist::scale, dense::scale, x, scale, bias, bias_after_scale));
+}
+
+Tensor& scale_(Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale) {
+  Recording record(call::inplace, ops::scale, x);
+  auto backward = [scale](Pass& pass) {
+    pass.give<0>(shard::scale_grad(pass.grad(0), scale));
+  };
+  call::dispatch_inplace(ops::scale, dist::scale_, dense::scale_, x, scale, bias, bias_after_scale);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max) {
+  Recording record(ops::clip, x);
+  auto backward = [x = record.save(x), min, max](Pass& pass) {
+    pass.give<0>(shard::clip_grad(x.input(pass, 0), pass.grad(0), min, max));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::clip, dist::clip, dense::clip, x, min, max));
+}
+
+Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max) {
+  Recording record(call::inplace, ops::clip, x);
+  auto backward = [x = record.save(x), min, max](Pass& pass) {
+    pass.give<0>(shard::clip_grad(x.input(pass, 0), pass.grad(0), min, max));
+  };
+  call::dispatch_inplace(ops::clip, dist::clip_, dense::clip_, x, min, max);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max) {
+  Recording record(ops::clip_grad, x, out_grad);
+  auto backward = [x = record.save(x), min, max](Pass& pass) {
+    pass.give<1>(shard::clip_double_grad(x.input(pass, 0), pass.grad(0), min, max));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::clip_grad, dist::clip_grad, dense::clip_grad, x, out_grad, min, max));
+}
+
+Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max) {
+  Recording record(call::inplace, ops::clip_grad, x, out_grad);
+  auto backward = [x = record.save(x), min, max](Pass& pass) {
+    pass.give<1>(shard::clip_double_grad(x.input(pass, 0), pass.grad(0), min, max));
+  };
+  call::dispatch_inplace(ops::clip_grad, dist::clip_grad_, dense::clip_grad_, x, out_grad, min,
+      max);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor pow(const Tensor& x, const Scalar& y) {
+  Recording record(ops::pow, x);
+  auto backward = [x = record.save(x), y](Pass& pass) {
+    pass.give<0>(shard::pow_grad(x.input(pass, 0), pass.grad(0), y));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::pow, dist::pow, dense::pow, x, y));
+}
+
+Tensor& pow_(Tensor& x, const Scalar& y) {
+  Recording record(call::inplace, ops::pow, x);
+  auto backward = [x = record.save(x), y](Pass& pass) {
+    pass.give<0>(shard::pow_grad(x.input(pass, 0), pass.grad(0), y));
+  };
+  call::dispatch_inplace(ops::pow, dist::pow_, dense::pow_, x, y);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y) {
+  Recording record(ops::pow_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad), y](Pass& pass) {
+    pass.give<0, 1>(
+        shard::pow_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0), y,
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::pow_grad, dist::pow_grad, dense::pow_grad, x, out_grad, y));
+}
+
+Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y) {
+  Recording record(call::inplace, ops::pow_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad), y](Pass& pass) {
+    pass.give<0, 1>(
+        shard::pow_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0), y,
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::pow_grad, dist::pow_grad_, dense::pow_grad_, x, out_grad, y);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor exp(const Tensor& x) {
+  Recording record(ops::exp, x);
+  record.keep(0);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::exp_grad(pass.output(0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::exp, dist::exp, dense::exp, x));
+}
+
+Tensor& exp_(Tensor& x) {
+  Recording record(call::inplace, ops::exp, x);
+  record.keep(0);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::exp_grad(pass.output(0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::exp, dist::exp_, dense::exp_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor exp_grad(const Tensor& out, const Tensor& out_grad) {
+  Recording record(ops::exp_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::exp_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::exp_grad, dist::exp_grad, dense::exp_grad, out, out_grad));
+}
+
+Tensor& exp_grad_(const Tensor& out, Tensor& out_grad) {
+  Recording record(call::inplace, ops::exp_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::exp_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::exp_grad, dist::exp_grad_, dense::exp_grad_, out, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor log(const Tensor& x) {
+  Recording record(ops::log, x);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::log_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::log, dist::log, dense::log, x));
+}
+
+Tensor& log_(Tensor& x) {
+  Recording record(call::inplace, ops::log, x);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::log_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::log, dist::log_, dense::log_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor log_grad(const Tensor& x, const Tensor& out_grad) {
+  Recording record(ops::log_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::log_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::log_grad, dist::log_grad, dense::log_grad, x, out_grad));
+}
+
+Tensor& log_grad_(const Tensor& x, Tensor& out_grad) {
+  Recording record(call::inplace, ops::log_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::log_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::log_grad, dist::log_grad_, dense::log_grad_, x, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor tanh(const Tensor& x) {
+  Recording record(ops::tanh, x);
+  record.keep(0);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::tanh_grad(pass.output(0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::tanh, dist::tanh, dense::tanh, x));
+}
+
+Tensor& tanh_(Tensor& x) {
+  Recording record(call::inplace, ops::tanh, x);
+  record.keep(0);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::tanh_grad(pass.output(0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::tanh, dist::tanh_, dense::tanh_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor tanh_grad(const Tensor& out, const Tensor& out_grad) {
+  Recording record(ops::tanh_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::tanh_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::tanh_grad, dist::tanh_grad, dense::tanh_grad, out, out_grad));
+}
+
+Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad) {
+  Recording record(call::inplace, ops::tanh_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::tanh_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::tanh_grad, dist::tanh_grad_, dense::tanh_grad_, out, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor sqrt(const Tensor& x) {
+  Recording record(ops::sqrt, x);
+  record.keep(0);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::sqrt_grad(pass.output(0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::sqrt, dist::sqrt, dense::sqrt, x));
+}
+
+Tensor& sqrt_(Tensor& x) {
+  Recording record(call::inplace, ops::sqrt, x);
+  record.keep(0);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::sqrt_grad(pass.output(0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::sqrt, dist::sqrt_, dense::sqrt_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad) {
+  Recording record(ops::sqrt_grad, out, out_grad);
+  record.keep(0);
+  auto backward = [out = record.save(out)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::sqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::sqrt_grad, dist::sqrt_grad, dense::sqrt_grad, out, out_grad));
+}
+
+Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad) {
+  Recording record(call::inplace, ops::sqrt_grad, out, out_grad);
+  record.keep(0);
+  auto backward = [out = record.save(out)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::sqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::sqrt_grad, dist::sqrt_grad_, dense::sqrt_grad_, out, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor rsqrt(const Tensor& x) {
+  Recording record(ops::rsqrt, x);
+  record.keep(0);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::rsqrt_grad(pass.output(0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::rsqrt, dist::rsqrt, dense::rsqrt, x));
+}
+
+Tensor& rsqrt_(Tensor& x) {
+  Recording record(call::inplace, ops::rsqrt, x);
+  record.keep(0);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::rsqrt_grad(pass.output(0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::rsqrt, dist::rsqrt_, dense::rsqrt_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad) {
+  Recording record(ops::rsqrt_grad, out, out_grad);
+  record.keep(0);
+  auto backward = [out = record.save(out)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::rsqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::rsqrt_grad, dist::rsqrt_grad, dense::rsqrt_grad, out, out_grad));
+}
+
+Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad) {
+  Recording record(call::inplace, ops::rsqrt_grad, out, out_grad);
+  record.keep(0);
+  auto backward = [out = record.save(out)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::rsqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::rsqrt_grad, dist::rsqrt_grad_, dense::rsqrt_grad_, out, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor relu(const Tensor& x) {
+  Recording record(ops::relu, x);
+  record.keep(0);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::relu_grad(pass.output(0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::relu, dist::relu, dense::relu, x));
+}
+
+Tensor& relu_(Tensor& x) {
+  Recording record(call::inplace, ops::relu, x);
+  record.keep(0);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::relu_grad(pass.output(0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::relu, dist::relu_, dense::relu_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor relu_grad(const Tensor& out, const Tensor& out_grad) {
+  Recording record(ops::relu_grad, out, out_grad);
+  auto backward = [out = record.save(out)](Pass& pass) {
+    pass.give<1>(shard::relu_double_grad(out.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::relu_grad, dist::relu_grad, dense::relu_grad, out, out_grad));
+}
+
+Tensor& relu_grad_(const Tensor& out, Tensor& out_grad) {
+  Recording record(call::inplace, ops::relu_grad, out, out_grad);
+  auto backward = [out = record.save(out)](Pass& pass) {
+    pass.give<1>(shard::relu_double_grad(out.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::relu_grad, dist::relu_grad_, dense::relu_grad_, out, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor gelu(const Tensor& x, bool approximate) {
+  Recording record(ops::gelu, x);
+  auto backward = [x = record.save(x), approximate](Pass& pass) {
+    pass.give<0>(shard::gelu_grad(x.input(pass, 0), pass.grad(0), approximate));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::gelu, dist::gelu, dense::gelu, x, approximate));
+}
+
+Tensor& gelu_(Tensor& x, bool approximate) {
+  Recording record(call::inplace, ops::gelu, x);
+  auto backward = [x = record.save(x), approximate](Pass& pass) {
+    pass.give<0>(shard::gelu_grad(x.input(pass, 0), pass.grad(0), approximate));
+  };
+  call::dispatch_inplace(ops::gelu, dist::gelu_, dense::gelu_, x, approximate);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor silu(const Tensor& x) {
+  Recording record(ops::silu, x);
+  record.keep(0);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::silu_grad(x.input(pass, 0), pass.output(0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::silu, dist::silu, dense::silu, x));
+}
+
+Tensor& silu_(Tensor& x) {
+  Recording record(call::inplace, ops::silu, x);
+  record.keep(0);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::silu_grad(x.input(pass, 0), pass.output(0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::silu, dist::silu_, dense::silu_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor sigmoid(const Tensor& x) {
+  Recording record(ops::sigmoid, x);
+  record.keep(0);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::sigmoid_grad(pass.output(0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::sigmoid, dist::sigmoid, dense::sigmoid, x));
+}
+
+Tensor& sigmoid_(Tensor& x) {
+  Recording record(call::inplace, ops::sigmoid, x);
+  record.keep(0);
+  auto backward = [](Pass& pass) {
+    pass.give<0>(shard::sigmoid_grad(pass.output(0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::sigmoid, dist::sigmoid_, dense::sigmoid_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad) {
+  Recording record(ops::sigmoid_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::sigmoid_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::sigmoid_grad, dist::sigmoid_grad, dense::sigmoid_grad, out, out_grad));
+}
+
+Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad) {
+  Recording record(call::inplace, ops::sigmoid_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::sigmoid_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::sigmoid_grad, dist::sigmoid_grad_, dense::sigmoid_grad_, out,
+      out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor sin(const Tensor& x) {
+  Recording record(ops::sin, x);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::sin_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::sin, dist::sin, dense::sin, x));
+}
+
+Tensor& sin_(Tensor& x) {
+  Recording record(call::inplace, ops::sin, x);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::sin_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::sin, dist::sin_, dense::sin_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor sin_grad(const Tensor& x, const Tensor& out_grad) {
+  Recording record(ops::sin_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::sin_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::sin_grad, dist::sin_grad, dense::sin_grad, x, out_grad));
+}
+
+Tensor& sin_grad_(const Tensor& x, Tensor& out_grad) {
+  Recording record(call::inplace, ops::sin_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::sin_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::sin_grad, dist::sin_grad_, dense::sin_grad_, x, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor cos(const Tensor& x) {
+  Recording record(ops::cos, x);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::cos_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::cos, dist::cos, dense::cos, x));
+}
+
+Tensor& cos_(Tensor& x) {
+  Recording record(call::inplace, ops::cos, x);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::cos_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::cos, dist::cos_, dense::cos_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor cos_grad(const Tensor& x, const Tensor& out_grad) {
+  Recording record(ops::cos_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::cos_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::cos_grad, dist::cos_grad, dense::cos_grad, x, out_grad));
+}
+
+Tensor& cos_grad_(const Tensor& x, Tensor& out_grad) {
+  Recording record(call::inplace, ops::cos_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::cos_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::cos_grad, dist::cos_grad_, dense::cos_grad_, x, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor square(const Tensor& x) {
+  Recording record(ops::square, x);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::square_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::square, dist::square, dense::square, x));
+}
+
+Tensor& square_(Tensor& x) {
+  Recording record(call::inplace, ops::square, x);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::square_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::square, dist::square_, dense::square_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor square_grad(const Tensor& x, const Tensor& out_grad) {
+  Recording record(ops::square_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::square_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::square_grad, dist::square_grad, dense::square_grad, x, out_grad));
+}
+
+Tensor& square_grad_(const Tensor& x, Tensor& out_grad) {
+  Recording record(call::inplace, ops::square_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::square_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::square_grad, dist::square_grad_, dense::square_grad_, x, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor abs(const Tensor& x) {
+  Recording record(ops::abs, x);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::abs_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::abs, dist::abs, dense::abs, x));
+}
+
+Tensor& abs_(Tensor& x) {
+  Recording record(call::inplace, ops::abs, x);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::abs_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::abs, dist::abs_, dense::abs_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor abs_grad(const Tensor& x, const Tensor& out_grad) {
+  Recording record(ops::abs_grad, x, out_grad);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<1>(shard::abs_double_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::abs_grad, dist::abs_grad, dense::abs_grad, x, out_grad));
+}
+
+Tensor& abs_grad_(const Tensor& x, Tensor& out_grad) {
+  Recording record(call::inplace, ops::abs_grad, x, out_grad);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<1>(shard::abs_double_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::abs_grad, dist::abs_grad_, dense::abs_grad_, x, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor elementwise_pow(const Tensor& x, const Tensor& y) {
+  Recording record(ops::elementwise_pow, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::elementwise_pow_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::elementwise_pow, dist::elementwise_pow, dense::elementwise_pow, x, y));
+}
+
+Tensor swiglu(const Tensor& x, const Tensor& y) {
+  Recording record(ops::swiglu, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+    pass.give<0, 1>(shard::swiglu_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::swiglu, dist::swiglu, dense::swiglu, x, y));
+}
+
+Tensor add_n(const std::vector<Tensor>& inputs) {
+  Recording record(ops::add_n, inputs);
+  auto backward = [inputs = record.save_shape(inputs)](Pass& pass) {
+    pass.give<0>(shard::add_n_grad(autograd::inputs(inputs, pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::add_n, dist::add_n, dense::add_n, inputs));
+}
+
+Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
+  Recording record(ops::where, condition, x, y);
+  auto backward = [condition = record.save(condition), x = record.save_shape(x),
+      y = record.save_shape(y)](Pass& pass) {
+    pass.give<1, 2>(
+        shard::where_grad(condition.input(pass, 0), x.input(pass, 1), y.input(pass, 2),
+        pass.grad(0), pass.wanted<1, 2>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::where, dist::where, dense::where, condition, x, y));
+}
+
+Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y) {
+  Recording record(call::inplace, ops::where, condition, x, y);
+  auto backward = [condition = record.save(condition), x = record.save_shape(x),
+      y = record.save_shape(y)](Pass& pass) {
+    pass.give<1, 2>(
+        shard::where_grad(condition.input(pass, 0), x.input(pass, 1), y.input(pass, 2),
+        pass.grad(0), pass.wanted<1, 2>()));
+  };
+  call::dispatch_inplace(ops::where, dist::where_, dense::where_, condition, x, y);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose_y) {
+  Recording record(ops::matmul, x, y);
+  auto backward = [x = record.save(x), y = record.save(y), transpose_x, transpose_y](Pass& pass) {
+    pass.give<0, 1>(
+        shard::matmul_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), transpose_x,
+        transpose_y, pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::matmul, dist::matmul, dense::matmul, x, y, transpose_x, transpose_y));
+}
+
+Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
+  Recording record(ops::cumsum, x);
+  auto backward = [x = record.save_shape(x), axis, flatten, exclusive, reverse](Pass& pass) {
+    pass.give<0>(
+        shard::cumsum_grad(x.input(pass, 0), pass.grad(0), axis, flatten, exclusive, reverse));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::cumsum, dist::cumsum, dense::cumsum, x, axis, flatten, exclusive,
+          reverse));
+}
+
+Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
+  Recording record(call::inplace, ops::cumsum, x);
+  auto backward = [x = record.save_shape(x), axis, flatten, exclusive, reverse](Pass& pass) {
+    pass.give<0>(
+        shard::cumsum_grad(x.input(pass, 0), pass.grad(0), axis, flatten, exclusive, reverse));
+  };
+  call::dispatch_inplace(ops::cumsum, dist::cumsum_, dense::cumsum_, x, axis, flatten, exclusive,
+      reverse);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
 }  // namespace shard::autograd

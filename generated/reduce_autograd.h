@@ -5,4 +5,13 @@
 
 // The same functions for calls that are recorded.
 namespace shard::autograd {
+decltype(shard::sum) sum;
+decltype(shard::mean) mean;
+decltype(shard::max) max;
+decltype(shard::min) min;
+decltype(shard::prod) prod;
+decltype(shard::amax) amax;
+decltype(shard::amin) amin;
+decltype(shard::squared_l2_norm) squared_l2_norm;
+decltype(shard::frobenius_norm) frobenius_norm;
 }  // namespace shard::autograd

@@ -168,6 +168,7 @@ void Engine::finish_leaf(const Tensor& leaf, const Tensor& gradient) {
 }
 
 void Engine::flush() {
+  if (bucket_.empty()) return;
   std::vector<Tensor> gradients;
   std::vector<const DistSpec*> specs;
   for (Pending& each : bucket_) {

@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 3, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 4, "not this runtime; run cmake --build BUILD -t regenerate");
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::meta {
@@ -55,7 +55,7 @@ inline constexpr OpDef names_that_clash = {.name = "names_that_clash", .location
 inline constexpr OpDef add_grad = {.name = "add_grad", .location = "mixed.yaml",
     .inputs = slots<"x", "y", "out_grad">, .outputs = slots<"x_grad", "y_grad">,
     .rule = "..., ..., ... -> ..., ... ~ linear", .commutes = Commutes::jointly,
-    .commute_types = 0x11};
+    .commute_types = 0x11, .no_need_buffer = 0x3};
 inline constexpr OpDef masked_select = {.name = "masked_select", .location = "mixed.yaml",
     .inputs = slots<"x", "mask">, .outputs = slots<"out", "count">, .rule = "RowMajorInferSpmd",
     .dynamic_outputs = 0x1};
