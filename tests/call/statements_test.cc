@@ -315,6 +315,31 @@ TEST_CASE("13: batch_norm in training has the statistics of the whole batch when
   }
 }
 
+TEST_CASE("13: the gradient of batch_norm is that of the whole batch when it is sharded unevenly") {
+  std::vector<double> values;
+  for (int i = 0; i < 5 * 3 * 2; ++i) values.push_back(std::sin(i) * 3 + i % 3);
+  const Tensor plain = Tensor::from_data(values, {5, 3, 2}), channels = Tensor::from_data<double>({1, 2, 3}, {3});
+  const auto run = [](const Tensor& x, const Tensor& c, bool is_test) {
+    return batch_norm_grad(x, c, c, c, c, exp(x), "NCHW", is_test, false, false);
+  };
+  for (const bool is_test : {false, true}) {
+    const auto [x_grad, scale_grad, bias_grad] = run(plain, channels, is_test);
+    const std::vector<Tensor> expected = {x_grad, scale_grad, bias_grad};
+    for (int ranks : {2, 3, 7}) {
+      run_ranks(ranks, [&](Rank&) {
+        const auto [x, s, b] = run(distribute(plain, spec(ranks, "p, -, -")), distribute(channels, spec(ranks, "-")), is_test);
+        // Training needs the sums of all ranks; constant statistics do not, and leave them pending.
+        check(spec_of(x)->text() == "[p, -, -]" && spec_of(s)->text() == (is_test ? "[-] sum(p)" : "[-]") && spec_of(b)->text() == spec_of(s)->text(), "layouts");
+        const std::vector<Tensor> actual = {x, s, b};
+        for (size_t i = 0; i < actual.size(); ++i) {
+          const auto got = full(actual[i]).to_vector<double>(), want = expected[i].to_vector<double>();
+          for (size_t k = 0; k < want.size(); ++k) check(std::fabs(got[k] - want[k]) < 1e-12 * (1 + std::fabs(want[k])), "gradient " + std::to_string(i));
+        }
+      });
+    }
+  }
+}
+
 namespace {
 
 using Tensors = std::vector<Tensor>;
