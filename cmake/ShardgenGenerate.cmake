@@ -6,7 +6,7 @@
 function(_shardgen_count_parts yaml result)
   file(STRINGS "${yaml}" ops REGEX "^ *- *(op|backward_op) *:")
   list(LENGTH ops count)
-  math(EXPR parts "(${count} + 63) / 64")
+  math(EXPR parts "(${count} + 127) / 128")
   if(parts EQUAL 0)
     set(parts 1)
   endif()

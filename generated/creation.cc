@@ -20,8 +20,7 @@ Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType 
 }
 
 Tensor full_like(const Tensor& x, const Scalar& value) {
-  return autograd::unlinked(ops::full_like,
-      call::dispatch(ops::full_like, dist::full_like, dense::full_like, x, value), x);
+  return call::dispatch(ops::full_like, dist::full_like, dense::full_like, x, value);
 }
 
 Tensor zeros(const IntArray& shape, DType dtype, Device place) {

@@ -21,6 +21,10 @@ Tensor masked_select(const Tensor& x, const Tensor& mask) {
       mask);
 }
 
+Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out_grad) {
+  return external::masked_select_grad(x, mask, out_grad);
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> unique(const Tensor& x, bool return_index,
     bool return_inverse, bool return_counts, DType dtype) {
   return autograd::unlinked(ops::unique,

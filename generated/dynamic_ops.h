@@ -4,7 +4,12 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 3, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 4, "not this runtime; run cmake --build BUILD -t regenerate");
+
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::external {
+Tensor masked_select_grad(const Tensor&, const Tensor&, const Tensor&);
+}  // namespace shard::external
 
 namespace shard::ops {
 inline constexpr OpDef nonzero = {.name = "nonzero", .location = "dynamic.yaml",

@@ -10,4 +10,53 @@
 // A recorded call saves what its gradient needs, runs the op, and links the results to a new step.
 namespace shard::autograd {
 
+Tensor gelu(const Tensor& x, bool approximate) {
+  Recording record(ops::gelu, x);
+  auto backward = [x = record.save(x), approximate](Pass& pass) {
+    pass.give<0>(shard::gelu_grad(x.input(pass, 0), pass.grad(0), approximate));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::gelu, dist::gelu, dense::gelu, x, approximate));
+}
+
+Tensor& gelu_(Tensor& x, bool approximate) {
+  Recording record(call::inplace, ops::gelu, x);
+  auto backward = [x = record.save(x), approximate](Pass& pass) {
+    pass.give<0>(shard::gelu_grad(x.input(pass, 0), pass.grad(0), approximate));
+  };
+  call::dispatch_inplace(ops::gelu, dist::gelu_, dense::gelu_, x, approximate);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor silu(const Tensor& x) {
+  Recording record(ops::silu, x);
+  record.keep(0);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::silu_grad(x.input(pass, 0), pass.output(0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::silu, dist::silu, dense::silu, x));
+}
+
+Tensor& silu_(Tensor& x) {
+  Recording record(call::inplace, ops::silu, x);
+  record.keep(0);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<0>(shard::silu_grad(x.input(pass, 0), pass.output(0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::silu, dist::silu_, dense::silu_, x);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor swiglu(const Tensor& x, const Tensor& y) {
+  Recording record(ops::swiglu, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+    pass.give<0, 1>(shard::swiglu_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::swiglu, dist::swiglu, dense::swiglu, x, y));
+}
+
 }  // namespace shard::autograd

@@ -5,4 +5,9 @@
 
 // The same functions for calls that are recorded.
 namespace shard::autograd {
+decltype(shard::gelu) gelu;
+decltype(shard::gelu_) gelu_;
+decltype(shard::silu) silu;
+decltype(shard::silu_) silu_;
+decltype(shard::swiglu) swiglu;
 }  // namespace shard::autograd

@@ -4,7 +4,41 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 3, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 4, "not this runtime; run cmake --build BUILD -t regenerate");
+
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::external {
+std::tuple<Tensor, Tensor> add_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> subtract_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> multiply_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> divide_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+    GradMask);
+std::tuple<Tensor, Tensor> maximum_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> minimum_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+Tensor assign_grad(const Tensor&);
+Tensor cast_grad(const Tensor&, const Tensor&);
+std::tuple<Tensor, Tensor> pow_double_grad(const Tensor&, const Tensor&, const Tensor&,
+    const Scalar&, GradMask);
+std::tuple<Tensor, Tensor> exp_double_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> log_double_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> tanh_double_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> sqrt_double_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> rsqrt_double_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> sigmoid_double_grad(const Tensor&, const Tensor&, const Tensor&,
+    GradMask);
+std::tuple<Tensor, Tensor> sin_double_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> cos_double_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> square_double_grad(const Tensor&, const Tensor&, const Tensor&,
+    GradMask);
+std::tuple<Tensor, Tensor> elementwise_pow_grad(const Tensor&, const Tensor&, const Tensor&,
+    GradMask);
+std::vector<Tensor> add_n_grad(const std::vector<Tensor>&, const Tensor&);
+std::tuple<Tensor, Tensor> where_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+    GradMask);
+std::tuple<Tensor, Tensor> matmul_grad(const Tensor&, const Tensor&, const Tensor&, bool, bool,
+    GradMask);
+Tensor cumsum_grad(const Tensor&, const Tensor&, const Scalar&, bool, bool, bool);
+}  // namespace shard::external
 
 namespace shard::ops {
 inline constexpr OpDef add = {.name = "add", .inplace_name = "add_", .location = "math.yaml",
@@ -47,27 +81,53 @@ inline constexpr OpDef clip = {.name = "clip", .inplace_name = "clip_", .locatio
     .inputs = slots<"x">, .attrs = names<"min", "max">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
     .commute_types = 0x6, .elementwise = true};
+inline constexpr OpDef clip_grad = {.name = "clip_grad", .inplace_name = "clip_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .attrs = names<"min", "max">,
+    .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .elementwise = true};
 inline constexpr OpDef pow = {.name = "pow", .inplace_name = "pow_", .location = "math.yaml",
     .inputs = slots<"x">, .attrs = names<"y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true};
+inline constexpr OpDef pow_grad = {.name = "pow_grad", .inplace_name = "pow_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .attrs = names<"y">,
+    .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .elementwise = true};
 inline constexpr OpDef exp = {.name = "exp", .inplace_name = "exp_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
+inline constexpr OpDef exp_grad = {.name = "exp_grad", .inplace_name = "exp_grad_",
+    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef log = {.name = "log", .inplace_name = "log_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x4, .elementwise = true};
+inline constexpr OpDef log_grad = {.name = "log_grad", .inplace_name = "log_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef tanh = {.name = "tanh", .inplace_name = "tanh_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
+inline constexpr OpDef tanh_grad = {.name = "tanh_grad", .inplace_name = "tanh_grad_",
+    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef sqrt = {.name = "sqrt", .inplace_name = "sqrt_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x4, .elementwise = true};
+inline constexpr OpDef sqrt_grad = {.name = "sqrt_grad", .inplace_name = "sqrt_grad_",
+    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef rsqrt = {.name = "rsqrt", .inplace_name = "rsqrt_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .elementwise = true};
+inline constexpr OpDef rsqrt_grad = {.name = "rsqrt_grad", .inplace_name = "rsqrt_grad_",
+    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef relu = {.name = "relu", .inplace_name = "relu_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
+inline constexpr OpDef relu_grad = {.name = "relu_grad", .inplace_name = "relu_grad_",
+    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef gelu = {.name = "gelu", .inplace_name = "gelu_", .location = "math.yaml",
     .inputs = slots<"x">, .attrs = names<"approximate">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true};
@@ -78,18 +138,33 @@ inline constexpr OpDef sigmoid = {.name = "sigmoid", .inplace_name = "sigmoid_",
     .location = "math.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
     .commute_types = 0x6, .elementwise = true};
+inline constexpr OpDef sigmoid_grad = {.name = "sigmoid_grad", .inplace_name = "sigmoid_grad_",
+    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef sin = {.name = "sin", .inplace_name = "sin_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .elementwise = true};
+inline constexpr OpDef sin_grad = {.name = "sin_grad", .inplace_name = "sin_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef cos = {.name = "cos", .inplace_name = "cos_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .elementwise = true};
+inline constexpr OpDef cos_grad = {.name = "cos_grad", .inplace_name = "cos_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef square = {.name = "square", .inplace_name = "square_",
     .location = "math.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true};
+inline constexpr OpDef square_grad = {.name = "square_grad", .inplace_name = "square_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef abs = {.name = "abs", .inplace_name = "abs_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .elementwise = true};
+inline constexpr OpDef abs_grad = {.name = "abs_grad", .inplace_name = "abs_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef elementwise_pow = {.name = "elementwise_pow", .location = "math.yaml",
     .inputs = slots<"x", "y">, .outputs = slots<"out">, .rule = "..., ... -> ...",
     .elementwise = true};

@@ -11,32 +11,33 @@
 namespace shard {
 
 Tensor softmax(const Tensor& x, int axis) {
-  return autograd::unlinked(ops::softmax,
-      call::dispatch(ops::softmax, dist::softmax, dense::softmax, x, axis), x);
+  if (autograd::records(x)) return autograd::softmax(x, axis);
+  return call::dispatch(ops::softmax, dist::softmax, dense::softmax, x, axis);
 }
 
 Tensor& softmax_(Tensor& x, int axis) {
-  const autograd::UnlinkedWrite write(ops::softmax, x);
+  if (autograd::records(x)) return autograd::softmax_(x, axis);
   call::dispatch_inplace(ops::softmax, dist::softmax_, dense::softmax_, x, axis);
   return x;
 }
 
 Tensor log_softmax(const Tensor& x, int axis) {
-  return autograd::unlinked(ops::log_softmax,
-      call::dispatch(ops::log_softmax, dist::log_softmax, dense::log_softmax, x, axis), x);
+  if (autograd::records(x)) return autograd::log_softmax(x, axis);
+  return call::dispatch(ops::log_softmax, dist::log_softmax, dense::log_softmax, x, axis);
 }
 
 Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx) {
-  return autograd::unlinked(ops::embedding,
-      call::dispatch(ops::embedding, dist::embedding, dense::embedding, x, weight, padding_idx), x,
-      weight);
+  if (autograd::records(x, weight)) return autograd::embedding(x, weight, padding_idx);
+  return call::dispatch(ops::embedding, dist::embedding, dense::embedding, x, weight, padding_idx);
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, const Tensor& scale,
     const Tensor& bias, float epsilon, int begin_norm_axis) {
-  return autograd::unlinked(ops::layer_norm,
-      call::dispatch(ops::layer_norm, dist::layer_norm, dense::layer_norm, x, scale, bias, epsilon,
-      begin_norm_axis), x, scale, bias);
+  if (autograd::records(x, scale, bias)) {
+    return autograd::layer_norm_intermediate(x, scale, bias, epsilon, begin_norm_axis);
+  }
+  return call::dispatch(ops::layer_norm, dist::layer_norm, dense::layer_norm, x, scale, bias,
+      epsilon, begin_norm_axis);
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& bias, float epsilon,
@@ -45,15 +46,19 @@ Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& bias, floa
 }
 
 std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon) {
-  return autograd::unlinked(ops::rms_norm,
-      call::dispatch(ops::rms_norm, dist::rms_norm, dense::rms_norm, x, scale, epsilon), x, scale);
+  if (autograd::records(x, scale)) return autograd::rms_norm(x, scale, epsilon);
+  return call::dispatch(ops::rms_norm, dist::rms_norm, dense::rms_norm, x, scale, epsilon);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
     const Tensor& variance, const Tensor& scale, const Tensor& bias, bool is_test, float momentum,
     float epsilon, const std::string& data_format, bool use_global_stats,
     bool trainable_statistics) {
-  return autograd::unlinked(ops::batch_norm,
+  if (autograd::records(x, mean, variance, scale, bias)) {
+    return autograd::batch_norm(x, mean, variance, scale, bias, is_test, momentum, epsilon,
+        data_format, use_global_stats, trainable_statistics);
+  }
+  return autograd::views(ops::batch_norm,
       call::dispatch(ops::batch_norm, dist::batch_norm, dense::batch_norm, x, mean, variance, scale,
       bias, is_test, momentum, epsilon, data_format, use_global_stats, trainable_statistics), x,
       mean, variance, scale, bias);
@@ -61,9 +66,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
 
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
     const Scalar& p, bool is_test, const std::string& mode, int seed, bool fix_seed) {
-  return autograd::unlinked(ops::dropout,
-      call::dispatch(ops::dropout, dist::dropout, dense::dropout, x, seed_tensor, p, is_test, mode,
-      seed, fix_seed), x, seed_tensor);
+  if (autograd::records(x, seed_tensor)) {
+    return autograd::dropout_intermediate(x, seed_tensor, p, is_test, mode, seed, fix_seed);
+  }
+  return call::dispatch(ops::dropout, dist::dropout, dense::dropout, x, seed_tensor, p, is_test,
+      mode, seed, fix_seed);
 }
 
 Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p, bool is_test,
@@ -72,42 +79,54 @@ Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p, bool
 }
 
 Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon) {
-  return autograd::unlinked(ops::label_smooth,
-      call::dispatch(ops::label_smooth, dist::label_smooth, dense::label_smooth, label, prior_dist,
-      epsilon), label, prior_dist);
+  if (autograd::records(label, prior_dist)) {
+    return autograd::label_smooth(label, prior_dist, epsilon);
+  }
+  return call::dispatch(ops::label_smooth, dist::label_smooth, dense::label_smooth, label,
+      prior_dist, epsilon);
 }
 
 std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,
     bool soft_label, bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis) {
-  return autograd::unlinked(ops::cross_entropy_with_softmax,
-      call::dispatch(ops::cross_entropy_with_softmax, dist::cross_entropy_with_softmax,
+  if (autograd::records(input, label)) {
+    return autograd::cross_entropy_with_softmax(input, label, soft_label, use_softmax,
+        numeric_stable_mode, ignore_index, axis);
+  }
+  return call::dispatch(ops::cross_entropy_with_softmax, dist::cross_entropy_with_softmax,
       dense::cross_entropy_with_softmax, input, label, soft_label, use_softmax, numeric_stable_mode,
-      ignore_index, axis), input, label);
+      ignore_index, axis);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& fixed_seed_offset, const Tensor& attn_mask, float dropout,
     bool causal, bool return_softmax, bool is_test, const std::string& rng_name) {
-  return autograd::unlinked(ops::flash_attn,
-      call::dispatch(ops::flash_attn, dist::flash_attn, dense::flash_attn, q, k, v,
-      fixed_seed_offset, attn_mask, dropout, causal, return_softmax, is_test, rng_name), q, k, v,
-      fixed_seed_offset, attn_mask);
+  if (autograd::records(q, k, v, fixed_seed_offset, attn_mask)) {
+    return autograd::flash_attn(q, k, v, fixed_seed_offset, attn_mask, dropout, causal,
+        return_softmax, is_test, rng_name);
+  }
+  return call::dispatch(ops::flash_attn, dist::flash_attn, dense::flash_attn, q, k, v,
+      fixed_seed_offset, attn_mask, dropout, causal, return_softmax, is_test, rng_name);
 }
 
 std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
     bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
-  return autograd::unlinked(ops::fused_rotary_position_embedding,
-      call::dispatch(ops::fused_rotary_position_embedding, dist::fused_rotary_position_embedding,
+  if (autograd::records(q, k, v, sin, cos, position_ids)) {
+    return autograd::fused_rotary_position_embedding(q, k, v, sin, cos, position_ids,
+        use_neox_rotary_style, time_major, rotary_emb_base);
+  }
+  return call::dispatch(ops::fused_rotary_position_embedding, dist::fused_rotary_position_embedding,
       dense::fused_rotary_position_embedding, q, k, v, sin, cos, position_ids,
-      use_neox_rotary_style, time_major, rotary_emb_base), q, k, v, sin, cos, position_ids);
+      use_neox_rotary_style, time_major, rotary_emb_base);
 }
 
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
     Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
     bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
-  const autograd::UnlinkedWrite write(ops::fused_rotary_position_embedding, q, k, v, sin, cos,
-      position_ids);
+  if (autograd::records(q, k, v, sin, cos, position_ids)) {
+    return autograd::fused_rotary_position_embedding_(q, k, v, sin, cos, position_ids,
+        use_neox_rotary_style, time_major, rotary_emb_base);
+  }
   call::dispatch_inplace(ops::fused_rotary_position_embedding,
       dist::fused_rotary_position_embedding_, dense::fused_rotary_position_embedding_, q, k, v, sin,
       cos, position_ids, use_neox_rotary_style, time_major, rotary_emb_base);
@@ -123,22 +142,26 @@ std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Te
 }
 
 Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
-  return call::dispatch(ops::softmax_grad, dist::softmax_grad, dense::softmax_grad, out, out_grad,
-      axis);
+  return autograd::unlinked(ops::softmax_grad,
+      call::dispatch(ops::softmax_grad, dist::softmax_grad, dense::softmax_grad, out, out_grad,
+      axis), out, out_grad);
 }
 
 Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis) {
+  const autograd::UnlinkedWrite write(ops::softmax_grad, out, out_grad);
   call::dispatch_inplace(ops::softmax_grad, dist::softmax_grad_, dense::softmax_grad_, out,
       out_grad, axis);
   return out_grad;
 }
 
 Tensor log_softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
-  return call::dispatch(ops::log_softmax_grad, dist::log_softmax_grad, dense::log_softmax_grad, out,
-      out_grad, axis);
+  return autograd::unlinked(ops::log_softmax_grad,
+      call::dispatch(ops::log_softmax_grad, dist::log_softmax_grad, dense::log_softmax_grad, out,
+      out_grad, axis), out, out_grad);
 }
 
 Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis) {
+  const autograd::UnlinkedWrite write(ops::log_softmax_grad, out, out_grad);
   call::dispatch_inplace(ops::log_softmax_grad, dist::log_softmax_grad_, dense::log_softmax_grad_,
       out, out_grad, axis);
   return out_grad;
@@ -146,40 +169,47 @@ Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis) {
 
 Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_grad,
     int64_t padding_idx) {
-  return call::dispatch(ops::embedding_grad, dist::embedding_grad, dense::embedding_grad, x, weight,
-      out_grad, padding_idx);
+  return autograd::unlinked(ops::embedding_grad,
+      call::dispatch(ops::embedding_grad, dist::embedding_grad, dense::embedding_grad, x, weight,
+      out_grad, padding_idx), x, weight, out_grad);
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& out_grad,
     float epsilon, int begin_norm_axis) {
-  return call::dispatch(ops::layer_norm_grad, dist::layer_norm_grad, dense::layer_norm_grad, x,
-      scale, bias, mean, variance, out_grad, epsilon, begin_norm_axis);
+  return autograd::unlinked(ops::layer_norm_grad,
+      call::dispatch(ops::layer_norm_grad, dist::layer_norm_grad, dense::layer_norm_grad, x, scale,
+      bias, mean, variance, out_grad, epsilon, begin_norm_axis), x, scale, bias, mean, variance,
+      out_grad);
 }
 
 std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& invvar,
     const Tensor& out_grad) {
-  return call::dispatch(ops::rms_norm_grad, dist::rms_norm_grad, dense::rms_norm_grad, x, scale,
-      invvar, out_grad);
+  return autograd::unlinked(ops::rms_norm_grad,
+      call::dispatch(ops::rms_norm_grad, dist::rms_norm_grad, dense::rms_norm_grad, x, scale,
+      invvar, out_grad), x, scale, invvar, out_grad);
 }
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
     const Tensor& out_grad, const std::string& data_format, bool is_test, bool use_global_stats,
     bool trainable_statistics) {
-  return call::dispatch(ops::batch_norm_grad, dist::batch_norm_grad, dense::batch_norm_grad, x,
-      scale, bias, saved_mean, saved_variance, out_grad, data_format, is_test, use_global_stats,
-      trainable_statistics);
+  return autograd::unlinked(ops::batch_norm_grad,
+      call::dispatch(ops::batch_norm_grad, dist::batch_norm_grad, dense::batch_norm_grad, x, scale,
+      bias, saved_mean, saved_variance, out_grad, data_format, is_test, use_global_stats,
+      trainable_statistics), x, scale, bias, saved_mean, saved_variance, out_grad);
 }
 
 Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,
     const std::string& mode) {
-  return call::dispatch(ops::dropout_grad, dist::dropout_grad, dense::dropout_grad, mask, out_grad,
-      p, is_test, mode);
+  return autograd::unlinked(ops::dropout_grad,
+      call::dispatch(ops::dropout_grad, dist::dropout_grad, dense::dropout_grad, mask, out_grad, p,
+      is_test, mode), mask, out_grad);
 }
 
 Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,
     const std::string& mode) {
+  const autograd::UnlinkedWrite write(ops::dropout_grad, mask, out_grad);
   call::dispatch_inplace(ops::dropout_grad, dist::dropout_grad_, dense::dropout_grad_, mask,
       out_grad, p, is_test, mode);
   return out_grad;
@@ -192,14 +222,17 @@ Tensor label_smooth_grad(const Tensor& out_grad, float epsilon) {
 Tensor cross_entropy_with_softmax_grad(const Tensor& label, const Tensor& softmax,
     const Tensor& loss_grad, bool soft_label, bool use_softmax, bool numeric_stable_mode,
     int ignore_index, int axis) {
-  return call::dispatch(ops::cross_entropy_with_softmax_grad, dist::cross_entropy_with_softmax_grad,
+  return autograd::unlinked(ops::cross_entropy_with_softmax_grad,
+      call::dispatch(ops::cross_entropy_with_softmax_grad, dist::cross_entropy_with_softmax_grad,
       dense::cross_entropy_with_softmax_grad, label, softmax, loss_grad, soft_label, use_softmax,
-      numeric_stable_mode, ignore_index, axis);
+      numeric_stable_mode, ignore_index, axis), label, softmax, loss_grad);
 }
 
 Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
     const Tensor& loss_grad, bool soft_label, bool use_softmax, bool numeric_stable_mode,
     int ignore_index, int axis) {
+  const autograd::UnlinkedWrite write(ops::cross_entropy_with_softmax_grad, label, softmax,
+      loss_grad);
   call::dispatch_inplace(ops::cross_entropy_with_softmax_grad,
       dist::cross_entropy_with_softmax_grad_, dense::cross_entropy_with_softmax_grad_, label,
       softmax, loss_grad, soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
@@ -209,23 +242,28 @@ Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
 std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& out, const Tensor& softmax_lse, const Tensor& seed_offset,
     const Tensor& attn_mask, const Tensor& out_grad, float dropout, bool causal, bool is_test) {
-  return call::dispatch(ops::flash_attn_grad, dist::flash_attn_grad, dense::flash_attn_grad, q, k,
-      v, out, softmax_lse, seed_offset, attn_mask, out_grad, dropout, causal, is_test);
+  return autograd::unlinked(ops::flash_attn_grad,
+      call::dispatch(ops::flash_attn_grad, dist::flash_attn_grad, dense::flash_attn_grad, q, k, v,
+      out, softmax_lse, seed_offset, attn_mask, out_grad, dropout, causal, is_test), q, k, v, out,
+      softmax_lse, seed_offset, attn_mask, out_grad);
 }
 
 std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,
     const Tensor& cos, const Tensor& position_ids, const Tensor& out_q_grad,
     const Tensor& out_k_grad, const Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
     float rotary_emb_base) {
-  return call::dispatch(ops::fused_rotary_position_embedding_grad,
+  return autograd::unlinked(ops::fused_rotary_position_embedding_grad,
+      call::dispatch(ops::fused_rotary_position_embedding_grad,
       dist::fused_rotary_position_embedding_grad, dense::fused_rotary_position_embedding_grad, sin,
       cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,
-      rotary_emb_base);
+      rotary_emb_base), sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad);
 }
 
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
     const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad, Tensor& out_k_grad,
     Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  const autograd::UnlinkedWrite write(ops::fused_rotary_position_embedding_grad, sin, cos,
+      position_ids, out_q_grad, out_k_grad, out_v_grad);
   call::dispatch_inplace(ops::fused_rotary_position_embedding_grad,
       dist::fused_rotary_position_embedding_grad_, dense::fused_rotary_position_embedding_grad_,
       sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,

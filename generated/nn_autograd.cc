@@ -10,4 +10,187 @@
 // A recorded call saves what its gradient needs, runs the op, and links the results to a new step.
 namespace shard::autograd {
 
+Tensor softmax(const Tensor& x, int axis) {
+  Recording record(ops::softmax, x);
+  record.keep(0);
+  auto backward = [axis](Pass& pass) {
+    pass.give<0>(shard::softmax_grad(pass.output(0), pass.grad(0), axis));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::softmax, dist::softmax, dense::softmax, x, axis));
+}
+
+Tensor& softmax_(Tensor& x, int axis) {
+  Recording record(call::inplace, ops::softmax, x);
+  record.keep(0);
+  auto backward = [axis](Pass& pass) {
+    pass.give<0>(shard::softmax_grad(pass.output(0), pass.grad(0), axis));
+  };
+  call::dispatch_inplace(ops::softmax, dist::softmax_, dense::softmax_, x, axis);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor log_softmax(const Tensor& x, int axis) {
+  Recording record(ops::log_softmax, x);
+  record.keep(0);
+  auto backward = [axis](Pass& pass) {
+    pass.give<0>(shard::log_softmax_grad(pass.output(0), pass.grad(0), axis));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::log_softmax, dist::log_softmax, dense::log_softmax, x, axis));
+}
+
+Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx) {
+  Recording record(ops::embedding, x, weight);
+  auto backward =
+      [x = record.save(x), weight = record.save_shape(weight), padding_idx](Pass& pass) {
+    pass.give<1>(
+        shard::embedding_grad(x.input(pass, 0), weight.input(pass, 1), pass.grad(0), padding_idx));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::embedding, dist::embedding, dense::embedding, x, weight, padding_idx));
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, float epsilon, int begin_norm_axis) {
+  Recording record(ops::layer_norm, x, scale, bias);
+  record.keep(1);
+  record.keep(2);
+  auto backward = [x = record.save(x), scale = record.save(scale), bias = record.save_shape(bias),
+      epsilon, begin_norm_axis](Pass& pass) {
+    pass.give<0, 1, 2>(
+        shard::layer_norm_grad(x.input(pass, 0), scale.input(pass, 1), bias.input(pass, 2),
+        pass.output(1), pass.output(2), pass.grad(0), epsilon, begin_norm_axis));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::layer_norm, dist::layer_norm, dense::layer_norm, x, scale, bias, epsilon,
+          begin_norm_axis));
+}
+
+std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon) {
+  Recording record(ops::rms_norm, x, scale);
+  record.keep(1);
+  auto backward = [x = record.save(x), scale = record.save(scale)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::rms_norm_grad(x.input(pass, 0), scale.input(pass, 1), pass.output(1), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::rms_norm, dist::rms_norm, dense::rms_norm, x, scale, epsilon));
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
+    const Tensor& variance, const Tensor& scale, const Tensor& bias, bool is_test, float momentum,
+    float epsilon, const std::string& data_format, bool use_global_stats,
+    bool trainable_statistics) {
+  Recording record(ops::batch_norm, x, mean, variance, scale, bias);
+  record.keep(3);
+  record.keep(4);
+  auto backward = [x = record.save(x), scale = record.save(scale), bias = record.save_shape(bias),
+      data_format, is_test, use_global_stats, trainable_statistics](Pass& pass) {
+    pass.give<0, 3, 4>(
+        shard::batch_norm_grad(x.input(pass, 0), scale.input(pass, 3), bias.input(pass, 4),
+        pass.output(3), pass.output(4), pass.grad(0), data_format, is_test, use_global_stats,
+        trainable_statistics));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::batch_norm, dist::batch_norm, dense::batch_norm, x, mean, variance, scale,
+          bias, is_test, momentum, epsilon, data_format, use_global_stats, trainable_statistics));
+}
+
+std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
+    const Scalar& p, bool is_test, const std::string& mode, int seed, bool fix_seed) {
+  Recording record(ops::dropout, x, seed_tensor);
+  record.keep(1);
+  auto backward = [p, is_test, mode](Pass& pass) {
+    pass.give<0>(shard::dropout_grad(pass.output(1), pass.grad(0), p, is_test, mode));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::dropout, dist::dropout, dense::dropout, x, seed_tensor, p, is_test, mode,
+          seed, fix_seed));
+}
+
+Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon) {
+  Recording record(ops::label_smooth, label, prior_dist);
+  auto backward = [epsilon](Pass& pass) {
+    pass.give<0>(shard::label_smooth_grad(pass.grad(0), epsilon));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::label_smooth, dist::label_smooth, dense::label_smooth, label, prior_dist,
+          epsilon));
+}
+
+std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,
+    bool soft_label, bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis) {
+  Recording record(ops::cross_entropy_with_softmax, input, label);
+  record.keep(0);
+  auto backward = [label = record.save(label), soft_label, use_softmax, numeric_stable_mode,
+      ignore_index, axis](Pass& pass) {
+    pass.give<0>(
+        shard::cross_entropy_with_softmax_grad(label.input(pass, 1), pass.output(0), pass.grad(1),
+        soft_label, use_softmax, numeric_stable_mode, ignore_index, axis));
+  };
+  return record.link<1>(std::move(backward),
+      call::dispatch(ops::cross_entropy_with_softmax, dist::cross_entropy_with_softmax,
+          dense::cross_entropy_with_softmax, input, label, soft_label, use_softmax,
+          numeric_stable_mode, ignore_index, axis));
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& fixed_seed_offset, const Tensor& attn_mask, float dropout,
+    bool causal, bool return_softmax, bool is_test, const std::string& rng_name) {
+  Recording record(ops::flash_attn, q, k, v, fixed_seed_offset, attn_mask);
+  record.keep(0);
+  record.keep(2);
+  record.keep(3);
+  auto backward = [q = record.save(q), k = record.save(k), v = record.save(v),
+      attn_mask = record.save(attn_mask), dropout, causal, is_test](Pass& pass) {
+    pass.give<0, 1, 2>(
+        shard::flash_attn_grad(q.input(pass, 0), k.input(pass, 1), v.input(pass, 2), pass.output(0),
+        pass.output(2), pass.output(3), attn_mask.input(pass, 4), pass.grad(0), dropout, causal,
+        is_test));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::flash_attn, dist::flash_attn, dense::flash_attn, q, k, v,
+          fixed_seed_offset, attn_mask, dropout, causal, return_softmax, is_test, rng_name));
+}
+
+std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  Recording record(ops::fused_rotary_position_embedding, q, k, v, sin, cos, position_ids);
+  auto backward = [sin = record.save(sin), cos = record.save(cos),
+      position_ids = record.save(position_ids), use_neox_rotary_style, time_major, rotary_emb_base](
+      Pass& pass) {
+    pass.give<0, 1, 2>(
+        shard::fused_rotary_position_embedding_grad(sin.input(pass, 3), cos.input(pass, 4),
+        position_ids.input(pass, 5), pass.grad(0), pass.grad_or_none(1), pass.grad_or_none(2),
+        use_neox_rotary_style, time_major, rotary_emb_base));
+  };
+  return record.link<0, 1, 2>(std::move(backward),
+      call::dispatch(ops::fused_rotary_position_embedding, dist::fused_rotary_position_embedding,
+          dense::fused_rotary_position_embedding, q, k, v, sin, cos, position_ids,
+          use_neox_rotary_style, time_major, rotary_emb_base));
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
+    Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  Recording record(call::inplace, ops::fused_rotary_position_embedding, q, k, v, sin, cos,
+      position_ids);
+  auto backward = [sin = record.save(sin), cos = record.save(cos),
+      position_ids = record.save(position_ids), use_neox_rotary_style, time_major, rotary_emb_base](
+      Pass& pass) {
+    pass.give<0, 1, 2>(
+        shard::fused_rotary_position_embedding_grad(sin.input(pass, 3), cos.input(pass, 4),
+        position_ids.input(pass, 5), pass.grad(0), pass.grad_or_none(1), pass.grad_or_none(2),
+        use_neox_rotary_style, time_major, rotary_emb_base));
+  };
+  call::dispatch_inplace(ops::fused_rotary_position_embedding,
+      dist::fused_rotary_position_embedding_, dense::fused_rotary_position_embedding_, q, k, v, sin,
+      cos, position_ids, use_neox_rotary_style, time_major, rotary_emb_base);
+  record.link_inplace<0, 1, 2>(std::move(backward), { &q, &k, &v });
+  return {q, k, v};
+}
+
 }  // namespace shard::autograd

@@ -5,4 +5,17 @@
 
 // The same functions for calls that are recorded.
 namespace shard::autograd {
+decltype(shard::softmax) softmax;
+decltype(shard::softmax_) softmax_;
+decltype(shard::log_softmax) log_softmax;
+decltype(shard::embedding) embedding;
+decltype(shard::layer_norm_intermediate) layer_norm_intermediate;
+decltype(shard::rms_norm) rms_norm;
+decltype(shard::batch_norm) batch_norm;
+decltype(shard::dropout_intermediate) dropout_intermediate;
+decltype(shard::label_smooth) label_smooth;
+decltype(shard::cross_entropy_with_softmax) cross_entropy_with_softmax;
+decltype(shard::flash_attn) flash_attn;
+decltype(shard::fused_rotary_position_embedding) fused_rotary_position_embedding;
+decltype(shard::fused_rotary_position_embedding_) fused_rotary_position_embedding_;
 }  // namespace shard::autograd

@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 3, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 4, "not this runtime; run cmake --build BUILD -t regenerate");
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
@@ -73,21 +73,22 @@ inline constexpr OpDef log_softmax_grad = {.name = "log_softmax_grad",
     .rule = "...{!axis}, ...{!axis} -> ...{!axis}"};
 inline constexpr OpDef embedding_grad = {.name = "embedding_grad", .location = "nn.yaml",
     .inputs = slots<"x", "weight", "out_grad">, .attrs = names<"padding_idx">,
-    .outputs = slots<"weight_grad">, .rule = "..., v d, ... d -> v d"};
+    .outputs = slots<"weight_grad">, .rule = "..., v d, ... d -> v d", .no_need_buffer = 0x2};
 inline constexpr OpDef layer_norm_grad = {.name = "layer_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?", "mean", "variance", "out_grad">,
     .attrs = names<"epsilon", "begin_norm_axis">,
     .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">,
     .rule = "...{!begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, "
     "...{-begin_norm_axis..}, ...{!begin_norm_axis..} -> "
-    "...{!begin_norm_axis..}, 1:sum, 1:sum"};
+    "...{!begin_norm_axis..}, 1:sum, 1:sum", .no_need_buffer = 0x4};
 inline constexpr OpDef rms_norm_grad = {.name = "rms_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale", "invvar", "out_grad">, .outputs = slots<"x_grad", "scale_grad">,
     .rule = "... !d, !d, ..., ... !d -> ... !d, !d"};
 inline constexpr OpDef batch_norm_grad = {.name = "batch_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?", "saved_mean", "saved_variance", "out_grad">,
     .attrs = names<"data_format", "is_test", "use_global_stats", "trainable_statistics">,
-    .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">, .rule = "BatchNormGradInferSpmd"};
+    .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">, .rule = "BatchNormGradInferSpmd",
+    .no_need_buffer = 0x4};
 inline constexpr OpDef dropout_grad = {.name = "dropout_grad", .inplace_name = "dropout_grad_",
     .location = "nn.yaml", .inputs = slots<"mask", "out_grad">,
     .attrs = names<"p", "is_test", "mode">, .outputs = slots<"x_grad">,

@@ -39,8 +39,7 @@ Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape, DType
 }
 
 Tensor bernoulli(const Tensor& x) {
-  return autograd::unlinked(ops::bernoulli,
-      call::dispatch(ops::bernoulli, dist::bernoulli, dense::bernoulli, x), x);
+  return call::dispatch(ops::bernoulli, dist::bernoulli, dense::bernoulli, x);
 }
 
 Tensor randperm(int n, DType dtype, Device place) {

@@ -4,7 +4,21 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 3, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 4, "not this runtime; run cmake --build BUILD -t regenerate");
+
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::external {
+Tensor sum_grad(const Tensor&, const Tensor&, const IntArray&, bool);
+Tensor mean_grad(const Tensor&, const Tensor&, const IntArray&, bool);
+Tensor max_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, bool);
+Tensor min_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, bool);
+Tensor prod_grad(const Tensor&, const Tensor&, const IntArray&, bool);
+Tensor amax_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, bool);
+Tensor amin_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, bool);
+Tensor squared_l2_norm_grad(const Tensor&, const Tensor&);
+Tensor frobenius_norm_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, bool,
+    bool);
+}  // namespace shard::external
 
 namespace shard::ops {
 inline constexpr OpDef sum = {.name = "sum", .location = "reduce.yaml", .inputs = slots<"x">,

@@ -11,139 +11,146 @@
 namespace shard {
 
 Tensor reshape(const Tensor& x, const IntArray& shape) {
-  return autograd::unlinked(ops::reshape,
+  if (autograd::records(x)) return autograd::reshape(x, shape);
+  return autograd::views(ops::reshape,
       call::dispatch(ops::reshape, dist::reshape, dense::reshape, x, shape), x);
 }
 
 Tensor& reshape_(Tensor& x, const IntArray& shape) {
-  const autograd::UnlinkedWrite write(ops::reshape, x);
+  if (autograd::records(x)) return autograd::reshape_(x, shape);
   call::dispatch_inplace(ops::reshape, dist::reshape_, dense::reshape_, x, shape);
   return x;
 }
 
 Tensor flatten(const Tensor& x, int start_axis, int stop_axis) {
-  return autograd::unlinked(ops::flatten,
+  if (autograd::records(x)) return autograd::flatten(x, start_axis, stop_axis);
+  return autograd::views(ops::flatten,
       call::dispatch(ops::flatten, dist::flatten, dense::flatten, x, start_axis, stop_axis), x);
 }
 
 Tensor& flatten_(Tensor& x, int start_axis, int stop_axis) {
-  const autograd::UnlinkedWrite write(ops::flatten, x);
+  if (autograd::records(x)) return autograd::flatten_(x, start_axis, stop_axis);
   call::dispatch_inplace(ops::flatten, dist::flatten_, dense::flatten_, x, start_axis, stop_axis);
   return x;
 }
 
 Tensor squeeze(const Tensor& x, const IntArray& axis) {
-  return autograd::unlinked(ops::squeeze,
+  if (autograd::records(x)) return autograd::squeeze(x, axis);
+  return autograd::views(ops::squeeze,
       call::dispatch(ops::squeeze, dist::squeeze, dense::squeeze, x, axis), x);
 }
 
 Tensor& squeeze_(Tensor& x, const IntArray& axis) {
-  const autograd::UnlinkedWrite write(ops::squeeze, x);
+  if (autograd::records(x)) return autograd::squeeze_(x, axis);
   call::dispatch_inplace(ops::squeeze, dist::squeeze_, dense::squeeze_, x, axis);
   return x;
 }
 
 Tensor unsqueeze(const Tensor& x, const IntArray& axis) {
-  return autograd::unlinked(ops::unsqueeze,
+  if (autograd::records(x)) return autograd::unsqueeze(x, axis);
+  return autograd::views(ops::unsqueeze,
       call::dispatch(ops::unsqueeze, dist::unsqueeze, dense::unsqueeze, x, axis), x);
 }
 
 Tensor& unsqueeze_(Tensor& x, const IntArray& axis) {
-  const autograd::UnlinkedWrite write(ops::unsqueeze, x);
+  if (autograd::records(x)) return autograd::unsqueeze_(x, axis);
   call::dispatch_inplace(ops::unsqueeze, dist::unsqueeze_, dense::unsqueeze_, x, axis);
   return x;
 }
 
 Tensor transpose(const Tensor& x, const IntArray& perm) {
-  return autograd::unlinked(ops::transpose,
-      call::dispatch(ops::transpose, dist::transpose, dense::transpose, x, perm), x);
+  if (autograd::records(x)) return autograd::transpose(x, perm);
+  return call::dispatch(ops::transpose, dist::transpose, dense::transpose, x, perm);
 }
 
 Tensor& transpose_(Tensor& x, const IntArray& perm) {
-  const autograd::UnlinkedWrite write(ops::transpose, x);
+  if (autograd::records(x)) return autograd::transpose_(x, perm);
   call::dispatch_inplace(ops::transpose, dist::transpose_, dense::transpose_, x, perm);
   return x;
 }
 
 Tensor expand(const Tensor& x, const IntArray& shape) {
-  return autograd::unlinked(ops::expand,
-      call::dispatch(ops::expand, dist::expand, dense::expand, x, shape), x);
+  if (autograd::records(x)) return autograd::expand(x, shape);
+  return call::dispatch(ops::expand, dist::expand, dense::expand, x, shape);
 }
 
 Tensor tile(const Tensor& x, const IntArray& repeat_times) {
-  return autograd::unlinked(ops::tile,
-      call::dispatch(ops::tile, dist::tile, dense::tile, x, repeat_times), x);
+  if (autograd::records(x)) return autograd::tile(x, repeat_times);
+  return call::dispatch(ops::tile, dist::tile, dense::tile, x, repeat_times);
 }
 
 Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape) {
-  return autograd::unlinked(ops::expand_as,
-      call::dispatch(ops::expand_as, dist::expand_as, dense::expand_as, x, y, target_shape), x, y);
+  if (autograd::records(x, y)) return autograd::expand_as(x, y, target_shape);
+  return call::dispatch(ops::expand_as, dist::expand_as, dense::expand_as, x, y, target_shape);
 }
 
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
-  return autograd::unlinked(ops::concat,
-      call::dispatch(ops::concat, dist::concat, dense::concat, x, axis), x);
+  if (autograd::records(x)) return autograd::concat(x, axis);
+  return call::dispatch(ops::concat, dist::concat, dense::concat, x, axis);
 }
 
 Tensor stack(const std::vector<Tensor>& x, int axis) {
-  return autograd::unlinked(ops::stack,
-      call::dispatch(ops::stack, dist::stack, dense::stack, x, axis), x);
+  if (autograd::records(x)) return autograd::stack(x, axis);
+  return call::dispatch(ops::stack, dist::stack, dense::stack, x, axis);
 }
 
 std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis) {
-  return autograd::unlinked(ops::split,
-      call::dispatch(ops::split, dist::split, dense::split, x, sections, axis), x);
+  if (autograd::records(x)) return autograd::split(x, sections, axis);
+  return call::dispatch(ops::split, dist::split, dense::split, x, sections, axis);
 }
 
 std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis) {
-  return autograd::unlinked(ops::split_with_num,
-      call::dispatch(ops::split_with_num, dist::split_with_num, dense::split_with_num, x, num,
-      axis), x);
+  if (autograd::records(x)) return autograd::split_with_num(x, num, axis);
+  return call::dispatch(ops::split_with_num, dist::split_with_num, dense::split_with_num, x, num,
+      axis);
 }
 
 std::vector<Tensor> unbind(const Tensor& input, int axis) {
-  return autograd::unlinked(ops::unbind,
-      call::dispatch(ops::unbind, dist::unbind, dense::unbind, input, axis), input);
+  if (autograd::records(input)) return autograd::unbind(input, axis);
+  return call::dispatch(ops::unbind, dist::unbind, dense::unbind, input, axis);
 }
 
 Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& infer_flags, const IntArray& decrease_axis) {
-  return autograd::unlinked(ops::slice,
-      call::dispatch(ops::slice, dist::slice, dense::slice, input, axes, starts, ends, infer_flags,
-      decrease_axis), input);
+  if (autograd::records(input)) {
+    return autograd::slice(input, axes, starts, ends, infer_flags, decrease_axis);
+  }
+  return call::dispatch(ops::slice, dist::slice, dense::slice, input, axes, starts, ends,
+      infer_flags, decrease_axis);
 }
 
 Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& strides) {
-  return autograd::unlinked(ops::strided_slice,
-      call::dispatch(ops::strided_slice, dist::strided_slice, dense::strided_slice, x, axes, starts,
-      ends, strides), x);
+  if (autograd::records(x)) return autograd::strided_slice(x, axes, starts, ends, strides);
+  return call::dispatch(ops::strided_slice, dist::strided_slice, dense::strided_slice, x, axes,
+      starts, ends, strides);
 }
 
 Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& strides) {
+  if (autograd::records(x)) return autograd::unslice(x, shape, axes, starts, ends, strides);
   return call::dispatch(ops::unslice, dist::unslice, dense::unslice, x, shape, axes, starts, ends,
       strides);
 }
 
 Tensor tril(const Tensor& x, int diagonal) {
-  return autograd::unlinked(ops::tril,
-      call::dispatch(ops::tril, dist::tril, dense::tril, x, diagonal), x);
+  if (autograd::records(x)) return autograd::tril(x, diagonal);
+  return call::dispatch(ops::tril, dist::tril, dense::tril, x, diagonal);
 }
 
 Tensor& tril_(Tensor& x, int diagonal) {
-  const autograd::UnlinkedWrite write(ops::tril, x);
+  if (autograd::records(x)) return autograd::tril_(x, diagonal);
   call::dispatch_inplace(ops::tril, dist::tril_, dense::tril_, x, diagonal);
   return x;
 }
 
 Tensor triu(const Tensor& x, int diagonal) {
-  return autograd::unlinked(ops::triu,
-      call::dispatch(ops::triu, dist::triu, dense::triu, x, diagonal), x);
+  if (autograd::records(x)) return autograd::triu(x, diagonal);
+  return call::dispatch(ops::triu, dist::triu, dense::triu, x, diagonal);
 }
 
 Tensor& triu_(Tensor& x, int diagonal) {
-  const autograd::UnlinkedWrite write(ops::triu, x);
+  if (autograd::records(x)) return autograd::triu_(x, diagonal);
   call::dispatch_inplace(ops::triu, dist::triu_, dense::triu_, x, diagonal);
   return x;
 }
@@ -154,22 +161,22 @@ Tensor one_hot(const Tensor& x, const Scalar& num_classes) {
 }
 
 Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis) {
-  return autograd::unlinked(ops::gather,
-      call::dispatch(ops::gather, dist::gather, dense::gather, x, index, axis), x, index);
+  if (autograd::records(x, index)) return autograd::gather(x, index, axis);
+  return call::dispatch(ops::gather, dist::gather, dense::gather, x, index, axis);
 }
 
 Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis) {
+  if (autograd::records(x, index)) return autograd::index_sum(x, index, size, axis);
   return call::dispatch(ops::index_sum, dist::index_sum, dense::index_sum, x, index, size, axis);
 }
 
 Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
-  return autograd::unlinked(ops::scatter,
-      call::dispatch(ops::scatter, dist::scatter, dense::scatter, x, index, updates, overwrite), x,
-      index, updates);
+  if (autograd::records(x, index, updates)) return autograd::scatter(x, index, updates, overwrite);
+  return call::dispatch(ops::scatter, dist::scatter, dense::scatter, x, index, updates, overwrite);
 }
 
 Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
-  const autograd::UnlinkedWrite write(ops::scatter, x, index, updates);
+  if (autograd::records(x, index, updates)) return autograd::scatter_(x, index, updates, overwrite);
   call::dispatch_inplace(ops::scatter, dist::scatter_, dense::scatter_, x, index, updates,
       overwrite);
   return x;
@@ -257,11 +264,13 @@ Tensor index_sum_grad(const Tensor& index, const Tensor& out_grad, int axis) {
 
 std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad,
     bool overwrite) {
-  return call::dispatch(ops::scatter_grad, dist::scatter_grad, dense::scatter_grad, index, out_grad,
-      overwrite);
+  return autograd::unlinked(ops::scatter_grad,
+      call::dispatch(ops::scatter_grad, dist::scatter_grad, dense::scatter_grad, index, out_grad,
+      overwrite), index, out_grad);
 }
 
 std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad, bool overwrite) {
+  const autograd::UnlinkedWrite write(ops::scatter_grad, index, out_grad);
   if (call::any_dist(index, out_grad)) return dist::scatter_grad_(index, out_grad, overwrite);
   const OpContext ctx = call::context("scatter_grad_");
   auto updates_grad = dense::scatter_grad_(ctx, call::read(ctx, index, "index"),

@@ -10,4 +10,284 @@
 // A recorded call saves what its gradient needs, runs the op, and links the results to a new step.
 namespace shard::autograd {
 
+Tensor reshape(const Tensor& x, const IntArray& shape) {
+  Recording record(ops::reshape, x);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::reshape_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::reshape, dist::reshape, dense::reshape, x, shape));
+}
+
+Tensor& reshape_(Tensor& x, const IntArray& shape) {
+  Recording record(call::inplace, ops::reshape, x);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::reshape_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::reshape, dist::reshape_, dense::reshape_, x, shape);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor flatten(const Tensor& x, int start_axis, int stop_axis) {
+  Recording record(ops::flatten, x);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::flatten_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::flatten, dist::flatten, dense::flatten, x, start_axis, stop_axis));
+}
+
+Tensor& flatten_(Tensor& x, int start_axis, int stop_axis) {
+  Recording record(call::inplace, ops::flatten, x);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::flatten_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::flatten, dist::flatten_, dense::flatten_, x, start_axis, stop_axis);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor squeeze(const Tensor& x, const IntArray& axis) {
+  Recording record(ops::squeeze, x);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::squeeze_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::squeeze, dist::squeeze, dense::squeeze, x, axis));
+}
+
+Tensor& squeeze_(Tensor& x, const IntArray& axis) {
+  Recording record(call::inplace, ops::squeeze, x);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::squeeze_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::squeeze, dist::squeeze_, dense::squeeze_, x, axis);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor unsqueeze(const Tensor& x, const IntArray& axis) {
+  Recording record(ops::unsqueeze, x);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::unsqueeze_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::unsqueeze, dist::unsqueeze, dense::unsqueeze, x, axis));
+}
+
+Tensor& unsqueeze_(Tensor& x, const IntArray& axis) {
+  Recording record(call::inplace, ops::unsqueeze, x);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::unsqueeze_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::unsqueeze, dist::unsqueeze_, dense::unsqueeze_, x, axis);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor transpose(const Tensor& x, const IntArray& perm) {
+  Recording record(ops::transpose, x);
+  auto backward = [perm](Pass& pass) {
+    pass.give<0>(shard::transpose_grad(pass.grad(0), perm));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::transpose, dist::transpose, dense::transpose, x, perm));
+}
+
+Tensor& transpose_(Tensor& x, const IntArray& perm) {
+  Recording record(call::inplace, ops::transpose, x);
+  auto backward = [perm](Pass& pass) {
+    pass.give<0>(shard::transpose_grad(pass.grad(0), perm));
+  };
+  call::dispatch_inplace(ops::transpose, dist::transpose_, dense::transpose_, x, perm);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor expand(const Tensor& x, const IntArray& shape) {
+  Recording record(ops::expand, x);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::expand_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::expand, dist::expand, dense::expand, x, shape));
+}
+
+Tensor tile(const Tensor& x, const IntArray& repeat_times) {
+  Recording record(ops::tile, x);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::tile_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::tile, dist::tile, dense::tile, x, repeat_times));
+}
+
+Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape) {
+  Recording record(ops::expand_as, x, y);
+  auto backward = [x = record.save_shape(x)](Pass& pass) {
+    pass.give<0>(shard::expand_as_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::expand_as, dist::expand_as, dense::expand_as, x, y, target_shape));
+}
+
+Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
+  Recording record(ops::concat, x);
+  auto backward = [x = record.save_shape(x), axis](Pass& pass) {
+    pass.give<0>(shard::concat_grad(inputs(x, pass, 0), pass.grad(0), axis));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::concat, dist::concat, dense::concat, x, axis));
+}
+
+Tensor stack(const std::vector<Tensor>& x, int axis) {
+  Recording record(ops::stack, x);
+  auto backward = [axis](Pass& pass) {
+    pass.give<0>(shard::stack_grad(pass.grad(0), axis));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::stack, dist::stack, dense::stack, x, axis));
+}
+
+std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis) {
+  Recording record(ops::split, x);
+  auto backward = [axis](Pass& pass) {
+    pass.give<0>(shard::split_grad(pass.grads(0), axis));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::split, dist::split, dense::split, x, sections, axis));
+}
+
+std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis) {
+  Recording record(ops::split_with_num, x);
+  auto backward = [axis](Pass& pass) {
+    pass.give<0>(shard::split_with_num_grad(pass.grads(0), axis));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::split_with_num, dist::split_with_num, dense::split_with_num, x, num,
+          axis));
+}
+
+std::vector<Tensor> unbind(const Tensor& input, int axis) {
+  Recording record(ops::unbind, input);
+  auto backward = [axis](Pass& pass) {
+    pass.give<0>(shard::unbind_grad(pass.grads(0), axis));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::unbind, dist::unbind, dense::unbind, input, axis));
+}
+
+Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& infer_flags, const IntArray& decrease_axis) {
+  Recording record(ops::slice, input);
+  auto backward =
+      [input = record.save_shape(input), axes, starts, ends, decrease_axis](Pass& pass) {
+    pass.give<0>(
+        shard::slice_grad(input.input(pass, 0), pass.grad(0), axes, starts, ends, decrease_axis));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::slice, dist::slice, dense::slice, input, axes, starts, ends, infer_flags,
+          decrease_axis));
+}
+
+Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& strides) {
+  Recording record(ops::strided_slice, x);
+  auto backward = [x = record.save_shape(x), axes, starts, ends, strides](Pass& pass) {
+    pass.give<0>(
+        shard::strided_slice_grad(x.input(pass, 0), pass.grad(0), axes, starts, ends, strides));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::strided_slice, dist::strided_slice, dense::strided_slice, x, axes, starts,
+          ends, strides));
+}
+
+Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& strides) {
+  Recording record(ops::unslice, x);
+  auto backward = [axes, starts, ends, strides](Pass& pass) {
+    pass.give<0>(shard::unslice_grad(pass.grad(0), axes, starts, ends, strides));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::unslice, dist::unslice, dense::unslice, x, shape, axes, starts, ends,
+          strides));
+}
+
+Tensor tril(const Tensor& x, int diagonal) {
+  Recording record(ops::tril, x);
+  auto backward = [diagonal](Pass& pass) {
+    pass.give<0>(shard::tril_grad(pass.grad(0), diagonal));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::tril, dist::tril, dense::tril, x, diagonal));
+}
+
+Tensor& tril_(Tensor& x, int diagonal) {
+  Recording record(call::inplace, ops::tril, x);
+  auto backward = [diagonal](Pass& pass) {
+    pass.give<0>(shard::tril_grad(pass.grad(0), diagonal));
+  };
+  call::dispatch_inplace(ops::tril, dist::tril_, dense::tril_, x, diagonal);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor triu(const Tensor& x, int diagonal) {
+  Recording record(ops::triu, x);
+  auto backward = [diagonal](Pass& pass) {
+    pass.give<0>(shard::triu_grad(pass.grad(0), diagonal));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::triu, dist::triu, dense::triu, x, diagonal));
+}
+
+Tensor& triu_(Tensor& x, int diagonal) {
+  Recording record(call::inplace, ops::triu, x);
+  auto backward = [diagonal](Pass& pass) {
+    pass.give<0>(shard::triu_grad(pass.grad(0), diagonal));
+  };
+  call::dispatch_inplace(ops::triu, dist::triu_, dense::triu_, x, diagonal);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis) {
+  Recording record(ops::gather, x, index);
+  auto backward = [x = record.save_shape(x), index = record.save(index), axis](Pass& pass) {
+    pass.give<0>(shard::gather_grad(x.input(pass, 0), index.input(pass, 1), pass.grad(0), axis));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::gather, dist::gather, dense::gather, x, index, axis));
+}
+
+Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis) {
+  Recording record(ops::index_sum, x, index);
+  auto backward = [index = record.save(index), axis](Pass& pass) {
+    pass.give<0>(shard::index_sum_grad(index.input(pass, 1), pass.grad(0), axis));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::index_sum, dist::index_sum, dense::index_sum, x, index, size, axis));
+}
+
+Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
+  Recording record(ops::scatter, x, index, updates);
+  auto backward = [index = record.save(index), overwrite](Pass& pass) {
+    pass.give<0, 2>(shard::scatter_grad(index.input(pass, 1), pass.grad(0), overwrite));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::scatter, dist::scatter, dense::scatter, x, index, updates, overwrite));
+}
+
+Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
+  Recording record(call::inplace, ops::scatter, x, index, updates);
+  auto backward = [index = record.save(index), overwrite](Pass& pass) {
+    pass.give<0, 2>(shard::scatter_grad(index.input(pass, 1), pass.grad(0), overwrite));
+  };
+  call::dispatch_inplace(ops::scatter, dist::scatter_, dense::scatter_, x, index, updates,
+      overwrite);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
 }  // namespace shard::autograd

@@ -5,4 +5,33 @@
 
 // The same functions for calls that are recorded.
 namespace shard::autograd {
+decltype(shard::reshape) reshape;
+decltype(shard::reshape_) reshape_;
+decltype(shard::flatten) flatten;
+decltype(shard::flatten_) flatten_;
+decltype(shard::squeeze) squeeze;
+decltype(shard::squeeze_) squeeze_;
+decltype(shard::unsqueeze) unsqueeze;
+decltype(shard::unsqueeze_) unsqueeze_;
+decltype(shard::transpose) transpose;
+decltype(shard::transpose_) transpose_;
+decltype(shard::expand) expand;
+decltype(shard::tile) tile;
+decltype(shard::expand_as) expand_as;
+decltype(shard::concat) concat;
+decltype(shard::stack) stack;
+decltype(shard::split) split;
+decltype(shard::split_with_num) split_with_num;
+decltype(shard::unbind) unbind;
+decltype(shard::slice) slice;
+decltype(shard::strided_slice) strided_slice;
+decltype(shard::unslice) unslice;
+decltype(shard::tril) tril;
+decltype(shard::tril_) tril_;
+decltype(shard::triu) triu;
+decltype(shard::triu_) triu_;
+decltype(shard::gather) gather;
+decltype(shard::index_sum) index_sum;
+decltype(shard::scatter) scatter;
+decltype(shard::scatter_) scatter_;
 }  // namespace shard::autograd

@@ -14,7 +14,7 @@
 namespace shardgen {
 
 /// A family of more ops than this is split into parts.
-inline constexpr int kOpsPerPart = 64;
+inline constexpr int kOpsPerPart = 128;
 
 struct GenerateRequest {
   const Runtime& runtime;

@@ -62,6 +62,13 @@ unsigned dynamic_outputs(const Op& op) {
   return bits;
 }
 
+/// The inputs whose elements the op does not read, a bit each.
+unsigned no_need_buffer(const Op& op) {
+  unsigned bits = 0;
+  for (const Name& name : op.no_need_buffer) bits |= 1u << find_input(op.signature, name.text);
+  return bits;
+}
+
 /// The initialiser of an OpDef: the members that are not as the runtime has them by default.
 std::string definition(const LowerContext& context, const Op& op) {
   Texts members;
@@ -87,6 +94,7 @@ std::string definition(const LowerContext& context, const Op& op) {
   if (op.extension.partial_guard) add("commute_guard", "\"" + op.extension.partial_guard->text + "\"");
   if (is_elementwise(op)) add("elementwise", "true");
   if (is_random(op)) add("random", "true");
+  if (const unsigned unread = no_need_buffer(op); unread != 0) add("no_need_buffer", fmt::format("{:#x}", unread));
   if (const unsigned dynamic = dynamic_outputs(op); dynamic != 0) add("dynamic_outputs", fmt::format("{:#x}", dynamic));
   return "{" + join(members) + "}";
 }

@@ -13,6 +13,10 @@ OpContext context(const char* op) {
 }
 
 void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_view name) {
+  if (tensor.storage()->state() == Storage::State::shape_only) {
+    fail(ErrorCode::no_data, "[{}] argument '{}' ({}) was saved without its buffer, because the gradient function said that it reads its shape only; take it out "
+         "of that op's 'no_need_buffer'", ctx.op, name, to_string(tensor.meta()));
+  }
   fail(ErrorCode::no_data, "[{}] argument '{}' ({}) is of a dry world and has no data; use it inside of that world's run", ctx.op, name,
        to_string(tensor.meta()));
 }
@@ -31,6 +35,13 @@ void fail_undefined(const OpContext& ctx, std::string_view name) {
 void fail_missing(std::string_view op, std::string_view function) {
   fail(ErrorCode::no_kernel, "[{}] no kernel registered for {}: {} is only scaffolded; write it, and register the kernel with register_kernel", op,
        op, function);
+}
+
+const DenseTensor& shape_of(const OpContext& ctx, const Tensor& tensor, std::string_view name, bool optional) {
+  static const DenseTensor none{};
+  if (tensor.defined()) return tensor.impl()->value;
+  if (!optional) fail_undefined(ctx, name);
+  return none;
 }
 
 const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, std::string_view name) {

@@ -42,6 +42,8 @@ inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, std::
   if (!value.has_data() && ctx.dry == nullptr) fail_no_data(ctx, value, name);
   return value;
 }
+/// The dense tensor of an argument of which the op reads shape and dtype only.
+const DenseTensor& shape_of(const OpContext& ctx, const Tensor& tensor, std::string_view name, bool optional);
 const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, std::string_view name);
 std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tensor>& tensors, std::string_view name);
 /// The dense tensors of a list that the op writes in place.

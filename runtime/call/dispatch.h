@@ -37,6 +37,9 @@ decltype(auto) dense_argument(const OpContext& ctx, const OpDef& op, size_t slot
   } else if constexpr (std::is_same_v<std::remove_cvref_t<Param>, Tensor>) {
     const std::string_view name = op.inputs[slot].name;
     const bool optional = op.inputs[slot].kind == SlotDef::Kind::optional;
+    if constexpr (!written) {
+      if ((op.no_need_buffer >> slot & 1u) != 0) return shape_of(ctx, value, name, optional);
+    }
     if constexpr (written) return optional ? write_optional(ctx, value, name) : write(ctx, value, name);
     else return optional ? read_optional(ctx, value, name) : read(ctx, value, name);
   } else if constexpr (written) {

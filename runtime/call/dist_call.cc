@@ -130,6 +130,7 @@ void DistCall::add(const Tensor& tensor, bool optional) {
   try {
     if (rank_.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
     impl.value.storage()->check_read();
+    if (impl.value.storage()->state() == Storage::State::shape_only && (op_.no_need_buffer >> (slots_.size() - 1) & 1u) == 0) fail_no_data(ctx_, impl.value, name);
   } catch (const Error& error) {
     fail(error.code(), "[{}] {}: {}\n  in the call {}", ctx_.op, argument_text(name, impl), error.what(), call_text());
   }
@@ -314,7 +315,8 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas) {
       if (const DistTensorImpl* impl = tensors_[first(slot) + i]) {
         input.spec = impl->spec;
         input.want = DistSpec::make(rule.inputs[first(slot) + i]);
-        if (input.want != input.spec) input.move = plan_reshard(impl->global, input.spec, input.want);
+        input.shape_only = (op_.no_need_buffer >> slot & 1u) != 0;
+        if (input.want != input.spec && !input.shape_only) input.move = plan_reshard(impl->global, input.spec, input.want);
       }
       plan.inputs.push_back(std::move(input));
     }
@@ -407,10 +409,13 @@ void DistCall::bind(CallPlan& plan) const {
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     if (plan.inputs[i].want == nullptr) {
       plan.input_boxes.emplace_back();
+      plan.input_dims.emplace_back();
       continue;
     }
     const Dims& global = tensors_[i]->global.dims;
-    plan.input_boxes.push_back({global, local_piece(plan.inputs[i].want->layout(), global, *at).begin});
+    const Piece piece = local_piece(plan.inputs[i].want->layout(), global, *at);
+    plan.input_boxes.push_back({global, piece.begin});
+    plan.input_dims.push_back(piece.dims);
   }
   for (const OutputPlan& output : plan.outputs) {
     if (output.spec == nullptr) {
@@ -514,6 +519,7 @@ void DistCall::prepare() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const InputPlan& input = plan_->inputs[i];
     if (tensors_[i] == nullptr) locals_.emplace_back();
+    else if (input.shape_only && plan_->active) locals_.emplace_back(tensors_[i]->value.storage(), Meta{plan_->input_dims[i], tensors_[i]->global.dtype});
     else if (!input.move) locals_.push_back(tensors_[i]->value);
     else locals_.push_back(execute_reshard(rank_, *input.move, tensors_[i]->value, {op_.name, op_.inputs[static_cast<size_t>(input.slot)].name}));
   }

@@ -17,6 +17,7 @@ struct InputPlan {
   const DistSpec* want = nullptr;  // what the op computes in
   std::shared_ptr<const ReshardPlan> move;  // null where nothing moves
   int slot = 0;
+  bool shape_only = false;  // its elements are not read, so nothing moves
 };
 
 struct OutputPlan {
@@ -45,6 +46,7 @@ struct CallPlan {
   bool active = false;  // this rank is in the mesh
   std::optional<ReduceType> identity;  // made in a pending layout: another rank has the value, this one what leaves it unchanged
   std::vector<Box> input_boxes;
+  std::vector<Dims> input_dims;   // local, in the layout that is computed in
   std::vector<Box> output_boxes;
   std::vector<Dims> output_dims;  // local
 };

@@ -75,6 +75,7 @@ struct OpDef {
   std::string_view commute_guard = {};  // a registered predicate that must hold too; empty: always
   bool elementwise = false;     // kernels may run with an output that is exactly an input
   bool random = false;          // each call draws from the generator
+  unsigned no_need_buffer = 0;  // bit per input slot of which only shape and dtype are read
   unsigned dynamic_outputs = 0;  // bit per output whose number of rows comes from data (statement 15)
 };
 

@@ -15,6 +15,9 @@ namespace shard::meta {
 // Elementwise (elementwise.cc). Binary functions: equal dtypes (dtype_mismatch), broadcasting shapes (shape_mismatch).
 void UnchangedInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 void ElementwiseInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
+/// The gradient of a function of one tensor: of its input or output, a float, and of the gradient of its output. shape_mismatch and
+/// dtype_mismatch unless both are alike.
+void UnaryGradInferMeta(const OpContext& ctx, const Meta& saved, const Meta& out_grad, Meta& x_grad);
 /// As ElementwiseInferMeta, with a bool result.
 void CompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
 /// A bool result of any dtype.

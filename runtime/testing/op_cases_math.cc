@@ -104,6 +104,37 @@ void add_wheres(OpCases& cases) {
   add("[m, n], [m, n] and [n]", true, false, false);
 }
 
+/// Gradients with kernels of their own: of the input or output, from low to high, and the gradient of the output.
+void add_gradients(OpCases& cases) {
+  const auto add = [&](const std::string& op, const char* name, auto f, auto f_, int64_t low = -3, int64_t high = 3) {
+    const auto make = [=](auto run) {
+      return [=](Draw& draw) {
+        const CaseInput saved = draw.input(draw.dims(2));
+        return CaseCall{{saved.between(low, high), saved}, run};
+      };
+    };
+    cases.push_back({op, name, kFloats, make([=](Tensors& t) { return Tensors{f(t[0], t[1])}; })});
+    cases.push_back({op + "_", name, kFloats, make([=](Tensors& t) { return Tensors{f_(t[0], t[1])}; })});
+  };
+  const char* plain = "of two dims";
+  add("exp_grad", plain, exp_grad, exp_grad_);
+  add("log_grad", plain, log_grad, log_grad_, 1, 9);
+  add("tanh_grad", plain, tanh_grad, tanh_grad_);
+  add("sqrt_grad", plain, sqrt_grad, sqrt_grad_, 1, 9);
+  add("rsqrt_grad", plain, rsqrt_grad, rsqrt_grad_, 1, 9);
+  add("relu_grad", plain, relu_grad, relu_grad_);
+  add("sigmoid_grad", plain, sigmoid_grad, sigmoid_grad_);
+  add("sin_grad", plain, sin_grad, sin_grad_);
+  add("cos_grad", plain, cos_grad, cos_grad_);
+  add("square_grad", plain, square_grad, square_grad_);
+  add("abs_grad", plain, abs_grad, abs_grad_);
+  using In = const Tensor&;
+  add("clip_grad", "to [-1, 2]", [](In x, In g) { return clip_grad(x, g, -1, 2); }, [](In x, Tensor& g) { return clip_grad_(x, g, -1, 2); });
+  for (const int y : {0, 2, 3}) {
+    add("pow_grad", y == 0 ? "0" : y == 2 ? "2" : "3", [=](In x, In g) { return pow_grad(x, g, y); }, [=](In x, Tensor& g) { return pow_grad_(x, g, y); });
+  }
+}
+
 }  // namespace
 
 void add_math_cases(OpCases& cases) {
@@ -162,6 +193,7 @@ void add_math_cases(OpCases& cases) {
   add_wheres(cases);
   add_matmuls(cases);
   add_cumsums(cases);
+  add_gradients(cases);
 }
 
 }  // namespace shard::testing

@@ -14,18 +14,19 @@ using namespace shard::testing;
 
 namespace {
 
-/// The functions of ops_yaml that have tensor arguments, in-place forms included.
+/// The functions of ops_yaml that have tensor arguments, in-place forms included; of gradients those with a kernel, as the others are
+/// made of functions that have cases.
 std::set<std::string> ops_with_tensors() {
   std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(test::source_dir() + "/ops_yaml")) {
     std::ifstream text(file.path());
     std::string line, op;
-    bool tensors = false;
+    bool tensors = false, backward = false;
     for (std::smatch match; std::getline(text, line);) {
-      if (std::regex_match(line, match, std::regex("- op : (\\w+)"))) op = match[1];
+      if (std::regex_match(line, match, std::regex("- (backward_)?op : (\\w+)"))) backward = match[1].matched, op = match[2];
       if (line.starts_with("  args :")) tensors = line.find("Tensor ") != std::string::npos || line.find("Tensor[] ") != std::string::npos;
-      if (line.starts_with("  args :") && tensors) names.insert(op);
-      if (line.starts_with("  inplace :") && tensors && !op.ends_with("_")) names.insert(op + "_");
+      if (line.starts_with(backward ? "  kernel :" : "  args :") && tensors) names.insert(op);
+      if (line.starts_with("  inplace :") && names.contains(op) && !op.ends_with("_")) names.insert(op + "_");
     }
   }
   return names;

@@ -28,6 +28,15 @@ inline Tensor random_values(const Dims& dims, unsigned seed, double low = -1, do
   return Tensor::from_data(values, dims);
 }
 
+/// Plain float64 numbers from low to high, evenly apart and shuffled: for functions with bends where two are equal, or at known points
+/// between them.
+inline Tensor distinct_values(const Dims& dims, unsigned seed, double low = -1, double high = 1) {
+  std::vector<double> values(static_cast<size_t>(dims.numel()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = low + (high - low) * (static_cast<double>(i) + 0.5) / static_cast<double>(values.size());
+  std::shuffle(values.begin(), values.end(), std::mt19937_64(seed));
+  return Tensor::from_data(values, dims);
+}
+
 /// What a gradient may be off by, in units of the largest derivative of its input (or of 1).
 ///
 /// With the step h = 1/1024 the formula below is off by h^4 / 30 times the fifth derivative, some 3e-14 of it, and by rounding: 1.5

@@ -24,15 +24,15 @@ void run_broadcast(RowLoop loop, std::span<const DenseTensor* const> inputs, Den
 /// Runs `loop` over n elements that all inputs have in the same places, on several threads.
 void run_parallel(RowLoop loop, const Row& row, std::span<const size_t> in_sizes, size_t out_size);
 
-inline void run_binary(RowLoop loop, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
+inline void run_binary(RowLoop loop, const DenseTensor& x, const DenseTensor& y, DenseTensor& out, const void* params = nullptr) {
   if (x.dims() == y.dims()) {
-    const Row row{{x.raw(), y.raw(), nullptr}, {1, 1, 0}, out.raw(), out.numel(), nullptr};
+    const Row row{{x.raw(), y.raw(), nullptr}, {1, 1, 0}, out.raw(), out.numel(), params};
     if (row.n <= kGrain) return loop(row);
     const size_t sizes[] = {size_of(x.dtype()), size_of(y.dtype())};
     return run_parallel(loop, row, sizes, size_of(out.dtype()));
   }
   const DenseTensor* const inputs[] = {&x, &y};
-  run_broadcast(loop, inputs, out, nullptr);
+  run_broadcast(loop, inputs, out, params);
 }
 
 inline void run_unary(RowLoop loop, const DenseTensor& x, DenseTensor& out, const void* params = nullptr) {

@@ -1,0 +1,30 @@
+// Sums and copies that undo and do broadcasting.
+#include "gradients/common.h"
+
+#include "dist/dist_tensor.h"
+#include "ops/api.h"
+
+namespace shard::gradients {
+
+Tensor sum_to(const Tensor& grad, const Dims& dims) {
+  const Dims& from = grad.dims();
+  if (from == dims) return grad;
+  const int lead = from.rank() - dims.rank();
+  IntArray axes;
+  for (int d = 0; d < from.rank(); ++d) {
+    if (d < lead || (dims[d - lead] == 1 && from[d] != 1)) axes.push_back(d);
+  }
+  const bool only_leading = static_cast<int>(axes.size()) == lead;
+  const Tensor sums = sum(grad, axes, /*keepdim=*/!only_leading);
+  return only_leading || lead == 0 ? sums : reshape(sums, dims);
+}
+
+Tensor spread(const Tensor& grad, const Tensor& x) {
+  if (grad.dims() == x.dims()) return grad;
+  if (!x.is_dist()) return expand(grad, x.dims());
+  Layout layout = spec_of(x)->layout();
+  layout.partial = {};
+  return expand_as(grad, empty(x.dims(), DistSpec::make(layout), x.dtype()));
+}
+
+}  // namespace shard::gradients

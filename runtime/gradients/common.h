@@ -1,0 +1,15 @@
+// What the gradients that are made of other ops share.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace shard::gradients {
+
+/// The gradient of an argument of shape `dims` that was broadcast to the shape of `grad`: the sums over the dims that it lacks or has
+/// with size 1. `grad` itself where the shapes are equal.
+Tensor sum_to(const Tensor& grad, const Dims& dims);
+
+/// `grad`, whose shape broadcasts to that of `x`, in the shape of x. On a mesh it is cut as x is. No element of x is read.
+Tensor spread(const Tensor& grad, const Tensor& x);
+
+}  // namespace shard::gradients

@@ -1,0 +1,192 @@
+// Gradients of ops of math.yaml and dynamic.yaml that are made of other ops. Reductions go to reduce.cc, helpers to common.h.
+#include "dist/dist_tensor.h"
+#include "gradients/common.h"
+#include "ops/api.h"
+#include "ops/dynamic_ops.h"
+#include "ops/math_ops.h"
+
+namespace shard::external {
+
+using gradients::sum_to;
+
+namespace {
+
+using Pair = std::tuple<Tensor, Tensor>;
+
+Tensor negative(const Tensor& x) { return scale(x, -1); }
+
+/// Gives `out_grad` to x where `to_x` holds, else to y.
+Pair choose(const Tensor& to_x, const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
+  const Tensor zero = full_like(out_grad, 0);
+  return {wanted[0] ? sum_to(where(to_x, out_grad, zero), x.dims()) : Tensor(), wanted[1] ? sum_to(where(to_x, zero, out_grad), y.dims()) : Tensor()};
+}
+
+}  // namespace
+
+Pair add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
+  return {wanted[0] ? sum_to(out_grad, x.dims()) : Tensor(), wanted[1] ? sum_to(out_grad, y.dims()) : Tensor()};
+}
+
+Pair subtract_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
+  return {wanted[0] ? sum_to(out_grad, x.dims()) : Tensor(), wanted[1] ? negative(sum_to(out_grad, y.dims())) : Tensor()};
+}
+
+Pair multiply_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
+  return {wanted[0] ? sum_to(multiply(out_grad, y), x.dims()) : Tensor(), wanted[1] ? sum_to(multiply(out_grad, x), y.dims()) : Tensor()};
+}
+
+Pair divide_grad(const Tensor& x, const Tensor& y, const Tensor& out, const Tensor& out_grad, GradMask wanted) {
+  const Tensor quotient = divide(out_grad, y);
+  return {wanted[0] ? sum_to(quotient, x.dims()) : Tensor(), wanted[1] ? negative(sum_to(multiply(quotient, out), y.dims())) : Tensor()};
+}
+
+Pair maximum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) { return choose(greater_than(x, y), x, y, out_grad, wanted); }
+
+Pair minimum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) { return choose(less_than(x, y), x, y, out_grad, wanted); }
+
+Pair where_grad(const Tensor& condition, const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
+  return choose(condition, x, y, out_grad, wanted);
+}
+
+Pair elementwise_pow_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
+  Pair grads;
+  if (wanted[0]) {
+    // 0 * x^1 is 0 at an x of 0 too, where 0 * x^-1 is none.
+    const Tensor less = where(logical_not(y), full_like(y, 1), scale(y, 1, -1));
+    std::get<0>(grads) = sum_to(multiply(out_grad, multiply(y, elementwise_pow(x, less))), x.dims());
+  }
+  if (wanted[1]) {
+    // The logarithm of 1 instead of 0: 0^y is constant for y > 0.
+    const Tensor base = where(logical_not(x), full_like(x, 1), x);
+    std::get<1>(grads) = sum_to(multiply(out_grad, multiply(elementwise_pow(x, y), log(base))), y.dims());
+  }
+  return grads;
+}
+
+Tensor assign_grad(const Tensor& out_grad) { return out_grad; }
+
+Tensor cast_grad(const Tensor& x, const Tensor& out_grad) { return x.dtype() == out_grad.dtype() ? out_grad : cast(out_grad, x.dtype()); }
+
+std::vector<Tensor> add_n_grad(const std::vector<Tensor>& inputs, const Tensor& out_grad) { return std::vector<Tensor>(inputs.size(), out_grad); }
+
+Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
+  if (!flatten) return cumsum(out_grad, axis, false, exclusive, !reverse);
+  return reshape(cumsum(out_grad, 0, false, exclusive, !reverse), x.dims());
+}
+
+namespace {
+
+/// Whether [b.., r, c] can become [b * r, c] without bytes that move: on a mesh, where only the first dim is cut, into equal pieces.
+bool rows_join(const Tensor& x) {
+  if (!x.is_dist()) return true;
+  const DistSpec& spec = *spec_of(x);
+  for (int d = 1; d + 1 < spec.rank(); ++d) {
+    if (!spec.axes(d).empty()) return false;
+  }
+  int64_t pieces = 1;
+  for (int i = 0; i < spec.axes(0).size(); ++i) pieces *= spec.mesh()->size(spec.axes(0)[i]);
+  return x.dims()[0] % pieces == 0;
+}
+
+Tensor join_rows(const Tensor& x) {
+  const int64_t columns = x.dims()[x.dims().rank() - 1];
+  int64_t rows = 1;
+  for (int d = 0; d + 1 < x.dims().rank(); ++d) rows *= x.dims()[d];
+  return reshape(x, {rows, columns});
+}
+
+/// The gradient of y, a matrix or more, for x a matrix or more: x' * out_grad, or swapped.
+Tensor matmul_grad_y(const Tensor& x, const Tensor& y, const Tensor& g, bool transpose_x, bool transpose_y) {
+  const auto product = [&](const Tensor& a, const Tensor& b) {
+    return transpose_y ? matmul(b, a, true, transpose_x) : matmul(a, b, !transpose_x, false);
+  };
+  // A weight for a batch of rows: one product of all rows, not a product of each matrix of the batch and their sum.
+  const bool batch_of_rows = x.dims().rank() > 2 && y.dims().rank() == 2 && !transpose_x;
+  if (batch_of_rows && rows_join(x) && rows_join(g)) return product(join_rows(x), join_rows(g));
+  return sum_to(product(x, g), y.dims());
+}
+
+}  // namespace
+
+Pair matmul_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, bool transpose_x, bool transpose_y, GradMask wanted) {
+  // Vectors count as a row and a column, whose dims out_grad lacks; the flags mean nothing for them.
+  const bool row = x.dims().rank() == 1, column = y.dims().rank() == 1;
+  IntArray dims;
+  for (int d = 0; d < out_grad.dims().rank(); ++d) {
+    if (row && !column && d + 1 == out_grad.dims().rank()) dims.push_back(1);
+    dims.push_back(out_grad.dims()[d]);
+  }
+  if (row && column) dims.push_back(1);
+  if (column) dims.push_back(1);
+  const Tensor g = row || column ? reshape(out_grad, dims) : out_grad;
+  const Tensor a = row ? reshape(x, {1, x.dims()[0]}) : x;
+  const Tensor b = column ? reshape(y, {y.dims()[0], 1}) : y;
+  const bool swap_a = transpose_x && !row, swap_b = transpose_y && !column;
+  Pair grads;
+  if (wanted[0]) {
+    const Tensor grad = sum_to(swap_a ? matmul(b, g, swap_b, true) : matmul(g, b, false, !swap_b), a.dims());
+    std::get<0>(grads) = row ? reshape(grad, x.dims()) : grad;
+  }
+  if (wanted[1]) {
+    const Tensor grad = matmul_grad_y(a, b, g, swap_a, swap_b);
+    std::get<1>(grads) = column ? reshape(grad, y.dims()) : grad;
+  }
+  return grads;
+}
+
+Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out_grad) {
+  const int64_t count = out_grad.dims()[0];
+  if (count == 0) return cast(full_like(mask, 0), x.dtype());
+  // Before the end of the row-major order of mask stand as many true elements as the number of the last of them, plus one.
+  const Tensor flat = reshape(mask, {mask.dims().numel()});
+  const Tensor place = clip(scale(cumsum(cast(flat, DType::int64), 0), 1, -1), 0, count - 1);
+  const Tensor values = gather(out_grad, place);
+  return reshape(where(flat, values, full_like(values, 0)), x.dims());
+}
+
+// Gradients of gradients. `grad_x_grad` is that of x_grad, and `grad_out` what the gradient got as out_grad.
+
+Pair exp_double_grad(const Tensor& out, const Tensor& grad_out, const Tensor& grad_x_grad, GradMask wanted) {
+  return {wanted[0] ? multiply(grad_x_grad, grad_out) : Tensor(), wanted[1] ? exp_grad(out, grad_x_grad) : Tensor()};
+}
+
+Pair log_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, GradMask wanted) {
+  const Tensor quotient = log_grad(x, grad_x_grad);
+  return {wanted[0] ? negative(multiply(quotient, log_grad(x, grad_out))) : Tensor(), quotient};
+}
+
+Pair tanh_double_grad(const Tensor& out, const Tensor& grad_out, const Tensor& grad_x_grad, GradMask wanted) {
+  return {wanted[0] ? scale(multiply(multiply(grad_x_grad, grad_out), out), -2) : Tensor(), wanted[1] ? tanh_grad(out, grad_x_grad) : Tensor()};
+}
+
+Pair sqrt_double_grad(const Tensor& out, const Tensor& grad_x, const Tensor& grad_x_grad, GradMask wanted) {
+  return {wanted[0] ? negative(divide(multiply(grad_x_grad, grad_x), out)) : Tensor(), wanted[1] ? sqrt_grad(out, grad_x_grad) : Tensor()};
+}
+
+Pair rsqrt_double_grad(const Tensor& out, const Tensor& grad_x, const Tensor& grad_x_grad, GradMask wanted) {
+  return {wanted[0] ? scale(divide(multiply(grad_x_grad, grad_x), out), 3) : Tensor(), wanted[1] ? rsqrt_grad(out, grad_x_grad) : Tensor()};
+}
+
+Pair sigmoid_double_grad(const Tensor& out, const Tensor& fwd_grad_out, const Tensor& grad_x_grad, GradMask wanted) {
+  return {wanted[0] ? multiply(multiply(grad_x_grad, fwd_grad_out), scale(out, -2, 1)) : Tensor(), wanted[1] ? sigmoid_grad(out, grad_x_grad) : Tensor()};
+}
+
+Pair sin_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, GradMask wanted) {
+  return {wanted[0] ? cos_grad(x, multiply(grad_x_grad, grad_out)) : Tensor(), wanted[1] ? sin_grad(x, grad_x_grad) : Tensor()};
+}
+
+Pair cos_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, GradMask wanted) {
+  return {wanted[0] ? negative(sin_grad(x, multiply(grad_x_grad, grad_out))) : Tensor(), wanted[1] ? cos_grad(x, grad_x_grad) : Tensor()};
+}
+
+Pair square_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, GradMask wanted) {
+  return {wanted[0] ? square_grad(grad_out, grad_x_grad) : Tensor(), wanted[1] ? square_grad(x, grad_x_grad) : Tensor()};
+}
+
+Pair pow_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, const Scalar& y, GradMask wanted) {
+  const double exponent = y.to<double>();
+  return {wanted[0] ? scale(pow_grad(x, multiply(grad_x_grad, grad_out), exponent - 1), exponent) : Tensor(),
+          wanted[1] ? pow_grad(x, grad_x_grad, y) : Tensor()};
+}
+
+}  // namespace shard::external

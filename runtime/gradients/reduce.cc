@@ -1,0 +1,85 @@
+// Gradients of ops of reduce.yaml, which are made of other ops.
+#include "ops/reduce_ops.h"
+
+#include <algorithm>
+
+#include "gradients/common.h"
+#include "ops/api.h"
+
+namespace shard::external {
+
+using gradients::spread;
+
+namespace {
+
+/// The dims of a reduction of `x` over `axis` (all when empty) that keeps reduced dims with size 1.
+Dims kept_dims(const Dims& x, const IntArray& axis) {
+  Dims dims = x;
+  for (int d = 0; d < x.rank(); ++d) {
+    const bool reduced = axis.empty() || std::any_of(axis.begin(), axis.end(), [&](int64_t a) { return a == d || a + x.rank() == d; });
+    if (reduced) dims[d] = 1;
+  }
+  return dims;
+}
+
+/// A result of a reduction, or its gradient, with the reduced dims as 1, so that it broadcasts to x.
+Tensor keep_dims(const Tensor& out, const Dims& x, const IntArray& axis) {
+  const Dims dims = kept_dims(x, axis);
+  return out.dims() == dims ? out : reshape(out, dims);
+}
+
+/// `grad` where `mask` holds, else 0.
+Tensor grad_where(const Tensor& mask, const Tensor& grad) { return where(mask, grad, full_like(grad, 0)); }
+
+Tensor to_all_equal(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis) {
+  return grad_where(equal(x, keep_dims(out, x.dims(), axis)), keep_dims(out_grad, x.dims(), axis));
+}
+
+Tensor shared_by_equal(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis) {
+  const Tensor mask = equal(x, keep_dims(out, x.dims(), axis));
+  const Tensor count = cast(sum(mask, axis, /*keepdim=*/true), x.dtype());
+  return grad_where(mask, divide(keep_dims(out_grad, x.dims(), axis), count));
+}
+
+}  // namespace
+
+Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool) { return spread(keep_dims(out_grad, x.dims(), axis), x); }
+
+Tensor mean_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool) {
+  const Dims dims = kept_dims(x.dims(), axis);
+  const int64_t count = x.dims().numel() / std::max<int64_t>(dims.numel(), 1);
+  return spread(scale(keep_dims(out_grad, x.dims(), axis), 1 / static_cast<double>(std::max<int64_t>(count, 1))), x);
+}
+
+Tensor max_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool) { return to_all_equal(x, out, out_grad, axis); }
+
+Tensor min_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool) { return to_all_equal(x, out, out_grad, axis); }
+
+Tensor amax_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool) {
+  return shared_by_equal(x, out, out_grad, axis);
+}
+
+Tensor amin_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool) {
+  return shared_by_equal(x, out, out_grad, axis);
+}
+
+Tensor prod_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool) {
+  // The product of the others is that of all numbers but 0, divided by the element, unless there is a 0 among the others.
+  const Tensor zero = logical_not(x);
+  const Tensor number = where(zero, full_like(x, 1), x);
+  const Tensor others = divide(prod(number, axis, /*keepdim=*/true), number);
+  const Tensor zeros_besides = subtract(sum(zero, axis, /*keepdim=*/true), cast(zero, DType::int64));
+  return grad_where(logical_not(zeros_besides), multiply(keep_dims(out_grad, x.dims(), axis), others));
+}
+
+Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad) {
+  return multiply(x, scale(keep_dims(out_grad, x.dims(), {}), 2));
+}
+
+Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool, bool reduce_all) {
+  // All elements are 0 where the norm is: 0 * 1 instead of 0 / 0.
+  const Tensor norm = where(logical_not(out), full_like(out, 1), out);
+  return multiply(x, keep_dims(divide(out_grad, norm), x.dims(), reduce_all ? IntArray() : axis));
+}
+
+}  // namespace shard::external

@@ -1,0 +1,114 @@
+// In-place ops and views: statements 26 to 28 of docs/semantics.md.
+#include <catch2/catch.hpp>
+
+#include "api.h"
+#include "autograd/autograd.h"
+
+using namespace shard;
+
+namespace {
+
+Tensor leaf(const std::vector<double>& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true); }
+using Values = std::vector<double>;
+Values values(const Tensor& x) { return x.to_vector<double>(); }
+Tensor total(const Tensor& x) { return sum(x, {}, false); }
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::autograd);
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("26: an in-place op continues the history of its target") {
+  const Tensor x = leaf({-1, 2, 3});
+  Tensor y = multiply(x, x);
+  scale_(y, Scalar(3), Scalar(0), true);
+  relu_(y);
+  total(y).backward();
+  CHECK(values(x.grad()) == Values{-6, 12, 18});
+}
+
+TEST_CASE("26: an in-place op whose gradient needs the old value saves it first") {
+  const Tensor x = leaf({1, 2}), w = leaf({3, 4});
+  Tensor y = assign(x);
+  multiply_(y, w);
+  multiply_(y, y);
+  total(y).backward();
+  // d/dx (x w)^2 = 2 x w^2
+  CHECK(values(x.grad()) == Values{18, 64});
+  CHECK(values(w.grad()) == Values{6, 32});
+}
+
+TEST_CASE("26: a leaf that requires a gradient, or a view of one, is not written where calls are recorded") {
+  Tensor x = leaf({1, 2});
+  const uint64_t before = x.version();
+  CHECK_THAT(error_of([&] { add_(x, x); }), Catch::Contains("[add_] cannot write argument 'x'") && Catch::Contains("a leaf that requires a gradient"));
+  Tensor view = reshape(x, {1, 2});
+  CHECK_THAT(error_of([&] { relu_(view); }), Catch::Contains("a view of a leaf"));
+  CHECK(x.version() == before);
+  CHECK(values(x) == Values{1, 2});
+  const NoGrad off;
+  add_(x, x);
+  CHECK(values(x) == Values{2, 4});
+  CHECK(x.version() == before + 1);
+}
+
+TEST_CASE("26: an in-place write through a view reaches the gradient of what it is a view of") {
+  const Tensor x = leaf({1, 2, 3, 4});
+  Tensor base = multiply(x, x);
+  Tensor view = reshape(base, {2, 2});
+  Tensor other = flatten(view, 0, 1);
+  scale_(view, Scalar(5), Scalar(0), true);
+  total(base).backward(Tensor::from_data<double>({1}, {}), true);
+  CHECK(values(x.grad()) == Values{10, 20, 30, 40});
+  x.set_grad({});
+  total(other).backward(Tensor::from_data<double>({1}, {}), true);
+  CHECK(values(x.grad()) == Values{10, 20, 30, 40});
+  x.set_grad({});
+  square_(base);  // and a write to the base reaches the views: (5 x^2)^2
+  total(view).backward();
+  CHECK(values(x.grad()) == Values{100, 800, 2700, 6400});
+}
+
+TEST_CASE("26: a write of what needs a gradient into a view of what needed none") {
+  const Tensor x = leaf({1, 2});
+  Tensor base = Tensor::from_data<double>({10, 20}, {2});
+  Tensor view = reshape(base, {1, 2});
+  add_(view, reshape(multiply(x, x), {1, 2}));
+  CHECK(base.requires_grad());
+  total(base).backward();
+  CHECK(values(x.grad()) == Values{2, 4});
+}
+
+TEST_CASE("28: a saved tensor that was written since is an error that names who saved and who wrote") {
+  const Tensor x = leaf({1, 2});
+  Tensor y = multiply(x, x);
+  const Tensor z = multiply(y, y);
+  relu_(y);
+  const std::string text = error_of([&] { total(z).backward(); });
+  CHECK_THAT(text, Catch::Contains("[multiply_grad] argument 'x' (f64[2]) was saved by [multiply]"));
+  CHECK_THAT(text, Catch::Contains("the last write was by [relu_]"));
+}
+
+TEST_CASE("28: the error tells the views between") {
+  const Tensor x = leaf({1, 2});
+  Tensor y = multiply(x, x);
+  const Tensor view = flatten(reshape(y, {1, 2}), 0, 1);
+  const Tensor z = multiply(view, view);
+  relu_(y);
+  CHECK_THAT(error_of([&] { total(z).backward(); }), Catch::Contains("which is a view by flatten of reshape"));
+}
+
+TEST_CASE("28: a write under NoGrad is found out too") {
+  const Tensor x = leaf({1, 2});
+  Tensor w = Tensor::from_data<double>({3, 4}, {2});
+  const Tensor z = multiply(x, w);
+  add_(w, w);
+  CHECK_THAT(error_of([&] { total(z).backward(); }), Catch::Contains("argument 'y'") && Catch::Contains("[add_]"));
+}
