@@ -1,6 +1,7 @@
 // Layout changes of large tensors in a local world of 2 ranks, beside memcpy by as many threads over the bytes that each rank must write, in
 // one run and in turn; and how long planning takes. Prints rows of the tables in docs/performance.md.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <barrier>
@@ -88,7 +89,7 @@ void bench_planning(const std::vector<int>& shape, MeshCosts costs = {}, const c
     }
     times.push_back(best);
   }
-  fmt::print("| {}{} | {:.1f} us | {:.1f} us |\n", mesh->describe().substr(0, mesh->describe().find(';')), note, median(times), *std::max_element(times.begin(), times.end()));
+  fmt::print("| {}{} | {:.1f} us | {:.1f} us |\n", fmt::join(shape, "x"), note, median(times), *std::max_element(times.begin(), times.end()));
 }
 
 }  // namespace

@@ -87,4 +87,67 @@ std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q
 /// dbias.
 std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Tensor& dout,
     const Tensor& dweight, const Tensor& dbias, bool multi_precision = true, bool has_bias = true);
+/// out * (out_grad - the sum of out * out_grad along axis); both of one shape and float dtype.
+Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis = -1);
+Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis = -1);
+/// out_grad - exp(out) * the sum of out_grad along axis; both of one shape and float dtype.
+Tensor log_softmax_grad(const Tensor& out, const Tensor& out_grad, int axis = -1);
+Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis = -1);
+/// For each row of weight [v, d] the sum of out_grad [.., d] where the id in x [..] is that row, in
+/// the order of x; zeros for padding_idx unless it is -1. An id outside [0, v) is an out_of_range
+/// error before anything is written.
+Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_grad,
+    int64_t padding_idx = -1);
+/// The gradients of x, of scale and of bias, the last two summed over the leading dims; each of the
+/// shape and dtype of what it belongs to, and absent with it. mean and variance are those that
+/// layer_norm gave.
+std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& out_grad,
+    float epsilon = 1e-05, int begin_norm_axis = 1);
+/// The gradients of x and of scale, the latter summed over all dims but the last; each of the shape
+/// and dtype of what it belongs to. invvar is that which rms_norm gave.
+std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& invvar,
+    const Tensor& out_grad);
+/// The gradients of x, of scale and of bias, each of the shape and dtype of what it belongs to, and
+/// absent with it. In training mean and variance depend on x, else they are constants. saved_mean
+/// and saved_variance are those that batch_norm gave.
+std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
+    const Tensor& out_grad, const std::string& data_format = "NCHW", bool is_test = false,
+    bool use_global_stats = false, bool trainable_statistics = false);
+/// out_grad where mask (uint8, of its shape) is not 0, times what dropout multiplied x with there;
+/// else 0.
+Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p = 0.5f,
+    bool is_test = false, const std::string& mode = "upscale_in_train");
+Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p = 0.5f,
+    bool is_test = false, const std::string& mode = "upscale_in_train");
+/// (1 - epsilon) * out_grad.
+Tensor label_smooth_grad(const Tensor& out_grad, float epsilon = 0.0f);
+/// The gradient of the loss alone: (softmax - label) * loss_grad with a hard label as a vector of 0
+/// and 1, or (softmax * the sum of label - label) * loss_grad, and 0 where a label is ignore_index.
+/// Without use_softmax softmax holds the given probabilities, and the gradient is -label / softmax
+/// * loss_grad.
+Tensor cross_entropy_with_softmax_grad(const Tensor& label, const Tensor& softmax,
+    const Tensor& loss_grad, bool soft_label = false, bool use_softmax = true,
+    bool numeric_stable_mode = true, int ignore_index = -100, int axis = -1);
+Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
+    const Tensor& loss_grad, bool soft_label = false, bool use_softmax = true,
+    bool numeric_stable_mode = true, int ignore_index = -100, int axis = -1);
+/// The gradients of q, k and v, of their shapes and dtype. The weights are computed again from
+/// softmax_lse, block by block, and dropped as in flash_attn, by the key in seed_offset. attn_mask
+/// gets no gradient.
+std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& out, const Tensor& softmax_lse, const Tensor& seed_offset,
+    const Tensor& attn_mask, const Tensor& out_grad, float dropout = 0.0, bool causal = false,
+    bool is_test = false);
+/// The gradients turned back by the angles that fused_rotary_position_embedding turned q, k and v
+/// by, of their shapes and dtype; sin, cos and position_ids as there.
+std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,
+    const Tensor& cos, const Tensor& position_ids, const Tensor& out_q_grad,
+    const Tensor& out_k_grad, const Tensor& out_v_grad, bool use_neox_rotary_style = true,
+    bool time_major = false, float rotary_emb_base = 10000.0);
+std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
+    const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad, Tensor& out_k_grad,
+    Tensor& out_v_grad, bool use_neox_rotary_style = true, bool time_major = false,
+    float rotary_emb_base = 10000.0);
 }  // namespace shard

@@ -186,4 +186,209 @@ std::tuple<DenseTensor, DenseTensor> fused_linear_param_grad_add(const OpContext
       has_bias);
 }
 
+DenseTensor softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad,
+    int axis) {
+  Meta x_grad_meta;
+  meta::SoftmaxGradInferMeta(ctx, out.meta(), out_grad.meta(), axis, x_grad_meta);
+  return call::compute(ctx, kernels<"softmax_grad">(), out.dtype(), x_grad_meta, out, out_grad,
+      axis);
+}
+
+void softmax_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad, int axis) {
+  Meta x_grad_meta;
+  meta::SoftmaxGradInferMeta(ctx, out.meta(), out_grad.meta(), axis, x_grad_meta);
+  call::compute_inplace(ctx, ops::softmax_grad, kernels<"softmax_grad">(), out.dtype(), out_grad,
+      x_grad_meta, out, out_grad, axis);
+}
+
+DenseTensor log_softmax_grad(const OpContext& ctx, const DenseTensor& out,
+    const DenseTensor& out_grad, int axis) {
+  Meta x_grad_meta;
+  meta::SoftmaxGradInferMeta(ctx, out.meta(), out_grad.meta(), axis, x_grad_meta);
+  return call::compute(ctx, kernels<"log_softmax_grad">(), out.dtype(), x_grad_meta, out, out_grad,
+      axis);
+}
+
+void log_softmax_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad,
+    int axis) {
+  Meta x_grad_meta;
+  meta::SoftmaxGradInferMeta(ctx, out.meta(), out_grad.meta(), axis, x_grad_meta);
+  call::compute_inplace(ctx, ops::log_softmax_grad, kernels<"log_softmax_grad">(), out.dtype(),
+      out_grad, x_grad_meta, out, out_grad, axis);
+}
+
+DenseTensor embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight,
+    const DenseTensor& out_grad, int64_t padding_idx) {
+  Meta weight_grad_meta;
+  meta::EmbeddingGradInferMeta(ctx, x.meta(), weight.meta(), out_grad.meta(), weight_grad_meta);
+  return call::compute(ctx, kernels<"embedding_grad">(), out_grad.dtype(), weight_grad_meta, x,
+      weight, out_grad, padding_idx);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm_grad(const OpContext& ctx,
+    const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
+    const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& out_grad,
+    float epsilon, int begin_norm_axis) {
+  // 1. infer meta
+  Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
+  meta::LayerNormGradInferMeta(ctx, x.meta(), call::meta_or_null(scale), call::meta_or_null(bias),
+      mean.meta(), variance.meta(), out_grad.meta(), begin_norm_axis, x_grad_meta, scale_grad_meta,
+      bias_grad_meta);
+  // 2. choose the kernel
+  const Device device = call::common_device(ctx, x, scale, bias, mean, variance, out_grad);
+  static const KernelTable& kernels = kernel_table("layer_norm_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, const DenseTensor&, const DenseTensor&, float, int, DenseTensor&,
+      DenseTensor&, DenseTensor&);
+  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  if (call::infers(ctx, x_grad_meta, scale_grad_meta, bias_grad_meta)) return {};
+  // 3. allocate
+  DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
+  DenseTensor scale_grad = scale.defined() ? call::allocate(ctx, device, scale_grad_meta)
+      : DenseTensor{};
+  DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
+      : DenseTensor{};
+  // 4. run
+  kernel(ctx, x, scale, bias, mean, variance, out_grad, epsilon, begin_norm_axis, x_grad,
+      scale_grad, bias_grad);
+  return {std::move(x_grad), std::move(scale_grad), std::move(bias_grad)};
+}
+
+std::tuple<DenseTensor, DenseTensor> rms_norm_grad(const OpContext& ctx, const DenseTensor& x,
+    const DenseTensor& scale, const DenseTensor& invvar, const DenseTensor& out_grad) {
+  Meta x_grad_meta, scale_grad_meta;
+  meta::RmsNormGradInferMeta(ctx, x.meta(), scale.meta(), invvar.meta(), out_grad.meta(),
+      x_grad_meta, scale_grad_meta);
+  return call::compute(ctx, kernels<"rms_norm_grad">(), x.dtype(),
+      std::tie(x_grad_meta, scale_grad_meta), x, scale, invvar, out_grad);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm_grad(const OpContext& ctx,
+    const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
+    const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& out_grad,
+    const std::string& data_format, bool is_test, bool use_global_stats,
+    bool trainable_statistics) {
+  // 1. infer meta
+  Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
+  meta::BatchNormGradInferMeta(ctx, x.meta(), call::meta_or_null(scale), call::meta_or_null(bias),
+      saved_mean.meta(), saved_variance.meta(), out_grad.meta(), data_format, x_grad_meta,
+      scale_grad_meta, bias_grad_meta);
+  // 2. choose the kernel
+  const Device device =
+      call::common_device(ctx, x, scale, bias, saved_mean, saved_variance, out_grad);
+  static const KernelTable& kernels = kernel_table("batch_norm_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, const DenseTensor&, const DenseTensor&, const std::string&, bool, bool,
+      bool, DenseTensor&, DenseTensor&, DenseTensor&);
+  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  if (call::infers(ctx, x_grad_meta, scale_grad_meta, bias_grad_meta)) return {};
+  // 3. allocate
+  DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
+  DenseTensor scale_grad = scale.defined() ? call::allocate(ctx, device, scale_grad_meta)
+      : DenseTensor{};
+  DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
+      : DenseTensor{};
+  // 4. run
+  kernel(ctx, x, scale, bias, saved_mean, saved_variance, out_grad, data_format, is_test,
+      use_global_stats, trainable_statistics, x_grad, scale_grad, bias_grad);
+  return {std::move(x_grad), std::move(scale_grad), std::move(bias_grad)};
+}
+
+DenseTensor dropout_grad(const OpContext& ctx, const DenseTensor& mask, const DenseTensor& out_grad,
+    const Scalar& p, bool is_test, const std::string& mode) {
+  Meta x_grad_meta;
+  meta::DropoutGradInferMeta(ctx, mask.meta(), out_grad.meta(), p, mode, x_grad_meta);
+  return call::compute(ctx, kernels<"dropout_grad">(), out_grad.dtype(), x_grad_meta, mask,
+      out_grad, p, is_test, mode);
+}
+
+void dropout_grad_(const OpContext& ctx, const DenseTensor& mask, DenseTensor& out_grad,
+    const Scalar& p, bool is_test, const std::string& mode) {
+  Meta x_grad_meta;
+  meta::DropoutGradInferMeta(ctx, mask.meta(), out_grad.meta(), p, mode, x_grad_meta);
+  call::compute_inplace(ctx, ops::dropout_grad, kernels<"dropout_grad">(), out_grad.dtype(),
+      out_grad, x_grad_meta, mask, out_grad, p, is_test, mode);
+}
+
+DenseTensor cross_entropy_with_softmax_grad(const OpContext& ctx, const DenseTensor& label,
+    const DenseTensor& softmax, const DenseTensor& loss_grad, bool soft_label, bool use_softmax,
+    bool numeric_stable_mode, int ignore_index, int axis) {
+  Meta input_grad_meta;
+  meta::CrossEntropyWithSoftmaxGradInferMeta(ctx, label.meta(), softmax.meta(), loss_grad.meta(),
+      soft_label, axis, input_grad_meta);
+  return call::compute(ctx, kernels<"cross_entropy_with_softmax_grad">(), softmax.dtype(),
+      input_grad_meta, label, softmax, loss_grad, soft_label, use_softmax, numeric_stable_mode,
+      ignore_index, axis);
+}
+
+void cross_entropy_with_softmax_grad_(const OpContext& ctx, const DenseTensor& label,
+    DenseTensor& softmax, const DenseTensor& loss_grad, bool soft_label, bool use_softmax,
+    bool numeric_stable_mode, int ignore_index, int axis) {
+  Meta input_grad_meta;
+  meta::CrossEntropyWithSoftmaxGradInferMeta(ctx, label.meta(), softmax.meta(), loss_grad.meta(),
+      soft_label, axis, input_grad_meta);
+  call::compute_inplace(ctx, ops::cross_entropy_with_softmax_grad,
+      kernels<"cross_entropy_with_softmax_grad">(), softmax.dtype(), softmax, input_grad_meta,
+      label, softmax, loss_grad, soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> flash_attn_grad(const OpContext& ctx,
+    const DenseTensor& q, const DenseTensor& k, const DenseTensor& v, const DenseTensor& out,
+    const DenseTensor& softmax_lse, const DenseTensor& seed_offset, const DenseTensor& attn_mask,
+    const DenseTensor& out_grad, float dropout, bool causal, bool is_test) {
+  Meta q_grad_meta, k_grad_meta, v_grad_meta;
+  meta::FlashAttnGradInferMeta(ctx, q.meta(), k.meta(), v.meta(), out.meta(), softmax_lse.meta(),
+      seed_offset.meta(), call::meta_or_null(attn_mask), out_grad.meta(), q_grad_meta, k_grad_meta,
+      v_grad_meta);
+  return call::compute(ctx, kernels<"flash_attn_grad">(), q.dtype(),
+      std::tie(q_grad_meta, k_grad_meta, v_grad_meta), q, k, v, out, softmax_lse, seed_offset,
+      attn_mask, out_grad, dropout, causal, is_test);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embedding_grad(
+    const OpContext& ctx, const DenseTensor& sin, const DenseTensor& cos,
+    const DenseTensor& position_ids, const DenseTensor& out_q_grad, const DenseTensor& out_k_grad,
+    const DenseTensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
+    float rotary_emb_base) {
+  // 1. infer meta
+  Meta q_grad_meta, k_grad_meta, v_grad_meta;
+  meta::FusedRopeGradInferMeta(ctx, call::meta_or_null(sin), call::meta_or_null(cos),
+      call::meta_or_null(position_ids), out_q_grad.meta(), call::meta_or_null(out_k_grad),
+      call::meta_or_null(out_v_grad), time_major, q_grad_meta, k_grad_meta, v_grad_meta);
+  // 2. choose the kernel
+  const Device device =
+      call::common_device(ctx, sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad);
+  static const KernelTable& kernels = kernel_table("fused_rotary_position_embedding_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, float, DenseTensor&,
+      DenseTensor&, DenseTensor&);
+  auto* const kernel = kernels.find<Kernel>(ctx, device, out_q_grad.dtype());
+  if (call::infers(ctx, q_grad_meta, k_grad_meta, v_grad_meta)) return {};
+  // 3. allocate
+  DenseTensor q_grad = call::allocate(ctx, device, q_grad_meta);
+  DenseTensor k_grad = out_k_grad.defined() ? call::allocate(ctx, device, k_grad_meta)
+      : DenseTensor{};
+  DenseTensor v_grad = out_v_grad.defined() ? call::allocate(ctx, device, v_grad_meta)
+      : DenseTensor{};
+  // 4. run
+  kernel(ctx, sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style,
+      time_major, rotary_emb_base, q_grad, k_grad, v_grad);
+  return {std::move(q_grad), std::move(k_grad), std::move(v_grad)};
+}
+
+void fused_rotary_position_embedding_grad_(const OpContext& ctx, const DenseTensor& sin,
+    const DenseTensor& cos, const DenseTensor& position_ids, DenseTensor& out_q_grad,
+    DenseTensor& out_k_grad, DenseTensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
+    float rotary_emb_base) {
+  Meta q_grad_meta, k_grad_meta, v_grad_meta;
+  meta::FusedRopeGradInferMeta(ctx, call::meta_or_null(sin), call::meta_or_null(cos),
+      call::meta_or_null(position_ids), out_q_grad.meta(), call::meta_or_null(out_k_grad),
+      call::meta_or_null(out_v_grad), time_major, q_grad_meta, k_grad_meta, v_grad_meta);
+  call::compute_inplace(ctx, ops::fused_rotary_position_embedding_grad,
+      kernels<"fused_rotary_position_embedding_grad">(), out_q_grad.dtype(),
+      std::tie(out_q_grad, out_k_grad, out_v_grad), std::tie(q_grad_meta, k_grad_meta, v_grad_meta),
+      sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,
+      rotary_emb_base);
+}
+
 }  // namespace shard::dense

@@ -41,4 +41,46 @@ void fused_rotary_position_embedding_(const OpContext& ctx, DenseTensor& q, Dens
 std::tuple<DenseTensor, DenseTensor> fused_linear_param_grad_add(const OpContext& ctx,
     const DenseTensor& x, const DenseTensor& dout, const DenseTensor& dweight,
     const DenseTensor& dbias, bool multi_precision, bool has_bias);
+DenseTensor softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad,
+    int axis);
+void softmax_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad, int axis);
+DenseTensor log_softmax_grad(const OpContext& ctx, const DenseTensor& out,
+    const DenseTensor& out_grad, int axis);
+void log_softmax_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad,
+    int axis);
+DenseTensor embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight,
+    const DenseTensor& out_grad, int64_t padding_idx);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm_grad(const OpContext& ctx,
+    const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
+    const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& out_grad,
+    float epsilon, int begin_norm_axis);
+std::tuple<DenseTensor, DenseTensor> rms_norm_grad(const OpContext& ctx, const DenseTensor& x,
+    const DenseTensor& scale, const DenseTensor& invvar, const DenseTensor& out_grad);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm_grad(const OpContext& ctx,
+    const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
+    const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& out_grad,
+    const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics);
+DenseTensor dropout_grad(const OpContext& ctx, const DenseTensor& mask, const DenseTensor& out_grad,
+    const Scalar& p, bool is_test, const std::string& mode);
+void dropout_grad_(const OpContext& ctx, const DenseTensor& mask, DenseTensor& out_grad,
+    const Scalar& p, bool is_test, const std::string& mode);
+DenseTensor cross_entropy_with_softmax_grad(const OpContext& ctx, const DenseTensor& label,
+    const DenseTensor& softmax, const DenseTensor& loss_grad, bool soft_label, bool use_softmax,
+    bool numeric_stable_mode, int ignore_index, int axis);
+void cross_entropy_with_softmax_grad_(const OpContext& ctx, const DenseTensor& label,
+    DenseTensor& softmax, const DenseTensor& loss_grad, bool soft_label, bool use_softmax,
+    bool numeric_stable_mode, int ignore_index, int axis);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> flash_attn_grad(const OpContext& ctx,
+    const DenseTensor& q, const DenseTensor& k, const DenseTensor& v, const DenseTensor& out,
+    const DenseTensor& softmax_lse, const DenseTensor& seed_offset, const DenseTensor& attn_mask,
+    const DenseTensor& out_grad, float dropout, bool causal, bool is_test);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embedding_grad(
+    const OpContext& ctx, const DenseTensor& sin, const DenseTensor& cos,
+    const DenseTensor& position_ids, const DenseTensor& out_q_grad, const DenseTensor& out_k_grad,
+    const DenseTensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
+    float rotary_emb_base);
+void fused_rotary_position_embedding_grad_(const OpContext& ctx, const DenseTensor& sin,
+    const DenseTensor& cos, const DenseTensor& position_ids, DenseTensor& out_q_grad,
+    DenseTensor& out_k_grad, DenseTensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
+    float rotary_emb_base);
 }  // namespace shard::dense

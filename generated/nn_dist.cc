@@ -122,4 +122,135 @@ std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Te
   });
 }
 
+Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
+  call::DistCall call(ops::softmax_grad, out, out_grad, axis);
+  return call.run([&] { return dense::softmax_grad(call, call[0], call[1], axis); });
+}
+
+Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis) {
+  call::DistCall call(call::inplace, ops::softmax_grad, out, out_grad, axis);
+  call.run([&] { dense::softmax_grad_(call, call[0], call.target(1), axis); });
+  return out_grad;
+}
+
+Tensor log_softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
+  call::DistCall call(ops::log_softmax_grad, out, out_grad, axis);
+  return call.run([&] { return dense::log_softmax_grad(call, call[0], call[1], axis); });
+}
+
+Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis) {
+  call::DistCall call(call::inplace, ops::log_softmax_grad, out, out_grad, axis);
+  call.run([&] { dense::log_softmax_grad_(call, call[0], call.target(1), axis); });
+  return out_grad;
+}
+
+Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_grad,
+    int64_t padding_idx) {
+  call::DistCall call(ops::embedding_grad, x, weight, out_grad, padding_idx);
+  return call.run([&] {
+    return dense::embedding_grad(call, call[0], call[1], call[2], padding_idx);
+  });
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& out_grad,
+    float epsilon, int begin_norm_axis) {
+  call::DistCall call(ops::layer_norm_grad, x, scale, bias, mean, variance, out_grad, epsilon,
+      begin_norm_axis);
+  return call.run([&] {
+    return dense::layer_norm_grad(call, call[0], call[1], call[2], call[3], call[4], call[5],
+        epsilon, begin_norm_axis);
+  });
+}
+
+std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& invvar,
+    const Tensor& out_grad) {
+  call::DistCall call(ops::rms_norm_grad, x, scale, invvar, out_grad);
+  return call.run([&] { return dense::rms_norm_grad(call, call[0], call[1], call[2], call[3]); });
+}
+
+std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
+    const Tensor& out_grad, const std::string& data_format, bool is_test, bool use_global_stats,
+    bool trainable_statistics) {
+  call::DistCall call(ops::batch_norm_grad, x, scale, bias, saved_mean, saved_variance, out_grad,
+      data_format, is_test, use_global_stats, trainable_statistics);
+  return call.run([&] {
+    return dense::batch_norm_grad(call, call[0], call[1], call[2], call[3], call[4], call[5],
+        data_format, is_test, use_global_stats, trainable_statistics);
+  });
+}
+
+Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,
+    const std::string& mode) {
+  call::DistCall call(ops::dropout_grad, mask, out_grad, p, is_test, mode);
+  return call.run([&] { return dense::dropout_grad(call, call[0], call[1], p, is_test, mode); });
+}
+
+Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,
+    const std::string& mode) {
+  call::DistCall call(call::inplace, ops::dropout_grad, mask, out_grad, p, is_test, mode);
+  call.run([&] { dense::dropout_grad_(call, call[0], call.target(1), p, is_test, mode); });
+  return out_grad;
+}
+
+Tensor cross_entropy_with_softmax_grad(const Tensor& label, const Tensor& softmax,
+    const Tensor& loss_grad, bool soft_label, bool use_softmax, bool numeric_stable_mode,
+    int ignore_index, int axis) {
+  call::DistCall call(ops::cross_entropy_with_softmax_grad, label, softmax, loss_grad, soft_label,
+      use_softmax, numeric_stable_mode, ignore_index, axis);
+  return call.run([&] {
+    return dense::cross_entropy_with_softmax_grad(call, call[0], call[1], call[2], soft_label,
+        use_softmax, numeric_stable_mode, ignore_index, axis);
+  });
+}
+
+Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
+    const Tensor& loss_grad, bool soft_label, bool use_softmax, bool numeric_stable_mode,
+    int ignore_index, int axis) {
+  call::DistCall call(call::inplace, ops::cross_entropy_with_softmax_grad, label, softmax,
+      loss_grad, soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
+  call.run([&] {
+    dense::cross_entropy_with_softmax_grad_(call, call[0], call.target(1), call[2], soft_label,
+        use_softmax, numeric_stable_mode, ignore_index, axis);
+  });
+  return softmax;
+}
+
+std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& out, const Tensor& softmax_lse, const Tensor& seed_offset,
+    const Tensor& attn_mask, const Tensor& out_grad, float dropout, bool causal, bool is_test) {
+  call::DistCall call(ops::flash_attn_grad, q, k, v, out, softmax_lse, seed_offset, attn_mask,
+      out_grad, dropout, causal, is_test);
+  return call.run([&] {
+    return dense::flash_attn_grad(call, call[0], call[1], call[2], call[3], call[4], call[5],
+        call[6], call[7], dropout, causal, is_test);
+  });
+}
+
+std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,
+    const Tensor& cos, const Tensor& position_ids, const Tensor& out_q_grad,
+    const Tensor& out_k_grad, const Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
+    float rotary_emb_base) {
+  call::DistCall call(ops::fused_rotary_position_embedding_grad, sin, cos, position_ids, out_q_grad,
+      out_k_grad, out_v_grad, use_neox_rotary_style, time_major, rotary_emb_base);
+  return call.run([&] {
+    return dense::fused_rotary_position_embedding_grad(call, call[0], call[1], call[2], call[3],
+        call[4], call[5], use_neox_rotary_style, time_major, rotary_emb_base);
+  });
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
+    const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad, Tensor& out_k_grad,
+    Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  call::DistCall call(call::inplace, ops::fused_rotary_position_embedding_grad, sin, cos,
+      position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,
+      rotary_emb_base);
+  call.run([&] {
+    dense::fused_rotary_position_embedding_grad_(call, call[0], call[1], call[2], call.target(3),
+        call.target(4), call.target(5), use_neox_rotary_style, time_major, rotary_emb_base);
+  });
+  return {out_q_grad, out_k_grad, out_v_grad};
+}
+
 }  // namespace shard::dist

@@ -6,6 +6,11 @@
 
 static_assert(shard::kCodegenAbi == 3, "not this runtime; run cmake --build BUILD -t regenerate");
 
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::external {
+Tensor label_smooth_grad(const Tensor&, float);
+}  // namespace shard::external
+
 namespace shard::ops {
 inline constexpr OpDef softmax = {.name = "softmax", .inplace_name = "softmax_",
     .location = "nn.yaml", .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
@@ -58,4 +63,52 @@ inline constexpr OpDef fused_linear_param_grad_add = {.name = "fused_linear_para
     .location = "nn.yaml", .inputs = slots<"x", "dout", "dweight?", "dbias?">,
     .attrs = names<"multi_precision", "has_bias">, .outputs = slots<"dweight_out", "dbias_out">,
     .rule = "FusedLinearParamGradAddInferSpmd"};
+inline constexpr OpDef softmax_grad = {.name = "softmax_grad", .inplace_name = "softmax_grad_",
+    .location = "nn.yaml", .inputs = slots<"out", "out_grad">, .attrs = names<"axis">,
+    .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>,
+    .rule = "...{!axis}, ...{!axis} -> ...{!axis}"};
+inline constexpr OpDef log_softmax_grad = {.name = "log_softmax_grad",
+    .inplace_name = "log_softmax_grad_", .location = "nn.yaml", .inputs = slots<"out", "out_grad">,
+    .attrs = names<"axis">, .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>,
+    .rule = "...{!axis}, ...{!axis} -> ...{!axis}"};
+inline constexpr OpDef embedding_grad = {.name = "embedding_grad", .location = "nn.yaml",
+    .inputs = slots<"x", "weight", "out_grad">, .attrs = names<"padding_idx">,
+    .outputs = slots<"weight_grad">, .rule = "..., v d, ... d -> v d"};
+inline constexpr OpDef layer_norm_grad = {.name = "layer_norm_grad", .location = "nn.yaml",
+    .inputs = slots<"x", "scale?", "bias?", "mean", "variance", "out_grad">,
+    .attrs = names<"epsilon", "begin_norm_axis">,
+    .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">,
+    .rule = "...{!begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, "
+    "...{-begin_norm_axis..}, ...{!begin_norm_axis..} -> "
+    "...{!begin_norm_axis..}, 1:sum, 1:sum"};
+inline constexpr OpDef rms_norm_grad = {.name = "rms_norm_grad", .location = "nn.yaml",
+    .inputs = slots<"x", "scale", "invvar", "out_grad">, .outputs = slots<"x_grad", "scale_grad">,
+    .rule = "... !d, !d, ..., ... !d -> ... !d, !d"};
+inline constexpr OpDef batch_norm_grad = {.name = "batch_norm_grad", .location = "nn.yaml",
+    .inputs = slots<"x", "scale?", "bias?", "saved_mean", "saved_variance", "out_grad">,
+    .attrs = names<"data_format", "is_test", "use_global_stats", "trainable_statistics">,
+    .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">, .rule = "BatchNormGradInferSpmd"};
+inline constexpr OpDef dropout_grad = {.name = "dropout_grad", .inplace_name = "dropout_grad_",
+    .location = "nn.yaml", .inputs = slots<"mask", "out_grad">,
+    .attrs = names<"p", "is_test", "mode">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ..."};
+inline constexpr OpDef cross_entropy_with_softmax_grad = {.name = "cross_entropy_with_softmax_grad",
+    .inplace_name = "cross_entropy_with_softmax_grad_", .location = "nn.yaml",
+    .inputs = slots<"label", "softmax", "loss_grad">,
+    .attrs = names<"soft_label", "use_softmax", "numeric_stable_mode", "ignore_index", "axis">,
+    .outputs = slots<"input_grad">, .aliases = aliases<inplace_alias(0, 1)>,
+    .rule = "CrossEntropyWithSoftmaxGradInferSpmd"};
+inline constexpr OpDef flash_attn_grad = {.name = "flash_attn_grad", .location = "nn.yaml",
+    .inputs = slots<"q", "k", "v", "out", "softmax_lse", "seed_offset", "attn_mask?", "out_grad">,
+    .attrs = names<"dropout", "causal", "is_test">, .outputs = slots<"q_grad", "k_grad", "v_grad">,
+    .rule = "FlashAttGradInferSpmd"};
+inline constexpr OpDef fused_rotary_position_embedding_grad = {
+    .name = "fused_rotary_position_embedding_grad",
+    .inplace_name = "fused_rotary_position_embedding_grad_", .location = "nn.yaml",
+    .inputs = slots<"sin?", "cos?", "position_ids?", "out_q_grad", "out_k_grad?", "out_v_grad?">,
+    .attrs = names<"use_neox_rotary_style", "time_major", "rotary_emb_base">,
+    .outputs = slots<"q_grad", "k_grad?", "v_grad?">,
+    .aliases = aliases<inplace_alias(0, 3), inplace_alias(1, 4), inplace_alias(2, 5)>,
+    .rule = "FusedRopeGradInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x11,
+    .commute_guard = "RopeGradMakesItsAngles"};
 }  // namespace shard::ops

@@ -55,6 +55,11 @@ Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
 /// invalid_argument error.
 Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& strides);
+/// A tensor of zeros of the given shape whose strided_slice by axes, starts, ends and strides is x,
+/// every dtype. An x of another shape than that slice is a shape_mismatch error. The gradient of
+/// slices.
+Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& strides);
 /// x with the elements of its last two dims that lie above a diagonal set to 0, every dtype;
 /// diagonal counts from the main one, positive upwards. Fewer than two dims are a shape_mismatch
 /// error.
@@ -71,10 +76,43 @@ Tensor one_hot(const Tensor& x, const Scalar& num_classes);
 /// The slices of x along axis at index (int32 or int64, at most 1-D; a 0-d index drops the dim),
 /// copied; an index outside the dim is an out_of_range error, negative ones count from the end.
 Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis = 0);
+/// The slices of x along axis added up where index (int32 or int64, [n], n the dim of x) says, in a
+/// result with the given size along axis; 0 where no slice goes. Slices are added in their order,
+/// 16-bit floats in float32. An index outside the size is an out_of_range error, negative ones
+/// count from the end.
+Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis = 0);
 /// A copy of x whose rows, along dim 0, at index (int32 or int64, [n] or [n, 1]) are those of
 /// updates [n, ...], the last of equal ones; without overwrite the sums of all of them. Each rank
 /// writes those of its rows, so dim 0 may be sharded. An index outside dim 0 is an out_of_range
 /// error.
 Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite = true);
 Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite = true);
+Tensor reshape_grad(const Tensor& x, const Tensor& out_grad);
+Tensor flatten_grad(const Tensor& x, const Tensor& out_grad);
+Tensor squeeze_grad(const Tensor& x, const Tensor& out_grad);
+Tensor unsqueeze_grad(const Tensor& x, const Tensor& out_grad);
+Tensor transpose_grad(const Tensor& out_grad, const IntArray& perm);
+Tensor expand_grad(const Tensor& x, const Tensor& out_grad);
+Tensor tile_grad(const Tensor& x, const Tensor& out_grad);
+Tensor expand_as_grad(const Tensor& x, const Tensor& out_grad);
+std::vector<Tensor> concat_grad(const std::vector<Tensor>& x, const Tensor& out_grad,
+    const Scalar& axis);
+std::vector<Tensor> stack_grad(const Tensor& out_grad, int axis);
+Tensor split_grad(const std::vector<Tensor>& out_grad, const Scalar& axis);
+Tensor split_with_num_grad(const std::vector<Tensor>& out_grad, const Scalar& axis);
+Tensor unbind_grad(const std::vector<Tensor>& out_grad, int axis);
+Tensor slice_grad(const Tensor& input, const Tensor& out_grad, const IntArray& axes,
+    const IntArray& starts, const IntArray& ends, const IntArray& decrease_axis);
+Tensor strided_slice_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axes,
+    const IntArray& starts, const IntArray& ends, const IntArray& strides);
+Tensor unslice_grad(const Tensor& out_grad, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& strides);
+Tensor tril_grad(const Tensor& out_grad, int diagonal);
+Tensor triu_grad(const Tensor& out_grad, int diagonal);
+Tensor gather_grad(const Tensor& x, const Tensor& index, const Tensor& out_grad,
+    const Scalar& axis);
+Tensor index_sum_grad(const Tensor& index, const Tensor& out_grad, int axis);
+std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad,
+    bool overwrite);
+std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad, bool overwrite);
 }  // namespace shard

@@ -143,6 +143,14 @@ DenseTensor strided_slice(const OpContext& ctx, const DenseTensor& x, const IntA
       strides);
 }
 
+DenseTensor unslice(const OpContext& ctx, const DenseTensor& x, const IntArray& shape,
+    const IntArray& axes, const IntArray& starts, const IntArray& ends, const IntArray& strides) {
+  Meta out_meta;
+  meta::UnsliceInferMeta(ctx, x.meta(), shape, axes, starts, ends, strides, out_meta);
+  return call::compute(ctx, kernels<"unslice">(), x.dtype(), out_meta, x, shape, axes, starts, ends,
+      strides);
+}
+
 DenseTensor tril(const OpContext& ctx, const DenseTensor& x, int diagonal) {
   Meta out_meta;
   meta::TriangleInferMeta(ctx, x.meta(), out_meta);
@@ -180,6 +188,13 @@ DenseTensor gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor
   return call::compute(ctx, kernels<"gather">(), x.dtype(), out_meta, x, index, axis);
 }
 
+DenseTensor index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
+    int64_t size, int axis) {
+  Meta out_meta;
+  meta::IndexSumInferMeta(ctx, x.meta(), index.meta(), size, axis, out_meta);
+  return call::compute(ctx, kernels<"index_sum">(), x.dtype(), out_meta, x, index, size, axis);
+}
+
 DenseTensor scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
     const DenseTensor& updates, bool overwrite) {
   Meta out_meta;
@@ -194,6 +209,36 @@ void scatter_(const OpContext& ctx, DenseTensor& x, const DenseTensor& index,
   meta::ScatterInferMeta(ctx, x.meta(), index.meta(), updates.meta(), overwrite, out_meta);
   call::compute_inplace(ctx, ops::scatter, kernels<"scatter">(), x.dtype(), x, out_meta, x, index,
       updates, overwrite);
+}
+
+std::tuple<DenseTensor, DenseTensor> scatter_grad(const OpContext& ctx, const DenseTensor& index,
+    const DenseTensor& out_grad, bool overwrite) {
+  Meta x_grad_meta, updates_grad_meta;
+  meta::ScatterGradInferMeta(ctx, index.meta(), out_grad.meta(), x_grad_meta, updates_grad_meta);
+  return call::compute(ctx, kernels<"scatter_grad">(), out_grad.dtype(),
+      std::tie(x_grad_meta, updates_grad_meta), index, out_grad, overwrite);
+}
+
+DenseTensor scatter_grad_(const OpContext& ctx, const DenseTensor& index, DenseTensor& out_grad,
+    bool overwrite) {
+  // 1. infer meta
+  Meta x_grad_meta, updates_grad_meta;
+  meta::ScatterGradInferMeta(ctx, index.meta(), out_grad.meta(), x_grad_meta, updates_grad_meta);
+  // 2. choose the kernel
+  const Device device = call::common_device(ctx, index, out_grad);
+  static const KernelTable& kernels = kernel_table("scatter_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, bool, DenseTensor&,
+      DenseTensor&);
+  auto* const kernel = kernels.find<Kernel>(ctx, device, out_grad.dtype());
+  if (call::infers(ctx, x_grad_meta, updates_grad_meta)) return {};
+  // 3. the targets, and arguments that do not overlap them
+  call::InplaceWrite write(ctx, ops::scatter_grad);
+  DenseTensor x_grad = write.target(out_grad, x_grad_meta);
+  DenseTensor updates_grad = call::allocate(ctx, device, updates_grad_meta);
+  const DenseTensor index_safe = write.reader(index);
+  // 4. run, then bump versions
+  write.run([&] { kernel(ctx, index_safe, out_grad, overwrite, x_grad, updates_grad); });
+  return updates_grad;
 }
 
 }  // namespace shard::dense

@@ -30,6 +30,8 @@ DenseTensor slice(const OpContext& ctx, const DenseTensor& input, const IntArray
     const IntArray& decrease_axis);
 DenseTensor strided_slice(const OpContext& ctx, const DenseTensor& x, const IntArray& axes,
     const IntArray& starts, const IntArray& ends, const IntArray& strides);
+DenseTensor unslice(const OpContext& ctx, const DenseTensor& x, const IntArray& shape,
+    const IntArray& axes, const IntArray& starts, const IntArray& ends, const IntArray& strides);
 DenseTensor tril(const OpContext& ctx, const DenseTensor& x, int diagonal);
 void tril_(const OpContext& ctx, DenseTensor& x, int diagonal);
 DenseTensor triu(const OpContext& ctx, const DenseTensor& x, int diagonal);
@@ -37,8 +39,14 @@ void triu_(const OpContext& ctx, DenseTensor& x, int diagonal);
 DenseTensor one_hot(const OpContext& ctx, const DenseTensor& x, const Scalar& num_classes);
 DenseTensor gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
     const Scalar& axis);
+DenseTensor index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
+    int64_t size, int axis);
 DenseTensor scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
     const DenseTensor& updates, bool overwrite);
 void scatter_(const OpContext& ctx, DenseTensor& x, const DenseTensor& index,
     const DenseTensor& updates, bool overwrite);
+std::tuple<DenseTensor, DenseTensor> scatter_grad(const OpContext& ctx, const DenseTensor& index,
+    const DenseTensor& out_grad, bool overwrite);
+DenseTensor scatter_grad_(const OpContext& ctx, const DenseTensor& index, DenseTensor& out_grad,
+    bool overwrite);
 }  // namespace shard::dense

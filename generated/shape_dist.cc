@@ -120,6 +120,14 @@ Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& star
   return call.run([&] { return dense::strided_slice(call, call[0], axes, starts, ends, strides); });
 }
 
+Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& strides) {
+  call::DistCall call(ops::unslice, x, shape, axes, starts, ends, strides);
+  return call.run([&] {
+    return dense::unslice(call, call[0], call.local_shape(0, shape), axes, starts, ends, strides);
+  });
+}
+
 Tensor tril(const Tensor& x, int diagonal) {
   call::DistCall call(ops::tril, x, diagonal);
   return call.run([&] { return dense::tril(call, call[0], diagonal); });
@@ -152,6 +160,11 @@ Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis) {
   return call.run([&] { return dense::gather(call, call[0], call[1], axis); });
 }
 
+Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis) {
+  call::DistCall call(ops::index_sum, x, index, size, axis);
+  return call.run([&] { return dense::index_sum(call, call[0], call[1], size, axis); });
+}
+
 Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
   call::DistCall call(ops::scatter, x, index, updates, overwrite);
   return call.run([&] { return dense::scatter(call, call[0], call[1], call[2], overwrite); });
@@ -161,6 +174,18 @@ Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool ove
   call::DistCall call(call::inplace, ops::scatter, x, index, updates, overwrite);
   call.run([&] { dense::scatter_(call, call.target(0), call[1], call[2], overwrite); });
   return x;
+}
+
+std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad,
+    bool overwrite) {
+  call::DistCall call(ops::scatter_grad, index, out_grad, overwrite);
+  return call.run([&] { return dense::scatter_grad(call, call[0], call[1], overwrite); });
+}
+
+std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad, bool overwrite) {
+  call::DistCall call(call::inplace, ops::scatter_grad, index, out_grad, overwrite);
+  call.run([&] { call.set(1, dense::scatter_grad_(call, call[0], call.target(1), overwrite)); });
+  return {out_grad, call.output(1)};
 }
 
 }  // namespace shard::dist

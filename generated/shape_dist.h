@@ -25,12 +25,16 @@ decltype(shard::split_with_num) split_with_num;
 decltype(shard::unbind) unbind;
 decltype(shard::slice) slice;
 decltype(shard::strided_slice) strided_slice;
+decltype(shard::unslice) unslice;
 decltype(shard::tril) tril;
 decltype(shard::tril_) tril_;
 decltype(shard::triu) triu;
 decltype(shard::triu_) triu_;
 decltype(shard::one_hot) one_hot;
 decltype(shard::gather) gather;
+decltype(shard::index_sum) index_sum;
 decltype(shard::scatter) scatter;
 decltype(shard::scatter_) scatter_;
+decltype(shard::scatter_grad) scatter_grad;
+decltype(shard::scatter_grad_) scatter_grad_;
 }  // namespace shard::dist

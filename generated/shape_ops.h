@@ -6,6 +6,20 @@
 
 static_assert(shard::kCodegenAbi == 3, "not this runtime; run cmake --build BUILD -t regenerate");
 
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::external {
+Tensor reshape_grad(const Tensor&, const Tensor&);
+Tensor transpose_grad(const Tensor&, const IntArray&);
+Tensor expand_grad(const Tensor&, const Tensor&);
+Tensor tile_grad(const Tensor&, const Tensor&);
+std::vector<Tensor> concat_grad(const std::vector<Tensor>&, const Tensor&, const Scalar&);
+Tensor slice_grad(const Tensor&, const Tensor&, const IntArray&, const IntArray&, const IntArray&,
+    const IntArray&);
+Tensor strided_slice_grad(const Tensor&, const Tensor&, const IntArray&, const IntArray&,
+    const IntArray&, const IntArray&);
+Tensor gather_grad(const Tensor&, const Tensor&, const Tensor&, const Scalar&);
+}  // namespace shard::external
+
 namespace shard::ops {
 inline constexpr OpDef reshape = {.name = "reshape", .inplace_name = "reshape_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"shape">,
@@ -59,6 +73,9 @@ inline constexpr OpDef strided_slice = {.name = "strided_slice", .location = "sh
     .inputs = slots<"x">, .attrs = names<"axes", "starts", "ends", "strides">,
     .outputs = slots<"out">, .rule = "StridedSliceInferSpmd", .commutes = Commutes::jointly,
     .commute_types = 0x7f};
+inline constexpr OpDef unslice = {.name = "unslice", .location = "shape.yaml", .inputs = slots<"x">,
+    .attrs = names<"shape", "axes", "starts", "ends", "strides">, .outputs = slots<"out">,
+    .rule = "UnsliceInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef tril = {.name = "tril", .inplace_name = "tril_", .location = "shape.yaml",
     .inputs = slots<"x">, .attrs = names<"diagonal">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
@@ -72,8 +89,17 @@ inline constexpr OpDef one_hot = {.name = "one_hot", .location = "shape.yaml", .
 inline constexpr OpDef gather = {.name = "gather", .location = "shape.yaml",
     .inputs = slots<"x", "index">, .attrs = names<"axis">, .outputs = slots<"out">,
     .rule = "GatherInferSpmd"};
+inline constexpr OpDef index_sum = {.name = "index_sum", .location = "shape.yaml",
+    .inputs = slots<"x", "index">, .attrs = names<"size", "axis">, .outputs = slots<"out">,
+    .rule = "IndexSumInferSpmd", .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .commute_guard = "IndexIsNotPending"};
 inline constexpr OpDef scatter = {.name = "scatter", .inplace_name = "scatter_",
     .location = "shape.yaml", .inputs = slots<"x", "index", "updates">, .attrs = names<"overwrite">,
     .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "r ..., 1, 1 ... -> r ..."};
+inline constexpr OpDef scatter_grad = {.name = "scatter_grad", .inplace_name = "scatter_grad_",
+    .location = "shape.yaml", .inputs = slots<"index", "out_grad">, .attrs = names<"overwrite">,
+    .outputs = slots<"x_grad", "updates_grad">, .aliases = aliases<inplace_alias(0, 1)>,
+    .rule = "1, r ... -> r ..., 1 ...", .commutes = Commutes::multilinear, .commute_types = 0x7f,
+    .commute_guard = "IndexIsNotPending"};
 }  // namespace shard::ops

@@ -206,6 +206,7 @@ Json extension_json(const Extension& extension) {
   if (extension.dynamic_shape) json["dynamic_shape"] = names_or_null(*extension.dynamic_shape);
   if (extension.random) json["random"] = *extension.random;
   if (extension.elementwise) json["elementwise"] = *extension.elementwise;
+  if (extension.no_gradient) json["no_gradient"] = *extension.no_gradient;
   if (extension.doc) json["doc"] = *extension.doc;
   return json.empty() ? Json(nullptr) : json;
 }

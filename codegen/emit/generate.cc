@@ -21,20 +21,22 @@ namespace {
 struct FileKind {
   const char* file_template;
   const char* suffix;
-  bool dist = false;  // only for runtimes with that layer
+  bool Runtime::*layer = nullptr;  // only for runtimes with that layer
 };
 
-constexpr std::array<FileKind, 7> kFileKinds = {{
+constexpr std::array<FileKind, 9> kFileKinds = {{
     {"public.h.mustache", ".h"},
     {"public.cc.mustache", ".cc"},
     {"dense.h.mustache", "_dense.h"},
     {"dense.cc.mustache", "_dense.cc"},
-    {"dist.h.mustache", "_dist.h", true},
-    {"dist.cc.mustache", "_dist.cc", true},
+    {"dist.h.mustache", "_dist.h", &Runtime::dist},
+    {"dist.cc.mustache", "_dist.cc", &Runtime::dist},
     {"ops.h.mustache", "_ops.h"},
+    {"autograd.h.mustache", "_autograd.h", &Runtime::autograd},
+    {"autograd.cc.mustache", "_autograd.cc", &Runtime::autograd},
 }};
 
-bool is_written(const FileKind& kind, const Runtime& runtime) { return runtime.dist || !kind.dist; }
+bool is_written(const FileKind& kind, const Runtime& runtime) { return kind.layer == nullptr || runtime.*kind.layer; }
 
 /// Only the members of a view that a header shows; the rest belongs to the source file.
 Json select(const Json& view, std::initializer_list<const char*> keys) {
@@ -53,18 +55,23 @@ std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const 
   const Json api = api_view(context, part);
   Json dense = dense_view(context, part);
   Json dist = dist_view(context, part);
+  Json autograd = autograd_view(context, part);
+  Json autograd_header = declarations(autograd, "functions", {"name"});
+  autograd_header["name"] = part.name;
   Json dense_header = declarations(dense, "functions", {"returns", "name", "declared"});
   for (Json& function : dense["functions"]) function.erase("declared");
   Json dist_header = declarations(dist, "functions", {"declared", "name"});
   dist_header["name"] = part.name;
   for (Json& function : dist["functions"]) function.erase("declared");
   return {select(api, {"source", "ops"}),
-          select(api, {"source", "name", "dist", "headers", "functions"}),
+          select(api, {"source", "name", "dist", "autograd", "headers", "functions"}),
           std::move(dense_header),
           std::move(dense),
           std::move(dist_header),
           std::move(dist),
-          ops_view(context, part)};
+          ops_view(context, part),
+          std::move(autograd_header),
+          std::move(autograd)};
 }
 
 struct Rendered {

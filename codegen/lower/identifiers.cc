@@ -19,8 +19,8 @@ std::string Scope::local(const std::string& wanted) {
 }
 
 bool is_runtime_namespace(std::string_view name) {
-  constexpr std::array<std::string_view, 10> namespaces = {"call", "dense", "dist",  "external", "kernels",
-                                                           "meta", "ops",   "shard", "spmd",     "std"};
+  constexpr std::array<std::string_view, 11> namespaces = {"autograd", "call", "dense", "dist", "external", "kernels",
+                                                           "meta",     "ops",  "shard", "spmd", "std"};
   return std::find(namespaces.begin(), namespaces.end(), name) != namespaces.end();
 }
 

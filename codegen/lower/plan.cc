@@ -48,6 +48,17 @@ int viewed_input(const Op& op, int output) {
   return -1;
 }
 
+/// The optional argument of a backward op with which its optional gradient is absent, or -1.
+int argument_of_gradient(const Op& op, int output) {
+  const std::string& name = op.signature.outputs[output].name.text;
+  if (!op.is_backward || !contains(op.optional, name)) return -1;
+  for (int i = 0; i < static_cast<int>(op.signature.inputs.size()); ++i) {
+    const std::string& input = op.signature.inputs[i].name.text;
+    if (input + "_grad" == name && contains(op.optional, input)) return i;
+  }
+  return -1;
+}
+
 OutputStep output_step(const Op& op, int index, Form form) {
   using Source = OutputStep::Source;
   const AliasPair* inplace = inplace_pair_of_output(op, index);
@@ -58,7 +69,10 @@ OutputStep output_step(const Op& op, int index, Form form) {
       return {Source::written_view, index, viewed_input(op, index)};
     case ViewKind::none: break;
   }
-  if (inplace == nullptr) return {Source::allocate, index, -1};
+  if (inplace == nullptr) {
+    const int argument = argument_of_gradient(op, index);
+    return {argument < 0 ? Source::allocate : Source::allocate_if, index, argument};
+  }
   const int input = find_input(op.signature, inplace->input.text);
   if (form == Form::inplace) return {Source::target, index, input};
   const bool optional = contains(op.optional, inplace->input.text);

@@ -32,6 +32,7 @@ Json dense_view(const LowerContext& context, const Part& part);
 Json dist_view(const LowerContext& context, const Part& part);
 Json api_view(const LowerContext& context, const Part& part);
 Json ops_view(const LowerContext& context, const Part& part);
+Json autograd_view(const LowerContext& context, const Part& part);
 /// For api.h: the headers of all parts.
 Json umbrella_view(const std::vector<std::vector<Part>>& parts);
 

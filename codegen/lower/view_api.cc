@@ -4,6 +4,7 @@
 #include <set>
 
 #include "lower/functions.h"
+#include "lower/gradients.h"
 #include "lower/identifiers.h"
 #include "lower/view_common.h"
 
@@ -21,12 +22,6 @@ std::string dense_arg(const Op& op, const std::string& ctx, Form form, ArgRef ar
     function += "_optional";
   }
   return fmt::format("{}({}, {}, \"{}\")", rt("call::" + function), ctx, name, name);
-}
-
-Texts arg_names(const Op& op) {
-  Texts names;
-  for (const ArgRef arg : op.signature.args) names.push_back(name_of(op.signature, arg).text);
-  return names;
 }
 
 std::string mask_name(const Op& op) { return Scope(op).local("wanted"); }
@@ -54,18 +49,6 @@ Json function_head(const Op& op, const std::string& name, const std::string& ret
           {"declared", join(shape.params(op, true))},
           {"dispatch", false},    {"pick", false},
           {"invoke", false}};
-}
-
-/// True when every output that users see is an argument that is written in place.
-bool returns_arguments(const Op& op) {
-  const std::vector<int> returned = returned_outputs(op, false);
-  return std::all_of(returned.begin(), returned.end(), [&](int output) { return inplace_pair_of_output(op, output) != nullptr; });
-}
-
-Json written_result(const Op& op) {
-  Texts results;
-  for (const int output : returned_outputs(op, false)) results.push_back(inplace_pair_of_output(op, output)->input.text);
-  return return_value(results);
 }
 
 /// A call without the runtime's dispatch: each argument is read or written, and each result wrapped.
@@ -98,8 +81,35 @@ Json plain_view(const Op& op, Form form, bool layered) {
   return view;
 }
 
-Json dispatch_view(const Op& op, Form form, bool dist) {
+/// How the call is recorded: by the function of the autograd layer, or, where the op has no gradient, by a step that refuses to give one.
+Json recording_view(const LowerContext& context, const Op& op, Form form) {
+  Json view = {{"recorded", false}, {"guarded", false}};
+  const std::string tensors = join(tensor_names(op));
+  if (!context.runtime.autograd || tensors.empty()) return view;
+  const std::optional<Gradient> gradient = gradient_of(context, op);
+  if (gradient && records(context, op, *gradient, form)) {
+    const bool all = form == Form::functional && !op.intermediate.empty();
+    view["recorded"] = {{"tensors", tensors}, {"recorder", all ? intermediate_name(op) : function_name(op, form)}, {"args", join(arg_names(op))}};
+  } else if (form == Form::inplace) {
+    view["guarded"] = {{"write", Scope(op).local("write")}, {"op", cpp_name(op)}, {"tensors", tensors}};
+  }
+  return view;
+}
+
+/// What stands around the call of a functional form: results that are views are marked, and those of an op without a gradient linked to a
+/// step that refuses to give one.
+std::pair<std::string, std::string> result_view(const LowerContext& context, const Op& op) {
+  if (!context.runtime.autograd) return {};
+  const std::string tail = ", " + join(tensor_names(op)) + ")";
+  if (!gradient_of(context, op) && !op.extension.no_gradient.value_or(false)) return {rt("autograd::unlinked") + "(" + rt("ops") + "::" + cpp_name(op) + ", ", tail};
+  if (!op.view.empty()) return {rt("autograd::views") + "(" + rt("ops") + "::" + cpp_name(op) + ", ", tail};
+  return {};
+}
+
+Json dispatch_view(const LowerContext& context, const Op& op, Form form) {
   Json view = {{"local", false}, {"layout", false}, {"functional", false}, {"inplace", false}, {"plain", false}};
+  view.update(recording_view(context, op, form));
+  const bool dist = context.runtime.dist;
   std::string args = join(arg_names(op));
   Json call = {{"op", cpp_name(op)}, {"function", function_name(op, form)}};
   if (!dist || (form == Form::inplace && !returns_arguments(op))) {
@@ -111,6 +121,7 @@ Json dispatch_view(const Op& op, Form form, bool dist) {
   } else {
     const bool layered = !op.signature.inputs.empty();
     call["args"] = layered || args.empty() ? args : ", " + args;
+    if (layered) std::tie(call["before"], call["after"]) = result_view(context, op);
     view[layered ? "functional" : "local"] = std::move(call);
   }
   return view;
@@ -118,7 +129,7 @@ Json dispatch_view(const Op& op, Form form, bool dist) {
 
 /// The call of the dist layer with a layout.
 Json layout_view(const Op& op) {
-  Json view = {{"local", false}, {"functional", false}, {"inplace", false}, {"plain", false}};
+  Json view = {{"local", false}, {"functional", false}, {"inplace", false}, {"plain", false}, {"recorded", false}, {"guarded", false}};
   view["layout"] = {{"function", cpp_name(op)}, {"args", Shape{.layout = true}.args(op, arg_names(op))}};
   return view;
 }
@@ -181,7 +192,7 @@ void add_function(const LowerContext& context, const Op& op, Shape shape, Json& 
   const std::string name = picks ? intermediate_name(op) : function_name(op, form);
   Json function = function_head(op, name, return_type(op, form, form == Form::functional), shape);
   if (!has_body(op)) function["invoke"] = invoke_view(context, op, shape.layout);
-  else function["dispatch"] = shape.layout ? layout_view(op) : dispatch_view(op, form, context.runtime.dist);
+  else function["dispatch"] = shape.layout ? layout_view(op) : dispatch_view(context, op, form);
   functions.push_back(std::move(function));
   if (!picks) return;
   Json picking = function_head(op, cpp_name(op), return_type(op, form, false), shape);
@@ -249,6 +260,7 @@ Json api_view(const LowerContext& context, const Part& part) {
   Json view = file_head(part);
   view["headers"] = invoked_headers(context, part);
   view["dist"] = context.runtime.dist;
+  view["autograd"] = context.runtime.autograd;
   view["functions"] = std::move(functions);
   view["ops"] = std::move(ops);
   return view;

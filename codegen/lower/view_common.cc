@@ -120,6 +120,29 @@ std::string return_value(const Texts& texts) {
   return texts.size() == 1 ? texts[0] : "{" + join(texts) + "}";
 }
 
+bool returns_arguments(const Op& op) {
+  const std::vector<int> returned = returned_outputs(op, false);
+  return std::all_of(returned.begin(), returned.end(), [&](int output) { return inplace_pair_of_output(op, output) != nullptr; });
+}
+
+std::string written_result(const Op& op) {
+  Texts results;
+  for (const int output : returned_outputs(op, false)) results.push_back(inplace_pair_of_output(op, output)->input.text);
+  return return_value(results);
+}
+
+Texts arg_names(const Op& op) {
+  Texts names;
+  for (const ArgRef arg : op.signature.args) names.push_back(name_of(op.signature, arg).text);
+  return names;
+}
+
+Texts tensor_names(const Op& op) {
+  Texts names;
+  for (const Input& input : op.signature.inputs) names.push_back(input.name.text);
+  return names;
+}
+
 std::vector<const Op*> own_ops(const Part& part) {
   std::vector<const Op*> ops;
   for (const Op* op : part.ops) {

@@ -41,6 +41,13 @@ std::string location_of(const Op& op);
 Json file_head(const Part& part);
 /// The forms that are generated of an op.
 std::vector<Form> forms_of(const LowerContext& context, const Op& op);
+/// True when every output that users see is an argument that is written in place.
+bool returns_arguments(const Op& op);
+/// What such a form returns.
+std::string written_result(const Op& op);
+/// The names of the op's arguments, and of those that are tensors.
+Texts arg_names(const Op& op);
+Texts tensor_names(const Op& op);
 /// "return x;" for one text, "return {x, y};" for more; an empty text for none.
 std::string return_value(const Texts& texts);
 /// Ops of the part that have kernels or are views, so not those that only call others.

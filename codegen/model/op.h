@@ -173,6 +173,7 @@ struct Extension {
   std::optional<std::vector<Name>> dynamic_shape;
   std::optional<bool> random;
   std::optional<bool> elementwise;
+  std::optional<bool> no_gradient;
   std::optional<std::string> doc;
 };
 

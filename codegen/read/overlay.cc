@@ -25,6 +25,7 @@ void replace(const OverlayEntry& entry, Op& op) {
   if (from.dynamic_shape) op.extension.dynamic_shape = from.dynamic_shape;
   if (from.random) op.extension.random = from.random;
   if (from.elementwise) op.extension.elementwise = from.elementwise;
+  if (from.no_gradient) op.extension.no_gradient = from.no_gradient;
   if (from.doc) op.extension.doc = from.doc;
 }
 

@@ -119,7 +119,7 @@ bool check_doc(Context c, Node n) {
   return true;
 }
 
-constexpr std::array<KeyReader<Extension>, 7> kExtensionKeys = {{
+constexpr std::array<KeyReader<Extension>, 8> kExtensionKeys = {{
     {{"partial", ValueKind::partial, "How the op commutes with a pending reduction."},
      [](Context c, Node n, Extension& e) {
        if (!expect_scalar(c, n, "'partial'")) return;
@@ -139,6 +139,8 @@ constexpr std::array<KeyReader<Extension>, 7> kExtensionKeys = {{
      [](Context c, Node n, Extension& e) { e.random = read_bool(c, n, "'random'"); }},
     {{"elementwise", ValueKind::boolean, "Whether the kernel may run with an output that is exactly an input."},
      [](Context c, Node n, Extension& e) { e.elementwise = read_bool(c, n, "'elementwise'"); }},
+    {{"no_gradient", ValueKind::boolean, "True for an op whose results do not depend on the elements of its arguments, or only in steps: no gradient flows through it."},
+     [](Context c, Node n, Extension& e) { e.no_gradient = read_bool(c, n, "'no_gradient'"); }},
     {{"doc", ValueKind::text, "What stands above the declaration of the function."},
      [](Context c, Node n, Extension& e) {
        if (expect_scalar(c, n, "'doc'") && check_doc(c, n)) e.doc = n.text;

@@ -291,7 +291,9 @@ spmd::RuleResult DistCall::infer_rule(std::span<const spmd::SlotRange> ranges, s
     }
   }
   plan.fallback = !spmd::has_rule(op_) && rank_.policies.fallback == FallbackPolicy::replicate;
-  return plan.fallback ? spmd::infer_replicated(rule) : spmd::infer(rule);
+  spmd::RuleResult result = plan.fallback ? spmd::infer_replicated(rule) : spmd::infer(rule);
+  for (size_t slot = 0; slot < ranges.size(); ++slot) result.absent.insert(result.absent.end(), ranges[slot].count, spmd::is_absent_output(rule, slot));
+  return result;
 }
 
 const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas) {
@@ -317,7 +319,10 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas) {
       plan.inputs.push_back(std::move(input));
     }
   }
-  for (size_t o = 0; o < flat.size(); ++o) plan.outputs.push_back({flat[o], DistSpec::make(rule.outputs[o]), -1, {}, nullptr});
+  for (size_t o = 0; o < flat.size(); ++o) {
+    const bool absent = o < rule.absent.size() && rule.absent[o];
+    plan.outputs.push_back({flat[o], absent ? nullptr : DistSpec::make(rule.outputs[o]), -1, {}, nullptr});
+  }
   plan_dynamic(plan);
   if (plan.relayout) {
     plan.inputs[0].move = plan_relayout(tensors_[0]->global, plan.inputs[0].spec, flat[0].dims, plan.outputs[0].spec);
@@ -350,12 +355,7 @@ void DistCall::plan_aliases(CallPlan& plan) {
   for (const AliasDef& alias : op_.aliases) {
     const spmd::SlotRange& from = slots_[static_cast<size_t>(alias.input)];
     const spmd::SlotRange& to = plan.output_slots[static_cast<size_t>(alias.output)];
-    if (alias.kind == AliasDef::Kind::inplace && variant_ != Variant::inplace) {
-      // In this form the output is new; but it is absent with its optional input all the same.
-      const bool absent = op_.inputs[static_cast<size_t>(alias.input)].kind == SlotDef::Kind::optional && tensors_[from.first] == nullptr;
-      if (absent) plan.outputs[to.first].spec = nullptr;
-      continue;
-    }
+    if (alias.kind == AliasDef::Kind::inplace && variant_ != Variant::inplace) continue;
     if (from.count != to.count && from.count != 0) {
       fail(ErrorCode::internal, "[{}] has {} results for {} tensors of '{}' that share their buffers; its infer_meta function is wrong", ctx_.op,
            to.count, from.count, op_.inputs[static_cast<size_t>(alias.input)].name);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "comm/reduce.h"
@@ -13,9 +14,11 @@
 namespace shard {
 namespace {
 
-// Parts that are reduced travel in segments, so that one is reduced, from the cache, while the next arrives.
-constexpr int64_t kSegmentBytes = 512 << 10;
+// Parts that are reduced travel in segments, so that one is reduced, from the cache, while the next arrives. Each costs a handshake: they
+// are as large as the memory for segments from all members, which come to two slots in turn, allows.
 constexpr int64_t kSlots = 2;
+constexpr int64_t kSlotMemory = 8 << 20;
+constexpr int64_t kLeastSegment = 512 << 10;
 // Boxes below this go to their receiver together, in one message.
 constexpr int64_t kSmallBox = 64 << 10;
 
@@ -312,7 +315,9 @@ class MpiOperation final : public Operation {
   int64_t part_size(int member) const { return part(member + 1) - part(member); }
   /// The most elements of a segment.
   int64_t segment() const {
-    return std::max<int64_t>(std::min(kSegmentBytes, channel_.options().message_limit) / static_cast<int64_t>(element()), 1);
+    const auto senders = static_cast<int64_t>(std::bit_ceil(members_.size() - 1));
+    const int64_t bytes = std::max(kSlotMemory / (kSlots * senders), kLeastSegment);
+    return std::max<int64_t>(std::min(bytes, channel_.options().message_limit) / static_cast<int64_t>(element()), 1);
   }
 
   /// Sends every member its part, and lets the first segments of this rank's part come.

@@ -32,24 +32,39 @@ A combine(A a, A b) {
   }
 }
 
-/// The type is known when this is compiled, so that its loops become vector instructions.
+/// to[i] = a[i] (+) b[i], divided by `divisor` at the last step of an average. `to` may be `a` or `b`. The type is known when this is
+/// compiled, so that the loop becomes vector instructions.
+template <ReduceType kType, bool kLast, class To, class From, class T>
+void combine_all(To* to, const From* a, const T* b, int64_t count, size_t divisor) {
+  using A = Accumulator<T>;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) {
+    A value = combine<kType, A>(static_cast<A>(a[i]), static_cast<A>(b[i]));
+    if constexpr (kLast && kType == ReduceType::avg && !std::is_same_v<A, bool>) value = static_cast<A>(value / static_cast<A>(divisor));
+    to[i] = static_cast<To>(value);
+  }
+}
+
+/// In blocks, whose intermediate results stay in the nearest cache. The last step alone writes `out`, which may be one of the inputs.
 template <ReduceType kType, class T>
 void reduce_typed(T* out, std::span<const void* const> inputs, int64_t count) {
   using A = Accumulator<T>;
   constexpr int64_t kBlock = 512;
   A block[kBlock];
+  const size_t n = inputs.size();
   for (int64_t start = 0; start < count; start += kBlock) {
     const int64_t length = std::min(kBlock, count - start);
-    const T* first = static_cast<const T*>(inputs[0]) + start;
-    for (int64_t i = 0; i < length; ++i) block[i] = static_cast<A>(first[i]);
-    for (size_t k = 1; k < inputs.size(); ++k) {
-      const T* next = static_cast<const T*>(inputs[k]) + start;
-      for (int64_t i = 0; i < length; ++i) block[i] = combine<kType, A>(block[i], static_cast<A>(next[i]));
+    const auto input = [&](size_t k) { return static_cast<const T*>(inputs[k]) + start; };
+    T* to = out + start;
+    if (n == 1) {
+      if (to != input(0)) std::copy_n(input(0), length, to);
+    } else if (n == 2) {
+      combine_all<kType, true>(to, input(0), input(1), length, n);
+    } else {
+      combine_all<kType, false>(block, input(0), input(1), length, n);
+      for (size_t k = 2; k + 1 < n; ++k) combine_all<kType, false>(block, block, input(k), length, n);
+      combine_all<kType, true>(to, block, input(n - 1), length, n);
     }
-    if constexpr (kType == ReduceType::avg && !std::is_same_v<A, bool>) {
-      for (int64_t i = 0; i < length; ++i) block[i] = static_cast<A>(block[i] / static_cast<A>(inputs.size()));
-    }
-    for (int64_t i = 0; i < length; ++i) out[start + i] = static_cast<T>(block[i]);
   }
 }
 

@@ -23,6 +23,7 @@ const char* to_string(ErrorCode code) {
     case ErrorCode::timeout: return "timeout";
     case ErrorCode::peer_failed: return "peer_failed";
     case ErrorCode::device: return "device";
+    case ErrorCode::autograd: return "autograd";
     case ErrorCode::internal: return "internal";
   }
   return "unknown";

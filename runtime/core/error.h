@@ -29,6 +29,7 @@ enum class ErrorCode {
   timeout,
   peer_failed,  // another rank of the world failed
   device,       // a device runtime reported an error
+  autograd,     // gradients that cannot be computed as things are
   internal,     // a defect of this library
 };
 

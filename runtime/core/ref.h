@@ -15,6 +15,8 @@ class RefCounted {
   RefCounted& operator=(const RefCounted&) = delete;
 
   void retain() const { count_.fetch_add(1, std::memory_order_relaxed); }
+  /// True when there is one reference only: that of the caller.
+  bool unique() const { return count_.load(std::memory_order_acquire) == 1; }
   /// True when this was the last reference.
   bool release() const {
     // A sole owner needs no read-modify-write: nobody else can reach the object.
@@ -48,6 +50,9 @@ class Ref {
     ref.pointer_ = pointer;
     return ref;
   }
+
+  /// Gives the reference away to the caller, who has to release it.
+  T* leak() { return std::exchange(pointer_, nullptr); }
 
   T* get() const { return pointer_; }
   T* operator->() const { return pointer_; }

@@ -43,6 +43,13 @@ Ref<Storage> Storage::absent() {
   return storage;
 }
 
+Ref<Storage> Storage::shape_only(Device device) {
+  Ref<Storage> storage = allocate(kCpu, 0);
+  storage->state_ = State::shape_only;
+  storage->device_ = device;
+  return storage;
+}
+
 Ref<Storage> Storage::unallocated(Device device, size_t bytes, MemoryMeter& meter) {
   void* memory = std::malloc(sizeof(Storage));
   if (memory == nullptr) fail(ErrorCode::device, "out of memory for a storage without bytes");

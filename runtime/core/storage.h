@@ -45,7 +45,8 @@ class Storage final : public RefCounted {
   enum class State : uint8_t {
     held,        // this rank has the bytes (maybe 0 of them)
     absent,      // this rank is not in the mesh
-    unallocated  // on a rank of a dry world: all but the bytes is there
+    unallocated,  // on a rank of a dry world: all but the bytes is there
+    shape_only    // stands for a buffer of which only shape and dtype were kept
   };
 
   /// `bytes` on `device`, not initialised.
@@ -54,6 +55,8 @@ class Storage final : public RefCounted {
   static Ref<Storage> absent();
   /// A buffer of a dry world: `bytes` on `device` that `meter` counts while the storage lives. Its data() is null.
   static Ref<Storage> unallocated(Device device, size_t bytes, MemoryMeter& meter);
+  /// Of a tensor whose shape and dtype are all that is known.
+  static Ref<Storage> shape_only(Device device);
   static void destroy(Storage* storage);
 
   State state() const { return state_; }
@@ -61,7 +64,7 @@ class Storage final : public RefCounted {
   size_t bytes() const { return bytes_; }
   void* data() const { return data_; }
   /// True where reading data() would find elements (maybe 0 of them).
-  bool has_data() const { return state_ != State::unallocated; }
+  bool has_data() const { return state_ < State::unallocated; }
   /// The meter of an unallocated storage, else null.
   MemoryMeter* meter() const { return meter_; }
   /// Frees the bytes: `this` becomes unallocated, because an op of a dry world has written it.

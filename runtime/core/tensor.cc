@@ -4,6 +4,8 @@ namespace shard {
 
 std::string TensorImpl::describe() const { return to_string(meta()); }
 
+Ref<TensorImpl> TensorImpl::alias() const { return Ref<TensorImpl>::adopt(new TensorImpl(value)); }
+
 void Tensor::check_count(int64_t count, const Dims& dims) {
   for (int64_t size : dims) {
     if (size < 0) fail(ErrorCode::invalid_argument, "a tensor of shape {} cannot be: dims must not be negative", to_string(dims));

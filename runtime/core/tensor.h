@@ -1,6 +1,8 @@
 // The handle that programs hold: a reference to a dense tensor or to a distributed one (whose parts live in dist/).
 #pragma once
 
+#include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,42 @@
 namespace shard {
 
 enum class TensorKind : uint8_t { dense, dist };
+
+class TensorImpl;
+
+/// A step of a recorded computation, as far as tensors know it: they own the one that made them. It is an autograd::Node.
+class GradNode : public RefCounted {
+ public:
+  static void destroy(GradNode* node) { node->dispose(); }
+
+ protected:
+  virtual ~GradNode() = default;
+  /// Deletes the node, without recursion along the chain of nodes that it owns.
+  virtual void dispose() = 0;
+};
+
+/// What few tensors need for autograd: gradients and hooks of leaves.
+class GradExtra {
+ public:
+  virtual ~GradExtra() = default;
+};
+
+/// Where a tensor stands in recorded computations (docs/autograd.md). Empty for most tensors.
+struct GradState {
+  GradState();
+  GradState(const GradState&) = delete;
+  GradState& operator=(const GradState&) = delete;
+  ~GradState();
+
+  bool requires_grad = false;
+  uint8_t views = 0;         // the number of view ops between `root` and this tensor
+  uint32_t output = 0;       // which output of `node` this is
+  Ref<GradNode> node;        // the step that made it; null for a leaf
+  Ref<TensorImpl> root;      // of a view: the tensor that it is a view of, itself none
+  uint64_t root_version = 0;  // of the buffer when `node` was last right
+  std::array<const char*, 3> view_ops{};  // the last of the view ops, the newest first
+  std::unique_ptr<GradExtra> extra;
+};
 
 /// What a Tensor refers to. Handles that are copies of each other share one TensorImpl; views have their own.
 class TensorImpl : public RefCounted {
@@ -22,9 +60,12 @@ class TensorImpl : public RefCounted {
   virtual const Meta& meta() const { return value.meta(); }
   /// One line for messages: meta and, where distributed, layout and mesh.
   virtual std::string describe() const;
+  /// Another tensor with the same value on the same buffer, and no history.
+  virtual Ref<TensorImpl> alias() const;
 
   /// The tensor itself, or this rank's piece of it.
   DenseTensor value;
+  GradState grad;
 
  protected:
   TensorImpl(TensorKind kind, DenseTensor value) : value(std::move(value)), kind_(kind) {}
@@ -32,6 +73,9 @@ class TensorImpl : public RefCounted {
  private:
   TensorKind kind_ = TensorKind::dense;
 };
+
+inline GradState::GradState() = default;
+inline GradState::~GradState() = default;
 
 /// A reference-counted handle to a tensor; copies refer to the same tensor. Default-constructed it is undefined, which is
 /// how an absent optional argument is passed.
@@ -76,6 +120,24 @@ class Tensor {
   }
   /// A dense tensor with the same value on another device. Throws layout for a distributed tensor.
   Tensor to(Device device) const;
+
+  /// True where gradients are to be computed: set for a leaf, and inherited by what is computed from it.
+  bool requires_grad() const;
+  /// Makes a leaf whose gradient is wanted, or not, and returns this tensor. Throws autograd for a tensor that was computed from such
+  /// leaves, and for dtypes that are not floating point.
+  const Tensor& set_requires_grad(bool wanted) const;
+  /// True for a tensor that no recorded op made.
+  bool is_leaf() const;
+  /// The gradient that backward has left in a leaf; undefined before. Of the leaf's shape and dtype, in its layout (docs/autograd.md).
+  Tensor grad() const;
+  /// Replaces it; an undefined one clears it. Throws shape_mismatch or dtype_mismatch.
+  void set_grad(const Tensor& gradient) const;
+  /// The same value on the same buffer, without history.
+  Tensor detach() const;
+  /// Adds the gradients of this tensor, of one element, to all leaves that it was computed from.
+  void backward() const;
+  /// The same from `gradient`, of this tensor's shape and dtype. With `retain_graph` the recorded steps stay, for another backward.
+  void backward(const Tensor& gradient, bool retain_graph = false) const;
 
   const Ref<TensorImpl>& impl() const { return impl_; }
   /// Throws undefined for an empty handle.

@@ -16,7 +16,10 @@ Tensor sum_to(const Tensor& grad, const Dims& dims) {
   }
   const bool only_leading = static_cast<int>(axes.size()) == lead;
   const Tensor sums = sum(grad, axes, /*keepdim=*/!only_leading);
-  return only_leading || lead == 0 ? sums : reshape(sums, dims);
+  if (only_leading || lead == 0) return sums;
+  IntArray leading;
+  for (int d = 0; d < lead; ++d) leading.push_back(d);
+  return squeeze(sums, leading);
 }
 
 Tensor spread(const Tensor& grad, const Tensor& x) {

@@ -19,6 +19,7 @@ void register_builtin_kernels() {
   cpu::register_logic();
   cpu::register_unary();
   cpu::register_unary_grad();
+  cpu::register_activation_grad();
   cpu::register_scalar();
   cpu::register_cast();
   cpu::register_reduce();
@@ -26,6 +27,7 @@ void register_builtin_kernels() {
   cpu::register_matmul();
   cpu::register_softmax();
   cpu::register_norm();
+  cpu::register_norm_grad();
   cpu::register_attention();
   cpu::register_rope();
   cpu::register_embedding();

@@ -40,6 +40,12 @@ void check_same_dtype(const OpContext& ctx, std::string_view x_name, const Meta&
        x_name, to_string(x), y_name, to_string(y));
 }
 
+void check_like_forward(const OpContext& ctx, std::string_view name, const Meta& x, const Meta& expected) {
+  if (x == expected) return;
+  fail(x.dtype == expected.dtype ? ErrorCode::shape_mismatch : ErrorCode::dtype_mismatch,
+       "[{}] {} is {}, but for the other arguments it must be {}, as in the forward op", ctx.op, name, to_string(x), to_string(expected));
+}
+
 Dims broadcast(const OpContext& ctx, std::string_view x_name, const Dims& x, std::string_view y_name, const Dims& y) {
   if (x == y) return x;
   const Dims& longer = x.rank() >= y.rank() ? x : y;

@@ -15,9 +15,6 @@ namespace shard::meta {
 // Elementwise (elementwise.cc). Binary functions: equal dtypes (dtype_mismatch), broadcasting shapes (shape_mismatch).
 void UnchangedInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 void ElementwiseInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
-/// The gradient of a function of one tensor: of its input or output, a float, and of the gradient of its output. shape_mismatch and
-/// dtype_mismatch unless both are alike.
-void UnaryGradInferMeta(const OpContext& ctx, const Meta& saved, const Meta& out_grad, Meta& x_grad);
 /// As ElementwiseInferMeta, with a bool result.
 void CompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
 /// A bool result of any dtype.
@@ -95,9 +92,13 @@ void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& 
 void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
                     const IntArray& ends, const IntArray& decrease_axis, Meta& out);
 /// index: int32 or int64 (dtype_mismatch), 0-d or 1-D (shape_mismatch); a 0-d index drops the axis.
+void UnsliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
+                      const IntArray& ends, const IntArray& strides, Meta& out);
 void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis, Meta& out);
+void IndexSumInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, int64_t size, int axis, Meta& out);
 /// index: int32 or int64 (dtype_mismatch), [n] or [n, 1]; updates: [n] and the dims of x but its first (shape_mismatch).
 void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates, bool overwrite, Meta& out);
+void ScatterGradInferMeta(const OpContext& ctx, const Meta& index, const Meta& out_grad, Meta& x_grad, Meta& updates_grad);
 /// x: int32 or int64 (dtype_mismatch); out is float32, with num_classes as a new last dim.
 void OneHotInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_classes, Meta& out);
 
@@ -168,5 +169,28 @@ void AdamwInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, c
                     const Meta* master_param, const Meta* skip_update, bool multi_precision, Meta& param_out,
                     Meta& moment1_out, Meta& moment2_out, Meta& beta1_pow_out, Meta& beta2_pow_out,
                     Meta& master_param_out);
+
+// Gradients of layers, beside their forward functions (nn.cc, attention.cc, elementwise.cc). Tensors that the forward op took or gave must be
+// as they were there, and a gradient must be like what it belongs to: shape_mismatch, dtype_mismatch.
+void SoftmaxGradInferMeta(const OpContext& ctx, const Meta& out, const Meta& out_grad, int axis, Meta& x_grad);
+void EmbeddingGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, const Meta& out_grad, Meta& weight_grad);
+void LayerNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, const Meta& mean, const Meta& variance,
+                            const Meta& out_grad, int begin_norm_axis, Meta& x_grad, Meta& scale_grad, Meta& bias_grad);
+void RmsNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, const Meta& invvar, const Meta& out_grad, Meta& x_grad,
+                          Meta& scale_grad);
+void BatchNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, const Meta& saved_mean,
+                            const Meta& saved_variance, const Meta& out_grad, const std::string& data_format, Meta& x_grad, Meta& scale_grad,
+                            Meta& bias_grad);
+void DropoutGradInferMeta(const OpContext& ctx, const Meta& mask, const Meta& out_grad, const Scalar& p, const std::string& mode, Meta& x_grad);
+void CrossEntropyWithSoftmaxGradInferMeta(const OpContext& ctx, const Meta& label, const Meta& softmax, const Meta& loss_grad, bool soft_label,
+                                          int axis, Meta& input_grad);
+void FlashAttnGradInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v, const Meta& out, const Meta& softmax_lse,
+                            const Meta& seed_offset, const Meta* attn_mask, const Meta& out_grad, Meta& q_grad, Meta& k_grad, Meta& v_grad);
+void FusedRopeGradInferMeta(const OpContext& ctx, const Meta* sin, const Meta* cos, const Meta* position_ids, const Meta& out_q_grad,
+                            const Meta* out_k_grad, const Meta* out_v_grad, bool time_major, Meta& q_grad, Meta& k_grad, Meta& v_grad);
+/// Of a function of one tensor, from its input or its output x: equal metas of a float dtype.
+void ActivationGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out_grad, Meta& x_grad);
+void SiluGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad, Meta& x_grad);
+void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const Meta& out_grad, Meta& x_grad, Meta& y_grad);
 
 }  // namespace shard::meta

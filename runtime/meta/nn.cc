@@ -33,6 +33,36 @@ bool is_index_label(const Dims& label, const Dims& loss, int axis) {
   return label == dropped;
 }
 
+void check_dropout(const OpContext& ctx, const Scalar& p, const std::string& mode) {
+  if (!(p.to<double>() >= 0 && p.to<double>() <= 1)) {
+    fail(ErrorCode::invalid_argument, "[{}] p is {}, but a probability is from 0 to 1", ctx.op, p.to<double>());
+  }
+  if (mode != "upscale_in_train" && mode != "downscale_in_infer") {
+    fail(ErrorCode::invalid_argument, "[{}] mode is {}, but must be upscale_in_train or downscale_in_infer", ctx.op, mode);
+  }
+}
+
+/// The loss of a cross entropy whose values or probabilities, `name`, are `input`.
+Meta loss_of(const OpContext& ctx, std::string_view name, const Meta& input, const Meta& label, bool soft_label, int axis) {
+  check_floating(ctx, name, input);
+  const int along = normalize_axis(ctx.op, "axis", axis, input.dims.rank());
+  if (input.dims.rank() == 0) fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but needs a dim of classes", ctx.op, name, to_string(input));
+  Meta loss = input;
+  loss.dims[along] = 1;
+  if (soft_label) {
+    check_same_dtype(ctx, name, input, "label", label);
+    if (label.dims == input.dims) return loss;
+    fail(ErrorCode::shape_mismatch, "[{}] label is {}, but with soft_label it must have the shape {} of {}", ctx.op,
+         to_string(label), to_string(input.dims), name);
+  }
+  check_index(ctx, "label", label);
+  if (!is_index_label(label.dims, loss.dims, along)) {
+    fail(ErrorCode::shape_mismatch, "[{}] {} is {} and label is {}, but the label must have the shape {}, or that without dim {}",
+         ctx.op, name, to_string(input), to_string(label), to_string(loss.dims), along);
+  }
+  return loss;
+}
+
 }  // namespace
 
 void MatmulInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, bool transpose_x, bool transpose_y, Meta& out) {
@@ -134,12 +164,7 @@ void BatchNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& mean, c
 void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tensor, const Scalar& p, const std::string& mode,
                       Meta& out, Meta& mask) {
   check_floating(ctx, "x", x);
-  if (!(p.to<double>() >= 0 && p.to<double>() <= 1)) {
-    fail(ErrorCode::invalid_argument, "[{}] p is {}, but a probability is from 0 to 1", ctx.op, p.to<double>());
-  }
-  if (mode != "upscale_in_train" && mode != "downscale_in_infer") {
-    fail(ErrorCode::invalid_argument, "[{}] mode is {}, but must be upscale_in_train or downscale_in_infer", ctx.op, mode);
-  }
+  check_dropout(ctx, p, mode);
   if (seed_tensor != nullptr) {
     check_index(ctx, "seed_tensor", *seed_tensor);
     if (seed_tensor->numel() != 1) {
@@ -152,23 +177,8 @@ void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tens
 
 void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, bool soft_label, int axis,
                                       Meta& softmax, Meta& loss) {
-  check_floating(ctx, "input", input);
-  const int along = normalize_axis(ctx.op, "axis", axis, input.dims.rank());
-  if (input.dims.rank() == 0) fail(ErrorCode::shape_mismatch, "[{}] input is {}, but needs a dim of classes", ctx.op, to_string(input));
+  loss = loss_of(ctx, "input", input, label, soft_label, axis);
   softmax = input;
-  loss = input;
-  loss.dims[along] = 1;
-  if (soft_label) {
-    check_same_dtype(ctx, "input", input, "label", label);
-    if (label.dims == input.dims) return;
-    fail(ErrorCode::shape_mismatch, "[{}] label is {}, but with soft_label it must have the shape {} of input", ctx.op,
-         to_string(label), to_string(input.dims));
-  }
-  check_index(ctx, "label", label);
-  if (!is_index_label(label.dims, loss.dims, along)) {
-    fail(ErrorCode::shape_mismatch, "[{}] input is {} and label is {}, but the label must have the shape {}, or that without dim {}",
-         ctx.op, to_string(input), to_string(label), to_string(loss.dims), along);
-  }
 }
 
 void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& dout, const Meta* dweight, const Meta* dbias,
@@ -192,6 +202,67 @@ void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const
   check("dweight", dweight, dweight_out);
   if (has_bias) check("dbias", dbias, dbias_out);
   check_size(ctx, dweight_out.dims, dtype);
+}
+
+void SoftmaxGradInferMeta(const OpContext& ctx, const Meta& out, const Meta& out_grad, int axis, Meta& x_grad) {
+  check_floating(ctx, "out", out);
+  normalize_axis(ctx.op, "axis", axis, out.dims.rank());
+  check_like_forward(ctx, "out_grad", out_grad, out);
+  x_grad = out;
+}
+
+void EmbeddingGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, const Meta& out_grad, Meta& weight_grad) {
+  Meta out;
+  EmbeddingInferMeta(ctx, x, weight, out);
+  check_floating(ctx, "weight", weight);
+  check_like_forward(ctx, "out_grad", out_grad, out);
+  weight_grad = weight;
+}
+
+void LayerNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, const Meta& mean, const Meta& variance,
+                            const Meta& out_grad, int begin_norm_axis, Meta& x_grad, Meta& scale_grad, Meta& bias_grad) {
+  Meta out, statistic;
+  LayerNormInferMeta(ctx, x, scale, bias, begin_norm_axis, out, statistic, statistic);
+  check_like_forward(ctx, "mean", mean, statistic);
+  check_like_forward(ctx, "variance", variance, statistic);
+  check_like_forward(ctx, "out_grad", out_grad, out);
+  x_grad = x;
+  if (scale != nullptr) scale_grad = *scale;
+  if (bias != nullptr) bias_grad = *bias;
+}
+
+void RmsNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, const Meta& invvar, const Meta& out_grad, Meta& x_grad,
+                          Meta& scale_grad) {
+  Meta out, statistic;
+  RmsNormInferMeta(ctx, x, scale, out, statistic);
+  check_like_forward(ctx, "invvar", invvar, statistic);
+  check_like_forward(ctx, "out_grad", out_grad, out);
+  x_grad = x;
+  scale_grad = scale;
+}
+
+void BatchNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, const Meta& saved_mean,
+                            const Meta& saved_variance, const Meta& out_grad, const std::string& data_format, Meta& x_grad, Meta& scale_grad,
+                            Meta& bias_grad) {
+  Meta out, statistic;
+  BatchNormInferMeta(ctx, x, saved_mean, saved_variance, scale, bias, data_format, out, statistic, statistic, statistic, statistic);
+  check_like_forward(ctx, "out_grad", out_grad, out);
+  x_grad = x;
+  if (scale != nullptr) scale_grad = *scale;
+  if (bias != nullptr) bias_grad = *bias;
+}
+
+void DropoutGradInferMeta(const OpContext& ctx, const Meta& mask, const Meta& out_grad, const Scalar& p, const std::string& mode, Meta& x_grad) {
+  check_floating(ctx, "out_grad", out_grad);
+  check_dropout(ctx, p, mode);
+  check_like_forward(ctx, "mask", mask, {out_grad.dims, DType::uint8});
+  x_grad = out_grad;
+}
+
+void CrossEntropyWithSoftmaxGradInferMeta(const OpContext& ctx, const Meta& label, const Meta& softmax, const Meta& loss_grad, bool soft_label,
+                                          int axis, Meta& input_grad) {
+  check_like_forward(ctx, "loss_grad", loss_grad, loss_of(ctx, "softmax", softmax, label, soft_label, axis));
+  input_grad = softmax;
 }
 
 }  // namespace shard::meta

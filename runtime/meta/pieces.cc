@@ -35,6 +35,19 @@ Dims sliced_dims(const OpContext& ctx, const Meta& x, const IntArray& axes, cons
   return dims;
 }
 
+/// The dims of the rows of x that an index of shape [n] or [n, 1], the input `index_slot`, names.
+Dims rows_at(const OpContext& ctx, std::string_view name, const Meta& x, const Meta& index, size_t index_slot) {
+  check_index(ctx, "index", index);
+  const Dims& positions = global_dims(ctx, index_slot, index);
+  if (x.dims.rank() == 0 || (positions.rank() != 1 && !(positions.rank() == 2 && positions[1] == 1))) {
+    fail(ErrorCode::shape_mismatch, "[{}] {} is {} and index is {}, but {} needs a dim and index must be [n] or [n, 1]; reshape index", ctx.op, name,
+         to_string(x), to_string(index), name);
+  }
+  Dims rows = x.dims;
+  rows[0] = positions[0];
+  return rows;
+}
+
 }  // namespace
 
 void ConcatInferMeta(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis, Meta& out) {
@@ -118,6 +131,20 @@ void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& 
   out = {sliced_dims(ctx, x, axes, starts, ends, strides), x.dtype};
 }
 
+void UnsliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
+                      const IntArray& ends, const IntArray& strides, Meta& out) {
+  if (shape.size() != static_cast<size_t>(x.dims.rank())) {
+    fail(ErrorCode::shape_mismatch, "[{}] x is {}, so shape must have {} dims, but is {}", ctx.op, to_string(x), x.dims.rank(), to_string(shape));
+  }
+  check_size(ctx, shape, x.dtype);
+  Meta slice;
+  out = {Dims{std::span<const int64_t>(shape)}, x.dtype};
+  StridedSliceInferMeta(ctx, out, axes, starts, ends, strides, slice);
+  if (slice == x) return;
+  fail(ErrorCode::shape_mismatch, "[{}] the slice of {} along axes {} from {} to {} by {} is {}, but x is {}", ctx.op, to_string(out),
+       to_string(axes), to_string(starts), to_string(ends), to_string(strides), to_string(slice), to_string(x));
+}
+
 void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
                     const IntArray& ends, const IntArray& decrease_axis, Meta& out) {
   const int rank = input.dims.rank();
@@ -150,20 +177,30 @@ void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, con
   check_size(ctx, out.dims, out.dtype);
 }
 
-void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates, bool, Meta& out) {
+void IndexSumInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, int64_t size, int axis, Meta& out) {
   check_index(ctx, "index", index);
-  check_same_dtype(ctx, "x", x, "updates", updates);
-  const Dims& positions = global_dims(ctx, 1, index);
-  if (x.dims.rank() == 0 || (positions.rank() != 1 && !(positions.rank() == 2 && positions[1] == 1))) {
-    fail(ErrorCode::shape_mismatch, "[{}] x is {} and index is {}, but x needs a dim and index must be [n] or [n, 1]; reshape index", ctx.op,
-         to_string(x), to_string(index));
+  const int along = normalize_axis(ctx.op, "axis", axis, x.dims.rank());
+  if (x.dims.rank() == 0 || index.dims.rank() != 1 || index.dims[0] != x.dims[along]) {
+    fail(ErrorCode::shape_mismatch, "[{}] x is {} and index is {}, but index must have one dim, with a number for each slice of x along axis {}", ctx.op,
+         to_string(x), to_string(index), axis);
   }
   out = x;
-  Dims expected = x.dims;
-  expected[0] = positions[0];
+  out.dims[along] = size;
+  check_size(ctx, out.dims, out.dtype);
+}
+
+void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates, bool, Meta& out) {
+  check_same_dtype(ctx, "x", x, "updates", updates);
+  const Dims expected = rows_at(ctx, "x", x, index, 1);
+  out = x;
   if (updates.dims == expected) return;
   fail(ErrorCode::shape_mismatch, "[{}] x is {} and index is {}, so updates must be {}, but is {}", ctx.op, to_string(x), to_string(index),
        to_string(expected), to_string(updates));
+}
+
+void ScatterGradInferMeta(const OpContext& ctx, const Meta& index, const Meta& out_grad, Meta& x_grad, Meta& updates_grad) {
+  updates_grad = {rows_at(ctx, "out_grad", out_grad, index, 0), out_grad.dtype};
+  x_grad = out_grad;
 }
 
 void OneHotInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_classes, Meta& out) {

@@ -157,7 +157,8 @@ std::string added_axes(const Layout& longer, const Layout& shorter) {
   std::string text;
   for (int d = 0; d < longer.rank; ++d) {
     AxisList added;
-    for (int i = shorter.dims[static_cast<size_t>(d)].size(); i < longer.dims[static_cast<size_t>(d)].size(); ++i) added.push_back(longer.dims[static_cast<size_t>(d)][i]);
+    const AxisList& axes = longer.dims[static_cast<size_t>(d)];
+    for (int i = shorter.dims[static_cast<size_t>(d)].size(); i < axes.size(); ++i) added.push_back(axes[i]);
     if (!added.empty()) text += fmt::format("{}{}, dim {}", text.empty() ? "" : ", ", axes_text(*longer.mesh, added), d);
   }
   return text;

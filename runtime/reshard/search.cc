@@ -336,8 +336,14 @@ class Search {
         if (!conflict[k]) continue;
         int64_t i = 0;
         int64_t j = 0;
-        for (int n = 0; n < from.count[k]; ++n) i = i * size(from.axes[k][static_cast<size_t>(n)]) + at[static_cast<size_t>(from.axes[k][static_cast<size_t>(n)])];
-        for (int n = 0; n < to.count[k]; ++n) j = j * size(to.axes[k][static_cast<size_t>(n)]) + at[static_cast<size_t>(to.axes[k][static_cast<size_t>(n)])];
+        for (int n = 0; n < from.count[k]; ++n) {
+          const int8_t axis = from.axes[k][static_cast<size_t>(n)];
+          i = i * size(axis) + at[static_cast<size_t>(axis)];
+        }
+        for (int n = 0; n < to.count[k]; ++n) {
+          const int8_t axis = to.axes[k][static_cast<size_t>(n)];
+          j = j * size(axis) + at[static_cast<size_t>(axis)];
+        }
         const int64_t p = from.pieces[k];
         const int64_t q = to.pieces[k];
         const int64_t both = std::min((i + 1) * q, (j + 1) * p) - std::max(i * q, j * p);

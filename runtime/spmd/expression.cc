@@ -27,22 +27,6 @@ const AxisMark* moving_mark(const AxisTerm& term) {
   return nullptr;
 }
 
-/// True where the output is absent because the argument that it follows is: it is written in place, or its gradient.
-bool is_absent_output(const RuleArgs& args, size_t slot) {
-  const auto absent = [&](size_t input) {
-    return args.slots[input].count == 1 && args.tensors[args.slots[input].first].spec == nullptr;
-  };
-  for (const AliasDef& alias : args.op.aliases) {
-    if (static_cast<size_t>(alias.output) == slot && absent(static_cast<size_t>(alias.input))) return true;
-  }
-  const SlotDef& output = args.op.outputs[slot];
-  if (output.kind != SlotDef::Kind::optional || !output.name.ends_with("_grad")) return false;
-  for (size_t s = 0; s < args.slots.size(); ++s) {
-    if (args.op.inputs[s].name == output.name.substr(0, output.name.size() - 5)) return absent(s);
-  }
-  return false;
-}
-
 class Builder {
  public:
   Builder(const RuleArgs& args, const AxisExpr& expr, std::string_view text) : args_(args), text_(text) {

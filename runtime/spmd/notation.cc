@@ -102,6 +102,7 @@ class Solver {
   /// The type that all arguments can be partial with on this axis, where the op commutes with it.
   std::optional<ReduceType> partial_candidate(int axis) const {
     std::optional<ReduceType> type;
+    DType dtype = DType::boolean;  // of what is pending
     int count = 0;
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
       if (!present(t)) continue;
@@ -109,11 +110,11 @@ class Solver {
       if (!mine) continue;
       if (type && *type != *mine) return std::nullopt;
       type = mine;
+      dtype = args_.tensors[t].meta.dtype;
       ++count;
     }
     if (!type || (commuting_.types >> static_cast<int>(*type) & 1u) == 0) return std::nullopt;
     if (commuting_.how == Commutes::multilinear && count > 1) return std::nullopt;
-    const DType dtype = args_.tensors[0].meta.dtype;
     // An average of integers is cut off, so only what moves elements and computes none commutes with it.
     const bool cut_off = *type == ReduceType::avg && !is_floating(dtype);
     if (cut_off && commuting_.types != kAllReduceTypes) return std::nullopt;
@@ -177,9 +178,10 @@ class Solver {
     return kStartBytes + (dim >= 0 ? share / n : share);
   }
 
-  /// The result of an in-place op must come back into the target's layout.
+  /// The result of an in-place op must come back into the target's layout: one that is pending is reduced, where the target is not.
   double write_back_cost(size_t t, int axis, const Choice& choice) const {
-    if (choice.letter == kNoLetter || role(choice.letter) != Letter::Role::reduce || kept(choice.letter)) return 0;
+    const bool reduces = choice.letter != kNoLetter && role(choice.letter) == Letter::Role::reduce && !kept(choice.letter);
+    if (!reduces && !choice.partial) return 0;
     return args_.tensors[t].spec->partial(axis) ? 0 : kStartBytes + 2.0 * static_cast<double>(args_.tensors[t].meta.bytes());
   }
 

@@ -101,6 +101,21 @@ bool has_rule(const OpDef& op) {
   return rule.function != nullptr || !rule.expression.empty();
 }
 
+bool is_absent_output(const RuleArgs& args, size_t slot) {
+  const auto absent = [&](size_t input) {
+    return args.slots[input].count == 1 && args.tensors[args.slots[input].first].spec == nullptr;
+  };
+  for (const AliasDef& alias : args.op.aliases) {
+    if (static_cast<size_t>(alias.output) == slot && absent(static_cast<size_t>(alias.input))) return true;
+  }
+  const SlotDef& output = args.op.outputs[slot];
+  if (output.kind != SlotDef::Kind::optional || !output.name.ends_with("_grad")) return false;
+  for (size_t s = 0; s < args.slots.size(); ++s) {
+    if (args.op.inputs[s].name == output.name.substr(0, output.name.size() - 5)) return absent(s);
+  }
+  return false;
+}
+
 RuleResult infer(const RuleArgs& args) {
   const NamedRule rule = rule_of(args.op);
   if (rule.function != nullptr) return rule.function(args);

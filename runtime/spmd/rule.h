@@ -50,12 +50,17 @@ struct RuleArgs {
   IntArray integers(std::string_view name) const;
 };
 
+/// True where the output of `slot` is absent because the optional argument that it follows is: one that is written in place, or that it is
+/// the gradient of.
+bool is_absent_output(const RuleArgs& args, size_t slot);
+
 /// What a rule decides: a layout per flat input and output.
 struct RuleResult {
   std::vector<Layout> inputs;
   std::vector<Layout> outputs;
   AxisList reduce_axes;   // the kernel combines values over these axes itself
   bool relayout = false;  // input 0 is moved to the layout and shape of output 0, and no kernel runs
+  std::vector<bool> absent = {};  // per flat output, or empty: it is absent, because the optional argument that it follows is
 };
 
 using Rule = RuleResult (*)(const RuleArgs&);

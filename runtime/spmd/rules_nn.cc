@@ -5,20 +5,39 @@
 namespace shard::spmd {
 namespace {
 
+/// Which dim of x [n, c, ...] or [n, ..., c] has the channels.
+int channel_dim(const RuleArgs& args) {
+  const auto* format = std::get_if<std::string>(&args.attr("data_format"));
+  const bool last = format != nullptr && !format->empty() && format->back() == 'C';
+  return last ? args.tensors[0].meta.dims.rank() - 1 : 1;
+}
+
 /// Channels may be sharded everywhere alike; over sharded batch and space dims the kernel combines its sums.
 RuleResult batch_norm(const RuleArgs& args) {
   Notation n;
-  const Dims& x = args.tensors[0].meta.dims;
-  n.inputs = {fresh_letters(n, x, Letter::Role::collective)};
-  const auto* format = std::get_if<std::string>(&args.attr("data_format"));
-  const bool last = format != nullptr && !format->empty() && format->back() == 'C';
-  const int channel = last ? x.rank() - 1 : 1;
+  n.inputs = {fresh_letters(n, args.tensors[0].meta.dims, Letter::Role::collective)};
+  const int channel = channel_dim(args);
   n.letters[static_cast<size_t>(channel)].role = Letter::Role::map;
   for (size_t t = 1; t < args.tensors.size(); ++t) {
     n.inputs.push_back(args.tensors[t].spec ? std::vector<int>{channel} : std::vector<int>());
   }
   n.outputs = {n.inputs[0]};
   for (size_t o = 1; o < args.outputs.size(); ++o) n.outputs.push_back({channel});
+  return solve(args, n);
+}
+
+/// As batch_norm. Where the statistics are constants, the gradient of x needs no sums, and those of scale and bias stay pending.
+RuleResult batch_norm_grad(const RuleArgs& args) {
+  Notation n;
+  const bool constants = args.flag("use_global_stats") || (args.flag("is_test") && !args.flag("trainable_statistics"));
+  const std::vector<int> x = fresh_letters(n, args.tensors[0].meta.dims, constants ? Letter::Role::reduce : Letter::Role::collective);
+  const int channel = channel_dim(args);
+  n.letters[static_cast<size_t>(channel)].role = Letter::Role::map;
+  const std::vector<int> none, of_channel = {channel};
+  const auto& scale = args.tensors[1].spec ? of_channel : none;
+  const auto& bias = args.tensors[2].spec ? of_channel : none;
+  n.inputs = {x, scale, bias, of_channel, of_channel, x};
+  n.outputs = {x, scale, bias};
   return solve(args, n);
 }
 
@@ -39,6 +58,23 @@ RuleResult cross_entropy(const RuleArgs& args) {
   if (args.outputs[1].dims.rank() < x.rank()) loss.erase(loss.begin() + axis);
   // A softmax that the op does not make has no dims.
   n.outputs = {args.outputs[0].dims.rank() == 0 ? std::vector<int>() : n.inputs[0], loss};
+  return solve(args, n);
+}
+
+/// Each class has a gradient of its own, unless a soft label and its sum are what softmax is subtracted from; a hard label has size 1 there.
+RuleResult cross_entropy_grad(const RuleArgs& args) {
+  Notation n;
+  const Dims& x = args.tensors[1].meta.dims;
+  const auto axis = static_cast<size_t>(normalize_axis(args.op.name, "axis", args.integer("axis"), x.rank()));
+  const std::vector<int> softmax = fresh_letters(n, x);
+  const bool soft = args.flag("soft_label");
+  if (soft && args.flag("use_softmax")) n.letters[axis].role = Letter::Role::whole;
+  std::vector<int> without = softmax;
+  without[axis] = kNoLetter;
+  std::vector<int> label = soft ? softmax : without;
+  if (args.tensors[0].meta.dims.rank() < x.rank()) label.erase(label.begin() + static_cast<long>(axis));
+  n.inputs = {label, softmax, without};
+  n.outputs = {softmax};
   return solve(args, n);
 }
 
@@ -72,8 +108,28 @@ RuleResult swiglu(const RuleArgs& args) {
   return solve(args, n);
 }
 
+RuleResult swiglu_grad(const RuleArgs& args) {
+  Notation n;
+  const std::vector<int> x = fresh_letters(n, args.tensors[0].meta.dims);
+  const bool has_y = args.tensors[1].spec != nullptr;
+  if (!has_y) n.letters.back().role = Letter::Role::whole;
+  const std::vector<int> y = has_y ? x : std::vector<int>();
+  n.inputs = {x, y, x};
+  n.outputs = {x, y};
+  return solve(args, n);
+}
+
 /// silu(x) * y is linear in y alone.
 bool swiglu_is_linear(const RuleArgs& args) { return args.tensors[1].spec != nullptr && !args.tensors[0].spec->layout().has_partial(); }
+
+/// The gradient of a function of one tensor is linear in the gradient of the output, and in nothing else.
+bool only_out_grad_is_pending(const RuleArgs& args) {
+  for (size_t slot = 0; slot < args.slots.size(); ++slot) {
+    const DistSpec* spec = args.tensors[args.slots[slot].first].spec;
+    if (args.op.inputs[slot].name != "out_grad" && spec->layout().has_partial()) return false;
+  }
+  return true;
+}
 
 bool scale_has_no_bias(const RuleArgs& args) {
   const auto* bias = std::get_if<Scalar>(&args.attr("bias"));
@@ -99,11 +155,15 @@ void register_nn_rules() {
   register_rule("LayerNormInferSpmd",
                 "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}");
   register_rule("BatchNormInferSpmd", batch_norm);
+  register_rule("BatchNormGradInferSpmd", batch_norm_grad);
   register_rule("CrossEntropyWithSoftmaxInferSpmd", cross_entropy);
+  register_rule("CrossEntropyWithSoftmaxGradInferSpmd", cross_entropy_grad);
   register_rule("RmsNormInferSpmd", "... !d, !d -> ... !d, ...");
   register_rule("FusedLinearParamGradAddInferSpmd", linear_param_grad_add);
   register_rule("SwiGLUInferSpmd", swiglu);
+  register_rule("SwiGLUGradInferSpmd", swiglu_grad);
   register_guard("SwiGLUIsLinear", swiglu_is_linear);
+  register_guard("OnlyOutGradIsPending", only_out_grad_is_pending);
   register_guard("ScaleHasNoBias", scale_has_no_bias);
   register_guard("CastKeepsFloat", cast_keeps_float);
   register_guard("SumKeepsDType", sum_keeps_dtype);

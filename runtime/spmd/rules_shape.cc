@@ -101,6 +101,21 @@ RuleResult strided_slice(const RuleArgs& args) {
   return solve(args, n);
 }
 
+/// Dims of which x is not all stay whole, and so do those that it fills backwards.
+RuleResult unslice(const RuleArgs& args) {
+  Notation n;
+  const Dims& x = args.tensors[0].meta.dims;
+  const Dims& out = args.outputs[0].dims;
+  const IntArray axes = args.integers("axes"), strides = args.integers("strides");
+  n.inputs = {fresh_letters(n, x)};
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int axis = normalize_axis(args.op.name, "an axis of axes", axes[i], x.rank());
+    if (x[axis] != out[axis] || strides[i] < 0) n.letters[static_cast<size_t>(axis)].role = Letter::Role::whole;
+  }
+  n.outputs = n.inputs;
+  return solve(args, n);
+}
+
 /// x with its gathered dim whole; the dims of index stand where that dim was.
 RuleResult gather(const RuleArgs& args) {
   Notation n;
@@ -115,6 +130,25 @@ RuleResult gather(const RuleArgs& args) {
   // An index with a trailing dim of size 1 may be taken as one-dimensional.
   while (static_cast<int>(out.size()) > args.outputs[0].dims.rank()) out.erase(out.begin() + axis + 1);
   return solve(args, n);
+}
+
+/// The slices of x along the axis are added up: sharded, with the index, they leave a pending sum.
+RuleResult index_sum(const RuleArgs& args) {
+  Notation n;
+  const Dims& x = args.tensors[0].meta.dims;
+  const auto axis = static_cast<size_t>(axis_of(args, "axis", x.rank()));
+  n.inputs = {fresh_letters(n, x)};
+  n.inputs.push_back({n.inputs[0][axis]});
+  n.letters[axis].role = Letter::Role::reduce;
+  n.outputs = {n.inputs[0]};
+  n.outputs[0][axis] = kNoLetter;
+  return solve(args, n);
+}
+
+/// The op is linear in its other arguments.
+bool index_is_not_pending(const RuleArgs& args) {
+  const auto index = std::find_if(args.op.inputs.begin(), args.op.inputs.end(), [](const SlotDef& slot) { return slot.name == "index"; });
+  return !args.tensors[args.slots[static_cast<size_t>(index - args.op.inputs.begin())].first].spec->layout().has_partial();
 }
 
 }  // namespace
@@ -135,7 +169,10 @@ void register_shape_rules() {
   register_rule("TriuInferSpmd", "... -> ...");
   register_rule("SliceInferSpmd", slice);
   register_rule("StridedSliceInferSpmd", strided_slice);
+  register_rule("UnsliceInferSpmd", unslice);
   register_rule("GatherInferSpmd", gather);
+  register_rule("IndexSumInferSpmd", index_sum);
+  register_guard("IndexIsNotPending", index_is_not_pending);
 }
 
 }  // namespace shard::spmd

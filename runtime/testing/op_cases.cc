@@ -55,6 +55,7 @@ OpCases op_cases() {
   add_reduce_cases(cases);
   add_shape_cases(cases);
   add_nn_cases(cases);
+  add_nn_grad_cases(cases);
   add_optim_cases(cases);
   add_dynamic_cases(cases);
   add_random_cases(cases);

@@ -59,8 +59,9 @@ struct OpCase {
   std::string name;  // what is special about the call, such as its attributes; unique among the cases of the op
   std::vector<DType> dtypes;
   std::function<CaseCall(Draw&)> make;
-  /// How far elements may be from those of one rank, in units of the last place of the largest element, or of 1: 0 where the result is
-  /// exact, that is equal bit for bit, for every layout. Else `inexact` says why it cannot be.
+  /// How far elements may be from those of one rank where an argument or the result is pending, in units of the last place of the
+  /// largest element, or of 1: 0 where the result is exact, that is equal bit for bit, for every layout. Else `inexact` says why it
+  /// cannot be. Where nothing is pending every result is exact.
   double ulps = 0;
   std::string inexact = {};
 };
@@ -101,6 +102,7 @@ void add_logic_cases(OpCases& cases);   // op_cases_logic.cc
 void add_reduce_cases(OpCases& cases);  // op_cases_reduce.cc
 void add_shape_cases(OpCases& cases);   // op_cases_shape.cc
 void add_nn_cases(OpCases& cases);      // op_cases_nn.cc
+void add_nn_grad_cases(OpCases& cases);  // op_cases_nn_grad.cc
 void add_optim_cases(OpCases& cases);   // op_cases_optim.cc
 void add_dynamic_cases(OpCases& cases);  // op_cases_dynamic.cc
 void add_random_cases(OpCases& cases);   // op_cases_dynamic.cc

@@ -1,10 +1,10 @@
 // Cases of the ops of shape.yaml.
+#include "core/slice_range.h"
 #include "ops/shape.h"
 #include "testing/op_cases.h"
 
 namespace shard::testing {
 namespace {
-
 
 void add_reshapes(OpCases& cases) {
   const auto add = [&](const char* name, auto dims, auto shape) {
@@ -170,6 +170,26 @@ void add_cuts(OpCases& cases) {
                    }});
 }
 
+void add_unslices(OpCases& cases) {
+  const auto add = [&](const char* name, const IntArray& axes, const IntArray& starts, const IntArray& ends, const IntArray& strides) {
+    cases.push_back({"unslice", name, kAnyDType, [=](Draw& draw) {
+                       const Dims shape = draw.dims(2);
+                       Dims x = shape;
+                       for (size_t i = 0; i < axes.size(); ++i) {
+                         const int axis = normalize_axis("unslice", "an axis", axes[i], 2);
+                         x[axis] = slice_range(shape[axis], starts[i], ends[i], strides[i]).count;
+                       }
+                       return CaseCall{{draw.input(x)}, [=](Tensors& t) { return Tensors{unslice(t[0], shape, axes, starts, ends, strides)}; }};
+                     }});
+  };
+  add("from 1, axis 0", {0}, {1}, {100}, {1});
+  add("every second of axis -1", {-1}, {0}, {100}, {2});
+  add("axis 1 backwards", {1}, {100}, {-1}, {-1});
+  add("both axes", {1, 0}, {0, -2}, {100, 0}, {3, -1});
+  add("all of axis 0", {0}, {-100}, {100}, {1});
+  add("no axis", {}, {}, {}, {});
+}
+
 void add_gathers(OpCases& cases) {
   const auto add = [&](const std::string& name, int axis, int index_rank) {
     cases.push_back({"gather", name, kNumbers, [=](Draw& draw) {
@@ -181,6 +201,14 @@ void add_gathers(OpCases& cases) {
   add("axis 0", 0, 1);
   add("axis 1", 1, 1);
   add("axis 0, one row", 0, 0);
+  for (const int axis : {0, -1}) {
+    cases.push_back({"index_sum", axis == 0 ? "axis 0" : "axis -1", kNumbers, [=](Draw& draw) {
+                       const Dims x = draw.dims(2);
+                       const int64_t size = draw.size_above_0();
+                       return CaseCall{{draw.input(x), draw.input({axis == 0 ? x[0] : x[1]}).of(DType::int64).between(-size, size - 1)},
+                                       [=](Tensors& t) { return Tensors{index_sum(t[0], t[1], size, axis)}; }};
+                     }});
+  }
 }
 
 void add_scatters(OpCases& cases) {
@@ -196,6 +224,26 @@ void add_scatters(OpCases& cases) {
     cases.push_back({"scatter", name, kNumbers, make(false, [=](Tensors& t) { return Tensors{scatter(t[0], t[1], t[2], overwrite)}; })});
     cases.push_back({"scatter", name + ", index [n, 1]", kNumbers, make(true, [=](Tensors& t) { return Tensors{scatter(t[0], t[1], t[2], overwrite)}; })});
     cases.push_back({"scatter_", name, kNumbers, make(false, [=](Tensors& t) { return Tensors{scatter_(t[0], t[1], t[2], overwrite)}; })});
+  }
+  for (const bool overwrite : {true, false}) {
+    const auto make = [=](bool column, auto run) {
+      return [=](Draw& draw) {
+        const Dims x = draw.dims_above_0(2);
+        const int64_t n = draw.size();
+        return CaseCall{{draw.input(column ? Dims{n, 1} : Dims{n}).of(DType::int64).between(0, x[0] - 1), draw.input(x)}, run};
+      };
+    };
+    const auto run = [=](Tensors& t) {
+      const auto [x_grad, updates_grad] = scatter_grad(t[0], t[1], overwrite);
+      return Tensors{x_grad, updates_grad};
+    };
+    const std::string name = overwrite ? "overwrite" : "add";
+    cases.push_back({"scatter_grad", name, kFloats, make(false, run)});
+    cases.push_back({"scatter_grad", name + ", index [n, 1]", kFloats, make(true, run)});
+    cases.push_back({"scatter_grad_", name, kFloats, make(false, [=](Tensors& t) {
+                       const auto [x_grad, updates_grad] = scatter_grad_(t[0], t[1], overwrite);
+                       return Tensors{x_grad, updates_grad};
+                     })});
   }
   cases.push_back({"one_hot", "four classes", {DType::int64, DType::int32}, [](Draw& draw) {
                      return CaseCall{{draw.input(draw.dims(2)).between(0, 3)}, [](Tensors& t) { return Tensors{one_hot(t[0], 4)}; }};
@@ -213,6 +261,7 @@ void add_shape_cases(OpCases& cases) {
   add_triangles(cases);
   add_joins(cases);
   add_cuts(cases);
+  add_unslices(cases);
   add_gathers(cases);
   add_scatters(cases);
 }

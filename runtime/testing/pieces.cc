@@ -56,12 +56,16 @@ A reduced(const std::vector<A>& values, ReduceType type) {
   return result;
 }
 
+/// How far free contributions are from 0 at most, where they are to be rounded little.
+constexpr int64_t kGentleSpread = 1;
+
 /// Contributions of `n` processes whose reduction is a given number.
 template <class T>
 class Splitter {
  public:
   using A = Wide<T>;
-  Splitter(Random& random, int n, bool gentle, bool only) : random_(random), n_(n), spread_(gentle || is_half<T> ? 8 : 1000), only_(only) {}
+  Splitter(Random& random, int n, bool gentle, bool only, int64_t grid)
+      : random_(random), n_(n), spread_(gentle ? kGentleSpread : is_half<T> ? 8 : 1000), only_(only), grid_(grid) {}
 
   std::vector<A> split(A value, ReduceType type) {
     holder_ = static_cast<size_t>(pick(random_, 0, n_ - 1));
@@ -109,8 +113,8 @@ class Splitter {
   A nonzero() { return static_cast<A>(pick(random_, 1, 5) * (std::is_signed_v<A> && chance() ? -1 : 1)); }
   A offset() { return static_cast<A>(pick(random_, std::is_signed_v<A> ? -spread_ : 0, spread_)); }
 
-  void split_sum(A total) {
-    if (!alone_) others([&] { return offset(); });
+  void split_sum(A total, A grid = A(1)) {
+    if (!alone_) others([&] { return wrapped(offset(), grid, '*'); });
     for (const A part : parts_) total = wrapped(total, part, '-');
     parts_[holder_] = total;
   }
@@ -131,7 +135,7 @@ class Splitter {
       });
       parts_[holder_] = total;
     } else {
-      split_sum(total);
+      split_sum(total, static_cast<A>(grid_));
     }
   }
 
@@ -173,6 +177,7 @@ class Splitter {
   int n_;
   int64_t spread_;
   bool only_;  // no other axis is reduced, so that averages of integers may be cut off, and extremes be as large as can be
+  int64_t grid_;  // contributions to an average differ by multiples of it
   size_t holder_ = 0;
   bool alone_ = false;
   std::vector<A> parts_;
@@ -204,6 +209,19 @@ int pending_axes(const Layout& layout) {
   return static_cast<int>(std::count_if(layout.partial.begin(), layout.partial.end(), [](const auto& type) { return type.has_value(); }));
 }
 
+/// What contributions to averages of floats are multiples of, but for one: the average along any axis, in any order of the axes, is then a
+/// whole number, where a third of one would be rounded. Along one axis alone there is no order.
+int64_t grid_of(const Layout& layout) {
+  int64_t grid = 1;
+  int axes = 0;
+  for (int axis = 0; axis < layout.mesh->rank(); ++axis) {
+    if (layout.partial[static_cast<size_t>(axis)] != ReduceType::avg) continue;
+    grid *= layout.mesh->size(axis);
+    ++axes;
+  }
+  return axes > 1 ? grid : 1;
+}
+
 /// Numbers per process, all equal at first, of which `axis` then combines.
 template <class T>
 void split_axis(std::vector<Wide<T>>& parts, const Layout& layout, int axis, bool split, Random& random, bool gentle) {
@@ -219,7 +237,7 @@ void split_axis(std::vector<Wide<T>>& parts, const Layout& layout, int axis, boo
     // One process alone reduces nothing, so that its contribution to an any is 0 or 1 already.
     if (n == 1) continue;
     if (split) {
-      line = Splitter<T>(random, n, gentle, pending_axes(layout) == 1).split(value, type);
+      line = Splitter<T>(random, n, gentle, pending_axes(layout) == 1, std::is_floating_point_v<Wide<T>> ? grid_of(layout) : 1).split(value, type);
     } else if (type == ReduceType::sum || type == ReduceType::prod) {
       line.assign(static_cast<size_t>(n), Wide<T>(type == ReduceType::prod ? 1 : 0));
       line[holder] = value;

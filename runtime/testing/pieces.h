@@ -20,8 +20,8 @@ inline int64_t pick(Random& random, int64_t low, int64_t high) { return std::uni
 DenseTensor draw_value(const CaseInput& input, const Layout& layout, Random& random);
 
 /// The piece of each process of layout.mesh, in the order of mesh->processes(). Contributions to a pending reduction differ wildly
-/// in size and sign, the value or the winner is at any process, and some processes have the identity; numbers stay so small
-/// (`gentle`: smaller) that their reduction is exactly `value`.
+/// in size and sign, the value or the winner is at any process, and some processes have the identity; numbers stay so small that
+/// their reduction is exactly `value`, in every order of axes that commute (`gentle`: all but one of them are -1, 0 or 1).
 std::vector<DenseTensor> split_value(const DenseTensor& value, const Layout& layout, Random& random, bool gentle = false);
 
 /// The value that pieces stand for, or a sentence about what is wrong with them: a piece whose shape is not what the layout

@@ -6,6 +6,7 @@
 #include "call/dist_call.h"
 #include "ops/math_dense.h"
 #include "ops/nn_dense.h"
+#include "testing/pieces.h"
 #include "testing/rule_check.h"
 
 using namespace shard;
@@ -50,7 +51,39 @@ std::string first_of(const RuleReport& report, Verdict verdict) {
   return "";
 }
 
+/// The average of element `e` over `axes`, one after the other, as float32 has it.
+float average(const ProcessMesh& mesh, const std::vector<DenseTensor>& pieces, int64_t e, std::vector<int> axes, Coordinate at = {}) {
+  if (axes.empty()) {
+    int process = 0;
+    for (int axis = 0; axis < mesh.rank(); ++axis) process = process * mesh.size(axis) + at[static_cast<size_t>(axis)];
+    return pieces[static_cast<size_t>(process)].data<float>()[e];
+  }
+  const int axis = axes.back();
+  axes.pop_back();
+  float total = 0;
+  for (int k = 0; k < mesh.size(axis); ++k) {
+    at[static_cast<size_t>(axis)] = k;
+    total += average(mesh, pieces, e, axes, at);
+  }
+  return total / static_cast<float>(mesh.size(axis));
+}
+
 }  // namespace
+
+TEST_CASE("contributions to averages over several axes have exactly the value, whichever axis is reduced first") {
+  const auto* mesh = ProcessMesh::make({3, 2}, {}, {"a", "b"});
+  Layout layout(mesh, 1);
+  layout.partial = {ReduceType::avg, ReduceType::avg};
+  Random random(1);
+  const CaseInput input{{64}, DType::float32};
+  const DenseTensor value = draw_value(input, layout, random);
+  const std::vector<DenseTensor> pieces = split_value(value, layout, random);
+  for (int64_t e = 0; e < value.numel(); ++e) {
+    INFO("element " << e);
+    CHECK(average(*mesh, pieces, e, {0, 1}) == value.data<float>()[e]);
+    CHECK(average(*mesh, pieces, e, {1, 0}) == value.data<float>()[e]);
+  }
+}
 
 TEST_CASE("a right rule has no findings") {
   const RuleReport report = report_of(run_as<kRightRelu, dense_relu, plain_relu>);

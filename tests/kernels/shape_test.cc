@@ -194,6 +194,64 @@ TEST_CASE("scatter writes or adds up rows, on each rank its own") {
   CHECK(values(out) == std::vector<double>{5});
 }
 
+TEST_CASE("unslice puts elements where the slice takes them, and zeros elsewhere") {
+  using Unslice = void(const OpContext&, const DenseTensor&, const IntArray&, const IntArray&, const IntArray&, const IntArray&, const IntArray&, DenseTensor&);
+  for (const DType dtype : kAllDTypes) {
+    DenseTensor out = arbitrary({3, 4}, dtype);
+    const DenseTensor x = tensor({1, 0, 0, 1}, {2, 2}, dtype);
+    call<Unslice>("unslice", dtype, x, IntArray{3, 4}, IntArray{1, 0}, IntArray{-1, 0}, IntArray{0, 100}, IntArray{-2, 2}, out);
+    CHECK(values(out) == std::vector<double>{0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0});
+    call<Unslice>("unslice", dtype, uninitialized({3, 0}, dtype), IntArray{3, 4}, IntArray{1}, IntArray{2}, IntArray{2}, IntArray{1}, out);
+    CHECK(values(out) == std::vector<double>(12));
+  }
+}
+
+TEST_CASE("index_sum adds up slices in their order, 16-bit floats in float32") {
+  using IndexSum = void(const OpContext&, const DenseTensor&, const DenseTensor&, int64_t, int, DenseTensor&);
+  const DenseTensor index = tensor({2, 0, -1}, {3}, DType::int32);
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64, DType::uint8}) {
+    DenseTensor rows = arbitrary({3, 2}, dtype), columns = arbitrary({2, 3}, dtype);
+    call<IndexSum>("index_sum", dtype, tensor({1, 2, 3, 4, 5, 6}, {3, 2}, dtype), index, 3, 0, rows);
+    CHECK(values(rows) == std::vector<double>{3, 4, 0, 0, 6, 8});
+    call<IndexSum>("index_sum", dtype, tensor({1, 2, 3, 4, 5, 6}, {2, 3}, dtype), index, 3, -1, columns);
+    CHECK(values(columns) == std::vector<double>{2, 0, 4, 5, 0, 10});
+  }
+  // In bfloat16 256 + 1 is 256.
+  DenseTensor sum = uninitialized({1, 600}, DType::bfloat16);
+  std::vector<double> ones(257 * 600, 1.0);
+  call<IndexSum>("index_sum", DType::bfloat16, tensor(ones, {257, 600}, DType::bfloat16), tensor(std::vector<double>(257), {257}, DType::int64), 1, 0, sum);
+  CHECK(values(sum) == std::vector<double>(600, 256));
+  std::vector<double> many(512 * 600, 1.0);
+  call<IndexSum>("index_sum", DType::bfloat16, tensor(many, {512, 600}, DType::bfloat16), tensor(std::vector<double>(512), {512}, DType::int64), 1, 0, sum);
+  CHECK(values(sum) == std::vector<double>(600, 512));
+  DenseTensor none = uninitialized({0, 2}, DType::float32);
+  CHECK_THROWS_WITH(call<IndexSum>("index_sum", DType::float32, tensor({1, 2}, {1, 2}), tensor({0}, {1}, DType::int64), 0, 0, none),
+                    Catch::Contains("[index_sum] index is 0 at element 0, but must be from 0 to -1"));
+}
+
+TEST_CASE("the gradient of scatter goes to the update that was last, or to all that were added, and never to replaced rows") {
+  using ScatterGrad = void(const OpContext&, const DenseTensor&, const DenseTensor&, bool, DenseTensor&, DenseTensor&);
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+    const DenseTensor index = tensor({2, 0, 2}, {3, 1}, DType::int64), out_grad = tensor({1, 2, 3, 4, 5, 6}, {3, 2}, dtype);
+    DenseTensor x_grad = arbitrary({3, 2}, dtype), updates_grad = arbitrary({3, 2}, dtype);
+    call<ScatterGrad>("scatter_grad", dtype, index, out_grad, true, x_grad, updates_grad);
+    CHECK(values(x_grad) == std::vector<double>{0, 0, 3, 4, 0, 0});
+    CHECK(values(updates_grad) == std::vector<double>{0, 0, 1, 2, 5, 6});
+    call<ScatterGrad>("scatter_grad", dtype, index, out_grad, false, x_grad, updates_grad);
+    CHECK(values(x_grad) == std::vector<double>{0, 0, 3, 4, 0, 0});
+    CHECK(values(updates_grad) == std::vector<double>{5, 6, 1, 2, 5, 6});
+    const Box inputs[] = {{{3, 1}, {0, 0}}, {{5, 2}, {2, 0}}};
+    const LocalCall local{inputs, {}, nullptr, {}};
+    call_in<ScatterGrad>({"scatter_grad", &local}, "scatter_grad", dtype, index, out_grad, true, x_grad, updates_grad);
+    CHECK(values(x_grad) == std::vector<double>{0, 0, 3, 4, 5, 6});
+    CHECK(values(updates_grad) == std::vector<double>{0, 0, 0, 0, 1, 2});
+    DenseTensor in_place = out_grad;
+    call<ScatterGrad>("scatter_grad", dtype, index, in_place, true, in_place, updates_grad);
+    CHECK(values(in_place) == std::vector<double>{0, 0, 3, 4, 0, 0});
+    CHECK(values(updates_grad) == std::vector<double>{0, 0, 1, 2, 5, 6});
+  }
+}
+
 TEST_CASE("one_hot marks the class of each element") {
   using OneHot = void(const OpContext&, const DenseTensor&, const Scalar&, DenseTensor&);
   for (const DType dtype : {DType::int32, DType::int64}) {

@@ -129,6 +129,22 @@ TEST_CASE("metas of repeated, cut and scattered tensors") {
   error_of(ErrorCode::dtype_mismatch, [&] { ScatterInferMeta({"scatter"}, f32({5, 2}), f32({3}), f32({3, 2}), true, out); });
   CHECK(error_of(ErrorCode::shape_mismatch, [&] { ScatterInferMeta({"scatter"}, f32({5, 2}), index, f32({2, 2}), true, out); }) ==
         "[scatter] x is f32[5, 2] and index is i64[3], so updates must be [3, 2], but is f32[2, 2]");
+  Meta updates;
+  ScatterGradInferMeta({"scatter_grad"}, column, f32({5, 2}), out, updates);
+  CHECK(to_string(out) + to_string(updates) == "f32[5, 2]f32[3, 2]");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { ScatterGradInferMeta({"scatter_grad"}, square, f32({5, 2}), out, updates); }) ==
+        "[scatter_grad] out_grad is f32[5, 2] and index is i64[3, 3], but out_grad needs a dim and index must be [n] or [n, 1]; reshape index");
+  IndexSumInferMeta({"index_sum"}, f32({5, 3}), index, 7, -1, out);
+  CHECK(to_string(out) == "f32[5, 7]");
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { IndexSumInferMeta({"index_sum"}, f32({5, 2}), index, 7, 0, out); }) ==
+        "[index_sum] x is f32[5, 2] and index is i64[3], but index must have one dim, with a number for each slice of x along axis 0");
+  error_of(ErrorCode::out_of_range, [&] { IndexSumInferMeta({"index_sum"}, f32({3}), index, -1, 0, out); });
+  UnsliceInferMeta({"unslice"}, f32({4, 2}), IntArray{7, 5}, IntArray{0, 1}, IntArray{-1, 1}, IntArray{-1, 9}, IntArray{-2, 3}, out);
+  CHECK(to_string(out) == "f32[7, 5]");
+  CHECK(error_of(ErrorCode::shape_mismatch,
+                 [&] { UnsliceInferMeta({"unslice"}, f32({2}), IntArray{7}, IntArray{0}, IntArray{1}, IntArray{4}, IntArray{1}, out); }) ==
+        "[unslice] the slice of f32[7] along axes [0] from [1] to [4] by [1] is f32[3], but x is f32[2]");
+  error_of(ErrorCode::shape_mismatch, [&] { UnsliceInferMeta({"unslice"}, f32({2}), IntArray{7, 1}, IntArray{}, IntArray{}, IntArray{}, IntArray{}, out); });
   OneHotInferMeta({"one_hot"}, index, Scalar(4), out);
   CHECK(to_string(out) == "f32[3, 4]");
   error_of(ErrorCode::out_of_range, [&] { OneHotInferMeta({"one_hot"}, index, Scalar(-4), out); });

@@ -13,7 +13,8 @@ namespace {
 
 /// The value on the ranks of `spec`'s mesh, as `full` would give it, equals `expected`; a move back from there too.
 void check_pair(Rank& rank, const Tensor& value, const DistSpec* from, const DistSpec* to) {
-  const std::string what = fmt::format("{} {} on {} to {} on {}", to_string(value.meta()), from->text(), from->mesh()->describe(), to->text(), to->mesh()->describe());
+  const std::string what = fmt::format("{} {} on {} to {} on {}", to_string(value.meta()), from->text(), from->mesh()->describe(), to->text(),
+                                       to->mesh()->describe());
   const Tensor start = distribute(value, from);
   const auto plan = plan_reshard(start.meta(), from, to);
   const int64_t before = rank.stats().bytes_sent;

@@ -193,8 +193,8 @@ TEST_CASE("a memory cap takes a slower plan that fits, or says how much is neede
   CHECK(small->ns > fast->ns);
   CHECK(small->peak == (4096 * 4096 / 16 + 4096 * 4096 / 4) * 4);
   CHECK_THROWS_WITH(plan_of(mesh, dims, "node, local", "local, -", small->peak - 1),
-                    "[reshard] argument 'tensor': no way to move f32[4096, 4096] from [node, local] on mesh(node=4, local=4; costs 5000 ns + 1 ns/B, 5000 ns + "
-                    "0.05 ns/B) to [local, -] on mesh(node=4, local=4; costs 5000 ns + 1 ns/B, 5000 ns + 0.05 ns/B) keeps to the memory cap of 20971519 bytes a "
+                    "[reshard] argument 'tensor': no way to move f32[4096, 4096] from [node, local] on mesh(node=4, local=4; costs 5000 ns + 1 ns/B, "
+                    "5000 ns + 0.05 ns/B) to [local, -] on mesh(node=4, local=4; costs 5000 ns + 1 ns/B, 5000 ns + 0.05 ns/B) keeps to the memory cap of 20971519 bytes a "
                     "rank; the smallest peak is 20971520 bytes. Raise the cap, or choose a layout with smaller pieces");
   // The mesh may bring a cap of its own.
   const auto* capped = ProcessMesh::make({4}, {}, {"a"}, {.memory_cap = 100});
@@ -204,8 +204,8 @@ TEST_CASE("a memory cap takes a slower plan that fits, or says how much is neede
 TEST_CASE("layouts of another rank are refused with shape, layouts and meshes") {
   const auto* mesh = ProcessMesh::make({2}, {}, {"a"});
   CHECK_THROWS_WITH(plan_of(mesh, {4, 4}, "a", "-, a"),
-                    "[reshard] argument 'tensor': f32[4, 4] has 2 dims, but it is to move from layout [a] on mesh(a=2) to [-, a] on mesh(a=2); give layouts with "
-                    "an entry for each dim");
+                    "[reshard] argument 'tensor': f32[4, 4] has 2 dims, but it is to move from layout [a] on mesh(a=2) to [-, a] on mesh(a=2); give layouts "
+                    "with an entry for each dim");
 }
 
 TEST_CASE("explain_reshard prints steps, bytes, predicted time and peak, per collective and in all") {

@@ -207,6 +207,8 @@ TEST_CASE("an in-place target stays where it is, whatever that costs the others"
       {ops::add, {{d, "-, a"}, {d, "a, -"}}, {}, {d}, "[-, a], [-, a] -> [-, a]", {}, {true}},
       {ops::add, {{d, "a, -"}, {d, "-, - | sum(a)"}}, {}, {d}, "[a, -], [a, -] -> [a, -]", {}, {true}},
       {ops::add, {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)", {}, {true}},
+      // The result would have to be reduced for the first target, which is not pending: rather the second is reduced.
+      {ops::add, {{d, "-, -"}, {d, "-, - | sum(a)"}}, {}, {d}, "[-, -], [-, -] -> [-, -]", {}, {true, true}},
       // relu does not commute with a sum: here even the target has to move.
       {ops::relu, {{d, "-, - | sum(a)"}}, {}, {d}, "[-, -] -> [-, -]", {}, {true}},
   });

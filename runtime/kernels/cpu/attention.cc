@@ -1,5 +1,5 @@
-// The CPU kernel of flash_attn: blocks of keys with a running maximum and sum (Dao et al. 2022), so that no row of scores is kept
-// whole. A row of results depends on its own query alone, bit for bit, however queries, heads and batches are cut.
+// The CPU kernels of flash_attn and of its gradient: blocks of keys with a running maximum and sum (Dao et al. 2022), so that no row of scores
+// is kept whole. A row of results depends on its own query alone, bit for bit, however queries, heads and batches are cut.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cc"
 #include "kernels/cpu/targets.h"
@@ -191,8 +191,165 @@ void flash_attn(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k
   });
 }
 
+/// What the gradient reads besides the arguments of the forward op.
+template <class T>
+struct AttentionGrad {
+  const Attention<T>& a;
+  const DenseTensor &out, &lse, &out_grad;
+};
+
+/// Scratch of one job of the gradient, for a block of queries and one of keys.
+template <class C>
+struct GradBlock : Block<C> {
+  GradBlock(int64_t width, int64_t value_width)
+      : Block<C>(width, value_width), columns(size_t(kKeys * value_width)), rows(size_t(kKeys * width)), grads(size_t(kQueries * value_width)) {}
+  std::vector<C> columns;  // [value_width][kKeys]: the values, as `keys` are the keys
+  std::vector<C> rows;     // [kKeys][width]: the keys, as `values` are the values
+  std::vector<C> grads;    // [row][value_width]: the gradients of the results
+  C weights[kQueries][kKeys];  // what the values are multiplied with
+  C slopes[kQueries][kKeys];   // the gradients of the scores
+  C dot[kQueries];             // of result and gradient: the mean of a row's weight gradients, which each score's weight is lowered by
+};
+
+template <class T, class C>
+void load_grads(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first, int64_t rows, GradBlock<C>& block) {
+  load_queries(g.a, b, h, first, rows, block);
+  const int64_t width = g.a.value_width(), heads = g.a.q.dims()[2];
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t at = ((b * g.a.queries() + first + i) * heads + h) * width;
+    const T *out = g.out.template data<T>() + at, *grad = g.out_grad.template data<T>() + at;
+    C dot = C(0);
+    for (int64_t d = 0; d < width; ++d) {
+      block.grads[size_t(i * width + d)] = static_cast<C>(grad[d]);
+      dot += static_cast<C>(grad[d]) * static_cast<C>(out[d]);
+    }
+    block.dot[i] = dot;
+  }
+}
+
+/// The weights and the gradients of the scores of keys [start, start + n) for the block's queries.
+template <class T, class C>
+void weigh(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n, GradBlock<C>& block) {
+  const Attention<T>& a = g.a;
+  score(a, b, h, first, rows, start, n, block);
+  const int64_t width = a.value_width(), kv_heads = a.v.dims()[2], head = a.kv_head(h), heads = a.q.dims()[2];
+  for (int64_t j = 0; j < n; ++j) {
+    const T* from = a.v.template data<T>() + ((b * a.keys() + start + j) * kv_heads + head) * width;
+    for (int64_t d = 0; d < width; ++d) block.columns[size_t(d * kKeys + j)] = static_cast<C>(from[d]);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    C *weights = block.weights[i], *slopes = block.slopes[i];
+    std::fill_n(slopes, kKeys, C(0));
+    const C sum = g.lse.template data<Statistic<T>>()[(b * heads + h) * a.queries() + first + i];
+    if (sum == lowest<C>()) {  // nothing to be seen
+      std::fill_n(weights, kKeys, C(0));
+      continue;
+    }
+    for (int64_t d = 0; d < width; ++d) {
+      const C factor = block.grads[size_t(i * width + d)];
+      const C* column = block.columns.data() + d * kKeys;
+      for (int64_t j = 0; j < n; ++j) slopes[j] += factor * column[j];
+    }
+    for (int64_t j = 0; j < n; ++j) weights[j] = exp_of(block.scores[i][j] - sum);
+    for (int64_t j = 0; j < n; ++j) {
+      const C kept = a.dropout > 0 ? a.kept(b, h, first + i, start + j) : C(1);
+      slopes[j] = weights[j] * (kept * slopes[j] - block.dot[i]);
+      weights[j] *= kept;
+    }
+  }
+}
+
+/// The gradients of a block of queries of one head.
+template <class T>
+void query_grads(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first, DenseTensor& q_grad) {
+  using C = Compute<T>;
+  const Attention<T>& a = g.a;
+  const int64_t rows = std::min(kQueries, a.queries() - first), heads = a.q.dims()[2], width = a.width(), kv_heads = a.k.dims()[2], head = a.kv_head(h);
+  GradBlock<C> block(width, a.value_width());
+  load_grads(g, b, h, first, rows, block);
+  std::vector<C> sums(size_t(kQueries * width));
+  const int64_t end = a.visible(first + rows - 1);
+  for (int64_t start = 0; start < end; start += kKeys) {
+    const int64_t n = std::min(kKeys, end - start);
+    weigh(g, b, h, first, rows, start, n, block);
+    for (int64_t j = 0; j < n; ++j) {
+      const T* from = a.k.template data<T>() + ((b * a.keys() + start + j) * kv_heads + head) * width;
+      for (int64_t d = 0; d < width; ++d) block.rows[size_t(j * width + d)] = static_cast<C>(from[d]);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        const C slope = block.slopes[i][j];
+        for (int64_t d = 0; d < width; ++d) sums[size_t(i * width + d)] += slope * block.rows[size_t(j * width + d)];
+      }
+    }
+  }
+  const C scale = static_cast<C>(1.0 / std::sqrt(static_cast<double>(width)));
+  for (int64_t i = 0; i < rows; ++i) {
+    T* to = q_grad.data<T>() + ((b * a.queries() + first + i) * heads + h) * width;
+    for (int64_t d = 0; d < width; ++d) to[d] = T(sums[size_t(i * width + d)] * scale);
+  }
+}
+
+/// The gradients of a block of keys and their values of one head of k and v: sums over the heads of q that read it, and their queries, in order.
+template <class T>
+void key_grads(const AttentionGrad<T>& g, int64_t b, int64_t head, int64_t start, DenseTensor& k_grad, DenseTensor& v_grad) {
+  using C = Compute<T>;
+  const Attention<T>& a = g.a;
+  const int64_t n = std::min(kKeys, a.keys() - start), width = a.width(), value_width = a.value_width(), kv_heads = a.k.dims()[2];
+  GradBlock<C> block(width, value_width);
+  std::vector<C> key_sums(size_t(kKeys * width)), value_sums(size_t(kKeys * value_width));
+  for (int64_t h = 0; h < a.q.dims()[2]; ++h) {
+    if (a.kv_head(h) != head) continue;
+    for (int64_t first = 0; first < a.queries(); first += kQueries) {
+      const int64_t rows = std::min(kQueries, a.queries() - first);
+      if (a.visible(first + rows - 1) <= start) continue;
+      load_grads(g, b, h, first, rows, block);
+      weigh(g, b, h, first, rows, start, n, block);
+      for (int64_t i = 0; i < rows; ++i) {
+        const C *query = block.query.data() + i * width, *grad = block.grads.data() + i * value_width;
+        for (int64_t j = 0; j < n; ++j) {
+          const C slope = block.slopes[i][j], weight = block.weights[i][j];
+          for (int64_t d = 0; d < width; ++d) key_sums[size_t(j * width + d)] += slope * query[d];  // query is scaled
+          for (int64_t d = 0; d < value_width; ++d) value_sums[size_t(j * value_width + d)] += weight * grad[d];
+        }
+      }
+    }
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    const int64_t line = (b * a.keys() + start + j) * kv_heads + head;
+    for (int64_t d = 0; d < width; ++d) k_grad.data<T>()[line * width + d] = T(key_sums[size_t(j * width + d)]);
+    for (int64_t d = 0; d < value_width; ++d) v_grad.data<T>()[line * value_width + d] = T(value_sums[size_t(j * value_width + d)]);
+  }
+}
+
+/// Weights are computed twice, for the queries and for the keys, so that no two jobs add to one element.
+template <class T>
+void flash_attn_grad(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v, const DenseTensor& out,
+                     const DenseTensor& softmax_lse, const DenseTensor& seed_offset, const DenseTensor& attn_mask, const DenseTensor& out_grad,
+                     float dropout, bool causal, bool is_test, DenseTensor& q_grad, DenseTensor& k_grad, DenseTensor& v_grad) {
+  const RandomKey key = {static_cast<uint64_t>(seed_offset.data<int64_t>()[0]), static_cast<uint64_t>(seed_offset.data<int64_t>()[1])};
+  const Box mask_box = attn_mask.defined() ? ctx.input_box(6, attn_mask) : Box();
+  const double drops = is_test ? 0 : static_cast<double>(dropout);
+  const Attention<T> a{q, k, v, attn_mask, ctx.input_box(0, q), ctx.input_box(1, k), mask_box, causal, drops, key};
+  const AttentionGrad<T> g{a, out, softmax_lse, out_grad};
+  const int64_t heads = q.dims()[2], kv_heads = k.dims()[2], widths = a.width() + a.value_width();
+  const auto for_blocks = [](int64_t lines, int64_t length, int64_t size, int64_t cost, const auto& body) {
+    const int64_t blocks = (length + size - 1) / size;
+    parallel_for(lines * blocks, cost, [&](int64_t begin, int64_t end) {
+      for (int64_t job = begin; job < end; ++job) body(job / blocks, job % blocks * size);
+    });
+  };
+  for_blocks(q.dims()[0] * heads, a.queries(), kQueries, kQueries * a.keys() * widths / 2,
+             [&](int64_t line, int64_t first) { query_grads<T>(g, line / heads, line % heads, first, q_grad); });
+  for_blocks(k.dims()[0] * kv_heads, a.keys(), kKeys, kKeys * a.queries() * widths / 2 * std::max<int64_t>(heads / std::max<int64_t>(kv_heads, 1), 1),
+             [&](int64_t line, int64_t start) { key_grads<T>(g, line / kv_heads, line % kv_heads, start, k_grad, v_grad); });
+}
+
 void register_attention_here() {
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("flash_attn", kBackend, dtype_of<T>, &flash_attn<T>); });
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("flash_attn", kBackend, dtype_of<T>, &flash_attn<T>);
+    register_kernel("flash_attn_grad", kBackend, dtype_of<T>, &flash_attn_grad<T>);
+  });
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// CPU kernels that lay the elements of one tensor out anew: transpose, expand, tile, slices, triangles. Joining and cutting stand in pieces.cc.
+// CPU kernels that lay the elements of one tensor out anew: transpose, expand, tile, slices and their inverse, triangles. Joining and cutting:
+// pieces.cc.
 #include <algorithm>
 #include <cstring>
 
@@ -92,26 +93,69 @@ void expand(const OpContext&, const DenseTensor& x, const IntArray&, DenseTensor
 
 void expand_as(const OpContext&, const DenseTensor& x, const DenseTensor&, const IntArray&, DenseTensor& out) { broadcast_copy(x, out); }
 
-/// Without steps they are 1.
-void strided_slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes, const IntArray& starts, const IntArray& ends,
-                   const IntArray& steps, DenseTensor& out) {
-  Dims strides = strides_of(input.dims());
-  Dims sizes = input.dims();
+/// The elements of a slice, and the offset of the first.
+struct SliceWalk {
+  Walk walk;
   int64_t base = 0;
+};
+
+/// Of a tensor of shape `dims`; without steps they are 1.
+SliceWalk slice_walk(const OpContext& ctx, const Dims& dims, const IntArray& axes, const IntArray& starts, const IntArray& ends, const IntArray& steps) {
+  Dims strides = strides_of(dims);
+  Dims sizes = dims;
+  SliceWalk slice;
   for (size_t i = 0; i < axes.size(); ++i) {
-    const int axis = normalize_axis(ctx.op, "an axis of axes", axes[i], input.dims().rank());
-    const SliceRange range = slice_range(input.dims()[axis], starts[i], ends[i], steps.empty() ? 1 : steps[i]);
+    const int axis = normalize_axis(ctx.op, "an axis of axes", axes[i], dims.rank());
+    const SliceRange range = slice_range(dims[axis], starts[i], ends[i], steps.empty() ? 1 : steps[i]);
     sizes[axis] = range.count;
-    base += range.first * strides[axis];
+    slice.base += range.first * strides[axis];
     strides[axis] *= range.step;
   }
-  Walk walk;
-  for (int i = 0; i < sizes.rank(); ++i) walk.add(sizes[i], strides[i]);
-  copy_elements(input, base, walk, out);
+  for (int i = 0; i < sizes.rank(); ++i) slice.walk.add(sizes[i], strides[i]);
+  return slice;
+}
+
+void strided_slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes, const IntArray& starts, const IntArray& ends,
+                   const IntArray& steps, DenseTensor& out) {
+  const SliceWalk slice = slice_walk(ctx, input.dims(), axes, starts, ends, steps);
+  copy_elements(input, slice.base, slice.walk, out);
 }
 
 void slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes, const IntArray& starts, const IntArray& ends, DenseTensor& out) {
   strided_slice(ctx, input, axes, starts, ends, {}, out);
+}
+
+/// Writes element i of `x` to `out` at the offset that `walk` gives.
+template <class T>
+void spread_walk(const T* x, const Walk& walk, T* out) {
+  const int64_t n = walk.rank == 0 ? 1 : walk.size[walk.rank - 1];
+  const int64_t step = walk.rank == 0 ? 1 : walk.stride[walk.rank - 1];
+  Walk rows = walk;
+  rows.rank = std::max(walk.rank - 1, 0);
+  parallel_for(rows.count(), n, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      const T* from = x + r * n;
+      T* to = out + rows.offset(r);
+      if (step == 1) std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+      else for (int64_t i = 0; i < n; ++i) to[i * step] = from[i];
+    }
+  });
+}
+
+void unslice(const OpContext& ctx, const DenseTensor& x, const IntArray&, const IntArray& axes, const IntArray& starts, const IntArray& ends,
+             const IntArray& steps, DenseTensor& out) {
+  parallel_for(static_cast<int64_t>(out.meta().bytes()), 1, [&](int64_t first, int64_t last) {
+    std::memset(out.data<char>() + first, 0, static_cast<size_t>(last - first));
+  });
+  if (x.numel() == 0) return;
+  const SliceWalk slice = slice_walk(ctx, out.dims(), axes, starts, ends, steps);
+  const Walk plan = merged(slice.walk);
+  switch (size_of(x.dtype())) {
+    case 1: return spread_walk(x.data<uint8_t>(), plan, out.data<uint8_t>() + slice.base);
+    case 2: return spread_walk(x.data<uint16_t>(), plan, out.data<uint16_t>() + slice.base);
+    case 4: return spread_walk(x.data<uint32_t>(), plan, out.data<uint32_t>() + slice.base);
+    default: return spread_walk(x.data<uint64_t>(), plan, out.data<uint64_t>() + slice.base);
+  }
 }
 
 /// Each dim is walked once per repetition.
@@ -157,6 +201,7 @@ void register_move() {
   register_for_all("tile", &tile);
   register_for_all("slice", &slice);
   register_for_all("strided_slice", &strided_slice);
+  register_for_all("unslice", &unslice);
   register_for_all("tril", &triangle<true>);
   register_for_all("triu", &triangle<false>);
 }

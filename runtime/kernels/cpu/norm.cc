@@ -1,33 +1,13 @@
-// CPU kernels of normalisations by mean and variance: layer_norm, rms_norm, batch_norm. softmax stands in softmax.cc.
-#include <vector>
+// CPU kernels of normalisations by mean and variance: layer_norm, rms_norm, batch_norm. Their gradients stand in norm_grad.cc, softmax in
+// softmax.cc.
+#include "kernels/cpu/norm.h"
 
 #include "kernels/cpu/axis.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
-#include "kernels/cpu/value.h"
 
 namespace shard::cpu {
 namespace {
-
-template <class T>
-double value_at(const T* x, int64_t i) {
-  return static_cast<double>(static_cast<Compute<T>>(x[i]));
-}
-
-template <class T>
-T from_double(double value) {
-  return T(static_cast<Compute<T>>(value));
-}
-
-/// scale or bias in double, `otherwise` where it is absent.
-std::vector<double> affine_of(const DenseTensor& affine, int64_t count, double otherwise) {
-  std::vector<double> values(static_cast<size_t>(count), otherwise);
-  if (!affine.defined()) return values;
-  visit_dtype(affine.dtype(), [&]<class T>(TypeTag<T>) {
-    for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = value_at(affine.data<T>(), i);
-  });
-  return values;
-}
 
 template <class T>
 void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias, float epsilon,
@@ -93,12 +73,6 @@ std::vector<double> channel_sums(const OpContext& ctx, const DenseTensor& x, con
   });
   if (ctx.local != nullptr && ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(sums, ReduceType::sum);
   return std::vector<double>(sums.data<double>(), sums.data<double>() + view.size);
-}
-
-int channel_axis(const DenseTensor& x, const std::string& data_format) { return data_format[1] == 'C' ? 1 : x.dims().rank() - 1; }
-
-bool takes_given_statistics(bool is_test, bool use_global_stats, bool trainable_statistics) {
-  return use_global_stats || (is_test && !trainable_statistics);
 }
 
 struct ChannelStatistics {

@@ -203,6 +203,22 @@ void dropout(const OpContext& ctx, const DenseTensor& x, const DenseTensor& seed
   });
 }
 
+/// What dropout multiplied x with where it kept an element; nothing is drawn.
+template <class T>
+void dropout_grad(const OpContext&, const DenseTensor& mask, const DenseTensor& out_grad, const Scalar& p, bool is_test, const std::string& mode,
+                  DenseTensor& x_grad) {
+  using C = Compute<T>;
+  const C keep = static_cast<C>(1.0 - p.to<double>());
+  const bool upscale = mode == "upscale_in_train";
+  const C factor = upscale == is_test ? C(1) : is_test ? keep : keep == C(0) ? C(1) : C(1) / keep;
+  const uint8_t* kept = mask.data<uint8_t>();
+  const T* from = out_grad.data<T>();
+  T* to = x_grad.data<T>();
+  parallel_for(out_grad.numel(), 1, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = kept[i] != 0 ? T(static_cast<C>(from[i]) * factor) : T(C(0));
+  });
+}
+
 }  // namespace
 
 void register_random() {
@@ -211,6 +227,7 @@ void register_random() {
     register_kernel("gaussian", kBackend, dtype_of<T>, &gaussian<T>);
     register_kernel("bernoulli", kBackend, dtype_of<T>, &bernoulli<T>);
     register_kernel("dropout", kBackend, dtype_of<T>, &dropout<T>);
+    register_kernel("dropout_grad", kBackend, dtype_of<T>, &dropout_grad<T>);
   });
   for_types(Types<int32_t, int64_t>{}, [&]<class T>(TypeTag<T>) {
     register_kernel("randint", kBackend, dtype_of<T>, &randint<T>);

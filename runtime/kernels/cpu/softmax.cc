@@ -1,4 +1,4 @@
-// CPU kernels of softmax, of the losses built on it and of their labels. Normalisations by mean and variance go to norm.cc.
+// CPU kernels of softmax, of the losses built on it, of their labels, and of their gradients. Normalisations by mean and variance go to norm.cc.
 #include "kernels/cpu/axis.h"
 #include "kernels/cpu/functions.h"
 #include "kernels/cpu/parallel.h"
@@ -59,6 +59,35 @@ void log_softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTens
     const LineSums<T> sums = sums_of(from, view.size, view.inner);
     const C total = static_cast<C>(std::log(sums.sum));
     for (int64_t k = 0; k < view.size; ++k) to[k * view.inner] = T(static_cast<C>(from[k * view.inner]) - sums.largest - total);
+  });
+}
+
+/// Each line has its own sum, taken before anything is written: x_grad may be out_grad.
+template <class T>
+void softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad, int axis, DenseTensor& x_grad) {
+  using C = Compute<T>;
+  const AxisView view = axis_view(out.dims(), normalize_axis(ctx.op, "axis", axis, out.dims().rank()));
+  for_lines(view, [&](int64_t at, int64_t) {
+    const T *y = out.data<T>() + at, *grad = out_grad.data<T>() + at;
+    T* to = x_grad.data<T>() + at;
+    double sum = 0;
+    for (int64_t k = 0; k < view.size; ++k) sum += static_cast<double>(static_cast<C>(y[k * view.inner])) * static_cast<double>(static_cast<C>(grad[k * view.inner]));
+    const C total = static_cast<C>(sum);
+    for (int64_t k = 0; k < view.size; ++k) to[k * view.inner] = T(static_cast<C>(y[k * view.inner]) * (static_cast<C>(grad[k * view.inner]) - total));
+  });
+}
+
+template <class T>
+void log_softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad, int axis, DenseTensor& x_grad) {
+  using C = Compute<T>;
+  const AxisView view = axis_view(out.dims(), normalize_axis(ctx.op, "axis", axis, out.dims().rank()));
+  for_lines(view, [&](int64_t at, int64_t) {
+    const T *y = out.data<T>() + at, *grad = out_grad.data<T>() + at;
+    T* to = x_grad.data<T>() + at;
+    double sum = 0;
+    for (int64_t k = 0; k < view.size; ++k) sum += static_cast<double>(static_cast<C>(grad[k * view.inner]));
+    const C total = static_cast<C>(sum);
+    for (int64_t k = 0; k < view.size; ++k) to[k * view.inner] = T(static_cast<C>(grad[k * view.inner]) - exp_of(static_cast<C>(y[k * view.inner])) * total);
   });
 }
 
@@ -127,6 +156,44 @@ void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTe
   });
 }
 
+/// Of one line; `weight` gives the label's share of class k. With use_softmax x is p = softmax(input), and d loss / d input = p * sum(weight) -
+/// weight; else x is given, and the derivative of -weight * log(x) is -weight / x.
+template <class T, class Weight>
+void cross_entropy_line(const T* x, int64_t size, int64_t stride, bool use_softmax, double sum_of_weights, double loss_grad, const Weight& weight, T* to) {
+  using C = Compute<T>;
+  for (int64_t k = 0; k < size; ++k) {
+    const double p = static_cast<double>(static_cast<C>(x[k * stride])), w = weight(k);
+    const double slope = use_softmax ? p * sum_of_weights - w : w == 0 ? 0 : -w / p;
+    to[k * stride] = T(static_cast<C>(slope * loss_grad));
+  }
+}
+
+/// The classes of a hard label may be in pieces: each rank knows which it has.
+template <class T>
+void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const DenseTensor& softmax_in, const DenseTensor& loss_grad, bool soft_label,
+                        bool use_softmax, bool, int ignore_index, int axis, DenseTensor& input_grad) {
+  using C = Compute<T>;
+  const int along = normalize_axis(ctx.op, "axis", axis, softmax_in.dims().rank());
+  const AxisView view = axis_view(softmax_in.dims(), along);
+  const Box box = ctx.input_box(1, softmax_in);
+  if (!soft_label) check_labels(ctx, label, box.global[along], ignore_index);
+  for_lines(view, [&](int64_t at, int64_t line) {
+    const T* from = softmax_in.data<T>() + at;
+    T* to = input_grad.data<T>() + at;
+    const double gradient = static_cast<double>(static_cast<C>(loss_grad.data<T>()[line]));
+    if (soft_label) {
+      const T* weights = label.data<T>() + at;
+      const auto weight = [=](int64_t k) { return static_cast<double>(static_cast<C>(weights[k * view.inner])); };
+      double sum = 0;
+      for (int64_t k = 0; k < view.size; ++k) sum += weight(k);
+      return cross_entropy_line(from, view.size, view.inner, use_softmax, sum, gradient, weight, to);
+    }
+    const int64_t value = index_at(label, line), mine = value - box.begin[along];
+    const double kept = value == ignore_index ? 0 : 1;
+    cross_entropy_line(from, view.size, view.inner, use_softmax, kept, gradient, [=](int64_t k) { return k == mine ? kept : 0; }, to);
+  });
+}
+
 }  // namespace
 
 void register_softmax() {
@@ -135,6 +202,9 @@ void register_softmax() {
     register_kernel("log_softmax", kBackend, dtype_of<T>, &log_softmax<T>);
     register_kernel("label_smooth", kBackend, dtype_of<T>, &label_smooth<T>);
     register_kernel("cross_entropy_with_softmax", kBackend, dtype_of<T>, &cross_entropy<T>);
+    register_kernel("softmax_grad", kBackend, dtype_of<T>, &softmax_grad<T>);
+    register_kernel("log_softmax_grad", kBackend, dtype_of<T>, &log_softmax_grad<T>);
+    register_kernel("cross_entropy_with_softmax_grad", kBackend, dtype_of<T>, &cross_entropy_grad<T>);
   });
 }
 

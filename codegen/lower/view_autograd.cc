@@ -1,0 +1,138 @@
+// The autograd layer's view: what each recorded call saves, and how its gradient function is called.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "lower/functions.h"
+#include "lower/gradients.h"
+#include "lower/identifiers.h"
+#include "lower/view_common.h"
+
+namespace shardgen {
+namespace {
+
+std::string numbers(const std::vector<int>& values) { return fmt::format("{}", fmt::join(values, ", ")); }
+
+/// The names of locals of one function.
+struct Locals {
+  std::string record, backward, pass;
+
+  explicit Locals(const Op& op) {
+    Scope scope(op);
+    record = scope.local("record");
+    backward = scope.local("backward");
+    pass = scope.local("pass");
+  }
+};
+
+/// What the gradient's function object holds: saved inputs and attributes, each once.
+Texts captures(const Op& op, const Gradient& gradient, const Locals& locals) {
+  Texts texts;
+  std::set<std::string> seen;
+  for (const GradientArg& arg : gradient.args) {
+    if (arg.source != GradientArg::Source::input && arg.source != GradientArg::Source::attr) continue;
+    const bool input = arg.source == GradientArg::Source::input;
+    const std::string& name = input ? op.signature.inputs[arg.index].name.text : op.signature.attrs[arg.index].name.text;
+    if (!seen.insert(name).second) continue;
+    texts.push_back(input ? fmt::format("{} = {}.{}({})", name, locals.record, arg.shape_only ? "save_shape" : "save", name) : name);
+  }
+  return texts;
+}
+
+std::string passed(const Op& op, const Gradient& gradient, size_t i, const Locals& locals) {
+  const GradientArg& arg = gradient.args[i];
+  switch (arg.source) {
+    case GradientArg::Source::input: {
+      const Input& input = op.signature.inputs[arg.index];
+      if (input.list) return fmt::format("{}({}, {}, {})", rt("autograd::inputs"), input.name.text, locals.pass, arg.index);
+      return fmt::format("{}.input({}, {})", input.name.text, locals.pass, arg.index);
+    }
+    case GradientArg::Source::output: return fmt::format("{}.output({})", locals.pass, arg.index);
+    case GradientArg::Source::attr: return op.signature.attrs[arg.index].name.text;
+    case GradientArg::Source::gradient: break;
+  }
+  if (op.signature.outputs[arg.index].list) return fmt::format("{}.grads({})", locals.pass, arg.index);
+  const Op& backward = *gradient.op;
+  const bool optional = contains(backward.optional, name_of(backward.signature, backward.signature.args[i]).text);
+  return fmt::format("{}.{}({})", locals.pass, optional ? "grad_or_none" : "grad", arg.index);
+}
+
+Json function_view(const LowerContext& context, const Op& op, const Gradient& gradient, Form form) {
+  const Locals locals(op);
+  const bool inplace = form == Form::inplace;
+  const std::string function = function_name(op, form);
+  Texts recorded = {rt("ops") + "::" + cpp_name(op)};
+  if (inplace) recorded.insert(recorded.begin(), rt("call::inplace"));
+  for (const std::string& name : tensor_names(op)) recorded.push_back(name);
+  Json keeps = Json::array();
+  Texts args;
+  for (size_t i = 0; i < gradient.args.size(); ++i) {
+    args.push_back(passed(op, gradient, i, locals));
+    if (gradient.args[i].source == GradientArg::Source::output) keeps.push_back({{"record", locals.record}, {"slot", gradient.args[i].index}});
+  }
+  if (takes_mask(context, *gradient.op)) args.push_back(fmt::format("{}.wanted<{}>()", locals.pass, numbers(gradient.gives)));
+  Json written = false;
+  if (inplace) {
+    Texts targets;
+    for (size_t i = 0; i < op.signature.outputs.size(); ++i) {
+      const AliasPair* const pair = inplace_pair_of_output(op, static_cast<int>(i));
+      targets.push_back(pair == nullptr ? "nullptr" : "&" + pair->input.text);
+    }
+    written = {{"targets", join(targets)}, {"result", written_result(op)}};
+  }
+  Json view = {{"returns", return_type(op, form, form == Form::functional)},
+               {"name", !inplace && !op.intermediate.empty() ? intermediate_name(op) : function},
+               {"params", join(parameters(op, Role::api, form, false))},
+               {"record", locals.record},
+               {"backward", locals.backward},
+               {"pass", locals.pass},
+               {"recorded", join(recorded)},
+               {"keeps", std::move(keeps)},
+               {"captures", join(captures(op, gradient, locals))},
+               {"gives", numbers(gradient.gives)},
+               {"gradient", rt("api") + "::" + cpp_name(*gradient.op)},
+               {"gradient_args", join(args)},
+               {"differentiable", numbers(gradient.differentiable)},
+               {"op", cpp_name(op)},
+               {"function", function},
+               {"args", join(arg_names(op))},
+               {"functional", !inplace},
+               {"inplace", std::move(written)}};
+  return view;
+}
+
+/// The headers of gradient functions that stand in other parts.
+Json gradient_headers(const LowerContext& context, const Part& part) {
+  std::set<std::string> names;
+  for (const Op* op : part.ops) {
+    const std::optional<Gradient> gradient = gradient_of(context, *op);
+    if (!gradient) continue;
+    for (const Part& other : context.parts[static_cast<size_t>(context.selection.family_of(gradient->op->name.text))]) {
+      if (other.name != part.name && std::find(other.ops.begin(), other.ops.end(), gradient->op) != other.ops.end()) names.insert(other.name + ".h");
+    }
+  }
+  Json headers = Json::array();
+  for (const std::string& name : names) headers.push_back({{"header", name}});
+  return headers;
+}
+
+}  // namespace
+
+Json autograd_view(const LowerContext& context, const Part& part) {
+  Json functions = Json::array();
+  for (const Op* op : own_ops(part)) {
+    const std::optional<Gradient> gradient = gradient_of(context, *op);
+    if (!gradient) continue;
+    for (const Form form : forms_of(context, *op)) {
+      if (records(context, *op, *gradient, form)) functions.push_back(function_view(context, *op, *gradient, form));
+    }
+  }
+  Json view = file_head(part);
+  view["headers"] = gradient_headers(context, part);
+  view["functions"] = std::move(functions);
+  return view;
+}
+
+}  // namespace shardgen

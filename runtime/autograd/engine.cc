@@ -1,0 +1,202 @@
+#include "autograd/engine.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "dist/dist_tensor.h"
+#include "ops/math.h"
+#include "reshard/execute.h"
+
+namespace shard::autograd {
+namespace {
+
+Node& node_of(const Ref<GradNode>& node) { return static_cast<Node&>(*node); }
+
+bool earlier(const Ref<GradNode>& a, const Ref<GradNode>& b) { return node_of(a).sequence() < node_of(b).sequence(); }
+
+const DistSpec* spec_or_null(const Tensor& tensor) { return tensor.is_dist() ? static_cast<const DistTensorImpl&>(tensor.get()).spec : nullptr; }
+
+/// Nobody else sees the tensor or its buffer.
+bool is_ours(const Tensor& tensor) { return tensor.impl()->unique() && tensor.get().value.storage()->unique(); }
+
+/// The sum of two gradients of one tensor, in the first one's buffer where nobody sees that.
+void add_to(Tensor& sum, const Tensor& gradient) {
+  if (!grad_enabled() && is_ours(sum) && spec_or_null(sum) == spec_or_null(gradient)) shard::add_(sum, gradient);
+  else sum = shard::add(sum, gradient);
+}
+
+void check_gradient(const Tensor& gradient, const OutputInfo& info, const Node& of, const Node* from) {
+  const bool fits = gradient.meta() == info.meta && gradient.is_dist() == (info.spec != nullptr);
+  if (fits) return;
+  const std::string maker = from == nullptr ? "the gradient given" : fmt::format("the gradient that [{}_grad] gave", from->op().name);
+  fail(ErrorCode::autograd, "[backward] {} is {}, but the tensor that [{}] made, whose gradient it is, is {}{}; a gradient has the shape and dtype of its tensor and is "
+       "distributed if that is", maker, gradient.get().describe(), of.op().name, to_string(info.meta), info.spec != nullptr ? " " + info.spec->text() : "");
+}
+
+}  // namespace
+
+Engine::~Engine() {
+  for (const Ref<GradNode>& node : heap_) clear(node_of(node));
+}
+
+void Engine::clear(Node& node) {
+  for (size_t i = 0; i < node.output_count(); ++i) node.incoming(i) = {};
+  node.pass_ = nullptr;
+}
+
+void Engine::start(const Tensor& output, Tensor gradient) {
+  OwnedEdge edge = edge_of(output);
+  if (!edge) {
+    fail(ErrorCode::autograd, "[backward] {} requires no gradient: it was not computed from a leaf with set_requires_grad(true), or under NoGrad",
+         output.get().describe());
+  }
+  starts_.push_back({std::move(edge), std::move(gradient)});
+}
+
+void Engine::capture(const std::vector<OwnedEdge>& edges) {
+  captures_ = true;
+  captured_.resize(edges.size());
+  for (size_t i = 0; i < edges.size(); ++i) wanted_[edges[i].get()].emplace_back(edges[i].output, i);
+}
+
+/// Steps on a way from the outputs to what is captured. In the order of their numbers, the inputs of a step come before it.
+void Engine::find_needed() {
+  std::vector<Node*> found;
+  std::unordered_set<const Node*> seen;
+  const auto visit = [&](Node* node) {
+    if (seen.insert(node).second) found.push_back(node);
+  };
+  for (const Start& start : starts_) visit(start.edge.get());
+  for (size_t i = 0; i < found.size(); ++i) {
+    for (const Edge& edge : found[i]->edges()) {
+      if (edge) visit(edge.node);
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const Node* a, const Node* b) { return a->sequence() < b->sequence(); });
+  for (const Node* node : found) {
+    const auto leads = [&](const Edge& edge) { return edge && needed_.contains(edge.node); };
+    if (wanted_.contains(node) || std::any_of(node->edges().begin(), node->edges().end(), leads)) needed_.insert(node);
+  }
+}
+
+void Engine::run() {
+  const GradMode mode(options_.create_graph);
+  if (captures_) find_needed();
+  for (Start& start : starts_) send({start.edge.get(), start.edge.output}, std::move(start.gradient), nullptr);
+  while (!heap_.empty()) {
+    std::pop_heap(heap_.begin(), heap_.end(), earlier);
+    const Ref<GradNode> next = std::move(heap_.back());
+    heap_.pop_back();
+    Node& node = node_of(next);
+    try {
+      process(node);
+    } catch (...) {
+      clear(node);
+      throw;
+    }
+    clear(node);
+  }
+  flush();
+}
+
+void Engine::send(const Edge& edge, Tensor gradient, const Node* from) {
+  Node& node = *edge.node;
+  if (captures_ && !needed_.contains(&node)) return;
+  check_gradient(gradient, node.output(edge.output), node, from);
+  if (node.pass_ == nullptr) {
+    node.pass_ = this;
+    node.retain();
+    heap_.push_back(Ref<GradNode>::adopt(&node));
+    std::push_heap(heap_.begin(), heap_.end(), earlier);
+  } else if (node.pass_ != this) {
+    fail(ErrorCode::autograd, "[backward] the steps of [{}] are in a backward pass already: a hook or gradient function has started another one over them; "
+         "use create_graph, or compute what it needs with shard::grad before", node.op().name);
+  }
+  Tensor& sum = node.incoming(edge.output);
+  if (sum.defined()) add_to(sum, gradient);
+  else sum = std::move(gradient);
+}
+
+void Engine::process(Node& node) {
+  if (auto* const leaf = dynamic_cast<LeafNode*>(&node)) {
+    take_captures(node);
+    if (!captures_) finish_leaf(leaf->leaf(), node.incoming(0));
+    return;
+  }
+  run_hooks(node);
+  take_captures(node);
+  if (captures_ && std::none_of(node.edges().begin(), node.edges().end(), [&](const Edge& edge) { return edge && needed_.contains(edge.node); })) return;
+  if (node.released()) {
+    fail(ErrorCode::autograd, "[{}_grad] what [{}] had saved is gone: an earlier backward has gone through it. Give retain_graph to that backward, or compute "
+         "the result again", node.op().name, node.op().name);
+  }
+  Pass pass(node, captures_ ? &needed_ : nullptr);
+  node.run(pass);
+  if (!options_.retain_graph && !options_.create_graph) node.release();
+  clear(node);  // before the gradients are added to others, so that they may be added to in place
+  for (auto& [edge, gradient] : pass.given_) send(edge, std::move(gradient), &node);
+}
+
+void Engine::run_hooks(Node& node) {
+  if (!node.hooks_) return;
+  const std::vector<Node::OutputHook> hooks = *node.hooks_;
+  for (const Node::OutputHook& hook : hooks) {
+    Tensor& gradient = node.incoming(hook.output);
+    if (!gradient.defined()) continue;
+    const Tensor other = hook.function(gradient);
+    if (!other.defined()) continue;
+    check_gradient(other, node.output(hook.output), node, nullptr);
+    gradient = other;
+  }
+}
+
+void Engine::take_captures(Node& node) {
+  const auto found = wanted_.find(&node);
+  if (found == wanted_.end()) return;
+  for (const auto& [output, i] : found->second) captured_[i] = node.incoming(output);
+}
+
+void Engine::finish_leaf(const Tensor& leaf, const Tensor& gradient) {
+  const DistSpec* const from = spec_or_null(gradient);
+  const DistSpec* const to = from == nullptr || extra_of(leaf).layout == GradLayout::as_is ? from : gradient_layout(spec_or_null(leaf));
+  if (from == to) return add_to_leaf(leaf, gradient);
+  if (options_.create_graph || options_.bucket_bytes <= 0) return add_to_leaf(leaf, reshard(gradient, to));
+  bucket_.push_back({leaf, gradient, to});
+  // Global bytes, which all ranks know alike.
+  bucket_bytes_ += static_cast<int64_t>(gradient.meta().bytes());
+  if (bucket_bytes_ >= options_.bucket_bytes) flush();
+}
+
+void Engine::flush() {
+  std::vector<Tensor> gradients;
+  std::vector<const DistSpec*> specs;
+  for (Pending& each : bucket_) {
+    gradients.push_back(std::move(each.gradient));
+    specs.push_back(each.to);
+  }
+  const std::vector<Tensor> moved = reshard(gradients, specs);
+  const std::vector<Pending> bucket = std::exchange(bucket_, {});
+  bucket_bytes_ = 0;
+  for (size_t i = 0; i < bucket.size(); ++i) add_to_leaf(bucket[i].leaf, moved[i]);
+}
+
+void Engine::add_to_leaf(const Tensor& leaf, Tensor gradient) {
+  LeafExtra& extra = extra_of(leaf);
+  const std::vector<std::pair<uint64_t, Hook>> hooks = extra.hooks;
+  for (const auto& [id, hook] : hooks) {
+    const Tensor other = hook(gradient);
+    if (!other.defined()) continue;
+    check_gradient(other, info_of(leaf.get()), *extra.node, nullptr);
+    gradient = other;
+  }
+  if (!extra.gradient.defined()) {
+    // A buffer that others see, such as that of the gradient that backward was given, must not be added to later.
+    extra.gradient = is_ours(gradient) || options_.create_graph ? std::move(gradient) : shard::assign(gradient);
+  } else if (!options_.create_graph && spec_or_null(extra.gradient) == spec_or_null(gradient)) {
+    shard::add_(extra.gradient, gradient);
+  } else {
+    extra.gradient = shard::add(extra.gradient, gradient);
+  }
+}
+
+}  // namespace shard::autograd

@@ -1,0 +1,30 @@
+#include "autograd/leaf.h"
+
+#include "core/error.h"
+#include "dist/dist_tensor.h"
+
+namespace shard::autograd {
+namespace {
+
+constexpr OpDef kLeaf = {.name = "leaf", .outputs = slots<"leaf">};
+
+}  // namespace
+
+LeafExtra* extra_or_null(const Tensor& tensor) { return static_cast<LeafExtra*>(tensor.get().grad.extra.get()); }
+
+LeafExtra& extra_of(const Tensor& tensor) {
+  std::unique_ptr<GradExtra>& extra = tensor.get().grad.extra;
+  if (!extra) extra = std::make_unique<LeafExtra>();
+  return static_cast<LeafExtra&>(*extra);
+}
+
+LeafNode::LeafNode(const Tensor& leaf) : Node(kLeaf, {}), leaf_(leaf) { set_output(0, info_of(leaf.get())); }
+
+const DistSpec* gradient_layout(const DistSpec* spec) {
+  if (!spec->layout().has_partial()) return spec;
+  Layout layout = spec->layout();
+  layout.partial = {};
+  return DistSpec::make(layout);
+}
+
+}  // namespace shard::autograd

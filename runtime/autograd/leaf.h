@@ -1,0 +1,37 @@
+// What leaves keep: their gradient, hooks, and the step in which recorded computations end.
+#pragma once
+
+#include "autograd/autograd.h"
+#include "autograd/node.h"
+
+namespace shard::autograd {
+
+/// Of a leaf, or of another tensor whose gradient is retained.
+struct LeafExtra final : GradExtra {
+  Tensor gradient;
+  std::shared_ptr<Tensor> retained;  // of a tensor that is no leaf
+  GradLayout layout = GradLayout::of_leaf;
+  Node* node = nullptr;  // while recorded computations refer to it
+  std::vector<std::pair<uint64_t, Hook>> hooks;
+};
+LeafExtra& extra_of(const Tensor& tensor);
+LeafExtra* extra_or_null(const Tensor& tensor);
+
+/// The end of recorded computations at a leaf. It holds the leaf.
+class LeafNode final : public Node {
+ public:
+  explicit LeafNode(const Tensor& leaf);
+  /// The engine gathers gradients itself.
+  void run(Pass&) override {}
+  const Tensor& leaf() const { return leaf_; }
+
+ private:
+  ~LeafNode() override { extra_of(leaf_).node = nullptr; }
+
+  Tensor leaf_;
+};
+
+/// The layout that the gradient of a tensor with layout `spec` ends in: as the tensor, and whole where it is a pending reduction.
+const DistSpec* gradient_layout(const DistSpec* spec);
+
+}  // namespace shard::autograd

@@ -1,0 +1,219 @@
+#include "autograd/node.h"
+
+#include <atomic>
+
+#include "autograd/leaf.h"
+#include "dist/dist_tensor.h"
+#include "ops/creation.h"
+
+namespace shard::autograd {
+namespace {
+
+uint64_t next_sequence() {
+  static thread_local uint64_t last = 0;
+  return ++last;
+}
+
+/// A copy of the bytes on a storage of its own; one that this rank does not have stays so.
+DenseTensor own_copy(const DenseTensor& value) {
+  if (value.storage()->state() == Storage::State::absent) return {Storage::absent(), value.meta()};
+  return clone(value);
+}
+
+/// "relu <- reshape <- ": the views between a tensor and what it is a view of, the newest first.
+std::string view_text(uint8_t views, const std::array<const char*, 3>& ops) {
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(views, ops.size()); ++i) text += fmt::format("{}{}", i == 0 ? "" : " of ", ops[i]);
+  if (views > ops.size()) text += fmt::format(" of {} more views", views - ops.size());
+  return text;
+}
+
+}  // namespace
+
+OutputInfo info_of(const TensorImpl& tensor) {
+  return {tensor.meta(), tensor.kind() == TensorKind::dist ? static_cast<const DistTensorImpl&>(tensor).spec : nullptr, tensor.value.device()};
+}
+
+SavedTensor::SavedTensor(const Tensor& x) : SavedTensor(output_of(x)) {
+  if (!x.defined()) return;
+  OwnedEdge edge = edge_of(x);
+  GradState& state = value_.impl()->grad;
+  state.requires_grad = static_cast<bool>(edge);
+  state.node = std::move(edge.node);
+  state.output = edge.output;
+}
+
+SavedTensor SavedTensor::output_of(const Tensor& x) {
+  SavedTensor saved;
+  if (!x.defined()) return saved;
+  saved.value_ = Tensor(x.impl()->alias());
+  saved.views_ = x.impl()->grad.views;
+  saved.view_ops_ = x.impl()->grad.view_ops;
+  saved.version_ = x.version();
+  return saved;
+}
+
+SavedTensor SavedTensor::copy_of(const Tensor& x) {
+  SavedTensor saved(x);
+  DenseTensor& value = saved.value_.impl()->value;
+  value = own_copy(value);
+  saved.version_ = 0;
+  saved.views_ = 0;
+  return saved;
+}
+
+SavedTensor SavedTensor::shape_of(const Tensor& x) {
+  SavedTensor saved;
+  if (!x.defined()) return saved;
+  saved.value_ = Tensor(x.impl()->alias());
+  DenseTensor& value = saved.value_.impl()->value;
+  value = DenseTensor(Storage::shape_only(value.device()), value.meta());
+  saved.shape_only_ = true;
+  return saved;
+}
+
+Tensor SavedTensor::input(const Pass& pass, size_t slot) const { return checked(pass.node(), true, slot); }
+
+Tensor SavedTensor::output(const Pass& pass, size_t slot) const { return checked(pass.node(), false, slot); }
+
+Tensor SavedTensor::checked(const Node& node, bool input, size_t slot) const {
+  if (!value_.defined() || shape_only_) return value_;
+  const Storage& storage = *value_.impl()->value.storage();
+  if (storage.version() != version_) fail_written(node, input, slot);
+  if (!storage.stale()) return value_;
+  // A detached view is a snapshot of what it was made from: its own bytes are as they were.
+  Tensor snapshot(value_.impl()->alias());
+  TensorImpl& impl = *snapshot.impl();
+  impl.value = own_copy(impl.value);
+  impl.grad.requires_grad = value_.impl()->grad.requires_grad;
+  impl.grad.node = value_.impl()->grad.node;
+  impl.grad.output = value_.impl()->grad.output;
+  return snapshot;
+}
+
+void SavedTensor::fail_written(const Node& node, bool input, size_t slot) const {
+  const Storage& storage = *value_.impl()->value.storage();
+  const OpDef& op = node.op();
+  const std::string_view name = input ? op.inputs[slot].name : op.outputs[slot].name;
+  const std::string chain = views_ == 0 ? "" : fmt::format(", which is a view by {},", view_text(views_, view_ops_));
+  fail(ErrorCode::autograd,
+       "[{}_grad] {} '{}' ({}){} was saved by [{}] for its gradient and has been written since: it was at version {} and is at {}; the last write was by "
+       "[{}]. Write a copy (assign) instead, use the out-of-place form of [{}], or write after backward",
+       op.name, input ? "argument" : "output", name, value_.get().describe(), chain, op.name, version_, storage.version(),
+       storage.last_writer() != nullptr ? storage.last_writer() : "an op", storage.last_writer() != nullptr ? storage.last_writer() : "it");
+}
+
+Node::Node(const OpDef& op, SmallVec<Edge, 4> edges) : op_(op), sequence_(next_sequence()), edges_(std::move(edges)) {}
+
+Node::~Node() {
+  for (const Edge& edge : edges_) {
+    if (edge) Ref<GradNode>::adopt(edge.node);
+  }
+}
+
+void Node::dispose() {
+  // A node frees those before it: they wait in a list, so that long chains need no stack.
+  static thread_local std::vector<Node*> waiting;
+  static thread_local bool running = false;
+  waiting.push_back(this);
+  if (running) return;
+  running = true;
+  while (!waiting.empty()) {
+    Node* const next = waiting.back();
+    waiting.pop_back();
+    delete next;
+  }
+  running = false;
+  waiting.shrink_to_fit();
+}
+
+void Node::release() {
+  saved_outputs_.clear();
+  released_ = true;
+}
+
+void Node::set_output(size_t i, const OutputInfo& info) {
+  if (i == 0) {
+    first_output_ = info;
+    return;
+  }
+  if (more_outputs_.size() < i) {
+    more_outputs_.resize(i);
+    more_incoming_.resize(i);
+  }
+  more_outputs_[i - 1] = info;
+}
+
+void Node::add_hook(uint32_t output, uint64_t id, Hook hook) {
+  if (!hooks_) hooks_ = std::make_unique<std::vector<OutputHook>>();
+  hooks_->push_back({output, id, std::move(hook)});
+}
+
+void Node::remove_hook(uint64_t id) {
+  if (hooks_) std::erase_if(*hooks_, [id](const OutputHook& hook) { return hook.id == id; });
+}
+
+Tensor Pass::zeros(size_t flat) const {
+  const OutputInfo& info = node_.output(flat);
+  if (info.spec != nullptr) return shard::zeros(IntArray(info.meta.dims), gradient_layout(info.spec), info.meta.dtype, info.device);
+  return shard::zeros(IntArray(info.meta.dims), info.meta.dtype, info.device);
+}
+
+Tensor Pass::grad(size_t slot) const {
+  const size_t flat = node_.first_output(slot);
+  const Tensor& gradient = node_.incoming(flat);
+  return gradient.defined() ? gradient : zeros(flat);
+}
+
+Tensor Pass::grad_or_none(size_t slot) const { return node_.incoming(node_.first_output(slot)); }
+
+std::vector<Tensor> Pass::grads(size_t slot) const {
+  std::vector<Tensor> all;
+  const size_t first = node_.first_output(slot);
+  for (size_t i = first; i < first + node_.outputs_of(slot); ++i) {
+    const Tensor& gradient = node_.incoming(i);
+    all.push_back(gradient.defined() ? gradient : zeros(i));
+  }
+  return all;
+}
+
+Tensor Pass::output(size_t slot) const {
+  if (slot >= node_.saved_outputs_.size()) return {};
+  Tensor value = node_.saved_outputs_[slot].output(*this, slot);
+  if (!value.defined() || !grad_enabled()) return value;
+  // Its history is this step, which must not own itself while nobody differentiates the gradient.
+  Tensor recorded(value.impl()->alias());
+  GradState& state = recorded.impl()->grad;
+  node_.retain();
+  state.node = Ref<GradNode>::adopt(&node_);
+  state.output = static_cast<uint32_t>(node_.first_output(slot));
+  state.requires_grad = true;
+  return recorded;
+}
+
+bool Pass::wants(size_t slot) const {
+  const size_t first = node_.first_edge(slot);
+  for (size_t i = first; i < first + node_.edges_of(slot); ++i) {
+    if (wants(node_.edges()[i])) return true;
+  }
+  return false;
+}
+
+void Pass::give_slot(size_t slot, Tensor gradient) {
+  const Edge edge = node_.edges()[node_.first_edge(slot)];
+  if (wants(edge) && gradient.defined()) given_.emplace_back(edge, std::move(gradient));
+}
+
+void Pass::give_slot(size_t slot, std::vector<Tensor> gradients) {
+  const size_t first = node_.first_edge(slot);
+  if (gradients.size() != node_.edges_of(slot)) {
+    fail(ErrorCode::internal, "[{}_grad] gave {} gradients for the {} tensors of argument '{}'", node_.op().name, gradients.size(), node_.edges_of(slot),
+         node_.op().inputs[slot].name);
+  }
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const Edge edge = node_.edges()[first + i];
+    if (wants(edge) && gradients[i].defined()) given_.emplace_back(edge, std::move(gradients[i]));
+  }
+}
+
+}  // namespace shard::autograd

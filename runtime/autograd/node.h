@@ -1,0 +1,209 @@
+// The recorded steps of a computation: what each needs to compute the gradients of its inputs, and where those go.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <unordered_set>
+#include <vector>
+
+#include "core/grad_mask.h"
+#include "core/op_def.h"
+#include "core/small_vec.h"
+#include "core/tensor.h"
+#include "dist/spec.h"
+
+namespace shard::autograd {
+
+class Node;
+class Pass;
+
+/// Where the gradient of a tensor goes: an output of the step that made it. No node: nobody wants it.
+struct Edge {
+  Node* node = nullptr;
+  uint32_t output = 0;
+
+  explicit operator bool() const { return node != nullptr; }
+  bool operator==(const Edge&) const = default;
+};
+
+/// What is known of an output of a step: its gradient has the same shape, dtype and mesh.
+struct OutputInfo {
+  Meta meta;
+  const DistSpec* spec = nullptr;  // null for a plain tensor
+  Device device;
+};
+OutputInfo info_of(const TensorImpl& tensor);
+
+/// A function that sees each gradient of a tensor, and gives another in its place or an undefined one to leave it.
+using Hook = std::function<Tensor(const Tensor& gradient)>;
+
+/// The tensor that a step keeps for its gradient: the value that it had, and the version by which a later write is found out.
+class SavedTensor {
+ public:
+  SavedTensor() = default;
+  /// `x` as it is now, an input of the step.
+  explicit SavedTensor(const Tensor& x);
+  /// `x` as the step leaves it, whose output it is.
+  static SavedTensor output_of(const Tensor& x);
+  /// A copy of the value of `x`, in its layout, with its history: for a step that overwrites it.
+  static SavedTensor copy_of(const Tensor& x);
+  /// Shape, dtype and layout of `x`, without its buffer.
+  static SavedTensor shape_of(const Tensor& x);
+
+  bool defined() const { return value_.defined(); }
+  /// The tensor, as input or output `slot` of the step that runs. Throws autograd when its buffer was written since.
+  Tensor input(const Pass& pass, size_t slot) const;
+  Tensor output(const Pass& pass, size_t slot) const;
+
+ private:
+  Tensor checked(const Node& node, bool input, size_t slot) const;
+  [[noreturn]] void fail_written(const Node& node, bool input, size_t slot) const;
+
+  Tensor value_;
+  uint64_t version_ = 0;
+  bool shape_only_ = false;
+  uint8_t views_ = 0;
+  std::array<const char*, 3> view_ops_{};
+};
+
+/// A step. It owns the steps that its inputs come from.
+class Node : public GradNode {
+ public:
+  /// `op` lives as long as the library. Takes over the references of `edges`.
+  Node(const OpDef& op, SmallVec<Edge, 4> edges);
+
+  /// Computes the gradients of the inputs from those of the outputs.
+  virtual void run(Pass& pass) = 0;
+  /// Frees what was saved.
+  virtual void release();
+
+  const OpDef& op() const { return op_; }
+  /// Steps are numbered by thread in the order in which they were recorded: all inputs of a step come from lower ones.
+  uint64_t sequence() const { return sequence_; }
+  const SmallVec<Edge, 4>& edges() const { return edges_; }
+  /// The place in edges() of the first tensor of an input slot.
+  size_t first_edge(size_t slot) const { return begins_.empty() ? slot : begins_[slot]; }
+  size_t edges_of(size_t slot) const { return begins_.empty() ? 1 : begins_[slot + 1] - begins_[slot]; }
+  bool released() const { return released_; }
+  void set_output(size_t i, const OutputInfo& info);
+  const OutputInfo& output(size_t i) const { return i == 0 ? first_output_ : more_outputs_[i - 1]; }
+  size_t first_output(size_t slot) const { return output_begins_.empty() ? slot : output_begins_[slot]; }
+  size_t outputs_of(size_t slot) const { return output_begins_.empty() ? 1 : output_begins_[slot + 1] - output_begins_[slot]; }
+  void add_hook(uint32_t output, uint64_t id, Hook hook);
+  void remove_hook(uint64_t id);
+
+ protected:
+  ~Node() override;
+  void dispose() final;
+
+ private:
+  friend class Recording;
+  friend class Engine;
+  friend class Pass;
+  struct OutputHook {
+    uint32_t output;
+    uint64_t id;
+    Hook function;
+  };
+  Tensor& incoming(size_t i) { return i == 0 ? first_incoming_ : more_incoming_[i - 1]; }
+  size_t output_count() const { return 1 + more_outputs_.size(); }
+
+  const OpDef& op_;
+  uint64_t sequence_;
+  SmallVec<Edge, 4> edges_;
+  SmallVec<uint16_t, 8> begins_;         // of input slots in edges_, where some are lists
+  SmallVec<uint16_t, 8> output_begins_;  // of output slots, likewise
+  OutputInfo first_output_;
+  std::vector<OutputInfo> more_outputs_;
+  std::vector<SavedTensor> saved_outputs_;
+  bool released_ = false;
+
+  // Of the backward pass that is running.
+  const void* pass_ = nullptr;
+  Tensor first_incoming_;
+  std::vector<Tensor> more_incoming_;
+  std::unique_ptr<std::vector<OutputHook>> hooks_;
+};
+
+/// What a running step sees of the backward pass.
+class Pass {
+ public:
+  /// With `needed`, gradients of other steps are not wanted.
+  explicit Pass(Node& node, const std::unordered_set<const Node*>* needed = nullptr) : node_(node), needed_(needed) {}
+
+  const Node& node() const { return node_; }
+  /// The gradient of output `slot`, a tensor; zeros where nothing depends on it.
+  Tensor grad(size_t slot) const;
+  /// Undefined where nothing depends on it.
+  Tensor grad_or_none(size_t slot) const;
+  /// Those of the tensors of output `slot`, a list.
+  std::vector<Tensor> grads(size_t slot) const;
+  /// The value of output `slot`, which the step saved; undefined where it did not.
+  Tensor output(size_t slot) const;
+
+  /// Which of these input slots want a gradient, in this order.
+  template <size_t... slots>
+  GradMask wanted() const {
+    GradMask mask = GradMask::none();
+    size_t i = 0;
+    ((wants(slots) ? mask.add(i) : void(), ++i), ...);
+    return mask;
+  }
+  bool wants(size_t slot) const;
+
+  /// The gradients of these input slots: a tensor, a list of them, or a tuple of both.
+  template <size_t... slots, class Result>
+  void give(Result&& result) {
+    if constexpr (sizeof...(slots) == 1) {
+      (give_slot(slots, std::forward<Result>(result)), ...);
+    } else {
+      std::apply([&](auto&&... each) { (give_slot(slots, std::move(each)), ...); }, std::forward<Result>(result));
+    }
+  }
+  void give_slot(size_t slot, Tensor gradient);
+  void give_slot(size_t slot, std::vector<Tensor> gradients);
+
+ private:
+  friend class Engine;
+
+  Tensor zeros(size_t flat) const;
+
+  bool wants(const Edge& edge) const { return edge && (needed_ == nullptr || needed_->contains(edge.node)); }
+
+  Node& node_;
+  const std::unordered_set<const Node*>* needed_;
+  std::vector<std::pair<Edge, Tensor>> given_;
+};
+
+/// A step whose gradient is a function object, which holds what was saved.
+template <class F>
+class FunctionNode final : public Node {
+ public:
+  FunctionNode(const OpDef& op, SmallVec<Edge, 4> edges, F function) : Node(op, std::move(edges)), function_(std::move(function)) {}
+  void run(Pass& pass) override { (*function_)(pass); }
+  void release() override {
+    function_.reset();
+    Node::release();
+  }
+
+ private:
+  std::optional<F> function_;
+};
+
+/// An edge that owns its step, as long as nobody else does.
+struct OwnedEdge {
+  Ref<GradNode> node;
+  uint32_t output = 0;
+
+  explicit operator bool() const { return static_cast<bool>(node); }
+  Node* get() const { return static_cast<Node*>(node.get()); }
+  /// Hands the reference over to a Node's list of edges.
+  Edge leak() { return {static_cast<Node*>(node.leak()), output}; }
+};
+/// The edge of a tensor. Brings a view's up to date, and makes the step that gathers the gradients of a leaf.
+OwnedEdge edge_of(const Tensor& tensor);
+
+}  // namespace shard::autograd

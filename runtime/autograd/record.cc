@@ -1,0 +1,273 @@
+#include "autograd/record.h"
+
+#include "autograd/leaf.h"
+#include "core/error.h"
+#include "dist/dist_tensor.h"
+#include "ops/shape.h"
+
+namespace shard {
+namespace {
+
+// constinit: no thread needs to ask whether it has been initialised.
+constinit thread_local bool enabled = true;
+
+}  // namespace
+
+bool grad_enabled() { return enabled; }
+GradMode::GradMode(bool on) : before_(enabled) { enabled = on; }
+GradMode::~GradMode() { enabled = before_; }
+
+}  // namespace shard
+
+namespace shard::autograd {
+namespace {
+
+constexpr OpDef kView = {.name = "view", .inputs = slots<"x">, .outputs = slots<"out">};
+constexpr OpDef kWritten = {.name = "write_through_view", .inputs = slots<"x">, .outputs = slots<"out">};
+
+bool shares(const TensorImpl& a, const TensorImpl& b) { return a.value.storage() == b.value.storage(); }
+
+void set_history(TensorImpl& x, Ref<GradNode> node, uint32_t output) {
+  x.grad.requires_grad = static_cast<bool>(node);
+  x.grad.output = output;
+  x.grad.node = std::move(node);
+}
+
+/// Gives `x` a history that is its own bytes under the shape `dims`, from `edge`.
+void link_reshaped(TensorImpl& x, const OpDef& op, OwnedEdge edge, const Dims& dims) {
+  const auto backward = [shape = IntArray(dims)](Pass& pass) { pass.give<0>(shard::reshape(pass.grad(0), shape)); };
+  auto node = new FunctionNode<decltype(backward)>(op, {edge.leak()}, backward);
+  set_history(x, Ref<GradNode>::adopt(node), 0);
+  node->set_output(0, info_of(x));
+}
+
+/// A view whose buffer was written since its step was right gets the history of what it is a view of.
+void sync_view(TensorImpl& view) {
+  GradState& state = view.grad;
+  const uint64_t version = view.value.storage()->version();
+  if (!shares(view, *state.root) || state.root_version == version) return;
+  state.root_version = version;
+  OwnedEdge edge = edge_of(Tensor(state.root));
+  if (edge) link_reshaped(view, kView, std::move(edge), state.root->meta().dims);
+  else set_history(view, nullptr, 0);
+}
+
+}  // namespace
+
+bool view_requires_grad(const TensorImpl& view) {
+  sync_view(const_cast<TensorImpl&>(view));
+  return view.grad.requires_grad || view.grad.root->grad.requires_grad;
+}
+
+OwnedEdge edge_of(const Tensor& tensor) {
+  TensorImpl& impl = tensor.get();
+  if (impl.grad.root) sync_view(impl);
+  if (impl.grad.node) return {impl.grad.node, impl.grad.output};
+  if (!impl.grad.requires_grad) return {};
+  // The leaf must not own its step, which holds the leaf.
+  LeafExtra& extra = extra_of(tensor);
+  if (extra.node == nullptr) {
+    extra.node = new LeafNode(tensor);
+    return {Ref<GradNode>::adopt(extra.node), 0};
+  }
+  extra.node->retain();
+  return {Ref<GradNode>::adopt(extra.node), 0};
+}
+
+void mark_view(const char* op, const Tensor& x, const Tensor& out) {
+  if (!x.defined() || !out.defined()) return;
+  TensorImpl& from = *x.impl();
+  TensorImpl& view = *out.impl();
+  if (&from == &view || !shares(from, view)) return;
+  const bool nested = from.grad.root && shares(from, *from.grad.root);
+  view.grad.root = nested ? from.grad.root : x.impl();
+  view.grad.root_version = view.value.storage()->version();
+  view.grad.views = static_cast<uint8_t>(std::min(nested ? from.grad.views + 1 : 1, 255));
+  view.grad.view_ops = {op, nested ? from.grad.view_ops[0] : nullptr, nested ? from.grad.view_ops[1] : nullptr};
+}
+
+Recording::~Recording() {
+  for (const Edge& edge : edges_) {
+    if (edge) Ref<GradNode>::adopt(edge.node);
+  }
+}
+
+void Recording::add_flat(const Tensor& x) {
+  inputs_.push_back(&x);
+  edges_.push_back(x.defined() ? edge_of(x).leak() : Edge());
+}
+
+void Recording::add(const Tensor& x) {
+  if (!begins_.empty()) begins_.push_back(static_cast<uint16_t>(edges_.size()));
+  add_flat(x);
+}
+
+void Recording::add(const std::vector<Tensor>& list) {
+  // Until the first list, slots are tensors.
+  if (begins_.empty()) {
+    for (size_t slot = 0; slot < edges_.size(); ++slot) begins_.push_back(static_cast<uint16_t>(slot));
+  }
+  begins_.push_back(static_cast<uint16_t>(edges_.size()));
+  for (const Tensor& x : list) add_flat(x);
+}
+
+std::span<const Tensor* const> Recording::slot(size_t i) const {
+  const size_t first = begins_.empty() ? i : begins_[i];
+  const size_t end = begins_.empty() ? i + 1 : i + 1 < begins_.size() ? begins_[i + 1] : inputs_.size();
+  return std::span<const Tensor* const>(inputs_.data(), inputs_.size()).subspan(first, end - first);
+}
+
+bool Recording::writes(const AliasDef& alias) const {
+  return alias.kind == AliasDef::Kind::written_view || (inplace_ && alias.kind == AliasDef::Kind::inplace);
+}
+
+void Recording::check_targets() const {
+  for (const AliasDef& alias : op_.aliases) {
+    if (!writes(alias)) continue;
+    const auto input = static_cast<size_t>(alias.input);
+    for (const Tensor* x : slot(input)) {
+      if (x->defined()) check_target(*x, op_.inputs[input].name, alias.kind == AliasDef::Kind::written_view);
+    }
+  }
+}
+
+void Recording::check_target(const Tensor& x, std::string_view name, bool written_view) const {
+  const std::string_view op = inplace_ ? op_.inplace_name : op_.name;
+  const TensorImpl& impl = x.get();
+  const GradState& state = impl.grad;
+  const bool has_root = state.root && shares(impl, *state.root);
+  const TensorImpl& root = has_root ? *state.root : impl;
+  if (root.grad.requires_grad && !root.grad.node) {
+    fail(ErrorCode::autograd,
+         "[{}] cannot write argument '{}' ({}): it is {} a leaf that requires a gradient, so its gradient would be that of a value that is gone. Write it where "
+         "nothing is recorded (NoGrad scope;), as optimisers do, or write a copy (assign)",
+         op, name, impl.describe(), has_root ? "a view of" : "");
+  }
+  if (written_view && state.requires_grad) {
+    fail(ErrorCode::autograd, "[{}] cannot write argument '{}' ({}): it requires a gradient, and this op has none for what it writes there; give detach()",
+         op, name, impl.describe());
+  }
+  if (has_root && root.grad.requires_grad && !state.requires_grad) {
+    fail(ErrorCode::autograd,
+         "[{}] cannot write argument '{}' ({}): it is a view by {} that was made where nothing is recorded (NoGrad) of a tensor that requires a gradient, so the "
+         "write would be missing in that. Make the view where calls are recorded, or write inside the NoGrad scope",
+         op, name, impl.describe(), state.view_ops[0]);
+  }
+}
+
+bool Recording::shares_target(const Tensor& x) const {
+  for (const AliasDef& alias : op_.aliases) {
+    if (!writes(alias)) continue;
+    for (const Tensor* target : slot(static_cast<size_t>(alias.input))) {
+      if (target->defined() && target->shares_buffer_with(x)) return true;
+    }
+  }
+  return false;
+}
+
+SavedTensor Recording::save(const Tensor& x) const {
+  if (!x.defined() || !shares_target(x)) return SavedTensor(x);
+  return SavedTensor::copy_of(x);
+}
+
+std::vector<SavedTensor> Recording::save(const std::vector<Tensor>& list) const {
+  std::vector<SavedTensor> saved;
+  saved.reserve(list.size());
+  for (const Tensor& x : list) saved.push_back(save(x));
+  return saved;
+}
+
+std::vector<SavedTensor> Recording::save_shape(const std::vector<Tensor>& list) const {
+  std::vector<SavedTensor> saved;
+  saved.reserve(list.size());
+  for (const Tensor& x : list) saved.push_back(SavedTensor::shape_of(x));
+  return saved;
+}
+
+void Recording::finish(Node* made, const Outputs& outputs, unsigned differentiable) {
+  const Ref<GradNode> owner = Ref<GradNode>::adopt(made);
+  Node& node = *made;
+  const bool recorded = std::any_of(node.edges_.begin(), node.edges_.end(), [](const Edge& edge) { return static_cast<bool>(edge); });
+  if (recorded) {
+    if (!begins_.empty()) begins_.push_back(static_cast<uint16_t>(inputs_.size()));
+    node.begins_ = begins_;
+    node.output_begins_ = outputs.begins;
+    for (size_t i = 0; i < outputs.slots.size(); ++i) {
+      const Tensor* out = outputs.slots[i];
+      node.set_output(i, out != nullptr && out->defined() ? info_of(out->get()) : OutputInfo());
+    }
+    for (size_t slot = 0; kept_ >> slot != 0; ++slot) {
+      const Tensor* out = (kept_ >> slot & 1) != 0 ? outputs.slots[node.first_output(slot)] : nullptr;
+      node.saved_outputs_.push_back(out != nullptr ? SavedTensor::output_of(*out) : SavedTensor());
+    }
+  }
+  const size_t slots = outputs.begins.empty() ? outputs.slots.size() : outputs.begins.size() - 1;
+  for (size_t slot = 0; recorded && slot < slots; ++slot) {
+    if ((differentiable >> slot & 1) == 0 && !inplace_) continue;
+    for (size_t i = node.first_output(slot); i < node.first_output(slot) + node.outputs_of(slot); ++i) {
+      const Tensor* out = outputs.slots[i];
+      if (out == nullptr || !out->defined()) continue;
+      const bool linked = (differentiable >> slot & 1) != 0 && is_floating(out->dtype());
+      if (inplace_) rebase(*out, linked ? owner : Ref<GradNode>(), static_cast<uint32_t>(i));
+      else if (linked) set_history(out->get(), owner, static_cast<uint32_t>(i));
+    }
+  }
+  if (!inplace_) mark_views(outputs);
+}
+
+void Recording::mark_views(const Outputs& outputs) const {
+  for (const AliasDef& alias : op_.aliases) {
+    if (alias.kind == AliasDef::Kind::inplace) continue;
+    mark_view(op_.name.data(), *slot(static_cast<size_t>(alias.input))[0], *outputs.slots[outputs.first(static_cast<size_t>(alias.output))]);
+  }
+}
+
+/// Of an in-place form whose written arguments may be lists.
+void Recording::link_targets(Node* made) {
+  const Ref<GradNode> owner = Ref<GradNode>::adopt(made);
+  if (std::none_of(made->edges_.begin(), made->edges_.end(), [](const Edge& edge) { return static_cast<bool>(edge); })) return;
+  uint32_t output = 0;
+  for (const AliasDef& alias : op_.aliases) {
+    if (!writes(alias)) continue;
+    for (const Tensor* target : slot(static_cast<size_t>(alias.input))) {
+      if (!target->defined() || !is_floating(target->dtype())) continue;
+      made->set_output(output, info_of(target->get()));
+      rebase(*target, owner, output++);
+    }
+  }
+}
+
+void NoGradient::operator()(Pass& pass) const {
+  fail(ErrorCode::autograd, "[{}] has no gradient, and one is wanted through it; give it detach() of its argument, or call it where nothing is recorded (NoGrad)",
+       pass.node().op().name);
+}
+
+UnlinkedWrite::~UnlinkedWrite() {
+  if (!recording_ || std::uncaught_exceptions() > exceptions_) return;
+  recording_->link_targets(new FunctionNode<NoGradient>(recording_->op_, recording_->take_edges(), NoGradient()));
+}
+
+void Recording::rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t output) const {
+  TensorImpl& x = target.get();
+  set_history(x, node, output);
+  GradState& state = x.grad;
+  if (!state.root) return;
+  TensorImpl& root = *state.root;
+  if (!shares(x, root)) {  // the write has given it a buffer of its own
+    state.root = nullptr;
+    state.views = 0;
+    return;
+  }
+  state.root_version = x.value.storage()->version();
+  if (node) link_reshaped(root, kWritten, {node, output}, x.meta().dims);
+  else set_history(root, nullptr, 0);
+}
+
+std::vector<Tensor> inputs(const std::vector<SavedTensor>& saved, const Pass& pass, size_t slot) {
+  std::vector<Tensor> tensors;
+  tensors.reserve(saved.size());
+  for (const SavedTensor& each : saved) tensors.push_back(each.input(pass, slot));
+  return tensors;
+}
+
+}  // namespace shard::autograd

@@ -1,0 +1,186 @@
+// Recording a call: generated code makes a Recording, runs the op, and links what it returns to a new step.
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "autograd/grad_mode.h"
+#include "autograd/node.h"
+#include "call/dist_call.h"
+
+namespace shard::autograd {
+
+/// Whether a tensor that shares its buffer with others has got a history through one of them.
+bool view_requires_grad(const TensorImpl& view);
+
+inline bool requires_grad(const Tensor& x) {
+  const TensorImpl* const impl = x.impl().get();
+  return impl != nullptr && (impl->grad.requires_grad || (impl->grad.root && view_requires_grad(*impl)));
+}
+inline bool requires_grad(const std::vector<Tensor>& list) {
+  for (const Tensor& x : list) {
+    if (requires_grad(x)) return true;
+  }
+  return false;
+}
+
+/// True when a call with these tensors is to be recorded.
+template <class... Tensors>
+bool records(const Tensors&... tensors) {
+  return (requires_grad(tensors) || ...) && grad_enabled();
+}
+
+/// Makes `out`, which `op` returned, a view of `x` where it shares its buffer.
+void mark_view(const char* op, const Tensor& x, const Tensor& out);
+
+/// Collects the tensors of a call before it runs.
+class Recording {
+ public:
+  /// `inputs`: the tensor arguments, lists among them, in the order of the op's slots. Throws autograd where a written argument
+  /// must not be: a leaf that requires a gradient, or a view of one.
+  template <class... Inputs>
+  explicit Recording(const OpDef& op, const Inputs&... inputs) : op_(op) {
+    (add(inputs), ...);
+    check_targets();
+  }
+  template <class... Inputs>
+  Recording(call::InplaceForm, const OpDef& op, const Inputs&... inputs) : op_(op), inplace_(true) {
+    (add(inputs), ...);
+    check_targets();
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  ~Recording();
+
+  /// What the step keeps of an input: its value, its shape. In an in-place call a copy of what will be overwritten.
+  SavedTensor save(const Tensor& x) const;
+  SavedTensor save_if(bool condition, const Tensor& x) const { return condition ? save(x) : SavedTensor(); }
+  SavedTensor save_shape(const Tensor& x) const { return SavedTensor::shape_of(x); }
+  std::vector<SavedTensor> save(const std::vector<Tensor>& list) const;
+  std::vector<SavedTensor> save_shape(const std::vector<Tensor>& list) const;
+  /// The step will keep output `slot`, a tensor.
+  void keep(size_t slot, bool condition = true) {
+    if (condition) kept_ |= 1u << slot;
+  }
+
+  /// Makes the step, whose gradient is `function`, and returns `result` with the outputs `differentiable` linked to it.
+  template <size_t... differentiable, class F, class Result>
+  Result link(F&& function, Result result) {
+    Outputs outputs;
+    gather(outputs, result);
+    constexpr unsigned bits = ((1u << differentiable) | ... | 0u);
+    finish(new FunctionNode<std::decay_t<F>>(op_, take_edges(), std::forward<F>(function)), outputs, bits);
+    return result;
+  }
+  /// The same, with all outputs.
+  template <class F, class Result>
+  Result link_all(F&& function, Result result) {
+    Outputs outputs;
+    gather(outputs, result);
+    finish(new FunctionNode<std::decay_t<F>>(op_, take_edges(), std::forward<F>(function)), outputs, ~0u);
+    return result;
+  }
+  /// Makes no step: marks views among the results only.
+  template <class Result>
+  void mark_views(const Result& result) const {
+    Outputs outputs;
+    gather(outputs, result);
+    mark_views(outputs);
+  }
+  /// The same for an in-place call: `targets` are the outputs of the op in their order; those that are hidden are null.
+  template <size_t... differentiable, class F>
+  void link_inplace(F&& function, std::initializer_list<const Tensor*> targets) {
+    Outputs outputs;
+    for (const Tensor* target : targets) outputs.slots.push_back(target);
+    constexpr unsigned bits = ((1u << differentiable) | ... | 0u);
+    finish(new FunctionNode<std::decay_t<F>>(op_, take_edges(), std::forward<F>(function)), outputs, bits);
+  }
+
+ private:
+  struct Outputs {
+    SmallVec<const Tensor*, 8> slots;     // flat
+    SmallVec<uint16_t, 8> begins;         // of slots, where some are lists
+    size_t first(size_t slot) const { return begins.empty() ? slot : begins[slot]; }
+  };
+  static void gather(Outputs& outputs, const Tensor& result) { outputs.slots.push_back(&result); }
+  static void gather(Outputs& outputs, const std::vector<Tensor>& result) { gather_slot(outputs, result, true); outputs.begins.push_back(static_cast<uint16_t>(outputs.slots.size())); }
+  template <class... T>
+  static void gather(Outputs& outputs, const std::tuple<T...>& result) {
+    constexpr bool lists = (std::is_same_v<T, std::vector<Tensor>> || ...);
+    std::apply([&](const auto&... each) { (gather_slot(outputs, each, lists), ...); }, result);
+    if (lists) outputs.begins.push_back(static_cast<uint16_t>(outputs.slots.size()));
+  }
+  static void gather_slot(Outputs& outputs, const Tensor& result, bool lists) {
+    if (lists) outputs.begins.push_back(static_cast<uint16_t>(outputs.slots.size()));
+    outputs.slots.push_back(&result);
+  }
+  static void gather_slot(Outputs& outputs, const std::vector<Tensor>& result, bool) {
+    outputs.begins.push_back(static_cast<uint16_t>(outputs.slots.size()));
+    for (const Tensor& each : result) outputs.slots.push_back(&each);
+  }
+
+  void add(const Tensor& x);
+  void add(const std::vector<Tensor>& list);
+  void add_flat(const Tensor& x);
+  void check_targets() const;
+  void check_target(const Tensor& x, std::string_view name, bool written_view) const;
+  bool writes(const AliasDef& alias) const;
+  bool shares_target(const Tensor& x) const;
+  std::span<const Tensor* const> slot(size_t i) const;
+  SmallVec<Edge, 4> take_edges() { return std::exchange(edges_, {}); }
+  friend class UnlinkedWrite;
+  void mark_views(const Outputs& outputs) const;
+  void link_targets(Node* made);
+  void finish(Node* made, const Outputs& outputs, unsigned differentiable);
+  void rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t output) const;
+
+  const OpDef& op_;
+  bool inplace_ = false;
+  unsigned kept_ = 0;
+  SmallVec<Edge, 4> edges_;
+  SmallVec<uint16_t, 8> begins_;
+  SmallVec<const Tensor*, 8> inputs_;  // flat
+};
+
+/// Marks the results of an op that was not recorded: those that are views, as mark_view.
+template <class Result, class... Inputs>
+Result views(const OpDef& op, Result result, const Inputs&... inputs) {
+  Recording(op, inputs...).mark_views(result);
+  return result;
+}
+
+/// The gradient of an op that has none: throws autograd.
+struct NoGradient {
+  void operator()(Pass& pass) const;
+};
+
+/// The results of an op that has no gradient: where one is wanted through them, backward ends with an error that names the op.
+template <class Result, class... Inputs>
+Result unlinked(const OpDef& op, Result result, const Inputs&... inputs) {
+  if (records(inputs...)) return Recording(op, inputs...).link_all(NoGradient(), std::move(result));
+  if (!op.aliases.empty()) Recording(op, inputs...).mark_views(result);
+  return result;
+}
+
+/// The same around an in-place form, which returns its targets. Throws as Recording before anything is written.
+class UnlinkedWrite {
+ public:
+  template <class... Inputs>
+  explicit UnlinkedWrite(const OpDef& op, const Inputs&... inputs) {
+    if (records(inputs...)) recording_.emplace(call::inplace, op, inputs...);
+  }
+  UnlinkedWrite(const UnlinkedWrite&) = delete;
+  UnlinkedWrite& operator=(const UnlinkedWrite&) = delete;
+  ~UnlinkedWrite();
+
+ private:
+  std::optional<Recording> recording_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+/// The tensors that were saved of a list, as a gradient function gets them.
+std::vector<Tensor> inputs(const std::vector<SavedTensor>& saved, const Pass& pass, size_t slot);
+
+}  // namespace shard::autograd
