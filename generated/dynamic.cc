@@ -20,15 +20,15 @@ Tensor masked_select(const Tensor& x, const Tensor& mask) {
   return call::dispatch(ops::masked_select, dist::masked_select, dense::masked_select, x, mask);
 }
 
-Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out_grad) {
-  return external::masked_select_grad(x, mask, out_grad);
-}
-
 std::tuple<Tensor, Tensor, Tensor, Tensor> unique(const Tensor& x, bool return_index,
     bool return_inverse, bool return_counts, DType dtype) {
   return autograd::unlinked(ops::unique,
       call::dispatch(ops::unique, dist::unique, dense::unique, x, return_index, return_inverse,
       return_counts, dtype), x);
+}
+
+Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out_grad) {
+  return external::masked_select_grad(x, mask, out_grad);
 }
 
 }  // namespace shard

@@ -21,11 +21,6 @@ Tensor& add_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
-    GradMask wanted) {
-  return external::add_grad(x, y, out_grad, wanted);
-}
-
 Tensor subtract(const Tensor& x, const Tensor& y) {
   if (autograd::records(x, y)) return autograd::subtract(x, y);
   return call::dispatch(ops::subtract, dist::subtract, dense::subtract, x, y);
@@ -35,11 +30,6 @@ Tensor& subtract_(Tensor& x, const Tensor& y) {
   if (autograd::records(x, y)) return autograd::subtract_(x, y);
   call::dispatch_inplace(ops::subtract, dist::subtract_, dense::subtract_, x, y);
   return x;
-}
-
-std::tuple<Tensor, Tensor> subtract_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
-    GradMask wanted) {
-  return external::subtract_grad(x, y, out_grad, wanted);
 }
 
 Tensor multiply(const Tensor& x, const Tensor& y) {
@@ -53,11 +43,6 @@ Tensor& multiply_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-std::tuple<Tensor, Tensor> multiply_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
-    GradMask wanted) {
-  return external::multiply_grad(x, y, out_grad, wanted);
-}
-
 Tensor divide(const Tensor& x, const Tensor& y) {
   if (autograd::records(x, y)) return autograd::divide(x, y);
   return call::dispatch(ops::divide, dist::divide, dense::divide, x, y);
@@ -67,11 +52,6 @@ Tensor& divide_(Tensor& x, const Tensor& y) {
   if (autograd::records(x, y)) return autograd::divide_(x, y);
   call::dispatch_inplace(ops::divide, dist::divide_, dense::divide_, x, y);
   return x;
-}
-
-std::tuple<Tensor, Tensor> divide_grad(const Tensor& x, const Tensor& y, const Tensor& out,
-    const Tensor& out_grad, GradMask wanted) {
-  return external::divide_grad(x, y, out, out_grad, wanted);
 }
 
 Tensor maximum(const Tensor& x, const Tensor& y) {
@@ -85,11 +65,6 @@ Tensor& maximum_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-std::tuple<Tensor, Tensor> maximum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
-    GradMask wanted) {
-  return external::maximum_grad(x, y, out_grad, wanted);
-}
-
 Tensor minimum(const Tensor& x, const Tensor& y) {
   if (autograd::records(x, y)) return autograd::minimum(x, y);
   return call::dispatch(ops::minimum, dist::minimum, dense::minimum, x, y);
@@ -99,11 +74,6 @@ Tensor& minimum_(Tensor& x, const Tensor& y) {
   if (autograd::records(x, y)) return autograd::minimum_(x, y);
   call::dispatch_inplace(ops::minimum, dist::minimum_, dense::minimum_, x, y);
   return x;
-}
-
-std::tuple<Tensor, Tensor> minimum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
-    GradMask wanted) {
-  return external::minimum_grad(x, y, out_grad, wanted);
 }
 
 Tensor assign(const Tensor& x) {
@@ -117,8 +87,6 @@ Tensor& assign_(Tensor& x) {
   return x;
 }
 
-Tensor assign_grad(const Tensor& out_grad) { return external::assign_grad(out_grad); }
-
 Tensor cast(const Tensor& x, DType dtype) {
   if (autograd::records(x)) return autograd::cast(x, dtype);
   return call::dispatch(ops::cast, dist::cast, dense::cast, x, dtype);
@@ -128,10 +96,6 @@ Tensor& cast_(Tensor& x, DType dtype) {
   if (autograd::records(x)) return autograd::cast_(x, dtype);
   call::dispatch_inplace(ops::cast, dist::cast_, dense::cast_, x, dtype);
   return x;
-}
-
-Tensor cast_grad(const Tensor& x, const Tensor& out_grad) {
-  return external::cast_grad(x, out_grad);
 }
 
 Tensor scale(const Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale) {
@@ -145,10 +109,6 @@ Tensor& scale_(Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_aft
   return x;
 }
 
-Tensor scale_grad(const Tensor& out_grad, const Scalar& scale) {
-  return shard::scale(out_grad, scale, Scalar(0.0f), true);
-}
-
 Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max) {
   if (autograd::records(x)) return autograd::clip(x, min, max);
   return call::dispatch(ops::clip, dist::clip, dense::clip, x, min, max);
@@ -158,23 +118,6 @@ Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max) {
   if (autograd::records(x)) return autograd::clip_(x, min, max);
   call::dispatch_inplace(ops::clip, dist::clip_, dense::clip_, x, min, max);
   return x;
-}
-
-Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max) {
-  if (autograd::records(x, out_grad)) return autograd::clip_grad(x, out_grad, min, max);
-  return call::dispatch(ops::clip_grad, dist::clip_grad, dense::clip_grad, x, out_grad, min, max);
-}
-
-Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max) {
-  if (autograd::records(x, out_grad)) return autograd::clip_grad_(x, out_grad, min, max);
-  call::dispatch_inplace(ops::clip_grad, dist::clip_grad_, dense::clip_grad_, x, out_grad, min,
-      max);
-  return out_grad;
-}
-
-Tensor clip_double_grad(const Tensor& x, const Tensor& grad_x_grad, const Scalar& min,
-    const Scalar& max) {
-  return shard::clip_grad(x, grad_x_grad, min, max);
 }
 
 Tensor pow(const Tensor& x, const Scalar& y) {
@@ -188,22 +131,6 @@ Tensor& pow_(Tensor& x, const Scalar& y) {
   return x;
 }
 
-Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y) {
-  if (autograd::records(x, out_grad)) return autograd::pow_grad(x, out_grad, y);
-  return call::dispatch(ops::pow_grad, dist::pow_grad, dense::pow_grad, x, out_grad, y);
-}
-
-Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y) {
-  if (autograd::records(x, out_grad)) return autograd::pow_grad_(x, out_grad, y);
-  call::dispatch_inplace(ops::pow_grad, dist::pow_grad_, dense::pow_grad_, x, out_grad, y);
-  return out_grad;
-}
-
-std::tuple<Tensor, Tensor> pow_double_grad(const Tensor& x, const Tensor& grad_out,
-    const Tensor& grad_x_grad, const Scalar& y, GradMask wanted) {
-  return external::pow_double_grad(x, grad_out, grad_x_grad, y, wanted);
-}
-
 Tensor exp(const Tensor& x) {
   if (autograd::records(x)) return autograd::exp(x);
   return call::dispatch(ops::exp, dist::exp, dense::exp, x);
@@ -213,22 +140,6 @@ Tensor& exp_(Tensor& x) {
   if (autograd::records(x)) return autograd::exp_(x);
   call::dispatch_inplace(ops::exp, dist::exp_, dense::exp_, x);
   return x;
-}
-
-Tensor exp_grad(const Tensor& out, const Tensor& out_grad) {
-  if (autograd::records(out, out_grad)) return autograd::exp_grad(out, out_grad);
-  return call::dispatch(ops::exp_grad, dist::exp_grad, dense::exp_grad, out, out_grad);
-}
-
-Tensor& exp_grad_(const Tensor& out, Tensor& out_grad) {
-  if (autograd::records(out, out_grad)) return autograd::exp_grad_(out, out_grad);
-  call::dispatch_inplace(ops::exp_grad, dist::exp_grad_, dense::exp_grad_, out, out_grad);
-  return out_grad;
-}
-
-std::tuple<Tensor, Tensor> exp_double_grad(const Tensor& out, const Tensor& grad_out,
-    const Tensor& grad_x_grad, GradMask wanted) {
-  return external::exp_double_grad(out, grad_out, grad_x_grad, wanted);
 }
 
 Tensor log(const Tensor& x) {
@@ -242,22 +153,6 @@ Tensor& log_(Tensor& x) {
   return x;
 }
 
-Tensor log_grad(const Tensor& x, const Tensor& out_grad) {
-  if (autograd::records(x, out_grad)) return autograd::log_grad(x, out_grad);
-  return call::dispatch(ops::log_grad, dist::log_grad, dense::log_grad, x, out_grad);
-}
-
-Tensor& log_grad_(const Tensor& x, Tensor& out_grad) {
-  if (autograd::records(x, out_grad)) return autograd::log_grad_(x, out_grad);
-  call::dispatch_inplace(ops::log_grad, dist::log_grad_, dense::log_grad_, x, out_grad);
-  return out_grad;
-}
-
-std::tuple<Tensor, Tensor> log_double_grad(const Tensor& x, const Tensor& grad_out,
-    const Tensor& grad_x_grad, GradMask wanted) {
-  return external::log_double_grad(x, grad_out, grad_x_grad, wanted);
-}
-
 Tensor tanh(const Tensor& x) {
   if (autograd::records(x)) return autograd::tanh(x);
   return call::dispatch(ops::tanh, dist::tanh, dense::tanh, x);
@@ -267,22 +162,6 @@ Tensor& tanh_(Tensor& x) {
   if (autograd::records(x)) return autograd::tanh_(x);
   call::dispatch_inplace(ops::tanh, dist::tanh_, dense::tanh_, x);
   return x;
-}
-
-Tensor tanh_grad(const Tensor& out, const Tensor& out_grad) {
-  if (autograd::records(out, out_grad)) return autograd::tanh_grad(out, out_grad);
-  return call::dispatch(ops::tanh_grad, dist::tanh_grad, dense::tanh_grad, out, out_grad);
-}
-
-Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad) {
-  if (autograd::records(out, out_grad)) return autograd::tanh_grad_(out, out_grad);
-  call::dispatch_inplace(ops::tanh_grad, dist::tanh_grad_, dense::tanh_grad_, out, out_grad);
-  return out_grad;
-}
-
-std::tuple<Tensor, Tensor> tanh_double_grad(const Tensor& out, const Tensor& grad_out,
-    const Tensor& grad_x_grad, GradMask wanted) {
-  return external::tanh_double_grad(out, grad_out, grad_x_grad, wanted);
 }
 
 Tensor sqrt(const Tensor& x) {
@@ -296,22 +175,6 @@ Tensor& sqrt_(Tensor& x) {
   return x;
 }
 
-Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad) {
-  if (autograd::records(out, out_grad)) return autograd::sqrt_grad(out, out_grad);
-  return call::dispatch(ops::sqrt_grad, dist::sqrt_grad, dense::sqrt_grad, out, out_grad);
-}
-
-Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad) {
-  if (autograd::records(out, out_grad)) return autograd::sqrt_grad_(out, out_grad);
-  call::dispatch_inplace(ops::sqrt_grad, dist::sqrt_grad_, dense::sqrt_grad_, out, out_grad);
-  return out_grad;
-}
-
-std::tuple<Tensor, Tensor> sqrt_double_grad(const Tensor& out, const Tensor& grad_x,
-    const Tensor& grad_x_grad, GradMask wanted) {
-  return external::sqrt_double_grad(out, grad_x, grad_x_grad, wanted);
-}
-
 Tensor rsqrt(const Tensor& x) {
   if (autograd::records(x)) return autograd::rsqrt(x);
   return call::dispatch(ops::rsqrt, dist::rsqrt, dense::rsqrt, x);
@@ -323,22 +186,6 @@ Tensor& rsqrt_(Tensor& x) {
   return x;
 }
 
-Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad) {
-  if (autograd::records(out, out_grad)) return autograd::rsqrt_grad(out, out_grad);
-  return call::dispatch(ops::rsqrt_grad, dist::rsqrt_grad, dense::rsqrt_grad, out, out_grad);
-}
-
-Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad) {
-  if (autograd::records(out, out_grad)) return autograd::rsqrt_grad_(out, out_grad);
-  call::dispatch_inplace(ops::rsqrt_grad, dist::rsqrt_grad_, dense::rsqrt_grad_, out, out_grad);
-  return out_grad;
-}
-
-std::tuple<Tensor, Tensor> rsqrt_double_grad(const Tensor& out, const Tensor& grad_x,
-    const Tensor& grad_x_grad, GradMask wanted) {
-  return external::rsqrt_double_grad(out, grad_x, grad_x_grad, wanted);
-}
-
 Tensor relu(const Tensor& x) {
   if (autograd::records(x)) return autograd::relu(x);
   return call::dispatch(ops::relu, dist::relu, dense::relu, x);
@@ -348,21 +195,6 @@ Tensor& relu_(Tensor& x) {
   if (autograd::records(x)) return autograd::relu_(x);
   call::dispatch_inplace(ops::relu, dist::relu_, dense::relu_, x);
   return x;
-}
-
-Tensor relu_grad(const Tensor& out, const Tensor& out_grad) {
-  if (autograd::records(out, out_grad)) return autograd::relu_grad(out, out_grad);
-  return call::dispatch(ops::relu_grad, dist::relu_grad, dense::relu_grad, out, out_grad);
-}
-
-Tensor& relu_grad_(const Tensor& out, Tensor& out_grad) {
-  if (autograd::records(out, out_grad)) return autograd::relu_grad_(out, out_grad);
-  call::dispatch_inplace(ops::relu_grad, dist::relu_grad_, dense::relu_grad_, out, out_grad);
-  return out_grad;
-}
-
-Tensor relu_double_grad(const Tensor& out, const Tensor& grad_x_grad) {
-  return shard::relu_grad(out, grad_x_grad);
 }
 
 Tensor gelu(const Tensor& x, bool approximate) {
@@ -398,6 +230,262 @@ Tensor& sigmoid_(Tensor& x) {
   return x;
 }
 
+Tensor sin(const Tensor& x) {
+  if (autograd::records(x)) return autograd::sin(x);
+  return call::dispatch(ops::sin, dist::sin, dense::sin, x);
+}
+
+Tensor& sin_(Tensor& x) {
+  if (autograd::records(x)) return autograd::sin_(x);
+  call::dispatch_inplace(ops::sin, dist::sin_, dense::sin_, x);
+  return x;
+}
+
+Tensor cos(const Tensor& x) {
+  if (autograd::records(x)) return autograd::cos(x);
+  return call::dispatch(ops::cos, dist::cos, dense::cos, x);
+}
+
+Tensor& cos_(Tensor& x) {
+  if (autograd::records(x)) return autograd::cos_(x);
+  call::dispatch_inplace(ops::cos, dist::cos_, dense::cos_, x);
+  return x;
+}
+
+Tensor square(const Tensor& x) {
+  if (autograd::records(x)) return autograd::square(x);
+  return call::dispatch(ops::square, dist::square, dense::square, x);
+}
+
+Tensor& square_(Tensor& x) {
+  if (autograd::records(x)) return autograd::square_(x);
+  call::dispatch_inplace(ops::square, dist::square_, dense::square_, x);
+  return x;
+}
+
+Tensor abs(const Tensor& x) {
+  if (autograd::records(x)) return autograd::abs(x);
+  return call::dispatch(ops::abs, dist::abs, dense::abs, x);
+}
+
+Tensor& abs_(Tensor& x) {
+  if (autograd::records(x)) return autograd::abs_(x);
+  call::dispatch_inplace(ops::abs, dist::abs_, dense::abs_, x);
+  return x;
+}
+
+Tensor elementwise_pow(const Tensor& x, const Tensor& y) {
+  if (autograd::records(x, y)) return autograd::elementwise_pow(x, y);
+  return call::dispatch(ops::elementwise_pow, dist::elementwise_pow, dense::elementwise_pow, x, y);
+}
+
+Tensor swiglu(const Tensor& x, const Tensor& y) {
+  if (autograd::records(x, y)) return autograd::swiglu(x, y);
+  return call::dispatch(ops::swiglu, dist::swiglu, dense::swiglu, x, y);
+}
+
+Tensor add_n(const std::vector<Tensor>& inputs) {
+  if (autograd::records(inputs)) return autograd::add_n(inputs);
+  return call::dispatch(ops::add_n, dist::add_n, dense::add_n, inputs);
+}
+
+Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
+  if (autograd::records(condition, x, y)) return autograd::where(condition, x, y);
+  return call::dispatch(ops::where, dist::where, dense::where, condition, x, y);
+}
+
+Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y) {
+  if (autograd::records(condition, x, y)) return autograd::where_(condition, x, y);
+  call::dispatch_inplace(ops::where, dist::where_, dense::where_, condition, x, y);
+  return x;
+}
+
+Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose_y) {
+  if (autograd::records(x, y)) return autograd::matmul(x, y, transpose_x, transpose_y);
+  return call::dispatch(ops::matmul, dist::matmul, dense::matmul, x, y, transpose_x, transpose_y);
+}
+
+Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
+  if (autograd::records(x)) return autograd::cumsum(x, axis, flatten, exclusive, reverse);
+  return call::dispatch(ops::cumsum, dist::cumsum, dense::cumsum, x, axis, flatten, exclusive,
+      reverse);
+}
+
+Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
+  if (autograd::records(x)) return autograd::cumsum_(x, axis, flatten, exclusive, reverse);
+  call::dispatch_inplace(ops::cumsum, dist::cumsum_, dense::cumsum_, x, axis, flatten, exclusive,
+      reverse);
+  return x;
+}
+
+std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::add_grad(x, y, out_grad, wanted);
+}
+
+std::tuple<Tensor, Tensor> subtract_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::subtract_grad(x, y, out_grad, wanted);
+}
+
+std::tuple<Tensor, Tensor> multiply_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::multiply_grad(x, y, out_grad, wanted);
+}
+
+std::tuple<Tensor, Tensor> divide_grad(const Tensor& x, const Tensor& y, const Tensor& out,
+    const Tensor& out_grad, GradMask wanted) {
+  return external::divide_grad(x, y, out, out_grad, wanted);
+}
+
+std::tuple<Tensor, Tensor> maximum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::maximum_grad(x, y, out_grad, wanted);
+}
+
+std::tuple<Tensor, Tensor> minimum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::minimum_grad(x, y, out_grad, wanted);
+}
+
+Tensor assign_grad(const Tensor& out_grad) { return external::assign_grad(out_grad); }
+
+Tensor cast_grad(const Tensor& x, const Tensor& out_grad) {
+  return external::cast_grad(x, out_grad);
+}
+
+Tensor scale_grad(const Tensor& out_grad, const Scalar& scale) {
+  return shard::scale(out_grad, scale, Scalar(0.0f), true);
+}
+
+Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max) {
+  if (autograd::records(x, out_grad)) return autograd::clip_grad(x, out_grad, min, max);
+  return call::dispatch(ops::clip_grad, dist::clip_grad, dense::clip_grad, x, out_grad, min, max);
+}
+
+Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max) {
+  if (autograd::records(x, out_grad)) return autograd::clip_grad_(x, out_grad, min, max);
+  call::dispatch_inplace(ops::clip_grad, dist::clip_grad_, dense::clip_grad_, x, out_grad, min,
+      max);
+  return out_grad;
+}
+
+Tensor clip_double_grad(const Tensor& x, const Tensor& grad_x_grad, const Scalar& min,
+    const Scalar& max) {
+  return shard::clip_grad(x, grad_x_grad, min, max);
+}
+
+Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y) {
+  if (autograd::records(x, out_grad)) return autograd::pow_grad(x, out_grad, y);
+  return call::dispatch(ops::pow_grad, dist::pow_grad, dense::pow_grad, x, out_grad, y);
+}
+
+Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y) {
+  if (autograd::records(x, out_grad)) return autograd::pow_grad_(x, out_grad, y);
+  call::dispatch_inplace(ops::pow_grad, dist::pow_grad_, dense::pow_grad_, x, out_grad, y);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> pow_double_grad(const Tensor& x, const Tensor& grad_out,
+    const Tensor& grad_x_grad, const Scalar& y, GradMask wanted) {
+  return external::pow_double_grad(x, grad_out, grad_x_grad, y, wanted);
+}
+
+Tensor exp_grad(const Tensor& out, const Tensor& out_grad) {
+  if (autograd::records(out, out_grad)) return autograd::exp_grad(out, out_grad);
+  return call::dispatch(ops::exp_grad, dist::exp_grad, dense::exp_grad, out, out_grad);
+}
+
+Tensor& exp_grad_(const Tensor& out, Tensor& out_grad) {
+  if (autograd::records(out, out_grad)) return autograd::exp_grad_(out, out_grad);
+  call::dispatch_inplace(ops::exp_grad, dist::exp_grad_, dense::exp_grad_, out, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> exp_double_grad(const Tensor& out, const Tensor& grad_out,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::exp_double_grad(out, grad_out, grad_x_grad, wanted);
+}
+
+Tensor log_grad(const Tensor& x, const Tensor& out_grad) {
+  if (autograd::records(x, out_grad)) return autograd::log_grad(x, out_grad);
+  return call::dispatch(ops::log_grad, dist::log_grad, dense::log_grad, x, out_grad);
+}
+
+Tensor& log_grad_(const Tensor& x, Tensor& out_grad) {
+  if (autograd::records(x, out_grad)) return autograd::log_grad_(x, out_grad);
+  call::dispatch_inplace(ops::log_grad, dist::log_grad_, dense::log_grad_, x, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> log_double_grad(const Tensor& x, const Tensor& grad_out,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::log_double_grad(x, grad_out, grad_x_grad, wanted);
+}
+
+Tensor tanh_grad(const Tensor& out, const Tensor& out_grad) {
+  if (autograd::records(out, out_grad)) return autograd::tanh_grad(out, out_grad);
+  return call::dispatch(ops::tanh_grad, dist::tanh_grad, dense::tanh_grad, out, out_grad);
+}
+
+Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad) {
+  if (autograd::records(out, out_grad)) return autograd::tanh_grad_(out, out_grad);
+  call::dispatch_inplace(ops::tanh_grad, dist::tanh_grad_, dense::tanh_grad_, out, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> tanh_double_grad(const Tensor& out, const Tensor& grad_out,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::tanh_double_grad(out, grad_out, grad_x_grad, wanted);
+}
+
+Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad) {
+  if (autograd::records(out, out_grad)) return autograd::sqrt_grad(out, out_grad);
+  return call::dispatch(ops::sqrt_grad, dist::sqrt_grad, dense::sqrt_grad, out, out_grad);
+}
+
+Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad) {
+  if (autograd::records(out, out_grad)) return autograd::sqrt_grad_(out, out_grad);
+  call::dispatch_inplace(ops::sqrt_grad, dist::sqrt_grad_, dense::sqrt_grad_, out, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> sqrt_double_grad(const Tensor& out, const Tensor& grad_x,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::sqrt_double_grad(out, grad_x, grad_x_grad, wanted);
+}
+
+Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad) {
+  if (autograd::records(out, out_grad)) return autograd::rsqrt_grad(out, out_grad);
+  return call::dispatch(ops::rsqrt_grad, dist::rsqrt_grad, dense::rsqrt_grad, out, out_grad);
+}
+
+Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad) {
+  if (autograd::records(out, out_grad)) return autograd::rsqrt_grad_(out, out_grad);
+  call::dispatch_inplace(ops::rsqrt_grad, dist::rsqrt_grad_, dense::rsqrt_grad_, out, out_grad);
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor> rsqrt_double_grad(const Tensor& out, const Tensor& grad_x,
+    const Tensor& grad_x_grad, GradMask wanted) {
+  return external::rsqrt_double_grad(out, grad_x, grad_x_grad, wanted);
+}
+
+Tensor relu_grad(const Tensor& out, const Tensor& out_grad) {
+  if (autograd::records(out, out_grad)) return autograd::relu_grad(out, out_grad);
+  return call::dispatch(ops::relu_grad, dist::relu_grad, dense::relu_grad, out, out_grad);
+}
+
+Tensor& relu_grad_(const Tensor& out, Tensor& out_grad) {
+  if (autograd::records(out, out_grad)) return autograd::relu_grad_(out, out_grad);
+  call::dispatch_inplace(ops::relu_grad, dist::relu_grad_, dense::relu_grad_, out, out_grad);
+  return out_grad;
+}
+
+Tensor relu_double_grad(const Tensor& out, const Tensor& grad_x_grad) {
+  return shard::relu_grad(out, grad_x_grad);
+}
+
 Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad) {
   if (autograd::records(out, out_grad)) return autograd::sigmoid_grad(out, out_grad);
   return call::dispatch(ops::sigmoid_grad, dist::sigmoid_grad, dense::sigmoid_grad, out, out_grad);
@@ -413,17 +501,6 @@ Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad) {
 std::tuple<Tensor, Tensor> sigmoid_double_grad(const Tensor& out, const Tensor& fwd_grad_out,
     const Tensor& grad_x_grad, GradMask wanted) {
   return external::sigmoid_double_grad(out, fwd_grad_out, grad_x_grad, wanted);
-}
-
-Tensor sin(const Tensor& x) {
-  if (autograd::records(x)) return autograd::sin(x);
-  return call::dispatch(ops::sin, dist::sin, dense::sin, x);
-}
-
-Tensor& sin_(Tensor& x) {
-  if (autograd::records(x)) return autograd::sin_(x);
-  call::dispatch_inplace(ops::sin, dist::sin_, dense::sin_, x);
-  return x;
 }
 
 Tensor sin_grad(const Tensor& x, const Tensor& out_grad) {
@@ -442,17 +519,6 @@ std::tuple<Tensor, Tensor> sin_double_grad(const Tensor& x, const Tensor& grad_o
   return external::sin_double_grad(x, grad_out, grad_x_grad, wanted);
 }
 
-Tensor cos(const Tensor& x) {
-  if (autograd::records(x)) return autograd::cos(x);
-  return call::dispatch(ops::cos, dist::cos, dense::cos, x);
-}
-
-Tensor& cos_(Tensor& x) {
-  if (autograd::records(x)) return autograd::cos_(x);
-  call::dispatch_inplace(ops::cos, dist::cos_, dense::cos_, x);
-  return x;
-}
-
 Tensor cos_grad(const Tensor& x, const Tensor& out_grad) {
   if (autograd::records(x, out_grad)) return autograd::cos_grad(x, out_grad);
   return call::dispatch(ops::cos_grad, dist::cos_grad, dense::cos_grad, x, out_grad);
@@ -467,17 +533,6 @@ Tensor& cos_grad_(const Tensor& x, Tensor& out_grad) {
 std::tuple<Tensor, Tensor> cos_double_grad(const Tensor& x, const Tensor& grad_out,
     const Tensor& grad_x_grad, GradMask wanted) {
   return external::cos_double_grad(x, grad_out, grad_x_grad, wanted);
-}
-
-Tensor square(const Tensor& x) {
-  if (autograd::records(x)) return autograd::square(x);
-  return call::dispatch(ops::square, dist::square, dense::square, x);
-}
-
-Tensor& square_(Tensor& x) {
-  if (autograd::records(x)) return autograd::square_(x);
-  call::dispatch_inplace(ops::square, dist::square_, dense::square_, x);
-  return x;
 }
 
 Tensor square_grad(const Tensor& x, const Tensor& out_grad) {
@@ -496,17 +551,6 @@ std::tuple<Tensor, Tensor> square_double_grad(const Tensor& x, const Tensor& gra
   return external::square_double_grad(x, grad_out, grad_x_grad, wanted);
 }
 
-Tensor abs(const Tensor& x) {
-  if (autograd::records(x)) return autograd::abs(x);
-  return call::dispatch(ops::abs, dist::abs, dense::abs, x);
-}
-
-Tensor& abs_(Tensor& x) {
-  if (autograd::records(x)) return autograd::abs_(x);
-  call::dispatch_inplace(ops::abs, dist::abs_, dense::abs_, x);
-  return x;
-}
-
 Tensor abs_grad(const Tensor& x, const Tensor& out_grad) {
   if (autograd::records(x, out_grad)) return autograd::abs_grad(x, out_grad);
   return call::dispatch(ops::abs_grad, dist::abs_grad, dense::abs_grad, x, out_grad);
@@ -522,39 +566,13 @@ Tensor abs_double_grad(const Tensor& x, const Tensor& grad_x_grad) {
   return shard::abs_grad(x, grad_x_grad);
 }
 
-Tensor elementwise_pow(const Tensor& x, const Tensor& y) {
-  if (autograd::records(x, y)) return autograd::elementwise_pow(x, y);
-  return call::dispatch(ops::elementwise_pow, dist::elementwise_pow, dense::elementwise_pow, x, y);
-}
-
 std::tuple<Tensor, Tensor> elementwise_pow_grad(const Tensor& x, const Tensor& y,
     const Tensor& out_grad, GradMask wanted) {
   return external::elementwise_pow_grad(x, y, out_grad, wanted);
 }
 
-Tensor swiglu(const Tensor& x, const Tensor& y) {
-  if (autograd::records(x, y)) return autograd::swiglu(x, y);
-  return call::dispatch(ops::swiglu, dist::swiglu, dense::swiglu, x, y);
-}
-
-Tensor add_n(const std::vector<Tensor>& inputs) {
-  if (autograd::records(inputs)) return autograd::add_n(inputs);
-  return call::dispatch(ops::add_n, dist::add_n, dense::add_n, inputs);
-}
-
 std::vector<Tensor> add_n_grad(const std::vector<Tensor>& inputs, const Tensor& out_grad) {
   return external::add_n_grad(inputs, out_grad);
-}
-
-Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
-  if (autograd::records(condition, x, y)) return autograd::where(condition, x, y);
-  return call::dispatch(ops::where, dist::where, dense::where, condition, x, y);
-}
-
-Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y) {
-  if (autograd::records(condition, x, y)) return autograd::where_(condition, x, y);
-  call::dispatch_inplace(ops::where, dist::where_, dense::where_, condition, x, y);
-  return x;
 }
 
 std::tuple<Tensor, Tensor> where_grad(const Tensor& condition, const Tensor& x, const Tensor& y,
@@ -562,27 +580,14 @@ std::tuple<Tensor, Tensor> where_grad(const Tensor& condition, const Tensor& x, 
   return external::where_grad(condition, x, y, out_grad, wanted);
 }
 
-Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose_y) {
-  if (autograd::records(x, y)) return autograd::matmul(x, y, transpose_x, transpose_y);
-  return call::dispatch(ops::matmul, dist::matmul, dense::matmul, x, y, transpose_x, transpose_y);
-}
-
 std::tuple<Tensor, Tensor> matmul_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
     bool transpose_x, bool transpose_y, GradMask wanted) {
   return external::matmul_grad(x, y, out_grad, transpose_x, transpose_y, wanted);
 }
 
-Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
-  if (autograd::records(x)) return autograd::cumsum(x, axis, flatten, exclusive, reverse);
-  return call::dispatch(ops::cumsum, dist::cumsum, dense::cumsum, x, axis, flatten, exclusive,
-      reverse);
-}
-
-Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
-  if (autograd::records(x)) return autograd::cumsum_(x, axis, flatten, exclusive, reverse);
-  call::dispatch_inplace(ops::cumsum, dist::cumsum_, dense::cumsum_, x, axis, flatten, exclusive,
-      reverse);
-  return x;
+Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis, bool flatten,
+    bool exclusive, bool reverse) {
+  return external::cumsum_grad(x, out_grad, axis, flatten, exclusive, reverse);
 }
 
 Tensor silu_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad) {
@@ -614,11 +619,6 @@ std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y, const T
   return autograd::unlinked(ops::swiglu_grad,
       call::dispatch(ops::swiglu_grad, dist::swiglu_grad, dense::swiglu_grad, x, y, out_grad), x, y,
       out_grad);
-}
-
-Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis, bool flatten,
-    bool exclusive, bool reverse) {
-  return external::cumsum_grad(x, out_grad, axis, flatten, exclusive, reverse);
 }
 
 }  // namespace shard

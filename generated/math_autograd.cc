@@ -220,26 +220,6 @@ Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max) {
   return x;
 }
 
-Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max) {
-  Recording record(ops::clip_grad, x, out_grad);
-  auto backward = [x = record.save(x), min, max](Pass& pass) {
-    pass.give<1>(shard::clip_double_grad(x.input(pass, 0), pass.grad(0), min, max));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::clip_grad, dist::clip_grad, dense::clip_grad, x, out_grad, min, max));
-}
-
-Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max) {
-  Recording record(call::inplace, ops::clip_grad, x, out_grad);
-  auto backward = [x = record.save(x), min, max](Pass& pass) {
-    pass.give<1>(shard::clip_double_grad(x.input(pass, 0), pass.grad(0), min, max));
-  };
-  call::dispatch_inplace(ops::clip_grad, dist::clip_grad_, dense::clip_grad_, x, out_grad, min,
-      max);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
-}
-
 Tensor pow(const Tensor& x, const Scalar& y) {
   Recording record(ops::pow, x);
   auto backward = [x = record.save(x), y](Pass& pass) {
@@ -257,29 +237,6 @@ Tensor& pow_(Tensor& x, const Scalar& y) {
   call::dispatch_inplace(ops::pow, dist::pow_, dense::pow_, x, y);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
-}
-
-Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y) {
-  Recording record(ops::pow_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad), y](Pass& pass) {
-    pass.give<0, 1>(
-        shard::pow_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0), y,
-        pass.wanted<0, 1>()));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::pow_grad, dist::pow_grad, dense::pow_grad, x, out_grad, y));
-}
-
-Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y) {
-  Recording record(call::inplace, ops::pow_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad), y](Pass& pass) {
-    pass.give<0, 1>(
-        shard::pow_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0), y,
-        pass.wanted<0, 1>()));
-  };
-  call::dispatch_inplace(ops::pow_grad, dist::pow_grad_, dense::pow_grad_, x, out_grad, y);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
 }
 
 Tensor exp(const Tensor& x) {
@@ -303,29 +260,6 @@ Tensor& exp_(Tensor& x) {
   return x;
 }
 
-Tensor exp_grad(const Tensor& out, const Tensor& out_grad) {
-  Recording record(ops::exp_grad, out, out_grad);
-  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::exp_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::exp_grad, dist::exp_grad, dense::exp_grad, out, out_grad));
-}
-
-Tensor& exp_grad_(const Tensor& out, Tensor& out_grad) {
-  Recording record(call::inplace, ops::exp_grad, out, out_grad);
-  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::exp_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  call::dispatch_inplace(ops::exp_grad, dist::exp_grad_, dense::exp_grad_, out, out_grad);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
-}
-
 Tensor log(const Tensor& x) {
   Recording record(ops::log, x);
   auto backward = [x = record.save(x)](Pass& pass) {
@@ -343,29 +277,6 @@ Tensor& log_(Tensor& x) {
   call::dispatch_inplace(ops::log, dist::log_, dense::log_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
-}
-
-Tensor log_grad(const Tensor& x, const Tensor& out_grad) {
-  Recording record(ops::log_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::log_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::log_grad, dist::log_grad, dense::log_grad, x, out_grad));
-}
-
-Tensor& log_grad_(const Tensor& x, Tensor& out_grad) {
-  Recording record(call::inplace, ops::log_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::log_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  call::dispatch_inplace(ops::log_grad, dist::log_grad_, dense::log_grad_, x, out_grad);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
 }
 
 Tensor tanh(const Tensor& x) {
@@ -389,29 +300,6 @@ Tensor& tanh_(Tensor& x) {
   return x;
 }
 
-Tensor tanh_grad(const Tensor& out, const Tensor& out_grad) {
-  Recording record(ops::tanh_grad, out, out_grad);
-  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::tanh_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::tanh_grad, dist::tanh_grad, dense::tanh_grad, out, out_grad));
-}
-
-Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad) {
-  Recording record(call::inplace, ops::tanh_grad, out, out_grad);
-  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::tanh_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  call::dispatch_inplace(ops::tanh_grad, dist::tanh_grad_, dense::tanh_grad_, out, out_grad);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
-}
-
 Tensor sqrt(const Tensor& x) {
   Recording record(ops::sqrt, x);
   record.keep(0);
@@ -431,31 +319,6 @@ Tensor& sqrt_(Tensor& x) {
   call::dispatch_inplace(ops::sqrt, dist::sqrt_, dense::sqrt_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
-}
-
-Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad) {
-  Recording record(ops::sqrt_grad, out, out_grad);
-  record.keep(0);
-  auto backward = [out = record.save(out)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::sqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::sqrt_grad, dist::sqrt_grad, dense::sqrt_grad, out, out_grad));
-}
-
-Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad) {
-  Recording record(call::inplace, ops::sqrt_grad, out, out_grad);
-  record.keep(0);
-  auto backward = [out = record.save(out)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::sqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  call::dispatch_inplace(ops::sqrt_grad, dist::sqrt_grad_, dense::sqrt_grad_, out, out_grad);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
 }
 
 Tensor rsqrt(const Tensor& x) {
@@ -479,31 +342,6 @@ Tensor& rsqrt_(Tensor& x) {
   return x;
 }
 
-Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad) {
-  Recording record(ops::rsqrt_grad, out, out_grad);
-  record.keep(0);
-  auto backward = [out = record.save(out)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::rsqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::rsqrt_grad, dist::rsqrt_grad, dense::rsqrt_grad, out, out_grad));
-}
-
-Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad) {
-  Recording record(call::inplace, ops::rsqrt_grad, out, out_grad);
-  record.keep(0);
-  auto backward = [out = record.save(out)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::rsqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  call::dispatch_inplace(ops::rsqrt_grad, dist::rsqrt_grad_, dense::rsqrt_grad_, out, out_grad);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
-}
-
 Tensor relu(const Tensor& x) {
   Recording record(ops::relu, x);
   record.keep(0);
@@ -523,25 +361,6 @@ Tensor& relu_(Tensor& x) {
   call::dispatch_inplace(ops::relu, dist::relu_, dense::relu_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
-}
-
-Tensor relu_grad(const Tensor& out, const Tensor& out_grad) {
-  Recording record(ops::relu_grad, out, out_grad);
-  auto backward = [out = record.save(out)](Pass& pass) {
-    pass.give<1>(shard::relu_double_grad(out.input(pass, 0), pass.grad(0)));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::relu_grad, dist::relu_grad, dense::relu_grad, out, out_grad));
-}
-
-Tensor& relu_grad_(const Tensor& out, Tensor& out_grad) {
-  Recording record(call::inplace, ops::relu_grad, out, out_grad);
-  auto backward = [out = record.save(out)](Pass& pass) {
-    pass.give<1>(shard::relu_double_grad(out.input(pass, 0), pass.grad(0)));
-  };
-  call::dispatch_inplace(ops::relu_grad, dist::relu_grad_, dense::relu_grad_, out, out_grad);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
 }
 
 Tensor gelu(const Tensor& x, bool approximate) {
@@ -605,30 +424,6 @@ Tensor& sigmoid_(Tensor& x) {
   return x;
 }
 
-Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad) {
-  Recording record(ops::sigmoid_grad, out, out_grad);
-  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::sigmoid_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::sigmoid_grad, dist::sigmoid_grad, dense::sigmoid_grad, out, out_grad));
-}
-
-Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad) {
-  Recording record(call::inplace, ops::sigmoid_grad, out, out_grad);
-  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::sigmoid_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  call::dispatch_inplace(ops::sigmoid_grad, dist::sigmoid_grad_, dense::sigmoid_grad_, out,
-      out_grad);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
-}
-
 Tensor sin(const Tensor& x) {
   Recording record(ops::sin, x);
   auto backward = [x = record.save(x)](Pass& pass) {
@@ -646,29 +441,6 @@ Tensor& sin_(Tensor& x) {
   call::dispatch_inplace(ops::sin, dist::sin_, dense::sin_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
-}
-
-Tensor sin_grad(const Tensor& x, const Tensor& out_grad) {
-  Recording record(ops::sin_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::sin_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::sin_grad, dist::sin_grad, dense::sin_grad, x, out_grad));
-}
-
-Tensor& sin_grad_(const Tensor& x, Tensor& out_grad) {
-  Recording record(call::inplace, ops::sin_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::sin_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  call::dispatch_inplace(ops::sin_grad, dist::sin_grad_, dense::sin_grad_, x, out_grad);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
 }
 
 Tensor cos(const Tensor& x) {
@@ -690,29 +462,6 @@ Tensor& cos_(Tensor& x) {
   return x;
 }
 
-Tensor cos_grad(const Tensor& x, const Tensor& out_grad) {
-  Recording record(ops::cos_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::cos_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::cos_grad, dist::cos_grad, dense::cos_grad, x, out_grad));
-}
-
-Tensor& cos_grad_(const Tensor& x, Tensor& out_grad) {
-  Recording record(call::inplace, ops::cos_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::cos_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  call::dispatch_inplace(ops::cos_grad, dist::cos_grad_, dense::cos_grad_, x, out_grad);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
-}
-
 Tensor square(const Tensor& x) {
   Recording record(ops::square, x);
   auto backward = [x = record.save(x)](Pass& pass) {
@@ -732,29 +481,6 @@ Tensor& square_(Tensor& x) {
   return x;
 }
 
-Tensor square_grad(const Tensor& x, const Tensor& out_grad) {
-  Recording record(ops::square_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::square_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::square_grad, dist::square_grad, dense::square_grad, x, out_grad));
-}
-
-Tensor& square_grad_(const Tensor& x, Tensor& out_grad) {
-  Recording record(call::inplace, ops::square_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
-    pass.give<0, 1>(
-        shard::square_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
-        pass.wanted<0, 1>()));
-  };
-  call::dispatch_inplace(ops::square_grad, dist::square_grad_, dense::square_grad_, x, out_grad);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
-}
-
 Tensor abs(const Tensor& x) {
   Recording record(ops::abs, x);
   auto backward = [x = record.save(x)](Pass& pass) {
@@ -772,25 +498,6 @@ Tensor& abs_(Tensor& x) {
   call::dispatch_inplace(ops::abs, dist::abs_, dense::abs_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
-}
-
-Tensor abs_grad(const Tensor& x, const Tensor& out_grad) {
-  Recording record(ops::abs_grad, x, out_grad);
-  auto backward = [x = record.save(x)](Pass& pass) {
-    pass.give<1>(shard::abs_double_grad(x.input(pass, 0), pass.grad(0)));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::abs_grad, dist::abs_grad, dense::abs_grad, x, out_grad));
-}
-
-Tensor& abs_grad_(const Tensor& x, Tensor& out_grad) {
-  Recording record(call::inplace, ops::abs_grad, x, out_grad);
-  auto backward = [x = record.save(x)](Pass& pass) {
-    pass.give<1>(shard::abs_double_grad(x.input(pass, 0), pass.grad(0)));
-  };
-  call::dispatch_inplace(ops::abs_grad, dist::abs_grad_, dense::abs_grad_, x, out_grad);
-  record.link_inplace<0>(std::move(backward), { &out_grad });
-  return out_grad;
 }
 
 Tensor elementwise_pow(const Tensor& x, const Tensor& y) {
@@ -879,6 +586,299 @@ Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, boo
       reverse);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
+}
+
+Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max) {
+  Recording record(ops::clip_grad, x, out_grad);
+  auto backward = [x = record.save(x), min, max](Pass& pass) {
+    pass.give<1>(shard::clip_double_grad(x.input(pass, 0), pass.grad(0), min, max));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::clip_grad, dist::clip_grad, dense::clip_grad, x, out_grad, min, max));
+}
+
+Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max) {
+  Recording record(call::inplace, ops::clip_grad, x, out_grad);
+  auto backward = [x = record.save(x), min, max](Pass& pass) {
+    pass.give<1>(shard::clip_double_grad(x.input(pass, 0), pass.grad(0), min, max));
+  };
+  call::dispatch_inplace(ops::clip_grad, dist::clip_grad_, dense::clip_grad_, x, out_grad, min,
+      max);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y) {
+  Recording record(ops::pow_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad), y](Pass& pass) {
+    pass.give<0, 1>(
+        shard::pow_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0), y,
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::pow_grad, dist::pow_grad, dense::pow_grad, x, out_grad, y));
+}
+
+Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y) {
+  Recording record(call::inplace, ops::pow_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad), y](Pass& pass) {
+    pass.give<0, 1>(
+        shard::pow_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0), y,
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::pow_grad, dist::pow_grad_, dense::pow_grad_, x, out_grad, y);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor exp_grad(const Tensor& out, const Tensor& out_grad) {
+  Recording record(ops::exp_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::exp_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::exp_grad, dist::exp_grad, dense::exp_grad, out, out_grad));
+}
+
+Tensor& exp_grad_(const Tensor& out, Tensor& out_grad) {
+  Recording record(call::inplace, ops::exp_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::exp_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::exp_grad, dist::exp_grad_, dense::exp_grad_, out, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor log_grad(const Tensor& x, const Tensor& out_grad) {
+  Recording record(ops::log_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::log_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::log_grad, dist::log_grad, dense::log_grad, x, out_grad));
+}
+
+Tensor& log_grad_(const Tensor& x, Tensor& out_grad) {
+  Recording record(call::inplace, ops::log_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::log_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::log_grad, dist::log_grad_, dense::log_grad_, x, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor tanh_grad(const Tensor& out, const Tensor& out_grad) {
+  Recording record(ops::tanh_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::tanh_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::tanh_grad, dist::tanh_grad, dense::tanh_grad, out, out_grad));
+}
+
+Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad) {
+  Recording record(call::inplace, ops::tanh_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::tanh_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::tanh_grad, dist::tanh_grad_, dense::tanh_grad_, out, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad) {
+  Recording record(ops::sqrt_grad, out, out_grad);
+  record.keep(0);
+  auto backward = [out = record.save(out)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::sqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::sqrt_grad, dist::sqrt_grad, dense::sqrt_grad, out, out_grad));
+}
+
+Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad) {
+  Recording record(call::inplace, ops::sqrt_grad, out, out_grad);
+  record.keep(0);
+  auto backward = [out = record.save(out)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::sqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::sqrt_grad, dist::sqrt_grad_, dense::sqrt_grad_, out, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad) {
+  Recording record(ops::rsqrt_grad, out, out_grad);
+  record.keep(0);
+  auto backward = [out = record.save(out)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::rsqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::rsqrt_grad, dist::rsqrt_grad, dense::rsqrt_grad, out, out_grad));
+}
+
+Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad) {
+  Recording record(call::inplace, ops::rsqrt_grad, out, out_grad);
+  record.keep(0);
+  auto backward = [out = record.save(out)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::rsqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::rsqrt_grad, dist::rsqrt_grad_, dense::rsqrt_grad_, out, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor relu_grad(const Tensor& out, const Tensor& out_grad) {
+  Recording record(ops::relu_grad, out, out_grad);
+  auto backward = [out = record.save(out)](Pass& pass) {
+    pass.give<1>(shard::relu_double_grad(out.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::relu_grad, dist::relu_grad, dense::relu_grad, out, out_grad));
+}
+
+Tensor& relu_grad_(const Tensor& out, Tensor& out_grad) {
+  Recording record(call::inplace, ops::relu_grad, out, out_grad);
+  auto backward = [out = record.save(out)](Pass& pass) {
+    pass.give<1>(shard::relu_double_grad(out.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::relu_grad, dist::relu_grad_, dense::relu_grad_, out, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad) {
+  Recording record(ops::sigmoid_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::sigmoid_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::sigmoid_grad, dist::sigmoid_grad, dense::sigmoid_grad, out, out_grad));
+}
+
+Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad) {
+  Recording record(call::inplace, ops::sigmoid_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::sigmoid_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::sigmoid_grad, dist::sigmoid_grad_, dense::sigmoid_grad_, out,
+      out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor sin_grad(const Tensor& x, const Tensor& out_grad) {
+  Recording record(ops::sin_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::sin_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::sin_grad, dist::sin_grad, dense::sin_grad, x, out_grad));
+}
+
+Tensor& sin_grad_(const Tensor& x, Tensor& out_grad) {
+  Recording record(call::inplace, ops::sin_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::sin_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::sin_grad, dist::sin_grad_, dense::sin_grad_, x, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor cos_grad(const Tensor& x, const Tensor& out_grad) {
+  Recording record(ops::cos_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::cos_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::cos_grad, dist::cos_grad, dense::cos_grad, x, out_grad));
+}
+
+Tensor& cos_grad_(const Tensor& x, Tensor& out_grad) {
+  Recording record(call::inplace, ops::cos_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::cos_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::cos_grad, dist::cos_grad_, dense::cos_grad_, x, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor square_grad(const Tensor& x, const Tensor& out_grad) {
+  Recording record(ops::square_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::square_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::square_grad, dist::square_grad, dense::square_grad, x, out_grad));
+}
+
+Tensor& square_grad_(const Tensor& x, Tensor& out_grad) {
+  Recording record(call::inplace, ops::square_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+    pass.give<0, 1>(
+        shard::square_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::square_grad, dist::square_grad_, dense::square_grad_, x, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+Tensor abs_grad(const Tensor& x, const Tensor& out_grad) {
+  Recording record(ops::abs_grad, x, out_grad);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<1>(shard::abs_double_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::abs_grad, dist::abs_grad, dense::abs_grad, x, out_grad));
+}
+
+Tensor& abs_grad_(const Tensor& x, Tensor& out_grad) {
+  Recording record(call::inplace, ops::abs_grad, x, out_grad);
+  auto backward = [x = record.save(x)](Pass& pass) {
+    pass.give<1>(shard::abs_double_grad(x.input(pass, 0), pass.grad(0)));
+  };
+  call::dispatch_inplace(ops::abs_grad, dist::abs_grad_, dense::abs_grad_, x, out_grad);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
 }
 
 }  // namespace shard::autograd

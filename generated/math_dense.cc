@@ -131,21 +131,6 @@ void clip_(const OpContext& ctx, DenseTensor& x, const Scalar& min, const Scalar
   call::compute_inplace(ctx, ops::clip, kernels<"clip">(), x.dtype(), x, out_meta, x, min, max);
 }
 
-DenseTensor clip_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
-    const Scalar& min, const Scalar& max) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"clip_grad">(), x.dtype(), x_grad_meta, x, out_grad, min, max);
-}
-
-void clip_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad,
-    const Scalar& min, const Scalar& max) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::clip_grad, kernels<"clip_grad">(), x.dtype(), out_grad,
-      x_grad_meta, x, out_grad, min, max);
-}
-
 DenseTensor pow(const OpContext& ctx, const DenseTensor& x, const Scalar& y) {
   Meta out_meta;
   meta::PowInferMeta(ctx, x.meta(), y, out_meta);
@@ -156,20 +141,6 @@ void pow_(const OpContext& ctx, DenseTensor& x, const Scalar& y) {
   Meta out_meta;
   meta::PowInferMeta(ctx, x.meta(), y, out_meta);
   call::compute_inplace(ctx, ops::pow, kernels<"pow">(), x.dtype(), x, out_meta, x, y);
-}
-
-DenseTensor pow_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
-    const Scalar& y) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"pow_grad">(), x.dtype(), x_grad_meta, x, out_grad, y);
-}
-
-void pow_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad, const Scalar& y) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::pow_grad, kernels<"pow_grad">(), x.dtype(), out_grad, x_grad_meta,
-      x, out_grad, y);
 }
 
 DenseTensor exp(const OpContext& ctx, const DenseTensor& x) {
@@ -184,19 +155,6 @@ void exp_(const OpContext& ctx, DenseTensor& x) {
   call::compute_inplace(ctx, ops::exp, kernels<"exp">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor exp_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"exp_grad">(), out.dtype(), x_grad_meta, out, out_grad);
-}
-
-void exp_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::exp_grad, kernels<"exp_grad">(), out.dtype(), out_grad,
-      x_grad_meta, out, out_grad);
-}
-
 DenseTensor log(const OpContext& ctx, const DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
@@ -207,19 +165,6 @@ void log_(const OpContext& ctx, DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
   call::compute_inplace(ctx, ops::log, kernels<"log">(), x.dtype(), x, out_meta, x);
-}
-
-DenseTensor log_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"log_grad">(), x.dtype(), x_grad_meta, x, out_grad);
-}
-
-void log_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::log_grad, kernels<"log_grad">(), x.dtype(), out_grad, x_grad_meta,
-      x, out_grad);
 }
 
 DenseTensor tanh(const OpContext& ctx, const DenseTensor& x) {
@@ -234,19 +179,6 @@ void tanh_(const OpContext& ctx, DenseTensor& x) {
   call::compute_inplace(ctx, ops::tanh, kernels<"tanh">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor tanh_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"tanh_grad">(), out.dtype(), x_grad_meta, out, out_grad);
-}
-
-void tanh_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::tanh_grad, kernels<"tanh_grad">(), out.dtype(), out_grad,
-      x_grad_meta, out, out_grad);
-}
-
 DenseTensor sqrt(const OpContext& ctx, const DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
@@ -257,19 +189,6 @@ void sqrt_(const OpContext& ctx, DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
   call::compute_inplace(ctx, ops::sqrt, kernels<"sqrt">(), x.dtype(), x, out_meta, x);
-}
-
-DenseTensor sqrt_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"sqrt_grad">(), out.dtype(), x_grad_meta, out, out_grad);
-}
-
-void sqrt_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::sqrt_grad, kernels<"sqrt_grad">(), out.dtype(), out_grad,
-      x_grad_meta, out, out_grad);
 }
 
 DenseTensor rsqrt(const OpContext& ctx, const DenseTensor& x) {
@@ -284,19 +203,6 @@ void rsqrt_(const OpContext& ctx, DenseTensor& x) {
   call::compute_inplace(ctx, ops::rsqrt, kernels<"rsqrt">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor rsqrt_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"rsqrt_grad">(), out.dtype(), x_grad_meta, out, out_grad);
-}
-
-void rsqrt_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::rsqrt_grad, kernels<"rsqrt_grad">(), out.dtype(), out_grad,
-      x_grad_meta, out, out_grad);
-}
-
 DenseTensor relu(const OpContext& ctx, const DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
@@ -307,19 +213,6 @@ void relu_(const OpContext& ctx, DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
   call::compute_inplace(ctx, ops::relu, kernels<"relu">(), x.dtype(), x, out_meta, x);
-}
-
-DenseTensor relu_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"relu_grad">(), out.dtype(), x_grad_meta, out, out_grad);
-}
-
-void relu_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::relu_grad, kernels<"relu_grad">(), out.dtype(), out_grad,
-      x_grad_meta, out, out_grad);
 }
 
 DenseTensor gelu(const OpContext& ctx, const DenseTensor& x, bool approximate) {
@@ -358,20 +251,6 @@ void sigmoid_(const OpContext& ctx, DenseTensor& x) {
   call::compute_inplace(ctx, ops::sigmoid, kernels<"sigmoid">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor sigmoid_grad(const OpContext& ctx, const DenseTensor& out,
-    const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"sigmoid_grad">(), out.dtype(), x_grad_meta, out, out_grad);
-}
-
-void sigmoid_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::sigmoid_grad, kernels<"sigmoid_grad">(), out.dtype(), out_grad,
-      x_grad_meta, out, out_grad);
-}
-
 DenseTensor sin(const OpContext& ctx, const DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
@@ -382,19 +261,6 @@ void sin_(const OpContext& ctx, DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
   call::compute_inplace(ctx, ops::sin, kernels<"sin">(), x.dtype(), x, out_meta, x);
-}
-
-DenseTensor sin_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"sin_grad">(), x.dtype(), x_grad_meta, x, out_grad);
-}
-
-void sin_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::sin_grad, kernels<"sin_grad">(), x.dtype(), out_grad, x_grad_meta,
-      x, out_grad);
 }
 
 DenseTensor cos(const OpContext& ctx, const DenseTensor& x) {
@@ -409,19 +275,6 @@ void cos_(const OpContext& ctx, DenseTensor& x) {
   call::compute_inplace(ctx, ops::cos, kernels<"cos">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor cos_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"cos_grad">(), x.dtype(), x_grad_meta, x, out_grad);
-}
-
-void cos_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::cos_grad, kernels<"cos_grad">(), x.dtype(), out_grad, x_grad_meta,
-      x, out_grad);
-}
-
 DenseTensor square(const OpContext& ctx, const DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
@@ -434,19 +287,6 @@ void square_(const OpContext& ctx, DenseTensor& x) {
   call::compute_inplace(ctx, ops::square, kernels<"square">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor square_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"square_grad">(), x.dtype(), x_grad_meta, x, out_grad);
-}
-
-void square_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::square_grad, kernels<"square_grad">(), x.dtype(), out_grad,
-      x_grad_meta, x, out_grad);
-}
-
 DenseTensor abs(const OpContext& ctx, const DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
@@ -457,19 +297,6 @@ void abs_(const OpContext& ctx, DenseTensor& x) {
   Meta out_meta;
   meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
   call::compute_inplace(ctx, ops::abs, kernels<"abs">(), x.dtype(), x, out_meta, x);
-}
-
-DenseTensor abs_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  return call::compute(ctx, kernels<"abs_grad">(), x.dtype(), x_grad_meta, x, out_grad);
-}
-
-void abs_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::UnaryGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
-  call::compute_inplace(ctx, ops::abs_grad, kernels<"abs_grad">(), x.dtype(), out_grad, x_grad_meta,
-      x, out_grad);
 }
 
 DenseTensor elementwise_pow(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
@@ -527,6 +354,179 @@ void cumsum_(const OpContext& ctx, DenseTensor& x, const Scalar& axis, bool flat
   meta::CumsumInferMeta(ctx, x.meta(), axis, flatten, out_meta);
   call::compute_inplace(ctx, ops::cumsum, kernels<"cumsum">(), x.dtype(), x, out_meta, x, axis,
       flatten, exclusive, reverse);
+}
+
+DenseTensor clip_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
+    const Scalar& min, const Scalar& max) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"clip_grad">(), x.dtype(), x_grad_meta, x, out_grad, min, max);
+}
+
+void clip_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad,
+    const Scalar& min, const Scalar& max) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::clip_grad, kernels<"clip_grad">(), x.dtype(), out_grad,
+      x_grad_meta, x, out_grad, min, max);
+}
+
+DenseTensor pow_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
+    const Scalar& y) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"pow_grad">(), x.dtype(), x_grad_meta, x, out_grad, y);
+}
+
+void pow_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad, const Scalar& y) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::pow_grad, kernels<"pow_grad">(), x.dtype(), out_grad, x_grad_meta,
+      x, out_grad, y);
+}
+
+DenseTensor exp_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"exp_grad">(), out.dtype(), x_grad_meta, out, out_grad);
+}
+
+void exp_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::exp_grad, kernels<"exp_grad">(), out.dtype(), out_grad,
+      x_grad_meta, out, out_grad);
+}
+
+DenseTensor log_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"log_grad">(), x.dtype(), x_grad_meta, x, out_grad);
+}
+
+void log_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::log_grad, kernels<"log_grad">(), x.dtype(), out_grad, x_grad_meta,
+      x, out_grad);
+}
+
+DenseTensor tanh_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"tanh_grad">(), out.dtype(), x_grad_meta, out, out_grad);
+}
+
+void tanh_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::tanh_grad, kernels<"tanh_grad">(), out.dtype(), out_grad,
+      x_grad_meta, out, out_grad);
+}
+
+DenseTensor sqrt_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"sqrt_grad">(), out.dtype(), x_grad_meta, out, out_grad);
+}
+
+void sqrt_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::sqrt_grad, kernels<"sqrt_grad">(), out.dtype(), out_grad,
+      x_grad_meta, out, out_grad);
+}
+
+DenseTensor rsqrt_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"rsqrt_grad">(), out.dtype(), x_grad_meta, out, out_grad);
+}
+
+void rsqrt_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::rsqrt_grad, kernels<"rsqrt_grad">(), out.dtype(), out_grad,
+      x_grad_meta, out, out_grad);
+}
+
+DenseTensor relu_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"relu_grad">(), out.dtype(), x_grad_meta, out, out_grad);
+}
+
+void relu_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::relu_grad, kernels<"relu_grad">(), out.dtype(), out_grad,
+      x_grad_meta, out, out_grad);
+}
+
+DenseTensor sigmoid_grad(const OpContext& ctx, const DenseTensor& out,
+    const DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"sigmoid_grad">(), out.dtype(), x_grad_meta, out, out_grad);
+}
+
+void sigmoid_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::sigmoid_grad, kernels<"sigmoid_grad">(), out.dtype(), out_grad,
+      x_grad_meta, out, out_grad);
+}
+
+DenseTensor sin_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"sin_grad">(), x.dtype(), x_grad_meta, x, out_grad);
+}
+
+void sin_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::sin_grad, kernels<"sin_grad">(), x.dtype(), out_grad, x_grad_meta,
+      x, out_grad);
+}
+
+DenseTensor cos_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"cos_grad">(), x.dtype(), x_grad_meta, x, out_grad);
+}
+
+void cos_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::cos_grad, kernels<"cos_grad">(), x.dtype(), out_grad, x_grad_meta,
+      x, out_grad);
+}
+
+DenseTensor square_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"square_grad">(), x.dtype(), x_grad_meta, x, out_grad);
+}
+
+void square_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::square_grad, kernels<"square_grad">(), x.dtype(), out_grad,
+      x_grad_meta, x, out_grad);
+}
+
+DenseTensor abs_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  return call::compute(ctx, kernels<"abs_grad">(), x.dtype(), x_grad_meta, x, out_grad);
+}
+
+void abs_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+  call::compute_inplace(ctx, ops::abs_grad, kernels<"abs_grad">(), x.dtype(), out_grad, x_grad_meta,
+      x, out_grad);
 }
 
 DenseTensor silu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out,

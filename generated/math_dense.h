@@ -26,63 +26,34 @@ void scale_(const OpContext& ctx, DenseTensor& x, const Scalar& scale, const Sca
     bool bias_after_scale);
 DenseTensor clip(const OpContext& ctx, const DenseTensor& x, const Scalar& min, const Scalar& max);
 void clip_(const OpContext& ctx, DenseTensor& x, const Scalar& min, const Scalar& max);
-DenseTensor clip_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
-    const Scalar& min, const Scalar& max);
-void clip_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad,
-    const Scalar& min, const Scalar& max);
 DenseTensor pow(const OpContext& ctx, const DenseTensor& x, const Scalar& y);
 void pow_(const OpContext& ctx, DenseTensor& x, const Scalar& y);
-DenseTensor pow_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
-    const Scalar& y);
-void pow_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad, const Scalar& y);
 DenseTensor exp(const OpContext& ctx, const DenseTensor& x);
 void exp_(const OpContext& ctx, DenseTensor& x);
-DenseTensor exp_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
-void exp_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
 DenseTensor log(const OpContext& ctx, const DenseTensor& x);
 void log_(const OpContext& ctx, DenseTensor& x);
-DenseTensor log_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
-void log_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
 DenseTensor tanh(const OpContext& ctx, const DenseTensor& x);
 void tanh_(const OpContext& ctx, DenseTensor& x);
-DenseTensor tanh_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
-void tanh_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
 DenseTensor sqrt(const OpContext& ctx, const DenseTensor& x);
 void sqrt_(const OpContext& ctx, DenseTensor& x);
-DenseTensor sqrt_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
-void sqrt_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
 DenseTensor rsqrt(const OpContext& ctx, const DenseTensor& x);
 void rsqrt_(const OpContext& ctx, DenseTensor& x);
-DenseTensor rsqrt_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
-void rsqrt_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
 DenseTensor relu(const OpContext& ctx, const DenseTensor& x);
 void relu_(const OpContext& ctx, DenseTensor& x);
-DenseTensor relu_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
-void relu_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
 DenseTensor gelu(const OpContext& ctx, const DenseTensor& x, bool approximate);
 void gelu_(const OpContext& ctx, DenseTensor& x, bool approximate);
 DenseTensor silu(const OpContext& ctx, const DenseTensor& x);
 void silu_(const OpContext& ctx, DenseTensor& x);
 DenseTensor sigmoid(const OpContext& ctx, const DenseTensor& x);
 void sigmoid_(const OpContext& ctx, DenseTensor& x);
-DenseTensor sigmoid_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
-void sigmoid_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
 DenseTensor sin(const OpContext& ctx, const DenseTensor& x);
 void sin_(const OpContext& ctx, DenseTensor& x);
-DenseTensor sin_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
-void sin_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
 DenseTensor cos(const OpContext& ctx, const DenseTensor& x);
 void cos_(const OpContext& ctx, DenseTensor& x);
-DenseTensor cos_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
-void cos_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
 DenseTensor square(const OpContext& ctx, const DenseTensor& x);
 void square_(const OpContext& ctx, DenseTensor& x);
-DenseTensor square_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
-void square_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
 DenseTensor abs(const OpContext& ctx, const DenseTensor& x);
 void abs_(const OpContext& ctx, DenseTensor& x);
-DenseTensor abs_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
-void abs_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
 DenseTensor elementwise_pow(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
 DenseTensor swiglu(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
 DenseTensor add_n(const OpContext& ctx, std::span<const DenseTensor> inputs);
@@ -96,6 +67,35 @@ DenseTensor cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axi
     bool exclusive, bool reverse);
 void cumsum_(const OpContext& ctx, DenseTensor& x, const Scalar& axis, bool flatten, bool exclusive,
     bool reverse);
+DenseTensor clip_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
+    const Scalar& min, const Scalar& max);
+void clip_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad,
+    const Scalar& min, const Scalar& max);
+DenseTensor pow_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
+    const Scalar& y);
+void pow_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad, const Scalar& y);
+DenseTensor exp_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
+void exp_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
+DenseTensor log_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
+void log_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
+DenseTensor tanh_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
+void tanh_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
+DenseTensor sqrt_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
+void sqrt_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
+DenseTensor rsqrt_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
+void rsqrt_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
+DenseTensor relu_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
+void relu_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
+DenseTensor sigmoid_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
+void sigmoid_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
+DenseTensor sin_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
+void sin_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
+DenseTensor cos_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
+void cos_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
+DenseTensor square_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
+void square_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
+DenseTensor abs_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
+void abs_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
 DenseTensor silu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out,
     const DenseTensor& out_grad);
 void silu_grad_(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out,

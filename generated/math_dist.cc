@@ -119,17 +119,6 @@ Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max) {
   return x;
 }
 
-Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max) {
-  call::DistCall call(ops::clip_grad, x, out_grad, min, max);
-  return call.run([&] { return dense::clip_grad(call, call[0], call[1], min, max); });
-}
-
-Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max) {
-  call::DistCall call(call::inplace, ops::clip_grad, x, out_grad, min, max);
-  call.run([&] { dense::clip_grad_(call, call[0], call.target(1), min, max); });
-  return out_grad;
-}
-
 Tensor pow(const Tensor& x, const Scalar& y) {
   call::DistCall call(ops::pow, x, y);
   return call.run([&] { return dense::pow(call, call[0], y); });
@@ -139,17 +128,6 @@ Tensor& pow_(Tensor& x, const Scalar& y) {
   call::DistCall call(call::inplace, ops::pow, x, y);
   call.run([&] { dense::pow_(call, call.target(0), y); });
   return x;
-}
-
-Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y) {
-  call::DistCall call(ops::pow_grad, x, out_grad, y);
-  return call.run([&] { return dense::pow_grad(call, call[0], call[1], y); });
-}
-
-Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y) {
-  call::DistCall call(call::inplace, ops::pow_grad, x, out_grad, y);
-  call.run([&] { dense::pow_grad_(call, call[0], call.target(1), y); });
-  return out_grad;
 }
 
 Tensor exp(const Tensor& x) {
@@ -163,17 +141,6 @@ Tensor& exp_(Tensor& x) {
   return x;
 }
 
-Tensor exp_grad(const Tensor& out, const Tensor& out_grad) {
-  call::DistCall call(ops::exp_grad, out, out_grad);
-  return call.run([&] { return dense::exp_grad(call, call[0], call[1]); });
-}
-
-Tensor& exp_grad_(const Tensor& out, Tensor& out_grad) {
-  call::DistCall call(call::inplace, ops::exp_grad, out, out_grad);
-  call.run([&] { dense::exp_grad_(call, call[0], call.target(1)); });
-  return out_grad;
-}
-
 Tensor log(const Tensor& x) {
   call::DistCall call(ops::log, x);
   return call.run([&] { return dense::log(call, call[0]); });
@@ -183,17 +150,6 @@ Tensor& log_(Tensor& x) {
   call::DistCall call(call::inplace, ops::log, x);
   call.run([&] { dense::log_(call, call.target(0)); });
   return x;
-}
-
-Tensor log_grad(const Tensor& x, const Tensor& out_grad) {
-  call::DistCall call(ops::log_grad, x, out_grad);
-  return call.run([&] { return dense::log_grad(call, call[0], call[1]); });
-}
-
-Tensor& log_grad_(const Tensor& x, Tensor& out_grad) {
-  call::DistCall call(call::inplace, ops::log_grad, x, out_grad);
-  call.run([&] { dense::log_grad_(call, call[0], call.target(1)); });
-  return out_grad;
 }
 
 Tensor tanh(const Tensor& x) {
@@ -207,17 +163,6 @@ Tensor& tanh_(Tensor& x) {
   return x;
 }
 
-Tensor tanh_grad(const Tensor& out, const Tensor& out_grad) {
-  call::DistCall call(ops::tanh_grad, out, out_grad);
-  return call.run([&] { return dense::tanh_grad(call, call[0], call[1]); });
-}
-
-Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad) {
-  call::DistCall call(call::inplace, ops::tanh_grad, out, out_grad);
-  call.run([&] { dense::tanh_grad_(call, call[0], call.target(1)); });
-  return out_grad;
-}
-
 Tensor sqrt(const Tensor& x) {
   call::DistCall call(ops::sqrt, x);
   return call.run([&] { return dense::sqrt(call, call[0]); });
@@ -227,17 +172,6 @@ Tensor& sqrt_(Tensor& x) {
   call::DistCall call(call::inplace, ops::sqrt, x);
   call.run([&] { dense::sqrt_(call, call.target(0)); });
   return x;
-}
-
-Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad) {
-  call::DistCall call(ops::sqrt_grad, out, out_grad);
-  return call.run([&] { return dense::sqrt_grad(call, call[0], call[1]); });
-}
-
-Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad) {
-  call::DistCall call(call::inplace, ops::sqrt_grad, out, out_grad);
-  call.run([&] { dense::sqrt_grad_(call, call[0], call.target(1)); });
-  return out_grad;
 }
 
 Tensor rsqrt(const Tensor& x) {
@@ -251,17 +185,6 @@ Tensor& rsqrt_(Tensor& x) {
   return x;
 }
 
-Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad) {
-  call::DistCall call(ops::rsqrt_grad, out, out_grad);
-  return call.run([&] { return dense::rsqrt_grad(call, call[0], call[1]); });
-}
-
-Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad) {
-  call::DistCall call(call::inplace, ops::rsqrt_grad, out, out_grad);
-  call.run([&] { dense::rsqrt_grad_(call, call[0], call.target(1)); });
-  return out_grad;
-}
-
 Tensor relu(const Tensor& x) {
   call::DistCall call(ops::relu, x);
   return call.run([&] { return dense::relu(call, call[0]); });
@@ -271,17 +194,6 @@ Tensor& relu_(Tensor& x) {
   call::DistCall call(call::inplace, ops::relu, x);
   call.run([&] { dense::relu_(call, call.target(0)); });
   return x;
-}
-
-Tensor relu_grad(const Tensor& out, const Tensor& out_grad) {
-  call::DistCall call(ops::relu_grad, out, out_grad);
-  return call.run([&] { return dense::relu_grad(call, call[0], call[1]); });
-}
-
-Tensor& relu_grad_(const Tensor& out, Tensor& out_grad) {
-  call::DistCall call(call::inplace, ops::relu_grad, out, out_grad);
-  call.run([&] { dense::relu_grad_(call, call[0], call.target(1)); });
-  return out_grad;
 }
 
 Tensor gelu(const Tensor& x, bool approximate) {
@@ -317,17 +229,6 @@ Tensor& sigmoid_(Tensor& x) {
   return x;
 }
 
-Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad) {
-  call::DistCall call(ops::sigmoid_grad, out, out_grad);
-  return call.run([&] { return dense::sigmoid_grad(call, call[0], call[1]); });
-}
-
-Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad) {
-  call::DistCall call(call::inplace, ops::sigmoid_grad, out, out_grad);
-  call.run([&] { dense::sigmoid_grad_(call, call[0], call.target(1)); });
-  return out_grad;
-}
-
 Tensor sin(const Tensor& x) {
   call::DistCall call(ops::sin, x);
   return call.run([&] { return dense::sin(call, call[0]); });
@@ -337,17 +238,6 @@ Tensor& sin_(Tensor& x) {
   call::DistCall call(call::inplace, ops::sin, x);
   call.run([&] { dense::sin_(call, call.target(0)); });
   return x;
-}
-
-Tensor sin_grad(const Tensor& x, const Tensor& out_grad) {
-  call::DistCall call(ops::sin_grad, x, out_grad);
-  return call.run([&] { return dense::sin_grad(call, call[0], call[1]); });
-}
-
-Tensor& sin_grad_(const Tensor& x, Tensor& out_grad) {
-  call::DistCall call(call::inplace, ops::sin_grad, x, out_grad);
-  call.run([&] { dense::sin_grad_(call, call[0], call.target(1)); });
-  return out_grad;
 }
 
 Tensor cos(const Tensor& x) {
@@ -361,17 +251,6 @@ Tensor& cos_(Tensor& x) {
   return x;
 }
 
-Tensor cos_grad(const Tensor& x, const Tensor& out_grad) {
-  call::DistCall call(ops::cos_grad, x, out_grad);
-  return call.run([&] { return dense::cos_grad(call, call[0], call[1]); });
-}
-
-Tensor& cos_grad_(const Tensor& x, Tensor& out_grad) {
-  call::DistCall call(call::inplace, ops::cos_grad, x, out_grad);
-  call.run([&] { dense::cos_grad_(call, call[0], call.target(1)); });
-  return out_grad;
-}
-
 Tensor square(const Tensor& x) {
   call::DistCall call(ops::square, x);
   return call.run([&] { return dense::square(call, call[0]); });
@@ -383,17 +262,6 @@ Tensor& square_(Tensor& x) {
   return x;
 }
 
-Tensor square_grad(const Tensor& x, const Tensor& out_grad) {
-  call::DistCall call(ops::square_grad, x, out_grad);
-  return call.run([&] { return dense::square_grad(call, call[0], call[1]); });
-}
-
-Tensor& square_grad_(const Tensor& x, Tensor& out_grad) {
-  call::DistCall call(call::inplace, ops::square_grad, x, out_grad);
-  call.run([&] { dense::square_grad_(call, call[0], call.target(1)); });
-  return out_grad;
-}
-
 Tensor abs(const Tensor& x) {
   call::DistCall call(ops::abs, x);
   return call.run([&] { return dense::abs(call, call[0]); });
@@ -403,17 +271,6 @@ Tensor& abs_(Tensor& x) {
   call::DistCall call(call::inplace, ops::abs, x);
   call.run([&] { dense::abs_(call, call.target(0)); });
   return x;
-}
-
-Tensor abs_grad(const Tensor& x, const Tensor& out_grad) {
-  call::DistCall call(ops::abs_grad, x, out_grad);
-  return call.run([&] { return dense::abs_grad(call, call[0], call[1]); });
-}
-
-Tensor& abs_grad_(const Tensor& x, Tensor& out_grad) {
-  call::DistCall call(call::inplace, ops::abs_grad, x, out_grad);
-  call.run([&] { dense::abs_grad_(call, call[0], call.target(1)); });
-  return out_grad;
 }
 
 Tensor elementwise_pow(const Tensor& x, const Tensor& y) {
@@ -456,6 +313,149 @@ Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, boo
   call::DistCall call(call::inplace, ops::cumsum, x, axis, flatten, exclusive, reverse);
   call.run([&] { dense::cumsum_(call, call.target(0), axis, flatten, exclusive, reverse); });
   return x;
+}
+
+Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max) {
+  call::DistCall call(ops::clip_grad, x, out_grad, min, max);
+  return call.run([&] { return dense::clip_grad(call, call[0], call[1], min, max); });
+}
+
+Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max) {
+  call::DistCall call(call::inplace, ops::clip_grad, x, out_grad, min, max);
+  call.run([&] { dense::clip_grad_(call, call[0], call.target(1), min, max); });
+  return out_grad;
+}
+
+Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y) {
+  call::DistCall call(ops::pow_grad, x, out_grad, y);
+  return call.run([&] { return dense::pow_grad(call, call[0], call[1], y); });
+}
+
+Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y) {
+  call::DistCall call(call::inplace, ops::pow_grad, x, out_grad, y);
+  call.run([&] { dense::pow_grad_(call, call[0], call.target(1), y); });
+  return out_grad;
+}
+
+Tensor exp_grad(const Tensor& out, const Tensor& out_grad) {
+  call::DistCall call(ops::exp_grad, out, out_grad);
+  return call.run([&] { return dense::exp_grad(call, call[0], call[1]); });
+}
+
+Tensor& exp_grad_(const Tensor& out, Tensor& out_grad) {
+  call::DistCall call(call::inplace, ops::exp_grad, out, out_grad);
+  call.run([&] { dense::exp_grad_(call, call[0], call.target(1)); });
+  return out_grad;
+}
+
+Tensor log_grad(const Tensor& x, const Tensor& out_grad) {
+  call::DistCall call(ops::log_grad, x, out_grad);
+  return call.run([&] { return dense::log_grad(call, call[0], call[1]); });
+}
+
+Tensor& log_grad_(const Tensor& x, Tensor& out_grad) {
+  call::DistCall call(call::inplace, ops::log_grad, x, out_grad);
+  call.run([&] { dense::log_grad_(call, call[0], call.target(1)); });
+  return out_grad;
+}
+
+Tensor tanh_grad(const Tensor& out, const Tensor& out_grad) {
+  call::DistCall call(ops::tanh_grad, out, out_grad);
+  return call.run([&] { return dense::tanh_grad(call, call[0], call[1]); });
+}
+
+Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad) {
+  call::DistCall call(call::inplace, ops::tanh_grad, out, out_grad);
+  call.run([&] { dense::tanh_grad_(call, call[0], call.target(1)); });
+  return out_grad;
+}
+
+Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad) {
+  call::DistCall call(ops::sqrt_grad, out, out_grad);
+  return call.run([&] { return dense::sqrt_grad(call, call[0], call[1]); });
+}
+
+Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad) {
+  call::DistCall call(call::inplace, ops::sqrt_grad, out, out_grad);
+  call.run([&] { dense::sqrt_grad_(call, call[0], call.target(1)); });
+  return out_grad;
+}
+
+Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad) {
+  call::DistCall call(ops::rsqrt_grad, out, out_grad);
+  return call.run([&] { return dense::rsqrt_grad(call, call[0], call[1]); });
+}
+
+Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad) {
+  call::DistCall call(call::inplace, ops::rsqrt_grad, out, out_grad);
+  call.run([&] { dense::rsqrt_grad_(call, call[0], call.target(1)); });
+  return out_grad;
+}
+
+Tensor relu_grad(const Tensor& out, const Tensor& out_grad) {
+  call::DistCall call(ops::relu_grad, out, out_grad);
+  return call.run([&] { return dense::relu_grad(call, call[0], call[1]); });
+}
+
+Tensor& relu_grad_(const Tensor& out, Tensor& out_grad) {
+  call::DistCall call(call::inplace, ops::relu_grad, out, out_grad);
+  call.run([&] { dense::relu_grad_(call, call[0], call.target(1)); });
+  return out_grad;
+}
+
+Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad) {
+  call::DistCall call(ops::sigmoid_grad, out, out_grad);
+  return call.run([&] { return dense::sigmoid_grad(call, call[0], call[1]); });
+}
+
+Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad) {
+  call::DistCall call(call::inplace, ops::sigmoid_grad, out, out_grad);
+  call.run([&] { dense::sigmoid_grad_(call, call[0], call.target(1)); });
+  return out_grad;
+}
+
+Tensor sin_grad(const Tensor& x, const Tensor& out_grad) {
+  call::DistCall call(ops::sin_grad, x, out_grad);
+  return call.run([&] { return dense::sin_grad(call, call[0], call[1]); });
+}
+
+Tensor& sin_grad_(const Tensor& x, Tensor& out_grad) {
+  call::DistCall call(call::inplace, ops::sin_grad, x, out_grad);
+  call.run([&] { dense::sin_grad_(call, call[0], call.target(1)); });
+  return out_grad;
+}
+
+Tensor cos_grad(const Tensor& x, const Tensor& out_grad) {
+  call::DistCall call(ops::cos_grad, x, out_grad);
+  return call.run([&] { return dense::cos_grad(call, call[0], call[1]); });
+}
+
+Tensor& cos_grad_(const Tensor& x, Tensor& out_grad) {
+  call::DistCall call(call::inplace, ops::cos_grad, x, out_grad);
+  call.run([&] { dense::cos_grad_(call, call[0], call.target(1)); });
+  return out_grad;
+}
+
+Tensor square_grad(const Tensor& x, const Tensor& out_grad) {
+  call::DistCall call(ops::square_grad, x, out_grad);
+  return call.run([&] { return dense::square_grad(call, call[0], call[1]); });
+}
+
+Tensor& square_grad_(const Tensor& x, Tensor& out_grad) {
+  call::DistCall call(call::inplace, ops::square_grad, x, out_grad);
+  call.run([&] { dense::square_grad_(call, call[0], call.target(1)); });
+  return out_grad;
+}
+
+Tensor abs_grad(const Tensor& x, const Tensor& out_grad) {
+  call::DistCall call(ops::abs_grad, x, out_grad);
+  return call.run([&] { return dense::abs_grad(call, call[0], call[1]); });
+}
+
+Tensor& abs_grad_(const Tensor& x, Tensor& out_grad) {
+  call::DistCall call(call::inplace, ops::abs_grad, x, out_grad);
+  call.run([&] { dense::abs_grad_(call, call[0], call.target(1)); });
+  return out_grad;
 }
 
 Tensor silu_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad) {

@@ -81,53 +81,27 @@ inline constexpr OpDef clip = {.name = "clip", .inplace_name = "clip_", .locatio
     .inputs = slots<"x">, .attrs = names<"min", "max">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
     .commute_types = 0x6, .elementwise = true};
-inline constexpr OpDef clip_grad = {.name = "clip_grad", .inplace_name = "clip_grad_",
-    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .attrs = names<"min", "max">,
-    .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
-    .elementwise = true};
 inline constexpr OpDef pow = {.name = "pow", .inplace_name = "pow_", .location = "math.yaml",
     .inputs = slots<"x">, .attrs = names<"y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true};
-inline constexpr OpDef pow_grad = {.name = "pow_grad", .inplace_name = "pow_grad_",
-    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .attrs = names<"y">,
-    .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
-    .elementwise = true};
 inline constexpr OpDef exp = {.name = "exp", .inplace_name = "exp_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
-inline constexpr OpDef exp_grad = {.name = "exp_grad", .inplace_name = "exp_grad_",
-    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef log = {.name = "log", .inplace_name = "log_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x4, .elementwise = true};
-inline constexpr OpDef log_grad = {.name = "log_grad", .inplace_name = "log_grad_",
-    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef tanh = {.name = "tanh", .inplace_name = "tanh_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
-inline constexpr OpDef tanh_grad = {.name = "tanh_grad", .inplace_name = "tanh_grad_",
-    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef sqrt = {.name = "sqrt", .inplace_name = "sqrt_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x4, .elementwise = true};
-inline constexpr OpDef sqrt_grad = {.name = "sqrt_grad", .inplace_name = "sqrt_grad_",
-    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef rsqrt = {.name = "rsqrt", .inplace_name = "rsqrt_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .elementwise = true};
-inline constexpr OpDef rsqrt_grad = {.name = "rsqrt_grad", .inplace_name = "rsqrt_grad_",
-    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef relu = {.name = "relu", .inplace_name = "relu_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true};
-inline constexpr OpDef relu_grad = {.name = "relu_grad", .inplace_name = "relu_grad_",
-    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef gelu = {.name = "gelu", .inplace_name = "gelu_", .location = "math.yaml",
     .inputs = slots<"x">, .attrs = names<"approximate">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true};
@@ -138,33 +112,18 @@ inline constexpr OpDef sigmoid = {.name = "sigmoid", .inplace_name = "sigmoid_",
     .location = "math.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
     .commute_types = 0x6, .elementwise = true};
-inline constexpr OpDef sigmoid_grad = {.name = "sigmoid_grad", .inplace_name = "sigmoid_grad_",
-    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef sin = {.name = "sin", .inplace_name = "sin_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .elementwise = true};
-inline constexpr OpDef sin_grad = {.name = "sin_grad", .inplace_name = "sin_grad_",
-    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef cos = {.name = "cos", .inplace_name = "cos_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .elementwise = true};
-inline constexpr OpDef cos_grad = {.name = "cos_grad", .inplace_name = "cos_grad_",
-    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef square = {.name = "square", .inplace_name = "square_",
     .location = "math.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true};
-inline constexpr OpDef square_grad = {.name = "square_grad", .inplace_name = "square_grad_",
-    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef abs = {.name = "abs", .inplace_name = "abs_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .elementwise = true};
-inline constexpr OpDef abs_grad = {.name = "abs_grad", .inplace_name = "abs_grad_",
-    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .elementwise = true};
 inline constexpr OpDef elementwise_pow = {.name = "elementwise_pow", .location = "math.yaml",
     .inputs = slots<"x", "y">, .outputs = slots<"out">, .rule = "..., ... -> ...",
     .elementwise = true};
@@ -186,6 +145,69 @@ inline constexpr OpDef cumsum = {.name = "cumsum", .inplace_name = "cumsum_",
     .attrs = names<"axis", "flatten", "exclusive", "reverse">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "CumsumInferSpmd",
     .commutes = Commutes::jointly, .commute_types = 0x11};
+inline constexpr OpDef clip_grad = {.name = "clip_grad", .inplace_name = "clip_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .attrs = names<"min", "max">,
+    .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true};
+inline constexpr OpDef pow_grad = {.name = "pow_grad", .inplace_name = "pow_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .attrs = names<"y">,
+    .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true};
+inline constexpr OpDef exp_grad = {.name = "exp_grad", .inplace_name = "exp_grad_",
+    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11, .elementwise = true};
+inline constexpr OpDef log_grad = {.name = "log_grad", .inplace_name = "log_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true};
+inline constexpr OpDef tanh_grad = {.name = "tanh_grad", .inplace_name = "tanh_grad_",
+    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true};
+inline constexpr OpDef sqrt_grad = {.name = "sqrt_grad", .inplace_name = "sqrt_grad_",
+    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true};
+inline constexpr OpDef rsqrt_grad = {.name = "rsqrt_grad", .inplace_name = "rsqrt_grad_",
+    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true};
+inline constexpr OpDef relu_grad = {.name = "relu_grad", .inplace_name = "relu_grad_",
+    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true};
+inline constexpr OpDef sigmoid_grad = {.name = "sigmoid_grad", .inplace_name = "sigmoid_grad_",
+    .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true};
+inline constexpr OpDef sin_grad = {.name = "sin_grad", .inplace_name = "sin_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true};
+inline constexpr OpDef cos_grad = {.name = "cos_grad", .inplace_name = "cos_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true};
+inline constexpr OpDef square_grad = {.name = "square_grad", .inplace_name = "square_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11, .elementwise = true};
+inline constexpr OpDef abs_grad = {.name = "abs_grad", .inplace_name = "abs_grad_",
+    .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true};
 inline constexpr OpDef silu_grad = {.name = "silu_grad", .inplace_name = "silu_grad_",
     .location = "math.yaml", .inputs = slots<"x", "out", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 2)>, .rule = "..., ..., ... -> ..."};

@@ -15,17 +15,9 @@ Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim) {
   return call::dispatch(ops::sum, dist::sum, dense::sum, x, axis, keepdim);
 }
 
-Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool keepdim) {
-  return external::sum_grad(x, out_grad, axis, keepdim);
-}
-
 Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim) {
   if (autograd::records(x)) return autograd::mean(x, axis, keepdim);
   return call::dispatch(ops::mean, dist::mean, dense::mean, x, axis, keepdim);
-}
-
-Tensor mean_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool keepdim) {
-  return external::mean_grad(x, out_grad, axis, keepdim);
 }
 
 Tensor max(const Tensor& x, const IntArray& axis, bool keepdim) {
@@ -33,28 +25,14 @@ Tensor max(const Tensor& x, const IntArray& axis, bool keepdim) {
   return call::dispatch(ops::max, dist::max, dense::max, x, axis, keepdim);
 }
 
-Tensor max_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis,
-    bool keepdim) {
-  return external::max_grad(x, out, out_grad, axis, keepdim);
-}
-
 Tensor min(const Tensor& x, const IntArray& axis, bool keepdim) {
   if (autograd::records(x)) return autograd::min(x, axis, keepdim);
   return call::dispatch(ops::min, dist::min, dense::min, x, axis, keepdim);
 }
 
-Tensor min_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis,
-    bool keepdim) {
-  return external::min_grad(x, out, out_grad, axis, keepdim);
-}
-
 Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim) {
   if (autograd::records(x)) return autograd::prod(x, axis, keepdim);
   return call::dispatch(ops::prod, dist::prod, dense::prod, x, axis, keepdim);
-}
-
-Tensor prod_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool keepdim) {
-  return external::prod_grad(x, out_grad, axis, keepdim);
 }
 
 Tensor all(const Tensor& x, const IntArray& axis, bool keepdim) {
@@ -72,19 +50,9 @@ Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim) {
   return call::dispatch(ops::amax, dist::amax, dense::amax, x, axis, keepdim);
 }
 
-Tensor amax_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis,
-    bool keepdim) {
-  return external::amax_grad(x, out, out_grad, axis, keepdim);
-}
-
 Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim) {
   if (autograd::records(x)) return autograd::amin(x, axis, keepdim);
   return call::dispatch(ops::amin, dist::amin, dense::amin, x, axis, keepdim);
-}
-
-Tensor amin_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis,
-    bool keepdim) {
-  return external::amin_grad(x, out, out_grad, axis, keepdim);
 }
 
 Tensor squared_l2_norm(const Tensor& x) {
@@ -92,19 +60,10 @@ Tensor squared_l2_norm(const Tensor& x) {
   return call::dispatch(ops::squared_l2_norm, dist::squared_l2_norm, dense::squared_l2_norm, x);
 }
 
-Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad) {
-  return external::squared_l2_norm_grad(x, out_grad);
-}
-
 Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all) {
   if (autograd::records(x)) return autograd::frobenius_norm(x, axis, keep_dim, reduce_all);
   return call::dispatch(ops::frobenius_norm, dist::frobenius_norm, dense::frobenius_norm, x, axis,
       keep_dim, reduce_all);
-}
-
-Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
-    const IntArray& axis, bool keep_dim, bool reduce_all) {
-  return external::frobenius_norm_grad(x, out, out_grad, axis, keep_dim, reduce_all);
 }
 
 Tensor numel(const Tensor& x) {
@@ -116,6 +75,47 @@ Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, 
   return autograd::unlinked(ops::argmax,
       call::dispatch(ops::argmax, dist::argmax, dense::argmax, x, axis, keepdims, flatten, dtype),
       x);
+}
+
+Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool keepdim) {
+  return external::sum_grad(x, out_grad, axis, keepdim);
+}
+
+Tensor mean_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool keepdim) {
+  return external::mean_grad(x, out_grad, axis, keepdim);
+}
+
+Tensor max_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis,
+    bool keepdim) {
+  return external::max_grad(x, out, out_grad, axis, keepdim);
+}
+
+Tensor min_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis,
+    bool keepdim) {
+  return external::min_grad(x, out, out_grad, axis, keepdim);
+}
+
+Tensor prod_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool keepdim) {
+  return external::prod_grad(x, out_grad, axis, keepdim);
+}
+
+Tensor amax_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis,
+    bool keepdim) {
+  return external::amax_grad(x, out, out_grad, axis, keepdim);
+}
+
+Tensor amin_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis,
+    bool keepdim) {
+  return external::amin_grad(x, out, out_grad, axis, keepdim);
+}
+
+Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad) {
+  return external::squared_l2_norm_grad(x, out_grad);
+}
+
+Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+    const IntArray& axis, bool keep_dim, bool reduce_all) {
+  return external::frobenius_norm_grad(x, out, out_grad, axis, keep_dim, reduce_all);
 }
 
 }  // namespace shard

@@ -7,34 +7,18 @@ namespace shard {
 /// The sum of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
 /// bool, uint8 and int32 give int64; other dtypes keep theirs.
 Tensor sum(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
-/// The gradient of sum: out_grad for each element of the sum.
-Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
-    bool keepdim = false);
 /// The mean of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
 /// Float dtypes only (else dtype_mismatch); over no elements it is NaN.
 Tensor mean(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
-/// The gradient of mean: out_grad, divided by the number of elements, for each of them.
-Tensor mean_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
-    bool keepdim = false);
 /// The largest element of x over the axes (all when empty), which are dropped or, with keepdim,
 /// kept as 1. Every dtype; NaN wins; over no elements it is an invalid_argument error.
 Tensor max(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
-/// The gradient of max: out_grad for each element that equals out, else 0.
-Tensor max_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
-    const IntArray& axis = {}, bool keepdim = false);
 /// The smallest element of x over the axes (all when empty), which are dropped or, with keepdim,
 /// kept as 1. Every dtype; NaN wins; over no elements it is an invalid_argument error.
 Tensor min(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
-/// The gradient of min: out_grad for each element that equals out, else 0.
-Tensor min_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
-    const IntArray& axis = {}, bool keepdim = false);
 /// The product of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
 /// bool, uint8 and int32 give int64; other dtypes keep theirs.
 Tensor prod(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
-/// The gradient of prod: out_grad times the product of the other elements, right beside zeros too.
-/// Differentiated again it takes zeros to stay as they are.
-Tensor prod_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
-    bool keepdim = false);
 /// Whether no element of x over the axes (all when empty), which are dropped or, with keepdim, kept
 /// as 1, is 0; as bool, for every dtype; true over no elements.
 Tensor all(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
@@ -43,25 +27,14 @@ Tensor all(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
 Tensor any(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
 /// As max, from which it differs in its gradient, which equal elements share.
 Tensor amax(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
-/// The gradient of amax: the elements that equal out share out_grad evenly; the others get 0.
-Tensor amax_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
-    const IntArray& axis = {}, bool keepdim = false);
 /// As min, from which it differs in its gradient, which equal elements share.
 Tensor amin(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
-/// The gradient of amin: the elements that equal out share out_grad evenly; the others get 0.
-Tensor amin_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
-    const IntArray& axis = {}, bool keepdim = false);
 /// The sum of the squares of all elements, as [1] of the dtype of x; float dtypes.
 Tensor squared_l2_norm(const Tensor& x);
-/// The gradient of squared_l2_norm: 2 * out_grad * x.
-Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad);
 /// The root of the sum of the squares of x over the axes (all when empty or with reduce_all), which
 /// are dropped or, with keep_dim, kept as 1; float dtypes. Pieces add their squares up before the
 /// root is taken, so no reduction is left pending.
 Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all);
-/// The gradient of frobenius_norm: out_grad / out * x, and 0 where out is 0.
-Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
-    const IntArray& axis, bool keep_dim, bool reduce_all);
 /// The number of elements of x as a 0-d int64. It is known without x: nothing is moved or reduced
 /// for it.
 Tensor numel(const Tensor& x);
@@ -70,4 +43,31 @@ Tensor numel(const Tensor& x);
 /// invalid_argument error.
 Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims = false, bool flatten = false,
     DType dtype = DType::int64);
+/// The gradient of sum: out_grad for each element of the sum.
+Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
+    bool keepdim = false);
+/// The gradient of mean: out_grad, divided by the number of elements, for each of them.
+Tensor mean_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
+    bool keepdim = false);
+/// The gradient of max: out_grad for each element that equals out, else 0.
+Tensor max_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+    const IntArray& axis = {}, bool keepdim = false);
+/// The gradient of min: out_grad for each element that equals out, else 0.
+Tensor min_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+    const IntArray& axis = {}, bool keepdim = false);
+/// The gradient of prod: out_grad times the product of the other elements, right beside zeros too.
+/// Differentiated again it takes zeros to stay as they are.
+Tensor prod_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
+    bool keepdim = false);
+/// The gradient of amax: the elements that equal out share out_grad evenly; the others get 0.
+Tensor amax_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+    const IntArray& axis = {}, bool keepdim = false);
+/// The gradient of amin: the elements that equal out share out_grad evenly; the others get 0.
+Tensor amin_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+    const IntArray& axis = {}, bool keepdim = false);
+/// The gradient of squared_l2_norm: 2 * out_grad * x.
+Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad);
+/// The gradient of frobenius_norm: out_grad / out * x, and 0 where out is 0.
+Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+    const IntArray& axis, bool keep_dim, bool reduce_all);
 }  // namespace shard

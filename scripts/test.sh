@@ -15,10 +15,11 @@ failed=()
 
 # stage NAME COMMAND...: runs the command; a failure is remembered, and the other stages still run.
 stage() {
-  local name=$1
+  local name=$1 start=$SECONDS
   shift
   echo "== $name"
   "$@" || { failed+=("$name"); echo "== $name FAILED"; }
+  echo "== $name took $((SECONDS - start)) s"
 }
 
 build() { cmake --preset "$1" >/dev/null && cmake --build --preset "$1" -j"$(nproc)"; }
@@ -27,6 +28,7 @@ build_and_test() { build "$1" && ctest --preset "$1" -j"$(nproc)"; }
 scripts/setup.sh
 echo "== dev build"
 build dev  # nothing else is worth a run when this fails
+echo "== dev build took $SECONDS s"
 if ! $quick; then
   stage asan build_and_test asan
   stage tsan build_and_test tsan

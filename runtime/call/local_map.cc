@@ -1,4 +1,4 @@
-#include "call/local_map.h"
+#include "call/unrecorded.h"
 
 #include <fmt/format.h>
 
@@ -264,13 +264,17 @@ class LocalCallRun {
 
 }  // namespace
 
-std::vector<Tensor> run_local_map(const LocalFunction& function, std::span<const Tensor> inputs, std::span<const DistSpec* const> in_specs,
-                                  std::span<const DistSpec* const> out_specs, const LocalMapOptions& options) {
-  return LocalCallRun(inputs, in_specs, out_specs, options).run(function);
-}
-
 void fail_result_count(const LocalMapOptions& options, size_t results, size_t specs) {
   fail(ErrorCode::invalid_argument, "[{}] the function has returned {} tensors, but there are {} output layouts; give one for each", options.name, results, specs);
 }
 
 }  // namespace shard::detail
+
+namespace shard::unrecorded {
+
+std::vector<Tensor> run_local_map(const detail::LocalFunction& function, std::span<const Tensor> inputs, std::span<const DistSpec* const> in_specs,
+                                  std::span<const DistSpec* const> out_specs, const LocalMapOptions& options) {
+  return detail::LocalCallRun(inputs, in_specs, out_specs, options).run(function);
+}
+
+}  // namespace shard::unrecorded

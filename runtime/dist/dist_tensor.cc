@@ -1,4 +1,4 @@
-#include "dist/dist_tensor.h"
+#include "dist/unrecorded.h"
 
 #include <fmt/format.h>
 
@@ -55,6 +55,8 @@ void check_mesh_in_world(const ProcessMesh* mesh, const World& world) {
   }
 }
 
+namespace unrecorded {
+
 Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype) {
   Rank& rank = current_rank();
   check_mesh_in_world(spec->mesh(), rank.world());
@@ -88,6 +90,8 @@ Tensor local(const Tensor& tensor) {
   impl.value.storage()->check_read();
   return Tensor(impl.value);
 }
+
+}  // namespace unrecorded
 
 const DistSpec* spec_of(const Tensor& tensor) { return dist_impl(tensor, "spec_of").spec; }
 

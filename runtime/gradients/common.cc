@@ -10,13 +10,14 @@ Tensor sum_to(const Tensor& grad, const Dims& dims) {
   const Dims& from = grad.dims();
   if (from == dims) return grad;
   const int lead = from.rank() - dims.rank();
-  IntArray axes;
+  IntArray axes, leading;
   for (int d = 0; d < from.rank(); ++d) {
+    if (d < lead) leading.push_back(d);
     if (d < lead || (dims[d - lead] == 1 && from[d] != 1)) axes.push_back(d);
   }
   const bool only_leading = static_cast<int>(axes.size()) == lead;
   const Tensor sums = sum(grad, axes, /*keepdim=*/!only_leading);
-  return only_leading || lead == 0 ? sums : reshape(sums, dims);
+  return only_leading || lead == 0 ? sums : squeeze(sums, leading);  // a 0 in the shape of reshape would keep a dim
 }
 
 Tensor spread(const Tensor& grad, const Tensor& x) {

@@ -7,6 +7,7 @@
 
 namespace shard::external {
 
+using gradients::spread;
 using gradients::sum_to;
 
 namespace {
@@ -71,6 +72,7 @@ std::vector<Tensor> add_n_grad(const std::vector<Tensor>& inputs, const Tensor& 
 
 Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
   if (!flatten) return cumsum(out_grad, axis, false, exclusive, !reverse);
+  if (x.dims().numel() == 0) return spread(sum(out_grad), x);  // a 0 in the shape for reshape keeps a dim
   return reshape(cumsum(out_grad, 0, false, exclusive, !reverse), x.dims());
 }
 
@@ -78,6 +80,7 @@ namespace {
 
 /// Whether [b.., r, c] can become [b * r, c] without bytes that move: on a mesh, where only the first dim is cut, into equal pieces.
 bool rows_join(const Tensor& x) {
+  if (x.dims().numel() == 0) return false;
   if (!x.is_dist()) return true;
   const DistSpec& spec = *spec_of(x);
   for (int d = 1; d + 1 < spec.rank(); ++d) {
@@ -111,25 +114,20 @@ Tensor matmul_grad_y(const Tensor& x, const Tensor& y, const Tensor& g, bool tra
 Pair matmul_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, bool transpose_x, bool transpose_y, GradMask wanted) {
   // Vectors count as a row and a column, whose dims out_grad lacks; the flags mean nothing for them.
   const bool row = x.dims().rank() == 1, column = y.dims().rank() == 1;
-  IntArray dims;
-  for (int d = 0; d < out_grad.dims().rank(); ++d) {
-    if (row && !column && d + 1 == out_grad.dims().rank()) dims.push_back(1);
-    dims.push_back(out_grad.dims()[d]);
-  }
-  if (row && column) dims.push_back(1);
-  if (column) dims.push_back(1);
-  const Tensor g = row || column ? reshape(out_grad, dims) : out_grad;
-  const Tensor a = row ? reshape(x, {1, x.dims()[0]}) : x;
-  const Tensor b = column ? reshape(y, {y.dims()[0], 1}) : y;
+  const int rank = out_grad.dims().rank();
+  const IntArray lacking = row && column ? IntArray{rank, rank + 1} : row ? IntArray{rank - 1} : IntArray{rank};
+  const Tensor g = row || column ? unsqueeze(out_grad, lacking) : out_grad;
+  const Tensor a = row ? unsqueeze(x, {0}) : x;
+  const Tensor b = column ? unsqueeze(y, {1}) : y;
   const bool swap_a = transpose_x && !row, swap_b = transpose_y && !column;
   Pair grads;
   if (wanted[0]) {
     const Tensor grad = sum_to(swap_a ? matmul(b, g, swap_b, true) : matmul(g, b, false, !swap_b), a.dims());
-    std::get<0>(grads) = row ? reshape(grad, x.dims()) : grad;
+    std::get<0>(grads) = row ? squeeze(grad, {0}) : grad;
   }
   if (wanted[1]) {
     const Tensor grad = matmul_grad_y(a, b, g, swap_a, swap_b);
-    std::get<1>(grads) = column ? reshape(grad, y.dims()) : grad;
+    std::get<1>(grads) = column ? squeeze(grad, {1}) : grad;
   }
   return grads;
 }

@@ -1,6 +1,7 @@
 // Gradients of shape.yaml that are made of other ops. Tensors of which only the shape is used may lack their bytes.
 #include "ops/shape_ops.h"
 
+#include "gradients/common.h"
 #include "ops/api.h"
 
 namespace shard::external {
@@ -24,13 +25,6 @@ Tensor sum_repeats(const Tensor& grad, int axis, int64_t repeats, int64_t size) 
   return reshape(sum(reshape(grad, parts), {1}), summed);
 }
 
-/// Drops the first dims, which have size 1, until `rank` are left.
-Tensor without_leading(const Tensor& grad, int rank) {
-  IntArray leading;
-  for (int i = 0; i < grad.dims().rank() - rank; ++i) leading.push_back(i);
-  return leading.empty() ? grad : squeeze(grad, leading);
-}
-
 }  // namespace
 
 Tensor reshape_grad(const Tensor& x, const Tensor& out_grad) {
@@ -45,15 +39,7 @@ Tensor transpose_grad(const Tensor& out_grad, const IntArray& perm) {
   return transpose(out_grad, inverse);
 }
 
-Tensor expand_grad(const Tensor& x, const Tensor& out_grad) {
-  const Dims &from = x.dims(), &to = out_grad.dims();
-  const int added = to.rank() - from.rank();
-  IntArray grown;
-  for (int i = 0; i < to.rank(); ++i) {
-    if (i < added || from[i - added] != to[i]) grown.push_back(i);
-  }
-  return grown.empty() ? out_grad : without_leading(sum(out_grad, grown, true), from.rank());
-}
+Tensor expand_grad(const Tensor& x, const Tensor& out_grad) { return gradients::sum_to(out_grad, x.dims()); }
 
 Tensor tile_grad(const Tensor& x, const Tensor& out_grad) {
   if (out_grad.numel() == 0) return zeros_from_empty(out_grad, x.dims());
@@ -63,7 +49,7 @@ Tensor tile_grad(const Tensor& x, const Tensor& out_grad) {
     const int64_t size = i < added ? 1 : x.dims()[i - added], repeats = grad.dims()[i] / size;
     if (repeats != 1) grad = sum_repeats(grad, i, repeats, size);
   }
-  return without_leading(grad, x.dims().rank());
+  return reshape(grad, x.dims());
 }
 
 std::vector<Tensor> concat_grad(const std::vector<Tensor>& x, const Tensor& out_grad, const Scalar& axis) {

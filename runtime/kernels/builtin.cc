@@ -18,8 +18,8 @@ void register_builtin_kernels() {
   cpu::register_binary();
   cpu::register_logic();
   cpu::register_unary();
-  cpu::register_activation_grad();
   cpu::register_unary_grad();
+  cpu::register_activation_grad();
   cpu::register_scalar();
   cpu::register_cast();
   cpu::register_reduce();

@@ -31,16 +31,6 @@ void ElementwiseInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Me
   check_size(ctx, out.dims, out.dtype);
 }
 
-void UnaryGradInferMeta(const OpContext& ctx, const Meta& saved, const Meta& out_grad, Meta& x_grad) {
-  check_floating(ctx, "out_grad", out_grad);
-  check_same_dtype(ctx, "the input or output", saved, "out_grad", out_grad);
-  if (saved.dims != out_grad.dims) {
-    fail(ErrorCode::shape_mismatch, "[{}] out_grad is {}, but the output is {}; give the gradient the shape of the output", ctx.op, to_string(out_grad),
-         to_string(saved));
-  }
-  x_grad = saved;
-}
-
 void CompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out) {
   ElementwiseInferMeta(ctx, x, y, out);
   out.dtype = DType::boolean;

@@ -15,9 +15,6 @@ namespace shard::meta {
 // Elementwise (elementwise.cc). Binary functions: equal dtypes (dtype_mismatch), broadcasting shapes (shape_mismatch).
 void UnchangedInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 void ElementwiseInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
-/// The gradient of a function of one tensor: of its input or output, a float, and of the gradient of its output. shape_mismatch and
-/// dtype_mismatch unless both are alike.
-void UnaryGradInferMeta(const OpContext& ctx, const Meta& saved, const Meta& out_grad, Meta& x_grad);
 /// As ElementwiseInferMeta, with a bool result.
 void CompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
 /// A bool result of any dtype.
@@ -191,7 +188,7 @@ void FlashAttnGradInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, 
                             const Meta& seed_offset, const Meta* attn_mask, const Meta& out_grad, Meta& q_grad, Meta& k_grad, Meta& v_grad);
 void FusedRopeGradInferMeta(const OpContext& ctx, const Meta* sin, const Meta* cos, const Meta* position_ids, const Meta& out_q_grad,
                             const Meta* out_k_grad, const Meta* out_v_grad, bool time_major, Meta& q_grad, Meta& k_grad, Meta& v_grad);
-/// Of an activation: equal metas of a float dtype.
+/// Of a function of one tensor, from its input or its output x: equal metas of a float dtype.
 void ActivationGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out_grad, Meta& x_grad);
 void SiluGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad, Meta& x_grad);
 void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const Meta& out_grad, Meta& x_grad, Meta& y_grad);

@@ -1,5 +1,5 @@
 // The public functions that change layouts: each plans, then executes.
-#include "reshard/execute.h"
+#include "reshard/unrecorded.h"
 
 namespace shard {
 namespace {
@@ -47,6 +47,8 @@ std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t 
   const DistTensorImpl& impl = dist_impl(tensor, "explain_reshard");
   return plan_reshard(impl.global, impl.spec, spec, memory_cap)->explain();
 }
+
+namespace unrecorded {
 
 Tensor reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) { return move_tensor(tensor, spec, memory_cap, false); }
 
@@ -109,9 +111,10 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
 
 Tensor full(const Tensor& tensor) {
   const DistTensorImpl& impl = dist_impl(tensor, "full");
-  Tensor whole = reshard(tensor, DistSpec::replicated(impl.spec->mesh(), impl.spec->rank()));
+  Tensor whole = unrecorded::reshard(tensor, DistSpec::replicated(impl.spec->mesh(), impl.spec->rank()), 0);
   if (!impl.here()) return {};
   return Tensor(whole.get().value.storage() == impl.value.storage() ? clone(impl.value) : whole.get().value);
 }
 
+}  // namespace unrecorded
 }  // namespace shard

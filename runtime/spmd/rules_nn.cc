@@ -122,6 +122,15 @@ RuleResult swiglu_grad(const RuleArgs& args) {
 /// silu(x) * y is linear in y alone.
 bool swiglu_is_linear(const RuleArgs& args) { return args.tensors[1].spec != nullptr && !args.tensors[0].spec->layout().has_partial(); }
 
+/// The gradient of a function of one tensor is linear in the gradient of the output, and in nothing else.
+bool only_out_grad_is_pending(const RuleArgs& args) {
+  for (size_t slot = 0; slot < args.slots.size(); ++slot) {
+    const DistSpec* spec = args.tensors[args.slots[slot].first].spec;
+    if (args.op.inputs[slot].name != "out_grad" && spec->layout().has_partial()) return false;
+  }
+  return true;
+}
+
 bool scale_has_no_bias(const RuleArgs& args) {
   const auto* bias = std::get_if<Scalar>(&args.attr("bias"));
   return bias != nullptr && bias->to<double>() == 0;
@@ -154,6 +163,7 @@ void register_nn_rules() {
   register_rule("SwiGLUInferSpmd", swiglu);
   register_rule("SwiGLUGradInferSpmd", swiglu_grad);
   register_guard("SwiGLUIsLinear", swiglu_is_linear);
+  register_guard("OnlyOutGradIsPending", only_out_grad_is_pending);
   register_guard("ScaleHasNoBias", scale_has_no_bias);
   register_guard("CastKeepsFloat", cast_keeps_float);
   register_guard("SumKeepsDType", sum_keeps_dtype);

@@ -106,26 +106,27 @@ void add_wheres(OpCases& cases) {
 
 /// Gradients with kernels of their own: of the input or output, from low to high, and the gradient of the output.
 void add_gradients(OpCases& cases) {
-  const auto add = [&](const std::string& op, const char* name, auto f, auto f_, int64_t low = -3, int64_t high = 3) {
+  const auto add = [&](const std::string& op, const char* name, auto f, auto f_, int64_t low = -3, int64_t high = 3, double ulps = 0) {
+    const char* inexact = ulps == 0 ? "" : "contributions to out_grad are multiplied by a rounded number each";
     const auto make = [=](auto run) {
       return [=](Draw& draw) {
         const CaseInput saved = draw.input(draw.dims(2));
         return CaseCall{{saved.between(low, high), saved}, run};
       };
     };
-    cases.push_back({op, name, kFloats, make([=](Tensors& t) { return Tensors{f(t[0], t[1])}; })});
-    cases.push_back({op + "_", name, kFloats, make([=](Tensors& t) { return Tensors{f_(t[0], t[1])}; })});
+    cases.push_back({op, name, kFloats, make([=](Tensors& t) { return Tensors{f(t[0], t[1])}; }), ulps, inexact});
+    cases.push_back({op + "_", name, kFloats, make([=](Tensors& t) { return Tensors{f_(t[0], t[1])}; }), ulps, inexact});
   };
   const char* plain = "of two dims";
   add("exp_grad", plain, exp_grad, exp_grad_);
-  add("log_grad", plain, log_grad, log_grad_, 1, 9);
+  add("log_grad", plain, log_grad, log_grad_, 1, 9, 16);
   add("tanh_grad", plain, tanh_grad, tanh_grad_);
-  add("sqrt_grad", plain, sqrt_grad, sqrt_grad_, 1, 9);
+  add("sqrt_grad", plain, sqrt_grad, sqrt_grad_, 1, 9, 16);
   add("rsqrt_grad", plain, rsqrt_grad, rsqrt_grad_, 1, 9);
   add("relu_grad", plain, relu_grad, relu_grad_);
   add("sigmoid_grad", plain, sigmoid_grad, sigmoid_grad_);
-  add("sin_grad", plain, sin_grad, sin_grad_);
-  add("cos_grad", plain, cos_grad, cos_grad_);
+  add("sin_grad", plain, sin_grad, sin_grad_, -3, 3, 16);
+  add("cos_grad", plain, cos_grad, cos_grad_, -3, 3, 16);
   add("square_grad", plain, square_grad, square_grad_);
   add("abs_grad", plain, abs_grad, abs_grad_);
   using In = const Tensor&;

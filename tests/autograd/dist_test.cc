@@ -62,3 +62,58 @@ TEST_CASE("autograd: a leaf may keep its gradient pending, and buckets move seve
     REQUIRE(full(weights[0].grad()).to_vector<double>() == std::vector<double>{10});
   });
 }
+
+TEST_CASE("autograd: the gradient of a reshard is a reshard") {
+  World::local(2)->run([&](Rank&) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const DistSpec* rows = DistSpec::parse(mesh, "p, -");
+    const DistSpec* columns = DistSpec::parse(mesh, "-, p");
+    const Tensor whole = Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {3, 2});
+    const Tensor x = distribute(whole, rows).set_requires_grad(true);
+    const Tensor y = reshard(x, columns);
+    const Tensor stays = reshard(x, rows);
+    REQUIRE(stays.is_leaf());
+    Tensor seen;
+    add_hook(x, [&](const Tensor& gradient) { return seen = gradient, Tensor(); });
+    total(multiply(y, y)).backward();
+    REQUIRE(spec_of(x.grad()) == rows);
+    REQUIRE(full(x.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
+    const std::vector<Tensor> both = reshard(std::vector<Tensor>{x, x}, {columns, rows});
+    x.set_grad({});
+    total(multiply(both[0], reshard(both[1], columns))).backward();
+    REQUIRE(full(x.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
+  });
+}
+
+TEST_CASE("autograd: gradients go into and out of a mesh") {
+  World::local(2)->run([&](Rank&) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const Tensor x = Tensor::from_data<double>({1, 2, 3}, {3}).set_requires_grad(true);
+    const Tensor out = full(multiply(distribute(x, DistSpec::parse(mesh, "p")), distribute(x, DistSpec::parse(mesh, "-"))));
+    total(out).backward();
+    REQUIRE(x.grad().to_vector<double>() == std::vector<double>{2, 4, 6});
+  });
+}
+
+TEST_CASE("autograd: a local piece has no gradient, and says so") {
+  World::local(2)->run([&](Rank&) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3}, {3}), DistSpec::parse(mesh, "p")).set_requires_grad(true);
+    const Tensor piece = local(x);
+    REQUIRE_THROWS_WITH(total(piece).backward(), Catch::Contains("[local] has no gradient"));
+  });
+}
+
+TEST_CASE("26: a saved view of a resharded temporary stays valid when the original is written") {
+  World::local(2)->run([&](Rank&) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const Tensor w = distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {6}), DistSpec::parse(mesh, "-")).set_requires_grad(true);
+    Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {3, 2}), DistSpec::parse(mesh, "-, p"));
+    const Tensor view = reshape(x, {6});
+    REQUIRE_FALSE(view.shares_buffer_with(x));
+    const Tensor out = multiply(view, w);
+    add_(x, x);
+    total(out).backward();
+    REQUIRE(full(w.grad()).to_vector<double>() == std::vector<double>{1, 2, 3, 4, 5, 6});
+  });
+}

@@ -120,7 +120,12 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: reductions inside o
     const Tensor scale = ones({3}, spec(m, "-")), bias = zeros({3}, spec(m, "-"));
     const auto out = batch_norm(x, mean, variance, scale, bias, false, 0.9f, 1e-5f, "NCHW", false, false);
     const auto given = batch_norm(x, mean, variance, scale, bias, true, 0.9f, 1e-5f, "NCHW", false, false);
-    return std::vector<Tensor>{std::get<0>(out), std::get<1>(out), std::get<0>(given), mean, variance};
+    const auto grads = [&](bool is_test) {
+      return batch_norm_grad(x, scale, bias, std::get<3>(out), std::get<4>(out), std::get<0>(out), "NCHW", is_test, false, false);
+    };
+    const auto [x_grad, scale_grad, bias_grad] = grads(false);
+    const auto [x_given, scale_given, bias_given] = grads(true);
+    return std::vector<Tensor>{std::get<0>(out), std::get<1>(out), std::get<0>(given), mean, variance, x_grad, scale_grad, bias_grad, x_given, scale_given};
   });
 }
 

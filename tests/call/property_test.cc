@@ -1,6 +1,6 @@
 // Random op x layouts x mesh x sizes against one rank, and random programs of views and writes. Data are small integers, so results
 // are compared bit for bit wherever the op is exact on them. What is called stands in runtime/testing/op_cases_*.cc.
-// SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED choose other runs: 100,000 cases are `SHARD_PROPERTY_CASES=100000 shard_tests_call "property*"`.
+// SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED choose other runs; docs/rules.md has the one of 100,000 cases.
 #include <catch2/catch.hpp>
 
 #include <algorithm>

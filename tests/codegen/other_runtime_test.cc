@@ -170,7 +170,7 @@ TEST_CASE("Without a dist layer no dist files are listed or written, and the run
   // Files of the layer that is gone are removed.
   write(folder.path("r.json"), R"({"extends": "shard"})");
   REQUIRE(run_tool(arguments).code == 0);
-  CHECK(read_folder(folder.path("out")).size() == 9);
+  CHECK(read_folder(folder.path("out")).size() == 11);
   write(folder.path("r.json"), R"({"extends": "shard", "layers": ["dense"]})");
   REQUIRE(run_tool(arguments).code == 0);
   CHECK(read_folder(folder.path("out")) == files);

@@ -35,7 +35,7 @@ const std::vector<BinaryCase>& binary_cases() {
 
 TEST_CASE("gradients of ops of two tensors are those of central differences, in every kind of broadcasting") {
   const std::vector<std::pair<Dims, Dims>> shapes = {{{3, 4}, {3, 4}}, {{3, 4}, {4}}, {{3, 4}, {3, 1}},    {{3, 1}, {1, 4}}, {{4}, {2, 3, 4}},
-                                                     {{3, 4}, {}},     {{}, {}},      {{2, 1, 4}, {3, 1}}, {{0, 4}, {4}}};
+                                                     {{3, 4}, {}},     {{}, {}},      {{2, 1, 4}, {3, 1}}, {{0, 4}, {4}}, {{2, 3, 0}, {1, 0}}};
   for (const BinaryCase& one : binary_cases()) {
     for (const auto& [x, y] : shapes) {
       INFO(one.name << " of " << to_string(x) << " and " << to_string(y));
@@ -122,6 +122,9 @@ const std::vector<Product>& products() {
       {{2, 3, 4}, {4}, {2, 3}},
       {{0, 4}, {4, 3}, {0, 3}},
       {{3, 0}, {0, 2}, {3, 2}},
+      {{0}, {0}, {}},
+      {{0}, {0, 3}, {3}},
+      {{2, 0, 4}, {4, 3}, {2, 0, 3}},
   };
   return all;
 }
@@ -226,7 +229,7 @@ const std::vector<UnaryCase>& unary_cases() {
 
 TEST_CASE("gradients of ops of one tensor are those of central differences") {
   for (const UnaryCase& one : unary_cases()) {
-    for (const Dims& dims : {Dims{3, 4}, Dims{0, 4}, Dims{4, 51}}) {
+    for (const Dims& dims : {Dims{3, 4}, Dims{0, 4}, Dims{4, 0}, Dims{4, 51}}) {
       INFO(one.name << " of " << to_string(dims));
       CHECK(gradient_difference([&](In in) { return one.forward(in[0]); },
                                 [&](In in, const Tensor& g) { return std::vector{one.gradient(in[0], one.forward(in[0]), g)}; },
@@ -274,7 +277,7 @@ TEST_CASE("a gradient is written over that of the output where it is asked to") 
 
 TEST_CASE("a gradient of another shape or dtype than the output is an error") {
   const Tensor x = random_values({3, 4}, 1);
-  check_contains(error_of([&] { tanh_grad(x, random_values({4}, 2)); }, ErrorCode::shape_mismatch), "[tanh_grad] out_grad is f64[4], but the output is f64[3, 4]");
+  check_contains(error_of([&] { tanh_grad(x, random_values({4}, 2)); }, ErrorCode::shape_mismatch), "[tanh_grad] out_grad is f64[4]");
   error_of([&] { tanh_grad(x, cast(x, DType::float32)); }, ErrorCode::dtype_mismatch);
 }
 

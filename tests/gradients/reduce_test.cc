@@ -87,6 +87,7 @@ TEST_CASE("of a reduction of nothing the gradient has no elements") {
   CHECK(sum_grad(x, g, {0}, false).dims() == Dims{0, 3});
   CHECK(mean_grad(x, g, {0}, false).dims() == Dims{0, 3});
   CHECK(prod_grad(x, g, {0}, false).dims() == Dims{0, 3});
+  CHECK(sum_grad(random_values({2, 0, 3}, 1), random_values({0, 3}, 2), {0}, false).dims() == Dims{2, 0, 3});
 }
 
 TEST_CASE("equal elements each have the gradient of max and min, and share that of amax and amin") {

@@ -57,6 +57,7 @@ void add_repeating(std::vector<GradientCase>& cases) {
   add_expand("expand with new dims", {4, 1}, {2, 4, 3});
   add_expand("expand of a scalar", {}, {3});
   add_expand("expand of nothing", {0}, {3, 0});
+  add_expand("expand of nothing and a 1", {1, 0}, {2, 3, 0});
   add_expand("expand to nothing", {4, 1}, {4, 0});
   add_expand("expand to the same", {4, 3}, {-1, -1});
   const auto add_tile = [&](const char* name, const Dims& x, const IntArray& times) {

@@ -54,6 +54,33 @@ TEST_CASE("binary kernels agree with the reference on every dtype and broadcast"
   check_binary("minimum", kAllDTypes, [](double a, double b) { return std::min(a, b); });
 }
 
+TEST_CASE("kernels of gradients agree with the reference on every float dtype") {
+  check_binary("exp_grad", kFloatDTypes, [](double out, double g) { return g * out; });
+  check_binary("log_grad", kFloatDTypes, [](double x, double g) { return g / x; });
+  check_binary("tanh_grad", kFloatDTypes, [](double out, double g) { return g * (1 - out * out); });
+  check_binary("sqrt_grad", kFloatDTypes, [](double out, double g) { return g / (2 * out); });
+  check_binary("rsqrt_grad", kFloatDTypes, [](double out, double g) { return -g / 2 * out * out * out; });
+  check_binary("sigmoid_grad", kFloatDTypes, [](double out, double g) { return g * out * (1 - out); });
+  check_binary("sin_grad", kFloatDTypes, [](double x, double g) { return g * std::cos(x); });
+  check_binary("cos_grad", kFloatDTypes, [](double x, double g) { return -g * std::sin(x); });
+  check_binary("square_grad", kFloatDTypes, [](double x, double g) { return 2 * g * x; });
+  check_binary("abs_grad", kFloatDTypes, [](double x, double g) { return x > 0 ? g : x < 0 ? -g : 0; });
+  check_binary("relu_grad", kFloatDTypes, [](double out, double g) { return out > 0 ? g : 0; });
+  for (const DType dtype : kFloatDTypes) {
+    const DenseTensor x = tensor({-2, -1, 0, 1, 2, 3}, {6}, dtype), g = tensor({1, 2, 3, 4, 5, 6}, {6}, dtype);
+    DenseTensor out = uninitialized({6}, dtype);
+    using In = const DenseTensor&;
+    call<void(const OpContext&, In, In, const Scalar&, const Scalar&, DenseTensor&)>("clip_grad", dtype, x, g, Scalar(-1), Scalar(2.5), out);
+    check_close(out, {0, 0, 3, 4, 5, 0});
+    for (const int y : {0, 1, 2, 3}) {
+      call<void(const OpContext&, In, In, const Scalar&, DenseTensor&)>("pow_grad", dtype, x, g, Scalar(y), out);
+      std::vector<double> expected;
+      for (int i = 0; i < 6; ++i) expected.push_back(y == 0 ? 0 : (i + 1) * y * std::pow(i - 2, y - 1));
+      check_close(out, expected);
+    }
+  }
+}
+
 TEST_CASE("comparisons give bools, and NaN is beyond all of them") {
   const DenseTensor x = tensor({1, 2, NAN, 4}, {4}), y = tensor({1, 3, NAN, 3}, {4});
   const std::pair<const char*, std::vector<double>> expected[] = {{"not_equal", {0, 1, 1, 1}},  {"less_than", {0, 1, 0, 0}},

@@ -134,3 +134,47 @@ TEST_CASE("rms_norm keeps the last dim whole, the gradient of a linear layer is 
        "[a, -, -], [a, -, -], [], [] -> [-, -] sum(a), [-]"},
   });
 }
+
+TEST_CASE("gradients of layers: what is summed over sharded rows is pending, unless the kernel combines it") {
+  const Dims x{6, 8, 12}, rows{6}, weight{8, 12}, none{}, channel{8};
+  const In absent{{}, nullptr};
+  check_cases({
+      {ops::layer_norm_grad, {{x, "a, b, -"}, {weight, "-, -"}, absent, {rows, "-"}, {rows, "-"}, {x, "a, -, -"}}, {1e-5, int64_t{1}}, {x, weight, none},
+       "[a, -, -], [-, -], [], [a], [a], [a, -, -] -> [a, -, -], [-, -] sum(a), [] sum(a)"},
+      {ops::embedding_grad, {{{6, 8}, "a, -", DType::int64}, {{16, 12}, "-, b"}, {{6, 8, 12}, "a, -, b"}}, {int64_t{-1}}, {{16, 12}},
+       "[a, -], [-, b], [a, -, b] -> [-, b] sum(a)"},
+      {ops::batch_norm_grad, {{x, "a, b, -"}, {channel, "b"}, {channel, "b"}, {channel, "b"}, {channel, "b"}, {x, "a, b, -"}},
+       {std::string("NCHW"), kYes, kNo, kNo}, {x, channel, channel}, "[a, b, -], [b], [b], [b], [b], [a, b, -] -> [a, b, -], [b] sum(a), [b] sum(a)"},
+      {ops::batch_norm_grad, {{x, "a, b, -"}, {channel, "b"}, {channel, "b"}, {channel, "b"}, {channel, "b"}, {x, "a, b, -"}},
+       {std::string("NCHW"), kNo, kNo, kNo}, {x, channel, channel}, "[a, b, -], [b], [b], [b], [b], [a, b, -] -> [a, b, -], [b], [b]"},
+  });
+}
+
+TEST_CASE("cross_entropy_with_softmax_grad: classes may be cut, but not those of a soft label whose sum is needed") {
+  const Dims x{6, 8, 12}, loss{6, 8, 1};
+  const auto attrs = [](const AttrValue& soft, const AttrValue& use_softmax) {
+    return std::vector<AttrValue>{soft, use_softmax, kYes, int64_t{-100}, int64_t{-1}};
+  };
+  check_cases({
+      {ops::cross_entropy_with_softmax_grad, {{{6, 8}, "a, -", DType::int64}, {x, "a, -, b"}, {loss, "a, -, -"}}, attrs(kNo, kYes), {x},
+       "[a, -], [a, -, b], [a, -, -] -> [a, -, b]"},
+      {ops::cross_entropy_with_softmax_grad, {{x, "-, -, b"}, {x, "-, -, b"}, {loss, "-, -, -"}}, attrs(kYes, kYes), {x},
+       "[-, -, -], [-, -, -], [-, -, -] -> [-, -, -]"},
+      {ops::cross_entropy_with_softmax_grad, {{x, "-, -, b"}, {x, "-, -, b"}, {loss, "-, -, -"}}, attrs(kYes, kNo), {x},
+       "[-, -, b], [-, -, b], [-, -, -] -> [-, -, b]"},
+  });
+}
+
+TEST_CASE("flash_attn_grad: queries that are cut, and heads where k and v are whole, leave sums pending") {
+  const Dims q{6, 8, 12, 16}, lse{6, 12, 8};
+  const auto with = [&](const Dims& kv, const char* on_q, const char* on_lse) {
+    const In like_q{q, on_q}, like_k{kv, "-, -, -, -"};
+    return run({ops::flash_attn_grad, {like_q, like_k, like_k, like_q, {lse, on_lse}, {{2}, "-", DType::int64}, {{}, nullptr}, like_q}, {0.0, kNo, kNo}, {q, kv, kv}, ""})
+        .text;
+  };
+  CHECK(with({6, 9, 12, 16}, "-, a, b, -", "-, b, a") ==
+        "[-, a, b, -], [-, -, b, -], [-, -, b, -], [-, a, b, -], [-, b, a], [-], [], [-, a, b, -] -> [-, a, b, -], [-, -, b, -] sum(a), [-, -, b, -] sum(a)");
+  // Three ranks do not divide four heads of k and v.
+  CHECK(with({6, 9, 4, 16}, "-, -, b, -", "-, b, -") ==
+        "[-, -, b, -], [-, -, -, -], [-, -, -, -], [-, -, b, -], [-, b, -], [-], [], [-, -, b, -] -> [-, -, b, -], [-, -, -, -] sum(b), [-, -, -, -] sum(b)");
+}

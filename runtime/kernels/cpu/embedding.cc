@@ -114,7 +114,7 @@ Positions positions_of(const DenseTensor& index, int64_t size) {
   return result;
 }
 
-/// to[i] = the sum of the `n` rows at rows[..] of `from`, in their order; rows are `width` long.
+/// Writes the sum of the `n` rows of `from` that `rows` names, in their order; rows are `width` long, and n is at least 1.
 template <class T>
 void add_rows(const T* from, const int64_t* rows, int64_t n, int64_t width, T* to) {
   using C = Compute<T>;
@@ -122,8 +122,8 @@ void add_rows(const T* from, const int64_t* rows, int64_t n, int64_t width, T* t
   C sum[kBlock];
   for (int64_t first = 0; first < width; first += kBlock) {
     const int64_t columns = std::min(kBlock, width - first);
-    std::fill_n(sum, columns, C(0));
-    for (int64_t r = 0; r < n; ++r) {
+    std::copy_n(from + rows[0] * width + first, columns, sum);
+    for (int64_t r = 1; r < n; ++r) {
       const T* row = from + rows[r] * width + first;
       for (int64_t c = 0; c < columns; ++c) sum[c] = wrap_add(sum[c], static_cast<C>(row[c]));
     }
@@ -144,7 +144,7 @@ void index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& in
       const T* from = x.data<T>() + i / size * view.size * view.inner;
       T* to = out.data<T>() + i * view.inner;
       const int64_t begin = positions.begin[row], n = positions.begin[row + 1] - begin;
-      if (n == 1) std::copy_n(from + positions.at[static_cast<size_t>(begin)] * view.inner, view.inner, to);
+      if (n == 0) std::fill_n(to, view.inner, T(Compute<T>(0)));
       else add_rows(from, positions.at.data() + begin, n, view.inner, to);
     }
   });

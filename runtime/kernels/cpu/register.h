@@ -29,8 +29,8 @@ void register_for_all(const char* name, void (*function)(Args...)) {
 void register_binary();
 void register_logic();
 void register_unary();
-void register_activation_grad();
 void register_unary_grad();
+void register_activation_grad();
 void register_scalar();
 void register_cast();
 void register_reduce();

@@ -48,7 +48,7 @@ int main() {
   check(equals(relu(x), {1, 0, 3}), "relu computes");
   check(equals(scale(x, 2.0f, 1.0f), {3, -3, 7}), "scale takes defaults");
   check(has(error_of([&] { acos(x); }), "no kernel registered for acos"), "an op without a kernel says so");
-  check(has(error_of([&] { relu_grad(x, y); }), "no kernel registered for relu_grad"), "a backward op without a kernel says so");
+  check(has(error_of([&] { acos_grad(x, y); }), "no kernel registered for acos_grad"), "a backward op without a kernel says so");
   check(has(error_of([&] { bmm(x, y); }), "no kernel registered for bmm: shard::meta::BmmInferMeta is only scaffolded"), "a scaffold says what to write");
   check(has(error_of([&] { add_n({x, y}); }), "shard::external::add_n_impl is only scaffolded"), "an invoked function that nobody wrote says so");
   Tensor target = values({1, 2, 3});
