@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "autograd/autograd.h"
+#include "dist/dist_tensor.h"
 #include "dist/world.h"
 #include "reshard/execute.h"
 
@@ -19,38 +20,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr double kBeta1 = 0.9, kBeta2 = 0.99;  // of AdamW
+
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-/// AdamW over parameters in any layouts: the moments lie as their parameter does, so that a step sends nothing.
-class AdamW {
- public:
-  AdamW(const std::vector<Tensor>& parameters, const ProcessMesh* mesh, double rate) {
-    const DistSpec* whole = DistSpec::replicated(mesh, 1);
-    for (const Tensor& parameter : parameters) {
-      const DType dtype = parameter.dtype();
-      const auto number = [&](double value) { return full({1}, value, whole, dtype); };
-      states_.push_back({parameter, number(rate), full_like(parameter, 0.0), full_like(parameter, 0.0), number(1), number(1)});
-    }
-  }
-
-  /// Applies the gradients, and clears them.
-  void step() {
-    const NoGrad none_recorded;
-    Tensor none;
-    for (State& state : states_) {
-      adamw_(state.parameter, state.parameter.grad(), state.rate, state.moment1, state.moment2, state.beta1_pow, state.beta2_pow, none, none,
-             kBeta1, kBeta2, 1e-8, 1.0f, 0.01f, true);
-      state.parameter.set_grad({});
-    }
-  }
-
- private:
-  static constexpr double kBeta1 = 0.9, kBeta2 = 0.99;
-  struct State {
-    Tensor parameter, rate, moment1, moment2, beta1_pow, beta2_pow;
-  };
-  std::vector<State> states_;
-};
 
 /// One line on a terminal that is drawn again and again, or ten lines in a file.
 class Progress {
@@ -115,6 +87,24 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--tolerance", options.tolerance, "fail where that difference is larger");
 }
 
+AdamW::AdamW(const std::vector<Tensor>& parameters, double rate) {
+  for (const Tensor& parameter : parameters) {
+    const DistSpec* whole = DistSpec::replicated(spec_of(parameter)->mesh(), 1);
+    const auto number = [&](double value) { return full({1}, value, whole, parameter.dtype()); };
+    states_.push_back({parameter, number(rate), full_like(parameter, 0.0), full_like(parameter, 0.0), number(kBeta1), number(kBeta2)});
+  }
+}
+
+void AdamW::step() {
+  const NoGrad none_recorded;
+  Tensor none;
+  for (State& state : states_) {
+    adamw_(state.parameter, state.parameter.grad(), state.rate, state.moment1, state.moment2, state.beta1_pow, state.beta2_pow, none, none, kBeta1, kBeta2,
+           1e-8, 1.0f, 0.01f, true);
+    state.parameter.set_grad({});
+  }
+}
+
 int64_t Draw::below(int64_t bound) {  // splitmix64
   uint64_t z = state_ += 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -133,7 +123,7 @@ int train(const std::string& name, const Options& options, int64_t tokens, const
   world->run([&](Rank& rank) {
     const Run run = start(mesh);
     for (const Tensor& parameter : run.parameters) parameter.set_requires_grad(true);
-    AdamW optimizer(run.parameters, mesh, options.rate);
+    AdamW optimizer(run.parameters, options.rate);
     const Progress progress(options, tokens);
     const auto begin = Clock::now();
     const int64_t sent_before = rank.stats().bytes_sent;

@@ -32,6 +32,22 @@ struct Run {
   std::function<shard::Tensor()> loss;  // of the next batch: one element
 };
 
+/// AdamW over distributed parameters in any layouts: the moments lie as their parameter does, so that a step sends nothing.
+class AdamW {
+ public:
+  /// Betas 0.9 and 0.99, epsilon 1e-8, weight decay 0.01.
+  AdamW(const std::vector<shard::Tensor>& parameters, double rate);
+
+  /// Applies the gradients, and clears them.
+  void step();
+
+ private:
+  struct State {
+    shard::Tensor parameter, rate, moment1, moment2, beta1_pow, beta2_pow;
+  };
+  std::vector<State> states_;
+};
+
 /// Trains a model on dp x tp ranks: threads, or the processes that mpirun has started. `start` builds it on a mesh with the axes "dp" and
 /// "tp". Prints a summary to stdout, and while it goes on losses and speed to stderr; rank 0 does. A step takes `tokens` tokens, summed over
 /// the ranks. Returns what main returns: 1 where the losses are too far from those of `compare`.
