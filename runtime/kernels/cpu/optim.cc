@@ -74,8 +74,8 @@ void adamw_update(const AdamwStep<Compute<T>>& s, const DenseTensor& grad, bool 
 
 template <class T>
 void adamw(const OpContext&, const DenseTensor& param, const DenseTensor& grad, const DenseTensor& learning_rate,
-           const DenseTensor& moment1, const DenseTensor& moment2, const DenseTensor& beta1_pow, const DenseTensor& beta2_pow,
-           const DenseTensor& master_param, const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2,
+           const DenseTensor& moment1, const DenseTensor&, const DenseTensor& beta1_pow, const DenseTensor& beta2_pow,
+           const DenseTensor&, const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2,
            const Scalar& epsilon, float lr_ratio, float coeff, bool with_decay, bool multi_precision, bool use_global_beta_pow,
            DenseTensor& param_out, DenseTensor& moment1_out, DenseTensor& moment2_out, DenseTensor& beta1_pow_out,
            DenseTensor& beta2_pow_out, DenseTensor& master_param_out) {
