@@ -53,8 +53,9 @@ void Engine::start(const Tensor& output, Tensor gradient) {
   starts_.push_back({std::move(edge), std::move(gradient)});
 }
 
-void Engine::capture(const std::vector<OwnedEdge>& edges) {
+void Engine::capture(const std::vector<OwnedEdge>& edges, Beyond beyond) {
   captures_ = true;
+  beyond_ = beyond;
   captured_.resize(edges.size());
   for (size_t i = 0; i < edges.size(); ++i) wanted_[edges[i].get()].emplace_back(edges[i].output, i);
 }
@@ -68,6 +69,7 @@ void Engine::find_needed() {
   };
   for (const Start& start : starts_) visit(start.edge.get());
   for (size_t i = 0; i < found.size(); ++i) {
+    if (beyond_ == Beyond::stop && wanted_.contains(found[i])) continue;
     for (const Edge& edge : found[i]->edges()) {
       if (edge) visit(edge.node);
     }
