@@ -158,7 +158,8 @@ void Engine::take_captures(Node& node) {
 
 void Engine::finish_leaf(const Tensor& leaf, const Tensor& gradient) {
   const DistSpec* const from = spec_or_null(gradient);
-  const DistSpec* const to = from == nullptr || extra_of(leaf).layout == GradLayout::as_is ? from : gradient_layout(spec_or_null(leaf));
+  const DistSpec* to = nullptr;
+  if (from != nullptr) to = extra_of(leaf).layout == GradLayout::as_is ? kept_layout(from, spec_or_null(leaf)) : gradient_layout(spec_or_null(leaf));
   if (from == to) return add_to_leaf(leaf, gradient);
   if (options_.create_graph || options_.bucket_bytes <= 0) return add_to_leaf(leaf, reshard(gradient, to));
   bucket_.push_back({leaf, gradient, to});
