@@ -86,6 +86,26 @@ TEST_CASE("26: a write of what needs a gradient into a view of what needed none"
   CHECK(values(x.grad()) == Values{2, 4});
 }
 
+TEST_CASE("26: a view that was made where nothing is recorded requires no gradient") {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = multiply(x, x);
+  const auto made = [&] {
+    const NoGrad off;
+    return reshape(y, {1, 2});
+  };
+  CHECK_FALSE(made().requires_grad());
+  CHECK(reshape(y, {1, 2}).requires_grad());
+}
+
+TEST_CASE("26: another shape of a view is no write, and leaves the history of what it is a view of") {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = multiply(x, x);
+  Tensor view = reshape(y, {1, 2});
+  reshape_(view, {2, 1});
+  CHECK_FALSE(grad({total(y)}, {view}, {}, {.retain_graph = true}, true)[0].defined());
+  CHECK(values(grad({total(view)}, {x})[0]) == Values{2, 4});
+}
+
 TEST_CASE("28: a saved tensor that was written since is an error that names who saved and who wrote") {
   const Tensor x = leaf({1, 2});
   Tensor y = multiply(x, x);
