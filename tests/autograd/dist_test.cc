@@ -155,3 +155,19 @@ TEST_CASE("28: a saved view that was brought up to date since is an error") {
     REQUIRE_THROWS_WITH(total(before).backward(), Catch::Contains("'x'") && Catch::Contains("has been written since") && Catch::Contains("[add_]"));
   });
 }
+
+TEST_CASE("autograd: gradients are not added up in the buffer of a view that had to move") {
+  for (const ViewPolicy view : {ViewPolicy::strict, ViewPolicy::sync}) {
+    World::local(2)->run([&](Rank& rank) {
+      const PolicyScope scope(rank, {.view = view});
+      const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+      const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {2, 3}), DistSpec::parse(mesh, "-, -")).set_requires_grad(true);
+      const Tensor y = square(x), flat = reshape(y, {6});
+      // The gradient of y by flat is a view of the first one, and that of the square is added to it.
+      const Tensor given = distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {6}), DistSpec::parse(mesh, "p"));
+      backward({square(y), flat}, {distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {2, 3}), DistSpec::parse(mesh, "-, p")), given});
+      REQUIRE(full(x.grad()).to_vector<double>() == std::vector<double>{6, 36, 114, 264, 510, 876});
+      REQUIRE(full(given).to_vector<double>() == std::vector<double>(6, 1));
+    });
+  }
+}

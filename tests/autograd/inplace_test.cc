@@ -106,6 +106,17 @@ TEST_CASE("26: another shape of a view is no write, and leaves the history of wh
   CHECK(values(grad({total(view)}, {x})[0]) == Values{2, 4});
 }
 
+TEST_CASE("26: a leaf that was given another shape since it was recorded is an error") {
+  Tensor x = leaf({1, 2});
+  const Tensor out = total(multiply(x, x));
+  {
+    const NoGrad off;
+    reshape_(x, {2, 1});
+  }
+  CHECK_THAT(error_of([&] { out.backward(); }), Catch::Contains("f64[2, 1] was f64[2] when it was recorded"));
+  CHECK_FALSE(x.grad().defined());
+}
+
 TEST_CASE("28: a saved tensor that was written since is an error that names who saved and who wrote") {
   const Tensor x = leaf({1, 2});
   Tensor y = multiply(x, x);

@@ -211,8 +211,8 @@ struct Case {
   }
 };
 
-/// How many programs came to gradients.
-int with_gradients = 0;
+/// How many programs came to gradients, and how many to differences.
+int with_gradients = 0, differences_tried = 0;
 
 std::string try_distributed(uint64_t seed) {
   Random random(seed);
@@ -259,8 +259,15 @@ std::string difference_problem(const Program& program, const Tensors& leaves) {
     return grads;
   };
   if (!flat_outputs(program, copies(leaves, true)).defined() || !flat_outputs(program, copies(leaves, true)).requires_grad()) return "";
+  // Programs are compositions of some ten functions: their fifth derivatives, of which differences are off by 3e-14, go with the fifth
+  // power of the first, times a number of ways in the hundreds. Those with a first one above 10 are left to other tests.
+  constexpr double kSteepest = 10, kCompositionTolerance = 1e-6;
   try {
-    return gradient_difference(forward, gradient, leaves);
+    std::map<int, DenseTensor> first;
+    for (const Tensor& each : gradient(leaves, random_values(forward(leaves).dims(), 4711))) first[static_cast<int>(first.size())] = each.get().value;
+    if (largest_of(first) > kSteepest) return "";
+    ++differences_tried;
+    return gradient_difference(forward, gradient, leaves, kCompositionTolerance);
   } catch (const Error& error) {
     return error.code() == ErrorCode::autograd ? "" : error.what();  // what was saved has been written
   }
@@ -284,5 +291,7 @@ TEST_CASE("random graphs: the gradients on a mesh are those of one rank") {
 }
 
 TEST_CASE("random graphs: the gradients on one rank are those of central differences") {
-  try_seeds("shard_tests_autograd", "random graphs: the gradients on one rank*", try_differences, 100);
+  differences_tried = 0;
+  try_seeds("shard_tests_autograd", "random graphs: the gradients on one rank*", try_differences, 200);
+  CHECK(static_cast<uint64_t>(differences_tried) >= from_environment("SHARD_PROPERTY_CASES", 200) / 2);
 }
