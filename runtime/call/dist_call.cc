@@ -480,7 +480,9 @@ void DistCall::check_writes() const {
     if (!writes(output)) continue;
     ++written;
     const auto i = static_cast<size_t>(output.alias);
-    if (rank_.policies.view == ViewPolicy::strict) tensors_[i]->value.storage()->check_write(ctx_.op);
+    const Storage& target = *tensors_[i]->value.storage();
+    if (rank_.policies.view == ViewPolicy::strict) target.check_write(ctx_.op);
+    if (rank_.policies.view == ViewPolicy::sync) check_write_back(target);
     const bool moves = plan_->inputs[i].move != nullptr || output.write_back != nullptr;
     if (output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::error && moves) {
       fail(ErrorCode::policy,
@@ -490,6 +492,13 @@ void DistCall::check_writes() const {
     }
   }
   if (written > 1) check_apart();
+}
+
+/// What is written reaches the sources of a detached view, or the call is refused.
+void DistCall::check_write_back(const Storage& target) const {
+  for (const Storage* s = &target; s->detachment() != nullptr; s = s->detachment()->source.get()) {
+    if (!s->detachment()->write_back) s->check_write(ctx_.op);
+  }
 }
 
 /// By storage, which is shared alike on all ranks, also where the pieces are empty.

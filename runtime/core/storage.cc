@@ -201,6 +201,7 @@ void Storage::refresh_if_stale() {
   if (!d.refresh) fail_stale();
   d.source->refresh_if_stale();
   d.refresh();
+  bump(d.source->last_writer());  // what was saved of this view, or viewed of it, has another value now
   d.source_version = d.source->version();
 }
 

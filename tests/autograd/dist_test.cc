@@ -167,3 +167,57 @@ TEST_CASE("autograd: local_map refuses what it has no gradient for, before it ru
     refused([&] { local_map([](const Tensor& a) { return a; }, {whole}, {DistSpec::parse(mesh, "- | max(p)")})(x); }, "a pending reduction that is no sum");
   });
 }
+
+TEST_CASE("26: under ViewPolicy::sync a view that had to move has the history of its source, and its source that of writes through it") {
+  World::local(2)->run([&](Rank& rank) {
+    const PolicyScope scope(rank, {.view = ViewPolicy::sync});
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {3, 2}), DistSpec::parse(mesh, "-, p")).set_requires_grad(true);
+    const auto gradient = [&](const Tensor& out) { return full(grad({total(out)}, {x})[0]).to_vector<double>(); };
+    Tensor base = assign(x);
+    Tensor view = reshape(base, {6});
+    REQUIRE_FALSE(view.shares_buffer_with(base));
+    square_(base);
+    REQUIRE(gradient(view) == std::vector<double>{2, 4, 6, 8, 10, 12});
+    base = assign(x);
+    view = reshape(base, {6});
+    square_(view);
+    REQUIRE(gradient(base) == std::vector<double>{2, 4, 6, 8, 10, 12});
+    // The old value is needed, which the write through the view is going to change.
+    base = assign(x);
+    view = reshape(base, {6});
+    multiply_(view, reshape(base, {6}));
+    REQUIRE(gradient(base) == std::vector<double>{2, 4, 6, 8, 10, 12});
+  });
+}
+
+TEST_CASE("28: a saved view that was brought up to date since is an error") {
+  World::local(2)->run([&](Rank& rank) {
+    const PolicyScope scope(rank, {.view = ViewPolicy::sync});
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const Tensor w = distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {6}), DistSpec::parse(mesh, "-")).set_requires_grad(true);
+    Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {3, 2}), DistSpec::parse(mesh, "-, p"));
+    const Tensor view = reshape(x, {6});
+    const Tensor before = multiply(view, w);
+    add_(x, x);
+    const Tensor after = multiply(view, w);
+    REQUIRE(full(grad({total(after)}, {w})[0]).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
+    REQUIRE_THROWS_WITH(total(before).backward(), Catch::Contains("'x'") && Catch::Contains("has been written since") && Catch::Contains("[add_]"));
+  });
+}
+
+TEST_CASE("autograd: gradients are not added up in the buffer of a view that had to move") {
+  for (const ViewPolicy view : {ViewPolicy::strict, ViewPolicy::sync}) {
+    World::local(2)->run([&](Rank& rank) {
+      const PolicyScope scope(rank, {.view = view});
+      const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+      const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {2, 3}), DistSpec::parse(mesh, "-, -")).set_requires_grad(true);
+      const Tensor y = square(x), flat = reshape(y, {6});
+      // The gradient of y by flat is a view of the first one, and that of the square is added to it.
+      const Tensor given = distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {6}), DistSpec::parse(mesh, "p"));
+      backward({square(y), flat}, {distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {2, 3}), DistSpec::parse(mesh, "-, p")), given});
+      REQUIRE(full(x.grad()).to_vector<double>() == std::vector<double>{6, 36, 114, 264, 510, 876});
+      REQUIRE(full(given).to_vector<double>() == std::vector<double>(6, 1));
+    });
+  }
+}
