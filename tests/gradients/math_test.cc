@@ -4,6 +4,7 @@
 #include "api.h"
 #include "gradients/central_difference.h"
 #include "gradients/distributed.h"
+#include "testing/op_cases.h"
 
 namespace shard::test {
 namespace {
