@@ -104,7 +104,7 @@ TEST_CASE("autograd: a local piece has no gradient, and says so") {
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
     const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3}, {3}), DistSpec::parse(mesh, "p")).set_requires_grad(true);
     const Tensor piece = local(x);
-    REQUIRE_THROWS_WITH(total(piece).backward(), Catch::Contains("[local] has no gradient"));
+    check_contains(error_of([&] { total(piece).backward(); }, ErrorCode::autograd), "[local] has no gradient");
   });
 }
 
@@ -241,5 +241,22 @@ TEST_CASE("autograd: gradients of leaves are still under way when backward retur
     require(under_way);
     for (const Tensor& leaf : {a, b, c}) require(full(leaf.grad()).to_vector<double>() == std::vector<double>{40});
     require(!(a.grad().impl()->value.storage()->pending()));
+  });
+}
+
+TEST_CASE("25: a leaf that requires a gradient does not adopt the layout of a result") {
+  World::local(2)->run([&](Rank& rank) {
+    const PolicyScope scope(rank, {.inplace = InplacePolicy::adopt});
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const DistSpec *rows = DistSpec::parse(mesh, "p, -"), *columns = DistSpec::parse(mesh, "-, p");
+    const Tensor value = Tensor::from_data<double>({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2});
+    Tensor x = distribute(value, rows).set_requires_grad(true), other = distribute(value, rows), same = distribute(value, rows).set_requires_grad(true);
+    const NoGrad off;
+    softmax_(other, 0);
+    require(spec_of(other) == columns);
+    check_contains(error_of([&] { softmax_(x, 0); }, ErrorCode::policy), "it is a leaf that requires a gradient");
+    require(spec_of(x) == rows && x.version() == 0 && full_equals<double>(x, {1, 2, 3, 4, 5, 6, 7, 8}));
+    add_(same, same);
+    require(spec_of(same) == rows && same.version() == 1);
   });
 }

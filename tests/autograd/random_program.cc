@@ -9,6 +9,7 @@
 
 #include "api.h"
 #include "autograd/autograd.h"
+#include "testing/op_cases.h"
 
 namespace shard::test {
 namespace {
@@ -111,16 +112,16 @@ using T = Tensors&;
 using A = const IntArray&;
 constexpr double kAny = 100;
 
-Kind unary(const char* name, double most, Tensor (*f)(const Tensor&), unsigned traits = Kind::none) {
+Kind unary(const char* name, double most, testing::Unary f, unsigned traits = Kind::none) {
   return {name, 1, traits, most, always, [=](T x, A) { return Tensors{f(x[0])}; }};
 }
-Kind unary_(const char* name, double most, Tensor& (*f)(Tensor&), unsigned traits = Kind::none) {
+Kind unary_(const char* name, double most, testing::UnaryInplace f, unsigned traits = Kind::none) {
   return {name, 1, traits | Kind::writes, most, always, [=](T x, A) { return f(x[0]), Tensors{}; }};
 }
-Kind binary(const char* name, double most, Tensor (*f)(const Tensor&, const Tensor&), unsigned traits = Kind::none) {
+Kind binary(const char* name, double most, testing::Binary f, unsigned traits = Kind::none) {
   return {name, 2, traits, most, both_fit, [=](T x, A) { return Tensors{f(x[0], x[1])}; }};
 }
-Kind binary_(const char* name, double most, Tensor& (*f)(Tensor&, const Tensor&), unsigned traits = Kind::none) {
+Kind binary_(const char* name, double most, testing::BinaryInplace f, unsigned traits = Kind::none) {
   return {name, 2, traits | Kind::writes, most, fits_into, [=](T x, A) { return f(x[0], x[1]), Tensors{}; }};
 }
 
