@@ -16,7 +16,10 @@ using autograd::OwnedEdge;
 using autograd::Pass;
 using autograd::SavedTensor;
 
-bool Tensor::requires_grad() const { return autograd::requires_grad(*this); }
+bool Tensor::requires_grad() const {
+  // Which brings a view's history up to date. One that was made where nothing is recorded has none, whatever it is a view of.
+  return autograd::requires_grad(*this) && get().grad.requires_grad;
+}
 
 bool Tensor::is_leaf() const {
   requires_grad();  // brings a view's history up to date

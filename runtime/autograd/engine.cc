@@ -16,8 +16,11 @@ bool earlier(const Ref<GradNode>& a, const Ref<GradNode>& b) { return node_of(a)
 
 const DistSpec* spec_or_null(const Tensor& tensor) { return tensor.is_dist() ? static_cast<const DistTensorImpl&>(tensor.get()).spec : nullptr; }
 
-/// Nobody else sees the tensor or its buffer.
-bool is_ours(const Tensor& tensor) { return tensor.impl()->unique() && tensor.get().value.storage()->unique(); }
+/// Nobody else sees the tensor or its buffer, nor is that a copy of another's that a write would have to reach.
+bool is_ours(const Tensor& tensor) {
+  const Ref<Storage>& storage = tensor.get().value.storage();
+  return tensor.impl()->unique() && storage->unique() && storage->detachment() == nullptr;
+}
 
 /// The sum of two gradients of one tensor, in the first one's buffer where nobody sees that.
 void add_to(Tensor& sum, const Tensor& gradient) {
@@ -31,6 +34,13 @@ void check_gradient(const Tensor& gradient, const OutputInfo& info, const Node& 
   const std::string maker = from == nullptr ? "the gradient given" : fmt::format("the gradient that [{}_grad] gave", from->op().name);
   fail(ErrorCode::autograd, "[backward] {} is {}, but the tensor that [{}] made, whose gradient it is, is {}{}; a gradient has the shape and dtype of its tensor and is "
        "distributed if that is", maker, gradient.get().describe(), of.op().name, to_string(info.meta), info.spec != nullptr ? " " + info.spec->text() : "");
+}
+
+void check_leaf(const Tensor& leaf, const OutputInfo& recorded) {
+  if (leaf.meta() == recorded.meta) return;
+  fail(ErrorCode::autograd,
+       "[backward] {} was {} when it was recorded, and has been given another shape or dtype in place since, so its gradient does not fit it. Do that before "
+       "it is used, or after backward, or make another tensor of it (reshape, transpose, cast)", leaf.get().describe(), to_string(recorded.meta));
 }
 
 }  // namespace
@@ -99,6 +109,7 @@ void Engine::run() {
     clear(node);
   }
   flush();
+  for (Pending& each : moving_) add_to_leaf(each.leaf, std::move(each.gradient));
 }
 
 void Engine::send(const Edge& edge, Tensor gradient, const Node* from) {
@@ -121,6 +132,7 @@ void Engine::send(const Edge& edge, Tensor gradient, const Node* from) {
 
 void Engine::process(Node& node) {
   if (auto* const leaf = dynamic_cast<LeafNode*>(&node)) {
+    check_leaf(leaf->leaf(), node.output(0));
     take_captures(node);
     if (!captures_) finish_leaf(leaf->leaf(), node.incoming(0));
     return;
@@ -160,7 +172,8 @@ void Engine::take_captures(Node& node) {
 
 void Engine::finish_leaf(const Tensor& leaf, const Tensor& gradient) {
   const DistSpec* const from = spec_or_null(gradient);
-  const DistSpec* const to = from == nullptr || extra_of(leaf).layout == GradLayout::as_is ? from : gradient_layout(spec_or_null(leaf));
+  const DistSpec* to = nullptr;
+  if (from != nullptr) to = extra_of(leaf).layout == GradLayout::as_is ? kept_layout(from, spec_or_null(leaf)) : gradient_layout(spec_or_null(leaf));
   if (from == to) return add_to_leaf(leaf, gradient);
   if (options_.create_graph || options_.bucket_bytes <= 0) return add_to_leaf(leaf, reshard(gradient, to));
   bucket_.push_back({leaf, gradient, to});
@@ -169,6 +182,7 @@ void Engine::finish_leaf(const Tensor& leaf, const Tensor& gradient) {
   if (bucket_bytes_ >= options_.bucket_bytes) flush();
 }
 
+/// Starts to move the gradients that wait; backward goes on meanwhile.
 void Engine::flush() {
   if (bucket_.empty()) return;
   std::vector<Tensor> gradients;
@@ -177,10 +191,10 @@ void Engine::flush() {
     gradients.push_back(std::move(each.gradient));
     specs.push_back(each.to);
   }
-  const std::vector<Tensor> moved = reshard(gradients, specs);
-  const std::vector<Pending> bucket = std::exchange(bucket_, {});
+  const std::vector<Tensor> moved = reshard_async(gradients, specs);
+  for (size_t i = 0; i < bucket_.size(); ++i) moving_.push_back({std::move(bucket_[i].leaf), moved[i], specs[i]});
+  bucket_.clear();
   bucket_bytes_ = 0;
-  for (size_t i = 0; i < bucket.size(); ++i) add_to_leaf(bucket[i].leaf, moved[i]);
 }
 
 void Engine::add_to_leaf(const Tensor& leaf, Tensor gradient) {

@@ -27,4 +27,20 @@ const DistSpec* gradient_layout(const DistSpec* spec) {
   return DistSpec::make(layout);
 }
 
+const DistSpec* kept_layout(const DistSpec* gradient, const DistSpec* leaf) {
+  const auto keeps = [&](int axis) { return gradient->partial(axis) == ReduceType::sum && !leaf->partial(axis); };
+  Layout layout = leaf->layout();
+  for (int d = 0; d < layout.rank; ++d) {
+    AxisList others;
+    for (int i = 0; i < leaf->axes(d).size(); ++i) {
+      if (!keeps(leaf->axes(d)[i])) others.push_back(leaf->axes(d)[i]);
+    }
+    layout.dims[static_cast<size_t>(d)] = others;
+  }
+  for (int axis = 0; axis < layout.mesh->rank(); ++axis) {
+    layout.partial[static_cast<size_t>(axis)] = keeps(axis) ? std::optional(ReduceType::sum) : std::nullopt;
+  }
+  return layout == gradient->layout() ? gradient : DistSpec::make(layout);
+}
+
 }  // namespace shard::autograd

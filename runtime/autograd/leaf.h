@@ -33,5 +33,7 @@ class LeafNode final : public Node {
 
 /// The layout that the gradient of a tensor with layout `spec` ends in: as the tensor, and whole where it is a pending reduction.
 const DistSpec* gradient_layout(const DistSpec* spec);
+/// The layout in which a leaf keeps a gradient as it is: where that is a pending sum and the leaf is not, it stays one; else as the leaf.
+const DistSpec* kept_layout(const DistSpec* gradient, const DistSpec* leaf);
 
 }  // namespace shard::autograd

@@ -17,14 +17,27 @@ DenseTensor own_copy(const DenseTensor& value) {
   return clone(value);
 }
 
+/// Under ViewPolicy::sync the call that saves a stale view brings it up to date: before it is saved. What cannot be is left to the call.
+void refresh(const Tensor& x) {
+  if (!x.is_dist()) return;
+  const auto& impl = static_cast<const DistTensorImpl&>(x.get());
+  if (impl.owner->policies.view != ViewPolicy::sync) return;
+  for (const Storage* s = impl.value.storage().get(); s->stale(); s = s->detachment()->source.get()) {
+    if (!s->detachment()->refresh) return;
+  }
+  impl.value.storage()->refresh_if_stale();
+}
+
 }  // namespace
 
 OutputInfo info_of(const TensorImpl& tensor) {
   return {tensor.meta(), tensor.kind() == TensorKind::dist ? static_cast<const DistTensorImpl&>(tensor).spec : nullptr, tensor.value.device()};
 }
 
-SavedTensor::SavedTensor(const Tensor& x) : SavedTensor(output_of(x)) {
+SavedTensor::SavedTensor(const Tensor& x) {
   if (!x.defined()) return;
+  refresh(x);
+  *this = output_of(x);
   OwnedEdge edge = edge_of(x);
   GradState& state = value_.impl()->grad;
   state.requires_grad = static_cast<bool>(edge);

@@ -26,7 +26,14 @@ namespace {
 constexpr OpDef kView = {.name = "view", .inputs = slots<"x">, .outputs = slots<"out">};
 constexpr OpDef kWritten = {.name = "write_through_view", .inputs = slots<"x">, .outputs = slots<"out">};
 
-bool shares(const TensorImpl& a, const TensorImpl& b) { return a.value.storage() == b.value.storage(); }
+/// The storage whose bytes a tensor has in the end: that of a detached view which is kept in step with its source is the source's.
+const Storage* source_of(const TensorImpl& x) {
+  const Storage* storage = x.value.storage().get();
+  while (storage->detachment() != nullptr && storage->detachment()->refresh) storage = storage->detachment()->source.get();
+  return storage;
+}
+
+bool shares(const TensorImpl& a, const TensorImpl& b) { return a.value.storage() == b.value.storage() || source_of(a) == source_of(b); }
 
 void set_history(TensorImpl& x, Ref<GradNode> node, uint32_t output) {
   x.grad.requires_grad = static_cast<bool>(node);
@@ -45,7 +52,7 @@ void link_reshaped(TensorImpl& x, const OpDef& op, OwnedEdge edge, const Dims& d
 /// A view whose buffer was written since its step was right gets the history of what it is a view of.
 void sync_view(TensorImpl& view) {
   GradState& state = view.grad;
-  const uint64_t version = view.value.storage()->version();
+  const uint64_t version = source_of(*state.root)->version();
   if (!shares(view, *state.root) || state.root_version == version) return;
   state.root_version = version;
   OwnedEdge edge = edge_of(Tensor(state.root));
@@ -89,7 +96,7 @@ void mark_view(const char* op, const Tensor& x, const Tensor& out) {
   if (&from == &view || !shares(from, view)) return;
   const bool nested = from.grad.root && shares(from, *from.grad.root);
   view.grad.root = nested ? from.grad.root : x.impl();
-  view.grad.root_version = view.value.storage()->version();
+  view.grad.root_version = source_of(*view.grad.root)->version();
   const ViewChain before = nested ? from.grad.views : ViewChain();
   view.grad.views = {static_cast<uint8_t>(std::min(before.count + 1, 255)), {op, before.ops[0], before.ops[1]}};
 }
@@ -178,7 +185,7 @@ bool Recording::shares_target(const Tensor& x) const {
   for (const AliasDef& alias : op_.aliases) {
     if (!writes(alias)) continue;
     for (const Tensor* target : slot(static_cast<size_t>(alias.input))) {
-      if (target->defined() && target->shares_buffer_with(x)) return true;
+      if (target->defined() && shares(*target->impl(), *x.impl())) return true;
     }
   }
   return false;
@@ -278,7 +285,8 @@ void Recording::rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t
     state.views = {};
     return;
   }
-  state.root_version = x.value.storage()->version();
+  const uint64_t version = source_of(root)->version();
+  if (std::exchange(state.root_version, version) == version) return;  // nothing was written: another shape of the view alone
   if (node) link_reshaped(root, kWritten, {node, output}, x.meta().dims);
   else set_history(root, nullptr, 0);
 }

@@ -480,7 +480,9 @@ void DistCall::check_writes() const {
     if (!writes(output)) continue;
     ++written;
     const auto i = static_cast<size_t>(output.alias);
-    if (rank_.policies.view == ViewPolicy::strict) tensors_[i]->value.storage()->check_write(ctx_.op);
+    const Storage& target = *tensors_[i]->value.storage();
+    if (rank_.policies.view == ViewPolicy::strict) target.check_write(ctx_.op);
+    if (rank_.policies.view == ViewPolicy::sync) check_write_back(target);
     const bool moves = plan_->inputs[i].move != nullptr || output.write_back != nullptr;
     if (output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::error && moves) {
       fail(ErrorCode::policy,
@@ -488,8 +490,22 @@ void DistCall::check_writes() const {
            "InplacePolicy::keep",
            ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]), plan_->inputs[i].want->text());
     }
+    const bool adopts = output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::adopt && output.spec != tensors_[i]->spec;
+    if (adopts && tensors_[i]->grad.requires_grad && !tensors_[i]->grad.node) {
+      fail(ErrorCode::policy,
+           "[{}] InplacePolicy::adopt would give {} the layout {} in a new buffer, but it is a leaf that requires a gradient, whose layout that of its gradient "
+           "is; reshard it before it becomes a leaf, or use InplacePolicy::keep",
+           ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]), output.spec->text());
+    }
   }
   if (written > 1) check_apart();
+}
+
+/// What is written reaches the sources of a detached view, or the call is refused.
+void DistCall::check_write_back(const Storage& target) const {
+  for (const Storage* s = &target; s->detachment() != nullptr; s = s->detachment()->source.get()) {
+    if (!s->detachment()->write_back) s->check_write(ctx_.op);
+  }
 }
 
 /// By storage, which is shared alike on all ranks, also where the pieces are empty.

@@ -208,6 +208,7 @@ class DistCall {
   void check_policies();
   PlannedMoves planned_moves() const;
   void check_writes() const;
+  void check_write_back(const Storage& target) const;
   void check_apart() const;
   /// Throws unless the piece is what the layout of the output promises.
   void check_piece(size_t output, const DenseTensor& piece) const {

@@ -201,6 +201,9 @@ void Storage::refresh_if_stale() {
   if (!d.refresh) fail_stale();
   d.source->refresh_if_stale();
   d.refresh();
+  // What was saved of this view, or viewed of it, has another value now; who wrote it is who wrote the source.
+  bump("refresh");
+  if (d.source->last_write() != nullptr) *last_write_ = *d.source->last_write();
   d.source_version = d.source->version();
 }
 

@@ -168,8 +168,10 @@ void add_math_cases(OpCases& cases) {
   cases.push_back({"full_like", "value 3", kAnyDType, plain([](Tensors& t) { return Tensors{full_like(t[0], 3)}; })});
   cases.push_back({"clip", "to [-1, 2]", kNumbers, plain([](Tensors& t) { return Tensors{clip(t[0], -1, 2)}; })});
   cases.push_back({"clip_", "to [-1, 2]", kNumbers, plain([](Tensors& t) { return Tensors{clip_(t[0], -1, 2)}; })});
-  cases.push_back({"pow", "2", kNumbers, plain([](Tensors& t) { return Tensors{pow(t[0], 2)}; })});
-  cases.push_back({"pow_", "3", kNumbers, plain([](Tensors& t) { return Tensors{pow_(t[0], 3)}; })});
+  for (const int y : {2, 3}) {
+    cases.push_back({"pow", y == 2 ? "2" : "3", kNumbers, plain([=](Tensors& t) { return Tensors{pow(t[0], y)}; })});
+    cases.push_back({"pow_", y == 2 ? "2" : "3", kNumbers, plain([=](Tensors& t) { return Tensors{pow_(t[0], y)}; })});
+  }
   for (const bool approximate : {false, true}) {
     const std::string name = approximate ? "approximate" : "exact";
     cases.push_back({"gelu", name, kFloats, plain([=](Tensors& t) { return Tensors{gelu(t[0], approximate)}; })});

@@ -42,11 +42,13 @@ void add_reinterpretations(OpCases& cases) {
   };
   add("flatten", "dims 1 and 2", false, [](Tensors& t) { return Tensors{flatten(t[0], 1, 2)}; });
   add("flatten", "all dims", false, [](Tensors& t) { return Tensors{flatten(t[0], 0, -1)}; });
+  add("flatten", "dims 0 and 1", false, [](Tensors& t) { return Tensors{flatten(t[0], 0, 1)}; });
   add("flatten_", "dims 0 and 1", false, [](Tensors& t) { return Tensors{flatten_(t[0], 0, 1)}; });
   add("squeeze", "axis 1", true, [](Tensors& t) { return Tensors{squeeze(t[0], {1})}; });
   add("squeeze_", "axis 1", true, [](Tensors& t) { return Tensors{squeeze_(t[0], {1})}; });
   add("unsqueeze", "axis 0", false, [](Tensors& t) { return Tensors{unsqueeze(t[0], {0})}; });
   add("unsqueeze", "axis 1 and -1", false, [](Tensors& t) { return Tensors{unsqueeze(t[0], {1, -1})}; });
+  add("unsqueeze", "axis 2", false, [](Tensors& t) { return Tensors{unsqueeze(t[0], {2})}; });
   add("unsqueeze_", "axis 2", false, [](Tensors& t) { return Tensors{unsqueeze_(t[0], {2})}; });
 }
 

@@ -86,6 +86,37 @@ TEST_CASE("26: a write of what needs a gradient into a view of what needed none"
   CHECK(values(x.grad()) == Values{2, 4});
 }
 
+TEST_CASE("26: a view that was made where nothing is recorded requires no gradient") {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = multiply(x, x);
+  const auto made = [&] {
+    const NoGrad off;
+    return reshape(y, {1, 2});
+  };
+  CHECK_FALSE(made().requires_grad());
+  CHECK(reshape(y, {1, 2}).requires_grad());
+}
+
+TEST_CASE("26: another shape of a view is no write, and leaves the history of what it is a view of") {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = multiply(x, x);
+  Tensor view = reshape(y, {1, 2});
+  reshape_(view, {2, 1});
+  CHECK_FALSE(grad({total(y)}, {view}, {}, {.retain_graph = true}, true)[0].defined());
+  CHECK(values(grad({total(view)}, {x})[0]) == Values{2, 4});
+}
+
+TEST_CASE("26: a leaf that was given another shape since it was recorded is an error") {
+  Tensor x = leaf({1, 2});
+  const Tensor out = total(multiply(x, x));
+  {
+    const NoGrad off;
+    reshape_(x, {2, 1});
+  }
+  CHECK_THAT(error_of([&] { out.backward(); }), Catch::Contains("f64[2, 1] was f64[2] when it was recorded"));
+  CHECK_FALSE(x.grad().defined());
+}
+
 TEST_CASE("27: two batch_norms that update the same statistics can both be gone through backwards") {
   const Tensor mean = Tensor::from_data<double>({0, 0}, {2}), variance = Tensor::from_data<double>({1, 1}, {2});
   const auto forward = [&](const Tensor& x) { return std::get<0>(batch_norm(x, mean, variance, {}, {})); };

@@ -3,15 +3,13 @@
 // SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED choose other runs; docs/rules.md has the one of 100,000 cases.
 #include <catch2/catch.hpp>
 
-#include <algorithm>
-#include <cstdlib>
-#include <numeric>
-
 #include "api.h"
+#include "support/random_runs.h"
 #include "testing/rule_check.h"
 
 using namespace shard;
 using namespace shard::testing;
+using namespace shard::test;
 
 namespace {
 
@@ -27,49 +25,6 @@ CallChecker& ranks_of(int count) {
   return checkers[static_cast<size_t>(count)];
 }
 
-/// A mesh of 1 to 3 axes in a world of up to 8 ranks, of which some may be outside of it, in any order.
-struct RandomMesh {
-  int ranks = 1;
-  const ProcessMesh* mesh = nullptr;
-
-  explicit RandomMesh(Random& random) {
-    std::vector<int> shape;
-    int size = 1;
-    for (int64_t axes = pick(random, 1, 3); axes > 0; --axes) {
-      shape.push_back(static_cast<int>(pick(random, 1, std::min(axes == 1 && shape.empty() ? kMostRanks : 4, kMostRanks / size))));
-      size *= shape.back();
-    }
-    ranks = std::min(kMostRanks, size + static_cast<int>(pick(random, 0, 2)) / 2);
-    std::vector<int> processes(static_cast<size_t>(ranks));
-    std::iota(processes.begin(), processes.end(), 0);
-    if (pick(random, 0, 1) == 1) std::shuffle(processes.begin(), processes.end(), random);
-    processes.resize(static_cast<size_t>(size));
-    mesh = ProcessMesh::make(shape, processes);
-  }
-
-  std::vector<int64_t> sizes() const {
-    int longest = 1;
-    for (int axis = 0; axis < mesh->rank(); ++axis) longest = std::max(longest, mesh->size(axis));
-    std::vector<int64_t> all(static_cast<size_t>(2 * longest + 2));
-    std::iota(all.begin(), all.end(), 0);
-    return all;
-  }
-};
-
-/// Each axis replicated, on a random dim in a random order, or pending with one of `types`.
-const DistSpec* random_spec(Random& random, const ProcessMesh* mesh, int rank, const std::vector<ReduceType>& types) {
-  Layout layout(mesh, rank);
-  std::vector<int> axes(static_cast<size_t>(mesh->rank()));
-  std::iota(axes.begin(), axes.end(), 0);
-  std::shuffle(axes.begin(), axes.end(), random);
-  for (int axis : axes) {
-    const int64_t choice = pick(random, -2, rank - 1);
-    if (choice >= 0) layout.dims[static_cast<size_t>(choice)].push_back(axis);
-    if (choice == -2) layout.partial[static_cast<size_t>(axis)] = types[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(types.size()) - 1))];
-  }
-  return DistSpec::make(layout);
-}
-
 /// The reduce types that an input can be pending with.
 std::vector<ReduceType> types_of(const CaseInput& input) {
   std::vector<ReduceType> types = {ReduceType::sum, ReduceType::max, ReduceType::min, ReduceType::prod};
@@ -81,7 +36,7 @@ std::vector<ReduceType> types_of(const CaseInput& input) {
 std::string describe(const std::string& what, const CaseCall& call, const Layouts& layouts, const RandomMesh& on) {
   std::string text = what;
   for (size_t i = 0; i < call.inputs.size(); ++i) text += " " + to_string(Meta{call.inputs[i].dims, call.inputs[i].dtype}) + " " + layouts[i]->text();
-  return text + " on " + on.mesh->describe() + " of " + std::to_string(on.ranks) + " ranks";
+  return text + " on " + on.text();
 }
 
 /// Nothing, or what is wrong.
@@ -89,7 +44,7 @@ std::string try_op(uint64_t seed) {
   static const OpCases table = op_cases();
   static const std::vector<Accepted> accepted = accepted_by_rules();
   Random random(seed);
-  const RandomMesh on(random);
+  const RandomMesh on(random, kMostRanks);
   const OpCase& one = table[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(table.size()) - 1))];
   Draw draw(random(), one.dtypes[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(one.dtypes.size()) - 1))], on.sizes());
   const CaseCall call = one.make(draw);
@@ -133,7 +88,7 @@ CaseCall random_program(uint64_t seed, const Dims& dims) {
 
 std::string try_program(uint64_t seed) {
   Random random(seed);
-  const RandomMesh on(random);
+  const RandomMesh on(random, kMostRanks);
   const std::vector<int64_t> sizes = on.sizes();
   Draw draw(random(), DType::float32, sizes);
   const CaseCall call = random_program(random(), draw.dims_above_0(2));
@@ -151,31 +106,12 @@ std::string try_program(uint64_t seed) {
   return "";
 }
 
-uint64_t from_environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
-/// Tries so many seeds and reports the first ten that fail, each with the command that shows it alone.
-void try_seeds(const char* test, std::string (*attempt)(uint64_t seed), uint64_t otherwise) {
-  const uint64_t count = from_environment("SHARD_PROPERTY_CASES", otherwise);
-  const uint64_t first = from_environment("SHARD_PROPERTY_SEED", 1);
-  int failures = 0;
-  std::string report;
-  for (uint64_t seed = first; seed < first + count && failures < 10; ++seed) {
-    const std::string problem = attempt(seed);
-    if (problem.empty()) continue;
-    ++failures;
-    report += "SHARD_PROPERTY_SEED=" + std::to_string(seed) + " SHARD_PROPERTY_CASES=1 shard_tests_call \"" + test + "\"\n    " + problem + "\n";
-  }
-  INFO(report);
-  REQUIRE(failures == 0);
-}
-
 }  // namespace
 
-TEST_CASE("property: a random op on random layouts equals the same op on one rank, bit for bit") { try_seeds("property: a random op*", try_op, 2000); }
+TEST_CASE("property: a random op on random layouts equals the same op on one rank, bit for bit") {
+  try_seeds("shard_tests_call", "property: a random op*", try_op, 2000);
+}
 
 TEST_CASE("property: a random program of views and writes means what it means on one rank, or is told") {
-  try_seeds("property: a random program*", try_program, 500);
+  try_seeds("shard_tests_call", "property: a random program*", try_program, 500);
 }

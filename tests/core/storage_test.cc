@@ -145,10 +145,16 @@ TEST_CASE("a stale view is refreshed, and a written one written back, through ev
   view->refresh_if_stale();
   CHECK(refreshed == 2);
   CHECK_FALSE(view->stale());
+  CHECK(view->version() == 1);  // its bytes are others
   view->write_back_to_source("relu_");
   CHECK(written == 2);
   CHECK(source->version() == 2);
-  CHECK(middle->version() == 1);
+  CHECK(middle->version() == 2);
+  CHECK_FALSE(view->stale());
+  source->bump("add_");
+  middle->refresh_if_stale();
+  CHECK(view->stale());  // not yet what the one between is
+  view->refresh_if_stale();
   CHECK_FALSE(view->stale());
 }
 

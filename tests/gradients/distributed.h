@@ -13,12 +13,17 @@ namespace shard::test {
 /// From the arguments of a gradient function, the gradient of the output last, to its results.
 using GradientCall = std::function<std::vector<Tensor>(const std::vector<Tensor>& arguments)>;
 
-/// The layouts of a tensor on a mesh of one axis "a": replicated, and sharded on each dim.
-inline std::vector<const DistSpec*> one_axis_layouts(const ProcessMesh* mesh, const Dims& dims) {
+/// The layouts of a tensor on a mesh of one axis "a": replicated, sharded on each dim, and pending with each of `types`.
+inline std::vector<const DistSpec*> one_axis_layouts(const ProcessMesh* mesh, const Dims& dims, const std::vector<ReduceType>& types = {}) {
   std::vector<const DistSpec*> specs = {DistSpec::replicated(mesh, dims.rank())};
   for (int d = 0; d < dims.rank(); ++d) {
     Layout layout(mesh, dims.rank());
     layout.dims[static_cast<size_t>(d)].push_back(0);
+    specs.push_back(DistSpec::make(layout));
+  }
+  for (const ReduceType type : types) {
+    Layout layout(mesh, dims.rank());
+    layout.partial[0] = type;
     specs.push_back(DistSpec::make(layout));
   }
   return specs;

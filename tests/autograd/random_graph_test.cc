@@ -1,0 +1,297 @@
+// Random programs (random_program.h) on random meshes and layouts: their gradients are those of one rank, and those of one rank are those
+// of central differences. SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED choose other runs.
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+
+#include <mutex>
+
+#include "api.h"
+#include "autograd/autograd.h"
+#include "autograd/random_program.h"
+#include "gradients/central_difference.h"
+#include "reshard/execute.h"
+#include "support/random_runs.h"
+
+using namespace shard;
+using namespace shard::testing;
+using namespace shard::test;
+
+namespace {
+
+constexpr int kMostRanks = 4;
+
+/// What a run of a program has made. Its tensors are whole, by their numbers; a rank outside of the mesh has none.
+struct Run {
+  std::vector<std::string> errors;  // "step 3: autograd"
+  std::string backward_error;
+  std::vector<int> outputs;  // that require gradients
+  std::map<int, DenseTensor> values, gradients, stepwise;
+  std::string misplaced;  // a leaf's gradient in another layout than the leaf's
+};
+
+/// Where a program runs: plain, or distributed by layouts that follow from a seed alone, so that dropped steps do not change those of others.
+struct Place {
+  uint64_t seed = 0;
+  const ProcessMesh* mesh = nullptr;  // null for plain
+  const Rank* rank = nullptr;
+
+  const DistSpec* layout(uint64_t what, int dims) const {
+    Random random(seed * 1000003 + what);
+    return random_spec(random, mesh, dims, {ReduceType::sum});
+  }
+  /// `value` in the layout number `what`, its contributions to pending sums of both signs.
+  Tensor put(const Tensor& value, uint64_t what) const {
+    if (mesh == nullptr) return assign(value);
+    const DistSpec* spec = layout(what, value.dims().rank());
+    Random random(seed * 1000003 + what);
+    const std::vector<DenseTensor> pieces = split_value(value.get().value, spec->layout(), random, true);
+    const auto at = std::find(mesh->processes().begin(), mesh->processes().end(), rank->id());
+    const bool here = at != mesh->processes().end();
+    return from_local(here ? Tensor(pieces[static_cast<size_t>(at - mesh->processes().begin())]) : Tensor(), spec, value.dims(), value.dtype());
+  }
+  Tensor move(const Tensor& x, uint64_t what) const {
+    if (mesh == nullptr) return assign(x);
+    const DistSpec* spec = layout(what, x.dims().rank());
+    return spec == spec_of(x) ? assign(x) : reshard(x, spec);
+  }
+  /// Collective where distributed.
+  DenseTensor whole(const Tensor& x) const {
+    const Tensor value = mesh == nullptr ? assign(x) : full(x);
+    return value.defined() ? value.get().value : DenseTensor();
+  }
+};
+
+/// The gradient of output `number`: multiples of 2^-12.
+Tensor out_grad_of(int number, const Dims& dims) {
+  Random random(static_cast<uint64_t>(number) + 17);
+  std::vector<double> values(static_cast<size_t>(dims.numel()));
+  for (double& value : values) value = static_cast<double>(pick(random, -6000, 6000)) / 4096;
+  return Tensor::from_data(values, dims);
+}
+
+Run run(const Program& program, const Tensors& leaves, const Place& place) {
+  Run result;
+  Values values;
+  for (size_t i = 0; i < leaves.size(); ++i) values[static_cast<int>(i)] = place.put(leaves[i], i).set_requires_grad(true);
+  const Values starts = values;
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const std::string error = run_step(program.steps[i], values, [&](const Tensor& x, uint64_t seed) { return place.move(x, 1000 + seed); });
+    if (!error.empty()) result.errors.push_back(fmt::format("step {}: {}", i, error));
+  }
+  const NoGrad off;
+  Tensors outputs, out_grads, inputs;
+  std::vector<int> numbers;
+  for (const int output : program.outputs) {
+    const auto found = values.find(output);
+    if (found == values.end() || !found->second.requires_grad()) continue;
+    result.outputs.push_back(output);
+    outputs.push_back(found->second);
+    out_grads.push_back(place.put(out_grad_of(output, found->second.dims()), 100 + static_cast<uint64_t>(output)));
+  }
+  for (const auto& [number, value] : values) {
+    if (!value.requires_grad()) continue;
+    numbers.push_back(number);
+    inputs.push_back(value);
+  }
+  try {
+    if (!outputs.empty()) {
+      // Of all tensors at once, then as backward leaves them in the leaves.
+      const Tensors all = grad(outputs, inputs, out_grads, {.retain_graph = true}, true);
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (all[i].defined()) result.stepwise[numbers[i]] = place.whole(all[i]);
+      }
+      backward(outputs, out_grads);
+    }
+    for (const auto& [number, leaf] : starts) {
+      if (!leaf.grad().defined()) continue;
+      result.gradients[number] = place.whole(leaf.grad());
+      if (place.mesh == nullptr) continue;
+      Layout wanted = spec_of(leaf)->layout();
+      wanted.partial = {};
+      if (spec_of(leaf.grad()) != DistSpec::make(wanted)) result.misplaced = fmt::format("the gradient of leaf {} {} is in {}", number, spec_of(leaf)->text(), spec_of(leaf.grad())->text());
+    }
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::peer_failed || error.code() == ErrorCode::timeout) throw;
+    result.backward_error = error.what();
+  }
+  for (const auto& [number, value] : values) {
+    try {
+      result.values[number] = place.whole(value);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::stale_view) throw;
+    }
+  }
+  return result;
+}
+
+/// How far results may be off, in units of the largest of all of them, or of 1: programs have some ten steps, whose values and derivatives
+/// are below 100, so that rounding at one step is amplified by a few of the others.
+constexpr double kTolerance = 1e-9;
+
+double largest_of(const std::map<int, DenseTensor>& all) {
+  double most = 1;
+  for (const auto& [number, tensor] : all) {
+    for (int64_t i = 0; i < tensor.numel(); ++i) most = std::max(most, std::abs(tensor.data<double>()[i]));
+  }
+  return most;
+}
+
+std::string difference_of(const char* what, const std::map<int, DenseTensor>& actual, const std::map<int, DenseTensor>& expected) {
+  const double tolerance = kTolerance * largest_of(expected);
+  for (const auto& [number, a] : actual) {
+    const auto found = expected.find(number);
+    if (found == expected.end()) return fmt::format("{} v{} is not there on one rank", what, number);
+    if (!a.defined()) continue;  // outside of the mesh
+    const DenseTensor& e = found->second;
+    if (!(a.meta() == e.meta())) return fmt::format("{} v{} is {}, expected {}", what, number, to_string(a.meta()), to_string(e.meta()));
+    for (int64_t i = 0; i < e.numel(); ++i) {
+      const double x = a.data<double>()[i], y = e.data<double>()[i];
+      if (!(std::abs(x - y) <= tolerance)) return fmt::format("{} v{} is {} at element {}, expected {}", what, number, x, i, y);
+    }
+  }
+  return "";
+}
+
+/// A program, its leaves, and where it runs.
+struct Case {
+  RandomMesh on;
+  ViewPolicy view;
+  uint64_t seed;
+  Tensors leaves;
+
+  /// What one rank of the mesh and one alone do not agree about.
+  std::string compare(const Program& program, const Run& alone, const Run& here) const {
+    if (here.errors != alone.errors) {
+      const auto [a, b] = std::mismatch(here.errors.begin(), here.errors.end(), alone.errors.begin(), alone.errors.end());
+      const std::string ours = a == here.errors.end() ? "no error" : *a, theirs = b == alone.errors.end() ? "no error" : *b;
+      // A detached view is told of, unless it is kept in step.
+      if (view == ViewPolicy::strict && (ours.ends_with("detached_view") || ours.ends_with("stale_view"))) return "";
+      return fmt::format("{}, but on one rank {}", ours, theirs);
+    }
+    if (const std::string values = difference_of("value", here.values, alone.values); !values.empty()) return values;
+    if (here.outputs != alone.outputs) return "other outputs require gradients";
+    if (!alone.backward_error.empty()) {
+      // A saved view that is detached is a snapshot, which later writes of its source do not reach.
+      if (!here.backward_error.empty() || program.has(Kind::view)) return "";
+      return "backward is no error, but on one rank: " + alone.backward_error;
+    }
+    if (!here.backward_error.empty()) return "backward: " + here.backward_error;
+    if (here.gradients.size() != alone.gradients.size()) return "another number of leaves has gradients";
+    if (here.stepwise.size() != alone.stepwise.size()) return "another number of tensors has gradients";
+    if (!here.misplaced.empty()) return here.misplaced;
+    std::string problem = difference_of("the gradient of leaf", here.gradients, alone.gradients);
+    return problem.empty() ? difference_of("by grad the gradient of", here.stepwise, alone.stepwise) : problem;
+  }
+
+  std::string problem(const Program& program) const {
+    const Run alone = run(program, leaves, {});
+    std::vector<Run> runs(static_cast<size_t>(on.ranks));
+    try {
+      World::local(on.ranks, {.timeout = std::chrono::seconds(20)})->run([&](Rank& rank) {
+        const PolicyScope scope(rank, {.view = view});
+        runs[static_cast<size_t>(rank.id())] = run(program, leaves, {seed, on.mesh, &rank});
+      });
+    } catch (const std::exception& error) {
+      return fmt::format("a rank failed: {}", error.what());
+    }
+    for (size_t r = 0; r < runs.size(); ++r) {
+      const std::string problem = compare(program, alone, runs[r]);
+      if (!problem.empty()) return fmt::format("rank {}: {}", r, problem);
+      if (runs[r].errors != runs[0].errors || runs[r].backward_error.empty() != runs[0].backward_error.empty()) return fmt::format("ranks 0 and {} disagree", r);
+    }
+    return "";
+  }
+
+  std::string text(const Program& program) const {
+    const Place place{seed, on.mesh, nullptr};
+    std::string layouts;
+    for (size_t i = 0; i < program.leaves.size(); ++i) layouts += fmt::format(" {}", place.layout(i, program.leaves[i].rank())->text());
+    return fmt::format("on {}, ViewPolicy::{}, leaves in{}\n{}", on.text(), view == ViewPolicy::sync ? "sync" : "strict", layouts, to_string(program));
+  }
+};
+
+/// How many programs came to gradients, and how many to differences.
+int with_gradients = 0, differences_tried = 0;
+
+std::string try_distributed(uint64_t seed) {
+  Random random(seed);
+  const Program program = draw_program(random, {});
+  const Tensors leaves = draw_leaves(program, random);
+  const RandomMesh on(random, kMostRanks);
+  if (run(program, leaves, {}).backward_error.empty()) ++with_gradients;
+  for (const ViewPolicy view : {ViewPolicy::sync, ViewPolicy::strict}) {
+    const Case one{on, view, seed, leaves};
+    if (one.problem(program).empty()) continue;
+    const Program least = shrink(program, [&](const Program& less) { return !one.problem(less).empty(); });
+    return one.problem(least) + "\n    the least program with a problem, " + one.text(least) + "    of\n" + to_string(program);
+  }
+  return "";
+}
+
+/// The outputs of a program on leaves, in one; undefined where it has none.
+Tensor flat_outputs(const Program& program, const Tensors& leaves) {
+  Values values;
+  for (size_t i = 0; i < leaves.size(); ++i) values[static_cast<int>(i)] = leaves[i];
+  for (const Step& step : program.steps) run_step(step, values, [](const Tensor& x, uint64_t) { return assign(x); });
+  Tensors found;
+  for (const int output : program.outputs) {
+    if (const auto value = values.find(output); value != values.end()) found.push_back(reshape(value->second, {-1}));
+  }
+  return found.empty() ? Tensor() : concat(found, 0);
+}
+
+/// Copies, which programs may write where they are no leaves that require gradients.
+Tensors copies(const Tensors& tensors, bool requires_grad) {
+  Tensors all;
+  for (const Tensor& x : tensors) all.push_back(assign(x.detach()).set_requires_grad(requires_grad));
+  return all;
+}
+
+std::string difference_problem(const Program& program, const Tensors& leaves) {
+  const auto forward = [&](const Tensors& at) { return flat_outputs(program, copies(at, false)); };
+  const auto gradient = [&](const Tensors& at, const Tensor& weight) {
+    const Tensors starts = copies(at, true);
+    Tensors grads = grad({flat_outputs(program, starts)}, starts, {weight}, {}, true);
+    for (size_t i = 0; i < grads.size(); ++i) {
+      if (!grads[i].defined()) grads[i] = full_like(at[i], 0);
+    }
+    return grads;
+  };
+  if (!flat_outputs(program, copies(leaves, true)).defined() || !flat_outputs(program, copies(leaves, true)).requires_grad()) return "";
+  // Programs are compositions of some ten functions: their fifth derivatives, of which differences are off by 3e-14, go with the fifth
+  // power of the first, times a number of ways in the hundreds. Those with a first one above 10 are left to other tests.
+  constexpr double kSteepest = 10, kCompositionTolerance = 1e-6;
+  try {
+    std::map<int, DenseTensor> first;
+    for (const Tensor& each : gradient(leaves, random_values(forward(leaves).dims(), 4711))) first[static_cast<int>(first.size())] = each.get().value;
+    if (largest_of(first) > kSteepest) return "";
+    ++differences_tried;
+    return gradient_difference(forward, gradient, leaves, kCompositionTolerance);
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::autograd ? "" : error.what();  // what was saved has been written
+  }
+}
+
+std::string try_differences(uint64_t seed) {
+  Random random(seed);
+  const Program program = draw_program(random, {.bent = false, .impure = false});
+  const Tensors leaves = draw_leaves(program, random);
+  if (difference_problem(program, leaves).empty()) return "";
+  const Program least = shrink(program, [&](const Program& less) { return !difference_problem(less, leaves).empty(); });
+  return difference_problem(least, leaves) + "\n    the least program with a problem\n" + to_string(least) + "    of\n" + to_string(program);
+}
+
+}  // namespace
+
+TEST_CASE("random graphs: the gradients on a mesh are those of one rank") {
+  with_gradients = 0;
+  try_seeds("shard_tests_autograd", "random graphs: the gradients on a mesh*", try_distributed, 300);
+  CHECK(static_cast<uint64_t>(with_gradients) >= from_environment("SHARD_PROPERTY_CASES", 300) / 2);
+}
+
+TEST_CASE("random graphs: the gradients on one rank are those of central differences") {
+  differences_tried = 0;
+  try_seeds("shard_tests_autograd", "random graphs: the gradients on one rank*", try_differences, 200);
+  CHECK(static_cast<uint64_t>(differences_tried) >= from_environment("SHARD_PROPERTY_CASES", 200) / 2);
+}

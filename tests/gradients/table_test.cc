@@ -1,0 +1,451 @@
+// Every differentiable op of ops_yaml through the engine, in float64: against central differences, in place against out of place, and in
+// every one-axis layout of its arguments against one rank. What is called stands in the table of op cases (runtime/testing/op_cases_*.cc).
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+
+#include "api.h"
+#include "autograd/autograd.h"
+#include "gradients/central_difference.h"
+#include "gradients/distributed.h"
+#include "gradients/placement.h"
+#include "support/source_dir.h"
+#include "testing/pieces.h"
+
+namespace shard::test {
+namespace {
+
+using testing::CaseCall;
+using testing::Draw;
+using testing::OpCase;
+using testing::pick;
+using testing::Random;
+using testing::Tensors;
+
+/// What ops_yaml says of gradients: the functions that have one, in-place forms too, and those whose gradient has none again.
+struct Differentiable {
+  std::set<std::string> once, only_once;
+};
+
+const Differentiable& differentiable() {
+  static const Differentiable all = [] {
+    struct Op {
+      std::string backward;
+      bool in_place = false, kernel = false;
+    };
+    std::map<std::string, Op> ops;
+    for (const auto& file : std::filesystem::directory_iterator(source_dir() + "/ops_yaml")) {
+      std::ifstream text(file.path());
+      Op* op = nullptr;
+      std::string line;
+      for (std::smatch match; std::getline(text, line);) {
+        if (std::regex_match(line, match, std::regex("- (?:backward_)?op : (\\w+)"))) op = &ops[match[1]];
+        if (std::regex_match(line, match, std::regex("  backward : (\\w+)"))) op->backward = match[1];
+        if (line.starts_with("  inplace :")) op->in_place = true;
+        if (line.starts_with("  kernel :")) op->kernel = true;
+      }
+    }
+    Differentiable found;
+    for (const auto& [name, op] : ops) {
+      if (op.backward.empty()) continue;
+      const Op& backward = ops.at(op.backward);
+      for (const std::string& function : op.in_place ? std::vector{name, name + "_"} : std::vector{name}) {
+        found.once.insert(function);
+        if (backward.kernel && backward.backward.empty()) found.only_once.insert(function);
+      }
+    }
+    return found;
+  }();
+  return all;
+}
+
+/// Tensors of the cases of an op, or of one of them, by their place.
+struct Constant {
+  const char* op;
+  std::vector<size_t> places;
+  const char* name = nullptr;
+};
+/// Those with which the op has no gradient although they are of a floating dtype.
+const std::vector<Constant> kConstantInputs = {
+    {"batch_norm", {1, 2}},               // running statistics, which are written
+    {"cross_entropy_with_softmax", {1}},  // a soft label
+    {"flash_attn", {4}},                  // the mask
+    {"fused_rotary_position_embedding", {2, 3}, "table"},  // sines and cosines
+    {"fused_rotary_position_embedding", {1, 2}, "table and ids, sequence first"},
+    {"label_smooth", {1}},  // the prior
+};
+const std::vector<Constant> kConstantOutputs = {
+    {"batch_norm", {1, 2, 3, 4, 5, 6}},   // statistics
+    {"cross_entropy_with_softmax", {0}},  // the softmax that the gradient uses
+    {"flash_attn", {1, 2, 3}},            // the weights, what the gradient uses, and the seed
+    {"layer_norm", {1, 2}},               // statistics
+    {"rms_norm", {1}},
+};
+/// Inputs that are kept from 0 up: powers of them are real then, and roots have a derivative.
+const std::vector<Constant> kPositiveInputs = {{"elementwise_pow", {0}}, {"frobenius_norm", {0}}, {"sqrt", {0}}};
+
+/// A case of an op with a gradient.
+struct TableCase {
+  const OpCase* one;
+  std::string op;  // without the _ of its in-place form
+  bool in_place;
+
+  std::string text() const { return one->op + " (" + one->name + ")"; }
+  /// The same for the in-place form as for the op itself.
+  uint64_t seed() const { return std::hash<std::string>()(op + " " + one->name); }
+  CaseCall call(const std::vector<int64_t>& sizes) const {
+    Draw draw(seed(), DType::float64, sizes);
+    return one->make(draw);
+  }
+};
+
+bool listed(const std::vector<Constant>& list, const TableCase& one, size_t place) {
+  return std::any_of(list.begin(), list.end(), [&](const Constant& each) {
+    const bool meant = each.op == one.op && (each.name == nullptr || each.name == one.one->name);
+    return meant && std::find(each.places.begin(), each.places.end(), place) != each.places.end();
+  });
+}
+
+/// The cases that can be called with floats: also in float64, whatever the dtypes that they are tried in elsewhere.
+const std::vector<TableCase>& table() {
+  static const testing::OpCases cases = testing::op_cases();
+  static const std::vector<TableCase> all = [] {
+    std::vector<TableCase> found;
+    for (const OpCase& one : cases) {
+      if (!differentiable().once.contains(one.op) || std::none_of(one.dtypes.begin(), one.dtypes.end(), is_floating)) continue;
+      const bool in_place = one.op.ends_with('_');
+      found.push_back({&one, in_place ? one.op.substr(0, one.op.size() - 1) : one.op, in_place});
+    }
+    return found;
+  }();
+  return all;
+}
+
+/// Values of the inputs of a call. Floats are whole numbers and a fraction that no two of them have in common, some 2/1024 apart: none are
+/// equal or whole, where max, clip and the like have no derivative. They are multiples of 2^-12, so contributions to a sum add up exactly.
+std::vector<DenseTensor> draw_values(const TableCase& one, const CaseCall& call, Random& random) {
+  int64_t count = 0;
+  for (const auto& input : call.inputs) count += is_floating(input.dtype) ? input.dims.numel() : 0;
+  const int64_t apart = std::max<int64_t>(1, 3072 / std::max<int64_t>(count, 1));
+  std::vector<int64_t> fractions(static_cast<size_t>(count));
+  for (size_t k = 0; k < fractions.size(); ++k) fractions[k] = 512 + static_cast<int64_t>(k) * apart % 3072;
+  std::shuffle(fractions.begin(), fractions.end(), random);
+  std::vector<DenseTensor> values;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const auto& input = call.inputs[i];
+    values.push_back(testing::draw_value(input, {}, random));
+    if (!is_floating(input.dtype)) continue;
+    const int64_t low = std::max<int64_t>(input.low, listed(kPositiveInputs, one, i) ? 1 : input.low), high = std::max(low, input.high - 1);
+    for (int64_t e = 0; e < values.back().numel(); ++e) {
+      values.back().data<double>()[e] = static_cast<double>(pick(random, low, high)) + static_cast<double>(fractions.back()) / 4096;
+      fractions.pop_back();
+    }
+  }
+  return values;
+}
+
+Tensors tensors_of(const std::vector<DenseTensor>& values) {
+  Tensors tensors;
+  for (const DenseTensor& value : values) tensors.emplace_back(clone(value));
+  return tensors;
+}
+
+/// Leaves with these values, of which those of floating dtypes require gradients where the op has them.
+Tensors leaves_of(const TableCase& one, const Tensors& inputs) {
+  Tensors leaves;
+  for (const Tensor& input : inputs) {
+    const bool wanted = is_floating(input.dtype()) && !listed(kConstantInputs, one, leaves.size());
+    leaves.push_back(input.detach().set_requires_grad(wanted));
+  }
+  return leaves;
+}
+
+/// The outputs that have gradients, of a call with leaves. In place it is made with copies.
+Tensors run(const TableCase& one, const CaseCall& call, const Tensors& leaves) {
+  Tensors inputs;
+  for (const Tensor& leaf : leaves) inputs.push_back(leaf.requires_grad() && !one.in_place ? leaf : assign(leaf));
+  const Tensors outputs = call.run(inputs);
+  Tensors found;
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o].defined() && is_floating(outputs[o].dtype()) && !listed(kConstantOutputs, one, o)) found.push_back(outputs[o]);
+  }
+  return found;
+}
+
+/// All of them in one, because central differences are of one.
+Tensor run_flat(const TableCase& one, const CaseCall& call, const Tensors& leaves) {
+  Tensors flat;
+  for (const Tensor& output : run(one, call, leaves)) flat.push_back(reshape(output, {output.numel()}));
+  return flat.size() == 1 ? flat[0] : concat(flat, 0);
+}
+
+/// Not so casts, whose steps differences would see.
+bool is_smooth(const TableCase& one, const CaseCall& call, const Tensors& inputs) {
+  const Tensors outputs = run(one, call, inputs);
+  return !outputs.empty() && std::all_of(outputs.begin(), outputs.end(), [](const Tensor& output) { return output.dtype() == DType::float64; });
+}
+
+/// The gradients of outputs in all leaves; undefined where a leaf gets none.
+Tensors gradients(const Tensors& outputs, const Tensors& leaves, const Tensors& out_grads, const BackwardOptions& options = {}) {
+  Tensors wanted;
+  for (const Tensor& leaf : leaves) {
+    if (leaf.requires_grad()) wanted.push_back(leaf);
+  }
+  const Tensors found = grad(outputs, wanted, out_grads, options, true);
+  Tensors all;
+  size_t next = 0;
+  for (const Tensor& leaf : leaves) all.push_back(leaf.requires_grad() ? found[next++] : Tensor());
+  return all;
+}
+
+/// A gradient that is absent counts as zeros.
+Tensors zeros_for_none(Tensors grads, const Tensors& leaves) {
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined() && leaves[i].requires_grad()) grads[i] = full_like(leaves[i].detach(), 0);
+  }
+  return grads;
+}
+
+/// Gradients of outputs, of their dtypes: multiples of 2^-12, of narrow dtypes whole numbers.
+std::vector<DenseTensor> draw_out_grads(const Tensors& outputs, Random& random) {
+  std::vector<DenseTensor> grads;
+  for (const Tensor& output : outputs) {
+    const int64_t unit = output.dtype() == DType::float64 ? 4096 : 1;
+    std::vector<double> values(static_cast<size_t>(output.numel()));
+    for (double& value : values) value = static_cast<double>(pick(random, -3 * unit, 3 * unit)) / static_cast<double>(unit);
+    grads.push_back(cast(Tensor::from_data(values, output.dims()), output.dtype()).get().value);
+  }
+  return grads;
+}
+
+const std::vector<int64_t> kPlainSizes = {3, 4};
+
+TEST_CASE("every differentiable op of ops_yaml has a case that is called with floats, its in-place form too") {
+  std::set<std::string> found;
+  for (const TableCase& one : table()) found.insert(one.one->op);
+  std::string missing;
+  for (const std::string& op : differentiable().once) {
+    if (!found.contains(op)) missing += " " + op;
+  }
+  INFO("add cases to runtime/testing/op_cases_*.cc for:" << missing);
+  CHECK(missing.empty());
+  CHECK(found.size() > 100);
+}
+
+TEST_CASE("the gradients of every op by the engine are those of central differences") {
+  for (const TableCase& one : table()) {
+    INFO(one.text());
+    const CaseCall call = one.call(kPlainSizes);
+    Random random(one.seed());
+    const Tensors inputs = tensors_of(draw_values(one, call, random));
+    for (const Tensor& output : run(one, call, leaves_of(one, inputs))) CHECK(output.requires_grad());
+    if (!is_smooth(one, call, inputs)) continue;
+    const auto gradient = [&](const Tensors& at, const Tensor& out_grad) {
+      const Tensors leaves = leaves_of(one, at);
+      return zeros_for_none(gradients({run_flat(one, call, leaves)}, leaves, {out_grad}), leaves);
+    };
+    CHECK(gradient_difference([&](const Tensors& at) { return run_flat(one, call, at); }, gradient, inputs) == "");
+  }
+}
+
+TEST_CASE("the gradients of gradients by the engine are those of central differences, for every op whose gradient has one") {
+  int tried = 0;
+  for (const TableCase& one : table()) {
+    if (differentiable().only_once.contains(one.one->op)) continue;
+    INFO(one.text());
+    const CaseCall call = one.call(kPlainSizes);
+    Random random(one.seed());
+    Tensors inputs = tensors_of(draw_values(one, call, random));
+    if (!is_smooth(one, call, inputs)) continue;
+    inputs.push_back(random_values(run_flat(one, call, inputs).dims(), 9));
+    // The gradients of the inputs, in one, as a function of inputs and gradient of the output.
+    const auto first = [&](const Tensors& leaves, bool create_graph) {
+      const Tensors arguments(leaves.begin(), leaves.end() - 1);
+      Tensors flat;
+      for (const Tensor& gradient : gradients({run_flat(one, call, arguments)}, arguments, {leaves.back()}, {.create_graph = create_graph})) {
+        if (gradient.defined()) flat.push_back(reshape(gradient, {gradient.numel()}));
+      }
+      return flat.size() == 1 ? flat[0] : concat(flat, 0);
+    };
+    const auto leaves_at = [&](const Tensors& at) {
+      Tensors leaves = leaves_of(one, Tensors(at.begin(), at.end() - 1));
+      leaves.push_back(at.back().detach().set_requires_grad(true));
+      return leaves;
+    };
+    const auto second = [&](const Tensors& at, const Tensor& weight) {
+      const Tensors leaves = leaves_at(at);
+      return zeros_for_none(gradients({first(leaves, true)}, leaves, {weight}), leaves);
+    };
+    CHECK(gradient_difference([&](const Tensors& at) { return first(leaves_at(at), false).detach(); }, second, inputs) == "");
+    ++tried;
+  }
+  CHECK(tried > 100);
+}
+
+TEST_CASE("the gradients of an in-place form are those of the op, bit for bit") {
+  for (const TableCase& one : table()) {
+    if (!one.in_place) continue;
+    INFO(one.text());
+    const auto same = std::find_if(table().begin(), table().end(), [&](const TableCase& other) {
+      return other.one->op == one.op && other.one->name == one.one->name;
+    });
+    REQUIRE(same != table().end());  // the op needs a case of the same name
+    const CaseCall in_place = one.call(kPlainSizes), fresh = same->call(kPlainSizes);
+    Random random(one.seed());
+    const Tensors inputs = tensors_of(draw_values(one, in_place, random)), leaves = leaves_of(one, inputs), others = leaves_of(one, inputs);
+    const Tensors written = run(one, in_place, leaves), outputs = run(*same, fresh, others);
+    REQUIRE(written.size() == outputs.size());
+    const Tensors out_grads = tensors_of(draw_out_grads(outputs, random));
+    const Tensors actual = gradients(written, leaves, out_grads), expected = gradients(outputs, others, out_grads);
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      REQUIRE(actual[i].defined() == expected[i].defined());
+      if (actual[i].defined()) CHECK(actual[i].to_vector<double>() == expected[i].to_vector<double>());
+    }
+  }
+}
+
+/// A call with values, and what one rank gives.
+struct Trial {
+  CaseCall call;
+  std::vector<DenseTensor> values, out_grads;
+  std::vector<DenseTensor> expected;  // gradients per input; undefined where there is none
+};
+
+Trial trial_of(const TableCase& one, const std::vector<int64_t>& sizes, Random& random) {
+  Trial trial{one.call(sizes), {}, {}, {}};
+  trial.values = draw_values(one, trial.call, random);
+  const Tensors leaves = leaves_of(one, tensors_of(trial.values)), outputs = run(one, trial.call, leaves);
+  trial.out_grads = draw_out_grads(outputs, random);
+  for (const Tensor& gradient : gradients(outputs, leaves, tensors_of(trial.out_grads))) {
+    trial.expected.push_back(gradient.defined() ? gradient.get().value : DenseTensor());
+  }
+  return trial;
+}
+
+/// Values in a layout: the piece of each rank.
+struct Placed {
+  const DistSpec* spec;
+  Meta meta;
+  std::vector<DenseTensor> pieces;
+
+  Tensor on(const Rank& rank) const { return from_local(Tensor(clone(pieces[static_cast<size_t>(rank.id())])), spec, meta.dims, meta.dtype); }
+};
+using Choice = std::vector<const Placed*>;  // of the inputs, then of the gradients of the outputs
+
+/// All inputs and gradients of outputs in all one-axis layouts. Contributions to a pending sum are of both signs and at all ranks.
+std::vector<std::vector<Placed>> place_all(const Trial& trial, const ProcessMesh* mesh, Random& random) {
+  std::vector<std::vector<Placed>> all;
+  for (const auto* values : {&trial.values, &trial.out_grads}) {
+    for (const DenseTensor& value : *values) {
+      all.emplace_back();
+      const bool floating = is_floating(value.dtype());
+      const auto types = floating ? std::vector{ReduceType::sum, ReduceType::max} : std::vector<ReduceType>();
+      for (const DistSpec* spec : one_axis_layouts(mesh, value.dims(), types)) {
+        all.back().push_back({spec, value.meta(), testing::split_value(value, spec->layout(), random, true)});
+      }
+    }
+  }
+  return all;
+}
+
+/// Every choice of layouts of the inputs, or so many drawn ones where there are more. Those of the gradients of the outputs are drawn.
+std::vector<Choice> choices_of(const std::vector<std::vector<Placed>>& placed, size_t inputs, size_t most, Random& random) {
+  size_t count = 1;
+  for (size_t i = 0; i < inputs; ++i) count *= placed[i].size();
+  std::vector<Choice> choices;
+  for (size_t c = 0; c < std::min(count, most); ++c) {
+    Choice choice;
+    size_t rest = c;
+    for (size_t i = 0; i < placed.size(); ++i) {
+      const bool drawn = i >= inputs || count > most;
+      choice.push_back(&placed[i][drawn ? static_cast<size_t>(pick(random, 0, static_cast<int64_t>(placed[i].size()) - 1)) : rest % placed[i].size()]);
+      rest /= placed[i].size();
+    }
+    choices.push_back(choice);
+  }
+  return choices;
+}
+
+std::string text_of(const Choice& choice, size_t inputs) {
+  std::string text;
+  for (size_t i = 0; i < choice.size(); ++i) text += (i == 0 ? "" : i == inputs ? " with gradients " : " ; ") + to_string(choice[i]->meta) + " " + choice[i]->spec->text();
+  return text;
+}
+
+/// Gradients are sums of some 50 products at most, of a size of 10 at most. In another order they are off by 50 roundings of the sum, and so
+/// are values that the gradients are computed from: 100 units of the last place, and twice that for the one rank.
+constexpr double kUlps = 200;
+
+/// What is wrong with the gradients of one call on the ranks of a mesh; collective.
+std::string problem_of(const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank) {
+  Tensors inputs, out_grads;
+  for (const Placed* placed : choice) (inputs.size() < trial.values.size() ? inputs : out_grads).push_back(placed->on(rank));
+  const Tensors leaves = leaves_of(one, inputs), outputs = run(one, trial.call, leaves);
+  if (outputs.size() != out_grads.size()) return "another number of outputs";
+  for (const Tensor& leaf : leaves) set_grad_layout(leaf, GradLayout::as_is);
+  const Tensors moved = gradients(outputs, leaves, out_grads, {.retain_graph = true});
+  backward(outputs, out_grads);
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    if (!leaves[i].requires_grad()) continue;
+    const Tensor kept = leaves[i].grad();
+    for (const Tensor* gradient : {&moved[i], &kept}) {
+      if (gradient->defined() != trial.expected[i].defined()) return fmt::format("gradient {} is {}", i, gradient->defined() ? "there" : "absent");
+      if (!gradient->defined()) continue;
+      const DistSpec* spec = spec_of(*gradient);
+      std::string problem = placement_problem(spec_of(leaves[i]), spec);
+      if (gradient == &moved[i] && spec->layout().has_partial()) problem = "it was not reduced";
+      if (problem.empty()) problem = testing::value_difference(full(*gradient).get().value, trial.expected[i], kUlps);
+      if (!problem.empty()) return fmt::format("gradient {} in {}: {}", i, spec->text(), problem);
+    }
+  }
+  return "";
+}
+
+TEST_CASE("the gradients of every op are those of one rank in every one-axis layout of its arguments, and in checked layouts") {
+  // Uneven pieces; pieces without elements; nothing at all.
+  const std::vector<std::vector<int64_t>> all_sizes = {{3, 4, 5}, {1, 2}, {0, 1, 7}};
+  constexpr size_t kMostChoices = 40;
+  std::set<std::string> problems;
+  std::mutex lock;
+  size_t tried = 0;
+  for (const int ranks : {2, 3}) {
+    const auto world = World::local(ranks, {.timeout = std::chrono::seconds(20)});
+    const ProcessMesh* mesh = ProcessMesh::make({ranks}, {}, {"a"});
+    for (const TableCase& one : table()) {
+      for (const std::vector<int64_t>& sizes : all_sizes) {
+        Random random(one.seed());
+        const Trial trial = trial_of(one, sizes, random);
+        const auto placed = place_all(trial, mesh, random);
+        const std::vector<Choice> choices = choices_of(placed, trial.values.size(), kMostChoices, random);
+        tried += choices.size();
+        world->run([&](Rank& rank) {
+          for (const Choice& choice : choices) {
+            std::string problem;
+            try {
+              problem = problem_of(one, trial, choice, rank);
+            } catch (const Error& error) {
+              if (error.code() == ErrorCode::peer_failed || error.code() == ErrorCode::timeout) throw;
+              problem = error.what();
+            }
+            if (problem.empty()) continue;
+            const std::scoped_lock guard(lock);
+            problems.insert(fmt::format("{} on {} ranks of {}: {}", one.text(), ranks, text_of(choice, trial.values.size()), problem));
+          }
+        });
+      }
+    }
+  }
+  std::string report;
+  size_t told = 0;
+  for (const std::string& problem : problems) report += told++ < 20 ? problem + "\n" : "";
+  INFO(problems.size() << " problems\n" << report);
+  CHECK(problems.empty());
+  CHECK(tried > 10000);
+}
+
+}  // namespace
+}  // namespace shard::test
