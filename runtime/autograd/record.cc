@@ -271,7 +271,7 @@ void NoGradient::operator()(Pass& pass) const {
 
 UnlinkedWrite::~UnlinkedWrite() {
   if (!recording_ || std::uncaught_exceptions() > exceptions_) return;
-  recording_->link_targets(new FunctionNode<NoGradient>(recording_->op_, recording_->take_edges(), NoGradient()));
+  recording_->link_targets(new FunctionNode<NoGradient>(recording_->op_, std::move(recording_->edges_), NoGradient()));
 }
 
 void Recording::rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t output) const {
