@@ -78,6 +78,8 @@ class Node : public GradNode {
   virtual void run(Pass& pass) = 0;
   /// Frees what was saved.
   virtual void release();
+  /// The leaf at which a computation ends with this step; null for other steps.
+  virtual const Tensor* leaf() const { return nullptr; }
 
   const OpDef& op() const { return op_; }
   /// Where the program called it.
@@ -100,7 +102,7 @@ class Node : public GradNode {
 
  protected:
   ~Node() override;
-  void dispose() final;
+  void dispose() override;
 
  private:
   friend class Recording;
