@@ -15,8 +15,8 @@ Tensor nonzero(const Tensor& condition) {
       call::dispatch(ops::nonzero, dist::nonzero, dense::nonzero, condition), condition);
 }
 
-Tensor masked_select(const Tensor& x, const Tensor& mask) {
-  if (autograd::records(x, mask)) return autograd::masked_select(x, mask);
+Tensor masked_select(const Tensor& x, const Tensor& mask, CallSite site) {
+  if (autograd::records(x, mask)) return autograd::masked_select(x, mask, site);
   return call::dispatch(ops::masked_select, dist::masked_select, dense::masked_select, x, mask);
 }
 

@@ -10,7 +10,7 @@ namespace shard {
 Tensor nonzero(const Tensor& condition);
 /// The elements of x where mask (bool, of the same shape) is true, in row-major order: [count]. Its
 /// shape is known when the call returns, on every rank of the world.
-Tensor masked_select(const Tensor& x, const Tensor& mask);
+Tensor masked_select(const Tensor& x, const Tensor& mask, CallSite site = CallSite::here());
 /// The different elements of x in rising order: [count]; NaNs are equal and come last. Where asked
 /// for: indices, the row-major index of the first element with each value; inverse [size of x], the
 /// place of each element in out; counts, how many elements have each value; all in dtype (int32 or

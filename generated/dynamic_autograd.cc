@@ -10,8 +10,8 @@
 // A recorded call saves what its gradient needs, runs the op, and links the results to a new step.
 namespace shard::autograd {
 
-Tensor masked_select(const Tensor& x, const Tensor& mask) {
-  Recording record(ops::masked_select, x, mask);
+Tensor masked_select(const Tensor& x, const Tensor& mask, CallSite site) {
+  Recording record(site, ops::masked_select, x, mask);
   auto backward = [x = record.save_shape(x), mask = record.save(mask)](Pass& pass) {
     pass.give<0>(shard::masked_select_grad(x.input(pass, 0), mask.input(pass, 1), pass.grad(0)));
   };

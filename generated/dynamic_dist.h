@@ -6,6 +6,6 @@
 // The same functions for calls with distributed tensors.
 namespace shard::dist {
 decltype(shard::nonzero) nonzero;
-decltype(shard::masked_select) masked_select;
+Tensor masked_select(const Tensor& x, const Tensor& mask);
 decltype(shard::unique) unique;
 }  // namespace shard::dist

@@ -15,7 +15,8 @@ Tensor equal(const Tensor& x, const Tensor& y) {
       x, y);
 }
 
-Tensor& equal_(Tensor& x, const Tensor& y) {
+Tensor& equal_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::equal, x, y);
   call::dispatch_inplace(ops::equal, dist::equal_, dense::equal_, x, y);
   return x;
@@ -26,7 +27,8 @@ Tensor not_equal(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::not_equal, dist::not_equal, dense::not_equal, x, y), x, y);
 }
 
-Tensor& not_equal_(Tensor& x, const Tensor& y) {
+Tensor& not_equal_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::not_equal, x, y);
   call::dispatch_inplace(ops::not_equal, dist::not_equal_, dense::not_equal_, x, y);
   return x;
@@ -37,7 +39,8 @@ Tensor less_than(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::less_than, dist::less_than, dense::less_than, x, y), x, y);
 }
 
-Tensor& less_than_(Tensor& x, const Tensor& y) {
+Tensor& less_than_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::less_than, x, y);
   call::dispatch_inplace(ops::less_than, dist::less_than_, dense::less_than_, x, y);
   return x;
@@ -48,7 +51,8 @@ Tensor less_equal(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::less_equal, dist::less_equal, dense::less_equal, x, y), x, y);
 }
 
-Tensor& less_equal_(Tensor& x, const Tensor& y) {
+Tensor& less_equal_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::less_equal, x, y);
   call::dispatch_inplace(ops::less_equal, dist::less_equal_, dense::less_equal_, x, y);
   return x;
@@ -59,7 +63,8 @@ Tensor greater_than(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::greater_than, dist::greater_than, dense::greater_than, x, y), x, y);
 }
 
-Tensor& greater_than_(Tensor& x, const Tensor& y) {
+Tensor& greater_than_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::greater_than, x, y);
   call::dispatch_inplace(ops::greater_than, dist::greater_than_, dense::greater_than_, x, y);
   return x;
@@ -70,7 +75,8 @@ Tensor greater_equal(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::greater_equal, dist::greater_equal, dense::greater_equal, x, y), x, y);
 }
 
-Tensor& greater_equal_(Tensor& x, const Tensor& y) {
+Tensor& greater_equal_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::greater_equal, x, y);
   call::dispatch_inplace(ops::greater_equal, dist::greater_equal_, dense::greater_equal_, x, y);
   return x;
@@ -81,7 +87,8 @@ Tensor bitwise_and(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::bitwise_and, dist::bitwise_and, dense::bitwise_and, x, y), x, y);
 }
 
-Tensor& bitwise_and_(Tensor& x, const Tensor& y) {
+Tensor& bitwise_and_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::bitwise_and, x, y);
   call::dispatch_inplace(ops::bitwise_and, dist::bitwise_and_, dense::bitwise_and_, x, y);
   return x;
@@ -92,7 +99,8 @@ Tensor bitwise_or(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::bitwise_or, dist::bitwise_or, dense::bitwise_or, x, y), x, y);
 }
 
-Tensor& bitwise_or_(Tensor& x, const Tensor& y) {
+Tensor& bitwise_or_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::bitwise_or, x, y);
   call::dispatch_inplace(ops::bitwise_or, dist::bitwise_or_, dense::bitwise_or_, x, y);
   return x;
@@ -103,7 +111,8 @@ Tensor bitwise_xor(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::bitwise_xor, dist::bitwise_xor, dense::bitwise_xor, x, y), x, y);
 }
 
-Tensor& bitwise_xor_(Tensor& x, const Tensor& y) {
+Tensor& bitwise_xor_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::bitwise_xor, x, y);
   call::dispatch_inplace(ops::bitwise_xor, dist::bitwise_xor_, dense::bitwise_xor_, x, y);
   return x;
@@ -114,7 +123,8 @@ Tensor bitwise_not(const Tensor& x) {
       call::dispatch(ops::bitwise_not, dist::bitwise_not, dense::bitwise_not, x), x);
 }
 
-Tensor& bitwise_not_(Tensor& x) {
+Tensor& bitwise_not_(Tensor& x, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::bitwise_not, x);
   call::dispatch_inplace(ops::bitwise_not, dist::bitwise_not_, dense::bitwise_not_, x);
   return x;
@@ -125,7 +135,8 @@ Tensor logical_and(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::logical_and, dist::logical_and, dense::logical_and, x, y), x, y);
 }
 
-Tensor& logical_and_(Tensor& x, const Tensor& y) {
+Tensor& logical_and_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::logical_and, x, y);
   call::dispatch_inplace(ops::logical_and, dist::logical_and_, dense::logical_and_, x, y);
   return x;
@@ -136,7 +147,8 @@ Tensor logical_or(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::logical_or, dist::logical_or, dense::logical_or, x, y), x, y);
 }
 
-Tensor& logical_or_(Tensor& x, const Tensor& y) {
+Tensor& logical_or_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::logical_or, x, y);
   call::dispatch_inplace(ops::logical_or, dist::logical_or_, dense::logical_or_, x, y);
   return x;
@@ -147,7 +159,8 @@ Tensor logical_xor(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::logical_xor, dist::logical_xor, dense::logical_xor, x, y), x, y);
 }
 
-Tensor& logical_xor_(Tensor& x, const Tensor& y) {
+Tensor& logical_xor_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::logical_xor, x, y);
   call::dispatch_inplace(ops::logical_xor, dist::logical_xor_, dense::logical_xor_, x, y);
   return x;
@@ -158,7 +171,8 @@ Tensor logical_not(const Tensor& x) {
       call::dispatch(ops::logical_not, dist::logical_not, dense::logical_not, x), x);
 }
 
-Tensor& logical_not_(Tensor& x) {
+Tensor& logical_not_(Tensor& x, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::logical_not, x);
   call::dispatch_inplace(ops::logical_not, dist::logical_not_, dense::logical_not_, x);
   return x;

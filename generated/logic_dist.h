@@ -6,31 +6,31 @@
 // The same functions for calls with distributed tensors.
 namespace shard::dist {
 decltype(shard::equal) equal;
-decltype(shard::equal_) equal_;
+Tensor& equal_(Tensor& x, const Tensor& y);
 decltype(shard::not_equal) not_equal;
-decltype(shard::not_equal_) not_equal_;
+Tensor& not_equal_(Tensor& x, const Tensor& y);
 decltype(shard::less_than) less_than;
-decltype(shard::less_than_) less_than_;
+Tensor& less_than_(Tensor& x, const Tensor& y);
 decltype(shard::less_equal) less_equal;
-decltype(shard::less_equal_) less_equal_;
+Tensor& less_equal_(Tensor& x, const Tensor& y);
 decltype(shard::greater_than) greater_than;
-decltype(shard::greater_than_) greater_than_;
+Tensor& greater_than_(Tensor& x, const Tensor& y);
 decltype(shard::greater_equal) greater_equal;
-decltype(shard::greater_equal_) greater_equal_;
+Tensor& greater_equal_(Tensor& x, const Tensor& y);
 decltype(shard::bitwise_and) bitwise_and;
-decltype(shard::bitwise_and_) bitwise_and_;
+Tensor& bitwise_and_(Tensor& x, const Tensor& y);
 decltype(shard::bitwise_or) bitwise_or;
-decltype(shard::bitwise_or_) bitwise_or_;
+Tensor& bitwise_or_(Tensor& x, const Tensor& y);
 decltype(shard::bitwise_xor) bitwise_xor;
-decltype(shard::bitwise_xor_) bitwise_xor_;
+Tensor& bitwise_xor_(Tensor& x, const Tensor& y);
 decltype(shard::bitwise_not) bitwise_not;
-decltype(shard::bitwise_not_) bitwise_not_;
+Tensor& bitwise_not_(Tensor& x);
 decltype(shard::logical_and) logical_and;
-decltype(shard::logical_and_) logical_and_;
+Tensor& logical_and_(Tensor& x, const Tensor& y);
 decltype(shard::logical_or) logical_or;
-decltype(shard::logical_or_) logical_or_;
+Tensor& logical_or_(Tensor& x, const Tensor& y);
 decltype(shard::logical_xor) logical_xor;
-decltype(shard::logical_xor_) logical_xor_;
+Tensor& logical_xor_(Tensor& x, const Tensor& y);
 decltype(shard::logical_not) logical_not;
-decltype(shard::logical_not_) logical_not_;
+Tensor& logical_not_(Tensor& x);
 }  // namespace shard::dist

@@ -10,8 +10,8 @@
 // A recorded call saves what its gradient needs, runs the op, and links the results to a new step.
 namespace shard::autograd {
 
-Tensor add(const Tensor& x, const Tensor& y) {
-  Recording record(ops::add, x, y);
+Tensor add(const Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, ops::add, x, y);
   auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
     pass.give<0, 1>(
         shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
@@ -20,8 +20,8 @@ Tensor add(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::add, dist::add, dense::add, x, y));
 }
 
-Tensor& add_(Tensor& x, const Tensor& y) {
-  Recording record(call::inplace, ops::add, x, y);
+Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, call::inplace, ops::add, x, y);
   auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
     pass.give<0, 1>(
         shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
@@ -31,8 +31,8 @@ Tensor& add_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-Tensor subtract(const Tensor& x, const Tensor& y) {
-  Recording record(ops::subtract, x, y);
+Tensor subtract(const Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, ops::subtract, x, y);
   auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
     pass.give<0, 1>(
         shard::subtract_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
@@ -42,8 +42,8 @@ Tensor subtract(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::subtract, dist::subtract, dense::subtract, x, y));
 }
 
-Tensor& subtract_(Tensor& x, const Tensor& y) {
-  Recording record(call::inplace, ops::subtract, x, y);
+Tensor& subtract_(Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, call::inplace, ops::subtract, x, y);
   auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
     pass.give<0, 1>(
         shard::subtract_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
@@ -54,9 +54,10 @@ Tensor& subtract_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-Tensor multiply(const Tensor& x, const Tensor& y) {
-  Recording record(ops::multiply, x, y);
-  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+Tensor multiply(const Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, ops::multiply, x, y);
+  auto backward = [x = record.save_or_shape(record.wants(1), x),
+      y = record.save_or_shape(record.wants(0), y)](Pass& pass) {
     pass.give<0, 1>(
         shard::multiply_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -65,9 +66,10 @@ Tensor multiply(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::multiply, dist::multiply, dense::multiply, x, y));
 }
 
-Tensor& multiply_(Tensor& x, const Tensor& y) {
-  Recording record(call::inplace, ops::multiply, x, y);
-  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+Tensor& multiply_(Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, call::inplace, ops::multiply, x, y);
+  auto backward = [x = record.save_or_shape(record.wants(1), x),
+      y = record.save_or_shape(record.wants(0), y)](Pass& pass) {
     pass.give<0, 1>(
         shard::multiply_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -77,9 +79,9 @@ Tensor& multiply_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-Tensor divide(const Tensor& x, const Tensor& y) {
-  Recording record(ops::divide, x, y);
-  record.keep(0);
+Tensor divide(const Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, ops::divide, x, y);
+  record.keep_or_shape(record.wants(1), 0);
   auto backward = [x = record.save_shape(x), y = record.save(y)](Pass& pass) {
     pass.give<0, 1>(
         shard::divide_grad(x.input(pass, 0), y.input(pass, 1), pass.output(0), pass.grad(0),
@@ -89,9 +91,9 @@ Tensor divide(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::divide, dist::divide, dense::divide, x, y));
 }
 
-Tensor& divide_(Tensor& x, const Tensor& y) {
-  Recording record(call::inplace, ops::divide, x, y);
-  record.keep(0);
+Tensor& divide_(Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, call::inplace, ops::divide, x, y);
+  record.keep_or_shape(record.wants(1), 0);
   auto backward = [x = record.save_shape(x), y = record.save(y)](Pass& pass) {
     pass.give<0, 1>(
         shard::divide_grad(x.input(pass, 0), y.input(pass, 1), pass.output(0), pass.grad(0),
@@ -102,8 +104,8 @@ Tensor& divide_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-Tensor maximum(const Tensor& x, const Tensor& y) {
-  Recording record(ops::maximum, x, y);
+Tensor maximum(const Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, ops::maximum, x, y);
   auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
     pass.give<0, 1>(
         shard::maximum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
@@ -112,8 +114,8 @@ Tensor maximum(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::maximum, dist::maximum, dense::maximum, x, y));
 }
 
-Tensor& maximum_(Tensor& x, const Tensor& y) {
-  Recording record(call::inplace, ops::maximum, x, y);
+Tensor& maximum_(Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, call::inplace, ops::maximum, x, y);
   auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
     pass.give<0, 1>(
         shard::maximum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
@@ -123,8 +125,8 @@ Tensor& maximum_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-Tensor minimum(const Tensor& x, const Tensor& y) {
-  Recording record(ops::minimum, x, y);
+Tensor minimum(const Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, ops::minimum, x, y);
   auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
     pass.give<0, 1>(
         shard::minimum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
@@ -133,8 +135,8 @@ Tensor minimum(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::minimum, dist::minimum, dense::minimum, x, y));
 }
 
-Tensor& minimum_(Tensor& x, const Tensor& y) {
-  Recording record(call::inplace, ops::minimum, x, y);
+Tensor& minimum_(Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, call::inplace, ops::minimum, x, y);
   auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
     pass.give<0, 1>(
         shard::minimum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
@@ -144,8 +146,8 @@ Tensor& minimum_(Tensor& x, const Tensor& y) {
   return x;
 }
 
-Tensor assign(const Tensor& x) {
-  Recording record(ops::assign, x);
+Tensor assign(const Tensor& x, CallSite site) {
+  Recording record(site, ops::assign, x);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::assign_grad(pass.grad(0)));
   };
@@ -153,8 +155,8 @@ Tensor assign(const Tensor& x) {
       call::dispatch(ops::assign, dist::assign, dense::assign, x));
 }
 
-Tensor& assign_(Tensor& x) {
-  Recording record(call::inplace, ops::assign, x);
+Tensor& assign_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::assign, x);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::assign_grad(pass.grad(0)));
   };
@@ -163,8 +165,8 @@ Tensor& assign_(Tensor& x) {
   return x;
 }
 
-Tensor cast(const Tensor& x, DType dtype) {
-  Recording record(ops::cast, x);
+Tensor cast(const Tensor& x, DType dtype, CallSite site) {
+  Recording record(site, ops::cast, x);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::cast_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -172,8 +174,8 @@ Tensor cast(const Tensor& x, DType dtype) {
       call::dispatch(ops::cast, dist::cast, dense::cast, x, dtype));
 }
 
-Tensor& cast_(Tensor& x, DType dtype) {
-  Recording record(call::inplace, ops::cast, x);
+Tensor& cast_(Tensor& x, DType dtype, CallSite site) {
+  Recording record(site, call::inplace, ops::cast, x);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::cast_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -182,8 +184,9 @@ Tensor& cast_(Tensor& x, DType dtype) {
   return x;
 }
 
-Tensor scale(const Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale) {
-  Recording record(ops::scale, x);
+Tensor scale(const Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
+    CallSite site) {
+  Recording record(site, ops::scale, x);
   auto backward = [scale](Pass& pass) {
     pass.give<0>(shard::scale_grad(pass.grad(0), scale));
   };
@@ -191,8 +194,9 @@ Tensor scale(const Tensor& x, const Scalar& scale, const Scalar& bias, bool bias
       call::dispatch(ops::scale, dist::scale, dense::scale, x, scale, bias, bias_after_scale));
 }
 
-Tensor& scale_(Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale) {
-  Recording record(call::inplace, ops::scale, x);
+Tensor& scale_(Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
+    CallSite site) {
+  Recording record(site, call::inplace, ops::scale, x);
   auto backward = [scale](Pass& pass) {
     pass.give<0>(shard::scale_grad(pass.grad(0), scale));
   };
@@ -201,8 +205,8 @@ Tensor& scale_(Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_aft
   return x;
 }
 
-Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max) {
-  Recording record(ops::clip, x);
+Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max, CallSite site) {
+  Recording record(site, ops::clip, x);
   auto backward = [x = record.save(x), min, max](Pass& pass) {
     pass.give<0>(shard::clip_grad(x.input(pass, 0), pass.grad(0), min, max));
   };
@@ -210,8 +214,8 @@ Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max) {
       call::dispatch(ops::clip, dist::clip, dense::clip, x, min, max));
 }
 
-Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max) {
-  Recording record(call::inplace, ops::clip, x);
+Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max, CallSite site) {
+  Recording record(site, call::inplace, ops::clip, x);
   auto backward = [x = record.save(x), min, max](Pass& pass) {
     pass.give<0>(shard::clip_grad(x.input(pass, 0), pass.grad(0), min, max));
   };
@@ -220,8 +224,8 @@ Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max) {
   return x;
 }
 
-Tensor pow(const Tensor& x, const Scalar& y) {
-  Recording record(ops::pow, x);
+Tensor pow(const Tensor& x, const Scalar& y, CallSite site) {
+  Recording record(site, ops::pow, x);
   auto backward = [x = record.save(x), y](Pass& pass) {
     pass.give<0>(shard::pow_grad(x.input(pass, 0), pass.grad(0), y));
   };
@@ -229,8 +233,8 @@ Tensor pow(const Tensor& x, const Scalar& y) {
       call::dispatch(ops::pow, dist::pow, dense::pow, x, y));
 }
 
-Tensor& pow_(Tensor& x, const Scalar& y) {
-  Recording record(call::inplace, ops::pow, x);
+Tensor& pow_(Tensor& x, const Scalar& y, CallSite site) {
+  Recording record(site, call::inplace, ops::pow, x);
   auto backward = [x = record.save(x), y](Pass& pass) {
     pass.give<0>(shard::pow_grad(x.input(pass, 0), pass.grad(0), y));
   };
@@ -239,8 +243,8 @@ Tensor& pow_(Tensor& x, const Scalar& y) {
   return x;
 }
 
-Tensor exp(const Tensor& x) {
-  Recording record(ops::exp, x);
+Tensor exp(const Tensor& x, CallSite site) {
+  Recording record(site, ops::exp, x);
   record.keep(0);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::exp_grad(pass.output(0), pass.grad(0)));
@@ -249,8 +253,8 @@ Tensor exp(const Tensor& x) {
       call::dispatch(ops::exp, dist::exp, dense::exp, x));
 }
 
-Tensor& exp_(Tensor& x) {
-  Recording record(call::inplace, ops::exp, x);
+Tensor& exp_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::exp, x);
   record.keep(0);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::exp_grad(pass.output(0), pass.grad(0)));
@@ -260,8 +264,8 @@ Tensor& exp_(Tensor& x) {
   return x;
 }
 
-Tensor log(const Tensor& x) {
-  Recording record(ops::log, x);
+Tensor log(const Tensor& x, CallSite site) {
+  Recording record(site, ops::log, x);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::log_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -269,8 +273,8 @@ Tensor log(const Tensor& x) {
       call::dispatch(ops::log, dist::log, dense::log, x));
 }
 
-Tensor& log_(Tensor& x) {
-  Recording record(call::inplace, ops::log, x);
+Tensor& log_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::log, x);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::log_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -279,8 +283,8 @@ Tensor& log_(Tensor& x) {
   return x;
 }
 
-Tensor tanh(const Tensor& x) {
-  Recording record(ops::tanh, x);
+Tensor tanh(const Tensor& x, CallSite site) {
+  Recording record(site, ops::tanh, x);
   record.keep(0);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::tanh_grad(pass.output(0), pass.grad(0)));
@@ -289,8 +293,8 @@ Tensor tanh(const Tensor& x) {
       call::dispatch(ops::tanh, dist::tanh, dense::tanh, x));
 }
 
-Tensor& tanh_(Tensor& x) {
-  Recording record(call::inplace, ops::tanh, x);
+Tensor& tanh_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::tanh, x);
   record.keep(0);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::tanh_grad(pass.output(0), pass.grad(0)));
@@ -300,8 +304,8 @@ Tensor& tanh_(Tensor& x) {
   return x;
 }
 
-Tensor sqrt(const Tensor& x) {
-  Recording record(ops::sqrt, x);
+Tensor sqrt(const Tensor& x, CallSite site) {
+  Recording record(site, ops::sqrt, x);
   record.keep(0);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::sqrt_grad(pass.output(0), pass.grad(0)));
@@ -310,8 +314,8 @@ Tensor sqrt(const Tensor& x) {
       call::dispatch(ops::sqrt, dist::sqrt, dense::sqrt, x));
 }
 
-Tensor& sqrt_(Tensor& x) {
-  Recording record(call::inplace, ops::sqrt, x);
+Tensor& sqrt_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::sqrt, x);
   record.keep(0);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::sqrt_grad(pass.output(0), pass.grad(0)));
@@ -321,8 +325,8 @@ Tensor& sqrt_(Tensor& x) {
   return x;
 }
 
-Tensor rsqrt(const Tensor& x) {
-  Recording record(ops::rsqrt, x);
+Tensor rsqrt(const Tensor& x, CallSite site) {
+  Recording record(site, ops::rsqrt, x);
   record.keep(0);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::rsqrt_grad(pass.output(0), pass.grad(0)));
@@ -331,8 +335,8 @@ Tensor rsqrt(const Tensor& x) {
       call::dispatch(ops::rsqrt, dist::rsqrt, dense::rsqrt, x));
 }
 
-Tensor& rsqrt_(Tensor& x) {
-  Recording record(call::inplace, ops::rsqrt, x);
+Tensor& rsqrt_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::rsqrt, x);
   record.keep(0);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::rsqrt_grad(pass.output(0), pass.grad(0)));
@@ -342,8 +346,8 @@ Tensor& rsqrt_(Tensor& x) {
   return x;
 }
 
-Tensor relu(const Tensor& x) {
-  Recording record(ops::relu, x);
+Tensor relu(const Tensor& x, CallSite site) {
+  Recording record(site, ops::relu, x);
   record.keep(0);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::relu_grad(pass.output(0), pass.grad(0)));
@@ -352,8 +356,8 @@ Tensor relu(const Tensor& x) {
       call::dispatch(ops::relu, dist::relu, dense::relu, x));
 }
 
-Tensor& relu_(Tensor& x) {
-  Recording record(call::inplace, ops::relu, x);
+Tensor& relu_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::relu, x);
   record.keep(0);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::relu_grad(pass.output(0), pass.grad(0)));
@@ -363,8 +367,8 @@ Tensor& relu_(Tensor& x) {
   return x;
 }
 
-Tensor gelu(const Tensor& x, bool approximate) {
-  Recording record(ops::gelu, x);
+Tensor gelu(const Tensor& x, bool approximate, CallSite site) {
+  Recording record(site, ops::gelu, x);
   auto backward = [x = record.save(x), approximate](Pass& pass) {
     pass.give<0>(shard::gelu_grad(x.input(pass, 0), pass.grad(0), approximate));
   };
@@ -372,8 +376,8 @@ Tensor gelu(const Tensor& x, bool approximate) {
       call::dispatch(ops::gelu, dist::gelu, dense::gelu, x, approximate));
 }
 
-Tensor& gelu_(Tensor& x, bool approximate) {
-  Recording record(call::inplace, ops::gelu, x);
+Tensor& gelu_(Tensor& x, bool approximate, CallSite site) {
+  Recording record(site, call::inplace, ops::gelu, x);
   auto backward = [x = record.save(x), approximate](Pass& pass) {
     pass.give<0>(shard::gelu_grad(x.input(pass, 0), pass.grad(0), approximate));
   };
@@ -382,8 +386,8 @@ Tensor& gelu_(Tensor& x, bool approximate) {
   return x;
 }
 
-Tensor silu(const Tensor& x) {
-  Recording record(ops::silu, x);
+Tensor silu(const Tensor& x, CallSite site) {
+  Recording record(site, ops::silu, x);
   record.keep(0);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::silu_grad(x.input(pass, 0), pass.output(0), pass.grad(0)));
@@ -392,8 +396,8 @@ Tensor silu(const Tensor& x) {
       call::dispatch(ops::silu, dist::silu, dense::silu, x));
 }
 
-Tensor& silu_(Tensor& x) {
-  Recording record(call::inplace, ops::silu, x);
+Tensor& silu_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::silu, x);
   record.keep(0);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::silu_grad(x.input(pass, 0), pass.output(0), pass.grad(0)));
@@ -403,8 +407,8 @@ Tensor& silu_(Tensor& x) {
   return x;
 }
 
-Tensor sigmoid(const Tensor& x) {
-  Recording record(ops::sigmoid, x);
+Tensor sigmoid(const Tensor& x, CallSite site) {
+  Recording record(site, ops::sigmoid, x);
   record.keep(0);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::sigmoid_grad(pass.output(0), pass.grad(0)));
@@ -413,8 +417,8 @@ Tensor sigmoid(const Tensor& x) {
       call::dispatch(ops::sigmoid, dist::sigmoid, dense::sigmoid, x));
 }
 
-Tensor& sigmoid_(Tensor& x) {
-  Recording record(call::inplace, ops::sigmoid, x);
+Tensor& sigmoid_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::sigmoid, x);
   record.keep(0);
   auto backward = [](Pass& pass) {
     pass.give<0>(shard::sigmoid_grad(pass.output(0), pass.grad(0)));
@@ -424,8 +428,8 @@ Tensor& sigmoid_(Tensor& x) {
   return x;
 }
 
-Tensor sin(const Tensor& x) {
-  Recording record(ops::sin, x);
+Tensor sin(const Tensor& x, CallSite site) {
+  Recording record(site, ops::sin, x);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::sin_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -433,8 +437,8 @@ Tensor sin(const Tensor& x) {
       call::dispatch(ops::sin, dist::sin, dense::sin, x));
 }
 
-Tensor& sin_(Tensor& x) {
-  Recording record(call::inplace, ops::sin, x);
+Tensor& sin_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::sin, x);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::sin_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -443,8 +447,8 @@ Tensor& sin_(Tensor& x) {
   return x;
 }
 
-Tensor cos(const Tensor& x) {
-  Recording record(ops::cos, x);
+Tensor cos(const Tensor& x, CallSite site) {
+  Recording record(site, ops::cos, x);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::cos_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -452,8 +456,8 @@ Tensor cos(const Tensor& x) {
       call::dispatch(ops::cos, dist::cos, dense::cos, x));
 }
 
-Tensor& cos_(Tensor& x) {
-  Recording record(call::inplace, ops::cos, x);
+Tensor& cos_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::cos, x);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::cos_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -462,8 +466,8 @@ Tensor& cos_(Tensor& x) {
   return x;
 }
 
-Tensor square(const Tensor& x) {
-  Recording record(ops::square, x);
+Tensor square(const Tensor& x, CallSite site) {
+  Recording record(site, ops::square, x);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::square_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -471,8 +475,8 @@ Tensor square(const Tensor& x) {
       call::dispatch(ops::square, dist::square, dense::square, x));
 }
 
-Tensor& square_(Tensor& x) {
-  Recording record(call::inplace, ops::square, x);
+Tensor& square_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::square, x);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::square_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -481,8 +485,8 @@ Tensor& square_(Tensor& x) {
   return x;
 }
 
-Tensor abs(const Tensor& x) {
-  Recording record(ops::abs, x);
+Tensor abs(const Tensor& x, CallSite site) {
+  Recording record(site, ops::abs, x);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::abs_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -490,8 +494,8 @@ Tensor abs(const Tensor& x) {
       call::dispatch(ops::abs, dist::abs, dense::abs, x));
 }
 
-Tensor& abs_(Tensor& x) {
-  Recording record(call::inplace, ops::abs, x);
+Tensor& abs_(Tensor& x, CallSite site) {
+  Recording record(site, call::inplace, ops::abs, x);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::abs_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -500,8 +504,8 @@ Tensor& abs_(Tensor& x) {
   return x;
 }
 
-Tensor elementwise_pow(const Tensor& x, const Tensor& y) {
-  Recording record(ops::elementwise_pow, x, y);
+Tensor elementwise_pow(const Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, ops::elementwise_pow, x, y);
   auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
     pass.give<0, 1>(
         shard::elementwise_pow_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
@@ -511,8 +515,8 @@ Tensor elementwise_pow(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::elementwise_pow, dist::elementwise_pow, dense::elementwise_pow, x, y));
 }
 
-Tensor swiglu(const Tensor& x, const Tensor& y) {
-  Recording record(ops::swiglu, x, y);
+Tensor swiglu(const Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, ops::swiglu, x, y);
   auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
     pass.give<0, 1>(shard::swiglu_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0)));
   };
@@ -520,8 +524,8 @@ Tensor swiglu(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::swiglu, dist::swiglu, dense::swiglu, x, y));
 }
 
-Tensor add_n(const std::vector<Tensor>& inputs) {
-  Recording record(ops::add_n, inputs);
+Tensor add_n(const std::vector<Tensor>& inputs, CallSite site) {
+  Recording record(site, ops::add_n, inputs);
   auto backward = [inputs = record.save_shape(inputs)](Pass& pass) {
     pass.give<0>(shard::add_n_grad(autograd::inputs(inputs, pass, 0), pass.grad(0)));
   };
@@ -529,8 +533,8 @@ Tensor add_n(const std::vector<Tensor>& inputs) {
       call::dispatch(ops::add_n, dist::add_n, dense::add_n, inputs));
 }
 
-Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
-  Recording record(ops::where, condition, x, y);
+Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, ops::where, condition, x, y);
   auto backward = [condition = record.save(condition), x = record.save_shape(x),
       y = record.save_shape(y)](Pass& pass) {
     pass.give<1, 2>(
@@ -541,8 +545,8 @@ Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
       call::dispatch(ops::where, dist::where, dense::where, condition, x, y));
 }
 
-Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y) {
-  Recording record(call::inplace, ops::where, condition, x, y);
+Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, call::inplace, ops::where, condition, x, y);
   auto backward = [condition = record.save(condition), x = record.save_shape(x),
       y = record.save_shape(y)](Pass& pass) {
     pass.give<1, 2>(
@@ -554,9 +558,10 @@ Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y) {
   return x;
 }
 
-Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose_y) {
-  Recording record(ops::matmul, x, y);
-  auto backward = [x = record.save(x), y = record.save(y), transpose_x, transpose_y](Pass& pass) {
+Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose_y, CallSite site) {
+  Recording record(site, ops::matmul, x, y);
+  auto backward = [x = record.save_or_shape(record.wants(1), x),
+      y = record.save_or_shape(record.wants(0), y), transpose_x, transpose_y](Pass& pass) {
     pass.give<0, 1>(
         shard::matmul_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), transpose_x,
         transpose_y, pass.wanted<0, 1>()));
@@ -565,8 +570,9 @@ Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose
       call::dispatch(ops::matmul, dist::matmul, dense::matmul, x, y, transpose_x, transpose_y));
 }
 
-Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
-  Recording record(ops::cumsum, x);
+Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse,
+    CallSite site) {
+  Recording record(site, ops::cumsum, x);
   auto backward = [x = record.save_shape(x), axis, flatten, exclusive, reverse](Pass& pass) {
     pass.give<0>(
         shard::cumsum_grad(x.input(pass, 0), pass.grad(0), axis, flatten, exclusive, reverse));
@@ -576,8 +582,9 @@ Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive,
           reverse));
 }
 
-Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
-  Recording record(call::inplace, ops::cumsum, x);
+Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse,
+    CallSite site) {
+  Recording record(site, call::inplace, ops::cumsum, x);
   auto backward = [x = record.save_shape(x), axis, flatten, exclusive, reverse](Pass& pass) {
     pass.give<0>(
         shard::cumsum_grad(x.input(pass, 0), pass.grad(0), axis, flatten, exclusive, reverse));
@@ -588,8 +595,9 @@ Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, boo
   return x;
 }
 
-Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max) {
-  Recording record(ops::clip_grad, x, out_grad);
+Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max,
+    CallSite site) {
+  Recording record(site, ops::clip_grad, x, out_grad);
   auto backward = [x = record.save(x), min, max](Pass& pass) {
     pass.give<1>(shard::clip_double_grad(x.input(pass, 0), pass.grad(0), min, max));
   };
@@ -597,8 +605,9 @@ Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, con
       call::dispatch(ops::clip_grad, dist::clip_grad, dense::clip_grad, x, out_grad, min, max));
 }
 
-Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max) {
-  Recording record(call::inplace, ops::clip_grad, x, out_grad);
+Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max,
+    CallSite site) {
+  Recording record(site, call::inplace, ops::clip_grad, x, out_grad);
   auto backward = [x = record.save(x), min, max](Pass& pass) {
     pass.give<1>(shard::clip_double_grad(x.input(pass, 0), pass.grad(0), min, max));
   };
@@ -608,8 +617,8 @@ Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const S
   return out_grad;
 }
 
-Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y) {
-  Recording record(ops::pow_grad, x, out_grad);
+Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y, CallSite site) {
+  Recording record(site, ops::pow_grad, x, out_grad);
   auto backward = [x = record.save(x), out_grad = record.save(out_grad), y](Pass& pass) {
     pass.give<0, 1>(
         shard::pow_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0), y,
@@ -619,8 +628,8 @@ Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y) {
       call::dispatch(ops::pow_grad, dist::pow_grad, dense::pow_grad, x, out_grad, y));
 }
 
-Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y) {
-  Recording record(call::inplace, ops::pow_grad, x, out_grad);
+Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y, CallSite site) {
+  Recording record(site, call::inplace, ops::pow_grad, x, out_grad);
   auto backward = [x = record.save(x), out_grad = record.save(out_grad), y](Pass& pass) {
     pass.give<0, 1>(
         shard::pow_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0), y,
@@ -631,8 +640,8 @@ Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y) {
   return out_grad;
 }
 
-Tensor exp_grad(const Tensor& out, const Tensor& out_grad) {
-  Recording record(ops::exp_grad, out, out_grad);
+Tensor exp_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
+  Recording record(site, ops::exp_grad, out, out_grad);
   auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::exp_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -642,8 +651,8 @@ Tensor exp_grad(const Tensor& out, const Tensor& out_grad) {
       call::dispatch(ops::exp_grad, dist::exp_grad, dense::exp_grad, out, out_grad));
 }
 
-Tensor& exp_grad_(const Tensor& out, Tensor& out_grad) {
-  Recording record(call::inplace, ops::exp_grad, out, out_grad);
+Tensor& exp_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
+  Recording record(site, call::inplace, ops::exp_grad, out, out_grad);
   auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::exp_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -654,8 +663,8 @@ Tensor& exp_grad_(const Tensor& out, Tensor& out_grad) {
   return out_grad;
 }
 
-Tensor log_grad(const Tensor& x, const Tensor& out_grad) {
-  Recording record(ops::log_grad, x, out_grad);
+Tensor log_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
+  Recording record(site, ops::log_grad, x, out_grad);
   auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::log_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -665,8 +674,8 @@ Tensor log_grad(const Tensor& x, const Tensor& out_grad) {
       call::dispatch(ops::log_grad, dist::log_grad, dense::log_grad, x, out_grad));
 }
 
-Tensor& log_grad_(const Tensor& x, Tensor& out_grad) {
-  Recording record(call::inplace, ops::log_grad, x, out_grad);
+Tensor& log_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
+  Recording record(site, call::inplace, ops::log_grad, x, out_grad);
   auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::log_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -677,8 +686,8 @@ Tensor& log_grad_(const Tensor& x, Tensor& out_grad) {
   return out_grad;
 }
 
-Tensor tanh_grad(const Tensor& out, const Tensor& out_grad) {
-  Recording record(ops::tanh_grad, out, out_grad);
+Tensor tanh_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
+  Recording record(site, ops::tanh_grad, out, out_grad);
   auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::tanh_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -688,8 +697,8 @@ Tensor tanh_grad(const Tensor& out, const Tensor& out_grad) {
       call::dispatch(ops::tanh_grad, dist::tanh_grad, dense::tanh_grad, out, out_grad));
 }
 
-Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad) {
-  Recording record(call::inplace, ops::tanh_grad, out, out_grad);
+Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
+  Recording record(site, call::inplace, ops::tanh_grad, out, out_grad);
   auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::tanh_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -700,8 +709,8 @@ Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad) {
   return out_grad;
 }
 
-Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad) {
-  Recording record(ops::sqrt_grad, out, out_grad);
+Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
+  Recording record(site, ops::sqrt_grad, out, out_grad);
   record.keep(0);
   auto backward = [out = record.save(out)](Pass& pass) {
     pass.give<0, 1>(
@@ -712,8 +721,8 @@ Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad) {
       call::dispatch(ops::sqrt_grad, dist::sqrt_grad, dense::sqrt_grad, out, out_grad));
 }
 
-Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad) {
-  Recording record(call::inplace, ops::sqrt_grad, out, out_grad);
+Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
+  Recording record(site, call::inplace, ops::sqrt_grad, out, out_grad);
   record.keep(0);
   auto backward = [out = record.save(out)](Pass& pass) {
     pass.give<0, 1>(
@@ -725,8 +734,8 @@ Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad) {
   return out_grad;
 }
 
-Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad) {
-  Recording record(ops::rsqrt_grad, out, out_grad);
+Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
+  Recording record(site, ops::rsqrt_grad, out, out_grad);
   record.keep(0);
   auto backward = [out = record.save(out)](Pass& pass) {
     pass.give<0, 1>(
@@ -737,8 +746,8 @@ Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad) {
       call::dispatch(ops::rsqrt_grad, dist::rsqrt_grad, dense::rsqrt_grad, out, out_grad));
 }
 
-Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad) {
-  Recording record(call::inplace, ops::rsqrt_grad, out, out_grad);
+Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
+  Recording record(site, call::inplace, ops::rsqrt_grad, out, out_grad);
   record.keep(0);
   auto backward = [out = record.save(out)](Pass& pass) {
     pass.give<0, 1>(
@@ -750,8 +759,8 @@ Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad) {
   return out_grad;
 }
 
-Tensor relu_grad(const Tensor& out, const Tensor& out_grad) {
-  Recording record(ops::relu_grad, out, out_grad);
+Tensor relu_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
+  Recording record(site, ops::relu_grad, out, out_grad);
   auto backward = [out = record.save(out)](Pass& pass) {
     pass.give<1>(shard::relu_double_grad(out.input(pass, 0), pass.grad(0)));
   };
@@ -759,8 +768,8 @@ Tensor relu_grad(const Tensor& out, const Tensor& out_grad) {
       call::dispatch(ops::relu_grad, dist::relu_grad, dense::relu_grad, out, out_grad));
 }
 
-Tensor& relu_grad_(const Tensor& out, Tensor& out_grad) {
-  Recording record(call::inplace, ops::relu_grad, out, out_grad);
+Tensor& relu_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
+  Recording record(site, call::inplace, ops::relu_grad, out, out_grad);
   auto backward = [out = record.save(out)](Pass& pass) {
     pass.give<1>(shard::relu_double_grad(out.input(pass, 0), pass.grad(0)));
   };
@@ -769,8 +778,8 @@ Tensor& relu_grad_(const Tensor& out, Tensor& out_grad) {
   return out_grad;
 }
 
-Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad) {
-  Recording record(ops::sigmoid_grad, out, out_grad);
+Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
+  Recording record(site, ops::sigmoid_grad, out, out_grad);
   auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::sigmoid_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -780,8 +789,8 @@ Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad) {
       call::dispatch(ops::sigmoid_grad, dist::sigmoid_grad, dense::sigmoid_grad, out, out_grad));
 }
 
-Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad) {
-  Recording record(call::inplace, ops::sigmoid_grad, out, out_grad);
+Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
+  Recording record(site, call::inplace, ops::sigmoid_grad, out, out_grad);
   auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::sigmoid_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -793,8 +802,8 @@ Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad) {
   return out_grad;
 }
 
-Tensor sin_grad(const Tensor& x, const Tensor& out_grad) {
-  Recording record(ops::sin_grad, x, out_grad);
+Tensor sin_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
+  Recording record(site, ops::sin_grad, x, out_grad);
   auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::sin_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -804,8 +813,8 @@ Tensor sin_grad(const Tensor& x, const Tensor& out_grad) {
       call::dispatch(ops::sin_grad, dist::sin_grad, dense::sin_grad, x, out_grad));
 }
 
-Tensor& sin_grad_(const Tensor& x, Tensor& out_grad) {
-  Recording record(call::inplace, ops::sin_grad, x, out_grad);
+Tensor& sin_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
+  Recording record(site, call::inplace, ops::sin_grad, x, out_grad);
   auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::sin_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -816,8 +825,8 @@ Tensor& sin_grad_(const Tensor& x, Tensor& out_grad) {
   return out_grad;
 }
 
-Tensor cos_grad(const Tensor& x, const Tensor& out_grad) {
-  Recording record(ops::cos_grad, x, out_grad);
+Tensor cos_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
+  Recording record(site, ops::cos_grad, x, out_grad);
   auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::cos_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -827,8 +836,8 @@ Tensor cos_grad(const Tensor& x, const Tensor& out_grad) {
       call::dispatch(ops::cos_grad, dist::cos_grad, dense::cos_grad, x, out_grad));
 }
 
-Tensor& cos_grad_(const Tensor& x, Tensor& out_grad) {
-  Recording record(call::inplace, ops::cos_grad, x, out_grad);
+Tensor& cos_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
+  Recording record(site, call::inplace, ops::cos_grad, x, out_grad);
   auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::cos_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -839,8 +848,8 @@ Tensor& cos_grad_(const Tensor& x, Tensor& out_grad) {
   return out_grad;
 }
 
-Tensor square_grad(const Tensor& x, const Tensor& out_grad) {
-  Recording record(ops::square_grad, x, out_grad);
+Tensor square_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
+  Recording record(site, ops::square_grad, x, out_grad);
   auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::square_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -850,8 +859,8 @@ Tensor square_grad(const Tensor& x, const Tensor& out_grad) {
       call::dispatch(ops::square_grad, dist::square_grad, dense::square_grad, x, out_grad));
 }
 
-Tensor& square_grad_(const Tensor& x, Tensor& out_grad) {
-  Recording record(call::inplace, ops::square_grad, x, out_grad);
+Tensor& square_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
+  Recording record(site, call::inplace, ops::square_grad, x, out_grad);
   auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
     pass.give<0, 1>(
         shard::square_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
@@ -862,8 +871,8 @@ Tensor& square_grad_(const Tensor& x, Tensor& out_grad) {
   return out_grad;
 }
 
-Tensor abs_grad(const Tensor& x, const Tensor& out_grad) {
-  Recording record(ops::abs_grad, x, out_grad);
+Tensor abs_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
+  Recording record(site, ops::abs_grad, x, out_grad);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<1>(shard::abs_double_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -871,8 +880,8 @@ Tensor abs_grad(const Tensor& x, const Tensor& out_grad) {
       call::dispatch(ops::abs_grad, dist::abs_grad, dense::abs_grad, x, out_grad));
 }
 
-Tensor& abs_grad_(const Tensor& x, Tensor& out_grad) {
-  Recording record(call::inplace, ops::abs_grad, x, out_grad);
+Tensor& abs_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
+  Recording record(site, call::inplace, ops::abs_grad, x, out_grad);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<1>(shard::abs_double_grad(x.input(pass, 0), pass.grad(0)));
   };

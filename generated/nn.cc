@@ -10,53 +10,56 @@
 
 namespace shard {
 
-Tensor softmax(const Tensor& x, int axis) {
-  if (autograd::records(x)) return autograd::softmax(x, axis);
+Tensor softmax(const Tensor& x, int axis, CallSite site) {
+  if (autograd::records(x)) return autograd::softmax(x, axis, site);
   return call::dispatch(ops::softmax, dist::softmax, dense::softmax, x, axis);
 }
 
-Tensor& softmax_(Tensor& x, int axis) {
-  if (autograd::records(x)) return autograd::softmax_(x, axis);
+Tensor& softmax_(Tensor& x, int axis, CallSite site) {
+  const Writing writing(site, x);
+  if (autograd::records(x)) return autograd::softmax_(x, axis, site);
   call::dispatch_inplace(ops::softmax, dist::softmax_, dense::softmax_, x, axis);
   return x;
 }
 
-Tensor log_softmax(const Tensor& x, int axis) {
-  if (autograd::records(x)) return autograd::log_softmax(x, axis);
+Tensor log_softmax(const Tensor& x, int axis, CallSite site) {
+  if (autograd::records(x)) return autograd::log_softmax(x, axis, site);
   return call::dispatch(ops::log_softmax, dist::log_softmax, dense::log_softmax, x, axis);
 }
 
-Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx) {
-  if (autograd::records(x, weight)) return autograd::embedding(x, weight, padding_idx);
+Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx, CallSite site) {
+  if (autograd::records(x, weight)) return autograd::embedding(x, weight, padding_idx, site);
   return call::dispatch(ops::embedding, dist::embedding, dense::embedding, x, weight, padding_idx);
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, const Tensor& scale,
-    const Tensor& bias, float epsilon, int begin_norm_axis) {
+    const Tensor& bias, float epsilon, int begin_norm_axis, CallSite site) {
   if (autograd::records(x, scale, bias)) {
-    return autograd::layer_norm_intermediate(x, scale, bias, epsilon, begin_norm_axis);
+    return autograd::layer_norm_intermediate(x, scale, bias, epsilon, begin_norm_axis, site);
   }
   return call::dispatch(ops::layer_norm, dist::layer_norm, dense::layer_norm, x, scale, bias,
       epsilon, begin_norm_axis);
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& bias, float epsilon,
-    int begin_norm_axis) {
-  return std::get<0>(layer_norm_intermediate(x, scale, bias, epsilon, begin_norm_axis));
+    int begin_norm_axis, CallSite site) {
+  return std::get<0>(layer_norm_intermediate(x, scale, bias, epsilon, begin_norm_axis, site));
 }
 
-std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon) {
-  if (autograd::records(x, scale)) return autograd::rms_norm(x, scale, epsilon);
+std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon,
+    CallSite site) {
+  if (autograd::records(x, scale)) return autograd::rms_norm(x, scale, epsilon, site);
   return call::dispatch(ops::rms_norm, dist::rms_norm, dense::rms_norm, x, scale, epsilon);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
     const Tensor& variance, const Tensor& scale, const Tensor& bias, bool is_test, float momentum,
-    float epsilon, const std::string& data_format, bool use_global_stats,
-    bool trainable_statistics) {
+    float epsilon, const std::string& data_format, bool use_global_stats, bool trainable_statistics,
+    CallSite site) {
+  const Writing writing(site, mean, variance);
   if (autograd::records(x, mean, variance, scale, bias)) {
     return autograd::batch_norm(x, mean, variance, scale, bias, is_test, momentum, epsilon,
-        data_format, use_global_stats, trainable_statistics);
+        data_format, use_global_stats, trainable_statistics, site);
   }
   return autograd::views(ops::batch_norm,
       call::dispatch(ops::batch_norm, dist::batch_norm, dense::batch_norm, x, mean, variance, scale,
@@ -65,32 +68,34 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
 }
 
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
-    const Scalar& p, bool is_test, const std::string& mode, int seed, bool fix_seed) {
+    const Scalar& p, bool is_test, const std::string& mode, int seed, bool fix_seed,
+    CallSite site) {
   if (autograd::records(x, seed_tensor)) {
-    return autograd::dropout_intermediate(x, seed_tensor, p, is_test, mode, seed, fix_seed);
+    return autograd::dropout_intermediate(x, seed_tensor, p, is_test, mode, seed, fix_seed, site);
   }
   return call::dispatch(ops::dropout, dist::dropout, dense::dropout, x, seed_tensor, p, is_test,
       mode, seed, fix_seed);
 }
 
 Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p, bool is_test,
-    const std::string& mode, int seed, bool fix_seed) {
-  return std::get<0>(dropout_intermediate(x, seed_tensor, p, is_test, mode, seed, fix_seed));
+    const std::string& mode, int seed, bool fix_seed, CallSite site) {
+  return std::get<0>(dropout_intermediate(x, seed_tensor, p, is_test, mode, seed, fix_seed, site));
 }
 
-Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon) {
+Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon, CallSite site) {
   if (autograd::records(label, prior_dist)) {
-    return autograd::label_smooth(label, prior_dist, epsilon);
+    return autograd::label_smooth(label, prior_dist, epsilon, site);
   }
   return call::dispatch(ops::label_smooth, dist::label_smooth, dense::label_smooth, label,
       prior_dist, epsilon);
 }
 
 std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,
-    bool soft_label, bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis) {
+    bool soft_label, bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis,
+    CallSite site) {
   if (autograd::records(input, label)) {
     return autograd::cross_entropy_with_softmax(input, label, soft_label, use_softmax,
-        numeric_stable_mode, ignore_index, axis);
+        numeric_stable_mode, ignore_index, axis, site);
   }
   return call::dispatch(ops::cross_entropy_with_softmax, dist::cross_entropy_with_softmax,
       dense::cross_entropy_with_softmax, input, label, soft_label, use_softmax, numeric_stable_mode,
@@ -99,10 +104,10 @@ std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& fixed_seed_offset, const Tensor& attn_mask, float dropout,
-    bool causal, bool return_softmax, bool is_test, const std::string& rng_name) {
+    bool causal, bool return_softmax, bool is_test, const std::string& rng_name, CallSite site) {
   if (autograd::records(q, k, v, fixed_seed_offset, attn_mask)) {
     return autograd::flash_attn(q, k, v, fixed_seed_offset, attn_mask, dropout, causal,
-        return_softmax, is_test, rng_name);
+        return_softmax, is_test, rng_name, site);
   }
   return call::dispatch(ops::flash_attn, dist::flash_attn, dense::flash_attn, q, k, v,
       fixed_seed_offset, attn_mask, dropout, causal, return_softmax, is_test, rng_name);
@@ -110,10 +115,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Ten
 
 std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
-    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base, CallSite site) {
   if (autograd::records(q, k, v, sin, cos, position_ids)) {
     return autograd::fused_rotary_position_embedding(q, k, v, sin, cos, position_ids,
-        use_neox_rotary_style, time_major, rotary_emb_base);
+        use_neox_rotary_style, time_major, rotary_emb_base, site);
   }
   return call::dispatch(ops::fused_rotary_position_embedding, dist::fused_rotary_position_embedding,
       dense::fused_rotary_position_embedding, q, k, v, sin, cos, position_ids,
@@ -122,10 +127,11 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor&
 
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
     Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
-    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base, CallSite site) {
+  const Writing writing(site, q, k, v);
   if (autograd::records(q, k, v, sin, cos, position_ids)) {
     return autograd::fused_rotary_position_embedding_(q, k, v, sin, cos, position_ids,
-        use_neox_rotary_style, time_major, rotary_emb_base);
+        use_neox_rotary_style, time_major, rotary_emb_base, site);
   }
   call::dispatch_inplace(ops::fused_rotary_position_embedding,
       dist::fused_rotary_position_embedding_, dense::fused_rotary_position_embedding_, q, k, v, sin,
@@ -147,7 +153,8 @@ Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
       axis), out, out_grad);
 }
 
-Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis) {
+Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis, CallSite site) {
+  const Writing writing(site, out_grad);
   const autograd::UnlinkedWrite write(ops::softmax_grad, out, out_grad);
   call::dispatch_inplace(ops::softmax_grad, dist::softmax_grad_, dense::softmax_grad_, out,
       out_grad, axis);
@@ -160,7 +167,8 @@ Tensor log_softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
       out_grad, axis), out, out_grad);
 }
 
-Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis) {
+Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis, CallSite site) {
+  const Writing writing(site, out_grad);
   const autograd::UnlinkedWrite write(ops::log_softmax_grad, out, out_grad);
   call::dispatch_inplace(ops::log_softmax_grad, dist::log_softmax_grad_, dense::log_softmax_grad_,
       out, out_grad, axis);
@@ -208,7 +216,8 @@ Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p,
 }
 
 Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,
-    const std::string& mode) {
+    const std::string& mode, CallSite site) {
+  const Writing writing(site, out_grad);
   const autograd::UnlinkedWrite write(ops::dropout_grad, mask, out_grad);
   call::dispatch_inplace(ops::dropout_grad, dist::dropout_grad_, dense::dropout_grad_, mask,
       out_grad, p, is_test, mode);
@@ -230,7 +239,8 @@ Tensor cross_entropy_with_softmax_grad(const Tensor& label, const Tensor& softma
 
 Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
     const Tensor& loss_grad, bool soft_label, bool use_softmax, bool numeric_stable_mode,
-    int ignore_index, int axis) {
+    int ignore_index, int axis, CallSite site) {
+  const Writing writing(site, softmax);
   const autograd::UnlinkedWrite write(ops::cross_entropy_with_softmax_grad, label, softmax,
       loss_grad);
   call::dispatch_inplace(ops::cross_entropy_with_softmax_grad,
@@ -261,7 +271,9 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Te
 
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
     const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad, Tensor& out_k_grad,
-    Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+    Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major, float rotary_emb_base,
+    CallSite site) {
+  const Writing writing(site, out_q_grad, out_k_grad, out_v_grad);
   const autograd::UnlinkedWrite write(ops::fused_rotary_position_embedding_grad, sin, cos,
       position_ids, out_q_grad, out_k_grad, out_v_grad);
   call::dispatch_inplace(ops::fused_rotary_position_embedding_grad,

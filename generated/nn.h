@@ -5,26 +5,29 @@
 
 namespace shard {
 /// exp(x) divided by its sum along axis, of the shape and dtype of x; float dtypes.
-Tensor softmax(const Tensor& x, int axis = -1);
-Tensor& softmax_(Tensor& x, int axis = -1);
+Tensor softmax(const Tensor& x, int axis = -1, CallSite site = CallSite::here());
+Tensor& softmax_(Tensor& x, int axis = -1, CallSite site = CallSite::here());
 /// The logarithm of softmax along axis, x - log(sum(exp(x))), of the shape and dtype of x; float
 /// dtypes.
-Tensor log_softmax(const Tensor& x, int axis = -1);
+Tensor log_softmax(const Tensor& x, int axis = -1, CallSite site = CallSite::here());
 /// The rows of weight [v, d] at the ids x (int32 or int64), of shape x.shape + [d]; padding_idx
 /// gives a row of zeros unless it is -1, and an id outside [0, v) is an out_of_range error before
 /// anything is written.
-Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx = -1);
+Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx = -1,
+    CallSite site = CallSite::here());
 /// x normalised over the dims from begin_norm_axis on, times scale plus bias (as many elements as
 /// those dims, dtype of x or of the statistics); float dtypes. mean and variance have the leading
 /// dims, in float32 for 16-bit x, else in the dtype of x.
 std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, const Tensor& scale,
-    const Tensor& bias, float epsilon = 1e-05, int begin_norm_axis = 1);
+    const Tensor& bias, float epsilon = 1e-05, int begin_norm_axis = 1,
+    CallSite site = CallSite::here());
 Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& bias, float epsilon = 1e-05,
-    int begin_norm_axis = 1);
+    int begin_norm_axis = 1, CallSite site = CallSite::here());
 /// x divided by the root of the mean of its squares plus epsilon along the last dim, times scale
 /// [d] (dtype of x or of the statistics); float dtypes. invvar is what x was multiplied with, in
 /// float32 for 16-bit x, else in the dtype of x.
-std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon = 1e-06f);
+std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon = 1e-06f,
+    CallSite site = CallSite::here());
 /// x [n, c, ...] (or [n, ..., c] for NHWC) normalised per channel; float dtypes. mean, variance,
 /// scale and bias are [c], in float32 for 16-bit x, else in the dtype of x. In training mean and
 /// variance are updated in their buffers to old * momentum + batch * (1 - momentum); saved_mean and
@@ -32,21 +35,23 @@ std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
     const Tensor& variance, const Tensor& scale, const Tensor& bias, bool is_test = false,
     float momentum = 0.9f, float epsilon = 1e-05f, const std::string& data_format = "NCHW",
-    bool use_global_stats = false, bool trainable_statistics = false);
+    bool use_global_stats = false, bool trainable_statistics = false,
+    CallSite site = CallSite::here());
 /// x with each element zeroed with probability p (0 to 1); mode upscale_in_train divides the kept
 /// ones by 1 - p, downscale_in_infer multiplies by 1 - p when is_test. mask (uint8) is 1 where an
 /// element was kept. A seed_tensor (int32 or int64, one element), a seed other than 0 or fix_seed
 /// gives the same mask at each call.
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
     const Scalar& p = 0.5f, bool is_test = false, const std::string& mode = "upscale_in_train",
-    int seed = 0, bool fix_seed = false);
+    int seed = 0, bool fix_seed = false, CallSite site = CallSite::here());
 Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p = 0.5f,
     bool is_test = false, const std::string& mode = "upscale_in_train", int seed = 0,
-    bool fix_seed = false);
+    bool fix_seed = false, CallSite site = CallSite::here());
 /// (1 - epsilon) * label + epsilon * prior_dist, where the last dim of label is that of classes;
 /// prior_dist has one element a class and all other dims 1, and is 1 / classes where it is absent.
 /// Equal float dtypes.
-Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon = 0.0f);
+Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon = 0.0f,
+    CallSite site = CallSite::here());
 /// softmax of input along axis, and loss = -log(softmax at label), with axis kept as 1; float
 /// dtypes. label has the shape of loss, or that without axis (int32 or int64; ignore_index gives
 /// loss 0, another label outside the classes is an out_of_range error), or with soft_label the
@@ -54,7 +59,7 @@ Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon
 /// numeric_stable_mode is accepted for compatibility: the stable formula is always used.
 std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,
     bool soft_label = false, bool use_softmax = true, bool numeric_stable_mode = true,
-    int ignore_index = -100, int axis = -1);
+    int ignore_index = -100, int axis = -1, CallSite site = CallSite::here());
 /// softmax(q k^T / sqrt(width) + attn_mask) v for each batch and head of [batch, sequence, heads,
 /// width], of one float dtype; k and v may have fewer heads, each for a group of those of q, and v
 /// another width. attn_mask is [batch, heads, queries, keys], with a 1 for any of the first three.
@@ -66,7 +71,7 @@ std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const
 std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& fixed_seed_offset, const Tensor& attn_mask, float dropout = 0.0,
     bool causal = false, bool return_softmax = false, bool is_test = false,
-    const std::string& rng_name = "");
+    const std::string& rng_name = "", CallSite site = CallSite::here());
 /// q, k and v [batch, sequence, heads, width] (time_major: [sequence, batch, ..]) with pairs of
 /// elements turned by the angle of their position: neighbours, or without use_neox_rotary_style an
 /// element and the one half a head further. The angle of pair i is position / rotary_emb_base^(2 i
@@ -76,10 +81,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Ten
 /// error. k and v may have other numbers of heads. Float dtypes.
 std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
-    bool use_neox_rotary_style = true, bool time_major = false, float rotary_emb_base = 10000.0);
+    bool use_neox_rotary_style = true, bool time_major = false, float rotary_emb_base = 10000.0,
+    CallSite site = CallSite::here());
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
     Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
-    bool use_neox_rotary_style = true, bool time_major = false, float rotary_emb_base = 10000.0);
+    bool use_neox_rotary_style = true, bool time_major = false, float rotary_emb_base = 10000.0,
+    CallSite site = CallSite::here());
 /// The gradients of a linear layer, added to dweight [k, n] and dbias [n] where these are given:
 /// x^T dout and the sum of dout over all dims but the last of x [.., k] and dout [.., n], of one
 /// float dtype. They have that dtype or, with multi_precision, at least float32. Without has_bias
@@ -89,10 +96,12 @@ std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Te
     const Tensor& dweight, const Tensor& dbias, bool multi_precision = true, bool has_bias = true);
 /// out * (out_grad - the sum of out * out_grad along axis); both of one shape and float dtype.
 Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis = -1);
-Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis = -1);
+Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis = -1,
+    CallSite site = CallSite::here());
 /// out_grad - exp(out) * the sum of out_grad along axis; both of one shape and float dtype.
 Tensor log_softmax_grad(const Tensor& out, const Tensor& out_grad, int axis = -1);
-Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis = -1);
+Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis = -1,
+    CallSite site = CallSite::here());
 /// For each row of weight [v, d] the sum of out_grad [.., d] where the id in x [..] is that row, in
 /// the order of x; zeros for padding_idx unless it is -1. An id outside [0, v) is an out_of_range
 /// error before anything is written.
@@ -120,7 +129,8 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor
 Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p = 0.5f,
     bool is_test = false, const std::string& mode = "upscale_in_train");
 Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p = 0.5f,
-    bool is_test = false, const std::string& mode = "upscale_in_train");
+    bool is_test = false, const std::string& mode = "upscale_in_train",
+    CallSite site = CallSite::here());
 /// (1 - epsilon) * out_grad.
 Tensor label_smooth_grad(const Tensor& out_grad, float epsilon = 0.0f);
 /// The gradient of the loss alone: (softmax - label) * loss_grad with a hard label as a vector of 0
@@ -132,7 +142,8 @@ Tensor cross_entropy_with_softmax_grad(const Tensor& label, const Tensor& softma
     bool numeric_stable_mode = true, int ignore_index = -100, int axis = -1);
 Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
     const Tensor& loss_grad, bool soft_label = false, bool use_softmax = true,
-    bool numeric_stable_mode = true, int ignore_index = -100, int axis = -1);
+    bool numeric_stable_mode = true, int ignore_index = -100, int axis = -1,
+    CallSite site = CallSite::here());
 /// The gradients of q, k and v, of their shapes and dtype. The weights are computed again from
 /// softmax_lse, block by block, and dropped as in flash_attn, by the key in seed_offset. attn_mask
 /// gets no gradient.
@@ -149,5 +160,5 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Te
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
     const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad, Tensor& out_k_grad,
     Tensor& out_v_grad, bool use_neox_rotary_style = true, bool time_major = false,
-    float rotary_emb_base = 10000.0);
+    float rotary_emb_base = 10000.0, CallSite site = CallSite::here());
 }  // namespace shard

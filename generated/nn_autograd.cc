@@ -10,8 +10,8 @@
 // A recorded call saves what its gradient needs, runs the op, and links the results to a new step.
 namespace shard::autograd {
 
-Tensor softmax(const Tensor& x, int axis) {
-  Recording record(ops::softmax, x);
+Tensor softmax(const Tensor& x, int axis, CallSite site) {
+  Recording record(site, ops::softmax, x);
   record.keep(0);
   auto backward = [axis](Pass& pass) {
     pass.give<0>(shard::softmax_grad(pass.output(0), pass.grad(0), axis));
@@ -20,8 +20,8 @@ Tensor softmax(const Tensor& x, int axis) {
       call::dispatch(ops::softmax, dist::softmax, dense::softmax, x, axis));
 }
 
-Tensor& softmax_(Tensor& x, int axis) {
-  Recording record(call::inplace, ops::softmax, x);
+Tensor& softmax_(Tensor& x, int axis, CallSite site) {
+  Recording record(site, call::inplace, ops::softmax, x);
   record.keep(0);
   auto backward = [axis](Pass& pass) {
     pass.give<0>(shard::softmax_grad(pass.output(0), pass.grad(0), axis));
@@ -31,8 +31,8 @@ Tensor& softmax_(Tensor& x, int axis) {
   return x;
 }
 
-Tensor log_softmax(const Tensor& x, int axis) {
-  Recording record(ops::log_softmax, x);
+Tensor log_softmax(const Tensor& x, int axis, CallSite site) {
+  Recording record(site, ops::log_softmax, x);
   record.keep(0);
   auto backward = [axis](Pass& pass) {
     pass.give<0>(shard::log_softmax_grad(pass.output(0), pass.grad(0), axis));
@@ -41,8 +41,8 @@ Tensor log_softmax(const Tensor& x, int axis) {
       call::dispatch(ops::log_softmax, dist::log_softmax, dense::log_softmax, x, axis));
 }
 
-Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx) {
-  Recording record(ops::embedding, x, weight);
+Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx, CallSite site) {
+  Recording record(site, ops::embedding, x, weight);
   auto backward =
       [x = record.save(x), weight = record.save_shape(weight), padding_idx](Pass& pass) {
     pass.give<1>(
@@ -53,8 +53,8 @@ Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx) {
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, const Tensor& scale,
-    const Tensor& bias, float epsilon, int begin_norm_axis) {
-  Recording record(ops::layer_norm, x, scale, bias);
+    const Tensor& bias, float epsilon, int begin_norm_axis, CallSite site) {
+  Recording record(site, ops::layer_norm, x, scale, bias);
   record.keep(1);
   record.keep(2);
   auto backward = [x = record.save(x), scale = record.save(scale), bias = record.save_shape(bias),
@@ -68,8 +68,9 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, cons
           begin_norm_axis));
 }
 
-std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon) {
-  Recording record(ops::rms_norm, x, scale);
+std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon,
+    CallSite site) {
+  Recording record(site, ops::rms_norm, x, scale);
   record.keep(1);
   auto backward = [x = record.save(x), scale = record.save(scale)](Pass& pass) {
     pass.give<0, 1>(
@@ -81,9 +82,9 @@ std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float 
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
     const Tensor& variance, const Tensor& scale, const Tensor& bias, bool is_test, float momentum,
-    float epsilon, const std::string& data_format, bool use_global_stats,
-    bool trainable_statistics) {
-  Recording record(ops::batch_norm, x, mean, variance, scale, bias);
+    float epsilon, const std::string& data_format, bool use_global_stats, bool trainable_statistics,
+    CallSite site) {
+  Recording record(site, ops::batch_norm, x, mean, variance, scale, bias);
   record.keep(3);
   record.keep(4);
   auto backward = [x = record.save(x), scale = record.save(scale), bias = record.save_shape(bias),
@@ -99,8 +100,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
 }
 
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
-    const Scalar& p, bool is_test, const std::string& mode, int seed, bool fix_seed) {
-  Recording record(ops::dropout, x, seed_tensor);
+    const Scalar& p, bool is_test, const std::string& mode, int seed, bool fix_seed,
+    CallSite site) {
+  Recording record(site, ops::dropout, x, seed_tensor);
   record.keep(1);
   auto backward = [p, is_test, mode](Pass& pass) {
     pass.give<0>(shard::dropout_grad(pass.output(1), pass.grad(0), p, is_test, mode));
@@ -110,8 +112,8 @@ std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& s
           seed, fix_seed));
 }
 
-Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon) {
-  Recording record(ops::label_smooth, label, prior_dist);
+Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon, CallSite site) {
+  Recording record(site, ops::label_smooth, label, prior_dist);
   auto backward = [epsilon](Pass& pass) {
     pass.give<0>(shard::label_smooth_grad(pass.grad(0), epsilon));
   };
@@ -121,8 +123,9 @@ Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon
 }
 
 std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,
-    bool soft_label, bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis) {
-  Recording record(ops::cross_entropy_with_softmax, input, label);
+    bool soft_label, bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis,
+    CallSite site) {
+  Recording record(site, ops::cross_entropy_with_softmax, input, label);
   record.keep(0);
   auto backward = [label = record.save(label), soft_label, use_softmax, numeric_stable_mode,
       ignore_index, axis](Pass& pass) {
@@ -138,8 +141,8 @@ std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& fixed_seed_offset, const Tensor& attn_mask, float dropout,
-    bool causal, bool return_softmax, bool is_test, const std::string& rng_name) {
-  Recording record(ops::flash_attn, q, k, v, fixed_seed_offset, attn_mask);
+    bool causal, bool return_softmax, bool is_test, const std::string& rng_name, CallSite site) {
+  Recording record(site, ops::flash_attn, q, k, v, fixed_seed_offset, attn_mask);
   record.keep(0);
   record.keep(2);
   record.keep(3);
@@ -157,8 +160,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Ten
 
 std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
-    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
-  Recording record(ops::fused_rotary_position_embedding, q, k, v, sin, cos, position_ids);
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base, CallSite site) {
+  Recording record(site, ops::fused_rotary_position_embedding, q, k, v, sin, cos, position_ids);
   auto backward = [sin = record.save(sin), cos = record.save(cos),
       position_ids = record.save(position_ids), use_neox_rotary_style, time_major, rotary_emb_base](
       Pass& pass) {
@@ -175,8 +178,8 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor&
 
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
     Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
-    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
-  Recording record(call::inplace, ops::fused_rotary_position_embedding, q, k, v, sin, cos,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base, CallSite site) {
+  Recording record(site, call::inplace, ops::fused_rotary_position_embedding, q, k, v, sin, cos,
       position_ids);
   auto backward = [sin = record.save(sin), cos = record.save(cos),
       position_ids = record.save(position_ids), use_neox_rotary_style, time_major, rotary_emb_base](

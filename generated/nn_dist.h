@@ -5,33 +5,50 @@
 
 // The same functions for calls with distributed tensors.
 namespace shard::dist {
-decltype(shard::softmax) softmax;
-decltype(shard::softmax_) softmax_;
-decltype(shard::log_softmax) log_softmax;
-decltype(shard::embedding) embedding;
-decltype(shard::layer_norm_intermediate) layer_norm;
-decltype(shard::rms_norm) rms_norm;
-decltype(shard::batch_norm) batch_norm;
-decltype(shard::dropout_intermediate) dropout;
-decltype(shard::label_smooth) label_smooth;
-decltype(shard::cross_entropy_with_softmax) cross_entropy_with_softmax;
-decltype(shard::flash_attn) flash_attn;
-decltype(shard::fused_rotary_position_embedding) fused_rotary_position_embedding;
-decltype(shard::fused_rotary_position_embedding_) fused_rotary_position_embedding_;
+Tensor softmax(const Tensor& x, int axis);
+Tensor& softmax_(Tensor& x, int axis);
+Tensor log_softmax(const Tensor& x, int axis);
+Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx);
+std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, float epsilon, int begin_norm_axis);
+std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon);
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
+    const Tensor& variance, const Tensor& scale, const Tensor& bias, bool is_test, float momentum,
+    float epsilon, const std::string& data_format, bool use_global_stats,
+    bool trainable_statistics);
+std::tuple<Tensor, Tensor> dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p,
+    bool is_test, const std::string& mode, int seed, bool fix_seed);
+Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon);
+std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,
+    bool soft_label, bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis);
+std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& fixed_seed_offset, const Tensor& attn_mask, float dropout,
+    bool causal, bool return_softmax, bool is_test, const std::string& rng_name);
+std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
+    const Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base);
+std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
+    Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base);
 decltype(shard::fused_linear_param_grad_add) fused_linear_param_grad_add;
 decltype(shard::softmax_grad) softmax_grad;
-decltype(shard::softmax_grad_) softmax_grad_;
+Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis);
 decltype(shard::log_softmax_grad) log_softmax_grad;
-decltype(shard::log_softmax_grad_) log_softmax_grad_;
+Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis);
 decltype(shard::embedding_grad) embedding_grad;
 decltype(shard::layer_norm_grad) layer_norm_grad;
 decltype(shard::rms_norm_grad) rms_norm_grad;
 decltype(shard::batch_norm_grad) batch_norm_grad;
 decltype(shard::dropout_grad) dropout_grad;
-decltype(shard::dropout_grad_) dropout_grad_;
+Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,
+    const std::string& mode);
 decltype(shard::cross_entropy_with_softmax_grad) cross_entropy_with_softmax_grad;
-decltype(shard::cross_entropy_with_softmax_grad_) cross_entropy_with_softmax_grad_;
+Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
+    const Tensor& loss_grad, bool soft_label, bool use_softmax, bool numeric_stable_mode,
+    int ignore_index, int axis);
 decltype(shard::flash_attn_grad) flash_attn_grad;
 decltype(shard::fused_rotary_position_embedding_grad) fused_rotary_position_embedding_grad;
-decltype(shard::fused_rotary_position_embedding_grad_) fused_rotary_position_embedding_grad_;
+std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
+    const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad, Tensor& out_k_grad,
+    Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major, float rotary_emb_base);
 }  // namespace shard::dist

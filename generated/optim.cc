@@ -11,7 +11,8 @@
 namespace shard {
 
 std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
-    Tensor& master_param, bool multi_precision) {
+    Tensor& master_param, bool multi_precision, CallSite site) {
+  const Writing writing(site, param, master_param);
   const autograd::UnlinkedWrite write(ops::sgd_, param, learning_rate, grad, master_param);
   call::dispatch_inplace(ops::sgd_, dist::sgd_, dense::sgd_, param, learning_rate, grad,
       master_param, multi_precision);
@@ -22,7 +23,8 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adamw_(Tensor& 
     const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
     Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
     const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, float lr_ratio, float coeff,
-    bool with_decay, bool multi_precision, bool use_global_beta_pow) {
+    bool with_decay, bool multi_precision, bool use_global_beta_pow, CallSite site) {
+  const Writing writing(site, param, moment1, moment2, beta1_pow, beta2_pow, master_param);
   const autograd::UnlinkedWrite write(ops::adamw_, param, grad, learning_rate, moment1, moment2,
       beta1_pow, beta2_pow, master_param, skip_update);
   call::dispatch_inplace(ops::adamw_, dist::adamw_, dense::adamw_, param, grad, learning_rate,
@@ -35,7 +37,9 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& p
     const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
     Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
     const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, bool lazy_mode,
-    int64_t min_row_size_to_use_multithread, bool multi_precision, bool use_global_beta_pow) {
+    int64_t min_row_size_to_use_multithread, bool multi_precision, bool use_global_beta_pow,
+    CallSite site) {
+  const Writing writing(site, param, moment1, moment2, beta1_pow, beta2_pow, master_param);
   const autograd::UnlinkedWrite write(ops::adam_, param, grad, learning_rate, moment1, moment2,
       beta1_pow, beta2_pow, master_param, skip_update);
   call::dispatch_inplace(ops::adam_, dist::adam_, dense::adam_, param, grad, learning_rate, moment1,

@@ -8,7 +8,7 @@ namespace shard {
 /// [1] of any float dtype. With multi_precision the float32 master_param is updated and param is
 /// its rounded copy.
 std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
-    Tensor& master_param, bool multi_precision = false);
+    Tensor& master_param, bool multi_precision = false, CallSite site = CallSite::here());
 /// One AdamW step with decoupled weight decay coeff (with_decay); param, grad and the moments agree
 /// in shape, the moments have the dtype of param or float32, learning_rate, beta1_pow and beta2_pow
 /// are [1] of a float dtype, and a true skip_update [1] (bool) leaves all as it is. With
@@ -18,7 +18,8 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adamw_(Tensor& 
     Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
     const Scalar& beta1 = 0.9f, const Scalar& beta2 = 0.999f, const Scalar& epsilon = 1e-08f,
     float lr_ratio = 1.0f, float coeff = 0.01f, bool with_decay = false,
-    bool multi_precision = false, bool use_global_beta_pow = false);
+    bool multi_precision = false, bool use_global_beta_pow = false,
+    CallSite site = CallSite::here());
 /// One Adam step: adamw_ without weight decay. lazy_mode and min_row_size_to_use_multithread, which
 /// are about sparse gradients, are accepted for compatibility and have no effect.
 std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& param,
@@ -26,5 +27,6 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& p
     Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
     const Scalar& beta1 = 0.9f, const Scalar& beta2 = 0.999f, const Scalar& epsilon = 1e-08f,
     bool lazy_mode = false, int64_t min_row_size_to_use_multithread = 1000,
-    bool multi_precision = false, bool use_global_beta_pow = false);
+    bool multi_precision = false, bool use_global_beta_pow = false,
+    CallSite site = CallSite::here());
 }  // namespace shard

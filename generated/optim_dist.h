@@ -5,7 +5,16 @@
 
 // The same functions for calls with distributed tensors.
 namespace shard::dist {
-decltype(shard::sgd_) sgd_;
-decltype(shard::adamw_) adamw_;
-decltype(shard::adam_) adam_;
+std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
+    Tensor& master_param, bool multi_precision);
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adamw_(Tensor& param,
+    const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
+    Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
+    const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, float lr_ratio, float coeff,
+    bool with_decay, bool multi_precision, bool use_global_beta_pow);
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& param,
+    const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
+    Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
+    const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, bool lazy_mode,
+    int64_t min_row_size_to_use_multithread, bool multi_precision, bool use_global_beta_pow);
 }  // namespace shard::dist

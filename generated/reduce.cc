@@ -10,28 +10,28 @@
 
 namespace shard {
 
-Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim) {
-  if (autograd::records(x)) return autograd::sum(x, axis, keepdim);
+Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  if (autograd::records(x)) return autograd::sum(x, axis, keepdim, site);
   return call::dispatch(ops::sum, dist::sum, dense::sum, x, axis, keepdim);
 }
 
-Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim) {
-  if (autograd::records(x)) return autograd::mean(x, axis, keepdim);
+Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  if (autograd::records(x)) return autograd::mean(x, axis, keepdim, site);
   return call::dispatch(ops::mean, dist::mean, dense::mean, x, axis, keepdim);
 }
 
-Tensor max(const Tensor& x, const IntArray& axis, bool keepdim) {
-  if (autograd::records(x)) return autograd::max(x, axis, keepdim);
+Tensor max(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  if (autograd::records(x)) return autograd::max(x, axis, keepdim, site);
   return call::dispatch(ops::max, dist::max, dense::max, x, axis, keepdim);
 }
 
-Tensor min(const Tensor& x, const IntArray& axis, bool keepdim) {
-  if (autograd::records(x)) return autograd::min(x, axis, keepdim);
+Tensor min(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  if (autograd::records(x)) return autograd::min(x, axis, keepdim, site);
   return call::dispatch(ops::min, dist::min, dense::min, x, axis, keepdim);
 }
 
-Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim) {
-  if (autograd::records(x)) return autograd::prod(x, axis, keepdim);
+Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  if (autograd::records(x)) return autograd::prod(x, axis, keepdim, site);
   return call::dispatch(ops::prod, dist::prod, dense::prod, x, axis, keepdim);
 }
 
@@ -45,23 +45,24 @@ Tensor any(const Tensor& x, const IntArray& axis, bool keepdim) {
       call::dispatch(ops::any, dist::any, dense::any, x, axis, keepdim), x);
 }
 
-Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim) {
-  if (autograd::records(x)) return autograd::amax(x, axis, keepdim);
+Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  if (autograd::records(x)) return autograd::amax(x, axis, keepdim, site);
   return call::dispatch(ops::amax, dist::amax, dense::amax, x, axis, keepdim);
 }
 
-Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim) {
-  if (autograd::records(x)) return autograd::amin(x, axis, keepdim);
+Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  if (autograd::records(x)) return autograd::amin(x, axis, keepdim, site);
   return call::dispatch(ops::amin, dist::amin, dense::amin, x, axis, keepdim);
 }
 
-Tensor squared_l2_norm(const Tensor& x) {
-  if (autograd::records(x)) return autograd::squared_l2_norm(x);
+Tensor squared_l2_norm(const Tensor& x, CallSite site) {
+  if (autograd::records(x)) return autograd::squared_l2_norm(x, site);
   return call::dispatch(ops::squared_l2_norm, dist::squared_l2_norm, dense::squared_l2_norm, x);
 }
 
-Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all) {
-  if (autograd::records(x)) return autograd::frobenius_norm(x, axis, keep_dim, reduce_all);
+Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all,
+    CallSite site) {
+  if (autograd::records(x)) return autograd::frobenius_norm(x, axis, keep_dim, reduce_all, site);
   return call::dispatch(ops::frobenius_norm, dist::frobenius_norm, dense::frobenius_norm, x, axis,
       keep_dim, reduce_all);
 }

@@ -6,19 +6,24 @@
 namespace shard {
 /// The sum of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
 /// bool, uint8 and int32 give int64; other dtypes keep theirs.
-Tensor sum(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+Tensor sum(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+    CallSite site = CallSite::here());
 /// The mean of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
 /// Float dtypes only (else dtype_mismatch); over no elements it is NaN.
-Tensor mean(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+Tensor mean(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+    CallSite site = CallSite::here());
 /// The largest element of x over the axes (all when empty), which are dropped or, with keepdim,
 /// kept as 1. Every dtype; NaN wins; over no elements it is an invalid_argument error.
-Tensor max(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+Tensor max(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+    CallSite site = CallSite::here());
 /// The smallest element of x over the axes (all when empty), which are dropped or, with keepdim,
 /// kept as 1. Every dtype; NaN wins; over no elements it is an invalid_argument error.
-Tensor min(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+Tensor min(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+    CallSite site = CallSite::here());
 /// The product of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
 /// bool, uint8 and int32 give int64; other dtypes keep theirs.
-Tensor prod(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+Tensor prod(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+    CallSite site = CallSite::here());
 /// Whether no element of x over the axes (all when empty), which are dropped or, with keepdim, kept
 /// as 1, is 0; as bool, for every dtype; true over no elements.
 Tensor all(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
@@ -26,15 +31,18 @@ Tensor all(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
 /// kept as 1, is not 0; as bool, for every dtype; false over no elements.
 Tensor any(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
 /// As max, from which it differs in its gradient, which equal elements share.
-Tensor amax(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+Tensor amax(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+    CallSite site = CallSite::here());
 /// As min, from which it differs in its gradient, which equal elements share.
-Tensor amin(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+Tensor amin(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+    CallSite site = CallSite::here());
 /// The sum of the squares of all elements, as [1] of the dtype of x; float dtypes.
-Tensor squared_l2_norm(const Tensor& x);
+Tensor squared_l2_norm(const Tensor& x, CallSite site = CallSite::here());
 /// The root of the sum of the squares of x over the axes (all when empty or with reduce_all), which
 /// are dropped or, with keep_dim, kept as 1; float dtypes. Pieces add their squares up before the
 /// root is taken, so no reduction is left pending.
-Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all);
+Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all,
+    CallSite site = CallSite::here());
 /// The number of elements of x as a 0-d int64. It is known without x: nothing is moved or reduced
 /// for it.
 Tensor numel(const Tensor& x);

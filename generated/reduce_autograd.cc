@@ -10,8 +10,8 @@
 // A recorded call saves what its gradient needs, runs the op, and links the results to a new step.
 namespace shard::autograd {
 
-Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim) {
-  Recording record(ops::sum, x);
+Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  Recording record(site, ops::sum, x);
   auto backward = [x = record.save_shape(x), axis, keepdim](Pass& pass) {
     pass.give<0>(shard::sum_grad(x.input(pass, 0), pass.grad(0), axis, keepdim));
   };
@@ -19,8 +19,8 @@ Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim) {
       call::dispatch(ops::sum, dist::sum, dense::sum, x, axis, keepdim));
 }
 
-Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim) {
-  Recording record(ops::mean, x);
+Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  Recording record(site, ops::mean, x);
   auto backward = [x = record.save_shape(x), axis, keepdim](Pass& pass) {
     pass.give<0>(shard::mean_grad(x.input(pass, 0), pass.grad(0), axis, keepdim));
   };
@@ -28,8 +28,8 @@ Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim) {
       call::dispatch(ops::mean, dist::mean, dense::mean, x, axis, keepdim));
 }
 
-Tensor max(const Tensor& x, const IntArray& axis, bool keepdim) {
-  Recording record(ops::max, x);
+Tensor max(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  Recording record(site, ops::max, x);
   record.keep(0);
   auto backward = [x = record.save(x), axis, keepdim](Pass& pass) {
     pass.give<0>(shard::max_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keepdim));
@@ -38,8 +38,8 @@ Tensor max(const Tensor& x, const IntArray& axis, bool keepdim) {
       call::dispatch(ops::max, dist::max, dense::max, x, axis, keepdim));
 }
 
-Tensor min(const Tensor& x, const IntArray& axis, bool keepdim) {
-  Recording record(ops::min, x);
+Tensor min(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  Recording record(site, ops::min, x);
   record.keep(0);
   auto backward = [x = record.save(x), axis, keepdim](Pass& pass) {
     pass.give<0>(shard::min_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keepdim));
@@ -48,8 +48,8 @@ Tensor min(const Tensor& x, const IntArray& axis, bool keepdim) {
       call::dispatch(ops::min, dist::min, dense::min, x, axis, keepdim));
 }
 
-Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim) {
-  Recording record(ops::prod, x);
+Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  Recording record(site, ops::prod, x);
   auto backward = [x = record.save(x), axis, keepdim](Pass& pass) {
     pass.give<0>(shard::prod_grad(x.input(pass, 0), pass.grad(0), axis, keepdim));
   };
@@ -57,8 +57,8 @@ Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim) {
       call::dispatch(ops::prod, dist::prod, dense::prod, x, axis, keepdim));
 }
 
-Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim) {
-  Recording record(ops::amax, x);
+Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  Recording record(site, ops::amax, x);
   record.keep(0);
   auto backward = [x = record.save(x), axis, keepdim](Pass& pass) {
     pass.give<0>(shard::amax_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keepdim));
@@ -67,8 +67,8 @@ Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim) {
       call::dispatch(ops::amax, dist::amax, dense::amax, x, axis, keepdim));
 }
 
-Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim) {
-  Recording record(ops::amin, x);
+Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
+  Recording record(site, ops::amin, x);
   record.keep(0);
   auto backward = [x = record.save(x), axis, keepdim](Pass& pass) {
     pass.give<0>(shard::amin_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keepdim));
@@ -77,8 +77,8 @@ Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim) {
       call::dispatch(ops::amin, dist::amin, dense::amin, x, axis, keepdim));
 }
 
-Tensor squared_l2_norm(const Tensor& x) {
-  Recording record(ops::squared_l2_norm, x);
+Tensor squared_l2_norm(const Tensor& x, CallSite site) {
+  Recording record(site, ops::squared_l2_norm, x);
   auto backward = [x = record.save(x)](Pass& pass) {
     pass.give<0>(shard::squared_l2_norm_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -86,8 +86,9 @@ Tensor squared_l2_norm(const Tensor& x) {
       call::dispatch(ops::squared_l2_norm, dist::squared_l2_norm, dense::squared_l2_norm, x));
 }
 
-Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all) {
-  Recording record(ops::frobenius_norm, x);
+Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all,
+    CallSite site) {
+  Recording record(site, ops::frobenius_norm, x);
   record.keep(0);
   auto backward = [x = record.save(x), axis, keep_dim, reduce_all](Pass& pass) {
     pass.give<0>(

@@ -5,17 +5,17 @@
 
 // The same functions for calls with distributed tensors.
 namespace shard::dist {
-decltype(shard::sum) sum;
-decltype(shard::mean) mean;
-decltype(shard::max) max;
-decltype(shard::min) min;
-decltype(shard::prod) prod;
+Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim);
+Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim);
+Tensor max(const Tensor& x, const IntArray& axis, bool keepdim);
+Tensor min(const Tensor& x, const IntArray& axis, bool keepdim);
+Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim);
 decltype(shard::all) all;
 decltype(shard::any) any;
-decltype(shard::amax) amax;
-decltype(shard::amin) amin;
-decltype(shard::squared_l2_norm) squared_l2_norm;
-decltype(shard::frobenius_norm) frobenius_norm;
+Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim);
+Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim);
+Tensor squared_l2_norm(const Tensor& x);
+Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all);
 decltype(shard::numel) numel;
 decltype(shard::argmax) argmax;
 }  // namespace shard::dist

@@ -10,8 +10,8 @@
 // A recorded call saves what its gradient needs, runs the op, and links the results to a new step.
 namespace shard::autograd {
 
-Tensor reshape(const Tensor& x, const IntArray& shape) {
-  Recording record(ops::reshape, x);
+Tensor reshape(const Tensor& x, const IntArray& shape, CallSite site) {
+  Recording record(site, ops::reshape, x);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::reshape_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -19,8 +19,8 @@ Tensor reshape(const Tensor& x, const IntArray& shape) {
       call::dispatch(ops::reshape, dist::reshape, dense::reshape, x, shape));
 }
 
-Tensor& reshape_(Tensor& x, const IntArray& shape) {
-  Recording record(call::inplace, ops::reshape, x);
+Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site) {
+  Recording record(site, call::inplace, ops::reshape, x);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::reshape_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -29,8 +29,8 @@ Tensor& reshape_(Tensor& x, const IntArray& shape) {
   return x;
 }
 
-Tensor flatten(const Tensor& x, int start_axis, int stop_axis) {
-  Recording record(ops::flatten, x);
+Tensor flatten(const Tensor& x, int start_axis, int stop_axis, CallSite site) {
+  Recording record(site, ops::flatten, x);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::flatten_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -38,8 +38,8 @@ Tensor flatten(const Tensor& x, int start_axis, int stop_axis) {
       call::dispatch(ops::flatten, dist::flatten, dense::flatten, x, start_axis, stop_axis));
 }
 
-Tensor& flatten_(Tensor& x, int start_axis, int stop_axis) {
-  Recording record(call::inplace, ops::flatten, x);
+Tensor& flatten_(Tensor& x, int start_axis, int stop_axis, CallSite site) {
+  Recording record(site, call::inplace, ops::flatten, x);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::flatten_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -48,8 +48,8 @@ Tensor& flatten_(Tensor& x, int start_axis, int stop_axis) {
   return x;
 }
 
-Tensor squeeze(const Tensor& x, const IntArray& axis) {
-  Recording record(ops::squeeze, x);
+Tensor squeeze(const Tensor& x, const IntArray& axis, CallSite site) {
+  Recording record(site, ops::squeeze, x);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::squeeze_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -57,8 +57,8 @@ Tensor squeeze(const Tensor& x, const IntArray& axis) {
       call::dispatch(ops::squeeze, dist::squeeze, dense::squeeze, x, axis));
 }
 
-Tensor& squeeze_(Tensor& x, const IntArray& axis) {
-  Recording record(call::inplace, ops::squeeze, x);
+Tensor& squeeze_(Tensor& x, const IntArray& axis, CallSite site) {
+  Recording record(site, call::inplace, ops::squeeze, x);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::squeeze_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -67,8 +67,8 @@ Tensor& squeeze_(Tensor& x, const IntArray& axis) {
   return x;
 }
 
-Tensor unsqueeze(const Tensor& x, const IntArray& axis) {
-  Recording record(ops::unsqueeze, x);
+Tensor unsqueeze(const Tensor& x, const IntArray& axis, CallSite site) {
+  Recording record(site, ops::unsqueeze, x);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::unsqueeze_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -76,8 +76,8 @@ Tensor unsqueeze(const Tensor& x, const IntArray& axis) {
       call::dispatch(ops::unsqueeze, dist::unsqueeze, dense::unsqueeze, x, axis));
 }
 
-Tensor& unsqueeze_(Tensor& x, const IntArray& axis) {
-  Recording record(call::inplace, ops::unsqueeze, x);
+Tensor& unsqueeze_(Tensor& x, const IntArray& axis, CallSite site) {
+  Recording record(site, call::inplace, ops::unsqueeze, x);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::unsqueeze_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -86,8 +86,8 @@ Tensor& unsqueeze_(Tensor& x, const IntArray& axis) {
   return x;
 }
 
-Tensor transpose(const Tensor& x, const IntArray& perm) {
-  Recording record(ops::transpose, x);
+Tensor transpose(const Tensor& x, const IntArray& perm, CallSite site) {
+  Recording record(site, ops::transpose, x);
   auto backward = [perm](Pass& pass) {
     pass.give<0>(shard::transpose_grad(pass.grad(0), perm));
   };
@@ -95,8 +95,8 @@ Tensor transpose(const Tensor& x, const IntArray& perm) {
       call::dispatch(ops::transpose, dist::transpose, dense::transpose, x, perm));
 }
 
-Tensor& transpose_(Tensor& x, const IntArray& perm) {
-  Recording record(call::inplace, ops::transpose, x);
+Tensor& transpose_(Tensor& x, const IntArray& perm, CallSite site) {
+  Recording record(site, call::inplace, ops::transpose, x);
   auto backward = [perm](Pass& pass) {
     pass.give<0>(shard::transpose_grad(pass.grad(0), perm));
   };
@@ -105,8 +105,8 @@ Tensor& transpose_(Tensor& x, const IntArray& perm) {
   return x;
 }
 
-Tensor expand(const Tensor& x, const IntArray& shape) {
-  Recording record(ops::expand, x);
+Tensor expand(const Tensor& x, const IntArray& shape, CallSite site) {
+  Recording record(site, ops::expand, x);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::expand_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -114,8 +114,8 @@ Tensor expand(const Tensor& x, const IntArray& shape) {
       call::dispatch(ops::expand, dist::expand, dense::expand, x, shape));
 }
 
-Tensor tile(const Tensor& x, const IntArray& repeat_times) {
-  Recording record(ops::tile, x);
+Tensor tile(const Tensor& x, const IntArray& repeat_times, CallSite site) {
+  Recording record(site, ops::tile, x);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::tile_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -123,8 +123,8 @@ Tensor tile(const Tensor& x, const IntArray& repeat_times) {
       call::dispatch(ops::tile, dist::tile, dense::tile, x, repeat_times));
 }
 
-Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape) {
-  Recording record(ops::expand_as, x, y);
+Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape, CallSite site) {
+  Recording record(site, ops::expand_as, x, y);
   auto backward = [x = record.save_shape(x)](Pass& pass) {
     pass.give<0>(shard::expand_as_grad(x.input(pass, 0), pass.grad(0)));
   };
@@ -132,8 +132,8 @@ Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape)
       call::dispatch(ops::expand_as, dist::expand_as, dense::expand_as, x, y, target_shape));
 }
 
-Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
-  Recording record(ops::concat, x);
+Tensor concat(const std::vector<Tensor>& x, const Scalar& axis, CallSite site) {
+  Recording record(site, ops::concat, x);
   auto backward = [x = record.save_shape(x), axis](Pass& pass) {
     pass.give<0>(shard::concat_grad(autograd::inputs(x, pass, 0), pass.grad(0), axis));
   };
@@ -141,8 +141,8 @@ Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
       call::dispatch(ops::concat, dist::concat, dense::concat, x, axis));
 }
 
-Tensor stack(const std::vector<Tensor>& x, int axis) {
-  Recording record(ops::stack, x);
+Tensor stack(const std::vector<Tensor>& x, int axis, CallSite site) {
+  Recording record(site, ops::stack, x);
   auto backward = [axis](Pass& pass) {
     pass.give<0>(shard::stack_grad(pass.grad(0), axis));
   };
@@ -150,8 +150,9 @@ Tensor stack(const std::vector<Tensor>& x, int axis) {
       call::dispatch(ops::stack, dist::stack, dense::stack, x, axis));
 }
 
-std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis) {
-  Recording record(ops::split, x);
+std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis,
+    CallSite site) {
+  Recording record(site, ops::split, x);
   auto backward = [axis](Pass& pass) {
     pass.give<0>(shard::split_grad(pass.grads(0), axis));
   };
@@ -159,8 +160,8 @@ std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scala
       call::dispatch(ops::split, dist::split, dense::split, x, sections, axis));
 }
 
-std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis) {
-  Recording record(ops::split_with_num, x);
+std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis, CallSite site) {
+  Recording record(site, ops::split_with_num, x);
   auto backward = [axis](Pass& pass) {
     pass.give<0>(shard::split_with_num_grad(pass.grads(0), axis));
   };
@@ -169,8 +170,8 @@ std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis)
           axis));
 }
 
-std::vector<Tensor> unbind(const Tensor& input, int axis) {
-  Recording record(ops::unbind, input);
+std::vector<Tensor> unbind(const Tensor& input, int axis, CallSite site) {
+  Recording record(site, ops::unbind, input);
   auto backward = [axis](Pass& pass) {
     pass.give<0>(shard::unbind_grad(pass.grads(0), axis));
   };
@@ -179,8 +180,9 @@ std::vector<Tensor> unbind(const Tensor& input, int axis) {
 }
 
 Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
-    const IntArray& ends, const IntArray& infer_flags, const IntArray& decrease_axis) {
-  Recording record(ops::slice, input);
+    const IntArray& ends, const IntArray& infer_flags, const IntArray& decrease_axis,
+    CallSite site) {
+  Recording record(site, ops::slice, input);
   auto backward =
       [input = record.save_shape(input), axes, starts, ends, decrease_axis](Pass& pass) {
     pass.give<0>(
@@ -192,8 +194,8 @@ Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
 }
 
 Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
-    const IntArray& ends, const IntArray& strides) {
-  Recording record(ops::strided_slice, x);
+    const IntArray& ends, const IntArray& strides, CallSite site) {
+  Recording record(site, ops::strided_slice, x);
   auto backward = [x = record.save_shape(x), axes, starts, ends, strides](Pass& pass) {
     pass.give<0>(
         shard::strided_slice_grad(x.input(pass, 0), pass.grad(0), axes, starts, ends, strides));
@@ -204,8 +206,8 @@ Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& star
 }
 
 Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
-    const IntArray& ends, const IntArray& strides) {
-  Recording record(ops::unslice, x);
+    const IntArray& ends, const IntArray& strides, CallSite site) {
+  Recording record(site, ops::unslice, x);
   auto backward = [axes, starts, ends, strides](Pass& pass) {
     pass.give<0>(shard::unslice_grad(pass.grad(0), axes, starts, ends, strides));
   };
@@ -214,8 +216,8 @@ Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, con
           strides));
 }
 
-Tensor tril(const Tensor& x, int diagonal) {
-  Recording record(ops::tril, x);
+Tensor tril(const Tensor& x, int diagonal, CallSite site) {
+  Recording record(site, ops::tril, x);
   auto backward = [diagonal](Pass& pass) {
     pass.give<0>(shard::tril_grad(pass.grad(0), diagonal));
   };
@@ -223,8 +225,8 @@ Tensor tril(const Tensor& x, int diagonal) {
       call::dispatch(ops::tril, dist::tril, dense::tril, x, diagonal));
 }
 
-Tensor& tril_(Tensor& x, int diagonal) {
-  Recording record(call::inplace, ops::tril, x);
+Tensor& tril_(Tensor& x, int diagonal, CallSite site) {
+  Recording record(site, call::inplace, ops::tril, x);
   auto backward = [diagonal](Pass& pass) {
     pass.give<0>(shard::tril_grad(pass.grad(0), diagonal));
   };
@@ -233,8 +235,8 @@ Tensor& tril_(Tensor& x, int diagonal) {
   return x;
 }
 
-Tensor triu(const Tensor& x, int diagonal) {
-  Recording record(ops::triu, x);
+Tensor triu(const Tensor& x, int diagonal, CallSite site) {
+  Recording record(site, ops::triu, x);
   auto backward = [diagonal](Pass& pass) {
     pass.give<0>(shard::triu_grad(pass.grad(0), diagonal));
   };
@@ -242,8 +244,8 @@ Tensor triu(const Tensor& x, int diagonal) {
       call::dispatch(ops::triu, dist::triu, dense::triu, x, diagonal));
 }
 
-Tensor& triu_(Tensor& x, int diagonal) {
-  Recording record(call::inplace, ops::triu, x);
+Tensor& triu_(Tensor& x, int diagonal, CallSite site) {
+  Recording record(site, call::inplace, ops::triu, x);
   auto backward = [diagonal](Pass& pass) {
     pass.give<0>(shard::triu_grad(pass.grad(0), diagonal));
   };
@@ -252,8 +254,8 @@ Tensor& triu_(Tensor& x, int diagonal) {
   return x;
 }
 
-Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis) {
-  Recording record(ops::gather, x, index);
+Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis, CallSite site) {
+  Recording record(site, ops::gather, x, index);
   auto backward = [x = record.save_shape(x), index = record.save(index), axis](Pass& pass) {
     pass.give<0>(shard::gather_grad(x.input(pass, 0), index.input(pass, 1), pass.grad(0), axis));
   };
@@ -261,8 +263,8 @@ Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis) {
       call::dispatch(ops::gather, dist::gather, dense::gather, x, index, axis));
 }
 
-Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis) {
-  Recording record(ops::index_sum, x, index);
+Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis, CallSite site) {
+  Recording record(site, ops::index_sum, x, index);
   auto backward = [index = record.save(index), axis](Pass& pass) {
     pass.give<0>(shard::index_sum_grad(index.input(pass, 1), pass.grad(0), axis));
   };
@@ -270,8 +272,9 @@ Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis) {
       call::dispatch(ops::index_sum, dist::index_sum, dense::index_sum, x, index, size, axis));
 }
 
-Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
-  Recording record(ops::scatter, x, index, updates);
+Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite,
+    CallSite site) {
+  Recording record(site, ops::scatter, x, index, updates);
   auto backward = [index = record.save(index), overwrite](Pass& pass) {
     pass.give<0, 2>(shard::scatter_grad(index.input(pass, 1), pass.grad(0), overwrite));
   };
@@ -279,8 +282,9 @@ Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool
       call::dispatch(ops::scatter, dist::scatter, dense::scatter, x, index, updates, overwrite));
 }
 
-Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
-  Recording record(call::inplace, ops::scatter, x, index, updates);
+Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite,
+    CallSite site) {
+  Recording record(site, call::inplace, ops::scatter, x, index, updates);
   auto backward = [index = record.save(index), overwrite](Pass& pass) {
     pass.give<0, 2>(shard::scatter_grad(index.input(pass, 1), pass.grad(0), overwrite));
   };

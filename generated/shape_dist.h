@@ -5,36 +5,39 @@
 
 // The same functions for calls with distributed tensors.
 namespace shard::dist {
-decltype(shard::reshape) reshape;
-decltype(shard::reshape_) reshape_;
-decltype(shard::flatten) flatten;
-decltype(shard::flatten_) flatten_;
-decltype(shard::squeeze) squeeze;
-decltype(shard::squeeze_) squeeze_;
-decltype(shard::unsqueeze) unsqueeze;
-decltype(shard::unsqueeze_) unsqueeze_;
-decltype(shard::transpose) transpose;
-decltype(shard::transpose_) transpose_;
-decltype(shard::expand) expand;
-decltype(shard::tile) tile;
-decltype(shard::expand_as) expand_as;
-decltype(shard::concat) concat;
-decltype(shard::stack) stack;
-decltype(shard::split) split;
-decltype(shard::split_with_num) split_with_num;
-decltype(shard::unbind) unbind;
-decltype(shard::slice) slice;
-decltype(shard::strided_slice) strided_slice;
-decltype(shard::unslice) unslice;
-decltype(shard::tril) tril;
-decltype(shard::tril_) tril_;
-decltype(shard::triu) triu;
-decltype(shard::triu_) triu_;
+Tensor reshape(const Tensor& x, const IntArray& shape);
+Tensor& reshape_(Tensor& x, const IntArray& shape);
+Tensor flatten(const Tensor& x, int start_axis, int stop_axis);
+Tensor& flatten_(Tensor& x, int start_axis, int stop_axis);
+Tensor squeeze(const Tensor& x, const IntArray& axis);
+Tensor& squeeze_(Tensor& x, const IntArray& axis);
+Tensor unsqueeze(const Tensor& x, const IntArray& axis);
+Tensor& unsqueeze_(Tensor& x, const IntArray& axis);
+Tensor transpose(const Tensor& x, const IntArray& perm);
+Tensor& transpose_(Tensor& x, const IntArray& perm);
+Tensor expand(const Tensor& x, const IntArray& shape);
+Tensor tile(const Tensor& x, const IntArray& repeat_times);
+Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape);
+Tensor concat(const std::vector<Tensor>& x, const Scalar& axis);
+Tensor stack(const std::vector<Tensor>& x, int axis);
+std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis);
+std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis);
+std::vector<Tensor> unbind(const Tensor& input, int axis);
+Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& infer_flags, const IntArray& decrease_axis);
+Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& strides);
+Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& strides);
+Tensor tril(const Tensor& x, int diagonal);
+Tensor& tril_(Tensor& x, int diagonal);
+Tensor triu(const Tensor& x, int diagonal);
+Tensor& triu_(Tensor& x, int diagonal);
 decltype(shard::one_hot) one_hot;
-decltype(shard::gather) gather;
-decltype(shard::index_sum) index_sum;
-decltype(shard::scatter) scatter;
-decltype(shard::scatter_) scatter_;
+Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis);
+Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis);
+Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite);
+Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite);
 decltype(shard::scatter_grad) scatter_grad;
-decltype(shard::scatter_grad_) scatter_grad_;
+std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad, bool overwrite);
 }  // namespace shard::dist

@@ -158,6 +158,31 @@ void check_visible(const Op& op, DiagnosticSink& sink) {
              fmt::format("All outputs of op '{}' are intermediate: take the one that users get out of the list.", op.name.text));
 }
 
+void check_save_if(const Op& op, DiagnosticSink& sink) {
+  if (!op.extension.save_if) return;
+  const std::vector<SaveIf>& all = *op.extension.save_if;
+  if (!op.is_backward && !all.empty()) {
+    sink.error(all.front().arg.at, "save-if",
+               fmt::format("'save_if' stands at op '{}', but is about arguments of its gradient: put it under 'shard' of the backward op.", op.name.text));
+    return;
+  }
+  for (const SaveIf& one : all) {
+    check_name_in(op, one.arg, "save_if", inputs_of(op), sink);
+    if (find_input(op.signature, one.arg.text) >= 0 && op.kernel && !contains(op.optional, one.arg.text)) {
+      sink.error(one.arg.at, "save-if",
+                 fmt::format("'{}' may be missing under 'save_if', but the kernel of '{}' wants it: put it into 'optional'.", one.arg.text, op.name.text));
+    }
+    for (const Condition::Term& term : one.condition.terms) {
+      if (term.kind == Condition::Term::Kind::wanted) check_name_in(op, term.name, "save_if", outputs_of(op), sink);
+      if (term.kind != Condition::Term::Kind::attr) continue;
+      check_name_in(op, term.name, "save_if", args_of(op), sink);
+      const std::optional<ArgRef> arg = find_arg(op.signature, term.name.text);
+      if (!arg || (!arg->tensor && op.signature.attrs[arg->index].type == AttrType::boolean)) continue;
+      sink.error(term.name.at, "save-if", fmt::format("'{}' is no bool, as a condition is.", term.name.text));
+    }
+  }
+}
+
 void check_sizes(const Op& op, DiagnosticSink& sink) {
   for (const Output& output : op.signature.outputs) {
     for (const SizeTerm& term : output.size) {
@@ -192,6 +217,7 @@ void check_references(const Op& op, DiagnosticSink& sink) {
   check_list(op, op.data_transform.support_trans_dtype, "support_trans_dtype", inputs_of(op), sink);
   if (op.extension.view_writes) check_list(op, *op.extension.view_writes, "view_writes", outputs_of(op), sink);
   if (op.extension.dynamic_shape) check_list(op, *op.extension.dynamic_shape, "dynamic_shape", outputs_of(op), sink);
+  check_save_if(op, sink);
   if (op.infer_meta) check_infer_meta_refs(op, sink);
   if (op.kernel) check_kernel_refs(op, sink);
   // A backward op may hand its outputs to a function that fills them.

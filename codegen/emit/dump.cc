@@ -197,6 +197,12 @@ std::string partial_text(const Partial& partial) {
   return std::string(yaml_name(partial.kind)) + (types.empty() ? "" : "(" + types + ")");
 }
 
+Json save_if_json(const std::vector<SaveIf>& all) {
+  Json json = Json::object();
+  for (const SaveIf& one : all) json[one.arg.text] = condition_text(one.condition);
+  return json;
+}
+
 /// The keys of our own, where there are any.
 Json extension_json(const Extension& extension) {
   Json json = Json::object();
@@ -207,6 +213,7 @@ Json extension_json(const Extension& extension) {
   if (extension.random) json["random"] = *extension.random;
   if (extension.elementwise) json["elementwise"] = *extension.elementwise;
   if (extension.no_gradient) json["no_gradient"] = *extension.no_gradient;
+  if (extension.save_if) json["save_if"] = save_if_json(*extension.save_if);
   if (extension.doc) json["doc"] = *extension.doc;
   return json.empty() ? Json(nullptr) : json;
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "lower/functions.h"
+#include "lower/identifiers.h"
 #include "lower/view_common.h"
 
 namespace shardgen {
@@ -19,6 +21,14 @@ int owner_of(const std::vector<T>& tensors, const std::string& name) {
   return -1;
 }
 
+const Condition* condition_of(const Op& backward, const std::string& arg) {
+  if (!backward.extension.save_if) return nullptr;
+  for (const SaveIf& one : *backward.extension.save_if) {
+    if (one.arg.text == arg) return &one.condition;
+  }
+  return nullptr;
+}
+
 std::optional<GradientArg> source_of(const Signature& forward, const Op& backward, ArgRef arg) {
   using Source = GradientArg::Source;
   const std::string& name = name_of(backward.signature, arg).text;
@@ -27,15 +37,16 @@ std::optional<GradientArg> source_of(const Signature& forward, const Op& backwar
     return attr < 0 ? std::nullopt : std::optional(GradientArg{Source::attr, attr});
   }
   const bool list = backward.signature.inputs[arg.index].list;
-  const bool shape_only = contains(backward.no_need_buffer, name);
+  const bool shape_only = contains(backward.no_need_buffer, name), optional = contains(backward.optional, name);
+  const Condition* const save_if = condition_of(backward, name);
   // A gradient of a higher order may be called as a tensor of the forward op is; that one is meant.
   if (const int input = find_input(forward, name); input >= 0) {
     if (forward.inputs[input].list != list) return std::nullopt;
-    return GradientArg{Source::input, input, shape_only};
+    return GradientArg{Source::input, input, shape_only, optional, save_if};
   }
   if (const int output = find_output(forward, name); output >= 0) {
     if (forward.outputs[output].list || list) return std::nullopt;
-    return GradientArg{Source::output, output, shape_only};
+    return GradientArg{Source::output, output, shape_only, optional, save_if};
   }
   if (const int output = owner_of(forward.outputs, name); output >= 0) {
     if (forward.outputs[output].list != list) return std::nullopt;
@@ -70,6 +81,19 @@ std::optional<Gradient> gradient_of(const LowerContext& context, const Op& op) {
   if (gradient.differentiable.empty()) return std::nullopt;
   return gradient;
 }
+
+bool takes_site(const LowerContext& context, const Op& op, Form form) {
+  if (!context.runtime.autograd || op.signature.inputs.empty()) return false;
+  if (!has_body(op)) {
+    const Op* const target = op.invoke && external_call(context, op) == nullptr ? context.selection.find(op.invoke->function.text) : nullptr;
+    return target != nullptr && takes_site(context, *target, Form::functional);
+  }
+  if (form == Form::inplace || !written_inputs(op, form).empty()) return true;
+  const std::optional<Gradient> gradient = gradient_of(context, op);
+  return gradient && records(context, op, *gradient, form);
+}
+
+std::string site_name(const Op& op) { return Scope(op).local("site"); }
 
 bool records(const LowerContext& context, const Op& op, const Gradient& gradient, Form form) {
   if (form == Form::functional) return true;

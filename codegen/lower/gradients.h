@@ -17,6 +17,8 @@ struct GradientArg {
   Source source = Source::input;
   int index = 0;            // of the input, the output (or the one whose gradient it is), or the attribute
   bool shape_only = false;  // its elements are not read
+  bool optional = false;    // may be left out
+  const Condition* save_if = nullptr;  // its elements are read only then
 };
 
 struct Gradient {
@@ -28,6 +30,11 @@ struct Gradient {
 
 /// The gradient of an op, or nothing where it has none that its arguments and results suffice for.
 std::optional<Gradient> gradient_of(const LowerContext& context, const Op& op);
+/// True when the public function of that form, or of an op that invokes another, takes the place that it is called from: it saves tensors
+/// or writes them, so that a version error may have to name it.
+bool takes_site(const LowerContext& context, const Op& op, Form form);
+/// The name of that parameter.
+std::string site_name(const Op& op);
 /// True when calls of that form are recorded with that gradient. Else those with tensors that require a gradient end it with an error.
 bool records(const LowerContext& context, const Op& op, const Gradient& gradient, Form form);
 

@@ -31,15 +31,20 @@ struct Shape {
   Form form = Form::functional;
   bool layout = false;
   bool mask = false;
+  bool site = false;  // takes the place of the call
 
   Texts params(const Op& op, bool defaults) const {
     if (layout) return layout_parameters(op, defaults);
     Texts params = parameters(op, Role::api, form, defaults);
     if (mask) params.push_back(rt("GradMask") + " " + mask_name(op) + (defaults ? " = {}" : ""));
+    if (site) params.push_back(rt("CallSite") + " " + site_name(op) + (defaults ? " = " + rt("CallSite::here") : ""));
     return params;
   }
-  /// `args` of the op as they are passed on, with the layout between them.
-  std::string args(const Op& op, Texts args) const { return join(layout ? with_layout(op, std::move(args), layout_name(op)) : args); }
+  /// `args` of the op as they are passed on to another public function, with the layout between them.
+  std::string args(const Op& op, Texts args) const {
+    if (site) args.push_back(site_name(op));
+    return join(layout ? with_layout(op, std::move(args), layout_name(op)) : args);
+  }
 };
 
 /// What every function has in the header and the source; the body is one of the three.
@@ -83,13 +88,19 @@ Json plain_view(const Op& op, Form form, bool layered) {
 
 /// How the call is recorded: by the function of the autograd layer, or, where the op has no gradient, by a step that refuses to give one.
 Json recording_view(const LowerContext& context, const Op& op, Form form) {
-  Json view = {{"recorded", false}, {"guarded", false}};
+  Json view = {{"recorded", false}, {"guarded", false}, {"writes", false}};
   const std::string tensors = join(tensor_names(op));
   if (!context.runtime.autograd || tensors.empty()) return view;
+  if (Texts targets = written_inputs(op, form); !targets.empty()) {
+    targets.insert(targets.begin(), site_name(op));
+    view["writes"] = {{"writing", Scope(op).local("writing")}, {"targets", join(targets)}};
+  }
   const std::optional<Gradient> gradient = gradient_of(context, op);
   if (gradient && records(context, op, *gradient, form)) {
     const bool all = form == Form::functional && !op.intermediate.empty();
-    view["recorded"] = {{"tensors", tensors}, {"recorder", all ? intermediate_name(op) : function_name(op, form)}, {"args", join(arg_names(op))}};
+    Texts args = arg_names(op);
+    args.push_back(site_name(op));
+    view["recorded"] = {{"tensors", tensors}, {"recorder", all ? intermediate_name(op) : function_name(op, form)}, {"recorder_args", join(args)}};
   } else if (form == Form::inplace) {
     view["guarded"] = {{"write", Scope(op).local("write")}, {"op", cpp_name(op)}, {"tensors", tensors}};
   }
@@ -129,7 +140,7 @@ Json dispatch_view(const LowerContext& context, const Op& op, Form form) {
 
 /// The call of the dist layer with a layout.
 Json layout_view(const Op& op) {
-  Json view = {{"local", false}, {"functional", false}, {"inplace", false}, {"plain", false}, {"recorded", false}, {"guarded", false}};
+  Json view = {{"local", false}, {"functional", false}, {"inplace", false}, {"plain", false}, {"recorded", false}, {"guarded", false}, {"writes", false}};
   view["layout"] = {{"function", cpp_name(op)}, {"args", Shape{.layout = true}.args(op, arg_names(op))}};
   return view;
 }
@@ -170,7 +181,7 @@ std::string external_arg(const CallArg& arg) {
   return spell(arg.literal).value_or(arg.literal.spelling);
 }
 
-Json invoke_view(const LowerContext& context, const Op& op, bool layout) {
+Json invoke_view(const LowerContext& context, const Op& op, Shape shape) {
   if (const Call* call = external_call(context, op)) {
     Texts args;
     for (const CallArg* arg : passed_in(op, *call)) args.push_back(external_arg(*arg));
@@ -182,16 +193,18 @@ Json invoke_view(const LowerContext& context, const Op& op, bool layout) {
   for (size_t i = 0; i < op.invoke->args.size(); ++i) args.push_back(invoke_arg(target, i, op.invoke->args[i]));
   // An op that gives its intermediate outputs back asks for those of the other; qualified, because an argument may have its name.
   const bool all = !target.intermediate.empty() && op.signature.outputs.size() == target.signature.outputs.size();
-  if (layout) args = with_layout(target, std::move(args), layout_name(op));
+  if (shape.site) args.push_back(site_name(op));
+  if (shape.layout) args = with_layout(target, std::move(args), layout_name(op));
   return {{"function", rt("api") + "::" + (all ? intermediate_name(target) : cpp_name(target))}, {"args", join(args)}};
 }
 
 void add_function(const LowerContext& context, const Op& op, Shape shape, Json& functions) {
   const Form form = shape.form;
+  shape.site = !shape.layout && takes_site(context, op, form);
   const bool picks = form == Form::functional && !op.intermediate.empty() && has_body(op);
   const std::string name = picks ? intermediate_name(op) : function_name(op, form);
   Json function = function_head(op, name, return_type(op, form, form == Form::functional), shape);
-  if (!has_body(op)) function["invoke"] = invoke_view(context, op, shape.layout);
+  if (!has_body(op)) function["invoke"] = invoke_view(context, op, shape);
   else function["dispatch"] = shape.layout ? layout_view(op) : dispatch_view(context, op, form);
   functions.push_back(std::move(function));
   if (!picks) return;

@@ -9,6 +9,7 @@
 #include "lower/gradients.h"
 #include "lower/identifiers.h"
 #include "lower/view_common.h"
+#include "model/print.h"
 
 namespace shardgen {
 namespace {
@@ -27,6 +28,29 @@ struct Locals {
   }
 };
 
+/// The condition under which an argument is saved, of values of the forward call.
+std::string condition_of(const Op& op, const Gradient& gradient, const GradientArg& arg, const Locals& locals) {
+  return condition_text(*arg.save_if, [&](const Condition::Term& term) {
+    const Signature& backward = gradient.op->signature;
+    if (term.kind == Condition::Term::Kind::wanted) {
+      return fmt::format("{}.wants({})", locals.record, gradient.gives[static_cast<size_t>(find_output(backward, term.name.text))]);
+    }
+    const auto is_term = [&](const ArgRef& each) { return name_of(backward, each).text == term.name.text; };
+    const auto place = std::find_if(backward.args.begin(), backward.args.end(), is_term);
+    return op.signature.attrs[gradient.args[static_cast<size_t>(place - backward.args.begin())].index].name.text;
+  });
+}
+
+/// How the record saves an input, or keeps an output.
+std::string saving(const Op& op, const Gradient& gradient, const GradientArg& arg, const Locals& locals) {
+  const bool input = arg.source == GradientArg::Source::input;
+  const std::string what = input ? op.signature.inputs[arg.index].name.text : fmt::format("{}", arg.index);
+  const std::string plain = input ? "save" : "keep";
+  if (arg.shape_only) return fmt::format("{}_shape({})", plain, what);
+  if (arg.save_if == nullptr) return fmt::format("{}({})", plain, what);
+  return fmt::format("{}_{}({}, {})", plain, arg.optional ? "if" : "or_shape", condition_of(op, gradient, arg, locals), what);
+}
+
 /// What the gradient's function object holds: saved inputs and attributes, each once.
 Texts captures(const Op& op, const Gradient& gradient, const Locals& locals) {
   Texts texts;
@@ -36,7 +60,7 @@ Texts captures(const Op& op, const Gradient& gradient, const Locals& locals) {
     const bool input = arg.source == GradientArg::Source::input;
     const std::string& name = input ? op.signature.inputs[arg.index].name.text : op.signature.attrs[arg.index].name.text;
     if (!seen.insert(name).second) continue;
-    texts.push_back(input ? fmt::format("{} = {}.{}({})", name, locals.record, arg.shape_only ? "save_shape" : "save", name) : name);
+    texts.push_back(input ? fmt::format("{} = {}.{}", name, locals.record, saving(op, gradient, arg, locals)) : name);
   }
   return texts;
 }
@@ -63,14 +87,16 @@ Json function_view(const LowerContext& context, const Op& op, const Gradient& gr
   const Locals locals(op);
   const bool inplace = form == Form::inplace;
   const std::string function = function_name(op, form);
-  Texts recorded = {rt("ops") + "::" + cpp_name(op)};
-  if (inplace) recorded.insert(recorded.begin(), rt("call::inplace"));
+  const std::string site = site_name(op);
+  Texts recorded = {site, rt("ops") + "::" + cpp_name(op)}, params = parameters(op, Role::api, form, false);
+  params.push_back(rt("CallSite") + " " + site);
+  if (inplace) recorded.insert(recorded.begin() + 1, rt("call::inplace"));
   for (const std::string& name : tensor_names(op)) recorded.push_back(name);
   Json keeps = Json::array();
   Texts args;
   for (size_t i = 0; i < gradient.args.size(); ++i) {
     args.push_back(passed(op, gradient, i, locals));
-    if (gradient.args[i].source == GradientArg::Source::output) keeps.push_back({{"record", locals.record}, {"slot", gradient.args[i].index}});
+    if (gradient.args[i].source == GradientArg::Source::output) keeps.push_back({{"record", locals.record}, {"keep", saving(op, gradient, gradient.args[i], locals)}});
   }
   if (takes_mask(context, *gradient.op)) args.push_back(fmt::format("{}.wanted<{}>()", locals.pass, numbers(gradient.gives)));
   Json written = false;
@@ -84,7 +110,7 @@ Json function_view(const LowerContext& context, const Op& op, const Gradient& gr
   }
   Json view = {{"returns", return_type(op, form, form == Form::functional)},
                {"name", !inplace && !op.intermediate.empty() ? intermediate_name(op) : function},
-               {"params", join(parameters(op, Role::api, form, false))},
+               {"params", join(params)},
                {"record", locals.record},
                {"backward", locals.backward},
                {"pass", locals.pass},

@@ -52,6 +52,18 @@ bool is_written_input(const Op& op, int input, Form form) {
   return form == Form::inplace && inplace_pair_of_input(op, input) != nullptr;
 }
 
+Texts written_inputs(const Op& op, Form form) {
+  Texts names;
+  for (size_t i = 0; i < op.signature.inputs.size(); ++i) {
+    const std::string& name = op.signature.inputs[i].name.text;
+    const bool view = std::any_of(op.view.begin(), op.view.end(), [&](const AliasPair& pair) {
+      return pair.input.text == name && view_kind(op, find_output(op.signature, pair.output.text)) == ViewKind::written;
+    });
+    if (view || is_written_input(op, static_cast<int>(i), form)) names.push_back(name);
+  }
+  return names;
+}
+
 Texts parameters(const Op& op, Role role, Form form, bool defaults) {
   Texts texts;
   const size_t with_default = defaults ? first_default(op) : op.signature.args.size();

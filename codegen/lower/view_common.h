@@ -22,6 +22,8 @@ std::vector<const CallArg*> passed_in(const Op& op, const Call& call);
 std::string join(const Texts& texts);
 /// True when the form of the op writes that input in place.
 bool is_written_input(const Op& op, int input, Form form);
+/// The names of tensors, and lists of them, that the form writes: in place, or through views that it makes.
+Texts written_inputs(const Op& op, Form form);
 /// The parameters of a function, with default arguments when `defaults` (only those that C++ allows: the last ones).
 Texts parameters(const Op& op, Role role, Form form, bool defaults);
 /// True for an op that makes tensors from attributes alone: it also has a form that takes their layout on a mesh.

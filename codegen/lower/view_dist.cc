@@ -1,6 +1,7 @@
 // The dist layer's view: slots, plan, the dense call on local tensors, outputs.
 #include <fmt/format.h>
 
+#include "lower/gradients.h"
 #include "lower/identifiers.h"
 #include "lower/view_common.h"
 
@@ -69,10 +70,12 @@ std::string dist_result(const Op& op, const std::string& call, Form form) {
   return return_value(texts);
 }
 
-/// The declaration in the header: of the public function's type, or written out for the overload that takes a layout.
-Json declared_as(const std::string& name) { return {{"same", {{"public", name}}}, {"overload", false}}; }
+/// The declaration in the header, written out.
+Json declared(const std::string& returns, const std::string& params) {
+  return {{"same", false}, {"written", {{"returns", returns}, {"params", params}}}};
+}
 
-Json function_view(const Op& op, Form form) {
+Json function_view(const LowerContext& context, const Op& op, Form form) {
   const DensePlan plan = plan_dense(op, form);
   Scope scope(op);
   const std::string call = scope.local("call");
@@ -82,10 +85,15 @@ Json function_view(const Op& op, Form form) {
   for (const ArgRef arg : op.signature.args) collect.push_back(name_of(op.signature, arg).text);
   Json result = false;
   if (form == Form::inplace) result = dist_result(op, call, form);
-  return {{"returns", return_type(op, form, form == Form::functional)},
+  const std::string returns = return_type(op, form, form == Form::functional), params = join(parameters(op, Role::api, form, false));
+  // Of the public function's type, where that takes the same arguments.
+  const std::string same = form == Form::functional && !op.intermediate.empty() ? intermediate_name(op) : function_name(op, form);
+  Json declaration = declared(returns, params);
+  if (!takes_site(context, op, form)) declaration = {{"same", {{"public", same}}}, {"written", false}};
+  return {{"returns", returns},
           {"name", function_name(op, form)},
-          {"declared", declared_as(form == Form::functional && !op.intermediate.empty() ? intermediate_name(op) : function_name(op, form))},
-          {"params", join(parameters(op, Role::api, form, false))},
+          {"declared", std::move(declaration)},
+          {"params", params},
           {"call", call},
           {"collect", join(collect)},
           {"run", run_view(op, plan, dense_args(op, call, form), scope)},
@@ -109,7 +117,7 @@ Json layout_function_view(const Op& op) {
   const std::string returns = return_type(op, Form::functional, true);
   return {{"returns", returns},
           {"name", cpp_name(op)},
-          {"declared", {{"same", false}, {"overload", {{"returns", returns}, {"params", params}}}}},
+          {"declared", declared(returns, params)},
           {"params", params},
           {"call", call},
           {"collect", join(collect)},
@@ -124,7 +132,7 @@ Json dist_view(const LowerContext& context, const Part& part) {
   for (const Op* op : own_ops(part)) {
     if (takes_layout(context, *op)) functions.push_back(layout_function_view(*op));
     if (op->signature.inputs.empty() || !context.runtime.dist) continue;
-    for (const Form form : forms_of(context, *op)) functions.push_back(function_view(*op, form));
+    for (const Form form : forms_of(context, *op)) functions.push_back(function_view(context, *op, form));
   }
   Json view = file_head(part);
   view["functions"] = std::move(functions);

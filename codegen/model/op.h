@@ -165,6 +165,22 @@ struct Forward {
   Signature signature;
 };
 
+/// Attributes of a backward op and `wanted(x_grad)` of its results, joined by !, && and ||, in the order of the text.
+struct Condition {
+  struct Term {
+    enum class Kind { symbol, attr, wanted };
+    Kind kind = Kind::symbol;
+    Name name;  // "&&", or what is named
+  };
+  std::vector<Term> terms;
+};
+
+/// When an argument of a backward op is saved; at other times it is not read.
+struct SaveIf {
+  Name arg;
+  Condition condition;
+};
+
 /// The keys of our own, under `shard:`.
 struct Extension {
   std::optional<Partial> partial;
@@ -174,6 +190,7 @@ struct Extension {
   std::optional<bool> random;
   std::optional<bool> elementwise;
   std::optional<bool> no_gradient;
+  std::optional<std::vector<SaveIf>> save_if;
   std::optional<std::string> doc;
 };
 

@@ -68,4 +68,19 @@ std::string to_string(const std::string& name, const Signature& signature) {
   return name + args_to_string(signature) + " -> " + outputs_to_string(signature);
 }
 
+std::string condition_text(const Condition& condition, const std::function<std::string(const Condition::Term&)>& spell) {
+  std::string text;
+  for (const Condition::Term& term : condition.terms) {
+    if (term.kind != Condition::Term::Kind::symbol) text += spell(term);
+    else text += term.name.text == "&&" || term.name.text == "||" ? " " + term.name.text + " " : term.name.text;
+  }
+  return text;
+}
+
+std::string condition_text(const Condition& condition) {
+  return condition_text(condition, [](const Condition::Term& term) {
+    return term.kind == Condition::Term::Kind::wanted ? "wanted(" + term.name.text + ")" : term.name.text;
+  });
+}
+
 }  // namespace shardgen

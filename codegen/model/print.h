@@ -1,6 +1,7 @@
 // The model as YAML text again: to_string(parse(s)) == s for every signature in canonical spacing.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "model/op.h"
@@ -15,5 +16,8 @@ std::string args_to_string(const Signature& signature);
 std::string outputs_to_string(const Signature& signature);
 /// "add(Tensor x, Tensor y) -> Tensor(out)"
 std::string to_string(const std::string& name, const Signature& signature);
+/// "use_global_stats || wanted(x_grad)", with `spell` for what is named.
+std::string condition_text(const Condition& condition, const std::function<std::string(const Condition::Term&)>& spell);
+std::string condition_text(const Condition& condition);
 
 }  // namespace shardgen

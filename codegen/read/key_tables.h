@@ -28,6 +28,7 @@ enum class ValueKind {
   call,
   forward,
   partial,
+  conditions,  // a map from arguments to conditions
   infer_meta_block,
   kernel_block,
   data_transform_block,

@@ -189,6 +189,47 @@ std::vector<CallArg> read_call_args(Cursor& cursor) {
   return args;
 }
 
+namespace {
+
+/// `a || b`, `a && b`, `!a`, `(a)`: C++ has the same precedence, so that the terms are kept as they stand.
+bool read_terms(Cursor& cursor, std::vector<Condition::Term>& terms) {
+  using Kind = Condition::Term::Kind;
+  const auto symbol = [&](std::string_view text) {
+    const Location at = cursor.here();
+    if (!cursor.eat(text)) return false;
+    terms.push_back({Kind::symbol, {std::string(text), at}});
+    return true;
+  };
+  do {
+    while (symbol("!")) {
+    }
+    if (symbol("(")) {
+      if (!read_terms(cursor, terms) || !cursor.expect(")", "the condition")) return false;
+      terms.push_back({Kind::symbol, {")", cursor.here()}});
+      continue;
+    }
+    std::optional<Name> name = cursor.expect_word("an attribute, or wanted(..) of a result");
+    if (!name) return false;
+    if (name->text == "wanted" && cursor.eat("(")) {
+      name = cursor.expect_word("a result");
+      if (!name || !cursor.expect(")", "the result")) return false;
+      terms.push_back({Kind::wanted, *name});
+    } else {
+      terms.push_back({Kind::attr, *name});
+    }
+  } while (symbol("&&") || symbol("||"));
+  return true;
+}
+
+}  // namespace
+
+std::optional<Condition> read_condition(Cursor& cursor) {
+  Condition condition;
+  if (!read_terms(cursor, condition.terms)) return std::nullopt;
+  cursor.expect_end("the condition");
+  return cursor.failed() ? std::nullopt : std::optional(std::move(condition));
+}
+
 std::optional<Partial> read_partial(Cursor& cursor) {
   const size_t begin = cursor.offset();
   const std::string word = cursor.word().text;

@@ -21,5 +21,7 @@ std::optional<Call> read_call(Cursor& cursor);
 std::vector<CallArg> read_call_args(Cursor& cursor);
 /// "monotone(max)"
 std::optional<Partial> read_partial(Cursor& cursor);
+/// "use_global_stats || wanted(x_grad)"
+std::optional<Condition> read_condition(Cursor& cursor);
 
 }  // namespace shardgen

@@ -119,7 +119,20 @@ bool check_doc(Context c, Node n) {
   return true;
 }
 
-constexpr std::array<KeyReader<Extension>, 8> kExtensionKeys = {{
+void read_save_if(Context c, Node n, Extension& e) {
+  e.save_if.emplace();
+  if (!expect_map(c, n, "'save_if'")) return;
+  for (size_t i = 0; i < n.entries.size(); ++i) {
+    const auto& [key, value] = n.entries[i];
+    if (!check_key(c, n, i) || !expect_scalar(c, value, fmt::format("the condition of '{}'", key.text))) continue;
+    const std::optional<Name> arg = read_name(c, key, "an argument");
+    Cursor cursor = c.cursor(value);
+    const std::optional<Condition> condition = read_condition(cursor);
+    if (arg && condition) e.save_if->push_back({*arg, *condition});
+  }
+}
+
+constexpr std::array<KeyReader<Extension>, 9> kExtensionKeys = {{
     {{"partial", ValueKind::partial, "How the op commutes with a pending reduction."},
      [](Context c, Node n, Extension& e) {
        if (!expect_scalar(c, n, "'partial'")) return;
@@ -141,6 +154,8 @@ constexpr std::array<KeyReader<Extension>, 8> kExtensionKeys = {{
      [](Context c, Node n, Extension& e) { e.elementwise = read_bool(c, n, "'elementwise'"); }},
     {{"no_gradient", ValueKind::boolean, "True for an op whose results do not depend on the elements of its arguments, or only in steps: no gradient flows through it."},
      [](Context c, Node n, Extension& e) { e.no_gradient = read_bool(c, n, "'no_gradient'"); }},
+    {{"save_if", ValueKind::conditions, "Of a backward op: the arguments that are read under a condition only, and are saved only then."},
+     read_save_if},
     {{"doc", ValueKind::text, "What stands above the declaration of the function."},
      [](Context c, Node n, Extension& e) {
        if (expect_scalar(c, n, "'doc'") && check_doc(c, n)) e.doc = n.text;
@@ -304,7 +319,8 @@ std::optional<Block> block_of(ValueKind kind) {
     case ValueKind::dispatch:
     case ValueKind::call:
     case ValueKind::forward:
-    case ValueKind::partial: break;
+    case ValueKind::partial:
+    case ValueKind::conditions: break;
   }
   return std::nullopt;
 }

@@ -64,6 +64,7 @@ Json value(ValueKind kind) {
     case ValueKind::call: return pattern("\\w+\\s*\\([\\s\\S]*\\)", "A call: full(shape, 0, dtype, place)");
     case ValueKind::forward: return pattern("\\w+\\s*\\([\\s\\S]*\\)\\s*->[\\s\\S]*", "A signature: add (Tensor x) -> Tensor(out)");
     case ValueKind::partial: return partial();
+    case ValueKind::conditions: return {{"type", "object"}, {"additionalProperties", {{"type", "string"}}}};
     case ValueKind::infer_meta_block:
     case ValueKind::kernel_block:
     case ValueKind::data_transform_block:

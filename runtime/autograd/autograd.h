@@ -49,16 +49,21 @@ void retain_grad(const Tensor& tensor);
 
 /// A function of the user with a gradient of its own.
 struct CustomFunction {
-  const char* name = "custom";  // in messages; lives as long as the program
-  /// Called with the inputs, without recording.
+  std::string name = "custom";  // in messages
+  /// Called with the inputs, without recording. A result that shares its buffer with an input, or with a result before it, is copied.
   std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)> forward;
-  /// Gets the gradients of the outputs (zeros where nothing depends on one), and gives those of the inputs; undefined ones are none.
+  /// Gets the gradients of the outputs (zeros where nothing depends on one), and gives one for each input; undefined ones are none.
+  /// Recorded where gradients are differentiated again (create_graph).
   std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs, const std::vector<Tensor>& grad_outputs)> backward;
 };
-std::vector<Tensor> apply(const CustomFunction& function, const std::vector<Tensor>& inputs);
+/// Inputs and outputs are saved, and checked as those of ops: a later write is an error of backward.
+std::vector<Tensor> apply(const CustomFunction& function, const std::vector<Tensor>& inputs, CallSite site = CallSite::here());
 
-/// `function` of `inputs` without keeping what its steps save: backward calls it again. It must do the same then; random numbers are drawn
-/// again as they were. Leaves that it captures get their gradients too.
-std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function, const std::vector<Tensor>& inputs);
+/// `function` of `inputs` without keeping what its steps save: backward calls it again, with the policies of this call, and random numbers
+/// are drawn again as they were. It must do the same then, and must write no tensor from outside. What it takes from outside beside its
+/// inputs, such as parameters that it captures, gets its gradient too. Scopes may lie in each other. A result that shares its buffer with
+/// an input, or with a result before it, is copied.
+std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function, const std::vector<Tensor>& inputs,
+                              CallSite site = CallSite::here());
 
 }  // namespace shard

@@ -10,6 +10,9 @@
 
 namespace shard::autograd {
 
+/// Throws autograd where a tensor has got another shape or dtype since its step was recorded: in place, where nothing is.
+void check_shape(const Tensor& tensor, const OutputInfo& recorded);
+
 /// One backward pass. Steps run in reverse order of their recording, on every rank alike: the inputs of a step come from steps with lower
 /// numbers, so a step whose turn it is has got all its gradients.
 class Engine {
@@ -21,8 +24,10 @@ class Engine {
 
   /// An output with its gradient.
   void start(const Tensor& output, Tensor gradient);
+  /// Whether steps before one that is captured may lead to another one.
+  enum class Beyond : uint8_t { search, stop };
   /// The gradients of these edges are wanted instead of those of leaves.
-  void capture(const std::vector<OwnedEdge>& edges);
+  void capture(const std::vector<OwnedEdge>& edges, Beyond beyond = Beyond::search);
   void run();
   /// Of captured edge `i`, or undefined.
   Tensor captured(size_t i) const { return captured_[i]; }
@@ -52,6 +57,7 @@ class Engine {
   std::vector<Start> starts_;
   std::unordered_set<const Node*> needed_;
   bool captures_ = false;
+  Beyond beyond_ = Beyond::search;
   std::unordered_map<const Node*, std::vector<std::pair<uint32_t, size_t>>> wanted_;  // node: output, index of the capture
   std::vector<Tensor> captured_;
   std::vector<Pending> bucket_;

@@ -1,9 +1,16 @@
 // The public functions that move tensors between layouts, and in and out of them, recorded for autograd. What they do is in the layers
 // below, in namespace unrecorded.
+#include <algorithm>
+
+#include "autograd/autograd.h"
+#include "autograd/boundary.h"
 #include "autograd/leaf.h"
 #include "autograd/record.h"
 #include "call/unrecorded.h"
+#include "core/error.h"
+#include "core/unrecorded.h"
 #include "dist/unrecorded.h"
+#include "ops/creation.h"
 #include "reshard/unrecorded.h"
 
 namespace shard {
@@ -20,6 +27,7 @@ constexpr OpDef kDistribute = {.name = "distribute", .inputs = slots<"tensor">, 
 constexpr OpDef kFull = {.name = "full", .inputs = slots<"tensor">, .outputs = slots<"out">};
 constexpr OpDef kLocal = {.name = "local", .inputs = slots<"tensor">, .outputs = slots<"out">};
 constexpr OpDef kFromLocal = {.name = "from_local", .inputs = slots<"piece">, .outputs = slots<"out">};
+constexpr OpDef kTo = {.name = "to", .inputs = slots<"tensor">, .outputs = slots<"out">};
 constexpr OpDef kLocalMap = {.name = "local_map", .inputs = slots<"inputs[]">, .outputs = slots<"outputs[]">};
 
 const DistSpec* gradient_layout_of(const Tensor& tensor) { return gradient_layout(dist_impl(tensor).spec); }
@@ -28,10 +36,103 @@ const DistSpec* gradient_layout_of(const Tensor& tensor) { return gradient_layou
 template <class Move>
 Tensor record_move(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap, Move&& move) {
   if (dist_impl(tensor, "reshard").spec == spec || !records(tensor)) return move();
-  Recording record(kReshard, tensor);
+  Recording record(CallSite(), kReshard, tensor);
   auto backward = [from = gradient_layout_of(tensor), memory_cap](Pass& pass) { pass.give<0>(reshard(pass.grad(0), from, memory_cap)); };
   return record.link<0>(std::move(backward), move());
 }
+
+/// The layout of gradients of pieces in `spec`, in which each rank has what its own piece adds to the whole gradient: what all ranks of an
+/// axis have is used by each of them, so that its gradient is the sum over them; and each contribution to a sum gets the whole gradient.
+const DistSpec* dual(const DistSpec* spec, std::string_view name) {
+  Layout layout = spec->layout();
+  for (int axis = 0; axis < spec->mesh()->rank(); ++axis) {
+    const auto a = static_cast<size_t>(axis);
+    if (layout.partial[a] && *layout.partial[a] != ReduceType::sum) {
+      fail(ErrorCode::autograd, "[{}] layout {} has a pending reduction that is no sum, through which there are no gradients; reduce it outside of the function, or "
+           "give detach() of the inputs", name, spec->text());
+    }
+    if (layout.partial[a]) layout.partial[a] = std::nullopt;
+    else if (layout.dim_of(axis) < 0) layout.partial[a] = ReduceType::sum;
+  }
+  return DistSpec::make(layout);
+}
+
+/// Goes backwards through what a function did on the pieces of this rank.
+class LocalGradient {
+ public:
+  LocalGradient(const std::vector<Tensor>& inputs, std::span<const DistSpec* const> in_specs, std::span<const DistSpec* const> out_specs, const char* name)
+      : name_(name) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Tensor& input = inputs[i];
+      const bool wanted = input.defined() && autograd::requires_grad(input);
+      if (wanted && !input.is_dist()) {
+        fail(ErrorCode::autograd, "[{}] argument 'input {}' is a plain tensor ({}) that requires a gradient, and nothing tells how those of the ranks belong "
+             "together; make it distributed with distribute(tensor, spec), or give detach() of it", name_, i, input.get().describe());
+      }
+      const DistSpec* const spec = wanted && (i >= in_specs.size() || in_specs[i] == nullptr) ? spec_of(input) : wanted ? in_specs[i] : nullptr;
+      inputs_.push_back({wanted ? dual(spec, name_) : nullptr, wanted ? input.meta() : Meta()});
+    }
+    for (const DistSpec* spec : out_specs) outputs_.push_back(spec == nullptr ? nullptr : dual(spec, name_));
+  }
+
+  /// Calls the function on pieces that are leaves of their own.
+  std::vector<Tensor> run(const detail::LocalFunction& function, std::span<const Tensor> pieces) {
+    std::vector<autograd::OwnedEdge> edges;
+    for (const Tensor& piece : pieces) {
+      Tensor& leaf = leaves_.emplace_back(piece.detach());
+      if (inputs_[leaves_.size() - 1].dual == nullptr) continue;
+      leaf.set_requires_grad(true);
+      edges.push_back(autograd::edge_of(leaf));
+    }
+    autograd::Boundary boundary;
+    results_ = function(leaves_);
+    for (const autograd::OwnedEdge& edge : boundary.outside()) {
+      if (std::any_of(edges.begin(), edges.end(), [&](const autograd::OwnedEdge& own) { return own.node == edge.node; })) continue;
+      fail(ErrorCode::autograd, "[{}] the function uses a tensor that requires a gradient and is none of its inputs; hand it in as an input, or use detach() of it",
+           name_);
+    }
+    std::vector<Tensor> detached;
+    for (const Tensor& result : results_) detached.push_back(result.defined() ? result.detach() : result);
+    return detached;
+  }
+
+  void operator()(Pass& pass) const {
+    const std::vector<Tensor> gradients = pass.grads_or_none(0);
+    std::vector<Tensor> outputs, given, leaves;
+    for (size_t o = 0; o < gradients.size(); ++o) {
+      if (!gradients[o].defined()) continue;
+      const Tensor moved = reshard(gradients[o], outputs_[o]);  // on all ranks of the world, those without a piece too
+      if (o >= results_.size() || !results_[o].requires_grad()) continue;
+      outputs.push_back(results_[o]);
+      given.push_back(local(moved));
+    }
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      if (inputs_[i].dual != nullptr) leaves.push_back(leaves_[i]);
+    }
+    std::vector<Tensor> found(leaves.size());
+    if (!outputs.empty()) found = grad(outputs, leaves, given, {.retain_graph = true, .create_graph = grad_enabled()}, /*allow_unused=*/true);
+    std::vector<Tensor> results(inputs_.size());
+    for (size_t i = 0, next = 0; i < inputs_.size(); ++i) {
+      if (inputs_[i].dual == nullptr) continue;
+      // A rank that does not use an input gives zeros: others may use it. One that has no piece gives none.
+      Tensor piece;
+      if (!leaves_.empty()) piece = found[next].defined() ? found[next] : zeros(IntArray(leaves_[i].dims()), leaves_[i].dtype(), leaves_[i].device());
+      ++next;
+      results[i] = from_local(piece, inputs_[i].dual, inputs_[i].meta.dims, inputs_[i].meta.dtype);
+    }
+    pass.give<0>(std::move(results));
+  }
+
+ private:
+  struct Input {
+    const DistSpec* dual;  // null where no gradient is wanted
+    Meta meta;
+  };
+  std::string_view name_;
+  std::vector<Input> inputs_;
+  std::vector<const DistSpec*> outputs_;
+  std::vector<Tensor> leaves_, results_;
+};
 
 }  // namespace
 
@@ -47,7 +148,7 @@ std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vecto
   if (!records(tensors)) return unrecorded::reshard(tensors, specs, memory_cap);
   std::vector<const DistSpec*> from;
   for (const Tensor& tensor : tensors) from.push_back(gradient_layout_of(tensor));
-  Recording record(kReshardList, tensors);
+  Recording record(CallSite(), kReshardList, tensors);
   std::vector<Tensor> moved = unrecorded::reshard(tensors, specs, memory_cap);
   for (size_t i = 0; i < moved.size(); ++i) {
     // One that stays has a history already.
@@ -59,13 +160,13 @@ std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vecto
 
 Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
   if (!records(tensor)) return unrecorded::distribute(tensor, spec, source);
-  Recording record(kDistribute, tensor);
+  Recording record(CallSite(), kDistribute, tensor);
   return record.link<0>([](Pass& pass) { pass.give<0>(full(pass.grad(0))); }, unrecorded::distribute(tensor, spec, source));
 }
 
 Tensor full(const Tensor& tensor) {
   if (!records(tensor)) return unrecorded::full(tensor);
-  Recording record(kFull, tensor);
+  Recording record(CallSite(), kFull, tensor);
   // Every rank has the whole value and computes the same from it, so every rank has the same gradient.
   auto backward = [from = gradient_layout_of(tensor)](Pass& pass) { pass.give<0>(distribute(pass.grad(0), from, same_on_all)); };
   return record.link<0>(std::move(backward), unrecorded::full(tensor));
@@ -78,10 +179,22 @@ Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global,
   return autograd::unlinked(kFromLocal, unrecorded::from_local(piece, spec, global, dtype), piece);
 }
 
+Tensor Tensor::to(Device device) const {
+  if (device == this->device() || !records(*this)) return unrecorded::to(*this, device);
+  Recording record(CallSite(), kTo, *this);
+  auto backward = [from = this->device()](Pass& pass) { pass.give<0>(pass.grad(0).to(from)); };
+  return record.link<0>(std::move(backward), unrecorded::to(*this, device));
+}
+
 std::vector<Tensor> detail::run_local_map(const LocalFunction& function, std::span<const Tensor> inputs, std::span<const DistSpec* const> in_specs,
                                           std::span<const DistSpec* const> out_specs, const LocalMapOptions& options) {
-  std::vector<Tensor> results = unrecorded::run_local_map(function, inputs, in_specs, out_specs, options);
-  return autograd::unlinked(kLocalMap, std::move(results), std::vector<Tensor>(inputs.begin(), inputs.end()));
+  const std::vector<Tensor> all(inputs.begin(), inputs.end());
+  if (!records(all)) return unrecorded::run_local_map(function, inputs, in_specs, out_specs, options);
+  LocalGradient gradient(all, in_specs, out_specs, options.name);
+  Recording record(CallSite(), kLocalMap, all);
+  const LocalFunction recorded = [&](std::span<const Tensor> pieces) { return gradient.run(function, pieces); };
+  std::vector<Tensor> results = unrecorded::run_local_map(recorded, inputs, in_specs, out_specs, options);
+  return record.link_all(std::move(gradient), std::move(results));
 }
 
 }  // namespace shard

@@ -9,10 +9,7 @@
 namespace shard::autograd {
 namespace {
 
-uint64_t next_sequence() {
-  static thread_local uint64_t last = 0;
-  return ++last;
-}
+constinit thread_local uint64_t last_number = 0;
 
 /// A copy of the bytes on a storage of its own; one that this rank does not have stays so.
 DenseTensor own_copy(const DenseTensor& value) {
@@ -29,14 +26,6 @@ void refresh(const Tensor& x) {
     if (!s->detachment()->refresh) return;
   }
   impl.value.storage()->refresh_if_stale();
-}
-
-/// "relu <- reshape <- ": the views between a tensor and what it is a view of, the newest first.
-std::string view_text(uint8_t views, const std::array<const char*, 3>& ops) {
-  std::string text;
-  for (size_t i = 0; i < std::min<size_t>(views, ops.size()); ++i) text += fmt::format("{}{}", i == 0 ? "" : " of ", ops[i]);
-  if (views > ops.size()) text += fmt::format(" of {} more views", views - ops.size());
-  return text;
 }
 
 }  // namespace
@@ -61,7 +50,6 @@ SavedTensor SavedTensor::output_of(const Tensor& x) {
   if (!x.defined()) return saved;
   saved.value_ = Tensor(x.impl()->alias());
   saved.views_ = x.impl()->grad.views;
-  saved.view_ops_ = x.impl()->grad.view_ops;
   saved.version_ = x.version();
   return saved;
 }
@@ -71,7 +59,7 @@ SavedTensor SavedTensor::copy_of(const Tensor& x) {
   DenseTensor& value = saved.value_.impl()->value;
   value = own_copy(value);
   saved.version_ = 0;
-  saved.views_ = 0;
+  saved.views_ = {};
   return saved;
 }
 
@@ -108,15 +96,17 @@ void SavedTensor::fail_written(const Node& node, bool input, size_t slot) const 
   const Storage& storage = *value_.impl()->value.storage();
   const OpDef& op = node.op();
   const std::string_view name = input ? op.inputs[slot].name : op.outputs[slot].name;
-  const std::string chain = views_ == 0 ? "" : fmt::format(", which is a view by {},", view_text(views_, view_ops_));
+  const std::string views = views_.text();
   fail(ErrorCode::autograd,
-       "[{}_grad] {} '{}' ({}){} was saved by [{}] for its gradient and has been written since: it was at version {} and is at {}; the last write was by "
-       "[{}]. Write a copy (assign) instead, use the out-of-place form of [{}], or write after backward",
-       op.name, input ? "argument" : "output", name, value_.get().describe(), chain, op.name, version_, storage.version(),
-       storage.last_writer() != nullptr ? storage.last_writer() : "an op", storage.last_writer() != nullptr ? storage.last_writer() : "it");
+       "[{}_grad] {} '{}' ({}){} was saved by [{}]{} for its gradient and has been written since, last by {}: it was at version {} and is at {}. Write a "
+       "copy (assign) instead, use the out-of-place form of the op that writes, or write after backward",
+       op.name, input ? "argument" : "output", name, value_.get().describe(), views.empty() ? "" : ", which is a view by " + views + ",", op.name, node.site().text(),
+       LastWrite::text(storage.last_write()), version_, storage.version());
 }
 
-Node::Node(const OpDef& op, SmallVec<Edge, 4> edges) : op_(op), sequence_(next_sequence()), edges_(std::move(edges)) {}
+Node::Node(const OpDef& op, SmallVec<Edge, 4> edges, CallSite site) : op_(op), site_(site), sequence_(++last_number), edges_(std::move(edges)) {}
+
+uint64_t Node::last_sequence() { return last_number; }
 
 Node::~Node() {
   for (const Edge& edge : edges_) {
@@ -190,16 +180,32 @@ std::vector<Tensor> Pass::grads(size_t slot) const {
   return all;
 }
 
+std::vector<Tensor> Pass::grads_or_none(size_t slot) const {
+  std::vector<Tensor> all;
+  const size_t first = node_.first_output(slot);
+  for (size_t i = first; i < first + node_.outputs_of(slot); ++i) all.push_back(node_.incoming(i));
+  return all;
+}
+
 Tensor Pass::output(size_t slot) const {
   if (slot >= node_.saved_outputs_.size()) return {};
-  Tensor value = node_.saved_outputs_[slot].output(*this, slot);
-  if (!value.defined() || !grad_enabled()) return value;
-  // Its history is this step, which must not own itself while nobody differentiates the gradient.
-  Tensor recorded(value.impl()->alias());
+  return with_history(node_.saved_outputs_[slot].output(*this, slot), node_.first_output(slot));
+}
+
+std::vector<Tensor> Pass::outputs(const std::vector<SavedTensor>& saved, size_t slot) const {
+  std::vector<Tensor> all;
+  for (const SavedTensor& each : saved) all.push_back(with_history(each.output(*this, slot), node_.first_output(slot) + all.size()));
+  return all;
+}
+
+/// Its history is this step, which must not own itself while nobody differentiates the gradient.
+Tensor Pass::with_history(Tensor output, size_t flat) const {
+  if (!output.defined() || !is_floating(output.dtype()) || !grad_enabled()) return output;
+  Tensor recorded(output.impl()->alias());
   GradState& state = recorded.impl()->grad;
   node_.retain();
   state.node = Ref<GradNode>::adopt(&node_);
-  state.output = static_cast<uint32_t>(node_.first_output(slot));
+  state.output = static_cast<uint32_t>(flat);
   state.requires_grad = true;
   return recorded;
 }

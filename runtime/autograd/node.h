@@ -65,15 +65,14 @@ class SavedTensor {
   Tensor value_;
   uint64_t version_ = 0;
   bool shape_only_ = false;
-  uint8_t views_ = 0;
-  std::array<const char*, 3> view_ops_{};
+  ViewChain views_;
 };
 
 /// A step. It owns the steps that its inputs come from.
 class Node : public GradNode {
  public:
   /// `op` lives as long as the library. Takes over the references of `edges`.
-  Node(const OpDef& op, SmallVec<Edge, 4> edges);
+  Node(const OpDef& op, SmallVec<Edge, 4> edges, CallSite site = {});
 
   /// Computes the gradients of the inputs from those of the outputs.
   virtual void run(Pass& pass) = 0;
@@ -81,8 +80,12 @@ class Node : public GradNode {
   virtual void release();
 
   const OpDef& op() const { return op_; }
+  /// Where the program called it.
+  CallSite site() const { return site_; }
   /// Steps are numbered by thread in the order in which they were recorded: all inputs of a step come from lower ones.
   uint64_t sequence() const { return sequence_; }
+  /// The highest number of this thread.
+  static uint64_t last_sequence();
   const SmallVec<Edge, 4>& edges() const { return edges_; }
   /// The place in edges() of the first tensor of an input slot.
   size_t first_edge(size_t slot) const { return begins_.empty() ? slot : begins_[slot]; }
@@ -112,6 +115,7 @@ class Node : public GradNode {
   size_t output_count() const { return 1 + more_outputs_.size(); }
 
   const OpDef& op_;
+  CallSite site_;
   uint64_t sequence_;
   SmallVec<Edge, 4> edges_;
   SmallVec<uint16_t, 8> begins_;         // of input slots in edges_, where some are lists
@@ -141,8 +145,11 @@ class Pass {
   Tensor grad_or_none(size_t slot) const;
   /// Those of the tensors of output `slot`, a list.
   std::vector<Tensor> grads(size_t slot) const;
+  std::vector<Tensor> grads_or_none(size_t slot) const;
   /// The value of output `slot`, which the step saved; undefined where it did not.
   Tensor output(size_t slot) const;
+  /// Those of output `slot`, a list, which the gradient function has saved itself.
+  std::vector<Tensor> outputs(const std::vector<SavedTensor>& saved, size_t slot) const;
 
   /// Which of these input slots want a gradient, in this order.
   template <size_t... slots>
@@ -170,6 +177,7 @@ class Pass {
   friend class Engine;
 
   Tensor zeros(size_t flat) const;
+  Tensor with_history(Tensor output, size_t flat) const;
 
   bool wants(const Edge& edge) const { return edge && (needed_ == nullptr || needed_->contains(edge.node)); }
 
@@ -182,7 +190,8 @@ class Pass {
 template <class F>
 class FunctionNode final : public Node {
  public:
-  FunctionNode(const OpDef& op, SmallVec<Edge, 4> edges, F function) : Node(op, std::move(edges)), function_(std::move(function)) {}
+  FunctionNode(const OpDef& op, SmallVec<Edge, 4> edges, F function, CallSite site = {})
+      : Node(op, std::move(edges), site), function_(std::move(function)) {}
   void run(Pass& pass) override { (*function_)(pass); }
   void release() override {
     function_.reset();

@@ -1,5 +1,6 @@
 #include "autograd/record.h"
 
+#include "autograd/boundary.h"
 #include "autograd/leaf.h"
 #include "core/error.h"
 #include "dist/dist_tensor.h"
@@ -66,19 +67,26 @@ bool view_requires_grad(const TensorImpl& view) {
   return view.grad.requires_grad || view.grad.root->grad.requires_grad;
 }
 
+namespace {
+
+/// The leaf must not own its step, which holds the leaf.
+OwnedEdge edge_of_leaf(const Tensor& leaf) {
+  LeafExtra& extra = extra_of(leaf);
+  if (extra.node == nullptr) extra.node = new LeafNode(leaf);
+  else extra.node->retain();
+  return {Ref<GradNode>::adopt(extra.node), 0};
+}
+
+}  // namespace
+
 OwnedEdge edge_of(const Tensor& tensor) {
   TensorImpl& impl = tensor.get();
   if (impl.grad.root) sync_view(impl);
-  if (impl.grad.node) return {impl.grad.node, impl.grad.output};
-  if (!impl.grad.requires_grad) return {};
-  // The leaf must not own its step, which holds the leaf.
-  LeafExtra& extra = extra_of(tensor);
-  if (extra.node == nullptr) {
-    extra.node = new LeafNode(tensor);
-    return {Ref<GradNode>::adopt(extra.node), 0};
-  }
-  extra.node->retain();
-  return {Ref<GradNode>::adopt(extra.node), 0};
+  OwnedEdge edge;
+  if (impl.grad.node) edge = {impl.grad.node, impl.grad.output};
+  else if (impl.grad.requires_grad) edge = edge_of_leaf(tensor);
+  Boundary* const boundary = Boundary::current();
+  return edge && boundary != nullptr ? boundary->cross(std::move(edge)) : edge;
 }
 
 void mark_view(const char* op, const Tensor& x, const Tensor& out) {
@@ -89,8 +97,13 @@ void mark_view(const char* op, const Tensor& x, const Tensor& out) {
   const bool nested = from.grad.root && shares(from, *from.grad.root);
   view.grad.root = nested ? from.grad.root : x.impl();
   view.grad.root_version = source_of(*view.grad.root)->version();
-  view.grad.views = static_cast<uint8_t>(std::min(nested ? from.grad.views + 1 : 1, 255));
-  view.grad.view_ops = {op, nested ? from.grad.view_ops[0] : nullptr, nested ? from.grad.view_ops[1] : nullptr};
+  const ViewChain before = nested ? from.grad.views : ViewChain();
+  view.grad.views = {static_cast<uint8_t>(std::min(before.count + 1, 255)), {op, before.ops[0], before.ops[1]}};
+}
+
+Recording::Recording(CallSite site, const OpDef& op, std::vector<OwnedEdge> inputs) : Recording(site, op, false) {
+  begins_.push_back(0);
+  for (OwnedEdge& edge : inputs) edges_.push_back(edge.leak());
 }
 
 Recording::~Recording() {
@@ -158,8 +171,14 @@ void Recording::check_target(const Tensor& x, std::string_view name, bool writte
     fail(ErrorCode::autograd,
          "[{}] cannot write argument '{}' ({}): it is a view by {} that was made where nothing is recorded (NoGrad) of a tensor that requires a gradient, so the "
          "write would be missing in that. Make the view where calls are recorded, or write inside the NoGrad scope",
-         op, name, impl.describe(), state.view_ops[0]);
+         op, name, impl.describe(), state.views.ops[0]);
   }
+}
+
+bool Recording::wants(size_t slot) const {
+  const size_t first = begins_.empty() ? slot : begins_[slot];
+  const size_t end = begins_.empty() ? slot + 1 : slot + 1 < begins_.size() ? begins_[slot + 1] : edges_.size();
+  return std::any_of(edges_.begin() + first, edges_.begin() + end, [](const Edge& edge) { return static_cast<bool>(edge); });
 }
 
 bool Recording::shares_target(const Tensor& x) const {
@@ -196,16 +215,17 @@ void Recording::finish(Node* made, const Outputs& outputs, unsigned differentiab
   Node& node = *made;
   const bool recorded = std::any_of(node.edges_.begin(), node.edges_.end(), [](const Edge& edge) { return static_cast<bool>(edge); });
   if (recorded) {
-    if (!begins_.empty()) begins_.push_back(static_cast<uint16_t>(inputs_.size()));
+    if (!begins_.empty()) begins_.push_back(static_cast<uint16_t>(node.edges_.size()));
     node.begins_ = begins_;
     node.output_begins_ = outputs.begins;
     for (size_t i = 0; i < outputs.slots.size(); ++i) {
       const Tensor* out = outputs.slots[i];
       node.set_output(i, out != nullptr && out->defined() ? info_of(out->get()) : OutputInfo());
     }
-    for (size_t slot = 0; kept_ >> slot != 0; ++slot) {
-      const Tensor* out = (kept_ >> slot & 1) != 0 ? outputs.slots[node.first_output(slot)] : nullptr;
-      node.saved_outputs_.push_back(out != nullptr ? SavedTensor::output_of(*out) : SavedTensor());
+    for (size_t slot = 0; (kept_ | kept_shapes_) >> slot != 0; ++slot) {
+      const Tensor* const out = outputs.slots[node.first_output(slot)];
+      const bool kept = (kept_ >> slot & 1) != 0, shape = (kept_shapes_ >> slot & 1) != 0;
+      node.saved_outputs_.push_back(out == nullptr || !(kept || shape) ? SavedTensor() : kept ? SavedTensor::output_of(*out) : SavedTensor::shape_of(*out));
     }
   }
   const size_t slots = outputs.begins.empty() ? outputs.slots.size() : outputs.begins.size() - 1;
@@ -262,7 +282,7 @@ void Recording::rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t
   TensorImpl& root = *state.root;
   if (!shares(x, root)) {  // the write has given it a buffer of its own
     state.root = nullptr;
-    state.views = 0;
+    state.views = {};
     return;
   }
   const uint64_t version = source_of(root)->version();

@@ -41,29 +41,37 @@ class Recording {
   /// `inputs`: the tensor arguments, lists among them, in the order of the op's slots. Throws autograd where a written argument
   /// must not be: a leaf that requires a gradient, or a view of one.
   template <class... Inputs>
-  explicit Recording(const OpDef& op, const Inputs&... inputs) : op_(op) {
+  Recording(CallSite site, const OpDef& op, const Inputs&... inputs) : Recording(site, op, false) {
     (add(inputs), ...);
     check_targets();
   }
   template <class... Inputs>
-  Recording(call::InplaceForm, const OpDef& op, const Inputs&... inputs) : op_(op), inplace_(true) {
+  Recording(CallSite site, call::InplaceForm, const OpDef& op, const Inputs&... inputs) : Recording(site, op, true) {
     (add(inputs), ...);
     check_targets();
   }
+  /// Of a step whose only argument is a list, known by where the gradients of its tensors go.
+  Recording(CallSite site, const OpDef& op, std::vector<OwnedEdge> inputs);
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
   ~Recording();
 
+  /// True where the gradient of input `slot` is wanted.
+  bool wants(size_t slot) const;
   /// What the step keeps of an input: its value, its shape. In an in-place call a copy of what will be overwritten.
   SavedTensor save(const Tensor& x) const;
   SavedTensor save_if(bool condition, const Tensor& x) const { return condition ? save(x) : SavedTensor(); }
   SavedTensor save_shape(const Tensor& x) const { return SavedTensor::shape_of(x); }
+  SavedTensor save_or_shape(bool condition, const Tensor& x) const { return condition ? save(x) : save_shape(x); }
   std::vector<SavedTensor> save(const std::vector<Tensor>& list) const;
   std::vector<SavedTensor> save_shape(const std::vector<Tensor>& list) const;
-  /// The step will keep output `slot`, a tensor.
-  void keep(size_t slot, bool condition = true) {
-    if (condition) kept_ |= 1u << slot;
+  /// The step will keep output `slot`, a tensor; or its shape.
+  void keep(size_t slot) { kept_ |= 1u << slot; }
+  void keep_shape(size_t slot) { kept_shapes_ |= 1u << slot; }
+  void keep_if(bool condition, size_t slot) {
+    if (condition) keep(slot);
   }
+  void keep_or_shape(bool condition, size_t slot) { condition ? keep(slot) : keep_shape(slot); }
 
   /// Makes the step, whose gradient is `function`, and returns `result` with the outputs `differentiable` linked to it.
   template <size_t... differentiable, class F, class Result>
@@ -71,7 +79,7 @@ class Recording {
     Outputs outputs;
     gather(outputs, result);
     constexpr unsigned bits = ((1u << differentiable) | ... | 0u);
-    finish(new FunctionNode<std::decay_t<F>>(op_, take_edges(), std::forward<F>(function)), outputs, bits);
+    finish(new FunctionNode<std::decay_t<F>>(op_, take_edges(), std::forward<F>(function), site_), outputs, bits);
     return result;
   }
   /// The same, with all outputs.
@@ -79,7 +87,7 @@ class Recording {
   Result link_all(F&& function, Result result) {
     Outputs outputs;
     gather(outputs, result);
-    finish(new FunctionNode<std::decay_t<F>>(op_, take_edges(), std::forward<F>(function)), outputs, ~0u);
+    finish(new FunctionNode<std::decay_t<F>>(op_, take_edges(), std::forward<F>(function), site_), outputs, ~0u);
     return result;
   }
   /// Makes no step: marks views among the results only.
@@ -95,10 +103,13 @@ class Recording {
     Outputs outputs;
     for (const Tensor* target : targets) outputs.slots.push_back(target);
     constexpr unsigned bits = ((1u << differentiable) | ... | 0u);
-    finish(new FunctionNode<std::decay_t<F>>(op_, take_edges(), std::forward<F>(function)), outputs, bits);
+    finish(new FunctionNode<std::decay_t<F>>(op_, take_edges(), std::forward<F>(function), site_), outputs, bits);
   }
 
  private:
+  /// The others start with this one: what throws after it finds an object that frees what it has collected.
+  Recording(CallSite site, const OpDef& op, bool inplace) : op_(op), site_(site), inplace_(inplace) {}
+
   struct Outputs {
     SmallVec<const Tensor*, 8> slots;     // flat
     SmallVec<uint16_t, 8> begins;         // of slots, where some are lists
@@ -137,8 +148,9 @@ class Recording {
   void rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t output) const;
 
   const OpDef& op_;
+  CallSite site_;
   bool inplace_ = false;
-  unsigned kept_ = 0;
+  unsigned kept_ = 0, kept_shapes_ = 0;
   SmallVec<Edge, 4> edges_;
   SmallVec<uint16_t, 8> begins_;
   SmallVec<const Tensor*, 8> inputs_;  // flat
@@ -147,7 +159,7 @@ class Recording {
 /// Marks the results of an op that was not recorded: those that are views, as mark_view.
 template <class Result, class... Inputs>
 Result views(const OpDef& op, Result result, const Inputs&... inputs) {
-  Recording(op, inputs...).mark_views(result);
+  Recording(CallSite(), op, inputs...).mark_views(result);
   return result;
 }
 
@@ -159,8 +171,8 @@ struct NoGradient {
 /// The results of an op that has no gradient: where one is wanted through them, backward ends with an error that names the op.
 template <class Result, class... Inputs>
 Result unlinked(const OpDef& op, Result result, const Inputs&... inputs) {
-  if (records(inputs...)) return Recording(op, inputs...).link_all(NoGradient(), std::move(result));
-  if (!op.aliases.empty()) Recording(op, inputs...).mark_views(result);
+  if (records(inputs...)) return Recording(CallSite(), op, inputs...).link_all(NoGradient(), std::move(result));
+  if (!op.aliases.empty()) Recording(CallSite(), op, inputs...).mark_views(result);
   return result;
 }
 
@@ -169,7 +181,7 @@ class UnlinkedWrite {
  public:
   template <class... Inputs>
   explicit UnlinkedWrite(const OpDef& op, const Inputs&... inputs) {
-    if (records(inputs...)) recording_.emplace(call::inplace, op, inputs...);
+    if (records(inputs...)) recording_.emplace(CallSite(), call::inplace, op, inputs...);
   }
   UnlinkedWrite(const UnlinkedWrite&) = delete;
   UnlinkedWrite& operator=(const UnlinkedWrite&) = delete;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "call/dense_call.h"
+#include "core/writing.h"
 
 namespace shard::call {
 

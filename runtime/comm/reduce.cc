@@ -11,16 +11,23 @@ namespace {
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
+/// What sums and products are computed in: integers wrap around, which signed ones must not.
+template <class A>
+auto wrapping(A value) {
+  if constexpr (std::is_integral_v<A>) return static_cast<std::make_unsigned_t<decltype(value + value)>>(value);
+  else return value;
+}
+
 /// One step of a reduction of type kType. avg adds; its division comes last.
 template <ReduceType kType, class A>
 A combine(A a, A b) {
   constexpr bool kBool = std::is_same_v<A, bool>;
   if constexpr (kType == ReduceType::sum || kType == ReduceType::avg) {
     if constexpr (kBool) return a || b;
-    else return static_cast<A>(a + b);
+    else return static_cast<A>(wrapping(a) + wrapping(b));
   } else if constexpr (kType == ReduceType::prod) {
     if constexpr (kBool) return a && b;
-    else return static_cast<A>(a * b);
+    else return static_cast<A>(wrapping(a) * wrapping(b));
   } else if constexpr (kType == ReduceType::max) {
     return a != a || a > b ? a : b;  // NaN wins, as in the max and min kernels
   } else if constexpr (kType == ReduceType::min) {

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "core/error.h"
+#include "core/writing.h"
 
 namespace shard {
 namespace {
@@ -23,7 +24,23 @@ struct Storage::Trouble {
   Use pending_use = Use::reads;
 };
 
+std::string LastWrite::text(const LastWrite* write) {
+  if (write == nullptr) return "an op";
+  const std::string views = write->views.text();
+  return fmt::format("[{}]{}{}{}", write->op, write->site.text(), views.empty() ? "" : " through a view by ", views);
+}
+
 Storage::~Storage() = default;
+
+void Storage::bump(const char* writer) {
+  version_.store(version() + 1, std::memory_order_relaxed);
+  if (!last_write_) last_write_ = std::make_unique<LastWrite>();
+  *last_write_ = {.op = writer, .site = {}, .views = {}};
+  const Writing* const writing = Writing::current();
+  if (writing == nullptr) return;
+  last_write_->site = writing->site();
+  last_write_->views = writing->views_of(*this);
+}
 
 Ref<Storage> Storage::allocate(Device device, size_t bytes) {
   const bool inside = device.backend == 0 && bytes <= kInlineBytes;
@@ -153,7 +170,7 @@ void Storage::fail_stale() const {
        "this view is stale: [{}] made it from a copy of argument '{}', which had to move from {} to {}, and {} has "
        "written the source since. Make the view again after the write, give '{}' the layout {} first, or use "
        "ViewPolicy::sync",
-       d.op, d.argument, d.from, d.to, written->last_writer() ? written->last_writer() : "an op", d.argument, d.to);
+       d.op, d.argument, d.from, d.to, written->last_write() != nullptr ? written->last_write()->op : "an op", d.argument, d.to);
 }
 
 void Storage::check_read_slow() const {
@@ -184,7 +201,9 @@ void Storage::refresh_if_stale() {
   if (!d.refresh) fail_stale();
   d.source->refresh_if_stale();
   d.refresh();
-  bump(d.source->last_writer());  // what was saved of this view, or viewed of it, has another value now
+  // What was saved of this view, or viewed of it, has another value now.
+  version_.store(version() + 1, std::memory_order_relaxed);
+  if (d.source->last_write() != nullptr) last_write_ = std::make_unique<LastWrite>(*d.source->last_write());
   d.source_version = d.source->version();
 }
 

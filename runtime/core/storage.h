@@ -1,12 +1,14 @@
 // A buffer that tensors share: its bytes, its version, and whether it has parted from the buffer it is a view of.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "core/call_site.h"
 #include "core/device.h"
 #include "core/ref.h"
 #include "core/work.h"
@@ -14,6 +16,25 @@
 namespace shard {
 
 class Storage;
+
+/// The view ops between a tensor and the one that it is a view of.
+struct ViewChain {
+  uint8_t count = 0;
+  std::array<const char*, 3> ops{};  // the last of them, the newest first
+
+  /// "reshape of slice"; empty for a tensor that is no view.
+  std::string text() const;
+};
+
+/// The last write to a buffer.
+struct LastWrite {
+  const char* op = nullptr;  // lives as long as the library
+  CallSite site;             // where the program called it
+  ViewChain views;           // from the tensor that was written to the one that it is a view of
+
+  /// "[relu_] at train.cc:41 through a view by slice"; "an op" for null.
+  static std::string text(const LastWrite* write);
+};
 
 /// Counts the bytes of buffers that are only planned: those of one rank of a dry world.
 struct MemoryMeter {
@@ -73,12 +94,9 @@ class Storage final : public RefCounted {
   uint64_t version() const { return version_.load(std::memory_order_relaxed); }
   void set_version(uint64_t version) { version_.store(version, std::memory_order_relaxed); }
   /// Counts one write by the op `writer` (a string that lives as long as the library).
-  void bump(const char* writer) {
-    version_.store(version() + 1, std::memory_order_relaxed);
-    last_writer_ = writer;
-  }
-  /// The op that wrote last; null before the first write.
-  const char* last_writer() const { return last_writer_; }
+  void bump(const char* writer);
+  /// Null before the first write.
+  const LastWrite* last_write() const { return last_write_.get(); }
 
   /// Throws stale_view or poisoned when the bytes must not be read. Waits for work that writes them, and throws what that fails with.
   void check_read() const {
@@ -127,7 +145,7 @@ class Storage final : public RefCounted {
   State state_ = State::unallocated;
   Device device_;
   std::atomic<uint64_t> version_{0};
-  const char* last_writer_ = nullptr;
+  std::unique_ptr<LastWrite> last_write_;
   size_t bytes_ = 0;
   void* data_ = nullptr;
   MemoryMeter* meter_ = nullptr;

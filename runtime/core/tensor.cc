@@ -1,5 +1,7 @@
 #include "core/tensor.h"
 
+#include "core/unrecorded.h"
+
 namespace shard {
 
 std::string TensorImpl::describe() const { return to_string(meta()); }
@@ -23,7 +25,7 @@ DenseTensor Tensor::to_host(DType dtype) const {
     fail(ErrorCode::dtype_mismatch, "a {} tensor cannot be read as {}; cast it first", to_string(this->dtype()),
          to_string(dtype));
   }
-  const DenseTensor host = to(kCpu).impl()->value;
+  const DenseTensor host = unrecorded::to(*this, kCpu).impl()->value;
   if (!host.has_data()) {
     fail(ErrorCode::no_data, "{} has no value to read: it is of a dry world, which follows shapes, layouts and traffic only. Leave the read out there, "
          "or run the program in a world with data (World::local)", get().describe());
@@ -31,14 +33,14 @@ DenseTensor Tensor::to_host(DType dtype) const {
   return host;
 }
 
-Tensor Tensor::to(Device device) const {
-  if (is_dist()) {
+Tensor unrecorded::to(const Tensor& tensor, Device device) {
+  if (tensor.is_dist()) {
     fail(ErrorCode::layout, "a distributed tensor ({}) has no single device; use full(tensor) or local(tensor) first",
-         get().describe());
+         tensor.get().describe());
   }
-  const DenseTensor& value = get().value;
+  const DenseTensor& value = tensor.get().value;
   value.storage()->check_read();
-  if (value.device() == device) return *this;
+  if (value.device() == device) return tensor;
   DenseTensor copy = DenseTensor::allocate(device, value.meta(), value.storage()->meter());
   copy_into(copy, value);
   return Tensor(std::move(copy));

@@ -39,12 +39,11 @@ struct GradState {
   ~GradState();
 
   bool requires_grad = false;
-  uint8_t views = 0;         // the number of view ops between `root` and this tensor
   uint32_t output = 0;       // which output of `node` this is
   Ref<GradNode> node;        // the step that made it; null for a leaf
   Ref<TensorImpl> root;      // of a view: the tensor that it is a view of, itself none
   uint64_t root_version = 0;  // of the buffer when `node` was last right
-  std::array<const char*, 3> view_ops{};  // the last of the view ops, the newest first
+  ViewChain views;            // between `root` and this tensor
   std::unique_ptr<GradExtra> extra;
 };
 

@@ -87,13 +87,22 @@ inline const std::vector<DType> kFloats = {DType::float32, DType::float64};
 inline const std::vector<DType> kNumbers = {DType::float32, DType::int64};
 inline const std::vector<DType> kAnyDType = {DType::float32, DType::int32, DType::boolean};
 
+/// A function of the public API, whether it takes the place of its call or not.
+template <class Result, class... Args>
+class Function : public std::function<Result(Args...)> {
+ public:
+  using std::function<Result(Args...)>::function;
+  Function(Result (*f)(Args..., CallSite))  // NOLINT: stands for the function
+      : std::function<Result(Args...)>([f](Args... args) -> Result { return f(args..., CallSite()); }) {}
+};
+
 /// A case per family, for ops of one kind. `f` and `f_` take and give tensors, f_ in place.
-using Unary = Tensor (*)(const Tensor&);
-using UnaryInplace = Tensor& (*)(Tensor&);
+using Unary = Function<Tensor, const Tensor&>;
+using UnaryInplace = Function<Tensor&, Tensor&>;
 /// x of two dims, elements from low to high.
 void add_unary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Unary f, UnaryInplace f_, int64_t low = -3, int64_t high = 3);
-using Binary = Tensor (*)(const Tensor&, const Tensor&);
-using BinaryInplace = Tensor& (*)(Tensor&, const Tensor&);
+using Binary = Function<Tensor, const Tensor&, const Tensor&>;
+using BinaryInplace = Function<Tensor&, Tensor&, const Tensor&>;
 /// x and y of equal shapes, and broadcast against each other in each way; elements of y from low to high.
 void add_binary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Binary f, BinaryInplace f_, int64_t low = -3, int64_t high = 3);
 

@@ -106,7 +106,9 @@ void add_wheres(OpCases& cases) {
 
 /// Gradients with kernels of their own: of the input or output, from low to high, and the gradient of the output.
 void add_gradients(OpCases& cases) {
-  const auto add = [&](const std::string& op, const char* name, auto f, auto f_, int64_t low = -3, int64_t high = 3, double ulps = 0) {
+  using Gradient = Function<Tensor, const Tensor&, const Tensor&>;
+  using GradientInplace = Function<Tensor&, const Tensor&, Tensor&>;
+  const auto add = [&](const std::string& op, const char* name, Gradient f, GradientInplace f_, int64_t low = -3, int64_t high = 3, double ulps = 0) {
     const char* inexact = ulps == 0 ? "" : "contributions to out_grad are multiplied by a rounded number each";
     const auto make = [=](auto run) {
       return [=](Draw& draw) {
@@ -130,9 +132,9 @@ void add_gradients(OpCases& cases) {
   add("square_grad", plain, square_grad, square_grad_);
   add("abs_grad", plain, abs_grad, abs_grad_);
   using In = const Tensor&;
-  add("clip_grad", "to [-1, 2]", [](In x, In g) { return clip_grad(x, g, -1, 2); }, [](In x, Tensor& g) { return clip_grad_(x, g, -1, 2); });
+  add("clip_grad", "to [-1, 2]", [](In x, In g) { return clip_grad(x, g, -1, 2); }, [](In x, Tensor& g) -> Tensor& { return clip_grad_(x, g, -1, 2); });
   for (const int y : {0, 2, 3}) {
-    add("pow_grad", y == 0 ? "0" : y == 2 ? "2" : "3", [=](In x, In g) { return pow_grad(x, g, y); }, [=](In x, Tensor& g) { return pow_grad_(x, g, y); });
+    add("pow_grad", y == 0 ? "0" : y == 2 ? "2" : "3", [=](In x, In g) { return pow_grad(x, g, y); }, [=](In x, Tensor& g) -> Tensor& { return pow_grad_(x, g, y); });
   }
 }
 

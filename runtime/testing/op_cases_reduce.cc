@@ -20,7 +20,7 @@ const std::vector<Axes>& all_axes() {
   return axes;
 }
 
-using Reduction = Tensor (*)(const Tensor&, const IntArray&, bool);
+using Reduction = Function<Tensor, const Tensor&, const IntArray&, bool>;
 
 /// Of three dims, along each combination of axes; those that have no value for no elements get some.
 void add_reduction(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Reduction f, bool of_nothing, int64_t low = -3, int64_t high = 3,

@@ -3,6 +3,7 @@
 
 #include "api.h"
 #include "autograd/autograd.h"
+#include "call/local_map.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
@@ -170,4 +171,53 @@ TEST_CASE("autograd: gradients are not added up in the buffer of a view that had
       REQUIRE(full(given).to_vector<double>() == std::vector<double>(6, 1));
     });
   }
+}
+
+TEST_CASE("autograd: the gradient of local_map is that of the function on pieces, summed where pieces are shared") {
+  const std::vector<double> xs = {1, -2, 3, -4, 5}, ws = {2, 3, 4, 5, 6};
+  // sum(x) * x * s: a function of pieces that has a pending sum, a sharded and a replicated argument, and returns all three kinds.
+  run_ranks(3, [&](Rank&) {
+    const ProcessMesh* mesh = ProcessMesh::make({3}, {}, {"p"});
+    const DistSpec *sharded = DistSpec::parse(mesh, "p"), *whole = DistSpec::parse(mesh, "-"), *pending = DistSpec::parse(mesh, "- | sum(p)");
+    const Tensor x = distribute(Tensor::from_data(xs, {5}), sharded).set_requires_grad(true);
+    const Tensor s = distribute(Tensor::from_data<double>({2}, {1}), whole).set_requires_grad(true);
+    const auto function = local_map([](const Tensor& piece, const Tensor& factor) {
+      return std::tuple(multiply(multiply(piece, piece), factor), multiply(sum(piece, {0}, true), factor), multiply(factor, factor));
+    }, {sharded, whole}, {sharded, pending, whole});
+    const auto [squares, sums, square] = function(x, s);
+    // sum(x^2 s) + 3 sum(x) s + 10 s^2
+    total(add(add(total(squares), scale(sums, 3)), scale(square, 10))).backward();
+    std::vector<double> dx;
+    double ds = 10 * 2 * 2;
+    for (const double v : xs) dx.push_back(2 * v * 2 + 3 * 2), ds += v * v + 3 * v;
+    check(spec_of(x.grad()) == sharded && full(x.grad()).to_vector<double>() == dx, "the gradient of the sharded input");
+    check(spec_of(s.grad()) == whole && full(s.grad()).to_vector<double>() == std::vector<double>{ds}, "the gradient of the replicated input");
+  });
+}
+
+TEST_CASE("autograd: the gradient of local_map on some of the ranks, with an input that is moved and one that stays") {
+  run_ranks(3, [&](Rank&) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const DistSpec *sharded = DistSpec::parse(mesh, "p"), *whole = DistSpec::parse(mesh, "-");
+    const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3}, {3}), whole).set_requires_grad(true);
+    const Tensor y = distribute(Tensor::from_data<double>({4, 5, 6}, {3}), sharded).set_requires_grad(true);
+    const auto function = local_map([](const Tensor& a, const Tensor& b) { return multiply(a, b); }, {sharded, nullptr}, {sharded});
+    total(function(x, y)).backward();
+    const bool right = full(x.grad()).to_vector<double>() == std::vector<double>{4, 5, 6} && full(y.grad()).to_vector<double>() == std::vector<double>{1, 2, 3};
+    if (mesh->coordinate(current_rank().id())) check(right, "the gradients");
+  });
+}
+
+TEST_CASE("autograd: local_map refuses what it has no gradient for, before it runs") {
+  run_ranks(2, [&](Rank&) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const DistSpec* whole = DistSpec::parse(mesh, "-");
+    const Tensor x = distribute(Tensor::from_data<double>({1, 2}, {2}), whole).set_requires_grad(true);
+    const Tensor plain = Tensor::from_data<double>({1, 2}, {2}).set_requires_grad(true);
+    const auto product = [](const Tensor& a, const Tensor& b) { return multiply(a, b); };
+    const auto refused = [](const auto& call, const char* part) { check_contains(error_of(call, ErrorCode::autograd), part); };
+    refused([&] { local_map(product, {whole, nullptr}, {whole})(x, plain); }, "[local_map] argument 'input 1' is a plain tensor");
+    refused([&] { local_map([&](const Tensor& a) { return multiply(a, plain); }, {whole}, {whole})(x); }, "is none of its inputs");
+    refused([&] { local_map([](const Tensor& a) { return a; }, {whole}, {DistSpec::parse(mesh, "- | max(p)")})(x); }, "a pending reduction that is no sum");
+  });
 }

@@ -117,23 +117,75 @@ TEST_CASE("26: a leaf that was given another shape since it was recorded is an e
   CHECK_FALSE(x.grad().defined());
 }
 
-TEST_CASE("28: a saved tensor that was written since is an error that names who saved and who wrote") {
-  const Tensor x = leaf({1, 2});
-  Tensor y = multiply(x, x);
-  const Tensor z = multiply(y, y);
-  relu_(y);
-  const std::string text = error_of([&] { total(z).backward(); });
-  CHECK_THAT(text, Catch::Contains("[multiply_grad] argument '") && Catch::Contains("' (f64[2]) was saved by [multiply]"));
-  CHECK_THAT(text, Catch::Contains("the last write was by [relu_]"));
+TEST_CASE("27: two batch_norms that update the same statistics can both be gone through backwards") {
+  const Tensor mean = Tensor::from_data<double>({0, 0}, {2}), variance = Tensor::from_data<double>({1, 1}, {2});
+  const auto forward = [&](const Tensor& x) { return std::get<0>(batch_norm(x, mean, variance, {}, {})); };
+  const std::vector<double> first = {1, 2, 3, 5, 8, 13}, second = {4, 1, 1, 2, 7, 3}, weights = {1, -2, 3, 0.5, 2, -1};
+  const Tensor weight = Tensor::from_data(weights, {3, 2});
+  const auto alone = [&](const std::vector<double>& data) {
+    const Tensor x = Tensor::from_data(data, {3, 2}).set_requires_grad(true);
+    total(multiply(forward(x), weight)).backward();
+    return values(x.grad());
+  };
+  const Values first_alone = alone(first), second_alone = alone(second);
+  const Tensor a = Tensor::from_data(first, {3, 2}).set_requires_grad(true), b = Tensor::from_data(second, {3, 2}).set_requires_grad(true);
+  const Tensor loss_a = total(multiply(forward(a), weight)), loss_b = total(multiply(forward(b), weight));
+  loss_a.backward();
+  loss_b.backward();
+  CHECK(values(a.grad()) == first_alone);  // in training the statistics are those of the batch
+  CHECK(values(b.grad()) == second_alone);
 }
 
-TEST_CASE("28: the error tells the views between") {
+TEST_CASE("27: what only an unwanted gradient reads is not saved") {
+  const Tensor w = leaf({3, 4}), x = Tensor::from_data<double>({1, 2}, {2});
+  Tensor y = multiply(w, w);
+  const Tensor product = multiply(y, x);  // the gradient of y reads x, and nobody wants that of x
+  relu_(y);
+  total(product).backward();
+  CHECK(values(w.grad()) == Values{6, 16});
+  Tensor quotient = divide(w, x);  // the result is read for the gradient of x alone
+  relu_(quotient);
+  total(quotient).backward();
+  CHECK(values(w.grad()) == Values{7, 16.5});
+  Tensor other = divide(x, w);
+  scale_(other, Scalar(2), Scalar(0), true);
+  CHECK_THAT(error_of([&] { total(other).backward(); }), Catch::Contains("[divide_grad] output 'out'") && Catch::Contains("last by [scale_]"));
+}
+
+TEST_CASE("28: a saved tensor that was written since is an error that names who saved, who wrote, and from where") {
+  const Tensor x = leaf({1, 2});
+  Tensor y = multiply(x, x);
+  const int saved = __LINE__ + 1;
+  const Tensor z = multiply(y, y);
+  const int written = __LINE__ + 1;
+  relu_(y);
+  const std::string text = error_of([&] { total(z).backward(); });
+  CHECK_THAT(text, Catch::Contains("[multiply_grad] argument '") && Catch::Contains("' (f64[2]) was saved by [multiply] at "));
+  CHECK_THAT(text, Catch::Contains("inplace_test.cc:" + std::to_string(saved) + " for its gradient and has been written since, last by [relu_] at "));
+  CHECK_THAT(text, Catch::Contains("inplace_test.cc:" + std::to_string(written) + ": it was at version 0 and is at 1"));
+}
+
+TEST_CASE("28: the error tells the views between, of who saved and of who wrote") {
   const Tensor x = leaf({1, 2});
   Tensor y = multiply(x, x);
   const Tensor view = flatten(reshape(y, {1, 2}), 0, 1);
   const Tensor z = multiply(view, view);
-  relu_(y);
-  CHECK_THAT(error_of([&] { total(z).backward(); }), Catch::Contains("which is a view by flatten of reshape"));
+  Tensor other = squeeze(unsqueeze(y, {1}), {1});
+  const int written = __LINE__ + 1;
+  relu_(other);
+  const std::string text = error_of([&] { total(z).backward(); });
+  CHECK_THAT(text, Catch::Contains("which is a view by flatten of reshape, was saved by [multiply] at "));
+  CHECK_THAT(text, Catch::Contains("inplace_test.cc:" + std::to_string(written) + " through a view by squeeze of unsqueeze: "));
+}
+
+TEST_CASE("28: an op that is made of others is called where the program calls it") {
+  Tensor x = leaf({1, 2});
+  Tensor y = multiply(x, x);
+  const Tensor z = multiply(y, y);
+  const auto halve = [](Tensor& target, CallSite site = CallSite::here()) { scale_(target, Scalar(0.5), Scalar(0), true, site); };
+  const int written = __LINE__ + 1;
+  halve(y);
+  CHECK_THAT(error_of([&] { total(z).backward(); }), Catch::Contains("last by [scale_] at ") && Catch::Contains("inplace_test.cc:" + std::to_string(written)));
 }
 
 TEST_CASE("28: a write under NoGrad is found out too") {

@@ -111,16 +111,16 @@ using T = Tensors&;
 using A = const IntArray&;
 constexpr double kAny = 100;
 
-Kind unary(const char* name, double most, Tensor (*f)(const Tensor&), unsigned traits = Kind::none) {
+Kind unary(const char* name, double most, testing::Unary f, unsigned traits = Kind::none) {
   return {name, 1, traits, most, always, [=](T x, A) { return Tensors{f(x[0])}; }};
 }
-Kind unary_(const char* name, double most, Tensor& (*f)(Tensor&), unsigned traits = Kind::none) {
+Kind unary_(const char* name, double most, testing::UnaryInplace f, unsigned traits = Kind::none) {
   return {name, 1, traits | Kind::writes, most, always, [=](T x, A) { return f(x[0]), Tensors{}; }};
 }
-Kind binary(const char* name, double most, Tensor (*f)(const Tensor&, const Tensor&), unsigned traits = Kind::none) {
+Kind binary(const char* name, double most, testing::Binary f, unsigned traits = Kind::none) {
   return {name, 2, traits, most, both_fit, [=](T x, A) { return Tensors{f(x[0], x[1])}; }};
 }
-Kind binary_(const char* name, double most, Tensor& (*f)(Tensor&, const Tensor&), unsigned traits = Kind::none) {
+Kind binary_(const char* name, double most, testing::BinaryInplace f, unsigned traits = Kind::none) {
   return {name, 2, traits | Kind::writes, most, fits_into, [=](T x, A) { return f(x[0], x[1]), Tensors{}; }};
 }
 
@@ -208,11 +208,13 @@ std::vector<Kind> in_place() {
       {"softmax_", 1, Kind::writes, 20, axis, [](T x, A a) { return softmax_(x[0], to_int(a[0])), Tensors{}; }},
       {"tril_", 1, Kind::writes, kAny, diagonal, [](T x, A a) { return tril_(x[0], to_int(a[0])), Tensors{}; }},
       {"transpose_", 1, Kind::writes, kAny, permutation, [](T x, A a) { return transpose_(x[0], a), Tensors{}; }},
-      {"reshape_", 1, Kind::writes, kAny, other_shape, [](T x, A a) { return reshape_(x[0], a), Tensors{}; }},
+      {"reshape_", 1, Kind::writes | Kind::view, kAny, other_shape, [](T x, A a) { return reshape_(x[0], a), Tensors{}; }},
   };
 }
 
+/// Infinity for what cannot be read: a view of what has another buffer now.
 double largest(const Tensor& x) {
+  if (x.get().value.storage()->stale()) return INFINITY;
   double most = 0;
   for (const double value : x.to_vector<double>()) most = std::isnan(value) ? INFINITY : std::max(most, std::abs(value));
   return most;

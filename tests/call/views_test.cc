@@ -144,10 +144,10 @@ TEST_CASE("23: batch_norm on sharded statistics shares with the replicated tempo
     check(full_equals(bn.mean, kNewMean), "written back in x's layout");
     check(full_equals(mean_out, kNewMean), "in step after the write-back");
     relu_(bn.mean);
-    error_of([&] { full(mean_out); }, ErrorCode::stale_view);
+    error_of([&mean = mean_out] { full(mean); }, ErrorCode::stale_view);
     BatchNorm again("p");
     auto [out2, mean2, variance2, saved2, inverse2] = again.run();
-    error_of([&] { relu_(mean2); }, ErrorCode::detached_view);
+    error_of([&mean = mean2] { relu_(mean); }, ErrorCode::detached_view);
   });
 }
 

@@ -87,10 +87,10 @@ TEST_CASE("small and large buffers keep their bytes") {
 TEST_CASE("a write counts once and leaves its name") {
   const Ref<Storage> storage = buffer();
   CHECK(storage->version() == 0);
-  CHECK(storage->last_writer() == nullptr);
+  CHECK(storage->last_write() == nullptr);
   storage->bump("add_");
   CHECK(storage->version() == 1);
-  CHECK(std::string(storage->last_writer()) == "add_");
+  CHECK(LastWrite::text(storage->last_write()) == "[add_]");
 }
 
 TEST_CASE("a detached view can be read until its source is written, and cannot be written") {

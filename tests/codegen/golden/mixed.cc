@@ -10,13 +10,14 @@
 
 namespace shard {
 
-Tensor add(const Tensor& x, const Tensor& y) {
-  if (autograd::records(x, y)) return autograd::add(x, y);
+Tensor add(const Tensor& x, const Tensor& y, CallSite site) {
+  if (autograd::records(x, y)) return autograd::add(x, y, site);
   return call::dispatch(ops::add, dist::add, dense::add, x, y);
 }
 
-Tensor& add_(Tensor& x, const Tensor& y) {
-  if (autograd::records(x, y)) return autograd::add_(x, y);
+Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
+  if (autograd::records(x, y)) return autograd::add_(x, y, site);
   call::dispatch_inplace(ops::add, dist::add_, dense::add_, x, y);
   return x;
 }
@@ -26,7 +27,8 @@ Tensor cast(const Tensor& x, std::optional<DType> dtype) {
       x);
 }
 
-Tensor& cast_(Tensor& x, std::optional<DType> dtype) {
+Tensor& cast_(Tensor& x, std::optional<DType> dtype, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::cast, x);
   call::dispatch_inplace(ops::cast, dist::cast_, dense::cast_, x, dtype);
   return x;
@@ -37,7 +39,8 @@ Tensor reshape(const Tensor& x, const IntArray& shape) {
       call::dispatch(ops::reshape, dist::reshape, dense::reshape, x, shape), x);
 }
 
-Tensor& reshape_(Tensor& x, const IntArray& shape) {
+Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::reshape, x);
   call::dispatch_inplace(ops::reshape, dist::reshape_, dense::reshape_, x, shape);
   return x;
@@ -53,7 +56,8 @@ Tensor reshape_with_shape(const Tensor& x, const IntArray& shape) {
   return std::get<0>(reshape_with_shape_intermediate(x, shape));
 }
 
-Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape) {
+Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape, CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::reshape_with_shape, x);
   call::dispatch_inplace(ops::reshape_with_shape, dist::reshape_with_shape_,
       dense::reshape_with_shape_, x, shape);
@@ -82,21 +86,25 @@ Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p,
   return std::get<0>(dropout_intermediate(x, seed_tensor, p, mode));
 }
 
-Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p, const std::string& mode) {
+Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p, const std::string& mode,
+    CallSite site) {
+  const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::dropout, x, seed_tensor);
   call::dispatch_inplace(ops::dropout, dist::dropout_, dense::dropout_, x, seed_tensor, p, mode);
   return x;
 }
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
-    const Tensor& variance, const Tensor& scale, float momentum) {
+    const Tensor& variance, const Tensor& scale, float momentum, CallSite site) {
+  const Writing writing(site, mean, variance);
   return autograd::unlinked(ops::batch_norm,
       call::dispatch(ops::batch_norm, dist::batch_norm, dense::batch_norm, x, mean, variance, scale,
       momentum), x, mean, variance, scale);
 }
 
 std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
-    Tensor& master_param, bool multi_precision) {
+    Tensor& master_param, bool multi_precision, CallSite site) {
+  const Writing writing(site, param, master_param);
   const autograd::UnlinkedWrite write(ops::sgd_, param, learning_rate, grad, master_param);
   call::dispatch_inplace(ops::sgd_, dist::sgd_, dense::sgd_, param, learning_rate, grad,
       master_param, multi_precision);

@@ -4,15 +4,16 @@
 #include "call/dense_call.h"
 
 namespace shard {
-Tensor add(const Tensor& x, const Tensor& y);
-Tensor& add_(Tensor& x, const Tensor& y);
+Tensor add(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+Tensor& add_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 Tensor cast(const Tensor& x, std::optional<DType> dtype = std::nullopt);
-Tensor& cast_(Tensor& x, std::optional<DType> dtype = std::nullopt);
+Tensor& cast_(Tensor& x, std::optional<DType> dtype = std::nullopt,
+    CallSite site = CallSite::here());
 Tensor reshape(const Tensor& x, const IntArray& shape);
-Tensor& reshape_(Tensor& x, const IntArray& shape);
+Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site = CallSite::here());
 std::tuple<Tensor, Tensor> reshape_with_shape_intermediate(const Tensor& x, const IntArray& shape);
 Tensor reshape_with_shape(const Tensor& x, const IntArray& shape);
-Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape);
+Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape, CallSite site = CallSite::here());
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis = 0);
 std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis = 0);
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
@@ -20,11 +21,12 @@ std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& s
 Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p = 0.5f,
     const std::string& mode = "upscale_in_train");
 Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p = 0.5f,
-    const std::string& mode = "upscale_in_train");
+    const std::string& mode = "upscale_in_train", CallSite site = CallSite::here());
 std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
-    const Tensor& variance, const Tensor& scale, float momentum = 0.9f);
+    const Tensor& variance, const Tensor& scale, float momentum = 0.9f,
+    CallSite site = CallSite::here());
 std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
-    Tensor& master_param, bool multi_precision = false);
+    Tensor& master_param, bool multi_precision = false, CallSite site = CallSite::here());
 Tensor full(const IntArray& shape, const Scalar& value, DType dtype = DType::float32,
     Device place = kCpu);
 Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout,

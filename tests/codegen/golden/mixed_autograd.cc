@@ -10,8 +10,8 @@
 // A recorded call saves what its gradient needs, runs the op, and links the results to a new step.
 namespace shard::autograd {
 
-Tensor add(const Tensor& x, const Tensor& y) {
-  Recording record(ops::add, x, y);
+Tensor add(const Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, ops::add, x, y);
   auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
     pass.give<0, 1>(shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0)));
   };
@@ -19,8 +19,8 @@ Tensor add(const Tensor& x, const Tensor& y) {
       call::dispatch(ops::add, dist::add, dense::add, x, y));
 }
 
-Tensor& add_(Tensor& x, const Tensor& y) {
-  Recording record(call::inplace, ops::add, x, y);
+Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
+  Recording record(site, call::inplace, ops::add, x, y);
   auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
     pass.give<0, 1>(shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0)));
   };

@@ -5,20 +5,22 @@
 
 // The same functions for calls with distributed tensors.
 namespace shard::dist {
-decltype(shard::add) add;
-decltype(shard::add_) add_;
+Tensor add(const Tensor& x, const Tensor& y);
+Tensor& add_(Tensor& x, const Tensor& y);
 decltype(shard::cast) cast;
-decltype(shard::cast_) cast_;
+Tensor& cast_(Tensor& x, std::optional<DType> dtype);
 decltype(shard::reshape) reshape;
-decltype(shard::reshape_) reshape_;
+Tensor& reshape_(Tensor& x, const IntArray& shape);
 decltype(shard::reshape_with_shape_intermediate) reshape_with_shape;
-decltype(shard::reshape_with_shape_) reshape_with_shape_;
+Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape);
 decltype(shard::concat) concat;
 decltype(shard::split) split;
 decltype(shard::dropout_intermediate) dropout;
-decltype(shard::dropout_) dropout_;
-decltype(shard::batch_norm) batch_norm;
-decltype(shard::sgd_) sgd_;
+Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p, const std::string& mode);
+std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
+    const Tensor& variance, const Tensor& scale, float momentum);
+std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
+    Tensor& master_param, bool multi_precision);
 Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType dtype,
     Device place);
 decltype(shard::names_that_clash) names_that_clash;

@@ -1,0 +1,20 @@
+// Where a program calls the library, for messages about something that an earlier call did.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace shard {
+
+/// A line of a source file. `file` lives as long as the program; null where it is not known.
+struct CallSite {
+  const char* file = nullptr;
+  uint32_t line = 0;
+
+  /// As the default of a parameter: where the function that has it is called.
+  static constexpr CallSite here(const char* file = __builtin_FILE(), uint32_t line = __builtin_LINE()) { return {file, line}; }
+  /// " at train.cc:41", or nothing.
+  std::string text() const;
+};
+
+}  // namespace shard
