@@ -23,6 +23,13 @@ void run_dense(std::string_view name, int64_t calls) {
   else if (name == "view") repeat(calls, [&] { reshape(p.x, {2, 2}); });
 }
 
+void run_autograd(std::string_view name, int64_t calls) {
+  const DensePair p;
+  p.x.set_requires_grad(name != "multiply");
+  if (name == "mul_sum_backward") repeat(calls, [&] { sum(multiply(p.x, p.y)).backward(); });
+  else repeat(calls, [&] { multiply(p.x, p.y); });
+}
+
 void run_dist(std::string_view name, int64_t calls) {
   World::local(1)->run([&](Rank& rank) {
     const DistPair p(rank);
@@ -41,12 +48,13 @@ void run_matmul(int64_t calls) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::fprintf(stderr, "usage: dispatch_loop add|add_|view|matmul_4x4|dist_add|dist_view CALLS\n");
+    std::fprintf(stderr, "usage: dispatch_loop add|add_|view|matmul_4x4|multiply|multiply_recorded|mul_sum_backward|dist_add|dist_view CALLS\n");
     return 2;
   }
   const std::string_view name = argv[1];
   const int64_t calls = std::atoll(argv[2]);
   if (name == "matmul_4x4") run_matmul(calls);
+  else if (name.starts_with("mul")) run_autograd(name, calls);
   else if (name.starts_with("dist_")) run_dist(name, calls);
   else run_dense(name, calls);
   return 0;

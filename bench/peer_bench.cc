@@ -1,4 +1,4 @@
-// The same small calls by libtorch, without autograd. Linked into dispatch_bench, so that both run in one process.
+// The same small calls by libtorch, those of dispatch_bench.cc without autograd. Linked into dispatch_bench, so that both run in one process.
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
 
@@ -36,5 +36,27 @@ void peer_matmul(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(at::matmul(x, y));
 }
 BENCHMARK(peer_matmul)->Name("peer/matmul_4x4");
+
+void peer_multiply(benchmark::State& state) {
+  const at::Tensor x = counting({4});
+  const at::Tensor y = counting({4});
+  for (auto _ : state) benchmark::DoNotOptimize(at::mul(x, y));
+}
+BENCHMARK(peer_multiply)->Name("peer/multiply");
+
+void peer_multiply_recorded(benchmark::State& state) {
+  const at::Tensor x = counting({4}).set_requires_grad(true);
+  const at::Tensor y = counting({4});
+  for (auto _ : state) benchmark::DoNotOptimize(at::mul(x, y));
+}
+BENCHMARK(peer_multiply_recorded)->Name("peer/multiply_recorded");
+
+void peer_mul_sum_backward(benchmark::State& state) {
+  const at::Tensor x = counting({4}).set_requires_grad(true);
+  const at::Tensor y = counting({4});
+  for (auto _ : state) at::sum(at::mul(x, y)).backward();
+  benchmark::DoNotOptimize(x.grad());
+}
+BENCHMARK(peer_mul_sum_backward)->Name("peer/mul_sum_backward");
 
 }  // namespace

@@ -23,6 +23,8 @@ struct Line {
   double target;      // 0 where there is none
   const char* peer;
   const char* counted;  // the name in instructions.txt
+  const char* over = "";       // the benchmark whose time is taken off, and
+  const char* peer_over = "";  // that of the peer
 };
 
 constexpr Line kLines[] = {
@@ -30,6 +32,9 @@ constexpr Line kLines[] = {
     {"dense add_ in place", "ns", "dispatch.json", "shard/add_", "real_time", 0, "peer/add_", "add_"},
     {"dense reshape view", "ns", "dispatch.json", "shard/view", "real_time", 80, "peer/view", "view"},
     {"dense matmul 4x4", "ns", "dispatch.json", "shard/matmul_4x4", "real_time", 0, "peer/matmul_4x4", "matmul_4x4"},
+    {"multiply, 4 floats", "ns", "dispatch.json", "shard/multiply", "real_time", 0, "peer/multiply", "multiply"},
+    {"  recording it", "ns", "dispatch.json", "shard/multiply_recorded", "real_time", 200, "peer/multiply_recorded", "", "shard/multiply", "peer/multiply"},
+    {"mul, sum, backward", "ns", "dispatch.json", "shard/mul_sum_backward", "real_time", 1500, "peer/mul_sum_backward", "mul_sum_backward"},
     {"dist add, 1 rank", "ns", "dispatch.json", "shard/dist_add/ranks:1", "real_time", 0, "", "dist_add"},
     {"  over the dense call", "ns", "dispatch.json", "shard/dist_add/ranks:1", "over_dense_ns", 300, "", ""},
     {"  the same, wall clock", "ns", "dispatch.json", "shard/dist_add/ranks:1", "wall_over_dense_ns", 300, "", ""},
@@ -59,13 +64,19 @@ class Medians {
       rows_[name] = each;
     }
   }
+  /// Less the figure of `over`, where that is not empty.
+  Figure get(const std::string& name, const char* field, const std::string& over) const {
+    const Figure all = get(name, field), part = over.empty() ? Figure(0) : get(over, field);
+    return all && part ? Figure(*all - *part) : Figure();
+  }
+
+ private:
   Figure get(const std::string& name, const char* field) const {
     const auto row = rows_.find(name);
     if (row == rows_.end() || !row->second.contains(field)) return {};
     return row->second.at(field).get<double>();
   }
 
- private:
   std::map<std::string, Json> rows_;
 };
 
@@ -96,9 +107,9 @@ int main(int argc, char** argv) {
              "peer/ours", "instructions");
   for (const Line& line : kLines) {
     const Medians& medians = files.at(line.file);
-    const Figure measured = medians.get(line.benchmark, line.field);
+    const Figure measured = medians.get(line.benchmark, line.field, line.over);
     const Figure target = line.target != 0 ? Figure(line.target) : Figure();
-    const Figure peer = medians.get(line.peer, "real_time");
+    const Figure peer = medians.get(line.peer, "real_time", line.peer_over);
     const auto counted = counts.find(line.counted);
     fmt::print("{:<26} {:>7} {:<2} {:>9} {:>8} {:>10} {:>11} {:>13}\n", line.label, text(measured, "{:.1f}"), line.unit,
                text(target, "{:.0f}"), text(ratio(measured, target), "{:.2f}"), text(peer, "{:.0f}"), text(ratio(peer, measured), "{:.1f}x"),

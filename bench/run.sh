@@ -25,7 +25,7 @@ done
 if $make; then
   scripts/setup.sh
   cmake --preset release -B "$build" >/dev/null
-  cmake --build "$build" -j"$jobs" --target dispatch_bench dispatch_loop reshard_bench codegen_bench bench_report
+  cmake --build "$build" -j"$jobs" --target dispatch_bench dispatch_loop gpt_bench reshard_bench codegen_bench bench_report
 fi
 out=$build/bench
 
@@ -49,7 +49,7 @@ instructions() {
 }
 if $count && command -v valgrind >/dev/null; then
   : >"$out/instructions.txt"
-  for name in add add_ view matmul_4x4 dist_add dist_view; do
+  for name in add add_ view matmul_4x4 multiply multiply_recorded mul_sum_backward dist_add dist_view; do
     few=$(instructions "$name" 10000)
     many=$(instructions "$name" 30000)
     echo "$name $(((many - few) / 20000))" >>"$out/instructions.txt"
@@ -57,6 +57,8 @@ if $count && command -v valgrind >/dev/null; then
 fi
 
 "$out/bench_report" "$out"
+echo
+"$out/gpt_bench"
 
 # Collectives beside MPI's own, where MPI is there. Two processes have a core each on most machines; four may have to share.
 if command -v mpirun >/dev/null && { ! $make || cmake --build "$build" -j"$jobs" --target mpi_bench >/dev/null 2>&1; } && [[ -x $out/mpi_bench ]]; then

@@ -111,6 +111,7 @@ void Engine::run() {
     clear(node);
   }
   flush();
+  for (Pending& each : moving_) add_to_leaf(each.leaf, std::move(each.gradient));
 }
 
 void Engine::send(const Edge& edge, Tensor gradient, const Node* from) {
@@ -183,6 +184,7 @@ void Engine::finish_leaf(const Tensor& leaf, const Tensor& gradient) {
   if (bucket_bytes_ >= options_.bucket_bytes) flush();
 }
 
+/// Starts to move the gradients that wait; backward goes on meanwhile.
 void Engine::flush() {
   if (bucket_.empty()) return;
   std::vector<Tensor> gradients;
@@ -191,10 +193,10 @@ void Engine::flush() {
     gradients.push_back(std::move(each.gradient));
     specs.push_back(each.to);
   }
-  const std::vector<Tensor> moved = reshard(gradients, specs);
-  const std::vector<Pending> bucket = std::exchange(bucket_, {});
+  const std::vector<Tensor> moved = reshard_async(gradients, specs);
+  for (size_t i = 0; i < bucket_.size(); ++i) moving_.push_back({std::move(bucket_[i].leaf), moved[i], specs[i]});
+  bucket_.clear();
   bucket_bytes_ = 0;
-  for (size_t i = 0; i < bucket.size(); ++i) add_to_leaf(bucket[i].leaf, moved[i]);
 }
 
 void Engine::add_to_leaf(const Tensor& leaf, Tensor gradient) {

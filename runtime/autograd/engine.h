@@ -60,7 +60,8 @@ class Engine {
   Beyond beyond_ = Beyond::search;
   std::unordered_map<const Node*, std::vector<std::pair<uint32_t, size_t>>> wanted_;  // node: output, index of the capture
   std::vector<Tensor> captured_;
-  std::vector<Pending> bucket_;
+  std::vector<Pending> bucket_;  // gradients of leaves that wait for others to be moved with
+  std::vector<Pending> moving_;  // that are under way to their leaves
   int64_t bucket_bytes_ = 0;
 };
 

@@ -41,6 +41,21 @@ Tensor record_move(const Tensor& tensor, const DistSpec* spec, int64_t memory_ca
   return record.link<0>(std::move(backward), move());
 }
 
+template <class Move>
+std::vector<Tensor> record_moves(const std::vector<Tensor>& tensors, int64_t memory_cap, Move&& move) {
+  if (!records(tensors)) return move();
+  std::vector<const DistSpec*> from;
+  for (const Tensor& tensor : tensors) from.push_back(gradient_layout_of(tensor));
+  Recording record(CallSite(), kReshardList, tensors);
+  std::vector<Tensor> moved = move();
+  for (size_t i = 0; i < moved.size(); ++i) {
+    // One that stays has a history already.
+    if (moved[i].impl() == tensors[i].impl()) moved[i] = Tensor(moved[i].impl()->alias());
+  }
+  auto backward = [from, memory_cap](Pass& pass) { pass.give<0>(reshard(pass.grads(0), from, memory_cap)); };
+  return record.link<0>(std::move(backward), std::move(moved));
+}
+
 /// The layout of gradients of pieces in `spec`, in which each rank has what its own piece adds to the whole gradient: what all ranks of an
 /// axis have is used by each of them, so that its gradient is the sum over them; and each contribution to a sum gets the whole gradient.
 const DistSpec* dual(const DistSpec* spec, std::string_view name) {
@@ -145,17 +160,11 @@ Tensor reshard_async(const Tensor& tensor, const DistSpec* spec, int64_t memory_
 }
 
 std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap) {
-  if (!records(tensors)) return unrecorded::reshard(tensors, specs, memory_cap);
-  std::vector<const DistSpec*> from;
-  for (const Tensor& tensor : tensors) from.push_back(gradient_layout_of(tensor));
-  Recording record(CallSite(), kReshardList, tensors);
-  std::vector<Tensor> moved = unrecorded::reshard(tensors, specs, memory_cap);
-  for (size_t i = 0; i < moved.size(); ++i) {
-    // One that stays has a history already.
-    if (moved[i].impl() == tensors[i].impl()) moved[i] = Tensor(moved[i].impl()->alias());
-  }
-  auto backward = [from, memory_cap](Pass& pass) { pass.give<0>(reshard(pass.grads(0), from, memory_cap)); };
-  return record.link<0>(std::move(backward), std::move(moved));
+  return record_moves(tensors, memory_cap, [&] { return unrecorded::reshard(tensors, specs, memory_cap); });
+}
+
+std::vector<Tensor> reshard_async(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap) {
+  return record_moves(tensors, memory_cap, [&] { return unrecorded::reshard_async(tensors, specs, memory_cap); });
 }
 
 Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {

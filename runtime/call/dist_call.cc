@@ -490,6 +490,13 @@ void DistCall::check_writes() const {
            "InplacePolicy::keep",
            ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]), plan_->inputs[i].want->text());
     }
+    const bool adopts = output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::adopt && output.spec != tensors_[i]->spec;
+    if (adopts && tensors_[i]->grad.requires_grad && !tensors_[i]->grad.node) {
+      fail(ErrorCode::policy,
+           "[{}] InplacePolicy::adopt would give {} the layout {} in a new buffer, but it is a leaf that requires a gradient, whose layout that of its gradient "
+           "is; reshard it before it becomes a leaf, or use InplacePolicy::keep",
+           ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]), output.spec->text());
+    }
   }
   if (written > 1) check_apart();
 }

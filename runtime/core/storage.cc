@@ -201,9 +201,9 @@ void Storage::refresh_if_stale() {
   if (!d.refresh) fail_stale();
   d.source->refresh_if_stale();
   d.refresh();
-  // What was saved of this view, or viewed of it, has another value now.
-  version_.store(version() + 1, std::memory_order_relaxed);
-  if (d.source->last_write() != nullptr) last_write_ = std::make_unique<LastWrite>(*d.source->last_write());
+  // What was saved of this view, or viewed of it, has another value now; who wrote it is who wrote the source.
+  bump("refresh");
+  if (d.source->last_write() != nullptr) *last_write_ = *d.source->last_write();
   d.source_version = d.source->version();
 }
 

@@ -22,10 +22,38 @@ struct Move {
   DenseTensor out;
 };
 
+/// A collective under way, and the copies out of its result that follow. It holds no tensor: their storages hold it, and wait for it before they
+/// free their bytes.
+class Unpacking final : public Work::State {
+ public:
+  struct Part {
+    void* to;
+    size_t bytes;
+  };
+  Unpacking(Work work, DenseTensor packed, DenseTensor read, std::vector<Part> parts)
+      : packed_(std::move(packed)), read_(std::move(read)), work_(std::move(work)), parts_(std::move(parts)) {}
+
+  bool pending() const { return work_.pending(); }
+  void wait() override {
+    work_.wait();
+    const char* from = packed_.data<char>();
+    if (from == nullptr) return;
+    for (const Part& part : parts_) {
+      if (part.bytes != 0) std::memcpy(part.to, from, part.bytes);
+      from += part.bytes;
+    }
+  }
+
+ private:
+  DenseTensor packed_, read_;
+  Work work_;  // ends before the buffers are freed
+  std::vector<Part> parts_;
+};
+
 /// A step of one or more tensors, which have kind, axes and dtype in common, as one collective.
 class StepRun {
  public:
-  /// `later`: a collective on the tensor's own buffers is left under way, behind their storages.
+  /// `later`: the collective is left under way, behind the storages of the tensors, where it is on their own buffers or a sum of several.
   StepRun(Rank& rank, std::span<Move> moves, DType dtype, CommCause cause, bool later)
       : rank_(rank), moves_(moves), step_(*moves[0].step), dtype_(dtype), element_(size_of(dtype)), cause_(cause), later_(later) {
     before_at_ = step_.before.mesh->coordinate(rank.id());
@@ -239,9 +267,7 @@ class StepRun {
       return as_it_is ? finish(std::move(work), *moves[0]) : work.wait();
     }
     const DenseTensor received = allocate({{counts[static_cast<size_t>((*before_at_)[static_cast<size_t>(axis)])]}, dtype_});
-    group().reduce_scatter(cause_, send.raw(), received.raw(), counts, dtype_, step_.type).wait();
-    begin = 0;
-    for (Move* move : moves) copy_into_piece(*move, part_of(received, begin, move->out.dims()));
+    finish_packed(group().reduce_scatter(cause_, send.raw(), received.raw(), counts, dtype_, step_.type), received, moves, send);
   }
   void copy_into_piece(Move& move, const DenseTensor& value) const {
     copy_part(move.out, move.out.dims(), zeros(move.out.dims()), value, value.dims(), zeros(value.dims()), value.dims());
@@ -259,9 +285,18 @@ class StepRun {
       const DenseTensor part = part_of(all, begin, move->in.dims());
       copy_part(part, part.dims(), zeros(part.dims()), move->in, part.dims(), zeros(part.dims()), part.dims());
     }
-    group().all_reduce(cause_, all.raw(), all.numel(), dtype_, step_.type).wait();
-    begin = 0;
-    for (Move* move : moves) copy_into_piece(*move, part_of(all, begin, move->out.dims()));
+    finish_packed(group().all_reduce(cause_, all.raw(), all.numel(), dtype_, step_.type), all, moves);
+  }
+
+  /// The end of a collective whose result `packed` holds the pieces of `moves` one after the other.
+  /// What it reads lives as long.
+  void finish_packed(Work work, const DenseTensor& packed, std::span<Move*> moves, const DenseTensor& read = {}) const {
+    std::vector<Unpacking::Part> parts;
+    for (const Move* move : moves) parts.push_back({move->out.raw(), static_cast<size_t>(move->out.numel()) * element_});
+    auto unpacking = std::make_unique<Unpacking>(std::move(work), packed, read, std::move(parts));
+    if (!later_ || !unpacking->pending()) return unpacking->wait();
+    const auto shared = std::make_shared<Work>(std::move(unpacking));
+    for (Move* move : moves) move->out.storage()->set_pending(shared, Storage::Use::writes);
   }
 
   /// A relayout whose pieces are no boxes: runs of elements are packed for each process.
@@ -362,7 +397,7 @@ DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTens
   return plan.to->mesh()->coordinate(rank.id()) ? value : absent_value(plan.after_meta);
 }
 
-std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPlan* const> plans, std::span<const DenseTensor> pieces, CommCause cause) {
+std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPlan* const> plans, std::span<const DenseTensor> pieces, CommCause cause, bool later) {
   std::vector<DenseTensor> values(pieces.begin(), pieces.end());
   for (const DenseTensor& piece : pieces) check_host(piece, cause);
   std::vector<bool> done(plans.size(), false);
@@ -377,7 +412,7 @@ std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPla
     for (size_t s = 0; s < plans[first]->steps.size(); ++s) {
       std::vector<Move> moves;
       for (size_t i : batch) moves.push_back({&plans[i]->steps[s], std::move(values[i]), {}});
-      StepRun(rank, moves, plans[first]->meta.dtype, cause, false).run();
+      StepRun(rank, moves, plans[first]->meta.dtype, cause, later && s + 1 == plans[first]->steps.size()).run();
       for (size_t i = 0; i < batch.size(); ++i) values[batch[i]] = moves[i].out.defined() ? std::move(moves[i].out) : std::move(moves[i].in);
     }
   }

@@ -41,20 +41,7 @@ Tensor move_tensor(const Tensor& tensor, const DistSpec* spec, int64_t memory_ca
   return make_dist(rank, impl.global, spec, execute_reshard(rank, *plan, impl.value, {"reshard", "tensor"}, later));
 }
 
-}  // namespace
-
-std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) {
-  const DistTensorImpl& impl = dist_impl(tensor, "explain_reshard");
-  return plan_reshard(impl.global, impl.spec, spec, memory_cap)->explain();
-}
-
-namespace unrecorded {
-
-Tensor reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) { return move_tensor(tensor, spec, memory_cap, false); }
-
-Tensor reshard_async(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) { return move_tensor(tensor, spec, memory_cap, true); }
-
-std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap) {
+std::vector<Tensor> move_tensors(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap, bool later) {
   if (tensors.size() != specs.size()) {
     fail(ErrorCode::invalid_argument, "[reshard] argument 'specs' has {} layouts for {} tensors; give one for each", specs.size(), tensors.size());
   }
@@ -69,13 +56,34 @@ std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vecto
     moving.push_back(plans.back().get());
     pieces.push_back(impl.value);
   }
-  std::vector<DenseTensor> values = execute_reshards(rank, moving, pieces, {"reshard", "tensors"});
+  std::vector<DenseTensor> values = execute_reshards(rank, moving, pieces, {"reshard", "tensors"}, later);
   std::vector<Tensor> moved;
   auto value = values.begin();
   for (size_t i = 0; i < tensors.size(); ++i) {
     moved.push_back(plans[i] ? make_dist(rank, tensors[i].meta(), specs[i], std::move(*value++)) : tensors[i]);
   }
   return moved;
+}
+
+}  // namespace
+
+std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) {
+  const DistTensorImpl& impl = dist_impl(tensor, "explain_reshard");
+  return plan_reshard(impl.global, impl.spec, spec, memory_cap)->explain();
+}
+
+namespace unrecorded {
+
+Tensor reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) { return move_tensor(tensor, spec, memory_cap, false); }
+
+Tensor reshard_async(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) { return move_tensor(tensor, spec, memory_cap, true); }
+
+std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap) {
+  return move_tensors(tensors, specs, memory_cap, false);
+}
+
+std::vector<Tensor> reshard_async(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap) {
+  return move_tensors(tensors, specs, memory_cap, true);
 }
 
 Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {

@@ -9,6 +9,7 @@
 
 #include "api.h"
 #include "autograd/autograd.h"
+#include "testing/op_cases.h"
 
 namespace shard::test {
 namespace {

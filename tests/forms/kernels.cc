@@ -37,6 +37,11 @@ void list_axpy(const OpContext&, List x, List y, const Scalar& a, Lists out) {
   }
 }
 
+/// x * y, or x where it is not open.
+void gated(const OpContext&, const DenseTensor& x, const DenseTensor& y, bool open, DenseTensor& out) {
+  for (int64_t i = 0; i < x.numel(); ++i) f32_out(out)[i] = open ? f32(x)[i] * f32(y)[i] : f32(x)[i];
+}
+
 void list_flip(const OpContext&, List x, Lists out) {
   for (size_t k = 0; k < x.size(); ++k) {
     const int64_t n = x[k].numel();
@@ -182,6 +187,7 @@ void register_form_kernels() {
   register_kernel("list_sgd", cpu, DType::float32, &list_sgd);
   register_kernel("list_axpy", cpu, DType::float32, &list_axpy);
   register_kernel("list_flip", cpu, DType::float32, &list_flip);
+  register_kernel("gated", cpu, DType::float32, &gated);
   register_kernel("list_widen", cpu, DType::float32, &list_widen);
   register_kernel("list_break", cpu, DType::float32, &list_break);
   register_kernel("step_and_delta", cpu, DType::float32, &step_and_delta);

@@ -4,6 +4,7 @@
 #include "api.h"
 #include "gradients/central_difference.h"
 #include "gradients/distributed.h"
+#include "testing/op_cases.h"
 
 namespace shard::test {
 namespace {
@@ -14,7 +15,7 @@ using In = const std::vector<Tensor>&;
 
 struct BinaryCase {
   const char* name;
-  Tensor (*forward)(const Tensor&, const Tensor&);
+  testing::Function<Tensor, const Tensor&, const Tensor&> forward;
   std::function<std::vector<Tensor>(const Tensor& x, const Tensor& y, const Tensor& g, GradMask wanted)> gradient;
   double low = -1, high = 1;
 };
@@ -164,7 +165,7 @@ TEST_CASE("the gradient of a weight sends nothing when rows are cut by the batch
 
 struct UnaryCase {
   const char* name;
-  std::function<Tensor(const Tensor&)> forward;
+  testing::Function<Tensor, const Tensor&> forward;
   std::function<Tensor(const Tensor& x, const Tensor& out, const Tensor& g)> gradient;
   // The gradients of gradient(x, out, g) for its arguments: of x, with what comes through out, and of g. ggx is the gradient of x_grad.
   std::function<std::vector<Tensor>(const Tensor& x, const Tensor& out, const Tensor& g, const Tensor& ggx)> second;

@@ -4,6 +4,7 @@
 #include "api.h"
 #include "gradients/central_difference.h"
 #include "gradients/distributed.h"
+#include "testing/op_cases.h"
 
 namespace shard::test {
 namespace {
@@ -12,7 +13,7 @@ using In = const std::vector<Tensor>&;
 
 struct ReductionCase {
   const char* name;
-  std::function<Tensor(const Tensor& x, const IntArray& axis, bool keepdim)> forward;
+  testing::Function<Tensor, const Tensor&, const IntArray&, bool> forward;
   std::function<Tensor(const Tensor& x, const Tensor& out, const Tensor& g, const IntArray& axis, bool keepdim)> gradient;
 };
 

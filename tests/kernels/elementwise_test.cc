@@ -273,6 +273,24 @@ TEST_CASE("gelu follows the error function, and the tanh formula when approximat
   for (size_t i = 0; i < points.size(); ++i) CHECK(values(out)[i] == Approx(0.5 * points[i] * (1 + std::erf(points[i] / std::sqrt(2.0)))).margin(1e-3));
 }
 
+TEST_CASE("gelu in float32 and its gradient are within 1e-6 of double, far tails too") {
+  using Gelu = void(const OpContext&, const DenseTensor&, bool, DenseTensor&);
+  using GeluGrad = void(const OpContext&, const DenseTensor&, const DenseTensor&, bool, DenseTensor&);
+  const DenseTensor x = tensor(grid(-12.5, 12.5, 4001), {4001}, DType::float32);
+  const std::vector<double> points = values(x);  // rounded to float32
+  const DenseTensor one = tensor(std::vector<double>(4001, 1), {4001}, DType::float32);
+  DenseTensor out = uninitialized({4001}, DType::float32), slope = uninitialized({4001}, DType::float32);
+  call<Gelu>("gelu", DType::float32, x, false, out);
+  call<GeluGrad>("gelu_grad", DType::float32, x, one, false, slope);
+  const std::vector<double> result = values(out), slopes = values(slope);
+  for (size_t i = 0; i < points.size(); ++i) {
+    const double p = points[i], below = 0.5 * std::erfc(-p / std::sqrt(2.0)), bell = 0.3989422804014327 * std::exp(-0.5 * p * p);
+    CHECK(result[i] == Approx(p * below).epsilon(1e-6));
+    // The two terms of the gradient nearly cancel about its zero at -0.75.
+    CHECK(slopes[i] == Approx(below + p * bell).epsilon(0).margin(1e-6 * (below + std::abs(p) * bell)));
+  }
+}
+
 TEST_CASE("an element has the same bits however the tensor is cut") {
   const DenseTensor x = arbitrary({1003}, DType::float32);
   for (const char* name : {"exp", "tanh", "sigmoid", "silu", "rsqrt"}) {

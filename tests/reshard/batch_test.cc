@@ -73,3 +73,24 @@ TEST_CASE("an asynchronous move is waited for when its result is read") {
     check(full_equals(chained, value.to_vector<float>()), "a chain of moves");
   });
 }
+
+TEST_CASE("11: a list may be reduced asynchronously, and each result waits for the collective that they share") {
+  const ProcessMesh* mesh = ProcessMesh::make({3}, {}, {"p"});
+  run_ranks(3, [&](Rank& rank) {
+    const DistSpec *pending = DistSpec::parse(mesh, "- | sum(p)"), *whole = DistSpec::parse(mesh, "-"), *rows = DistSpec::parse(mesh, "p");
+    for (const DistSpec* to : {whole, rows}) {
+      std::vector<Tensor> contributions;
+      for (const int64_t size : {4, 0, 7}) contributions.push_back(from_local(iota<float>({size}, static_cast<float>(rank.id())), pending, {size}, DType::float32));
+      const auto before = rank.stats().collectives;
+      std::vector<Tensor> sums = reshard_async(contributions, {to, to, to});
+      check(rank.stats().collectives == before + 1, "one collective");
+      contributions.clear();
+      const Tensor first = sums[0];
+      sums.erase(sums.begin());  // one is freed before anything is read
+      check(full_equals<float>(sums[1], {3, 6, 9, 12, 15, 18, 21}), "the last");
+      check(full_equals<float>(first, {3, 6, 9, 12}), "the first");
+      for (const int64_t size : {5, 6}) contributions.push_back(from_local(iota<float>({size}), pending, {size}, DType::float32));
+      reshard_async(contributions, {to, to});  // nobody reads these
+    }
+  });
+}

@@ -18,8 +18,8 @@ namespace {
 struct GeluGrad {
   template <class C>
   static C apply(C x, C grad) {
-    const C below = C(0.5) * std::erfc(x * C(-0.70710678118654752));
-    return grad * (below + x * C(0.39894228040143268) * exp_of(C(-0.5) * x * x));
+    const Normal<C> normal = normal_at(x);
+    return grad * (normal.below + x * C(0.39894228040143268) * normal.bell);
   }
 };
 /// Of gelu_tanh_of.

@@ -1,12 +1,20 @@
 // CPU kernels of normalisations by mean and variance: layer_norm, rms_norm, batch_norm. Their gradients stand in norm_grad.cc, softmax in
 // softmax.cc.
-#include "kernels/cpu/norm.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/norm.cc"
+#include "kernels/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
 
 #include "kernels/cpu/axis.h"
+#include "kernels/cpu/fold.h"
+#include "kernels/cpu/norm.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
 
-namespace shard::cpu {
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
 template <class T>
@@ -15,22 +23,19 @@ void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& s
   const int begin = normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank());
   const int64_t rows = x.dims().numel(0, begin);
   const int64_t width = x.dims().numel(begin, x.dims().rank());
-  const std::vector<double> factor = affine_of(scale, width, 1.0), offset = affine_of(bias, width, 0.0);
+  const std::vector<double> factors = affine_of(scale, width, 1.0), offsets = affine_of(bias, width, 0.0);
+  const double *factor = factors.data(), *offset = offsets.data();
   using S = Statistic<T>;
   parallel_for(rows, 4 * width, [&](int64_t first, int64_t last) {
     for (int64_t r = first; r < last; ++r) {
       const T* from = x.data<T>() + r * width;
       T* to = out.data<T>() + r * width;
-      double sum = 0, squares = 0;
-      for (int64_t i = 0; i < width; ++i) sum += value_at(from, i);
+      const double sum = sum_of<double>(width, [=](int64_t i) { return value_at(from, i); });
       const double center = width == 0 ? 0 : sum / static_cast<double>(width);
-      for (int64_t i = 0; i < width; ++i) squares += (value_at(from, i) - center) * (value_at(from, i) - center);
+      const double squares = sum_of<double>(width, [=](int64_t i) { return (value_at(from, i) - center) * (value_at(from, i) - center); });
       const double spread = width == 0 ? 0 : squares / static_cast<double>(width);
       const double inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
-      for (int64_t i = 0; i < width; ++i) {
-        const size_t c = static_cast<size_t>(i);
-        to[i] = from_double<T>((value_at(from, i) - center) * inverse * factor[c] + offset[c]);
-      }
+      for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>((value_at(from, i) - center) * inverse * factor[i] + offset[i]);
       mean.data<S>()[r] = static_cast<S>(center);
       variance.data<S>()[r] = static_cast<S>(spread);
     }
@@ -40,16 +45,16 @@ void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& s
 template <class T>
 void rms_norm(const OpContext&, const DenseTensor& x, const DenseTensor& scale, float epsilon, DenseTensor& out, DenseTensor& invvar) {
   const int64_t width = x.dims()[x.dims().rank() - 1];
-  const std::vector<double> factor = affine_of(scale, width, 1.0);
+  const std::vector<double> factors = affine_of(scale, width, 1.0);
+  const double* factor = factors.data();
   using S = Statistic<T>;
   parallel_for(invvar.numel(), 3 * width, [&](int64_t first, int64_t last) {
     for (int64_t r = first; r < last; ++r) {
       const T* from = x.data<T>() + r * width;
       T* to = out.data<T>() + r * width;
-      double squares = 0;
-      for (int64_t i = 0; i < width; ++i) squares += value_at(from, i) * value_at(from, i);
+      const double squares = sum_of<double>(width, [=](int64_t i) { return value_at(from, i) * value_at(from, i); });
       const double inverse = 1.0 / std::sqrt((width == 0 ? 0 : squares / static_cast<double>(width)) + static_cast<double>(epsilon));
-      for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>(value_at(from, i) * inverse * factor[static_cast<size_t>(i)]);
+      for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>(value_at(from, i) * inverse * factor[i]);
       invvar.data<S>()[r] = static_cast<S>(inverse);
     }
   });
@@ -153,9 +158,7 @@ void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& m
   normalise_channels<T>(x, view, used, inverse, scale, bias, out);
 }
 
-}  // namespace
-
-void register_norm() {
+void register_norm_here() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("layer_norm", kBackend, dtype_of<T>, &layer_norm<T>);
     register_kernel("rms_norm", kBackend, dtype_of<T>, &rms_norm<T>);
@@ -164,4 +167,13 @@ void register_norm() {
   register_dry_kernel("batch_norm", &batch_norm_dry);
 }
 
+}  // namespace
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shard::cpu {
+HWY_EXPORT(register_norm_here);
+void register_norm() { HWY_DYNAMIC_DISPATCH(register_norm_here)(); }
 }  // namespace shard::cpu
+#endif

@@ -1,11 +1,19 @@
 // CPU kernels of the gradients of layer_norm, rms_norm and batch_norm. The forward ones stand in norm.cc.
-#include "kernels/cpu/norm.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/norm_grad.cc"
+#include "kernels/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
 
 #include "kernels/cpu/axis.h"
+#include "kernels/cpu/fold.h"
+#include "kernels/cpu/norm.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
 
-namespace shard::cpu {
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
 /// Sums of columns over rows. Rows are added up in blocks and blocks in their order, so that a sum has the same bits on any number of threads.
@@ -39,28 +47,6 @@ class ColumnSums {
   std::vector<double> sums_;
 };
 
-struct TwoSums {
-  double first = 0, second = 0;
-};
-
-/// Adds term(i, first, second) up over [0, n), in eight lanes that a compiler can hold in vectors.
-template <class Term>
-TwoSums two_sums(int64_t n, const Term& term) {
-  constexpr int64_t kLanes = 8;
-  double first[kLanes] = {}, second[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) term(i + lane, first[lane], second[lane]);
-  }
-  for (; i < n; ++i) term(i, first[0], second[0]);
-  TwoSums sums;
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    sums.first += first[lane];
-    sums.second += second[lane];
-  }
-  return sums;
-}
-
 /// With n = (x - mean) / deviation and h = out_grad * scale: x_grad = (h - mean(h) - n * mean(h * n)) / deviation.
 template <class T>
 void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor&, const DenseTensor& mean,
@@ -80,14 +66,14 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
         T* to = x_grad.data<T>() + r * width;
         const double center = static_cast<double>(mean.data<S>()[r]);
         const double inverse = 1.0 / std::sqrt(static_cast<double>(variance.data<S>()[r]) + static_cast<double>(epsilon));
-        const TwoSums sums = two_sums(width, [=](int64_t i, double& sum, double& product) {
-          const double g = value_at(grad, i), normal = (value_at(from, i) - center) * inverse;
-          sum += g * factor[i];
-          product += g * factor[i] * normal;
-          scale_sums[i] += g * normal;
+        for (int64_t i = 0; i < width; ++i) {
+          const double g = value_at(grad, i);
+          scale_sums[i] += g * ((value_at(from, i) - center) * inverse);
           bias_sums[i] += g;
-        });
-        const double along = sums.first / static_cast<double>(width), across = sums.second / static_cast<double>(width);
+        }
+        const double along = sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * factor[i]; }) / static_cast<double>(width);
+        const double across =
+            sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * factor[i] * ((value_at(from, i) - center) * inverse); }) / static_cast<double>(width);
         for (int64_t i = 0; i < width; ++i) {
           const double normal = (value_at(from, i) - center) * inverse;
           to[i] = from_double<T>((value_at(grad, i) * factor[i] - along - normal * across) * inverse);
@@ -115,12 +101,9 @@ void rms_norm_grad(const OpContext&, const DenseTensor& x, const DenseTensor& sc
         const T *from = x.data<T>() + r * width, *grad = out_grad.data<T>() + r * width;
         T* to = x_grad.data<T>() + r * width;
         const double inverse = static_cast<double>(invvar.data<S>()[r]);
-        const TwoSums sums = two_sums(width, [=](int64_t i, double& product, double&) {
-          const double slope = value_at(grad, i) * value_at(from, i) * inverse;
-          product += slope * factor[i];
-          scale_sums[i] += slope;
-        });
-        const double across = sums.first / static_cast<double>(width);
+        for (int64_t i = 0; i < width; ++i) scale_sums[i] += value_at(grad, i) * value_at(from, i) * inverse;
+        const double across =
+            sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * value_at(from, i) * inverse * factor[i]; }) / static_cast<double>(width);
         for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>((value_at(grad, i) * factor[i] - value_at(from, i) * inverse * across) * inverse);
       }
     }
@@ -148,12 +131,9 @@ DenseTensor channel_sums(const DenseTensor& x, const DenseTensor& out_grad, cons
       for (int64_t c = first; c < last; ++c) {
         const int64_t at = (n * view.size + c) * view.inner;
         const T *from = x.data<T>() + at, *grad = out_grad.data<T>() + at;
-        const TwoSums line = two_sums(view.inner, [=](int64_t i, double& sum, double& product) {
-          sum += value_at(grad, i);
-          product += value_at(grad, i) * ((value_at(from, i) - mean[c]) * inverse[c]);
-        });
-        plain[c] += line.first;
-        normal[c] += line.second;
+        const double center = mean[c], steep = inverse[c];
+        plain[c] += sum_of<double>(view.inner, [=](int64_t i) { return value_at(grad, i); });
+        normal[c] += sum_of<double>(view.inner, [=](int64_t i) { return value_at(grad, i) * ((value_at(from, i) - center) * steep); });
       }
     }
   });
@@ -193,9 +173,7 @@ void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
   });
 }
 
-}  // namespace
-
-void register_norm_grad() {
+void register_norm_grad_here() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("layer_norm_grad", kBackend, dtype_of<T>, &layer_norm_grad<T>);
     register_kernel("rms_norm_grad", kBackend, dtype_of<T>, &rms_norm_grad<T>);
@@ -204,4 +182,13 @@ void register_norm_grad() {
   register_dry_kernel("batch_norm_grad", &batch_norm_grad_dry);
 }
 
+}  // namespace
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shard::cpu {
+HWY_EXPORT(register_norm_grad_here);
+void register_norm_grad() { HWY_DYNAMIC_DISPATCH(register_norm_grad_here)(); }
 }  // namespace shard::cpu
+#endif

@@ -1,19 +1,33 @@
 // CPU kernels of softmax, of the losses built on it, of their labels, and of their gradients. Normalisations by mean and variance go to norm.cc.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/softmax.cc"
+#include "kernels/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
 #include "kernels/cpu/axis.h"
+#include "kernels/cpu/fold.h"
 #include "kernels/cpu/functions.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/value.h"
 
-namespace shard::cpu {
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-/// Runs body(first element, i) for each of the outer * inner lines along the axis.
+/// Runs body(first element, i, step) for each of the outer * inner lines along the axis. Its elements are `step` apart, a constant 1 where the axis is the
+/// last one, so that loops vectorise.
 template <class Body>
 void for_lines(const AxisView& view, const Body& body) {
   if (view.size == 0) return;
   parallel_for(view.outer * view.inner, 8 * view.size, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) body(i / view.inner * view.size * view.inner + i % view.inner, i);
+    if (view.inner == 1) {
+      for (int64_t i = first; i < last; ++i) body(i * view.size, i, std::integral_constant<int64_t, 1>());
+    } else {
+      for (int64_t i = first; i < last; ++i) body(i / view.inner * view.size * view.inner + i % view.inner, i, view.inner);
+    }
   });
 }
 
@@ -23,29 +37,32 @@ struct LineSums {
   double sum;  // of exp(x - largest)
 };
 
-template <class T>
-LineSums<T> sums_of(const T* x, int64_t size, int64_t stride) {
+template <class T, class Step>
+LineSums<T> sums_of(const T* x, int64_t size, Step step) {
   using C = Compute<T>;
-  C largest = lowest<C>();
-  for (int64_t k = 0; k < size; ++k) largest = nan_max(largest, static_cast<C>(x[k * stride]));
+  const C largest = fold(size, lowest<C>(), [=](int64_t k) { return static_cast<C>(x[k * step]); }, [](C a, C b) { return nan_max(a, b); });
+  constexpr int64_t kBlock = 512;  // elements that add up in C
   double sum = 0;
-  for (int64_t k = 0; k < size; ++k) sum += exp_of(static_cast<C>(x[k * stride]) - largest);
+  for (int64_t begin = 0; begin < size; begin += kBlock) {
+    const T* from = x + begin * step;
+    sum += static_cast<double>(sum_of<C>(std::min(kBlock, size - begin), [=](int64_t k) { return exp_of(static_cast<C>(from[k * step]) - largest); }));
+  }
   return {largest, sum};
 }
 
-template <class T>
-void softmax_line(const T* x, T* out, int64_t size, int64_t stride, const LineSums<T>& sums) {
+template <class T, class Step>
+void softmax_line(const T* x, T* out, int64_t size, Step step, const LineSums<T>& sums) {
   using C = Compute<T>;
-  const C total = static_cast<C>(sums.sum);
-  for (int64_t k = 0; k < size; ++k) out[k * stride] = T(exp_of(static_cast<C>(x[k * stride]) - sums.largest) / total);
+  const C largest = sums.largest, total = static_cast<C>(sums.sum);
+  for (int64_t k = 0; k < size; ++k) out[k * step] = T(exp_of(static_cast<C>(x[k * step]) - largest) / total);
 }
 
 template <class T>
 void softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out) {
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
-  for_lines(view, [&](int64_t at, int64_t) {
+  for_lines(view, [&](int64_t at, int64_t, auto step) {
     const T* from = x.data<T>() + at;
-    softmax_line(from, out.data<T>() + at, view.size, view.inner, sums_of(from, view.size, view.inner));
+    softmax_line(from, out.data<T>() + at, view.size, step, sums_of(from, view.size, step));
   });
 }
 
@@ -53,12 +70,12 @@ template <class T>
 void log_softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out) {
   using C = Compute<T>;
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
-  for_lines(view, [&](int64_t at, int64_t) {
+  for_lines(view, [&](int64_t at, int64_t, auto step) {
     const T* from = x.data<T>() + at;
     T* to = out.data<T>() + at;
-    const LineSums<T> sums = sums_of(from, view.size, view.inner);
-    const C total = static_cast<C>(std::log(sums.sum));
-    for (int64_t k = 0; k < view.size; ++k) to[k * view.inner] = T(static_cast<C>(from[k * view.inner]) - sums.largest - total);
+    const LineSums<T> sums = sums_of(from, view.size, step);
+    const C largest = sums.largest, total = static_cast<C>(std::log(sums.sum));
+    for (int64_t k = 0, n = view.size; k < n; ++k) to[k * step] = T(static_cast<C>(from[k * step]) - largest - total);
   });
 }
 
@@ -67,13 +84,13 @@ template <class T>
 void softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad, int axis, DenseTensor& x_grad) {
   using C = Compute<T>;
   const AxisView view = axis_view(out.dims(), normalize_axis(ctx.op, "axis", axis, out.dims().rank()));
-  for_lines(view, [&](int64_t at, int64_t) {
+  for_lines(view, [&](int64_t at, int64_t, auto step) {
     const T *y = out.data<T>() + at, *grad = out_grad.data<T>() + at;
     T* to = x_grad.data<T>() + at;
-    double sum = 0;
-    for (int64_t k = 0; k < view.size; ++k) sum += static_cast<double>(static_cast<C>(y[k * view.inner])) * static_cast<double>(static_cast<C>(grad[k * view.inner]));
-    const C total = static_cast<C>(sum);
-    for (int64_t k = 0; k < view.size; ++k) to[k * view.inner] = T(static_cast<C>(y[k * view.inner]) * (static_cast<C>(grad[k * view.inner]) - total));
+    const C total = static_cast<C>(sum_of<double>(view.size, [=](int64_t k) {
+      return static_cast<double>(static_cast<C>(y[k * step])) * static_cast<double>(static_cast<C>(grad[k * step]));
+    }));
+    for (int64_t k = 0, n = view.size; k < n; ++k) to[k * step] = T(static_cast<C>(y[k * step]) * (static_cast<C>(grad[k * step]) - total));
   });
 }
 
@@ -81,13 +98,11 @@ template <class T>
 void log_softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad, int axis, DenseTensor& x_grad) {
   using C = Compute<T>;
   const AxisView view = axis_view(out.dims(), normalize_axis(ctx.op, "axis", axis, out.dims().rank()));
-  for_lines(view, [&](int64_t at, int64_t) {
+  for_lines(view, [&](int64_t at, int64_t, auto step) {
     const T *y = out.data<T>() + at, *grad = out_grad.data<T>() + at;
     T* to = x_grad.data<T>() + at;
-    double sum = 0;
-    for (int64_t k = 0; k < view.size; ++k) sum += static_cast<double>(static_cast<C>(grad[k * view.inner]));
-    const C total = static_cast<C>(sum);
-    for (int64_t k = 0; k < view.size; ++k) to[k * view.inner] = T(static_cast<C>(grad[k * view.inner]) - exp_of(static_cast<C>(y[k * view.inner])) * total);
+    const C total = static_cast<C>(sum_of<double>(view.size, [=](int64_t k) { return static_cast<double>(static_cast<C>(grad[k * step])); }));
+    for (int64_t k = 0, n = view.size; k < n; ++k) to[k * step] = T(static_cast<C>(grad[k * step]) - exp_of(static_cast<C>(y[k * step])) * total);
   });
 }
 
@@ -121,8 +136,8 @@ void check_labels(const OpContext& ctx, const DenseTensor& label, int64_t classe
 
 /// -log of the probability of class k of a line.
 template <class T>
-double negative_log(const T* x, int64_t k, int64_t stride, const LineSums<T>& sums, bool use_softmax) {
-  const double value = static_cast<double>(static_cast<Compute<T>>(x[k * stride]));
+double negative_log(const T* x, int64_t k, int64_t step, const LineSums<T>& sums, bool use_softmax) {
+  const double value = static_cast<double>(static_cast<Compute<T>>(x[k * step]));
   return use_softmax ? std::log(sums.sum) - (value - static_cast<double>(sums.largest)) : -std::log(value);
 }
 
@@ -132,25 +147,25 @@ void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTe
   const AxisView view = axis_view(input.dims(), normalize_axis(ctx.op, "axis", axis, input.dims().rank()));
   if (!soft_label) check_labels(ctx, label, view.size, ignore_index);
   if (view.size == 0) std::fill_n(loss.data<T>(), loss.numel(), T(0.0f));
-  for_lines(view, [&](int64_t at, int64_t line) {
+  for_lines(view, [&](int64_t at, int64_t line, auto step) {
     const T* from = input.data<T>() + at;
     T* to = softmax_out.data<T>() + at;
     LineSums<T> sums{};
     if (use_softmax) {
-      sums = sums_of(from, view.size, view.inner);
-      softmax_line(from, to, view.size, view.inner, sums);
+      sums = sums_of(from, view.size, step);
+      softmax_line(from, to, view.size, step, sums);
     } else {
-      for (int64_t k = 0; k < view.size; ++k) to[k * view.inner] = from[k * view.inner];
+      for (int64_t k = 0; k < view.size; ++k) to[k * step] = from[k * step];
     }
     double result = 0;
     if (soft_label) {
       const T* weight = label.data<T>() + at;
       for (int64_t k = 0; k < view.size; ++k) {
-        const double w = static_cast<double>(static_cast<Compute<T>>(weight[k * view.inner]));
-        if (w != 0) result += w * negative_log(from, k, view.inner, sums, use_softmax);
+        const double w = static_cast<double>(static_cast<Compute<T>>(weight[k * step]));
+        if (w != 0) result += w * negative_log(from, k, step, sums, use_softmax);
       }
     } else if (const int64_t k = index_at(label, line); k != ignore_index) {
-      result = negative_log(from, k, view.inner, sums, use_softmax);
+      result = negative_log(from, k, step, sums, use_softmax);
     }
     loss.data<T>()[line] = T(static_cast<Compute<T>>(result));
   });
@@ -158,13 +173,13 @@ void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTe
 
 /// Of one line; `weight` gives the label's share of class k. With use_softmax x is p = softmax(input), and d loss / d input = p * sum(weight) -
 /// weight; else x is given, and the derivative of -weight * log(x) is -weight / x.
-template <class T, class Weight>
-void cross_entropy_line(const T* x, int64_t size, int64_t stride, bool use_softmax, double sum_of_weights, double loss_grad, const Weight& weight, T* to) {
+template <class T, class Step, class Weight>
+void cross_entropy_line(const T* x, int64_t size, Step step, bool use_softmax, double sum_of_weights, double loss_grad, const Weight& weight, T* to) {
   using C = Compute<T>;
   for (int64_t k = 0; k < size; ++k) {
-    const double p = static_cast<double>(static_cast<C>(x[k * stride])), w = weight(k);
+    const double p = static_cast<double>(static_cast<C>(x[k * step])), w = weight(k);
     const double slope = use_softmax ? p * sum_of_weights - w : w == 0 ? 0 : -w / p;
-    to[k * stride] = T(static_cast<C>(slope * loss_grad));
+    to[k * step] = T(static_cast<C>(slope * loss_grad));
   }
 }
 
@@ -177,26 +192,24 @@ void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const De
   const AxisView view = axis_view(softmax_in.dims(), along);
   const Box box = ctx.input_box(1, softmax_in);
   if (!soft_label) check_labels(ctx, label, box.global[along], ignore_index);
-  for_lines(view, [&](int64_t at, int64_t line) {
+  for_lines(view, [&](int64_t at, int64_t line, auto step) {
     const T* from = softmax_in.data<T>() + at;
     T* to = input_grad.data<T>() + at;
     const double gradient = static_cast<double>(static_cast<C>(loss_grad.data<T>()[line]));
     if (soft_label) {
       const T* weights = label.data<T>() + at;
-      const auto weight = [=](int64_t k) { return static_cast<double>(static_cast<C>(weights[k * view.inner])); };
+      const auto weight = [=](int64_t k) { return static_cast<double>(static_cast<C>(weights[k * step])); };
       double sum = 0;
       for (int64_t k = 0; k < view.size; ++k) sum += weight(k);
-      return cross_entropy_line(from, view.size, view.inner, use_softmax, sum, gradient, weight, to);
+      return cross_entropy_line(from, view.size, step, use_softmax, sum, gradient, weight, to);
     }
     const int64_t value = index_at(label, line), mine = value - box.begin[along];
     const double kept = value == ignore_index ? 0 : 1;
-    cross_entropy_line(from, view.size, view.inner, use_softmax, kept, gradient, [=](int64_t k) { return k == mine ? kept : 0; }, to);
+    cross_entropy_line(from, view.size, step, use_softmax, kept, gradient, [=](int64_t k) { return k == mine ? kept : 0; }, to);
   });
 }
 
-}  // namespace
-
-void register_softmax() {
+void register_softmax_here() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("softmax", kBackend, dtype_of<T>, &softmax<T>);
     register_kernel("log_softmax", kBackend, dtype_of<T>, &log_softmax<T>);
@@ -208,4 +221,13 @@ void register_softmax() {
   });
 }
 
+}  // namespace
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shard::cpu {
+HWY_EXPORT(register_softmax_here);
+void register_softmax() { HWY_DYNAMIC_DISPATCH(register_softmax_here)(); }
 }  // namespace shard::cpu
+#endif

@@ -1,0 +1,67 @@
+// What the examples that train share: command line, AdamW, the loop over steps with its progress line, and files of losses.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "api.h"
+#include "dist/spec.h"
+
+namespace training {
+
+struct Options {
+  int dp = 1, tp = 1;  // ranks that share the batch, and ranks that share each weight
+  int steps = 200;
+  double rate = 1e-3;
+  shard::DType dtype = shard::DType::float32;
+  uint64_t seed = 1;
+  bool quiet = false;
+  std::string losses;     // the file to write them to
+  std::string compare;    // a file of losses of another run
+  double tolerance = -1;  // how far from those they may be, relative; negative: as far as they like
+};
+
+/// Adds the options to the command line of a program.
+void add_options(CLI::App& app, Options& options);
+
+/// A model on a mesh, as this rank sees it.
+struct Run {
+  std::vector<shard::Tensor> parameters;
+  std::function<shard::Tensor()> loss;  // of the next batch: one element
+};
+
+/// AdamW over distributed parameters in any layouts: the moments lie as their parameter does, so that a step sends nothing.
+class AdamW {
+ public:
+  /// Betas 0.9 and 0.99, epsilon 1e-8, weight decay 0.01.
+  AdamW(const std::vector<shard::Tensor>& parameters, double rate);
+
+  /// Applies the gradients, and clears them.
+  void step();
+
+ private:
+  struct State {
+    shard::Tensor parameter, rate, moment1, moment2, beta1_pow, beta2_pow;
+  };
+  std::vector<State> states_;
+};
+
+/// Trains a model on dp x tp ranks: threads, or the processes that mpirun has started. `start` builds it on a mesh with the axes "dp" and
+/// "tp". Prints a summary to stdout, and while it goes on losses and speed to stderr; rank 0 does. A step takes `tokens` tokens, summed over
+/// the ranks. Returns what main returns: 1 where the losses are too far from those of `compare`.
+int train(const std::string& name, const Options& options, int64_t tokens, const std::function<Run(const shard::ProcessMesh*)>& start);
+
+/// Random numbers that are the same on every rank and platform; for drawing batches.
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : state_(seed) {}
+  /// From 0, 1, ... bound - 1.
+  int64_t below(int64_t bound);
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace training
