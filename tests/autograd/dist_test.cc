@@ -260,3 +260,25 @@ TEST_CASE("25: a leaf that requires a gradient does not adopt the layout of a re
     require(spec_of(same) == rows && same.version() == 1);
   });
 }
+
+TEST_CASE("26: SavePolicy resharded keeps what the call has moved, so that backward sends less") {
+  const auto run = [](Rank& rank, SavePolicy policy) {
+    const PolicyScope scope(rank, {.save = policy});
+    const ProcessMesh* mesh = ProcessMesh::make({3}, {}, {"p"});
+    const Tensor value = Tensor::from_data<double>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {5, 2});
+    const Tensor x = distribute(value, DistSpec::parse(mesh, "p, -")).set_requires_grad(true);
+    const Tensor w = distribute(value, DistSpec::parse(mesh, "-, p")).set_requires_grad(true);
+    const Tensor out = multiply(x, scale(w, 2));  // moves one of the two
+    const auto sent = rank.stats().bytes_sent;
+    const std::vector<Tensor> gradients = grad({total(out)}, {x, w});
+    require(full_equals<double>(gradients[0], {2, 4, 6, 8, 10, 12, 14, 16, 18, 20}) && full_equals<double>(gradients[1], {2, 4, 6, 8, 10, 12, 14, 16, 18, 20}));
+    return rank.stats().bytes_sent - sent;
+  };
+  std::array<std::array<int64_t, 2>, 3> bytes{};
+  run_ranks(3, [&](Rank& rank) {
+    bytes[static_cast<size_t>(rank.id())] = {run(rank, SavePolicy::original), run(rank, SavePolicy::resharded)};
+  });
+  int64_t original = 0, resharded = 0;
+  for (const auto& [a, b] : bytes) original += a, resharded += b;
+  CHECK(resharded < original);
+}
