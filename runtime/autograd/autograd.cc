@@ -112,6 +112,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   for (const Tensor& input : inputs) {
     check_gradient_wanted("grad", input);
     edges.push_back(autograd::edge_of(input));
+    autograd::check_shape(input, edges.back().get()->output(edges.back().output));
   }
   Engine engine(options);
   start_all(engine, outputs, grad_outputs);

@@ -36,14 +36,15 @@ void check_gradient(const Tensor& gradient, const OutputInfo& info, const Node& 
        "distributed if that is", maker, gradient.get().describe(), of.op().name, to_string(info.meta), info.spec != nullptr ? " " + info.spec->text() : "");
 }
 
-void check_leaf(const Tensor& leaf, const OutputInfo& recorded) {
-  if (leaf.meta() == recorded.meta) return;
-  fail(ErrorCode::autograd,
-       "[backward] {} was {} when it was recorded, and has been given another shape or dtype in place since, so its gradient does not fit it. Do that before "
-       "it is used, or after backward, or make another tensor of it (reshape, transpose, cast)", leaf.get().describe(), to_string(recorded.meta));
-}
-
 }  // namespace
+
+void check_shape(const Tensor& tensor, const OutputInfo& recorded) {
+  if (tensor.meta() == recorded.meta) return;
+  fail(ErrorCode::autograd,
+       "[backward] {} was {} when it was recorded, and has been given another shape or dtype in place since where nothing is recorded, so its gradient does not "
+       "fit it. Do that where calls are recorded, before it is used or after backward, or make another tensor of it (reshape, transpose, cast)",
+       tensor.get().describe(), to_string(recorded.meta));
+}
 
 Engine::~Engine() {
   for (const Ref<GradNode>& node : heap_) clear(node_of(node));
@@ -60,6 +61,7 @@ void Engine::start(const Tensor& output, Tensor gradient) {
     fail(ErrorCode::autograd, "[backward] {} requires no gradient: it was not computed from a leaf with set_requires_grad(true), or under NoGrad",
          output.get().describe());
   }
+  check_shape(output, edge.get()->output(edge.output));
   starts_.push_back({std::move(edge), std::move(gradient)});
 }
 
@@ -132,7 +134,7 @@ void Engine::send(const Edge& edge, Tensor gradient, const Node* from) {
 
 void Engine::process(Node& node) {
   if (const Tensor* const leaf = node.leaf()) {
-    check_leaf(*leaf, node.output(0));
+    check_shape(*leaf, node.output(0));
     take_captures(node);
     if (!captures_) finish_leaf(*leaf, node.incoming(0));
     return;

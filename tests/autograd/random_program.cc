@@ -209,11 +209,13 @@ std::vector<Kind> in_place() {
       {"softmax_", 1, Kind::writes, 20, axis, [](T x, A a) { return softmax_(x[0], to_int(a[0])), Tensors{}; }},
       {"tril_", 1, Kind::writes, kAny, diagonal, [](T x, A a) { return tril_(x[0], to_int(a[0])), Tensors{}; }},
       {"transpose_", 1, Kind::writes, kAny, permutation, [](T x, A a) { return transpose_(x[0], a), Tensors{}; }},
-      {"reshape_", 1, Kind::writes, kAny, other_shape, [](T x, A a) { return reshape_(x[0], a), Tensors{}; }},
+      {"reshape_", 1, Kind::writes | Kind::view, kAny, other_shape, [](T x, A a) { return reshape_(x[0], a), Tensors{}; }},
   };
 }
 
+/// Infinity for what cannot be read: a view of what has another buffer now.
 double largest(const Tensor& x) {
+  if (x.get().value.storage()->stale()) return INFINITY;
   double most = 0;
   for (const double value : x.to_vector<double>()) most = std::isnan(value) ? INFINITY : std::max(most, std::abs(value));
   return most;

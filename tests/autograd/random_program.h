@@ -17,7 +17,7 @@ namespace shard::test {
 struct Kind {
   enum Trait : unsigned {
     none = 0,
-    view = 1,     // its result may share the buffer of its operand
+    view = 1,     // its result may share the buffer of its operand, or have parted from it if pieces had to move
     writes = 2,   // it writes operand 0 and has no results
     bent = 4,     // it has points without a derivative
     impure = 8,   // its gradient is not its derivative
