@@ -116,6 +116,7 @@ void compare(const training::GptSize& size, int threads, int steps) {
              size.context, threads, threads == 1 ? "" : "s", our_median, 1000 * tokens / our_median);
   if (peer) fmt::print("; libtorch {:.2f} ms; libtorch / shard {:.2f}; losses of 10 steps within {:.1g}", peer_median, peer_median / our_median, gap);
   fmt::print("\n");
+  std::fflush(stdout);
 }
 
 /// A figure of /proc/self/status in KiB, 0 where there is none.

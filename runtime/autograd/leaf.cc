@@ -24,7 +24,9 @@ LeafNode::LeafNode() : Node(kLeaf, {}) {}
 
 void LeafNode::wake(const Tensor& leaf) {
   leaf_ = leaf;
-  set_output(0, info_of(leaf.get()));
+  const OutputInfo& known = output(0);
+  const bool changed = !(known.meta == leaf.meta()) || known.spec != (leaf.is_dist() ? static_cast<const DistTensorImpl&>(leaf.get()).spec : nullptr);
+  if (changed || known.device != leaf.device()) set_output(0, info_of(leaf.get()));
 }
 
 void LeafNode::dispose() {

@@ -15,6 +15,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 
+/// Combines lanes [0, 2 * width) into the first. The widths are constants, so that their loops are vectors too.
+template <int64_t width, class C, class Combine>
+HWY_INLINE void fold_lanes(C* lanes, const Combine& combine) {
+  for (int64_t j = 0; j < width; ++j) lanes[j] = combine(lanes[j], lanes[j + width]);
+  if constexpr (width > 1) fold_lanes<width / 2>(lanes, combine);
+}
+
 /// combine(... combine(start, term(0)), ..., term(n - 1)), in sixteen accumulators that are combined at the end.
 template <class C, class Term, class Combine>
 HWY_INLINE C fold(int64_t n, C start, const Term& term, const Combine& combine) {
@@ -26,9 +33,7 @@ HWY_INLINE C fold(int64_t n, C start, const Term& term, const Combine& combine) 
     for (int64_t j = 0; j < kLanes; ++j) lanes[j] = combine(lanes[j], term(i + j));
   }
   for (int64_t j = 0; i + j < n; ++j) lanes[j] = combine(lanes[j], term(i + j));
-  for (int64_t width = kLanes / 2; width > 0; width /= 2) {
-    for (int64_t j = 0; j < width; ++j) lanes[j] = combine(lanes[j], lanes[j + width]);
-  }
+  fold_lanes<kLanes / 2>(lanes, combine);
   return lanes[0];
 }
 
