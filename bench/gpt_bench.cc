@@ -140,7 +140,8 @@ void train(bool by_ours, const training::GptSize& size) {
   } else {
     std::vector<std::vector<float>> values;  // a dry world tells their sizes without making them
     World::dry(1, 0)->run([&](Rank&) {
-      for (const Tensor& parameter : Ours(size).parameters()) values.emplace_back(parameter.numel(), 0.01f);
+      const Ours ours(size);
+      for (const Tensor& parameter : ours.parameters()) values.emplace_back(parameter.numel(), 0.01f);
     });
     peer = make_gpt_peer(peer_size(size), values, kRate);
   }

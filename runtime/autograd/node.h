@@ -54,6 +54,7 @@ class SavedTensor {
   static SavedTensor shape_of(const Tensor& x);
 
   bool defined() const { return value_.defined(); }
+  const Tensor& value() const { return value_; }
   /// The tensor, as input or output `slot` of the step that runs. Throws autograd when its buffer was written since.
   Tensor input(const Pass& pass, size_t slot) const;
   Tensor output(const Pass& pass, size_t slot) const;

@@ -216,8 +216,27 @@ bool Recording::shares_target(const Tensor& x) const {
 }
 
 SavedTensor Recording::save(const Tensor& x) const {
-  if (!x.defined() || !shares_target(x)) return SavedTensor(x);
-  return SavedTensor::copy_of(x);
+  if (x.defined() && shares_target(x)) return SavedTensor::copy_of(x);
+  SavedTensor saved(x);
+  if (x.is_dist() && static_cast<const DistTensorImpl&>(x.get()).owner->policies.save == SavePolicy::resharded) {
+    if (!keeping_) keeping_ = std::make_unique<Keeping>();
+    keeping_->saved.emplace_back(x.impl().get(), saved.value().impl());
+  }
+  return saved;
+}
+
+void Recording::keep_moved() const {
+  for (const auto& [input, saved] : keeping_->saved) {
+    for (const call::MovedInputs::Entry& entry : keeping_->moved.entries()) {
+      // One that a result shares, as a view does, is written with it.
+      if (entry.input != input || !entry.value.storage()->unique()) continue;
+      auto& kept = static_cast<DistTensorImpl&>(*saved);
+      entry.value.storage()->set_version(kept.value.storage()->version());
+      kept.value = entry.value;
+      kept.spec = entry.spec;
+      break;
+    }
+  }
 }
 
 std::vector<SavedTensor> Recording::save(const std::vector<Tensor>& list) const {
@@ -237,6 +256,7 @@ std::vector<SavedTensor> Recording::save_shape(const std::vector<Tensor>& list) 
 void Recording::finish(Node* made, const Outputs& outputs, unsigned differentiable) {
   const Ref<GradNode> owner = Ref<GradNode>::adopt(made);
   Node& node = *made;
+  if (keeping_) keep_moved();
   const bool recorded = std::any_of(node.edges_.begin(), node.edges_.end(), [](const Edge& edge) { return static_cast<bool>(edge); });
   if (recorded) {
     if (!begins_.empty()) begins_.push_back(static_cast<uint16_t>(node.edges_.size()));

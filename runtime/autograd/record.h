@@ -9,6 +9,7 @@
 #include "autograd/grad_mode.h"
 #include "autograd/node.h"
 #include "call/dist_call.h"
+#include "call/moved_inputs.h"
 
 namespace shard::autograd {
 
@@ -147,8 +148,16 @@ class Recording {
   void finish(Node* made, const Outputs& outputs, unsigned differentiable);
   void rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t output) const;
 
+  /// SavePolicy::resharded: what was saved, to be replaced by what the call has moved.
+  struct Keeping {
+    call::MovedInputs moved;
+    std::vector<std::pair<const TensorImpl*, Ref<TensorImpl>>> saved;
+  };
+  void keep_moved() const;
+
   const OpDef& op_;
   CallSite site_;
+  mutable std::unique_ptr<Keeping> keeping_;
   bool inplace_ = false;
   unsigned kept_ = 0, kept_shapes_ = 0;
   SmallVec<Edge, 4> edges_;

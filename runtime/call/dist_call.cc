@@ -9,10 +9,21 @@
 
 #include "call/dense_call.h"
 #include "call/exchange.h"
+#include "call/moved_inputs.h"
 #include "comm/reduce.h"
 #include "reshard/execute.h"
 
 namespace shard::call {
+namespace {
+
+constinit thread_local MovedInputs* keeper = nullptr;
+
+}  // namespace
+
+MovedInputs::MovedInputs() : before_(keeper) { keeper = this; }
+MovedInputs::~MovedInputs() { keeper = before_; }
+MovedInputs* MovedInputs::current() { return keeper; }
+
 namespace {
 
 std::vector<double> numbers_of(const std::vector<Scalar>& scalars) {
@@ -537,7 +548,7 @@ void DistCall::prepare() {
     if (tensors_[i] == nullptr) locals_.emplace_back();
     else if (input.shape_only && plan_->active) locals_.emplace_back(tensors_[i]->value.storage(), Meta{plan_->input_dims[i], tensors_[i]->global.dtype});
     else if (!input.move) locals_.push_back(tensors_[i]->value);
-    else locals_.push_back(execute_reshard(rank_, *input.move, tensors_[i]->value, {op_.name, op_.inputs[static_cast<size_t>(input.slot)].name}));
+    else locals_.push_back(move_input(i));
   }
   results_.resize(plan_->outputs.size());
   local_.inputs = plan_->input_boxes;
@@ -547,6 +558,13 @@ void DistCall::prepare() {
     extras().reducer = std::make_unique<MeshReducer>(rank_, *plan_, op_.name);
     local_.reducer = extras_->reducer.get();
   }
+}
+
+DenseTensor DistCall::move_input(size_t i) const {
+  const InputPlan& input = plan_->inputs[i];
+  DenseTensor moved = execute_reshard(rank_, *input.move, tensors_[i]->value, {op_.name, op_.inputs[static_cast<size_t>(input.slot)].name});
+  if (MovedInputs* const wanted = MovedInputs::current()) wanted->add(tensors_[i], input.want, moved);
+  return moved;
 }
 
 void DistCall::reinterpret_local() {

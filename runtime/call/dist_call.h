@@ -221,6 +221,7 @@ class DistCall {
   [[noreturn]] void fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const;
   void prepare();
   void reinterpret_local();
+  DenseTensor move_input(size_t i) const;
   void finish();
   void finish_dynamic();
   void finish_view(size_t output);

@@ -33,12 +33,19 @@ enum class PromotionPolicy : uint8_t {
   replicate_checked  // for debugging: ranks exchange a hash of it, and a difference is an error
 };
 
+/// What a recorded call saves for its gradient of an argument that it had to move.
+enum class SavePolicy : uint8_t {
+  original,  // the caller's tensor, which backward moves again
+  resharded  // the moved copy: more memory, and nothing sent again
+};
+
 struct Policies {
   ViewPolicy view = ViewPolicy::strict;
   InplacePolicy inplace = InplacePolicy::keep;
   CommPolicy comm = CommPolicy::allow;
   FallbackPolicy fallback = FallbackPolicy::error;
   PromotionPolicy promotion = PromotionPolicy::error;
+  SavePolicy save = SavePolicy::original;
 };
 
 }  // namespace shard

@@ -22,22 +22,22 @@ struct Move {
   DenseTensor out;
 };
 
-/// A collective under way, and the copies out of its result that follow. It holds no tensor: their storages hold it, and wait for it before they
-/// free their bytes.
-class Unpacking final : public Work::State {
+/// A collective under way, and the copies out of its result that follow. It keeps what is read, and not what is written: the storages of that
+/// keep it, and wait for it before they free their bytes.
+class UnderWay final : public Work::State {
  public:
   struct Part {
     void* to;
     size_t bytes;
   };
-  Unpacking(Work work, DenseTensor packed, DenseTensor read, std::vector<Part> parts)
+  UnderWay(Work work, DenseTensor packed, DenseTensor read, std::vector<Part> parts)
       : packed_(std::move(packed)), read_(std::move(read)), work_(std::move(work)), parts_(std::move(parts)) {}
 
   bool pending() const { return work_.pending(); }
   void wait() override {
     work_.wait();
+    if (!packed_.defined() || packed_.raw() == nullptr) return;
     const char* from = packed_.data<char>();
-    if (from == nullptr) return;
     for (const Part& part : parts_) {
       if (part.bytes != 0) std::memcpy(part.to, from, part.bytes);
       from += part.bytes;
@@ -113,7 +113,7 @@ class StepRun {
   /// The end of a collective that reads and writes the buffers of `move` themselves.
   void finish(Work work, Move& move) const {
     if (!later_ || !work.pending()) return work.wait();
-    const auto shared = std::make_shared<Work>(std::move(work));
+    const auto shared = std::make_shared<Work>(std::make_unique<UnderWay>(std::move(work), DenseTensor(), move.in, std::vector<UnderWay::Part>()));
     move.in.storage()->set_pending(shared, Storage::Use::reads);
     move.out.storage()->set_pending(shared, Storage::Use::writes);
   }
@@ -276,7 +276,7 @@ class StepRun {
   void all_reduce(std::span<Move*> moves) const {
     if (moves.size() == 1) {
       copy_into_piece(*moves[0], moves[0]->in);
-      return finish(group().all_reduce(cause_, moves[0]->out.raw(), moves[0]->out.numel(), dtype_, step_.type), *moves[0]);
+      return finish_packed(group().all_reduce(cause_, moves[0]->out.raw(), moves[0]->out.numel(), dtype_, step_.type), {}, moves);
     }
     const DenseTensor all = allocate({{std::accumulate(moves.begin(), moves.end(), int64_t{0}, [](int64_t n,
         const Move* move) { return n + move->in.numel(); })}, dtype_});
@@ -288,14 +288,14 @@ class StepRun {
     finish_packed(group().all_reduce(cause_, all.raw(), all.numel(), dtype_, step_.type), all, moves);
   }
 
-  /// The end of a collective whose result `packed` holds the pieces of `moves` one after the other.
+  /// The end of a collective whose result `packed` holds the pieces of `moves` one after the other; undefined where it is their own buffers.
   /// What it reads lives as long.
   void finish_packed(Work work, const DenseTensor& packed, std::span<Move*> moves, const DenseTensor& read = {}) const {
-    std::vector<Unpacking::Part> parts;
+    std::vector<UnderWay::Part> parts;
     for (const Move* move : moves) parts.push_back({move->out.raw(), static_cast<size_t>(move->out.numel()) * element_});
-    auto unpacking = std::make_unique<Unpacking>(std::move(work), packed, read, std::move(parts));
-    if (!later_ || !unpacking->pending()) return unpacking->wait();
-    const auto shared = std::make_shared<Work>(std::move(unpacking));
+    auto under_way = std::make_unique<UnderWay>(std::move(work), packed, read, std::move(parts));
+    if (!later_ || !under_way->pending()) return under_way->wait();
+    const auto shared = std::make_shared<Work>(std::move(under_way));
     for (Move* move : moves) move->out.storage()->set_pending(shared, Storage::Use::writes);
   }
 

@@ -72,7 +72,7 @@ TEST_CASE("An op with an unknown type is left out alone, with an error that coun
   CHECK(has(ran.err, "their.yaml:13:3: warning: Unknown key 'future_key'"));
   CHECK(has(ran.err, "5 ops generated, 1 left out"));
   const std::string header = slurp(folder.path("out/their.h"));
-  CHECK(has(header, "Tensor good(const Tensor& x);"));
+  CHECK(has(header, "Tensor good(const Tensor& x, CallSite site = CallSite::here());"));
   CHECK(has(header, "Tensor good_grad(const Tensor& out, const Tensor& out_grad);"));
   CHECK_FALSE(has(header, "strange"));
   // The error is told of in each run, not only in the first.

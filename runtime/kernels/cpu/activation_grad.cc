@@ -17,7 +17,7 @@ namespace {
 /// x * P(N(0, 1) <= x) grows by P(N(0, 1) <= x) + x * the density of N(0, 1) at x.
 struct GeluGrad {
   template <class C>
-  static C apply(C x, C grad) {
+  static HWY_INLINE C apply(C x, C grad) {
     const Normal<C> normal = normal_at(x);
     return grad * (normal.below + x * C(0.39894228040143268) * normal.bell);
   }
