@@ -150,7 +150,7 @@ Boundary* Boundary::current() { return innermost; }
 
 OwnedEdge Boundary::cross(OwnedEdge edge) {
   // Leaves get their steps when they are first used, which may be in the scope.
-  if (edge.get()->sequence() > start_ && dynamic_cast<const LeafNode*>(edge.get()) == nullptr) return edge;
+  if (edge.get()->sequence() > start_ && edge.get()->leaf() == nullptr) return edge;
   if (before_ != nullptr) edge = before_->cross(std::move(edge));
   const auto same = [&](const OwnedEdge& other) { return other.node == edge.node && other.output == edge.output; };
   const auto place = std::find_if(outside_.begin(), outside_.end(), same);

@@ -133,10 +133,10 @@ void Engine::send(const Edge& edge, Tensor gradient, const Node* from) {
 }
 
 void Engine::process(Node& node) {
-  if (auto* const leaf = dynamic_cast<LeafNode*>(&node)) {
-    check_shape(leaf->leaf(), node.output(0));
+  if (const Tensor* const leaf = node.leaf()) {
+    check_shape(*leaf, node.output(0));
     take_captures(node);
-    if (!captures_) finish_leaf(leaf->leaf(), node.incoming(0));
+    if (!captures_) finish_leaf(*leaf, node.incoming(0));
     return;
   }
   run_hooks(node);

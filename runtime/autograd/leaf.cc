@@ -18,7 +18,27 @@ LeafExtra& extra_of(const Tensor& tensor) {
   return static_cast<LeafExtra&>(*extra);
 }
 
-LeafNode::LeafNode(const Tensor& leaf) : Node(kLeaf, {}), leaf_(leaf) { set_output(0, info_of(leaf.get())); }
+LeafExtra::~LeafExtra() { delete node; }
+
+LeafNode::LeafNode() : Node(kLeaf, {}) {}
+
+void LeafNode::wake(const Tensor& leaf) {
+  leaf_ = leaf;
+  set_output(0, info_of(leaf.get()));
+}
+
+void LeafNode::dispose() {
+  if (!unique()) retain();  // the last reference may have been counted down or not: one is there for the next computation
+  const Tensor leaf = std::exchange(leaf_, {});  // where this is the last handle, the leaf deletes this node with it
+}
+
+OwnedEdge edge_of_leaf(const Tensor& leaf) {
+  LeafExtra& extra = extra_of(leaf);
+  if (extra.node == nullptr) extra.node = new LeafNode();
+  if (extra.node->awake()) extra.node->retain();
+  else extra.node->wake(leaf);
+  return {Ref<GradNode>::adopt(extra.node), 0};
+}
 
 const DistSpec* gradient_layout(const DistSpec* spec) {
   if (!spec->layout().has_partial()) return spec;

@@ -6,6 +6,8 @@
 
 namespace shard::autograd {
 
+class LeafNode;
+
 /// The history of a tensor until an op in place gave it another buffer: views share the one it had.
 struct Former {
   const Storage* other;  // the buffer that it got
@@ -15,29 +17,37 @@ struct Former {
 
 /// Of a leaf, of another tensor whose gradient is retained, or of one that has had other buffers.
 struct LeafExtra final : GradExtra {
+  ~LeafExtra() override;
+
   Tensor gradient;
   std::shared_ptr<Tensor> retained;  // of a tensor that is no leaf
   GradLayout layout = GradLayout::of_leaf;
-  Node* node = nullptr;  // while recorded computations refer to it
+  LeafNode* node = nullptr;  // kept from one recorded computation to the next
   std::vector<std::pair<uint64_t, Hook>> hooks;
   std::vector<Former> formers;  // the latest last
 };
 LeafExtra& extra_of(const Tensor& tensor);
 LeafExtra* extra_or_null(const Tensor& tensor);
 
-/// The end of recorded computations at a leaf. It holds the leaf.
+/// The end of recorded computations at a leaf. While they refer to it, it holds the leaf; else the leaf holds it, for the next ones.
 class LeafNode final : public Node {
  public:
-  explicit LeafNode(const Tensor& leaf);
+  LeafNode();
+  /// Of a node to which nobody refers.
+  void wake(const Tensor& leaf);
+  bool awake() const { return leaf_.defined(); }
+  const Tensor* leaf() const override { return &leaf_; }
   /// The engine gathers gradients itself.
   void run(Pass&) override {}
-  const Tensor& leaf() const { return leaf_; }
 
  private:
-  ~LeafNode() override { extra_of(leaf_).node = nullptr; }
+  void dispose() override;
 
   Tensor leaf_;
 };
+
+/// The edge to the node of a leaf.
+OwnedEdge edge_of_leaf(const Tensor& leaf);
 
 /// The layout that the gradient of a tensor with layout `spec` ends in: as the tensor, and whole where it is a pending reduction.
 const DistSpec* gradient_layout(const DistSpec* spec);

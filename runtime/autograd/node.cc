@@ -104,7 +104,7 @@ void SavedTensor::fail_written(const Node& node, bool input, size_t slot) const 
        LastWrite::text(storage.last_write()), version_, storage.version());
 }
 
-Node::Node(const OpDef& op, SmallVec<Edge, 4> edges, CallSite site) : op_(op), site_(site), sequence_(++last_number), edges_(std::move(edges)) {}
+Node::Node(const OpDef& op, SmallVec<Edge, 4>&& edges, CallSite site) : op_(op), site_(site), sequence_(++last_number), edges_(std::move(edges)) {}
 
 uint64_t Node::last_sequence() { return last_number; }
 
@@ -116,18 +116,19 @@ Node::~Node() {
 
 void Node::dispose() {
   // A node frees those before it: they wait in a list, so that long chains need no stack.
-  static thread_local std::vector<Node*> waiting;
-  static thread_local bool running = false;
-  waiting.push_back(this);
-  if (running) return;
+  static constinit thread_local Node* waiting = nullptr;
+  static constinit thread_local bool running = false;
+  if (running) {
+    next_disposed_ = std::exchange(waiting, this);
+    return;
+  }
   running = true;
-  while (!waiting.empty()) {
-    Node* const next = waiting.back();
-    waiting.pop_back();
+  delete this;
+  while (waiting != nullptr) {
+    Node* const next = std::exchange(waiting, waiting->next_disposed_);
     delete next;
   }
   running = false;
-  waiting.shrink_to_fit();
 }
 
 void Node::release() {

@@ -73,12 +73,14 @@ class SavedTensor {
 class Node : public GradNode {
  public:
   /// `op` lives as long as the library. Takes over the references of `edges`.
-  Node(const OpDef& op, SmallVec<Edge, 4> edges, CallSite site = {});
+  Node(const OpDef& op, SmallVec<Edge, 4>&& edges, CallSite site = {});
 
   /// Computes the gradients of the inputs from those of the outputs.
   virtual void run(Pass& pass) = 0;
   /// Frees what was saved.
   virtual void release();
+  /// The leaf at which a computation ends with this step; null for other steps.
+  virtual const Tensor* leaf() const { return nullptr; }
 
   const OpDef& op() const { return op_; }
   /// Where the program called it.
@@ -101,7 +103,7 @@ class Node : public GradNode {
 
  protected:
   ~Node() override;
-  void dispose() final;
+  void dispose() override;
 
  private:
   friend class Recording;
@@ -125,6 +127,7 @@ class Node : public GradNode {
   std::vector<OutputInfo> more_outputs_;
   std::vector<SavedTensor> saved_outputs_;
   bool released_ = false;
+  Node* next_disposed_ = nullptr;  // of those that wait to be deleted
 
   // Of the backward pass that is running.
   const void* pass_ = nullptr;
@@ -191,7 +194,7 @@ class Pass {
 template <class F>
 class FunctionNode final : public Node {
  public:
-  FunctionNode(const OpDef& op, SmallVec<Edge, 4> edges, F function, CallSite site = {})
+  FunctionNode(const OpDef& op, SmallVec<Edge, 4>&& edges, F function, CallSite site = {})
       : Node(op, std::move(edges), site), function_(std::move(function)) {}
   void run(Pass& pass) override { (*function_)(pass); }
   void release() override {

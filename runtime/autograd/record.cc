@@ -91,18 +91,6 @@ bool view_requires_grad(const TensorImpl& view) {
   return view.grad.requires_grad || view.grad.root->grad.requires_grad;
 }
 
-namespace {
-
-/// The leaf must not own its step, which holds the leaf.
-OwnedEdge edge_of_leaf(const Tensor& leaf) {
-  LeafExtra& extra = extra_of(leaf);
-  if (extra.node == nullptr) extra.node = new LeafNode(leaf);
-  else extra.node->retain();
-  return {Ref<GradNode>::adopt(extra.node), 0};
-}
-
-}  // namespace
-
 OwnedEdge edge_of(const Tensor& tensor) {
   TensorImpl& impl = tensor.get();
   if (impl.grad.root) sync_view(impl);
@@ -315,7 +303,7 @@ void NoGradient::operator()(Pass& pass) const {
 
 UnlinkedWrite::~UnlinkedWrite() {
   if (!recording_ || std::uncaught_exceptions() > exceptions_) return;
-  recording_->link_targets(new FunctionNode<NoGradient>(recording_->op_, recording_->take_edges(), NoGradient()));
+  recording_->link_targets(new FunctionNode<NoGradient>(recording_->op_, std::move(recording_->edges_), NoGradient()));
 }
 
 void Recording::rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t output) const {

@@ -80,7 +80,7 @@ class Recording {
     Outputs outputs;
     gather(outputs, result);
     constexpr unsigned bits = ((1u << differentiable) | ... | 0u);
-    finish(new FunctionNode<std::decay_t<F>>(op_, take_edges(), std::forward<F>(function), site_), outputs, bits);
+    finish(new FunctionNode<std::decay_t<F>>(op_, std::move(edges_), std::forward<F>(function), site_), outputs, bits);
     return result;
   }
   /// The same, with all outputs.
@@ -88,7 +88,7 @@ class Recording {
   Result link_all(F&& function, Result result) {
     Outputs outputs;
     gather(outputs, result);
-    finish(new FunctionNode<std::decay_t<F>>(op_, take_edges(), std::forward<F>(function), site_), outputs, ~0u);
+    finish(new FunctionNode<std::decay_t<F>>(op_, std::move(edges_), std::forward<F>(function), site_), outputs, ~0u);
     return result;
   }
   /// Makes no step: marks views among the results only.
@@ -104,7 +104,7 @@ class Recording {
     Outputs outputs;
     for (const Tensor* target : targets) outputs.slots.push_back(target);
     constexpr unsigned bits = ((1u << differentiable) | ... | 0u);
-    finish(new FunctionNode<std::decay_t<F>>(op_, take_edges(), std::forward<F>(function), site_), outputs, bits);
+    finish(new FunctionNode<std::decay_t<F>>(op_, std::move(edges_), std::forward<F>(function), site_), outputs, bits);
   }
 
  private:
@@ -141,7 +141,6 @@ class Recording {
   bool writes(const AliasDef& alias) const;
   bool shares_target(const Tensor& x) const;
   std::span<const Tensor* const> slot(size_t i) const;
-  SmallVec<Edge, 4> take_edges() { return std::exchange(edges_, {}); }
   friend class UnlinkedWrite;
   void mark_views(const Outputs& outputs) const;
   void link_targets(Node* made);

@@ -61,10 +61,14 @@ Ref<Storage> Storage::absent() {
 }
 
 Ref<Storage> Storage::shape_only(Device device) {
-  Ref<Storage> storage = allocate(kCpu, 0);
-  storage->state_ = State::shape_only;
-  storage->device_ = device;
-  return storage;
+  // It is never written: a thread shares one among the tensors of a device.
+  static thread_local Ref<Storage> shared;
+  if (!shared || shared->device_ != device) {
+    shared = allocate(kCpu, 0);
+    shared->state_ = State::shape_only;
+    shared->device_ = device;
+  }
+  return shared;
 }
 
 Ref<Storage> Storage::unallocated(Device device, size_t bytes, MemoryMeter& meter) {
