@@ -33,7 +33,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
 /// In which layout the gradient of a distributed leaf is kept.
 enum class GradLayout : uint8_t {
   of_leaf,  // reduced, and moved to the layout of the leaf
-  as_is     // as backward made it, pending reductions too: for several backward passes that are reduced once
+  as_is     // where it is a pending sum it stays one, for several backward passes that are reduced once; else as of_leaf
 };
 /// Throws autograd for a tensor that is no leaf.
 void set_grad_layout(const Tensor& leaf, GradLayout layout);

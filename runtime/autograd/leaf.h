@@ -8,7 +8,14 @@ namespace shard::autograd {
 
 class LeafNode;
 
-/// Of a leaf, or of another tensor whose gradient is retained.
+/// The history of a tensor until an op in place gave it another buffer: views share the one it had.
+struct Former {
+  const Storage* other;  // the buffer that it got
+  OwnedEdge history;
+  Dims dims;  // that it had
+};
+
+/// Of a leaf, of another tensor whose gradient is retained, or of one that has had other buffers.
 struct LeafExtra final : GradExtra {
   ~LeafExtra() override;
 
@@ -17,6 +24,7 @@ struct LeafExtra final : GradExtra {
   GradLayout layout = GradLayout::of_leaf;
   LeafNode* node = nullptr;  // kept from one recorded computation to the next
   std::vector<std::pair<uint64_t, Hook>> hooks;
+  std::vector<Former> formers;  // the latest last
 };
 LeafExtra& extra_of(const Tensor& tensor);
 LeafExtra* extra_or_null(const Tensor& tensor);

@@ -1,5 +1,7 @@
 #include "autograd/record.h"
 
+#include <algorithm>
+
 #include "autograd/boundary.h"
 #include "autograd/leaf.h"
 #include "core/error.h"
@@ -49,11 +51,33 @@ void link_reshaped(TensorImpl& x, const OpDef& op, OwnedEdge edge, const Dims& d
   node->set_output(0, info_of(x));
 }
 
+/// Before a write in place is recorded, which may have given `target` another buffer than its views have.
+void keep_former(const Tensor& target) {
+  const TensorImpl& x = target.get();
+  if (x.grad.root || !x.grad.node) return;
+  const OutputInfo &before = static_cast<Node&>(*x.grad.node).output(x.grad.output), now = info_of(x);
+  if (before.meta == now.meta && before.spec == now.spec) return;
+  extra_of(target).formers.push_back({x.value.storage().get(), {x.grad.node, x.grad.output}, before.meta.dims});
+}
+
+/// A view of a buffer that its root has given up gets the history that the root had then.
+void sync_former(TensorImpl& view) {
+  GradState& state = view.grad;
+  const Storage* const buffer = source_of(view);
+  const auto* const extra = static_cast<const LeafExtra*>(state.root->grad.extra.get());
+  if (extra == nullptr || buffer->detachment() == nullptr || state.root_version == buffer->version()) return;
+  const auto found = std::find_if(extra->formers.rbegin(), extra->formers.rend(), [&](const Former& former) { return former.other == buffer->detachment()->source.get(); });
+  if (found == extra->formers.rend()) return;
+  state.root_version = buffer->version();
+  link_reshaped(view, kView, OwnedEdge(found->history), found->dims);
+}
+
 /// A view whose buffer was written since its step was right gets the history of what it is a view of.
 void sync_view(TensorImpl& view) {
   GradState& state = view.grad;
+  if (!shares(view, *state.root)) return sync_former(view);
   const uint64_t version = source_of(*state.root)->version();
-  if (!shares(view, *state.root) || state.root_version == version) return;
+  if (state.root_version == version) return;
   state.root_version = version;
   OwnedEdge edge = edge_of(Tensor(state.root));
   if (edge) link_reshaped(view, kView, std::move(edge), state.root->meta().dims);
@@ -283,6 +307,7 @@ UnlinkedWrite::~UnlinkedWrite() {
 }
 
 void Recording::rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t output) const {
+  keep_former(target);
   TensorImpl& x = target.get();
   set_history(x, node, output);
   GradState& state = x.grad;

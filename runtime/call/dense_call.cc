@@ -288,11 +288,13 @@ void replace_buffer(const char* op, DenseTensor& x, DenseTensor value, bool writ
   const Ref<Storage> old = x.storage();
   value.storage()->set_version(old->version());
   if (written) value.storage()->bump(op);
-  // What the old buffer was a view of, the new one is; and the old one is a copy of the value before this write.
+  // What the old buffer was a view of, the new one is, unless it has been written; who shares the old one still sees that. Else the old one is
+  // a copy of the value before this write.
   if (const Detachment* from = old->detachment()) {
-    value.storage()->detach({from->source, from->source_version, from->op, from->argument, from->from, from->to, {}, {}});
+    if (!written) value.storage()->detach({from->source, from->source_version, from->op, from->argument, from->from, from->to, {}, {}});
+  } else {
+    old->detach({value.storage(), value.storage()->version(), op, "x", to_string(x.meta()), to_string(value.meta()), {}, {}});
   }
-  old->detach({value.storage(), value.storage()->version(), op, "x", to_string(x.meta()), to_string(value.meta()), {}, {}});
   x = std::move(value);
 }
 

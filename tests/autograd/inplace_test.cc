@@ -195,3 +195,14 @@ TEST_CASE("28: a write under NoGrad is found out too") {
   add_(w, w);
   CHECK_THAT(error_of([&] { total(z).backward(); }), Catch::Contains("argument 'y'") && Catch::Contains("[add_]"));
 }
+
+TEST_CASE("26: a view has the history of the writes before its source got a buffer of its own") {
+  const Tensor x = leaf({1, 2});
+  Tensor base = multiply(x, x);
+  const Tensor view = reshape(base, {1, 2});
+  scale_(base, Scalar(5), Scalar(0), true);
+  cast_(base, DType::float32);
+  CHECK(values(view) == Values{5, 20});
+  total(view).backward();
+  CHECK(values(x.grad()) == Values{10, 20});
+}

@@ -279,12 +279,13 @@ std::string run_step(const Step& step, Values& values, const Mover& move) {
 
 Program draw_program(Random& random, const ProgramOptions& options) {
   Program program;
+  program.seed = random();
   const int64_t m = pick(random, 1, 5), n = pick(random, 1, 5), k = pick(random, 1, 3);
   const Shapes shapes = {{m, n}, {m, n}, {n}, {n, m}, {m, 1}, {k, m, n}};
   for (int64_t leaves = pick(random, 2, 3); leaves > 0; --leaves) program.leaves.push_back(shapes[static_cast<size_t>(pick(random, 0, 5))]);
   Values values;
   int next = 0;
-  for (const Tensor& leaf : draw_leaves(program, random)) values[next++] = leaf.set_requires_grad(true);
+  for (const Tensor& leaf : draw_leaves(program)) values[next++] = leaf.set_requires_grad(true);
   const int64_t wanted = pick(random, 3, 12);
   for (int tries = 0; tries < 300 && static_cast<int64_t>(program.steps.size()) < wanted; ++tries) {
     std::optional<Step> step = draw_step(random, values, options);
@@ -308,7 +309,8 @@ Program draw_program(Random& random, const ProgramOptions& options) {
   return program;
 }
 
-Tensors draw_leaves(const Program& program, Random& random) {
+Tensors draw_leaves(const Program& program) {
+  Random random(program.seed);
   Tensors leaves;
   for (const Dims& dims : program.leaves) {
     std::vector<double> values(static_cast<size_t>(dims.numel()));

@@ -45,6 +45,7 @@ struct Step {
 };
 
 struct Program {
+  uint64_t seed = 0;  // of the values of its leaves, for which its own values stay small
   std::vector<Dims> leaves;
   std::vector<Step> steps;
   std::vector<int> outputs;
@@ -68,7 +69,7 @@ struct ProgramOptions {
 /// A program that runs on plain tensors, but for a few calls that are errors there.
 Program draw_program(testing::Random& random, const ProgramOptions& options);
 /// Values of its leaves: multiples of 2^-12, so that contributions to a pending sum add up exactly.
-testing::Tensors draw_leaves(const Program& program, testing::Random& random);
+testing::Tensors draw_leaves(const Program& program);
 
 /// A line for each step.
 std::string to_string(const Program& program);

@@ -43,12 +43,12 @@ inline Tensor distinct_values(const Dims& dims, unsigned seed, double low = -1, 
 /// roundings of the sum (1e-16 of its terms) divided by h, about 1e-12 for sums of the size of 10. So 1e-8 leaves fifth derivatives up
 /// to 3e5 room, and a wrong sign, factor or term is off by far more.
 inline constexpr double kGradientTolerance = 1e-8;
+inline constexpr double kDifferenceStep = 1.0 / 1024;  // a power of two: x + h is exact but for the last bits
 
 /// Nothing when `gradient` gives d/dx sum(w * forward(x)), w random, for each element x of each input for which it gives a tensor; else
 /// which element is off. Points where `forward` has no derivative must be 2/1024 away from every element.
 inline std::string gradient_difference(const ForwardFunction& forward, const GradientFunction& gradient, const std::vector<Tensor>& inputs,
-                                       double tolerance = kGradientTolerance) {
-  constexpr double kStep = 1.0 / 1024;  // a power of two: x + h is exact but for the last bits
+                                       double tolerance = kGradientTolerance, double step = kDifferenceStep) {
   const Tensor weight = random_values(forward(inputs).dims(), 4711);
   const std::vector<double> weights = weight.to_vector<double>();
   const auto weighted_sum = [&](const std::vector<Tensor>& at) {
@@ -76,7 +76,7 @@ inline std::string gradient_difference(const ForwardFunction& forward, const Gra
         at[input] = Tensor::from_data(values, x.dims());
         return weighted_sum(at);
       };
-      expected[i] = (8 * (moved(kStep) - moved(-kStep)) - (moved(2 * kStep) - moved(-2 * kStep))) / (12 * kStep);
+      expected[i] = (8 * (moved(step) - moved(-step)) - (moved(2 * step) - moved(-2 * step))) / (12 * step);
       largest = std::max(largest, std::abs(expected[i]));
     }
     for (size_t i = 0; i < point.size(); ++i) {
