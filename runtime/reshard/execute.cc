@@ -121,7 +121,7 @@ class StepRun {
   static void copy_part(const DenseTensor& to, const Dims& to_dims, const Dims& to_begin, const DenseTensor& from, const Dims& from_dims,
       const Dims& from_begin,
                         const Dims& extent) {
-    if (!to.has_data() || !from.has_data()) return;
+    if (to.storage()->data() == nullptr || from.storage()->data() == nullptr) return;
     copy_box({to.data<char>(), to_dims, to_begin}, {from.data<char>(), from_dims, from_begin}, extent, size_of(to.dtype()));
   }
 
@@ -341,7 +341,7 @@ class StepRun {
     walk(held, intersect(held, wanted), [&](size_t position, size_t length) { copy_run(move.out, begin, move.in, position, length), begin += length; });
   }
   static void copy_run(const DenseTensor& to, size_t to_begin, const DenseTensor& from, size_t from_begin, size_t bytes) {
-    if (to.has_data() && from.has_data()) std::memcpy(to.data<char>() + to_begin, from.data<char>() + from_begin, bytes);
+    if (to.storage()->data() != nullptr && from.storage()->data() != nullptr) std::memcpy(to.data<char>() + to_begin, from.data<char>() + from_begin, bytes);
   }
   /// Calls visit(byte position, bytes) for each of `runs` in a piece that holds the runs `outer` one after the other.
   template <class Visit>
