@@ -72,8 +72,8 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
           bias_sums[i] += g;
         }
         const double along = sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * factor[i]; }) / static_cast<double>(width);
-        const double across =
-            sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * factor[i] * ((value_at(from, i) - center) * inverse); }) / static_cast<double>(width);
+        const double products = sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * factor[i] * ((value_at(from, i) - center) * inverse); });
+        const double across = products / static_cast<double>(width);
         for (int64_t i = 0; i < width; ++i) {
           const double normal = (value_at(from, i) - center) * inverse;
           to[i] = from_double<T>((value_at(grad, i) * factor[i] - along - normal * across) * inverse);
