@@ -50,7 +50,7 @@ void retain_grad(const Tensor& tensor);
 /// A function of the user with a gradient of its own.
 struct CustomFunction {
   std::string name = "custom";  // in messages
-  /// Called with the inputs, without recording. A result that shares its buffer with an input, or with a result before it, is copied.
+  /// Called with the inputs, without recording. A result whose buffer others have too is copied.
   std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)> forward;
   /// Gets the gradients of the outputs (zeros where nothing depends on one), and gives one for each input; undefined ones are none.
   /// Recorded where gradients are differentiated again (create_graph).
@@ -61,8 +61,7 @@ std::vector<Tensor> apply(const CustomFunction& function, const std::vector<Tens
 
 /// `function` of `inputs` without keeping what its steps save: backward calls it again, with the policies of this call, and random numbers
 /// are drawn again as they were. It must do the same then, and must write no tensor from outside. What it takes from outside beside its
-/// inputs, such as parameters that it captures, gets its gradient too. Scopes may lie in each other. A result that shares its buffer with
-/// an input, or with a result before it, is copied.
+/// inputs, such as parameters that it captures, gets its gradient too. Scopes may lie in each other. A result whose buffer others have too is copied.
 std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function, const std::vector<Tensor>& inputs,
                               CallSite site = CallSite::here());
 

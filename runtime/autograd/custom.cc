@@ -29,18 +29,20 @@ const OpDef& facts_of(const std::string& name) {
   return place->second;
 }
 
-/// What a function has returned, without the history that it may have there, and on buffers of its own: a view of an input would get a
-/// history of its own beside that of what it is a view of.
-std::vector<Tensor> own_outputs(std::string_view name, const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs) {
+/// What a function has returned, without the history that it may have there, and on buffers that nobody else has: a view of another tensor
+/// would get a history of its own beside that of what it is a view of.
+std::vector<Tensor> own_outputs(std::string_view name, std::vector<Tensor> outputs) {
   const NoGrad off;
   std::vector<Tensor> own;
   for (const Tensor& output : outputs) {
     if (!output.defined()) {
       fail(ErrorCode::undefined, "[{}] the function has returned an undefined tensor as output {}; return a value, maybe an empty one", name, own.size());
     }
-    const auto shared = [&](const Tensor& other) { return other.defined() && other.shares_buffer_with(output); };
-    const bool copy = std::any_of(inputs.begin(), inputs.end(), shared) || std::any_of(own.begin(), own.end(), shared);
-    own.push_back(copy ? assign(output) : output.detach());
+    own.push_back(output.detach());
+  }
+  outputs.clear();  // and with them the steps of the function, and what these have saved
+  for (Tensor& output : own) {
+    if (!output.get().value.storage()->unique()) output = assign(output);
   }
   return own;
 }
@@ -175,7 +177,7 @@ std::vector<Tensor> apply(const CustomFunction& function, const std::vector<Tens
   }
   const auto forward = [&] {
     const NoGrad off;
-    return own_outputs(function.name, function.forward(inputs), inputs);
+    return own_outputs(function.name, function.forward(inputs));
   };
   if (!autograd::records(inputs)) return forward();
   Recording record(site, facts_of(function.name), inputs);
@@ -208,7 +210,7 @@ std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std:
     }
     outside = boundary.outside();
   }
-  outputs = own_outputs("recompute", outputs, inputs);
+  outputs = own_outputs("recompute", std::move(outputs));
   if (outside.empty()) return outputs;
   return Recording(site, kRecompute, std::move(outside)).link_all(std::move(backward), std::move(outputs));
 }

@@ -178,6 +178,20 @@ TEST_CASE("autograd: recompute keeps no tensor of the scope") {
   CHECK(values(x.grad()) == Values{4, 32});
 }
 
+TEST_CASE("autograd: what a recomputed scope returns shares its buffer with nothing outside, also where it returns what it captures") {
+  const Tensor x = leaf({1, 2}), w = leaf({3, 4});
+  Tensor hidden = multiply(w, w);
+  const Tensors out = recompute([&](const Tensors& in) { return Tensors{hidden, reshape(hidden, {2, 1}), multiply(in[0], in[0])}; }, {x});
+  const auto backward = [&] { add(total(out[0]), total(out[2])).backward(Tensor::from_data<double>({1}, {}), true); };
+  backward();
+  CHECK(values(w.grad()) == Values{6, 8});
+  CHECK(values(x.grad()) == Values{2, 4});
+  scale_(hidden, Scalar(2), Scalar(0), true);
+  CHECK(values(out[0]) == Values{9, 16});
+  CHECK(values(out[1]) == Values{9, 16});
+  CHECK_THAT(told(backward), Catch::Contains("[recompute] the function has used a tensor that requires a gradient, made by [scale], in backward but not before"));
+}
+
 TEST_CASE("autograd: a recomputed scope on a mesh, with random numbers and parameters that are captured") {
   run_ranks(3, [](Rank&) {
     const ProcessMesh* mesh = ProcessMesh::make({3}, {}, {"p"});
