@@ -12,14 +12,22 @@ for argument in "$@"; do
 done
 
 failed=()
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
 
 # stage NAME COMMAND...: runs the command; a failure is remembered, and the other stages still run.
 stage() {
   local name=$1 start=$SECONDS
   shift
   echo "== $name"
-  "$@" || { failed+=("$name"); echo "== $name FAILED"; }
+  "$@" 2>&1 | tee "$logs/$name" || { failed+=("$name"); echo "== $name FAILED"; }
   echo "== $name took $((SECONDS - start)) s"
+}
+
+# What failed in a stage, once more where a reader who sees only the end of a long log finds it.
+why() {
+  grep -nE -A 25 'error:|ERROR: |FAILED:|\*\*\*Failed|\*\*\*Timeout|\*\*\*Exception|runtime error' "$logs/$1" | head -n 150 || true
+  grep -A 50 'The following tests FAILED' "$logs/$1" || true
 }
 
 build() { cmake --preset "$1" >/dev/null && cmake --build --preset "$1" -j"$(nproc)"; }
@@ -41,6 +49,7 @@ fi
 
 if ((${#failed[@]} > 0)); then
   echo "FAILED before the dev tests: ${failed[*]}"
+  for name in "${failed[@]}"; do why "$name"; done
 fi
 echo "== dev tests"
 ctest --preset dev -j"$(nproc)" || failed+=(dev)
