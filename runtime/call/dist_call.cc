@@ -289,7 +289,7 @@ spmd::RuleResult DistCall::given_layout(std::span<const Meta> flat) const {
   return result;
 }
 
-spmd::RuleResult DistCall::infer_rule(std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan) {
+spmd::RuleResult DistCall::infer_rule(std::span<const SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan) {
   std::vector<spmd::TensorArg> args;
   for (DistTensorImpl* impl : tensors_) args.push_back(impl ? spmd::TensorArg{impl->global, impl->spec} : spmd::TensorArg{});
   std::vector<spmd::AttrValue> attrs;
@@ -298,7 +298,7 @@ spmd::RuleResult DistCall::infer_rule(std::span<const spmd::SlotRange> ranges, s
   if (variant_ == Variant::inplace) {
     rule.pinned.resize(args.size());
     for (const AliasDef& alias : op_.aliases) {
-      const spmd::SlotRange& slot = slots_[static_cast<size_t>(alias.input)];
+      const SlotRange& slot = slots_[static_cast<size_t>(alias.input)];
       for (size_t i = 0; alias.kind == AliasDef::Kind::inplace && i < slot.count; ++i) rule.pinned[slot.first + i] = true;
     }
   }
@@ -366,8 +366,8 @@ void DistCall::plan_dynamic(CallPlan& plan) const {
 
 void DistCall::plan_aliases(CallPlan& plan) {
   for (const AliasDef& alias : op_.aliases) {
-    const spmd::SlotRange& from = slots_[static_cast<size_t>(alias.input)];
-    const spmd::SlotRange& to = plan.output_slots[static_cast<size_t>(alias.output)];
+    const SlotRange& from = slots_[static_cast<size_t>(alias.input)];
+    const SlotRange& to = plan.output_slots[static_cast<size_t>(alias.output)];
     if (alias.kind == AliasDef::Kind::inplace && variant_ != Variant::inplace) continue;
     if (from.count != to.count && from.count != 0) {
       fail(ErrorCode::internal, "[{}] has {} results for {} tensors of '{}' that share their buffers; its infer_meta function is wrong", ctx_.op,
@@ -732,7 +732,7 @@ Tensor DistCall::output(size_t o) {
 
 std::vector<Tensor> DistCall::outputs(size_t o) {
   std::vector<Tensor> all;
-  const spmd::SlotRange range = plan_->output_slots[o];
+  const SlotRange range = plan_->output_slots[o];
   for (size_t i = range.first; i < range.first + range.count; ++i) {
     all.push_back(make_dist(rank_, plan_->outputs[i].global, plan_->outputs[i].spec, std::move(results_[i])));
   }

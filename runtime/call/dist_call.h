@@ -199,7 +199,7 @@ class DistCall {
 
   const CallPlan& make_plan(uint64_t hash, const MetaSink& metas);
   spmd::RuleResult given_layout(std::span<const Meta> flat) const;
-  spmd::RuleResult infer_rule(std::span<const spmd::SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan);
+  spmd::RuleResult infer_rule(std::span<const SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan);
   void plan_dynamic(CallPlan& plan) const;
   void plan_aliases(CallPlan& plan);
   void plan_alias(CallPlan& plan, const AliasDef& alias, size_t input, size_t output);
@@ -248,7 +248,7 @@ class DistCall {
   const DistSpec* layout_ = nullptr;  // asked for, by an op without tensor arguments
   const CallPlan* plan_ = nullptr;
   KeyWords key_;
-  SmallVec<spmd::SlotRange, 16> slots_;
+  SmallVec<SlotRange, 16> slots_;
   SmallVec<DistTensorImpl*, 16> tensors_;  // null for absent optionals
   SmallVec<AttrRef, 16> attrs_;
   std::vector<DenseTensor> locals_;

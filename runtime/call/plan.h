@@ -34,7 +34,7 @@ struct CallPlan {
   const ProcessMesh* mesh = nullptr;
   std::vector<InputPlan> inputs;    // flat
   std::vector<OutputPlan> outputs;  // flat
-  std::vector<spmd::SlotRange> output_slots;
+  std::vector<SlotRange> output_slots;
   AxisList reduce_axes;
   bool relayout = false;    // input 0 is moved to output 0, and no kernel runs
   bool fallback = false;    // replicated for want of a rule

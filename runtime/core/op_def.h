@@ -14,6 +14,13 @@ struct SlotDef {
   Kind kind = Kind::single;
 };
 
+/// The first and number of flat tensors of a slot; lists have any number, all others one.
+struct SlotRange {
+  size_t first = 0;
+  size_t count = 1;
+  bool operator==(const SlotRange&) const = default;
+};
+
 /// A string literal as a template argument.
 template <size_t N>
 struct FixedString {
@@ -77,6 +84,8 @@ struct OpDef {
   bool random = false;          // each call draws from the generator
   unsigned no_need_buffer = 0;  // bit per input slot of which only shape and dtype are read
   unsigned dynamic_outputs = 0;  // bit per output whose number of rows comes from data (statement 15)
+  int local_shape = -1;         // the attribute that pieces get as the local shape of output `local_shape_output`; -1: none
+  int local_shape_output = 0;
 };
 
 }  // namespace shard

@@ -23,12 +23,6 @@ struct TensorArg {
 
 using AttrValue = std::variant<bool, int64_t, double, DType, Scalar, std::string, IntArray, std::vector<double>>;
 
-/// The first and number of flat tensors of a slot; lists have any number, all others one.
-struct SlotRange {
-  size_t first = 0;
-  size_t count = 1;
-};
-
 /// What a rule may look at.
 struct RuleArgs {
   const OpDef& op;

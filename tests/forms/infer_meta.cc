@@ -122,14 +122,14 @@ spmd::RuleResult list_sgd(const spmd::RuleArgs& args) {
   result.inputs.resize(args.tensors.size());
   result.outputs.resize(args.outputs.size());
   const auto place = [&](size_t input_slot, size_t k, const Layout& layout) {
-    const spmd::SlotRange& slot = args.slots[input_slot];
+    const SlotRange& slot = args.slots[input_slot];
     if (k < slot.count) result.inputs[slot.first + k] = layout;
   };
   for (size_t k = 0; k < args.slots[0].count; ++k) {
     Layout layout = args.tensors[args.slots[0].first + k].spec->layout();
     for (auto& pending : layout.partial) pending.reset();
     for (const size_t slot : {0, 2, 3}) place(slot, k, layout);
-    for (const spmd::SlotRange& slot : args.output_slots) {
+    for (const SlotRange& slot : args.output_slots) {
       if (k < slot.count) result.outputs[slot.first + k] = layout;
     }
   }

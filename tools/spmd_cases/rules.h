@@ -44,7 +44,7 @@ struct Call {
   bool backward = false;
   bool compat = false;
   std::vector<shard::spmd::TensorArg> tensors = {};  // flat
-  std::vector<shard::spmd::SlotRange> slots = {};
+  std::vector<shard::SlotRange> slots = {};
   std::vector<shard::spmd::AttrValue> attrs = {};
   /// In a backward call the shapes of the flat outputs that the case gives, sizes 0 and -1 of a reshape resolved.
   std::vector<shard::Dims> given = {};

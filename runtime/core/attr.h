@@ -1,0 +1,30 @@
+// The attributes of ops as values: what calls are recorded with, written to files and made again from.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/device.h"
+#include "core/dims.h"
+
+namespace shard {
+
+/// An attribute in the C++ type that the functions of its op take (docs/generated_code.md).
+using Attr = std::variant<bool, int, int64_t, float, double, DType, Scalar, IntArray, std::string, std::vector<float>, std::vector<double>, Device,
+                          std::optional<DType>, std::optional<Device>, std::vector<bool>, std::vector<std::string>, std::vector<Scalar>>;
+
+namespace detail {
+template <class Values>
+struct PointersTo;
+template <class... T>
+struct PointersTo<std::variant<T...>> {
+  using type = std::variant<const T*...>;
+};
+}  // namespace detail
+
+/// An attribute that a call in progress holds.
+using AttrRef = detail::PointersTo<Attr>::type;
+
+}  // namespace shard
