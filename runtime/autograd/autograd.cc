@@ -4,6 +4,7 @@
 
 #include "autograd/engine.h"
 #include "autograd/record.h"
+#include "core/recorder.h"
 #include "dist/dist_tensor.h"
 #include "ops/creation.h"
 #include "reshard/execute.h"
@@ -41,6 +42,7 @@ const Tensor& Tensor::set_requires_grad(bool wanted) const {
 }
 
 Tensor Tensor::grad() const {
+  if (Recorder* const recorder = Recorder::current()) recorder->adopt_gradient(*this);
   const LeafExtra* const extra = autograd::extra_or_null(*this);
   return extra == nullptr ? Tensor() : extra->retained ? *extra->retained : extra->gradient;
 }
@@ -51,6 +53,10 @@ void Tensor::set_grad(const Tensor& gradient) const {
   }
   if (gradient.defined() && gradient.dtype() != dtype()) {
     fail(ErrorCode::dtype_mismatch, "[set_grad] the gradient of {} must have its dtype, not {}", get().describe(), to_string(gradient.dtype()));
+  }
+  if (Recorder* const recorder = Recorder::current()) {
+    recorder->adopt(gradient);
+    recorder->adopt_gradient(*this);
   }
   if (!gradient.defined() && autograd::extra_or_null(*this) == nullptr) return;
   autograd::extra_of(*this).gradient = gradient;

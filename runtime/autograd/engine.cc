@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/recorder.h"
 #include "dist/dist_tensor.h"
 #include "ops/math.h"
 #include "reshard/execute.h"
@@ -200,6 +201,7 @@ void Engine::flush() {
 }
 
 void Engine::add_to_leaf(const Tensor& leaf, Tensor gradient) {
+  if (Recorder* const recorder = Recorder::current()) recorder->adopt_gradient(leaf);
   LeafExtra& extra = extra_of(leaf);
   const std::vector<std::pair<uint64_t, Hook>> hooks = extra.hooks;
   for (const auto& [id, hook] : hooks) {

@@ -3,18 +3,29 @@
 #include <atomic>
 
 #include "autograd/leaf.h"
+#include "core/recorder.h"
 #include "dist/dist_tensor.h"
 #include "ops/creation.h"
 
 namespace shard::autograd {
+
+OutputInfo info_of(const TensorImpl& tensor) {
+  return {tensor.meta(), tensor.kind() == TensorKind::dist ? static_cast<const DistTensorImpl&>(tensor).spec : nullptr, tensor.value.device()};
+}
+
 namespace {
 
 constinit thread_local uint64_t last_number = 0;
 
 /// A copy of the bytes on a storage of its own; one that this rank does not have stays so.
-DenseTensor own_copy(const DenseTensor& value) {
-  if (value.storage()->state() == Storage::State::absent) return {Storage::absent(), value.meta()};
-  return clone(value);
+DenseTensor own_copy(const TensorImpl& tensor) {
+  const DenseTensor& value = tensor.value;
+  DenseTensor copy = value.storage()->state() == Storage::State::absent ? DenseTensor(Storage::absent(), value.meta()) : clone(value);
+  if (Recorder* const recorder = Recorder::current()) {
+    const OutputInfo info = info_of(tensor);
+    copy.set_symbol(recorder->convert(Recorder::Conversion::clone, value, {.meta = info.meta, .spec = info.spec, .device = info.device}, -1));
+  }
+  return copy;
 }
 
 /// Under ViewPolicy::sync the call that saves a stale view brings it up to date: before it is saved. What cannot be is left to the call.
@@ -30,12 +41,9 @@ void refresh(const Tensor& x) {
 
 }  // namespace
 
-OutputInfo info_of(const TensorImpl& tensor) {
-  return {tensor.meta(), tensor.kind() == TensorKind::dist ? static_cast<const DistTensorImpl&>(tensor).spec : nullptr, tensor.value.device()};
-}
-
 SavedTensor::SavedTensor(const Tensor& x) {
   if (!x.defined()) return;
+  if (Recorder* const recorder = Recorder::current()) recorder->adopt(x);
   refresh(x);
   *this = output_of(x);
   OwnedEdge edge = edge_of(x);
@@ -56,8 +64,7 @@ SavedTensor SavedTensor::output_of(const Tensor& x) {
 
 SavedTensor SavedTensor::copy_of(const Tensor& x) {
   SavedTensor saved(x);
-  DenseTensor& value = saved.value_.impl()->value;
-  value = own_copy(value);
+  saved.value_.impl()->value = own_copy(*x.impl());
   saved.version_ = 0;
   saved.views_ = {};
   return saved;
@@ -68,7 +75,9 @@ SavedTensor SavedTensor::shape_of(const Tensor& x) {
   if (!x.defined()) return saved;
   saved.value_ = Tensor(x.impl()->alias());
   DenseTensor& value = saved.value_.impl()->value;
+  const uint32_t symbol = value.symbol();
   value = DenseTensor(Storage::shape_only(value.device()), value.meta());
+  value.set_symbol(symbol);
   saved.shape_only_ = true;
   return saved;
 }
@@ -85,7 +94,7 @@ Tensor SavedTensor::checked(const Node& node, bool input, size_t slot) const {
   // A detached view is a snapshot of what it was made from: its own bytes are as they were.
   Tensor snapshot(value_.impl()->alias());
   TensorImpl& impl = *snapshot.impl();
-  impl.value = own_copy(impl.value);
+  impl.value = own_copy(impl);
   impl.grad.requires_grad = value_.impl()->grad.requires_grad;
   impl.grad.node = value_.impl()->grad.node;
   impl.grad.output = value_.impl()->grad.output;

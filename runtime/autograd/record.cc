@@ -5,6 +5,7 @@
 #include "autograd/boundary.h"
 #include "autograd/leaf.h"
 #include "core/error.h"
+#include "core/recorder.h"
 #include "dist/dist_tensor.h"
 #include "ops/shape.h"
 
@@ -125,6 +126,7 @@ Recording::~Recording() {
 }
 
 void Recording::add_flat(const Tensor& x) {
+  if (Recorder* const recorder = Recorder::current()) recorder->adopt(x);
   inputs_.push_back(&x);
   edges_.push_back(x.defined() ? edge_of(x).leak() : Edge());
 }

@@ -89,7 +89,7 @@ auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels,
     (check_known(ctx, meta), ...);
     if (infers(ctx, meta...)) return Outputs();
     Outputs outputs{detail::make(ctx, device, meta)...};
-    std::apply([&](auto&... output) { kernel(ctx, detail::given(ctx, args)..., output...); }, outputs);
+    std::apply([&](auto&... output) { run(kernel, ctx, detail::given(ctx, args)..., output...); }, outputs);
     return outputs;
   };
   return std::apply(make_all, metas);
@@ -102,7 +102,7 @@ Output<M> compute_one(Device device, const OpContext& ctx, const KernelTable& ke
   check_known(ctx, meta);
   if (infers(ctx, meta)) return {};
   Output<M> output = make(ctx, device, meta);
-  kernel(ctx, given(ctx, args)..., output);
+  run(kernel, ctx, given(ctx, args)..., output);
   return output;
 }
 
@@ -137,7 +137,7 @@ inline std::vector<DenseTensor> make_target(InplaceWrite& write, Targets x, cons
 class SafeReader {
  public:
   SafeReader(const InplaceWrite& write, const DenseTensor& tensor) : tensor_(tensor) {
-    if (write.must_copy(tensor)) copy_ = clone(tensor);
+    if (write.must_copy(tensor)) copy_ = write.reader(tensor);
   }
   const DenseTensor& get() const { return copy_.defined() ? copy_ : tensor_; }
 
@@ -172,7 +172,7 @@ void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& k
   const auto readers = std::tuple<decltype(detail::safe(write, args))...>(detail::safe(write, args)...);
   std::apply(
       [&](const auto&... reader) {
-        std::apply([&](auto&... output) { write.run([&] { kernel(ctx, detail::given(ctx, reader)..., output...); }); }, outputs);
+        std::apply([&](auto&... output) { write.run(kernel, ctx, detail::given(ctx, reader)..., output...); }, outputs);
       },
       readers);
 }

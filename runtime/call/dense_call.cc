@@ -2,15 +2,11 @@
 
 #include <algorithm>
 
+#include "core/recorder.h"
 #include "dist/world.h"
 #include "kernels/registry.h"
 
 namespace shard::call {
-
-OpContext context(const char* op) {
-  const Rank* const rank = current_rank_or_null();
-  return {op, nullptr, nullptr, rank == nullptr ? nullptr : rank->dry.get()};
-}
 
 void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_view name) {
   if (tensor.storage()->state() == Storage::State::shape_only) {
@@ -22,6 +18,10 @@ void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_v
 }
 
 void fail_unbounded(const OpContext& ctx, const Meta& most) {
+  if (ctx.recorder != nullptr) {
+    ctx.recorder->refuse(ctx.op, fmt::format("the number of rows of its result comes from data, which is known only when the program runs; it is at most {}. Call it between two "
+                                             "captured functions, or use an op whose result has a fixed shape (where, multiply by a mask)", to_string(most)));
+  }
   fail(ErrorCode::no_data,
        "[{}] the number of rows of its result comes from data, which a dry world does not have; it is at most {}. Make a tensor of the shape that you "
        "expect (empty) and go on with that",
@@ -137,7 +137,7 @@ DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype
   static const KernelTable& kernels = kernel_table("cast");
   auto* const kernel = kernels.find<void(const OpContext&, const DenseTensor&, DType, DenseTensor&)>(ctx, tensor.device(), tensor.dtype());
   DenseTensor out = allocate(ctx, tensor.device(), {tensor.dims(), dtype});
-  kernel(ctx, tensor, dtype, out);
+  run(kernel, ctx, tensor, dtype, out);
   return out;
 }
 
@@ -158,7 +158,34 @@ Generator& thread_generator() {
   return generator;
 }
 
-RandomKey draw(const OpContext& ctx) { return ctx.local != nullptr ? ctx.local->random : thread_generator().draw(); }
+RandomKey draw(const OpContext& ctx) {
+  if (ctx.binder != nullptr) return {};  // steps find theirs when they run
+  return ctx.local != nullptr ? ctx.local->random : thread_generator().draw();
+}
+
+DenseTensor copy_of(const OpContext& ctx, const DenseTensor& tensor) {
+  DenseTensor copy = clone(tensor);
+  if (ctx.binder != nullptr) ctx.binder->copy(copy, tensor);
+  return copy;
+}
+
+namespace {
+
+class BoundCopy final : public BoundStep {
+ public:
+  BoundCopy(Binder& binder, const DenseTensor& to, const DenseTensor& from) : to_(to), from_(from) {
+    binder.tensors.push_back(&to_);
+    binder.tensors.push_back(&from_);
+  }
+  void run() override { copy_into(to_, from_); }
+
+ private:
+  DenseTensor to_, from_;
+};
+
+}  // namespace
+
+void Binder::copy(const DenseTensor& to, const DenseTensor& from) { steps.push_back(std::make_unique<BoundCopy>(*this, to, from)); }
 
 bool failed_before_writing() {
   try {
@@ -270,7 +297,10 @@ void InplaceWrite::finish() {
       replace_buffer(ctx_.op, *write.x, std::move(write.result), true);
       continue;
     }
-    if (!(write.result.storage() == write.x->storage())) copy_into(*write.x, write.result);
+    if (!(write.result.storage() == write.x->storage())) {
+      copy_into(*write.x, write.result);
+      if (ctx_.binder != nullptr) ctx_.binder->copy(*write.x, write.result);
+    }
     if (ctx_.local == nullptr) count_write(ctx_, *write.x);
   }
 }

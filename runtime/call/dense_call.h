@@ -4,11 +4,13 @@
 #include <initializer_list>
 #include <vector>
 
+#include "call/binder.h"
 #include "call/codegen_abi.h"
 #include "core/grad_mask.h"
 #include "core/op_context.h"
 #include "core/op_def.h"
 #include "core/tensor.h"
+#include "core/thread_state.h"
 #include "dist/layout_arg.h"
 
 namespace shard::call {
@@ -27,7 +29,19 @@ bool any_dist(const Args&... args) {
 }
 
 /// The context of a call on plain tensors by this thread; `op` lives as long as the library.
-OpContext context(const char* op);
+inline OpContext context(const char* op) {
+  const ThreadState& thread = this_thread;
+  return {.op = op, .dry = thread.dry, .recorder = thread.recorder};
+}
+
+/// Runs a kernel, or leaves it to the context's Binder.
+template <class... P>
+void run(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args) {
+  if (ctx.binder != nullptr) [[unlikely]] ctx.binder->add(kernel, ctx, args...);
+  else kernel(ctx, args...);
+}
+/// A copy of `tensor` for a kernel to read.
+DenseTensor copy_of(const OpContext& ctx, const DenseTensor& tensor);
 
 [[noreturn]] void fail_undefined(const OpContext& ctx, std::string_view name);
 [[noreturn]] void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_view name);
@@ -143,11 +157,15 @@ class InplaceWrite {
   DenseTensor written_view(const DenseTensor& x, const Meta& meta);
   /// An argument that is no target, for reading while those are written: a copy where it overlaps one of them, but for exactly
   /// the only one.
-  DenseTensor reader(const DenseTensor& tensor) const { return must_copy(tensor) ? clone(tensor) : tensor; }
+  DenseTensor reader(const DenseTensor& tensor) const { return must_copy(tensor) ? copy_of(ctx_, tensor) : tensor; }
   bool must_copy(const DenseTensor& tensor) const;
   std::vector<DenseTensor> readers(std::span<const DenseTensor> tensors) const;
 
-  /// Throws invalid_argument, before anything is written, where targets share elements.
+  /// Runs a kernel that writes the targets. Throws invalid_argument, before anything is written, where those share elements.
+  template <class... P>
+  void run(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args) {
+    run([&] { call::run(kernel, ctx, args...); });
+  }
   template <class F>
   void run(F&& kernel) {
     if (writes_.size() + views_.size() > 1) check_apart();

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "call/capturing.h"
 #include "call/dense_call.h"
 #include "core/writing.h"
 
@@ -65,7 +66,13 @@ template <class Result, class... Params, class Dense>
 Result dispatch(const OpDef& op, Result (*dist)(Params...), Dense* dense, std::type_identity_t<Params>... args) {
   if ((is_distributed(args) || ...)) return dist(static_cast<Params>(args)...);
   const OpContext ctx = context(op.name.data());
-  return wrap(call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...));
+  const auto run = [&] { return wrap(call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...)); };
+  if (ctx.recorder == nullptr) [[likely]] return run();
+  Capturing capturing(*ctx.recorder, op, false);
+  (capturing.argument(std::as_const(args)), ...);
+  auto result = run();
+  capturing.finish(result);
+  return result;
 }
 
 /// The in-place form of an op all of whose results are its arguments: the caller returns those.
@@ -76,13 +83,24 @@ void dispatch_inplace(const OpDef& op, Result (*dist)(Params...), Dense* dense, 
     return;
   }
   const OpContext ctx = context(op.inplace_name.data());
-  call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...);
+  const auto run = [&] { call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...); };
+  if (ctx.recorder == nullptr) [[likely]] return run();
+  Capturing capturing(*ctx.recorder, op, true);
+  (capturing.argument(std::as_const(args)), ...);
+  run();
+  capturing.finish();
 }
 
 /// An op without tensor arguments, and without a layout.
 template <class Dense, class... Args>
 auto call_local(const OpDef& op, Dense* dense, const Args&... args) {
-  return wrap(dense(context(op.name.data()), args...));
+  const OpContext ctx = context(op.name.data());
+  if (ctx.recorder == nullptr) [[likely]] return wrap(dense(ctx, args...));
+  Capturing capturing(*ctx.recorder, op, false);
+  (capturing.argument(args), ...);
+  auto result = wrap(dense(ctx, args...));
+  capturing.finish(result);
+  return result;
 }
 
 }  // namespace shard::call

@@ -9,8 +9,9 @@
 
 #include "call/dense_call.h"
 #include "call/exchange.h"
+#include "call/mesh_reducer.h"
 #include "call/moved_inputs.h"
-#include "comm/reduce.h"
+#include "core/recorder.h"
 #include "reshard/execute.h"
 
 namespace shard::call {
@@ -32,7 +33,9 @@ std::vector<double> numbers_of(const std::vector<Scalar>& scalars) {
   return numbers;
 }
 
-spmd::AttrValue value_of(const auto& reference) {
+}  // namespace
+
+spmd::AttrValue rule_value(const AttrRef& attr) {
   return std::visit(
       [](const auto* value) -> spmd::AttrValue {
         using T = std::remove_cvref_t<decltype(*value)>;
@@ -47,32 +50,13 @@ spmd::AttrValue value_of(const auto& reference) {
         else if constexpr (std::is_same_v<T, std::vector<Scalar>>) return numbers_of(*value);
         else return *value;
       },
-      reference);
+      attr);
 }
+
+namespace {
 
 /// The input of an output whose list argument is empty.
 constexpr size_t kAbsent = static_cast<size_t>(-1);
-
-/// Combines a kernel's partial sums over the mesh axes that its rule asked for, one after the other.
-class MeshReducer final : public AxisReducer {
- public:
-  MeshReducer(Rank& rank, const CallPlan& plan, std::string_view op) : rank_(rank), plan_(plan), op_(op) {}
-  void all_reduce(DenseTensor& value, ReduceType type) override {
-    for (int i = 0; i < plan_.reduce_axes.size(); ++i) {
-      rank_.communicator(plan_.mesh, plan_.reduce_axes[i]).all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type).wait();
-    }
-  }
-
- private:
-  Rank& rank_;
-  const CallPlan& plan_;
-  std::string_view op_;
-};
-
-/// What an absent rank, or this one, has of an output that shares the buffer of `storage`.
-DenseTensor absent_like(const Ref<Storage>& storage, const Meta& global) {
-  return {storage, {Dims::filled(global.dims.rank(), 0), global.dtype}};
-}
 
 }  // namespace
 
@@ -82,7 +66,11 @@ DistCall::DistCall(const OpDef& op, Variant variant)
   results_ = cache_.take_list();
   traced_ = rank_.trace_calls || cache_.observer;
   if (traced_) begin_ns_ = now_ns();
-  if (rank_.dry) {
+  ctx_.recorder = Recorder::current();
+  if (ctx_.recorder != nullptr) {
+    ctx_.dry = &ctx_.recorder->meter;
+    traced_ = false;
+  } else if (rank_.dry) {
     ctx_.dry = rank_.dry.get();
     before_ = rank_.stats();
     traced_ = true;
@@ -122,6 +110,7 @@ void DistCall::add(const Tensor& tensor, bool optional) {
     key_.push_back(0);
     return;
   }
+  if (ctx_.recorder != nullptr) ctx_.recorder->adopt(tensor);
   if (!tensor.is_dist()) return promote(tensor, name);
   auto& impl = static_cast<DistTensorImpl&>(tensor.get());
   if (impl.owner != &rank_) {
@@ -180,11 +169,16 @@ void DistCall::promote(const Tensor& tensor, std::string_view name) {
 void DistCall::place_promoted() {
   for (Promoted& promoted : extras_->promoted) {
     if (promoted.tensor.is_dist()) continue;
-    if (rank_.policies.promotion == PromotionPolicy::replicate_checked) check_replicated(promoted);
+    if (rank_.policies.promotion == PromotionPolicy::replicate_checked && ctx_.recorder == nullptr) check_replicated(promoted);
     const Meta meta = promoted.tensor.meta();
     const DistSpec* const spec = DistSpec::replicated(mesh_, meta.dims.rank());
     const bool here = mesh_->coordinate(rank_.id()).has_value();
-    promoted.tensor = make_dist(rank_, meta, spec, here ? promoted.tensor.get().value : absent_value(meta));
+    DenseTensor value = here ? promoted.tensor.get().value : absent_value(meta);
+    if (ctx_.recorder != nullptr) {
+      const RecordedOutput to{.meta = meta, .spec = spec, .device = promoted.tensor.device()};
+      value.set_symbol(ctx_.recorder->convert(Recorder::Conversion::distribute, promoted.tensor.get().value, to, -1));
+    }
+    promoted.tensor = make_dist(rank_, meta, spec, std::move(value));
     tensors_[promoted.place] = &dist_impl(promoted.tensor);
     key_[promoted.key] = reinterpret_cast<uintptr_t>(spec);
     cache_.count_promoted();
@@ -293,7 +287,7 @@ spmd::RuleResult DistCall::infer_rule(std::span<const SlotRange> ranges, std::sp
   std::vector<spmd::TensorArg> args;
   for (DistTensorImpl* impl : tensors_) args.push_back(impl ? spmd::TensorArg{impl->global, impl->spec} : spmd::TensorArg{});
   std::vector<spmd::AttrValue> attrs;
-  for (const AttrRef& attr : attrs_) attrs.push_back(value_of(attr));
+  for (const AttrRef& attr : attrs_) attrs.push_back(rule_value(attr));
   spmd::RuleArgs rule{op_, mesh_, args, slots_, attrs, flat, ranges};
   if (variant_ == Variant::inplace) {
     rule.pinned.resize(args.size());
@@ -554,10 +548,34 @@ void DistCall::prepare() {
   local_.inputs = plan_->input_boxes;
   local_.outputs = plan_->output_boxes;
   if (layout_ != nullptr) local_.output_dims = plan_->output_dims;
-  if (!plan_->reduce_axes.empty() && plan_->active) {
-    extras().reducer = std::make_unique<MeshReducer>(rank_, *plan_, op_.name);
+  if (ctx_.recorder != nullptr) extras().captured_inputs = locals_;
+  if (!plan_->reduce_axes.empty() && plan_->active && ctx_.recorder == nullptr) {
+    extras().reducer = std::make_unique<MeshReducer>(rank_, plan_->mesh, plan_->reduce_axes, op_.name);
     local_.reducer = extras_->reducer.get();
   }
+}
+
+void DistCall::capture() {
+  if (plan_->relayout) return;  // the move is all that there is
+  std::vector<const DenseTensor*> inputs;
+  for (const DenseTensor& input : extras_->captured_inputs) inputs.push_back(input.defined() ? &input : nullptr);
+  const auto any = std::find_if(locals_.begin(), locals_.end(), [](const DenseTensor& input) { return input.defined(); });
+  const Device device = any != locals_.end() ? any->device() : !results_.empty() && results_[0].defined() ? results_[0].device() : kCpu;
+  std::vector<RecordedOutput> outputs;
+  for (const OutputPlan& output : plan_->outputs) {
+    RecordedOutput& out = outputs.emplace_back();
+    out.present = output.spec != nullptr;
+    if (!out.present) continue;
+    const bool replaced = output.kind == AliasDef::Kind::inplace && writes(output) && local_.replace_targets;
+    out.meta = output.global;
+    out.spec = output.spec;
+    out.device = device;
+    if (output.alias >= 0 && !replaced) out.shares = output.alias;
+    out.written = out.shares >= 0 && writes(output);
+  }
+  std::vector<Attr> attrs;
+  for (const AttrRef& attr : attrs_) attrs.push_back(std::visit([](const auto* value) { return Attr(*value); }, attr));
+  extras_->symbols = ctx_.recorder->call({op_, variant_ == Variant::inplace, inputs, slots_, std::move(attrs), layout_, outputs, plan_->output_slots, local_.random.offset});
 }
 
 DenseTensor DistCall::move_input(size_t i) const {
@@ -573,149 +591,6 @@ void DistCall::reinterpret_local() {
   else results_[0] = std::move(piece);
 }
 
-void DistCall::finish() {
-  started_ = true;  // a kernel that failed has poisoned what it wrote itself
-  if (op_.dynamic_outputs != 0) finish_dynamic();
-  for (size_t o = 0; o < plan_->outputs.size(); ++o) {
-    const OutputPlan& output = plan_->outputs[o];
-    if (output.spec == nullptr || output.dynamic) continue;
-    if (output.alias < 0) {
-      if (!plan_->active) results_[o] = absent_value(output.global);
-      else if (plan_->identity) fill_with_identity(results_[o]);
-    } else if (output.kind == AliasDef::Kind::inplace) {
-      finish_inplace(o);
-      continue;
-    } else if (output.kind == AliasDef::Kind::view) {
-      finish_view(o);
-    } else {
-      finish_written_view(o);
-    }
-    check_piece(o, results_[o]);
-  }
-}
-
-/// Rows come as each piece has them. All ranks of the world learn how many there are, and those of the mesh get even shares.
-void DistCall::finish_dynamic() {
-  std::vector<size_t> dynamic;
-  std::vector<uint64_t> mine;
-  for (size_t o = 0; o < plan_->outputs.size(); ++o) {
-    if (!plan_->outputs[o].dynamic) continue;
-    dynamic.push_back(o);
-    mine.push_back(plan_->active ? static_cast<uint64_t>(results_[o].dims()[0]) : 0);
-  }
-  const auto ranks = static_cast<size_t>(rank_.world().size());
-  std::vector<uint64_t> all;
-  if (plan_->exchanges_rows) all = gather_words(rank_, mine, {op_.name, "row counts"});
-  else for (size_t r = 0; r < ranks; ++r) all.insert(all.end(), mine.begin(), mine.end());
-  extras().dynamic.resize(plan_->outputs.size());
-  for (size_t k = 0; k < dynamic.size(); ++k) {
-    const size_t o = dynamic[k];
-    const OutputPlan& output = plan_->outputs[o];
-    std::vector<int64_t> rows;
-    for (size_t r = 0; r < ranks; ++r) rows.push_back(static_cast<int64_t>(all[r * dynamic.size() + k]));
-    const RowPieces pieces(output.spec, std::move(rows), {op_.name, "result"});
-    Meta& global = extras_->dynamic[o] = output.global;
-    global.dims[0] = pieces.total();
-    results_[o] = plan_->active ? pieces.balance(rank_, results_[o]) : absent_value(global);
-  }
-}
-
-void DistCall::fill_with_identity(DenseTensor& piece) const {
-  if (!piece.has_data()) return;
-  if (piece.device() != kCpu) {
-    fail(ErrorCode::mixed_device, "[{}] cannot make {} on {}: contributions to a pending reduction are made on the CPU; make it there, and reshard it first",
-         op_.name, layout_->text(), to_string(piece.device()));
-  }
-  fill_identity(piece.raw(), piece.numel(), piece.dtype(), *plan_->identity);
-}
-
-void DistCall::fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const {
-  fail(ErrorCode::internal, "[{}] computed a piece {} where layout {} of {} has {}; its placement rule is wrong", op_.name,
-       to_string(piece.meta()), output.spec->text(), to_string(output.global), to_string(dims));
-}
-
-void DistCall::finish_view(size_t o) {
-  const OutputPlan& output = plan_->outputs[o];
-  const auto i = static_cast<size_t>(output.alias);
-  if (!plan_->active) results_[o] = absent_like(locals_[i].storage(), output.global);
-  else if (plan_->relayout) results_[o] = locals_[i];
-  if (plan_->inputs[i].move && rank_.policies.view != ViewPolicy::temporary) detach(locals_[i].storage(), i);
-}
-
-void DistCall::finish_written_view(size_t o) {
-  const OutputPlan& output = plan_->outputs[o];
-  const auto i = static_cast<size_t>(output.alias);
-  const DenseTensor& x = tensors_[i]->value;
-  if (!plan_->active) results_[o] = absent_like(locals_[i].storage(), output.global);
-  if (!plan_->inputs[i].move) {
-    x.storage()->bump(ctx_.op);
-  } else {
-    locals_[i].storage()->bump(ctx_.op);
-    if (!output.write_back) return;  // ViewPolicy::temporary: the two part
-    const DenseTensor back = execute_reshard(rank_, *output.write_back, locals_[i], {op_.name, "write-back"});
-    if (plan_->active) copy_into(x, back);
-    x.storage()->bump(ctx_.op);
-    detach(locals_[i].storage(), i);
-  }
-  if (rank_.policies.view == ViewPolicy::sync) x.storage()->write_back_to_source(ctx_.op);
-}
-
-void DistCall::finish_inplace(size_t o) {
-  const OutputPlan& output = plan_->outputs[o];
-  const auto i = static_cast<size_t>(output.alias);
-  DistTensorImpl& x = *tensors_[i];
-  DenseTensor result = locals_[i];
-  if (!plan_->active) result = absent_like(result.storage(), output.global);
-  check_piece(o, result);
-  const bool written = writes(output);
-  // The same value in the same shape: a target that had to move for a reader of it is left where it is.
-  if (!written && output.global == x.global && rank_.policies.inplace != InplacePolicy::adopt) return;
-  if (output.write_back) {
-    const DenseTensor back = execute_reshard(rank_, *output.write_back, result, {op_.name, "write-back"});
-    if (plan_->active) copy_into(x.value, back);
-    x.value.storage()->bump(ctx_.op);
-  } else if (written && output.global == x.global && !plan_->inputs[i].move && output.spec == x.spec) {
-    if (plan_->active && !(result.storage() == x.value.storage())) copy_into(x.value, result);
-    x.value.storage()->bump(ctx_.op);
-  } else {
-    // Another shape, dtype or layout. A written result always has a new buffer; also where there are no bytes.
-    if (written && result.storage() == x.value.storage()) result = absent_value(output.global);
-    if (result.storage() == x.value.storage()) x.value = std::move(result);
-    else replace_buffer(ctx_.op, x.value, std::move(result), written);
-    x.global = output.global;
-    x.spec = output.spec;
-  }
-  if (written && rank_.policies.view == ViewPolicy::sync) x.value.storage()->write_back_to_source(ctx_.op);
-}
-
-void DistCall::detach(const Ref<Storage>& copy, size_t i) {
-  const DistTensorImpl& x = *tensors_[i];
-  const auto move = plan_->inputs[i].move;
-  // The closures are kept by the copy itself, so they must not own it.
-  Storage* const self = copy.get();
-  const DenseTensor source = x.value;
-  const Meta local = locals_[i].meta();
-  Rank* const rank = &rank_;
-  const CommCause cause{op_.name, op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name};
-  const auto own = [self, local] {
-    self->retain();
-    return DenseTensor(Ref<Storage>::adopt(self), local);
-  };
-  const auto refresh = [rank, move, source, own, cause] {
-    const DenseTensor fresh = execute_reshard(*rank, *move, source, cause);
-    if (fresh.storage()->state() != Storage::State::absent) copy_into(own(), fresh);
-  };
-  const auto write_back = [rank, move, source, own, cause] {
-    const bool relayout = move->steps.size() == 1 && move->steps[0].kind == ReshardStep::Kind::relayout;
-    const auto back = relayout ? plan_relayout(move->after_meta, move->to, move->meta.dims, move->from)
-                               : plan_reshard(move->meta, move->to, move->from);
-    const DenseTensor value = execute_reshard(*rank, *back, own(), cause);
-    if (value.storage()->state() != Storage::State::absent) copy_into(source, value);
-  };
-  copy->detach({source.storage(), source.storage()->version(), std::string(op_.name), std::string(cause.argument), x.spec->text(),
-                move->to->text(), refresh, write_back});
-}
-
 void DistCall::poison() {
   if (!started_) return;
   for (const OutputPlan& output : plan_->outputs) {
@@ -727,6 +602,7 @@ Tensor DistCall::output(size_t o) {
   const size_t i = plan_->output_slots[o].first;
   const OutputPlan& output = plan_->outputs[i];
   if (output.spec == nullptr) return {};
+  mark(results_[i], i);
   return make_dist(rank_, output.dynamic ? extras_->dynamic[i] : output.global, output.spec, std::move(results_[i]));
 }
 
@@ -734,6 +610,7 @@ std::vector<Tensor> DistCall::outputs(size_t o) {
   std::vector<Tensor> all;
   const SlotRange range = plan_->output_slots[o];
   for (size_t i = range.first; i < range.first + range.count; ++i) {
+    mark(results_[i], i);
     all.push_back(make_dist(rank_, plan_->outputs[i].global, plan_->outputs[i].spec, std::move(results_[i])));
   }
   return all;

@@ -10,11 +10,15 @@
 
 #include "call/codegen_abi.h"
 #include "call/plan_cache.h"
+#include "core/attr.h"
 #include "core/op_context.h"
 #include "dist/dist_tensor.h"
 #include "dist/layout_arg.h"
 
 namespace shard::call {
+
+/// An attribute as placement rules see it.
+spmd::AttrValue rule_value(const AttrRef& attr);
 
 enum class Variant : uint8_t { plain, inplace };
 
@@ -128,6 +132,7 @@ class DistCall {
     try {
       prepare();
       if (plan_->active && !plan_->relayout) kernel();
+      if (ctx_.recorder != nullptr) capture();
       finish();
     } catch (const Error& error) {
       poison();
@@ -156,11 +161,6 @@ class DistCall {
     return std::tuple<decltype(result(std::type_identity<Values>()))...>{next(std::type_identity<Values>())...};
   }
 
-  using AttrRef = std::variant<const bool*, const int*, const int64_t*, const float*, const double*, const DType*, const Scalar*,
-                               const IntArray*, const std::string*, const std::vector<float>*, const std::vector<double>*, const Device*,
-                               const std::optional<DType>*, const std::optional<Device>*, const std::vector<bool>*,
-                               const std::vector<std::string>*, const std::vector<Scalar>*>;
-
   /// A plain argument, which waits for the mesh of the call.
   struct Promoted {
     size_t place;  // in tensors_
@@ -173,6 +173,8 @@ class DistCall {
     std::unique_ptr<AxisReducer> reducer;
     std::vector<Promoted> promoted;
     std::vector<Meta> dynamic;  // global, per flat output; those that are not dynamic are empty
+    std::vector<DenseTensor> captured_inputs;  // in a capture: as the op gets them
+    std::vector<uint32_t> symbols;             // and the values that its flat outputs are
   };
   Extras& extras() {
     if (!extras_) extras_ = std::make_unique<Extras>();
@@ -220,6 +222,14 @@ class DistCall {
   void fill_with_identity(DenseTensor& piece) const;
   [[noreturn]] void fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const;
   void prepare();
+  /// Tells the recorder of the call, with the inputs as they are after their moves.
+  void capture();
+  /// In a capture: marks a result as the value of the program that it is.
+  void mark(DenseTensor& result, size_t output) const {
+    if (ctx_.recorder != nullptr && !plan_->relayout) result.set_symbol(extras_->symbols[output]);
+  }
+  /// `from` is written over `to`, bytes of this rank or, in a capture, as a step of the program.
+  void copy_over(DenseTensor& to, const DenseTensor& from) const;
   void reinterpret_local();
   DenseTensor move_input(size_t i) const;
   void finish();

@@ -6,6 +6,7 @@
 
 #include "call/exchange.h"
 #include "call/plan.h"
+#include "core/recorder.h"
 #include "reshard/execute.h"
 
 namespace shard {
@@ -71,6 +72,10 @@ Scalar distributed_item(const DistTensorImpl& impl) {
 }  // namespace
 
 Scalar item(const Tensor& tensor) {
+  if (Recorder* const recorder = Recorder::current()) {
+    recorder->refuse("item", fmt::format("it reads the value of {}, which is known only when the program runs, so that nothing can branch on it. Return the tensor and branch "
+                                         "outside, or compute both ways and choose with where", tensor.get().describe()));
+  }
   check_one(tensor.get());
   if (tensor.is_dist()) return distributed_item(dist_impl(tensor));
   tensor.get().value.storage()->check_read();

@@ -8,6 +8,7 @@
 #include "call/dense_call.h"
 #include "call/exchange.h"
 #include "call/plan_cache.h"
+#include "core/recorder.h"
 #include "reshard/execute.h"
 
 namespace shard::detail {
@@ -33,6 +34,9 @@ class LocalCallRun {
       : rank_(current_rank()), inputs_(inputs), in_specs_(in_specs), out_specs_(out_specs), options_(options), name_(options.name) {}
 
   std::vector<Tensor> run(const LocalFunction& function) {
+    if (Recorder* const recorder = Recorder::current()) {
+      recorder->refuse(name_, "what its function does differs from rank to rank, and a program is the same on all. Call it between two captured functions");
+    }
     check_layouts();
     plan_moves();
     check_policy();

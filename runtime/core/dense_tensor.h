@@ -36,6 +36,10 @@ class DenseTensor {
     return static_cast<T*>(raw());
   }
 
+  /// In a program that is being captured: the number of its value. 0: none. Copies have it too.
+  uint32_t symbol() const { return symbol_; }
+  void set_symbol(uint32_t symbol) { symbol_ = symbol; }
+
   /// The same bytes under another shape or dtype of equal byte size.
   DenseTensor reinterpret(const Meta& meta) const { return {storage_, meta, offset_}; }
 
@@ -43,6 +47,7 @@ class DenseTensor {
   Ref<Storage> storage_;
   size_t offset_ = 0;
   Meta meta_;
+  uint32_t symbol_ = 0;
 };
 
 /// How the byte ranges of two tensors lie to each other.

@@ -24,6 +24,7 @@ const char* to_string(ErrorCode code) {
     case ErrorCode::peer_failed: return "peer_failed";
     case ErrorCode::device: return "device";
     case ErrorCode::autograd: return "autograd";
+    case ErrorCode::capture: return "capture";
     case ErrorCode::internal: return "internal";
   }
   return "unknown";

@@ -30,6 +30,7 @@ enum class ErrorCode {
   peer_failed,  // another rank of the world failed
   device,       // a device runtime reported an error
   autograd,     // gradients that cannot be computed as things are
+  capture,      // what a captured program cannot hold
   internal,     // a defect of this library
 };
 

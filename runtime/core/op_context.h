@@ -39,12 +39,19 @@ struct MetaSink {
   std::vector<std::vector<Meta>> slots;
 };
 
+namespace call {
+class Binder;
+}
+class Recorder;
+
 /// One call of an op. `local` is null for a call on plain tensors, whose boxes are the whole tensors.
 struct OpContext {
   const char* op;
   const LocalCall* local = nullptr;
   MetaSink* infer = nullptr;  // not null: only metas are wanted; tensors have no bytes, and nothing runs
-  MemoryMeter* dry = nullptr;  // not null on a rank of a dry world: outputs have no bytes, and no kernel runs
+  MemoryMeter* dry = nullptr;  // not null on a rank of a dry world and while a program is captured: outputs have no bytes, and no kernel runs
+  Recorder* recorder = nullptr;    // not null while a program is captured
+  call::Binder* binder = nullptr;  // not null where the call is prepared, to be run later
 
   /// The box of flat input `i`, whose local piece is `tensor`.
   Box input_box(size_t i, const DenseTensor& tensor) const { return local ? local->inputs[i] : whole(tensor); }

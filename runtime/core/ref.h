@@ -17,6 +17,7 @@ class RefCounted {
   void retain() const { count_.fetch_add(1, std::memory_order_relaxed); }
   /// True when there is one reference only: that of the caller.
   bool unique() const { return count_.load(std::memory_order_acquire) == 1; }
+  uint32_t use_count() const { return count_.load(std::memory_order_acquire); }
   /// True when this was the last reference.
   bool release() const {
     // A sole owner needs no read-modify-write: nobody else can reach the object.

@@ -1,5 +1,8 @@
 #include "core/tensor.h"
 
+#include <fmt/format.h>
+
+#include "core/recorder.h"
 #include "core/unrecorded.h"
 
 namespace shard {
@@ -25,6 +28,10 @@ DenseTensor Tensor::to_host(DType dtype) const {
     fail(ErrorCode::dtype_mismatch, "a {} tensor cannot be read as {}; cast it first", to_string(this->dtype()),
          to_string(dtype));
   }
+  if (Recorder* const recorder = Recorder::current()) {
+    recorder->refuse("to_vector", fmt::format("it reads the value of {}, which is known only when the program runs. Return the tensor and read it outside, or compute with it "
+                                              "where the program branches (where, multiply by a mask)", get().describe()));
+  }
   const DenseTensor host = unrecorded::to(*this, kCpu).impl()->value;
   if (!host.has_data()) {
     fail(ErrorCode::no_data, "{} has no value to read: it is of a dry world, which follows shapes, layouts and traffic only. Leave the read out there, "
@@ -38,11 +45,14 @@ Tensor unrecorded::to(const Tensor& tensor, Device device) {
     fail(ErrorCode::layout, "a distributed tensor ({}) has no single device; use full(tensor) or local(tensor) first",
          tensor.get().describe());
   }
+  Recorder* const recorder = Recorder::current();
+  if (recorder != nullptr) recorder->adopt(tensor);
   const DenseTensor& value = tensor.get().value;
   value.storage()->check_read();
   if (value.device() == device) return tensor;
   DenseTensor copy = DenseTensor::allocate(device, value.meta(), value.storage()->meter());
   copy_into(copy, value);
+  if (recorder != nullptr) copy.set_symbol(recorder->convert(Recorder::Conversion::clone, value, {.meta = value.meta(), .device = device}, -1));
   return Tensor(std::move(copy));
 }
 

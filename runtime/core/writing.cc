@@ -3,16 +3,6 @@
 #include <fmt/format.h>
 
 namespace shard {
-namespace {
-
-// constinit: no thread needs to ask whether it has been initialised.
-constinit thread_local const Writing* innermost = nullptr;
-
-}  // namespace
-
-const Writing* Writing::current() { return innermost; }
-void Writing::enter() const { innermost = this; }
-void Writing::leave() { innermost = nullptr; }
 
 ViewChain Writing::views_of(const Storage& storage) const {
   for (size_t i = 0; i < count_; ++i) {

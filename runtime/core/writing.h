@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/tensor.h"
+#include "core/thread_state.h"
 
 namespace shard {
 
@@ -16,16 +17,16 @@ class Writing {
   explicit Writing(CallSite site, const Targets&... targets) : outermost_(current() == nullptr), site_(site) {
     if (!outermost_) return;
     (add(targets), ...);
-    enter();
+    this_thread.writing = this;
   }
   Writing(const Writing&) = delete;
   Writing& operator=(const Writing&) = delete;
   ~Writing() {
-    if (outermost_) leave();
+    if (outermost_) this_thread.writing = nullptr;
   }
 
   /// Of this thread, or null.
-  static const Writing* current();
+  static const Writing* current() { return this_thread.writing; }
   CallSite site() const { return site_; }
   /// How the target with that buffer came to share it, where it is a view.
   ViewChain views_of(const Storage& storage) const;
@@ -37,8 +38,6 @@ class Writing {
   void add(const std::vector<Tensor>& targets) {
     for (const Tensor& target : targets) add(target);
   }
-  void enter() const;
-  static void leave();
 
   bool outermost_;
   uint8_t count_ = 0;

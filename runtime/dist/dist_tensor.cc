@@ -2,10 +2,19 @@
 
 #include <fmt/format.h>
 
+#include "core/recorder.h"
+
 namespace shard {
 namespace {
 
 constexpr int64_t kShownElements = 64;
+
+/// A program is the same on all ranks, and what is done with pieces may not be.
+void refuse_pieces(std::string_view function) {
+  if (Recorder* const recorder = Recorder::current()) {
+    recorder->refuse(function, "a piece belongs to one rank, and a program is the same on all. Call it between two captured functions");
+  }
+}
 
 std::string elements_text(const DenseTensor& host) {
   std::string text;
@@ -58,6 +67,7 @@ void check_mesh_in_world(const ProcessMesh* mesh, const World& world) {
 namespace unrecorded {
 
 Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype) {
+  refuse_pieces("from_local");
   Rank& rank = current_rank();
   check_mesh_in_world(spec->mesh(), rank.world());
   const Meta meta{global, dtype};
@@ -82,6 +92,7 @@ Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global,
 }
 
 Tensor local(const Tensor& tensor) {
+  refuse_pieces("local");
   DistTensorImpl& impl = dist_impl(tensor, "local");
   if (!impl.here()) {
     fail(ErrorCode::wrong_rank, "[local] {} has no piece on rank {}, which is not in its mesh; ask for pieces only on ranks of the mesh",

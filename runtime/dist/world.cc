@@ -16,8 +16,6 @@
 namespace shard {
 namespace {
 
-thread_local Rank* this_rank = nullptr;
-
 constexpr int kWholeMesh = -1;
 
 bool is_peer_failure(const std::exception_ptr& error) {
@@ -175,9 +173,12 @@ Rank& World::rank(int id) const {
 
 void World::run_as(Rank& rank, const std::function<void(Rank&)>& program) {
   struct Current {
-    explicit Current(Rank* rank) { this_rank = rank; }
+    explicit Current(Rank* rank) {
+      this_thread.rank = rank;
+      this_thread.dry = rank->dry.get();
+    }
     Current(const Current&) = delete;
-    ~Current() { this_rank = nullptr; }
+    ~Current() { this_thread = {}; }
   } current(&rank);
   program(rank);
   rank.comm_queue().finish();
@@ -191,13 +192,11 @@ std::unique_ptr<World> World::mpi(WorldOptions options) { return std::make_uniqu
 
 std::unique_ptr<World> World::from_environment(int size, WorldOptions options) { return mpi_job_size() > 0 ? mpi(options) : local(size, options); }
 
-Rank* current_rank_or_null() { return this_rank; }
-
 Rank& current_rank() {
-  if (this_rank == nullptr) {
+  if (this_thread.rank == nullptr) {
     fail(ErrorCode::wrong_rank, "a distributed tensor can be used only by the ranks of a world; call this inside World::run");
   }
-  return *this_rank;
+  return *this_thread.rank;
 }
 
 }  // namespace shard

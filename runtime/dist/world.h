@@ -10,6 +10,7 @@
 #include "comm/options.h"
 #include "core/random.h"
 #include "core/storage.h"
+#include "core/thread_state.h"
 #include "dist/mesh.h"
 #include "dist/policies.h"
 
@@ -116,7 +117,7 @@ class World {
 /// are handed a Rank.
 Rank& current_rank();
 /// The same, or null.
-Rank* current_rank_or_null();
+inline Rank* current_rank_or_null() { return this_thread.rank; }
 
 /// Changes policies of a rank for a scope.
 class PolicyScope {

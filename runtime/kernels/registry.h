@@ -22,7 +22,7 @@ class KernelTable {
   Fn* find(const OpContext& ctx, Device device, DType dtype) const {
     const Entry& entry = entries_[device.backend][static_cast<int>(dtype)];
     if (entry.function == nullptr || *entry.signature != typeid(Fn)) fail_find(ctx, device, dtype, typeid(Fn));
-    if (ctx.dry != nullptr) return find_dry<Fn>(ctx);
+    if (ctx.dry != nullptr && ctx.binder == nullptr) return find_dry<Fn>(ctx);
     return reinterpret_cast<Fn*>(entry.function);
   }
 
@@ -46,6 +46,7 @@ class KernelTable {
   /// What runs in a dry world, where tensors have no data: the kernel that tells what the real one communicates, or nothing.
   template <class Fn>
   Fn* find_dry(const OpContext& ctx) const {
+    if (ctx.recorder != nullptr) return no_kernel_of(static_cast<Fn*>(nullptr));
     if (dry_.function != nullptr && *dry_.signature == typeid(Fn)) return reinterpret_cast<Fn*>(dry_.function);
     if (ctx.local != nullptr && ctx.local->reducer != nullptr) fail_dry(ctx);
     return no_kernel_of(static_cast<Fn*>(nullptr));

@@ -6,6 +6,7 @@
 
 #include "comm/reduce.h"
 #include "core/box_copy.h"
+#include "core/recorder.h"
 #include "reshard/pieces.h"
 
 namespace shard {
@@ -386,6 +387,7 @@ bool equal_steps(const ReshardPlan& a, const ReshardPlan& b) {
 }  // namespace
 
 DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause, bool later) {
+  if (Recorder* const recorder = Recorder::current()) return recorder->reshard(plan, piece, cause.op, cause.argument);
   check_host(piece, cause);
   DenseTensor value = piece;
   for (const ReshardStep& step : plan.steps) {
@@ -399,6 +401,10 @@ DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTens
 
 std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPlan* const> plans, std::span<const DenseTensor> pieces, CommCause cause, bool later) {
   std::vector<DenseTensor> values(pieces.begin(), pieces.end());
+  if (Recorder::current() != nullptr) {
+    for (size_t i = 0; i < plans.size(); ++i) values[i] = execute_reshard(rank, *plans[i], pieces[i], cause);
+    return values;
+  }
   for (const DenseTensor& piece : pieces) check_host(piece, cause);
   std::vector<bool> done(plans.size(), false);
   for (size_t first = 0; first < plans.size(); ++first) {

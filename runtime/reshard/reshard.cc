@@ -1,4 +1,5 @@
 // The public functions that change layouts: each plans, then executes.
+#include "core/recorder.h"
 #include "reshard/unrecorded.h"
 
 namespace shard {
@@ -14,6 +15,7 @@ void check_keeps_values(std::string_view op, const Meta& meta, const DistSpec* f
 
 /// Checks that `tensor` may be read and moved by this rank.
 DistTensorImpl& movable(Rank& rank, const Tensor& tensor, const DistSpec* spec) {
+  if (Recorder* const recorder = Recorder::current()) recorder->adopt(tensor);
   DistTensorImpl& impl = dist_impl(tensor, "reshard");
   if (impl.owner != &rank) {
     fail(ErrorCode::wrong_rank, "[reshard] {} belongs to rank {}, but rank {} makes the call; each rank uses its own tensors",
@@ -99,13 +101,21 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
          mesh->describe(), spec->rank(), argument_text("tensor", tensor.get()), meta.dims.rank());
   }
   check_keeps_values("distribute", meta, DistSpec::replicated(mesh, spec->rank()), spec);
+  Recorder* const recorder = Recorder::current();
+  if (recorder != nullptr) recorder->adopt(tensor);
   DenseTensor value = tensor.get().value;
   value.storage()->check_read();
   check_host(value);
   if (source.rank >= 0 && !mesh->coordinate(source.rank)) {
     fail(ErrorCode::layout, "[distribute] from_rank({}): that rank is not in {}; name one of its processes", source.rank, mesh->describe());
   }
-  if (!mesh->coordinate(rank.id())) return make_dist(rank, meta, spec, absent_value(meta));
+  const std::optional<Coordinate> at = mesh->coordinate(rank.id());
+  if (recorder != nullptr) {
+    DenseTensor piece = at ? DenseTensor::allocate(value.device(), {local_piece(spec->layout(), meta.dims, *at).dims, meta.dtype}, &recorder->meter) : absent_value(meta);
+    piece.set_symbol(recorder->convert(Recorder::Conversion::distribute, value, {.meta = meta, .spec = spec, .device = value.device()}, source.rank));
+    return make_dist(rank, meta, spec, std::move(piece));
+  }
+  if (!at) return make_dist(rank, meta, spec, absent_value(meta));
   const auto plan = plan_reshard(meta, DistSpec::replicated(mesh, spec->rank()), spec, 0, {"distribute", "tensor"});
   if (plan->steps.empty() || source.rank >= 0) value = rank.dry ? DenseTensor::allocate(value.device(), meta, rank.dry.get()) : clone(value);
   if (source.rank >= 0) {
@@ -119,6 +129,13 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
 
 Tensor full(const Tensor& tensor) {
   const DistTensorImpl& impl = dist_impl(tensor, "full");
+  if (Recorder* const recorder = Recorder::current()) {
+    recorder->adopt(tensor);
+    if (!impl.here()) recorder->refuse("full", "on a rank outside the mesh the result is undefined, which a program has no value for");
+    DenseTensor whole = DenseTensor::allocate(impl.value.device(), impl.global, &recorder->meter);
+    whole.set_symbol(recorder->convert(Recorder::Conversion::full, impl.value, {.meta = impl.global, .device = impl.value.device()}, -1));
+    return Tensor(std::move(whole));
+  }
   Tensor whole = unrecorded::reshard(tensor, DistSpec::replicated(impl.spec->mesh(), impl.spec->rank()), 0);
   if (!impl.here()) return {};
   return Tensor(whole.get().value.storage() == impl.value.storage() ? clone(impl.value) : whole.get().value);

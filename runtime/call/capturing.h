@@ -1,0 +1,64 @@
+// Tells the recorder of a program of calls on plain tensors.
+#pragma once
+
+#include <tuple>
+#include <vector>
+
+#include "core/recorder.h"
+
+namespace shard::call {
+
+/// One call, from before it runs to after.
+class Capturing {
+ public:
+  Capturing(Recorder& recorder, const OpDef& op, bool inplace) : recorder_(recorder), op_(op), inplace_(inplace), draws_(draws()) {}
+
+  /// The arguments in the order of the op.
+  template <class T>
+  void argument(const T& value) {
+    if constexpr (std::is_same_v<T, Tensor>) tensor(value);
+    else if constexpr (std::is_same_v<T, std::vector<Tensor>>) list(value);
+    else attrs_.emplace_back(value);
+  }
+
+  /// The results of the op that are no targets of the call.
+  void finish() { record(); }
+  void finish(const Tensor& result) {
+    result_slot({&result, 1});
+    record();
+  }
+  void finish(const std::vector<Tensor>& result) {
+    result_slot(result);
+    record();
+  }
+  template <class... T>
+  void finish(const std::tuple<T...>& results) {
+    std::apply([&](const auto&... each) { (slot(each), ...); }, results);
+    record();
+  }
+
+ private:
+  struct Input {
+    TensorImpl* impl;  // null for an absent one
+    DenseTensor value;  // before the call
+  };
+  static uint64_t draws();
+  void tensor(const Tensor& tensor);
+  void list(const std::vector<Tensor>& tensors);
+  void slot(const Tensor& result) { result_slot({&result, 1}); }
+  void slot(const std::vector<Tensor>& result) { result_slot(result); }
+  void result_slot(std::span<const Tensor> results) { results_.push_back(results); }
+  void record();
+  RecordedOutput describe(const DenseTensor& output, const AliasDef* alias, bool reinterprets) const;
+
+  Recorder& recorder_;
+  const OpDef& op_;
+  bool inplace_;
+  uint64_t draws_;
+  std::vector<Input> inputs_;
+  std::vector<SlotRange> slots_;
+  std::vector<Attr> attrs_;
+  std::vector<std::span<const Tensor>> results_;  // by output slot that the call returns
+};
+
+}  // namespace shard::call

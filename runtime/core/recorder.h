@@ -1,0 +1,81 @@
+// What a program tells of itself while it is captured. Implemented by program/capture.cc; the layers below know this much of it.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/attr.h"
+#include "core/op_def.h"
+#include "core/tensor.h"
+#include "core/thread_state.h"
+
+namespace shard {
+
+class DistSpec;
+struct ReshardPlan;
+
+/// An output of a call that is captured.
+struct RecordedOutput {
+  bool present = true;
+  Meta meta;                       // global
+  const DistSpec* spec = nullptr;  // null for a plain tensor
+  Device device;
+  int shares = -1;      // the flat input whose buffer it shares
+  bool written = false;  // that buffer was written
+};
+
+/// A call that is captured. It has been checked, and its outputs are known; none of its kernels has run.
+struct RecordedCall {
+  const OpDef& op;
+  bool inplace = false;
+  std::span<const DenseTensor* const> inputs = {};  // flat; null for absent ones
+  std::span<const SlotRange> slots = {};
+  std::vector<Attr> attrs = {};
+  const DistSpec* layout = nullptr;  // that an op without tensor arguments was asked for
+  std::span<const RecordedOutput> outputs = {};  // flat
+  std::span<const SlotRange> output_slots = {};
+  uint64_t draw = 0;  // of a random op: the offset of its key
+  bool relayout = false;  // the input is moved, and no kernel runs
+};
+
+/// Records what this thread does with tensors. While there is one, tensors that calls make have no bytes, and carry the number of the value
+/// of the program that they are (DenseTensor::symbol).
+class Recorder {
+ public:
+  Recorder() = default;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+  virtual ~Recorder() = default;
+
+  /// Of this thread, or null.
+  static Recorder* current() { return this_thread.recorder; }
+
+  /// Makes a tensor from outside one of the program, for the time of the capture: it keeps its handle, shape and history, and has no bytes.
+  virtual void adopt(TensorImpl& tensor) = 0;
+  void adopt(const Tensor& tensor) {
+    if (tensor.defined()) adopt(*tensor.impl());
+  }
+  void adopt(const std::vector<Tensor>& tensors) {
+    for (const Tensor& tensor : tensors) adopt(tensor);
+  }
+  /// The gradient that `leaf` has at this time is about to be read or replaced.
+  virtual void adopt_gradient(const Tensor& leaf) = 0;
+
+  /// The numbers of the outputs, flat; 0 for absent ones.
+  virtual std::vector<uint32_t> call(const RecordedCall& call) = 0;
+  /// This rank's piece after the move, which has no bytes.
+  virtual DenseTensor reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op, std::string_view argument) = 0;
+  /// `from`, of the same shape and layout, is written over `to`.
+  virtual void copy(DenseTensor& to, const DenseTensor& from) = 0;
+  /// A plain tensor is distributed, one that is distributed made whole, or a tensor copied, to another device maybe: the number of the result.
+  enum class Conversion : uint8_t { distribute, full, clone };
+  virtual uint32_t convert(Conversion conversion, const DenseTensor& from, const RecordedOutput& to, int source_rank) = 0;
+  /// Throws for what a program cannot hold; `what` is a sentence.
+  [[noreturn]] virtual void refuse(std::string_view op, std::string_view what) = 0;
+
+  /// Counts the tensors of the program.
+  MemoryMeter meter;
+};
+
+}  // namespace shard

@@ -1,0 +1,409 @@
+#include "program/capture.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "autograd/leaf.h"
+#include "call/dense_call.h"
+#include "core/recorder.h"
+#include "core/writing.h"
+#include "dist/dist_tensor.h"
+#include "reshard/plan.h"
+
+namespace shard::program {
+namespace {
+
+Type type_of(const TensorImpl& tensor) {
+  return {tensor.meta(), tensor.kind() == TensorKind::dist ? static_cast<const DistTensorImpl&>(tensor).spec : nullptr, tensor.value.device()};
+}
+
+/// This rank's piece of a value of the program: without bytes.
+DenseTensor piece_of(const Type& type, MemoryMeter& meter) {
+  if (type.spec == nullptr) return DenseTensor::allocate(type.device, type.meta, &meter);
+  const auto at = type.spec->mesh()->coordinate(current_rank().id());
+  if (!at) return absent_value(type.meta);
+  return DenseTensor::allocate(type.device, {local_piece(type.spec->layout(), type.meta.dims, *at).dims, type.meta.dtype}, &meter);
+}
+
+/// A tensor from outside while it is one of the program, and what it is when the capture ends.
+class Adopted {
+ public:
+  Adopted(TensorImpl& impl, DenseTensor symbolic, ValueId value)
+      : impl_(&impl), real_(impl.value), symbolic_(symbolic), type_(type_of(impl)), value_(value) {
+    impl.retain();
+    handle_ = Tensor(Ref<TensorImpl>::adopt(&impl));
+    GradState& state = impl.grad;
+    history_ = {state.requires_grad, state.output, std::move(state.node), std::move(state.root), state.root_version, state.views};
+    // Whatever it was computed from, in the program it is where computations start.
+    state.output = 0;
+    state.root_version = 0;
+    state.views = {};
+    impl.value = std::move(symbolic);
+  }
+
+  void restore() {
+    GradState& state = impl_->grad;
+    state.requires_grad = history_.requires_grad;
+    state.output = history_.output;
+    state.node = std::move(history_.node);
+    state.root = std::move(history_.root);
+    state.root_version = history_.root_version;
+    state.views = history_.views;
+    impl_->value = std::move(real_);
+    if (type_.spec == nullptr) return;
+    auto& dist = static_cast<DistTensorImpl&>(*impl_);
+    dist.global = type_.meta;
+    dist.spec = type_.spec;
+  }
+
+  const Tensor& handle() const { return handle_; }
+  const Type& type() const { return type_; }
+  ValueId value() const { return value_; }
+  bool was_leaf() const { return !history_.node; }
+  /// Whether it still is the tensor that it was, but for its elements.
+  bool same_place() const { return impl_->value.storage() == symbolic_.storage() && type_of(*impl_) == type_; }
+  bool same_history() const { return !impl_->grad.node && impl_->grad.requires_grad == history_.requires_grad; }
+
+ private:
+  struct History {
+    bool requires_grad;
+    uint32_t output;
+    Ref<GradNode> node;
+    Ref<TensorImpl> root;
+    uint64_t root_version;
+    ViewChain views;
+  };
+  TensorImpl* impl_;
+  Tensor handle_;
+  DenseTensor real_, symbolic_;
+  Type type_;
+  ValueId value_;
+  History history_;
+};
+
+class CaptureRecorder final : public Recorder {
+ public:
+  explicit CaptureRecorder(const Scope* scope)
+      : scope_(scope), before_(this_thread), plain_(call::thread_generator()), plain_state_(plain_.state()) {
+    if (before_.rank != nullptr) world_state_ = before_.rank->generator.state();
+    this_thread.recorder = this;
+    this_thread.dry = &meter;
+  }
+  CaptureRecorder(const CaptureRecorder&) = delete;
+  CaptureRecorder& operator=(const CaptureRecorder&) = delete;
+  ~CaptureRecorder() override { end(); }
+
+  std::vector<Tensor> make_inputs(const std::vector<Tensor>& examples) {
+    std::vector<Tensor> inputs;
+    for (const Tensor& example : examples) {
+      const std::string name = fmt::format("input_{}", inputs.size());
+      if (!example.defined()) {
+        inputs.emplace_back();
+        program_.inputs.push_back({name, 0});
+        continue;
+      }
+      TensorImpl& impl = example.get();
+      check_outside(impl);
+      auto [value, id] = enter(impl);
+      Tensor& input = inputs.emplace_back(impl.alias());
+      input.impl()->value = std::move(value);
+      input.impl()->grad.requires_grad = example.requires_grad();
+      program_.inputs.push_back({name, id});
+      inputs_.push_back({input, input.impl()->value, type_of(impl), inputs.size() - 1});
+    }
+    return inputs;
+  }
+
+  void adopt(TensorImpl& tensor) override {
+    const DenseTensor& value = tensor.value;
+    if (is_ours(value) || value.storage()->state() == Storage::State::shape_only) return;
+    check_outside(tensor);
+    auto [symbolic, id] = enter(tensor);
+    Adopted& adopted = adopted_.emplace_back(tensor, std::move(symbolic), id);
+    std::string name = scope_ == nullptr ? "" : scope_->name_of(adopted.handle());
+    if (name.empty()) name = fmt::format("p{}", program_.parameters.size());
+    program_.parameters.push_back({name, id});
+    parameters_.push_back({adopted.handle(), {}});
+  }
+
+  void adopt_gradient(const Tensor& leaf) override {
+    adopt(*leaf.impl());
+    const auto known = std::find_if(gradients_.begin(), gradients_.end(), [&](const Gradient& each) { return each.leaf.impl() == leaf.impl(); });
+    if (known != gradients_.end()) return;
+    const autograd::LeafExtra* const extra = autograd::extra_or_null(leaf);
+    const Tensor gradient = extra == nullptr ? Tensor() : extra->gradient;
+    gradients_.push_back({leaf, gradient, leaf.impl()->value.symbol()});
+    if (!gradient.defined() || is_ours(gradient.impl()->value)) return;
+    const size_t before = parameters_.size();
+    adopt(*gradient.impl());
+    if (parameters_.size() == before) return;  // it is one already, under another name
+    parameters_.back().leaf = leaf;
+    program_.parameters.back().name = name_of(leaf) + ".grad";
+  }
+
+  std::vector<uint32_t> call(const RecordedCall& call) override {
+    Op op;
+    op.entry = OpTable::instance().find(call.op.name);
+    if (op.entry == nullptr || op.entry->op->location != call.op.location) {
+      refuse(call.op.name, "it is not in the table of ops. Add the ops of its file: the generated header has a function for that (register_... with OpTable::instance())");
+    }
+    op.inplace = call.inplace;
+    for (const DenseTensor* input : call.inputs) op.inputs.push_back({input == nullptr ? 0 : value_of(*input, call.op.name), 0});
+    op.slots.assign(call.slots.begin(), call.slots.end());
+    op.attrs = call.attrs;
+    op.layout = call.layout;
+    op.output_slots.assign(call.output_slots.begin(), call.output_slots.end());
+    if (call.op.random) op.draw = call.draw - (is_on_mesh(op) ? world_state_.offset : plain_state_.offset);
+    std::vector<std::optional<Type>> types;
+    std::vector<ValueId> sources;
+    std::vector<bool> writes;
+    for (const RecordedOutput& output : call.outputs) {
+      types.push_back(output.present ? std::optional(Type{output.meta, output.spec, output.device}) : std::nullopt);
+      sources.push_back(output.shares < 0 ? 0 : op.inputs[static_cast<size_t>(output.shares)].value);
+      writes.push_back(output.written);
+    }
+    return add(std::move(op), types, sources, std::move(writes));
+  }
+
+  DenseTensor reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op_name, std::string_view argument) override {
+    Op op;
+    const bool relayout = !(plan.after_meta.dims == plan.meta.dims);
+    op.kind = relayout ? Kind::relayout : Kind::reshard;
+    if (relayout) op.attrs.emplace_back(IntArray(plan.after_meta.dims));
+    op.inputs = {{value_of(piece, op_name), 0}};
+    op.layout = plan.to;
+    op.cause = op_name == "reshard" ? "" : fmt::format("{} {}", op_name, argument);
+    const Type type{plan.after_meta, plan.to, piece.device()};
+    DenseTensor result = piece_of(type, meter);
+    result.set_symbol(add_single(std::move(op), type));
+    return result;
+  }
+
+  void copy(DenseTensor& to, const DenseTensor& from) override {
+    Op op;
+    op.kind = Kind::copy;
+    const ValueId target = value_of(to, "copy");
+    op.inputs = {{target, 0}, {value_of(from, "copy"), 0}};
+    const std::optional<Type> type = program_.value(target).type;
+    to.set_symbol(add(std::move(op), {&type, 1}, {&target, 1}, {true})[0]);
+  }
+
+  uint32_t convert(Conversion conversion, const DenseTensor& from, const RecordedOutput& to, int source_rank) override {
+    constexpr Kind kinds[] = {Kind::distribute, Kind::full, Kind::clone};
+    Op op;
+    op.kind = kinds[static_cast<size_t>(conversion)];
+    op.inputs = {{value_of(from, to_string(op.kind)), 0}};
+    op.source_rank = source_rank;
+    if (op.kind == Kind::distribute) op.layout = to.spec;
+    if (op.kind == Kind::clone) op.attrs.emplace_back(to.device);
+    return add_single(std::move(op), {to.meta, to.spec, to.device});
+  }
+
+  void refuse(std::string_view op, std::string_view what) override { fail(ErrorCode::capture, "[{}] cannot be captured: {}", op, what); }
+
+  Captured finish(const std::vector<Tensor>& outputs) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      Recorder::adopt(outputs[i]);
+      program_.outputs.push_back({fmt::format("output_{}", i), outputs[i].defined() ? outputs[i].impl()->value.symbol() : 0});
+    }
+    finish_gradients();
+    check_adopted();
+    finish_draws();
+    Captured captured{std::move(program_), std::move(parameters_), std::move(leaves_)};
+    end();
+    return captured;
+  }
+
+ private:
+  struct Gradient {
+    Tensor leaf;
+    Tensor before;  // undefined: it had none
+    ValueId value;
+  };
+  /// What stands for an example.
+  struct Input {
+    Tensor tensor;
+    DenseTensor symbolic;
+    Type type;
+    size_t number;
+  };
+
+  bool is_ours(const DenseTensor& value) const {
+    if (value.symbol() == 0) return false;
+    const Storage& storage = *value.storage();
+    return storage.state() == Storage::State::absent || storage.state() == Storage::State::shape_only || storage.meter() == &meter;
+  }
+
+  void check_outside(const TensorImpl& tensor) {
+    const Storage& storage = *tensor.value.storage();
+    if (tensor.value.symbol() != 0) {
+      fail(ErrorCode::capture, "{} was made while another program was captured, and has no value; use what that program returns when it runs", tensor.describe());
+    }
+    if (storage.detachment() != nullptr) {
+      fail(ErrorCode::capture, "{} is a view that has parted from its source, because [{}] had to move that, and a program cannot tell when it is in step; make the view inside "
+           "of the captured function", tensor.describe(), storage.detachment()->op);
+    }
+    storage.check_read();
+  }
+
+  /// A tensor of the program in place of one from outside, on the buffer that stands for that one's.
+  std::pair<DenseTensor, ValueId> enter(const TensorImpl& tensor) {
+    const Ref<Storage>& real = tensor.value.storage();
+    Buffer& buffer = buffers_[real.get()];
+    const Type type = type_of(tensor);
+    ValueId id = 0;
+    if (!buffer.real) {
+      buffer.real = real;
+      buffer.symbolic = real->state() == Storage::State::absent ? Storage::absent() : Storage::unallocated(real->device(), real->bytes(), meter);
+      buffer.symbolic->set_version(real->version());
+      id = buffer.first = program_.add_value(type);
+    } else {
+      id = program_.add_value(type, buffer.first);
+    }
+    DenseTensor value(buffer.symbolic, tensor.value.meta(), tensor.value.offset());
+    value.set_symbol(id);
+    return {std::move(value), id};
+  }
+
+  ValueId value_of(const DenseTensor& tensor, std::string_view op) {
+    if (tensor.symbol() == 0) {
+      refuse(op, fmt::format("an argument ({}) comes from computations that were recorded before the capture; compute it inside of the captured function, or give detach() of it",
+                             shard::to_string(tensor.meta())));
+    }
+    return tensor.symbol();
+  }
+
+  bool is_on_mesh(const Op& op) const {
+    if (op.layout != nullptr) return true;
+    return std::any_of(op.inputs.begin(), op.inputs.end(), [&](const Operand& input) { return input.value != 0 && program_.value(input.value).type.spec != nullptr; });
+  }
+
+  std::vector<uint32_t> add(Op op, std::span<const std::optional<Type>> types, std::span<const ValueId> sources, std::vector<bool> writes) {
+    if (op.slots.empty()) {
+      for (size_t i = 0; i < op.inputs.size(); ++i) op.slots.push_back({i, 1});
+    }
+    if (op.output_slots.empty()) {
+      for (size_t i = 0; i < types.size(); ++i) op.output_slots.push_back({i, 1});
+    }
+    if (const Writing* const writing = Writing::current()) op.site = writing->site();
+    const int number = program_.add_op(std::move(op), types, sources, std::move(writes));
+    return program_.ops[static_cast<size_t>(number)].outputs;
+  }
+  ValueId add_single(Op op, const Type& type) {
+    const std::optional<Type> given = type;
+    const ValueId none = 0;
+    return add(std::move(op), {&given, 1}, {&none, 1}, {false})[0];
+  }
+
+  std::string name_of(const Tensor& tensor) const {
+    const ValueId id = tensor.impl()->value.symbol();
+    for (const std::vector<Named>* list : {&program_.parameters, &program_.inputs}) {
+      for (const Named& each : *list) {
+        if (each.value != 0 && program_.value(each.value).root == program_.value(id).root && each.value <= id) return each.name;
+      }
+    }
+    return fmt::format("%{}", id);
+  }
+
+  const Adopted* adopted_of(const Tensor& tensor) const {
+    const auto found = std::find_if(adopted_.begin(), adopted_.end(), [&](const Adopted& each) { return each.handle().impl() == tensor.impl(); });
+    return found == adopted_.end() ? nullptr : &*found;
+  }
+
+  /// What the function leaves in the gradients of leaves.
+  void finish_gradients() {
+    for (Gradient& each : gradients_) {
+      const autograd::LeafExtra* const extra = autograd::extra_or_null(each.leaf);
+      const Tensor now = extra == nullptr ? Tensor() : extra->gradient;
+      const auto input = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& other) { return other.tensor.impl() == each.leaf.impl(); });
+      const Adopted* const adopted = adopted_of(each.leaf);
+      if (input == inputs_.end() && adopted == nullptr) continue;  // a leaf of the function itself
+      const bool changed = now.impl() != each.before.impl();
+      if (changed && adopted != nullptr && !adopted->was_leaf()) {
+        fail(ErrorCode::capture, "[backward] cannot be captured: it goes on into what {} was computed from, before the captured function. Give detach() of it, or call backward "
+             "outside", each.leaf.get().describe());
+      }
+      const bool is_input = input != inputs_.end();
+      leaves_.push_back({is_input ? Tensor() : each.leaf, is_input ? input->number : 0, each.value, each.before.defined()});
+      if (!changed) continue;
+      Recorder::adopt(now);
+      program_.gradients.push_back({each.value, now.defined() ? now.impl()->value.symbol() : 0});
+    }
+  }
+
+  void check_adopted() const {
+    for (const Input& each : inputs_) check_kept(each.type, each.tensor.impl()->value.storage() == each.symbolic.storage() && type_of(*each.tensor.impl()) == each.type,
+                                                 !each.tensor.impl()->grad.node);
+    for (const Adopted& each : adopted_) check_kept(each.type(), each.same_place(), each.same_history());
+  }
+
+  static void check_kept(const Type& type, bool same_place, bool same_history) {
+    if (!same_place) {
+      fail(ErrorCode::capture, "the captured function gives a tensor from outside ({}) another shape, dtype, layout or buffer, which each run would do again; write its elements "
+           "alone, or return the new tensor", to_string(type));
+    }
+    if (!same_history) {
+      fail(ErrorCode::capture, "the captured function writes what requires a gradient into a tensor from outside ({}), which would get a history in each run; write detach() of it, "
+           "or write under NoGrad", to_string(type));
+    }
+  }
+
+  void finish_draws() {
+    const RandomKey plain = plain_.state();
+    program_.plain_draws = plain.offset - plain_state_.offset;
+    bool seeded = plain.seed != plain_state_.seed;
+    if (before_.rank != nullptr) {
+      const RandomKey world = before_.rank->generator.state();
+      program_.world_draws = world.offset - world_state_.offset;
+      seeded = seeded || world.seed != world_state_.seed;
+    }
+    if (seeded) fail(ErrorCode::capture, "the captured function sets the seed of a generator, which each run would do again; set it outside");
+  }
+
+  void end() {
+    if (ended_) return;
+    ended_ = true;
+    this_thread = before_;
+    for (Gradient& each : gradients_) {
+      if (adopted_of(each.leaf) == nullptr) continue;
+      if (autograd::LeafExtra* const extra = autograd::extra_or_null(each.leaf)) extra->gradient = each.before;
+    }
+    for (Adopted& each : adopted_) each.restore();
+    plain_.set_state(plain_state_);
+    if (before_.rank != nullptr) before_.rank->generator.set_state(world_state_);
+  }
+
+  struct Buffer {
+    Ref<Storage> real, symbolic;
+    ValueId first = 0;
+  };
+
+  const Scope* scope_;
+  const ThreadState before_;
+  Generator& plain_;
+  const RandomKey plain_state_;
+  RandomKey world_state_;
+  bool ended_ = false;
+  Program program_;
+  std::unordered_map<const Storage*, Buffer> buffers_;  // from outside
+  std::vector<Adopted> adopted_;
+  std::vector<Parameter> parameters_;
+  std::vector<Gradient> gradients_;
+  std::vector<Input> inputs_;
+  std::vector<Leaf> leaves_;
+};
+
+}  // namespace
+
+Captured capture(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope) {
+  if (Recorder::current() != nullptr) {
+    fail(ErrorCode::capture, "a captured function captures another one; call the inner function itself there, it becomes part of the program");
+  }
+  CaptureRecorder recorder(scope);
+  std::vector<Tensor> outputs = function(recorder.make_inputs(inputs));
+  return recorder.finish(outputs);
+}
+
+}  // namespace shard::program

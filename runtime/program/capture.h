@@ -1,0 +1,42 @@
+// From functions to programs: a function is run once on tensors without bytes, and what it does is written down.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "program/program.h"
+#include "program/scope.h"
+
+namespace shard::program {
+
+/// What can be captured: tensors to tensors. It may read and write tensors from outside too, and call backward.
+using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
+
+/// A tensor from outside that a program uses, as it was when the function was captured.
+struct Parameter {
+  Tensor tensor;
+  Tensor leaf;  // defined where the tensor is the gradient of this leaf, which each run asks for anew
+};
+
+/// A leaf whose gradient a program reads or leaves.
+struct Leaf {
+  Tensor tensor;       // undefined for an input
+  size_t input = 0;    // which one
+  ValueId value = 0;
+  bool had_gradient = false;  // before the function ran
+};
+
+/// A captured function.
+struct Captured {
+  Program program;
+  std::vector<Parameter> parameters;  // of program.parameters
+  std::vector<Leaf> leaves;
+};
+
+/// Runs `function` without computing anything, and gives the program of what it does. `inputs` are examples: shapes, dtypes, layouts, which of
+/// them require gradients and which share buffers; they are not changed. Tensors from outside become parameters, with their names in `scope`;
+/// the others are called p0, p1, ... Throws capture for what a program cannot hold: values that decide what is done, results whose shape
+/// comes from data, tensors from outside that get another shape, layout or history.
+Captured capture(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope = nullptr);
+
+}  // namespace shard::program

@@ -1,0 +1,66 @@
+// Runs a program: every op is prepared once for this rank, and every buffer has its place.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "program/memory_plan.h"
+#include "program/program.h"
+
+namespace shard::program {
+
+/// The tensors of a run: those of program.inputs and program.parameters. Undefined where the program has no value.
+struct Arguments {
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> parameters;
+};
+
+struct MemoryReport {
+  int64_t block = 0;  // bytes of the block in which buffers of the program lie
+  int64_t live = 0;   // the most bytes of it in use at one time
+  int64_t outputs = 0;  // bytes of buffers that outputs are in, which the caller keeps
+};
+
+/// Prepared for one rank (or none: for plain tensors alone). It belongs to the thread that makes it.
+class Executor {
+ public:
+  /// `arguments` are like those of all runs: types, and which of them share which bytes. `program` must outlive the executor.
+  Executor(const Program& program, const Arguments& arguments);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  ~Executor();
+
+  /// Runs all ops and gives the outputs. Throws what eager calls would, and leaves written tensors poisoned where those would.
+  std::vector<Tensor> run(const Arguments& arguments);
+  /// After a run: the gradients that program.gradients names; undefined ones are cleared.
+  std::vector<Tensor> gradients() const;
+
+  MemoryReport memory() const;
+
+ private:
+  class Build;
+  struct Root;
+  struct Place;
+  struct Step;
+  struct OpState;
+
+  void enter(const std::vector<Named>& names, const std::vector<Tensor>& tensors);
+  void set_root(Root& root, const Ref<Storage>& storage, size_t base);
+  void make_outputs();
+  void draw_keys();
+  void count_writes();
+  void poison(size_t op);
+  Tensor tensor_of(ValueId value, const Arguments& arguments) const;
+
+  const Program& program_;
+  Rank* rank_;
+  MemoryMeter meter_;
+  std::vector<std::unique_ptr<Root>> roots_;
+  std::vector<Place> places_;  // by value
+  std::vector<std::unique_ptr<OpState>> states_;
+  std::vector<Step> steps_;
+  std::vector<Ref<Storage>> blocks_;  // by device
+  MemoryPlan plan_;
+};
+
+}  // namespace shard::program

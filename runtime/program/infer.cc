@@ -1,0 +1,128 @@
+#include "program/infer.h"
+
+#include <algorithm>
+
+#include "call/dist_call.h"
+#include "core/error.h"
+#include "reshard/plan.h"
+
+namespace shard::program {
+namespace {
+
+/// Asks the dense function of a call for its metas.
+MetaSink infer_metas(const Op& op, std::span<const Type* const> inputs) {
+  MemoryMeter meter;
+  MetaSink sink;
+  sink.slots.resize(op.entry->op->outputs.size());
+  std::vector<DenseTensor> tensors;
+  for (const Type* type : inputs)
+    tensors.push_back(type == nullptr ? DenseTensor() : DenseTensor(Storage::unallocated(type->device, 0, meter), type->meta));
+  const OpContext ctx{.op = op.name().data(), .infer = &sink};
+  EntryCall call{ctx, tensors, op.slots, op.attrs, {}};
+  (op.inplace ? op.entry->inplace : op.entry->functional)(call);
+  return sink;
+}
+
+/// True where output `slot` is not there because the optional argument whose buffer it shares is not.
+bool is_absent(const Op& op, size_t slot, std::span<const Type* const> inputs) {
+  for (const AliasDef& alias : op.entry->op->aliases) {
+    if (alias.output != static_cast<int>(slot) || (alias.kind == AliasDef::Kind::inplace && !op.inplace)) continue;
+    const SlotRange& from = op.slots[static_cast<size_t>(alias.input)];
+    if (from.count == 0 || inputs[from.first] == nullptr) return true;
+  }
+  return false;
+}
+
+std::vector<std::optional<Type>> infer_call(const Op& op, std::span<const Type* const> inputs) {
+  const MetaSink sink = infer_metas(op, inputs);
+  std::vector<Meta> flat;
+  std::vector<SlotRange> slots;
+  for (const std::vector<Meta>& slot : sink.slots) {
+    slots.push_back({flat.size(), slot.size()});
+    flat.insert(flat.end(), slot.begin(), slot.end());
+  }
+  const ProcessMesh* const mesh = mesh_of(op, inputs);
+  std::optional<spmd::RuleResult> layouts;
+  if (mesh != nullptr && op.layout == nullptr) layouts = infer_layouts(op, inputs, flat, slots);
+  const auto first = std::find_if(inputs.begin(), inputs.end(), [](const Type* type) { return type != nullptr; });
+  std::vector<std::optional<Type>> types;
+  for (size_t slot = 0; slot < slots.size(); ++slot) {
+    for (size_t i = slots[slot].first; i < slots[slot].first + slots[slot].count; ++i) {
+      const bool absent = is_absent(op, slot, inputs) || (layouts && i < layouts->absent.size() && layouts->absent[i]);
+      if (absent) {
+        types.emplace_back();
+        continue;
+      }
+      const DistSpec* spec = op.layout;
+      if (layouts) spec = DistSpec::make(layouts->outputs[i]);
+      types.push_back(Type{flat[i], spec, first == inputs.end() ? kCpu : (*first)->device});
+    }
+  }
+  if (!layouts) return types;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool shape_only = std::any_of(op.slots.begin(), op.slots.end(), [&](const SlotRange& slot) {
+      return i >= slot.first && i < slot.first + slot.count && (op.entry->op->no_need_buffer >> (&slot - op.slots.data()) & 1u) != 0;
+    });
+    if (inputs[i] == nullptr || shape_only || DistSpec::make(layouts->inputs[i]) == inputs[i]->spec) continue;
+    fail(ErrorCode::internal, "[{}] argument {} has layout {}, but the op computes in {}: a reshard is missing before it", op.name(), i, inputs[i]->spec->text(),
+         DistSpec::make(layouts->inputs[i])->text());
+  }
+  return types;
+}
+
+}  // namespace
+
+const ProcessMesh* mesh_of(const Op& op, std::span<const Type* const> inputs) {
+  if (op.layout != nullptr) return op.layout->mesh();
+  for (const Type* type : inputs) {
+    if (type != nullptr && type->spec != nullptr) return type->spec->mesh();
+  }
+  return nullptr;
+}
+
+spmd::RuleResult infer_layouts(const Op& op, std::span<const Type* const> inputs, std::span<const Meta> outputs, std::span<const SlotRange> output_slots) {
+  const OpDef& def = *op.entry->op;
+  std::vector<spmd::TensorArg> args;
+  for (const Type* type : inputs) args.push_back(type == nullptr ? spmd::TensorArg{} : spmd::TensorArg{type->meta, type->spec});
+  std::vector<spmd::AttrValue> attrs;
+  for (const Attr& attr : op.attrs) attrs.push_back(call::rule_value(std::visit([](const auto& value) { return AttrRef(&value); }, attr)));
+  spmd::RuleArgs rule{def, mesh_of(op, inputs), args, op.slots, attrs, outputs, output_slots};
+  if (op.inplace) {
+    rule.pinned.resize(args.size());
+    for (const AliasDef& alias : def.aliases) {
+      const SlotRange& slot = op.slots[static_cast<size_t>(alias.input)];
+      for (size_t i = 0; alias.kind == AliasDef::Kind::inplace && i < slot.count; ++i) rule.pinned[slot.first + i] = true;
+    }
+  }
+  // A program whose capture was allowed to replicate for want of a rule still is.
+  spmd::RuleResult result = spmd::has_rule(def) ? spmd::infer(rule) : spmd::infer_replicated(rule);
+  for (size_t slot = 0; slot < output_slots.size(); ++slot) {
+    result.absent.insert(result.absent.end(), output_slots[slot].count, spmd::is_absent_output(rule, slot));
+  }
+  return result;
+}
+
+std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type* const> inputs) {
+  if (op.kind == Kind::call) return infer_call(op, inputs);
+  const Type& first = *inputs[0];
+  // What these ops give is theirs to say, in `layout` and `attrs`; the rest follows from the input.
+  switch (op.kind) {
+    case Kind::reshard:
+    case Kind::distribute: return {Type{first.meta, op.layout, first.device}};
+    case Kind::relayout: {
+      const IntArray& shape = std::get<IntArray>(op.attrs[0]);
+      return {Type{{Dims(std::span<const int64_t>(shape)), first.meta.dtype}, op.layout, first.device}};
+    }
+    case Kind::copy:
+      if (!(first.meta == inputs[1]->meta) || first.spec != inputs[1]->spec) {
+        fail(ErrorCode::internal, "[copy] {} cannot be written over {}", to_string(*inputs[1]), to_string(first));
+      }
+      return {first};
+    case Kind::full: return {Type{first.meta, nullptr, first.device}};
+    case Kind::clone: return {Type{first.meta, first.spec, std::get<Device>(op.attrs[0])}};
+    case Kind::call: break;
+  }
+  return {};
+}
+
+}  // namespace shard::program

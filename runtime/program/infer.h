@@ -1,0 +1,21 @@
+// What ops give, from the types of what they get.
+#pragma once
+
+#include <optional>
+
+#include "program/program.h"
+#include "spmd/rule.h"
+
+namespace shard::program {
+
+/// The types of the flat outputs of an op from those of its flat inputs (null: absent). Throws as a call would, and internal where inputs of a
+/// call on a mesh are not in the layouts that it computes in.
+std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type* const> inputs);
+
+/// The placement of a call on a mesh.
+spmd::RuleResult infer_layouts(const Op& op, std::span<const Type* const> inputs, std::span<const Meta> outputs, std::span<const SlotRange> output_slots);
+
+/// The mesh of a call: that of its inputs or its layout; null for one on plain tensors.
+const ProcessMesh* mesh_of(const Op& op, std::span<const Type* const> inputs);
+
+}  // namespace shard::program
