@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <type_traits>
 #include <vector>
 
 #include "call/codegen_abi.h"
@@ -19,11 +20,6 @@ inline bool any_dist(const std::vector<Tensor>& tensors) {
     if (tensor.is_dist()) return true;
   }
   return false;
-}
-/// True when a tensor argument is distributed, so that the dist layer takes the call.
-template <class... Args>
-bool any_dist(const Args&... args) {
-  return (any_dist(args) || ...);
 }
 
 /// The context of a call on plain tensors by this thread; `op` lives as long as the library.
@@ -106,6 +102,12 @@ struct DynamicMeta : Meta {};
 /// Such an op in a dry world, which has no data. Throws no_data.
 [[noreturn]] void fail_unbounded(const OpContext& ctx, const Meta& most);
 
+/// Runs the kernel of a call that writes no argument in place.
+template <class... P>
+void run(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args) {
+  kernel(ctx, args...);
+}
+
 /// True when the call is for its metas alone: they are recorded, and the dense function returns at once.
 template <class... Metas>
 bool infers(const OpContext& ctx, const Metas&... metas) {
@@ -158,6 +160,11 @@ class InplaceWrite {
       poison();
       throw;
     }
+  }
+  /// The same for a kernel and its arguments.
+  template <class... P>
+  void run(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args) {
+    run([&] { kernel(ctx, args...); });
   }
 
  private:
