@@ -11,3 +11,31 @@
 #include "random.h"
 #include "reduce.h"
 #include "shape.h"
+
+namespace shard {
+class OpTable;
+}
+
+// Adds the ops to a table, for programs.
+namespace shard::program {
+void register_api_creation(OpTable& table);
+void register_api_dynamic(OpTable& table);
+void register_api_logic(OpTable& table);
+void register_api_math(OpTable& table);
+void register_api_nn(OpTable& table);
+void register_api_optim(OpTable& table);
+void register_api_random(OpTable& table);
+void register_api_reduce(OpTable& table);
+void register_api_shape(OpTable& table);
+inline void register_api(OpTable& table) {
+  register_api_creation(table);
+  register_api_dynamic(table);
+  register_api_logic(table);
+  register_api_math(table);
+  register_api_nn(table);
+  register_api_optim(table);
+  register_api_random(table);
+  register_api_reduce(table);
+  register_api_shape(table);
+}
+}  // namespace shard::program

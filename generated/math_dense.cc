@@ -577,7 +577,7 @@ std::tuple<DenseTensor, DenseTensor> swiglu_grad(const OpContext& ctx, const Den
   DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
   DenseTensor y_grad = y.defined() ? call::allocate(ctx, device, y_grad_meta) : DenseTensor{};
   // 4. run
-  kernel(ctx, x, y, out_grad, x_grad, y_grad);
+  call::run(kernel, ctx, x, y, out_grad, x_grad, y_grad);
   return {std::move(x_grad), std::move(y_grad)};
 }
 

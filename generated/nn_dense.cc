@@ -83,11 +83,9 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
   const DenseTensor scale_safe = write.reader(scale);
   const DenseTensor bias_safe = write.reader(bias);
   // 4. run, then bump versions
-  write.run([&] {
-    kernel(ctx, x_safe, mean, variance, scale_safe, bias_safe, is_test, momentum, epsilon,
-        data_format, use_global_stats, trainable_statistics, out, mean_out, variance_out,
-        saved_mean, saved_variance);
-  });
+  write.run(kernel, ctx, x_safe, mean, variance, scale_safe, bias_safe, is_test, momentum, epsilon,
+      data_format, use_global_stats, trainable_statistics, out, mean_out, variance_out, saved_mean,
+      saved_variance);
   return {std::move(out), std::move(mean_out), std::move(variance_out), std::move(saved_mean),
       std::move(saved_variance)};
 }
@@ -157,8 +155,8 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embeddin
   DenseTensor out_k = k.defined() ? call::allocate(ctx, device, out_k_meta) : DenseTensor{};
   DenseTensor out_v = v.defined() ? call::allocate(ctx, device, out_v_meta) : DenseTensor{};
   // 4. run
-  kernel(ctx, q, k, v, sin, cos, position_ids, use_neox_rotary_style, time_major, rotary_emb_base,
-      out_q, out_k, out_v);
+  call::run(kernel, ctx, q, k, v, sin, cos, position_ids, use_neox_rotary_style, time_major,
+      rotary_emb_base, out_q, out_k, out_v);
   return {std::move(out_q), std::move(out_k), std::move(out_v)};
 }
 
@@ -249,7 +247,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm_grad(const OpContex
   DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
       : DenseTensor{};
   // 4. run
-  kernel(ctx, x, scale, bias, mean, variance, out_grad, epsilon, begin_norm_axis, x_grad,
+  call::run(kernel, ctx, x, scale, bias, mean, variance, out_grad, epsilon, begin_norm_axis, x_grad,
       scale_grad, bias_grad);
   return {std::move(x_grad), std::move(scale_grad), std::move(bias_grad)};
 }
@@ -289,7 +287,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm_grad(const OpContex
   DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
       : DenseTensor{};
   // 4. run
-  kernel(ctx, x, scale, bias, saved_mean, saved_variance, out_grad, data_format, is_test,
+  call::run(kernel, ctx, x, scale, bias, saved_mean, saved_variance, out_grad, data_format, is_test,
       use_global_stats, trainable_statistics, x_grad, scale_grad, bias_grad);
   return {std::move(x_grad), std::move(scale_grad), std::move(bias_grad)};
 }
@@ -371,8 +369,8 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embeddin
   DenseTensor v_grad = out_v_grad.defined() ? call::allocate(ctx, device, v_grad_meta)
       : DenseTensor{};
   // 4. run
-  kernel(ctx, sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style,
-      time_major, rotary_emb_base, q_grad, k_grad, v_grad);
+  call::run(kernel, ctx, sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad,
+      use_neox_rotary_style, time_major, rotary_emb_base, q_grad, k_grad, v_grad);
   return {std::move(q_grad), std::move(k_grad), std::move(v_grad)};
 }
 

@@ -294,11 +294,9 @@ std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad,
     CallSite site) {
   const Writing writing(site, out_grad);
   const autograd::UnlinkedWrite write(ops::scatter_grad, index, out_grad);
-  if (call::any_dist(index, out_grad)) return dist::scatter_grad_(index, out_grad, overwrite);
-  const OpContext ctx = call::context("scatter_grad_");
-  auto updates_grad = dense::scatter_grad_(ctx, call::read(ctx, index, "index"),
-      call::write(ctx, out_grad, "out_grad"), overwrite);
-  return {out_grad, call::wrap(std::move(updates_grad))};
+  auto updates_grad = call::dispatch_inplace(ops::scatter_grad, dist::scatter_grad_,
+      dense::scatter_grad_, index, out_grad, overwrite);
+  return {out_grad, std::move(updates_grad)};
 }
 
 }  // namespace shard

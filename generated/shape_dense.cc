@@ -237,7 +237,7 @@ DenseTensor scatter_grad_(const OpContext& ctx, const DenseTensor& index, DenseT
   DenseTensor updates_grad = call::allocate(ctx, device, updates_grad_meta);
   const DenseTensor index_safe = write.reader(index);
   // 4. run, then bump versions
-  write.run([&] { kernel(ctx, index_safe, out_grad, overwrite, x_grad, updates_grad); });
+  write.run(kernel, ctx, index_safe, out_grad, overwrite, x_grad, updates_grad);
   return updates_grad;
 }
 

@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 4, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 5, "not this runtime; run cmake --build BUILD -t regenerate");
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
@@ -24,7 +24,8 @@ namespace shard::ops {
 inline constexpr OpDef reshape = {.name = "reshape", .inplace_name = "reshape_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"shape">,
     .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>,
-    .rule = "ReshapeInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .rule = "ReshapeInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f,
+    .local_shape = 0};
 inline constexpr OpDef flatten = {.name = "flatten", .inplace_name = "flatten_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"start_axis", "stop_axis">,
     .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>,
@@ -43,13 +44,14 @@ inline constexpr OpDef transpose = {.name = "transpose", .inplace_name = "transp
     .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef expand = {.name = "expand", .location = "shape.yaml", .inputs = slots<"x">,
     .attrs = names<"shape">, .outputs = slots<"out">, .rule = "ExpandInferSpmd",
-    .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .commutes = Commutes::jointly, .commute_types = 0x7f, .local_shape = 0};
 inline constexpr OpDef tile = {.name = "tile", .location = "shape.yaml", .inputs = slots<"x">,
     .attrs = names<"repeat_times">, .outputs = slots<"out">, .rule = "TileInferSpmd",
     .commutes = Commutes::jointly, .commute_types = 0x7f};
 inline constexpr OpDef expand_as = {.name = "expand_as", .location = "shape.yaml",
     .inputs = slots<"x", "y?">, .attrs = names<"target_shape">, .outputs = slots<"out">,
-    .rule = "ExpandAsInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .rule = "ExpandAsInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f,
+    .local_shape = 0};
 inline constexpr OpDef concat = {.name = "concat", .location = "shape.yaml", .inputs = slots<"x[]">,
     .attrs = names<"axis">, .outputs = slots<"out">, .rule = "[...{!axis}] -> ...{!axis}",
     .commutes = Commutes::jointly, .commute_types = 0x7f};
@@ -75,7 +77,8 @@ inline constexpr OpDef strided_slice = {.name = "strided_slice", .location = "sh
     .commute_types = 0x7f};
 inline constexpr OpDef unslice = {.name = "unslice", .location = "shape.yaml", .inputs = slots<"x">,
     .attrs = names<"shape", "axes", "starts", "ends", "strides">, .outputs = slots<"out">,
-    .rule = "UnsliceInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .rule = "UnsliceInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f,
+    .local_shape = 0};
 inline constexpr OpDef tril = {.name = "tril", .inplace_name = "tril_", .location = "shape.yaml",
     .inputs = slots<"x">, .attrs = names<"diagonal">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,

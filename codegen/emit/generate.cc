@@ -24,7 +24,7 @@ struct FileKind {
   bool Runtime::*layer = nullptr;  // only for runtimes with that layer
 };
 
-constexpr std::array<FileKind, 9> kFileKinds = {{
+constexpr std::array<FileKind, 10> kFileKinds = {{
     {"public.h.mustache", ".h"},
     {"public.cc.mustache", ".cc"},
     {"dense.h.mustache", "_dense.h"},
@@ -34,6 +34,7 @@ constexpr std::array<FileKind, 9> kFileKinds = {{
     {"ops.h.mustache", "_ops.h"},
     {"autograd.h.mustache", "_autograd.h", &Runtime::autograd},
     {"autograd.cc.mustache", "_autograd.cc", &Runtime::autograd},
+    {"program.cc.mustache", "_program.cc", &Runtime::program},
 }};
 
 bool is_written(const FileKind& kind, const Runtime& runtime) { return kind.layer == nullptr || runtime.*kind.layer; }
@@ -51,7 +52,7 @@ Json declarations(const Json& view, const char* list, std::initializer_list<cons
   return {{"source", view.at("source")}, {list, std::move(items)}};
 }
 
-std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const Part& part) {
+std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const Part& part, const std::string& umbrella) {
   const Json api = api_view(context, part);
   Json dense = dense_view(context, part);
   Json dist = dist_view(context, part);
@@ -71,7 +72,8 @@ std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const 
           std::move(dist),
           ops_view(context, part),
           std::move(autograd_header),
-          std::move(autograd)};
+          std::move(autograd),
+          program_view(context, part, umbrella)};
 }
 
 struct Rendered {
@@ -101,7 +103,7 @@ std::vector<Rendered> render(const LowerContext& context, const std::vector<cons
     std::vector<Template> compiled;
     for (const FileKind& kind : kFileKinds) compiled.push_back(compile(request, kind.file_template));
     for (size_t at = next++; at < parts.size(); at = next++) {
-      const std::array<Json, kFileKinds.size()> views = views_of(context, *parts[at]);
+      const std::array<Json, kFileKinds.size()> views = views_of(context, *parts[at], request.umbrella);
       Rendered& result = rendered[at];
       for (size_t i = 0; i < kFileKinds.size(); ++i) {
         if (!is_written(kFileKinds[i], request.runtime)) continue;
@@ -236,7 +238,7 @@ Generated generate(const std::vector<Family>& families, const GenerateRequest& r
   }
   std::set<std::string> missing;
   std::vector<std::string> problems;
-  const std::string umbrella = compile(request, "api.h.mustache").render(umbrella_view(run.parts), problems);
+  const std::string umbrella = compile(request, "api.h.mustache").render(umbrella_view({run.selection, request.runtime, run.parts}, request.umbrella), problems);
   result.files[request.umbrella] = lay_out(spell_symbols(request.runtime, umbrella, missing));
   for (const std::string& problem : problems) result.problems.push_back("template " + problem);
   report_missing(missing, result.problems);

@@ -139,11 +139,14 @@ class DescriptionReader {
 
   void layers(const Json& value) {
     const auto list = is_list(value) ? value.get<std::vector<std::string>>() : std::vector<std::string>();
-    static const std::vector<std::string> all = {"dense", "dist", "autograd"};
+    // Each needs those before it.
+    static constexpr std::array<std::string_view, 4> all = {"dense", "dist", "autograd", "program"};
     if (list.empty() || list.size() > all.size() || !std::equal(list.begin(), list.end(), all.begin()))
-      return problem("'layers' must be [\"dense\"], [\"dense\", \"dist\"] or [\"dense\", \"dist\", \"autograd\"]");
-    runtime_.dist = list.size() >= 2;
-    runtime_.autograd = list.size() == 3;
+      return problem("'layers' must be the first of \"dense\", \"dist\", \"autograd\", \"program\", in this order");
+    const auto has = [&](std::string_view layer) { return std::find(list.begin(), list.end(), layer) != list.end(); };
+    runtime_.dist = has("dist");
+    runtime_.autograd = has("autograd");
+    runtime_.program = has("program");
   }
 
   void abi(const Json& value) {

@@ -19,8 +19,8 @@ std::string Scope::local(const std::string& wanted) {
 }
 
 bool is_runtime_namespace(std::string_view name) {
-  constexpr std::array<std::string_view, 11> namespaces = {"autograd", "call", "dense", "dist", "external", "kernels",
-                                                           "meta",     "ops",  "shard", "spmd", "std"};
+  constexpr std::array<std::string_view, 12> namespaces = {"autograd", "call", "dense",   "dist",  "external", "kernels",
+                                                           "meta",     "ops",  "program", "shard", "spmd",     "std"};
   return std::find(namespaces.begin(), namespaces.end(), name) != namespaces.end();
 }
 
@@ -36,6 +36,21 @@ std::string intermediate_name(const Op& op) { return cpp_name(op) + "_intermedia
 
 std::string part_name(const std::string& family, int part, int parts) {
   return parts == 1 ? family : family + "_" + std::to_string(part);
+}
+
+std::string register_name(const std::string& umbrella, const std::string& part) {
+  std::string name = "register";
+  // The names of files may have '-' and '.'; C++ keeps "__" for itself.
+  const auto append = [&](std::string_view text) {
+    name += '_';
+    for (const char c : text) {
+      const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+      if (word || name.back() != '_') name += word ? c : '_';
+    }
+  };
+  append(umbrella.substr(0, umbrella.rfind('.')));
+  if (!part.empty()) append(part);
+  return name;
 }
 
 int part_of(const std::string& op, int parts) { return static_cast<int>(hash_bytes(op) % static_cast<uint64_t>(parts)); }

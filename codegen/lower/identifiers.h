@@ -34,6 +34,8 @@ std::string inplace_name(const Op& op);
 std::string intermediate_name(const Op& op);
 /// The name of a family's part: "math", or "math_0" when there are several.
 std::string part_name(const std::string& family, int part, int parts);
+/// The function that adds the ops of a part to a table, or of all parts: "register_api_math", "register_api" for a header "api.h".
+std::string register_name(const std::string& umbrella, const std::string& part = "");
 /// Which part an op belongs to: a hash of its name alone.
 int part_of(const std::string& op, int parts);
 

@@ -20,6 +20,7 @@ struct Runtime {
   int abi = 0;
   bool dist = true;                  // false: no distributed layer is written
   bool autograd = true;              // false: calls are not recorded
+  bool program = true;               // false: ops are in no table
   std::set<std::string> infer_meta;  // "AddInferMeta(const OpContext&, const Meta&, Meta&)", in canonical spelling
   std::set<std::string> rules;       // names of placement rules
   std::set<std::string> kernels;     // names of kernels

@@ -33,7 +33,8 @@ Json dist_view(const LowerContext& context, const Part& part);
 Json api_view(const LowerContext& context, const Part& part);
 Json ops_view(const LowerContext& context, const Part& part);
 Json autograd_view(const LowerContext& context, const Part& part);
-/// For api.h: the headers of all parts.
-Json umbrella_view(const std::vector<std::vector<Part>>& parts);
+Json program_view(const LowerContext& context, const Part& part, const std::string& umbrella);
+/// For the header that includes all others, here called `umbrella`.
+Json umbrella_view(const LowerContext& context, const std::string& umbrella);
 
 }  // namespace shardgen

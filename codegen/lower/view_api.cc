@@ -56,32 +56,52 @@ Json function_head(const Op& op, const std::string& name, const std::string& ret
           {"invoke", false}};
 }
 
-/// A call without the runtime's dispatch: each argument is read or written, and each result wrapped.
-Json plain_view(const Op& op, Form form, bool layered) {
-  const DensePlan plan = plan_dense(op, form);
-  Scope scope(op);
-  Texts tensors, locals, results;
-  const std::string ctx = scope.local("ctx");
-  bool shown = false;  // a result of the dense call goes to the user
-  for (const Input& input : op.signature.inputs) tensors.push_back(input.name.text);
+/// The results of a call: arguments that it wrote, and new ones.
+struct Results {
+  Texts locals;          // of the new ones, also of those that the user does not get
+  Texts returned;        // what the user gets
+  bool any_new = false;  // that has new ones
+};
+
+/// `dense`: the call gives dense tensors, which must be wrapped.
+Results results_of(const Op& op, Form form, bool dense, Scope& scope) {
+  Results results;
+  const bool one = returned_outputs(op, form == Form::functional).size() == 1;
   for (const int output : returned_outputs(op, true)) {
-    const bool hidden = form == Form::inplace && contains(op.intermediate, op.signature.outputs[output].name.text);
+    const std::string& name = op.signature.outputs[output].name.text;
+    const bool hidden = form == Form::inplace && contains(op.intermediate, name);
     const AliasPair* pair = form == Form::inplace ? inplace_pair_of_output(op, output) : nullptr;
-    if (pair == nullptr) locals.push_back(scope.local(op.signature.outputs[output].name.text));
-    shown |= pair == nullptr && !hidden;
-    if (!hidden) results.push_back(pair != nullptr ? pair->input.text : rt("call::wrap") + "(std::move(" + locals.back() + "))");
+    if (pair == nullptr) results.locals.push_back(scope.local(name));
+    if (hidden) continue;
+    results.any_new |= pair == nullptr;
+    const std::string moved = pair != nullptr ? pair->input.text : "std::move(" + results.locals.back() + ")";
+    if (pair == nullptr && dense) results.returned.push_back(rt("call::wrap") + "(" + moved + ")");
+    else results.returned.push_back(pair == nullptr && one ? results.locals.back() : moved);
   }
+  return results;
+}
+
+/// "auto x = ", where the user gets something of what the call gives.
+std::string receive(const Results& results) {
+  if (!results.any_new) return "";
+  return "auto " + (results.locals.size() == 1 ? results.locals[0] : "[" + join(results.locals) + "]") + " = ";
+}
+
+/// A call without the runtime's dispatch: each argument is read or written, and each result wrapped.
+Json plain_view(const Op& op, Form form) {
+  Scope scope(op);
+  const std::string ctx = scope.local("ctx");
+  const Results results = results_of(op, form, true, scope);
   Texts args = {ctx};
   for (const ArgRef arg : op.signature.args) args.push_back(dense_arg(op, ctx, form, arg));
-  Json view = {{"layered", false}, {"function", function_name(op, form)}, {"ctx", ctx}, {"dense_args", join(args)}, {"after", ""}};
-  if (layered) view["layered"] = {{"tensors", join(tensors)}, {"args", join(arg_names(op))}};
-  if (form == Form::functional && locals.size() == 1) {
+  Json view = {{"function", function_name(op, form)}, {"ctx", ctx}, {"dense_args", join(args)}, {"after", ""}};
+  if (form == Form::functional && results.locals.size() == 1) {
     view["before"] = "return " + rt("call::wrap") + "(";
     view["after"] = ")";
     view["result"] = false;
   } else {
-    view["before"] = !shown ? "" : "auto " + (locals.size() == 1 ? locals[0] : "[" + join(locals) + "]") + " = ";
-    view["result"] = return_value(results);
+    view["before"] = receive(results);
+    view["result"] = return_value(results.returned);
   }
   return view;
 }
@@ -120,14 +140,17 @@ std::pair<std::string, std::string> result_view(const LowerContext& context, con
 Json dispatch_view(const LowerContext& context, const Op& op, Form form) {
   Json view = {{"local", false}, {"layout", false}, {"functional", false}, {"inplace", false}, {"plain", false}};
   view.update(recording_view(context, op, form));
-  const bool dist = context.runtime.dist;
-  std::string args = join(arg_names(op));
+  const std::string args = join(arg_names(op));
   Json call = {{"op", cpp_name(op)}, {"function", function_name(op, form)}};
-  if (!dist || (form == Form::inplace && !returns_arguments(op))) {
-    view["plain"] = plain_view(op, form, dist);
+  if (!context.runtime.dist) {
+    view["plain"] = plain_view(op, form);
   } else if (form == Form::inplace) {
+    Scope scope(op);
+    for (const char* guard : {"writing", "write"}) scope.local(guard);  // those of recording_view()
+    const Results results = results_of(op, form, false, scope);
     call["args"] = args;
-    call["result"] = written_result(op);
+    call["before"] = receive(results);
+    call["result"] = return_value(results.returned);
     view["inplace"] = std::move(call);
   } else {
     const bool layered = !op.signature.inputs.empty();
@@ -279,12 +302,17 @@ Json api_view(const LowerContext& context, const Part& part) {
   return view;
 }
 
-Json umbrella_view(const std::vector<std::vector<Part>>& parts) {
-  Json headers = Json::array();
-  for (const std::vector<Part>& family : parts) {
-    for (const Part& part : family) headers.push_back({{"header", part.name}});
+Json umbrella_view(const LowerContext& context, const std::string& umbrella) {
+  Json headers = Json::array(), functions = Json::array();
+  for (const std::vector<Part>& family : context.parts) {
+    for (const Part& part : family) {
+      headers.push_back({{"header", part.name}});
+      functions.push_back({{"function", register_name(umbrella, part.name)}});
+    }
   }
-  return {{"headers", std::move(headers)}};
+  Json view = {{"headers", std::move(headers)}, {"program", false}};
+  if (context.runtime.program) view["program"] = {{"register", register_name(umbrella)}, {"functions", std::move(functions)}};
+  return view;
 }
 
 }  // namespace shardgen

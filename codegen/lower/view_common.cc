@@ -119,6 +119,10 @@ std::string return_type(const Op& op, Form form, bool all) {
 
 std::string location_of(const Op& op) { return base_name(op.name.at.file); }
 
+int local_shape_output(const Op& op) {
+  return op.infer_meta->global_shape ? find_output(op.signature, op.infer_meta->global_shape->text) : 0;
+}
+
 Json file_head(const Part& part) { return {{"source", part.source}, {"name", part.name}}; }
 
 std::vector<Form> forms_of(const LowerContext& context, const Op& op) {

@@ -39,6 +39,8 @@ std::string return_type(const Op& op, Form form, bool all);
 std::vector<int> returned_outputs(const Op& op, bool all);
 /// "math.yaml", without the line: an edit of one op must not change what is generated of those below it.
 std::string location_of(const Op& op);
+/// The output whose shape the local shape of an op is.
+int local_shape_output(const Op& op);
 /// What stands at the head of each file.
 Json file_head(const Part& part);
 /// The forms that are generated of an op.

@@ -284,13 +284,11 @@ class Renderer {
 
   void add(const RunStep& step, Json& json) {
     phase(json, step.guarded ? "run, then bump versions" : "run");
-    const std::string prefix = step.guarded ? guard_ + ".run([&] { " : "";
-    const std::string suffix = step.guarded ? " });" : "";
-    Texts args = {ctx_};
+    Texts args = {kernel_, ctx_};
     for (const Passed& each : params_) args.push_back(kernel_arg(each));
     if (!key_.empty()) args.push_back(key_);
     args.insert(args.end(), outputs_.begin(), outputs_.end());
-    json["run"] = {{"prefix", prefix}, {"kernel", kernel_}, {"args", join(args)}, {"suffix", suffix}};
+    json["run"] = {{"function", step.guarded ? guard_ + ".run" : rt("call::run")}, {"args", join(args)}};
   }
 
   std::string passed_type(const Passed& passed) const {

@@ -8,11 +8,6 @@
 namespace shardgen {
 namespace {
 
-/// The output whose shape a local shape is.
-int local_shape_output(const Op& op) {
-  return op.infer_meta->global_shape ? find_output(op.signature, op.infer_meta->global_shape->text) : 0;
-}
-
 std::string dense_arg(const Op& op, const std::string& call, Form form, ArgRef arg) {
   if (!arg.tensor) {
     const std::string& name = op.signature.attrs[arg.index].name.text;
@@ -59,10 +54,11 @@ Json run_view(const Op& op, const DensePlan& plan, const std::string& args, Scop
   return run;
 }
 
-std::string dist_result(const Op& op, const std::string& call, Form form) {
+/// What an in-place form returns.
+std::string written_and_new(const Op& op, const std::string& call) {
   Texts texts;
-  for (const int output : returned_outputs(op, form == Form::functional)) {
-    const AliasPair* pair = form == Form::inplace ? inplace_pair_of_output(op, output) : nullptr;
+  for (const int output : returned_outputs(op, true)) {
+    const AliasPair* pair = inplace_pair_of_output(op, output);
     texts.push_back(pair != nullptr
                         ? pair->input.text
                         : fmt::format("{}.{}({})", call, op.signature.outputs[output].list ? "outputs" : "output", output));
@@ -84,12 +80,13 @@ Json function_view(const LowerContext& context, const Op& op, Form form) {
   collect.push_back(rt("ops") + "::" + cpp_name(op));
   for (const ArgRef arg : op.signature.args) collect.push_back(name_of(op.signature, arg).text);
   Json result = false;
-  if (form == Form::inplace) result = dist_result(op, call, form);
-  const std::string returns = return_type(op, form, form == Form::functional), params = join(parameters(op, Role::api, form, false));
+  if (form == Form::inplace) result = written_and_new(op, call);
+  const std::string returns = return_type(op, form, true), params = join(parameters(op, Role::api, form, false));
   // Of the public function's type, where that takes the same arguments.
-  const std::string same = form == Form::functional && !op.intermediate.empty() ? intermediate_name(op) : function_name(op, form);
+  const bool hides = !op.intermediate.empty();
+  const std::string same = form == Form::functional && hides ? intermediate_name(op) : function_name(op, form);
   Json declaration = declared(returns, params);
-  if (!takes_site(context, op, form)) declaration = {{"same", {{"public", same}}}, {"written", false}};
+  if (!takes_site(context, op, form) && !(form == Form::inplace && hides)) declaration = {{"same", {{"public", same}}}, {"written", false}};
   return {{"returns", returns},
           {"name", function_name(op, form)},
           {"declared", std::move(declaration)},

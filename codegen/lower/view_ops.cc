@@ -96,6 +96,10 @@ std::string definition(const LowerContext& context, const Op& op) {
   if (is_random(op)) add("random", "true");
   if (const unsigned unread = no_need_buffer(op); unread != 0) add("no_need_buffer", fmt::format("{:#x}", unread));
   if (const unsigned dynamic = dynamic_outputs(op); dynamic != 0) add("dynamic_outputs", fmt::format("{:#x}", dynamic));
+  if (op.infer_meta->local_shape) {
+    add("local_shape", fmt::format("{}", find_attr(op.signature, op.infer_meta->local_shape->text)));
+    if (const int output = local_shape_output(op); output != 0) add("local_shape_output", fmt::format("{}", output));
+  }
   return "{" + join(members) + "}";
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <type_traits>
 #include <vector>
 
 #include "call/binder.h"
@@ -21,11 +22,6 @@ inline bool any_dist(const std::vector<Tensor>& tensors) {
     if (tensor.is_dist()) return true;
   }
   return false;
-}
-/// True when a tensor argument is distributed, so that the dist layer takes the call.
-template <class... Args>
-bool any_dist(const Args&... args) {
-  return (any_dist(args) || ...);
 }
 
 /// The context of a call on plain tensors by this thread; `op` lives as long as the library.

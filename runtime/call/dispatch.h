@@ -1,6 +1,7 @@
 // What public functions do with a call: hand it to the distributed layer if any tensor is distributed, else to the dense one.
 #pragma once
 
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -75,20 +76,42 @@ Result dispatch(const OpDef& op, Result (*dist)(Params...), Dense* dense, std::t
   return result;
 }
 
-/// The in-place form of an op all of whose results are its arguments: the caller returns those.
+/// What an in-place form of the dist layer returns, without its arguments: nothing, one new result, or a tuple of several.
+inline void new_results(Tensor&) {}
+inline void new_results(std::vector<Tensor>&) {}
+template <class... T>
+auto new_results(std::tuple<T...>&& results) {
+  const auto pick = []<class Each>(Each&& each) {
+    if constexpr (std::is_lvalue_reference_v<Each>) return std::tuple<>();
+    else return std::tuple<Each>(std::move(each));
+  };
+  const auto pick_all = [&]<size_t... i>(std::index_sequence<i...>) { return std::tuple_cat(pick(std::get<i>(std::move(results)))...); };
+  auto picked = pick_all(std::index_sequence_for<T...>());
+  constexpr size_t count = std::tuple_size_v<decltype(picked)>;
+  if constexpr (count == 1) return std::get<0>(std::move(picked));
+  else if constexpr (count > 1) return picked;
+}
+
+/// The in-place form of an op. Returns its new results; the caller returns those and the arguments that are written.
 template <class Result, class... Params, class Dense>
-void dispatch_inplace(const OpDef& op, Result (*dist)(Params...), Dense* dense, std::type_identity_t<Params>... args) {
-  if ((is_distributed(args) || ...)) {
-    dist(static_cast<Params>(args)...);
-    return;
-  }
+decltype(new_results(std::declval<Result>())) dispatch_inplace(const OpDef& op, Result (*dist)(Params...), Dense* dense,
+                                                               std::type_identity_t<Params>... args) {
+  if ((is_distributed(args) || ...)) return new_results(dist(static_cast<Params>(args)...));
   const OpContext ctx = context(op.inplace_name.data());
-  const auto run = [&] { call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...); };
-  if (ctx.recorder == nullptr) [[likely]] return run();
-  Capturing capturing(*ctx.recorder, op, true);
-  (capturing.argument(std::as_const(args)), ...);
-  run();
-  capturing.finish();
+const auto run = [&] { return call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...); };
+  std::optional<Capturing> capturing;
+  if (ctx.recorder != nullptr) [[unlikely]] {
+    capturing.emplace(*ctx.recorder, op, true);
+    (capturing->argument(std::as_const(args)), ...);
+  }
+  if constexpr (std::is_void_v<decltype(run())>) {
+    run();
+    if (capturing) capturing->finish();
+  } else {
+    auto results = wrap(run());
+    if (capturing) capturing->finish(results);
+    return results;
+  }
 }
 
 /// An op without tensor arguments, and without a layout.

@@ -3,7 +3,11 @@
 #pragma once
 
 #include <array>
+#include <deque>
+#include <map>
+#include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -151,13 +155,15 @@ class OpTable {
   void add(OpEntry entry);
   /// Null where there is none.
   const OpEntry* find(std::string_view name) const;
-  /// The names that are most like `name`, for messages.
+  /// In alphabetical order.
   std::vector<std::string> all_names() const;
 
  private:
   OpTable();
-  struct State;
-  State* state_;
+
+  mutable std::mutex mutex_;
+  std::deque<OpEntry> entries_;  // also those that were replaced, because somebody may have found them
+  std::map<std::string_view, const OpEntry*> by_name_;
 };
 
 }  // namespace shard

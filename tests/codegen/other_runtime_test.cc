@@ -142,7 +142,7 @@ TEST_CASE("What every file needs is an error of the description, and so is a sym
   const Ran lacking = run_tool(inputs + " --runtime " + folder.path("toy.json"));
   CHECK(lacking.code == 1);
   CHECK(has(lacking.err, "every file needs it, but the runtime has no symbol 'namespace_dense'."));
-  write(folder.path("api.h.mustache"), "@nothing {{#headers}}{{header}}{{/headers}}");
+  write(folder.path("api.h.mustache"), "@nothing {{#headers}}{{header}}{{/headers}}{{#program}}{{register}}{{#functions}}{{function}}{{/functions}}{{/program}}");
   const Ran unknown = run_tool(inputs + " --templates " + folder.path());
   CHECK(unknown.code == 2);  // toy.json is no template
   std::filesystem::remove(folder.path("toy.json"));
@@ -170,7 +170,7 @@ TEST_CASE("Without a dist layer no dist files are listed or written, and the run
   // Files of the layer that is gone are removed.
   write(folder.path("r.json"), R"({"extends": "shard"})");
   REQUIRE(run_tool(arguments).code == 0);
-  CHECK(read_folder(folder.path("out")).size() == 11);
+  CHECK(read_folder(folder.path("out")).size() == 12);
   write(folder.path("r.json"), R"({"extends": "shard", "layers": ["dense"]})");
   REQUIRE(run_tool(arguments).code == 0);
   CHECK(read_folder(folder.path("out")) == files);
@@ -224,7 +224,15 @@ TEST_CASE("A wrong description is refused with a sentence for each mistake", "[c
   CHECK(problem_of(R"({"symbols": {"Tensor": 1}})") == "'Tensor' in 'symbols' must be a text.");
   CHECK(problem_of(R"({"symbols": []})") == "'symbols' must be an object of texts.");
   CHECK(problem_of(R"({"symbols": {"Tensor": "A", "Tensor": "B"}})") == "The key 'Tensor' stands twice in an object.");
-  CHECK(problem_of(R"({"layers": ["dist"]})") == "'layers' must be [\"dense\"], [\"dense\", \"dist\"] or [\"dense\", \"dist\", \"autograd\"].");
+  for (const char* wrong : {R"(["dist"])", R"([])", R"(["dense", "autograd"])", R"(["dense", "dist", "autograd", "program", "more"])", R"("dense")"}) {
+    INFO(wrong);
+    CHECK(problem_of(std::string("{\"layers\": ") + wrong + "}") ==
+          "'layers' must be the first of \"dense\", \"dist\", \"autograd\", \"program\", in this order.");
+  }
+  for (const char* right : {R"(["dense"])", R"(["dense", "dist", "autograd"])", R"(["dense", "dist", "autograd", "program"])"}) {
+    INFO(right);
+    CHECK(problem_of(std::string("{\"layers\": ") + right + "}").empty());
+  }
   CHECK(problem_of(R"({"abi": "1"})") == "'abi' must be a whole number from 0 to 1000000000.");
   CHECK(problem_of(R"({"name": 1})") == "'name' must be a text.");
   CHECK(problem_of(R"({"extends": "sard"})") == "'extends' must be \"shard\".");

@@ -67,12 +67,13 @@ TEST_CASE("The depfile names the template folder and the files that it replaces"
   const TempFolder folder, templates;
   write(folder.path("base.yaml"), op("base", kKernel));
   write(folder.path("own.yaml"), op("mine", kKernel));
-  write(templates.path("api.h.mustache"), "// mine\n{{#headers}}\n#include \"{{header}}.h\"\n{{/headers}}\n");
+  write(templates.path("api.h.mustache"), "// mine\n{{#headers}}\n#include \"{{header}}.h\"\n{{/headers}}\n"
+                                       "{{#program}}\n// {{register}}:{{#functions}} {{function}}{{/functions}}\n{{/program}}\n");
   GenerateOptions options = options_for(folder);
   options.templates = templates.path();
   options.depfile = folder.path("deps.d");
   REQUIRE(run_generate(options) == kFine);
-  CHECK(slurp(folder.path("out/api.h")) == "// mine\n#include \"own.h\"\n");
+  CHECK(slurp(folder.path("out/api.h")) == "// mine\n#include \"own.h\"\n// register_api: register_api_own\n");
   const std::string text = slurp(options.depfile);
   CHECK(text.find(" " + templates.path() + " ") != std::string::npos);
   CHECK(text.find(templates.path("api.h.mustache")) != std::string::npos);

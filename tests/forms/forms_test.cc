@@ -80,6 +80,17 @@ TEST_CASE("24: a new list, an output in place and a new tensor of one op") {
   });
 }
 
+TEST_CASE("24: an output in place and a new tensor, beside an intermediate list that the caller does not get") {
+  for_pairs([](Rank&, const Pair& pair, Tensor x, Tensor y, Tensor dx, Tensor dy) {
+    const auto [plain_out, plain_total] = step_and_total(x, {y, y});
+    const auto [out, total] = step_and_total_(x, {y, y});
+    const auto [dist_out, dist_total] = step_and_total_(dx, {dy, dy});
+    check(&dist_out == &dx && &out == &x, "results");
+    check(floats(out) == floats(plain_out) && floats(total) == floats(plain_total), "as the functional form");
+    check(same_bits(dx, x) && same_bits(dist_total, total), text_of(pair));
+  });
+}
+
 TEST_CASE("23, 24: a written view beside an output in place") {
   for_pairs([](Rank& rank, const Pair& pair, Tensor x, Tensor y, Tensor dx, Tensor dy) {
     for (const ViewPolicy policy : {ViewPolicy::strict, ViewPolicy::sync}) {

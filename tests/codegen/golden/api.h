@@ -3,3 +3,13 @@
 #pragma once
 
 #include "mixed.h"
+
+namespace shard {
+class OpTable;
+}
+
+// Adds the ops to a table, for programs.
+namespace shard::program {
+void register_api_mixed(OpTable& table);
+inline void register_api(OpTable& table) { register_api_mixed(table); }
+}  // namespace shard::program

@@ -62,7 +62,7 @@ std::tuple<DenseTensor, DenseTensor> reshape_with_shape(const OpContext& ctx, co
   DenseTensor out = call::reinterpret(ctx, x, out_meta);
   DenseTensor xshape = call::allocate(ctx, device, xshape_meta);
   // 4. run
-  kernel(ctx, x, shape, out, xshape);
+  call::run(kernel, ctx, x, shape, out, xshape);
   return {std::move(out), std::move(xshape)};
 }
 
@@ -81,7 +81,7 @@ DenseTensor reshape_with_shape_(const OpContext& ctx, DenseTensor& x, const IntA
   DenseTensor out = call::reinterpret(ctx, x, out_meta);
   DenseTensor xshape = call::allocate(ctx, device, xshape_meta);
   // 4. run
-  kernel(ctx, x, shape, out, xshape);
+  call::run(kernel, ctx, x, shape, out, xshape);
   call::reinterpret_inplace(ctx, x, out_meta);
   return xshape;
 }
@@ -128,7 +128,7 @@ DenseTensor dropout_(const OpContext& ctx, DenseTensor& x, const DenseTensor& se
   const DenseTensor seed_tensor_safe = write.reader(seed_tensor);
   const RandomKey key = call::draw(ctx);
   // 4. run, then bump versions
-  write.run([&] { kernel(ctx, x, seed_tensor_safe, p, mode, key, out, mask); });
+  write.run(kernel, ctx, x, seed_tensor_safe, p, mode, key, out, mask);
   return mask;
 }
 
@@ -154,9 +154,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm(const OpContext& ct
   const DenseTensor x_safe = write.reader(x);
   const DenseTensor scale_safe = write.reader(scale);
   // 4. run, then bump versions
-  write.run([&] {
-    kernel(ctx, x_safe, mean, variance, scale_safe, momentum, out, mean_out, variance_out);
-  });
+  write.run(kernel, ctx, x_safe, mean, variance, scale_safe, momentum, out, mean_out, variance_out);
   return {std::move(out), std::move(mean_out), std::move(variance_out)};
 }
 

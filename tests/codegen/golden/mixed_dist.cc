@@ -47,10 +47,10 @@ std::tuple<Tensor, Tensor> reshape_with_shape(const Tensor& x, const IntArray& s
   return call.run([&] { return dense::reshape_with_shape(call, call[0], shape); });
 }
 
-Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape) {
+std::tuple<Tensor&, Tensor> reshape_with_shape_(Tensor& x, const IntArray& shape) {
   call::DistCall call(call::inplace, ops::reshape_with_shape, x, shape);
   call.run([&] { call.set(1, dense::reshape_with_shape_(call, call.target(0), shape)); });
-  return x;
+  return {x, call.output(1)};
 }
 
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
@@ -69,10 +69,11 @@ std::tuple<Tensor, Tensor> dropout(const Tensor& x, const Tensor& seed_tensor, c
   return call.run([&] { return dense::dropout(call, call[0], call[1], p, mode); });
 }
 
-Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p, const std::string& mode) {
+std::tuple<Tensor&, Tensor> dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p,
+    const std::string& mode) {
   call::DistCall call(call::inplace, ops::dropout, x, seed_tensor, p, mode);
   call.run([&] { call.set(1, dense::dropout_(call, call.target(0), call[1], p, mode)); });
-  return x;
+  return {x, call.output(1)};
 }
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,

@@ -12,11 +12,12 @@ Tensor& cast_(Tensor& x, std::optional<DType> dtype);
 decltype(shard::reshape) reshape;
 Tensor& reshape_(Tensor& x, const IntArray& shape);
 decltype(shard::reshape_with_shape_intermediate) reshape_with_shape;
-Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape);
+std::tuple<Tensor&, Tensor> reshape_with_shape_(Tensor& x, const IntArray& shape);
 decltype(shard::concat) concat;
 decltype(shard::split) split;
 decltype(shard::dropout_intermediate) dropout;
-Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p, const std::string& mode);
+std::tuple<Tensor&, Tensor> dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p,
+    const std::string& mode);
 std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
     const Tensor& variance, const Tensor& scale, float momentum);
 std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,

@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 4, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 5, "not this runtime; run cmake --build BUILD -t regenerate");
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::meta {
@@ -27,7 +27,8 @@ inline constexpr OpDef cast = {.name = "cast", .inplace_name = "cast_", .locatio
     .aliases = aliases<inplace_alias(0, 0)>};
 inline constexpr OpDef reshape = {.name = "reshape", .inplace_name = "reshape_",
     .location = "mixed.yaml", .inputs = slots<"x">, .attrs = names<"shape">,
-    .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>};
+    .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>,
+    .local_shape = 0};
 inline constexpr OpDef reshape_with_shape = {.name = "reshape_with_shape",
     .inplace_name = "reshape_with_shape_", .location = "mixed.yaml", .inputs = slots<"x">,
     .attrs = names<"shape">, .outputs = slots<"out", "xshape">,

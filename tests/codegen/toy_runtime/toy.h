@@ -179,6 +179,10 @@ inline List<Array> make(const Call& call, Where where, const List<Form>& forms) 
 }
 inline Array alias(const Call&, const Array& array, const Form& form) { return Array(form, array); }
 inline void alias_into(const Call&, Array& array, const Form& form) { array = Array(form, array); }
+template <class... P>
+void run(void (*kernel)(const Call&, P...), const Call& call, std::type_identity_t<P>... args) {
+  kernel(call, args...);
+}
 
 /// How a kernel takes an argument, and what it writes for a form.
 template <class T>

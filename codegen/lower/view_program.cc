@@ -1,0 +1,27 @@
+// The program layer's view: an entry of each op for the table that programs call through.
+#include "lower/identifiers.h"
+#include "lower/view_common.h"
+
+namespace shardgen {
+namespace {
+
+/// What makes the entry: the op's facts and its dense functions, the functional one first.
+std::string entry_args(const LowerContext& context, const Op& op) {
+  Texts args = {rt("ops") + "::" + cpp_name(op)};
+  if (is_inplace_only(op)) args.push_back("nullptr");
+  for (const Form form : forms_of(context, op)) args.push_back(rt("dense") + "::" + function_name(op, form));
+  return join(args);
+}
+
+}  // namespace
+
+Json program_view(const LowerContext& context, const Part& part, const std::string& umbrella) {
+  Json entries = Json::array();
+  for (const Op* op : own_ops(part)) entries.push_back({{"args", entry_args(context, *op)}});
+  Json view = file_head(part);
+  view["register"] = register_name(umbrella, part.name);
+  view["entries"] = std::move(entries);
+  return view;
+}
+
+}  // namespace shardgen
