@@ -120,7 +120,7 @@ class Executor::Build {
 
   void enter(const std::vector<Named>& names, const std::vector<Tensor>& tensors) {
     for (size_t i = 0; i < names.size(); ++i) {
-      if (names[i].value == 0) continue;
+      if (names[i].value == 0 || !tensors[i].defined()) continue;  // absent, or read for its shape alone
       const Value& value = program_.value(names[i].value);
       const DenseTensor& real = tensors[i].get().value;
       if (value.source == 0) {
@@ -196,6 +196,7 @@ class Executor::Build {
     switch (op.kind) {
       case Kind::call: return bind_call(op, state);
       case Kind::copy: return bind_copy(op);
+      case Kind::alias: return bind_reinterpretation(op);
       default: return bind_move(op);
     }
   }
@@ -256,6 +257,7 @@ class Executor::Build {
     for (const Operand& operand : op.inputs) types.push_back(operand.value == 0 ? nullptr : &type_of(operand.value));
     const ProcessMesh* const mesh = mesh_of(op, types);
     state.on_mesh = mesh != nullptr;
+    if (op.entry->op->random) executor_.random_ops_.push_back(op_);
     if (mesh != nullptr && !mesh->coordinate(executor_.rank_->id())) return bind_absent(op);
     if (mesh != nullptr && reinterprets(op)) return bind_reinterpretation(op);
     Binder binder;
@@ -339,6 +341,7 @@ class Executor::Build {
   }
 
   void bind_reinterpretation(const Op& op) {
+    if (!here(type_of(op.outputs[0]))) return bind_absent(op);
     const Type& to = type_of(op.outputs[0]);
     set_output(op.outputs[0], input(op, 0).reinterpret({local_dims(to), to.meta.dtype}));
   }
@@ -441,7 +444,7 @@ void Executor::set_root(Root& root, const Ref<Storage>& storage, size_t base) {
 
 void Executor::enter(const std::vector<Named>& names, const std::vector<Tensor>& tensors) {
   for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i].value == 0 || program_.value(names[i].value).source != 0) continue;
+    if (names[i].value == 0 || !tensors[i].defined() || program_.value(names[i].value).source != 0) continue;
     const DenseTensor& tensor = tensors[i].get().value;
     const Place& place = places_[names[i].value];
     Root& root = *place.root;
@@ -462,20 +465,20 @@ void Executor::make_outputs() {
   }
 }
 
-void Executor::draw_keys() {
-  if (program_.plain_draws == 0 && program_.world_draws == 0) return;
+void Executor::draw_keys(const RandomStart& forward) {
   Generator& plain = call::thread_generator();
-  const RandomKey plain_start = plain.state();
-  const RandomKey world_start = rank_ == nullptr ? RandomKey() : rank_->generator.state();
-  for (size_t i = 0; i < program_.ops.size(); ++i) {
-    const Op& op = program_.ops[i];
-    if (op.kind != Kind::call || !op.entry->op->random) continue;
-    const RandomKey& start = states_[i]->on_mesh ? world_start : plain_start;
-    states_[i]->key = {start.seed, start.offset + op.draw};
-    states_[i]->local.random = states_[i]->key;
+  start_ = {plain.state(), rank_ == nullptr ? RandomKey() : rank_->generator.state()};
+  for (const size_t i : random_ops_) {
+    OpState& state = *states_[i];
+    const RandomKey& then = state.on_mesh ? forward.world : forward.plain;
+    const RandomKey& now = state.on_mesh ? start_.world : start_.plain;
+    const uint64_t before = state.on_mesh ? program_.world_before : program_.plain_before;
+    const uint64_t draw = program_.ops[i].draw;
+    state.key = draw < before ? RandomKey{then.seed, then.offset + draw} : RandomKey{now.seed, now.offset + draw - before};
+    state.local.random = state.key;
   }
-  plain.set_state({plain_start.seed, plain_start.offset + program_.plain_draws});
-  if (rank_ != nullptr) rank_->generator.set_state({world_start.seed, world_start.offset + program_.world_draws});
+  if (program_.plain_draws != 0) plain.set_state({start_.plain.seed, start_.plain.offset + program_.plain_draws});
+  if (program_.world_draws != 0) rank_->generator.set_state({start_.world.seed, start_.world.offset + program_.world_draws});
 }
 
 void Executor::count_writes() {
@@ -491,11 +494,11 @@ void Executor::poison(size_t op) {
   for (Root* root : states_[op]->written) root->now->poison(std::current_exception(), program_.ops[op].name().data());
 }
 
-std::vector<Tensor> Executor::run(const Arguments& arguments) {
+std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart& forward) {
   enter(program_.inputs, arguments.inputs);
   enter(program_.parameters, arguments.parameters);
   make_outputs();
-  draw_keys();
+  draw_keys(forward);
   count_writes();
   size_t op = 0;
   try {

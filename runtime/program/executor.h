@@ -15,6 +15,11 @@ struct Arguments {
   std::vector<Tensor> parameters;
 };
 
+/// The states of the generators of plain and of distributed calls.
+struct RandomStart {
+  RandomKey plain, world;
+};
+
 struct MemoryReport {
   int64_t block = 0;  // bytes of the block in which buffers of the program lie
   int64_t live = 0;   // the most bytes of it in use at one time
@@ -30,8 +35,11 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
   ~Executor();
 
-  /// Runs all ops and gives the outputs. Throws what eager calls would, and leaves written tensors poisoned where those would.
-  std::vector<Tensor> run(const Arguments& arguments);
+  /// Runs all ops and gives the outputs. Throws what eager calls would, and leaves written tensors poisoned where those would. `forward`: of a
+  /// backward program, where the generators were when its forward program ran.
+  std::vector<Tensor> run(const Arguments& arguments, const RandomStart& forward = {});
+  /// Where the generators were when the last run began.
+  const RandomStart& random_start() const { return start_; }
   /// After a run: the gradients that program.gradients names; undefined ones are cleared.
   std::vector<Tensor> gradients() const;
 
@@ -47,7 +55,7 @@ class Executor {
   void enter(const std::vector<Named>& names, const std::vector<Tensor>& tensors);
   void set_root(Root& root, const Ref<Storage>& storage, size_t base);
   void make_outputs();
-  void draw_keys();
+  void draw_keys(const RandomStart& forward);
   void count_writes();
   void poison(size_t op);
   Tensor tensor_of(ValueId value, const Arguments& arguments) const;
@@ -59,8 +67,10 @@ class Executor {
   std::vector<Place> places_;  // by value
   std::vector<std::unique_ptr<OpState>> states_;
   std::vector<Step> steps_;
+  std::vector<size_t> random_ops_;
   std::vector<Ref<Storage>> blocks_;  // by device
   MemoryPlan plan_;
+  RandomStart start_;
 };
 
 }  // namespace shard::program

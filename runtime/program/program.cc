@@ -14,7 +14,7 @@ std::string to_string(const Type& type) {
 }
 
 std::string_view to_string(Kind kind) {
-  constexpr std::string_view names[] = {"call", "reshard", "relayout", "copy", "distribute", "full", "clone"};
+  constexpr std::string_view names[] = {"call", "reshard", "relayout", "copy", "distribute", "full", "clone", "alias"};
   return names[static_cast<size_t>(kind)];
 }
 

@@ -51,6 +51,7 @@ enum class Kind : uint8_t {
   distribute,  // a plain tensor that all ranks have, or one does, gets a layout
   full,        // the whole of a distributed tensor
   clone,       // a copy, on another device maybe
+  alias,       // the same bytes under another type
 };
 std::string_view to_string(Kind kind);
 
@@ -110,6 +111,8 @@ class Program {
   std::vector<Op> ops;
   uint64_t world_draws = 0;  // keys that a run takes of the generator of distributed calls, and of that of plain ones
   uint64_t plain_draws = 0;
+  uint64_t world_before = 0;  // of a backward program: keys below these are those that its forward run drew
+  uint64_t plain_before = 0;
 
   /// Throws internal with all that is wrong: values that are not made before they are read, operands whose state is not that of their
   /// place, aliases that are none, types that differ from what the ops infer.

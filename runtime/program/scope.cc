@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 
-namespace shard {
+namespace shard::program {
 
 void Scope::set(const std::string& name, const Tensor& tensor) {
   if (name.empty()) fail(ErrorCode::invalid_argument, "[Scope::set] a tensor of a scope needs a name; give one that is not empty");
@@ -35,4 +35,4 @@ std::string Scope::name_of(const Tensor& tensor) const {
   return {};
 }
 
-}  // namespace shard
+}  // namespace shard::program

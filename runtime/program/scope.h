@@ -7,7 +7,7 @@
 
 #include "core/tensor.h"
 
-namespace shard {
+namespace shard::program {
 
 /// Parameters by name. A name stands for a handle: what one program writes into its buffer, others and eager calls see.
 class Scope {
@@ -26,4 +26,4 @@ class Scope {
   std::map<std::string, Tensor> tensors_;
 };
 
-}  // namespace shard
+}  // namespace shard::program

@@ -26,17 +26,32 @@ struct Leaf {
   bool had_gradient = false;  // before the function ran
 };
 
+/// The gradient of a function that is part of its program.
+struct TracedGradient {
+  size_t forward_ops = 0;         // the ops from there on compute gradients
+  uint64_t world_draws = 0;       // keys that the ops before draw
+  uint64_t plain_draws = 0;
+  std::vector<size_t> outputs;    // which have a gradient
+  std::vector<Named> given;       // the gradients of those
+  std::vector<ValueId> wanted;    // the inputs and parameters that require gradients
+  std::vector<ValueId> gradients;  // of those; 0: no output depends on it
+};
+
 /// A captured function.
-struct Captured {
+struct Trace {
   Program program;
   std::vector<Parameter> parameters;  // of program.parameters
   std::vector<Leaf> leaves;
+  std::optional<TracedGradient> gradient;  // where outputs require one
 };
 
 /// Runs `function` without computing anything, and gives the program of what it does. `inputs` are examples: shapes, dtypes, layouts, which of
 /// them require gradients and which share buffers; they are not changed. Tensors from outside become parameters, with their names in `scope`;
 /// the others are called p0, p1, ... Throws capture for what a program cannot hold: values that decide what is done, results whose shape
 /// comes from data, tensors from outside that get another shape, layout or history.
-Captured capture(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope = nullptr);
+///
+/// Where outputs require gradients, their backward pass is captured too: from gradients in the layouts of the outputs (whole where those are
+/// pending) to those of the inputs and parameters. Outputs whose steps the function itself has gone through backwards count as values.
+Trace trace(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope = nullptr);
 
 }  // namespace shard::program

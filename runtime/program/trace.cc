@@ -1,10 +1,12 @@
-#include "program/capture.h"
+#include "program/trace.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
+#include "autograd/autograd.h"
 #include "autograd/leaf.h"
 #include "call/dense_call.h"
 #include "core/recorder.h"
@@ -203,17 +205,19 @@ class CaptureRecorder final : public Recorder {
 
   void refuse(std::string_view op, std::string_view what) override { fail(ErrorCode::capture, "[{}] cannot be captured: {}", op, what); }
 
-  Captured finish(const std::vector<Tensor>& outputs) {
+  Trace finish(std::vector<Tensor> outputs) {
     for (size_t i = 0; i < outputs.size(); ++i) {
       Recorder::adopt(outputs[i]);
       program_.outputs.push_back({fmt::format("output_{}", i), outputs[i].defined() ? outputs[i].impl()->value.symbol() : 0});
     }
     finish_gradients();
+    std::optional<TracedGradient> gradient = differentiate(outputs);
     check_adopted();
     finish_draws();
-    Captured captured{std::move(program_), std::move(parameters_), std::move(leaves_)};
+    Trace result{std::move(program_), std::move(parameters_), std::move(leaves_), std::move(gradient)};
+    outputs.clear();
     end();
-    return captured;
+    return result;
   }
 
  private:
@@ -312,6 +316,62 @@ class CaptureRecorder final : public Recorder {
     return found == adopted_.end() ? nullptr : &*found;
   }
 
+  /// The backward pass of what the function has returned.
+  std::optional<TracedGradient> differentiate(const std::vector<Tensor>& outputs) {
+    TracedGradient gradient;
+    std::vector<Tensor> from, given, leaves;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].defined() || !outputs[i].requires_grad() || outputs[i].is_leaf() || !is_whole(outputs[i])) continue;
+      gradient.outputs.push_back(i);
+      from.push_back(outputs[i]);
+    }
+    if (from.empty()) return std::nullopt;
+    for (const Input& input : inputs_) {
+      if (input.tensor.requires_grad()) leaves.push_back(input.tensor);
+    }
+    for (const Adopted& each : adopted_) {
+      if (each.handle().requires_grad()) leaves.push_back(each.handle());
+    }
+    gradient.forward_ops = program_.ops.size();
+    gradient.plain_draws = plain_.state().offset - plain_state_.offset;
+    if (before_.rank != nullptr) gradient.world_draws = before_.rank->generator.state().offset - world_state_.offset;
+    for (size_t i = 0; i < from.size(); ++i) {
+      Type type = type_of(from[i].get());
+      if (type.spec != nullptr) type.spec = autograd::gradient_layout(type.spec);
+      given.push_back(new_tensor(type));
+      gradient.given.push_back({fmt::format("grad_{}", program_.outputs[gradient.outputs[i]].name), given.back().impl()->value.symbol()});
+    }
+    const std::vector<Tensor> found = grad(from, leaves, given, {.retain_graph = true}, /*allow_unused=*/true);
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      gradient.wanted.push_back(leaves[i].impl()->value.symbol());
+      gradient.gradients.push_back(found[i].defined() ? found[i].impl()->value.symbol() : 0);
+    }
+    return gradient;
+  }
+
+  /// Whether the steps that made a tensor still have what they saved.
+  static bool is_whole(const Tensor& tensor) {
+    std::vector<const autograd::Node*> found;
+    std::unordered_set<const autograd::Node*> seen;
+    const autograd::OwnedEdge start = autograd::edge_of(tensor);
+    const auto visit = [&](const autograd::Node* node) {
+      if (node != nullptr && seen.insert(node).second) found.push_back(node);
+    };
+    visit(start.get());
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (found[i]->released()) return false;
+      for (const autograd::Edge& edge : found[i]->edges()) visit(edge.node);
+    }
+    return true;
+  }
+
+  /// A tensor that the program is given.
+  Tensor new_tensor(const Type& type) {
+    DenseTensor piece = piece_of(type, meter);
+    piece.set_symbol(program_.add_value(type));
+    return type.spec == nullptr ? Tensor(std::move(piece)) : make_dist(*before_.rank, type.meta, type.spec, std::move(piece));
+  }
+
   /// What the function leaves in the gradients of leaves.
   void finish_gradients() {
     for (Gradient& each : gradients_) {
@@ -397,13 +457,12 @@ class CaptureRecorder final : public Recorder {
 
 }  // namespace
 
-Captured capture(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope) {
+Trace trace(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope) {
   if (Recorder::current() != nullptr) {
     fail(ErrorCode::capture, "a captured function captures another one; call the inner function itself there, it becomes part of the program");
   }
   CaptureRecorder recorder(scope);
-  std::vector<Tensor> outputs = function(recorder.make_inputs(inputs));
-  return recorder.finish(outputs);
+  return recorder.finish(function(recorder.make_inputs(inputs)));
 }
 
 }  // namespace shard::program

@@ -1,0 +1,331 @@
+#include "program/function.h"
+
+#include <algorithm>
+#include <list>
+
+#include "autograd/leaf.h"
+#include "autograd/record.h"
+#include "call/plan_cache.h"
+#include "core/error.h"
+#include "core/writing.h"
+#include "dist/dist_tensor.h"
+#include "ops/math.h"
+#include "program/split.h"
+#include "reshard/execute.h"
+
+namespace shard {
+namespace {
+
+using autograd::OwnedEdge;
+using autograd::Pass;
+using call::KeyWords;
+using program::Arguments;
+using program::Executor;
+using program::Named;
+using program::Program;
+using program::Split;
+using program::Trace;
+using program::ValueId;
+
+constexpr OpDef kCaptured = {.name = "captured", .inputs = slots<"inputs[]">, .outputs = slots<"outputs[]">};
+
+const DistSpec* spec_or_null(const Tensor& tensor) { return tensor.is_dist() ? dist_impl(tensor).spec : nullptr; }
+
+void add_type(KeyWords& key, const Tensor& tensor) {
+  if (!tensor.defined()) {
+    key.push_back(0);
+    return;
+  }
+  const Meta& meta = tensor.meta();
+  const Device device = tensor.device();
+  key.push_back(1 | static_cast<uint64_t>(tensor.requires_grad()) << 1 | static_cast<uint64_t>(meta.dtype) << 8 | static_cast<uint64_t>(meta.dims.rank()) << 16 |
+                static_cast<uint64_t>(device.backend) << 24 | static_cast<uint64_t>(device.index) << 32);
+  key.push_back(reinterpret_cast<uintptr_t>(spec_or_null(tensor)));
+  for (const int64_t size : meta.dims) key.push_back(static_cast<uint64_t>(size));
+}
+
+/// What is known of a call before any program is.
+KeyWords key_of(const std::vector<Tensor>& inputs) {
+  KeyWords key;
+  Rank* const rank = current_rank_or_null();
+  key.push_back(reinterpret_cast<uintptr_t>(rank));
+  if (rank != nullptr) {
+    const Policies& p = rank->policies;
+    key.push_back(static_cast<uint64_t>(p.view) | static_cast<uint64_t>(p.inplace) << 8 | static_cast<uint64_t>(p.comm) << 16 | static_cast<uint64_t>(p.fallback) << 24 |
+                  static_cast<uint64_t>(p.promotion) << 32 | static_cast<uint64_t>(p.save) << 40);
+  }
+  key.push_back(static_cast<uint64_t>(grad_enabled()) | inputs.size() << 1);
+  for (const Tensor& input : inputs) add_type(key, input);
+  return key;
+}
+
+/// Which of the tensors share which bytes: for each the first one on its buffer, and how far it lies from that.
+KeyWords sharing_of(std::span<const Tensor> tensors) {
+  KeyWords key;
+  std::vector<std::pair<const Storage*, size_t>> seen;  // the storage, and where the first tensor on it lies
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.defined()) {
+      key.push_back(~uint64_t{0});
+      continue;
+    }
+    const DenseTensor& value = tensor.get().value;
+    size_t first = 0;
+    while (first < seen.size() && seen[first].first != value.storage().get()) ++first;
+    if (first == seen.size()) seen.emplace_back(value.storage().get(), value.offset());
+    key.push_back(first);
+    key.push_back(value.offset() - seen[first].second);
+  }
+  return key;
+}
+
+/// A program with what it needs to run.
+struct Entry {
+  KeyWords key;
+  KeyWords sharing;     // of inputs and parameters
+  KeyWords parameters;  // their types
+  Trace trace;
+  std::optional<Split> split;  // where the function has a gradient
+  std::unique_ptr<Executor> forward, backward;
+
+  const Program& program() const { return split ? split->forward : trace.program; }
+};
+
+/// The tensors that an entry's parameters are now. Undefined where a leaf has no gradient.
+std::vector<Tensor> parameters_of(const Entry& entry) {
+  std::vector<Tensor> parameters;
+  for (const program::Parameter& each : entry.trace.parameters) parameters.push_back(each.leaf.defined() ? each.leaf.grad() : each.tensor);
+  return parameters;
+}
+
+KeyWords types_of(std::span<const Tensor> tensors) {
+  KeyWords key;
+  for (const Tensor& tensor : tensors) add_type(key, tensor);
+  return key;
+}
+
+/// Whether an entry, whose key is that of the call, fits what it does not tell.
+bool fits(const Entry& entry, const Arguments& arguments) {
+  for (const program::Leaf& leaf : entry.trace.leaves) {
+    if (leaf.tensor.defined() && leaf.tensor.grad().defined() != leaf.had_gradient) return false;
+  }
+  if (!(types_of(arguments.parameters) == entry.parameters)) return false;
+  std::vector<Tensor> all = arguments.inputs;
+  all.insert(all.end(), arguments.parameters.begin(), arguments.parameters.end());
+  return sharing_of(all) == entry.sharing;
+}
+
+/// The tensor that an input or parameter of the captured program is.
+Tensor argument(const Program& program, ValueId id, const Arguments& arguments) {
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    if (program.inputs[i].value == id) return arguments.inputs[i];
+  }
+  for (size_t i = 0; i < program.parameters.size(); ++i) {
+    if (program.parameters[i].value == id) return arguments.parameters[i];
+  }
+  return {};
+}
+
+/// The step of a call whose outputs require gradients.
+class Backward {
+ public:
+  /// `values`: what forward has given beside its outputs.
+  Backward(std::shared_ptr<Entry> entry, const Arguments& arguments, std::span<const Tensor> values, program::RandomStart random)
+      : entry_(std::move(entry)), random_(random) {
+    const Split& split = *entry_->split;
+    for (const program::Middle& middle : split.middles) {
+      values_.push_back(middle.output < 0 ? Tensor() : values[static_cast<size_t>(middle.output) - split.outputs]);
+      versions_.push_back(values_.back().defined() ? values_.back().version() : 0);
+    }
+    for (const ValueId source : split.sources) {
+      sources_.push_back(argument(entry_->trace.program, source, arguments).detach());
+      versions_.push_back(sources_.back().version());
+    }
+  }
+
+  void operator()(Pass& pass) const {
+    const Split& split = *entry_->split;
+    if (grad_enabled()) {
+      fail(ErrorCode::autograd, "[captured] the gradient of a captured function is not recorded, so that it has none itself; leave create_graph out, or call the function itself");
+    }
+    check_versions();
+    Arguments arguments{values_, sources_};
+    const std::vector<Tensor> given = pass.grads(0);
+    const program::TracedGradient& gradient = *entry_->trace.gradient;
+    for (size_t i = 0; i < gradient.outputs.size(); ++i) {
+      const DistSpec* const spec = entry_->trace.program.value(gradient.given[i].value).type.spec;
+      arguments.inputs.push_back(spec == nullptr ? given[i] : reshard(given[i], spec));
+    }
+    if (!entry_->backward) entry_->backward = std::make_unique<Executor>(split.backward, arguments);
+    pass.give<0>(entry_->backward->run(arguments, random_));
+  }
+
+ private:
+  void check_versions() const {
+    for (size_t i = 0; i < versions_.size(); ++i) {
+      const bool source = i >= values_.size();
+      const Tensor& tensor = source ? sources_[i - values_.size()] : values_[i];
+      if (!tensor.defined() || tensor.version() == versions_[i]) continue;
+      const std::string name = source ? fmt::format("'{}'", entry_->split->backward.parameters[i - values_.size()].name) : "an output";
+      const LastWrite* const write = tensor.get().value.storage()->last_write();
+      fail(ErrorCode::autograd,
+           "[captured] backward reads {} ({}) as the captured function had it: version {}, but it is at version {}, written last by {}. Call backward before that write, or give the "
+           "function a copy (assign)", name, tensor.get().describe(), versions_[i], tensor.version(), LastWrite::text(write));
+    }
+  }
+
+  std::shared_ptr<Entry> entry_;
+  program::RandomStart random_;
+  std::vector<Tensor> values_, sources_;
+  std::vector<uint64_t> versions_;
+};
+
+}  // namespace
+
+struct CapturedFunction::State {
+  program::Function function;
+  CaptureOptions options;
+  std::list<std::shared_ptr<Entry>> entries;  // most recently used first
+  CaptureStats stats;
+
+  std::shared_ptr<Entry> find(const KeyWords& key, Arguments& arguments) {
+    for (auto at = entries.begin(); at != entries.end(); ++at) {
+      if (!((*at)->key == key)) continue;
+      arguments.parameters = parameters_of(**at);
+      if (!fits(**at, arguments)) continue;
+      entries.splice(entries.begin(), entries, at);
+      return entries.front();
+    }
+    return nullptr;
+  }
+
+  std::shared_ptr<Entry> get(Arguments& arguments) {
+    const KeyWords key = key_of(arguments.inputs);
+    if (std::shared_ptr<Entry> found = find(key, arguments)) {
+      ++stats.hits;
+      return found;
+    }
+    ++stats.misses;
+    auto entry = std::make_shared<Entry>();
+    entry->trace = program::trace(function, arguments.inputs, options.scope);
+    entry->key = key;
+    arguments.parameters = parameters_of(*entry);
+    std::vector<Tensor> all = arguments.inputs;
+    all.insert(all.end(), arguments.parameters.begin(), arguments.parameters.end());
+    entry->sharing = sharing_of(all);
+    entry->parameters = types_of(arguments.parameters);
+    if (entry->trace.gradient) entry->split = program::split(entry->trace);
+    entries.push_front(entry);
+    if (entries.size() > std::max<size_t>(options.capacity, 1)) {
+      entries.pop_back();
+      ++stats.evictions;
+    }
+    return entry;
+  }
+};
+
+namespace {
+
+/// What a program leaves in the gradients of leaves.
+void set_gradients(const Entry& entry, const Arguments& arguments) {
+  const Program& program = entry.program();
+  if (program.gradients.empty()) return;
+  const NoGrad off;
+  const std::vector<Tensor> gradients = entry.forward->gradients();
+  for (size_t i = 0; i < program.gradients.size(); ++i) {
+    const ValueId value = entry.trace.program.gradients[i].leaf;
+    const auto leaf = std::find_if(entry.trace.leaves.begin(), entry.trace.leaves.end(), [&](const program::Leaf& each) { return each.value == value; });
+    const Tensor& tensor = leaf->tensor.defined() ? leaf->tensor : arguments.inputs[leaf->input];
+    // An input has been captured as a leaf without a gradient.
+    const Tensor before = leaf->tensor.defined() ? Tensor() : tensor.grad();
+    tensor.set_grad(before.defined() && gradients[i].defined() ? add(before, gradients[i]) : gradients[i]);
+  }
+}
+
+}  // namespace
+
+namespace {
+
+/// Outputs that are in the buffer of an argument, or of an output before, are views of that.
+void mark_views(const Entry& entry, const Arguments& arguments, const std::vector<Tensor>& outputs) {
+  const Program& joint = entry.trace.program;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined()) continue;
+    const ValueId value = joint.outputs[i].value;
+    if (const ValueId source = program::source_of(joint, value)) {
+      autograd::mark_view(kCaptured.name.data(), argument(joint, source, arguments), outputs[i]);
+      continue;
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (outputs[j].defined() && joint.value(joint.outputs[j].value).root == joint.value(value).root) {
+        autograd::mark_view(kCaptured.name.data(), outputs[j], outputs[i]);
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+CapturedFunction::CapturedFunction(program::Function function, CaptureOptions options) : state_(std::make_shared<State>()) {
+  state_->function = std::move(function);
+  state_->options = options;
+}
+CapturedFunction::~CapturedFunction() = default;
+CapturedFunction::CapturedFunction(const CapturedFunction&) = default;
+CapturedFunction& CapturedFunction::operator=(const CapturedFunction&) = default;
+
+std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inputs, CallSite site) {
+  if (this_thread.dry != nullptr) return state_->function(inputs);
+  Arguments arguments{inputs, {}};
+  const std::shared_ptr<Entry> entry = state_->get(arguments);
+  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments);
+  std::vector<Tensor> outputs;
+  {
+    const Writing writing(site);
+    outputs = entry->forward->run(arguments);
+  }
+  set_gradients(*entry, arguments);
+  if (!entry->split) {
+    mark_views(*entry, arguments, outputs);
+    return outputs;
+  }
+  const std::span<const Tensor> middles = std::span(outputs).subspan(entry->split->outputs);
+  Backward backward(entry, arguments, middles, entry->forward->random_start());
+  outputs.resize(entry->split->outputs);
+  std::vector<OwnedEdge> edges;
+  const program::TracedGradient& gradient = *entry->trace.gradient;
+  for (const ValueId wanted : gradient.wanted) edges.push_back(autograd::edge_of(argument(entry->trace.program, wanted, arguments)));
+  autograd::Recording record(site, kCaptured, std::move(edges));
+  std::vector<Tensor> differentiable;
+  for (const size_t i : gradient.outputs) differentiable.push_back(outputs[i]);
+  const std::vector<Tensor> linked = record.link_all(std::move(backward), std::move(differentiable));
+  for (size_t i = 0; i < linked.size(); ++i) outputs[gradient.outputs[i]] = linked[i];
+  mark_views(*entry, arguments, outputs);
+  return outputs;
+}
+
+const Trace& CapturedFunction::trace(const std::vector<Tensor>& inputs) {
+  Arguments arguments{inputs, {}};
+  return state_->get(arguments)->trace;
+}
+
+CaptureStats CapturedFunction::stats() const {
+  CaptureStats stats = state_->stats;
+  stats.entries = state_->entries.size();
+  return stats;
+}
+
+program::MemoryReport CapturedFunction::memory(const std::vector<Tensor>& inputs) {
+  Arguments arguments{inputs, {}};
+  const std::shared_ptr<Entry> entry = state_->get(arguments);
+  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments);
+  return entry->forward->memory();
+}
+
+CapturedFunction capture(program::Function function, const std::vector<Tensor>& example_inputs, CaptureOptions options) {
+  CapturedFunction captured(std::move(function), options);
+  captured.trace(example_inputs);
+  return captured;
+}
+
+}  // namespace shard

@@ -1,0 +1,60 @@
+// Functions that are captured once per kind of inputs and then run as programs.
+#pragma once
+
+#include <memory>
+
+#include "program/executor.h"
+#include "program/trace.h"
+
+namespace shard {
+
+using program::Scope;
+
+struct CaptureOptions {
+  /// Whose names the program's parameters have. Must outlive the function.
+  const Scope* scope = nullptr;
+  /// How many programs are kept, one for each kind of inputs; the least recently used goes first.
+  size_t capacity = 16;
+};
+
+struct CaptureStats {
+  uint64_t hits = 0;
+  uint64_t misses = 0;  // runs that had to capture first
+  uint64_t evictions = 0;
+  uint64_t entries = 0;
+};
+
+/// A function whose calls run programs. Copies share them. It belongs to one rank (or to a thread that runs none): each rank captures its own.
+///
+/// A call finds the program by what capture depends on: shapes, dtypes, layouts and devices of the inputs, which of them require gradients, which
+/// inputs and parameters share which bytes, policies, and whether gradients are recorded; or captures the function for it. Programs read the
+/// tensors from outside that the function uses (parameters) anew in each run, and write into their buffers. What the function itself does
+/// besides, such as printing or changing variables, happens only while it is captured.
+///
+/// Outputs that require gradients have a history of one step, whose backward pass is a program too. It may run once per call, or as often as
+/// retain_graph says; gradients of it are not recorded (create_graph is an error).
+class CapturedFunction {
+ public:
+  CapturedFunction(program::Function function, CaptureOptions options);
+  ~CapturedFunction();
+  CapturedFunction(const CapturedFunction&);
+  CapturedFunction& operator=(const CapturedFunction&);
+
+  /// Throws what eager calls would. In a dry world, and inside of another capture, it calls the function.
+  std::vector<Tensor> operator()(const std::vector<Tensor>& inputs, CallSite site = CallSite::here());
+  /// What was captured for inputs like these, its backward pass included.
+  const program::Trace& trace(const std::vector<Tensor>& inputs);
+  CaptureStats stats() const;
+  /// Of the program for inputs like these, which has run.
+  program::MemoryReport memory(const std::vector<Tensor>& inputs);
+
+  struct State;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// Captures `function` for inputs like `example_inputs`, which are not changed; nothing runs.
+CapturedFunction capture(program::Function function, const std::vector<Tensor>& example_inputs, CaptureOptions options = {});
+
+}  // namespace shard

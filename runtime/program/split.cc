@@ -1,0 +1,171 @@
+#include "program/split.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "program/rewrite.h"
+
+namespace shard::program {
+
+ValueId source_of(const Program& program, ValueId value) {
+  while (program.value(value).source != 0 && program.value(value).op >= 0) value = program.value(value).source;
+  return program.value(value).op < 0 ? value : 0;
+}
+
+namespace {
+
+class Splitter {
+ public:
+  explicit Splitter(const Trace& trace)
+      : joint_(trace.program), gradient_(*trace.gradient), forward_(joint_, result_.forward), backward_(joint_, result_.backward) {}
+
+  Split run() {
+    find_reads();
+    find_writes();
+    forward_.enter_all();
+    for (size_t i = 0; i < gradient_.forward_ops; ++i) forward_.copy(i);
+    for (const Named& output : joint_.outputs) result_.forward.outputs.push_back({output.name, forward_(output.value)});
+    result_.outputs = joint_.outputs.size();
+    for (const GradientEffect& effect : joint_.gradients) result_.forward.gradients.push_back({forward_(effect.leaf), forward_(effect.gradient)});
+    for (const auto& [value, data] : reads_) pass_on(value);
+    for (const Named& given : gradient_.given) backward_.enter(given, result_.backward.inputs);
+    for (const auto& [value, data] : reads_) derive(value);
+    for (size_t i = gradient_.forward_ops; i < joint_.ops.size(); ++i) backward_.copy(i);
+    for (size_t i = 0; i < gradient_.wanted.size(); ++i) {
+      result_.backward.outputs.push_back({fmt::format("grad_{}", name_of(gradient_.wanted[i])), backward_(gradient_.gradients[i])});
+    }
+    divide_draws();
+    return std::move(result_);
+  }
+
+ private:
+  bool is_before(ValueId id) const {
+    const auto is_given = [&](const Named& given) { return given.value == id; };
+    return joint_.value(id).op < static_cast<int>(gradient_.forward_ops) && std::none_of(gradient_.given.begin(), gradient_.given.end(), is_given);
+  }
+
+  void read(ValueId id, bool data) {
+    if (id == 0 || !is_before(id)) return;
+    bool& reads = reads_[id];
+    reads = reads || data;
+    bool& tree = tree_read_[joint_.value(id).root];
+    tree = tree || data;
+  }
+
+  /// What backward reads of before, and whether it needs the bytes.
+  void find_reads() {
+    for (size_t i = gradient_.forward_ops; i < joint_.ops.size(); ++i) {
+      const Op& op = joint_.ops[i];
+      for (size_t slot = 0; slot < op.slots.size(); ++slot) {
+        const bool shape_only = op.kind == Kind::call && (op.entry->op->no_need_buffer >> slot & 1u) != 0;
+        for (size_t k = op.slots[slot].first; k < op.slots[slot].first + op.slots[slot].count; ++k) read(op.inputs[k].value, !shape_only);
+      }
+    }
+    for (const ValueId id : gradient_.gradients) read(id, true);
+  }
+
+  void find_writes() {
+    for (size_t i = 0; i < joint_.ops.size(); ++i) {
+      const Op& op = joint_.ops[i];
+      for (size_t o = 0; o < op.outputs.size(); ++o) {
+        if (op.outputs[o] != 0 && op.writes[o]) (i < gradient_.forward_ops ? forward_writes_ : backward_writes_)[joint_.value(op.outputs[o]).root] = true;
+      }
+    }
+    for (const Named& output : joint_.outputs) {
+      if (output.value != 0) seen_[joint_.value(output.value).root] = true;
+    }
+  }
+
+  bool has(const std::map<ValueId, bool>& set, ValueId root) const { return set.contains(root); }
+
+  /// Whose value in backward a value is derived from: itself, or what owns the bytes.
+  ValueId holder(ValueId id) const {
+    if (!tree_read_.at(joint_.value(id).root)) return id;
+    const ValueId source = source_of(joint_, id);
+    return source != 0 ? source : joint_.value(id).root;
+  }
+
+  /// Has forward give what holds the bytes of a value, once, and backward take it.
+  void pass_on(ValueId id) {
+    const ValueId root = joint_.value(id).root;
+    const ValueId held = holder(id);
+    if (backward_.has(held)) return;
+    Middle middle{.value = held};
+    if (!tree_read_.at(root)) {
+      middle.held = Held::shape_only;
+    } else if (source_of(joint_, id) == 0) {
+      middle.visible = has(seen_, root);
+      give(middle, forward_(held));
+    } else if (!has(forward_writes_, root)) {
+      backward_.enter({name_of(held), held}, result_.backward.parameters);
+      result_.sources.push_back(held);
+      return;
+    } else {
+      check_apart(root);
+      middle.held = Held::copied;
+      middle.source = held;
+      give(middle, add_clone(result_.forward, forward_(held)));
+    }
+    const ValueId entered = result_.backward.add_value(joint_.value(held).type);
+    backward_.map(held, entered);
+    result_.backward.inputs.push_back({fmt::format("middle_{}", result_.middles.size()), entered});
+    result_.middles.push_back(middle);
+  }
+
+  void give(Middle& middle, ValueId value) {
+    middle.output = static_cast<int>(result_.forward.outputs.size());
+    result_.forward.outputs.push_back({fmt::format("middle_{}", result_.middles.size()), value});
+  }
+
+  /// Inputs that share a buffer would not do so as copies.
+  void check_apart(ValueId root) const {
+    if (!has(backward_writes_, root)) return;
+    fail(ErrorCode::capture, "the captured function writes '{}' both forward and in its backward pass, which would overwrite what another run has left there; write a copy of it "
+         "in one of them (assign)", name_of(root));
+  }
+
+  /// The other members of a tree are made of the one that was passed on.
+  void derive(ValueId id) {
+    if (backward_.has(id)) return;
+    backward_.map(id, add_alias(result_.backward, backward_(holder(id)), joint_.value(id).type));
+  }
+
+  /// Keys that backward draws for the first time come after those of forward.
+  void divide_draws() {
+    result_.forward.plain_draws = gradient_.plain_draws;
+    result_.forward.world_draws = gradient_.world_draws;
+    result_.backward.plain_before = gradient_.plain_draws;
+    result_.backward.world_before = gradient_.world_draws;
+    result_.backward.plain_draws = joint_.plain_draws - gradient_.plain_draws;
+    result_.backward.world_draws = joint_.world_draws - gradient_.world_draws;
+  }
+
+  std::string name_of(ValueId id) const {
+    for (const std::vector<Named>* list : {&joint_.inputs, &joint_.parameters}) {
+      for (const Named& each : *list) {
+        if (each.value == id) return each.name;
+      }
+    }
+    return fmt::format("%{}", id);
+  }
+
+  const Program& joint_;
+  const TracedGradient& gradient_;
+  Split result_;
+  Rewriter forward_, backward_;
+  std::map<ValueId, bool> reads_;      // by value: whether its bytes are read
+  std::map<ValueId, bool> tree_read_;  // by root: whether bytes of any member are
+  std::map<ValueId, bool> forward_writes_, backward_writes_, seen_;  // by root
+};
+
+}  // namespace
+
+Split split(const Trace& trace) {
+  if (!trace.gradient) fail(ErrorCode::internal, "[split] the program has no backward pass");
+  return Splitter(trace).run();
+}
+
+}  // namespace shard::program
