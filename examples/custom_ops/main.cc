@@ -22,7 +22,7 @@ std::vector<float> values(int64_t count, float phase) {
 
 const std::vector<float> x_values = values(kRows * kColumns, 0.1f), scale_values = values(kColumns, 1), shift_values = values(kColumns, 2);
 
-/// What program() computes, written by hand.
+/// What compute() gives, written by hand.
 std::vector<float> expected() {
   std::vector<float> out = x_values;
   for (size_t i = 0; i < out.size(); ++i) {
@@ -34,7 +34,7 @@ std::vector<float> expected() {
 
 /// The same with ops; `place` makes a tensor plain or distributed.
 template <class Place>
-Tensor program(Place place) {
+Tensor compute(Place place) {
   Tensor x = place(Tensor::from_data(x_values, {kRows, kColumns}), "dp, tp");
   const Tensor scale = place(Tensor::from_data(scale_values, {kColumns}), "tp");
   const Tensor shift = place(Tensor::from_data(shift_values, {kColumns}), "-");
@@ -57,11 +57,11 @@ bool agrees(const char* what, const Tensor& tensor) {
 
 int main() try {
   register_fused_kernels();
-  bool good = agrees("plain", program([](Tensor tensor, const char*) { return tensor; }));
+  bool good = agrees("plain", compute([](Tensor tensor, const char*) { return tensor; }));
 
   const ProcessMesh* mesh = ProcessMesh::make({2, 2}, {}, {"dp", "tp"});
   World::local(4)->run([&](Rank& rank) {
-    const Tensor out = program([&](Tensor tensor, const char* layout) { return distribute(tensor, DistSpec::parse(mesh, layout)); });
+    const Tensor out = compute([&](Tensor tensor, const char* layout) { return distribute(tensor, DistSpec::parse(mesh, layout)); });
     const Tensor whole = full(out);  // collective: every rank takes part
     if (rank.id() == 0) good = agrees("2x2 mesh", whole) && good;
   });
