@@ -10,9 +10,11 @@
 namespace shard::call {
 namespace {
 
-/// What an absent rank, or this one, has of an output that shares the buffer of `storage`.
-DenseTensor absent_like(const Ref<Storage>& storage, const Meta& global) {
-  return {storage, {Dims::filled(global.dims.rank(), 0), global.dtype}};
+/// What an absent rank, or this one, has of an output that shares the buffer of `shared`.
+DenseTensor absent_like(const DenseTensor& shared, const Meta& global) {
+  DenseTensor absent(shared.storage(), {Dims::filled(global.dims.rank(), 0), global.dtype});
+  absent.set_symbol(shared.symbol());
+  return absent;
 }
 
 }  // namespace
@@ -81,7 +83,7 @@ void DistCall::fail_piece(const OutputPlan& output, const DenseTensor& piece, co
 void DistCall::finish_view(size_t o) {
   const OutputPlan& output = plan_->outputs[o];
   const auto i = static_cast<size_t>(output.alias);
-  if (!plan_->active) results_[o] = absent_like(locals_[i].storage(), output.global);
+  if (!plan_->active) results_[o] = absent_like(locals_[i], output.global);
   else if (plan_->relayout) results_[o] = locals_[i];
   if (plan_->inputs[i].move && rank_.policies.view != ViewPolicy::temporary) detach(locals_[i].storage(), i);
 }
@@ -90,7 +92,7 @@ void DistCall::finish_written_view(size_t o) {
   const OutputPlan& output = plan_->outputs[o];
   const auto i = static_cast<size_t>(output.alias);
   const DenseTensor& x = tensors_[i]->value;
-  if (!plan_->active) results_[o] = absent_like(locals_[i].storage(), output.global);
+  if (!plan_->active) results_[o] = absent_like(locals_[i], output.global);
   if (!plan_->inputs[i].move) {
     x.storage()->bump(ctx_.op);
   } else {
@@ -109,11 +111,7 @@ void DistCall::finish_inplace(size_t o) {
   const auto i = static_cast<size_t>(output.alias);
   DistTensorImpl& x = *tensors_[i];
   DenseTensor result = locals_[i];
-  if (!plan_->active) {
-    const uint32_t symbol = result.symbol();
-    result = absent_like(result.storage(), output.global);
-    result.set_symbol(symbol);
-  }
+  if (!plan_->active) result = absent_like(result, output.global);
   mark(result, o);
   check_piece(o, result);
   const bool written = writes(output);

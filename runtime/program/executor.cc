@@ -61,6 +61,17 @@ struct Executor::OpState {
 
 namespace {
 
+/// The value that a handle had before ops wrote it in place.
+ValueId handle_of(const Program& program, ValueId id) {
+  while (program.value(id).op >= 0 && program.value(id).source != 0) {
+    const Op& op = program.ops[static_cast<size_t>(program.value(id).op)];
+    const bool written = (op.inplace || op.kind == Kind::copy) && program.value(program.value(id).source).type == program.value(id).type;
+    if (!written) break;
+    id = program.value(id).source;
+  }
+  return id;
+}
+
 /// A move makes a buffer of its own: the root of its result is set when it runs.
 class MoveStep final : public BoundStep {
  public:
@@ -141,6 +152,7 @@ class Executor::Build {
     root.bytes = storage->bytes();
     root.first = root.last = op_;
     by_storage_[storage.get()] = &root;
+    if (storage->state() == Storage::State::absent) root.now = storage;
     root.stand_in = std::move(storage);
     return root;
   }
@@ -378,7 +390,7 @@ class Executor::Build {
     if (id == 0) return;
     Root& root = *place_of(id).root;
     root.last = program_.ops.size();
-    if (root.kind == Root::Kind::planned && root.stand_in->state() != Storage::State::absent) root.kind = Root::Kind::output;
+    if (root.kind == Root::Kind::planned) root.kind = Root::Kind::output;
   }
 
   /// Results of moves are freed after the last op that uses them.
@@ -416,8 +428,7 @@ class Executor::Build {
       const Device device = planned[i]->stand_in->device();
       auto block = std::find_if(blocks.begin(), blocks.end(), [&](const auto& each) { return each.first == device; });
       if (block == blocks.end()) {
-        MemoryMeter* const dry = this_thread.dry;
-        blocks.emplace_back(device, dry == nullptr ? Storage::allocate(device, executor_.plan_.bytes) : Storage::unallocated(device, executor_.plan_.bytes, *dry));
+        blocks.emplace_back(device, Storage::allocate(device, executor_.plan_.bytes));
         block = std::prev(blocks.end());
       }
       executor_.set_root(*planned[i], block->second, executor_.plan_.offsets[i]);
@@ -460,8 +471,8 @@ void Executor::make_outputs() {
     if (root->kind != Root::Kind::output) continue;
     // Each held tensor and the root itself have a reference.
     if (root->now && root->now->use_count() == root->tensors.size() + 1 && root->now->version() == 0 && root->now->detachment() == nullptr) continue;
-    MemoryMeter* const dry = this_thread.dry;
-    set_root(*root, dry == nullptr ? Storage::allocate(root->stand_in->device(), root->bytes) : Storage::unallocated(root->stand_in->device(), root->bytes, *dry), 0);
+    const bool absent = root->stand_in->state() == Storage::State::absent;
+    set_root(*root, absent ? Storage::absent() : Storage::allocate(root->stand_in->device(), root->bytes), 0);
   }
 }
 
@@ -517,11 +528,12 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
 
 Tensor Executor::tensor_of(ValueId id, const Arguments& arguments) const {
   if (id == 0) return {};
-  // An output that is an argument, however it was written, is that handle.
+  // An output that is an argument, however it was written in place, is that handle.
+  const ValueId handle = handle_of(program_, id);
   for (size_t list = 0; list < 2; ++list) {
     const std::vector<Named>& names = list == 0 ? program_.inputs : program_.parameters;
     for (size_t i = 0; i < names.size(); ++i) {
-      if (names[i].value == id) return (list == 0 ? arguments.inputs : arguments.parameters)[i];
+      if (names[i].value == handle) return (list == 0 ? arguments.inputs : arguments.parameters)[i];
     }
   }
   const Place& place = places_[id];

@@ -116,7 +116,7 @@ bool fits(const Entry& entry, const Arguments& arguments) {
 
 /// The tensor that an input or parameter of the captured program is.
 Tensor argument(const Program& program, ValueId id, const Arguments& arguments) {
-  for (size_t i = 0; i < program.inputs.size(); ++i) {
+  for (size_t i = 0; i < arguments.inputs.size(); ++i) {
     if (program.inputs[i].value == id) return arguments.inputs[i];
   }
   for (size_t i = 0; i < program.parameters.size(); ++i) {
@@ -152,7 +152,8 @@ class Backward {
     const std::vector<Tensor> given = pass.grads(0);
     const program::TracedGradient& gradient = *entry_->trace.gradient;
     for (size_t i = 0; i < gradient.outputs.size(); ++i) {
-      const DistSpec* const spec = entry_->trace.program.value(gradient.given[i].value).type.spec;
+      const Program& joint = entry_->trace.program;
+      const DistSpec* const spec = joint.value(joint.inputs[gradient.function_inputs + i].value).type.spec;
       arguments.inputs.push_back(spec == nullptr ? given[i] : reshard(given[i], spec));
     }
     if (!entry_->backward) entry_->backward = std::make_unique<Executor>(split.backward, arguments);
@@ -213,7 +214,12 @@ struct CapturedFunction::State {
     all.insert(all.end(), arguments.parameters.begin(), arguments.parameters.end());
     entry->sharing = sharing_of(all);
     entry->parameters = types_of(arguments.parameters);
-    if (entry->trace.gradient) entry->split = program::split(entry->trace);
+    entry->trace.program.verify();
+    if (entry->trace.gradient) {
+      entry->split = program::split(entry->trace);
+      entry->split->forward.verify();
+      entry->split->backward.verify();
+    }
     entries.push_front(entry);
     if (entries.size() > std::max<size_t>(options.capacity, 1)) {
       entries.pop_back();

@@ -25,26 +25,30 @@ class Splitter {
   Split run() {
     find_reads();
     find_writes();
-    forward_.enter_all();
+    for (size_t i = 0; i < gradient_.function_inputs; ++i) forward_.enter(joint_.inputs[i], result_.forward.inputs);
+    for (const Named& parameter : joint_.parameters) forward_.enter(parameter, result_.forward.parameters);
     for (size_t i = 0; i < gradient_.forward_ops; ++i) forward_.copy(i);
-    for (const Named& output : joint_.outputs) result_.forward.outputs.push_back({output.name, forward_(output.value)});
-    result_.outputs = joint_.outputs.size();
+    for (const Named& output : function_outputs()) result_.forward.outputs.push_back({output.name, forward_(output.value)});
+    result_.outputs = gradient_.function_outputs;
     for (const GradientEffect& effect : joint_.gradients) result_.forward.gradients.push_back({forward_(effect.leaf), forward_(effect.gradient)});
     for (const auto& [value, data] : reads_) pass_on(value);
-    for (const Named& given : gradient_.given) backward_.enter(given, result_.backward.inputs);
+    for (const Named& given : given_gradients()) backward_.enter(given, result_.backward.inputs);
     for (const auto& [value, data] : reads_) derive(value);
     for (size_t i = gradient_.forward_ops; i < joint_.ops.size(); ++i) backward_.copy(i);
-    for (size_t i = 0; i < gradient_.wanted.size(); ++i) {
-      result_.backward.outputs.push_back({fmt::format("grad_{}", name_of(gradient_.wanted[i])), backward_(gradient_.gradients[i])});
-    }
+    for (const Named& gradient : wanted_gradients()) result_.backward.outputs.push_back({gradient.name, backward_(gradient.value)});
     divide_draws();
     return std::move(result_);
   }
 
  private:
+  std::span<const Named> given_gradients() const { return std::span(joint_.inputs).subspan(gradient_.function_inputs); }
+  std::span<const Named> function_outputs() const { return std::span(joint_.outputs).first(gradient_.function_outputs); }
+  std::span<const Named> wanted_gradients() const { return std::span(joint_.outputs).subspan(gradient_.function_outputs); }
+
   bool is_before(ValueId id) const {
     const auto is_given = [&](const Named& given) { return given.value == id; };
-    return joint_.value(id).op < static_cast<int>(gradient_.forward_ops) && std::none_of(gradient_.given.begin(), gradient_.given.end(), is_given);
+    const std::span<const Named> given = given_gradients();
+    return joint_.value(id).op < static_cast<int>(gradient_.forward_ops) && std::none_of(given.begin(), given.end(), is_given);
   }
 
   void read(ValueId id, bool data) {
@@ -64,7 +68,7 @@ class Splitter {
         for (size_t k = op.slots[slot].first; k < op.slots[slot].first + op.slots[slot].count; ++k) read(op.inputs[k].value, !shape_only);
       }
     }
-    for (const ValueId id : gradient_.gradients) read(id, true);
+    for (const Named& gradient : wanted_gradients()) read(gradient.value, true);
   }
 
   void find_writes() {
@@ -74,7 +78,7 @@ class Splitter {
         if (op.outputs[o] != 0 && op.writes[o]) (i < gradient_.forward_ops ? forward_writes_ : backward_writes_)[joint_.value(op.outputs[o]).root] = true;
       }
     }
-    for (const Named& output : joint_.outputs) {
+    for (const Named& output : function_outputs()) {
       if (output.value != 0) seen_[joint_.value(output.value).root] = true;
     }
   }

@@ -333,18 +333,20 @@ class CaptureRecorder final : public Recorder {
       if (each.handle().requires_grad()) leaves.push_back(each.handle());
     }
     gradient.forward_ops = program_.ops.size();
+    gradient.function_inputs = program_.inputs.size();
+    gradient.function_outputs = program_.outputs.size();
     gradient.plain_draws = plain_.state().offset - plain_state_.offset;
     if (before_.rank != nullptr) gradient.world_draws = before_.rank->generator.state().offset - world_state_.offset;
     for (size_t i = 0; i < from.size(); ++i) {
       Type type = type_of(from[i].get());
       if (type.spec != nullptr) type.spec = autograd::gradient_layout(type.spec);
       given.push_back(new_tensor(type));
-      gradient.given.push_back({fmt::format("grad_{}", program_.outputs[gradient.outputs[i]].name), given.back().impl()->value.symbol()});
+      program_.inputs.push_back({fmt::format("grad_{}", program_.outputs[gradient.outputs[i]].name), given.back().impl()->value.symbol()});
     }
     const std::vector<Tensor> found = grad(from, leaves, given, {.retain_graph = true}, /*allow_unused=*/true);
     for (size_t i = 0; i < leaves.size(); ++i) {
       gradient.wanted.push_back(leaves[i].impl()->value.symbol());
-      gradient.gradients.push_back(found[i].defined() ? found[i].impl()->value.symbol() : 0);
+      program_.outputs.push_back({fmt::format("grad_{}", name_of(leaves[i])), found[i].defined() ? found[i].impl()->value.symbol() : 0});
     }
     return gradient;
   }

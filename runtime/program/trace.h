@@ -26,15 +26,16 @@ struct Leaf {
   bool had_gradient = false;  // before the function ran
 };
 
-/// The gradient of a function that is part of its program.
+/// The gradient of a function, which is part of its program: inputs of that are the gradients of outputs too, and its outputs the gradients
+/// of inputs and parameters.
 struct TracedGradient {
   size_t forward_ops = 0;         // the ops from there on compute gradients
   uint64_t world_draws = 0;       // keys that the ops before draw
   uint64_t plain_draws = 0;
-  std::vector<size_t> outputs;    // which have a gradient
-  std::vector<Named> given;       // the gradients of those
+  size_t function_inputs = 0;     // of program.inputs; then come the gradients of `outputs`
+  size_t function_outputs = 0;    // of program.outputs; then come the gradients of `wanted`, without a value where no output depends on one
+  std::vector<size_t> outputs;    // of the function, that have a gradient
   std::vector<ValueId> wanted;    // the inputs and parameters that require gradients
-  std::vector<ValueId> gradients;  // of those; 0: no output depends on it
 };
 
 /// A captured function.

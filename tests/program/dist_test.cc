@@ -1,0 +1,193 @@
+// Programs on meshes: reshards and write-backs are ops of their own, and every rank runs the same program on its pieces.
+#include <catch2/catch.hpp>
+
+#include "api.h"
+#include "autograd/autograd.h"
+#include "program/function.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+const ProcessMesh* mesh22() { return ProcessMesh::make({2, 2}, {}, {"a", "b"}); }
+
+Tensor on(const ProcessMesh* mesh, const char* layout, const Dims& dims, double start = 0) {
+  return distribute(iota<double>(dims, start), DistSpec::parse(mesh, layout));
+}
+std::vector<double> whole(const Tensor& x) {
+  const Tensor all = x.is_dist() ? full(x) : x;
+  return all.defined() ? all.to_vector<double>() : std::vector<double>();
+}
+
+/// Runs `function` captured and eagerly on the ranks of a world, each `runs` times on tensors that `make` makes, and compares outputs, inputs and
+/// layouts.
+void compare(int ranks, const program::Function& function, const std::function<Tensors(int run)>& make, int runs = 3) {
+  run_ranks(ranks, [&](Rank& rank) {
+    CapturedFunction captured(function, {});
+    for (int run = 0; run < runs; ++run) {
+      const Tensors a = make(run), b = make(run);
+      rank.generator.set_seed(static_cast<uint64_t>(run));
+      const Tensors out = captured(a);
+      rank.generator.set_seed(static_cast<uint64_t>(run));
+      const Tensors expected = function(b);
+      check(out.size() == expected.size(), "as many outputs");
+      for (size_t i = 0; i < out.size(); ++i) {
+        check(out[i].is_dist() == expected[i].is_dist() && (!out[i].is_dist() || spec_of(out[i]) == spec_of(expected[i])), "the layout of output " + std::to_string(i));
+        check(whole(out[i]) == whole(expected[i]), "output " + std::to_string(i));
+      }
+      for (size_t i = 0; i < a.size(); ++i) {
+        check(whole(a[i]) == whole(b[i]), "input " + std::to_string(i));
+        check(a[i].version() == b[i].version(), "version of input " + std::to_string(i));
+      }
+    }
+    check(captured.stats().misses == 1, "captured once");
+  });
+}
+
+}  // namespace
+
+TEST_CASE("29: reshards are ops of the program, and layouts stand on every value") {
+  run_ranks(4, [](Rank&) {
+    const ProcessMesh* const mesh = mesh22();
+    CapturedFunction captured([](const Tensors& in) -> Tensors { return {matmul(in[0], in[1]), relu(matmul(in[0], in[1]))}; }, {});
+    const Tensors in = {on(mesh, "a, b", {4, 6}), on(mesh, "b, -", {6, 2})};
+    const std::string text = to_text(captured.trace(in).program);
+    check_contains(text, "input input_0 %1: f64[4, 6] [a, b]");
+    check_contains(text, "%3: f64[4, 2] [a, -] sum(b) = matmul(x: %1, y: %2");
+    check_contains(text, "= reshard(%4, layout=");
+    check_contains(text, "# for relu x");
+    const int64_t before = captured.stats().misses;
+    check(whole(captured(in)[1]) == whole(relu(matmul(in[0], in[1]))), "the value");
+    check(captured.stats().misses == static_cast<uint64_t>(before), "found again");
+  });
+}
+
+TEST_CASE("29: programs on meshes do what eager calls do, for uneven pieces and ranks outside the mesh") {
+  for (const int ranks : {4, 5}) {
+    compare(
+        ranks,
+        [](const Tensors& in) -> Tensors {
+          Tensor y = matmul(in[0], in[1]);
+          Tensor z = softmax(add(y, in[2]), 1);
+          return {y, z, sum(z, {0}, false), reshape(z, {3, 5}), reshape(in[0], {14, 1, 5}), expand(sum(in[2], {1}, true), {5, 4})};
+        },
+        [](int run) -> Tensors {
+          return {on(mesh22(), "a, b", {5, 14}, run), on(mesh22(), "b, -", {14, 3}, 2 * run), on(mesh22(), "-, a", {5, 3})};
+        });
+  }
+}
+
+TEST_CASE("29: a target that has to move is moved, written and written back, as ops of the program") {
+  compare(
+      4,
+      [](const Tensors& in) -> Tensors {
+        Tensor x = in[0], y = in[1];
+        softmax_(x, 0);
+        relu_(y);
+        return {x, multiply(x, y)};
+      },
+      [](int run) -> Tensors { return {on(mesh22(), "a, b", {5, 3}, run), on(mesh22(), "a, - | sum(b)", {5, 3}, -7.0 + run)}; });
+}
+
+TEST_CASE("31: under ViewPolicy::sync writes through views of moved inputs reach the source in programs too") {
+  run_ranks(4, [](Rank& rank) {
+    Policies policies;
+    policies.view = ViewPolicy::sync;
+    const PolicyScope scope(rank, policies);
+    const auto function = [](const Tensors& in) -> Tensors {
+      Tensor view = reshape(in[0], {15});  // which moves rows of uneven pieces
+      scale_(view, Scalar(2), Scalar(1), true);
+      return {add(in[0], in[0]), view};
+    };
+    CapturedFunction captured(function, {});
+    for (int run = 0; run < 3; ++run) {
+      const Tensor a = on(mesh22(), "-, a", {5, 3}, run), b = on(mesh22(), "-, a", {5, 3}, run);
+      const Tensors out = captured({a}), expected = function({b});
+      check(whole(a) == whole(b), "the source");
+      for (size_t i = 0; i < 2; ++i) check(whole(out[i]) == whole(expected[i]), "output " + std::to_string(i));
+    }
+  });
+}
+
+TEST_CASE("35: random ops on meshes draw what eager calls draw") {
+  compare(
+      4,
+      [](const Tensors& in) -> Tensors {
+        return {multiply(in[0], uniform({5, 4}, DistSpec::parse(mesh22(), "b, a"), DType::float64)), std::get<0>(std::tuple(dropout(in[0], {}, Scalar(0.5))))};
+      },
+      [](int run) -> Tensors { return {on(mesh22(), "a, b", {5, 4}, run)}; });
+}
+
+TEST_CASE("29: creation in a pending layout, distribute and full are ops of the program") {
+  compare(
+      4,
+      [](const Tensors& in) -> Tensors {
+        const Tensor pending = full({5, 4}, Scalar(3), DistSpec::parse(mesh22(), "-, a | sum(b)"), DType::float64);
+        return {add(pending, in[0]), distribute(full(in[0]), DistSpec::parse(mesh22(), "b, -"))};
+      },
+      [](int run) -> Tensors { return {on(mesh22(), "a, b", {5, 4}, run)}; });
+}
+
+TEST_CASE("32: a training step on a mesh is one program, equal to eager after each of 5 steps") {
+  run_ranks(4, [](Rank&) {
+    const ProcessMesh* const mesh = mesh22();
+    const auto make = [&] {
+      Tensors state = {on(mesh, "-, b", {4, 6}, -3), on(mesh, "b, -", {6, 3}, 1)};
+      for (const Tensor& w : state) w.set_requires_grad(true);
+      return state;
+    };
+    Tensors a = make(), b = make();
+    const Tensor rate = distribute(Tensor::from_data(std::vector<double>{1e-4}, {1}), DistSpec::replicated(mesh, 1));
+    const auto step = [&](Tensors& weights) {
+      return [&](const Tensors& in) -> Tensors {
+        const Tensor y = matmul(relu(matmul(in[0], weights[0])), weights[1]);
+        const Tensor loss = mean(multiply(y, y), {}, false);
+        for (const Tensor& w : weights) w.set_grad({});
+        loss.backward();
+        const NoGrad off;
+        Tensor none;
+        for (Tensor& w : weights) sgd_(w, rate, w.grad(), none);
+        return {loss};
+      };
+    };
+    CapturedFunction captured(step(a), {});
+    const auto eager = step(b);
+    for (int run = 0; run < 5; ++run) {
+      const Tensor x = on(mesh, "a, -", {5, 4}, run);
+      check(whole(captured({x})[0]) == whole(eager({x})[0]), "the loss");
+      for (size_t i = 0; i < 2; ++i) {
+        check(whole(a[i]) == whole(b[i]), "weight " + std::to_string(i));
+        check(whole(a[i].grad()) == whole(b[i].grad()), "gradient " + std::to_string(i));
+        check(spec_of(a[i].grad()) == spec_of(b[i].grad()), "layout of gradient " + std::to_string(i));
+      }
+    }
+  });
+}
+
+TEST_CASE("32: backward of a captured function on a mesh, called outside") {
+  run_ranks(5, [](Rank&) {
+    const ProcessMesh* const mesh = mesh22();
+    Tensors grads[2];
+    for (const bool use_capture : {false, true}) {
+      const Tensor x = on(mesh, "a, -", {5, 4}, -2).set_requires_grad(true), w = on(mesh, "-, b", {4, 6}, 1).set_requires_grad(true);
+      const program::Function function = [&](const Tensors& in) -> Tensors {
+        const Tensor y = tanh(scale(matmul(in[0], w), Scalar(0.01), Scalar(0), true));
+        return {y, sum(multiply(y, y), {1}, false)};
+      };
+      CapturedFunction captured(function, {});
+      const Tensors out = use_capture ? captured({x}) : function({x});
+      backward({sum(out[0], {}, false), sum(multiply(out[1], out[1]), {}, false)});
+      grads[use_capture] = {x.grad(), w.grad()};
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      check(spec_of(grads[0][i]) == spec_of(grads[1][i]), "layout of gradient " + std::to_string(i));
+      const auto a = whole(grads[0][i]), b = whole(grads[1][i]);
+      check(a.size() == b.size(), "size");
+      for (size_t k = 0; k < a.size(); ++k) check(std::abs(a[k] - b[k]) <= 1e-12 * (1 + std::abs(a[k])), "gradient " + std::to_string(i));
+    }
+  });
+}
