@@ -1,0 +1,156 @@
+// Captured programs beside eager calls: small ops, a step of training a GPT, and how long analysis takes.
+// usage: program_bench [--loop eager|captured N]; prints its own tables. --loop makes N calls of one kind, for counting instructions.
+#include <cblas.h>
+#include <fmt/format.h>
+#include <tbb/global_control.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "api.h"
+#include "autograd/autograd.h"
+#include "dist/world.h"
+#include "gpt.h"
+#include "program/alias.h"
+#include "program/function.h"
+#include "program/split.h"
+#include "reshard/execute.h"
+#include "training.h"
+
+namespace {
+
+using namespace shard;
+using Tensors = std::vector<Tensor>;
+using Clock = std::chrono::steady_clock;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+template <class Call>
+double nanoseconds(const Call& call) {
+  const auto begin = Clock::now();
+  call();
+  return std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
+}
+
+/// 100 ops on 4 floats, in a chain with side branches.
+Tensors hundred(const Tensors& in) {
+  Tensor x = in[0];
+  for (int i = 0; i < 25; ++i) x = relu(add(multiply(x, in[1]), subtract(in[1], x)));
+  return {x};
+}
+constexpr int kOps = 100;
+
+Tensors small_inputs() { return {Tensor::from_data(std::vector<float>{1, 2, 3, 4}, {4}), Tensor::from_data(std::vector<float>{0.5, 0.25, 0.125, 1}, {4})}; }
+
+void small_ops() {
+  const Tensors in = small_inputs();
+  CapturedFunction captured = capture(hundred, in);
+  std::vector<double> eager, replayed;
+  for (int round = 0; round < 41; ++round) {
+    constexpr int kCalls = 500;
+    eager.push_back(nanoseconds([&] { for (int i = 0; i < kCalls; ++i) hundred(in); }) / (kCalls * kOps));
+    replayed.push_back(nanoseconds([&] { for (int i = 0; i < kCalls; ++i) captured(in); }) / (kCalls * kOps));
+  }
+  fmt::print("100 ops on 4 floats: eager {:.1f} ns an op, captured {:.1f} ns an op; eager / captured {:.2f}\n", median(eager), median(replayed),
+             median(eager) / median(replayed));
+}
+
+/// Trains both ways on the same batches, in turns.
+void gpt(const training::GptSize& size, int steps) {
+  const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, 1);
+  openblas_set_num_threads(1);
+  World::local(1)->run([&](Rank& rank) {
+    const ProcessMesh* const mesh = ProcessMesh::make({1, 1}, {}, {"dp", "tp"});
+    struct Side {
+      training::Gpt model;
+      training::AdamW optimizer;
+      Side(const ProcessMesh* mesh, const training::GptSize& size) : model(mesh, size, DType::float32), optimizer(model.parameters(), 1e-3) {
+        for (const Tensor& parameter : model.parameters()) parameter.set_requires_grad(true);
+      }
+      Tensors step(const Tensors& in) {
+        const Tensor loss = model.loss(in[0], in[1]);
+        loss.backward();
+        optimizer.step();
+        return {loss.detach()};
+      }
+    };
+    rank.generator.set_seed(1);
+    Side eager(mesh, size);
+    rank.generator.set_seed(1);
+    Side replayed(mesh, size);
+    CapturedFunction captured([&](const Tensors& in) { return replayed.step(in); }, {});
+    training::Draw draw(1);
+    std::vector<double> eager_times, captured_times;
+    double gap = 0;
+    program::MemoryReport memory;
+    for (int step = 0; step < steps + 3; ++step) {
+      std::vector<int64_t> ids, next;
+      for (int64_t i = 0; i < size.batch * size.context; ++i) {
+        ids.push_back(draw.below(size.alphabet));
+        next.push_back((ids.back() * 7 + 3) % size.alphabet);
+      }
+      const auto on_mesh = [&](const std::vector<int64_t>& values) {
+        return distribute(Tensor::from_data(values, {size.batch, size.context}), DistSpec::parse(mesh, "dp, -"));
+      };
+      const Tensors in = {on_mesh(ids), on_mesh(next)};
+      Tensor a, b;
+      const double eager_time = nanoseconds([&] { a = eager.step(in)[0]; }) * 1e-6;
+      const double captured_time = nanoseconds([&] { b = captured(in)[0]; }) * 1e-6;
+      gap = std::max(gap, static_cast<double>(std::abs(full(a).to_vector<float>()[0] - full(b).to_vector<float>()[0])));
+      if (step < 3) continue;
+      eager_times.push_back(eager_time);
+      captured_times.push_back(captured_time);
+      memory = captured.memory(in);
+    }
+    fmt::print("GPT, {} layers of {}, batch {} x {}: eager {:.2f} ms a step, captured {:.2f} ms; eager / captured {:.3f}; losses differ by {:.1g}; block {:.2f} MB, live {:.2f} MB\n",
+               size.layers, size.width, size.batch, size.context, median(eager_times), median(captured_times), median(eager_times) / median(captured_times), gap,
+               1e-6 * static_cast<double>(memory.block), 1e-6 * static_cast<double>(memory.live));
+  });
+}
+
+/// Programs with views and in-place ops, whose backward reads the middle values.
+void analysis(int ops) {
+  const Tensor w = Tensor::from_data(std::vector<float>{1, 2, 3, 4}, {4}).set_requires_grad(true);
+  const auto function = [&](const Tensors& in) -> Tensors {
+    Tensor x = in[0];
+    for (int i = 0; i < ops / 8; ++i) {
+      Tensor y = reshape(multiply(x, w), {2, 2});
+      relu_(y);
+      x = reshape(y, {4});
+    }
+    return {x};
+  };
+  program::Trace trace;
+  const double traced = nanoseconds([&] { trace = program::trace(function, small_inputs()); }) * 1e-6;
+  std::vector<double> chains, split;
+  for (int round = 0; round < 5; ++round) {
+    chains.push_back(nanoseconds([&] { program::inplace_chains(trace.program); }) * 1e-6);
+    split.push_back(nanoseconds([&] { program::split(trace); }) * 1e-6);
+  }
+  const double verified = nanoseconds([&] { trace.program.verify(); }) * 1e-6;
+  fmt::print("{} ops: capture {:.1f} ms, in-place chains {:.2f} ms, split {:.2f} ms, verify {:.1f} ms\n", trace.program.ops.size(), traced, median(chains), median(split), verified);
+}
+
+int loop(const char* kind, int calls) {
+  const Tensors in = small_inputs();
+  CapturedFunction captured = capture(hundred, in);
+  for (int i = 0; i < calls; ++i) std::strcmp(kind, "eager") == 0 ? hundred(in) : captured(in);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 4 && std::strcmp(argv[1], "--loop") == 0) return loop(argv[2], std::atoi(argv[3]));
+  small_ops();
+  analysis(1000);
+  analysis(10000);
+  gpt({.alphabet = 80, .layers = 2, .heads = 4, .width = 64, .batch = 16, .context = 64}, 40);
+  gpt({.alphabet = 80, .layers = 4, .heads = 8, .width = 256, .batch = 8, .context = 128}, 8);
+  return 0;
+}
