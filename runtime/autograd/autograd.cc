@@ -62,7 +62,10 @@ void Tensor::set_grad(const Tensor& gradient) const {
   autograd::extra_of(*this).gradient = gradient;
 }
 
-Tensor Tensor::detach() const { return Tensor(get().alias()); }
+Tensor Tensor::detach() const {
+  if (Recorder* const recorder = Recorder::current()) recorder->adopt(get());
+  return Tensor(get().alias());
+}
 
 void Tensor::backward() const { shard::backward({*this}); }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/op_context.h"
+#include "dist/spec.h"
 #include "dist/world.h"
 
 namespace shard::call {

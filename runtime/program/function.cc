@@ -131,6 +131,7 @@ class Backward {
   /// `values`: what forward has given beside its outputs.
   Backward(std::shared_ptr<Entry> entry, const Arguments& arguments, std::span<const Tensor> values, program::RandomStart random)
       : entry_(std::move(entry)), random_(random) {
+    if (!entry_->split) return;
     const Split& split = *entry_->split;
     for (const program::Middle& middle : split.middles) {
       values_.push_back(middle.output < 0 ? Tensor() : values[static_cast<size_t>(middle.output) - split.outputs]);
@@ -143,6 +144,7 @@ class Backward {
   }
 
   void operator()(Pass& pass) const {
+    if (const std::string& error = entry_->trace.gradient->error; !error.empty()) fail(ErrorCode::autograd, "[captured] {}", error);
     const Split& split = *entry_->split;
     if (grad_enabled()) {
       fail(ErrorCode::autograd, "[captured] the gradient of a captured function is not recorded, so that it has none itself; leave create_graph out, or call the function itself");
@@ -215,7 +217,7 @@ struct CapturedFunction::State {
     entry->sharing = sharing_of(all);
     entry->parameters = types_of(arguments.parameters);
     entry->trace.program.verify();
-    if (entry->trace.gradient) {
+    if (entry->trace.gradient && entry->trace.gradient->error.empty()) {
       entry->split = program::split(entry->trace);
       entry->split->forward.verify();
       entry->split->backward.verify();
@@ -291,13 +293,13 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
     outputs = entry->forward->run(arguments);
   }
   set_gradients(*entry, arguments);
-  if (!entry->split) {
+  if (!entry->trace.gradient) {
     mark_views(*entry, arguments, outputs);
     return outputs;
   }
-  const std::span<const Tensor> middles = std::span(outputs).subspan(entry->split->outputs);
-  Backward backward(entry, arguments, middles, entry->forward->random_start());
-  outputs.resize(entry->split->outputs);
+  const size_t own = entry->split ? entry->split->outputs : outputs.size();
+  Backward backward(entry, arguments, std::span(outputs).subspan(own), entry->forward->random_start());
+  outputs.resize(own);
   std::vector<OwnedEdge> edges;
   const program::TracedGradient& gradient = *entry->trace.gradient;
   for (const ValueId wanted : gradient.wanted) edges.push_back(autograd::edge_of(argument(entry->trace.program, wanted, arguments)));

@@ -136,7 +136,7 @@ class CaptureRecorder final : public Recorder {
     if (known != gradients_.end()) return;
     const autograd::LeafExtra* const extra = autograd::extra_or_null(leaf);
     const Tensor gradient = extra == nullptr ? Tensor() : extra->gradient;
-    gradients_.push_back({leaf, gradient, leaf.impl()->value.symbol()});
+    gradients_.push_back({leaf, gradient, entry_of(leaf)});
     if (!gradient.defined() || is_ours(gradient.impl()->value)) return;
     const size_t before = parameters_.size();
     adopt(*gradient.impl());
@@ -311,6 +311,13 @@ class CaptureRecorder final : public Recorder {
     return fmt::format("%{}", id);
   }
 
+  /// The value of the program that a tensor from outside is before any op writes it; 0 for one that the function has made.
+  ValueId entry_of(const Tensor& tensor) const {
+    if (const Adopted* const adopted = adopted_of(tensor)) return adopted->value();
+    const auto input = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& each) { return each.tensor.impl() == tensor.impl(); });
+    return input == inputs_.end() ? 0 : input->symbolic.symbol();
+  }
+
   const Adopted* adopted_of(const Tensor& tensor) const {
     const auto found = std::find_if(adopted_.begin(), adopted_.end(), [&](const Adopted& each) { return each.handle().impl() == tensor.impl(); });
     return found == adopted_.end() ? nullptr : &*found;
@@ -319,7 +326,7 @@ class CaptureRecorder final : public Recorder {
   /// The backward pass of what the function has returned.
   std::optional<TracedGradient> differentiate(const std::vector<Tensor>& outputs) {
     TracedGradient gradient;
-    std::vector<Tensor> from, given, leaves;
+    std::vector<Tensor> from, leaves;
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!outputs[i].defined() || !outputs[i].requires_grad() || outputs[i].is_leaf() || !is_whole(outputs[i])) continue;
       gradient.outputs.push_back(i);
@@ -332,11 +339,25 @@ class CaptureRecorder final : public Recorder {
     for (const Adopted& each : adopted_) {
       if (each.handle().requires_grad()) leaves.push_back(each.handle());
     }
+    for (const Tensor& each : leaves) gradient.wanted.push_back(entry_of(each));
     gradient.forward_ops = program_.ops.size();
     gradient.function_inputs = program_.inputs.size();
     gradient.function_outputs = program_.outputs.size();
     gradient.plain_draws = plain_.state().offset - plain_state_.offset;
     if (before_.rank != nullptr) gradient.world_draws = before_.rank->generator.state().offset - world_state_.offset;
+    const Program forward = program_;
+    try {
+      add_gradients(gradient, from, leaves);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::autograd) throw;
+      program_ = forward;
+      gradient.error = error.what();
+    }
+    return gradient;
+  }
+
+  void add_gradients(const TracedGradient& gradient, const std::vector<Tensor>& from, const std::vector<Tensor>& leaves) {
+    std::vector<Tensor> given;
     for (size_t i = 0; i < from.size(); ++i) {
       Type type = type_of(from[i].get());
       if (type.spec != nullptr) type.spec = autograd::gradient_layout(type.spec);
@@ -345,10 +366,8 @@ class CaptureRecorder final : public Recorder {
     }
     const std::vector<Tensor> found = grad(from, leaves, given, {.retain_graph = true}, /*allow_unused=*/true);
     for (size_t i = 0; i < leaves.size(); ++i) {
-      gradient.wanted.push_back(leaves[i].impl()->value.symbol());
       program_.outputs.push_back({fmt::format("grad_{}", name_of(leaves[i])), found[i].defined() ? found[i].impl()->value.symbol() : 0});
     }
-    return gradient;
   }
 
   /// Whether the steps that made a tensor still have what they saved.

@@ -36,6 +36,7 @@ struct TracedGradient {
   size_t function_outputs = 0;    // of program.outputs; then come the gradients of `wanted`, without a value where no output depends on one
   std::vector<size_t> outputs;    // of the function, that have a gradient
   std::vector<ValueId> wanted;    // the inputs and parameters that require gradients
+  std::string error;              // why there is no backward pass, as backward will say: the program has no ops, inputs and outputs for it
 };
 
 /// A captured function.

@@ -1,0 +1,227 @@
+// Random programs with views, in-place writes, moves and gradients: captured functions do in five runs what eager calls do, bit for bit.
+// SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED choose other runs.
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "api.h"
+#include "autograd/autograd.h"
+#include "autograd/random_program.h"
+#include "program/function.h"
+#include "reshard/execute.h"
+#include "support/random_runs.h"
+
+using namespace shard;
+using namespace shard::testing;
+using namespace shard::test;
+
+namespace {
+
+using RandomProgram = shard::test::Program;
+
+constexpr int kRuns = 5;
+
+/// Where a program runs: plain, or on a mesh in layouts that follow from a seed.
+struct Place {
+  uint64_t seed = 0;
+  const ProcessMesh* mesh = nullptr;  // null for plain
+  Rank* rank = nullptr;
+
+  const DistSpec* layout(uint64_t what, int dims) const {
+    Random random(seed * 1000003 + what);
+    return random_spec(random, mesh, dims, {ReduceType::sum});
+  }
+  Tensor put(const Tensor& value, uint64_t what) const { return mesh == nullptr ? assign(value) : distribute(value, layout(what, value.dims().rank())); }
+  Tensor move(const Tensor& x, uint64_t what) const {
+    if (mesh == nullptr) return assign(x);
+    const DistSpec* spec = layout(what, x.dims().rank());
+    return spec == spec_of(x) ? assign(x) : reshard(x, spec);
+  }
+};
+
+/// How a program is run.
+struct Way {
+  bool backward_inside = false;
+  bool optimise = false;  // parameters are changed by their gradients, inside
+};
+
+/// The function that a program stands for: inputs are the leaves with even numbers, parameters those with odd ones.
+struct Subject {
+  const RandomProgram& program;
+  const Place& place;
+  Way way;
+  Tensors parameters;       // kept from run to run
+  Tensors output_gradients;  // of each output that there may be
+  std::vector<std::string>* errors;
+
+  Tensors operator()(const Tensors& inputs) const {
+    errors->clear();
+    Values values;
+    for (size_t i = 0; i < program.leaves.size(); ++i) values[static_cast<int>(i)] = i % 2 == 0 ? inputs[i / 2] : parameters[i / 2];
+    for (size_t i = 0; i < program.steps.size(); ++i) {
+      const std::string error = run_step(program.steps[i], values, [&](const Tensor& x, uint64_t seed) { return place.move(x, 1000 + seed); });
+      if (!error.empty()) errors->push_back(fmt::format("step {}: {}", i, error));
+    }
+    Tensors outputs;
+    for (const int number : program.outputs) outputs.push_back(values.contains(number) ? values.at(number) : Tensor());
+    if (!way.backward_inside) return outputs;
+    Tensors from, given;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].defined() || !outputs[i].requires_grad()) continue;
+      from.push_back(outputs[i]);
+      given.push_back(scale(outputs[i].detach(), Scalar(0.25), Scalar(0.5), true));
+    }
+    if (!from.empty()) backward(from, given);
+    if (way.optimise) {
+      const NoGrad off;
+      for (Tensor parameter : parameters) {
+        const Tensor gradient = parameter.grad();
+        if (gradient.defined()) add_(parameter, scale(gradient, Scalar(-0.125), Scalar(0), true));
+        parameter.set_grad({});
+      }
+    }
+    for (Tensor& output : outputs) {
+      if (output.defined()) output = output.detach();
+    }
+    return outputs;
+  }
+};
+
+/// What can be seen after a run: bytes, versions and layouts, by name.
+using Seen = std::map<std::string, std::string>;
+
+std::string bytes_of(const Tensor& tensor) {
+  if (!tensor.defined()) return "none";
+  const DenseTensor& piece = tensor.get().value;
+  std::string text = to_string(tensor.meta()) + (tensor.is_dist() ? spec_of(tensor)->text() : "");
+  try {
+    piece.storage()->check_read();  // waits for what is under way
+  } catch (const Error& error) {
+    return text + " " + to_string(error.code());  // a view that is out of step
+  }
+  if (piece.has_data() && piece.storage()->state() == Storage::State::held) {
+    // Not a number is not a number, whatever its other bits.
+    visit_dtype(piece.dtype(), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      for (int64_t i = 0; i < piece.numel(); ++i) {
+        const T value = piece.data<T>()[i];
+        if constexpr (std::is_floating_point_v<T>) text += std::isnan(value) ? std::string("nan ") : fmt::format("{:a} ", value);
+        else text += fmt::format("{} ", static_cast<double>(value));
+      }
+    });
+  }
+  return text;
+}
+
+std::string code_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::peer_failed) throw;
+    return to_string(error.code());
+  }
+  return "";
+}
+
+/// Runs the function five times, captured or not.
+std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way, bool captured) {
+  std::vector<std::string> errors;
+  Subject subject{program, place, way, {}, {}, &errors};
+  const Tensors leaves = draw_leaves(program);
+  for (size_t i = 1; i < leaves.size(); i += 2) subject.parameters.push_back(place.put(leaves[i], i).set_requires_grad(true));
+  if (place.rank != nullptr) place.rank->generator.set_seed(5);
+  call::thread_generator().set_seed(5);
+  CapturedFunction function(subject, {});
+  std::vector<Seen> all;
+  for (int run = 0; run < kRuns; ++run) {
+    Seen& seen = all.emplace_back();
+    Tensors inputs;
+    for (size_t i = 0; i < leaves.size(); i += 2) inputs.push_back(place.put(leaves[i], i).set_requires_grad(true));
+    Tensors outputs;
+    seen["call"] = code_of([&] { outputs = captured ? function(inputs) : subject(inputs); });
+    if (!seen["call"].empty()) {
+      // A captured function fails before anything is done; an eager one has begun.
+      all.back() = {{"call", seen["call"]}};
+      return all;
+    }
+    if (!way.backward_inside) {
+      Tensors from, given;
+      seen["reading"] = code_of([&] {
+        for (const Tensor& output : outputs) {
+          // A leaf's own gradient would be added in another order.
+          if (!output.defined() || !output.requires_grad() || output.is_leaf()) continue;
+          given.push_back(scale(output.detach(), Scalar(0.25), Scalar(0.5), true));
+          from.push_back(output);
+        }
+      });
+      if (!seen["reading"].empty()) return all;
+      if (!from.empty()) seen["backward"] = code_of([&] { backward(from, given); });
+      if (!seen["backward"].empty()) return all;
+    }
+    for (const std::string& error : errors) seen["errors"] += error + "; ";
+    for (size_t i = 0; i < outputs.size(); ++i) seen[fmt::format("output {}", i)] = bytes_of(outputs[i]);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      seen[fmt::format("input {}", i)] = fmt::format("version {} {}", inputs[i].version(), bytes_of(inputs[i]));
+      seen[fmt::format("gradient of input {}", i)] = bytes_of(inputs[i].grad());
+    }
+    for (size_t i = 0; i < subject.parameters.size(); ++i) {
+      seen[fmt::format("parameter {}", i)] = fmt::format("version {} {}", subject.parameters[i].version(), bytes_of(subject.parameters[i]));
+      seen[fmt::format("gradient of parameter {}", i)] = bytes_of(subject.parameters[i].grad());
+    }
+  }
+  return all;
+}
+
+/// What differs; empty where nothing does.
+std::string difference(const std::vector<Seen>& eager, const std::vector<Seen>& captured) {
+  for (size_t run = 0; run < std::min(eager.size(), captured.size()); ++run) {
+    for (const auto& [name, value] : captured[run]) {
+      const auto found = eager[run].find(name);
+      if (found == eager[run].end() || found->second != value) {
+        return fmt::format("run {}: {} is {}, eager {}", run, name, value.substr(0, 300), found == eager[run].end() ? "nothing" : found->second.substr(0, 300));
+      }
+    }
+  }
+  return eager.size() == captured.size() ? "" : "another number of runs";
+}
+
+std::string compare(const RandomProgram& program, uint64_t seed, Way way, const RandomMesh* mesh) {
+  if (mesh == nullptr) return difference(run(program, {seed}, way, false), run(program, {seed}, way, true));
+  std::mutex mutex;
+  std::string found;
+  World::local(mesh->ranks)->run([&](Rank& rank) {
+    const Place place{seed, mesh->mesh, &rank};
+    const std::string differs = difference(run(program, place, way, false), run(program, place, way, true));
+    const std::lock_guard lock(mutex);
+    if (found.empty() && !differs.empty()) found = fmt::format("rank {}: {}", rank.id(), differs);
+  });
+  return found;
+}
+
+std::string attempt(uint64_t seed) {
+  Random random(seed);
+  const RandomProgram program = draw_program(random, {});
+  const Way way{pick(random, 0, 1) == 1, pick(random, 0, 1) == 1};
+  const bool on_mesh = seed % 2 == 0;
+  const RandomMesh mesh(random, 4);
+  const auto differs = [&](const RandomProgram& part) {
+    try {
+      return compare(part, seed, way, on_mesh ? &mesh : nullptr);
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+  };
+  if (differs(program).empty()) return "";
+  const RandomProgram small = shrink(program, [&](const RandomProgram& part) { return !differs(part).empty(); });
+  return fmt::format("{}{}, {}\n{}\n{}", way.backward_inside ? "backward inside" : "backward outside", way.optimise ? ", optimised" : "",
+                     on_mesh ? mesh.text() : "plain", differs(small), to_string(small));
+}
+
+}  // namespace
+
+TEST_CASE("random programs: five runs of captured functions are those of eager calls, bit for bit") {
+  try_seeds("shard_tests_program", "random programs*", attempt, 300);
+}
