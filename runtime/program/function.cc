@@ -253,6 +253,22 @@ void set_gradients(const Entry& entry, const Arguments& arguments) {
 
 namespace {
 
+/// Outputs that are views of what had to move part from their sources, as those of eager calls.
+void detach_outputs(const Entry& entry, const Arguments& arguments, const std::vector<Tensor>& outputs) {
+  const Program& joint = entry.trace.program;
+  for (const program::DetachedOutput& each : entry.trace.detached) {
+    Tensor source = argument(joint, each.source, arguments);
+    for (size_t i = 0; i < outputs.size() && !source.defined(); ++i) {
+      if (outputs[i].defined() && joint.outputs[i].value == each.source) source = outputs[i];
+    }
+    const Ref<Storage>& storage = source.get().value.storage();
+    const Ref<Storage>& view = outputs[each.output].get().value.storage();
+    // One that is stale already never was in step with its source as it is now. Of a source that nobody sees the view itself stands for it.
+    const Ref<Storage> from = storage == view ? Storage::absent() : storage;
+    view->detach({from, from->version() - (each.stale ? 1 : 0), each.op, each.argument, each.from, each.to, {}, {}});
+  }
+}
+
 /// Outputs that are in the buffer of an argument, or of an output before, are views of that.
 void mark_views(const Entry& entry, const Arguments& arguments, const std::vector<Tensor>& outputs) {
   const Program& joint = entry.trace.program;
@@ -293,6 +309,7 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
     outputs = entry->forward->run(arguments);
   }
   set_gradients(*entry, arguments);
+  detach_outputs(*entry, arguments, outputs);
   if (!entry->trace.gradient) {
     mark_views(*entry, arguments, outputs);
     return outputs;

@@ -210,11 +210,12 @@ class CaptureRecorder final : public Recorder {
       Recorder::adopt(outputs[i]);
       program_.outputs.push_back({fmt::format("output_{}", i), outputs[i].defined() ? outputs[i].impl()->value.symbol() : 0});
     }
+    std::vector<DetachedOutput> detached = detached_outputs(outputs);
     finish_gradients();
     std::optional<TracedGradient> gradient = differentiate(outputs);
     check_adopted();
     finish_draws();
-    Trace result{std::move(program_), std::move(parameters_), std::move(leaves_), std::move(gradient)};
+    Trace result{std::move(program_), std::move(parameters_), std::move(leaves_), std::move(detached), std::move(gradient)};
     outputs.clear();
     end();
     return result;
@@ -321,6 +322,32 @@ class CaptureRecorder final : public Recorder {
   const Adopted* adopted_of(const Tensor& tensor) const {
     const auto found = std::find_if(adopted_.begin(), adopted_.end(), [&](const Adopted& each) { return each.handle().impl() == tensor.impl(); });
     return found == adopted_.end() ? nullptr : &*found;
+  }
+
+  /// What the caller will see of views that have parted from their sources: sources that nobody sees any more do not matter.
+  std::vector<DetachedOutput> detached_outputs(const std::vector<Tensor>& outputs) {
+    std::unordered_map<const Storage*, ValueId> seen;
+    for (const auto& [real, buffer] : buffers_) seen[buffer.symbolic.get()] = buffer.first;
+    for (const Tensor& output : outputs) {
+      if (output.defined()) seen.emplace(output.impl()->value.storage().get(), output.impl()->value.symbol());
+    }
+    std::vector<DetachedOutput> detached;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].defined()) continue;
+      const Storage& storage = *outputs[i].impl()->value.storage();
+      const Detachment* const from = storage.detachment();
+      if (from == nullptr) continue;
+      // A view of a view has parted from the first source that the caller sees.
+      const Detachment* link = from;
+      while (link != nullptr && !seen.contains(link->source.get())) link = link->source->detachment();
+      if (link == nullptr && !storage.stale()) continue;
+      if (from->refresh) {
+        fail(ErrorCode::capture, "the captured function returns a view by [{}] of '{}', which had to move, and ViewPolicy::sync would keep the two in step after each run; return "
+             "a copy (assign), or give '{}' the layout {} before", from->op, from->argument, from->argument, from->to);
+      }
+      detached.push_back({i, link == nullptr ? outputs[i].impl()->value.symbol() : seen.at(link->source.get()), storage.stale(), from->op, from->argument, from->from, from->to});
+    }
+    return detached;
   }
 
   /// The backward pass of what the function has returned.

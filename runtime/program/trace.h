@@ -39,11 +39,20 @@ struct TracedGradient {
   std::string error;              // why there is no backward pass, as backward will say: the program has no ops, inputs and outputs for it
 };
 
+/// An output that is a view of what had to move: it has parted from its source, which the caller can still write.
+struct DetachedOutput {
+  size_t output = 0;
+  ValueId source = 0;  // an input, parameter or other output, or of its tree
+  bool stale = false;  // the function has written the source since
+  std::string op, argument, from, to;  // for messages: as Detachment
+};
+
 /// A captured function.
 struct Trace {
   Program program;
   std::vector<Parameter> parameters;  // of program.parameters
   std::vector<Leaf> leaves;
+  std::vector<DetachedOutput> detached;
   std::optional<TracedGradient> gradient;  // where outputs require one
 };
 

@@ -4,7 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <atomic>
+#include <cmath>
 #include <mutex>
 
 #include "api.h"
@@ -175,8 +176,15 @@ std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way,
   return all;
 }
 
+std::atomic<uint64_t> refused = 0;  // programs that cannot be captured, on each rank
+
 /// What differs; empty where nothing does.
 std::string difference(const std::vector<Seen>& eager, const std::vector<Seen>& captured) {
+  // A program cannot give a tensor from outside another shape.
+  if (!captured.empty() && captured[0].contains("call") && captured[0].at("call") == to_string(ErrorCode::capture)) {
+    ++refused;
+    return "";
+  }
   for (size_t run = 0; run < std::min(eager.size(), captured.size()); ++run) {
     for (const auto& [name, value] : captured[run]) {
       const auto found = eager[run].find(name);
@@ -224,4 +232,5 @@ std::string attempt(uint64_t seed) {
 
 TEST_CASE("random programs: five runs of captured functions are those of eager calls, bit for bit") {
   try_seeds("shard_tests_program", "random programs*", attempt, 300);
+  CHECK(refused <= from_environment("SHARD_PROPERTY_CASES", 300) / 5);
 }
