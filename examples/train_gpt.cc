@@ -40,7 +40,7 @@ struct Corpus {
 
 training::Run start(const ProcessMesh* mesh, const Options& options, const Corpus& corpus) {
   const training::Gpt gpt(mesh, options.size, options.dtype);
-  const auto loss = [gpt, draw = training::Draw(options.seed), batches = DistSpec::parse(mesh, "dp, -"), size = options.size, &corpus]() mutable {
+  const auto batch = [draw = training::Draw(options.seed), batches = DistSpec::parse(mesh, "dp, -"), size = options.size, &corpus]() mutable -> std::vector<Tensor> {
     std::vector<int64_t> ids, next;
     for (int64_t i = 0; i < size.batch; ++i) {
       const auto from = corpus.ids.begin() + draw.below(static_cast<int64_t>(corpus.ids.size()) - size.context);
@@ -48,9 +48,9 @@ training::Run start(const ProcessMesh* mesh, const Options& options, const Corpu
       next.insert(next.end(), from + 1, from + size.context + 1);
     }
     const Dims shape = {size.batch, size.context};
-    return gpt.loss(distribute(Tensor::from_data(ids, shape), batches), distribute(Tensor::from_data(next, shape), batches));
+    return {distribute(Tensor::from_data(ids, shape), batches), distribute(Tensor::from_data(next, shape), batches)};
   };
-  return {gpt.parameters(), loss};
+  return {gpt.parameters(), batch, [gpt](const std::vector<Tensor>& batch) { return gpt.loss(batch[0], batch[1]); }};
 }
 
 }  // namespace

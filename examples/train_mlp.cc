@@ -28,7 +28,7 @@ training::Run start(const ProcessMesh* mesh, const Options& options) {
 
   training::Run run;
   run.parameters = {in, in_bias, middle, middle_bias, out, out_bias};
-  run.loss = [=, draw = training::Draw(options.seed)]() mutable {
+  run.batch = [=, draw = training::Draw(options.seed)]() mutable -> std::vector<Tensor> {
     // Points of two spirals, half a turn apart.
     std::vector<double> points;
     std::vector<int64_t> spirals;
@@ -39,11 +39,13 @@ training::Run start(const ProcessMesh* mesh, const Options& options) {
       points.push_back(2 * along * std::cos(angle));
       points.push_back(2 * along * std::sin(angle));
     }
-    const Tensor x = distribute(cast(Tensor::from_data(points, {options.batch, 2}), options.dtype), on("dp, -"));
-    const Tensor spiral = distribute(Tensor::from_data(spirals, {options.batch}), on("dp"));
-    const Tensor features = tanh(add(matmul(x, in), in_bias));
+    return {distribute(cast(Tensor::from_data(points, {options.batch, 2}), options.dtype), on("dp, -")),
+            distribute(Tensor::from_data(spirals, {options.batch}), on("dp"))};
+  };
+  run.loss = [=](const std::vector<Tensor>& batch) {
+    const Tensor features = tanh(add(matmul(batch[0], in), in_bias));
     const Tensor mixed = tanh(add(matmul(features, middle), middle_bias));  // adding the bias sums the products over tp
-    return mean(std::get<1>(cross_entropy_with_softmax(add(matmul(mixed, out), out_bias), spiral)));
+    return mean(std::get<1>(cross_entropy_with_softmax(add(matmul(mixed, out), out_bias), batch[1])));
   };
   return run;
 }

@@ -11,6 +11,7 @@
 #include "autograd/autograd.h"
 #include "dist/dist_tensor.h"
 #include "dist/world.h"
+#include "program/function.h"
 #include "reshard/execute.h"
 
 using namespace shard;
@@ -81,6 +82,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--rate", options.rate, "learning rate of AdamW")->capture_default_str();
   app.add_option("--dtype", options.dtype, "of parameters and computation (default float32)")->transform(CLI::CheckedTransformer(dtypes));
   app.add_option("--seed", options.seed, "of initial values and batches")->capture_default_str();
+  app.add_flag("--captured", options.captured, "capture a step (loss, backward, AdamW) once, and run it as a program");
   app.add_flag("--quiet", options.quiet, "no progress on stderr");
   app.add_option("--losses", options.losses, "write the loss of each step to this file, with 17 digits");
   app.add_option("--compare", options.compare, "print the largest relative difference to the losses in this file");
@@ -127,13 +129,19 @@ int train(const std::string& name, const Options& options, int64_t tokens, const
     const Progress progress(options, tokens);
     const auto begin = Clock::now();
     const int64_t sent_before = rank.stats().bytes_sent;
+    const auto train_on = [&](const std::vector<Tensor>& batch) -> std::vector<Tensor> {
+      const Tensor loss = run.loss(batch);
+      loss.backward();
+      optimizer.step();
+      return {loss.detach()};
+    };
+    CapturedFunction captured(train_on, {});
     std::vector<double> losses;
     for (int step = 1; step <= options.steps; ++step) {
       const int64_t sent = rank.stats().bytes_sent;
-      const Tensor loss = run.loss();
-      loss.backward();
-      optimizer.step();
-      losses.push_back(full(cast(loss.detach(), DType::float64)).to_vector<double>().front());  // collective: every rank calls it
+      const std::vector<Tensor> batch = run.batch();
+      const Tensor loss = options.captured ? captured(batch)[0] : train_on(batch)[0];
+      losses.push_back(full(cast(loss, DType::float64)).to_vector<double>().front());  // collective: every rank calls it
       if (rank.id() == 0) progress.show(step, losses.back(), rank.stats().bytes_sent - sent);
     }
     if (rank.id() != 0) return;

@@ -18,6 +18,7 @@ struct Options {
   shard::DType dtype = shard::DType::float32;
   uint64_t seed = 1;
   bool quiet = false;
+  bool captured = false;  // a step is captured once, and then run as a program
   std::string losses;     // the file to write them to
   std::string compare;    // a file of losses of another run
   double tolerance = -1;  // how far from those they may be, relative; negative: as far as they like
@@ -29,7 +30,8 @@ void add_options(CLI::App& app, Options& options);
 /// A model on a mesh, as this rank sees it.
 struct Run {
   std::vector<shard::Tensor> parameters;
-  std::function<shard::Tensor()> loss;  // of the next batch: one element
+  std::function<std::vector<shard::Tensor>()> batch;  // the next one
+  std::function<shard::Tensor(const std::vector<shard::Tensor>& batch)> loss;  // one element
 };
 
 /// AdamW over distributed parameters in any layouts: the moments lie as their parameter does, so that a step sends nothing.

@@ -540,7 +540,7 @@ void DistCall::prepare() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const InputPlan& input = plan_->inputs[i];
     if (tensors_[i] == nullptr) locals_.emplace_back();
-    else if (input.shape_only && plan_->active) locals_.emplace_back(tensors_[i]->value.storage(), Meta{plan_->input_dims[i], tensors_[i]->global.dtype});
+    else if (input.shape_only && plan_->active) locals_.push_back(shape_of_piece(i));
     else if (!input.move) locals_.push_back(tensors_[i]->value);
     else locals_.push_back(move_input(i));
   }
@@ -553,6 +553,13 @@ void DistCall::prepare() {
     extras().reducer = std::make_unique<MeshReducer>(rank_, plan_->mesh, plan_->reduce_axes, op_.name);
     local_.reducer = extras_->reducer.get();
   }
+}
+
+/// The shape that an input of which no element is read has in the layout that is computed in.
+DenseTensor DistCall::shape_of_piece(size_t i) const {
+  DenseTensor shape(tensors_[i]->value.storage(), Meta{plan_->input_dims[i], tensors_[i]->global.dtype});
+  shape.set_symbol(tensors_[i]->value.symbol());
+  return shape;
 }
 
 void DistCall::capture() {

@@ -222,6 +222,7 @@ class DistCall {
   void fill_with_identity(DenseTensor& piece) const;
   [[noreturn]] void fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const;
   void prepare();
+  DenseTensor shape_of_piece(size_t i) const;
   /// Tells the recorder of the call, with the inputs as they are after their moves.
   void capture();
   /// In a capture: marks a result as the value of the program that it is.

@@ -1,5 +1,5 @@
 # Trains for 100 steps in float64 on one rank and on other meshes: every loss must agree to 1e-9, and they must go
-# from above LEARNT to below it. PROGRAM is a command as a list, LAUNCHER what starts the processes of a mesh (empty: threads), MESHES a list of
+# from above LEARNT to below it. So do steps that are captured. PROGRAM is a command as a list, LAUNCHER what starts the processes of a mesh (empty: threads), MESHES a list of
 # dp x tp ("2x2").
 file(MAKE_DIRECTORY ${SCRATCH})
 
@@ -32,6 +32,17 @@ if(NOT count EQUAL 100)
 endif()
 if(NOT count EQUAL 100 OR NOT first GREATER LEARNT OR NOT last LESS LEARNT)
   message(FATAL_ERROR "the ${count} losses go from ${first} to ${last}, not from above ${LEARNT} to below it")
+endif()
+
+# Captured, a step does the same to the last bit.
+run(1x1 --captured --compare ${SCRATCH}/one_rank.txt --tolerance 0)
+if(NOT result EQUAL 0 OR NOT output MATCHES "largest relative difference")
+  message(FATAL_ERROR "captured on one rank it ended with '${result}'")
+endif()
+list(GET MESHES 0 first_mesh)
+run(${first_mesh} --captured --compare ${SCRATCH}/one_rank.txt --tolerance 1e-9)
+if(NOT result EQUAL 0 OR NOT output MATCHES "largest relative difference")
+  message(FATAL_ERROR "captured on ${first_mesh} ranks it ended with '${result}'")
 endif()
 
 foreach(mesh IN LISTS MESHES)
