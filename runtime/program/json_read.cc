@@ -466,7 +466,7 @@ class Reader {
     for (size_t slot = 0; slot < op.output_slots.size(); ++slot) {
       for (size_t i = 0; i < op.output_slots[slot].count; ++i) check_alias(op, outputs, slot, op.output_slots[slot].first + i);
     }
-    if (def.random != node.has("draw")) node.refuse(def.random ? "expected the key 'draw', as [{}] is random" : "expected no key 'draw', as [{}] is not random", def.name);
+    if (def.random != node.has("draw")) node.refuse("expected {} key 'draw', as [{}] {} random", def.random ? "the" : "no", def.name, def.random ? "is" : "is not");
     if (!def.random) return;
     op.draw = node["draw"].integer<uint64_t>();
     draws_.emplace_back(node["draw"], op.draw, op.layout != nullptr || first != nullptr);
