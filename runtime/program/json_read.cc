@@ -403,12 +403,16 @@ class Reader {
     if (outputs.writes.back() && outputs.sources.back() == 0) node.refuse("expected the key 'shares', because the value is written in the buffer of another one");
   }
 
+  static std::string changed(std::string_view op, const std::string& has) {
+    return fmt::format("; [{}] has {}: it is another one than when the program was saved", op, has.empty() ? "none" : has);
+  }
+
   /// `read` takes the tensors of a slot of these names one by one.
   template <class F>
   static void read_slots(const Node& node, std::span<const SlotDef> defs, std::string_view op, std::vector<SlotRange>& slots, F&& read) {
     std::vector<std::string_view> names;
     for (const SlotDef& def : defs) names.push_back(def.name);
-    node.keys(names, {}, fmt::format("; [{}] has {}: it is another one than when the program was saved", op, fmt::join(names, ", ")));
+    node.keys(names, {}, changed(op, fmt::format("{}", fmt::join(names, ", "))));
     size_t flat = 0;
     for (const SlotDef& def : defs) {
       const Node slot = node[def.name];
@@ -434,7 +438,7 @@ class Reader {
   void read_attrs(const Node& node, Op& op) const {
     const OpDef& def = *op.entry->op;
     const DenseEntry& function = op.inplace ? op.entry->inplace : op.entry->functional;
-    node.keys(def.attrs, {}, fmt::format("; [{}] has {}: it is another one than when the program was saved", def.name, def.attrs.empty() ? "none" : fmt::format("{}", fmt::join(def.attrs, ", "))));
+    node.keys(def.attrs, {}, changed(def.name, fmt::format("{}", fmt::join(def.attrs, ", "))));
     for (size_t i = 0; i < def.attrs.size(); ++i) {
       op.attrs.push_back(read_attr(node[def.attrs[i]], function.attr_types[i], std::make_index_sequence<std::variant_size_v<Attr>>()));
     }
@@ -608,7 +612,8 @@ class Reader {
   void check_gradient_of(const Node& node, ValueId gradient, ValueId of) const {
     const Type& type = program_.value(of).type;
     const Type& has = program_.value(gradient).type;
-    if (!(has.meta == type.meta) || (has.spec == nullptr) != (type.spec == nullptr)) node.refuse("expected a gradient of %{}, {}, but %{} is {}", of, to_string(type), gradient, to_string(has));
+    if (has.meta == type.meta && (has.spec == nullptr) == (type.spec == nullptr)) return;
+    node.refuse("expected a gradient of %{}, {}, but %{} is {}", of, to_string(type), gradient, to_string(has));
   }
 
   void check_ops() const {
@@ -639,12 +644,14 @@ class Reader {
     if (outputs.empty()) node["outputs"].expected("at least one output");
     for (size_t i = 0; i < outputs.size(); ++i) {
       gradient.outputs.push_back(outputs[i].integer<size_t>(0, gradient.function_outputs));
+      const bool again = std::count(gradient.outputs.begin(), gradient.outputs.end(), gradient.outputs.back()) != 1;
       const ValueId output = gradient.outputs.back() < gradient.function_outputs ? program_.outputs[gradient.outputs.back()].value : 0;
-      const ValueId given = program_.inputs[gradient.function_inputs + i].value;
-      if (output == 0 || given == 0 || std::count(gradient.outputs.begin(), gradient.outputs.end(), gradient.outputs.back()) != 1) outputs[i].expected("the number of an output with a gradient, once");
+      const Named& given = program_.inputs[gradient.function_inputs + i];
+      if (output == 0 || given.value == 0 || again) outputs[i].expected("the number of an output with a gradient, once");
       Type type = program_.value(output).type;
       if (type.spec != nullptr) type.spec = autograd::gradient_layout(type.spec);
-      if (!(program_.value(given).type == type)) outputs[i].refuse("expected a gradient of {}, but {} is {}", to_string(type), program_.inputs[gradient.function_inputs + i].name, to_string(program_.value(given).type));
+      const Type& has = program_.value(given.value).type;
+      if (!(has == type)) outputs[i].refuse("expected a gradient {}, but {} is {}", to_string(type), given.name, to_string(has));
     }
     for (size_t i = 0; i < wanted.size(); ++i) {
       gradient.wanted.push_back(wanted[i].integer<ValueId>());

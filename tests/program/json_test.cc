@@ -313,7 +313,8 @@ TEST_CASE("34: foreign, newer and broken texts are errors that say where and wha
   CHECK_THAT(error("\"leaves\"", "\"leafs\""), Catch::Contains("at the top: expected the key 'leaves', which is missing"));
   CHECK_THAT(error("\"ops\": [", "\"ops\": 3, \"ops\": ["), Catch::Contains("the key 'ops' is there twice"));
   CHECK_THAT(error("\"op\":\"reshape\"", "\"op\":\"no_such\""), Catch::Contains("at /ops/0/op: there is no op 'no_such'") && Catch::Contains("register_"));
-  CHECK_THAT(error("\"attrs\":{\"shape\":[2,2]}", "\"attrs\":{\"size\":[2,2]}"), Catch::Contains("at /ops/0/attrs: expected the key 'shape'") && Catch::Contains("another one than when the program was saved"));
+  CHECK_THAT(error("\"attrs\":{\"shape\":[2,2]}", "\"attrs\":{\"size\":[2,2]}"),
+             Catch::Contains("at /ops/0/attrs: expected the key 'shape'") && Catch::Contains("another one than when the program was saved"));
   CHECK_THAT(error("\"shape\":[2,2]", "\"shape\":\"2\""), Catch::Contains("at /ops/0/attrs/shape: expected a list, but it is \"2\""));
   CHECK_THAT(error("\"shape\":[2,2]", "\"shape\":[2,3]"), Catch::Contains("at /ops: expected ops that fit each other"));
   CHECK_THAT(error("\"inputs\":{\"x\":", "\"inputs\":{\"y\":"), Catch::Contains("at /ops/0/inputs: expected the key 'x'"));
