@@ -204,6 +204,7 @@ class FitCheck {
       problem(fmt::format("{} is expected to have {} gradient (set_grad)", leaf.tensor.get().describe(), leaf.had_gradient ? "a" : "no"));
     }
     for (program::ValueId id = 1; id < program_.value_count(); ++id) check_world(program_.value(id).type.spec);
+    if (program_.world_draws != 0 && current_rank_or_null() == nullptr) problem("it draws random numbers on meshes: call it on a rank of a world");
     if (!problems_.empty()) fail(ErrorCode::invalid_argument, "[captured] the loaded program cannot run with these arguments:{}", problems_);
   }
 
