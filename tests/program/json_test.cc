@@ -305,6 +305,7 @@ TEST_CASE("34: inputs that do not fit a loaded program are an error with the exp
   CHECK_THROWS_WITH(loaded({}), Catch::Contains("expected 1 inputs, but 0 are given") && Catch::Contains("input 'input_0': expected f64[4], but given none"));
   CHECK_THROWS_WITH(loaded({leaf({1, 2, 3, 4})}), Catch::Contains("but given f64[4], requires a gradient"));
   CHECK_THROWS_WITH(loaded({scope.get("state")}), Catch::Contains("parameter 'state': expected to be in another buffer than 'input_0'"));
+  CHECK_THROWS_WITH(capture([&](const Tensors& in) { return loaded(in); }, {vec({1, 2, 3, 4})}), Catch::Contains("[captured] a loaded program runs neither in a dry world"));
   const NoGrad off;
   CHECK_THROWS_WITH(loaded({vec({1, 2, 3, 4})}), Catch::Contains("parameter 'w': expected f64[4], requires a gradient, but given f64[4]"));
 }
