@@ -18,6 +18,7 @@ packages=(
   libtbb-dev libtbb12 libtbbmalloc2 libtbbbind-2-5
   libopenblas-pthread-dev libopenblas0-pthread libgfortran5 libquadmath0
   libhwy-dev libhwy1
+  nlohmann-json3-dev
   libbenchmark-dev libbenchmark1debian
   catch2
   pkgconf-bin libpkgconf3

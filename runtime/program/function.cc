@@ -10,6 +10,7 @@
 #include "core/writing.h"
 #include "dist/dist_tensor.h"
 #include "ops/math.h"
+#include "program/json.h"
 #include "program/split.h"
 #include "reshard/execute.h"
 
@@ -182,10 +183,75 @@ class Backward {
   std::vector<uint64_t> versions_;
 };
 
+std::string text_of(const program::Type& type, bool requires_grad) {
+  const std::string mesh = type.spec == nullptr ? "" : " on " + type.spec->mesh()->describe();
+  return fmt::format("{}{}{}", to_string(type), mesh, requires_grad ? ", requires a gradient" : "");
+}
+
+/// Collects how arguments differ from what a loaded program takes.
+class FitCheck {
+ public:
+  FitCheck(const Trace& trace, const Arguments& arguments) : trace_(trace), program_(trace.program), arguments_(arguments) {}
+
+  void run() {
+    const std::span<const Named> inputs = std::span(program_.inputs).first(trace_.require_grad.size());
+    if (arguments_.inputs.size() != inputs.size()) problem(fmt::format("expected {} inputs, but {} are given", inputs.size(), arguments_.inputs.size()));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Tensor given = i < arguments_.inputs.size() ? arguments_.inputs[i] : Tensor();
+      check("input", inputs[i], given, trace_.require_grad[i]);
+    }
+    for (size_t i = 0; i < program_.parameters.size(); ++i) check("parameter", program_.parameters[i], arguments_.parameters[i], trace_.parameters[i].requires_grad);
+    for (const program::Leaf& leaf : trace_.leaves) {
+      if (!leaf.tensor.defined() || leaf.tensor.grad().defined() == leaf.had_gradient) continue;
+      problem(fmt::format("{} is expected to have {} gradient (set_grad)", leaf.tensor.get().describe(), leaf.had_gradient ? "a" : "no"));
+    }
+    for (program::ValueId id = 1; id < program_.value_count(); ++id) check_world(program_.value(id).type.spec);
+    if (program_.world_draws != 0 && current_rank_or_null() == nullptr) problem("it draws random numbers on meshes: call it on a rank of a world");
+    if (!problems_.empty()) fail(ErrorCode::invalid_argument, "[captured] the loaded program cannot run with these arguments:{}", problems_);
+  }
+
+ private:
+  void problem(const std::string& text) { problems_ += "\n  " + text; }
+
+  void check(const char* what, const Named& named, const Tensor& given, bool requires_grad) {
+    const bool requires_now = given.defined() && grad_enabled() && given.requires_grad();
+    const std::string expected = named.value == 0 ? "none" : text_of(program_.value(named.value).type, requires_grad);
+    const std::string has = given.defined() ? text_of(program::type_of(given.get()), requires_now) : "none";
+    if (expected != has) return problem(fmt::format("{} '{}': expected {}, but given {}", what, named.name, expected, has));
+    if (named.value == 0) return;
+    // The same buffer is one tree, and another one another.
+    const Storage* const storage = given.get().value.storage().get();
+    const program::ValueId root = program_.value(named.value).root;
+    for (const auto& [other, other_storage, name] : seen_) {
+      if ((other == root) != (other_storage == storage)) {
+        problem(fmt::format("{} '{}': expected {} '{}'", what, named.name, other == root ? "to share the buffer of" : "to be in another buffer than", name));
+      }
+    }
+    seen_.emplace_back(root, storage, named.name);
+  }
+
+  void check_world(const DistSpec* spec) {
+    const Rank* const rank = current_rank_or_null();
+    if (spec == nullptr || checked_ == spec->mesh()) return;
+    checked_ = spec->mesh();
+    const std::vector<int>& processes = checked_->processes();
+    const int last = *std::max_element(processes.begin(), processes.end());
+    if (rank == nullptr || last >= rank->world().size()) problem(fmt::format("it computes on {}: call it on a rank of a world that has these processes", checked_->describe()));
+  }
+
+  const Trace& trace_;
+  const Program& program_;
+  const Arguments& arguments_;
+  const ProcessMesh* checked_ = nullptr;
+  std::vector<std::tuple<program::ValueId, const Storage*, std::string>> seen_;
+  std::string problems_;
+};
+
 }  // namespace
 
 struct CapturedFunction::State {
   program::Function function;
+  std::optional<Trace> loaded;  // instead of what the function does
   CaptureOptions options;
   std::list<std::shared_ptr<Entry>> entries;  // most recently used first
   CaptureStats stats;
@@ -209,9 +275,10 @@ struct CapturedFunction::State {
     }
     ++stats.misses;
     auto entry = std::make_shared<Entry>();
-    entry->trace = program::trace(function, arguments.inputs, options.scope);
+    entry->trace = loaded ? *loaded : program::trace(function, arguments.inputs, options.scope);
     entry->key = key;
     arguments.parameters = parameters_of(*entry);
+    if (loaded) FitCheck(entry->trace, arguments).run();
     std::vector<Tensor> all = arguments.inputs;
     all.insert(all.end(), arguments.parameters.begin(), arguments.parameters.end());
     entry->sharing = sharing_of(all);
@@ -294,6 +361,12 @@ CapturedFunction::CapturedFunction(program::Function function, CaptureOptions op
   state_->function = std::move(function);
   state_->options = options;
 }
+CapturedFunction::CapturedFunction(Trace loaded) : state_(std::make_shared<State>()) {
+  state_->function = [](const std::vector<Tensor>&) -> std::vector<Tensor> {
+    fail(ErrorCode::capture, "[captured] a loaded program runs neither in a dry world nor inside of another capture, as both would need the function that it was captured from");
+  };
+  state_->loaded = std::move(loaded);
+}
 CapturedFunction::~CapturedFunction() = default;
 CapturedFunction::CapturedFunction(const CapturedFunction&) = default;
 CapturedFunction& CapturedFunction::operator=(const CapturedFunction&) = default;
@@ -352,5 +425,7 @@ CapturedFunction capture(program::Function function, const std::vector<Tensor>& 
   captured.trace(example_inputs);
   return captured;
 }
+
+CapturedFunction load_function(const std::string& path, const Scope& scope) { return CapturedFunction(program::load(path, scope)); }
 
 }  // namespace shard

@@ -36,11 +36,15 @@ struct CaptureStats {
 class CapturedFunction {
  public:
   CapturedFunction(program::Function function, CaptureOptions options);
+  /// Runs a program that was loaded (program/json.h) for inputs like those that it was captured with, and no others. Its parameters are shared
+  /// with those of the scope that it was loaded with.
+  explicit CapturedFunction(program::Trace loaded);
   ~CapturedFunction();
   CapturedFunction(const CapturedFunction&);
   CapturedFunction& operator=(const CapturedFunction&);
 
-  /// Throws what eager calls would. In a dry world, and inside of another capture, it calls the function.
+  /// Throws what eager calls would. In a dry world, and inside of another capture, it calls the function; a loaded program has none, and
+  /// throws capture. Of a loaded program, throws invalid_argument with the expected types for inputs that do not fit it.
   std::vector<Tensor> operator()(const std::vector<Tensor>& inputs, CallSite site = CallSite::here());
   /// What was captured for inputs like these, its backward pass included.
   const program::Trace& trace(const std::vector<Tensor>& inputs);
@@ -56,5 +60,8 @@ class CapturedFunction {
 
 /// Captures `function` for inputs like `example_inputs`, which are not changed; nothing runs.
 CapturedFunction capture(program::Function function, const std::vector<Tensor>& example_inputs, CaptureOptions options = {});
+
+/// The function of a program in a file, with the parameters of `scope`. Throws what program::load does.
+CapturedFunction load_function(const std::string& path, const Scope& scope);
 
 }  // namespace shard

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "dist/dist_tensor.h"
 #include "program/infer.h"
 
 namespace shard::program {
@@ -11,6 +12,10 @@ namespace shard::program {
 std::string to_string(const Type& type) {
   if (type.spec == nullptr) return shard::to_string(type.meta) + (type.device == kCpu ? "" : " on " + shard::to_string(type.device));
   return fmt::format("{} {}", shard::to_string(type.meta), type.spec->text());
+}
+
+Type type_of(const TensorImpl& tensor) {
+  return {tensor.meta(), tensor.kind() == TensorKind::dist ? static_cast<const DistTensorImpl&>(tensor).spec : nullptr, tensor.value.device()};
 }
 
 std::string_view to_string(Kind kind) {

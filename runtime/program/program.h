@@ -26,6 +26,7 @@ struct Type {
 };
 /// "f32[8, 4]", "f32[8, 4] [dp, -] on mesh(dp=2)"
 std::string to_string(const Type& type);
+Type type_of(const TensorImpl& tensor);
 
 /// A tensor of a program: a place in a buffer. Values that share a buffer form an *alias tree*; its root owns the buffer. The bytes of a
 /// value are those of its place at the time that it is read: an operand says after which write of the tree that is.

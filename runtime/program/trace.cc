@@ -17,10 +17,6 @@
 namespace shard::program {
 namespace {
 
-Type type_of(const TensorImpl& tensor) {
-  return {tensor.meta(), tensor.kind() == TensorKind::dist ? static_cast<const DistTensorImpl&>(tensor).spec : nullptr, tensor.value.device()};
-}
-
 /// This rank's piece of a value of the program: without bytes.
 DenseTensor piece_of(const Type& type, MemoryMeter& meter) {
   if (type.spec == nullptr) return DenseTensor::allocate(type.device, type.meta, &meter);
@@ -88,7 +84,7 @@ class Adopted {
 class CaptureRecorder final : public Recorder {
  public:
   explicit CaptureRecorder(const Scope* scope)
-      : scope_(scope), before_(this_thread), plain_(call::thread_generator()), plain_state_(plain_.state()) {
+      : scope_(scope), before_(this_thread), recorded_(grad_enabled()), plain_(call::thread_generator()), plain_state_(plain_.state()) {
     if (before_.rank != nullptr) world_state_ = before_.rank->generator.state();
     this_thread.recorder = this;
     this_thread.dry = &meter;
@@ -101,6 +97,7 @@ class CaptureRecorder final : public Recorder {
     std::vector<Tensor> inputs;
     for (const Tensor& example : examples) {
       const std::string name = fmt::format("input_{}", inputs.size());
+      require_grad_.push_back(recorded_ && example.defined() && example.requires_grad());
       if (!example.defined()) {
         inputs.emplace_back();
         program_.inputs.push_back({name, 0});
@@ -127,7 +124,7 @@ class CaptureRecorder final : public Recorder {
     std::string name = scope_ == nullptr ? "" : scope_->name_of(adopted.handle());
     if (name.empty()) name = fmt::format("p{}", program_.parameters.size());
     program_.parameters.push_back({name, id});
-    parameters_.push_back({adopted.handle(), {}});
+    parameters_.push_back({adopted.handle(), {}, recorded_ && tensor.grad.requires_grad});
   }
 
   void adopt_gradient(const Tensor& leaf) override {
@@ -215,7 +212,7 @@ class CaptureRecorder final : public Recorder {
     std::optional<TracedGradient> gradient = differentiate(outputs);
     check_adopted();
     finish_draws();
-    Trace result{std::move(program_), std::move(parameters_), std::move(leaves_), std::move(detached), std::move(gradient)};
+    Trace result{std::move(program_), std::move(parameters_), std::move(require_grad_), std::move(leaves_), std::move(detached), std::move(gradient)};
     outputs.clear();
     end();
     return result;
@@ -490,6 +487,7 @@ class CaptureRecorder final : public Recorder {
 
   const Scope* scope_;
   const ThreadState before_;
+  const bool recorded_;
   Generator& plain_;
   const RandomKey plain_state_;
   RandomKey world_state_;
@@ -500,6 +498,7 @@ class CaptureRecorder final : public Recorder {
   std::vector<Parameter> parameters_;
   std::vector<Gradient> gradients_;
   std::vector<Input> inputs_;
+  std::vector<bool> require_grad_;
   std::vector<Leaf> leaves_;
 };
 

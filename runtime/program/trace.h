@@ -16,6 +16,7 @@ using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>& in
 struct Parameter {
   Tensor tensor;
   Tensor leaf;  // defined where the tensor is the gradient of this leaf, which each run asks for anew
+  bool requires_grad = false;  // and the function ran with gradients recorded
 };
 
 /// A leaf whose gradient a program reads or leaves.
@@ -51,6 +52,7 @@ struct DetachedOutput {
 struct Trace {
   Program program;
   std::vector<Parameter> parameters;  // of program.parameters
+  std::vector<bool> require_grad;     // by input of the function: whether it does, and the function ran with gradients recorded
   std::vector<Leaf> leaves;
   std::vector<DetachedOutput> detached;
   std::optional<TracedGradient> gradient;  // where outputs require one
