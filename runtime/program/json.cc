@@ -93,6 +93,7 @@ class Writer {
     for (const Leaf& leaf : trace_.leaves) text["leaves"].push_back(leaf_json(leaf));
     text["draws"] = {{"world", program_.world_draws}, {"plain", program_.plain_draws}, {"world_before", program_.world_before}, {"plain_before", program_.plain_before}};
     if (trace_.gradient) text["gradient"] = gradient_json(*trace_.gradient);
+    for (const DetachedOutput& each : trace_.detached) text["detached"].push_back(detached_json(each));
     return render(text);
   }
 
@@ -233,9 +234,15 @@ class Writer {
   }
 
   static Json gradient_json(const TracedGradient& gradient) {
-    return {{"forward_ops", gradient.forward_ops},         {"world_draws", gradient.world_draws},           {"plain_draws", gradient.plain_draws},
-            {"function_inputs", gradient.function_inputs}, {"function_outputs", gradient.function_outputs}, {"outputs", gradient.outputs},
-            {"wanted", gradient.wanted}};
+    Json json = {{"forward_ops", gradient.forward_ops},         {"world_draws", gradient.world_draws},           {"plain_draws", gradient.plain_draws},
+                 {"function_inputs", gradient.function_inputs}, {"function_outputs", gradient.function_outputs}, {"outputs", gradient.outputs},
+                 {"wanted", gradient.wanted}};
+    if (!gradient.error.empty()) json["error"] = gradient.error;
+    return json;
+  }
+
+  static Json detached_json(const DetachedOutput& each) {
+    return {{"output", each.output}, {"source", each.source}, {"stale", each.stale}, {"op", each.op}, {"argument", each.argument}, {"from", each.from}, {"to", each.to}};
   }
 
   const Trace& trace_;

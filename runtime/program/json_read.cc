@@ -241,6 +241,9 @@ class Reader {
     for (const Node& node : top_["gradients"].list()) read_effect(node);
     check_ops();
     if (top_.has("gradient")) read_gradient(top_["gradient"]);
+    if (top_.has("detached")) {
+      for (const Node& node : top_["detached"].list()) read_detached(node);
+    }
     check_require_grad();
     return std::move(trace_);
   }
@@ -264,7 +267,7 @@ class Reader {
       version.refuse("expected a version up to {}, but this is version {}, which a newer library has written; load it with that one, or capture the function again", kFileVersion,
                      number);
     }
-    top_.keys({"format", "version", "meshes", "inputs", "parameters", "ops", "outputs", "gradients", "leaves", "draws"}, {"gradient"});
+    top_.keys({"format", "version", "meshes", "inputs", "parameters", "ops", "outputs", "gradients", "leaves", "draws"}, {"gradient", "detached"});
   }
 
   static const ProcessMesh* read_mesh(const Node& node) {
@@ -627,7 +630,7 @@ class Reader {
   bool is_entry(ValueId id) const { return entries_.contains(id); }
 
   void read_gradient(const Node& node) {
-    node.keys({"forward_ops", "world_draws", "plain_draws", "function_inputs", "function_outputs", "outputs", "wanted"});
+    node.keys({"forward_ops", "world_draws", "plain_draws", "function_inputs", "function_outputs", "outputs", "wanted"}, {"error"});
     TracedGradient gradient;
     gradient.forward_ops = node["forward_ops"].integer<size_t>(0, program_.ops.size());
     gradient.world_draws = node["world_draws"].integer<uint64_t>(0, program_.world_draws);
@@ -635,6 +638,7 @@ class Reader {
     gradient.function_inputs = node["function_inputs"].integer<size_t>(0, program_.inputs.size());
     gradient.function_outputs = node["function_outputs"].integer<size_t>(0, program_.outputs.size());
     const std::vector<Node> outputs = node["outputs"].list(), wanted = node["wanted"].list();
+    if (node.has("error")) return read_failed_gradient(node, std::move(gradient));
     if (outputs.size() != program_.inputs.size() - gradient.function_inputs) {
       node["outputs"].refuse("expected as many as /inputs has gradients, {}", program_.inputs.size() - gradient.function_inputs);
     }
@@ -666,6 +670,37 @@ class Reader {
       split.forward.verify();
       split.backward.verify();
     });
+  }
+
+  /// Of a function whose backward pass is an error: the program has none.
+  void read_failed_gradient(const Node& node, TracedGradient gradient) {
+    gradient.error = node["error"].text();
+    if (gradient.error.empty()) node["error"].expected("what is wrong");
+    if (gradient.function_inputs != program_.inputs.size()) node["function_inputs"].expected(fmt::format("{}, all of /inputs", program_.inputs.size()));
+    if (gradient.function_outputs != program_.outputs.size()) node["function_outputs"].expected(fmt::format("{}, all of /outputs", program_.outputs.size()));
+    for (const Node& output : node["outputs"].list()) {
+      gradient.outputs.push_back(output.integer<size_t>());
+      if (gradient.outputs.back() >= program_.outputs.size() || program_.outputs[gradient.outputs.back()].value == 0) output.expected("the number of an output that is there");
+    }
+    for (const Node& wanted : node["wanted"].list()) {
+      gradient.wanted.push_back(wanted.integer<ValueId>());
+      if (!is_entry(gradient.wanted.back())) wanted.expected("the value of an input or parameter");
+    }
+    trace_.gradient = std::move(gradient);
+    trace_.require_grad.resize(trace_.gradient->function_inputs);
+  }
+
+  void read_detached(const Node& node) {
+    node.keys({"output", "source", "stale", "op", "argument", "from", "to"});
+    const size_t outputs = trace_.gradient ? trace_.gradient->function_outputs : program_.outputs.size();
+    DetachedOutput each{node["output"].integer<size_t>(), node["source"].integer<ValueId>(1, next() - 1), node["stale"].boolean(), node["op"].text(),
+                        node["argument"].text(), node["from"].text(), node["to"].text()};
+    if (each.output >= outputs || program_.outputs[each.output].value == 0) node["output"].expected("the number of an output that is there");
+    const auto is_source = [&](const Named& output) { return output.value == each.source; };
+    if (!is_entry(each.source) && std::none_of(program_.outputs.begin(), program_.outputs.begin() + static_cast<std::ptrdiff_t>(outputs), is_source)) {
+      node["source"].expected("the value of an input, parameter or output");
+    }
+    trace_.detached.push_back(std::move(each));
   }
 
   /// Gradients are wanted of the inputs and parameters that require them.

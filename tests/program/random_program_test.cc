@@ -12,6 +12,7 @@
 #include "autograd/autograd.h"
 #include "autograd/random_program.h"
 #include "program/function.h"
+#include "program/json.h"
 #include "reshard/execute.h"
 #include "support/random_runs.h"
 
@@ -127,8 +128,20 @@ std::string code_of(const std::function<void()>& call) {
   return "";
 }
 
-/// Runs the function five times, captured or not.
-std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way, bool captured) {
+enum class Mode { eager, captured, loaded };
+
+/// A function that runs the program for `inputs`, once it has been text.
+CapturedFunction through_text(CapturedFunction& function, const Tensors& inputs) {
+  const program::Trace& trace = function.trace(inputs);
+  program::Scope scope;
+  for (size_t i = 0; i < trace.parameters.size(); ++i) {
+    if (!trace.parameters[i].leaf.defined()) scope.set(trace.program.parameters[i].name, trace.parameters[i].tensor);
+  }
+  return CapturedFunction(program::from_json(program::to_json(trace), scope));
+}
+
+/// Runs the function five times.
+std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way, Mode mode) {
   std::vector<std::string> errors;
   Subject subject{program, place, way, {}, {}, &errors};
   const Tensors leaves = draw_leaves(program);
@@ -142,7 +155,11 @@ std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way,
     Tensors inputs;
     for (size_t i = 0; i < leaves.size(); i += 2) inputs.push_back(place.put(leaves[i], i).set_requires_grad(true));
     Tensors outputs;
-    seen["call"] = code_of([&] { outputs = captured ? function(inputs) : subject(inputs); });
+    seen["call"] = code_of([&] { 
+      if (mode == Mode::eager) outputs = subject(inputs);
+      if (mode == Mode::captured) outputs = function(inputs);
+      if (mode == Mode::loaded) outputs = through_text(function, inputs)(inputs);
+    });
     if (!seen["call"].empty()) {
       // A captured function fails before anything is done; an eager one has begun.
       all.back() = {{"call", seen["call"]}};
@@ -196,13 +213,21 @@ std::string difference(const std::vector<Seen>& eager, const std::vector<Seen>& 
   return eager.size() == captured.size() ? "" : "another number of runs";
 }
 
+std::string compare_modes(const RandomProgram& program, const Place& place, Way way) {
+  const std::vector<Seen> eager = run(program, place, way, Mode::eager);
+  std::string differs = difference(eager, run(program, place, way, Mode::captured));
+  if (!differs.empty()) return differs;
+  differs = difference(eager, run(program, place, way, Mode::loaded));
+  return differs.empty() ? "" : "loaded: " + differs;
+}
+
 std::string compare(const RandomProgram& program, uint64_t seed, Way way, const RandomMesh* mesh) {
-  if (mesh == nullptr) return difference(run(program, {seed}, way, false), run(program, {seed}, way, true));
+  if (mesh == nullptr) return compare_modes(program, {seed}, way);
   std::mutex mutex;
   std::string found;
   World::local(mesh->ranks)->run([&](Rank& rank) {
     const Place place{seed, mesh->mesh, &rank};
-    const std::string differs = difference(run(program, place, way, false), run(program, place, way, true));
+    const std::string differs = compare_modes(program, place, way);
     const std::lock_guard lock(mutex);
     if (found.empty() && !differs.empty()) found = fmt::format("rank {}: {}", rank.id(), differs);
   });
