@@ -25,7 +25,7 @@ done
 if $make; then
   scripts/setup.sh
   cmake --preset release -B "$build" >/dev/null
-  cmake --build "$build" -j"$jobs" --target dispatch_bench dispatch_loop gpt_bench reshard_bench codegen_bench bench_report
+  cmake --build "$build" -j"$jobs" --target dispatch_bench dispatch_loop gpt_bench program_bench reshard_bench codegen_bench bench_report
 fi
 out=$build/bench
 
@@ -59,6 +59,7 @@ fi
 "$out/bench_report" "$out"
 echo
 "$out/gpt_bench"
+"$out/program_bench"
 
 # Collectives beside MPI's own, where MPI is there. Two processes have a core each on most machines; four may have to share.
 if command -v mpirun >/dev/null && { ! $make || cmake --build "$build" -j"$jobs" --target mpi_bench >/dev/null 2>&1; } && [[ -x $out/mpi_bench ]]; then
