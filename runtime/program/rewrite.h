@@ -18,6 +18,8 @@ class Rewriter {
   /// Makes an input or parameter one of `to`, in `list`. Its name stays.
   void enter(const Named& value, std::vector<Named>& list);
   void enter_all();
+  /// Gives `to` the outputs, gradients and draws of `from`.
+  void leave_all();
   /// Adds op `i` of `from` at the end of `to`.
   void copy(size_t i);
   /// The same, as another op that gives the same values.
