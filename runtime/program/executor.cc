@@ -9,6 +9,7 @@
 #include "comm/reduce.h"
 #include "core/error.h"
 #include "dist/dist_tensor.h"
+#include "program/batch.h"
 #include "program/infer.h"
 #include "reshard/execute.h"
 #include "reshard/unrecorded.h"
@@ -87,6 +88,32 @@ class MoveStep final : public BoundStep {
   Give give_;
 };
 
+/// Several moves, whose steps share collectives.
+class MovesStep final : public BoundStep {
+ public:
+  struct Part {
+    std::shared_ptr<const ReshardPlan> plan;
+    DenseTensor from;
+    MoveStep::Give give;
+  };
+  MovesStep(Rank& rank, std::vector<Part> parts, std::string_view cause) : rank_(rank), parts_(std::move(parts)), cause_(cause) {
+    for (const Part& part : parts_) plans_.push_back(part.plan.get());
+  }
+  std::vector<Part>& parts() { return parts_; }
+  void run() override {
+    std::vector<DenseTensor> from;
+    for (const Part& part : parts_) from.push_back(part.from);
+    const std::vector<DenseTensor> made = execute_reshards(rank_, plans_, from, {cause_, "tensors"});
+    for (size_t i = 0; i < parts_.size(); ++i) parts_[i].give(made[i]);
+  }
+
+ private:
+  Rank& rank_;
+  std::vector<Part> parts_;
+  std::vector<const ReshardPlan*> plans_;
+  std::string_view cause_;
+};
+
 class ReleaseStep final : public BoundStep {
  public:
   explicit ReleaseStep(std::function<void()> release) : release_(std::move(release)) {}
@@ -118,7 +145,11 @@ class Executor::Build {
     executor_.places_.resize(program_.value_count());
     enter(program_.inputs, arguments_.inputs);
     enter(program_.parameters, arguments_.parameters);
-    for (op_ = 0; op_ < program_.ops.size(); ++op_) bind(program_.ops[op_]);
+    for (op_ = 0; op_ < program_.ops.size(); ++op_) {
+      const size_t together = moves_together();
+      if (together > 1) bind_moves(together);
+      else bind(program_.ops[op_]);
+    }
     for (const Named& output : program_.outputs) keep(output.value);
     for (const GradientEffect& effect : program_.gradients) keep(effect.gradient);
     release_moved();
@@ -229,17 +260,50 @@ class Executor::Build {
   }
 
   void bind_move(const Op& op) {
-    const ValueId id = op.outputs[0];
-    const Type& from = type_of(op.inputs[0].value);
-    const Type& to = type_of(id);
-    Root& root = new_root(Root::Kind::made, here(to) ? stand_in(to.device, 0) : Storage::absent());
-    DenseTensor result(root.stand_in, here(to) ? Meta{local_dims(to), to.meta.dtype} : absent_value(to.meta).meta());
-    auto step = std::make_unique<MoveStep>(input(op, 0), mover(op, from, to), [this_ = &executor_, &root](const DenseTensor& made) {
-      this_->set_root(root, made.storage(), made.offset());
-    });
+    auto step = std::make_unique<MoveStep>(input(op, 0), mover(op, type_of(op.inputs[0].value), type_of(op.outputs[0])), make_moved(op.outputs[0]));
     hold(step->from());
     add_step(std::move(step));
-    set_output(id, std::move(result));
+  }
+
+  /// The result of a move, which gets its bytes from what this returns.
+  MoveStep::Give make_moved(ValueId id) {
+    const Type& type = type_of(id);
+    Root& root = new_root(Root::Kind::made, here(type) ? stand_in(type.device, 0) : Storage::absent());
+    set_output(id, DenseTensor(root.stand_in, here(type) ? Meta{local_dims(type), type.meta.dtype} : absent_value(type.meta).meta()));
+    return [this_ = &executor_, &root](const DenseTensor& made) { this_->set_root(root, made.storage(), made.offset()); };
+  }
+
+  /// How many ops from this one on are moves that share their collectives, and read no result of each other.
+  size_t moves_together() {
+    const auto key_of = [&](size_t i) { return program_.ops[i].kind == Kind::reshard ? batch_key(*plan_of(i)) : std::string(); };
+    const std::string key = key_of(op_);
+    size_t count = 1;
+    if (key.empty()) return count;
+    while (op_ + count < program_.ops.size() && key_of(op_ + count) == key && program_.value(program_.ops[op_ + count].inputs[0].value).op < static_cast<int>(op_)) ++count;
+    return count;
+  }
+
+  /// They run where the last of them stands.
+  void bind_moves(size_t count) {
+    const size_t first = op_;
+    op_ += count - 1;
+    std::vector<MovesStep::Part> parts;
+    for (size_t i = first; i <= op_; ++i) {
+      const Op& op = program_.ops[i];
+      executor_.states_.push_back(std::make_unique<OpState>());
+      parts.push_back({plan_of(i), input(op, 0), make_moved(op.outputs[0])});
+    }
+    const std::string& cause = program_.ops[first].cause;
+    auto step = std::make_unique<MovesStep>(*executor_.rank_, std::move(parts), cause.empty() ? to_string(Kind::reshard) : std::string_view(cause));
+    for (MovesStep::Part& part : step->parts()) hold(part.from);
+    add_step(std::move(step));
+  }
+
+  std::shared_ptr<const ReshardPlan> plan_of(size_t i) {
+    std::shared_ptr<const ReshardPlan>& plan = plans_[i];
+    const Type& from = type_of(program_.ops[i].inputs[0].value);
+    if (!plan) plan = plan_reshard(from.meta, from.spec, program_.ops[i].layout);
+    return plan;
   }
 
   MoveStep::Move mover(const Op& op, const Type& from, const Type& to) {
@@ -260,7 +324,7 @@ class Executor::Build {
       return [rank, meta = from.meta, spec = from.spec](const DenseTensor& piece) { return unrecorded::full(make_dist(*rank, meta, spec, piece)).get().value; };
     }
     const std::shared_ptr<const ReshardPlan> plan =
-        op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec) : plan_reshard(from.meta, from.spec, to.spec);
+        op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec) : plan_of(op_);
     return [rank, plan, name, &op](const DenseTensor& piece) { return execute_reshard(*rank, *plan, piece, {op.cause.empty() ? name : std::string_view(op.cause), "tensor"}); };
   }
 
@@ -441,6 +505,7 @@ class Executor::Build {
   const Arguments& arguments_;
   size_t op_ = 0;
   std::unordered_map<const Storage*, Root*> by_storage_;
+  std::unordered_map<size_t, std::shared_ptr<const ReshardPlan>> plans_;  // of reshards, by op
 };
 
 Executor::Executor(const Program& program, const Arguments& arguments) : program_(program), rank_(this_thread.rank) { Build(*this, arguments).run(); }

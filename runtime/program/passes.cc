@@ -11,8 +11,8 @@ namespace shard::program {
 std::span<const Pass> standard_passes() {
   // Dead code goes before passes that count uses. The last one makes states that would hide equal ops from others.
   static constexpr Pass passes[] = {
-      {"constants", &fold_constants}, {"common", &share_common},      {"dead_code", &remove_dead_code},
-      {"reshards", &place_reshards},  {"dead_code", &remove_dead_code}, {"inplace", &write_in_place},
+      {"constants", &fold_constants},   {"common", &share_common},    {"dead_code", &remove_dead_code}, {"reshards", &place_reshards},
+      {"dead_code", &remove_dead_code}, {"batches", &batch_reshards}, {"inplace", &write_in_place},
   };
   return passes;
 }

@@ -489,7 +489,7 @@ TEST_CASE("passes: a move through another layout that nothing else reads becomes
   with_placed([](const Tensors& in) -> Tensors { return {doubled(moved(moved(in[0], "-, -"), "b, -"))}; },
               [](int run) -> Tensors { return {on("a, b", {5, 3}, run)}; }, reshards_are(1));
   // An all-reduce and a slice become a reduce-scatter.
-  with_placed([](const Tensors& in) -> Tensors { return {doubled(moved(moved(matmul(in[0], in[1]), "a, -"), "a, b"))}; },
+  with_placed([](const Tensors& in) -> Tensors { return {doubled(moved(moved(matmul(scale(in[0], Scalar(0.1), Scalar(0), true), in[1]), "a, -"), "a, b"))}; },
               [](int run) -> Tensors { return {on("a, b", {5, 6}, run), on("b, -", {6, 3})}; }, [](const Program& program) {
                 reshards_are(1)(program);
                 for (const program::Op& op : program.ops) {
@@ -557,6 +557,55 @@ TEST_CASE("passes: ways of moving that could round otherwise, and capped ones, s
               [=](int run) -> Tensors { return {on("a, b", {5, 3}, run, capped)}; }, reshards_are(2));
 }
 
+TEST_CASE("passes: small moves with equal steps share their collectives, and large ones do not") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    Tensor x = in[0], y = in[1];
+    const Tensor a = moved(doubled(x), "-, -"), b = moved(tanh(y), "-, -");
+    const Tensor c = moved(x, "-, -");  // whose source is written before others are ready
+    scale_(x, Scalar(3), Scalar(0), true);
+    const Tensor d = moved(exp(y), "-, -");
+    return {add(a, b), c, matmul(d, moved(matmul(d, a), "-, -"))};
+  };
+  const auto make = [](Dims dims) { return [=](int run) -> Tensors { return {on("a, -", dims, 1e-3 * run), on("a, -", dims, -1)}; }; };
+  const auto order = [](const Program& program) {
+    std::string text;
+    for (const program::Op& op : program.ops) text += op.kind == Kind::reshard ? "R" : ".";
+    return text;
+  };
+  with_placed(function, make({3, 3}), [&](const Program& program) {
+    const Program batched = program::batch_reshards(program);
+    batched.verify();
+    check(order(program).starts_with(".R.RR..R") && order(batched).starts_with("..RRR..R"), order(program) + " " + order(batched));
+  });
+  with_placed(function, make({300, 300}), [&](const Program& program) { check(order(program::batch_reshards(program)) == order(program), "large ones stay"); });
+  run_ranks(4, [&](Rank& rank) {
+    CapturedFunction with(function, {}), without(function, {.passes = false});
+    const Tensors in = make({3, 3})(0);
+    int64_t calls[2];
+    for (const bool passes : {false, true}) {
+      const Tensors warm = (passes ? with : without)(in);
+      rank.trace.clear();
+      const Tensors out = (passes ? with : without)(in);
+      calls[passes] = static_cast<int64_t>(rank.trace.events().size());
+    }
+    // Executors do together what lies together, also without the pass.
+    check(calls[0] == 3 && calls[1] == 2, "collectives: " + std::to_string(calls[0]) + " and " + std::to_string(calls[1]));
+  });
+}
+
+TEST_CASE("passes: reductions that share a collective have the bits of those alone") {
+  const auto tenth = [](const Tensor& x) { return scale(x, Scalar(0.1), Scalar(0), true); };
+  const auto function = [=](const Tensors& in) -> Tensors {
+    const Tensor x = tenth(in[0]), w = tenth(in[1]), v = tenth(in[2]);
+    const Tensor a = matmul(x, w), b = matmul(x, v), c = matmul(x, w), d = sum(x, {1}, false);
+    return {multiply(relu(a), sum(relu(b), {1}, true)), moved(c, "a, b"), moved(b, "a, b"), relu(d)};
+  };
+  with_placed(function, [](int run) -> Tensors { return {on("a, b", {5, 7}, run - 10), on("b, -", {7, 3}, -8), on("b, -", {7, 5}, 2)}; }, [](const Program& program) {
+    const auto lines = to_text(program::batch_reshards(program));
+    check(count(program, "reshard") >= 4, lines);
+  });
+}
+
 TEST_CASE("passes: programs on meshes do after all passes what eager calls do, for uneven pieces") {
   with_placed(
       [](const Tensors& in) -> Tensors {
@@ -579,11 +628,11 @@ TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name 
                               seen.push_back(std::string(pass) + " " + std::to_string(before.ops.size()) + " " + std::to_string(after.ops.size()));
                             }});
   captured(in);
-  CHECK(seen == std::vector<std::string>{"constants 3 3", "common 3 2", "dead_code 2 2", "reshards 2 2", "dead_code 2 2", "inplace 2 2"});
+  CHECK(seen == std::vector<std::string>{"constants 3 3", "common 3 2", "dead_code 2 2", "reshards 2 2", "dead_code 2 2", "batches 2 2", "inplace 2 2"});
   const Program program = traced(function, in);
   CHECK(program::run_passes(program).ops.size() == 2);
   CHECK(program::run_passes(program, {.skip = {"common"}}).ops.size() == 3);
-  CHECK_THROWS_WITH(program::run_passes(program, {.skip = {"fold"}}), Catch::Contains("there is no pass 'fold' to skip; there are constants, common, dead_code, reshards, inplace"));
+  CHECK_THROWS_WITH(program::run_passes(program, {.skip = {"fold"}}), Catch::Contains("there is no pass 'fold' to skip; there are constants, common, dead_code, reshards, batches, inplace"));
 }
 
 TEST_CASE("passes: programs of 10000 ops, and the time that passes take") {
