@@ -9,7 +9,6 @@
 #include "comm/reduce.h"
 #include "core/error.h"
 #include "dist/dist_tensor.h"
-#include "program/batch.h"
 #include "program/infer.h"
 #include "reshard/execute.h"
 #include "reshard/unrecorded.h"
@@ -273,13 +272,10 @@ class Executor::Build {
     return [this_ = &executor_, &root](const DenseTensor& made) { this_->set_root(root, made.storage(), made.offset()); };
   }
 
-  /// How many ops from this one on are moves that share their collectives, and read no result of each other.
-  size_t moves_together() {
-    const auto key_of = [&](size_t i) { return program_.ops[i].kind == Kind::reshard ? batch_key(*plan_of(i)) : std::string(); };
-    const std::string key = key_of(op_);
+  /// How many ops from this one on are moves that run together.
+  size_t moves_together() const {
     size_t count = 1;
-    if (key.empty()) return count;
-    while (op_ + count < program_.ops.size() && key_of(op_ + count) == key && program_.value(program_.ops[op_ + count].inputs[0].value).op < static_cast<int>(op_)) ++count;
+    while (op_ + count < program_.ops.size() && program_.ops[op_ + count].joins) ++count;
     return count;
   }
 
@@ -291,7 +287,7 @@ class Executor::Build {
     for (size_t i = first; i <= op_; ++i) {
       const Op& op = program_.ops[i];
       executor_.states_.push_back(std::make_unique<OpState>());
-      parts.push_back({plan_of(i), input(op, 0), make_moved(op.outputs[0])});
+      parts.push_back({plan_of(op), input(op, 0), make_moved(op.outputs[0])});
     }
     const std::string& cause = program_.ops[first].cause;
     auto step = std::make_unique<MovesStep>(*executor_.rank_, std::move(parts), cause.empty() ? to_string(Kind::reshard) : std::string_view(cause));
@@ -299,11 +295,9 @@ class Executor::Build {
     add_step(std::move(step));
   }
 
-  std::shared_ptr<const ReshardPlan> plan_of(size_t i) {
-    std::shared_ptr<const ReshardPlan>& plan = plans_[i];
-    const Type& from = type_of(program_.ops[i].inputs[0].value);
-    if (!plan) plan = plan_reshard(from.meta, from.spec, program_.ops[i].layout);
-    return plan;
+  std::shared_ptr<const ReshardPlan> plan_of(const Op& op) const {
+    const Type& from = type_of(op.inputs[0].value);
+    return plan_reshard(from.meta, from.spec, op.layout);
   }
 
   MoveStep::Move mover(const Op& op, const Type& from, const Type& to) {
@@ -324,7 +318,7 @@ class Executor::Build {
       return [rank, meta = from.meta, spec = from.spec](const DenseTensor& piece) { return unrecorded::full(make_dist(*rank, meta, spec, piece)).get().value; };
     }
     const std::shared_ptr<const ReshardPlan> plan =
-        op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec) : plan_of(op_);
+        op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec) : plan_of(op);
     return [rank, plan, name, &op](const DenseTensor& piece) { return execute_reshard(*rank, *plan, piece, {op.cause.empty() ? name : std::string_view(op.cause), "tensor"}); };
   }
 
@@ -505,7 +499,6 @@ class Executor::Build {
   const Arguments& arguments_;
   size_t op_ = 0;
   std::unordered_map<const Storage*, Root*> by_storage_;
-  std::unordered_map<size_t, std::shared_ptr<const ReshardPlan>> plans_;  // of reshards, by op
 };
 
 Executor::Executor(const Program& program, const Arguments& arguments) : program_(program), rank_(this_thread.rank) { Build(*this, arguments).run(); }

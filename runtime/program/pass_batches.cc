@@ -9,13 +9,14 @@
 namespace shard::program {
 namespace {
 
-/// Moves wait until one of their results is needed or their source is written. Those of a kind that wait then run next to each other.
+/// Moves wait until one of their results is needed or their source is written. Those of a kind that wait then run together.
 class Batches {
  public:
   explicit Batches(const Program& program)
       : program_(program),
         before_(program.ops.size() + 1),
         moved_(program.ops.size(), false),
+        joins_(program.ops.size(), false),
         kind_of_(program.value_count(), kNone),
         sources_(program.value_count()) {}
 
@@ -26,7 +27,10 @@ class Batches {
     Rewriter copy(program_, result);
     copy.enter_all();
     for (size_t i = 0; i <= program_.ops.size(); ++i) {
-      for (const size_t move : before_[i]) copy.copy(move);
+      for (const size_t move : before_[i]) {
+        copy.copy(move);
+        result.ops.back().joins = joins_[move];
+      }
       if (i < program_.ops.size() && !moved_[i]) copy.copy(i);
     }
     copy.leave_all();
@@ -66,6 +70,7 @@ class Batches {
       sources_[root_of(op.inputs[0].value)].erase(kind);
       if (found->second.size() == 1) continue;
       moved_[move] = true;
+      joins_[move] = move != found->second.front();
       before_[now_].push_back(move);
     }
     waiting_.erase(found);
@@ -76,7 +81,7 @@ class Batches {
   std::map<std::string, size_t> kinds_;              // by batch_key, numbered as they come: all ranks go through them in one order
   std::map<size_t, std::vector<size_t>> waiting_;    // ops by kind
   std::vector<std::vector<size_t>> before_;  // by op: moves that run before it
-  std::vector<bool> moved_;                  // by op
+  std::vector<bool> moved_, joins_;          // by op
   std::vector<size_t> kind_of_;              // by value: of the waiting move that makes it
   std::vector<std::set<size_t>> sources_;    // by root: kinds of waiting moves that read it
 };

@@ -59,7 +59,7 @@ class Common {
   Program run() {
     copy_.enter_all();
     for (size_t i = 0; i < program_.ops.size(); ++i) {
-      if (!is_function(program_.ops[i])) {
+      if (!is_function(program_.ops[i]) || crosses_mesh(program_, program_.ops[i])) {
         copy_.copy(i);
         continue;
       }

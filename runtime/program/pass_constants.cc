@@ -66,7 +66,7 @@ class Constants {
   /// That of the result. Not a NaN, whose bits a Scalar may not keep; nor of contributions to a pending reduction, which differ from rank to rank.
   std::optional<Scalar> value_of(const Op& op) const {
     const auto is_plain = [&](const Type& type) { return type.device == kCpu && (type.spec == nullptr || !type.spec->layout().has_partial()); };
-    if (!is_plain(type_of(op.outputs[0]))) return std::nullopt;
+    if (!is_plain(type_of(op.outputs[0])) || crosses_mesh(program_, op)) return std::nullopt;
     for (const Operand& input : op.inputs) {
       if (input.value == 0 || !is_plain(type_of(input.value))) return std::nullopt;
     }

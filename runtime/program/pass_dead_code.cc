@@ -16,6 +16,7 @@ std::vector<bool> find_live(const Program& program) {
   std::vector<bool> live(program.ops.size(), false);
   for (size_t i = program.ops.size(); i-- > 0;) {
     const Op& op = program.ops[i];
+    live[i] = crosses_mesh(program, op);
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       const ValueId id = op.outputs[o];
       if (id != 0 && (used[id] || (op.writes[o] && read[program.value(id).root]))) live[i] = true;

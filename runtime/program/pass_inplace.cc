@@ -18,6 +18,7 @@ class InPlace {
       const ValueId target = target_of(i);
       if (target == 0) copy_.copy(i);
       else copy_.copy_as(i, in_place(i), {target}, {true});
+      result_.ops.back().joins = program_.ops[i].joins;  // all ops stay in their order
     }
     copy_.leave_all();
     return std::move(result_);
@@ -38,6 +39,7 @@ class InPlace {
     if (op.outputs[0] == 0 || program_.value(op.outputs[0]).source != 0) return 0;
     const std::span<const AliasDef> aliases = op.entry->op->aliases;
     if (aliases.size() != 1 || aliases[0].kind != AliasDef::Kind::inplace) return 0;
+    if ((op.entry->op->no_need_buffer >> aliases[0].input & 1u) != 0) return 0;
     const SlotRange& slot = op.slots[static_cast<size_t>(aliases[0].input)];
     const ValueId target = slot.count == 1 ? op.inputs[slot.first].value : 0;
     if (target == 0 || !(program_.value(target).type == program_.value(op.outputs[0]).type)) return 0;

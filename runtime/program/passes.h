@@ -40,7 +40,7 @@ Program remove_dead_code(const Program& program);
 Program share_common(const Program& program);
 /// Moves start from the layout of the same value that is nearest, and what is there already is not moved again.
 Program place_reshards(const Program& program);
-/// Small moves with equal steps run next to each other, where executors do them in one collective per step.
+/// Small moves with equal steps run together, in one collective per step (Op::joins).
 Program batch_reshards(const Program& program);
 /// Elementwise ops write over an argument that nobody needs any more.
 Program write_in_place(const Program& program);

@@ -48,6 +48,7 @@ void Rewriter::copy(size_t i) {
 /// `sources` and the inputs of `op` are values of `from`.
 void Rewriter::copy_as(size_t i, Op op, std::vector<ValueId> sources, std::vector<bool> writes) {
   for (Operand& input : op.inputs) input.value = (*this)(input.value);
+  op.joins = false;
   for (ValueId& source : sources) source = (*this)(source);
   std::vector<std::optional<Type>> types;
   for (const ValueId id : from_.ops[i].outputs) types.push_back(id == 0 ? std::nullopt : std::optional(from_.value(id).type));

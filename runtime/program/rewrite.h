@@ -20,7 +20,7 @@ class Rewriter {
   void enter_all();
   /// Gives `to` the outputs, gradients and draws of `from`.
   void leave_all();
-  /// Adds op `i` of `from` at the end of `to`.
+  /// Adds op `i` of `from` at the end of `to`. It does not join the one before, which may be another one there.
   void copy(size_t i);
   /// The same, as another op that gives the same values.
   void copy_as(size_t i, Op op, std::vector<ValueId> sources, std::vector<bool> writes);

@@ -46,7 +46,7 @@ std::string op_text(const Program& program, const Op& op) {
     if (!outputs.empty()) outputs += ", ";
     outputs += op.outputs[o] == 0 ? "none" : value_text(program, op.outputs[o]) + (op.writes[o] ? " written" : "");
   }
-  return fmt::format("  {} = {}({}){}\n", outputs, op.name(), inputs_text(op), op.cause.empty() ? "" : "  # for " + op.cause);
+  return fmt::format("  {} = {}({}){}{}\n", outputs, op.name(), inputs_text(op), op.joins ? " with the one before" : "", op.cause.empty() ? "" : "  # for " + op.cause);
 }
 
 }  // namespace

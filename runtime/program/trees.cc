@@ -30,6 +30,12 @@ Trees::Trees(const Program& program) : program_(program), trees_(find_trees(prog
   for (const GradientEffect& effect : program.gradients) outputs_[effect.gradient] = true;
 }
 
+bool crosses_mesh(const Program& program, const Op& op) {
+  const auto is_on_mesh = [&](ValueId id) { return program.value(id).type.spec != nullptr; };
+  const bool gives = std::any_of(op.outputs.begin(), op.outputs.end(), is_on_mesh);
+  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](const Operand& input) { return input.value != 0 && is_on_mesh(input.value) != gives; });
+}
+
 Merger::Merger(const Program& from, Program& to) : Rewriter(from, to), program_(from), trees_(find_trees(from)), joined_(from.value_count(), 0) {}
 
 ValueId Merger::tree_of(ValueId id) const {

@@ -29,6 +29,10 @@ class Trees {
   std::vector<bool> outputs_;
 };
 
+/// Whether an op takes values onto a mesh or off it. Plain tensors may differ from rank to rank, and so may what is done with them: passes leave
+/// such ops alone, or ranks would no longer agree on what is sent.
+bool crosses_mesh(const Program& program, const Op& op);
+
 /// A rewriter that may let a value be another one, which has the same elements.
 class Merger : public Rewriter {
  public:

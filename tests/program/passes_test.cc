@@ -575,6 +575,12 @@ TEST_CASE("passes: small moves with equal steps share their collectives, and lar
   with_placed(function, make({3, 3}), [&](const Program& program) {
     const Program batched = program::batch_reshards(program);
     batched.verify();
+    check_contains(to_text(batched), "%7: f64[3, 3] [-, -] = reshard(%1, layout=[-, -]) with the one before");
+    Program wrong = batched;
+    wrong.ops[1].joins = true;
+    check_contains(error_of([&] { wrong.verify(); }, ErrorCode::internal), "op 1 (tanh) cannot run with the one before it");
+    const Program twice = program::run_passes(program::run_passes(program));
+    check(order(twice) == order(program::run_passes(program)), "passes find nothing more to do");
     check(order(program).starts_with(".R.RR..R") && order(batched).starts_with("..RRR..R"), order(program) + " " + order(batched));
   });
   with_placed(function, make({300, 300}), [&](const Program& program) { check(order(program::batch_reshards(program)) == order(program), "large ones stay"); });
@@ -588,8 +594,7 @@ TEST_CASE("passes: small moves with equal steps share their collectives, and lar
       const Tensors out = (passes ? with : without)(in);
       calls[passes] = static_cast<int64_t>(rank.trace.events().size());
     }
-    // Executors do together what lies together, also without the pass.
-    check(calls[0] == 3 && calls[1] == 2, "collectives: " + std::to_string(calls[0]) + " and " + std::to_string(calls[1]));
+    check(calls[0] == 4 && calls[1] == 2, "collectives: " + std::to_string(calls[0]) + " and " + std::to_string(calls[1]));
   });
 }
 
@@ -603,6 +608,27 @@ TEST_CASE("passes: reductions that share a collective have the bits of those alo
   with_placed(function, [](int run) -> Tensors { return {on("a, b", {5, 7}, run - 10), on("b, -", {7, 3}, -8), on("b, -", {7, 5}, 2)}; }, [](const Program& program) {
     const auto lines = to_text(program::batch_reshards(program));
     check(count(program, "reshard") >= 4, lines);
+  });
+}
+
+TEST_CASE("passes: what goes on and off a mesh is left alone, because ranks may do different things with plain tensors") {
+  run_ranks(4, [](Rank& rank) {
+    const DistSpec* const rows = DistSpec::parse(mesh22(), "a, -");
+    // Rank 0 has two values to tell, the others two equal placeholders; and rank 0 alone uses what it gets back.
+    const auto function = [&](const Tensors& in) -> Tensors {
+      const Tensor empty = full({4, 2}, Scalar(0), DType::float64);
+      const Tensor a = distribute(rank.id() == 0 ? in[0] : empty, rows, from_rank(0)), b = distribute(rank.id() == 0 ? doubled(in[0]) : empty, rows, from_rank(0));
+      Tensor whole = full(multiply(a, b)), again = full(multiply(a, b));
+      if (rank.id() != 0) return {a};
+      relu_(again);
+      return {a, whole, again};
+    };
+    CapturedFunction captured(function, {});
+    const Tensor x = iota<double>({4, 2}, -3);
+    const Tensors out = captured({x});
+    if (rank.id() != 0) return;
+    check(bits(out[1]) == bits(multiply(x, doubled(x))), "the product");
+    check(bits(out[2]) == bits(out[1]), "which is not negative");
   });
 }
 
