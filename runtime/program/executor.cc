@@ -87,6 +87,32 @@ class MoveStep final : public BoundStep {
   Give give_;
 };
 
+/// Several moves, whose steps share collectives.
+class MovesStep final : public BoundStep {
+ public:
+  struct Part {
+    std::shared_ptr<const ReshardPlan> plan;
+    DenseTensor from;
+    MoveStep::Give give;
+  };
+  MovesStep(Rank& rank, std::vector<Part> parts, std::string_view cause) : rank_(rank), parts_(std::move(parts)), cause_(cause) {
+    for (const Part& part : parts_) plans_.push_back(part.plan.get());
+  }
+  std::vector<Part>& parts() { return parts_; }
+  void run() override {
+    std::vector<DenseTensor> from;
+    for (const Part& part : parts_) from.push_back(part.from);
+    const std::vector<DenseTensor> made = execute_reshards(rank_, plans_, from, {cause_, "tensors"});
+    for (size_t i = 0; i < parts_.size(); ++i) parts_[i].give(made[i]);
+  }
+
+ private:
+  Rank& rank_;
+  std::vector<Part> parts_;
+  std::vector<const ReshardPlan*> plans_;
+  std::string_view cause_;
+};
+
 class ReleaseStep final : public BoundStep {
  public:
   explicit ReleaseStep(std::function<void()> release) : release_(std::move(release)) {}
@@ -118,7 +144,11 @@ class Executor::Build {
     executor_.places_.resize(program_.value_count());
     enter(program_.inputs, arguments_.inputs);
     enter(program_.parameters, arguments_.parameters);
-    for (op_ = 0; op_ < program_.ops.size(); ++op_) bind(program_.ops[op_]);
+    for (op_ = 0; op_ < program_.ops.size(); ++op_) {
+      const size_t together = moves_together();
+      if (together > 1) bind_moves(together);
+      else bind(program_.ops[op_]);
+    }
     for (const Named& output : program_.outputs) keep(output.value);
     for (const GradientEffect& effect : program_.gradients) keep(effect.gradient);
     release_moved();
@@ -229,17 +259,45 @@ class Executor::Build {
   }
 
   void bind_move(const Op& op) {
-    const ValueId id = op.outputs[0];
-    const Type& from = type_of(op.inputs[0].value);
-    const Type& to = type_of(id);
-    Root& root = new_root(Root::Kind::made, here(to) ? stand_in(to.device, 0) : Storage::absent());
-    DenseTensor result(root.stand_in, here(to) ? Meta{local_dims(to), to.meta.dtype} : absent_value(to.meta).meta());
-    auto step = std::make_unique<MoveStep>(input(op, 0), mover(op, from, to), [this_ = &executor_, &root](const DenseTensor& made) {
-      this_->set_root(root, made.storage(), made.offset());
-    });
+    auto step = std::make_unique<MoveStep>(input(op, 0), mover(op, type_of(op.inputs[0].value), type_of(op.outputs[0])), make_moved(op.outputs[0]));
     hold(step->from());
     add_step(std::move(step));
-    set_output(id, std::move(result));
+  }
+
+  /// The result of a move, which gets its bytes from what this returns.
+  MoveStep::Give make_moved(ValueId id) {
+    const Type& type = type_of(id);
+    Root& root = new_root(Root::Kind::made, here(type) ? stand_in(type.device, 0) : Storage::absent());
+    set_output(id, DenseTensor(root.stand_in, here(type) ? Meta{local_dims(type), type.meta.dtype} : absent_value(type.meta).meta()));
+    return [this_ = &executor_, &root](const DenseTensor& made) { this_->set_root(root, made.storage(), made.offset()); };
+  }
+
+  /// How many ops from this one on are moves that run together.
+  size_t moves_together() const {
+    size_t count = 1;
+    while (op_ + count < program_.ops.size() && program_.ops[op_ + count].joins) ++count;
+    return count;
+  }
+
+  /// They run where the last of them stands.
+  void bind_moves(size_t count) {
+    const size_t first = op_;
+    op_ += count - 1;
+    std::vector<MovesStep::Part> parts;
+    for (size_t i = first; i <= op_; ++i) {
+      const Op& op = program_.ops[i];
+      executor_.states_.push_back(std::make_unique<OpState>());
+      parts.push_back({plan_of(op), input(op, 0), make_moved(op.outputs[0])});
+    }
+    const std::string& cause = program_.ops[first].cause;
+    auto step = std::make_unique<MovesStep>(*executor_.rank_, std::move(parts), cause.empty() ? to_string(Kind::reshard) : std::string_view(cause));
+    for (MovesStep::Part& part : step->parts()) hold(part.from);
+    add_step(std::move(step));
+  }
+
+  std::shared_ptr<const ReshardPlan> plan_of(const Op& op) const {
+    const Type& from = type_of(op.inputs[0].value);
+    return plan_reshard(from.meta, from.spec, op.layout);
   }
 
   MoveStep::Move mover(const Op& op, const Type& from, const Type& to) {
@@ -260,7 +318,7 @@ class Executor::Build {
       return [rank, meta = from.meta, spec = from.spec](const DenseTensor& piece) { return unrecorded::full(make_dist(*rank, meta, spec, piece)).get().value; };
     }
     const std::shared_ptr<const ReshardPlan> plan =
-        op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec) : plan_reshard(from.meta, from.spec, to.spec);
+        op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec) : plan_of(op);
     return [rank, plan, name, &op](const DenseTensor& piece) { return execute_reshard(*rank, *plan, piece, {op.cause.empty() ? name : std::string_view(op.cause), "tensor"}); };
   }
 

@@ -86,9 +86,10 @@ struct Entry {
   KeyWords parameters;  // their types
   Trace trace;
   std::optional<Split> split;  // where the function has a gradient
+  Program whole;               // what runs where it has none
   std::unique_ptr<Executor> forward, backward;
 
-  const Program& program() const { return split ? split->forward : trace.program; }
+  const Program& program() const { return split ? split->forward : whole; }
 };
 
 /// The tensors that an entry's parameters are now. Undefined where a leaf has no gradient.
@@ -256,6 +257,10 @@ struct CapturedFunction::State {
   std::list<std::shared_ptr<Entry>> entries;  // most recently used first
   CaptureStats stats;
 
+  Program improved(Program program) const {
+    return options.passes ? program::run_passes(std::move(program), {.observer = options.observer}) : std::move(program);
+  }
+
   std::shared_ptr<Entry> find(const KeyWords& key, Arguments& arguments) {
     for (auto at = entries.begin(); at != entries.end(); ++at) {
       if (!((*at)->key == key)) continue;
@@ -288,6 +293,10 @@ struct CapturedFunction::State {
       entry->split = program::split(entry->trace);
       entry->split->forward.verify();
       entry->split->backward.verify();
+      entry->split->forward = improved(std::move(entry->split->forward));
+      entry->split->backward = improved(std::move(entry->split->backward));
+    } else {
+      entry->whole = improved(entry->trace.program);
     }
     entries.push_front(entry);
     if (entries.size() > std::max<size_t>(options.capacity, 1)) {
@@ -359,7 +368,7 @@ void mark_views(const Entry& entry, const Arguments& arguments, const std::vecto
 
 CapturedFunction::CapturedFunction(program::Function function, CaptureOptions options) : state_(std::make_shared<State>()) {
   state_->function = std::move(function);
-  state_->options = options;
+  state_->options = std::move(options);
 }
 CapturedFunction::CapturedFunction(Trace loaded) : state_(std::make_shared<State>()) {
   state_->function = [](const std::vector<Tensor>&) -> std::vector<Tensor> {
@@ -421,7 +430,7 @@ program::MemoryReport CapturedFunction::memory(const std::vector<Tensor>& inputs
 }
 
 CapturedFunction capture(program::Function function, const std::vector<Tensor>& example_inputs, CaptureOptions options) {
-  CapturedFunction captured(std::move(function), options);
+  CapturedFunction captured(std::move(function), std::move(options));
   captured.trace(example_inputs);
   return captured;
 }

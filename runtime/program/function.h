@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "program/executor.h"
+#include "program/passes.h"
 #include "program/trace.h"
 
 namespace shard {
@@ -15,6 +16,10 @@ struct CaptureOptions {
   const Scope* scope = nullptr;
   /// How many programs are kept, one for each kind of inputs; the least recently used goes first.
   size_t capacity = 16;
+  /// Whether programs go through the standard passes before they run.
+  bool passes = true;
+  /// Is shown what each pass does to each program: of a function with a gradient to its forward program, then to its backward one.
+  program::PassObserver observer = {};
 };
 
 struct CaptureStats {

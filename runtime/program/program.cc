@@ -107,6 +107,8 @@ class Verifier {
       if (now != input.state) problem("op {} ({}) reads %{} as %{} has left it, but in its place %{} has", i, op.name(), input.value, input.state, now);
     }
     check_outputs(i, op);
+    if (!op.joins) together_ = static_cast<int>(i);
+    else check_joins(i, op);
     try {
       const std::vector<std::optional<Type>> inferred = infer_types(op, types);
       for (size_t o = 0; o < op.outputs.size() && o < inferred.size(); ++o) {
@@ -119,6 +121,12 @@ class Verifier {
     } catch (const Error& error) {
       problem("op {} ({}): {}", i, op.name(), error.what());
     }
+  }
+
+  /// All that run together are reshards, and read no result of each other.
+  void check_joins(size_t i, const Op& op) {
+    const bool all_move = together_ >= 0 && program_.ops[static_cast<size_t>(together_)].kind == Kind::reshard && op.kind == Kind::reshard;
+    if (!all_move || program_.value(op.inputs[0].value).op >= together_) problem("op {} ({}) cannot run with the one before it", i, op.name());
   }
 
   void check_outputs(size_t i, const Op& op) {
@@ -147,6 +155,7 @@ class Verifier {
   const Program& program_;
   std::vector<bool> made_;
   std::vector<ValueId> states_;  // by root
+  int together_ = -1;            // the first of the ops that run together
   std::string problems_;
   int count_ = 0;
 };

@@ -27,6 +27,15 @@ void Rewriter::enter_all() {
   for (const Named& parameter : from_.parameters) enter(parameter, to_.parameters);
 }
 
+void Rewriter::leave_all() {
+  for (const Named& output : from_.outputs) to_.outputs.push_back({output.name, (*this)(output.value)});
+  for (const GradientEffect& effect : from_.gradients) to_.gradients.push_back({(*this)(effect.leaf), (*this)(effect.gradient)});
+  to_.world_draws = from_.world_draws;
+  to_.plain_draws = from_.plain_draws;
+  to_.world_before = from_.world_before;
+  to_.plain_before = from_.plain_before;
+}
+
 void Rewriter::copy(size_t i) {
   const Op& op = from_.ops[i];
   Op copy = op;
@@ -39,6 +48,7 @@ void Rewriter::copy(size_t i) {
 /// `sources` and the inputs of `op` are values of `from`.
 void Rewriter::copy_as(size_t i, Op op, std::vector<ValueId> sources, std::vector<bool> writes) {
   for (Operand& input : op.inputs) input.value = (*this)(input.value);
+  op.joins = false;
   for (ValueId& source : sources) source = (*this)(source);
   std::vector<std::optional<Type>> types;
   for (const ValueId id : from_.ops[i].outputs) types.push_back(id == 0 ? std::nullopt : std::optional(from_.value(id).type));

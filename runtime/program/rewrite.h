@@ -18,7 +18,9 @@ class Rewriter {
   /// Makes an input or parameter one of `to`, in `list`. Its name stays.
   void enter(const Named& value, std::vector<Named>& list);
   void enter_all();
-  /// Adds op `i` of `from` at the end of `to`.
+  /// Gives `to` the outputs, gradients and draws of `from`.
+  void leave_all();
+  /// Adds op `i` of `from` at the end of `to`. It does not join the one before, which may be another one there.
   void copy(size_t i);
   /// The same, as another op that gives the same values.
   void copy_as(size_t i, Op op, std::vector<ValueId> sources, std::vector<bool> writes);

@@ -49,7 +49,7 @@ std::string op_text(const Program& program, const Op& op, const ValueNames& name
     if (!outputs.empty()) outputs += ", ";
     outputs += op.outputs[o] == 0 ? "none" : value_text(program, op.outputs[o], name) + (op.writes[o] ? " written" : "");
   }
-  return fmt::format("{} = {}({}){}", outputs, op.name(), inputs_text(op, name), op.cause.empty() ? "" : "  # for " + op.cause);
+  return fmt::format("{} = {}({}){}{}", outputs, op.name(), inputs_text(op, name), op.joins ? " with the one before" : "", op.cause.empty() ? "" : "  # for " + op.cause);
 }
 
 std::string to_text(const Program& program) {

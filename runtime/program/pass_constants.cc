@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "program/passes.h"
+#include "program/trees.h"
+
+namespace shard::program {
+namespace {
+
+template <size_t n>
+bool is_one_of(std::string_view name, const std::string_view (&names)[n]) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+/// Ops whose result is correctly rounded element by element, wherever an element lies.
+constexpr std::string_view kExact[] = {"abs",     "add",      "cast", "divide", "full", "full_like", "maximum",
+                                       "minimum", "multiply", "relu", "scale",  "sqrt", "square",    "subtract"};
+/// Ops that give the elements of their argument, in other places.
+constexpr std::string_view kMoves[] = {"assign",  "expand",        "flatten", "reshape",   "slice",
+                                       "squeeze", "strided_slice", "tile",    "transpose", "unsqueeze"};
+/// Those that leave them where they are if the shape stays.
+constexpr std::string_view kCopies[] = {"assign", "cast", "expand", "tile"};
+
+Scalar element_of(const DenseTensor& tensor) {
+  return visit_dtype(tensor.dtype(), [&]<class T>(TypeTag<T>) {
+    const T value = *tensor.data<T>();
+    if constexpr (is_floating(dtype_of<T>)) return Scalar(static_cast<double>(value));
+    else return Scalar(static_cast<int64_t>(value));
+  });
+}
+
+/// Of a real number, which has -0.0 too.
+bool is_real(const Scalar& value, double number) {
+  return !value.is_integer() && value.to<double>() == number && std::signbit(value.to<double>()) == std::signbit(number);
+}
+bool is_integer(const Scalar& value, int64_t number) { return value.is_integer() && value.to<int64_t>() == number; }
+
+class Constants {
+ public:
+  explicit Constants(const Program& program)
+      : program_(program), copy_(program, result_), full_(OpTable::instance().find("full")), values_(program.value_count()) {}
+
+  Program run() {
+    copy_.enter_all();
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+      const Op& op = program_.ops[i];
+      const ValueId id = op.outputs.empty() ? 0 : op.outputs[0];
+      if (op.outputs.size() != 1 || id == 0 || op.writes[0]) {
+        copy_.copy(i);
+        continue;
+      }
+      values_[id] = value_of(op);
+      const bool makes_buffer = program_.value(id).source == 0;
+      if (makes_buffer && values_[id] && op.entry != full_) copy_full(i);
+      else if (const ValueId same = makes_buffer ? unchanged(op) : 0; same == 0 || !copy_.merge(i, id, same)) copy_.copy(i);
+    }
+    copy_.leave_all();
+    return std::move(result_);
+  }
+
+ private:
+  const Type& type_of(ValueId id) const { return program_.value(id).type; }
+
+  /// The value of all elements of an input, where it is known.
+  std::optional<Scalar> constant(const Operand& input) const { return input.state == 0 ? values_[input.value] : std::nullopt; }
+
+  /// That of the result. Not a NaN, whose bits a Scalar may not keep; nor of contributions to a pending reduction, which differ from rank to rank.
+  std::optional<Scalar> value_of(const Op& op) const {
+    const auto is_plain = [&](const Type& type) { return type.device == kCpu && (type.spec == nullptr || !type.spec->layout().has_partial()); };
+    if (!is_plain(type_of(op.outputs[0])) || crosses_mesh(program_, op)) return std::nullopt;
+    for (const Operand& input : op.inputs) {
+      if (input.value == 0 || !is_plain(type_of(input.value))) return std::nullopt;
+    }
+    if (op.kind != Kind::call) return op.kind == Kind::alias || op.kind == Kind::copy ? std::nullopt : constant(op.inputs[0]);
+    if (op.inplace) return std::nullopt;
+    if (is_one_of(op.entry->op->name, kMoves)) return constant(op.inputs[0]);
+    return is_one_of(op.entry->op->name, kExact) ? compute(op) : std::nullopt;
+  }
+
+  /// Computes one element.
+  std::optional<Scalar> compute(const Op& op) const {
+    const OpContext ctx{.op = op.name().data()};
+    const bool reads = op.entry->op->name != "full_like";
+    std::vector<DenseTensor> inputs;
+    for (const Operand& input : op.inputs) {
+      const std::optional<Scalar> value = constant(input);
+      if (reads && !value) return std::nullopt;
+      inputs.push_back(full({1}, value.value_or(Scalar(0)), type_of(input.value).meta.dtype));
+    }
+    std::vector<Attr> attrs = op.attrs;
+    if (op.entry == full_) attrs[0] = IntArray{1};
+    EntryCall call{ctx, inputs, op.slots, attrs, {}};
+    try {
+      op.entry->functional(call);
+    } catch (const Error&) {
+      return std::nullopt;  // the op throws when it runs
+    }
+    const Scalar value = element_of(call.results[0][0]);
+    return std::isnan(value.to<double>()) ? std::nullopt : std::optional(value);
+  }
+
+  DenseTensor full(const Dims& dims, const Scalar& value, DType dtype) const {
+    const OpContext ctx{.op = "full"};
+    const Attr attrs[] = {IntArray(dims), value, dtype, kCpu};
+    EntryCall call{ctx, {}, {}, attrs, {}};
+    full_->functional(call);
+    return call.results[0][0];
+  }
+
+  void copy_full(size_t i) {
+    const ValueId id = program_.ops[i].outputs[0];
+    const Type& type = type_of(id);
+    Op op;
+    op.entry = full_;
+    op.attrs = {IntArray(type.meta.dims), *values_[id], type.meta.dtype, kCpu};
+    op.layout = type.spec;
+    op.output_slots = {{0, 1}};
+    copy_.copy_as(i, std::move(op), {0}, {false});
+  }
+
+  /// The input that has all elements of the result; 0: none has. Quiet NaNs pass through arithmetic unchanged.
+  ValueId unchanged(const Op& op) const {
+    const auto has_type = [&](size_t input) { return op.inputs[input].value != 0 && type_of(op.inputs[input].value) == type_of(op.outputs[0]); };
+    if (op.inputs.empty() || op.inplace) return 0;
+    if (op.kind != Kind::call) return (op.kind == Kind::reshard || op.kind == Kind::clone) && has_type(0) ? op.inputs[0].value : 0;
+    const std::string_view name = op.entry->op->name;
+    if (is_one_of(name, kCopies)) return has_type(0) ? op.inputs[0].value : 0;
+    for (size_t input = 0; input < 2 && op.inputs.size() == 2; ++input) {
+      if (!has_type(input) || type_of(op.outputs[0]).meta.dtype == DType::boolean) continue;
+      const std::optional<Scalar> other = constant(op.inputs[1 - input]);
+      if (other && is_neutral(name, *other, input == 0)) return op.inputs[input].value;
+    }
+    return 0;
+  }
+  /// x + 0.0 is not x: -0.0 + 0.0 is 0.0.
+  static bool is_neutral(std::string_view name, const Scalar& value, bool is_second) {
+    if (name == "multiply") return is_real(value, 1) || is_integer(value, 1);
+    if (name == "add") return is_real(value, -0.0) || is_integer(value, 0);
+    if (name == "subtract") return is_second && (is_real(value, 0.0) || is_integer(value, 0));
+    return name == "divide" && is_second && (is_real(value, 1) || is_integer(value, 1));
+  }
+
+  const Program& program_;
+  Program result_;
+  Merger copy_;
+  const OpEntry* const full_;
+  std::vector<std::optional<Scalar>> values_;  // by value of the program: of all its elements, as they are made
+};
+
+}  // namespace
+
+Program fold_constants(const Program& program) { return Constants(program).run(); }
+
+}  // namespace shard::program

@@ -1,0 +1,47 @@
+#include "program/passes.h"
+#include "program/trees.h"
+
+namespace shard::program {
+namespace {
+
+/// Which ops somebody sees the results of, found from the last one to the first.
+std::vector<bool> find_live(const Program& program) {
+  const Trees trees(program);
+  std::vector<bool> used(program.value_count(), false);
+  std::vector<bool> read(program.value_count(), false);  // by root: after the op that is looked at
+  for (ValueId id = 1; id < program.value_count(); ++id) {
+    used[id] = trees.is_output(id);
+    read[id] = trees.of(id).entry || trees.of(id).output;
+  }
+  std::vector<bool> live(program.ops.size(), false);
+  for (size_t i = program.ops.size(); i-- > 0;) {
+    const Op& op = program.ops[i];
+    live[i] = crosses_mesh(program, op);
+    for (size_t o = 0; o < op.outputs.size(); ++o) {
+      const ValueId id = op.outputs[o];
+      if (id != 0 && (used[id] || (op.writes[o] && read[program.value(id).root]))) live[i] = true;
+    }
+    if (!live[i]) continue;
+    for (const Operand& input : op.inputs) {
+      used[input.value] = true;
+      read[program.value(input.value).root] = true;
+    }
+  }
+  return live;
+}
+
+}  // namespace
+
+Program remove_dead_code(const Program& program) {
+  const std::vector<bool> live = find_live(program);
+  Program result;
+  Rewriter copy(program, result);
+  copy.enter_all();
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    if (live[i]) copy.copy(i);
+  }
+  copy.leave_all();
+  return result;
+}
+
+}  // namespace shard::program

@@ -1,0 +1,122 @@
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "program/passes.h"
+#include "program/trees.h"
+#include "reshard/plan.h"
+
+namespace shard::program {
+namespace {
+
+/// A value in one of its layouts.
+struct Member {
+  ValueId value = 0;  // of the program that is read
+  ValueId state = 0;  // in the result: it has the value as long as this is its state
+  double ns = 0;      // predicted, of the move that makes it
+  uint32_t uses = 0;
+};
+/// The first is what the others are moved from. There is one in each layout: the newest.
+using Family = std::vector<Member>;
+
+class Reshards {
+ public:
+  explicit Reshards(const Program& program) : program_(program), copy_(program, result_), uses_(program.value_count(), 0) {
+    for (const Op& op : program.ops) {
+      for (const Operand& input : op.inputs) ++uses_[input.value];
+    }
+    for (const Named& output : program.outputs) ++uses_[output.value];
+    for (const GradientEffect& effect : program.gradients) ++uses_[effect.gradient];
+  }
+
+  Program run() {
+    copy_.enter_all();
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+      if (program_.ops[i].kind == Kind::reshard) place(i);
+      else copy_.copy(i);
+    }
+    copy_.leave_all();
+    return std::move(result_);
+  }
+
+ private:
+  const Type& type_of(ValueId id) const { return program_.value(id).type; }
+
+  /// Moves whose result does not depend on the way, bit for bit: a sum over several axes may be rounded otherwise on another one. Where memory is
+  /// capped the captured ways are kept, which are known to fit.
+  bool is_free(const Type& from, const DistSpec* to) const {
+    const ProcessMesh* const mesh = from.spec->mesh();
+    int pending = 0;
+    for (int axis = 0; axis < mesh->rank(); ++axis) pending += from.spec->partial(axis).has_value();
+    return to->mesh() == mesh && mesh->costs().memory_cap == 0 && !to->layout().has_partial() && pending <= 1;
+  }
+
+  /// Predicted time in ns.
+  double cost(ValueId from, const DistSpec* to) {
+    const Type& type = type_of(from);
+    const auto key = std::tuple(type.spec, to, type.meta.dtype, std::vector<int64_t>(type.meta.dims.begin(), type.meta.dims.end()));
+    const auto [found, added] = costs_.try_emplace(key, 0.0);
+    if (added) found->second = plan_reshard(type.meta, type.spec, to)->ns;
+    return found->second;
+  }
+
+  /// Its place; a value that is not moved from another one starts its own.
+  size_t family_of(ValueId id) {
+    const std::pair<ValueId, ValueId> now{copy_(id), result_.state_of(copy_(id))};
+    const auto [found, added] = family_of_.try_emplace(now, families_.size());
+    if (added) families_.push_back({{id, now.second, 0, 0}});
+    return found->second;
+  }
+  bool is_current(const Member& member) const { return result_.state_of(copy_(member.value)) == member.state; }
+
+  void place(size_t i) {
+    const Op& op = program_.ops[i];
+    const ValueId id = op.outputs[0];
+    const size_t number = family_of(op.inputs[0].value);
+    Family& family = families_[number];
+    if (!is_free(type_of(family.front().value), op.layout)) return copy_.copy(i);
+    const auto same = std::find_if(family.begin(), family.end(), [&](const Member& each) { return type_of(each.value).spec == op.layout; });
+    if (same != family.end() && is_current(*same) && copy_.merge(i, id, same->value)) {
+      same->uses += uses_[id];
+      return;
+    }
+    const ValueId from = nearest(family, op.inputs[0].value, op.layout);
+    Op move = op;
+    move.outputs.clear();
+    move.inputs[0].value = from;
+    copy_.copy_as(i, std::move(move), {0}, {false});
+    const auto older = [&](const Member& each) { return type_of(each.value).spec == op.layout; };
+    family.erase(std::remove_if(family.begin() + 1, family.end(), older), family.end());
+    family.push_back({id, 0, cost(from, op.layout), uses_[id]});
+    family_of_[{copy_(id), 0}] = number;
+  }
+
+  /// Where a move of `given` to a layout starts best. That saves the move that makes `given` where nothing else reads it.
+  ValueId nearest(Family& family, ValueId given, const DistSpec* to) {
+    const auto ours = std::find_if(family.begin() + 1, family.end(), [&](const Member& each) { return copy_(each.value) == copy_(given); });
+    const bool only_use = ours != family.end() && ours->uses == 1;
+    ValueId best = given;
+    double least = cost(given, to) + (only_use ? ours->ns : 0);
+    for (const Member& each : family) {
+      if (copy_(each.value) == copy_(given) || type_of(each.value).spec == to || !is_current(each)) continue;
+      const double ns = cost(each.value, to);
+      if (ns < least || (only_use && best == given && ns == least)) best = each.value, least = ns;
+    }
+    if (only_use && best != given) family.erase(ours);  // it goes with the dead code
+    return best;
+  }
+
+  const Program& program_;
+  Program result_;
+  Merger copy_;
+  std::vector<uint32_t> uses_;  // by value
+  std::vector<Family> families_;
+  std::map<std::pair<ValueId, ValueId>, size_t> family_of_;  // by value and state in the result
+  std::map<std::tuple<const DistSpec*, const DistSpec*, DType, std::vector<int64_t>>, double> costs_;
+};
+
+}  // namespace
+
+Program place_reshards(const Program& program) { return Reshards(program).run(); }
+
+}  // namespace shard::program

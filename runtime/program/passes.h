@@ -1,0 +1,48 @@
+// Passes: programs become shorter or faster ones that do the same, bit for bit (docs/programs_passes.md).
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+
+namespace shard::program {
+
+/// Inputs, parameters, outputs and gradients of the result are those of the program, in number, order, type and in which of them share buffers.
+struct Pass {
+  std::string_view name;
+  Program (*run)(const Program& program);
+};
+
+/// Called after each pass, to print what it did.
+using PassObserver = std::function<void(std::string_view pass, const Program& before, const Program& after)>;
+
+struct PassOptions {
+  std::vector<std::string> skip = {};  // names of passes
+  PassObserver observer = {};
+  bool verify = true;  // the result of each pass
+};
+
+/// All passes, in the order in which they run. One may run several times.
+std::span<const Pass> standard_passes();
+
+/// Runs the standard passes. Throws invalid_argument for a name in `skip` that no pass has.
+Program run_passes(Program program, const PassOptions& options = {});
+
+/// Ops whose elements are known when the program is made: they become `full`, and ops that change nothing vanish.
+Program fold_constants(const Program& program);
+/// Drops what nobody sees: ops whose results are not used, and writes into buffers of the program that nobody reads afterwards.
+Program remove_dead_code(const Program& program);
+/// Ops that compute the same from the same states are done once.
+Program share_common(const Program& program);
+/// Moves start from the layout of the same value that is nearest, and what is there already is not moved again.
+Program place_reshards(const Program& program);
+/// Small moves with equal steps run together, in one collective per step (Op::joins).
+Program batch_reshards(const Program& program);
+/// Elementwise ops write over an argument that nobody needs any more.
+Program write_in_place(const Program& program);
+
+}  // namespace shard::program
