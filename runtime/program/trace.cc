@@ -338,7 +338,7 @@ class CaptureRecorder final : public Recorder {
       const Detachment* link = from;
       while (link != nullptr && !seen.contains(link->source.get())) link = link->source->detachment();
       if (link == nullptr && !storage.stale()) continue;
-      if (from->refresh) {
+      if (before_.rank->policies.view == ViewPolicy::sync) {
         fail(ErrorCode::capture, "the captured function returns a view by [{}] of '{}', which had to move, and ViewPolicy::sync would keep the two in step after each run; return "
              "a copy (assign), or give '{}' the layout {} before", from->op, from->argument, from->argument, from->to);
       }
