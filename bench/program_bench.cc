@@ -50,18 +50,22 @@ Tensors small_inputs() { return {Tensor::from_data(std::vector<float>{1, 2, 3, 4
 void small_ops() {
   const Tensors in = small_inputs();
   CapturedFunction captured = capture(hundred, in);
-  std::vector<double> eager, replayed;
+  CapturedFunction unfused = capture(hundred, in, {.passes = false, .fuse_block = 0});
+  CapturedFunction looped = capture(hundred, in, {.fuse_block = 1});
+  std::vector<double> eager, replayed, plain, loops;
   for (int round = 0; round < 41; ++round) {
     constexpr int kCalls = 500;
     eager.push_back(nanoseconds([&] { for (int i = 0; i < kCalls; ++i) hundred(in); }) / (kCalls * kOps));
     replayed.push_back(nanoseconds([&] { for (int i = 0; i < kCalls; ++i) captured(in); }) / (kCalls * kOps));
+    plain.push_back(nanoseconds([&] { for (int i = 0; i < kCalls; ++i) unfused(in); }) / (kCalls * kOps));
+    loops.push_back(nanoseconds([&] { for (int i = 0; i < kCalls; ++i) looped(in); }) / (kCalls * kOps));
   }
-  fmt::print("100 ops on 4 floats: eager {:.1f} ns an op, captured {:.1f} ns an op; eager / captured {:.2f}\n", median(eager), median(replayed),
-             median(eager) / median(replayed));
+  fmt::print("100 ops on 4 floats, ns an op: eager {:.1f}, captured {:.1f}; without passes and loops {:.1f}, all in loops {:.1f}; eager / captured {:.2f}\n", median(eager),
+             median(replayed), median(plain), median(loops), median(eager) / median(replayed));
 }
 
-/// Trains both ways on the same batches, in turns.
-void gpt(const training::GptSize& size, int steps) {
+/// Trains both ways on the same batches, in turns. `block`: of fused loops; 0: none.
+void gpt(const training::GptSize& size, int steps, int64_t block) {
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, 1);
   openblas_set_num_threads(1);
   World::local(1)->run([&](Rank& rank) {
@@ -83,7 +87,7 @@ void gpt(const training::GptSize& size, int steps) {
     Side eager(mesh, size);
     rank.generator.set_seed(1);
     Side replayed(mesh, size);
-    CapturedFunction captured([&](const Tensors& in) { return replayed.step(in); }, {});
+    CapturedFunction captured([&](const Tensors& in) { return replayed.step(in); }, {.fuse_block = block});
     training::Draw draw(1);
     std::vector<double> eager_times, captured_times;
     double gap = 0;
@@ -107,8 +111,8 @@ void gpt(const training::GptSize& size, int steps) {
       captured_times.push_back(captured_time);
       memory = captured.memory(in);
     }
-    fmt::print("GPT, {} layers of {}, batch {} x {}: eager {:.2f} ms a step, captured {:.2f} ms; eager / captured {:.3f}; losses differ by {:.1g}; block {:.2f} MB, live {:.2f} MB\n",
-               size.layers, size.width, size.batch, size.context, median(eager_times), median(captured_times), median(eager_times) / median(captured_times), gap,
+    fmt::print("GPT, {} layers of {}, batch {} x {}, loops over {} elements: eager {:.2f} ms a step, captured {:.2f} ms; eager / captured {:.3f}; losses differ by {:.1g}; block {:.2f} MB, live {:.2f} MB\n",
+               size.layers, size.width, size.batch, size.context, block, median(eager_times), median(captured_times), median(eager_times) / median(captured_times), gap,
                1e-6 * static_cast<double>(memory.block), 1e-6 * static_cast<double>(memory.live));
   });
 }
@@ -150,7 +154,7 @@ int main(int argc, char** argv) {
   small_ops();
   analysis(1000);
   analysis(10000);
-  gpt({.alphabet = 80, .layers = 2, .heads = 4, .width = 64, .batch = 16, .context = 64}, 40);
-  gpt({.alphabet = 80, .layers = 4, .heads = 8, .width = 256, .batch = 8, .context = 128}, 8);
+  for (const int64_t block : {0, 2048, 8192, 32768}) gpt({.alphabet = 80, .layers = 2, .heads = 4, .width = 64, .batch = 16, .context = 64}, 30, block);
+  for (const int64_t block : {0, 8192}) gpt({.alphabet = 80, .layers = 4, .heads = 8, .width = 256, .batch = 8, .context = 128}, 8, block);
   return 0;
 }

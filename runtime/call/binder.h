@@ -11,6 +11,21 @@
 
 namespace shard::call {
 
+/// Some rows of elementwise work: tensors that are `cut` are seen as matrices of `length` columns, of which the kernel gets rows `first` to before
+/// `first + count`; as vectors where that is 1. The others are vectors that are repeated in each row.
+struct Rows {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t length = 0;
+};
+
+/// A tensor of a step.
+struct BoundTensor {
+  DenseTensor* tensor;
+  bool written;
+  bool* cut;  // to be set where rows of it are taken
+};
+
 /// A kernel with its arguments, or a copy.
 class BoundStep {
  public:
@@ -19,6 +34,10 @@ class BoundStep {
   BoundStep& operator=(const BoundStep&) = delete;
   virtual ~BoundStep() = default;
   virtual void run() = 0;
+  /// The tensors of a kernel that may run on some rows of them; none for other steps.
+  virtual std::vector<BoundTensor> tensors() { return {}; }
+  /// Runs it on these rows alone. Threads may do so at the same time.
+  virtual void run_rows(const Rows&) {}
 };
 
 /// Collects the steps of one call. Its tensors are on storages without bytes: whoever runs the steps puts others in their place.
@@ -44,21 +63,37 @@ struct Kept {
   std::remove_cvref_t<P> value;
   Kept(Binder&, P given) : value(given) {}
   std::remove_cvref_t<P>& get() { return value; }
+  std::remove_cvref_t<P>& rows(const Rows&) { return value; }
   void register_in(Binder&) {}
+  bool list(std::vector<BoundTensor>&) { return true; }
 };
 template <>
 struct Kept<const char*> {
   const char* value;
   Kept(Binder&, const char* given) : value(given) {}
   const char* get() { return value; }
+  const char* rows(const Rows&) { return value; }
   void register_in(Binder&) {}
+  bool list(std::vector<BoundTensor>&) { return true; }
 };
 template <class P>
   requires std::is_same_v<std::remove_cvref_t<P>, DenseTensor>
 struct Kept<P> {
   DenseTensor value;
+  bool cut = false;
   Kept(Binder&, const DenseTensor& given) : value(given) {}
   DenseTensor& get() { return value; }
+  DenseTensor rows(const Rows& rows) const {
+    if (!value.defined()) return {};
+    if (!cut) return value.reinterpret({{value.numel()}, value.dtype()});
+    const size_t begin = static_cast<size_t>(rows.first * rows.length) * size_of(value.dtype());
+    const Dims dims = rows.length == 1 ? Dims{rows.count} : Dims{rows.count, rows.length};
+    return {value.storage(), Meta{dims, value.dtype()}, value.offset() + begin};
+  }
+  bool list(std::vector<BoundTensor>& tensors) {
+    if (value.defined()) tensors.push_back({&value, !std::is_const_v<std::remove_reference_t<P>>, &cut});
+    return true;
+  }
   void register_in(Binder& binder) { binder.tensors.push_back(&value); }
 };
 template <class T>
@@ -67,6 +102,8 @@ struct Kept<std::span<T>> {
   std::vector<DenseTensor> values;
   Kept(Binder&, std::span<T> given) : values(given.begin(), given.end()) {}
   std::span<T> get() { return values; }
+  std::span<T> rows(const Rows&) { return values; }
+  bool list(std::vector<BoundTensor>&) { return false; }
   void register_in(Binder& binder) {
     for (DenseTensor& value : values) binder.tensors.push_back(&value);
   }
@@ -76,7 +113,9 @@ struct Kept<RandomKey> {
   const RandomKey* key;
   Kept(Binder& binder, RandomKey) : key(binder.key) {}
   RandomKey get() { return *key; }
+  RandomKey rows(const Rows&) { return *key; }
   void register_in(Binder&) {}
+  bool list(std::vector<BoundTensor>&) { return false; }
 };
 
 template <class... P>
@@ -88,6 +127,20 @@ class BoundKernel final : public BoundStep {
   }
   void run() override {
     std::apply([&](auto&... each) { kernel_(ctx_, each.get()...); }, args_);
+  }
+  std::vector<BoundTensor> tensors() override {
+    std::vector<BoundTensor> all;
+    const bool fit = std::apply([&](auto&... each) { return (each.list(all) && ...); }, args_);
+    return fit ? all : std::vector<BoundTensor>();
+  }
+  void run_rows(const Rows& rows) override {
+    std::apply(
+        [&](auto&... each) {
+          // Tensors of some rows are values of their own, which the kernel takes by reference.
+          std::tuple<decltype(each.rows(rows))...> parts(each.rows(rows)...);
+          std::apply([&](auto&... part) { kernel_(ctx_, part...); }, parts);
+        },
+        args_);
   }
 
  private:

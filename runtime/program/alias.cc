@@ -4,7 +4,7 @@
 
 namespace shard::program {
 
-AliasTrees::AliasTrees(const Program& program) : index_(program.value_count(), 0) {
+AliasTrees::AliasTrees(const Program& program) : index_(program.value_count(), 0), outputs_(program.value_count(), false) {
   // A source has a lower number than what shares its buffer.
   for (ValueId id = 1; id < program.value_count(); ++id) {
     const Value& value = program.value(id);
@@ -18,16 +18,20 @@ AliasTrees::AliasTrees(const Program& program) : index_(program.value_count(), 0
   }
   for (size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
+    for (const Operand& input : op.inputs) {
+      if (input.value != 0) of(input.value).last_use = static_cast<int>(i);
+    }
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       if (op.outputs[o] != 0 && op.writes[o]) trees_[index_[op.outputs[o]]].writes.push_back({static_cast<int>(i), op.outputs[o]});
     }
   }
-  for (const Named& output : program.outputs) {
-    if (output.value != 0) trees_[index_[output.value]].output = true;
-  }
-  for (const GradientEffect& effect : program.gradients) {
-    if (effect.gradient != 0) trees_[index_[effect.gradient]].output = true;
-  }
+  const auto give = [&](ValueId id) {
+    if (id == 0) return;
+    outputs_[id] = true;
+    of(id).output = true;
+  };
+  for (const Named& output : program.outputs) give(output.value);
+  for (const GradientEffect& effect : program.gradients) give(effect.gradient);
 }
 
 const TreeWrite* AliasTrees::last_write(ValueId value, int op) const {

@@ -18,8 +18,12 @@ struct AliasTree {
   ValueId root = 0;
   std::vector<ValueId> members;   // in the order in which they are made, the root first
   std::vector<TreeWrite> writes;  // in the order of the ops
+  int last_use = -1;              // the op that reads a member last; -1: none
   bool entry = false;             // the root is an input or parameter: others see the buffer before and after a run
   bool output = false;            // a member is an output of the program, or the gradient of a leaf: the caller sees it after a run
+
+  /// The op that writes it last; -1: none.
+  int last_write() const { return writes.empty() ? -1 : writes.back().op; }
 };
 
 /// The trees of a program. Linear in its size; questions take logarithmic time in the writes of one tree.
@@ -30,6 +34,9 @@ class AliasTrees {
   /// All trees, by root.
   const std::vector<AliasTree>& all() const { return trees_; }
   const AliasTree& of(ValueId value) const { return trees_[index_[value]]; }
+  AliasTree& of(ValueId value) { return trees_[index_[value]]; }
+  /// Whether the value itself is an output or the gradient of a leaf.
+  bool is_output(ValueId value) const { return outputs_[value]; }
   /// Whether the bytes of `value` are the same before op `later` runs as they were before op `earlier` (earlier <= later).
   bool unchanged(ValueId value, int earlier, int later) const;
   /// The last write of the tree of `value` before op `op` runs; null where there is none.
@@ -38,6 +45,7 @@ class AliasTrees {
  private:
   std::vector<AliasTree> trees_;
   std::vector<uint32_t> index_;  // of values in trees_
+  std::vector<bool> outputs_;    // by value
 };
 
 /// A member of a tree and how it came to be in it.

@@ -9,7 +9,9 @@
 #include "comm/reduce.h"
 #include "core/error.h"
 #include "dist/dist_tensor.h"
+#include "program/fusion.h"
 #include "program/infer.h"
+#include "program/pointwise.h"
 #include "reshard/execute.h"
 #include "reshard/unrecorded.h"
 
@@ -17,6 +19,7 @@ namespace shard::program {
 
 using call::Binder;
 using call::BoundStep;
+using call::BoundTensor;
 
 /// A buffer. Until the program runs, a storage without bytes stands for it.
 struct Executor::Root {
@@ -46,6 +49,8 @@ struct Executor::Place {
 struct Executor::Step {
   std::unique_ptr<BoundStep> step;
   size_t op;
+  size_t last = 0;                                // of a fused loop: the last op; else as op
+  std::vector<std::unique_ptr<BoundStep>> parts = {};  // of a fused loop
 };
 
 /// What the steps of an op refer to.
@@ -152,6 +157,7 @@ class Executor::Build {
     for (const Named& output : program_.outputs) keep(output.value);
     for (const GradientEffect& effect : program_.gradients) keep(effect.gradient);
     release_moved();
+    if (executor_.options_.fuse_block > 0) fuse();
     place();
   }
 
@@ -471,6 +477,54 @@ class Executor::Build {
     executor_.steps_ = std::move(steps);
   }
 
+  /// The tensors of a step that may be part of a loop; none where it may not.
+  std::vector<FusedTensor> fusable(const Step& step) {
+    const Op& op = program_.ops[step.op];
+    if (op.kind != Kind::call || !is_pointwise(*op.entry->op)) return {};
+    std::vector<FusedTensor> tensors;
+    for (const BoundTensor& each : step.step->tensors()) tensors.push_back({each, &root_at(*each.tensor)});
+    return tensors;
+  }
+  Root& root_at(const DenseTensor& tensor) { return *by_storage_.at(tensor.storage().get()); }
+
+  /// Steps of ops that have one step each, and follow each other, become loops. Buffers that a loop uses are in use until it ends.
+  void fuse() {
+    std::vector<Step> steps;
+    std::vector<Step> group;
+    std::optional<FusedLoop> loop;
+    const auto close = [&] {
+      if (group.size() < 2) {
+        for (Step& each : group) steps.push_back(std::move(each));
+      } else {
+        Step fused{loop->make(), group.front().op, group.back().op};
+        for (Step& each : group) {
+          for (const BoundTensor& tensor : each.step->tensors()) {
+            Root& root = root_at(*tensor.tensor);
+            root.first = std::min(root.first, fused.op);
+            root.last = std::max(root.last, fused.last);
+          }
+          fused.parts.push_back(std::move(each.step));
+        }
+        steps.push_back(std::move(fused));
+      }
+      group.clear();
+      loop.reset();
+    };
+    std::vector<int> steps_of(program_.ops.size(), 0);
+    for (const Step& step : executor_.steps_) ++steps_of[step.op];
+    for (Step& step : executor_.steps_) {
+      const std::vector<FusedTensor> tensors = steps_of[step.op] == 1 ? fusable(step) : std::vector<FusedTensor>();
+      if (loop && !loop->add(*step.step, tensors)) close();
+      if (!loop) {
+        loop.emplace(executor_.options_.fuse_block);
+        if (!loop->add(*step.step, tensors)) loop.reset();
+      }
+      (loop ? group : steps).push_back(std::move(step));
+    }
+    close();
+    executor_.steps_ = std::move(steps);
+  }
+
   void place() {
     std::vector<Root*> planned;
     std::vector<Lifetime> lifetimes;
@@ -501,7 +555,9 @@ class Executor::Build {
   std::unordered_map<const Storage*, Root*> by_storage_;
 };
 
-Executor::Executor(const Program& program, const Arguments& arguments) : program_(program), rank_(this_thread.rank) { Build(*this, arguments).run(); }
+Executor::Executor(const Program& program, const Arguments& arguments, ExecutorOptions options) : program_(program), options_(options), rank_(this_thread.rank) {
+  Build(*this, arguments).run();
+}
 Executor::~Executor() = default;
 
 /// `base`: where the first byte of the root is in `storage`. Of an entry, offsets of tensors count from the start of its buffer as it was.
@@ -558,9 +614,18 @@ void Executor::count_writes() {
   }
 }
 
-void Executor::poison(size_t op) {
-  if (call::failed_before_writing()) return;
-  for (Root* root : states_[op]->written) root->now->poison(std::current_exception(), program_.ops[op].name().data());
+void Executor::poison(const Step& step) {
+  // A loop has begun to write when a later op refuses its arguments.
+  if (step.parts.empty() && call::failed_before_writing()) return;
+  for (size_t op = step.op; op <= std::max(step.op, step.last); ++op) {
+    for (Root* root : states_[op]->written) root->now->poison(std::current_exception(), program_.ops[op].name().data());
+  }
+}
+
+size_t Executor::fused_ops() const {
+  size_t fused = 0;
+  for (const Step& step : steps_) fused += step.parts.size();
+  return fused;
 }
 
 std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart& forward) {
@@ -569,14 +634,14 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
   make_outputs();
   draw_keys(forward);
   count_writes();
-  size_t op = 0;
+  const Step* running = nullptr;
   try {
     for (const Step& step : steps_) {
-      op = step.op;
+      running = &step;
       step.step->run();
     }
   } catch (...) {
-    poison(op);
+    poison(*running);
     throw;
   }
   std::vector<Tensor> outputs;

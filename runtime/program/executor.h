@@ -26,11 +26,17 @@ struct MemoryReport {
   int64_t outputs = 0;  // bytes of buffers that outputs are in, which the caller keeps
 };
 
+struct ExecutorOptions {
+  /// Elementwise ops of one size that follow each other run as one loop over blocks of so many elements, which lie in the cache from op to op. Smaller
+  /// tensors are left alone; 0: all are.
+  int64_t fuse_block = 8192;
+};
+
 /// Prepared for one rank (or none: for plain tensors alone). It belongs to the thread that makes it.
 class Executor {
  public:
   /// `arguments` are like those of all runs: types, and which of them share which bytes. `program` must outlive the executor.
-  Executor(const Program& program, const Arguments& arguments);
+  Executor(const Program& program, const Arguments& arguments, ExecutorOptions options = {});
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   ~Executor();
@@ -44,6 +50,8 @@ class Executor {
   std::vector<Tensor> gradients() const;
 
   MemoryReport memory() const;
+  /// How many ops run as parts of fused loops.
+  size_t fused_ops() const;
 
  private:
   class Build;
@@ -57,10 +65,11 @@ class Executor {
   void make_outputs();
   void draw_keys(const RandomStart& forward);
   void count_writes();
-  void poison(size_t op);
+  void poison(const Step& step);
   Tensor tensor_of(ValueId value, const Arguments& arguments) const;
 
   const Program& program_;
+  const ExecutorOptions options_;
   Rank* rank_;
   MemoryMeter meter_;
   std::vector<std::unique_ptr<Root>> roots_;

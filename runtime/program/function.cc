@@ -87,6 +87,7 @@ struct Entry {
   Trace trace;
   std::optional<Split> split;  // where the function has a gradient
   Program whole;               // what runs where it has none
+  int64_t fuse_block = 0;
   std::unique_ptr<Executor> forward, backward;
 
   const Program& program() const { return split ? split->forward : whole; }
@@ -160,7 +161,7 @@ class Backward {
       const DistSpec* const spec = joint.value(joint.inputs[gradient.function_inputs + i].value).type.spec;
       arguments.inputs.push_back(spec == nullptr ? given[i] : reshard(given[i], spec));
     }
-    if (!entry_->backward) entry_->backward = std::make_unique<Executor>(split.backward, arguments);
+    if (!entry_->backward) entry_->backward = std::make_unique<Executor>(split.backward, arguments, program::ExecutorOptions{.fuse_block = entry_->fuse_block});
     pass.give<0>(entry_->backward->run(arguments, random_));
   }
 
@@ -282,6 +283,7 @@ struct CapturedFunction::State {
     auto entry = std::make_shared<Entry>();
     entry->trace = loaded ? *loaded : program::trace(function, arguments.inputs, options.scope);
     entry->key = key;
+    entry->fuse_block = options.fuse_block;
     arguments.parameters = parameters_of(*entry);
     if (loaded) FitCheck(entry->trace, arguments).run();
     std::vector<Tensor> all = arguments.inputs;
@@ -324,10 +326,6 @@ void set_gradients(const Entry& entry, const Arguments& arguments) {
     tensor.set_grad(before.defined() && gradients[i].defined() ? add(before, gradients[i]) : gradients[i]);
   }
 }
-
-}  // namespace
-
-namespace {
 
 /// Outputs that are views of what had to move part from their sources, as those of eager calls.
 void detach_outputs(const Entry& entry, const Arguments& arguments, const std::vector<Tensor>& outputs) {
@@ -384,7 +382,7 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   if (this_thread.dry != nullptr) return state_->function(inputs);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
-  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments);
+  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, program::ExecutorOptions{.fuse_block = entry->fuse_block});
   std::vector<Tensor> outputs;
   {
     const Writing writing(site);
@@ -425,7 +423,7 @@ CaptureStats CapturedFunction::stats() const {
 program::MemoryReport CapturedFunction::memory(const std::vector<Tensor>& inputs) {
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
-  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments);
+  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, program::ExecutorOptions{.fuse_block = entry->fuse_block});
   return entry->forward->memory();
 }
 

@@ -18,6 +18,8 @@ struct CaptureOptions {
   size_t capacity = 16;
   /// Whether programs go through the standard passes before they run.
   bool passes = true;
+  /// Elements of a block of fused loops (ExecutorOptions::fuse_block); 0: no loops.
+  int64_t fuse_block = 8192;
   /// Is shown what each pass does to each program: of a function with a gradient to its forward program, then to its backward one.
   program::PassObserver observer = {};
 };

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "program/merger.h"
 #include "program/passes.h"
-#include "program/trees.h"
 
 namespace shard::program {
 namespace {
@@ -111,11 +111,11 @@ class Common {
     }
     return true;
   }
-  bool is_written(ValueId id) const { return copy_.tree(id).last_write >= 0; }
+  bool is_written(ValueId id) const { return copy_.tree(id).last_write() >= 0; }
   bool both_seen(ValueId a, ValueId b) const { return copy_.tree(a).output && copy_.tree(b).output; }
 
   const Program& program_;
-  const Trees trees_;
+  const AliasTrees trees_;
   Program result_;
   Merger copy_;
   std::unordered_map<std::string, size_t> first_;  // by key: the op that makes it

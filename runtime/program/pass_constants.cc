@@ -2,8 +2,8 @@
 #include <cmath>
 #include <optional>
 
+#include "program/merger.h"
 #include "program/passes.h"
-#include "program/trees.h"
 
 namespace shard::program {
 namespace {

@@ -1,12 +1,12 @@
+#include "program/merger.h"
 #include "program/passes.h"
-#include "program/trees.h"
 
 namespace shard::program {
 namespace {
 
 /// Which ops somebody sees the results of, found from the last one to the first.
 std::vector<bool> find_live(const Program& program) {
-  const Trees trees(program);
+  const AliasTrees trees(program);
   std::vector<bool> used(program.value_count(), false);
   std::vector<bool> read(program.value_count(), false);  // by root: after the op that is looked at
   for (ValueId id = 1; id < program.value_count(); ++id) {

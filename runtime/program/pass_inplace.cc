@@ -2,8 +2,8 @@
 
 #include "core/error.h"
 #include "program/infer.h"
+#include "program/merger.h"
 #include "program/passes.h"
-#include "program/trees.h"
 
 namespace shard::program {
 namespace {
@@ -43,7 +43,7 @@ class InPlace {
     const SlotRange& slot = op.slots[static_cast<size_t>(aliases[0].input)];
     const ValueId target = slot.count == 1 ? op.inputs[slot.first].value : 0;
     if (target == 0 || !(program_.value(target).type == program_.value(op.outputs[0]).type)) return 0;
-    const Tree& tree = trees_.of(target);
+    const AliasTree& tree = trees_.of(target);
     if (tree.entry || tree.output || tree.last_use != static_cast<int>(i)) return 0;
     const ValueId root = program_.value(target).root;
     const auto overlaps = [&](const Operand& input) { return input.value != target && program_.value(input.value).root == root; };
@@ -64,7 +64,7 @@ class InPlace {
   }
 
   const Program& program_;
-  const Trees trees_;
+  const AliasTrees trees_;
   Program result_;
   Rewriter copy_;
 };

@@ -2,8 +2,8 @@
 #include <map>
 #include <tuple>
 
+#include "program/merger.h"
 #include "program/passes.h"
-#include "program/trees.h"
 #include "reshard/plan.h"
 
 namespace shard::program {

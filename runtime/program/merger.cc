@@ -1,0 +1,33 @@
+#include "program/merger.h"
+
+#include <algorithm>
+
+namespace shard::program {
+
+bool crosses_mesh(const Program& program, const Op& op) {
+  const auto is_on_mesh = [&](ValueId id) { return program.value(id).type.spec != nullptr; };
+  const bool gives = std::any_of(op.outputs.begin(), op.outputs.end(), is_on_mesh);
+  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](const Operand& input) { return input.value != 0 && is_on_mesh(input.value) != gives; });
+}
+
+Merger::Merger(const Program& from, Program& to) : Rewriter(from, to), program_(from), trees_(from), joined_(from.value_count(), 0) {}
+
+ValueId Merger::tree_of(ValueId id) const {
+  ValueId root = program_.value(id).root;
+  while (joined_[root] != 0) root = joined_[root];
+  return root;
+}
+
+bool Merger::merge(size_t i, ValueId id, ValueId same) {
+  const ValueId from = tree_of(id), to = tree_of(same);
+  const AliasTree& gone = trees_.of(from);
+  AliasTree& kept = trees_.of(to);
+  if (gone.last_write() >= 0 || kept.last_write() >= static_cast<int>(i) || (gone.output && (kept.entry || kept.output))) return false;
+  map(id, (*this)(same));
+  joined_[from] = to;
+  kept.output = kept.output || gone.output;
+  kept.last_use = std::max(kept.last_use, gone.last_use);
+  return true;
+}
+
+}  // namespace shard::program

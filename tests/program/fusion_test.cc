@@ -1,0 +1,117 @@
+// Elementwise ops that follow each other run as one loop, with the same bits.
+#include <catch2/catch.hpp>
+
+#include "api.h"
+#include "autograd/autograd.h"
+#include "program/function.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+Tensor ramp(const Dims& dims, float step, float start) {
+  std::vector<float> values(static_cast<size_t>(dims.numel()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = start + step * static_cast<float>(i % 977);
+  return Tensor::from_data(values, dims);
+}
+
+struct Outcome {
+  size_t fused = 0;
+  std::vector<std::vector<float>> outputs, inputs;
+  bool operator==(const Outcome& other) const { return outputs == other.outputs && inputs == other.inputs; }
+};
+
+std::vector<std::vector<float>> values(const Tensors& tensors) {
+  std::vector<std::vector<float>> all;
+  for (const Tensor& tensor : tensors) all.push_back(cast(tensor, DType::float32).to_vector<float>());
+  return all;
+}
+
+/// Runs the captured function twice on copies of `inputs`.
+Outcome run(const program::Function& function, const Tensors& inputs, bool fuse) {
+  Tensors copies;
+  for (const Tensor& input : inputs) copies.push_back(assign(input));
+  const program::Trace trace = program::trace(function, copies);
+  program::Executor executor(trace.program, {copies, {}}, {.fuse_block = fuse ? 8192 : 0});
+  executor.run({copies, {}});
+  const Tensors outputs = executor.run({copies, {}});
+  return {executor.fused_ops(), values(outputs), values(copies)};
+}
+
+/// How many ops run in loops, which changes no bit.
+size_t fused(const program::Function& function, const Tensors& inputs) {
+  const Outcome loops = run(function, inputs, true), alone = run(function, inputs, false);
+  CHECK(alone.fused == 0);
+  CHECK(loops == alone);
+  Tensors copies;
+  for (const Tensor& input : inputs) copies.push_back(assign(input));
+  function(copies);
+  const Tensors outputs = function(copies);
+  CHECK(values(outputs) == loops.outputs);
+  CHECK(values(copies) == loops.inputs);
+  return loops.fused;
+}
+
+}  // namespace
+
+TEST_CASE("fusion: a chain of elementwise ops is one loop, for sizes that blocks do not divide") {
+  const auto chain = [](const Tensors& in) -> Tensors {
+    const Tensor a = add(in[0], in[1]);
+    return {relu(multiply(a, subtract(a, in[1])))};
+  };
+  for (const Dims& dims : {Dims{8192}, Dims{8193}, Dims{3, 4099}, Dims{130, 2, 77}, Dims{100000}}) {
+    CHECK(fused(chain, {ramp(dims, 0.25f, -100), ramp(dims, -0.5f, 3)}) == 4);
+  }
+  CHECK(fused(chain, {ramp({100}, 0.25f, -100), ramp({100}, -0.5f, 3)}) == 0);
+}
+
+TEST_CASE("fusion: a bias, of any rank with leading ones, and numbers are repeated in each row") {
+  const auto biased = [](const Tensors& in) -> Tensors { return {gelu(multiply(add(in[0], in[1]), in[2]), true)}; };
+  CHECK(fused(biased, {ramp({200, 64}, 0.01f, -3), ramp({64}, 0.5f, -9), ramp({1}, 0, 0.5f)}) == 3);
+  CHECK(fused(biased, {ramp({5, 40, 64}, 0.01f, -3), ramp({1, 1, 64}, 0.5f, -9), ramp({1, 1, 1}, 0, 0.5f)}) == 3);
+  CHECK(fused(biased, {ramp({50, 4, 64}, 0.01f, -3), ramp({4, 64}, 0.5f, -9), ramp({1, 4, 64}, 0, 0.5f)}) == 3);
+  // Repeated along other dims than the first, or two that are repeated in different ways: not in one loop.
+  CHECK(fused(biased, {ramp({200, 64}, 0.01f, -3), ramp({200, 1}, 0.5f, -9), ramp({1}, 0, 0.5f)}) == 2);
+  CHECK(fused(biased, {ramp({50, 4, 64}, 0.01f, -3), ramp({64}, 0.5f, -9), ramp({4, 64}, 0, 0.5f)}) == 2);
+}
+
+TEST_CASE("fusion: in-place ops, views and other dtypes keep their order") {
+  CHECK(fused(
+            [](const Tensors& in) -> Tensors {
+              Tensor x = in[0];
+              add_(x, in[1]);                              // writes an input
+              const Tensor wide = cast(x, DType::float64);
+              scale_(x, Scalar(2), Scalar(1), true);
+              const Tensor view = reshape(x, {20000});
+              return {multiply(view, view), cast(wide, DType::float32), x};
+            },
+            {ramp({100, 200}, 0.25f, -100), ramp({200}, -0.5f, 3)}) >= 4);
+  // The sum between reads what the loop before has written, all of it.
+  fused(
+      [](const Tensors& in) -> Tensors {
+        const Tensor y = relu(add(in[0], in[1]));
+        return {subtract(multiply(y, y), sum(y, {0}, true))};
+      },
+      {ramp({100, 200}, 0.25f, -100), ramp({200}, -0.5f, 3)});
+}
+
+TEST_CASE("fusion: pieces on a mesh, and gradients, are those of eager calls") {
+  run_ranks(4, [](Rank&) {
+    const ProcessMesh* const mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
+    const auto function = [](const Tensors& in) -> Tensors { return {tanh(multiply(add(in[0], in[1]), in[0]))}; };
+    Tensors grads[2];
+    for (const bool use_capture : {false, true}) {
+      const Tensor x = distribute(ramp({301, 210}, 0.001f, -1), DistSpec::parse(mesh, "a, b")).set_requires_grad(true);
+      const Tensor bias = distribute(ramp({210}, 0.01f, -1), DistSpec::parse(mesh, "b")).set_requires_grad(true);
+      CapturedFunction captured(function, {});
+      const Tensor out = use_capture ? captured({x, bias})[0] : function({x, bias})[0];
+      sum(out, {}, false).backward();
+      grads[use_capture] = {out.detach(), x.grad(), bias.grad()};
+    }
+    for (size_t i = 0; i < 3; ++i) check(full(grads[0][i]).to_vector<float>() == full(grads[1][i]).to_vector<float>(), "tensor " + std::to_string(i));
+  });
+}
