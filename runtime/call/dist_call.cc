@@ -573,7 +573,9 @@ void DistCall::capture() {
     RecordedOutput& out = outputs.emplace_back();
     out.present = output.spec != nullptr;
     if (!out.present) continue;
-    const bool replaced = output.kind == AliasDef::Kind::inplace && writes(output) && local_.replace_targets;
+    // What is written back from another layout is made beside its target, which is written once, by that.
+    const bool beside = output.write_back != nullptr && plan_->inputs[static_cast<size_t>(output.alias)].move == nullptr;
+    const bool replaced = output.kind == AliasDef::Kind::inplace && writes(output) && (local_.replace_targets || beside);
     out.meta = output.global;
     out.spec = output.spec;
     out.device = device;

@@ -580,11 +580,26 @@ void Executor::enter(const std::vector<Named>& names, const std::vector<Tensor>&
   }
 }
 
+namespace {
+
+/// Whether a buffer that nobody else has is as a new one.
+bool is_clean(const Storage& storage) {
+  if (storage.version() != 0 || storage.detachment() != nullptr) return false;
+  try {
+    storage.check_write("run");
+    return true;
+  } catch (const Error&) {  // poisoned
+    return false;
+  }
+}
+
+}  // namespace
+
 void Executor::make_outputs() {
   for (const std::unique_ptr<Root>& root : roots_) {
     if (root->kind != Root::Kind::output) continue;
     // Each held tensor and the root itself have a reference.
-    if (root->now && root->now->use_count() == root->tensors.size() + 1 && root->now->version() == 0 && root->now->detachment() == nullptr) continue;
+    if (root->now && root->now->use_count() == root->tensors.size() + 1 && is_clean(*root->now)) continue;
     const bool absent = root->stand_in->state() == Storage::State::absent;
     set_root(*root, absent ? Storage::absent() : Storage::allocate(root->stand_in->device(), root->bytes), 0);
   }
@@ -622,6 +637,30 @@ void Executor::poison(const Step& step) {
   }
 }
 
+/// Of a run that has failed: writes and draws of the ops after `op` have not been.
+void Executor::take_back(size_t op) {
+  for (size_t later = op + 1; later < states_.size(); ++later) {
+    for (const Root* root : states_[later]->written) root->now->set_version(root->now->version() - 1);
+  }
+  for (const bool on_mesh : {false, true}) {
+    const uint64_t before = on_mesh ? program_.world_before : program_.plain_before;
+    uint64_t first = before + (on_mesh ? program_.world_draws : program_.plain_draws);
+    for (const size_t random : random_ops_) {
+      if (random > op && states_[random]->on_mesh == on_mesh) first = std::min(first, std::max(before, program_.ops[random].draw));
+    }
+    const RandomKey& start = on_mesh ? start_.world : start_.plain;
+    if (on_mesh && rank_ != nullptr) rank_->generator.set_state({start.seed, start.offset + first - before});
+    if (!on_mesh) call::thread_generator().set_state({start.seed, start.offset + first - before});
+  }
+}
+
+/// Holds nobody else's tensors any more.
+void Executor::let_go() {
+  for (const std::unique_ptr<Root>& root : roots_) {
+    if ((root->kind == Root::Kind::entry && root->now) || (root->kind == Root::Kind::made && root->now)) set_root(*root, root->stand_in, 0);
+  }
+}
+
 size_t Executor::fused_ops() const {
   size_t fused = 0;
   for (const Step& step : steps_) fused += step.parts.size();
@@ -642,10 +681,13 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
     }
   } catch (...) {
     poison(*running);
+    take_back(std::max(running->op, running->last));
+    if (!options_.keep_arguments) let_go();
     throw;
   }
   std::vector<Tensor> outputs;
   for (const Named& output : program_.outputs) outputs.push_back(tensor_of(output.value, arguments));
+  if (!options_.keep_arguments) let_go();
   return outputs;
 }
 
@@ -666,9 +708,9 @@ Tensor Executor::tensor_of(ValueId id, const Arguments& arguments) const {
   return make_dist(*rank_, type.meta, type.spec, std::move(tensor));
 }
 
-std::vector<Tensor> Executor::gradients() const {
+std::vector<Tensor> Executor::gradients(const Arguments& arguments) const {
   std::vector<Tensor> gradients;
-  for (const GradientEffect& effect : program_.gradients) gradients.push_back(tensor_of(effect.gradient, {}));
+  for (const GradientEffect& effect : program_.gradients) gradients.push_back(tensor_of(effect.gradient, arguments));
   return gradients;
 }
 

@@ -30,6 +30,8 @@ struct ExecutorOptions {
   /// Elementwise ops of one size that follow each other run as one loop over blocks of so many elements, which lie in the cache from op to op. Smaller
   /// tensors are left alone; 0: all are.
   int64_t fuse_block = 8192;
+  /// Whether the tensors of a run are held until the next one, which saves the next run time where they are the same.
+  bool keep_arguments = true;
 };
 
 /// Prepared for one rank (or none: for plain tensors alone). It belongs to the thread that makes it.
@@ -47,7 +49,7 @@ class Executor {
   /// Where the generators were when the last run began.
   const RandomStart& random_start() const { return start_; }
   /// After a run: the gradients that program.gradients names; undefined ones are cleared.
-  std::vector<Tensor> gradients() const;
+  std::vector<Tensor> gradients(const Arguments& arguments) const;
 
   MemoryReport memory() const;
   /// How many ops run as parts of fused loops.
@@ -63,6 +65,8 @@ class Executor {
   void enter(const std::vector<Named>& names, const std::vector<Tensor>& tensors);
   void set_root(Root& root, const Ref<Storage>& storage, size_t base);
   void make_outputs();
+  void let_go();
+  void take_back(size_t op);
   void draw_keys(const RandomStart& forward);
   void count_writes();
   void poison(const Step& step);

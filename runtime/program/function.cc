@@ -43,6 +43,13 @@ void add_type(KeyWords& key, const Tensor& tensor) {
                 static_cast<uint64_t>(device.backend) << 24 | static_cast<uint64_t>(device.index) << 32);
   key.push_back(reinterpret_cast<uintptr_t>(spec_or_null(tensor)));
   for (const int64_t size : meta.dims) key.push_back(static_cast<uint64_t>(size));
+  if (!tensor.requires_grad()) return;
+  // What backward inside of the function does at a leaf.
+  key.push_back(static_cast<uint64_t>(tensor.is_leaf()));
+  if (const autograd::LeafExtra* const extra = autograd::extra_or_null(tensor)) {
+    key.push_back(static_cast<uint64_t>(extra->layout));
+    for (const auto& [id, hook] : extra->hooks) key.push_back(id);
+  }
 }
 
 /// What is known of a call before any program is.
@@ -161,7 +168,7 @@ class Backward {
       const DistSpec* const spec = joint.value(joint.inputs[gradient.function_inputs + i].value).type.spec;
       arguments.inputs.push_back(spec == nullptr ? given[i] : reshard(given[i], spec));
     }
-    if (!entry_->backward) entry_->backward = std::make_unique<Executor>(split.backward, arguments, program::ExecutorOptions{.fuse_block = entry_->fuse_block});
+    if (!entry_->backward) entry_->backward = std::make_unique<Executor>(split.backward, arguments, program::ExecutorOptions{.fuse_block = entry_->fuse_block, .keep_arguments = false});
     pass.give<0>(entry_->backward->run(arguments, random_));
   }
 
@@ -316,14 +323,17 @@ void set_gradients(const Entry& entry, const Arguments& arguments) {
   const Program& program = entry.program();
   if (program.gradients.empty()) return;
   const NoGrad off;
-  const std::vector<Tensor> gradients = entry.forward->gradients();
-  for (size_t i = 0; i < program.gradients.size(); ++i) {
-    const ValueId value = entry.trace.program.gradients[i].leaf;
-    const auto leaf = std::find_if(entry.trace.leaves.begin(), entry.trace.leaves.end(), [&](const program::Leaf& each) { return each.value == value; });
-    const Tensor& tensor = leaf->tensor.defined() ? leaf->tensor : arguments.inputs[leaf->input];
-    // An input has been captured as a leaf without a gradient.
-    const Tensor before = leaf->tensor.defined() ? Tensor() : tensor.grad();
-    tensor.set_grad(before.defined() && gradients[i].defined() ? add(before, gradients[i]) : gradients[i]);
+  const std::vector<Tensor> gradients = entry.forward->gradients(arguments);
+  // Gradients of parameters have been added to what was there; an input has been captured as a leaf without one, and may be a parameter too.
+  for (const bool of_inputs : {false, true}) {
+    for (size_t i = 0; i < program.gradients.size(); ++i) {
+      const ValueId value = entry.trace.program.gradients[i].leaf;
+      const auto leaf = std::find_if(entry.trace.leaves.begin(), entry.trace.leaves.end(), [&](const program::Leaf& each) { return each.value == value; });
+      if (leaf->tensor.defined() == of_inputs) continue;
+      const Tensor& tensor = of_inputs ? arguments.inputs[leaf->input] : leaf->tensor;
+      const Tensor before = of_inputs ? tensor.grad() : Tensor();
+      tensor.set_grad(before.defined() && gradients[i].defined() ? add(before, gradients[i]) : gradients[i]);
+    }
   }
 }
 

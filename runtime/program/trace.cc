@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -110,7 +113,12 @@ class CaptureRecorder final : public Recorder {
       input.impl()->value = std::move(value);
       input.impl()->grad.requires_grad = example.requires_grad();
       program_.inputs.push_back({name, id});
-      inputs_.push_back({input, input.impl()->value, type_of(impl), inputs.size() - 1});
+      inputs_.push_back({input, input.impl()->value, type_of(impl), inputs.size() - 1, example.is_leaf()});
+      if (const autograd::LeafExtra* const extra = autograd::extra_or_null(example)) {
+        autograd::LeafExtra& own = autograd::extra_of(input);
+        own.layout = extra->layout;
+        own.hooks = extra->hooks;
+      }
     }
     return inputs;
   }
@@ -119,6 +127,8 @@ class CaptureRecorder final : public Recorder {
     const DenseTensor& value = tensor.value;
     if (is_ours(value) || value.storage()->state() == Storage::State::shape_only) return;
     check_outside(tensor);
+    tensor.retain();
+    Tensor(Ref<TensorImpl>::adopt(&tensor)).requires_grad();  // brings the history of a view up to date
     auto [symbolic, id] = enter(tensor);
     Adopted& adopted = adopted_.emplace_back(tensor, std::move(symbolic), id);
     std::string name = scope_ == nullptr ? "" : scope_->name_of(adopted.handle());
@@ -163,7 +173,9 @@ class CaptureRecorder final : public Recorder {
       sources.push_back(output.shares < 0 ? 0 : op.inputs[static_cast<size_t>(output.shares)].value);
       writes.push_back(output.written);
     }
-    return add(std::move(op), types, sources, std::move(writes));
+    std::vector<uint32_t> symbols = add(std::move(op), types, sources, std::move(writes));
+    for (uint32_t& symbol : symbols) symbol = symbol_of(symbol);
+    return symbols;
   }
 
   DenseTensor reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op_name, std::string_view argument) override {
@@ -176,7 +188,7 @@ class CaptureRecorder final : public Recorder {
     op.cause = op_name == "reshard" ? "" : fmt::format("{} {}", op_name, argument);
     const Type type{plan.after_meta, plan.to, piece.device()};
     DenseTensor result = piece_of(type, meter);
-    result.set_symbol(add_single(std::move(op), type));
+    result.set_symbol(symbol_of(add_single(std::move(op), type)));
     return result;
   }
 
@@ -186,7 +198,7 @@ class CaptureRecorder final : public Recorder {
     const ValueId target = value_of(to, "copy");
     op.inputs = {{target, 0}, {value_of(from, "copy"), 0}};
     const std::optional<Type> type = program_.value(target).type;
-    to.set_symbol(add(std::move(op), {&type, 1}, {&target, 1}, {true})[0]);
+    to.set_symbol(symbol_of(add(std::move(op), {&type, 1}, {&target, 1}, {true})[0]));
   }
 
   uint32_t convert(Conversion conversion, const DenseTensor& from, const RecordedOutput& to, int source_rank) override {
@@ -197,15 +209,29 @@ class CaptureRecorder final : public Recorder {
     op.source_rank = source_rank;
     if (op.kind == Kind::distribute) op.layout = to.spec;
     if (op.kind == Kind::clone) op.attrs.emplace_back(to.device);
-    return add_single(std::move(op), {to.meta, to.spec, to.device});
+    return symbol_of(add_single(std::move(op), {to.meta, to.spec, to.device}));
   }
 
   void refuse(std::string_view op, std::string_view what) override { fail(ErrorCode::capture, "[{}] cannot be captured: {}", op, what); }
 
+  /// Puts everything outside back as it was.
+  void end() {
+    if (ended_) return;
+    ended_ = true;
+    this_thread = before_;
+    for (Gradient& each : gradients_) {
+      if (adopted_of(each.leaf) == nullptr) continue;
+      if (autograd::LeafExtra* const extra = autograd::extra_or_null(each.leaf)) extra->gradient = each.before;
+    }
+    for (Adopted& each : adopted_) each.restore();
+    plain_.set_state(plain_state_);
+    if (before_.rank != nullptr) before_.rank->generator.set_state(world_state_);
+  }
+
   Trace finish(std::vector<Tensor> outputs) {
     for (size_t i = 0; i < outputs.size(); ++i) {
       Recorder::adopt(outputs[i]);
-      program_.outputs.push_back({fmt::format("output_{}", i), outputs[i].defined() ? outputs[i].impl()->value.symbol() : 0});
+      program_.outputs.push_back({fmt::format("output_{}", i), outputs[i].defined() ? value_in(outputs[i]) : 0});
     }
     std::vector<DetachedOutput> detached = detached_outputs(outputs);
     finish_gradients();
@@ -230,10 +256,23 @@ class CaptureRecorder final : public Recorder {
     DenseTensor symbolic;
     Type type;
     size_t number;
+    bool was_leaf;
   };
 
+  /// Tensors carry the number of their value, with that of the capture above it: one that outlives its capture is found out.
+  static constexpr uint32_t kValueBits = (uint32_t{1} << 20) - 1;
+  static uint32_t next_tag() {
+    static std::atomic<uint32_t> captures{0};
+    return (captures++ % 4095 + 1) << 20;
+  }
+  uint32_t symbol_of(ValueId id) const {
+    if (id > kValueBits) fail(ErrorCode::capture, "the captured function makes more than {} tensors; capture parts of it", kValueBits);
+    return id == 0 ? 0 : tag_ | id;
+  }
+  static ValueId value_in(const Tensor& tensor) { return tensor.impl()->value.symbol() & kValueBits; }
+
   bool is_ours(const DenseTensor& value) const {
-    if (value.symbol() == 0) return false;
+    if ((value.symbol() & ~kValueBits) != tag_) return false;
     const Storage& storage = *value.storage();
     return storage.state() == Storage::State::absent || storage.state() == Storage::State::shape_only || storage.meter() == &meter;
   }
@@ -265,7 +304,7 @@ class CaptureRecorder final : public Recorder {
       id = program_.add_value(type, buffer.first);
     }
     DenseTensor value(buffer.symbolic, tensor.value.meta(), tensor.value.offset());
-    value.set_symbol(id);
+    value.set_symbol(symbol_of(id));
     return {std::move(value), id};
   }
 
@@ -274,7 +313,7 @@ class CaptureRecorder final : public Recorder {
       refuse(op, fmt::format("an argument ({}) comes from computations that were recorded before the capture; compute it inside of the captured function, or give detach() of it",
                              shard::to_string(tensor.meta())));
     }
-    return tensor.symbol();
+    return tensor.symbol() & kValueBits;
   }
 
   bool is_on_mesh(const Op& op) const {
@@ -300,7 +339,7 @@ class CaptureRecorder final : public Recorder {
   }
 
   std::string name_of(const Tensor& tensor) const {
-    const ValueId id = tensor.impl()->value.symbol();
+    const ValueId id = value_in(tensor);
     for (const std::vector<Named>* list : {&program_.parameters, &program_.inputs}) {
       for (const Named& each : *list) {
         if (each.value != 0 && program_.value(each.value).root == program_.value(id).root && each.value <= id) return each.name;
@@ -313,7 +352,7 @@ class CaptureRecorder final : public Recorder {
   ValueId entry_of(const Tensor& tensor) const {
     if (const Adopted* const adopted = adopted_of(tensor)) return adopted->value();
     const auto input = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& each) { return each.tensor.impl() == tensor.impl(); });
-    return input == inputs_.end() ? 0 : input->symbolic.symbol();
+    return input == inputs_.end() ? 0 : input->symbolic.symbol() & kValueBits;
   }
 
   const Adopted* adopted_of(const Tensor& tensor) const {
@@ -326,7 +365,7 @@ class CaptureRecorder final : public Recorder {
     std::unordered_map<const Storage*, ValueId> seen;
     for (const auto& [real, buffer] : buffers_) seen[buffer.symbolic.get()] = buffer.first;
     for (const Tensor& output : outputs) {
-      if (output.defined()) seen.emplace(output.impl()->value.storage().get(), output.impl()->value.symbol());
+      if (output.defined()) seen.emplace(output.impl()->value.storage().get(), value_in(output));
     }
     std::vector<DetachedOutput> detached;
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -342,7 +381,7 @@ class CaptureRecorder final : public Recorder {
         fail(ErrorCode::capture, "the captured function returns a view by [{}] of '{}', which had to move, and ViewPolicy::sync would keep the two in step after each run; return "
              "a copy (assign), or give '{}' the layout {} before", from->op, from->argument, from->argument, from->to);
       }
-      detached.push_back({i, link == nullptr ? outputs[i].impl()->value.symbol() : seen.at(link->source.get()), storage.stale(), from->op, from->argument, from->from, from->to});
+      detached.push_back({i, link == nullptr ? value_in(outputs[i]) : seen.at(link->source.get()), storage.stale(), from->op, from->argument, from->from, from->to});
     }
     return detached;
   }
@@ -386,11 +425,11 @@ class CaptureRecorder final : public Recorder {
       Type type = type_of(from[i].get());
       if (type.spec != nullptr) type.spec = autograd::gradient_layout(type.spec);
       given.push_back(new_tensor(type));
-      program_.inputs.push_back({fmt::format("grad_{}", program_.outputs[gradient.outputs[i]].name), given.back().impl()->value.symbol()});
+      program_.inputs.push_back({fmt::format("grad_{}", program_.outputs[gradient.outputs[i]].name), value_in(given.back())});
     }
     const std::vector<Tensor> found = grad(from, leaves, given, {.retain_graph = true}, /*allow_unused=*/true);
     for (size_t i = 0; i < leaves.size(); ++i) {
-      program_.outputs.push_back({fmt::format("grad_{}", name_of(leaves[i])), found[i].defined() ? found[i].impl()->value.symbol() : 0});
+      program_.outputs.push_back({fmt::format("grad_{}", name_of(leaves[i])), found[i].defined() ? value_in(found[i]) : 0});
     }
   }
 
@@ -413,7 +452,7 @@ class CaptureRecorder final : public Recorder {
   /// A tensor that the program is given.
   Tensor new_tensor(const Type& type) {
     DenseTensor piece = piece_of(type, meter);
-    piece.set_symbol(program_.add_value(type));
+    piece.set_symbol(symbol_of(program_.add_value(type)));
     return type.spec == nullptr ? Tensor(std::move(piece)) : make_dist(*before_.rank, type.meta, type.spec, std::move(piece));
   }
 
@@ -426,7 +465,7 @@ class CaptureRecorder final : public Recorder {
       const Adopted* const adopted = adopted_of(each.leaf);
       if (input == inputs_.end() && adopted == nullptr) continue;  // a leaf of the function itself
       const bool changed = now.impl() != each.before.impl();
-      if (changed && adopted != nullptr && !adopted->was_leaf()) {
+      if (changed && !(adopted != nullptr ? adopted->was_leaf() : input->was_leaf)) {
         fail(ErrorCode::capture, "[backward] cannot be captured: it goes on into what {} was computed from, before the captured function. Give detach() of it, or call backward "
              "outside", each.leaf.get().describe());
       }
@@ -434,7 +473,7 @@ class CaptureRecorder final : public Recorder {
       leaves_.push_back({is_input ? Tensor() : each.leaf, is_input ? input->number : 0, each.value, each.before.defined()});
       if (!changed) continue;
       Recorder::adopt(now);
-      program_.gradients.push_back({each.value, now.defined() ? now.impl()->value.symbol() : 0});
+      program_.gradients.push_back({each.value, now.defined() ? value_in(now) : 0});
     }
   }
 
@@ -467,19 +506,6 @@ class CaptureRecorder final : public Recorder {
     if (seeded) fail(ErrorCode::capture, "the captured function sets the seed of a generator, which each run would do again; set it outside");
   }
 
-  void end() {
-    if (ended_) return;
-    ended_ = true;
-    this_thread = before_;
-    for (Gradient& each : gradients_) {
-      if (adopted_of(each.leaf) == nullptr) continue;
-      if (autograd::LeafExtra* const extra = autograd::extra_or_null(each.leaf)) extra->gradient = each.before;
-    }
-    for (Adopted& each : adopted_) each.restore();
-    plain_.set_state(plain_state_);
-    if (before_.rank != nullptr) before_.rank->generator.set_state(world_state_);
-  }
-
   struct Buffer {
     Ref<Storage> real, symbolic;
     ValueId first = 0;
@@ -492,6 +518,7 @@ class CaptureRecorder final : public Recorder {
   const RandomKey plain_state_;
   RandomKey world_state_;
   bool ended_ = false;
+  const uint32_t tag_ = next_tag();
   Program program_;
   std::unordered_map<const Storage*, Buffer> buffers_;  // from outside
   std::vector<Adopted> adopted_;
@@ -502,14 +529,34 @@ class CaptureRecorder final : public Recorder {
   std::vector<Leaf> leaves_;
 };
 
+/// Ends a capture. Where tensors of the program outlive it, which the function has put away somewhere, what counts their bytes has to stay.
+class Keeper {
+ public:
+  explicit Keeper(std::unique_ptr<CaptureRecorder>& recorder) : recorder_(recorder) {}
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+  ~Keeper() {
+    recorder_->end();
+    if (recorder_->meter.live == 0) return;
+    static std::mutex mutex;
+    static std::vector<std::unique_ptr<CaptureRecorder>> kept;
+    const std::lock_guard lock(mutex);
+    kept.push_back(std::move(recorder_));
+  }
+
+ private:
+  std::unique_ptr<CaptureRecorder>& recorder_;
+};
+
 }  // namespace
 
 Trace trace(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope) {
   if (Recorder::current() != nullptr) {
     fail(ErrorCode::capture, "a captured function captures another one; call the inner function itself there, it becomes part of the program");
   }
-  CaptureRecorder recorder(scope);
-  return recorder.finish(function(recorder.make_inputs(inputs)));
+  auto recorder = std::make_unique<CaptureRecorder>(scope);
+  const Keeper keeper(recorder);
+  return recorder->finish(function(recorder->make_inputs(inputs)));
 }
 
 }  // namespace shard::program

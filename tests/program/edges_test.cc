@@ -1,0 +1,138 @@
+// What happens at the edges of captures: tensors that escape, gradients that are arguments, hooks, failing runs.
+#include <catch2/catch.hpp>
+
+#include "api.h"
+#include "autograd/autograd.h"
+#include "program/function.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+
+namespace {
+
+using Tensors = std::vector<Tensor>;
+using Values = std::vector<double>;
+
+Tensor vec(const Values& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}); }
+Tensor leaf(const Values& values) { return vec(values).set_requires_grad(true); }
+Values values(const Tensor& x) { return x.to_vector<double>(); }
+Tensor total(const Tensor& x) { return sum(x, {}, false); }
+
+}  // namespace
+
+TEST_CASE("33: a tensor that outlives its capture is found out by the next one, and does no harm") {
+  Tensor state;
+  CapturedFunction captured(
+      [&](const Tensors& in) -> Tensors {
+        if (!state.defined()) state = full_like(in[0], Scalar(1));
+        return {add(in[0], state)};
+      },
+      {});
+  CHECK(values(captured({vec({1, 2})})[0]) == Values{2, 3});
+  CHECK(values(captured({vec({3, 4})})[0]) == Values{4, 5});
+  CHECK_THROWS_WITH(captured({vec({1, 2, 3})}), Catch::Contains("was made while another program was captured"));
+  CHECK_THROWS_WITH(values(state), Catch::Contains("no value to read"));
+  state = Tensor();
+  CHECK(values(captured({vec({1, 2, 3})})[0]) == Values{2, 3, 4});
+}
+
+TEST_CASE("32: a gradient that a captured function sets to an argument is that handle") {
+  const Tensor w = leaf({1, 2}), buffer = vec({0, 0});
+  CapturedFunction set([&](const Tensors& in) -> Tensors { return w.set_grad(in[0]), Tensors{}; }, {});
+  const Tensor given = vec({3, 4});
+  set({given});
+  CHECK(w.grad().impl() == given.impl());
+  CapturedFunction added(
+      [&](const Tensors& in) -> Tensors {
+        w.set_grad(buffer);
+        total(multiply(w, in[0])).backward();
+        return {};
+      },
+      {});
+  added({vec({5, 6})});
+  CHECK(w.grad().impl() == buffer.impl());
+  CHECK(values(buffer) == Values{5, 6});
+}
+
+TEST_CASE("32: backward inside of a captured function does not end at an input that was computed") {
+  const Tensor w = leaf({1, 2});
+  CapturedFunction captured([](const Tensors& in) -> Tensors { return total(multiply(in[0], in[0])).backward(), Tensors{}; }, {});
+  CHECK_THROWS_WITH(captured({multiply(w, w)}), Catch::Contains("[backward] cannot be captured: it goes on into what"));
+  const Tensor own = leaf({3, 4});
+  captured({own});
+  CHECK(values(own.grad()) == Values{6, 8});
+  CHECK_THROWS_WITH(captured({multiply(w, w)}), Catch::Contains("[backward] cannot be captured"));
+}
+
+TEST_CASE("33: hooks of leaves are part of what is captured, and another hook is another capture") {
+  const Tensor w = leaf({1, 2});
+  CapturedFunction step([&](const Tensors& in) -> Tensors { return total(multiply(w, in[0])).backward(), Tensors{}; }, {});
+  const auto gradient = [&](const Tensor& x) {
+    w.set_grad({});
+    step({x});
+    return values(w.grad());
+  };
+  CHECK(gradient(vec({10, 20})) == Values{10, 20});
+  const uint64_t hook = add_hook(w, [](const Tensor& g) { return scale(g, Scalar(0.5), Scalar(0), true); });
+  CHECK(gradient(vec({10, 20})) == Values{5, 10});
+  remove_hook(w, hook);
+  CHECK(gradient(vec({10, 20})) == Values{10, 20});
+  const Tensor x = leaf({4, 6});
+  add_hook(x, [](const Tensor& g) { return scale(g, Scalar(3), Scalar(0), true); });
+  gradient(x);
+  CHECK(values(x.grad()) == Values{3, 6});
+}
+
+TEST_CASE("32: a leaf that is an input and a parameter gets both gradients") {
+  const Tensor w = leaf({1, 2});
+  CapturedFunction captured([&](const Tensors& in) -> Tensors { return total(multiply(w, in[0])).backward(), Tensors{}; }, {});
+  captured({w});
+  CHECK(values(w.grad()) == Values{2, 4});
+  captured({w});
+  CHECK(values(w.grad()) == Values{4, 8});
+}
+
+TEST_CASE("32: gradients go through a view whose history came by its base") {
+  const Tensor w = leaf({1, 2}), x = leaf({3, 4});
+  Tensor base = vec({0, 0});
+  const Tensor view = reshape(base, {2});
+  add_(base, w);
+  CapturedFunction captured([&](const Tensors& in) -> Tensors { return {total(multiply(in[0], view))}; }, {});
+  captured({x})[0].backward();
+  CHECK(values(x.grad()) == Values{1, 2});
+  CHECK(values(w.grad()) == Values{3, 4});
+}
+
+TEST_CASE("32: backward holds none of its call's tensors afterwards") {
+  const Tensor w = leaf({1, 2});
+  CapturedFunction captured([&](const Tensors& in) -> Tensors { return {multiply(in[0], w)}; }, {});
+  for (int run = 0; run < 3; ++run) {
+    const Tensor x = leaf({1, 2});
+    const auto held = [&] { return x.impl()->value.storage()->use_count(); };
+    Tensor out = total(captured({x})[0]);
+    const uint32_t with_graph = held();  // the step of the call holds its input for backward
+    out.backward();
+    CHECK(held() < with_graph);
+  }
+}
+
+TEST_CASE("4: a run that fails counts the writes and draws of the ops that ran alone") {
+  Tensor before = vec({1, 1}), after = vec({1, 1});
+  const Tensor table = vec({1, 2, 3});
+  CapturedFunction captured(
+      [&](const Tensors& in) -> Tensors {
+        scale_(before, Scalar(2), Scalar(0), true);
+        const Tensor picked = gather(table, in[0]);
+        scale_(after, Scalar(2), Scalar(0), true);
+        return {picked, uniform({2}, DType::float64)};
+      },
+      {});
+  captured({Tensor::from_data(std::vector<int64_t>{0, 2}, {2})});
+  const RandomKey key = call::thread_generator().state();
+  CHECK_THROWS_AS(captured({Tensor::from_data(std::vector<int64_t>{0, 9}, {2})}), Error);
+  CHECK(values(before) == Values{4, 4});
+  CHECK(before.version() == 2);
+  CHECK(values(after) == Values{2, 2});
+  CHECK(after.version() == 1);
+  CHECK(call::thread_generator().state().offset == key.offset);
+}
