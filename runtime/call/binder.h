@@ -51,7 +51,6 @@ class Binder {
 
   std::vector<std::unique_ptr<BoundStep>> steps;
   std::vector<DenseTensor*> tensors;  // of all steps
-  MemoryMeter meter;                  // of the storages without bytes
   const RandomKey* key = nullptr;     // where steps find the key of a random op when they run
 };
 

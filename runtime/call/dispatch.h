@@ -98,7 +98,7 @@ decltype(new_results(std::declval<Result>())) dispatch_inplace(const OpDef& op, 
                                                                std::type_identity_t<Params>... args) {
   if ((is_distributed(args) || ...)) return new_results(dist(static_cast<Params>(args)...));
   const OpContext ctx = context(op.inplace_name.data());
-const auto run = [&] { return call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...); };
+  const auto run = [&] { return call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...); };
   std::optional<Capturing> capturing;
   if (ctx.recorder != nullptr) [[unlikely]] {
     capturing.emplace(*ctx.recorder, op, true);

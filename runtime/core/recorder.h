@@ -36,7 +36,6 @@ struct RecordedCall {
   std::span<const RecordedOutput> outputs = {};  // flat
   std::span<const SlotRange> output_slots = {};
   uint64_t draw = 0;  // of a random op: the offset of its key
-  bool relayout = false;  // the input is moved, and no kernel runs
 };
 
 /// Records what this thread does with tensors. While there is one, tensors that calls make have no bytes, and carry the number of the value

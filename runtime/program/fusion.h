@@ -24,7 +24,6 @@ class FusedLoop {
 
   /// Takes the step, unless it does not fit.
   bool add(call::BoundStep& step, const std::vector<FusedTensor>& tensors);
-  size_t size() const { return steps_.size(); }
   /// The loop over what has been taken. The steps are kept by the caller.
   std::unique_ptr<call::BoundStep> make() const;
 
