@@ -57,11 +57,13 @@ class Executor {
 
  private:
   class Build;
+  class Schedule;
   struct Root;
   struct Place;
   struct Step;
   struct OpState;
 
+  void schedule();
   void enter(const std::vector<Named>& names, const std::vector<Tensor>& tensors);
   void set_root(Root& root, const Ref<Storage>& storage, size_t base);
   void make_outputs();

@@ -1,0 +1,401 @@
+#include <algorithm>
+#include <functional>
+#include <unordered_map>
+
+#include "call/binder.h"
+#include "call/mesh_reducer.h"
+#include "core/error.h"
+#include "dist/dist_tensor.h"
+#include "program/executor_parts.h"
+#include "program/infer.h"
+#include "reshard/execute.h"
+#include "reshard/unrecorded.h"
+
+namespace shard::program {
+
+using call::Binder;
+using call::BoundStep;
+
+namespace {
+
+/// A move makes a buffer of its own: the root of its result is set when it runs.
+class MoveStep final : public BoundStep {
+ public:
+  using Move = std::function<DenseTensor(const DenseTensor& from)>;
+  using Give = std::function<void(const DenseTensor& result)>;
+  MoveStep(DenseTensor from, Move move, Give give) : from_(std::move(from)), move_(std::move(move)), give_(std::move(give)) {}
+  DenseTensor& from() { return from_; }
+  void run() override { give_(move_(from_)); }
+
+ private:
+  DenseTensor from_;
+  Move move_;
+  Give give_;
+};
+
+/// Several moves, whose steps share collectives.
+class MovesStep final : public BoundStep {
+ public:
+  struct Part {
+    std::shared_ptr<const ReshardPlan> plan;
+    DenseTensor from;
+    MoveStep::Give give;
+  };
+  MovesStep(Rank& rank, std::vector<Part> parts, std::string_view cause) : rank_(rank), parts_(std::move(parts)), cause_(cause) {
+    for (const Part& part : parts_) plans_.push_back(part.plan.get());
+  }
+  std::vector<Part>& parts() { return parts_; }
+  void run() override {
+    std::vector<DenseTensor> from;
+    for (const Part& part : parts_) from.push_back(part.from);
+    const std::vector<DenseTensor> made = execute_reshards(rank_, plans_, from, {cause_, "tensors"});
+    for (size_t i = 0; i < parts_.size(); ++i) parts_[i].give(made[i]);
+  }
+
+ private:
+  Rank& rank_;
+  std::vector<Part> parts_;
+  std::vector<const ReshardPlan*> plans_;
+  std::string_view cause_;
+};
+
+class IdentityStep final : public BoundStep {
+ public:
+  IdentityStep(DenseTensor piece, ReduceType type) : piece_(std::move(piece)), type_(type) {}
+  DenseTensor& piece() { return piece_; }
+  void run() override { fill_identity(piece_.raw(), piece_.numel(), piece_.dtype(), type_); }
+
+ private:
+  DenseTensor piece_;
+  ReduceType type_;
+};
+
+}  // namespace
+
+/// Prepares ops one after the other.
+class Executor::Build {
+ public:
+  Build(Executor& executor, const Arguments& arguments) : executor_(executor), program_(executor.program_), arguments_(arguments) {}
+
+  void run() {
+    executor_.places_.resize(program_.value_count());
+    enter(program_.inputs, arguments_.inputs);
+    enter(program_.parameters, arguments_.parameters);
+    for (op_ = 0; op_ < program_.ops.size(); ++op_) {
+      const size_t together = moves_together();
+      if (together > 1) bind_moves(together);
+      else bind(program_.ops[op_]);
+    }
+    for (const Named& output : program_.outputs) keep(output.value);
+    for (const GradientEffect& effect : program_.gradients) keep(effect.gradient);
+  }
+
+ private:
+  Place& place_of(ValueId id) { return executor_.places_[id]; }
+  const Type& type_of(ValueId id) const { return program_.value(id).type; }
+
+  void enter(const std::vector<Named>& names, const std::vector<Tensor>& tensors) {
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (names[i].value == 0 || !tensors[i].defined()) continue;  // absent, or read for its shape alone
+      const Value& value = program_.value(names[i].value);
+      const DenseTensor& real = tensors[i].get().value;
+      if (value.source == 0) {
+        Root& root = new_root(Root::Kind::entry, real.storage()->state() == Storage::State::absent ? Storage::absent() : stand_in(real.device(), 0));
+        place_of(names[i].value) = {DenseTensor(root.stand_in, real.meta(), real.offset()), &root};
+      } else {
+        Root& root = *place_of(value.root).root;
+        place_of(names[i].value) = {DenseTensor(root.stand_in, real.meta(), real.offset()), &root};
+      }
+    }
+  }
+
+  Ref<Storage> stand_in(Device device, size_t bytes) { return Storage::unallocated(device, bytes, executor_.meter_); }
+
+  Root& new_root(Root::Kind kind, Ref<Storage> storage) {
+    Root& root = *executor_.roots_.emplace_back(std::make_unique<Root>());
+    root.kind = kind;
+    root.bytes = storage->bytes();
+    root.first = root.last = op_;
+    by_storage_[storage.get()] = &root;
+    if (storage->state() == Storage::State::absent) root.now = storage;
+    root.stand_in = std::move(storage);
+    return root;
+  }
+
+  /// The root that a tensor of a step is in; a storage that is not known yet is a buffer of this op.
+  Root& root_of(const DenseTensor& tensor) {
+    const auto found = by_storage_.find(tensor.storage().get());
+    Root& root = found == by_storage_.end() ? new_root(Root::Kind::planned, tensor.storage()) : *found->second;
+    root.last = op_;
+    return root;
+  }
+
+  void hold(DenseTensor& tensor) {
+    if (!tensor.defined()) return;
+    Root& root = root_of(tensor);
+    root.tensors.push_back(&tensor);
+    root.offsets.push_back(tensor.offset());
+  }
+
+  void set_output(ValueId id, DenseTensor tensor) {
+    if (id == 0) return;
+    if (!tensor.defined()) fail(ErrorCode::internal, "[{}] gives no tensor for %{} of its program", program_.ops[op_].name(), id);
+    Root& root = root_of(tensor);
+    place_of(id) = {std::move(tensor), &root};
+  }
+
+  /// As the op reads it. One of which only the shape is read needs no buffer.
+  DenseTensor input(const Op& op, size_t i) {
+    const ValueId id = op.inputs[i].value;
+    if (id == 0) return {};
+    place_of(id).root->last = op_;
+    return place_of(id).tensor;
+  }
+
+  bool here(const Type& type) const { return type.spec == nullptr || type.spec->mesh()->coordinate(executor_.rank_->id()).has_value(); }
+  Dims local_dims(const Type& type) const {
+    if (type.spec == nullptr) return type.meta.dims;
+    return local_piece(type.spec->layout(), type.meta.dims, *type.spec->mesh()->coordinate(executor_.rank_->id())).dims;
+  }
+
+  void add_step(std::unique_ptr<BoundStep> step) { executor_.steps_.push_back({std::move(step), op_}); }
+
+  void bind(const Op& op) {
+    OpState& state = *executor_.states_.emplace_back(std::make_unique<OpState>());
+    for (size_t o = 0; o < op.outputs.size(); ++o) {
+      if (op.outputs[o] == 0 || !op.writes[o]) continue;
+      Root* const root = place_of(program_.value(op.outputs[o]).source).root;
+      if (root->kind != Root::Kind::entry) continue;
+      root->writer = op.name().data();
+      ++root->writes;
+      state.written.push_back(root);
+    }
+    switch (op.kind) {
+      case Kind::call: return bind_call(op, state);
+      case Kind::copy: return bind_copy(op);
+      case Kind::alias: return bind_reinterpretation(op);
+      default: return bind_move(op);
+    }
+  }
+
+  void bind_copy(const Op& op) {
+    const DenseTensor to = input(op, 0), from = input(op, 1);
+    if (here(type_of(op.inputs[0].value))) {
+      Binder binder;
+      binder.copy(to, from);
+      take(binder);
+    }
+    set_output(op.outputs[0], to);
+  }
+
+  void take(Binder& binder) {
+    for (DenseTensor* tensor : binder.tensors) hold(*tensor);
+    for (std::unique_ptr<BoundStep>& step : binder.steps) add_step(std::move(step));
+  }
+
+  void bind_move(const Op& op) {
+    auto step = std::make_unique<MoveStep>(input(op, 0), mover(op, type_of(op.inputs[0].value), type_of(op.outputs[0])), make_moved(op.outputs[0]));
+    hold(step->from());
+    add_step(std::move(step));
+  }
+
+  /// The result of a move, which gets its bytes from what this returns.
+  MoveStep::Give make_moved(ValueId id) {
+    const Type& type = type_of(id);
+    Root& root = new_root(Root::Kind::made, here(type) ? stand_in(type.device, 0) : Storage::absent());
+    set_output(id, DenseTensor(root.stand_in, here(type) ? Meta{local_dims(type), type.meta.dtype} : absent_value(type.meta).meta()));
+    return [this_ = &executor_, &root](const DenseTensor& made) { this_->set_root(root, made.storage(), made.offset()); };
+  }
+
+  /// How many ops from this one on are moves that run together.
+  size_t moves_together() const {
+    size_t count = 1;
+    while (op_ + count < program_.ops.size() && program_.ops[op_ + count].joins) ++count;
+    return count;
+  }
+
+  /// They run where the last of them stands.
+  void bind_moves(size_t count) {
+    const size_t first = op_;
+    op_ += count - 1;
+    std::vector<MovesStep::Part> parts;
+    for (size_t i = first; i <= op_; ++i) {
+      const Op& op = program_.ops[i];
+      executor_.states_.push_back(std::make_unique<OpState>());
+      parts.push_back({plan_of(op), input(op, 0), make_moved(op.outputs[0])});
+    }
+    const std::string& cause = program_.ops[first].cause;
+    auto step = std::make_unique<MovesStep>(*executor_.rank_, std::move(parts), cause.empty() ? to_string(Kind::reshard) : std::string_view(cause));
+    for (MovesStep::Part& part : step->parts()) hold(part.from);
+    add_step(std::move(step));
+  }
+
+  std::shared_ptr<const ReshardPlan> plan_of(const Op& op) const {
+    const Type& from = type_of(op.inputs[0].value);
+    return plan_reshard(from.meta, from.spec, op.layout);
+  }
+
+  MoveStep::Move mover(const Op& op, const Type& from, const Type& to) {
+    Rank* const rank = executor_.rank_;
+    const std::string_view name = to_string(op.kind);
+    if (op.kind == Kind::clone) {
+      return [device = to.device](const DenseTensor& piece) {
+        if (piece.storage()->state() == Storage::State::absent) return DenseTensor(Storage::absent(), piece.meta());
+        DenseTensor copy = DenseTensor::allocate(device, piece.meta(), piece.storage()->meter());
+        copy_into(copy, piece);
+        return copy;
+      };
+    }
+    if (op.kind == Kind::distribute) {
+      return [spec = to.spec, source = Source{op.source_rank}](const DenseTensor& value) { return unrecorded::distribute(Tensor(value), spec, source).get().value; };
+    }
+    if (op.kind == Kind::full) {
+      return [rank, meta = from.meta, spec = from.spec](const DenseTensor& piece) { return unrecorded::full(make_dist(*rank, meta, spec, piece)).get().value; };
+    }
+    const std::shared_ptr<const ReshardPlan> plan =
+        op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec) : plan_of(op);
+    return [rank, plan, name, &op](const DenseTensor& piece) { return execute_reshard(*rank, *plan, piece, {op.cause.empty() ? name : std::string_view(op.cause), "tensor"}); };
+  }
+
+  void bind_call(const Op& op, OpState& state) {
+    std::vector<const Type*> types;
+    for (const Operand& operand : op.inputs) types.push_back(operand.value == 0 ? nullptr : &type_of(operand.value));
+    const ProcessMesh* const mesh = mesh_of(op, types);
+    state.on_mesh = mesh != nullptr;
+    if (op.entry->op->random) executor_.random_ops_.push_back(op_);
+    if (mesh != nullptr && !mesh->coordinate(executor_.rank_->id())) return bind_absent(op);
+    if (mesh != nullptr && reinterprets(op)) return bind_reinterpretation(op);
+    Binder binder;
+    binder.key = &state.key;
+    OpContext ctx{.op = op.name().data(), .dry = &executor_.meter_, .binder = &binder};
+    std::vector<Attr> attrs = op.attrs;
+    if (mesh != nullptr) {
+      make_local(op, state, mesh, types);
+      ctx.local = &state.local;
+      const int shape = op.entry->op->local_shape;
+      if (shape >= 0) attrs[static_cast<size_t>(shape)] = IntArray(state.output_dims[op.output_slots[static_cast<size_t>(op.entry->op->local_shape_output)].first]);
+    }
+    std::vector<DenseTensor> tensors;
+    for (size_t slot = 0; slot < op.slots.size(); ++slot) {
+      const bool shape_only = (op.entry->op->no_need_buffer >> slot & 1u) != 0;
+      for (size_t i = op.slots[slot].first; i < op.slots[slot].first + op.slots[slot].count; ++i) {
+        if (!shape_only || types[i] == nullptr) tensors.push_back(input(op, i));
+        else tensors.emplace_back(Storage::shape_only(types[i]->device), Meta{mesh == nullptr ? types[i]->meta.dims : state.input_dims[i], types[i]->meta.dtype});
+      }
+    }
+    EntryCall call{ctx, tensors, op.slots, attrs, {}};
+    (op.inplace ? op.entry->inplace : op.entry->functional)(call);
+    take(binder);
+    set_outputs(op, call);
+    if (op.layout != nullptr) fill_identity_of(op);
+  }
+
+  /// Outputs that are arguments written in place are what those have become; the others are what the call has given, in their order.
+  void set_outputs(const Op& op, EntryCall& call) {
+    auto next = call.results.begin();
+    for (size_t slot = 0; slot < op.output_slots.size(); ++slot) {
+      const SlotRange& range = op.output_slots[slot];
+      const AliasDef* target = nullptr;
+      for (const AliasDef& alias : op.entry->op->aliases) {
+        if (op.inplace && alias.kind == AliasDef::Kind::inplace && alias.output == static_cast<int>(slot)) target = &alias;
+      }
+      for (size_t i = 0; i < range.count; ++i) {
+        const size_t flat = range.first + i;
+        set_output(op.outputs[flat], target != nullptr ? call.tensors[op.slots[static_cast<size_t>(target->input)].first + i] : (*next)[i]);
+      }
+      if (target == nullptr) ++next;
+    }
+  }
+
+  void make_local(const Op& op, OpState& state, const ProcessMesh* mesh, std::span<const Type* const> types) {
+    const Coordinate at = *mesh->coordinate(executor_.rank_->id());
+    const auto box = [&](const Layout* layout, const Meta& meta, std::vector<Box>& boxes, std::vector<Dims>& dims) {
+      const Piece piece = layout == nullptr ? Piece() : local_piece(*layout, meta.dims, at);
+      boxes.push_back(layout == nullptr ? Box() : Box{meta.dims, piece.begin});
+      dims.push_back(piece.dims);
+    };
+    std::vector<Meta> metas;
+    for (const ValueId id : op.outputs) {
+      const Type* const type = id == 0 ? nullptr : &type_of(id);
+      metas.push_back(type == nullptr ? Meta() : type->meta);
+      box(type == nullptr ? nullptr : &type->spec->layout(), metas.back(), state.output_boxes, state.output_dims);
+    }
+    if (op.layout != nullptr) {
+      state.local.output_dims = state.output_dims;
+    } else {
+      const spmd::RuleResult rule = infer_layouts(op, types, metas, op.output_slots);
+      for (size_t i = 0; i < types.size(); ++i) box(types[i] == nullptr ? nullptr : &rule.inputs[i], types[i] == nullptr ? Meta() : types[i]->meta, state.input_boxes, state.input_dims);
+      if (!rule.reduce_axes.empty()) state.reducer = std::make_unique<call::MeshReducer>(*executor_.rank_, mesh, rule.reduce_axes, op.name());
+      state.local.reducer = state.reducer.get();
+    }
+    state.local.inputs = state.input_boxes;
+    state.local.outputs = state.output_boxes;
+    for (size_t o = 0; o < op.outputs.size() && op.inplace; ++o) {
+      const bool replaced = op.outputs[o] != 0 && program_.value(op.outputs[o]).source == 0;
+      const bool target = std::any_of(op.entry->op->aliases.begin(), op.entry->op->aliases.end(), [&](const AliasDef& alias) {
+        const SlotRange& slot = op.output_slots[static_cast<size_t>(alias.output)];
+        return alias.kind == AliasDef::Kind::inplace && o >= slot.first && o < slot.first + slot.count;
+      });
+      state.local.replace_targets = state.local.replace_targets || (replaced && target);
+    }
+  }
+
+  static bool reinterprets(const Op& op) {
+    const OpDef& def = *op.entry->op;
+    return def.outputs.size() == 1 && std::any_of(def.aliases.begin(), def.aliases.end(), [](const AliasDef& alias) { return alias.kind == AliasDef::Kind::view && alias.input == 0; });
+  }
+
+  void bind_reinterpretation(const Op& op) {
+    if (!here(type_of(op.outputs[0]))) return bind_absent(op);
+    const Type& to = type_of(op.outputs[0]);
+    set_output(op.outputs[0], input(op, 0).reinterpret({local_dims(to), to.meta.dtype}));
+  }
+
+  /// On a rank outside the mesh values have no bytes, and those of a tree share that.
+  void bind_absent(const Op& op) {
+    for (const ValueId id : op.outputs) {
+      if (id == 0) continue;
+      const Value& value = program_.value(id);
+      const Meta meta = absent_value(value.type.meta).meta();
+      set_output(id, value.source == 0 ? DenseTensor(Storage::absent(), meta) : DenseTensor(place_of(value.source).tensor.storage(), meta));
+    }
+  }
+
+  /// Made in a pending layout: one rank has the value, the others what leaves it unchanged.
+  void fill_identity_of(const Op& op) {
+    const ProcessMesh& mesh = *op.layout->mesh();
+    const Coordinate at = *mesh.coordinate(executor_.rank_->id());
+    std::optional<ReduceType> identity;
+    for (int axis = 0; axis < mesh.rank(); ++axis) {
+      const std::optional<ReduceType> type = op.layout->partial(axis);
+      if (type && *type != ReduceType::avg && at[static_cast<size_t>(axis)] != 0) identity = type;
+    }
+    for (const ValueId id : op.outputs) {
+      if (id == 0 || !identity) continue;
+      auto step = std::make_unique<IdentityStep>(place_of(id).tensor, *identity);
+      hold(step->piece());
+      add_step(std::move(step));
+    }
+  }
+
+  /// What the caller gets must not be in the block, which the next run overwrites.
+  void keep(ValueId id) {
+    if (id == 0) return;
+    Root& root = *place_of(id).root;
+    root.last = program_.ops.size();
+    if (root.kind == Root::Kind::planned) root.kind = Root::Kind::output;
+  }
+
+  Executor& executor_;
+  const Program& program_;
+  const Arguments& arguments_;
+  size_t op_ = 0;
+  std::unordered_map<const Storage*, Root*> by_storage_;
+};
+
+Executor::Executor(const Program& program, const Arguments& arguments, ExecutorOptions options) : program_(program), options_(options), rank_(this_thread.rank) {
+  Build(*this, arguments).run();
+  schedule();
+}
+
+}  // namespace shard::program
