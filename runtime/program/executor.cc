@@ -110,9 +110,14 @@ void Executor::take_back(size_t op) {
   for (const bool on_mesh : {false, true}) {
     const uint64_t before = on_mesh ? program_.world_before : program_.plain_before;
     uint64_t first = before + (on_mesh ? program_.world_draws : program_.plain_draws);
+    uint64_t done = before;  // an op that is repeated draws what it drew
     for (const size_t random : random_ops_) {
-      if (random > op && states_[random]->on_mesh == on_mesh) first = std::min(first, std::max(before, program_.ops[random].draw));
+      if (states_[random]->on_mesh != on_mesh) continue;
+      const uint64_t draw = program_.ops[random].draw;
+      if (random <= op) done = std::max(done, draw + 1);
+      else first = std::min(first, std::max(before, draw));
     }
+    first = std::max(first, done);
     const RandomKey& start = on_mesh ? start_.world : start_.plain;
     if (on_mesh && rank_ != nullptr) rank_->generator.set_state({start.seed, start.offset + first - before});
     if (!on_mesh) call::thread_generator().set_state({start.seed, start.offset + first - before});

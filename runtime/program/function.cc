@@ -11,6 +11,7 @@
 #include "dist/dist_tensor.h"
 #include "ops/math.h"
 #include "program/json.h"
+#include "program/recompute.h"
 #include "program/split.h"
 #include "reshard/execute.h"
 
@@ -265,8 +266,8 @@ struct CapturedFunction::State {
   std::list<std::shared_ptr<Entry>> entries;  // most recently used first
   CaptureStats stats;
 
-  Program improved(Program program) const {
-    return options.passes ? program::run_passes(std::move(program), {.observer = options.observer}) : std::move(program);
+  Program improved(Program program, int64_t goal = 0) const {
+    return options.passes ? program::run_passes(std::move(program), {.memory_goal = goal, .observer = options.observer}) : std::move(program);
   }
 
   std::shared_ptr<Entry> find(const KeyWords& key, Arguments& arguments) {
@@ -297,15 +298,17 @@ struct CapturedFunction::State {
     all.insert(all.end(), arguments.parameters.begin(), arguments.parameters.end());
     entry->sharing = sharing_of(all);
     entry->parameters = types_of(arguments.parameters);
+    const bool has_backward = entry->trace.gradient && entry->trace.gradient->error.empty();
+    if (has_backward && options.passes && options.memory_goal > 0) entry->trace = program::recompute(std::move(entry->trace), options.memory_goal);
     entry->trace.program.verify();
-    if (entry->trace.gradient && entry->trace.gradient->error.empty()) {
+    if (has_backward) {
       entry->split = program::split(entry->trace);
       entry->split->forward.verify();
       entry->split->backward.verify();
       entry->split->forward = improved(std::move(entry->split->forward));
       entry->split->backward = improved(std::move(entry->split->backward));
     } else {
-      entry->whole = improved(entry->trace.program);
+      entry->whole = improved(entry->trace.program, options.memory_goal);
     }
     entries.push_front(entry);
     if (entries.size() > std::max<size_t>(options.capacity, 1)) {

@@ -5,20 +5,20 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "program/recompute.h"
 
 namespace shard::program {
 
-std::span<const Pass> standard_passes() {
-  // Dead code goes before passes that count uses. The last one makes states that would hide equal ops from others.
-  static constexpr Pass passes[] = {
-      {"constants", &fold_constants},   {"common", &share_common},    {"dead_code", &remove_dead_code}, {"reshards", &place_reshards},
-      {"dead_code", &remove_dead_code}, {"batches", &batch_reshards}, {"inplace", &write_in_place},
-  };
-  return passes;
+std::vector<Pass> standard_passes(int64_t memory_goal) {
+  const auto fit_memory = [memory_goal](const Program& program) { return memory_goal == 0 ? program : recompute(program, memory_goal); };
+  // Dead code goes before passes that count uses. What is repeated must not become common again. The last pass makes states that would hide
+  // equal ops from others.
+  return {{"constants", &fold_constants},   {"common", &share_common}, {"dead_code", &remove_dead_code}, {"reshards", &place_reshards},
+          {"dead_code", &remove_dead_code}, {"recompute", fit_memory}, {"batches", &batch_reshards},     {"inplace", &write_in_place}};
 }
 
 Program run_passes(Program program, const PassOptions& options) {
-  const std::span<const Pass> passes = standard_passes();
+  const std::vector<Pass> passes = standard_passes(options.memory_goal);
   for (const std::string& name : options.skip) {
     if (std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return pass.name == name; })) continue;
     std::string names;

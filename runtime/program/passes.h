@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +13,7 @@ namespace shard::program {
 /// Inputs, parameters, outputs and gradients of the result are those of the program, in number, order, type and in which of them share buffers.
 struct Pass {
   std::string_view name;
-  Program (*run)(const Program& program);
+  std::function<Program(const Program& program)> run;
 };
 
 /// Called after each pass, to print what it did.
@@ -22,12 +21,14 @@ using PassObserver = std::function<void(std::string_view pass, const Program& be
 
 struct PassOptions {
   std::vector<std::string> skip = {};  // names of passes
+  /// Bytes of buffers that may be live at one time; where they are more, values are made again when they are read (program/recompute.h). 0: any.
+  int64_t memory_goal = 0;
   PassObserver observer = {};
   bool verify = true;  // the result of each pass
 };
 
 /// All passes, in the order in which they run. One may run several times.
-std::span<const Pass> standard_passes();
+std::vector<Pass> standard_passes(int64_t memory_goal = 0);
 
 /// Runs the standard passes. Throws invalid_argument for a name in `skip` that no pass has.
 Program run_passes(Program program, const PassOptions& options = {});

@@ -28,6 +28,13 @@ std::string_view Op::name() const {
   return inplace ? entry->op->inplace_name : entry->op->name;
 }
 
+bool Op::reads_bytes(size_t i) const {
+  if (inputs[i].value == 0) return false;
+  if (kind != Kind::call || entry->op->no_need_buffer == 0) return true;
+  const auto slot = std::find_if(slots.begin(), slots.end(), [&](const SlotRange& each) { return i >= each.first && i < each.first + each.count; });
+  return (entry->op->no_need_buffer >> (slot - slots.begin()) & 1u) == 0;
+}
+
 ValueId Program::add_value(const Type& type, ValueId source) {
   const auto id = static_cast<ValueId>(values_.size());
   values_.push_back({.type = type, .op = -1, .source = source, .root = source == 0 ? id : values_[source].root});

@@ -75,6 +75,8 @@ struct Op {
 
   /// "matmul", "add_", "reshard"
   std::string_view name() const;
+  /// Whether it reads bytes of flat input `i`, and not its shape alone. False for an absent one.
+  bool reads_bytes(size_t i) const;
 };
 
 /// A value by name.

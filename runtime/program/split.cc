@@ -63,10 +63,7 @@ class Splitter {
   void find_reads() {
     for (size_t i = gradient_.forward_ops; i < joint_.ops.size(); ++i) {
       const Op& op = joint_.ops[i];
-      for (size_t slot = 0; slot < op.slots.size(); ++slot) {
-        const bool shape_only = op.kind == Kind::call && (op.entry->op->no_need_buffer >> slot & 1u) != 0;
-        for (size_t k = op.slots[slot].first; k < op.slots[slot].first + op.slots[slot].count; ++k) read(op.inputs[k].value, !shape_only);
-      }
+      for (size_t k = 0; k < op.inputs.size(); ++k) read(op.inputs[k].value, op.reads_bytes(k));
     }
     for (const Named& gradient : wanted_gradients()) read(gradient.value, true);
   }

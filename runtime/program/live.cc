@@ -1,0 +1,47 @@
+#include "program/live.h"
+
+#include "program/alias.h"
+
+namespace shard::program {
+
+int64_t bytes_of(const Type& type) {
+  const auto element = static_cast<int64_t>(size_of(type.meta.dtype));
+  if (type.spec == nullptr) return type.meta.dims.numel() * element;
+  return local_piece(type.spec->layout(), type.meta.dims, Coordinate{}).dims.numel() * element;
+}
+
+namespace {
+
+/// The last op that reads bytes of each tree; that of which it reads the shape alone needs no buffer.
+std::vector<int> last_reads(const Program& program) {
+  std::vector<int> last(program.value_count(), -1);
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    for (size_t k = 0; k < op.inputs.size(); ++k) {
+      if (op.reads_bytes(k)) last[program.value(op.inputs[k].value).root] = static_cast<int>(i);
+    }
+  }
+  return last;
+}
+
+}  // namespace
+
+std::vector<int64_t> live_bytes(const Program& program) {
+  std::vector<int64_t> change(program.ops.size() + 1, 0);
+  const AliasTrees trees(program);
+  const std::vector<int> last = last_reads(program);
+  for (const AliasTree& tree : trees.all()) {
+    if (tree.entry) continue;
+    const auto first = static_cast<size_t>(program.value(tree.root).op);
+    const size_t end = tree.output ? program.ops.size() : static_cast<size_t>(std::max(last[tree.root], static_cast<int>(first))) + 1;
+    const int64_t bytes = bytes_of(program.value(tree.root).type);
+    change[first] += bytes;
+    change[end] -= bytes;
+  }
+  int64_t live = 0;
+  for (int64_t& each : change) each = live += each;
+  change.pop_back();
+  return change;
+}
+
+}  // namespace shard::program

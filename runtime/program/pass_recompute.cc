@@ -1,0 +1,286 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "program/live.h"
+#include "program/alias.h"
+#include "program/recompute.h"
+#include "program/rewrite.h"
+
+namespace shard::program {
+namespace {
+
+int64_t most(const std::vector<int64_t>& live) { return live.empty() ? 0 : *std::max_element(live.begin(), live.end()); }
+
+double elements_of(const Type& type) { return static_cast<double>(bytes_of(type)) / static_cast<double>(size_of(type.meta.dtype)); }
+
+/// The multiplications of a product of matrices, m x k and k x n: the root of mk * kn * mn. 0 for other ops.
+double products_of(const Program& program, const Op& op) {
+  if (op.kind != Kind::call || op.entry->op->commutes != Commutes::multilinear || op.entry->op->elementwise || op.inputs.size() != 2) return 0;
+  double product = elements_of(program.value(op.outputs[0]).type);
+  for (const Operand& input : op.inputs) product *= elements_of(program.value(input.value).type);
+  return std::sqrt(product);
+}
+
+/// About how many nanoseconds an op takes; it need only tell which of two ways is the shorter one.
+double cost_of(const Program& program, const Op& op) {
+  double bytes = 0;
+  for (const Operand& input : op.inputs) bytes += input.value == 0 ? 0 : static_cast<double>(bytes_of(program.value(input.value).type));
+  for (const ValueId id : op.outputs) bytes += id == 0 ? 0 : static_cast<double>(bytes_of(program.value(id).type));
+  return 0.1 * bytes + 0.03 * products_of(program, op);
+}
+
+/// What is known of the program, whatever is kept.
+class Plan {
+ public:
+  /// `until`: the ops before it are the first phase, whose results are kept or made again.
+  Plan(const Program& program, size_t until) : program(program), trees(program), until(until), ops_(program.value_count()) {
+    for (size_t i = 0; i < until; ++i) {
+      for (const ValueId id : program.ops[i].outputs) {
+        std::vector<size_t>& ops = ops_[program.value(id).root];
+        if (id != 0 && (ops.empty() || ops.back() != i)) ops.push_back(i);
+      }
+    }
+    read_before_.resize(program.value_count(), -1);
+    read_after_.resize(program.value_count(), false);
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+      const Op& op = program.ops[i];
+      for (size_t k = 0; k < op.inputs.size(); ++k) {
+        const ValueId root = program.value(op.inputs[k].value).root;
+        if (i < until) read_before_[root] = static_cast<int>(i);
+        else if (op.reads_bytes(k)) read_after_[root] = true;
+      }
+    }
+    for (const AliasTree& tree : trees.all()) {
+      if (can_repeat(tree)) repeatable_.insert(tree.root);
+    }
+  }
+
+  const Program& program;
+  const AliasTrees trees;
+  const size_t until;
+
+  /// Whether the first phase makes it by ops that may run again.
+  bool is_repeatable(ValueId root) const { return repeatable_.contains(root); }
+  /// The ops of the first phase that make or write members of a tree.
+  const std::vector<size_t>& ops(ValueId root) const { return ops_[root]; }
+  /// The state of a tree before op `i`.
+  ValueId state(ValueId root, size_t i) const {
+    const TreeWrite* const write = trees.last_write(root, static_cast<int>(i));
+    return write == nullptr ? 0 : write->value;
+  }
+  /// It has bytes that wait for the second phase.
+  bool is_waiting(ValueId root) const { return is_repeatable(root) && read_after_[root]; }
+  /// The first and the last cut, before the op of that number, that the first phase needs it on both sides of; first > last: none.
+  std::pair<int, int> across(const AliasTree& tree) const {
+    return {program.value(tree.root).op + 1, tree.entry ? -1 : read_before_[tree.root]};
+  }
+
+ private:
+  /// Nobody else may see that its ops run twice: they compute, and write nothing but new buffers of their own.
+  bool can_repeat(const AliasTree& tree) const {
+    if (tree.entry || tree.output || program.value(tree.root).op >= static_cast<int>(until)) return false;
+    for (const size_t i : ops_[tree.root]) {
+      const Op& op = program.ops[i];
+      if (op.kind != Kind::call && op.kind != Kind::alias) return false;
+      for (size_t o = 0; o < op.outputs.size(); ++o) {
+        const ValueId id = op.outputs[o];
+        if (id != 0 && program.value(id).source != 0 && program.value(id).root != tree.root) return false;
+      }
+    }
+    return true;
+  }
+
+  std::vector<std::vector<size_t>> ops_;  // by root
+  std::vector<int> read_before_;       // by root: the last op of the first phase that reads it
+  std::vector<bool> read_after_;       // by root: whether the second phase does
+  std::set<ValueId> repeatable_;
+};
+
+/// Writes the program in which the trees that are not kept are made again where the second phase first reads them.
+class Repeating {
+ public:
+  Repeating(const Plan& plan, std::vector<bool> kept) : plan_(plan), program_(plan.program), copy_(program_, result_), kept_(std::move(kept)) {}
+
+  Program run() {
+    repeated_.resize(plan_.until, false);
+    copy_.enter_all();
+    for (now_ = 0; now_ < program_.ops.size(); ++now_) {
+      const Op& op = program_.ops[now_];
+      for (size_t k = 0; k < op.inputs.size() && now_ >= plan_.until; ++k) {
+        if (op.reads_bytes(k)) bring_back(program_.value(op.inputs[k].value).root);
+      }
+      copy_.copy(now_);
+    }
+    copy_.leave_all();
+    return std::move(result_);
+  }
+  const Rewriter& map() const { return copy_; }
+  double cost() const { return cost_; }
+
+ private:
+  bool is_dropped(ValueId root) const { return plan_.is_repeatable(root) && !kept_[root]; }
+
+  void bring_back(ValueId root) {
+    std::set<size_t> ops;
+    while (is_dropped(root) && !collect(root, ops)) ops.clear();
+    for (const size_t i : ops) repeat(i);
+  }
+
+  /// The ops that have to run so that a tree is there. Returns false where one of them would not find its arguments as they were: what it
+  /// would have made is kept instead.
+  bool collect(ValueId root, std::set<size_t>& ops) {
+    std::vector<ValueId> wanted = {root};
+    std::set<ValueId> seen = {root};
+    for (size_t next = 0; next < wanted.size(); ++next) {
+      for (const size_t i : plan_.ops(wanted[next])) {
+        if (repeated_[i] || !ops.insert(i).second) continue;
+        const Op& op = program_.ops[i];
+        for (size_t k = 0; k < op.inputs.size(); ++k) {
+          const ValueId other = program_.value(op.inputs[k].value).root;
+          if (other == wanted[next] || !op.reads_bytes(k)) continue;
+          if (plan_.state(other, now_) != op.inputs[k].state) {
+            keep(wanted[next]);
+            return false;
+          }
+          if (is_dropped(other) && seen.insert(other).second) wanted.push_back(other);
+        }
+      }
+    }
+    return true;
+  }
+
+  /// No op of the second phase has used the tree so far; what it was before is there.
+  void keep(ValueId root) {
+    kept_[root] = true;
+    for (const ValueId id : plan_.trees.of(root).members) {
+      if (const auto first = first_.find(id); first != first_.end()) copy_.map(id, first->second);
+    }
+  }
+
+  void repeat(size_t i) {
+    repeated_[i] = true;
+    cost_ += cost_of(program_, program_.ops[i]);
+    for (const ValueId id : program_.ops[i].outputs) first_[id] = copy_(id);
+    copy_.copy(i);
+    for (const ValueId id : program_.ops[i].outputs) {
+      if (id != 0 && !is_dropped(program_.value(id).root)) copy_.map(id, first_[id]);
+    }
+  }
+
+  const Plan& plan_;
+  const Program& program_;
+  Program result_;
+  Rewriter copy_;
+  std::vector<bool> kept_;      // by root
+  std::vector<bool> repeated_;  // by op of the first phase
+  std::map<ValueId, ValueId> first_;  // of values that have been made again: what they were before
+  size_t now_ = 0;              // the op that is copied
+  double cost_ = 0;
+};
+
+/// Tries ways to drop and keep, and remembers the best.
+class Search {
+ public:
+  Search(const Program& program, size_t until, int64_t goal) : plan_(program, until), goal_(goal), peak_(most(live_bytes(program))) {}
+
+  /// What to keep; none where nothing is better than the program as it is.
+  std::optional<std::vector<bool>> run() {
+    if (peak_ <= goal_) return std::nullopt;
+    measure_cuts();
+    // Programs as deep as wanted need no more parts than this: what is kept between them outweighs what is dropped.
+    for (const size_t parts : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
+      for (const bool keep_products : {true, false}) attempt(parts, keep_products);
+    }
+    return std::move(best_);
+  }
+  const Plan& plan() const { return plan_; }
+
+ private:
+  /// For each place between two ops of the first phase, the bytes that are dropped or kept before it, and those that are needed on both sides.
+  void measure_cuts() {
+    waiting_.resize(plan_.until + 1, 0);
+    across_.resize(plan_.until + 1, 0);
+    for (const AliasTree& tree : plan_.trees.all()) {
+      const Value& root = plan_.program.value(tree.root);
+      const int64_t bytes = bytes_of(root.type);
+      if (plan_.is_waiting(tree.root)) waiting_[static_cast<size_t>(root.op) + 1] += bytes;
+      const auto [first, last] = plan_.across(tree);
+      if (last < first) continue;
+      across_[static_cast<size_t>(first)] += bytes;
+      across_[static_cast<size_t>(last) + 1] -= bytes;
+    }
+    for (size_t cut = 1; cut < waiting_.size(); ++cut) {
+      waiting_[cut] += waiting_[cut - 1];
+      across_[cut] += across_[cut - 1];
+    }
+  }
+
+  /// Where the first phase is cut so that about as much is dropped in each part, and little is needed across.
+  std::vector<int> cuts(size_t parts) const {
+    std::vector<int> cuts;
+    const double step = static_cast<double>(waiting_.back()) / static_cast<double>(parts);
+    for (size_t part = 1; part < parts; ++part) {
+      size_t best = 0;
+      for (size_t cut = 1; cut < plan_.until; ++cut) {
+        if (std::abs(static_cast<double>(waiting_[cut]) - step * static_cast<double>(part)) > step / 2) continue;
+        if (best == 0 || across_[cut] < across_[best]) best = cut;
+      }
+      if (best != 0 && (cuts.empty() || cuts.back() < static_cast<int>(best))) cuts.push_back(static_cast<int>(best));
+    }
+    return cuts;
+  }
+
+  void attempt(size_t parts, bool keep_products) {
+    const Program& program = plan_.program;
+    std::vector<bool> kept(program.value_count(), false);
+    const std::vector<int> cuts = this->cuts(parts);
+    for (const AliasTree& tree : plan_.trees.all()) {
+      const auto [first, last] = plan_.across(tree);
+      const auto cut = std::lower_bound(cuts.begin(), cuts.end(), first);
+      const auto is_product = [&](size_t i) { return products_of(program, program.ops[i]) > 0; };
+      const std::vector<size_t>& ops = plan_.ops(tree.root);
+      kept[tree.root] = (cut != cuts.end() && *cut <= last) || (keep_products && std::any_of(ops.begin(), ops.end(), is_product));
+    }
+    Repeating repeating(plan_, kept);
+    const int64_t peak = most(live_bytes(repeating.run()));
+    const bool better = peak_ > goal_ ? peak < peak_ : peak <= goal_ && repeating.cost() < cost_;
+    if (!better) return;
+    peak_ = peak;
+    cost_ = repeating.cost();
+    best_ = std::move(kept);
+  }
+
+  const Plan plan_;
+  const int64_t goal_;
+  int64_t peak_;
+  double cost_ = 0;
+  std::optional<std::vector<bool>> best_;
+  std::vector<int64_t> waiting_, across_;
+};
+
+}  // namespace
+
+Program recompute(const Program& program, int64_t goal) {
+  const std::vector<int64_t> live = live_bytes(program);
+  Search search(program, static_cast<size_t>(std::max_element(live.begin(), live.end()) - live.begin()), goal);
+  const std::optional<std::vector<bool>> kept = search.run();
+  return kept ? Repeating(search.plan(), *kept).run() : program;
+}
+
+Trace recompute(Trace trace, int64_t goal) {
+  Search search(trace.program, trace.gradient->forward_ops, goal);
+  const std::optional<std::vector<bool>> kept = search.run();
+  if (!kept) return trace;
+  Repeating repeating(search.plan(), *kept);
+  Program program = repeating.run();
+  for (ValueId& wanted : trace.gradient->wanted) wanted = repeating.map()(wanted);
+  for (Leaf& leaf : trace.leaves) leaf.value = repeating.map()(leaf.value);
+  for (DetachedOutput& each : trace.detached) each.source = repeating.map()(each.source);
+  trace.program = std::move(program);
+  return trace;
+}
+
+}  // namespace shard::program
