@@ -266,7 +266,7 @@ struct CapturedFunction::State {
   CaptureStats stats;
 
   Program improved(Program program) const {
-    return options.passes ? program::run_passes(std::move(program), {.observer = options.observer}) : std::move(program);
+    return options.passes ? program::run_passes(std::move(program), {.skip = options.skip, .observer = options.observer}) : std::move(program);
   }
 
   std::shared_ptr<Entry> find(const KeyWords& key, Arguments& arguments) {

@@ -18,6 +18,8 @@ struct CaptureOptions {
   size_t capacity = 16;
   /// Whether programs go through the standard passes before they run.
   bool passes = true;
+  /// Names of standard passes to leave out. A name that no pass has is an invalid_argument when the function is captured.
+  std::vector<std::string> skip = {};
   /// Elements of a block of fused loops (ExecutorOptions::fuse_block); 0: no loops.
   int64_t fuse_block = 8192;
   /// Is shown what each pass does to each program: of a function with a gradient to its forward program, then to its backward one.

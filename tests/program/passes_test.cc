@@ -697,8 +697,28 @@ TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name 
   const Program program = traced(function, in);
   CHECK(program::run_passes(program).ops.size() == 2);
   CHECK(program::run_passes(program, {.skip = {"common"}}).ops.size() == 3);
-  CHECK_THROWS_WITH(program::run_passes(program, {.skip = {"fold"}}),
-                    Catch::Contains("there is no pass 'fold' to skip; there are constants, common, dead_code, reshards, batches, inplace"));
+  const auto wrong_name = Catch::Contains("there is no pass 'fold' to skip; there are constants, common, dead_code, reshards, batches, inplace");
+  CHECK_THROWS_WITH(program::run_passes(program, {.skip = {"fold"}}), wrong_name);
+  CHECK_THROWS_WITH(CapturedFunction(function, {.skip = {"fold"}})(in), wrong_name);
+}
+
+TEST_CASE("passes: a captured function leaves out those that its options skip, of its gradient too") {
+  const Function function = [](const Tensors& in) -> Tensors { return {add(exp(in[0]), exp(in[0]))}; };
+  std::vector<std::string> seen;
+  CapturedFunction captured(function, {.skip = {"dead_code", "common"}, .observer = [&](std::string_view pass, const Program&, const Program& after) {
+                              seen.push_back(std::string(pass) + " " + std::to_string(after.ops.size()));
+                            }});
+  const Tensor x = leaf({1, 2}), expected = function({x})[0];
+  const Tensor out = captured({x})[0];
+  CHECK(bits(out) == bits(expected));
+  const std::vector<std::string> forward = {"constants 3", "reshards 3", "batches 3", "inplace 3"};
+  REQUIRE(seen.size() == 2 * forward.size());
+  CHECK(std::equal(forward.begin(), forward.end(), seen.begin()));
+  total(out).backward();
+  const Tensor gradient = x.grad();
+  x.set_grad({});
+  total(expected).backward();
+  CHECK(bits(gradient) == bits(x.grad()));
 }
 
 TEST_CASE("passes: programs of 10000 ops, and the time that passes take") {
