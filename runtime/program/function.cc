@@ -33,7 +33,21 @@ constexpr OpDef kCaptured = {.name = "captured", .inputs = slots<"inputs[]">, .o
 
 const DistSpec* spec_or_null(const Tensor& tensor) { return tensor.is_dist() ? dist_impl(tensor).spec : nullptr; }
 
-void add_type(KeyWords& key, const Tensor& tensor) {
+/// Compares a key with a known one while it is made, so that a run needs no memory for it.
+class KeyMatch {
+ public:
+  explicit KeyMatch(const KeyWords& known) : known_(known) {}
+  void push_back(uint64_t word) { equal_ = equal_ && at_ < known_.size() && known_[at_++] == word; }
+  bool matches() const { return equal_ && at_ == known_.size(); }
+
+ private:
+  const KeyWords& known_;
+  size_t at_ = 0;
+  bool equal_ = true;
+};
+
+template <class Key>
+void add_type(Key& key, const Tensor& tensor) {
   if (!tensor.defined()) {
     key.push_back(0);
     return;
@@ -53,6 +67,11 @@ void add_type(KeyWords& key, const Tensor& tensor) {
   }
 }
 
+template <class Key>
+void add_types(Key& key, std::span<const Tensor> tensors) {
+  for (const Tensor& tensor : tensors) add_type(key, tensor);
+}
+
 /// What is known of a call before any program is.
 KeyWords key_of(const std::vector<Tensor>& inputs) {
   KeyWords key;
@@ -64,27 +83,29 @@ KeyWords key_of(const std::vector<Tensor>& inputs) {
                   static_cast<uint64_t>(p.promotion) << 32 | static_cast<uint64_t>(p.save) << 40);
   }
   key.push_back(static_cast<uint64_t>(grad_enabled()) | inputs.size() << 1);
-  for (const Tensor& input : inputs) add_type(key, input);
+  add_types(key, inputs);
   return key;
 }
 
 /// Which of the tensors share which bytes: for each the first one on its buffer, and how far it lies from that.
-KeyWords sharing_of(std::span<const Tensor> tensors) {
-  KeyWords key;
+template <class Key>
+void add_sharing(Key& key, const Arguments& arguments) {
   std::vector<std::pair<const Storage*, size_t>> seen;  // the storage, and where the first tensor on it lies
-  for (const Tensor& tensor : tensors) {
-    if (!tensor.defined()) {
-      key.push_back(~uint64_t{0});
-      continue;
+  seen.reserve(arguments.inputs.size() + arguments.parameters.size());
+  for (const std::vector<Tensor>* tensors : {&arguments.inputs, &arguments.parameters}) {
+    for (const Tensor& tensor : *tensors) {
+      if (!tensor.defined()) {
+        key.push_back(~uint64_t{0});
+        continue;
+      }
+      const DenseTensor& value = tensor.get().value;
+      size_t first = 0;
+      while (first < seen.size() && seen[first].first != value.storage().get()) ++first;
+      if (first == seen.size()) seen.emplace_back(value.storage().get(), value.offset());
+      key.push_back(first);
+      key.push_back(value.offset() - seen[first].second);
     }
-    const DenseTensor& value = tensor.get().value;
-    size_t first = 0;
-    while (first < seen.size() && seen[first].first != value.storage().get()) ++first;
-    if (first == seen.size()) seen.emplace_back(value.storage().get(), value.offset());
-    key.push_back(first);
-    key.push_back(value.offset() - seen[first].second);
   }
-  return key;
 }
 
 /// A program with what it needs to run.
@@ -104,14 +125,9 @@ struct Entry {
 /// The tensors that an entry's parameters are now. Undefined where a leaf has no gradient.
 std::vector<Tensor> parameters_of(const Entry& entry) {
   std::vector<Tensor> parameters;
+  parameters.reserve(entry.trace.parameters.size());
   for (const program::Parameter& each : entry.trace.parameters) parameters.push_back(each.leaf.defined() ? each.leaf.grad() : each.tensor);
   return parameters;
-}
-
-KeyWords types_of(std::span<const Tensor> tensors) {
-  KeyWords key;
-  for (const Tensor& tensor : tensors) add_type(key, tensor);
-  return key;
 }
 
 /// Whether an entry, whose key is that of the call, fits what it does not tell.
@@ -119,10 +135,11 @@ bool fits(const Entry& entry, const Arguments& arguments) {
   for (const program::Leaf& leaf : entry.trace.leaves) {
     if (leaf.tensor.defined() && leaf.tensor.grad().defined() != leaf.had_gradient) return false;
   }
-  if (!(types_of(arguments.parameters) == entry.parameters)) return false;
-  std::vector<Tensor> all = arguments.inputs;
-  all.insert(all.end(), arguments.parameters.begin(), arguments.parameters.end());
-  return sharing_of(all) == entry.sharing;
+  KeyMatch parameters(entry.parameters), sharing(entry.sharing);
+  add_types(parameters, arguments.parameters);
+  if (!parameters.matches()) return false;
+  add_sharing(sharing, arguments);
+  return sharing.matches();
 }
 
 /// The tensor that an input or parameter of the captured program is.
@@ -267,7 +284,7 @@ struct CapturedFunction::State {
   CaptureStats stats;
 
   Program improved(Program program, int64_t goal = 0) const {
-    return options.passes ? program::run_passes(std::move(program), {.memory_goal = goal, .observer = options.observer}) : std::move(program);
+    return options.passes ? program::run_passes(std::move(program), {.skip = options.skip, .memory_goal = goal, .observer = options.observer}) : std::move(program);
   }
 
   std::shared_ptr<Entry> find(const KeyWords& key, Arguments& arguments) {
@@ -294,10 +311,8 @@ struct CapturedFunction::State {
     entry->fuse_block = options.fuse_block;
     arguments.parameters = parameters_of(*entry);
     if (loaded) FitCheck(entry->trace, arguments).run();
-    std::vector<Tensor> all = arguments.inputs;
-    all.insert(all.end(), arguments.parameters.begin(), arguments.parameters.end());
-    entry->sharing = sharing_of(all);
-    entry->parameters = types_of(arguments.parameters);
+    add_sharing(entry->sharing, arguments);
+    add_types(entry->parameters, arguments.parameters);
     const bool has_backward = entry->trace.gradient && entry->trace.gradient->error.empty();
     if (has_backward && options.passes && options.memory_goal > 0) entry->trace = program::recompute(std::move(entry->trace), options.memory_goal);
     entry->trace.program.verify();

@@ -18,6 +18,8 @@ struct CaptureOptions {
   size_t capacity = 16;
   /// Whether programs go through the standard passes before they run.
   bool passes = true;
+  /// Names of standard passes to leave out. A name that no pass has is an invalid_argument when the function is captured.
+  std::vector<std::string> skip = {};
   /// Bytes of buffers that the program may have live at one time, on the rank with the largest pieces; where they are more, passes repeat ops to
   /// come down to it, or as far as they can. Of a function with a gradient: of both passes together, and trace() has the repeated ops. 0: any.
   int64_t memory_goal = 0;

@@ -4,17 +4,13 @@
 #include "api.h"
 #include "program/alias.h"
 #include "program/split.h"
-#include "support/mesh_run.h"
+#include "support/tensors.h"
 
 using namespace shard;
 using namespace shard::test;
 using namespace shard::program;
 
 namespace {
-
-using Tensors = std::vector<Tensor>;
-
-Tensor vec(const std::vector<double>& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}); }
 
 /// "%2: %3 = view of %2, %4 writes %3"
 std::string text(const InplaceChain& chain) {

@@ -4,7 +4,7 @@
 #include "api.h"
 #include "program/diff.h"
 #include "program/function.h"
-#include "support/mesh_run.h"
+#include "support/tensors.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -12,17 +12,14 @@ using program::diff;
 
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
 program::Program program_of(const program::Function& function, const Tensors& inputs) { return CapturedFunction(function, {}).trace(inputs).program; }
-Tensor vec() { return Tensor::from_data(std::vector<double>{1, 2}, {2}); }
 
 }  // namespace
 
 TEST_CASE("34: programs that differ in the numbers of their values alone are equal") {
-  const Tensor p = vec(), q = vec();
+  const Tensor p = vec({1, 2}), q = vec({1, 2});
   // A parameter is numbered where it is met.
-  const auto late = program_of([&](const Tensors& in) -> Tensors { return {multiply(exp(in[0]), p)}; }, {vec()});
+  const auto late = program_of([&](const Tensors& in) -> Tensors { return {multiply(exp(in[0]), p)}; }, {vec({1, 2})});
   program::Program early;
   const program::Type type = late.value(1).type;
   early.parameters.push_back({"p0", early.add_value(type)});
@@ -43,8 +40,8 @@ TEST_CASE("34: programs that differ in the numbers of their values alone are equ
 }
 
 TEST_CASE("34: a diff has the ops that one program has alone, and not those after them") {
-  const auto a = program_of([](const Tensors& in) -> Tensors { return {multiply(tanh(exp(in[0])), in[0])}; }, {vec()});
-  const auto b = program_of([](const Tensors& in) -> Tensors { return {multiply(tanh(relu(exp(in[0]))), in[0])}; }, {vec()});
+  const auto a = program_of([](const Tensors& in) -> Tensors { return {multiply(tanh(exp(in[0])), in[0])}; }, {vec({1, 2})});
+  const auto b = program_of([](const Tensors& in) -> Tensors { return {multiply(tanh(relu(exp(in[0]))), in[0])}; }, {vec({1, 2})});
   CHECK(diff(a, b) ==
         "+ %b1: f64[2] = relu(x: %2)\n"
         "- %3: f64[2] = tanh(x: %2)\n"
@@ -57,14 +54,14 @@ TEST_CASE("34: a diff has the ops that one program has alone, and not those afte
 
 TEST_CASE("34: a diff has attributes, types, operands, outputs and draws that differ") {
   const auto scaled = [](double by) { return [by](const Tensors& in) -> Tensors { return {scale(in[0], Scalar(by), Scalar(0), true)}; }; };
-  const auto a = program_of(scaled(2), {vec()});
-  CHECK_THAT(diff(a, program_of(scaled(3), {vec()})), Catch::Contains("- %2: f64[2] = scale(x: %1, scale=2") && Catch::Contains("+ %b1: f64[2] = scale(x: %1, scale=3") &&
+  const auto a = program_of(scaled(2), {vec({1, 2})});
+  CHECK_THAT(diff(a, program_of(scaled(3), {vec({1, 2})})), Catch::Contains("- %2: f64[2] = scale(x: %1, scale=2") && Catch::Contains("+ %b1: f64[2] = scale(x: %1, scale=3") &&
                                                           Catch::Contains("- return output_0 %2\n+ return output_0 %b1\n"));
   CHECK_THAT(diff(a, program_of(scaled(2), {iota<double>({3})})), Catch::Contains("- input input_0 %1: f64[2]\n+ input input_0 %1: f64[3]\n"));
   const auto order = [](bool swap) {
     return [swap](const Tensors& in) -> Tensors { return {swap ? subtract(in[1], in[0]) : subtract(in[0], in[1])}; };
   };
-  CHECK(diff(program_of(order(false), {vec(), vec()}), program_of(order(true), {vec(), vec()})) ==
+  CHECK(diff(program_of(order(false), {vec({1, 2}), vec({1, 2})}), program_of(order(true), {vec({1, 2}), vec({1, 2})})) ==
         "- %3: f64[2] = subtract(x: %1, y: %2)\n"
         "+ %3: f64[2] = subtract(x: %2, y: %1)\n");
   const auto drawn = [](int before) {

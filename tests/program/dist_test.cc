@@ -4,24 +4,12 @@
 #include "api.h"
 #include "autograd/autograd.h"
 #include "program/function.h"
-#include "support/mesh_run.h"
+#include "support/tensors.h"
 
 using namespace shard;
 using namespace shard::test;
 
 namespace {
-
-using Tensors = std::vector<Tensor>;
-
-const ProcessMesh* mesh22() { return ProcessMesh::make({2, 2}, {}, {"a", "b"}); }
-
-Tensor on(const ProcessMesh* mesh, const char* layout, const Dims& dims, double start = 0) {
-  return distribute(iota<double>(dims, start), DistSpec::parse(mesh, layout));
-}
-std::vector<double> whole(const Tensor& x) {
-  const Tensor all = x.is_dist() ? full(x) : x;
-  return all.defined() ? all.to_vector<double>() : std::vector<double>();
-}
 
 /// Runs `function` captured and eagerly on the ranks of a world, each `runs` times on tensors that `make` makes, and compares outputs, inputs and
 /// layouts.
@@ -52,9 +40,8 @@ void compare(int ranks, const program::Function& function, const std::function<T
 
 TEST_CASE("29: reshards are ops of the program, and layouts stand on every value") {
   run_ranks(4, [](Rank&) {
-    const ProcessMesh* const mesh = mesh22();
     CapturedFunction captured([](const Tensors& in) -> Tensors { return {matmul(in[0], in[1]), relu(matmul(in[0], in[1]))}; }, {});
-    const Tensors in = {on(mesh, "a, b", {4, 6}), on(mesh, "b, -", {6, 2})};
+    const Tensors in = {on("a, b", {4, 6}), on("b, -", {6, 2})};
     const std::string text = to_text(captured.trace(in).program);
     check_contains(text, "input input_0 %1: f64[4, 6] [a, b]");
     check_contains(text, "%3: f64[4, 2] [a, -] sum(b) = matmul(x: %1, y: %2");
@@ -76,7 +63,7 @@ TEST_CASE("29: programs on meshes do what eager calls do, for uneven pieces and 
           return {y, z, sum(z, {0}, false), reshape(z, {3, 5}), reshape(in[0], {14, 1, 5}), expand(sum(in[2], {1}, true), {5, 4})};
         },
         [](int run) -> Tensors {
-          return {on(mesh22(), "a, b", {5, 14}, run), on(mesh22(), "b, -", {14, 3}, 2 * run), on(mesh22(), "-, a", {5, 3})};
+          return {on("a, b", {5, 14}, run), on("b, -", {14, 3}, 2 * run), on("-, a", {5, 3})};
         });
   }
 }
@@ -90,7 +77,7 @@ TEST_CASE("29: a target that has to move is moved, written and written back, as 
         relu_(y);
         return {x, multiply(x, y)};
       },
-      [](int run) -> Tensors { return {on(mesh22(), "a, b", {5, 3}, run), on(mesh22(), "a, - | sum(b)", {5, 3}, -7.0 + run)}; });
+      [](int run) -> Tensors { return {on("a, b", {5, 3}, run), on("a, - | sum(b)", {5, 3}, -7.0 + run)}; });
 }
 
 TEST_CASE("31: under ViewPolicy::sync writes through views of moved inputs reach the source in programs too") {
@@ -105,7 +92,7 @@ TEST_CASE("31: under ViewPolicy::sync writes through views of moved inputs reach
     };
     CapturedFunction captured(function, {});
     for (int run = 0; run < 3; ++run) {
-      const Tensor a = on(mesh22(), "-, a", {5, 3}, run), b = on(mesh22(), "-, a", {5, 3}, run);
+      const Tensor a = on("-, a", {5, 3}, run), b = on("-, a", {5, 3}, run);
       const Tensors out = captured({a}), expected = function({b});
       check(whole(a) == whole(b), "the source");
       for (size_t i = 0; i < 2; ++i) check(whole(out[i]) == whole(expected[i]), "output " + std::to_string(i));
@@ -119,7 +106,7 @@ TEST_CASE("35: random ops on meshes draw what eager calls draw") {
       [](const Tensors& in) -> Tensors {
         return {multiply(in[0], uniform({5, 4}, DistSpec::parse(mesh22(), "b, a"), DType::float64)), std::get<0>(std::tuple(dropout(in[0], {}, Scalar(0.5))))};
       },
-      [](int run) -> Tensors { return {on(mesh22(), "a, b", {5, 4}, run)}; });
+      [](int run) -> Tensors { return {on("a, b", {5, 4}, run)}; });
 }
 
 TEST_CASE("29: creation in a pending layout, distribute and full are ops of the program") {
@@ -129,19 +116,18 @@ TEST_CASE("29: creation in a pending layout, distribute and full are ops of the 
         const Tensor pending = full({5, 4}, Scalar(3), DistSpec::parse(mesh22(), "-, a | sum(b)"), DType::float64);
         return {add(pending, in[0]), distribute(full(in[0]), DistSpec::parse(mesh22(), "b, -"))};
       },
-      [](int run) -> Tensors { return {on(mesh22(), "a, b", {5, 4}, run)}; });
+      [](int run) -> Tensors { return {on("a, b", {5, 4}, run)}; });
 }
 
 TEST_CASE("32: a training step on a mesh is one program, equal to eager after each of 5 steps") {
   run_ranks(4, [](Rank&) {
-    const ProcessMesh* const mesh = mesh22();
-    const auto make = [&] {
-      Tensors state = {on(mesh, "-, b", {4, 6}, -3), on(mesh, "b, -", {6, 3}, 1)};
+    const auto make = [] {
+      Tensors state = {on("-, b", {4, 6}, -3), on("b, -", {6, 3}, 1)};
       for (const Tensor& w : state) w.set_requires_grad(true);
       return state;
     };
     Tensors a = make(), b = make();
-    const Tensor rate = distribute(Tensor::from_data(std::vector<double>{1e-4}, {1}), DistSpec::replicated(mesh, 1));
+    const Tensor rate = distribute(vec({1e-4}), DistSpec::replicated(mesh22(), 1));
     const auto step = [&](Tensors& weights) {
       return [&](const Tensors& in) -> Tensors {
         const Tensor y = matmul(relu(matmul(in[0], weights[0])), weights[1]);
@@ -157,7 +143,7 @@ TEST_CASE("32: a training step on a mesh is one program, equal to eager after ea
     CapturedFunction captured(step(a), {});
     const auto eager = step(b);
     for (int run = 0; run < 5; ++run) {
-      const Tensor x = on(mesh, "a, -", {5, 4}, run);
+      const Tensor x = on("a, -", {5, 4}, run);
       check(whole(captured({x})[0]) == whole(eager({x})[0]), "the loss");
       for (size_t i = 0; i < 2; ++i) {
         check(whole(a[i]) == whole(b[i]), "weight " + std::to_string(i));
@@ -170,10 +156,9 @@ TEST_CASE("32: a training step on a mesh is one program, equal to eager after ea
 
 TEST_CASE("32: backward of a captured function on a mesh, called outside") {
   run_ranks(5, [](Rank&) {
-    const ProcessMesh* const mesh = mesh22();
     Tensors grads[2];
     for (const bool use_capture : {false, true}) {
-      const Tensor x = on(mesh, "a, -", {5, 4}, -2).set_requires_grad(true), w = on(mesh, "-, b", {4, 6}, 1).set_requires_grad(true);
+      const Tensor x = on("a, -", {5, 4}, -2).set_requires_grad(true), w = on("-, b", {4, 6}, 1).set_requires_grad(true);
       const program::Function function = [&](const Tensors& in) -> Tensors {
         const Tensor y = tanh(scale(matmul(in[0], w), Scalar(0.01), Scalar(0), true));
         return {y, sum(multiply(y, y), {1}, false)};

@@ -4,17 +4,11 @@
 #include "api.h"
 #include "program/dot.h"
 #include "program/function.h"
-#include "support/mesh_run.h"
+#include "support/tensors.h"
 
 using namespace shard;
 using namespace shard::test;
 using program::to_dot;
-
-namespace {
-
-using Tensors = std::vector<Tensor>;
-
-}  // namespace
 
 TEST_CASE("34: ops are boxes, alias trees have a colour, and what is written is bold") {
   Tensor p = iota<double>({2});

@@ -4,21 +4,10 @@
 #include "api.h"
 #include "autograd/autograd.h"
 #include "program/function.h"
-#include "support/mesh_run.h"
+#include "support/tensors.h"
 
 using namespace shard;
-
-namespace {
-
-using Tensors = std::vector<Tensor>;
-using Values = std::vector<double>;
-
-Tensor vec(const Values& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}); }
-Tensor leaf(const Values& values) { return vec(values).set_requires_grad(true); }
-Values values(const Tensor& x) { return x.to_vector<double>(); }
-Tensor total(const Tensor& x) { return sum(x, {}, false); }
-
-}  // namespace
+using namespace shard::test;
 
 TEST_CASE("33: a tensor that outlives its capture is found out by the next one, and does no harm") {
   Tensor state;

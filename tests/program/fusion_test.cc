@@ -4,14 +4,12 @@
 #include "api.h"
 #include "autograd/autograd.h"
 #include "program/function.h"
-#include "support/mesh_run.h"
+#include "support/tensors.h"
 
 using namespace shard;
 using namespace shard::test;
 
 namespace {
-
-using Tensors = std::vector<Tensor>;
 
 Tensor ramp(const Dims& dims, float step, float start) {
   std::vector<float> values(static_cast<size_t>(dims.numel()));

@@ -5,20 +5,12 @@
 #include "autograd/autograd.h"
 #include "program/function.h"
 #include "program/split.h"
-#include "support/mesh_run.h"
+#include "support/tensors.h"
 
 using namespace shard;
 using namespace shard::test;
 
 namespace {
-
-using Tensors = std::vector<Tensor>;
-using Values = std::vector<double>;
-
-Tensor vec(const Values& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}); }
-Tensor leaf(const Values& values) { return vec(values).set_requires_grad(true); }
-Values values(const Tensor& x) { return x.to_vector<double>(); }
-Tensor total(const Tensor& x) { return sum(x, {}, false); }
 
 /// y = x w, whose two arguments backward reads.
 program::Function product(const Tensor& w) {

@@ -12,7 +12,7 @@
 #include "call/item.h"
 #include "program/function.h"
 #include "program/json.h"
-#include "support/mesh_run.h"
+#include "support/tensors.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -23,20 +23,8 @@ using program::Trace;
 
 namespace {
 
-using Tensors = std::vector<Tensor>;
-using Values = std::vector<double>;
-
-Tensor vec(const Values& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}); }
-Tensor leaf(const Values& values) { return vec(values).set_requires_grad(true); }
-Values values(const Tensor& x) { return x.to_vector<double>(); }
-Tensor total(const Tensor& x) { return sum(x, {}, false); }
-
-const ProcessMesh* mesh22() { return ProcessMesh::make({2, 2}, {}, {"a", "b"}, {.axes = {{5000, 0.1}, {7000, 1.0 / 3}}, .memory_cap = 1 << 20}); }
-Tensor on(const char* layout, const Dims& dims, double start = 0) { return distribute(iota<double>(dims, start), DistSpec::parse(mesh22(), layout)); }
-Values whole(const Tensor& x) {
-  const Tensor all = x.is_dist() ? full(x) : x;
-  return all.defined() ? all.to_vector<double>() : Values();
-}
+const ProcessMesh* priced_mesh() { return ProcessMesh::make({2, 2}, {}, {"a", "b"}, {.axes = {{5000, 0.1}, {7000, 1.0 / 3}}, .memory_cap = 1 << 20}); }
+Tensor put(const char* layout, const Dims& dims, double start = 0) { return on(layout, dims, start, priced_mesh()); }
 
 /// A step with views, writes, lists, random numbers, and a backward pass outside.
 Trace sample(Scope& scope) {
@@ -250,9 +238,9 @@ TEST_CASE("34: programs on meshes are saved and loaded on each rank, gradients i
   run_ranks(5, [&](Rank& rank) {
     const auto make = [] {
       Scope scope;
-      scope.set("w0", on("-, b", {4, 6}, -3).set_requires_grad(true));
-      scope.set("w1", on("b, -", {6, 3}, 1).set_requires_grad(true));
-      scope.set("rate", distribute(vec({1e-4}), DistSpec::replicated(mesh22(), 1)));
+      scope.set("w0", put("-, b", {4, 6}, -3).set_requires_grad(true));
+      scope.set("w1", put("b, -", {6, 3}, 1).set_requires_grad(true));
+      scope.set("rate", distribute(vec({1e-4}), DistSpec::replicated(priced_mesh(), 1)));
       return scope;
     };
     const Scope a = make(), b = make();
@@ -272,16 +260,16 @@ TEST_CASE("34: programs on meshes are saved and loaded on each rank, gradients i
           },
           {.scope = &a});
       for (const Scope* scope : {&a, &b}) {
-        for (const char* name : {"w0", "w1"}) scope->get(name).set_grad(on(name[1] == '0' ? "-, b" : "b, -", name[1] == '0' ? Dims{4, 6} : Dims{6, 3}));
+        for (const char* name : {"w0", "w1"}) scope->get(name).set_grad(put(name[1] == '0' ? "-, b" : "b, -", name[1] == '0' ? Dims{4, 6} : Dims{6, 3}));
       }
-      const Trace trace = captured.trace({on("a, -", {5, 4})});
+      const Trace trace = captured.trace({put("a, -", {5, 4})});
       const Trace read = from_json(to_json(trace), b);
       check(to_text(read.program) == to_text(trace.program), "the same program");
       check(to_json(read) == to_json(trace), "the same text");
       texts[static_cast<size_t>(rank.id())] += to_json(trace);
       CapturedFunction loaded(read);
       for (int run = 0; run < 3; ++run) {
-        const Tensor x = on("a, -", {5, 4}, run);
+        const Tensor x = put("a, -", {5, 4}, run);
         Tensor losses[2];
         for (const bool use_loaded : {false, true}) {
           losses[use_loaded] = (use_loaded ? loaded : captured)({x})[0];
@@ -354,17 +342,17 @@ TEST_CASE("34: no bytes crash the loader") {
 TEST_CASE("34: no bytes of a program on a mesh crash the loader") {
   run_ranks(4, [](Rank& rank) {
     Scope scope;
-    scope.set("w", on("-, b", {4, 6}).set_requires_grad(true));
+    scope.set("w", put("-, b", {4, 6}).set_requires_grad(true));
     const Tensor w = scope.get("w");
     CapturedFunction captured(
         [&](const Tensors& in) -> Tensors {
           Tensor x = in[0];
           softmax_(x, 0);
           const Tensor y = reshape(matmul(x, w), {6, 5});
-          return {relu(y), distribute(full(x), DistSpec::parse(mesh22(), "b, -"), from_rank(1)), uniform({4}, DistSpec::parse(mesh22(), "a"), DType::float64)};
+          return {relu(y), distribute(full(x), DistSpec::parse(priced_mesh(), "b, -"), from_rank(1)), uniform({4}, DistSpec::parse(priced_mesh(), "a"), DType::float64)};
         },
         {.scope = &scope});
-    const Trace trace = captured.trace({on("a, b", {5, 4})});
+    const Trace trace = captured.trace({put("a, b", {5, 4})});
     if (rank.id() == 0) check(mutate(to_json(trace), scope, to_text(trace.program), 1500) > 0, "some changes leave a program");
   });
 }

@@ -10,7 +10,7 @@
 #include "api.h"
 #include "autograd/autograd.h"
 #include "program/function.h"
-#include "support/mesh_run.h"
+#include "support/tensors.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -20,12 +20,8 @@ using program::Program;
 
 namespace {
 
-using Tensors = std::vector<Tensor>;
-using Values = std::vector<double>;
 using PassRun = Program (*)(const Program&);
 
-Tensor vec(const Values& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}); }
-Values values(const Tensor& x) { return x.to_vector<double>(); }
 Tensor constant(double value, const Dims& dims = {4}) { return full(dims, Scalar(value), DType::float64); }
 Tensor doubled(const Tensor& x) { return scale(x, Scalar(2), Scalar(0), true); }
 
@@ -33,11 +29,12 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// The elements as bits: -0.0 is not 0.0, and a NaN is itself.
-std::vector<uint64_t> bits(const Tensor& x) {
+std::vector<uint64_t> bits(const Values& elements) {
   std::vector<uint64_t> result;
-  for (const double value : values(x)) result.push_back(std::bit_cast<uint64_t>(value));
+  for (const double value : elements) result.push_back(std::bit_cast<uint64_t>(value));
   return result;
 }
+std::vector<uint64_t> bits(const Tensor& x) { return bits(values(x)); }
 
 Program traced(const Function& function, const Tensors& inputs) { return program::trace(function, inputs).program; }
 
@@ -446,16 +443,7 @@ TEST_CASE("passes: programs that write in place take less memory, and outputs of
 
 namespace {
 
-const ProcessMesh* mesh22(MeshCosts costs = {}) { return ProcessMesh::make({2, 2}, {}, {"a", "b"}, std::move(costs)); }
-
-Tensor on(const char* layout, const Dims& dims, double start = 0, const ProcessMesh* mesh = mesh22()) {
-  return distribute(iota<double>(dims, start), DistSpec::parse(mesh, layout));
-}
 Tensor moved(const Tensor& x, const char* layout) { return reshard(x, DistSpec::parse(spec_of(x)->mesh(), layout)); }
-std::vector<uint64_t> whole_bits(const Tensor& x) {
-  const Tensor all = x.is_dist() ? full(x) : x;
-  return all.defined() ? bits(all) : std::vector<uint64_t>();
-}
 
 /// On each of 4 and 5 ranks (one outside the mesh), gives `found` the program after reshard placement and dead code, and compares captured runs
 /// with eager ones.
@@ -478,9 +466,9 @@ void with_placed(const Function& function, const std::function<Tensors(int run)>
         for (int way = 1; way < 3; ++way) {
           for (size_t i = 0; i < out[0].size(); ++i) {
             check(!out[0][i].is_dist() || spec_of(out[way][i]) == spec_of(out[0][i]), "layout of output " + std::to_string(i));
-            check(whole_bits(out[way][i]) == whole_bits(out[0][i]), "output " + std::to_string(i) + " of way " + std::to_string(way));
+            check(bits(whole(out[way][i])) == bits(whole(out[0][i])), "output " + std::to_string(i) + " of way " + std::to_string(way));
           }
-          for (size_t i = 0; i < in[0].size(); ++i) check(whole_bits(in[way][i]) == whole_bits(in[0][i]), "input " + std::to_string(i));
+          for (size_t i = 0; i < in[0].size(); ++i) check(bits(whole(in[way][i])) == bits(whole(in[0][i])), "input " + std::to_string(i));
         }
       }
     });
@@ -679,7 +667,7 @@ TEST_CASE("passes: a constant that is pending is not known, because its reductio
     const auto function = [&](const Tensors&) -> Tensors { return {moved(full({2}, Scalar(0.1), pending, DType::float64), "-")}; };
     check(count(program::fold_constants(traced(function, {})), "reshard") == 1, "the reduction stays");
     CapturedFunction captured(function, {});
-    check(whole_bits(captured({})[0]) == whole_bits(function({})[0]), "the value");
+    check(bits(whole(captured({})[0])) == bits(whole(function({})[0])), "the value");
   });
 }
 
@@ -709,8 +697,28 @@ TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name 
   const Program program = traced(function, in);
   CHECK(program::run_passes(program).ops.size() == 2);
   CHECK(program::run_passes(program, {.skip = {"common"}}).ops.size() == 3);
-  CHECK_THROWS_WITH(program::run_passes(program, {.skip = {"fold"}}),
-                    Catch::Contains("there is no pass 'fold' to skip; there are constants, common, dead_code, reshards, batches, inplace"));
+  const auto wrong_name = Catch::Contains("there is no pass 'fold' to skip; there are constants, common, dead_code, reshards, batches, inplace");
+  CHECK_THROWS_WITH(program::run_passes(program, {.skip = {"fold"}}), wrong_name);
+  CHECK_THROWS_WITH(CapturedFunction(function, {.skip = {"fold"}})(in), wrong_name);
+}
+
+TEST_CASE("passes: a captured function leaves out those that its options skip, of its gradient too") {
+  const Function function = [](const Tensors& in) -> Tensors { return {add(exp(in[0]), exp(in[0]))}; };
+  std::vector<std::string> seen;
+  CapturedFunction captured(function, {.skip = {"dead_code", "common"}, .observer = [&](std::string_view pass, const Program&, const Program& after) {
+                              seen.push_back(std::string(pass) + " " + std::to_string(after.ops.size()));
+                            }});
+  const Tensor x = leaf({1, 2}), expected = function({x})[0];
+  const Tensor out = captured({x})[0];
+  CHECK(bits(out) == bits(expected));
+  const std::vector<std::string> forward = {"constants 3", "reshards 3", "batches 3", "inplace 3"};
+  REQUIRE(seen.size() == 2 * forward.size());
+  CHECK(std::equal(forward.begin(), forward.end(), seen.begin()));
+  total(out).backward();
+  const Tensor gradient = x.grad();
+  x.set_grad({});
+  total(expected).backward();
+  CHECK(bits(gradient) == bits(x.grad()));
 }
 
 TEST_CASE("passes: programs of 10000 ops, and the time that passes take") {

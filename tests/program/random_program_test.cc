@@ -1,12 +1,15 @@
-// Random programs with views, in-place writes, moves and gradients: captured functions do in five runs what eager calls do, bit for bit.
-// SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED choose other runs.
+// Random programs with views, in-place writes, moves and gradients: captured functions do in five runs what eager calls do, bit for bit: with all
+// passes, with each of them alone, with none, and loaded from text. SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED choose other runs.
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <iterator>
 #include <mutex>
+#include <set>
 
 #include "api.h"
 #include "autograd/autograd.h"
@@ -25,6 +28,7 @@ namespace {
 using RandomProgram = shard::test::Program;
 
 constexpr int kRuns = 5;
+constexpr uint64_t kCases = 200;
 
 /// Where a program runs: plain, or on a mesh in layouts that follow from a seed.
 struct Place {
@@ -128,7 +132,27 @@ std::string code_of(const std::function<void()>& call) {
   return "";
 }
 
-enum class Mode { eager, captured, loaded };
+/// Who runs a program.
+struct Mode {
+  enum class Kind { eager, captured, loaded };
+  std::string name;
+  Kind kind = Kind::captured;
+  bool passes = true;
+  std::vector<std::string> skip = {};
+};
+const Mode kEager{"eager", Mode::Kind::eager}, kCaptured{"all passes"};
+
+/// The others: no pass, each pass alone, and what is loaded from text.
+std::vector<Mode> other_modes() {
+  std::vector<Mode> modes = {{"loaded", Mode::Kind::loaded}, {"no pass", Mode::Kind::captured, false}};
+  std::set<std::string> names;
+  for (const program::Pass& pass : program::standard_passes()) names.emplace(pass.name);
+  for (const std::string& name : names) {
+    Mode& mode = modes.emplace_back(Mode{"only " + name});
+    std::copy_if(names.begin(), names.end(), std::back_inserter(mode.skip), [&](const std::string& each) { return each != name; });
+  }
+  return modes;
+}
 
 /// A function that runs the program for `inputs`, once it has been text.
 CapturedFunction through_text(CapturedFunction& function, const Tensors& inputs) {
@@ -141,24 +165,24 @@ CapturedFunction through_text(CapturedFunction& function, const Tensors& inputs)
 }
 
 /// Runs the function five times.
-std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way, Mode mode) {
+std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way, const Mode& mode) {
   std::vector<std::string> errors;
   Subject subject{program, place, way, {}, {}, &errors};
   const Tensors leaves = draw_leaves(program);
   for (size_t i = 1; i < leaves.size(); i += 2) subject.parameters.push_back(place.put(leaves[i], i).set_requires_grad(true));
   if (place.rank != nullptr) place.rank->generator.set_seed(5);
   call::thread_generator().set_seed(5);
-  CapturedFunction function(subject, {.fuse_block = place.seed % 4 < 2 ? 3 : 0});
+  CapturedFunction function(subject, {.passes = mode.passes, .skip = mode.skip, .fuse_block = place.seed % 4 < 2 ? 3 : 0});
   std::vector<Seen> all;
   for (int run = 0; run < kRuns; ++run) {
     Seen& seen = all.emplace_back();
     Tensors inputs;
     for (size_t i = 0; i < leaves.size(); i += 2) inputs.push_back(place.put(leaves[i], i).set_requires_grad(true));
     Tensors outputs;
-    seen["call"] = code_of([&] { 
-      if (mode == Mode::eager) outputs = subject(inputs);
-      if (mode == Mode::captured) outputs = function(inputs);
-      if (mode == Mode::loaded) outputs = through_text(function, inputs)(inputs);
+    seen["call"] = code_of([&] {
+      if (mode.kind == Mode::Kind::eager) outputs = subject(inputs);
+      if (mode.kind == Mode::Kind::captured) outputs = function(inputs);
+      if (mode.kind == Mode::Kind::loaded) outputs = through_text(function, inputs)(inputs);
     });
     if (!seen["call"].empty()) {
       // A captured function fails before anything is done; an eager one has begun.
@@ -197,11 +221,6 @@ std::atomic<uint64_t> refused = 0;  // programs that cannot be captured, on each
 
 /// What differs; empty where nothing does.
 std::string difference(const std::vector<Seen>& eager, const std::vector<Seen>& captured) {
-  // A program cannot give a tensor from outside another shape.
-  if (!captured.empty() && captured[0].contains("call") && captured[0].at("call") == to_string(ErrorCode::capture)) {
-    ++refused;
-    return "";
-  }
   for (size_t run = 0; run < std::min(eager.size(), captured.size()); ++run) {
     for (const auto& [name, value] : captured[run]) {
       const auto found = eager[run].find(name);
@@ -214,11 +233,17 @@ std::string difference(const std::vector<Seen>& eager, const std::vector<Seen>& 
 }
 
 std::string compare_modes(const RandomProgram& program, const Place& place, Way way) {
-  const std::vector<Seen> eager = run(program, place, way, Mode::eager);
-  std::string differs = difference(eager, run(program, place, way, Mode::captured));
-  if (!differs.empty()) return differs;
-  differs = difference(eager, run(program, place, way, Mode::loaded));
-  return differs.empty() ? "" : "loaded: " + differs;
+  const std::vector<Seen> eager = run(program, place, way, kEager), captured = run(program, place, way, kCaptured);
+  // A program cannot give a tensor from outside another shape.
+  if (captured[0].at("call") == to_string(ErrorCode::capture)) {
+    ++refused;
+    return "";
+  }
+  if (const std::string differs = difference(eager, captured); !differs.empty()) return kCaptured.name + ": " + differs;
+  for (const Mode& mode : other_modes()) {
+    if (const std::string differs = difference(eager, run(program, place, way, mode)); !differs.empty()) return mode.name + ": " + differs;
+  }
+  return "";
 }
 
 std::string compare(const RandomProgram& program, uint64_t seed, Way way, const RandomMesh* mesh) {
@@ -256,6 +281,6 @@ std::string attempt(uint64_t seed) {
 }  // namespace
 
 TEST_CASE("random programs: five runs of captured functions are those of eager calls, bit for bit") {
-  try_seeds("shard_tests_program", "random programs*", attempt, 300);
-  CHECK(refused <= from_environment("SHARD_PROPERTY_CASES", 300) / 5);
+  try_seeds("shard_tests_program", "random programs*", attempt, kCases);
+  CHECK(refused <= from_environment("SHARD_PROPERTY_CASES", kCases) / 5);
 }
