@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "api.h"
 #include "autograd/autograd.h"
+#include "call/dry_report.h"
 #include "dist/world.h"
 #include "gpt.h"
 #include "program/alias.h"
@@ -64,44 +66,68 @@ void small_ops() {
              median(replayed), median(plain), median(loops), median(eager) / median(replayed));
 }
 
-/// Trains both ways on the same batches, in turns. `block`: of fused loops; 0: none.
-void gpt(const training::GptSize& size, int steps, int64_t block) {
+/// A GPT and its optimiser.
+struct Training {
+  training::Gpt model;
+  training::AdamW optimizer;
+  training::GptSize size;
+  const ProcessMesh* mesh;
+  training::Draw draw{1};
+
+  explicit Training(const training::GptSize& size, const ProcessMesh* mesh)
+      : model(mesh, size, DType::float32), optimizer(model.parameters(), 1e-3), size(size), mesh(mesh) {
+    for (const Tensor& parameter : model.parameters()) parameter.set_requires_grad(true);
+  }
+  Tensors batch() {
+    std::vector<int64_t> ids, next;
+    for (int64_t i = 0; i < size.batch * size.context; ++i) {
+      ids.push_back(draw.below(size.alphabet));
+      next.push_back((ids.back() * 7 + 3) % size.alphabet);
+    }
+    const auto on_mesh = [&](const std::vector<int64_t>& values) {
+      return distribute(Tensor::from_data(values, {size.batch, size.context}), DistSpec::parse(mesh, "dp, -"));
+    };
+    return {on_mesh(ids), on_mesh(next)};
+  }
+  Tensors step(const Tensors& in) {
+    const Tensor loss = model.loss(in[0], in[1]);
+    loss.backward();
+    optimizer.step();
+    return {loss.detach()};
+  }
+};
+
+const ProcessMesh* one_rank() { return ProcessMesh::make({1, 1}, {}, {"dp", "tp"}); }
+
+/// The most bytes that a step of eager training has live beside what is there before it: a rank without data counts them.
+int64_t eager_peak(const training::GptSize& size) {
+  int64_t bytes = 0;
+  World::dry(1, 0)->run([&](Rank& rank) {
+    Training eager(size, one_rank());
+    const int64_t before = dry_report(rank).live_bytes;
+    eager.step(eager.batch());
+    bytes = dry_report(rank).peak_bytes - before;
+  });
+  return bytes;
+}
+
+/// Trains by eager calls and by captured ones in turns, on the same batches: `goal` is the memory that the program may have live, as a part of eager's
+/// peak; 0: any.
+void gpt(const training::GptSize& size, int steps, int64_t block, double goal = 0) {
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, 1);
   openblas_set_num_threads(1);
+  const int64_t peak = eager_peak(size);
   World::local(1)->run([&](Rank& rank) {
-    const ProcessMesh* const mesh = ProcessMesh::make({1, 1}, {}, {"dp", "tp"});
-    struct Side {
-      training::Gpt model;
-      training::AdamW optimizer;
-      Side(const ProcessMesh* mesh, const training::GptSize& size) : model(mesh, size, DType::float32), optimizer(model.parameters(), 1e-3) {
-        for (const Tensor& parameter : model.parameters()) parameter.set_requires_grad(true);
-      }
-      Tensors step(const Tensors& in) {
-        const Tensor loss = model.loss(in[0], in[1]);
-        loss.backward();
-        optimizer.step();
-        return {loss.detach()};
-      }
-    };
     rank.generator.set_seed(1);
-    Side eager(mesh, size);
+    Training eager(size, one_rank());
     rank.generator.set_seed(1);
-    Side replayed(mesh, size);
-    CapturedFunction captured([&](const Tensors& in) { return replayed.step(in); }, {.fuse_block = block});
-    training::Draw draw(1);
+    Training replayed(size, one_rank());
+    CapturedFunction captured([&](const Tensors& in) { return replayed.step(in); }, {.memory_goal = static_cast<int64_t>(goal * static_cast<double>(peak)), .fuse_block = block});
     std::vector<double> eager_times, captured_times;
     double gap = 0;
     program::MemoryReport memory;
     for (int step = 0; step < steps + 3; ++step) {
-      std::vector<int64_t> ids, next;
-      for (int64_t i = 0; i < size.batch * size.context; ++i) {
-        ids.push_back(draw.below(size.alphabet));
-        next.push_back((ids.back() * 7 + 3) % size.alphabet);
-      }
-      const auto on_mesh = [&](const std::vector<int64_t>& values) {
-        return distribute(Tensor::from_data(values, {size.batch, size.context}), DistSpec::parse(mesh, "dp, -"));
-      };
-      const Tensors in = {on_mesh(ids), on_mesh(next)};
+      const Tensors in = eager.batch();
       Tensor a, b;
       const double eager_time = nanoseconds([&] { a = eager.step(in)[0]; }) * 1e-6;
       const double captured_time = nanoseconds([&] { b = captured(in)[0]; }) * 1e-6;
@@ -111,9 +137,14 @@ void gpt(const training::GptSize& size, int steps, int64_t block) {
       captured_times.push_back(captured_time);
       memory = captured.memory(in);
     }
-    fmt::print("GPT, {} layers of {}, batch {} x {}, loops over {} elements: eager {:.2f} ms a step, captured {:.2f} ms; eager / captured {:.3f}; losses differ by {:.1g}; block {:.2f} MB, live {:.2f} MB\n",
-               size.layers, size.width, size.batch, size.context, block, median(eager_times), median(captured_times), median(eager_times) / median(captured_times), gap,
-               1e-6 * static_cast<double>(memory.block), 1e-6 * static_cast<double>(memory.live));
+    const auto megabytes = [](int64_t bytes) { return 1e-6 * static_cast<double>(bytes); };
+    const int64_t taken = memory.block + memory.outputs;
+    fmt::print("GPT, {} layers of {}, batch {} x {}, loops over {}{}: eager {:.2f} ms a step, captured {:.2f} ms; eager / captured {:.3f}; losses differ by {:.1g}; "
+               "live bytes eager {:.2f} MB, captured {:.2f} MB of them {:.2f} MB fragmentation; captured / eager {:.3f}\n",
+               size.layers, size.width, size.batch, size.context, block, goal == 0 ? "" : fmt::format(", memory goal {} of eager's", goal), median(eager_times), median(captured_times),
+               median(eager_times) / median(captured_times), gap, megabytes(peak), megabytes(taken), megabytes(memory.block - memory.live),
+               static_cast<double>(taken) / static_cast<double>(peak));
+    std::fflush(stdout);
   });
 }
 
@@ -154,7 +185,11 @@ int main(int argc, char** argv) {
   small_ops();
   analysis(1000);
   analysis(10000);
-  for (const int64_t block : {0, 2048, 8192, 32768}) gpt({.alphabet = 80, .layers = 2, .heads = 4, .width = 64, .batch = 16, .context = 64}, 30, block);
-  for (const int64_t block : {0, 8192}) gpt({.alphabet = 80, .layers = 4, .heads = 8, .width = 256, .batch = 8, .context = 128}, 8, block);
+  constexpr training::GptSize kSmall{.alphabet = 80, .layers = 2, .heads = 4, .width = 64, .batch = 16, .context = 64};
+  constexpr training::GptSize kLarge{.alphabet = 80, .layers = 4, .heads = 8, .width = 256, .batch = 8, .context = 128};
+  for (const int64_t block : {0, 8192}) gpt(kSmall, 30, block);
+  gpt(kSmall, 10, 8192, 0.6);
+  for (const int64_t block : {0, 8192}) gpt(kLarge, 8, block);
+  gpt(kLarge, 5, 8192, 0.6);
   return 0;
 }
