@@ -52,8 +52,8 @@ Tensors small_inputs() { return {Tensor::from_data(std::vector<float>{1, 2, 3, 4
 void small_ops() {
   const Tensors in = small_inputs();
   CapturedFunction captured = capture(hundred, in);
-  CapturedFunction unfused = capture(hundred, in, {.passes = false, .fuse_block = 0});
-  CapturedFunction looped = capture(hundred, in, {.fuse_block = 1});
+  CapturedFunction unfused = capture(hundred, in, {.passes = false, .executor = {.fuse_block = 0}});
+  CapturedFunction looped = capture(hundred, in, {.executor = {.fuse_block = 1}});
   std::vector<double> eager, replayed, plain, loops;
   for (int round = 0; round < 41; ++round) {
     constexpr int kCalls = 500;
@@ -113,8 +113,8 @@ int64_t eager_peak(const training::GptSize& size) {
 
 /// Trains by eager calls and by captured ones in turns, on the same batches: `goal` is the memory that the program may have live, as a part of eager's
 /// peak; 0: any.
-void gpt(const training::GptSize& size, int steps, int64_t block, double goal = 0) {
-  const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, 1);
+void gpt(const training::GptSize& size, int steps, int64_t block, double goal = 0, int threads = 1, double together_ns = 5000) {
+  const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(threads));
   openblas_set_num_threads(1);
   const int64_t peak = eager_peak(size);
   World::local(1)->run([&](Rank& rank) {
@@ -122,7 +122,7 @@ void gpt(const training::GptSize& size, int steps, int64_t block, double goal = 
     Training eager(size, one_rank());
     rank.generator.set_seed(1);
     Training replayed(size, one_rank());
-    CapturedFunction captured([&](const Tensors& in) { return replayed.step(in); }, {.memory_goal = static_cast<int64_t>(goal * static_cast<double>(peak)), .fuse_block = block});
+    CapturedFunction captured([&](const Tensors& in) { return replayed.step(in); }, {.memory_goal = static_cast<int64_t>(goal * static_cast<double>(peak)), .executor = {.fuse_block = block, .together_ns = together_ns}});
     std::vector<double> eager_times, captured_times;
     double gap = 0;
     program::MemoryReport memory;
@@ -139,9 +139,9 @@ void gpt(const training::GptSize& size, int steps, int64_t block, double goal = 
     }
     const auto megabytes = [](int64_t bytes) { return 1e-6 * static_cast<double>(bytes); };
     const int64_t taken = memory.block + memory.outputs;
-    fmt::print("GPT, {} layers of {}, batch {} x {}, loops over {}{}: eager {:.2f} ms a step, captured {:.2f} ms; eager / captured {:.3f}; losses differ by {:.1g}; "
+    fmt::print("GPT, {} layers of {}, batch {} x {}, {} thread{}, loops over {}{}{}: eager {:.2f} ms a step, captured {:.2f} ms; eager / captured {:.3f}; losses differ by {:.1g}; "
                "live bytes eager {:.2f} MB, captured {:.2f} MB of them {:.2f} MB fragmentation; captured / eager {:.3f}\n",
-               size.layers, size.width, size.batch, size.context, block, goal == 0 ? "" : fmt::format(", memory goal {} of eager's", goal), median(eager_times), median(captured_times),
+               size.layers, size.width, size.batch, size.context, threads, threads == 1 ? "" : "s", block, together_ns == 0 ? ", one op at a time" : "", goal == 0 ? "" : fmt::format(", memory goal {} of eager's", goal), median(eager_times), median(captured_times),
                median(eager_times) / median(captured_times), gap, megabytes(peak), megabytes(taken), megabytes(memory.block - memory.live),
                static_cast<double>(taken) / static_cast<double>(peak));
     std::fflush(stdout);
@@ -189,7 +189,9 @@ int main(int argc, char** argv) {
   constexpr training::GptSize kLarge{.alphabet = 80, .layers = 4, .heads = 8, .width = 256, .batch = 8, .context = 128};
   for (const int64_t block : {0, 8192}) gpt(kSmall, 30, block);
   gpt(kSmall, 10, 8192, 0.6);
+  for (const double together_ns : {0.0, 5000.0}) gpt(kSmall, 30, 8192, 0, 2, together_ns);
   for (const int64_t block : {0, 8192}) gpt(kLarge, 8, block);
   gpt(kLarge, 5, 8192, 0.6);
+  for (const double together_ns : {0.0, 5000.0}) gpt(kLarge, 8, 8192, 0, 2, together_ns);
   return 0;
 }

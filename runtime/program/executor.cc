@@ -95,8 +95,8 @@ void Executor::count_writes() {
 }
 
 void Executor::poison(const Step& step) {
-  // A loop has begun to write when a later op refuses its arguments.
-  if (step.parts.empty() && call::failed_before_writing()) return;
+  // Of ops that run as one, others have begun to write when one refuses its arguments.
+  if (step.last <= step.op && call::failed_before_writing()) return;
   for (size_t op = step.op; op <= std::max(step.op, step.last); ++op) {
     for (Root* root : states_[op]->written) root->now->poison(std::current_exception(), program_.ops[op].name().data());
   }
@@ -133,8 +133,17 @@ void Executor::let_go() {
 
 size_t Executor::fused_ops() const {
   size_t fused = 0;
-  for (const Step& step : steps_) fused += step.parts.size();
+  for (const Step& step : steps_) {
+    fused += step.parts.size();
+    for (const Step& member : step.members) fused += member.parts.size();
+  }
   return fused;
+}
+
+size_t Executor::together() const {
+  size_t together = 0;
+  for (const Step& step : steps_) together += step.members.size();
+  return together;
 }
 
 std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart& forward) {

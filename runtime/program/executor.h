@@ -30,6 +30,9 @@ struct ExecutorOptions {
   /// Elementwise ops of one size that follow each other run as one loop over blocks of so many elements, which lie in the cache from op to op. Smaller
   /// tensors are left alone; 0: all are.
   int64_t fuse_block = 8192;
+  /// Kernels that follow each other and need nothing of each other run at the same time where the shorter ones take so many nanoseconds, as far as can be
+  /// foretold; 0: one after the other.
+  double together_ns = 5000;
   /// Whether the tensors of a run are held until the next one, which saves the next run time where they are the same.
   bool keep_arguments = true;
 };
@@ -54,6 +57,8 @@ class Executor {
   MemoryReport memory() const;
   /// How many ops run as parts of fused loops.
   size_t fused_ops() const;
+  /// How many kernels and loops run at the same time as others.
+  size_t together() const;
 
  private:
   class Build;

@@ -36,8 +36,10 @@ struct Executor::Place {
 struct Executor::Step {
   std::unique_ptr<call::BoundStep> step;
   size_t op;
-  size_t last = 0;                                // of a fused loop: the last op; else as op
+  size_t last = 0;                                     // of ops that run as one loop, or together: the last of them; else as op
   std::vector<std::unique_ptr<call::BoundStep>> parts = {};  // of a fused loop
+  bool computes = false;                               // a kernel, a copy or a loop of them: it looks at its tensors alone
+  std::vector<Step> members = {};                      // of steps that run together
 };
 
 /// What the steps of an op refer to.
@@ -49,6 +51,7 @@ struct Executor::OpState {
   RandomKey key;
   bool on_mesh = false;
   std::vector<Root*> written;  // entries
+  std::vector<Root*> uses;     // what its kernels read and write
 };
 
 }  // namespace shard::program

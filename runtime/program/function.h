@@ -23,8 +23,8 @@ struct CaptureOptions {
   /// Bytes of buffers that the program may have live at one time, on the rank with the largest pieces; where they are more, passes repeat ops to
   /// come down to it, or as far as they can. Of a function with a gradient: of both passes together, and trace() has the repeated ops. 0: any.
   int64_t memory_goal = 0;
-  /// Elements of a block of fused loops (ExecutorOptions::fuse_block); 0: no loops.
-  int64_t fuse_block = 8192;
+  /// How programs run.
+  program::ExecutorOptions executor = {};
   /// Is shown what each pass does to each program: of a function with a gradient to its forward program, then to its backward one.
   program::PassObserver observer = {};
 };

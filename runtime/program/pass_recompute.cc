@@ -6,6 +6,7 @@
 
 #include "program/live.h"
 #include "program/alias.h"
+#include "program/cost.h"
 #include "program/recompute.h"
 #include "program/rewrite.h"
 
@@ -13,24 +14,6 @@ namespace shard::program {
 namespace {
 
 int64_t most(const std::vector<int64_t>& live) { return live.empty() ? 0 : *std::max_element(live.begin(), live.end()); }
-
-double elements_of(const Type& type) { return static_cast<double>(bytes_of(type)) / static_cast<double>(size_of(type.meta.dtype)); }
-
-/// The multiplications of a product of matrices, m x k and k x n: the root of mk * kn * mn. 0 for other ops.
-double products_of(const Program& program, const Op& op) {
-  if (op.kind != Kind::call || op.entry->op->commutes != Commutes::multilinear || op.entry->op->elementwise || op.inputs.size() != 2) return 0;
-  double product = elements_of(program.value(op.outputs[0]).type);
-  for (const Operand& input : op.inputs) product *= elements_of(program.value(input.value).type);
-  return std::sqrt(product);
-}
-
-/// About how many nanoseconds an op takes; it need only tell which of two ways is the shorter one.
-double cost_of(const Program& program, const Op& op) {
-  double bytes = 0;
-  for (const Operand& input : op.inputs) bytes += input.value == 0 ? 0 : static_cast<double>(bytes_of(program.value(input.value).type));
-  for (const ValueId id : op.outputs) bytes += id == 0 ? 0 : static_cast<double>(bytes_of(program.value(id).type));
-  return 0.1 * bytes + 0.03 * products_of(program, op);
-}
 
 /// What is known of the program, whatever is kept.
 class Plan {

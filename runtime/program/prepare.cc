@@ -158,7 +158,7 @@ class Executor::Build {
     return local_piece(type.spec->layout(), type.meta.dims, *type.spec->mesh()->coordinate(executor_.rank_->id())).dims;
   }
 
-  void add_step(std::unique_ptr<BoundStep> step) { executor_.steps_.push_back({std::move(step), op_}); }
+  void add_step(std::unique_ptr<BoundStep> step) { executor_.steps_.push_back({.step = std::move(step), .op = op_}); }
 
   void bind(const Op& op) {
     OpState& state = *executor_.states_.emplace_back(std::make_unique<OpState>());
@@ -172,25 +172,31 @@ class Executor::Build {
     }
     switch (op.kind) {
       case Kind::call: return bind_call(op, state);
-      case Kind::copy: return bind_copy(op);
+      case Kind::copy: return bind_copy(op, state);
       case Kind::alias: return bind_reinterpretation(op);
       default: return bind_move(op);
     }
   }
 
-  void bind_copy(const Op& op) {
+  void bind_copy(const Op& op, OpState& state) {
     const DenseTensor to = input(op, 0), from = input(op, 1);
     if (here(type_of(op.inputs[0].value))) {
       Binder binder;
       binder.copy(to, from);
-      take(binder);
+      take(binder, state);
     }
     set_output(op.outputs[0], to);
   }
 
-  void take(Binder& binder) {
-    for (DenseTensor* tensor : binder.tensors) hold(*tensor);
-    for (std::unique_ptr<BoundStep>& step : binder.steps) add_step(std::move(step));
+  void take(Binder& binder, OpState& state) {
+    for (DenseTensor* tensor : binder.tensors) {
+      hold(*tensor);
+      if (tensor->defined()) state.uses.push_back(&root_of(*tensor));
+    }
+    for (std::unique_ptr<BoundStep>& step : binder.steps) {
+      add_step(std::move(step));
+      executor_.steps_.back().computes = state.reducer == nullptr;
+    }
   }
 
   void bind_move(const Op& op) {
@@ -285,7 +291,7 @@ class Executor::Build {
     }
     EntryCall call{ctx, tensors, op.slots, attrs, {}};
     (op.inplace ? op.entry->inplace : op.entry->functional)(call);
-    take(binder);
+    take(binder, state);
     set_outputs(op, call);
     if (op.layout != nullptr) fill_identity_of(op);
   }

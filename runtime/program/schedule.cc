@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "kernels/cpu/parallel.h"
+#include "program/cost.h"
 #include "program/executor_parts.h"
 #include "program/fusion.h"
 #include "program/pointwise.h"
@@ -21,6 +23,23 @@ class ReleaseStep final : public BoundStep {
   std::function<void()> release_;
 };
 
+/// Lines of steps, which run at the same time.
+class TogetherStep final : public BoundStep {
+ public:
+  explicit TogetherStep(std::vector<std::vector<BoundStep*>> lines) : lines_(std::move(lines)) {}
+  void run() override {
+    cpu::run_each(static_cast<int64_t>(lines_.size()), [&](int64_t i) {
+      for (BoundStep* const step : lines_[static_cast<size_t>(i)]) step->run();
+    });
+  }
+
+ private:
+  std::vector<std::vector<BoundStep*>> lines_;
+};
+
+/// Nanoseconds after which an op has enough work for all threads by itself.
+constexpr double kBusy = 1e6;
+
 }  // namespace
 
 /// Decides how the steps of prepared ops run, and where their buffers lie.
@@ -33,6 +52,7 @@ class Executor::Schedule {
   void run() {
     release_moved();
     if (executor_.options_.fuse_block > 0) fuse();
+    if (executor_.options_.together_ns > 0 && cpu::threads() > 1) run_together();
     place();
   }
 
@@ -52,7 +72,7 @@ class Executor::Schedule {
       const size_t next = s + 1 < executor_.steps_.size() ? executor_.steps_[s + 1].op : program_.ops.size();
       for (size_t ended = op; ended < next; ++ended) {
         for (Root* root : ending[ended]) {
-          steps.push_back({std::make_unique<ReleaseStep>([this_ = &executor_, root] { this_->set_root(*root, root->stand_in, 0); }), ended});
+          steps.push_back({.step = std::make_unique<ReleaseStep>([this_ = &executor_, root] { this_->set_root(*root, root->stand_in, 0); }), .op = ended});
         }
       }
     }
@@ -77,15 +97,9 @@ class Executor::Schedule {
       if (group.size() < 2) {
         for (Step& each : group) steps.push_back(std::move(each));
       } else {
-        Step fused{loop->make(), group.front().op, group.back().op};
-        for (Step& each : group) {
-          for (const BoundTensor& tensor : each.step->tensors()) {
-            Root& root = root_at(*tensor.tensor);
-            root.first = std::min(root.first, fused.op);
-            root.last = std::max(root.last, fused.last);
-          }
-          fused.parts.push_back(std::move(each.step));
-        }
+        Step fused{.step = loop->make(), .op = group.front().op, .last = group.back().op, .computes = true};
+        for (Step& each : group) fused.parts.push_back(std::move(each.step));
+        use_throughout(fused);
         steps.push_back(std::move(fused));
       }
       group.clear();
@@ -104,6 +118,92 @@ class Executor::Schedule {
     }
     close();
     executor_.steps_ = std::move(steps);
+  }
+
+  /// Buffers that several ops use as one step are in use until it ends.
+  void use_throughout(const Step& step) {
+    for (size_t op = step.op; op <= step.last; ++op) {
+      for (Root* const root : executor_.states_[op]->uses) {
+        root->first = std::min(root->first, step.op);
+        root->last = std::max(root->last, step.last);
+      }
+    }
+  }
+
+  /// What a run of steps of the same ops reads and writes.
+  struct Item {
+    size_t first_step, steps, op, last;
+    double cost = 0;
+    std::vector<Root*> reads = {}, writes = {};
+  };
+
+  bool writes(const Op& op, const Root* root) const {
+    const auto is_in = [&](ValueId id) { return id != 0 && executor_.places_[id].root == root; };
+    if (std::none_of(op.inputs.begin(), op.inputs.end(), [&](const Operand& input) { return is_in(input.value); })) return true;
+    for (size_t o = 0; o < op.outputs.size(); ++o) {
+      if (op.writes[o] && is_in(op.outputs[o])) return true;
+    }
+    return false;
+  }
+
+  Item item_at(size_t at) const {
+    const std::vector<Step>& steps = executor_.steps_;
+    Item item{at, 1, steps[at].op, std::max(steps[at].op, steps[at].last)};
+    while (at + item.steps < steps.size() && steps[at + item.steps].computes && steps[at + item.steps].op == item.op) ++item.steps;
+    for (size_t op = item.op; op <= item.last; ++op) {
+      item.cost += cost_of(program_, program_.ops[op]);
+      for (Root* const root : executor_.states_[op]->uses) (writes(program_.ops[op], root) ? item.writes : item.reads).push_back(root);
+    }
+    return item;
+  }
+
+  static bool meet(const std::vector<Root*>& a, const std::vector<Root*>& b) { return std::find_first_of(a.begin(), a.end(), b.begin(), b.end()) != a.end(); }
+  static bool depend(const Item& a, const Item& b) { return meet(a.writes, b.writes) || meet(a.writes, b.reads) || meet(a.reads, b.writes); }
+
+  /// Items of CPU work that follow each other and need nothing of each other run at the same time. It pays where each takes longer than the start of
+  /// a task, and not so long that its own loops have all threads busy.
+  void run_together() {
+    std::vector<Step> steps;
+    std::vector<Item> group;
+    const auto close = [&] {
+      std::vector<Step>& from = executor_.steps_;
+      if (group.size() < 2) {
+        for (const Item& item : group) std::move(from.begin() + static_cast<std::ptrdiff_t>(item.first_step), from.begin() + static_cast<std::ptrdiff_t>(item.first_step + item.steps), std::back_inserter(steps));
+      } else {
+        std::vector<std::vector<BoundStep*>> lines;
+        Step together{.step = nullptr, .op = group.front().op, .last = group.back().last};
+        for (const Item& item : group) {
+          lines.emplace_back();
+          for (size_t i = item.first_step; i < item.first_step + item.steps; ++i) {
+            lines.back().push_back(from[i].step.get());
+            together.members.push_back(std::move(from[i]));
+          }
+        }
+        together.step = std::make_unique<TogetherStep>(std::move(lines));
+        use_throughout(together);
+        steps.push_back(std::move(together));
+      }
+      group.clear();
+    };
+    for (size_t at = 0; at < executor_.steps_.size();) {
+      if (!executor_.steps_[at].computes || !is_on_cpu(executor_.steps_[at].op)) {
+        close();
+        steps.push_back(std::move(executor_.steps_[at++]));
+        continue;
+      }
+      Item item = item_at(at);
+      at += item.steps;
+      const bool pays = item.cost >= executor_.options_.together_ns && item.cost <= kBusy;
+      if (!pays || std::any_of(group.begin(), group.end(), [&](const Item& other) { return depend(item, other); })) close();
+      group.push_back(std::move(item));
+      if (!pays) close();
+    }
+    close();
+    executor_.steps_ = std::move(steps);
+  }
+  bool is_on_cpu(size_t op) const {
+    const std::vector<Root*>& uses = executor_.states_[op]->uses;
+    return std::all_of(uses.begin(), uses.end(), [](const Root* root) { return root->stand_in->device() == kCpu; });
   }
 
   void place() {

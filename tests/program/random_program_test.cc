@@ -172,7 +172,7 @@ std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way,
   for (size_t i = 1; i < leaves.size(); i += 2) subject.parameters.push_back(place.put(leaves[i], i).set_requires_grad(true));
   if (place.rank != nullptr) place.rank->generator.set_seed(5);
   call::thread_generator().set_seed(5);
-  CapturedFunction function(subject, {.passes = mode.passes, .skip = mode.skip, .fuse_block = place.seed % 4 < 2 ? 3 : 0});
+  CapturedFunction function(subject, {.passes = mode.passes, .skip = mode.skip, .executor = {.fuse_block = place.seed % 4 < 2 ? 3 : 0}});
   std::vector<Seen> all;
   for (int run = 0; run < kRuns; ++run) {
     Seen& seen = all.emplace_back();

@@ -2,11 +2,15 @@
 #include "kernels/cpu/parallel.h"
 
 #include <tbb/blocked_range.h>
+#include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
 
+#include <algorithm>
 #include <atomic>
 
-namespace shard::cpu::detail {
+namespace shard::cpu {
+namespace detail {
 
 void run_on_threads(int64_t count, int64_t grain, void (*call)(const void* body, int64_t begin, int64_t end), const void* body) {
   // TBB orders the tasks between fork and join itself; saying it again with an atomic lets a thread sanitizer, which does not
@@ -21,4 +25,21 @@ void run_on_threads(int64_t count, int64_t grain, void (*call)(const void* body,
   (void)hand_over.load(std::memory_order_acquire);
 }
 
-}  // namespace shard::cpu::detail
+}  // namespace detail
+
+void run_each(int64_t count, const std::function<void(int64_t)>& body) {
+  detail::run_on_threads(
+      count, 1,
+      [](const void* erased, int64_t begin, int64_t end) {
+        const auto& each = *static_cast<const std::function<void(int64_t)>*>(erased);
+        for (int64_t i = begin; i < end; ++i) tbb::this_task_arena::isolate([&] { each(i); });
+      },
+      &body);
+}
+
+int threads() {
+  const size_t allowed = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+  return static_cast<int>(std::min(allowed, static_cast<size_t>(tbb::this_task_arena::max_concurrency())));
+}
+
+}  // namespace shard::cpu

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 
 namespace shard::cpu {
 
@@ -27,5 +28,12 @@ void parallel_for(int64_t count, int64_t cost, const Body& body) {
       count, grain,
       [](const void* erased, int64_t begin, int64_t end) { (*static_cast<const Body*>(erased))(begin, end); }, &body);
 }
+
+/// Calls body(i) for each i from 0 to before `count`, at the same time where threads are free. A thread that waits in a loop of one of them does no
+/// work of another one.
+void run_each(int64_t count, const std::function<void(int64_t)>& body);
+
+/// How many threads loops of this one may use.
+int threads();
 
 }  // namespace shard::cpu
