@@ -39,11 +39,15 @@ Program fold_constants(const Program& program);
 Program remove_dead_code(const Program& program);
 /// Ops that compute the same from the same states are done once.
 Program share_common(const Program& program);
+/// A move and an elementwise op of one argument change places where the elements are smaller on the other side of the op.
+Program hoist_reshards(const Program& program);
 /// Moves start from the layout of the same value that is nearest, and what is there already is not moved again.
 Program place_reshards(const Program& program);
 /// Small moves with equal steps run together, in one collective per step (Op::joins).
 Program batch_reshards(const Program& program);
 /// Elementwise ops write over an argument that nobody needs any more.
 Program write_in_place(const Program& program);
+/// Elementwise ops with as many elements as the one before run in one loop with it (Op::joins), where executors find the pieces long enough.
+Program join_elementwise(const Program& program);
 
 }  // namespace shard::program

@@ -216,7 +216,7 @@ class Executor::Build {
   /// How many ops from this one on are moves that run together.
   size_t moves_together() const {
     size_t count = 1;
-    while (op_ + count < program_.ops.size() && program_.ops[op_ + count].joins) ++count;
+    while (op_ + count < program_.ops.size() && program_.ops[op_ + count].kind == Kind::reshard && program_.ops[op_ + count].joins) ++count;
     return count;
   }
 

@@ -6,6 +6,7 @@
 
 #include "dist/dist_tensor.h"
 #include "program/infer.h"
+#include "program/pointwise.h"
 
 namespace shard::program {
 
@@ -130,10 +131,13 @@ class Verifier {
     }
   }
 
-  /// All that run together are reshards, and read no result of each other.
+  /// All that run together are reshards, which read no result of each other, or elementwise ops.
   void check_joins(size_t i, const Op& op) {
-    const bool all_move = together_ >= 0 && program_.ops[static_cast<size_t>(together_)].kind == Kind::reshard && op.kind == Kind::reshard;
-    if (!all_move || program_.value(op.inputs[0].value).op >= together_) problem("op {} ({}) cannot run with the one before it", i, op.name());
+    const Op* const first = together_ < 0 ? nullptr : &program_.ops[static_cast<size_t>(together_)];
+    const auto is_pointwise = [](const Op& each) { return each.kind == Kind::call && program::is_pointwise(*each.entry->op); };
+    const bool moves = first != nullptr && first->kind == Kind::reshard && op.kind == Kind::reshard && program_.value(op.inputs[0].value).op < together_;
+    const bool loops = first != nullptr && is_pointwise(*first) && is_pointwise(op);
+    if (!moves && !loops) problem("op {} ({}) cannot run with the one before it", i, op.name());
   }
 
   void check_outputs(size_t i, const Op& op) {

@@ -68,7 +68,7 @@ struct Op {
   std::vector<SlotRange> output_slots;
   std::vector<bool> writes;        // by flat output: it is a new state of its tree
   uint64_t draw = 0;               // of a random op: which draw of the run its key is
-  bool joins = false;              // of a reshard: it runs with the one just before it, in the same collectives
+  bool joins = false;              // it runs with the one just before it: moves in the same collectives, elementwise ops in one loop
   int source_rank = -1;            // of distribute: the rank that has the value; -1: all have
   std::string cause;               // of a move: the op and argument for which it is, "matmul y"
   CallSite site = {};              // where the program called it, if it writes

@@ -88,7 +88,7 @@ class Executor::Schedule {
     return tensors;
   }
 
-  /// Steps of ops that have one step each, and follow each other, become loops. Buffers that a loop uses are in use until it ends.
+  /// Steps of ops that join each other, and have one step each, become loops. Buffers that a loop uses are in use until it ends.
   void fuse() {
     std::vector<Step> steps;
     std::vector<Step> group;
@@ -109,7 +109,7 @@ class Executor::Schedule {
     for (const Step& step : executor_.steps_) ++steps_of[step.op];
     for (Step& step : executor_.steps_) {
       const std::vector<FusedTensor> tensors = steps_of[step.op] == 1 ? fusable(step) : std::vector<FusedTensor>();
-      if (loop && !loop->add(*step.step, tensors)) close();
+      if (loop && (!program_.ops[step.op].joins || !loop->add(*step.step, tensors))) close();
       if (!loop) {
         loop.emplace(executor_.options_.fuse_block);
         if (!loop->add(*step.step, tensors)) loop.reset();

@@ -34,7 +34,9 @@ Outcome run(const program::Function& function, const Tensors& inputs, bool fuse)
   Tensors copies;
   for (const Tensor& input : inputs) copies.push_back(assign(input));
   const program::Trace trace = program::trace(function, copies);
-  program::Executor executor(trace.program, {copies, {}}, {.fuse_block = fuse ? 8192 : 0});
+  const program::Program program = fuse ? program::join_elementwise(trace.program) : trace.program;
+  program.verify();
+  program::Executor executor(program, {copies, {}});
   executor.run({copies, {}});
   const Tensors outputs = executor.run({copies, {}});
   return {executor.fused_ops(), values(outputs), values(copies)};

@@ -1,0 +1,152 @@
+// What runs with what: moves on the cheaper side of an op, ops in one loop, and ops at the same time.
+#include <catch2/catch.hpp>
+
+#include <tbb/global_control.h>
+
+#include "autograd/autograd.h"
+#include "program/function.h"
+#include "support/tensors.h"
+
+using namespace shard;
+using namespace shard::test;
+using program::Program;
+
+namespace {
+
+std::vector<std::string> op_names(const Program& program) {
+  std::vector<std::string> all;
+  for (const program::Op& op : program.ops) all.push_back(fmt::format("{}{}", op.name(), op.joins ? "+" : ""));
+  return all;
+}
+using Names = std::vector<std::string>;
+
+Program traced(const program::Function& function, const Tensors& inputs) { return program::trace(function, inputs).program; }
+
+Tensor large(double start) {
+  Values values(20000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = start + 1e-4 * static_cast<double>(i % 577);
+  return Tensor::from_data(values, {100, 200});
+}
+
+/// Runs `program` of plain inputs; how many steps ran at the same time as others is left in `together`.
+std::vector<Values> run(const Program& program, const Tensors& inputs, double together_ns, size_t& together) {
+  const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
+  program::Executor executor(program, {inputs, {}}, {.together_ns = together_ns});
+  std::vector<Values> all;
+  for (int run = 0; run < 3; ++run) {
+    for (const Tensor& output : executor.run({inputs, {}})) all.push_back(values(output));
+  }
+  together = executor.together();
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("hoist: a cast to a larger dtype runs after the move, one to a smaller before it") {
+  run_ranks(4, [](Rank&) {
+    const Tensor x = cast(on("a, -", {5, 4}), DType::float32);
+    const auto gather = [](const Tensor& x) { return reshard(x, DistSpec::parse(mesh22(), "-, b")); };
+    const auto larger = [&](const Tensors& in) -> Tensors { return {gather(cast(in[0], DType::float64))}; };
+    const auto smaller = [&](const Tensors& in) -> Tensors { return {cast(gather(in[0]), DType::bfloat16)}; };
+    check(op_names(program::hoist_reshards(traced(larger, {x}))) == Names{"reshard", "cast"}, "moved as float32");
+    check(op_names(program::hoist_reshards(traced(smaller, {x}))) == Names{"cast", "reshard"}, "moved as bfloat16");
+    for (const program::Function& function : {program::Function(larger), program::Function(smaller)}) {
+      CapturedFunction captured = capture(function, {x});
+      check(whole(cast(captured({x})[0], DType::float64)) == whole(cast(function({x})[0], DType::float64)), "the same elements");
+      check(spec_of(captured({x})[0]) == spec_of(function({x})[0]), "in the same layout");
+    }
+  });
+}
+
+TEST_CASE("hoist: the order stays where somebody else sees what is between, where nothing is saved, and where a sum is pending") {
+  run_ranks(4, [](Rank&) {
+    const Tensor x = cast(on("a, -", {5, 4}), DType::float32);
+    const auto to = [](const Tensor& x, const char* layout) { return reshard(x, DistSpec::parse(mesh22(), layout)); };
+    const auto unchanged = [&](const program::Function& function, const Names& expected) {
+      check(op_names(traced(function, {x})) == expected, "captured so");
+      check(op_names(program::hoist_reshards(traced(function, {x}))) == expected, "and left so");
+    };
+    unchanged(
+        [&](const Tensors& in) -> Tensors {
+          const Tensor between = cast(in[0], DType::float64);
+          return {to(between, "-, b"), between};
+        },
+        {"cast", "reshard"});
+    unchanged([&](const Tensors& in) -> Tensors { return {to(exp(in[0]), "-, b")}; }, {"exp", "reshard"});
+    unchanged([&](const Tensors& in) -> Tensors { return {to(cast(sum(in[0], IntArray{0}), DType::float64), "b")}; }, {"sum", "cast", "reshard"});
+  });
+}
+
+TEST_CASE("loops: elementwise ops of one size that follow each other join, and text says so") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    const Tensor y = exp(multiply(in[0], in[1]));
+    return {add(y, sum(y, {}, false)), relu(in[1])};
+  };
+  const Program program = program::join_elementwise(traced(function, {vec({1, 2}), vec({3, 4})}));
+  program.verify();
+  CHECK(op_names(program) == Names{"multiply", "exp+", "sum", "add", "relu+"});
+  CHECK(to_text(program).find("exp(x: %3) with the one before") != std::string::npos);
+  // Not what is smaller, on its own or on a mesh.
+  const auto mixed = [](const Tensors& in) -> Tensors { return {exp(in[0]), exp(in[1])}; };
+  CHECK(op_names(program::join_elementwise(traced(mixed, {vec({1, 2}), vec({3})}))) == Names{"exp", "exp"});
+}
+
+TEST_CASE("together: ops that need nothing of each other run at the same time, with the same bits") {
+  const auto branches = [](const Tensors& in) -> Tensors {
+    const Tensor a = sum(exp(in[0]), {1}), b = sum(sin(in[1]), {1});
+    const Tensor c = softmax(in[0]), d = transpose(in[1], {1, 0});
+    return {a, b, c, d, matmul(c, d)};
+  };
+  const Tensors inputs = {large(0), large(-1)};
+  const Program program = traced(branches, inputs);
+  size_t one_by_one = 0, together = 0;
+  const std::vector<Values> expected = run(program, inputs, 0, one_by_one);
+  CHECK(run(program, inputs, 1, together) == expected);
+  CHECK(one_by_one == 0);
+  // exp of one runs with nothing; its sum waits for it, and runs with sin of the other; the sum of that with softmax and transpose.
+  CHECK(together >= 4);
+}
+
+TEST_CASE("together: what one op writes and another reads or writes keeps its order") {
+  const auto writes = [](const Tensors& in) -> Tensors {
+    Tensor x = exp(in[0]);
+    const Tensor before = sum(x, {0});
+    relu_(x);                            // after it has been read
+    const Tensor view = reshape(x, {-1});
+    add_(x, in[1]);                      // after the first write
+    const Tensor after = sum(view, {}, false);  // of the last
+    return {before, after, x};
+  };
+  const Tensors inputs = {large(-2), large(1)};
+  const Program program = traced(writes, inputs);
+  size_t none = 0, together = 0;
+  CHECK(run(program, inputs, 1, together) == run(program, inputs, 0, none));
+  CHECK(together == 0);
+}
+
+TEST_CASE("together: training steps on two ranks with several threads are eager's") {
+  const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
+  run_ranks(2, [](Rank&) {
+    const ProcessMesh* const mesh = ProcessMesh::make({2}, {}, {"x"});
+    const auto make = [&] { return distribute(large(0.25), DistSpec::parse(mesh, "x, -")).set_requires_grad(true); };
+    Tensor a = make(), b = make();
+    const auto step = [](Tensor& w) {
+      return [&w](const Tensors& in) -> Tensors {
+        const Tensor left = sin(multiply(w, in[0])), right = cos(add(w, in[0]));
+        const Tensor loss = total(multiply(left, right));
+        loss.backward();
+        const NoGrad off;
+        add_(w, scale(w.grad(), Scalar(-1e-6), Scalar(0), true));
+        w.set_grad({});
+        return {loss.detach()};
+      };
+    };
+    CapturedFunction captured(step(a), {.executor = {.together_ns = 1}});
+    const auto eager = step(b);
+    for (int run = 0; run < 3; ++run) {
+      const Tensor x = distribute(large(run), DistSpec::parse(mesh, "-, x"));
+      check(whole(captured({x})[0]) == whole(eager({x})[0]), "losses");
+      check(whole(a) == whole(b), "parameters");
+    }
+  });
+}
