@@ -377,7 +377,7 @@ class CaptureRecorder final : public Recorder {
       const Detachment* link = from;
       while (link != nullptr && !seen.contains(link->source.get())) link = link->source->detachment();
       if (link == nullptr && !storage.stale()) continue;
-      if (before_.rank->policies.view == ViewPolicy::sync) {
+      if (from->refresh && before_.rank->policies.view == ViewPolicy::sync) {
         fail(ErrorCode::capture, "the captured function returns a view by [{}] of '{}', which had to move, and ViewPolicy::sync would keep the two in step after each run; return "
              "a copy (assign), or give '{}' the layout {} before", from->op, from->argument, from->argument, from->to);
       }
@@ -481,6 +481,12 @@ class CaptureRecorder final : public Recorder {
     for (const Input& each : inputs_) check_kept(each.type, each.tensor.impl()->value.storage() == each.symbolic.storage() && type_of(*each.tensor.impl()) == each.type,
                                                  !each.tensor.impl()->grad.node);
     for (const Adopted& each : adopted_) check_kept(each.type(), each.same_place(), each.same_history());
+    for (const auto& [real, buffer] : buffers_) {
+      if (const Detachment* const parted = buffer.symbolic->detachment()) {
+        fail(ErrorCode::capture, "[{}] in the captured function gives another buffer to what shares that of a tensor from outside ({}), so that the two part in each run; give it a "
+             "copy (assign), or call the op that is not in place", parted->op, to_string(program_.value(buffer.first).type));
+      }
+    }
   }
 
   static void check_kept(const Type& type, bool same_place, bool same_history) {

@@ -125,3 +125,41 @@ TEST_CASE("4: a run that fails counts the writes and draws of the ops that ran a
   CHECK(after.version() == 1);
   CHECK(call::thread_generator().state().offset == key.offset);
 }
+
+TEST_CASE("31: a view whose source got another buffer has parted from it as in an eager call, of plain tensors too") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    Tensor x = exp(in[0]), view = reshape(x, {3, 2});
+    transpose_(x, {1, 0});
+    return {x, view};
+  };
+  const Tensors in = {iota<double>({2, 3})};
+  CapturedFunction captured(function, {});
+  for (int run = 0; run < 2; ++run) {
+    const Tensors expected = function(in), out = captured(in);
+    for (size_t i = 0; i < 2; ++i) CHECK(values(out[i]) == values(expected[i]));
+    for (Tensor view : {expected[1], out[1]}) CHECK_THROWS_WITH(square_(view), Catch::Contains("it is a view by [transpose_] of argument 'x'"));
+  }
+}
+
+TEST_CASE("31: a captured function cannot part a tensor from outside from what shares its buffer") {
+  const Tensor p = iota<double>({2, 3});
+  const program::Function function = [&](const Tensors&) -> Tensors {
+    Tensor same = p.detach();
+    transpose_(same, {1, 0});
+    return {assign(same)};
+  };
+  CHECK_THROWS_WITH(CapturedFunction(function, {})({}), Catch::Contains("[transpose_] in the captured function gives another buffer to what shares that of a tensor") &&
+                                                            Catch::Contains("from outside (f64[2, 3])"));
+  CHECK(p.get().value.storage()->detachment() == nullptr);
+  run_ranks(2, [](Rank&) {
+    const Tensor p = on("-, a", {4, 4}, 0, ProcessMesh::make({2}, {}, {"a"}));
+    CapturedFunction captured(
+        [&](const Tensors&) -> Tensors {
+          Tensor same = p.detach();
+          reshape_(same, {16});  // which has to move
+          return {};
+        },
+        {});
+    check_contains(error_of([&] { captured({}); }, ErrorCode::capture), "[reshape_] in the captured function gives another buffer");
+  });
+}
