@@ -1,10 +1,13 @@
 // What an executor consists of; for those that prepare and run it.
 #pragma once
 
+#include <algorithm>
+
 #include "call/binder.h"
 #include "comm/reduce.h"
 #include "core/op_context.h"
 #include "program/executor.h"
+#include "program/graph_step.h"
 
 namespace shard::program {
 
@@ -36,8 +39,12 @@ struct Executor::Place {
 struct Executor::Step {
   std::unique_ptr<call::BoundStep> step;
   size_t op;
-  size_t last = 0;                                // of a fused loop: the last op; else as op
+  size_t last = 0;                                // of a fused loop or a graph: the last op; else as op
   std::vector<std::unique_ptr<call::BoundStep>> parts = {};  // of a fused loop
+  const GraphStep* graph = nullptr;                          // the step, where it is one
+
+  /// The first and the last op of what failed when it threw.
+  std::pair<size_t, size_t> failed() const { return graph != nullptr ? graph->failed() : std::pair(op, std::max(op, last)); }
 };
 
 /// What the steps of an op refer to.

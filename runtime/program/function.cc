@@ -94,7 +94,7 @@ struct Entry {
   Trace trace;
   std::optional<Split> split;  // where the function has a gradient
   Program whole;               // what runs where it has none
-  int64_t fuse_block = 0;
+  program::ExecutorOptions running;
   std::unique_ptr<Executor> forward, backward;
 
   const Program& program() const { return split ? split->forward : whole; }
@@ -168,7 +168,11 @@ class Backward {
       const DistSpec* const spec = joint.value(joint.inputs[gradient.function_inputs + i].value).type.spec;
       arguments.inputs.push_back(spec == nullptr ? given[i] : reshard(given[i], spec));
     }
-    if (!entry_->backward) entry_->backward = std::make_unique<Executor>(split.backward, arguments, program::ExecutorOptions{.fuse_block = entry_->fuse_block, .keep_arguments = false});
+    if (!entry_->backward) {
+      program::ExecutorOptions running = entry_->running;
+      running.keep_arguments = false;
+      entry_->backward = std::make_unique<Executor>(split.backward, arguments, running);
+    }
     pass.give<0>(entry_->backward->run(arguments, random_));
   }
 
@@ -290,7 +294,7 @@ struct CapturedFunction::State {
     auto entry = std::make_shared<Entry>();
     entry->trace = loaded ? *loaded : program::trace(function, arguments.inputs, options.scope);
     entry->key = key;
-    entry->fuse_block = options.fuse_block;
+    entry->running = {.fuse_block = options.fuse_block, .device_graphs = options.device_graphs};
     arguments.parameters = parameters_of(*entry);
     if (loaded) FitCheck(entry->trace, arguments).run();
     std::vector<Tensor> all = arguments.inputs;
@@ -392,7 +396,7 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   if (this_thread.dry != nullptr) return state_->function(inputs);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
-  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, program::ExecutorOptions{.fuse_block = entry->fuse_block});
+  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->running);
   std::vector<Tensor> outputs;
   {
     const Writing writing(site);
@@ -433,7 +437,7 @@ CaptureStats CapturedFunction::stats() const {
 program::MemoryReport CapturedFunction::memory(const std::vector<Tensor>& inputs) {
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
-  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, program::ExecutorOptions{.fuse_block = entry->fuse_block});
+  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->running);
   return entry->forward->memory();
 }
 

@@ -20,6 +20,8 @@ struct CaptureOptions {
   bool passes = true;
   /// Elements of a block of fused loops (ExecutorOptions::fuse_block); 0: no loops.
   int64_t fuse_block = 8192;
+  /// Whether work for a device that records is issued as graphs (ExecutorOptions::device_graphs).
+  bool device_graphs = true;
   /// Is shown what each pass does to each program: of a function with a gradient to its forward program, then to its backward one.
   program::PassObserver observer = {};
 };
