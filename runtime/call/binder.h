@@ -38,6 +38,9 @@ class BoundStep {
   virtual std::vector<BoundTensor> tensors() { return {}; }
   /// Runs it on these rows alone. Threads may do so at the same time.
   virtual void run_rows(const Rows&) {}
+  /// All tensors of a kernel or copy that does the same work whenever these are at the same addresses; none for other steps, which draw random
+  /// numbers, reduce over ranks or move.
+  virtual std::vector<const DenseTensor*> replayable_tensors() { return {}; }
 };
 
 /// Collects the steps of one call. Its tensors are on storages without bytes: whoever runs the steps puts others in their place.
@@ -65,6 +68,7 @@ struct Kept {
   std::remove_cvref_t<P>& rows(const Rows&) { return value; }
   void register_in(Binder&) {}
   bool list(std::vector<BoundTensor>&) { return true; }
+  bool replays(std::vector<const DenseTensor*>&) { return true; }
 };
 template <>
 struct Kept<const char*> {
@@ -74,6 +78,7 @@ struct Kept<const char*> {
   const char* rows(const Rows&) { return value; }
   void register_in(Binder&) {}
   bool list(std::vector<BoundTensor>&) { return true; }
+  bool replays(std::vector<const DenseTensor*>&) { return true; }
 };
 template <class P>
   requires std::is_same_v<std::remove_cvref_t<P>, DenseTensor>
@@ -93,6 +98,10 @@ struct Kept<P> {
     if (value.defined()) tensors.push_back({&value, !std::is_const_v<std::remove_reference_t<P>>, &cut});
     return true;
   }
+  bool replays(std::vector<const DenseTensor*>& tensors) {
+    if (value.defined()) tensors.push_back(&value);
+    return true;
+  }
   void register_in(Binder& binder) { binder.tensors.push_back(&value); }
 };
 template <class T>
@@ -103,6 +112,12 @@ struct Kept<std::span<T>> {
   std::span<T> get() { return values; }
   std::span<T> rows(const Rows&) { return values; }
   bool list(std::vector<BoundTensor>&) { return false; }
+  bool replays(std::vector<const DenseTensor*>& tensors) {
+    for (const DenseTensor& value : values) {
+      if (value.defined()) tensors.push_back(&value);
+    }
+    return true;
+  }
   void register_in(Binder& binder) {
     for (DenseTensor& value : values) binder.tensors.push_back(&value);
   }
@@ -115,6 +130,7 @@ struct Kept<RandomKey> {
   RandomKey rows(const Rows&) { return *key; }
   void register_in(Binder&) {}
   bool list(std::vector<BoundTensor>&) { return false; }
+  bool replays(std::vector<const DenseTensor*>&) { return false; }
 };
 
 template <class... P>
@@ -131,6 +147,12 @@ class BoundKernel final : public BoundStep {
     std::vector<BoundTensor> all;
     const bool fit = std::apply([&](auto&... each) { return (each.list(all) && ...); }, args_);
     return fit ? all : std::vector<BoundTensor>();
+  }
+  std::vector<const DenseTensor*> replayable_tensors() override {
+    if (ctx_.local != nullptr && ctx_.local->reducer != nullptr) return {};
+    std::vector<const DenseTensor*> all;
+    const bool replays = std::apply([&](auto&... each) { return (each.replays(all) && ...); }, args_);
+    return replays ? all : std::vector<const DenseTensor*>();
   }
   void run_rows(const Rows& rows) override {
     std::apply(

@@ -178,6 +178,7 @@ class BoundCopy final : public BoundStep {
     binder.tensors.push_back(&from_);
   }
   void run() override { copy_into(to_, from_); }
+  std::vector<const DenseTensor*> replayable_tensors() override { return {&to_, &from_}; }
 
  private:
   DenseTensor to_, from_;

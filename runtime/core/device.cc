@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <mutex>
@@ -67,12 +68,28 @@ const char* missing_function(const Backend& backend) {
   return nullptr;
 }
 
+/// The graph function that is null although another one is set, or null.
+const char* missing_graph_function(const Backend& backend) {
+  const std::pair<const char*, bool> functions[] = {{"graph_begin", backend.graph_begin != nullptr},
+                                                    {"graph_end", backend.graph_end != nullptr},
+                                                    {"graph_abandon", backend.graph_abandon != nullptr},
+                                                    {"graph_launch", backend.graph_launch != nullptr},
+                                                    {"graph_free", backend.graph_free != nullptr}};
+  const auto set = [](const auto& function) { return function.second; };
+  if (std::none_of(std::begin(functions), std::end(functions), set)) return nullptr;
+  const auto missing = std::find_if_not(std::begin(functions), std::end(functions), set);
+  return missing == std::end(functions) ? nullptr : missing->first;
+}
+
 }  // namespace
 
 int register_backend(const Backend& backend) {
   if (backend.name.empty()) fail(ErrorCode::invalid_argument, "a backend needs a name; set Backend::name");
   if (const char* missing = missing_function(backend)) {
-    fail(ErrorCode::invalid_argument, "backend '{}' has no function {}; set every member of Backend", backend.name, missing);
+    fail(ErrorCode::invalid_argument, "backend '{}' has no function {}; set every member of Backend that is not optional", backend.name, missing);
+  }
+  if (const char* missing = missing_graph_function(backend)) {
+    fail(ErrorCode::invalid_argument, "backend '{}' has graph functions, but no function {}; set all of them or none", backend.name, missing);
   }
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);

@@ -23,7 +23,7 @@ inline constexpr Device kCpu{};
 /// Every allocation starts at a multiple of this many bytes.
 inline constexpr size_t kAllocationAlignment = 64;
 
-/// What a kind of device must offer; testing/backend_conformance.h checks it. All functions but `free` throw Error(device)
+/// What a kind of device must offer; testing/backend_conformance.h checks it. All functions but those that free throw Error(device)
 /// when the device runtime reports one. Copies of 0 bytes do nothing and may be given null.
 struct Backend {
   std::string name;  // "cpu", "cuda", ...
@@ -38,10 +38,23 @@ struct Backend {
   void (*copy_to_host)(int index, void* to, const void* from, size_t bytes) = nullptr;
   /// Waits for all work issued to the device by this thread.
   void (*synchronize)(int index) = nullptr;
+
+  // Optional, all of them or none: graphs of work, which are issued faster than the work one by one. Captured programs use them.
+  /// From here on work that this thread issues to the device is recorded instead of run: kernels, `copy`, and memory that is allocated and freed
+  /// before the end. Other functions, and kernels that have to wait for the device, may throw meanwhile.
+  void (*graph_begin)(int index) = nullptr;
+  /// Gives a graph of what was recorded, to be freed. Recording ends, also where this throws.
+  void* (*graph_end)(int index) = nullptr;
+  /// Ends a recording in which something threw. Does not throw.
+  void (*graph_abandon)(int index) = nullptr;
+  /// Issues the work of the graph, at the same addresses, in its order.
+  void (*graph_launch)(int index, void* graph) = nullptr;
+  /// Any thread may free a graph, also one whose work has been issued and not run yet. Does not throw.
+  void (*graph_free)(int index, void* graph) = nullptr;
 };
 
 /// Adds a backend and returns its id, which Device::backend and register_kernel take. Throws invalid_argument for a name
-/// that is taken, for a missing function, and when there is no room for another one. Thread safe.
+/// that is taken, for a missing function, for some graph functions without the others, and when there is no room for another one. Thread safe.
 int register_backend(const Backend& backend);
 /// The id of the backend of that name, or -1. Those that the library was built with are found from the start.
 int find_backend(std::string_view name);

@@ -94,10 +94,10 @@ void Executor::count_writes() {
   }
 }
 
-void Executor::poison(const Step& step) {
+void Executor::poison(size_t first, size_t last) {
   // Of ops that run as one, others have begun to write when one refuses its arguments.
-  if (step.last <= step.op && call::failed_before_writing()) return;
-  for (size_t op = step.op; op <= std::max(step.op, step.last); ++op) {
+  if (first == last && call::failed_before_writing()) return;
+  for (size_t op = first; op <= last; ++op) {
     for (Root* root : states_[op]->written) root->now->poison(std::current_exception(), program_.ops[op].name().data());
   }
 }
@@ -146,6 +146,18 @@ size_t Executor::together() const {
   return together;
 }
 
+GraphReport Executor::graphs() const {
+  GraphReport report;
+  for (const Step& step : steps_) {
+    if (step.graph == nullptr) continue;
+    ++report.sequences;
+    report.steps += step.graph->size();
+    report.recordings += step.graph->recordings();
+    report.launches += step.graph->launches();
+  }
+  return report;
+}
+
 std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart& forward) {
   enter(program_.inputs, arguments.inputs);
   enter(program_.parameters, arguments.parameters);
@@ -159,8 +171,9 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
       step.step->run();
     }
   } catch (...) {
-    poison(*running);
-    take_back(std::max(running->op, running->last));
+    const auto [first, last] = running->failed();
+    poison(first, last);
+    take_back(last);
     if (!options_.keep_arguments) let_go();
     throw;
   }

@@ -26,6 +26,14 @@ struct MemoryReport {
   int64_t outputs = 0;  // bytes of buffers that outputs are in, which the caller keeps
 };
 
+/// What runs as graphs of a device, and what has been done with them.
+struct GraphReport {
+  size_t sequences = 0;
+  size_t steps = 0;  // kernels and copies in them
+  uint64_t recordings = 0;
+  uint64_t launches = 0;
+};
+
 struct ExecutorOptions {
   /// Elementwise ops of one size that follow each other run as one loop over blocks of so many elements, which lie in the cache from op to op. Smaller
   /// tensors are left alone; 0: all are.
@@ -35,6 +43,8 @@ struct ExecutorOptions {
   double together_ns = 5000;
   /// Whether the tensors of a run are held until the next one, which saves the next run time where they are the same.
   bool keep_arguments = true;
+  /// Whether kernels and copies that follow each other are issued as one graph, on devices that record (Backend::graph_begin).
+  bool device_graphs = true;
 };
 
 /// Prepared for one rank (or none: for plain tensors alone). It belongs to the thread that makes it.
@@ -59,6 +69,7 @@ class Executor {
   size_t fused_ops() const;
   /// How many kernels and loops run at the same time as others.
   size_t together() const;
+  GraphReport graphs() const;
 
  private:
   class Build;
@@ -76,7 +87,7 @@ class Executor {
   void take_back(size_t op);
   void draw_keys(const RandomStart& forward);
   void count_writes();
-  void poison(const Step& step);
+  void poison(size_t first, size_t last);
   Tensor tensor_of(ValueId value, const Arguments& arguments) const;
 
   const Program& program_;

@@ -1,10 +1,13 @@
 // What an executor consists of; for those that prepare and run it.
 #pragma once
 
+#include <algorithm>
+
 #include "call/binder.h"
 #include "comm/reduce.h"
 #include "core/op_context.h"
 #include "program/executor.h"
+#include "program/graph_step.h"
 
 namespace shard::program {
 
@@ -36,10 +39,14 @@ struct Executor::Place {
 struct Executor::Step {
   std::unique_ptr<call::BoundStep> step;
   size_t op;
-  size_t last = 0;                                     // of ops that run as one loop, or together: the last of them; else as op
+  size_t last = 0;                                           // of ops that run as one loop, together or as a graph: the last of them; else as op
   std::vector<std::unique_ptr<call::BoundStep>> parts = {};  // of a fused loop
-  bool computes = false;                               // a kernel, a copy or a loop of them: it looks at its tensors alone
-  std::vector<Step> members = {};                      // of steps that run together
+  bool computes = false;                                     // a kernel, a copy or a loop of them: it looks at its tensors alone
+  std::vector<Step> members = {};                            // of steps that run together
+  const GraphStep* graph = nullptr;                          // the step, where it is one
+
+  /// The first and the last op of what failed when it threw.
+  std::pair<size_t, size_t> failed() const { return graph != nullptr ? graph->failed() : std::pair(op, std::max(op, last)); }
 };
 
 /// What the steps of an op refer to.

@@ -10,7 +10,7 @@ bool crosses_mesh(const Program& program, const Op& op) {
   return std::any_of(op.inputs.begin(), op.inputs.end(), [&](const Operand& input) { return input.value != 0 && is_on_mesh(input.value) != gives; });
 }
 
-Merger::Merger(const Program& from, Program& to) : Rewriter(from, to), program_(from), trees_(from), joined_(from.value_count(), 0) {}
+Merger::Merger(const Program& from, Program& to) : Rewriter(from, to), program_(from), result_(to), trees_(from), joined_(from.value_count(), 0) {}
 
 ValueId Merger::tree_of(ValueId id) const {
   ValueId root = program_.value(id).root;
@@ -19,11 +19,22 @@ ValueId Merger::tree_of(ValueId id) const {
 }
 
 bool Merger::merge(size_t i, ValueId id, ValueId same) {
+  if (!join(i, id, same)) return false;
+  map(id, (*this)(same));
+  return true;
+}
+
+bool Merger::share(size_t i, ValueId id, ValueId same) {
+  if (!join(i, id, same)) return false;
+  map(id, add_alias(result_, (*this)(same), program_.value(id).type));
+  return true;
+}
+
+bool Merger::join(size_t i, ValueId id, ValueId same) {
   const ValueId from = tree_of(id), to = tree_of(same);
   const AliasTree& gone = trees_.of(from);
   AliasTree& kept = trees_.of(to);
   if (gone.last_write() >= 0 || kept.last_write() >= static_cast<int>(i) || (gone.output && (kept.entry || kept.output))) return false;
-  map(id, (*this)(same));
   joined_[from] = to;
   kept.output = kept.output || gone.output;
   kept.last_use = std::max(kept.last_use, gone.last_use);

@@ -23,11 +23,15 @@ class Merger : public Rewriter {
   /// nothing, where the two buffers can be told apart: one of them is written from there on, or the caller would get the buffer of an input,
   /// a parameter or another output.
   bool merge(size_t i, ValueId id, ValueId same);
+  /// The same where the bytes are equal, but the types are not: `id` becomes another type of the same buffer.
+  bool share(size_t i, ValueId id, ValueId same);
 
  private:
+  bool join(size_t i, ValueId id, ValueId same);
   ValueId tree_of(ValueId id) const;
 
   const Program& program_;
+  Program& result_;
   AliasTrees trees_;
   std::vector<ValueId> joined_;  // by root: the root of the tree that it has become a part of
 };

@@ -51,6 +51,13 @@ class Reshards {
     return to->mesh() == mesh && mesh->costs().memory_cap == 0 && !to->layout().has_partial() && pending <= 1;
   }
 
+  /// Every rank has what it shall have: the layouts differ along axes of one process alone.
+  static bool stays(const Type& from, const DistSpec* to) {
+    if (from.spec->mesh() != to->mesh()) return false;
+    const std::vector<ReshardStep>& steps = plan_reshard(from.meta, from.spec, to)->steps;
+    return !steps.empty() && std::all_of(steps.begin(), steps.end(), [](const ReshardStep& step) { return step.kind == ReshardStep::Kind::copy; });
+  }
+
   /// Predicted time in ns.
   double cost(ValueId from, const DistSpec* to) {
     const Type& type = type_of(from);
@@ -74,6 +81,7 @@ class Reshards {
     const ValueId id = op.outputs[0];
     const size_t number = family_of(op.inputs[0].value);
     Family& family = families_[number];
+    if (stays(type_of(op.inputs[0].value), op.layout) && copy_.share(i, id, op.inputs[0].value)) return;
     if (!is_free(type_of(family.front().value), op.layout)) return copy_.copy(i);
     const auto same = std::find_if(family.begin(), family.end(), [&](const Member& each) { return type_of(each.value).spec == op.layout; });
     if (same != family.end() && is_current(*same) && copy_.merge(i, id, same->value)) {

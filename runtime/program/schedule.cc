@@ -53,6 +53,7 @@ class Executor::Schedule {
     release_moved();
     if (executor_.options_.fuse_block > 0) fuse();
     if (executor_.options_.together_ns > 0 && cpu::threads() > 1) run_together();
+    if (executor_.options_.device_graphs) join_recorded();
     place();
   }
 
@@ -204,6 +205,33 @@ class Executor::Schedule {
   bool is_on_cpu(size_t op) const {
     const std::vector<Root*>& uses = executor_.states_[op]->uses;
     return std::all_of(uses.begin(), uses.end(), [](const Root* root) { return root->stand_in->device() == kCpu; });
+  }
+
+  /// Steps that follow each other on a device that records become graphs. Their order stays, so that buffers are in use as long as before.
+  void join_recorded() {
+    std::vector<Step> steps, sequence;
+    std::optional<Device> device;
+    const auto close = [&] {
+      if (sequence.size() < 2) {
+        for (Step& each : sequence) steps.push_back(std::move(each));
+      } else {
+        std::vector<GraphStep::Part> parts;
+        for (Step& each : sequence) parts.push_back({std::move(each.step), each.op});
+        const size_t first = parts.front().op, last = parts.back().op;
+        auto graph = std::make_unique<GraphStep>(*device, std::move(parts));
+        const GraphStep* const step = graph.get();
+        steps.push_back({.step = std::move(graph), .op = first, .last = last, .graph = step});
+      }
+      sequence.clear();
+    };
+    for (Step& step : executor_.steps_) {
+      const std::optional<Device> here = recorded_on(*step.step);
+      if (here != device) close();
+      device = here;
+      (here ? sequence : steps).push_back(std::move(step));
+    }
+    close();
+    executor_.steps_ = std::move(steps);
   }
 
   void place() {

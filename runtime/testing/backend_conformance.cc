@@ -116,6 +116,66 @@ void check_copies(const Backend& backend, int index, Findings& findings) {
   }
 }
 
+/// A graph of what `work` issues.
+class Graph {
+ public:
+  template <class Work>
+  Graph(const Backend& backend, int index, Work work) : backend_(backend), index_(index) {
+    backend.graph_begin(index);
+    try {
+      work();
+    } catch (...) {
+      backend.graph_abandon(index);
+      throw;
+    }
+    handle_ = backend.graph_end(index);
+  }
+  ~Graph() { backend_.graph_free(index_, handle_); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  void launch() const { backend_.graph_launch(index_, handle_); }
+
+ private:
+  const Backend& backend_;
+  int index_;
+  void* handle_ = nullptr;
+};
+
+/// Copies through memory that is made and freed while they are recorded.
+void check_graphs(const Backend& backend, int index, Findings& findings) {
+  if (backend.graph_begin == nullptr) return;
+  guarded(findings, "graphs", [&] {
+    constexpr size_t bytes = 1001;
+    const Block from(backend, index, bytes), to(backend, index, bytes);
+    const auto set = [&](const Block& block, unsigned start) { backend.copy_from_host(index, block.data(), pattern(bytes, start).data(), bytes); };
+    const auto expect = [&](unsigned start, const char* finding) {
+      std::vector<unsigned char> got(bytes);
+      backend.copy_to_host(index, got.data(), to.data(), bytes);
+      if (got != pattern(bytes, start)) findings.push_back(std::string("graphs: ") + finding);
+    };
+    set(from, 1);
+    set(to, 2);
+    const Graph graph(backend, index, [&] {
+      const Block between(backend, index, bytes);
+      backend.copy(index, between.data(), from.data(), bytes);
+      backend.copy(index, to.data(), between.data(), bytes);
+    });
+    expect(2, "work was run while it was recorded");
+    for (const unsigned start : {1u, 3u, 4u}) {
+      set(from, start);
+      graph.launch();
+      expect(start, "a launch did not do the work that was recorded");
+    }
+    set(from, 5);
+    backend.graph_begin(index);
+    backend.copy(index, to.data(), from.data(), bytes);
+    backend.graph_abandon(index);
+    expect(4, "work of an abandoned recording was run");
+    backend.copy(index, to.data(), from.data(), bytes);
+    expect(5, "after an abandoned recording a copy was not run");
+  });
+}
+
 void check_registration(Device device, Findings& findings) {
   const Backend& backend = backend_of(device);
   if (find_backend(backend.name) != device.backend) {
@@ -167,6 +227,11 @@ void check_call(Device device, const std::string& kernel, const KernelCall& call
       call.run(ctx, inputs, out);
       if (const std::string problem = difference(out, expected); !problem.empty()) findings.push_back(what + ": " + problem);
       if (views && !is_intact_around(out)) findings.push_back(what + ": bytes next to the output were written");
+      if (backend_of(device).graph_begin == nullptr) return;
+      DenseTensor again = views ? inside_of_buffer(device, call.out) : DenseTensor::allocate(device, call.out);
+      const Graph graph(backend_of(device), device.index, [&] { call.run(ctx, inputs, again); });
+      graph.launch();
+      if (const std::string problem = difference(again, expected); !problem.empty()) findings.push_back(what + " as a graph: " + problem);
     });
   }
 }
@@ -196,6 +261,7 @@ std::vector<std::string> check_backend(Device device, const SkipSink& skipped) {
   check_registration(device, findings);
   check_allocations(backend, device.index, findings);
   check_copies(backend, device.index, findings);
+  check_graphs(backend, device.index, findings);
   for (const KernelCases& cases : kernel_cases()) check_kernels(device, cases, skipped, findings);
   return findings;
 }

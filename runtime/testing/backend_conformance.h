@@ -13,9 +13,10 @@ namespace shard::testing {
 /// Gets a line for each kernel that the backend lacks, with the dtypes.
 using SkipSink = std::function<void(const std::string& reason)>;
 
-/// Tries the contract of Backend (allocations, copies in all directions, synchronize, registration, errors) on `device`, then
-/// every kernel that its backend has, against the CPU: with fresh tensors, and with views inside of larger buffers, next to
-/// which nothing may be written. Returns a sentence for each finding: none when the backend conforms.
+/// Tries the contract of Backend (allocations, copies in all directions, synchronize, graphs where it has them, registration,
+/// errors) on `device`, then every kernel that its backend has, against the CPU: with fresh tensors, and with views inside of
+/// larger buffers, next to which nothing may be written; where the backend has graphs, recorded and launched too. Returns a
+/// sentence for each finding: none when the backend conforms.
 std::vector<std::string> check_backend(Device device, const SkipSink& skipped);
 
 }  // namespace shard::testing

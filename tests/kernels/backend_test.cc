@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/registry.h"
+#include "support/recording_backend.h"
 #include "testing/backend_conformance.h"
 #include "testing/tensors.h"
 
@@ -62,11 +63,22 @@ TEST_CASE("The CPU passes the conformance tests of backends", "[kernels]") {
   CHECK(skipped == std::vector<std::string>());
 }
 
+TEST_CASE("A backend that records graphs passes the conformance tests", "[kernels]") {
+  const Device device = test::recording::device();
+  CHECK(testing::check_backend(device, [](const std::string&) {}) == std::vector<std::string>());
+  CHECK(test::recording::state.launches > 10);
+  CHECK(test::recording::state.kept == 0);
+}
+
 TEST_CASE("A backend that is not whole is refused by the name of what it lacks", "[kernels]") {
   Backend backend = backend_of(kCpu);
   backend.name = "partial";
   backend.synchronize = nullptr;
-  CHECK(error_of([&] { register_backend(backend); }) == "backend 'partial' has no function synchronize; set every member of Backend");
+  CHECK(error_of([&] { register_backend(backend); }) == "backend 'partial' has no function synchronize; set every member of Backend that is not optional");
+  backend = test::recording::backend();
+  backend.name = "partial";
+  backend.graph_launch = nullptr;
+  CHECK(error_of([&] { register_backend(backend); }) == "backend 'partial' has graph functions, but no function graph_launch; set all of them or none");
   backend.name = "";
   CHECK(error_of([&] { register_backend(backend); }) == "a backend needs a name; set Backend::name");
   CHECK(find_backend("partial") == -1);
@@ -79,6 +91,11 @@ TEST_CASE("The conformance tests find what a backend does wrong", "[kernels]") {
   bad.allocate = [](int index, size_t bytes) -> void* { return static_cast<char*>(cpu.allocate(index, bytes + 64)) + 16; };
   bad.free = [](int index, void* data) { cpu.free(index, static_cast<char*>(data) - 16); };
   bad.copy = [](int index, void* to, const void* from, size_t bytes) { cpu.copy(index, to, from, bytes / 2); };
+  bad.graph_begin = [](int) {};  // runs everything at once
+  bad.graph_end = [](int) -> void* { return nullptr; };
+  bad.graph_abandon = [](int) {};
+  bad.graph_launch = [](int, void*) {};
+  bad.graph_free = [](int, void*) {};
   const Device device{static_cast<uint8_t>(register_backend(bad)), 0};
   register_kernel("relu", device.backend, DType::float32,
                   +[](const OpContext&, const DenseTensor& x, DenseTensor& out) {
@@ -90,6 +107,9 @@ TEST_CASE("The conformance tests find what a backend does wrong", "[kernels]") {
   for (const std::string& finding : testing::check_backend(device, [&](const std::string&) { ++skipped; })) all += finding + "\n";
   CHECK_THAT(all, Catch::Contains("allocate(1000) gave an address that is no multiple of 64"));
   CHECK_THAT(all, Catch::Contains("copies of 1001 bytes at offset 1: what came back is not what was sent"));
+  CHECK_THAT(all, Catch::Contains("graphs: work was run while it was recorded"));
+  CHECK_THAT(all, Catch::Contains("graphs: a launch did not do the work that was recorded"));
+  CHECK_THAT(all, Catch::Contains("graphs: work of an abandoned recording was run"));
   CHECK_THAT(all, Catch::Contains("relu f32[7] -> f32[7]: "));
   CHECK_THAT(all, Catch::Contains("bytes next to the output were written"));
   CHECK(skipped > 10);

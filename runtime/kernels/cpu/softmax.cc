@@ -37,11 +37,18 @@ struct LineSums {
   double sum;  // of exp(x - largest)
 };
 
+constexpr int64_t kBlock = 512;  // elements that add up in Compute<T>
+
+template <class T, class Step>
+Compute<T> largest_of(const T* x, int64_t size, Step step) {
+  using C = Compute<T>;
+  return fold(size, lowest<C>(), [=](int64_t k) { return static_cast<C>(x[k * step]); }, [](C a, C b) { return nan_max(a, b); });
+}
+
 template <class T, class Step>
 LineSums<T> sums_of(const T* x, int64_t size, Step step) {
   using C = Compute<T>;
-  const C largest = fold(size, lowest<C>(), [=](int64_t k) { return static_cast<C>(x[k * step]); }, [](C a, C b) { return nan_max(a, b); });
-  constexpr int64_t kBlock = 512;  // elements that add up in C
+  const C largest = largest_of(x, size, step);
   double sum = 0;
   for (int64_t begin = 0; begin < size; begin += kBlock) {
     const T* from = x + begin * step;
@@ -50,19 +57,37 @@ LineSums<T> sums_of(const T* x, int64_t size, Step step) {
   return {largest, sum};
 }
 
+/// `out` may be `x`. Where it holds numbers as they are computed, each exponential is taken once: it waits there for the sum.
 template <class T, class Step>
-void softmax_line(const T* x, T* out, int64_t size, Step step, const LineSums<T>& sums) {
+LineSums<T> softmax_line(const T* x, T* out, int64_t size, Step step) {
   using C = Compute<T>;
-  const C largest = sums.largest, total = static_cast<C>(sums.sum);
-  for (int64_t k = 0; k < size; ++k) out[k * step] = T(exp_of(static_cast<C>(x[k * step]) - largest) / total);
+  if constexpr (std::is_same_v<T, C>) {
+    const C largest = largest_of(x, size, step);
+    double sum = 0;
+    for (int64_t begin = 0; begin < size; begin += kBlock) {
+      const int64_t count = std::min(kBlock, size - begin);
+      const T* from = x + begin * step;
+      T* to = out + begin * step;
+#pragma GCC ivdep
+      for (int64_t k = 0; k < count; ++k) to[k * step] = exp_of(from[k * step] - largest);
+      sum += static_cast<double>(sum_of<C>(count, [=](int64_t k) { return to[k * step]; }));
+    }
+    const C total = static_cast<C>(sum);
+    for (int64_t k = 0; k < size; ++k) out[k * step] /= total;
+    return {largest, sum};
+  } else {
+    const LineSums<T> sums = sums_of(x, size, step);
+    const C largest = sums.largest, total = static_cast<C>(sums.sum);
+    for (int64_t k = 0; k < size; ++k) out[k * step] = T(exp_of(static_cast<C>(x[k * step]) - largest) / total);
+    return sums;
+  }
 }
 
 template <class T>
 void softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out) {
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
   for_lines(view, [&](int64_t at, int64_t, auto step) {
-    const T* from = x.data<T>() + at;
-    softmax_line(from, out.data<T>() + at, view.size, step, sums_of(from, view.size, step));
+    softmax_line(x.data<T>() + at, out.data<T>() + at, view.size, step);
   });
 }
 
@@ -152,8 +177,7 @@ void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTe
     T* to = softmax_out.data<T>() + at;
     LineSums<T> sums{};
     if (use_softmax) {
-      sums = sums_of(from, view.size, step);
-      softmax_line(from, to, view.size, step, sums);
+      sums = softmax_line(from, to, view.size, step);
     } else {
       for (int64_t k = 0; k < view.size; ++k) to[k * step] = from[k * step];
     }

@@ -96,6 +96,41 @@ void synchronize(int index) {
   check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
 }
 
+/// Only calls of this thread that would wait for the device are errors meanwhile: other threads go on.
+void graph_begin(int index) {
+  const DeviceScope scope(index);
+  check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+}
+
+void* graph_end(int index) {
+  const DeviceScope scope(index);
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(stream(), &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(status, "cudaGraphInstantiate");
+  return executable;
+}
+
+void graph_abandon(int index) {
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess) return;
+  if (before != index) cudaSetDevice(index);
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(stream(), &graph) == cudaSuccess) cudaGraphDestroy(graph);
+  if (before != index) cudaSetDevice(before);
+  cudaGetLastError();  // of this and of what was called while the recording was broken: else the next launch would report it
+}
+
+void graph_launch(int index, void* graph) {
+  const DeviceScope scope(index);
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream()), "cudaGraphLaunch");
+}
+
+/// Called from destructors, as `release` is.
+void graph_free(int, void* graph) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
+
 }  // namespace
 
 std::optional<Backend> cuda_backend() {
@@ -107,7 +142,12 @@ std::optional<Backend> cuda_backend() {
                  .copy = copy,
                  .copy_from_host = copy_from_host,
                  .copy_to_host = copy_to_host,
-                 .synchronize = synchronize};
+                 .synchronize = synchronize,
+                 .graph_begin = graph_begin,
+                 .graph_end = graph_end,
+                 .graph_abandon = graph_abandon,
+                 .graph_launch = graph_launch,
+                 .graph_free = graph_free};
 }
 
 void register_cuda_kernels() {
