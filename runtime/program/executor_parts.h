@@ -39,7 +39,7 @@ struct Executor::Place {
 struct Executor::Step {
   std::unique_ptr<call::BoundStep> step;
   size_t op;
-  size_t last = 0;                                // of a fused loop or a graph: the last op; else as op
+  size_t last = 0;                                           // of a fused loop or a graph: the last op; else as op
   std::vector<std::unique_ptr<call::BoundStep>> parts = {};  // of a fused loop
   const GraphStep* graph = nullptr;                          // the step, where it is one
 

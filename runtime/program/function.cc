@@ -94,7 +94,7 @@ struct Entry {
   Trace trace;
   std::optional<Split> split;  // where the function has a gradient
   Program whole;               // what runs where it has none
-  program::ExecutorOptions running;
+  program::ExecutorOptions executor_options;
   std::unique_ptr<Executor> forward, backward;
 
   const Program& program() const { return split ? split->forward : whole; }
@@ -169,9 +169,9 @@ class Backward {
       arguments.inputs.push_back(spec == nullptr ? given[i] : reshard(given[i], spec));
     }
     if (!entry_->backward) {
-      program::ExecutorOptions running = entry_->running;
-      running.keep_arguments = false;
-      entry_->backward = std::make_unique<Executor>(split.backward, arguments, running);
+      program::ExecutorOptions executor_options = entry_->executor_options;
+      executor_options.keep_arguments = false;
+      entry_->backward = std::make_unique<Executor>(split.backward, arguments, executor_options);
     }
     pass.give<0>(entry_->backward->run(arguments, random_));
   }
@@ -294,7 +294,7 @@ struct CapturedFunction::State {
     auto entry = std::make_shared<Entry>();
     entry->trace = loaded ? *loaded : program::trace(function, arguments.inputs, options.scope);
     entry->key = key;
-    entry->running = {.fuse_block = options.fuse_block, .device_graphs = options.device_graphs};
+    entry->executor_options = {.fuse_block = options.fuse_block, .device_graphs = options.device_graphs};
     arguments.parameters = parameters_of(*entry);
     if (loaded) FitCheck(entry->trace, arguments).run();
     std::vector<Tensor> all = arguments.inputs;
@@ -396,7 +396,7 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   if (this_thread.dry != nullptr) return state_->function(inputs);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
-  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->running);
+  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->executor_options);
   std::vector<Tensor> outputs;
   {
     const Writing writing(site);
@@ -437,7 +437,7 @@ CaptureStats CapturedFunction::stats() const {
 program::MemoryReport CapturedFunction::memory(const std::vector<Tensor>& inputs) {
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
-  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->running);
+  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->executor_options);
   return entry->forward->memory();
 }
 
