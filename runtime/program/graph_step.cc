@@ -65,7 +65,8 @@ bool GraphStep::find() {
   return true;
 }
 
-/// Makes a graph of these addresses the first one. False where there is to be none: nothing has run then, and what a kernel has to say it says when it is run.
+/// Makes a graph of these addresses the first one. False where there is to be none: nothing has run then, and an error of a kernel comes again when
+/// it is run.
 bool GraphStep::record() {
   if (fruitless_ == kFruitless) return false;
   if (graphs_.size() == kGraphs) drop_last();

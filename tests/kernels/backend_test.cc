@@ -74,11 +74,13 @@ TEST_CASE("A backend that is not whole is refused by the name of what it lacks",
   Backend backend = backend_of(kCpu);
   backend.name = "partial";
   backend.synchronize = nullptr;
-  CHECK(error_of([&] { register_backend(backend); }) == "backend 'partial' has no function synchronize; set every member of Backend that is not optional");
+  CHECK(error_of([&] { register_backend(backend); }) ==
+        "backend 'partial' has no function synchronize; set every member of Backend that is not optional");
   backend = test::recording::backend();
   backend.name = "partial";
   backend.graph_launch = nullptr;
-  CHECK(error_of([&] { register_backend(backend); }) == "backend 'partial' has graph functions, but no function graph_launch; set all of them or none");
+  CHECK(error_of([&] { register_backend(backend); }) ==
+        "backend 'partial' has graph functions, but no function graph_launch; set all of them or none");
   backend.name = "";
   CHECK(error_of([&] { register_backend(backend); }) == "a backend needs a name; set Backend::name");
   CHECK(find_backend("partial") == -1);

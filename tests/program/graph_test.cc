@@ -173,6 +173,23 @@ TEST_CASE("graphs: kernels of lists and copies are part of them, and so are in-p
   CHECK(state.launches == 4);
 }
 
+TEST_CASE("graphs: backward programs run as graphs, too") {
+  start();
+  const auto function = [](const Tensors& in) -> Tensors { return {multiply(multiply(add(in[0], in[1]), in[0]), in[1])}; };
+  const Tensor seed = there({1, 0.5f, -2});
+  Tensor eager = there({1, -2, 3}), x = there({1, -2, 3});
+  const Tensor y = there({1, 1, -5});
+  CapturedFunction captured(function, {});
+  for (int run = 0; run < 6; ++run) {
+    for (const Tensor& leaf : {eager, x}) leaf.set_requires_grad(true).set_grad({});
+    function({eager, y})[0].backward(seed);
+    captured({x, y})[0].backward(seed);
+    CHECK(values(x.grad()) == values(eager.grad()));
+    for (Tensor* leaf : {&eager, &x}) *leaf = add(leaf->detach(), leaf->grad());
+  }
+  CHECK(state.launches > 5);  // more than forward's
+}
+
 TEST_CASE("graphs: with device_graphs off nothing is recorded") {
   start();
   const Tensor x = there({1, -2, 3}), y = there({1, 1, -5});

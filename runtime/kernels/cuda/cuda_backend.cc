@@ -16,6 +16,7 @@ namespace {
 
 using cuda::check;
 using cuda::DeviceScope;
+using cuda::recording_mutex;
 using cuda::stream;
 
 struct Devices {
@@ -99,10 +100,13 @@ void synchronize(int index) {
 /// Only calls of this thread that would wait for the device are errors meanwhile: other threads go on.
 void graph_begin(int index) {
   const DeviceScope scope(index);
+  std::unique_lock lock(recording_mutex());
   check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  lock.release();  // until the recording ends
 }
 
 void* graph_end(int index) {
+  const std::unique_lock lock(recording_mutex(), std::adopt_lock);
   const DeviceScope scope(index);
   cudaGraph_t graph = nullptr;
   check(cudaStreamEndCapture(stream(), &graph), "cudaStreamEndCapture");
@@ -114,6 +118,7 @@ void* graph_end(int index) {
 }
 
 void graph_abandon(int index) {
+  const std::unique_lock lock(recording_mutex(), std::adopt_lock);
   int before = 0;
   if (cudaGetDevice(&before) != cudaSuccess) return;
   if (before != index) cudaSetDevice(index);

@@ -38,6 +38,11 @@ Scratch::~Scratch() {
   if (data_ != nullptr) cudaFreeAsync(data_, stream());
 }
 
+std::recursive_mutex& recording_mutex() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
 int multiprocessors() {
   int device = 0;
   int count = 0;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 
 namespace shard::cuda {
 
@@ -44,6 +45,10 @@ class Scratch {
  private:
   void* data_ = nullptr;
 };
+
+/// Held by the thread that records, and while a library is set up or taken down: that may use the legacy stream, which waits
+/// for the streams of all threads, and so is an error in both threads while one records.
+std::recursive_mutex& recording_mutex();
 
 /// Streaming multiprocessors of the current device.
 int multiprocessors();

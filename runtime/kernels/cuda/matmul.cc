@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <tuple>
 #include <vector>
 
@@ -125,9 +126,15 @@ struct Blas {
   std::map<Product, Plan> plans;
 
   Blas() {
+    const std::lock_guard lock(recording_mutex());
     cublasLtHandle_t raw = nullptr;
     check_blas(cublasLtCreate(&raw), "cublasLtCreate");
     handle.reset(raw);
+  }
+  ~Blas() {
+    const std::lock_guard lock(recording_mutex());
+    plans.clear();
+    handle.reset();
   }
   const Plan& plan(const Product& product) {
     if (const auto found = plans.find(product); found != plans.end()) return found->second;
