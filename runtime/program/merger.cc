@@ -34,7 +34,8 @@ bool Merger::join(size_t i, ValueId id, ValueId same) {
   const ValueId from = tree_of(id), to = tree_of(same);
   const AliasTree& gone = trees_.of(from);
   AliasTree& kept = trees_.of(to);
-  if (gone.last_write() >= 0 || kept.last_write() >= static_cast<int>(i) || (gone.output && (kept.entry || kept.output))) return false;
+  const auto disturbs = [&](const TreeWrite& write) { return write.op >= static_cast<int>(i) && (gone.output || write.op <= gone.last_use); };
+  if (gone.last_write() >= 0 || std::any_of(kept.writes.begin(), kept.writes.end(), disturbs) || (gone.output && (kept.entry || kept.output))) return false;
   joined_[from] = to;
   kept.output = kept.output || gone.output;
   kept.last_use = std::max(kept.last_use, gone.last_use);

@@ -20,8 +20,8 @@ class Merger : public Rewriter {
   /// What happens to the tree that `id`, a value of `from`, is in by now.
   const AliasTree& tree(ValueId id) const { return trees_.of(tree_of(id)); }
   /// Has `id`, which op `i` would make in a new buffer, be `same` (both of `from`), whose elements it has when op i runs. Returns false, and does
-  /// nothing, where the two buffers can be told apart: one of them is written from there on, or the caller would get the buffer of an input,
-  /// a parameter or another output.
+  /// nothing, where the two buffers can be told apart: `id` is written, or `same` while somebody still reads `id`, or the caller would get the
+  /// buffer of an input, a parameter or another output.
   bool merge(size_t i, ValueId id, ValueId same);
   /// The same where the bytes are equal, but the types are not: `id` becomes another type of the same buffer.
   bool share(size_t i, ValueId id, ValueId same);

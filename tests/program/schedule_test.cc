@@ -77,6 +77,50 @@ TEST_CASE("hoist: the order stays where somebody else sees what is between, wher
   });
 }
 
+TEST_CASE("reshards: along an axis of one process nothing is copied, unless somebody could tell") {
+  run_ranks(2, [](Rank&) {
+    const ProcessMesh* const mesh = ProcessMesh::make({2, 1}, {}, {"a", "b"});
+    const auto to = [&](const Tensor& x, const char* layout) { return reshard(x, DistSpec::parse(mesh, layout)); };
+    const auto placed = [&](const program::Function& function, const Names& expected) {
+      const Tensor x = on("a, -", {5, 4}, 0, mesh), y = on("a, -", {5, 4}, 0, mesh);
+      const Program program = program::place_reshards(traced(function, {x}));
+      program.verify();
+      check(op_names(program) == expected, to_text(program));
+      CapturedFunction captured(function, {});
+      for (int run = 0; run < 2; ++run) {
+        const Tensors ours = captured({x}), theirs = function({y});
+        for (size_t i = 0; i < ours.size(); ++i) {
+          check(whole(ours[i]) == whole(theirs[i]), "the same elements");
+          check(spec_of(ours[i]) == spec_of(theirs[i]), "in the same layout");
+          check(!ours[i].shares_buffer_with(x), "in buffers of their own");
+        }
+        check(whole(x) == whole(y), "the same input");
+      }
+    };
+    placed([&](const Tensors& in) -> Tensors { return {exp(to(in[0], "a, b"))}; }, {"alias", "exp"});
+    // Written after it has been read, and before.
+    const auto write = [](const Tensors& in) { add_(Tensor(in[0]), in[0]); };
+    placed(
+        [&](const Tensors& in) -> Tensors {
+          const Tensor early = exp(to(in[0], "a, b"));
+          write(in);
+          return {early};
+        },
+        {"alias", "exp", "add_"});
+    placed(
+        [&](const Tensors& in) -> Tensors {
+          const Tensor moved = to(in[0], "a, b");
+          write(in);
+          return {exp(moved)};
+        },
+        {"reshard", "add_", "exp"});
+    // The caller gets it.
+    placed([&](const Tensors& in) -> Tensors { return {to(in[0], "a, b")}; }, {"reshard"});
+    // A move along the other axis stays one.
+    placed([&](const Tensors& in) -> Tensors { return {exp(to(in[0], "b, a"))}; }, {"reshard", "exp"});
+  });
+}
+
 TEST_CASE("loops: elementwise ops of one size that follow each other join, and text says so") {
   const auto function = [](const Tensors& in) -> Tensors {
     const Tensor y = exp(multiply(in[0], in[1]));
