@@ -231,7 +231,7 @@ class CaptureRecorder final : public Recorder {
   Trace finish(std::vector<Tensor> outputs) {
     for (size_t i = 0; i < outputs.size(); ++i) {
       Recorder::adopt(outputs[i]);
-      program_.outputs.push_back({fmt::format("output_{}", i), outputs[i].defined() ? value_in(outputs[i]) : 0});
+      program_.outputs.push_back({fmt::format("output_{}", i), outputs[i].defined() ? value_for_caller(outputs[i]) : 0});
     }
     std::vector<DetachedOutput> detached = detached_outputs(outputs);
     finish_gradients();
@@ -355,6 +355,30 @@ class CaptureRecorder final : public Recorder {
     return input == inputs_.end() ? 0 : input->symbolic.symbol() & kValueBits;
   }
 
+  /// Whether a value is a tensor from outside, or what that has become in in-place ops: a run gives its handle.
+  bool is_argument(ValueId id) const {
+    while (program_.value(id).op >= 0) {
+      const Value& value = program_.value(id);
+      const Op& op = program_.ops[static_cast<size_t>(value.op)];
+      if (value.source == 0 || !(op.inplace || op.kind == Kind::copy) || !(program_.value(value.source).type == value.type)) return false;
+      id = value.source;
+    }
+    return true;
+  }
+
+  /// What the caller gets for a tensor. Another handle to one from outside, as detach() gives, must not become that one.
+  ValueId value_for_caller(const Tensor& tensor) {
+    const ValueId id = value_in(tensor);
+    if (entry_of(tensor) != 0 || !is_argument(id)) return id;
+    const std::optional<Type> type = program_.value(id).type;
+    Op op;
+    op.kind = Kind::alias;
+    op.inputs = {{id, 0}};
+    op.attrs = {IntArray(type->meta.dims), type->meta.dtype};
+    op.layout = type->spec;
+    return add(std::move(op), {&type, 1}, {&id, 1}, {false})[0];
+  }
+
   const Adopted* adopted_of(const Tensor& tensor) const {
     const auto found = std::find_if(adopted_.begin(), adopted_.end(), [&](const Adopted& each) { return each.handle().impl() == tensor.impl(); });
     return found == adopted_.end() ? nullptr : &*found;
@@ -473,7 +497,7 @@ class CaptureRecorder final : public Recorder {
       leaves_.push_back({is_input ? Tensor() : each.leaf, is_input ? input->number : 0, each.value, each.before.defined()});
       if (!changed) continue;
       Recorder::adopt(now);
-      program_.gradients.push_back({each.value, now.defined() ? value_in(now) : 0});
+      program_.gradients.push_back({each.value, now.defined() ? value_for_caller(now) : 0});
     }
   }
 

@@ -163,3 +163,35 @@ TEST_CASE("31: a captured function cannot part a tensor from outside from what s
     check_contains(error_of([&] { captured({}); }, ErrorCode::capture), "[reshape_] in the captured function gives another buffer");
   });
 }
+
+TEST_CASE("30: detach() of a parameter is not that parameter: neither as an output, nor as a gradient, nor once it is written with a history") {
+  const Tensor p = leaf({1, 2}), q = leaf({3, 4}), w = leaf({0, 0});
+  CapturedFunction captured(
+      [&](const Tensors& in) -> Tensors {
+        Tensor written = p.detach();
+        const Tensor before = p.detach();
+        multiply_(written, q);
+        w.set_grad(in[0].detach());
+        return {before, written, in[0].detach(), p};
+      },
+      {});
+  for (int run = 0; run < 2; ++run) {
+    const Values old = values(p);
+    const Tensor x = leaf({5, 6});
+    q.set_grad({});
+    const Tensors out = captured({x});
+    CHECK(out[3].impl() == p.impl());
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(out[i].impl() != p.impl());
+      CHECK(out[i].impl() != x.impl());
+      CHECK(out[i].get().value.storage() == (i < 2 ? p : x).get().value.storage());
+    }
+    CHECK(w.grad().impl() != x.impl());
+    CHECK(!w.grad().requires_grad());
+    CHECK(p.is_leaf());
+    CHECK(!out[2].requires_grad());
+    total(out[1]).backward();
+    CHECK(values(q.grad()) == old);
+    CHECK(!p.grad().defined());
+  }
+}

@@ -143,6 +143,18 @@ std::string bytes_of(const Tensor& tensor) {
   return text;
 }
 
+/// Which argument an output is, and whether it has a history.
+std::string handle_of(const Tensor& output, const Tensors& inputs, const Tensors& parameters) {
+  if (!output.defined()) return "";
+  std::string text = output.requires_grad() ? "requires a gradient " : "";
+  for (const Tensors* arguments : {&inputs, &parameters}) {
+    for (size_t i = 0; i < arguments->size(); ++i) {
+      if ((*arguments)[i].impl() == output.impl()) text += fmt::format("{} {} itself ", arguments == &inputs ? "input" : "parameter", i);
+    }
+  }
+  return text;
+}
+
 /// Who runs a program.
 struct Mode {
   enum class Kind { eager, captured, loaded };
@@ -215,7 +227,7 @@ std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way,
       if (!seen["backward"].empty()) return all;
     }
     for (const std::string& error : errors) seen["errors"] += error + "; ";
-    for (size_t i = 0; i < outputs.size(); ++i) seen[fmt::format("output {}", i)] = bytes_of(outputs[i]);
+    for (size_t i = 0; i < outputs.size(); ++i) seen[fmt::format("output {}", i)] = handle_of(outputs[i], inputs, subject.parameters) + bytes_of(outputs[i]);
     for (size_t i = 0; i < inputs.size(); ++i) {
       seen[fmt::format("input {}", i)] = fmt::format("version {} {}", inputs[i].version(), bytes_of(inputs[i]));
       seen[fmt::format("gradient of input {}", i)] = bytes_of(inputs[i].grad());
