@@ -42,6 +42,16 @@ const TreeWrite* AliasTrees::last_write(ValueId value, int op) const {
 
 bool AliasTrees::unchanged(ValueId value, int earlier, int later) const { return last_write(value, earlier) == last_write(value, later); }
 
+ValueId handle_of(const Program& program, ValueId id) {
+  while (program.value(id).op >= 0 && program.value(id).source != 0) {
+    const Op& op = program.ops[static_cast<size_t>(program.value(id).op)];
+    const bool written = (op.inplace || op.kind == Kind::copy) && program.value(program.value(id).source).type == program.value(id).type;
+    if (!written) break;
+    id = program.value(id).source;
+  }
+  return id;
+}
+
 namespace {
 
 bool is_write(const Op& op, ValueId id) {

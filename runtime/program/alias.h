@@ -48,6 +48,9 @@ class AliasTrees {
   std::vector<bool> outputs_;    // by value
 };
 
+/// The value that a handle had before ops wrote it in place; the value itself where none did.
+ValueId handle_of(const Program& program, ValueId value);
+
 /// A member of a tree and how it came to be in it.
 struct ChainLink {
   ValueId value = 0;

@@ -5,23 +5,10 @@
 #include "call/binder.h"
 #include "core/error.h"
 #include "dist/dist_tensor.h"
+#include "program/alias.h"
 #include "program/executor_parts.h"
 
 namespace shard::program {
-namespace {
-
-/// The value that a handle had before ops wrote it in place.
-ValueId handle_of(const Program& program, ValueId id) {
-  while (program.value(id).op >= 0 && program.value(id).source != 0) {
-    const Op& op = program.ops[static_cast<size_t>(program.value(id).op)];
-    const bool written = (op.inplace || op.kind == Kind::copy) && program.value(program.value(id).source).type == program.value(id).type;
-    if (!written) break;
-    id = program.value(id).source;
-  }
-  return id;
-}
-
-}  // namespace
 
 Executor::~Executor() = default;
 

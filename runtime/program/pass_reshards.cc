@@ -54,8 +54,8 @@ class Reshards {
   /// Every rank has what it shall have: the layouts differ along axes of one process alone.
   static bool stays(const Type& from, const DistSpec* to) {
     if (from.spec->mesh() != to->mesh()) return false;
-    const std::vector<ReshardStep>& steps = plan_reshard(from.meta, from.spec, to)->steps;
-    return !steps.empty() && std::all_of(steps.begin(), steps.end(), [](const ReshardStep& step) { return step.kind == ReshardStep::Kind::copy; });
+    const std::shared_ptr<const ReshardPlan> plan = plan_reshard(from.meta, from.spec, to);
+    return !plan->steps.empty() && std::all_of(plan->steps.begin(), plan->steps.end(), [](const ReshardStep& step) { return step.kind == ReshardStep::Kind::copy; });
   }
 
   /// Predicted time in ns.

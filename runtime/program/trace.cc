@@ -15,6 +15,7 @@
 #include "core/recorder.h"
 #include "core/writing.h"
 #include "dist/dist_tensor.h"
+#include "program/alias.h"
 #include "reshard/plan.h"
 
 namespace shard::program {
@@ -355,21 +356,10 @@ class CaptureRecorder final : public Recorder {
     return input == inputs_.end() ? 0 : input->symbolic.symbol() & kValueBits;
   }
 
-  /// Whether a value is a tensor from outside, or what that has become in in-place ops: a run gives its handle.
-  bool is_argument(ValueId id) const {
-    while (program_.value(id).op >= 0) {
-      const Value& value = program_.value(id);
-      const Op& op = program_.ops[static_cast<size_t>(value.op)];
-      if (value.source == 0 || !(op.inplace || op.kind == Kind::copy) || !(program_.value(value.source).type == value.type)) return false;
-      id = value.source;
-    }
-    return true;
-  }
-
   /// What the caller gets for a tensor. Another handle to one from outside, as detach() gives, must not become that one.
   ValueId value_for_caller(const Tensor& tensor) {
     const ValueId id = value_in(tensor);
-    if (entry_of(tensor) != 0 || !is_argument(id)) return id;
+    if (id == 0 || entry_of(tensor) != 0 || program_.value(handle_of(program_, id)).op >= 0) return id;
     const std::optional<Type> type = program_.value(id).type;
     Op op;
     op.kind = Kind::alias;

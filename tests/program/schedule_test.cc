@@ -99,7 +99,10 @@ TEST_CASE("reshards: along an axis of one process nothing is copied, unless some
     };
     placed([&](const Tensors& in) -> Tensors { return {exp(to(in[0], "a, b"))}; }, {"alias", "exp"});
     // Written after it has been read, and before.
-    const auto write = [](const Tensors& in) { add_(Tensor(in[0]), in[0]); };
+    const auto write = [](const Tensors& in) {
+      Tensor x = in[0];
+      add_(x, x);
+    };
     placed(
         [&](const Tensors& in) -> Tensors {
           const Tensor early = exp(to(in[0], "a, b"));
