@@ -210,10 +210,11 @@ inline constexpr OpDef abs_grad = {.name = "abs_grad", .inplace_name = "abs_grad
     .commute_guard = "OnlyOutGradIsPending", .elementwise = true};
 inline constexpr OpDef silu_grad = {.name = "silu_grad", .inplace_name = "silu_grad_",
     .location = "math.yaml", .inputs = slots<"x", "out", "out_grad">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 2)>, .rule = "..., ..., ... -> ..."};
+    .aliases = aliases<inplace_alias(0, 2)>, .rule = "..., ..., ... -> ...", .elementwise = true};
 inline constexpr OpDef gelu_grad = {.name = "gelu_grad", .inplace_name = "gelu_grad_",
     .location = "math.yaml", .inputs = slots<"x", "out_grad">, .attrs = names<"approximate">,
-    .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ..."};
+    .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
+    .elementwise = true};
 inline constexpr OpDef swiglu_grad = {.name = "swiglu_grad", .location = "math.yaml",
     .inputs = slots<"x", "y?", "out_grad">, .outputs = slots<"x_grad", "y_grad?">,
     .rule = "SwiGLUGradInferSpmd"};

@@ -81,9 +81,21 @@ void Executor::count_writes() {
   }
 }
 
-void Executor::poison(size_t first, size_t last) {
+/// What failed when `step` threw; returns the last op that has run.
+size_t Executor::poison(const Step& step) {
+  if (step.together != nullptr) {
+    for (const TogetherStep::Line& line : step.together->lines()) {
+      if (line.error) poison(line.ops.first, line.ops.second);
+    }
+    return step.last;
+  }
+  const auto [first, last] = step.graph != nullptr ? step.graph->failed() : std::pair(step.op, std::max(step.op, step.last));
   // Of ops that run as one, others have begun to write when one refuses its arguments.
-  if (first == last && call::failed_before_writing()) return;
+  if (first != last || !call::failed_before_writing()) poison(first, last);
+  return last;
+}
+
+void Executor::poison(size_t first, size_t last) {
   for (size_t op = first; op <= last; ++op) {
     for (Root* root : states_[op]->written) root->now->poison(std::current_exception(), program_.ops[op].name().data());
   }
@@ -158,13 +170,12 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
       step.step->run();
     }
   } catch (...) {
-    const auto [first, last] = running->failed();
-    poison(first, last);
-    take_back(last);
+    take_back(poison(*running));
     if (!options_.keep_arguments) let_go();
     throw;
   }
   std::vector<Tensor> outputs;
+  outputs.reserve(program_.outputs.size());
   for (const Named& output : program_.outputs) outputs.push_back(tensor_of(output.value, arguments));
   if (!options_.keep_arguments) let_go();
   return outputs;
@@ -173,12 +184,9 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
 Tensor Executor::tensor_of(ValueId id, const Arguments& arguments) const {
   if (id == 0) return {};
   // An output that is an argument, however it was written in place, is that handle.
-  const ValueId handle = handle_of(program_, id);
-  for (size_t list = 0; list < 2; ++list) {
-    const std::vector<Named>& names = list == 0 ? program_.inputs : program_.parameters;
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (names[i].value == handle) return (list == 0 ? arguments.inputs : arguments.parameters)[i];
-    }
+  if (const size_t number = places_[handle_of(program_, id)].argument; number != 0) {
+    const size_t inputs = arguments.inputs.size();
+    return number <= inputs ? arguments.inputs[number - 1] : arguments.parameters[number - 1 - inputs];
   }
   const Place& place = places_[id];
   const Type& type = program_.value(id).type;
@@ -189,6 +197,7 @@ Tensor Executor::tensor_of(ValueId id, const Arguments& arguments) const {
 
 std::vector<Tensor> Executor::gradients(const Arguments& arguments) const {
   std::vector<Tensor> gradients;
+  gradients.reserve(program_.gradients.size());
   for (const GradientEffect& effect : program_.gradients) gradients.push_back(tensor_of(effect.gradient, arguments));
   return gradients;
 }

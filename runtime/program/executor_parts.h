@@ -1,13 +1,12 @@
 // What an executor consists of; for those that prepare and run it.
 #pragma once
 
-#include <algorithm>
-
 #include "call/binder.h"
 #include "comm/reduce.h"
 #include "core/op_context.h"
 #include "program/executor.h"
 #include "program/graph_step.h"
+#include "program/together_step.h"
 
 namespace shard::program {
 
@@ -34,6 +33,7 @@ struct Executor::Root {
 struct Executor::Place {
   DenseTensor tensor;  // on the stand-in; undefined for an absent value
   Root* root = nullptr;
+  size_t argument = 0;  // 1 + its number among inputs and then parameters; 0: it is none
 };
 
 struct Executor::Step {
@@ -44,9 +44,7 @@ struct Executor::Step {
   bool computes = false;                                     // a kernel, a copy or a loop of them: it looks at its tensors alone
   std::vector<Step> members = {};                            // of steps that run together
   const GraphStep* graph = nullptr;                          // the step, where it is one
-
-  /// The first and the last op of what failed when it threw.
-  std::pair<size_t, size_t> failed() const { return graph != nullptr ? graph->failed() : std::pair(op, std::max(op, last)); }
+  const TogetherStep* together = nullptr;                    // the step, where it is one
 };
 
 /// What the steps of an op refer to.

@@ -90,21 +90,31 @@ KeyWords key_of(const std::vector<Tensor>& inputs) {
 /// Which of the tensors share which bytes: for each the first one on its buffer, and how far it lies from that.
 template <class Key>
 void add_sharing(Key& key, const Arguments& arguments) {
-  std::vector<std::pair<const Storage*, size_t>> seen;  // the storage, and where the first tensor on it lies
-  seen.reserve(arguments.inputs.size() + arguments.parameters.size());
+  struct Place {
+    const Storage* storage;
+    size_t number, offset, first, distance;
+  };
+  std::vector<Place> places;
+  places.reserve(arguments.inputs.size() + arguments.parameters.size());
   for (const std::vector<Tensor>* tensors : {&arguments.inputs, &arguments.parameters}) {
     for (const Tensor& tensor : *tensors) {
-      if (!tensor.defined()) {
-        key.push_back(~uint64_t{0});
-        continue;
-      }
-      const DenseTensor& value = tensor.get().value;
-      size_t first = 0;
-      while (first < seen.size() && seen[first].first != value.storage().get()) ++first;
-      if (first == seen.size()) seen.emplace_back(value.storage().get(), value.offset());
-      key.push_back(first);
-      key.push_back(value.offset() - seen[first].second);
+      const size_t number = places.size();
+      if (!tensor.defined()) places.push_back({nullptr, number, 0, ~size_t{0}, 0});
+      else places.push_back({tensor.get().value.storage().get(), number, tensor.get().value.offset(), number, 0});
     }
+  }
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.storage != b.storage ? std::less<>()(a.storage, b.storage) : a.number < b.number; });
+  const Place* first = nullptr;
+  for (Place& place : places) {
+    if (place.storage == nullptr) continue;
+    if (first == nullptr || first->storage != place.storage) first = &place;
+    place.first = first->number;
+    place.distance = place.offset - first->offset;
+  }
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.number < b.number; });
+  for (const Place& place : places) {
+    key.push_back(place.first);
+    key.push_back(place.distance);
   }
 }
 
@@ -118,8 +128,29 @@ struct Entry {
   Program whole;               // what runs where it has none
   program::ExecutorOptions options;
   std::unique_ptr<Executor> forward, backward;
+  std::vector<size_t> argument_of;  // by value of trace.program: 1 + its number among the inputs of the function and then the parameters; 0: it is none
+  std::vector<size_t> leaf_of;      // by gradient that a run leaves: its number in trace.leaves
 
   const Program& program() const { return split ? split->forward : whole; }
+  /// Once the trace is complete.
+  void index() {
+    const Program& joint = trace.program;
+    argument_of.assign(joint.value_count(), 0);
+    const size_t inputs = trace.require_grad.size();
+    for (size_t i = 0; i < inputs; ++i) argument_of[joint.inputs[i].value] = 1 + i;
+    for (size_t i = 0; i < joint.parameters.size(); ++i) argument_of[joint.parameters[i].value] = 1 + inputs + i;
+    argument_of[0] = 0;
+    std::vector<size_t> leaves(joint.value_count(), 0);
+    for (size_t i = 0; i < trace.leaves.size(); ++i) leaves[trace.leaves[i].value] = i;
+    for (const program::GradientEffect& effect : joint.gradients) leaf_of.push_back(leaves[effect.leaf]);
+  }
+  /// The tensor that an input or parameter of the captured program is; undefined for other values.
+  Tensor argument(ValueId id, const Arguments& arguments) const {
+    const size_t number = argument_of[id];
+    if (number == 0) return {};
+    const size_t inputs = arguments.inputs.size();
+    return number <= inputs ? arguments.inputs[number - 1] : arguments.parameters[number - 1 - inputs];
+  }
 };
 
 /// The tensors that an entry's parameters are now. Undefined where a leaf has no gradient.
@@ -142,17 +173,6 @@ bool fits(const Entry& entry, const Arguments& arguments) {
   return sharing.matches();
 }
 
-/// The tensor that an input or parameter of the captured program is.
-Tensor argument(const Program& program, ValueId id, const Arguments& arguments) {
-  for (size_t i = 0; i < arguments.inputs.size(); ++i) {
-    if (program.inputs[i].value == id) return arguments.inputs[i];
-  }
-  for (size_t i = 0; i < program.parameters.size(); ++i) {
-    if (program.parameters[i].value == id) return arguments.parameters[i];
-  }
-  return {};
-}
-
 /// The step of a call whose outputs require gradients.
 class Backward {
  public:
@@ -166,7 +186,7 @@ class Backward {
       versions_.push_back(values_.back().defined() ? values_.back().version() : 0);
     }
     for (const ValueId source : split.sources) {
-      sources_.push_back(argument(entry_->trace.program, source, arguments).detach());
+      sources_.push_back(entry_->argument(source, arguments).detach());
       versions_.push_back(sources_.back().version());
     }
   }
@@ -318,8 +338,10 @@ struct CapturedFunction::State {
     add_sharing(entry->sharing, arguments);
     add_types(entry->parameters, arguments.parameters);
     const bool has_backward = entry->trace.gradient && entry->trace.gradient->error.empty();
-    if (has_backward && options.passes && options.memory_goal > 0) entry->trace = program::recompute(std::move(entry->trace), options.memory_goal);
+    const bool recomputes = options.passes && options.memory_goal > 0 && std::find(options.skip.begin(), options.skip.end(), "recompute") == options.skip.end();
+    if (has_backward && recomputes) entry->trace = program::recompute(std::move(entry->trace), options.memory_goal);
     entry->trace.program.verify();
+    entry->index();
     if (has_backward) {
       entry->split = program::split(entry->trace);
       entry->split->forward.verify();
@@ -349,10 +371,9 @@ void set_gradients(const Entry& entry, const Arguments& arguments) {
   // Gradients of parameters have been added to what was there; an input has been captured as a leaf without one, and may be a parameter too.
   for (const bool of_inputs : {false, true}) {
     for (size_t i = 0; i < program.gradients.size(); ++i) {
-      const ValueId value = entry.trace.program.gradients[i].leaf;
-      const auto leaf = std::find_if(entry.trace.leaves.begin(), entry.trace.leaves.end(), [&](const program::Leaf& each) { return each.value == value; });
-      if (leaf->tensor.defined() == of_inputs) continue;
-      const Tensor& tensor = of_inputs ? arguments.inputs[leaf->input] : leaf->tensor;
+      const program::Leaf& leaf = entry.trace.leaves[entry.leaf_of[i]];
+      if (leaf.tensor.defined() == of_inputs) continue;
+      const Tensor& tensor = of_inputs ? arguments.inputs[leaf.input] : leaf.tensor;
       const Tensor before = of_inputs ? tensor.grad() : Tensor();
       tensor.set_grad(before.defined() && gradients[i].defined() ? add(before, gradients[i]) : gradients[i]);
     }
@@ -363,7 +384,7 @@ void set_gradients(const Entry& entry, const Arguments& arguments) {
 void detach_outputs(const Entry& entry, const Arguments& arguments, const std::vector<Tensor>& outputs) {
   const Program& joint = entry.trace.program;
   for (const program::DetachedOutput& each : entry.trace.detached) {
-    Tensor source = argument(joint, each.source, arguments);
+    Tensor source = entry.argument(each.source, arguments);
     for (size_t i = 0; i < outputs.size() && !source.defined(); ++i) {
       if (outputs[i].defined() && joint.outputs[i].value == each.source) source = outputs[i];
     }
@@ -382,7 +403,7 @@ void mark_views(const Entry& entry, const Arguments& arguments, const std::vecto
     if (!outputs[i].defined()) continue;
     const ValueId value = joint.outputs[i].value;
     if (const ValueId source = program::source_of(joint, value)) {
-      autograd::mark_view(kCaptured.name.data(), argument(joint, source, arguments), outputs[i]);
+      autograd::mark_view(kCaptured.name.data(), entry.argument(source, arguments), outputs[i]);
       continue;
     }
     for (size_t j = 0; j < i; ++j) {
@@ -431,7 +452,7 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   outputs.resize(own);
   std::vector<OwnedEdge> edges;
   const program::TracedGradient& gradient = *entry->trace.gradient;
-  for (const ValueId wanted : gradient.wanted) edges.push_back(autograd::edge_of(argument(entry->trace.program, wanted, arguments)));
+  for (const ValueId wanted : gradient.wanted) edges.push_back(autograd::edge_of(entry->argument(wanted, arguments)));
   autograd::Recording record(site, kCaptured, std::move(edges));
   std::vector<Tensor> differentiable;
   for (const size_t i : gradient.outputs) differentiable.push_back(outputs[i]);

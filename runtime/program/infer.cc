@@ -60,10 +60,7 @@ std::vector<std::optional<Type>> infer_call(const Op& op, std::span<const Type* 
   }
   if (!layouts) return types;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool shape_only = std::any_of(op.slots.begin(), op.slots.end(), [&](const SlotRange& slot) {
-      return i >= slot.first && i < slot.first + slot.count && (op.entry->op->no_need_buffer >> (&slot - op.slots.data()) & 1u) != 0;
-    });
-    if (inputs[i] == nullptr || shape_only || DistSpec::make(layouts->inputs[i]) == inputs[i]->spec) continue;
+    if (inputs[i] == nullptr || !op.reads_bytes(i) || DistSpec::make(layouts->inputs[i]) == inputs[i]->spec) continue;
     fail(ErrorCode::internal, "[{}] argument {} has layout {}, but the op computes in {}: a reshard is missing before it", op.name(), i, inputs[i]->spec->text(),
          DistSpec::make(layouts->inputs[i])->text());
   }
@@ -71,6 +68,16 @@ std::vector<std::optional<Type>> infer_call(const Op& op, std::span<const Type* 
 }
 
 }  // namespace
+
+bool sends(const Program& program, const Op& op) {
+  if (op.kind != Kind::call) return op.kind != Kind::alias && op.kind != Kind::copy && op.kind != Kind::clone;
+  std::vector<const Type*> inputs;
+  for (const Operand& input : op.inputs) inputs.push_back(input.value == 0 ? nullptr : &program.value(input.value).type);
+  if (op.layout != nullptr || mesh_of(op, inputs) == nullptr) return false;
+  std::vector<Meta> outputs;
+  for (const ValueId id : op.outputs) outputs.push_back(id == 0 ? Meta() : program.value(id).type.meta);
+  return !infer_layouts(op, inputs, outputs, op.output_slots).reduce_axes.empty();
+}
 
 const ProcessMesh* mesh_of(const Op& op, std::span<const Type* const> inputs) {
   if (op.layout != nullptr) return op.layout->mesh();

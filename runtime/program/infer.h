@@ -15,6 +15,9 @@ std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type*
 /// The placement of a call on a mesh.
 spmd::RuleResult infer_layouts(const Op& op, std::span<const Type* const> inputs, std::span<const Meta> outputs, std::span<const SlotRange> output_slots);
 
+/// Whether an op moves pieces between ranks, or reduces over them.
+bool sends(const Program& program, const Op& op);
+
 /// The mesh of a call: that of its inputs or its layout; null for one on plain tensors.
 const ProcessMesh* mesh_of(const Op& op, std::span<const Type* const> inputs);
 

@@ -26,12 +26,20 @@ std::vector<int> last_reads(const Program& program) {
 
 }  // namespace
 
+bool is_on_mesh(const Program& program) {
+  for (ValueId id = 1; id < program.value_count(); ++id) {
+    if (program.value(id).type.spec != nullptr) return true;
+  }
+  return false;
+}
+
 std::vector<int64_t> live_bytes(const Program& program) {
+  const bool on_mesh = is_on_mesh(program);
   std::vector<int64_t> change(program.ops.size() + 1, 0);
   const AliasTrees trees(program);
   const std::vector<int> last = last_reads(program);
   for (const AliasTree& tree : trees.all()) {
-    if (tree.entry) continue;
+    if (tree.entry || (on_mesh && program.value(tree.root).type.spec == nullptr)) continue;
     const auto first = static_cast<size_t>(program.value(tree.root).op);
     const size_t end = tree.output ? program.ops.size() : static_cast<size_t>(std::max(last[tree.root], static_cast<int>(first))) + 1;
     const int64_t bytes = bytes_of(program.value(tree.root).type);

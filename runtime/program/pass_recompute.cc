@@ -5,8 +5,10 @@
 #include <set>
 
 #include "program/live.h"
+#include "program/merger.h"
 #include "program/alias.h"
 #include "program/cost.h"
+#include "program/infer.h"
 #include "program/recompute.h"
 #include "program/rewrite.h"
 
@@ -19,7 +21,7 @@ int64_t most(const std::vector<int64_t>& live) { return live.empty() ? 0 : *std:
 class Plan {
  public:
   /// `until`: the ops before it are the first phase, whose results are kept or made again.
-  Plan(const Program& program, size_t until) : program(program), trees(program), until(until), ops_(program.value_count()) {
+  Plan(const Program& program, size_t until) : program(program), trees(program), until(until), on_mesh_(is_on_mesh(program)), ops_(program.value_count()) {
     for (size_t i = 0; i < until; ++i) {
       for (const ValueId id : program.ops[i].outputs) {
         std::vector<size_t>& ops = ops_[program.value(id).root];
@@ -65,9 +67,10 @@ class Plan {
   /// Nobody else may see that its ops run twice: they compute, and write nothing but new buffers of their own.
   bool can_repeat(const AliasTree& tree) const {
     if (tree.entry || tree.output || program.value(tree.root).op >= static_cast<int>(until)) return false;
+    if (on_mesh_ && program.value(tree.root).type.spec == nullptr) return false;  // may differ from rank to rank, which all must decide alike
     for (const size_t i : ops_[tree.root]) {
       const Op& op = program.ops[i];
-      if (op.kind != Kind::call && op.kind != Kind::alias) return false;
+      if ((op.kind != Kind::call && op.kind != Kind::alias) || crosses_mesh(program, op) || sends(program, op)) return false;
       for (size_t o = 0; o < op.outputs.size(); ++o) {
         const ValueId id = op.outputs[o];
         if (id != 0 && program.value(id).source != 0 && program.value(id).root != tree.root) return false;
@@ -76,6 +79,7 @@ class Plan {
     return true;
   }
 
+  const bool on_mesh_;
   std::vector<std::vector<size_t>> ops_;  // by root
   std::vector<int> read_before_;       // by root: the last op of the first phase that reads it
   std::vector<bool> read_after_;       // by root: whether the second phase does
@@ -226,6 +230,10 @@ class Search {
       const auto is_product = [&](size_t i) { return products_of(program, program.ops[i]) > 0; };
       const std::vector<size_t>& ops = plan_.ops(tree.root);
       kept[tree.root] = (cut != cuts.end() && *cut <= last) || (keep_products && std::any_of(ops.begin(), ops.end(), is_product));
+    }
+    // What the first op of the second phase reads is live there in any case.
+    if (plan_.until < program.ops.size()) {
+      for (const Operand& input : program.ops[plan_.until].inputs) kept[program.value(input.value).root] = true;
     }
     Repeating repeating(plan_, kept);
     const int64_t peak = most(live_bytes(repeating.run()));

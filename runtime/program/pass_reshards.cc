@@ -81,7 +81,7 @@ class Reshards {
     const ValueId id = op.outputs[0];
     const size_t number = family_of(op.inputs[0].value);
     Family& family = families_[number];
-    if (stays(type_of(op.inputs[0].value), op.layout) && copy_.share(i, id, op.inputs[0].value)) return;
+    if (stays(type_of(op.inputs[0].value), op.layout) && copy_.share(i, id, op.inputs[0].value)) return add(family, number, id, 0);
     if (!is_free(type_of(family.front().value), op.layout)) return copy_.copy(i);
     const auto same = std::find_if(family.begin(), family.end(), [&](const Member& each) { return type_of(each.value).spec == op.layout; });
     if (same != family.end() && is_current(*same) && copy_.merge(i, id, same->value)) {
@@ -93,10 +93,15 @@ class Reshards {
     move.outputs.clear();
     move.inputs[0].value = from;
     copy_.copy_as(i, std::move(move), {0}, {false});
-    const auto older = [&](const Member& each) { return type_of(each.value).spec == op.layout; };
+    add(family, number, id, cost(from, op.layout));
+  }
+
+  void add(Family& family, size_t number, ValueId id, double ns) {
+    const auto older = [&](const Member& each) { return type_of(each.value).spec == type_of(id).spec; };
     family.erase(std::remove_if(family.begin() + 1, family.end(), older), family.end());
-    family.push_back({id, 0, cost(from, op.layout), uses_[id]});
-    family_of_[{copy_(id), 0}] = number;
+    const ValueId state = result_.state_of(copy_(id));
+    family.push_back({id, state, ns, uses_[id]});
+    family_of_[{copy_(id), state}] = number;
   }
 
   /// Where a move of `given` to a layout starts best. That saves the move that makes `given` where nothing else reads it.

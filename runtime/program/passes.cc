@@ -14,8 +14,8 @@ std::vector<Pass> standard_passes(int64_t memory_goal) {
   // Dead code goes before passes that count uses. What is repeated must not become common again. Writing in place makes states that would
   // hide equal ops from others.
   return {{"constants", &fold_constants}, {"common", &share_common},         {"dead_code", &remove_dead_code}, {"hoist", &hoist_reshards},
-          {"reshards", &place_reshards},  {"dead_code", &remove_dead_code},  {"recompute", fit_memory},        {"batches", &batch_reshards},
-          {"inplace", &write_in_place},   {"loops", &join_elementwise}};
+          {"reshards", &place_reshards},  {"dead_code", &remove_dead_code},  {"order", &order_for_memory},     {"recompute", fit_memory},
+          {"dead_code", &remove_dead_code}, {"batches", &batch_reshards},    {"inplace", &write_in_place},     {"loops", &join_elementwise}};
 }
 
 Program run_passes(Program program, const PassOptions& options) {

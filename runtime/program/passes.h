@@ -43,6 +43,8 @@ Program share_common(const Program& program);
 Program hoist_reshards(const Program& program);
 /// Moves start from the layout of the same value that is nearest, and what is there already is not moved again.
 Program place_reshards(const Program& program);
+/// Ops run as soon as they can where that frees more bytes of buffers than it takes.
+Program order_for_memory(const Program& program);
 /// Small moves with equal steps run together, in one collective per step (Op::joins).
 Program batch_reshards(const Program& program);
 /// Elementwise ops write over an argument that nobody needs any more.

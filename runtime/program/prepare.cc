@@ -79,8 +79,8 @@ class Executor::Build {
 
   void run() {
     executor_.places_.resize(program_.value_count());
-    enter(program_.inputs, arguments_.inputs);
-    enter(program_.parameters, arguments_.parameters);
+    enter(program_.inputs, arguments_.inputs, 1);
+    enter(program_.parameters, arguments_.parameters, 1 + program_.inputs.size());
     for (op_ = 0; op_ < program_.ops.size(); ++op_) {
       const size_t together = moves_together();
       if (together > 1) bind_moves(together);
@@ -94,18 +94,15 @@ class Executor::Build {
   Place& place_of(ValueId id) { return executor_.places_[id]; }
   const Type& type_of(ValueId id) const { return program_.value(id).type; }
 
-  void enter(const std::vector<Named>& names, const std::vector<Tensor>& tensors) {
+  /// `first`: the number of the first of them as an argument.
+  void enter(const std::vector<Named>& names, const std::vector<Tensor>& tensors, size_t first) {
     for (size_t i = 0; i < names.size(); ++i) {
       if (names[i].value == 0 || !tensors[i].defined()) continue;  // absent, or read for its shape alone
       const Value& value = program_.value(names[i].value);
       const DenseTensor& real = tensors[i].get().value;
-      if (value.source == 0) {
-        Root& root = new_root(Root::Kind::entry, real.storage()->state() == Storage::State::absent ? Storage::absent() : stand_in(real.device(), 0));
-        place_of(names[i].value) = {DenseTensor(root.stand_in, real.meta(), real.offset()), &root};
-      } else {
-        Root& root = *place_of(value.root).root;
-        place_of(names[i].value) = {DenseTensor(root.stand_in, real.meta(), real.offset()), &root};
-      }
+      Root* root = place_of(value.root).root;
+      if (value.source == 0) root = &new_root(Root::Kind::entry, real.storage()->state() == Storage::State::absent ? Storage::absent() : stand_in(real.device(), 0));
+      place_of(names[i].value) = {DenseTensor(root->stand_in, real.meta(), real.offset()), root, first + i};
     }
   }
 
@@ -141,7 +138,7 @@ class Executor::Build {
     if (id == 0) return;
     if (!tensor.defined()) fail(ErrorCode::internal, "[{}] gives no tensor for %{} of its program", program_.ops[op_].name(), id);
     Root& root = root_of(tensor);
-    place_of(id) = {std::move(tensor), &root};
+    place_of(id) = {std::move(tensor), &root, 0};
   }
 
   /// As the op reads it. One of which only the shape is read needs no buffer.
@@ -191,7 +188,7 @@ class Executor::Build {
   void take(Binder& binder, OpState& state) {
     for (DenseTensor* tensor : binder.tensors) {
       hold(*tensor);
-      if (tensor->defined()) state.uses.push_back(&root_of(*tensor));
+      if (tensor->defined() && tensor->storage()->state() == Storage::State::unallocated) state.uses.push_back(&root_of(*tensor));
     }
     for (std::unique_ptr<BoundStep>& step : binder.steps) {
       add_step(std::move(step));

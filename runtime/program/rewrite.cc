@@ -69,14 +69,19 @@ ValueId add_single(Program& program, Op op, const Type& type, ValueId source, bo
   return program.ops[static_cast<size_t>(number)].outputs[0];
 }
 
-ValueId add_alias(Program& program, ValueId value, const Type& type) {
-  if (program.value(value).type == type) return value;
+Op make_alias(ValueId value, const Type& type) {
   Op op;
   op.kind = Kind::alias;
   op.inputs = {{value, 0}};
+  op.slots = {{0, 1}};
+  op.output_slots = {{0, 1}};
   op.attrs = {IntArray(type.meta.dims), type.meta.dtype};
   op.layout = type.spec;
-  return add_single(program, std::move(op), type, value);
+  return op;
+}
+
+ValueId add_alias(Program& program, ValueId value, const Type& type) {
+  return program.value(value).type == type ? value : add_single(program, make_alias(value, type), type, value);
 }
 
 ValueId add_clone(Program& program, ValueId value) {

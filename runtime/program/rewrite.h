@@ -33,6 +33,8 @@ class Rewriter {
 
 /// Adds an op with one output, and returns that.
 ValueId add_single(Program& program, Op op, const Type& type, ValueId source = 0, bool writes = false);
+/// The op that gives `value` another type of as many bytes.
+Op make_alias(ValueId value, const Type& type);
 /// `value` under another type of as many bytes, in the same buffer; itself where it has that type.
 ValueId add_alias(Program& program, ValueId value, const Type& type);
 /// A copy of `value` in a buffer of its own.

@@ -23,19 +23,8 @@ class ReleaseStep final : public BoundStep {
   std::function<void()> release_;
 };
 
-/// Lines of steps, which run at the same time.
-class TogetherStep final : public BoundStep {
- public:
-  explicit TogetherStep(std::vector<std::vector<BoundStep*>> lines) : lines_(std::move(lines)) {}
-  void run() override {
-    cpu::run_each(static_cast<int64_t>(lines_.size()), [&](int64_t i) {
-      for (BoundStep* const step : lines_[static_cast<size_t>(i)]) step->run();
-    });
-  }
-
- private:
-  std::vector<std::vector<BoundStep*>> lines_;
-};
+/// More that run together would have more buffers in use for no more speed.
+constexpr size_t kLinesPerThread = 4;
 
 /// Nanoseconds after which an op has enough work for all threads by itself.
 constexpr double kBusy = 1e6;
@@ -171,16 +160,18 @@ class Executor::Schedule {
       if (group.size() < 2) {
         for (const Item& item : group) std::move(from.begin() + static_cast<std::ptrdiff_t>(item.first_step), from.begin() + static_cast<std::ptrdiff_t>(item.first_step + item.steps), std::back_inserter(steps));
       } else {
-        std::vector<std::vector<BoundStep*>> lines;
+        std::vector<TogetherStep::Line> lines;
         Step together{.step = nullptr, .op = group.front().op, .last = group.back().last};
         for (const Item& item : group) {
-          lines.emplace_back();
+          TogetherStep::Line& line = lines.emplace_back(TogetherStep::Line{{}, {item.op, item.last}});
           for (size_t i = item.first_step; i < item.first_step + item.steps; ++i) {
-            lines.back().push_back(from[i].step.get());
+            line.steps.push_back(from[i].step.get());
             together.members.push_back(std::move(from[i]));
           }
         }
-        together.step = std::make_unique<TogetherStep>(std::move(lines));
+        auto step = std::make_unique<TogetherStep>(std::move(lines));
+        together.together = step.get();
+        together.step = std::move(step);
         use_throughout(together);
         steps.push_back(std::move(together));
       }
@@ -195,7 +186,8 @@ class Executor::Schedule {
       Item item = item_at(at);
       at += item.steps;
       const bool pays = item.cost >= executor_.options_.together_ns && item.cost <= kBusy;
-      if (!pays || std::any_of(group.begin(), group.end(), [&](const Item& other) { return depend(item, other); })) close();
+      const bool full = group.size() == kLinesPerThread * static_cast<size_t>(cpu::threads());
+      if (!pays || full || std::any_of(group.begin(), group.end(), [&](const Item& other) { return depend(item, other); })) close();
       group.push_back(std::move(item));
       if (!pays) close();
     }

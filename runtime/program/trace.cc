@@ -16,6 +16,7 @@
 #include "core/writing.h"
 #include "dist/dist_tensor.h"
 #include "program/alias.h"
+#include "program/rewrite.h"
 #include "reshard/plan.h"
 
 namespace shard::program {
@@ -361,12 +362,7 @@ class CaptureRecorder final : public Recorder {
     const ValueId id = value_in(tensor);
     if (id == 0 || entry_of(tensor) != 0 || program_.value(handle_of(program_, id)).op >= 0) return id;
     const std::optional<Type> type = program_.value(id).type;
-    Op op;
-    op.kind = Kind::alias;
-    op.inputs = {{id, 0}};
-    op.attrs = {IntArray(type->meta.dims), type->meta.dtype};
-    op.layout = type->spec;
-    return add(std::move(op), {&type, 1}, {&id, 1}, {false})[0];
+    return add(make_alias(id, *type), {&type, 1}, {&id, 1}, {false})[0];
   }
 
   const Adopted* adopted_of(const Tensor& tensor) const {

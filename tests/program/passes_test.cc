@@ -693,11 +693,11 @@ TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name 
                               seen.push_back(std::string(pass) + " " + std::to_string(before.ops.size()) + " " + std::to_string(after.ops.size()));
                             }});
   captured(in);
-  CHECK(seen == std::vector<std::string>{"constants 3 3", "common 3 2", "dead_code 2 2", "hoist 2 2", "reshards 2 2", "dead_code 2 2", "recompute 2 2", "batches 2 2", "inplace 2 2", "loops 2 2"});
+  CHECK(seen == std::vector<std::string>{"constants 3 3", "common 3 2", "dead_code 2 2", "hoist 2 2", "reshards 2 2", "dead_code 2 2", "order 2 2", "recompute 2 2", "dead_code 2 2", "batches 2 2", "inplace 2 2", "loops 2 2"});
   const Program program = traced(function, in);
   CHECK(program::run_passes(program).ops.size() == 2);
   CHECK(program::run_passes(program, {.skip = {"common"}}).ops.size() == 3);
-  const auto wrong_name = Catch::Contains("there is no pass 'fold' to skip; there are constants, common, dead_code, hoist, reshards, recompute, batches, inplace, loops");
+  const auto wrong_name = Catch::Contains("there is no pass 'fold' to skip; there are constants, common, dead_code, hoist, reshards, order, recompute, batches, inplace, loops");
   CHECK_THROWS_WITH(program::run_passes(program, {.skip = {"fold"}}), wrong_name);
   CHECK_THROWS_WITH(CapturedFunction(function, {.skip = {"fold"}})(in), wrong_name);
 }
@@ -711,7 +711,7 @@ TEST_CASE("passes: a captured function leaves out those that its options skip, o
   const Tensor x = leaf({1, 2}), expected = function({x})[0];
   const Tensor out = captured({x})[0];
   CHECK(bits(out) == bits(expected));
-  const std::vector<std::string> forward = {"constants 3", "hoist 3", "reshards 3", "recompute 3", "batches 3", "inplace 3", "loops 3"};
+  const std::vector<std::string> forward = {"constants 3", "hoist 3", "reshards 3", "order 3", "recompute 3", "batches 3", "inplace 3", "loops 3"};
   REQUIRE(seen.size() == 2 * forward.size());
   CHECK(std::equal(forward.begin(), forward.end(), seen.begin()));
   total(out).backward();

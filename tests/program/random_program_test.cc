@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tbb/global_control.h>
+
 #include <atomic>
 #include <cmath>
 #include <iterator>
@@ -162,16 +164,19 @@ struct Mode {
   Kind kind = Kind::captured;
   bool passes = true;
   std::vector<std::string> skip = {};
+  int64_t memory_goal = 0;
+  double together_ns = 0;
 };
 const Mode kEager{"eager", Mode::Kind::eager}, kCaptured{"all passes"};
 
-/// The others: no pass, each pass alone, and what is loaded from text.
+/// The others: no pass, each pass alone, what is loaded from text, and ops that run at the same time.
 std::vector<Mode> other_modes() {
   std::vector<Mode> modes = {{"loaded", Mode::Kind::loaded}, {"no pass", Mode::Kind::captured, false}};
+  modes.push_back({.name = "few bytes, together", .memory_goal = 1, .together_ns = 1});
   std::set<std::string> names;
   for (const program::Pass& pass : program::standard_passes()) names.emplace(pass.name);
   for (const std::string& name : names) {
-    Mode& mode = modes.emplace_back(Mode{"only " + name});
+    Mode& mode = modes.emplace_back(Mode{.name = "only " + name, .memory_goal = 1});
     std::copy_if(names.begin(), names.end(), std::back_inserter(mode.skip), [&](const std::string& each) { return each != name; });
   }
   return modes;
@@ -195,7 +200,10 @@ std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way,
   for (size_t i = 1; i < leaves.size(); i += 2) subject.parameters.push_back(place.put(leaves[i], i).set_requires_grad(true));
   if (place.rank != nullptr) place.rank->generator.set_seed(5);
   call::thread_generator().set_seed(5);
-  CapturedFunction function(subject, {.passes = mode.passes, .skip = mode.skip, .executor = {.fuse_block = place.seed % 4 < 2 ? 3 : 0}});
+  CapturedFunction function(subject, {.passes = mode.passes,
+                                      .skip = mode.skip,
+                                      .memory_goal = mode.memory_goal,
+                                      .executor = {.fuse_block = place.seed % 4 < 2 ? 3 : 0, .together_ns = mode.together_ns}});
   std::vector<Seen> all;
   for (int run = 0; run < kRuns; ++run) {
     Seen& seen = all.emplace_back();
@@ -304,6 +312,7 @@ std::string attempt(uint64_t seed) {
 }  // namespace
 
 TEST_CASE("random programs: five runs of captured functions are those of eager calls, bit for bit") {
+  const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
   try_seeds("shard_tests_program", "random programs*", attempt, kCases);
   CHECK(refused <= from_environment("SHARD_PROPERTY_CASES", kCases) / 5 + 4);
 }

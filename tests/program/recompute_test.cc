@@ -125,6 +125,26 @@ TEST_CASE("recompute: on meshes moves are not repeated, and all ranks have the s
   for (const std::string& text : texts) CHECK(text == texts[0]);
 }
 
+TEST_CASE("recompute: what reduces over ranks is not repeated, and plain values, which may differ from rank to rank, decide nothing") {
+  run_ranks(4, [](Rank& rank) {
+    const Tensor x = on("a, b", {64, 64});
+    const auto function = [&](const Tensors& in) -> Tensors {
+      const Tensor norm = frobenius_norm(in[0], {0, 1}, true, true);
+      if (rank.id() == 0) total(multiply(vec(Values(100000, 1)), vec(Values(100000, 2))));
+      Tensor y = divide(in[0], norm), kept = y;
+      for (int i = 0; i < 4; ++i) y = sin(add(y, cos(y)));
+      return {total(multiply(multiply(y, kept), norm))};
+    };
+    std::vector<program::Program> after;
+    CapturedFunction captured(function, {.memory_goal = 1, .observer = [&](std::string_view pass, const program::Program&, const program::Program& to) {
+                                           if (pass == "recompute") after = {to};
+                                         }});
+    check(whole(captured({x})[0]) == whole(function({x})[0]), "the same bits");
+    check(count(after.at(0), "frobenius_norm") == 1, "one norm");
+    check(count(after.at(0), "divide") > 1, "other values are made again");
+  });
+}
+
 TEST_CASE("recompute: what a function keeps for its gradient becomes less") {
   Model a(8, nullptr), b(8, nullptr);
   CapturedFunction captured([&](const Tensors& in) -> Tensors { return {a.loss(in[0])}; }, {.memory_goal = 1});

@@ -2,9 +2,11 @@
 #include <catch2/catch.hpp>
 
 #include <tbb/global_control.h>
+#include <tbb/task_arena.h>
 
 #include "autograd/autograd.h"
 #include "program/function.h"
+#include "program/live.h"
 #include "support/tensors.h"
 
 using namespace shard;
@@ -31,12 +33,14 @@ Tensor large(double start) {
 /// Runs `program` of plain inputs; how many steps ran at the same time as others is left in `together`.
 std::vector<Values> run(const Program& program, const Tensors& inputs, double together_ns, size_t& together) {
   const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
-  program::Executor executor(program, {inputs, {}}, {.together_ns = together_ns});
   std::vector<Values> all;
-  for (int run = 0; run < 3; ++run) {
-    for (const Tensor& output : executor.run({inputs, {}})) all.push_back(values(output));
-  }
-  together = executor.together();
+  tbb::task_arena(4).execute([&] {  // also on a machine with fewer cores
+    program::Executor executor(program, {inputs, {}}, {.together_ns = together_ns});
+    for (int run = 0; run < 3; ++run) {
+      for (const Tensor& output : executor.run({inputs, {}})) all.push_back(values(output));
+    }
+    together = executor.together();
+  });
   return all;
 }
 
@@ -171,6 +175,32 @@ TEST_CASE("together: what one op writes and another reads or writes keeps its or
   CHECK(together == 0);
 }
 
+TEST_CASE("together: an op that refuses its arguments fails alone, and the first one's error is thrown") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    Tensor before = in[0], table = in[1], after = in[3];
+    scale_(before, Scalar(2), Scalar(0), true);
+    const Tensor rows = gather(table, in[2], Scalar(0));
+    scale_(after, Scalar(2), Scalar(0), true);
+    return {rows};
+  };
+  const auto indices = [](int64_t last) { return Tensor::from_data(std::vector<int64_t>{0, 1, last}, {3}); };
+  const Tensors good = {large(1), large(2), indices(2), large(3)};
+  const Program program = traced(function, good);
+  const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
+  tbb::task_arena(4).execute([&] {
+    program::Executor executor(program, {good, {}}, {.together_ns = 1});
+    REQUIRE(executor.together() == 3);
+    const Tensors bad = {large(1), large(2), indices(1000), large(3)};
+    CHECK_THROWS_WITH(executor.run({bad, {}}), Catch::Contains("gather"));
+    // Nothing is poisoned: the refusing op writes no argument, and the others have run.
+    for (const size_t i : {size_t{0}, size_t{3}}) {
+      CHECK(values(bad[i])[0] == (i == 0 ? 2 : 6));
+      CHECK(bad[i].version() == 1);
+    }
+    CHECK(values(executor.run({good, {}})[0]).size() == 600);
+  });
+}
+
 TEST_CASE("together: training steps on two ranks with several threads are eager's") {
   const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
   run_ranks(2, [](Rank&) {
@@ -196,4 +226,54 @@ TEST_CASE("together: training steps on two ranks with several threads are eager'
       check(whole(a) == whole(b), "parameters");
     }
   });
+}
+
+TEST_CASE("order: what frees more than it takes runs first, and never before what it needs") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    const Tensor wide = exp(in[0]);
+    const Tensor other = sin(in[0]);          // as wide
+    const Tensor view = reshape(wide, {-1});
+    const Tensor narrow = sum(view, {}, false);  // the last use of the first
+    Tensor written = cos(in[0]);
+    const Tensor before = sum(written, {}, false);
+    relu_(written);
+    return {sum(multiply(other, written), {}, false), narrow, before};
+  };
+  const Tensors inputs = {large(-1)};
+  const Program captured = traced(function, inputs), ordered = program::order_for_memory(captured);
+  ordered.verify();
+  CHECK(op_names(captured) == Names{"exp", "sin", "reshape", "sum", "cos", "sum", "relu_", "multiply", "sum"});
+  CHECK(op_names(ordered) == Names{"exp", "reshape", "sum", "sin", "cos", "sum", "relu_", "multiply", "sum"});
+  const auto most = [](const Program& program) {
+    const std::vector<int64_t> live = program::live_bytes(program);
+    return *std::max_element(live.begin(), live.end());
+  };
+  CHECK(most(ordered) <= most(captured));
+  size_t none = 0;
+  CHECK(run(ordered, inputs, 0, none) == run(captured, inputs, 0, none));
+}
+
+TEST_CASE("order: writes stay between the reads before and after them, and random ops draw in their order") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    Tensor x = exp(in[0]);
+    const Tensor first = dropout(x, {}, Scalar(0.5));
+    const Tensor sum_before = sum(x, {}, false);
+    add_(x, in[0]);
+    const Tensor second = dropout(x, {}, Scalar(0.25));
+    return {sum_before, sum(first, {}, false), sum(second, {}, false), sum(x, {}, false)};
+  };
+  const Tensors inputs = {large(0)};
+  const Program captured = traced(function, inputs), ordered = program::order_for_memory(captured);
+  ordered.verify();
+  std::vector<uint64_t> draws;
+  for (const program::Op& op : ordered.ops) {
+    if (op.kind == program::Kind::call && op.entry->op->random) draws.push_back(op.draw);
+  }
+  CHECK(std::is_sorted(draws.begin(), draws.end()));
+  const auto values_of = [&](const Program& program) {
+    call::thread_generator().set_seed(3);
+    size_t none = 0;
+    return run(program, inputs, 0, none);
+  };
+  CHECK(values_of(ordered) == values_of(captured));
 }

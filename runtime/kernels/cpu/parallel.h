@@ -30,7 +30,7 @@ void parallel_for(int64_t count, int64_t cost, const Body& body) {
 }
 
 /// Calls body(i) for each i from 0 to before `count`, at the same time where threads are free. A thread that waits in a loop of one of them does no
-/// work of another one.
+/// work of another one. body must not throw: that would end the loops of the others half way.
 void run_each(int64_t count, const std::function<void(int64_t)>& body);
 
 /// How many threads loops of this one may use.

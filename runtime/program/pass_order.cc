@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <set>
+
+#include "program/live.h"
+#include "program/merger.h"
+#include "program/passes.h"
+
+namespace shard::program {
+namespace {
+
+/// Runs ops as soon as they can where that frees more than it takes, views too, which cost nothing, and the others in their order.
+class Order {
+ public:
+  explicit Order(const Program& program)
+      : program_(program), trees_(program), after_(program.ops.size()), before_(program.ops.size(), 0), done_(program.ops.size(), false), users_(program.value_count()),
+        left_(program.value_count(), 0) {
+    find_dependences();
+  }
+
+  Program run() {
+    Program result;
+    Rewriter copy(program_, result);
+    copy.enter_all();
+    for (size_t next = 0; next < program_.ops.size();) {
+      if (!promising_.empty()) {
+        const size_t i = *promising_.begin();
+        promising_.erase(promising_.begin());
+        if (done_[i] || before_[i] != 0 || !frees(i)) continue;
+        copy.copy(i);
+        finish(i);
+      } else if (done_[next]) {
+        ++next;
+      } else {
+        copy.copy(next);
+        finish(next);
+      }
+    }
+    copy.leave_all();
+    return result;
+  }
+
+ private:
+  void depend(int earlier, size_t later) {
+    if (earlier < 0 || static_cast<size_t>(earlier) == later) return;
+    after_[static_cast<size_t>(earlier)].push_back(later);
+    ++before_[later];
+  }
+
+  /// An op runs after those that make and write what it reads, and a write after those that read what was there.
+  void find_dependences() {
+    std::vector<int> writer(program_.value_count(), -1);            // by root
+    std::vector<std::vector<size_t>> readers(program_.value_count());  // by root: since then
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+      const Op& op = program_.ops[i];
+      for (const Operand& input : op.inputs) {
+        if (input.value == 0) continue;
+        const ValueId root = program_.value(input.value).root;
+        depend(program_.value(input.value).op, i);
+        depend(writer[root], i);
+        readers[root].push_back(i);
+        std::vector<size_t>& users = users_[root];
+        if (users.empty() || users.back() != i) users.push_back(i);
+      }
+      for (size_t o = 0; o < op.outputs.size(); ++o) {
+        if (op.outputs[o] == 0 || !op.writes[o]) continue;
+        const ValueId root = program_.value(op.outputs[o]).root;
+        for (const size_t reader : readers[root]) depend(static_cast<int>(reader), i);
+        depend(writer[root], i);
+        readers[root] = {i};
+        writer[root] = static_cast<int>(i);
+      }
+    }
+    for (size_t root = 0; root < users_.size(); ++root) left_[root] = users_[root].size();
+  }
+
+  /// All ranks must do what they do on a mesh in one order. What plain tensors are may differ from rank to rank, so that ops between them and a mesh stay in
+  /// their order; and so do random ops, which draw in it.
+  bool stays(const Op& op) const { return crosses_mesh(program_, op) || (op.kind == Kind::call && op.entry->op->random); }
+
+  bool frees(size_t i) const {
+    const Op& op = program_.ops[i];
+    if (stays(op)) return false;
+    const auto is_view = [&](ValueId id) { return id != 0 && program_.value(id).source != 0; };
+    if (std::all_of(op.outputs.begin(), op.outputs.end(), is_view) && std::find(op.writes.begin(), op.writes.end(), true) == op.writes.end()) return true;  // others wait for it
+    int64_t bytes = 0;
+    std::vector<ValueId> seen;
+    for (const Operand& input : op.inputs) {
+      const ValueId root = program_.value(input.value).root;
+      if (input.value == 0 || left_[root] != 1 || std::find(seen.begin(), seen.end(), root) != seen.end()) continue;
+      seen.push_back(root);
+      const AliasTree& tree = trees_.of(root);
+      if (!tree.entry && !tree.output) bytes += bytes_of(program_.value(root).type);
+    }
+    for (const ValueId id : op.outputs) {
+      if (id != 0 && program_.value(id).source == 0) bytes -= bytes_of(program_.value(id).type);
+    }
+    return bytes > 0;
+  }
+
+  void finish(size_t i) {
+    done_[i] = true;
+    for (const size_t later : after_[i]) {
+      if (--before_[later] == 0) promising_.insert(later);
+    }
+    std::vector<ValueId> seen;
+    for (const Operand& input : program_.ops[i].inputs) {
+      const ValueId root = program_.value(input.value).root;
+      if (input.value == 0 || std::find(seen.begin(), seen.end(), root) != seen.end()) continue;
+      seen.push_back(root);
+      if (--left_[root] != 1) continue;
+      const std::vector<size_t>& users = users_[root];
+      promising_.insert(*std::find_if(users.begin(), users.end(), [&](size_t user) { return !done_[user]; }));
+    }
+  }
+
+  const Program& program_;
+  const AliasTrees trees_;
+  std::vector<std::vector<size_t>> after_;  // by op: those that wait for it
+  std::vector<size_t> before_;              // by op: how many it waits for
+  std::vector<bool> done_;
+  std::vector<std::vector<size_t>> users_;  // by root: the ops that use members
+  std::vector<size_t> left_;                // by root: how many of them have not run
+  std::set<size_t> promising_;              // ops that may have come to free bytes
+};
+
+}  // namespace
+
+Program order_for_memory(const Program& program) { return Order(program).run(); }
+
+}  // namespace shard::program
