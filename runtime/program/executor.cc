@@ -203,7 +203,7 @@ std::vector<Tensor> Executor::gradients(const Arguments& arguments) const {
 }
 
 MemoryReport Executor::memory() const {
-  MemoryReport report{static_cast<int64_t>(plan_.bytes), static_cast<int64_t>(plan_.live), 0};
+  MemoryReport report{static_cast<int64_t>(plan_.bytes), static_cast<int64_t>(plan_.live), 0, moved_};
   for (const std::unique_ptr<Root>& root : roots_) {
     if (root->kind == Root::Kind::output) report.outputs += static_cast<int64_t>(root->bytes);
   }

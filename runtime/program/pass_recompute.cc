@@ -181,6 +181,7 @@ class Search {
     for (const size_t parts : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
       for (const bool keep_products : {true, false}) attempt(parts, keep_products);
     }
+    if (peak_ <= goal_) keep_more();
     return std::move(best_);
   }
   const Plan& plan() const { return plan_; }
@@ -235,13 +236,38 @@ class Search {
     if (plan_.until < program.ops.size()) {
       for (const Operand& input : program.ops[plan_.until].inputs) kept[program.value(input.value).root] = true;
     }
+    consider(std::move(kept));
+  }
+
+  /// Keeps as many of the dropped values as the goal allows, those first that take longest to make for the bytes that they have.
+  void keep_more() {
+    std::vector<std::pair<double, ValueId>> dropped;
+    for (const AliasTree& tree : plan_.trees.all()) {
+      if (!plan_.is_waiting(tree.root) || (*best_)[tree.root]) continue;
+      double cost = 0;
+      for (const size_t i : plan_.ops(tree.root)) cost += cost_of(plan_.program, plan_.program.ops[i]);
+      dropped.emplace_back(-cost / static_cast<double>(std::max<int64_t>(bytes_of(plan_.program.value(tree.root).type), 1)), tree.root);
+    }
+    std::sort(dropped.begin(), dropped.end());
+    const std::vector<bool> least = *best_;
+    for (size_t fits = 0, too_many = dropped.size() + 1; too_many - fits > 1;) {
+      const size_t count = (fits + too_many) / 2;
+      std::vector<bool> kept = least;
+      for (size_t i = 0; i < count; ++i) kept[dropped[i].second] = true;
+      (consider(std::move(kept)) <= goal_ ? fits : too_many) = count;
+    }
+  }
+
+  /// Tries what is kept, remembers it where it is the best so far, and returns its bytes.
+  int64_t consider(std::vector<bool> kept) {
     Repeating repeating(plan_, kept);
     const int64_t peak = most(live_bytes(repeating.run()));
     const bool better = peak_ > goal_ ? peak < peak_ : peak <= goal_ && repeating.cost() < cost_;
-    if (!better) return;
+    if (!better) return peak;
     peak_ = peak;
     cost_ = repeating.cost();
     best_ = std::move(kept);
+    return peak;
   }
 
   const Plan plan_;

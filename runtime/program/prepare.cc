@@ -207,6 +207,7 @@ class Executor::Build {
     const Type& type = type_of(id);
     Root& root = new_root(Root::Kind::made, here(type) ? stand_in(type.device, 0) : Storage::absent());
     set_output(id, DenseTensor(root.stand_in, here(type) ? Meta{local_dims(type), type.meta.dtype} : absent_value(type.meta).meta()));
+    root.bytes = here(type) ? place_of(id).tensor.meta().bytes() : 0;
     return [this_ = &executor_, &root](const DenseTensor& made) { this_->set_root(root, made.storage(), made.offset()); };
   }
 

@@ -228,14 +228,16 @@ class Executor::Schedule {
 
   void place() {
     std::vector<Root*> planned;
-    std::vector<Lifetime> lifetimes;
+    std::vector<Lifetime> lifetimes, moved;
     for (const std::unique_ptr<Root>& root : executor_.roots_) {
+      if (root->kind == Root::Kind::made) moved.push_back({root->bytes, root->first, root->last});
       if (root->kind != Root::Kind::planned || root->stand_in->state() == Storage::State::absent) continue;
       planned.push_back(root.get());
       lifetimes.push_back({root->bytes, root->first, root->last});
     }
     // One block: programs use one device. Those that use several get one each, laid out alike.
     executor_.plan_ = plan_memory(lifetimes);
+    executor_.moved_ = static_cast<int64_t>(plan_memory(moved).live);
     std::vector<std::pair<Device, Ref<Storage>>> blocks;
     for (size_t i = 0; i < planned.size(); ++i) {
       const Device device = planned[i]->stand_in->device();
