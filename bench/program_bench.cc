@@ -133,7 +133,10 @@ void gpt(const GptCase& each) {
     Training eager(size, one_rank());
     rank.generator.set_seed(1);
     Training replayed(size, one_rank());
-    CapturedFunction captured([&](const Tensors& in) { return replayed.step(in); }, {.memory_goal = static_cast<int64_t>(goal * static_cast<double>(peak)), .executor = {.fuse_block = block, .together_ns = together_ns}});
+    CaptureOptions options;
+    options.memory_goal = static_cast<int64_t>(goal * static_cast<double>(peak));
+    options.executor = {.fuse_block = block, .together_ns = together_ns};
+    CapturedFunction captured([&](const Tensors& in) { return replayed.step(in); }, options);
     std::vector<double> eager_times, captured_times;
     double gap = 0;
     program::MemoryReport memory;
@@ -152,7 +155,8 @@ void gpt(const GptCase& each) {
     const int64_t taken = memory.block + memory.outputs + memory.moved;
     fmt::print("GPT, {} layers of {}, batch {} x {}, {} thread{}, loops over {}{}{}: eager {:.2f} ms a step, captured {:.2f} ms; eager / captured {:.3f}; losses differ by {:.1g}; "
                "live bytes eager {:.2f} MB, captured {:.2f} MB of them {:.2f} MB fragmentation; captured / eager {:.3f}\n",
-               size.layers, size.width, size.batch, size.context, threads, threads == 1 ? "" : "s", block, together_ns == 0 ? ", one op at a time" : "", goal == 0 ? "" : fmt::format(", memory goal {} of eager's", goal), median(eager_times), median(captured_times),
+               size.layers, size.width, size.batch, size.context, threads, threads == 1 ? "" : "s", block, together_ns == 0 ? ", one op at a time" : "",
+               goal == 0 ? "" : fmt::format(", memory goal {} of eager's", goal), median(eager_times), median(captured_times),
                median(eager_times) / median(captured_times), gap, megabytes(peak), megabytes(taken), megabytes(memory.block - memory.live),
                static_cast<double>(taken) / static_cast<double>(peak));
     std::fflush(stdout);

@@ -81,7 +81,8 @@ class Order {
     const Op& op = program_.ops[i];
     if (stays(op)) return false;
     const auto is_view = [&](ValueId id) { return id != 0 && program_.value(id).source != 0; };
-    if (std::all_of(op.outputs.begin(), op.outputs.end(), is_view) && std::find(op.writes.begin(), op.writes.end(), true) == op.writes.end()) return true;  // others wait for it
+    const bool writes = std::find(op.writes.begin(), op.writes.end(), true) != op.writes.end();
+    if (!writes && std::all_of(op.outputs.begin(), op.outputs.end(), is_view)) return true;  // others wait for it
     int64_t bytes = 0;
     std::vector<ValueId> seen;
     for (const Operand& input : op.inputs) {

@@ -92,10 +92,10 @@ struct Operand {
   explicit Operand(const DenseTensor& tensor) : data(tensor.raw()), meta(tensor.meta()) {}
   DenseTensor read() const {
     DenseTensor host = DenseTensor::allocate(kCpu, meta);
-    std::memcpy(host.raw(), data, meta.bytes());
+    copy_with_host(0, host.raw(), data, meta.bytes());
     return host;
   }
-  void write(const DenseTensor& host) const { std::memcpy(data, host.raw(), meta.bytes()); }
+  void write(const DenseTensor& host) const { copy_with_host(0, data, host.raw(), meta.bytes()); }
 };
 
 /// Submits the CPU's kernel of that name.
