@@ -69,6 +69,15 @@ std::vector<std::optional<Type>> infer_call(const Op& op, std::span<const Type* 
 
 }  // namespace
 
+bool gives(const Op& op, std::span<const Type* const> inputs, const Type& output) {
+  try {
+    const std::vector<std::optional<Type>> types = infer_types(op, inputs);
+    return types.size() == 1 && types[0] == output;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 bool sends(const Program& program, const Op& op) {
   if (op.kind != Kind::call) return op.kind != Kind::alias && op.kind != Kind::copy && op.kind != Kind::clone;
   std::vector<const Type*> inputs;

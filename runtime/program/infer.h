@@ -12,6 +12,9 @@ namespace shard::program {
 /// call on a mesh are not in the layouts that it computes in.
 std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type* const> inputs);
 
+/// Whether an op with one output makes it of this type; false where it refuses its inputs.
+bool gives(const Op& op, std::span<const Type* const> inputs, const Type& output);
+
 /// The placement of a call on a mesh.
 spmd::RuleResult infer_layouts(const Op& op, std::span<const Type* const> inputs, std::span<const Meta> outputs, std::span<const SlotRange> output_slots);
 

@@ -1,6 +1,3 @@
-#include <algorithm>
-
-#include "core/error.h"
 #include "program/alias.h"
 #include "program/infer.h"
 #include "program/passes.h"
@@ -50,7 +47,8 @@ class Hoist {
     // What is between them in the other order.
     const Type other{before ? from.meta : to.meta, before ? to.spec : from.spec, middle.device};
     if (plan_reshard(other.meta, from.spec, to.spec)->ns >= plan_reshard(middle.meta, from.spec, to.spec)->ns) return false;
-    if (!gives(compute, before ? other : from, before ? to : other)) return false;
+    const Type* const input = before ? &other : &from;
+    if (!gives(compute, {&input, 1}, before ? to : other)) return false;
     ValueId value = copy_(first.inputs[0].value);
     value = add(before ? move : compute, value, other);
     value = add(before ? compute : move, value, to);
@@ -76,16 +74,6 @@ class Hoist {
   static bool is_elementwise(const Op& op) {
     if (op.kind != Kind::call || op.inplace || op.entry->op->random || !is_pointwise(*op.entry->op)) return false;
     return op.inputs.size() == 1 && op.inputs[0].value != 0 && op.outputs.size() == 1 && op.outputs[0] != 0;
-  }
-
-  static bool gives(const Op& op, const Type& from, const Type& to) {
-    try {
-      const Type* const types[] = {&from};
-      const std::vector<std::optional<Type>> outputs = infer_types(op, types);
-      return outputs.size() == 1 && outputs[0] && *outputs[0] == to;
-    } catch (const Error&) {
-      return false;
-    }
   }
 
   const Program& program_;

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "core/error.h"
 #include "program/infer.h"
 #include "program/merger.h"
 #include "program/passes.h"
@@ -56,11 +55,7 @@ class InPlace {
     const Op op = in_place(i);
     std::vector<const Type*> types;
     for (const Operand& input : op.inputs) types.push_back(input.value == 0 ? nullptr : &program_.value(input.value).type);
-    try {
-      return infer_types(op, types)[0] == program_.value(program_.ops[i].outputs[0]).type;
-    } catch (const Error&) {
-      return false;
-    }
+    return gives(op, types, program_.value(program_.ops[i].outputs[0]).type);
   }
 
   const Program& program_;
