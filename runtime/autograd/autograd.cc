@@ -1,6 +1,7 @@
 #include "autograd/autograd.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "autograd/engine.h"
 #include "autograd/record.h"
@@ -19,12 +20,11 @@ using autograd::SavedTensor;
 
 bool Tensor::requires_grad() const {
   // Which brings a view's history up to date. One that was made where nothing is recorded has none, whatever it is a view of.
-  return autograd::requires_grad(*this) && get().grad.requires_grad;
+  return autograd::requires_grad(*this) && get().grad.requires_grad && is_floating(dtype());
 }
 
 bool Tensor::is_leaf() const {
-  requires_grad();  // brings a view's history up to date
-  return !get().grad.node;
+  return !requires_grad() || !get().grad.node;
 }
 
 const Tensor& Tensor::set_requires_grad(bool wanted) const {
@@ -37,6 +37,7 @@ const Tensor& Tensor::set_requires_grad(bool wanted) const {
     fail(ErrorCode::autograd, "[set_requires_grad] {} has no floating-point dtype, so it has no gradient; cast it first", get().describe());
   }
   state.requires_grad = wanted;
+  state.node = nullptr;  // of a value of another dtype
   state.root = nullptr;  // a leaf of its own, whatever shares its buffer
   return *this;
 }
@@ -44,7 +45,7 @@ const Tensor& Tensor::set_requires_grad(bool wanted) const {
 Tensor Tensor::grad() const {
   if (Recorder* const recorder = Recorder::current()) recorder->adopt_gradient(*this);
   const LeafExtra* const extra = autograd::extra_or_null(*this);
-  return extra == nullptr ? Tensor() : extra->retained ? *extra->retained : extra->gradient;
+  return extra == nullptr ? Tensor() : extra->gradient;
 }
 
 void Tensor::set_grad(const Tensor& gradient) const {
@@ -53,6 +54,10 @@ void Tensor::set_grad(const Tensor& gradient) const {
   }
   if (gradient.defined() && gradient.dtype() != dtype()) {
     fail(ErrorCode::dtype_mismatch, "[set_grad] the gradient of {} must have its dtype, not {}", get().describe(), to_string(gradient.dtype()));
+  }
+  if (gradient.defined() && gradient.is_dist() != is_dist()) {
+    fail(ErrorCode::layout, "[set_grad] the gradient of {} must be {}, not {}; use {}", get().describe(), is_dist() ? "distributed as it is" : "a plain tensor as it is",
+         gradient.get().describe(), is_dist() ? "distribute(gradient, spec)" : "full(gradient)");
   }
   if (Recorder* const recorder = Recorder::current()) {
     recorder->adopt(gradient);
@@ -98,7 +103,7 @@ void start_all(Engine& engine, const std::vector<Tensor>& outputs, const std::ve
 }
 
 uint64_t next_hook() {
-  static thread_local uint64_t last = 0;
+  static std::atomic<uint64_t> last{0};
   return ++last;
 }
 
@@ -148,30 +153,43 @@ void set_grad_layout(const Tensor& leaf, GradLayout layout) {
 }
 
 uint64_t add_hook(const Tensor& tensor, GradHook hook) {
+  if (!hook) fail(ErrorCode::invalid_argument, "[add_hook] the hook is a null function; give one that takes the gradient");
   check_gradient_wanted("add_hook", tensor);
-  const OwnedEdge edge = autograd::edge_of(tensor);
   const uint64_t id = next_hook();
-  if (tensor.is_leaf()) autograd::extra_of(tensor).hooks.emplace_back(id, std::move(hook));
-  else edge.get()->add_hook(edge.output, id, std::move(hook));
+  LeafExtra& extra = autograd::extra_of(tensor);
+  if (tensor.is_leaf()) {
+    extra.hooks.emplace_back(id, std::move(hook));
+    return id;
+  }
+  const OwnedEdge edge = autograd::edge_of(tensor);
+  const auto shared = std::make_shared<autograd::Hook>(std::move(hook));
+  edge.get()->add_hook(edge.output, shared);
+  extra.step_hooks.emplace_back(id, shared);
   return id;
 }
 
 void remove_hook(const Tensor& tensor, uint64_t hook) {
-  if (LeafExtra* const extra = autograd::extra_or_null(tensor)) std::erase_if(extra->hooks, [hook](const auto& each) { return each.first == hook; });
-  if (const OwnedEdge edge = autograd::edge_of(tensor)) edge.get()->remove_hook(hook);
+  LeafExtra* const extra = autograd::extra_or_null(tensor);
+  if (extra == nullptr) return;
+  std::erase_if(extra->hooks, [hook](const auto& each) { return each.first == hook; });
+  const auto found = std::find_if(extra->step_hooks.begin(), extra->step_hooks.end(), [hook](const auto& each) { return each.first == hook; });
+  if (found == extra->step_hooks.end()) return;
+  if (const std::shared_ptr<autograd::Hook> function = found->second.lock()) *function = nullptr;
+  extra->step_hooks.erase(found);
 }
 
 void retain_grad(const Tensor& tensor) {
   check_gradient_wanted("retain_grad", tensor);
   if (tensor.is_leaf()) return;
+  LeafExtra& extra = autograd::extra_of(tensor);
+  if (extra.retain) return;
   // The tensor owns its step, and that the hook: the hook must not own the tensor.
-  std::shared_ptr<Tensor>& place = autograd::extra_of(tensor).retained;
-  if (place) return;
-  place = std::make_shared<Tensor>();
-  add_hook(tensor, [place](const Tensor& gradient) {
-    *place = gradient;
+  extra.retain = std::make_shared<autograd::Hook>([&extra](const Tensor& gradient) {
+    extra.gradient = gradient;
     return Tensor();
   });
+  const GradState& state = tensor.get().grad;
+  autograd::move_retained(tensor.get(), static_cast<autograd::Node*>(state.node.get()), state.output);
 }
 
 }  // namespace shard

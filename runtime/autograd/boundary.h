@@ -1,6 +1,7 @@
 // Keeps what a scope records apart from what was recorded before it, so that it can be gone through backwards on its own.
 #pragma once
 
+#include <unordered_set>
 #include <vector>
 
 #include "autograd/node.h"
@@ -11,23 +12,48 @@ namespace shard::autograd {
 /// gradient that it gets on to what it stands for. Boundaries nest: the gates of an inner one stand for gates of the outer.
 class Boundary {
  public:
-  Boundary();
+  /// Whether the tensors that calls of the scope read are kept until take_reads().
+  enum class Reads : uint8_t { ignored, kept };
+  explicit Boundary(Reads reads = Reads::ignored);
   Boundary(const Boundary&) = delete;
   Boundary& operator=(const Boundary&) = delete;
   ~Boundary();
 
   /// Of this thread, or null.
-  static Boundary* current();
+  static Boundary* current() { return innermost_; }
   /// What steps of the scope use instead of `edge`.
   OwnedEdge cross(OwnedEdge edge);
   /// What has been crossed to, in the order of the first time, and the gate to each.
   const std::vector<OwnedEdge>& outside() const { return outside_; }
   const std::vector<OwnedEdge>& gates() const { return gates_; }
 
+  /// A call of the scope reads these tensors, whether it is recorded or not.
+  void note(const Tensor& read);
+  void note(const std::vector<Tensor>& read) {
+    for (const Tensor& each : read) note(each);
+  }
+  /// Reads of these are not kept.
+  void leave_out(const std::vector<Tensor>& tensors);
+  /// The tensors from outside that the scope has read and not written. `results` are what is left of those that it has made: its steps
+  /// are freed before this call, so that a buffer that somebody else holds comes from outside.
+  std::vector<SavedTensor> take_reads(const std::vector<Tensor>& results);
+
  private:
+  bool is_inside(const Node& node) const;
+
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local Boundary* innermost_;
   Boundary* const before_;
   const uint64_t start_;
+  const Reads reads_;
   std::vector<OwnedEdge> outside_, gates_;
+  std::vector<SavedTensor> read_;
+  std::unordered_set<const Storage*> known_;  // of read_ and of what is left out
 };
+
+/// To be called with what a public function reads.
+template <class... Tensors>
+void note_reads(const Tensors&... tensors) {
+  if (Boundary* const boundary = Boundary::current()) [[unlikely]] (boundary->note(tensors), ...);
+}
 
 }  // namespace shard::autograd

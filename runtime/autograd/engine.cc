@@ -47,6 +47,14 @@ void check_shape(const Tensor& tensor, const OutputInfo& recorded) {
        tensor.get().describe(), to_string(recorded.meta));
 }
 
+Tensor sum_for_leaf(const Tensor& leaf, const Tensor& before, const Tensor& gradient) {
+  const DistSpec* const spec = spec_or_null(leaf);
+  if (spec == nullptr) return shard::add(before, gradient);
+  if (extra_of(leaf).layout == GradLayout::of_leaf) return shard::add(reshard(before, gradient_layout(spec)), gradient);
+  const Tensor sum = shard::add(before, gradient);
+  return reshard(sum, kept_layout(spec_or_null(sum), spec));
+}
+
 Engine::~Engine() {
   for (const Ref<GradNode>& node : heap_) clear(node_of(node));
 }
@@ -159,8 +167,9 @@ void Engine::run_hooks(Node& node) {
   const std::vector<Node::OutputHook> hooks = *node.hooks_;
   for (const Node::OutputHook& hook : hooks) {
     Tensor& gradient = node.incoming(hook.output);
-    if (!gradient.defined()) continue;
-    const Tensor other = hook.function(gradient);
+    const Hook function = *hook.function;  // which may remove itself
+    if (!gradient.defined() || !function) continue;
+    const Tensor other = function(gradient);
     if (!other.defined()) continue;
     check_gradient(other, node.output(hook.output), node, nullptr);
     gradient = other;
@@ -204,11 +213,12 @@ void Engine::add_to_leaf(const Tensor& leaf, Tensor gradient) {
   if (Recorder* const recorder = Recorder::current()) recorder->adopt_gradient(leaf);
   LeafExtra& extra = extra_of(leaf);
   const std::vector<std::pair<uint64_t, Hook>> hooks = extra.hooks;
+  const DistSpec* const to = spec_or_null(gradient);
   for (const auto& [id, hook] : hooks) {
     const Tensor other = hook(gradient);
     if (!other.defined()) continue;
     check_gradient(other, info_of(leaf.get()), *extra.node, nullptr);
-    gradient = other;
+    gradient = to == nullptr ? other : reshard(other, to);
   }
   if (!extra.gradient.defined()) {
     // A buffer that others see, such as that of the gradient that backward was given, must not be added to later.
@@ -216,7 +226,7 @@ void Engine::add_to_leaf(const Tensor& leaf, Tensor gradient) {
   } else if (!options_.create_graph && spec_or_null(extra.gradient) == spec_or_null(gradient)) {
     shard::add_(extra.gradient, gradient);
   } else {
-    extra.gradient = shard::add(extra.gradient, gradient);
+    extra.gradient = sum_for_leaf(leaf, extra.gradient, gradient);
   }
 }
 

@@ -18,7 +18,17 @@ LeafExtra& extra_of(const Tensor& tensor) {
   return static_cast<LeafExtra&>(*extra);
 }
 
-LeafExtra::~LeafExtra() { delete node; }
+LeafExtra::~LeafExtra() {
+  if (retain) *retain = nullptr;  // steps may outlive this
+  delete node;
+}
+
+void move_retained(TensorImpl& x, Node* to, uint32_t output) {
+  const auto* const extra = static_cast<const LeafExtra*>(x.grad.extra.get());
+  if (extra == nullptr || !extra->retain) return;
+  if (x.grad.node) static_cast<Node&>(*x.grad.node).remove_hook(extra->retain);
+  if (to != nullptr) to->add_hook(output, extra->retain, Node::Turn::last);
+}
 
 LeafNode::LeafNode() : Node(kLeaf, {}) {}
 

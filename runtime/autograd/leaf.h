@@ -15,19 +15,25 @@ struct Former {
   Dims dims;  // that it had
 };
 
-/// Of a leaf, of another tensor whose gradient is retained, or of one that has had other buffers.
+/// Of a leaf, of another tensor that has hooks or whose gradient is retained, or of one that has had other buffers.
 struct LeafExtra final : GradExtra {
   ~LeafExtra() override;
 
   Tensor gradient;
-  std::shared_ptr<Tensor> retained;  // of a tensor that is no leaf
   GradLayout layout = GradLayout::of_leaf;
   LeafNode* node = nullptr;  // kept from one recorded computation to the next
-  std::vector<std::pair<uint64_t, Hook>> hooks;
-  std::vector<Former> formers;  // the latest last
+  std::vector<std::pair<uint64_t, Hook>> hooks;  // of a leaf
+  // Of a tensor that is no leaf. Steps own these hooks: those of values that the tensor had before an op in place, too.
+  std::vector<std::pair<uint64_t, std::weak_ptr<Hook>>> step_hooks;
+  std::shared_ptr<Hook> retain;  // sets `gradient`; it moves on with the tensor to the step of each new value
+  std::vector<Former> formers;   // the latest last
 };
 LeafExtra& extra_of(const Tensor& tensor);
 LeafExtra* extra_or_null(const Tensor& tensor);
+
+/// Every step that makes a new value of `x` is made known here, before `x` has it: null where that value has none. What keeps the gradient
+/// of `x` (retain_grad) leaves its present step.
+void move_retained(TensorImpl& x, Node* to, uint32_t output);
 
 /// The end of recorded computations at a leaf. While they refer to it, it holds the leaf; else the leaf holds it, for the next ones.
 class LeafNode final : public Node {

@@ -1,5 +1,8 @@
 #include "autograd/node.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <atomic>
 
 #include "autograd/leaf.h"
@@ -16,6 +19,14 @@ OutputInfo info_of(const TensorImpl& tensor) {
 namespace {
 
 constinit thread_local uint64_t last_number = 0;
+
+/// Another number in each thread.
+uint32_t thread_number() {
+  static std::atomic<uint32_t> threads{0};
+  static constinit thread_local uint32_t number = 0;
+  if (number == 0) number = ++threads;
+  return number;
+}
 
 /// A copy of the bytes on a storage of its own; one that this rank does not have stays so.
 DenseTensor own_copy(const TensorImpl& tensor) {
@@ -43,9 +54,7 @@ void refresh(const Tensor& x) {
 
 SavedTensor::SavedTensor(const Tensor& x) {
   if (!x.defined()) return;
-  if (Recorder* const recorder = Recorder::current()) recorder->adopt(x);
-  refresh(x);
-  *this = output_of(x);
+  *this = read_of(x);
   OwnedEdge edge = edge_of(x);
   GradState& state = value_.impl()->grad;
   state.requires_grad = static_cast<bool>(edge);
@@ -60,6 +69,12 @@ SavedTensor SavedTensor::output_of(const Tensor& x) {
   saved.views_ = x.impl()->grad.views;
   saved.version_ = x.version();
   return saved;
+}
+
+SavedTensor SavedTensor::read_of(const Tensor& x) {
+  if (Recorder* const recorder = Recorder::current()) recorder->adopt(x);
+  refresh(x);
+  return output_of(x);
 }
 
 SavedTensor SavedTensor::copy_of(const Tensor& x) {
@@ -89,7 +104,10 @@ Tensor SavedTensor::output(const Pass& pass, size_t slot) const { return checked
 Tensor SavedTensor::checked(const Node& node, bool input, size_t slot) const {
   if (!value_.defined() || shape_only_) return value_;
   const Storage& storage = *value_.impl()->value.storage();
-  if (storage.version() != version_) fail_written(node, input, slot);
+  if (is_written()) {
+    const OpDef& op = node.op();
+    fail_written(node, fmt::format("{} '{}'", input ? "argument" : "output", input ? op.inputs[slot].name : op.outputs[slot].name), storage.last_write());
+  }
   if (!storage.stale()) return value_;
   // A detached view is a snapshot of what it was made from: its own bytes are as they were.
   Tensor snapshot(value_.impl()->alias());
@@ -101,21 +119,35 @@ Tensor SavedTensor::checked(const Node& node, bool input, size_t slot) const {
   return snapshot;
 }
 
-void SavedTensor::fail_written(const Node& node, bool input, size_t slot) const {
-  const Storage& storage = *value_.impl()->value.storage();
-  const OpDef& op = node.op();
-  const std::string_view name = input ? op.inputs[slot].name : op.outputs[slot].name;
-  const std::string views = views_.text();
-  fail(ErrorCode::autograd,
-       "[{}_grad] {} '{}' ({}){} was saved by [{}]{} for its gradient and has been written since, last by {}: it was at version {} and is at {}. Write a "
-       "copy (assign) instead, use the out-of-place form of the op that writes, or write after backward",
-       op.name, input ? "argument" : "output", name, value_.get().describe(), views.empty() ? "" : ", which is a view by " + views + ",", op.name, node.site().text(),
-       LastWrite::text(storage.last_write()), version_, storage.version());
+void SavedTensor::check_same(const Pass& pass, std::string_view what) const {
+  const Storage* written = value_.impl()->value.storage().get();
+  if (is_written()) fail_written(pass.node(), what, written->last_write());
+  if (!written->stale()) return;
+  while (written->detachment() != nullptr && written->stale()) written = written->detachment()->source.get();
+  fail_written(pass.node(), what, written->last_write());
 }
 
-Node::Node(const OpDef& op, SmallVec<Edge, 4>&& edges, CallSite site) : op_(op), site_(site), sequence_(++last_number), edges_(std::move(edges)) {}
+void SavedTensor::fail_written(const Node& node, std::string_view what, const LastWrite* write) const {
+  const std::string_view op = node.op().name;
+  const std::string views = views_.text();
+  const uint64_t version = value_.version();
+  const std::string versions = version == version_ ? "its source was" : fmt::format("it was at version {} and is at {}", version_, version);
+  fail(ErrorCode::autograd,
+       "[{}_grad] {} ({}){} was saved by [{}]{} for its gradient and has been written since, last by {}: {}. Write a "
+       "copy (assign) instead, use the out-of-place form of the op that writes, or write after backward",
+       op, what, value_.get().describe(), views.empty() ? "" : ", which is a view by " + views + ",", op, node.site().text(), LastWrite::text(write), versions);
+}
+
+Node::Node(const OpDef& op, SmallVec<Edge, 4>&& edges, CallSite site) : op_(op), site_(site), thread_(thread_number()), edges_(std::move(edges)) {
+  for (const Edge& edge : edges_) {
+    if (edge) last_number = std::max(last_number, edge.node->sequence_);
+  }
+  sequence_ = ++last_number;
+}
 
 uint64_t Node::last_sequence() { return last_number; }
+
+bool Node::of_this_thread() const { return thread_ == thread_number(); }
 
 Node::~Node() {
   for (const Edge& edge : edges_) {
@@ -157,13 +189,14 @@ void Node::set_output(size_t i, const OutputInfo& info) {
   more_outputs_[i - 1] = info;
 }
 
-void Node::add_hook(uint32_t output, uint64_t id, Hook hook) {
+void Node::add_hook(uint32_t output, std::shared_ptr<Hook> hook, Turn turn) {
   if (!hooks_) hooks_ = std::make_unique<std::vector<OutputHook>>();
-  hooks_->push_back({output, id, std::move(hook)});
+  const auto behind = [turn](const OutputHook& each) { return each.turn > turn; };
+  hooks_->insert(std::find_if(hooks_->begin(), hooks_->end(), behind), {output, turn, std::move(hook)});
 }
 
-void Node::remove_hook(uint64_t id) {
-  if (hooks_) std::erase_if(*hooks_, [id](const OutputHook& hook) { return hook.id == id; });
+void Node::remove_hook(const std::shared_ptr<Hook>& hook) {
+  if (hooks_) std::erase_if(*hooks_, [&](const OutputHook& each) { return each.function == hook; });
 }
 
 Tensor Pass::zeros(size_t flat) const {

@@ -48,6 +48,8 @@ class SavedTensor {
   explicit SavedTensor(const Tensor& x);
   /// `x` as the step leaves it, whose output it is.
   static SavedTensor output_of(const Tensor& x);
+  /// `x` as a call reads it now, without its history.
+  static SavedTensor read_of(const Tensor& x);
   /// A copy of the value of `x`, in its layout, with its history: for a step that overwrites it.
   static SavedTensor copy_of(const Tensor& x);
   /// Shape, dtype and layout of `x`, without its buffer.
@@ -58,10 +60,16 @@ class SavedTensor {
   /// The tensor, as input or output `slot` of the step that runs. Throws autograd when its buffer was written since.
   Tensor input(const Pass& pass, size_t slot) const;
   Tensor output(const Pass& pass, size_t slot) const;
+  /// Throws autograd when the buffer was written since, or the tensor is a copy whose source was: for a tensor that the step that runs will
+  /// read itself, not through this object. `what` names it in the message.
+  void check_same(const Pass& pass, std::string_view what) const;
+  /// Whether nobody but this object and `others` handles holds the buffer.
+  bool only_here(uint32_t others) const { return value_.get().value.storage()->use_count() <= 1 + others; }
+  bool is_written() const { return value_.version() != version_; }
 
  private:
   Tensor checked(const Node& node, bool input, size_t slot) const;
-  [[noreturn]] void fail_written(const Node& node, bool input, size_t slot) const;
+  [[noreturn]] void fail_written(const Node& node, std::string_view what, const LastWrite* write) const;
 
   Tensor value_;
   uint64_t version_ = 0;
@@ -85,10 +93,13 @@ class Node : public GradNode {
   const OpDef& op() const { return op_; }
   /// Where the program called it.
   CallSite site() const { return site_; }
-  /// Steps are numbered by thread in the order in which they were recorded: all inputs of a step come from lower ones.
+  /// Each thread numbers its steps in the order in which it records them. All inputs of a step have lower numbers, also where they were
+  /// recorded by another thread: then this thread goes on from their numbers.
   uint64_t sequence() const { return sequence_; }
   /// The highest number of this thread.
   static uint64_t last_sequence();
+  /// Whether the calling thread has recorded it.
+  bool of_this_thread() const;
   const SmallVec<Edge, 4>& edges() const { return edges_; }
   /// The place in edges() of the first tensor of an input slot.
   size_t first_edge(size_t slot) const { return begins_.empty() ? slot : begins_[slot]; }
@@ -98,8 +109,10 @@ class Node : public GradNode {
   const OutputInfo& output(size_t i) const { return i == 0 ? first_output_ : more_outputs_[i - 1]; }
   size_t first_output(size_t slot) const { return output_begins_.empty() ? slot : output_begins_[slot]; }
   size_t outputs_of(size_t slot) const { return output_begins_.empty() ? 1 : output_begins_[slot + 1] - output_begins_[slot]; }
-  void add_hook(uint32_t output, uint64_t id, Hook hook);
-  void remove_hook(uint64_t id);
+  /// Hooks of an output run in the order in which they are added, those of `last` behind all others. The hook is off once it is empty.
+  enum class Turn : uint8_t { in_order, last };
+  void add_hook(uint32_t output, std::shared_ptr<Hook> hook, Turn turn = Turn::in_order);
+  void remove_hook(const std::shared_ptr<Hook>& hook);
 
  protected:
   ~Node() override;
@@ -111,8 +124,8 @@ class Node : public GradNode {
   friend class Pass;
   struct OutputHook {
     uint32_t output;
-    uint64_t id;
-    Hook function;
+    Turn turn;
+    std::shared_ptr<Hook> function;
   };
   Tensor& incoming(size_t i) { return i == 0 ? first_incoming_ : more_incoming_[i - 1]; }
   size_t output_count() const { return 1 + more_outputs_.size(); }
@@ -120,6 +133,7 @@ class Node : public GradNode {
   const OpDef& op_;
   CallSite site_;
   uint64_t sequence_;
+  uint32_t thread_;  // a number of the one that recorded it
   SmallVec<Edge, 4> edges_;
   SmallVec<uint16_t, 8> begins_;         // of input slots in edges_, where some are lists
   SmallVec<uint16_t, 8> output_begins_;  // of output slots, likewise

@@ -39,6 +39,7 @@ const Storage* source_of(const TensorImpl& x) {
 bool shares(const TensorImpl& a, const TensorImpl& b) { return a.value.storage() == b.value.storage() || source_of(a) == source_of(b); }
 
 void set_history(TensorImpl& x, Ref<GradNode> node, uint32_t output) {
+  if (x.grad.extra) move_retained(x, static_cast<Node*>(node.get()), output);
   x.grad.requires_grad = static_cast<bool>(node);
   x.grad.output = output;
   x.grad.node = std::move(node);
@@ -96,6 +97,7 @@ OwnedEdge edge_of(const Tensor& tensor) {
   TensorImpl& impl = tensor.get();
   if (impl.grad.root) sync_view(impl);
   OwnedEdge edge;
+  if (!is_floating(impl.meta().dtype)) return edge;  // it has been given such a dtype in place, where nothing is recorded
   if (impl.grad.node) edge = {impl.grad.node, impl.grad.output};
   else if (impl.grad.requires_grad) edge = edge_of_leaf(tensor);
   Boundary* const boundary = Boundary::current();
@@ -173,9 +175,9 @@ void Recording::check_target(const Tensor& x, std::string_view name, bool writte
   const TensorImpl& root = has_root ? *state.root : impl;
   if (root.grad.requires_grad && !root.grad.node) {
     fail(ErrorCode::autograd,
-         "[{}] cannot write argument '{}' ({}): it is {} a leaf that requires a gradient, so its gradient would be that of a value that is gone. Write it where "
-         "nothing is recorded (NoGrad scope;), as optimisers do, or write a copy (assign)",
-         op, name, impl.describe(), has_root ? "a view of" : "");
+         "[{}] cannot write argument '{}' ({}): it is {}a leaf that requires a gradient, so its gradient would be that of a value that is gone. Write it where "
+         "nothing is recorded (while an object of class NoGrad lives), as optimizers do, or write a copy (assign)",
+         op, name, impl.describe(), has_root ? "a view of " : "");
   }
   if (written_view && state.requires_grad) {
     fail(ErrorCode::autograd, "[{}] cannot write argument '{}' ({}): it requires a gradient, and this op has none for what it writes there; give detach()",
@@ -184,7 +186,7 @@ void Recording::check_target(const Tensor& x, std::string_view name, bool writte
   if (has_root && root.grad.requires_grad && !state.requires_grad) {
     fail(ErrorCode::autograd,
          "[{}] cannot write argument '{}' ({}): it is a view by {} that was made where nothing is recorded (NoGrad) of a tensor that requires a gradient, so the "
-         "write would be missing in that. Make the view where calls are recorded, or write inside the NoGrad scope",
+         "write would be missing in that. Make the view where calls are recorded, or write where nothing is recorded, too",
          op, name, impl.describe(), state.views.ops[0]);
   }
 }
@@ -291,7 +293,11 @@ void Recording::link_targets(Node* made) {
   for (const AliasDef& alias : op_.aliases) {
     if (!writes(alias)) continue;
     for (const Tensor* target : slot(static_cast<size_t>(alias.input))) {
-      if (!target->defined() || !is_floating(target->dtype())) continue;
+      if (!target->defined()) continue;
+      if (!is_floating(target->dtype())) {  // the op has given it another dtype
+        rebase(*target, {}, 0);
+        continue;
+      }
       made->set_output(output, info_of(target->get()));
       rebase(*target, owner, output++);
     }

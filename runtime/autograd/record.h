@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "autograd/boundary.h"
 #include "autograd/grad_mode.h"
-#include "autograd/node.h"
 #include "call/dist_call.h"
 #include "call/moved_inputs.h"
 
@@ -30,6 +30,7 @@ inline bool requires_grad(const std::vector<Tensor>& list) {
 /// True when a call with these tensors is to be recorded.
 template <class... Tensors>
 bool records(const Tensors&... tensors) {
+  note_reads(tensors...);
   return (requires_grad(tensors) || ...) && grad_enabled();
 }
 

@@ -1,5 +1,6 @@
 // Functions of the user and recomputed scopes.
 #include <catch2/catch.hpp>
+#include <thread>
 
 #include "api.h"
 #include "autograd/autograd.h"
@@ -189,7 +190,7 @@ TEST_CASE("autograd: what a recomputed scope returns shares its buffer with noth
   scale_(hidden, Scalar(2), Scalar(0), true);
   CHECK(values(out[0]) == Values{9, 16});
   CHECK(values(out[1]) == Values{9, 16});
-  CHECK_THAT(told(backward), Catch::Contains("[recompute] the function has used a tensor that requires a gradient, made by [scale], in backward but not before"));
+  CHECK_THAT(told(backward), Catch::Contains("[recompute_grad] a tensor that the function reads beside its inputs") && Catch::Contains("last by [scale_] at "));
 }
 
 TEST_CASE("autograd: a recomputed scope on a mesh, with random numbers and parameters that are captured") {
@@ -209,4 +210,101 @@ TEST_CASE("autograd: a recomputed scope on a mesh, with random numbers and param
     }
     check(values(full(w.grad())) == Values{dw}, "the gradient of w");
   });
+}
+
+TEST_CASE("autograd: a tensor that a recomputed scope takes from outside is not written before backward, whether it requires a gradient or not") {
+  const Tensor q = leaf({1, 2}), w = leaf({7, 8});
+  Tensor c = Tensor::from_data<double>({2, 3}, {2});
+  const auto refused = [&](const std::function<Tensor(const Tensor&)>& scope, const std::function<void()>& write) {
+    const Tensor out = recompute([&](const Tensors& in) { return Tensors{scope(in[0])}; }, {q})[0];
+    write();
+    return told([&] { total(out).backward(); });
+  };
+  const auto write_c = [&] { scale_(c, Scalar(5), Scalar(0), true); };
+  const int line = __LINE__ - 1;
+  const std::string text = refused([&](const Tensor& in) { return multiply(in, c); }, write_c);
+  CHECK_THAT(text, Catch::Contains("[recompute_grad] a tensor that the function reads beside its inputs (f64[2]) was saved by [recompute] at "));
+  CHECK_THAT(text, Catch::Contains("last by [scale_] at ") && Catch::Contains("custom_test.cc:" + std::to_string(line) + ": it was at version 0 and is at 1"));
+  // What only steps without a gradient read; through a view; under NoGrad; in a scope within the scope.
+  CHECK_THAT(refused([&](const Tensor& in) { return multiply(in, scale(c, Scalar(2), Scalar(1), true)); }, write_c), Catch::Contains("has been written since"));
+  CHECK_THAT(refused([&](const Tensor& in) { return multiply(in, where(greater_than(c, in), in, scale(in, Scalar(3), Scalar(0), true))); }, write_c),
+             Catch::Contains("has been written since"));
+  CHECK_THAT(refused([&](const Tensor& in) { return multiply(in, flatten(reshape(c, {1, 2}), 0, 1)); }, write_c), Catch::Contains("has been written since"));
+  CHECK_THAT(refused(
+                 [&](const Tensor& in) {
+                   Tensor doubled;
+                   {
+                     const NoGrad off;
+                     doubled = add(c, c);
+                   }
+                   return multiply(in, doubled);
+                 },
+                 write_c),
+             Catch::Contains("has been written since"));
+  CHECK_THAT(refused([&](const Tensor& in) { return recompute([&](const Tensors& inner) { return Tensors{multiply(inner[0], c)}; }, {in})[0]; }, write_c),
+             Catch::Contains("has been written since"));
+  const auto write_w = [&] {
+    const NoGrad off;
+    Tensor target = w;
+    scale_(target, Scalar(2), Scalar(0), true);
+  };
+  CHECK_THAT(refused([&](const Tensor& in) { return multiply(in, w); }, write_w), Catch::Contains("has been written since"));
+  CHECK_FALSE(q.grad().defined());
+}
+
+TEST_CASE("autograd: what a recomputed scope makes itself may be written, and what it only writes") {
+  const Tensor q = leaf({1, 2});
+  Tensor c = Tensor::from_data<double>({2, 3}, {2});
+  Tensor calls = Tensor::from_data<double>({0}, {1});
+  const auto scope = [&](const Tensors& in) {
+    Tensor inner = add(c, c);
+    scale_(inner, Scalar(2), Scalar(0), true);
+    scale_(calls, Scalar(1), Scalar(1), true);
+    return Tensors{multiply(in[0], inner), inner};
+  };
+  Tensors out = recompute(scope, {q});
+  const Tensors again = recompute(scope, {q});
+  scale_(out[1], Scalar(0), Scalar(0), true);
+  total(out[0]).backward();
+  total(again[0]).backward();
+  CHECK(values(q.grad()) == Values{16, 24});
+}
+
+TEST_CASE("autograd: null functions are refused by name") {
+  const Tensor x = leaf({1, 2});
+  CHECK_THAT(told([&] { add_hook(x, nullptr); }), Catch::Contains("[add_hook] the hook is a null function"));
+  CHECK_THAT(told([&] { recompute(nullptr, {x}); }), Catch::Contains("[recompute] the function is a null function"));
+  CHECK_THAT(told([&] { apply({}, {x}); }), Catch::Contains("[custom] a custom function needs both forward and backward"));
+}
+
+TEST_CASE("autograd: what one thread has recorded, another one goes on with, after it has waited for the first") {
+  const Tensor x = leaf({2}), w = leaf({3});
+  Tensor y;
+  std::thread([&] {
+    for (int i = 0; i < 100; ++i) multiply(x, x);  // so that its steps have higher numbers than those of the other threads
+    y = multiply(multiply(x, x), w);
+  }).join();
+  std::thread([&] {
+    const Tensor loss = multiply(recompute([&](const Tensors& in) { return Tensors{multiply(multiply(in[0], y), w)}; }, {y})[0], y);  // y^3 w
+    total(loss).backward();
+  }).join();
+  // x^6 w^4: 6 x^5 w^4, 4 x^6 w^3
+  CHECK(values(x.grad()) == Values{6 * 32 * 81});
+  CHECK(values(w.grad()) == Values{4 * 64 * 27});
+}
+
+TEST_CASE("autograd: a hook that has detach() of its tensor does not keep it") {
+  struct Watch : GradExtra {
+    explicit Watch(int& alive) : alive(alive) { ++alive; }
+    ~Watch() override { --alive; }
+    int& alive;
+  };
+  int alive = 0;
+  {
+    const Tensor x = leaf({1, 2});
+    const Tensor h = multiply(x, x), watched = scale(h, Scalar(1), Scalar(0), true);
+    watched.impl()->grad.extra = std::make_unique<Watch>(alive);
+    add_hook(h, [value = h.detach(), watched = watched.detach()](const Tensor& gradient) { return multiply(gradient, value); });
+  }
+  CHECK(alive == 0);
 }

@@ -282,3 +282,53 @@ TEST_CASE("26: SavePolicy resharded keeps what the call has moved, so that backw
   for (const auto& [a, b] : bytes) original += a, resharded += b;
   CHECK(resharded < original);
 }
+
+TEST_CASE("autograd: a gradient that set_grad has left in another layout is added to in the layout of the leaf") {
+  World::local(2)->run([&](Rank&) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    for (const char* leaf_layout : {"p", "-"}) {
+      for (const char* layout : {"-", "p", "-|sum(p)"}) {
+        for (const bool create_graph : {false, true}) {
+          const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4}, {4}), DistSpec::parse(mesh, leaf_layout)).set_requires_grad(true);
+          const Tensor given = reshard(distribute(Tensor::from_data<double>({10, 20, 30, 40}, {4}), DistSpec::parse(mesh, "-")), DistSpec::parse(mesh, layout));
+          x.set_grad(given);
+          backward({total(multiply(x, x))}, {}, {.create_graph = create_graph});
+          require(spec_of(x.grad()) == spec_of(x));
+          require(full(x.grad().detach()).to_vector<double>() == std::vector<double>{12, 24, 36, 48});
+          if (spec_of(given) != spec_of(x)) require(full(given).to_vector<double>() == std::vector<double>{10, 20, 30, 40});
+          x.set_grad({});
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("autograd: a gradient that a hook has given in another layout ends in that of the leaf, and a plain one is refused") {
+  World::local(2)->run([&](Rank&) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4}, {4}), DistSpec::parse(mesh, "p")).set_requires_grad(true);
+    add_hook(x, [&](const Tensor& gradient) { return reshard(gradient, DistSpec::parse(mesh, "-")); });
+    total(multiply(x, x)).backward();
+    require(spec_of(x.grad()) == spec_of(x));
+    require(full(x.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8});
+    const Tensor plain = Tensor::from_data<double>({1, 2, 3, 4}, {4});
+    check_contains(error_of([&] { x.set_grad(plain); }, ErrorCode::layout), "[set_grad] the gradient of f64[4]");
+    check_contains(error_of([&] { Tensor(plain).set_requires_grad(true).set_grad(x); }, ErrorCode::layout), "must be a plain tensor as it is");
+  });
+}
+
+TEST_CASE("autograd: a view that had to move is checked in a recomputed scope under ViewPolicy::sync, where it follows its source") {
+  World::local(2)->run([&](Rank& rank) {
+    const PolicyScope policies(rank, {.view = ViewPolicy::sync});
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const Tensor q = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {6}), DistSpec::parse(mesh, "-")).set_requires_grad(true);
+    Tensor base = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {2, 3}), DistSpec::parse(mesh, "-, p"));
+    const Tensor view = reshape(base, {6});
+    const auto scope = [&](const std::vector<Tensor>& in) { return std::vector<Tensor>{multiply(in[0], view)}; };
+    const Tensor out = recompute(scope, {q})[0];
+    scale_(base, Scalar(2), Scalar(0), true);
+    check_contains(error_of([&] { total(out).backward(); }, ErrorCode::autograd), "its source was");
+    total(recompute(scope, {q})[0]).backward();
+    require(full(q.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
+  });
+}

@@ -206,3 +206,110 @@ TEST_CASE("26: a view has the history of the writes before its source got a buff
   total(view).backward();
   CHECK(values(x.grad()) == Values{10, 20});
 }
+
+TEST_CASE("26: a retained gradient is that of the value which the tensor has now, as grad has it") {
+  const Tensor x = leaf({1, 2});
+  Tensor h = multiply(x, x);
+  retain_grad(h);
+  scale_(h, Scalar(3), Scalar(0), true);
+  multiply_(h, x);
+  const Tensor loss = total(multiply(h, h));
+  const Values expected = values(grad({loss}, {h}, {}, {.retain_graph = true})[0]);
+  CHECK(expected == Values{6, 48});  // 2 h, and h is 3 x^3
+  h.set_grad({});
+  loss.backward();
+  CHECK(values(h.grad()) == expected);
+  CHECK(values(x.grad()) == Values{54, 1728});
+}
+
+TEST_CASE("26: a retained gradient follows a write through a view, and a view follows a write of its base") {
+  const Tensor x = leaf({1, 2});
+  Tensor base = multiply(x, x);
+  Tensor view = reshape(base, {2, 1});
+  retain_grad(base);
+  retain_grad(view);
+  scale_(view, Scalar(3), Scalar(0), true);
+  const Tensor first = total(multiply(base, base));
+  CHECK(values(grad({first}, {view}, {}, {.retain_graph = true})[0]) == Values{6, 24});  // the base is what was written through the view
+  view.set_grad({});
+  first.backward(Tensor::from_data<double>({1}, {}), true);
+  CHECK(values(base.grad()) == Values{6, 24});
+  CHECK(values(view.grad()) == Values{6, 24});
+  base.set_grad({});
+  view.set_grad({});
+  scale_(base, Scalar(2), Scalar(0), true);
+  const Tensor loss = total(multiply(view, view));
+  CHECK(values(grad({loss}, {view}, {}, {.retain_graph = true})[0]) == Values{12, 48});
+  loss.backward();
+  CHECK(values(view.grad()) == Values{12, 48});
+  CHECK(values(base.grad()) == Values{12, 48});
+}
+
+TEST_CASE("26: a retained gradient can be cleared, and is kept for no value without one") {
+  const Tensor x = leaf({1, 2}), y = Tensor::from_data<double>({5, 6}, {2});
+  Tensor h = multiply(x, x);
+  retain_grad(h);
+  const Tensor old = total(h);
+  old.backward(Tensor::from_data<double>({1}, {}), true);
+  CHECK(values(h.grad()) == Values{1, 1});
+  h.set_grad({});
+  CHECK_FALSE(h.grad().defined());
+  less_than_(h, y);  // the history of h ends
+  old.backward();
+  CHECK_FALSE(h.grad().defined());
+}
+
+TEST_CASE("26: a hook stays with the value that the tensor had, sees its gradient before retain_grad does, and can be removed after a write") {
+  const Tensor x = leaf({1, 2});
+  Tensor h = multiply(x, x);
+  int calls = 0;
+  const auto doubled = [&](const Tensor& gradient) { return ++calls, scale(gradient, Scalar(2), Scalar(0), true); };
+  const uint64_t first = add_hook(h, doubled);
+  scale_(h, Scalar(3), Scalar(0), true);
+  retain_grad(h);
+  const uint64_t second = add_hook(h, doubled);
+  const Tensor loss = total(h);
+  const auto backward = [&] {
+    x.set_grad({});
+    loss.backward(Tensor::from_data<double>({1}, {}), true);
+    return values(x.grad());
+  };
+  CHECK(backward() == Values{24, 48});
+  CHECK(values(h.grad()) == Values{2, 2});
+  CHECK(calls == 2);
+  remove_hook(h, first);
+  CHECK(backward() == Values{12, 24});
+  remove_hook(h, second);
+  CHECK(backward() == Values{6, 12});
+}
+
+TEST_CASE("26: an op in place that gives a dtype without gradients ends the history") {
+  const Tensor x = leaf({1, 2}), y = Tensor::from_data<double>({5, 6}, {2});
+  const auto check_ended = [&](const char* op, const std::function<void(Tensor&)>& write) {
+    INFO(op);
+    for (const bool recorded : {true, false}) {
+      Tensor h = multiply(x, x);
+      const Tensor view = reshape(h, {2, 1});
+      {
+        const GradMode mode(recorded);
+        write(h);
+      }
+      CHECK_FALSE(is_floating(h.dtype()));
+      CHECK_FALSE(h.requires_grad());
+      CHECK(h.is_leaf());
+      CHECK_FALSE(cast(h, DType::float64).requires_grad());
+      CHECK_THAT(error_of([&] { add_hook(h, [](const Tensor&) { return Tensor(); }); }), Catch::Contains("requires no gradient"));
+    }
+  };
+  check_ended("equal_", [&](Tensor& h) { equal_(h, y); });
+  check_ended("less_than_", [&](Tensor& h) { less_than_(h, y); });
+  check_ended("logical_not_", [&](Tensor& h) { logical_not_(h); });
+  check_ended("cast_", [&](Tensor& h) { cast_(h, DType::int64); });
+}
+
+TEST_CASE("26: the message about a leaf that is written reads well") {
+  Tensor x = leaf({1, 2});
+  CHECK_THAT(error_of([&] { add_(x, x); }), Catch::Contains("it is a leaf that requires a gradient, so") && Catch::Contains("(while an object of class NoGrad lives)"));
+  Tensor view = reshape(x, {1, 2});
+  CHECK_THAT(error_of([&] { relu_(view); }), Catch::Contains("it is a view of a leaf that requires a gradient, so"));
+}
