@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <list>
 
+#include "autograd/engine.h"
 #include "autograd/leaf.h"
 #include "autograd/record.h"
+#include "autograd/rerun.h"
 #include "call/plan_cache.h"
 #include "core/error.h"
 #include "core/writing.h"
 #include "dist/dist_tensor.h"
-#include "ops/math.h"
 #include "program/json.h"
 #include "program/recompute.h"
 #include "program/split.h"
@@ -120,6 +121,7 @@ void add_sharing(Key& key, const Arguments& arguments) {
 
 /// A program with what it needs to run.
 struct Entry {
+  program::Function function;
   KeyWords key;
   KeyWords sharing;     // of inputs and parameters
   KeyWords parameters;  // their types
@@ -127,7 +129,9 @@ struct Entry {
   std::optional<Split> split;  // where the function has a gradient
   Program whole;               // what runs where it has none
   program::ExecutorOptions options;
-  std::unique_ptr<Executor> forward, backward;
+  std::unique_ptr<Executor> forward;
+  std::vector<program::BackwardPart> parts;  // of the gradient; without a program where that is an error
+  std::vector<std::unique_ptr<Executor>> backward;  // of each part
   std::vector<size_t> argument_of;  // by value of trace.program: 1 + its number among the inputs of the function and then the parameters; 0: it is none
   std::vector<size_t> leaf_of;      // by gradient that a run leaves: its number in trace.leaves
 
@@ -173,45 +177,91 @@ bool fits(const Entry& entry, const Arguments& arguments) {
   return sharing.matches();
 }
 
-/// The step of a call whose outputs require gradients.
+/// What the step of a call keeps for a gradient that is recorded itself: the function is called again then, because its program has no more than a
+/// gradient.
+class Again {
+ public:
+  /// Before the program runs.
+  Again(const Entry& entry, const program::BackwardPart& part, const Arguments& arguments)
+      : entry_(entry), rerun_([&entry, &part](const std::vector<Tensor>& inputs) { return outputs_of(entry, part, inputs); }, arguments.inputs) {
+    versions_.reserve(arguments.parameters.size());
+    for (const Tensor& parameter : arguments.parameters) versions_.push_back(parameter.defined() ? parameter.version() : 0);
+  }
+
+  void operator()(Pass& pass) const {
+    if (!entry_.function) {
+      fail(ErrorCode::autograd, "[captured] create_graph calls the captured function again, and a loaded program has none; leave create_graph out, or capture the function itself");
+    }
+    if (!entry_.trace.program.gradients.empty()) {
+      fail(ErrorCode::autograd, "[captured] create_graph calls the captured function again, which would change the gradients of leaves again; leave create_graph out, or call backward "
+           "outside of the function");
+    }
+    const std::vector<Tensor> parameters = parameters_of(entry_);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (!parameters[i].defined() || parameters[i].version() == versions_[i]) continue;
+      fail(ErrorCode::autograd, "[captured] create_graph calls the captured function again, but '{}' ({}) has been written since the call: it was at version {} and is at {}, written "
+           "last by {}. Call backward before that write, or give the function a copy (assign)", entry_.trace.program.parameters[i].name, parameters[i].get().describe(),
+           versions_[i], parameters[i].version(), LastWrite::text(parameters[i].get().value.storage()->last_write()));
+    }
+    rerun_(pass);
+  }
+
+ private:
+  static std::vector<Tensor> outputs_of(const Entry& entry, const program::BackwardPart& part, const std::vector<Tensor>& inputs) {
+    const std::vector<Tensor> outputs = entry.function(inputs);
+    std::vector<Tensor> found;
+    for (const size_t number : part.outputs) {
+      const size_t i = entry.trace.gradient->outputs[number];
+      if (i < outputs.size() && outputs[i].defined()) found.push_back(outputs[i]);
+    }
+    return found;
+  }
+
+  const Entry& entry_;
+  autograd::Rerun rerun_;
+  std::vector<uint64_t> versions_;
+};
+
+/// The step of the outputs of a call that share a backward pass.
 class Backward {
  public:
   /// `values`: what forward has given beside its outputs.
-  Backward(std::shared_ptr<Entry> entry, const Arguments& arguments, std::span<const Tensor> values, program::RandomStart random)
-      : entry_(std::move(entry)), random_(random) {
+  Backward(std::shared_ptr<Entry> entry, size_t part, Again again, const Arguments& arguments, std::span<const Tensor> values, program::RandomStart random)
+      : entry_(std::move(entry)), part_(part), again_(std::move(again)), random_(random) {
     if (!entry_->split) return;
     const Split& split = *entry_->split;
-    for (const program::Middle& middle : split.middles) {
+    for (const size_t i : part_of_entry().inputs) {
+      if (i >= split.middles.size()) break;  // then come the gradients of outputs
+      const program::Middle& middle = split.middles[i];
       values_.push_back(middle.output < 0 ? Tensor() : values[static_cast<size_t>(middle.output) - split.outputs]);
       versions_.push_back(values_.back().defined() ? values_.back().version() : 0);
     }
-    for (const ValueId source : split.sources) {
-      sources_.push_back(entry_->argument(source, arguments).detach());
+    for (const size_t i : part_of_entry().parameters) {
+      sources_.push_back(entry_->argument(split.sources[i], arguments).detach());
       versions_.push_back(sources_.back().version());
     }
   }
 
   void operator()(Pass& pass) const {
     if (const std::string& error = entry_->trace.gradient->error; !error.empty()) fail(ErrorCode::autograd, "[captured] {}", error);
-    const Split& split = *entry_->split;
-    if (grad_enabled()) {
-      fail(ErrorCode::autograd, "[captured] the gradient of a captured function is not recorded, so that it has none itself; leave create_graph out, or call the function itself");
-    }
+    if (grad_enabled()) return again_(pass);
+    const program::BackwardPart& part = part_of_entry();
     check_versions();
     Arguments arguments{values_, sources_};
     const std::vector<Tensor> given = pass.grads(0);
-    const program::TracedGradient& gradient = *entry_->trace.gradient;
-    for (size_t i = 0; i < gradient.outputs.size(); ++i) {
-      const Program& joint = entry_->trace.program;
-      const DistSpec* const spec = joint.value(joint.inputs[gradient.function_inputs + i].value).type.spec;
+    for (size_t i = 0; i < part.outputs.size(); ++i) {
+      const size_t number = entry_->split->middles.size() + part.outputs[i];  // among the inputs of the whole backward program
+      if (std::find(part.inputs.begin(), part.inputs.end(), number) == part.inputs.end()) continue;  // no gradient depends on it
+      const DistSpec* const spec = entry_->split->backward.value(entry_->split->backward.inputs[number].value).type.spec;
       arguments.inputs.push_back(spec == nullptr ? given[i] : reshard(given[i], spec));
     }
-    if (!entry_->backward) {
+    std::unique_ptr<Executor>& executor = entry_->backward[part_];
+    if (!executor) {
       program::ExecutorOptions options = entry_->options;
       options.keep_arguments = false;  // what forward has kept for this backward is freed
-      entry_->backward = std::make_unique<Executor>(split.backward, arguments, options);
+      executor = std::make_unique<Executor>(part.program, arguments, options);
     }
-    pass.give<0>(entry_->backward->run(arguments, random_));
+    pass.give<0>(executor->run(arguments, random_));
   }
 
  private:
@@ -220,7 +270,7 @@ class Backward {
       const bool source = i >= values_.size();
       const Tensor& tensor = source ? sources_[i - values_.size()] : values_[i];
       if (!tensor.defined() || tensor.version() == versions_[i]) continue;
-      const std::string name = source ? fmt::format("'{}'", entry_->split->backward.parameters[i - values_.size()].name) : "an output";
+      const std::string name = source ? fmt::format("'{}'", part_of_entry().program.parameters[i - values_.size()].name) : "an output";
       const LastWrite* const write = tensor.get().value.storage()->last_write();
       fail(ErrorCode::autograd,
            "[captured] backward reads {} ({}) as the captured function had it: version {}, but it is at version {}, written last by {}. Call backward before that write, or give the "
@@ -228,7 +278,11 @@ class Backward {
     }
   }
 
+  const program::BackwardPart& part_of_entry() const { return entry_->parts[part_]; }
+
   std::shared_ptr<Entry> entry_;
+  size_t part_;
+  Again again_;
   program::RandomStart random_;
   std::vector<Tensor> values_, sources_;
   std::vector<uint64_t> versions_;
@@ -331,6 +385,7 @@ struct CapturedFunction::State {
     ++stats.misses;
     auto entry = std::make_shared<Entry>();
     entry->trace = loaded ? *loaded : program::trace(function, arguments.inputs, options.scope);
+    if (!loaded) entry->function = function;
     entry->key = key;
     entry->options = options.executor;
     arguments.parameters = parameters_of(*entry);
@@ -347,10 +402,13 @@ struct CapturedFunction::State {
       entry->split->forward.verify();
       entry->split->backward.verify();
       entry->split->forward = improved(std::move(entry->split->forward));
-      entry->split->backward = improved(std::move(entry->split->backward));
+      entry->parts = program::parts_of(*entry->split, *entry->trace.gradient);
+      for (program::BackwardPart& part : entry->parts) part.program = improved(std::move(part.program));
     } else {
       entry->whole = improved(entry->trace.program, options.memory_goal);
+      if (entry->trace.gradient) entry->parts = program::parts_of({}, *entry->trace.gradient);
     }
+    entry->backward.resize(entry->parts.size());
     entries.push_front(entry);
     if (entries.size() > std::max<size_t>(options.capacity, 1)) {
       entries.pop_back();
@@ -375,7 +433,7 @@ void set_gradients(const Entry& entry, const Arguments& arguments) {
       if (leaf.tensor.defined() == of_inputs) continue;
       const Tensor& tensor = of_inputs ? arguments.inputs[leaf.input] : leaf.tensor;
       const Tensor before = of_inputs ? tensor.grad() : Tensor();
-      tensor.set_grad(before.defined() && gradients[i].defined() ? add(before, gradients[i]) : gradients[i]);
+      tensor.set_grad(before.defined() && gradients[i].defined() ? autograd::sum_for_leaf(tensor, before, gradients[i]) : gradients[i]);
     }
   }
 }
@@ -435,7 +493,10 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   if (this_thread.dry != nullptr) return state_->function(inputs);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
+  autograd::note_reads(arguments.inputs, arguments.parameters);
   if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->options);
+  std::vector<Again> again;
+  for (const program::BackwardPart& part : entry->parts) again.emplace_back(*entry, part, arguments);
   std::vector<Tensor> outputs;
   {
     const Writing writing(site);
@@ -448,16 +509,20 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
     return outputs;
   }
   const size_t own = entry->split ? entry->split->outputs : outputs.size();
-  Backward backward(entry, arguments, std::span(outputs).subspan(own), entry->forward->random_start());
+  const std::vector<Tensor> values(outputs.begin() + static_cast<std::ptrdiff_t>(own), outputs.end());
   outputs.resize(own);
-  std::vector<OwnedEdge> edges;
   const program::TracedGradient& gradient = *entry->trace.gradient;
-  for (const ValueId wanted : gradient.wanted) edges.push_back(autograd::edge_of(entry->argument(wanted, arguments)));
-  autograd::Recording record(site, kCaptured, std::move(edges));
-  std::vector<Tensor> differentiable;
-  for (const size_t i : gradient.outputs) differentiable.push_back(outputs[i]);
-  const std::vector<Tensor> linked = record.link_all(std::move(backward), std::move(differentiable));
-  for (size_t i = 0; i < linked.size(); ++i) outputs[gradient.outputs[i]] = linked[i];
+  for (size_t p = 0; p < entry->parts.size(); ++p) {
+    const program::BackwardPart& part = entry->parts[p];
+    std::vector<OwnedEdge> edges;
+    for (const size_t i : part.wanted) edges.push_back(autograd::edge_of(entry->argument(gradient.wanted[i], arguments)));
+    autograd::Recording record(site, kCaptured, std::move(edges));
+    std::vector<Tensor> differentiable;
+    for (const size_t i : part.outputs) differentiable.push_back(outputs[gradient.outputs[i]]);
+    Backward backward(entry, p, std::move(again[p]), arguments, values, entry->forward->random_start());
+    const std::vector<Tensor> linked = record.link_all(std::move(backward), std::move(differentiable));
+    for (size_t i = 0; i < linked.size(); ++i) outputs[gradient.outputs[part.outputs[i]]] = linked[i];
+  }
   mark_views(*entry, arguments, outputs);
   return outputs;
 }

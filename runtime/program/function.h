@@ -43,8 +43,8 @@ struct CaptureStats {
 /// tensors from outside that the function uses (parameters) anew in each run, and write into their buffers. What the function itself does
 /// besides, such as printing or changing variables, happens only while it is captured.
 ///
-/// Outputs that require gradients have a history of one step, whose backward pass is a program too. It may run once per call, or as often as
-/// retain_graph says; gradients of it are not recorded (create_graph is an error).
+/// Outputs that require gradients have a history of one step, or one for each group of outputs that share no step of the function; its backward
+/// pass is a program too. It may run once per call, or as often as retain_graph says. With create_graph the function itself is called again instead, and recorded.
 class CapturedFunction {
  public:
   CapturedFunction(program::Function function, CaptureOptions options);

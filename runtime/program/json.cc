@@ -237,6 +237,10 @@ class Writer {
     Json json = {{"forward_ops", gradient.forward_ops},         {"world_draws", gradient.world_draws},           {"plain_draws", gradient.plain_draws},
                  {"function_inputs", gradient.function_inputs}, {"function_outputs", gradient.function_outputs}, {"outputs", gradient.outputs},
                  {"wanted", gradient.wanted}};
+    if (group_count(gradient) > 1) {
+      json["output_groups"] = gradient.output_groups;
+      json["wanted_groups"] = gradient.wanted_groups;
+    }
     if (!gradient.error.empty()) json["error"] = gradient.error;
     return json;
   }

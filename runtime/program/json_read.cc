@@ -630,7 +630,7 @@ class Reader {
   bool is_entry(ValueId id) const { return entries_.contains(id); }
 
   void read_gradient(const Node& node) {
-    node.keys({"forward_ops", "world_draws", "plain_draws", "function_inputs", "function_outputs", "outputs", "wanted"}, {"error"});
+    node.keys({"forward_ops", "world_draws", "plain_draws", "function_inputs", "function_outputs", "outputs", "wanted"}, {"error", "output_groups", "wanted_groups"});
     TracedGradient gradient;
     gradient.forward_ops = node["forward_ops"].integer<size_t>(0, program_.ops.size());
     gradient.world_draws = node["world_draws"].integer<uint64_t>(0, program_.world_draws);
@@ -663,13 +663,33 @@ class Reader {
       const ValueId given = program_.outputs[gradient.function_outputs + i].value;
       if (given != 0) check_gradient_of(wanted[i], given, gradient.wanted.back());
     }
+    read_groups(node, gradient);
     trace_.gradient = std::move(gradient);
     trace_.require_grad.resize(trace_.gradient->function_inputs);
     node.attempt([&] {
       const Split split = program::split(trace_);
       split.forward.verify();
       split.backward.verify();
+      for (const BackwardPart& part : parts_of(split, *trace_.gradient)) part.program.verify();
     });
+  }
+
+  /// A file without groups has one.
+  static void read_groups(const Node& node, TracedGradient& gradient) {
+    gradient.output_groups.assign(gradient.outputs.size(), 0);
+    gradient.wanted_groups.assign(gradient.wanted.size(), 0);
+    const auto read = [&](const char* key, std::vector<size_t>& groups, size_t count) {
+      if (!node.has(key)) return;
+      const std::vector<Node> numbers = node[key].list();
+      if (numbers.size() != groups.size()) node[key].refuse("expected {} numbers of groups", groups.size());
+      for (size_t i = 0; i < numbers.size(); ++i) groups[i] = numbers[i].integer<size_t>(0, count - 1);
+    };
+    read("output_groups", gradient.output_groups, gradient.outputs.size());
+    for (size_t group = 0; group < group_count(gradient); ++group) {
+      const std::vector<size_t>& groups = gradient.output_groups;
+      if (std::find(groups.begin(), groups.end(), group) == groups.end()) node["output_groups"].refuse("expected an output of each group, but {} has none", group);
+    }
+    read("wanted_groups", gradient.wanted_groups, group_count(gradient));
   }
 
   /// Of a function whose backward pass is an error: the program has none.
@@ -686,6 +706,7 @@ class Reader {
       gradient.wanted.push_back(wanted.integer<ValueId>());
       if (!is_entry(gradient.wanted.back())) wanted.expected("the value of an input or parameter");
     }
+    read_groups(node, gradient);
     trace_.gradient = std::move(gradient);
     trace_.require_grad.resize(trace_.gradient->function_inputs);
   }

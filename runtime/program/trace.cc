@@ -16,6 +16,7 @@
 #include "core/writing.h"
 #include "dist/dist_tensor.h"
 #include "program/alias.h"
+#include "program/groups.h"
 #include "program/rewrite.h"
 #include "reshard/plan.h"
 
@@ -412,7 +413,7 @@ class CaptureRecorder final : public Recorder {
     for (const Adopted& each : adopted_) {
       if (each.handle().requires_grad()) leaves.push_back(each.handle());
     }
-    for (const Tensor& each : leaves) gradient.wanted.push_back(entry_of(each));
+    want_all(gradient, leaves);
     gradient.forward_ops = program_.ops.size();
     gradient.function_inputs = program_.inputs.size();
     gradient.function_outputs = program_.outputs.size();
@@ -424,12 +425,21 @@ class CaptureRecorder final : public Recorder {
     } catch (const Error& error) {
       if (error.code() != ErrorCode::autograd) throw;
       program_ = forward;
+      want_all(gradient, leaves);
       gradient.error = error.what();
     }
     return gradient;
   }
 
-  void add_gradients(const TracedGradient& gradient, const std::vector<Tensor>& from, const std::vector<Tensor>& leaves) {
+  /// All outputs in one group.
+  void want_all(TracedGradient& gradient, const std::vector<Tensor>& leaves) const {
+    gradient.wanted.clear();
+    for (const Tensor& each : leaves) gradient.wanted.push_back(entry_of(each));
+    gradient.output_groups.assign(gradient.outputs.size(), 0);
+    gradient.wanted_groups.assign(gradient.wanted.size(), 0);
+  }
+
+  void add_gradients(TracedGradient& gradient, const std::vector<Tensor>& from, const std::vector<Tensor>& leaves) {
     std::vector<Tensor> given;
     for (size_t i = 0; i < from.size(); ++i) {
       Type type = type_of(from[i].get());
@@ -437,9 +447,25 @@ class CaptureRecorder final : public Recorder {
       given.push_back(new_tensor(type));
       program_.inputs.push_back({fmt::format("grad_{}", program_.outputs[gradient.outputs[i]].name), value_in(given.back())});
     }
-    const std::vector<Tensor> found = grad(from, leaves, given, {.retain_graph = true}, /*allow_unused=*/true);
-    for (size_t i = 0; i < leaves.size(); ++i) {
-      program_.outputs.push_back({fmt::format("grad_{}", name_of(leaves[i])), found[i].defined() ? value_in(found[i]) : 0});
+    gradient.output_groups = groups_of(from);
+    for (size_t group = 0; group < group_count(gradient); ++group) {
+      std::vector<Tensor> outputs, of_outputs;
+      for (size_t i = 0; i < from.size(); ++i) {
+        if (gradient.output_groups[i] != group) continue;
+        outputs.push_back(from[i]);
+        of_outputs.push_back(given[i]);
+      }
+      const std::vector<Tensor> found = grad(outputs, leaves, of_outputs, {.retain_graph = true}, /*allow_unused=*/true);
+      for (size_t i = 0; i < leaves.size(); ++i) {
+        const std::string name = "grad_" + name_of(leaves[i]);
+        if (group == 0) {
+          program_.outputs.push_back({name, found[i].defined() ? value_in(found[i]) : 0});
+        } else if (found[i].defined()) {
+          program_.outputs.push_back({fmt::format("{}_{}", name, group + 1), value_in(found[i])});
+          gradient.wanted.push_back(entry_of(leaves[i]));
+          gradient.wanted_groups.push_back(group);
+        }
+      }
     }
   }
 

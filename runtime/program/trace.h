@@ -37,8 +37,14 @@ struct TracedGradient {
   size_t function_outputs = 0;    // of program.outputs; then come the gradients of `wanted`, without a value where no output depends on one
   std::vector<size_t> outputs;    // of the function, that have a gradient
   std::vector<ValueId> wanted;    // the inputs and parameters that require gradients
+  // Outputs that have no step in common are of different groups, so that each group has a backward pass of its own: the number of the group of
+  // each output, and of each wanted gradient. An input or parameter on which several groups depend is wanted once for each.
+  std::vector<size_t> output_groups, wanted_groups;
   std::string error;              // why there is no backward pass, as backward will say: the program has no ops, inputs and outputs for it
 };
+
+/// How many groups of outputs there are.
+size_t group_count(const TracedGradient& gradient);
 
 /// An output that is a view of what had to move: it has parted from its source, which the caller can still write.
 struct DetachedOutput {

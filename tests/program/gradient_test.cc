@@ -4,6 +4,7 @@
 #include "api.h"
 #include "autograd/autograd.h"
 #include "program/function.h"
+#include "program/json.h"
 #include "program/split.h"
 #include "support/tensors.h"
 
@@ -195,4 +196,113 @@ TEST_CASE("32: gradients of captured functions go on to what their inputs were c
   // (x^2 w) w
   CHECK(values(x.grad()) == Values{18, 64});
   CHECK(values(w.grad()) == Values{6, 32});
+}
+
+TEST_CASE("32: the gradient of a captured function can be differentiated") {
+  const Tensor x = leaf({0.5, -2}), w = leaf({3, 4});
+  const auto cube = [&](const Tensors& in) -> Tensors { return {multiply(multiply(in[0], in[0]), multiply(in[0], w)), total(in[0])}; };
+  CapturedFunction captured(cube, {});
+  const auto check = [&](const Tensor& input) {
+    const auto derivatives = [&](const program::Function& function) {
+      const Tensor first = grad({total(function({input})[0])}, {x}, {}, {.create_graph = true})[0];
+      const Tensors second = grad({total(first)}, {x, w}, {}, {.create_graph = true});
+      return std::vector<Values>{values(first), values(second[0]), values(second[1]), values(grad({total(second[0])}, {x}, {}, {.retain_graph = true})[0])};
+    };
+    CHECK(derivatives([&](const Tensors& in) { return captured(in); }) == derivatives(cube));
+  };
+  check(x);
+  check(multiply(x, x));
+}
+
+TEST_CASE("32: a gradient of a captured function that is recorded draws the random numbers of the call again") {
+  const Tensor x = leaf(Values(64, 1));
+  CapturedFunction captured([](const Tensors& in) -> Tensors { return {dropout(multiply(in[0], in[0]), {}, Scalar(0.5f))}; }, {});
+  const Tensor out = captured({x})[0];
+  const RandomKey after = call::thread_generator().state();
+  const Tensor first = grad({total(out)}, {x}, {}, {.create_graph = true})[0];
+  CHECK(values(first) == values(scale(out.detach(), Scalar(2), Scalar(0), true)));  // 2 m x and m x^2, where x is 1
+  CHECK(call::thread_generator().state().offset == after.offset);
+}
+
+TEST_CASE("32: what a captured function cannot be called again for is refused, and leaves the plain gradient") {
+  const Tensor x = leaf({1, 2});
+  Tensor c = vec({3, 4}), steps = vec({0});
+  const auto refused = [&](const Tensor& out) {
+    std::string text = "no error";
+    try {
+      grad({total(out)}, {x}, {}, {.create_graph = true});
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    return text;
+  };
+  CapturedFunction reads([&](const Tensors& in) -> Tensors { return {add(in[0], c)}; }, {});
+  const Tensor out = reads({x})[0];
+  scale_(c, Scalar(2), Scalar(0), true);
+  CHECK_THAT(refused(out), Catch::Contains("'p0' (f64[2]) has been written since the call: it was at version 0 and is at 1, written last by [scale_] at "));
+  total(out).backward();
+  CHECK(values(x.grad()) == Values{1, 1});
+  CapturedFunction counts(
+      [&](const Tensors& in) -> Tensors {
+        scale_(steps, Scalar(1), Scalar(1), true);
+        return {multiply(in[0], in[0])};
+      },
+      {});
+  CHECK_THAT(refused(counts({x})[0]), Catch::Contains("has been written since the call"));
+}
+
+TEST_CASE("32: outputs that share no step have backward passes of their own, as eager ones have") {
+  const Tensor x = leaf({1, 2}), y = leaf({3, 4}), w = leaf({5, 6});
+  const auto losses = [&](const Tensors& in) -> Tensors { return {total(multiply(in[0], w)), total(multiply(multiply(in[1], in[1]), w))}; };
+  Scope scope;
+  scope.set("w", w);
+  CapturedFunction captured(losses, {.scope = &scope});
+  const program::Trace& trace = captured.trace({x, y});
+  CHECK(program::group_count(*trace.gradient) == 2);
+  const std::string text = program::to_json(trace);
+  const program::Trace loaded = program::from_json(text, scope);
+  CHECK(program::group_count(*loaded.gradient) == 2);
+  CHECK(program::to_json(loaded) == text);
+  for (const bool first_first : {true, false}) {
+    const Tensors out = captured({x, y});
+    const auto halve = [](const Tensor& target) {
+      const NoGrad off;
+      Tensor to = target;
+      scale_(to, Scalar(0.5), Scalar(0), true);
+      scale_(to, Scalar(2), Scalar(0), true);
+    };
+    out[first_first ? 0 : 1].backward();
+    CHECK(x.grad().defined() == first_first);
+    CHECK(y.grad().defined() == !first_first);
+    CHECK_THROWS_WITH(out[first_first ? 0 : 1].backward(), Catch::Contains("is gone"));
+    halve(first_first ? x : y);  // which the other one does not read
+    out[first_first ? 1 : 0].backward();
+    CHECK(values(x.grad()) == Values{5, 6});
+    CHECK(values(y.grad()) == Values{30, 48});
+    CHECK(values(w.grad()) == Values{10, 18});
+    for (const Tensor& each : {x, y, w}) each.set_grad({});
+  }
+  const Tensors out = captured({x, y});
+  add(out[0], out[1]).backward();
+  CHECK(values(w.grad()) == Values{10, 18});
+  const Tensor first = grad({captured({x, y})[1]}, {y}, {}, {.create_graph = true})[0];
+  CHECK(values(grad({total(first)}, {y})[0]) == Values{10, 12});
+}
+
+TEST_CASE("32: outputs that share a step need retain_graph, as eager ones do") {
+  const Tensor x = leaf({1, 2}), w = leaf({5, 6});
+  const auto function = [&](const Tensors& in) -> Tensors {
+    const Tensor shared = multiply(in[0], in[0]);
+    return {total(multiply(shared, w)), total(w), total(exp(shared))};
+  };
+  CapturedFunction captured(function, {});
+  CHECK(captured.trace({x}).gradient->output_groups == std::vector<size_t>{0, 1, 0});
+  for (const program::Function& each : {program::Function(function), program::Function([&](const Tensors& in) { return captured(in); })}) {
+    const Tensors out = each({x});
+    out[0].backward();
+    CHECK_THROWS_WITH(out[2].backward(), Catch::Contains("is gone"));
+    out[1].backward();
+    CHECK(values(w.grad()) == Values{2, 5});
+    w.set_grad({});
+  }
 }
