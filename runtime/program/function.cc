@@ -119,6 +119,26 @@ void add_sharing(Key& key, const Arguments& arguments) {
   }
 }
 
+/// Which of the tensors are views that had to move, and of which other ones, so that those must not be written before they are read.
+template <class Key>
+void add_moved(Key& key, const Arguments& arguments) {
+  const size_t inputs = arguments.inputs.size();
+  const auto storage_of = [&](size_t i) -> const Storage* {
+    const Tensor& tensor = i < inputs ? arguments.inputs[i] : arguments.parameters[i - inputs];
+    return tensor.defined() ? tensor.get().value.storage().get() : nullptr;
+  };
+  const size_t count = inputs + arguments.parameters.size();
+  for (size_t i = 0; i < count; ++i) {
+    const Storage* const storage = storage_of(i);
+    const Detachment* const moved = storage == nullptr ? nullptr : storage->detachment();
+    if (moved == nullptr) continue;
+    size_t source = 0;
+    while (source < count && storage_of(source) != moved->source.get()) ++source;
+    key.push_back(i);
+    key.push_back(source);
+  }
+}
+
 /// A program with what it needs to run.
 struct Entry {
   program::Function function;
@@ -174,6 +194,7 @@ bool fits(const Entry& entry, const Arguments& arguments) {
   add_types(parameters, arguments.parameters);
   if (!parameters.matches()) return false;
   add_sharing(sharing, arguments);
+  add_moved(sharing, arguments);
   return sharing.matches();
 }
 
@@ -248,6 +269,7 @@ class Backward {
     const program::BackwardPart& part = part_of_entry();
     check_versions();
     Arguments arguments{values_, sources_};
+    for (Tensor& source : arguments.parameters) source = snapshot(source);
     const std::vector<Tensor> given = pass.grads(0);
     for (size_t i = 0; i < part.outputs.size(); ++i) {
       const size_t number = entry_->split->middles.size() + part.outputs[i];  // among the inputs of the whole backward program
@@ -265,6 +287,15 @@ class Backward {
   }
 
  private:
+  /// A view that had to move holds what forward has read, also when its source was written since.
+  static Tensor snapshot(const Tensor& source) {
+    if (!source.get().value.storage()->stale()) return source;
+    Tensor copy(source.impl()->alias());
+    DenseTensor& value = copy.get().value;
+    value = value.storage()->state() == Storage::State::absent ? absent_value(source.meta()) : clone(value);
+    return copy;
+  }
+
   void check_versions() const {
     for (size_t i = 0; i < versions_.size(); ++i) {
       const bool source = i >= values_.size();
@@ -391,6 +422,7 @@ struct CapturedFunction::State {
     arguments.parameters = parameters_of(*entry);
     if (loaded) FitCheck(entry->trace, arguments).run();
     add_sharing(entry->sharing, arguments);
+    add_moved(entry->sharing, arguments);
     add_types(entry->parameters, arguments.parameters);
     const bool has_backward = entry->trace.gradient && entry->trace.gradient->error.empty();
     const bool recomputes = options.passes && options.memory_goal > 0 && std::find(options.skip.begin(), options.skip.end(), "recompute") == options.skip.end();
@@ -454,6 +486,17 @@ void detach_outputs(const Entry& entry, const Arguments& arguments, const std::v
   }
 }
 
+/// Under ViewPolicy::sync stale views are brought up to date before they are read.
+void refresh(const Arguments& arguments) {
+  const Rank* const rank = current_rank_or_null();
+  if (rank == nullptr || rank->policies.view != ViewPolicy::sync) return;
+  for (const std::vector<Tensor>* tensors : {&arguments.inputs, &arguments.parameters}) {
+    for (const Tensor& tensor : *tensors) {
+      if (tensor.defined()) tensor.get().value.storage()->refresh_if_stale();
+    }
+  }
+}
+
 /// Outputs that are in the buffer of an argument, or of an output before, are views of that.
 void mark_views(const Entry& entry, const Arguments& arguments, const std::vector<Tensor>& outputs) {
   const Program& joint = entry.trace.program;
@@ -493,6 +536,7 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   if (this_thread.dry != nullptr) return state_->function(inputs);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
+  refresh(arguments);
   autograd::note_reads(arguments.inputs, arguments.parameters);
   if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->options);
   std::vector<Again> again;

@@ -253,6 +253,12 @@ class CaptureRecorder final : public Recorder {
     Tensor before;  // undefined: it had none
     ValueId value;
   };
+  struct Buffer {
+    Ref<Storage> real, symbolic;
+    ValueId first = 0;
+    bool moved = false;  // a view that had to move
+  };
+
   /// What stands for an example.
   struct Input {
     Tensor tensor;
@@ -281,15 +287,34 @@ class CaptureRecorder final : public Recorder {
   }
 
   void check_outside(const TensorImpl& tensor) {
-    const Storage& storage = *tensor.value.storage();
+    Storage& storage = *tensor.value.storage();
     if (tensor.value.symbol() != 0) {
       fail(ErrorCode::capture, "{} was made while another program was captured, and has no value; use what that program returns when it runs", tensor.describe());
     }
-    if (storage.detachment() != nullptr) {
-      fail(ErrorCode::capture, "{} is a view that has parted from its source, because [{}] had to move that, and a program cannot tell when it is in step; make the view inside "
-           "of the captured function", tensor.describe(), storage.detachment()->op);
+    if (storage.detachment() != nullptr && before_.rank->policies.view == ViewPolicy::sync) {
+      const ThreadState capturing = std::exchange(this_thread, before_);
+      storage.refresh_if_stale();  // as the call that reads it would
+      this_thread = capturing;
     }
     storage.check_read();
+  }
+
+  /// A view that had to move reads what it holds, and is not written, as long as its source is not written: calls of the function find out from the
+  /// buffers that stand for the two, as eager calls do. Of a source that the function does not use another buffer stands there.
+  void tie_moved_views(const Buffer& entered) {
+    const auto tie = [](const Buffer& view, const Ref<Storage>& source, uint64_t version) {
+      const Detachment& from = *view.real->detachment();
+      view.symbolic->detach({source, version, from.op, from.argument, from.from, from.to, {}, {}});
+    };
+    if (entered.moved) {
+      const Detachment& from = *entered.real->detachment();
+      const auto source = buffers_.find(from.source.get());
+      if (source == buffers_.end()) tie(entered, Storage::absent(), 0);
+      else tie(entered, source->second.symbolic, from.source_version);
+    }
+    for (const auto& [real, view] : buffers_) {
+      if (view.moved && view.real->detachment()->source == entered.real) tie(view, entered.symbolic, view.real->detachment()->source_version);
+    }
   }
 
   /// A tensor of the program in place of one from outside, on the buffer that stands for that one's.
@@ -302,6 +327,8 @@ class CaptureRecorder final : public Recorder {
       buffer.real = real;
       buffer.symbolic = real->state() == Storage::State::absent ? Storage::absent() : Storage::unallocated(real->device(), real->bytes(), meter);
       buffer.symbolic->set_version(real->version());
+      buffer.moved = real->detachment() != nullptr;
+      tie_moved_views(buffer);
       id = buffer.first = program_.add_value(type);
     } else {
       id = program_.add_value(type, buffer.first);
@@ -371,6 +398,10 @@ class CaptureRecorder final : public Recorder {
     return found == adopted_.end() ? nullptr : &*found;
   }
 
+  bool is_moved_entry(const Storage& symbolic) const {
+    return std::any_of(buffers_.begin(), buffers_.end(), [&](const auto& each) { return each.second.moved && each.second.symbolic.get() == &symbolic; });
+  }
+
   /// What the caller will see of views that have parted from their sources: sources that nobody sees any more do not matter.
   std::vector<DetachedOutput> detached_outputs(const std::vector<Tensor>& outputs) {
     std::unordered_map<const Storage*, ValueId> seen;
@@ -383,7 +414,7 @@ class CaptureRecorder final : public Recorder {
       if (!outputs[i].defined()) continue;
       const Storage& storage = *outputs[i].impl()->value.storage();
       const Detachment* const from = storage.detachment();
-      if (from == nullptr) continue;
+      if (from == nullptr || is_moved_entry(storage)) continue;
       // A view of a view has parted from the first source that the caller sees.
       const Detachment* link = from;
       while (link != nullptr && !seen.contains(link->source.get())) link = link->source->detachment();
@@ -518,7 +549,8 @@ class CaptureRecorder final : public Recorder {
                                                  !each.tensor.impl()->grad.node);
     for (const Adopted& each : adopted_) check_kept(each.type(), each.same_place(), each.same_history());
     for (const auto& [real, buffer] : buffers_) {
-      if (const Detachment* const parted = buffer.symbolic->detachment()) {
+      const Detachment* const parted = buffer.symbolic->detachment();
+      if (parted != nullptr && !buffer.moved) {
         fail(ErrorCode::capture, "[{}] in the captured function gives another buffer to what shares that of a tensor from outside ({}), so that the two part in each run; give it a "
              "copy (assign), or call the op that is not in place", parted->op, to_string(program_.value(buffer.first).type));
       }
@@ -547,11 +579,6 @@ class CaptureRecorder final : public Recorder {
     }
     if (seeded) fail(ErrorCode::capture, "the captured function sets the seed of a generator, which each run would do again; set it outside");
   }
-
-  struct Buffer {
-    Ref<Storage> real, symbolic;
-    ValueId first = 0;
-  };
 
   const Scope* scope_;
   const ThreadState before_;

@@ -176,3 +176,43 @@ TEST_CASE("32: backward of a captured function on a mesh, called outside") {
     }
   });
 }
+
+TEST_CASE("31: a view that had to move is an input or parameter as it is an argument of eager calls") {
+  run_ranks(2, [](Rank& rank) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
+    for (const bool closure : {false, true}) {
+      const Tensor q = on("-", {6}, 1, mesh).set_requires_grad(true);
+      Tensor base = on("-,p", {2, 3}, 1, mesh);
+      const Tensor view = reshape(base, {6});
+      check(!view.shares_buffer_with(base), "the view had to move");
+      CapturedFunction captured([&](const Tensors& in) -> Tensors { return {multiply(in[0], closure ? view : in[1])}; }, {});
+      const Tensors inputs = closure ? Tensors{q} : Tensors{q, view};
+      const Tensor out = captured(inputs)[0];
+      check(whole(out.detach()) == Values{1, 4, 9, 16, 25, 36}, "the value");
+      scale_(base, Scalar(2), Scalar(0), true);
+      total(out).backward();  // the view is a snapshot
+      check(whole(q.grad()) == Values{1, 2, 3, 4, 5, 6}, "the gradient");
+      check_contains(error_of([&] { captured(inputs); }, ErrorCode::stale_view), "[reshape] made it from a copy");
+    }
+    Tensor base = on("-,p", {2, 3}, 1, mesh), other = on("-,p", {2, 3}, 1, mesh);
+    Tensor view = reshape(base, {6});
+    CapturedFunction writes([&](const Tensors& in) -> Tensors { return {scale_(view, Scalar(2), Scalar(0), true), in[0]}; }, {});
+    error_of([&] { writes({base}); }, ErrorCode::detached_view);
+    CapturedFunction reads_old([&](const Tensors& in) -> Tensors {
+      Tensor target = in[0];
+      scale_(target, Scalar(2), Scalar(0), true);
+      return {add(in[1], in[1])};
+    }, {});
+    check(whole(reads_old({other, view})[0]) == Values{2, 4, 6, 8, 10, 12}, "another tensor is written");
+    error_of([&] { reads_old({base, view}); }, ErrorCode::stale_view);
+    check(whole(base) == Values{1, 2, 3, 4, 5, 6}, "nothing was written");
+    const PolicyScope policies(rank, {.view = ViewPolicy::sync});
+    const Tensor synced = reshape(base, {6});
+    CapturedFunction reads([&](const Tensors& in) -> Tensors { return {add(in[0], synced)}; }, {});
+    for (int run = 1; run <= 3; ++run) {
+      check(whole(reads({synced})[0]) == whole(add(synced, synced)), "in step");
+      scale_(base, Scalar(2), Scalar(0), true);
+    }
+    check(whole(reads({synced})[0]) == Values{16, 32, 48, 64, 80, 96}, "brought up to date before the run");
+  });
+}
