@@ -13,11 +13,13 @@ Tensor sum(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
 Tensor mean(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
     CallSite site = CallSite::here());
 /// The largest element of x over the axes (all when empty), which are dropped or, with keepdim,
-/// kept as 1. Every dtype; NaN wins; over no elements it is an invalid_argument error.
+/// kept as 1. Every dtype; NaN wins; over no elements it is an invalid_argument error. Each of
+/// several largest elements gets the whole gradient; amax divides it among them.
 Tensor max(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
     CallSite site = CallSite::here());
 /// The smallest element of x over the axes (all when empty), which are dropped or, with keepdim,
-/// kept as 1. Every dtype; NaN wins; over no elements it is an invalid_argument error.
+/// kept as 1. Every dtype; NaN wins; over no elements it is an invalid_argument error. Each of
+/// several smallest elements gets the whole gradient; amin divides it among them.
 Tensor min(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
     CallSite site = CallSite::here());
 /// The product of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
@@ -30,10 +32,12 @@ Tensor all(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
 /// Whether some element of x over the axes (all when empty), which are dropped or, with keepdim,
 /// kept as 1, is not 0; as bool, for every dtype; false over no elements.
 Tensor any(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
-/// As max, from which it differs in its gradient, which equal elements share.
+/// As max, from which it differs in its gradient, which is divided evenly among the largest
+/// elements.
 Tensor amax(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
     CallSite site = CallSite::here());
-/// As min, from which it differs in its gradient, which equal elements share.
+/// As min, from which it differs in its gradient, which is divided evenly among the smallest
+/// elements.
 Tensor amin(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
     CallSite site = CallSite::here());
 /// The sum of the squares of all elements, as [1] of the dtype of x; float dtypes.

@@ -41,10 +41,12 @@ void set_grad_layout(const Tensor& leaf, GradLayout layout);
 /// A function that sees each gradient of a tensor as backward makes it, and may give another of the same shape and dtype in its place; an
 /// undefined one leaves it. For a leaf it sees what is about to be added, in the leaf's layout.
 using GradHook = std::function<Tensor(const Tensor& gradient)>;
-/// Returns a number for remove_hook. Throws autograd for a tensor that requires no gradient.
+/// Of the value that `tensor` has now: a write in place makes another one. Returns a number for remove_hook. Throws autograd for a tensor that requires
+/// no gradient. A hook that holds a handle to `tensor` itself is never freed; let it hold detach() of it.
 uint64_t add_hook(const Tensor& tensor, GradHook hook);
 void remove_hook(const Tensor& tensor, uint64_t hook);
-/// Keeps the gradient of a tensor that is no leaf in its grad() too.
+/// Keeps the gradient of a tensor that is no leaf in its grad() too: that of the value which it has when it is used last before backward, and
+/// from the latest backward.
 void retain_grad(const Tensor& tensor);
 
 /// A function of the user with a gradient of its own.
@@ -61,7 +63,7 @@ std::vector<Tensor> apply(const CustomFunction& function, const std::vector<Tens
 
 /// `function` of `inputs` without keeping what its steps save: backward calls it again, with the policies of this call, and random numbers
 /// are drawn again as they were. It must do the same then, and must write no tensor from outside. What it takes from outside beside its
-/// inputs, such as parameters that it captures, gets its gradient too. Scopes may lie in each other. A result whose buffer others have too is copied.
+/// inputs, such as parameters that it captures, gets its gradient too, and must not be written before backward, which throws autograd then. Scopes may lie in each other. A result whose buffer others have too is copied.
 std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function, const std::vector<Tensor>& inputs,
                               CallSite site = CallSite::here());
 
