@@ -5,7 +5,8 @@
 
 namespace shard {
 /// x in another shape of equal size, sharing its buffer; one -1 is inferred and a 0 keeps the dim
-/// of x at that place. Errors: shape_mismatch naming both sizes.
+/// of x at that place. Where x has no elements a 0 is a 0, so that every shape without elements can
+/// be reached. Errors: shape_mismatch naming both sizes.
 Tensor reshape(const Tensor& x, const IntArray& shape, CallSite site = CallSite::here());
 Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site = CallSite::here());
 /// x with the dims from start_axis to stop_axis merged into one, sharing its buffer; a 0-d x

@@ -15,14 +15,26 @@
 namespace shard {
 namespace {
 
-void check(const std::vector<int>& shape, const std::vector<int>& processes, const std::vector<std::string>& names) {
+/// A larger mesh could not be held: it lists its processes.
+constexpr int64_t kMaxProcesses = int64_t{1} << 24;
+
+/// The number of processes. Throws invalid_argument for a shape that no mesh has.
+int64_t check_shape(const std::vector<int>& shape) {
   if (shape.empty()) fail(ErrorCode::invalid_argument, "a mesh needs at least one axis");
   if (shape.size() > kMaxMeshRank) fail(ErrorCode::invalid_argument, "a mesh has at most {} axes", kMaxMeshRank);
   int64_t size = 1;
   for (int n : shape) {
     if (n < 1) fail(ErrorCode::invalid_argument, "mesh shape [{}] has an axis of size {}, which must be at least 1", fmt::join(shape, ", "), n);
-    size *= n;
+    if (size <= kMaxProcesses) size *= n;  // below 2^55
   }
+  if (size > kMaxProcesses) {
+    fail(ErrorCode::invalid_argument, "mesh shape [{}] has more than {} processes, which is the most that a mesh has; make an axis smaller", fmt::join(shape, ", "),
+         kMaxProcesses);
+  }
+  return size;
+}
+
+void check(const std::vector<int>& shape, int64_t size, const std::vector<int>& processes, const std::vector<std::string>& names) {
   if (size != static_cast<int64_t>(processes.size())) {
     fail(ErrorCode::invalid_argument, "mesh shape [{}] needs {} process ids, but {} were given", fmt::join(shape, ", "), size, processes.size());
   }
@@ -72,16 +84,15 @@ std::string describe_costs(const MeshCosts& costs) {
 }  // namespace
 
 const ProcessMesh* ProcessMesh::make(const std::vector<int>& shape, std::vector<int> processes, std::vector<std::string> names, MeshCosts costs) {
+  const int64_t size = check_shape(shape);
   if (processes.empty()) {
-    int64_t size = 1;
-    for (int n : shape) size *= std::max(n, 0);
-    processes.resize(static_cast<size_t>(std::min<int64_t>(size, 1 << 20)));
+    processes.resize(static_cast<size_t>(size));
     std::iota(processes.begin(), processes.end(), 0);
   }
   if (names.empty()) {
     for (size_t i = 0; i < shape.size(); ++i) names.emplace_back(1, static_cast<char>('a' + i));
   }
-  check(shape, processes, names);
+  check(shape, size, processes, names);
   if (costs.axes.empty()) costs.axes.resize(shape.size());
   check(shape, costs);
 

@@ -8,17 +8,15 @@ namespace shard::meta {
 
 void check_size(const OpContext& ctx, std::span<const int64_t> dims, DType dtype) {
   int64_t bytes = static_cast<int64_t>(size_of(dtype));
-  bool empty = false;
   bool overflow = false;
   for (int64_t dim : dims) {
     if (dim < 0) {
       fail(ErrorCode::out_of_range, "[{}] a dim of the result {} is {}; dims must be 0 or more", ctx.op,
            to_string(IntArray(dims)), dim);
     }
-    empty = empty || dim == 0;
     overflow = __builtin_mul_overflow(bytes, std::max<int64_t>(dim, 1), &bytes) || overflow;
   }
-  if (overflow && !empty) {
+  if (overflow) {
     fail(ErrorCode::out_of_range, "[{}] the result {} of dtype {} would have more bytes than an int64 can count; make a dim smaller",
          ctx.op, to_string(IntArray(dims)), to_string(dtype));
   }

@@ -7,15 +7,37 @@
 namespace shard::meta {
 namespace {
 
+/// The product of the dims that are not 0.
+int64_t product_without_zeros(const Dims& dims) {
+  int64_t product = 1;
+  for (const int64_t size : dims) product *= size == 0 ? 1 : size;
+  return product;
+}
+
+/// Of an x without elements: each 0 is one, as a shape that keeps dims of x need not be one that x can have. Only a -1 is replaced: by what makes the
+/// other dims agree where there is a 0 besides, else by 0.
+void resolve_empty(const OpContext& ctx, const Meta& x, Dims& shape) {
+  const auto at = static_cast<int>(std::find(shape.begin(), shape.end(), -1) - shape.begin());
+  if (at == shape.rank()) return;
+  shape[at] = 0;
+  check_size(ctx, shape, x.dtype);
+  Dims others = shape;
+  others.erase(at);
+  if (others.numel() != 0) return;
+  const int64_t total = product_without_zeros(x.dims), known = product_without_zeros(others);
+  shape[at] = total % known == 0 ? total / known : 0;
+}
+
 /// Replaces 0 by the dim of x and -1 by what is left.
 void resolve_shape(const OpContext& ctx, const Meta& x, Dims& shape) {
+  if (std::count(shape.begin(), shape.end(), -1) > 1) {
+    fail(ErrorCode::invalid_argument, "[{}] shape {} has more than one -1; give all dims but one", ctx.op, to_string(shape));
+  }
+  if (x.numel() == 0) return resolve_empty(ctx, x, shape);
   int inferred = -1;
   int64_t known = 1;
   for (int i = 0; i < shape.rank(); ++i) {
     if (shape[i] == -1) {
-      if (inferred >= 0) {
-        fail(ErrorCode::invalid_argument, "[{}] shape {} has more than one -1; give all dims but one", ctx.op, to_string(shape));
-      }
       inferred = i;
       continue;
     }

@@ -132,6 +132,24 @@ RuleResult gather(const RuleArgs& args) {
   return solve(args, n);
 }
 
+/// Rows of the index choose in the first dims of x, as many as the index has in its last dim; x's other dims follow those of the rows.
+RuleResult gather_nd(const RuleArgs& args) {
+  Notation n;
+  const Dims& x = args.tensors[0].meta.dims;
+  const Dims& index = args.tensors[1].meta.dims;
+  const int64_t chosen = index.rank() == 0 ? -1 : index[index.rank() - 1];
+  if (chosen < 0 || chosen > x.rank()) {
+    fail(ErrorCode::shape_mismatch, "[{}] the index is {}, whose last dim must be the number of leading dims of x to choose in; x is {}", args.op.name,
+         to_string(index), to_string(x));
+  }
+  n.inputs = {fresh_letters(n, x), fresh_letters(n, index)};
+  for (int64_t d = 0; d < chosen; ++d) n.letters[static_cast<size_t>(d)].role = Letter::Role::whole;
+  n.letters[static_cast<size_t>(n.inputs[1].back())].role = Letter::Role::whole;
+  n.outputs = {{n.inputs[1].begin(), n.inputs[1].end() - 1}};
+  n.outputs[0].insert(n.outputs[0].end(), n.inputs[0].begin() + chosen, n.inputs[0].end());
+  return solve(args, n);
+}
+
 /// The slices of x along the axis are added up: sharded, with the index, they leave a pending sum.
 RuleResult index_sum(const RuleArgs& args) {
   Notation n;
@@ -171,6 +189,7 @@ void register_shape_rules() {
   register_rule("StridedSliceInferSpmd", strided_slice);
   register_rule("UnsliceInferSpmd", unslice);
   register_rule("GatherInferSpmd", gather);
+  register_rule("GatherNdInferSpmd", gather_nd);
   register_rule("IndexSumInferSpmd", index_sum);
   register_guard("IndexIsNotPending", index_is_not_pending);
 }

@@ -35,6 +35,10 @@ TEST_CASE("a spec prints the text that parses to it") {
 TEST_CASE("an invalid mesh or layout is an error that says why") {
   CHECK_THAT(error_of([] { ProcessMesh::make({2, 2}, {0, 1, 1, 2}); }, ErrorCode::invalid_argument), Catch::Contains("twice"));
   CHECK_THAT(error_of([] { ProcessMesh::make({2, 2}, {0, 1, 2}); }, ErrorCode::invalid_argument), Catch::Contains("needs 4 process ids, but 3"));
+  for (const std::vector<int>& shape : {std::vector{1 << 30, 1 << 30, 16}, {1 << 30, 1 << 30, 1 << 30}, {1 << 30, 1 << 30, 8, 1 << 30, 4}}) {
+    CHECK_THAT(error_of([&] { ProcessMesh::make(shape); }, ErrorCode::invalid_argument), Catch::Contains("more than 16777216 processes"));
+    CHECK_THAT(error_of([&] { ProcessMesh::make(shape, {0, 1}); }, ErrorCode::invalid_argument), Catch::Contains("make an axis smaller"));
+  }
   CHECK_THAT(error_of([] { ProcessMesh::make({0}); }, ErrorCode::invalid_argument), Catch::Contains("must be at least 1"));
   CHECK_THAT(error_of([] { ProcessMesh::make({2}, {0, -1}); }, ErrorCode::invalid_argument), Catch::Contains("must not be negative"));
   CHECK_THAT(error_of([] { ProcessMesh::make({1, 2}, {}, {"a", "a"}); }, ErrorCode::invalid_argument), Catch::Contains("axis twice"));

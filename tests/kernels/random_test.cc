@@ -1,4 +1,6 @@
 // Random kernels: any split gives the bits of the whole, and the numbers have the right distribution.
+#include <algorithm>
+
 #include "kernels/kernel_testing.h"
 
 namespace shard::testing {
@@ -60,6 +62,111 @@ TEST_CASE("random numbers have the distribution that was asked for") {
   }
   CHECK(sum / 100001 == Approx(1).epsilon(0.03));
   CHECK(squares / 100001 == Approx(4).epsilon(0.03));
+}
+
+/// Pearson's statistic of counts whose expectation is the same for all.
+double chi_squared(const std::vector<int>& counts, double expected) {
+  double chi = 0;
+  for (const int count : counts) chi += (count - expected) * (count - expected) / expected;
+  return chi;
+}
+/// Five standard deviations of a chi-squared distribution about its mean.
+void check_chi_squared(double chi, double freedom) {
+  INFO("chi2 " << chi << " with " << freedom << " degrees of freedom");
+  CHECK(std::abs(chi - freedom) < 5 * std::sqrt(2 * freedom) + 10);
+}
+
+using Randperm = void(const OpContext&, RandomKey, DenseTensor&);
+
+TEST_CASE("every permutation of 2 to 8 numbers is equally likely") {
+  uint64_t offset = 0;
+  size_t orders = 1;
+  for (int n = 2; n <= 8; ++n) {
+    orders *= static_cast<size_t>(n);
+    const size_t draws = std::max<size_t>(8 * orders, 20000);
+    std::vector<int> counts(orders);
+    DenseTensor out = uninitialized({n}, DType::int32);
+    for (size_t draw = 0; draw < draws; ++draw) {
+      call<Randperm>("randperm", DType::int32, RandomKey{3, offset++}, out);
+      size_t rank = 0;  // Lehmer's code of the order
+      for (int i = 0; i < n; ++i) {
+        size_t smaller = 0;
+        for (int j = i + 1; j < n; ++j) smaller += out.data<int32_t>()[j] < out.data<int32_t>()[i];
+        rank = rank * static_cast<size_t>(n - i) + smaller;
+      }
+      ++counts[rank];
+    }
+    INFO("n " << n);
+    check_chi_squared(chi_squared(counts, static_cast<double>(draws) / static_cast<double>(orders)), static_cast<double>(orders - 1));
+  }
+}
+
+TEST_CASE("large permutations have as many fixed points, and neighbours as far apart, as all permutations on average") {
+  for (const int n : {4096, 4097, 6000}) {
+    constexpr int kDraws = 400;
+    constexpr int kBins = 16;
+    DenseTensor out = uninitialized({n}, DType::int32);
+    int fixed = 0;
+    std::vector<int> steps(kBins);
+    for (int draw = 0; draw < kDraws; ++draw) {
+      call<Randperm>("randperm", DType::int32, RandomKey{5, static_cast<uint64_t>(draw)}, out);
+      const int32_t* order = out.data<int32_t>();
+      for (int i = 0; i < n; ++i) fixed += order[i] == i;
+      for (const int i : {0, 1000, 2000}) ++steps[static_cast<size_t>(((order[i + 1] - order[i] + n) % n) * int64_t{kBins} / n)];
+    }
+    INFO("n " << n);
+    CHECK(std::abs(fixed - kDraws) < 5 * std::sqrt(kDraws));  // a Poisson distribution of mean 1 in each
+    check_chi_squared(chi_squared(steps, 3.0 * kDraws / kBins), kBins - 1);
+  }
+}
+
+TEST_CASE("uniform and gaussian of float64 have 53 random bits") {
+  DenseTensor out = uninitialized({4096}, DType::float64);
+  call<Uniform>("uniform", DType::float64, Scalar(0), Scalar(1), 0, kKey, out);
+  std::vector<int> ones(53);
+  for (const double value : values(out)) {
+    const auto bits = static_cast<uint64_t>(std::ldexp(value, 53));
+    REQUIRE(std::ldexp(static_cast<double>(bits), -53) == value);
+    for (size_t i = 0; i < 53; ++i) ones[i] += bits >> i & 1u;
+  }
+  for (const int count : ones) CHECK(std::abs(count - 2048) < 5 * 32);
+  std::vector<double> numbers = values(out);
+  std::sort(numbers.begin(), numbers.end());
+  CHECK(std::adjacent_find(numbers.begin(), numbers.end()) == numbers.end());
+  // Of 32 bits four million numbers would have about two thousand pairs.
+  constexpr int64_t kMany = 1 << 22;
+  DenseTensor many = uninitialized({kMany}, DType::float64);
+  call<Gaussian>("gaussian", DType::float64, 0.0f, 1.0f, 0, kKey, many);
+  double* const first = many.data<double>();
+  std::sort(first, first + kMany);
+  CHECK(std::adjacent_find(first, first + kMany) == first + kMany);
+}
+
+TEST_CASE("uniform covers a range that is larger than the largest number") {
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float64}) {
+    const double most = dtype == DType::float64 ? 1.7e308 : 3e38;
+    DenseTensor out = uninitialized({10000}, dtype);
+    call<Uniform>("uniform", dtype, Scalar(-most), Scalar(most), 0, kKey, out);
+    std::vector<int> bins(10);
+    for (const double value : values(out)) {
+      REQUIRE(std::abs(value) <= most * 1.01);
+      ++bins[static_cast<size_t>(std::clamp(5 + 5 * (value / most), 0.0, 9.0))];
+    }
+    check_chi_squared(chi_squared(bins, 1000), 9);
+  }
+}
+
+TEST_CASE("bernoulli of float64 knows probabilities below 2^-32") {
+  using Bernoulli = void(const OpContext&, const DenseTensor&, RandomKey, DenseTensor&);
+  constexpr int64_t kMany = 1 << 20;
+  const DenseTensor p = tensor(std::vector<double>(kMany, 1e-300), {kMany}, DType::float64);
+  DenseTensor out = uninitialized({kMany}, DType::float64);
+  double sum = 0;
+  for (uint64_t draw = 0; draw < 4; ++draw) {
+    call<Bernoulli>("bernoulli", DType::float64, p, RandomKey{1, draw}, out);
+    for (const double value : values(out)) sum += value;
+  }
+  CHECK(sum == 0);
 }
 
 TEST_CASE("a seed gives the same numbers whatever key is drawn") {

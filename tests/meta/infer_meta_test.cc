@@ -216,6 +216,28 @@ TEST_CASE("reshape infers -1 and keeps 0 for users, but takes a local shape as i
   CHECK(to_string(out) == "f32[0]");
 }
 
+TEST_CASE("reshape of a tensor without elements reaches every shape without elements") {
+  const auto shape = [](const Dims& x, const IntArray& asked) {
+    Meta out;
+    ReshapeInferMeta({"reshape"}, {x, DType::float32}, asked, out);
+    return out.dims;
+  };
+  CHECK(shape({0}, {3, 0}) == Dims{3, 0});
+  CHECK(shape({2, 0}, {0, 5, 0}) == Dims{0, 5, 0});
+  CHECK(shape({2, 0}, {0, 2}) == Dims{0, 2});
+  CHECK(shape({2, 0}, {0, 0}) == Dims{0, 0});
+  CHECK(shape({3, 0}, {0}) == Dims{0});
+  CHECK(shape({2, 0}, {-1}) == Dims{0});
+  CHECK(shape({2, 0}, {5, -1}) == Dims{5, 0});
+  CHECK(shape({2, 0}, {-1, 0}) == Dims{2, 0});
+  CHECK(shape({0, 3}, {0, -1}) == Dims{0, 3});
+  CHECK(shape({0, 6}, {2, 0, -1}) == Dims{2, 0, 3});
+  Meta out;
+  error_of(ErrorCode::shape_mismatch, [&] { ReshapeInferMeta({"reshape"}, f32({2, 0}), IntArray{2, 3}, out); });
+  error_of(ErrorCode::invalid_argument, [&] { ReshapeInferMeta({"reshape"}, f32({2, 0}), IntArray{-1, -1}, out); });
+  error_of(ErrorCode::out_of_range, [&] { ReshapeInferMeta({"reshape"}, f32({2, 0}), IntArray{0, -2}, out); });
+}
+
 TEST_CASE("squeeze decides by the global shape") {
   Meta out;
   SqueezeInferMeta({"squeeze"}, f32({1, 3, 1}), IntArray{}, out);

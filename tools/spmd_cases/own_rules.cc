@@ -174,6 +174,27 @@ RuleResult gather_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
+/// Each row of the index adds a slice of out_grad to x_grad: rows that are sharded leave a pending sum.
+RuleResult gather_nd_grad(const RuleArgs& args) {
+  Notation n;
+  const Dims& index = dims(args, 1);
+  if (index.rank() == 0) fail(ErrorCode::shape_mismatch, "[{}] the index has no dims", args.op.name);
+  Letters x = letters_for(n, args, 0);
+  const int64_t chosen = index[index.rank() - 1];
+  if (chosen < 0 || chosen > static_cast<int64_t>(x.size())) {
+    fail(ErrorCode::shape_mismatch, "[{}] the last dim of the index names more dims than x has", args.op.name);
+  }
+  std::fill_n(x.begin(), chosen, kNoLetter);
+  Letters rows;
+  for (int d = 0; d + 1 < index.rank(); ++d) rows.push_back(n.add({Letter::Role::reduce, ReduceType::sum, index[d]}));
+  Letters grad = rows;
+  grad.insert(grad.end(), x.begin() + chosen, x.end());
+  rows.push_back(kNoLetter);
+  n.inputs = {x, rows, grad};
+  n.outputs = {x};
+  return solve(args, n);
+}
+
 RuleResult slice_grad(const RuleArgs& args) {
   Notation n;
   const Letters input = letters_for(n, args, 0);
@@ -421,9 +442,12 @@ void check_last_two(const Call& call) {
   if (call.dims(0).rank() < 2) refuse(call, "a matrix has two dims");
 }
 
-void check_one_dim_scale(const Call& call) {
+void check_normalized_scale(const Call& call) {
+  Dims normalized = call.dims(0);
+  for (int64_t d = 0; d < call.integer("begin_norm_axis"); ++d) normalized.erase(0);
   for (size_t slot : {1, 2}) {
-    if (!call.backward && call.dims(slot).rank() != 1) refuse(call, "scale and bias have one dim");
+    if (call.backward || call.dims(slot).rank() == 1 || call.dims(slot) == normalized) continue;
+    refuse(call, "scale and bias have one dim, or the dims that are normalized");
   }
 }
 
@@ -438,6 +462,7 @@ void register_own_rules() {
   register_rule("cases::scatter", scatter);
   register_rule("cases::scatter_grad", scatter_grad);
   register_rule("cases::gather_grad", gather_grad);
+  register_rule("cases::gather_nd_grad", gather_nd_grad);
   register_rule("cases::slice_grad", slice_grad);
   register_rule("cases::cumsum_grad", cumsum_grad);
   register_rule("cases::cross_entropy_grad", cross_entropy_grad);

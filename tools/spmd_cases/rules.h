@@ -78,6 +78,7 @@ struct Entry {
   bool flat = false;           // lists of tensors count as so many arguments or outputs
   bool outputs_given = false;  // a forward case lists the outputs too
   bool free_outputs = false;   // the outputs of a backward case need not have the shapes that the op gives
+  bool xshape = false;         // the peer's op has a last output, xshape: a dim that nothing shards and then x's, for the gradient alone
   bool open_sizes = false;     // 0 and -1 in the shapes of the outputs of a backward case are those of reshape
   std::vector<size_t> answers = {};  // the input slots that the peer's rule answers for; empty: all
 };
@@ -103,6 +104,7 @@ Shapes layer_norm_shapes(const Call& call);
 Shapes rms_norm_shapes(const Call& call);
 Shapes embedding_shapes(const Call& call);
 Shapes gather_shapes(const Call& call);
+Shapes gather_nd_shapes(const Call& call);
 Shapes one_hot_shapes(const Call& call);
 Shapes tile_shapes(const Call& call);
 Shapes expand_as_shapes(const Call& call);
@@ -135,6 +137,6 @@ void check_embedding(const Call& call);
 void check_swiglu(const Call& call);
 void check_where(const Call& call);
 void check_last_two(const Call& call);
-void check_one_dim_scale(const Call& call);
+void check_normalized_scale(const Call& call);
 
 }  // namespace spmd_cases

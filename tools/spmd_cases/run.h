@@ -18,6 +18,7 @@ struct Placed {
 struct AnswerSide {
   std::vector<std::vector<Placed>> slots;
   std::vector<bool> lists;  // per slot
+  size_t intermediate = 0;  // the last slots, which the count of a case may leave out
 };
 
 struct Answer {

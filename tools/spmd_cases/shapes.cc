@@ -162,6 +162,17 @@ Shapes gather_shapes(const Call& call) {
   return {{out}};
 }
 
+Shapes gather_nd_shapes(const Call& call) {
+  const Dims& x = call.dims(0);
+  Dims out = call.dims(1);
+  if (out.rank() == 0) refuse(call, "the index has no dims");
+  const int64_t chosen = out[out.rank() - 1];
+  if (chosen < 0 || chosen > x.rank()) refuse(call, "the last dim of the index names more dims than x has");
+  out.erase(out.rank() - 1);
+  for (int64_t d = chosen; d < x.rank(); ++d) out.push_back(x[static_cast<int>(d)]);
+  return {{out}};
+}
+
 Shapes one_hot_shapes(const Call& call) {
   Dims out = call.dims(0);
   const auto* classes = std::get_if<int64_t>(&call.attr("num_classes"));

@@ -19,17 +19,16 @@ struct GeluGrad {
   template <class C>
   static HWY_INLINE C apply(C x, C grad) {
     const Normal<C> normal = normal_at(x);
-    return grad * (normal.below + x * C(0.39894228040143268) * normal.bell);
+    const C near = at_least(C(-40), -at_least(C(-40), -x));  // bell is 0 beyond
+    return grad * (normal.below + near * C(0.39894228040143268) * normal.bell);
   }
 };
 /// Of gelu_tanh_of.
 struct GeluTanhGrad {
   template <class C>
   static C apply(C x, C grad) {
-    const C t = tanh_of(C(0.7978845608028654) * (x + C(0.044715) * x * x * x));
-    const C flat = C(1) - t * t;
-    const C turn = C(0.5) * x * flat * C(0.7978845608028654) * (C(1) + C(3 * 0.044715) * x * x);
-    return grad * (C(0.5) * (C(1) + t) + select(flat == C(0), C(0), turn));  // far out x * x may be infinite
+    const GeluTanh<C> at = gelu_tanh_at(x);
+    return grad * times_sigmoid(C(1) + at.x * at.slope * logistic_of(at.twice_u).rest, at.twice_u);
   }
 };
 
@@ -45,8 +44,8 @@ void silu_grad_row(const Row& row) {
   const T *x = static_cast<const T*>(row.in[0]), *out = static_cast<const T*>(row.in[1]), *grad = static_cast<const T*>(row.in[2]);
   T* to = static_cast<T*>(row.out);
   for (int64_t i = 0; i < row.n; ++i) {
-    const C s = sigmoid_of(static_cast<C>(x[i]));
-    to[i] = static_cast<T>(static_cast<C>(grad[i]) * (s + static_cast<C>(out[i]) * (C(1) - s)));
+    const Logistic<C> s = logistic_of<C>({static_cast<C>(x[i]), C(0)});
+    to[i] = static_cast<T>(static_cast<C>(grad[i]) * (s.at + static_cast<C>(out[i]) * s.rest));
   }
 }
 
@@ -60,9 +59,10 @@ template <class T>
 void swiglu_grad_row(const T* x, const T* y, const T* grad, T* x_grad, T* y_grad, int64_t n) {
   using C = Compute<T>;
   for (int64_t i = 0; i < n; ++i) {
-    const C gate = static_cast<C>(x[i]), g = static_cast<C>(grad[i]), s = sigmoid_of(gate);
-    x_grad[i] = static_cast<T>(g * static_cast<C>(y[i]) * (s + gate * s * (C(1) - s)));
-    y_grad[i] = static_cast<T>(g * gate * s);
+    const C gate = static_cast<C>(x[i]), g = static_cast<C>(grad[i]), value = silu_of(gate);
+    const Logistic<C> s = logistic_of<C>({gate, C(0)});
+    x_grad[i] = static_cast<T>(g * static_cast<C>(y[i]) * (s.at + value * s.rest));
+    y_grad[i] = static_cast<T>(g * value);
   }
 }
 

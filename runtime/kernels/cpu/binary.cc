@@ -95,7 +95,7 @@ void swiglu_row(const Row& row) {
   T* out = static_cast<T*>(row.out);
   for (int64_t i = 0; i < row.n; ++i) {
     const C gate = static_cast<C>(x[i]);
-    out[i] = static_cast<T>(gate * sigmoid_of(gate) * static_cast<C>(y[i]));
+    out[i] = static_cast<T>(silu_of(gate) * static_cast<C>(y[i]));
   }
 }
 

@@ -5,19 +5,14 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/value.h"
+#include "core/convert.h"
 
 namespace shard::cpu {
 namespace {
 
 template <class T>
-T value_of(const Scalar& value) {
-  if constexpr (is_half<T>) return T(value.to<float>());
-  else return value.to<T>();
-}
-
-template <class T>
 void fill(const Scalar& value, DenseTensor& out) {
-  const T element = value_of<T>(value);
+  const T element = value.is_integer() ? convert<T>(value.to<int64_t>()) : convert<T>(value.to<double>());
   T* data = out.data<T>();
   parallel_for(out.numel(), 1, [&](int64_t begin, int64_t end) { std::fill(data + begin, data + end, element); });
 }
@@ -40,8 +35,8 @@ void arange(const OpContext& ctx, const Scalar& start, const Scalar& step, Dense
   T* data = out.data<T>();
   parallel_for(out.numel(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      if (integers) data[i] = value_of<T>(Scalar(wrap_add(start.to<int64_t>(), wrap_mul(first + i, step.to<int64_t>()))));
-      else data[i] = value_of<T>(Scalar(start.to<double>() + static_cast<double>(first + i) * step.to<double>()));
+      if (integers) data[i] = convert<T>(wrap_add(start.to<int64_t>(), wrap_mul(first + i, step.to<int64_t>())));
+      else data[i] = convert<T>(start.to<double>() + static_cast<double>(first + i) * step.to<double>());
     }
   });
 }
@@ -51,7 +46,7 @@ template <class T>
 void eye(const OpContext& ctx, DenseTensor& out) {
   const Dims begin = ctx.output_box(0, out).begin;
   const int64_t columns = out.dims()[1];
-  const T one = value_of<T>(Scalar(1)), zero = value_of<T>(Scalar(0));
+  const T one = convert<T>(1), zero = convert<T>(0);
   parallel_for(out.dims()[0], columns, [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
       T* line = out.data<T>() + row * columns;

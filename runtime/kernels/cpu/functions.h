@@ -18,9 +18,9 @@ inline double select(bool condition, double a, double b) { return condition ? a 
 /// 2^n for n in [-126, 127].
 [[gnu::always_inline]] inline float power_of_two(uint32_t n) { return std::bit_cast<float>((n + 127u) << 23); }
 
-/// exp(x), within 2 ulp; infinite above 88.73, 0 below -103.98, NaN for NaN.
-[[gnu::always_inline]] inline float exp_of(float x) {
-  x = select(x < -104.0f, -104.0f, x);
+/// factor * exp(x), within 2 ulp of x = 0 to -126, also where exp(x) alone is too small for a float; 0 below. Infinite above 88.73.
+[[gnu::always_inline]] inline float scaled_exp(float factor, float x) {
+  x = select(x < -126.0f, -126.0f, x);
   x = select(x > 89.0f, 89.0f, x);
   const float shifted = x * 1.44269504088896341f + 12582912.0f;  // adding 1.5 * 2^23 rounds to the nearest integer
   const float n = shifted - 12582912.0f;
@@ -34,8 +34,16 @@ inline double select(bool condition, double a, double b) { return condition ? a 
   p = p * (r * r) + r + 1.0f;
   const uint32_t whole = std::bit_cast<uint32_t>(shifted) - 0x4B400000u;
   const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(whole) >> 1);  // two factors reach the subnormals
-  return p * power_of_two(half) * power_of_two(whole - half);
+  return factor * p * power_of_two(half) * power_of_two(whole - half);
 }
+inline double scaled_exp(double factor, double x) {
+  if (x > -700) return factor * std::exp(x);
+  const double root = std::exp(0.5 * x);
+  return factor * root * root;
+}
+
+/// exp(x), within 2 ulp; infinite above 88.73, 0 below -103.98, NaN for NaN.
+[[gnu::always_inline]] inline float exp_of(float x) { return scaled_exp(1.0f, x); }
 inline double exp_of(double x) { return std::exp(x); }
 
 /// tanh(x), within 3 ulp.
@@ -63,20 +71,65 @@ template <class C>
   return numerator / (C(1) + e);
 }
 
+/// A number in two parts, the smaller of which holds what the larger has no bits for. A function that grows as fast as exp makes a rounding
+/// of its argument a large relative error of its result.
+template <class C>
+struct Split {
+  C high;
+  C low;
+};
+
+/// 1 / (1 + exp(-x)) and 1 / (1 + exp(x)), each without cancellation.
+template <class C>
+struct Logistic {
+  C at;
+  C rest;
+};
+template <class C>
+[[gnu::always_inline]] inline Logistic<C> logistic_of(Split<C> x) {
+  const bool below = x.high < C(0);
+  const C e = exp_of(select(below, x.high, -x.high)) * (C(1) + select(below, x.low, -x.low));
+  const C large = C(1) / (C(1) + e);
+  const C small = e / (C(1) + e);
+  return {select(below, small, large), select(below, large, small)};
+}
+
+/// factor / (1 + exp(-x)), also where the sigmoid alone is too small for a number.
+template <class C>
+[[gnu::always_inline]] inline C times_sigmoid(C factor, Split<C> x) {
+  const bool below = x.high < C(0);
+  const C far = select(below, x.high, -x.high);
+  const C low = C(1) + select(below, x.low, -x.low);
+  const C numerator = select(below, scaled_exp(factor, far) * low, factor);
+  return numerator / (C(1) + exp_of(far) * low);
+}
+
+/// `x`, or `bound` where x is below it: there a function has reached 0, and infinities must not meet that.
+template <class C>
+[[gnu::always_inline]] inline C at_least(C bound, C x) { return select(x < bound, bound, x); }
+
+/// x / (1 + exp(-x)), within 4 ulp.
+[[gnu::always_inline]] inline float silu_of(float x) { return times_sigmoid(at_least(-126.0f, x), {x, 0.0f}); }
+inline double silu_of(double x) { return times_sigmoid(at_least(-800.0, x), {at_least(-800.0, x), 0.0}); }
+
+/// x^2 in two parts.
+inline Split<double> square_of(double x) { return {x * x, std::fma(x, x, -(x * x))}; }
+
 /// The normal distribution N(0, 1) at x.
 template <class C>
 struct Normal {
   C bell;   // exp(-x^2 / 2)
   C below;  // P(N(0, 1) <= x)
+  C times;  // x * below, also where below is too small for a number
 };
 
-/// Within 4 ulp, small tails too; bell is 0 beyond 14.4.
+/// Within 6 ulp, small tails too; bell is 0 beyond 14.4, below that far under 0, and times 0 beyond 15 under 0.
 [[gnu::always_inline]] inline Normal<float> normal_at(float x) {
   float a = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffffu);
   a = select(a > 15.0f, 15.0f, a);
   // a^2 in two parts, of which the larger is exact: a rounding of a^2 would be a relative error of the result.
   const float high = std::bit_cast<float>(std::bit_cast<uint32_t>(a) & 0xfffff000u);
-  const float bell = exp_of(-0.5f * (high * high)) * exp_of(-0.5f * ((a - high) * (a + high)));
+  const float near = exp_of(-0.5f * ((a - high) * (a + high)));
   // exp(w^2) erfc(w) (1 + 2 w) for w = a / sqrt(2) from 0 to 10.7, as a polynomial of (w - 3.25) / (w + 3.25); relative error 2.2e-8.
   const float w = a * 0.70710678118654752f;
   const float t = (w - 3.25f) / (w + 3.25f);
@@ -90,15 +143,56 @@ struct Normal {
   p = p * t - 2.74570281e-2f;
   p = p * t - 1.38611351e-1f;
   p = p * t + 1.24751512f;
-  const float tail = 0.5f * (p / (1.0f + 2.0f * w)) * bell;
-  return {bell, select(x < 0.0f, tail, 1.0f - tail)};
+  const float factor = 0.5f * (p / (1.0f + 2.0f * w)) * near;
+  const float exponent = -0.5f * (high * high);
+  const float tail = scaled_exp(factor, exponent);
+  const float above = 1.0f - tail;
+  return {scaled_exp(near, exponent), select(x < 0.0f, tail, above), select(x < 0.0f, scaled_exp(-a * factor, exponent), x * above)};
 }
-inline Normal<double> normal_at(double x) { return {std::exp(-0.5 * x * x), 0.5 * std::erfc(x * -0.70710678118654752)}; }
+/// With the part of x / sqrt(2) and of x^2 that a double has no bits for: far from 0 the tail changes by many times that.
+inline Normal<double> normal_at(double x) {
+  x = at_least(-40.0, x);
+  const double near = -at_least(-40.0, -x);  // below is 1 beyond
+  const double w = near * -0.70710678118654752;
+  const double low = std::fma(near, -0.70710678118654752, -w) + near * 4.8336466567264565e-17;
+  const double slope = -1.1283791670955126 * std::exp(-w * w);  // of erfc
+  const double below = 0.5 * (std::erfc(w) + slope * low);
+  const Split<double> square = square_of(near);
+  return {std::exp(-0.5 * square.high) * (1 - 0.5 * square.low), below, x * below};
+}
 
+/// The function x / (1 + exp(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x (1 + tanh u) / 2 without its cancellation: what it needs
+/// of x, as far as the result is not x or 0.
+template <class C>
+struct GeluTanh {
+  C x;
+  Split<C> twice_u;
+  C slope;  // of 2 u
+};
+[[gnu::always_inline]] inline GeluTanh<float> gelu_tanh_at(float x) {
+  x = at_least(-11.0f, -at_least(-11.0f, -x));
+  const double wide = static_cast<double>(x);
+  const double exact = wide * (1.5957691216057308 + 0.071354816272600250 * (wide * wide));
+  const float high = static_cast<float>(exact);
+  return {x, {high, static_cast<float>(exact - static_cast<double>(high))}, 1.5957691216f + 0.2140644488f * (x * x)};
+}
+inline GeluTanh<double> gelu_tanh_at(double x) {
+  x = at_least(-23.0, -at_least(-23.0, -x));
+  constexpr double kLinear = 1.5957691216057308, kCubic = 0.07135481627260025;
+  constexpr double kLinearLow = -9.96930880911092e-17, kCubicLow = -6.175149918155315e-19;
+  const Split<double> square = square_of(x);
+  const double cubic = kCubic * square.high;
+  const double cubic_low = std::fma(kCubic, square.high, -cubic) + kCubic * square.low + kCubicLow * square.high;
+  const double sum = kLinear + cubic;
+  const double rounding = (kLinear - (sum - cubic)) + (cubic - (sum - (sum - cubic)));
+  const double product = x * sum;
+  const double low = std::fma(x, sum, -product) + x * (rounding + cubic_low + kLinearLow);
+  return {x, {product, low}, kLinear + 3 * kCubic * square.high};
+}
 template <class C>
 [[gnu::always_inline]] inline C gelu_tanh_of(C x) {
-  const C inner = C(0.7978845608028654) * (x + C(0.044715) * x * x * x);
-  return C(0.5) * x * (C(1) + tanh_of(inner));
+  const GeluTanh<C> at = gelu_tanh_at(x);
+  return times_sigmoid(at_least(at.x, x), at.twice_u);
 }
 
 }  // namespace shard::cpu

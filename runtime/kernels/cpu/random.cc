@@ -1,4 +1,6 @@
 // CPU kernels that draw random numbers: uniform, gaussian, randint, bernoulli, randperm, dropout. Each number belongs to the global index of its element.
+#include <vector>
+
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/value.h"
@@ -44,14 +46,23 @@ void for_words(RandomKey key, uint64_t first, int64_t n, const Use& use) {
 
 RandomKey key_of(int seed, RandomKey drawn) { return seed != 0 ? RandomKey{static_cast<uint64_t>(seed), 0} : drawn; }
 
-/// Arithmetic in double for double, whose numbers have 32 random bits, else in float with 24.
+/// Arithmetic in double for double, else in float.
 template <class T>
 using Real = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-template <class T>
-Real<T> fraction(uint32_t word) {
-  if constexpr (std::is_same_v<T, double>) return static_cast<double>(word) * 0x1p-32;
-  else return uniform01(word);
+/// Calls use(i, fraction) for the uniform numbers first .. first + n - 1, which are in [0, 1): of 53 bits from two words for double,
+/// of 24 bits from one word for the others.
+template <class T, class Use>
+void for_fractions(RandomKey key, uint64_t first, int64_t n, const Use& use) {
+  if constexpr (std::is_same_v<T, double>) {
+    uint64_t high = 0;
+    for_words(key, 2 * first, 2 * n, [&](int64_t i, uint32_t word) {
+      if (i % 2 == 0) high = word;
+      else use(i / 2, static_cast<double>((high << 32 | word) >> 11) * 0x1p-53);
+    });
+  } else {
+    for_words(key, first, n, [&](int64_t i, uint32_t word) { use(i, uniform01(word)); });
+  }
 }
 
 template <class T>
@@ -59,18 +70,20 @@ void uniform(const OpContext& ctx, const Scalar& min, const Scalar& max, int see
   using R = Real<T>;
   const RandomKey key = key_of(seed, drawn);
   const R low = min.to<R>();
-  const R range = max.to<R>() - low;
   const R high = max.to<R>();
+  const R range = high - low;
+  const bool wide = std::isinf(range) && !std::isinf(low) && !std::isinf(high);
   T* data = out.data<T>();
   for_runs(ctx.output_box(0, out), out.dims(), [&](int64_t local, int64_t global, int64_t n) {
-    for_words(key, static_cast<uint64_t>(global), n, [&](int64_t i, uint32_t word) {
-      const T value = T(low + range * fraction<T>(word));
+    for_fractions<T>(key, static_cast<uint64_t>(global), n, [&](int64_t i, R fraction) {
+      // Where the range is no finite number, its half is.
+      const T value = T(wide ? R(2) * (low / 2 + (high / 2 - low / 2) * fraction) : low + range * fraction);
       data[local + i] = static_cast<R>(value) < high ? value : T(low);  // rounding may reach max, which is outside
     });
   });
 }
 
-/// Box-Muller: the words 2e and 2e + 1 of one evaluation give element e.
+/// Box-Muller: element e is made from the uniform numbers 2e and 2e + 1.
 template <class T>
 void gaussian(const OpContext& ctx, float mean, float std, int seed, RandomKey drawn, DenseTensor& out) {
   using R = Real<T>;
@@ -79,14 +92,14 @@ void gaussian(const OpContext& ctx, float mean, float std, int seed, RandomKey d
   T* data = out.data<T>();
   for_runs(ctx.output_box(0, out), out.dims(), [&](int64_t local, int64_t global, int64_t n) {
     R radius = 0;
-    for_words(key, 2 * static_cast<uint64_t>(global), 2 * n, [&](int64_t i, uint32_t word) {
-      if (i % 2 == 0) radius = std::sqrt(R(-2) * std::log(R(1) - fraction<T>(word)));
-      else data[local + i / 2] = T(static_cast<R>(mean) + static_cast<R>(std) * (radius * std::cos(kTwoPi * fraction<T>(word))));
+    for_fractions<T>(key, 2 * static_cast<uint64_t>(global), 2 * n, [&](int64_t i, R fraction) {
+      if (i % 2 == 0) radius = std::sqrt(R(-2) * std::log(R(1) - fraction));
+      else data[local + i / 2] = T(static_cast<R>(mean) + static_cast<R>(std) * (radius * std::cos(kTwoPi * fraction)));
     });
   });
 }
 
-/// The upper word of (high, low) * range, which is in [0, range): unbiased but for 2^-32. range <= 2^32.
+/// The upper part of (high, low) * range, which is in [0, range): unbiased but for range * 2^-64. range <= 2^32.
 uint64_t below(uint64_t range, uint64_t high, uint64_t low) { return (high * range + (low * range >> 32)) >> 32; }
 
 /// The words 2e and 2e + 1 of one evaluation give element e.
@@ -114,28 +127,43 @@ void bernoulli(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseT
   }
   T* to = out.data<T>();
   for_runs(ctx.input_box(0, x), x.dims(), [&](int64_t local, int64_t global, int64_t n) {
-    for_words(key, static_cast<uint64_t>(global), n, [&](int64_t i, uint32_t word) {
-      to[local + i] = T(fraction<T>(word) < static_cast<Real<T>>(p[local + i]) ? 1.0f : 0.0f);
+    for_fractions<T>(key, static_cast<uint64_t>(global), n, [&](int64_t i, Real<T> fraction) {
+      to[local + i] = T(fraction < static_cast<Real<T>>(p[local + i]) ? 1.0f : 0.0f);
     });
   });
 }
 
-/// A bijection on [0, n) that is evaluated index by index: a Feistel network on pairs (left, right) below (rows, columns), the
-/// smallest near-square grid that holds n (Black and Rogaway, CT-RSA 2002). What falls behind n goes through again.
+/// A permutation of [0, n), evaluated index by index. A small one is a table that every rank makes alike, by Fisher and Yates' shuffle: all n!
+/// orders are equally likely. A Feistel network would not do there, as it has too few round keys: on n = 5 some orders came twice as often as others.
+/// A large one is such a network of eight rounds, on pairs (left, right) below (rows, columns), the smallest near-square grid that holds n (Black and
+/// Rogaway, CT-RSA 2002); what falls behind n goes through again.
 class Permutation {
  public:
   Permutation(RandomKey key, uint64_t n) : key_(key), n_(n), rows_(1) {
+    if (n <= kTable) shuffle();
     while (rows_ * rows_ < n) ++rows_;
     columns_ = (n + rows_ - 1) / rows_;
   }
   uint64_t operator()(uint64_t index) const {
+    if (!table_.empty()) return table_[index];
     do index = once(index);
     while (index >= n_);
     return index;
   }
 
  private:
+  static constexpr uint64_t kTable = 4096;
   static constexpr uint64_t kRounds = 8;
+
+  void shuffle() {
+    table_.reserve(n_);
+    for (uint64_t i = 0; i < n_; ++i) {
+      const std::array<uint32_t, 4> words = philox(key_, i);
+      const uint64_t other = below(i + 1, words[0], words[1]);
+      table_.push_back(static_cast<uint32_t>(i));
+      std::swap(table_[i], table_[other]);
+    }
+  }
   uint64_t once(uint64_t index) const {
     uint64_t left = index / columns_;
     uint64_t right = index % columns_;
@@ -153,7 +181,8 @@ class Permutation {
   RandomKey key_;
   uint64_t n_;
   uint64_t rows_;
-  uint64_t columns_;
+  uint64_t columns_ = 1;
+  std::vector<uint32_t> table_;  // of a small permutation
 };
 
 template <class T>

@@ -41,13 +41,13 @@ struct Sigmoid {
 };
 struct Silu {
   template <class C>
-  static C apply(C x) { return x * sigmoid_of(x); }
+  static C apply(C x) { return silu_of(x); }
 };
 struct Gelu {
   template <class C>
-  static HWY_INLINE C apply(C x) { return x * normal_at(x).below; }  // a call would keep the loop from being vectorised
+  static HWY_INLINE C apply(C x) { return normal_at(x).times; }  // a call would keep the loop from being vectorised
 };
-struct GeluTanh {
+struct ApproximateGelu {
   template <class C>
   static C apply(C x) { return gelu_tanh_of(x); }
 };
@@ -91,7 +91,7 @@ void unary(const OpContext&, const DenseTensor& x, DenseTensor& out) {
 
 template <class T>
 void gelu(const OpContext&, const DenseTensor& x, bool approximate, DenseTensor& out) {
-  run_unary(approximate ? &unary_row<GeluTanh, T> : &unary_row<Gelu, T>, x, out);
+  run_unary(approximate ? &unary_row<ApproximateGelu, T> : &unary_row<Gelu, T>, x, out);
 }
 
 template <class Op, class List>

@@ -1,0 +1,104 @@
+// The right column of docs/differences_from_paddle.md, row by row.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "api.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using Values = std::vector<double>;
+
+Tensor reals(const Values& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}); }
+Tensor ints(const std::vector<int32_t>& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}); }
+Values of(const Tensor& x) { return cast(x, DType::float64).to_vector<double>(); }
+
+template <class F>
+Values slope(const Values& at, const F& function) {
+  const Tensor x = reals(at).set_requires_grad(true);
+  sum(function(x)).backward();
+  return of(x.grad());
+}
+
+}  // namespace
+
+TEST_CASE("differences from Paddle: gradients at ties, bounds and zeros") {
+  CHECK(slope({2, 2, 1}, [](const Tensor& x) { return max(x); }) == Values{1, 1, 0});
+  CHECK(slope({2, 1, 1}, [](const Tensor& x) { return min(x); }) == Values{0, 1, 1});
+  CHECK(slope({2, 2, 1}, [](const Tensor& x) { return amax(x); }) == Values{0.5, 0.5, 0});
+  CHECK(slope({2, 1, 1}, [](const Tensor& x) { return amin(x); }) == Values{0, 0.5, 0.5});
+  CHECK(slope({1, 2}, [](const Tensor& x) { return maximum(x, reals({1, 3})); }) == Values{0, 0});
+  CHECK(slope({1, 2}, [](const Tensor& y) { return maximum(reals({1, 3}), y); }) == Values{1, 0});
+  CHECK(slope({1, 3}, [](const Tensor& y) { return minimum(reals({1, 2}), y); }) == Values{1, 0});
+  CHECK(slope({-1, 0, 0.5, 1, 2}, [](const Tensor& x) { return clip(x, 0.0, 1.0); }) == Values{0, 0, 1, 0, 0});
+  CHECK(slope({0, 2, 3}, [](const Tensor& x) { return prod(x); }) == Values{6, 0, 0});
+}
+
+TEST_CASE("differences from Paddle: a negative stride ends before the first element where the end is -1") {
+  const Tensor x = arange(0, 6, 1);
+  CHECK(of(strided_slice(x, {0}, {4}, {-1}, {-1})) == Values{4, 3, 2, 1, 0});
+  CHECK(of(strided_slice(x, {0}, {4}, {-7}, {-1})) == Values{4, 3, 2, 1, 0});  // means the same to both
+  CHECK(of(strided_slice(x, {0}, {1}, {-1}, {1})) == Values{1, 2, 3, 4});
+}
+
+TEST_CASE("differences from Paddle: NaN and infinities") {
+  CHECK(std::isnan(of(relu(reals({kNaN})))[0]));
+  CHECK(of(argmax(reals({1, kNaN, 3, kNaN}), 0)) == Values{1});
+  error_of([] { argmax(zeros({0}), 0); }, ErrorCode::invalid_argument);
+  for (const Tensor& limit : {gelu(reals({-kInfinity})), gelu(reals({-kInfinity}), true), silu(reals({-kInfinity}))}) CHECK(of(limit) == Values{0});
+  constexpr double kTop = std::numeric_limits<int32_t>::max(), kBottom = std::numeric_limits<int32_t>::lowest();
+  CHECK(of(cast(reals({kNaN, 1e20, -1e20, kInfinity}), DType::int32)) == Values{0, kTop, kBottom, kTop});
+  CHECK(of(full({1}, 3e10, DType::int32)) == Values{kTop});
+  CHECK(of(full({1}, kNaN, DType::int32)) == Values{0});
+  CHECK(of(pow(ints({2, 1, -1}), -1)) == Values{0, 1, -1});
+}
+
+TEST_CASE("differences from Paddle: result dtypes") {
+  error_of([] { add(reals({1}), cast(reals({1}), DType::float32)); }, ErrorCode::dtype_mismatch);
+  const Tensor quotient = divide(ints({7, -7, 7}), ints({2, 2, -2}));
+  CHECK(quotient.dtype() == DType::int32);
+  CHECK(of(quotient) == Values{3, -3, -3});
+  error_of([] { divide(ints({7}), ints({0})); }, ErrorCode::invalid_argument);
+  for (const DType dtype : {DType::boolean, DType::uint8, DType::int32, DType::int64}) {
+    CHECK(sum(cast(ints({1, 1, 0}), dtype)).dtype() == DType::int64);
+    CHECK(prod(cast(ints({1, 1, 0}), dtype)).dtype() == DType::int64);
+  }
+  CHECK(prod(full({2}, 3, DType::bfloat16)).dtype() == DType::bfloat16);
+  CHECK(cumsum(ints({1, 2}), 0).dtype() == DType::int32);
+  error_of([] { mean(ints({1, 2})); }, ErrorCode::dtype_mismatch);
+  const Tensor clipped = clip(ints({0, 3, 9}), 0.5, 4.5);
+  CHECK(clipped.dtype() == DType::int32);
+  CHECK(of(clipped) == Values{1, 3, 4});
+}
+
+TEST_CASE("differences from Paddle: errors where it computes") {
+  error_of([] { uniform({2}, DType::float32, 1.0, 0.0); }, ErrorCode::invalid_argument);
+  error_of([] { gaussian({2}, 0.0f, -1.0f); }, ErrorCode::invalid_argument);
+  error_of([] { scale(ints({3}), 2.7); }, ErrorCode::dtype_mismatch);
+}
+
+TEST_CASE("reshape without elements returns the shape that is asked for, as Paddle does, and its gradient comes back") {
+  for (const auto& [from, asked, to] : std::vector<std::tuple<Dims, IntArray, Dims>>{
+           {{0}, {3, 0}, {3, 0}}, {{2, 0}, {0, 5, 0}, {0, 5, 0}}, {{2, 0}, {0, 2}, {0, 2}}, {{2, 0}, {0, 0}, {0, 0}}, {{0, 3}, {0, -1}, {0, 3}}}) {
+    const Tensor x = full(IntArray(from), 1.0, DType::float64).set_requires_grad(true);
+    const Tensor y = reshape(x, asked);
+    CHECK(y.dims() == to);
+    y.backward(full(IntArray(to), 1.0, DType::float64));
+    CHECK(x.grad().dims() == from);
+  }
+  run_ranks(2, [](Rank&) {
+    const auto* mesh = ProcessMesh::make({2});
+    const Tensor x = distribute(zeros({0}), DistSpec::parse(mesh, "a"));
+    check(reshape(x, {3, 0}).dims() == Dims{3, 0}, "a sharded dim without elements");
+    const Tensor wide = distribute(zeros({2, 0}), DistSpec::parse(mesh, "a, -"));
+    check(reshape(wide, {0, 5, 0}).dims() == Dims{0, 5, 0}, "more dims");
+    check(full(reshape(wide, {0, 2})).dims() == Dims{0, 2}, "as many dims");
+  });
+}
