@@ -25,7 +25,7 @@ foreach(file IN LISTS files)
 endforeach()
 foreach(part "bin/shardgen" "include/shard/api[.]h" "include/shard/ops/math[.]h" "include/shard/testing/backend_conformance[.]h"
              "cmake/shardgen/shardgen-config[.]cmake" "share/shardgen/templates/dense[.]cc[.]mustache"
-             "share/shardgen/ops_yaml/math[.]yaml" "/LICENSE")
+             "share/shardgen/ops_yaml/math[.]yaml" "share/shardgen/overlays/paddle[.]yaml" "/LICENSE")
   if(NOT files MATCHES "${part}")
     message(SEND_ERROR "the prefix lacks ${part}")
   endif()
