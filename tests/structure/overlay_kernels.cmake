@@ -1,5 +1,5 @@
-# Tries the rules of the starter overlay on PaddlePaddle's own kernels, and rules that are wrong on purpose. Skipped without its op files
-# beside the checkout or without the Python module paddle (PYTHON names an interpreter that has it).
+# Tries the rules of the starter overlay on PaddlePaddle's own kernels, and rules that are wrong on purpose. Skipped without
+# its op files beside the checkout or without the Python module paddle (PYTHON names an interpreter that has it).
 set(files ${SOURCE}/../shared/paddle_yaml/2024-05)
 if(NOT PYTHON)
   find_package(Python3 COMPONENTS Interpreter QUIET)
@@ -13,8 +13,9 @@ if(NOT EXISTS ${files}/ops.yaml OR NOT PYTHON OR result)
   return()
 endif()
 set(yaml ${files}/ops.yaml ${files}/backward.yaml ${files}/legacy_ops.yaml ${files}/legacy_backward.yaml)
-set(verify ${CMAKE_COMMAND} -E env PYTHONDONTWRITEBYTECODE=1 ${PYTHON} ${SOURCE}/tools/verify_overlay/verify.py --tool ${TOOL} --yaml ${yaml})
-foreach(arguments "--overlay;${SOURCE}/overlays/paddle.yaml" "--overlay;${SOURCE}/tools/verify_overlay/wrong.yaml;--expect-wrong")
+set(folder ${SOURCE}/tools/verify_overlay)
+set(verify ${CMAKE_COMMAND} -E env PYTHONDONTWRITEBYTECODE=1 ${PYTHON} ${folder}/verify.py --tool ${TOOL} --yaml ${yaml})
+foreach(arguments "--overlay;${SOURCE}/overlays/paddle.yaml" "--overlay;${folder}/wrong.yaml;--expect-wrong")
   execute_process(COMMAND ${verify} ${arguments} RESULT_VARIABLE result OUTPUT_VARIABLE output)
   if(result)
     message(SEND_ERROR "${arguments}\n${output}")

@@ -1,10 +1,23 @@
 """Contributions to a pending reduction, and what an op says of how it commutes with one (docs/rules.md, "Pending reductions")."""
+
 import re
 
 import numpy as np
 
-REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply, "any": np.logical_or, "all": np.logical_and}
-DEFAULT = {"linear": ["sum"], "multilinear": ["sum"], "rearranging": ["sum", "max", "min", "prod"], "monotone": ["max", "min"]}
+REDUCE = {
+    "sum": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "prod": np.multiply,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
+DEFAULT = {
+    "linear": ["sum"],
+    "multilinear": ["sum"],
+    "rearranging": ["sum", "max", "min", "prod"],
+    "monotone": ["max", "min"],
+}
 RNG = np.random.default_rng(11)
 
 
@@ -20,7 +33,12 @@ def declared(op, rule):
 
 def contributions(value, type_):
     """Two arrays that the reduction makes `value` of, or None where it makes no such numbers."""
-    if (value.dtype.kind == "b") != (type_ in ("any", "all")) or value.dtype.kind not in "bfc" or value.dtype.kind == "c" and type_ != "sum":
+    if (
+        (value.dtype.kind == "b") != (type_ in ("any", "all"))
+        or value.dtype.kind not in "bfc"
+        or value.dtype.kind == "c"
+        and type_ != "sum"
+    ):
         return None
     first = RNG.random(value.shape) < 0.5
     if type_ == "sum":

@@ -1,4 +1,5 @@
 """Axis expressions, read and carried out independently of the C++ of this repository (docs/rules.md says what they mean)."""
+
 import re
 from dataclasses import dataclass, field
 
@@ -94,8 +95,11 @@ class Notation:
         self.in_letters = [self.drop_ones(l, s) for l, (_, s) in zip(self.in_letters, self.inputs)]
         self.out_letters = [self.drop_ones(self.letters_of(t, s), s) for t, s in self.outputs]
         for name, letter in self.letters.items():
-            lacking = [o for o, (term, shape) in enumerate(self.outputs)
-                       if shape is not None and not (term.is_one and not term.axes[0].type) and name not in self.out_letters[o]]
+            lacking = [
+                o
+                for o, (term, shape) in enumerate(self.outputs)
+                if shape is not None and not (term.is_one and not term.axes[0].type) and name not in self.out_letters[o]
+            ]
             if letter.role == "map" and lacking:
                 letter.role = "reduce"
 
@@ -196,7 +200,7 @@ class Notation:
                 dots = self.dots_of(term)
                 if width > len(dots):
                     raise ValueError(f"{shape} has more dims than the inputs have in '...'")
-                letters += dots[len(dots) - width:]
+                letters += dots[len(dots) - width :]
             elif self.has(axis):
                 letters.append(axis.name if axis.kind == "name" else None)
         if len(letters) != len(shape):
@@ -206,7 +210,10 @@ class Notation:
         return letters
 
     def drop_ones(self, letters, shape):
-        return [None if letter and size == 1 and self.letters[letter].size != 1 else letter for letter, size in zip(letters, shape or ())]
+        return [
+            None if letter and size == 1 and self.letters[letter].size != 1 else letter
+            for letter, size in zip(letters, shape or ())
+        ]
 
     def sizes_agree(self):
         """Dims with one letter that may be sharded have one size."""

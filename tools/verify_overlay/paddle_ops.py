@@ -1,4 +1,5 @@
 """Runs one op of PaddlePaddle on NumPy arrays: its own kernel, on one process."""
+
 import logging
 import os
 
@@ -12,7 +13,13 @@ from cases import EXTRA
 logging.disable(logging.WARNING)
 paddle.enable_static()
 EXECUTOR = paddle.static.Executor(paddle.CPUPlace())
-DTYPES = {"FLOAT32": paddle.float32, "FLOAT64": paddle.float64, "INT64": paddle.int64, "INT32": paddle.int32, "BOOL": paddle.bool}
+DTYPES = {
+    "FLOAT32": paddle.float32,
+    "FLOAT64": paddle.float64,
+    "INT64": paddle.int64,
+    "INT32": paddle.int32,
+    "BOOL": paddle.bool,
+}
 
 
 def has(name):
@@ -36,7 +43,9 @@ def attribute(typename, text):
         return text.strip('"')
     try:
         number = float(text.strip('"').rstrip("fL"))
-        return int(number) if number == int(number) and typename not in ("float", "double") and "." not in text else number
+        return (
+            int(number) if number == int(number) and typename not in ("float", "double") and "." not in text else number
+        )
     except ValueError:
         return text
 
@@ -101,7 +110,10 @@ def eager(call):
 
 def run_eagerly(op, tensors, attrs):
     def call():
-        args = [None if t is None else [paddle.to_tensor(a) for a in t] if isinstance(t, list) else paddle.to_tensor(t) for t in tensors]
+        args = [
+            None if t is None else [paddle.to_tensor(a) for a in t] if isinstance(t, list) else paddle.to_tensor(t)
+            for t in tensors
+        ]
         result = getattr(paddle._C_ops, op["name"])(*args, *attrs, *EXTRA.get(op["name"], []))
         result = list(result) if isinstance(result, (list, tuple)) else [result]
         if len(result) != len(op["outputs"]):
@@ -114,6 +126,7 @@ def run_eagerly(op, tensors, attrs):
 def derivative(function, leaves, upstream, seconds):
     """The gradients of `function` towards `leaves`, given that of its output; with `seconds`, the gradients of these gradients, those of
     `function` towards `leaves` and towards `upstream`. None for what depends on nothing."""
+
     def call():
         inputs = [paddle.to_tensor(leaf, stop_gradient=False) for leaf in leaves]
         out = function(*inputs)

@@ -5,6 +5,7 @@ compute, put together as the rule says, is compared with what the whole tensors 
     python verify.py --tool build-dev/codegen/shardgen --overlay overlays/paddle.yaml --yaml ops.yaml backward.yaml ...
 
 Needs Python 3.10 and `pip install paddlepaddle==3.0.0 numpy`. docs/overlays.md says what it found."""
+
 import argparse
 import json
 import re
@@ -18,6 +19,7 @@ import cases
 import commutation
 import paddle_ops
 from expression import Notation
+
 
 class Skip(Exception):
     """The op cannot be tried; the text says why."""
@@ -86,6 +88,36 @@ class Check:
         """The letters that may be sharded, and are dims of at least two elements."""
         return [n for n, l in self.notation.letters.items() if l.role != "whole" and l.size > 1]
 
+    def layouts(self):
+        """The call, and for each letter the dim of each tensor that it shards; for outputs without it what they are: pending, or whole."""
+        notation = self.notation
+
+        def place(letter, letters, term):
+            if letter in letters:
+                return letters.index(letter)
+            if term.is_one and not term.axes[0].type and any(letter in l for l in notation.out_letters):
+                return "whole"
+            return term.is_one and term.axes[0].type or notation.letters[letter].type
+
+        numbers = {
+            k: v
+            for k, v in self.names.items()
+            if isinstance(v, (bool, int)) or isinstance(v, list) and all(isinstance(i, int) for i in v)
+        }
+        return {
+            "rule": self.rule,
+            "inputs": [shape_of(t) for t in self.tensors],
+            "attrs": numbers,
+            "outputs": [shape_of(o) for o in self.whole],
+            "shard": [
+                [
+                    [l.index(letter) if letter in l else -1 for l in notation.in_letters],
+                    [place(letter, l, term) for l, (term, _) in zip(notation.out_letters, notation.outputs)],
+                ]
+                for letter in self.letters()
+            ],
+        }
+
     def try_letter(self, letter, parts):
         size = self.notation.letters[letter].size
         bounds = [min(size, -(-size // parts) * p) for p in range(parts + 1)]
@@ -93,10 +125,14 @@ class Check:
         for begin, end in zip(bounds, bounds[1:]):
             if begin == end:
                 continue
-            local = [None if t is None else self.cut(t, letters, letter, begin, end)
-                     for t, letters in zip(flatten(self.tensors), self.notation.in_letters)]
+            local = [
+                None if t is None else self.cut(t, letters, letter, begin, end)
+                for t, letters in zip(flatten(self.tensors), self.notation.in_letters)
+            ]
             try:
-                results.append(list(flatten(self.run(regroup(local, self.tensors), self.local_attrs(letter, end - begin)))))
+                results.append(
+                    list(flatten(self.run(regroup(local, self.tensors), self.local_attrs(letter, end - begin))))
+                )
             except Skip as error:
                 raise Wrong(f"{letter} on {parts} ranks: {error}") from error
         for o, whole in enumerate(flatten(self.whole)):
@@ -107,19 +143,31 @@ class Check:
         """How many types of pending reductions were tried that the op says it commutes with."""
         kind, types = commutation.declared(self.op, self.rule) or (None, [])
         tensors = list(flatten(self.tensors))
-        read = [t is not None and not i["no_need_buffer"] for i, slot in zip(self.op["inputs"], self.tensors) for t in flatten([slot])]
+        read = [
+            t is not None and not i["no_need_buffer"]
+            for i, slot in zip(self.op["inputs"], self.tensors)
+            for t in flatten([slot])
+        ]
         tried = 0
         for type_ in types:
             halves = [commutation.contributions(t, type_) if r else None for t, r in zip(tensors, read)]
-            pending = [[i] for i, h in enumerate(halves) if h] if kind == "multilinear" else [[i for i, h in enumerate(halves) if h]]
+            pending = (
+                [[i] for i, h in enumerate(halves) if h]
+                if kind == "multilinear"
+                else [[i for i, h in enumerate(halves) if h]]
+            )
             for chosen in pending:
                 if chosen:
-                    self.try_pending(type_, [h if i in chosen else (t, t) for i, (t, h) in enumerate(zip(tensors, halves))])
+                    self.try_pending(
+                        type_, [h if i in chosen else (t, t) for i, (t, h) in enumerate(zip(tensors, halves))]
+                    )
                     tried += 1
         return tried
 
     def try_pending(self, type_, halves):
-        results = [list(flatten(self.run(regroup([h[side] for h in halves], self.tensors), self.attrs))) for side in (0, 1)]
+        results = [
+            list(flatten(self.run(regroup([h[side] for h in halves], self.tensors), self.attrs))) for side in (0, 1)
+        ]
         for o, (whole, first, second) in enumerate(zip(flatten(self.whole), *results)):
             if whole is not None and not close(commutation.REDUCE[type_](first, second), whole):
                 raise Wrong(f"pending {type_}: output {o} has other values")
@@ -193,7 +241,9 @@ class Verifier:
 
     def backward_arguments(self, op, forward, tensors, attrs):
         try:
-            outputs = (paddle_ops.infer if forward["name"] in cases.SHAPES_ONLY else paddle_ops.run)(forward, tensors, attrs)
+            outputs = (paddle_ops.infer if forward["name"] in cases.SHAPES_ONLY else paddle_ops.run)(
+                forward, tensors, attrs
+            )
         except Exception as error:
             raise Skip(f"its forward op does not run: {last_line(error)}") from error
         line = op["forward"]
@@ -216,7 +266,9 @@ class Verifier:
         """How many (case, letter, ranks) were tried."""
         op, rule = self.ops[name], self.rules[name]
         if name in cases.NEEDS_BOXES:
-            raise Skip("its kernel must know the box of its shard; shard_verify_rules tries it with that of this library")
+            raise Skip(
+                "its kernel must know the box of its shard; shard_verify_rules tries it with that of this library"
+            )
         if name in cases.SECOND:
             return self.verify_derivative(name)
         if not paddle_ops.has(name):
@@ -229,15 +281,19 @@ class Verifier:
             raise Skip("no dim of the cases may be sharded")
         return tried
 
-
     def verify_derivative(self, name):
         """An op that Python cannot call: by the autograd of the function that it is a derivative of."""
         op, rule = self.ops[name], self.rules[name]
         return sum(try_all(Derivative(op, rule, *case)) for case in cases.SECOND[name])
 
 
+LAYOUTS = {}  # of the first case of each op all of whose outputs are there
+
+
 def try_all(check):
     letters = check.letters()
+    if letters and all(o is not None for o in check.whole):
+        LAYOUTS.setdefault(check.op["name"], check.layouts())
     for letter in letters:
         for parts in (2, 3):
             check.try_letter(letter, parts)
@@ -249,7 +305,9 @@ class Derivative(Check):
 
     def __init__(self, op, rule, function, leaves, tensors):
         self.function, self.leaves = function, leaves
-        attrs = [paddle_ops.attribute(a["typename"], tensors.get(a["name"], a.get("default_value"))) for a in op["attrs"]]
+        attrs = [
+            paddle_ops.attribute(a["typename"], tensors.get(a["name"], a.get("default_value"))) for a in op["attrs"]
+        ]
         super().__init__(op, rule, [tensors.get(i["name"]) for i in op["inputs"]], attrs)
 
     def run(self, tensors, attrs):
@@ -257,10 +315,12 @@ class Derivative(Check):
         upstream = next((n for n in ("out_grad", "grad_out", "fwd_grad_out", "grad_x") if n in local), None)
         seconds = [local[n] for n in local if n.startswith("grad_") and n.endswith("_grad")]
         try:
-            results = paddle_ops.derivative(self.function, [local[n] for n in self.leaves], local.get(upstream), seconds)
+            results = paddle_ops.derivative(
+                self.function, [local[n] for n in self.leaves], local.get(upstream), seconds
+            )
         except Exception as error:
             raise Skip(f"does not run: {last_line(error)}") from error
-        named = dict(zip(["grad_out_grad"], results[len(self.leaves):]))
+        named = dict(zip(["grad_out_grad"], results[len(self.leaves) :]))
         named.update(zip([n + "_grad" for n in self.leaves if n + "_grad" not in named], results))
         if upstream is not None:
             named.setdefault(upstream + "_grad", named["grad_out_grad"] if seconds else None)
@@ -269,12 +329,23 @@ class Derivative(Check):
 
 def read_rules(args):
     def tool(*words):
-        return json.loads(subprocess.run([args.tool, *words, "--overlay", args.overlay], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)
+        return json.loads(
+            subprocess.run(
+                [args.tool, *words, "--overlay", args.overlay],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                check=True,
+            ).stdout
+        )
 
     ops = {}
     for op in tool("dump", *args.yaml):
         ops.setdefault(op["name"], op)
-    rules = {o["name"]: o["rule"] for o in tool("coverage", *args.yaml, "--format", "json")["ops"] if o["rule"] and not o["falls_back"]}
+    rules = {
+        o["name"]: o["rule"]
+        for o in tool("coverage", *args.yaml, "--format", "json")["ops"]
+        if o["rule"] and not o["falls_back"]
+    }
     return ops, rules
 
 
@@ -288,8 +359,16 @@ def work(verifier, names):
             kind, text = "not tried", str(reason)
         except (Wrong, ValueError) as error:
             kind, text = "wrong", str(error)
-        print(json.dumps({"op": name, "kind": kind, "text": text}), flush=True)
+        print(json.dumps({"op": name, "kind": kind, "text": text, "layouts": LAYOUTS.get(name)}), flush=True)
     return 0
+
+
+def write(path, results):
+    """As JSON, a line for each op."""
+    with open(path, "w") as file:
+        file.write(
+            "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(results[name])}" for name in sorted(results)) + "\n}\n"
+        )
 
 
 def main():
@@ -298,9 +377,14 @@ def main():
     parser.add_argument("--overlay", required=True)
     parser.add_argument("--yaml", nargs="+", required=True)
     parser.add_argument("--op", nargs="*", help="only these")
-    parser.add_argument("--expect-wrong", action="store_true", help="try the overlay's own entries only: each must be found wrong")
+    parser.add_argument(
+        "--expect-wrong", action="store_true", help="try the overlay's own entries only: each must be found wrong"
+    )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", help="write what was found to this file")
+    parser.add_argument(
+        "--layouts", help="write to this file which dims were sharded together, for tests/spmd/overlay_test.cc"
+    )
     args = parser.parse_args()
     ops, rules = read_rules(args)
     named = sorted(n for n, r in rules.items() if "->" not in r)
@@ -313,23 +397,34 @@ def main():
     found = {"verified": {}, "wrong": {}, "not tried": {}}
     while names:
         # A kernel that ends the process, because this version takes other arguments, ends a worker.
-        worker = subprocess.Popen([sys.executable, *sys.argv, "--worker", "--op", *names], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        worker = subprocess.Popen(
+            [sys.executable, *sys.argv, "--worker", "--op", *names],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         for line in worker.stdout:
             if line.startswith("{"):
                 result = json.loads(line)
                 found[result["kind"]][result["op"]] = result["text"]
+                if result["layouts"]:
+                    LAYOUTS[result["op"]] = result["layouts"]
                 names.remove(result["op"])
         if worker.wait() != 0 and names:
             found["not tried"][names.pop(0)] = "ends the process"
     for kind in ("not tried", "wrong"):
         for name, text in found[kind].items():
             print(f"{kind}: {name}: {rules[name]}: {text}")
-    print(f"{len(found['verified'])} rules hold in {sum(found['verified'].values())} trials, {len(found['wrong'])} are wrong, "
-          f"{len(found['not tried'])} could not be tried; {len(named)} are rules in C++, which shard_verify_rules tries.")
+    print(
+        f"{len(found['verified'])} rules hold in {sum(found['verified'].values())} trials, {len(found['wrong'])} are wrong, "
+        f"{len(found['not tried'])} could not be tried; {len(named)} are rules in C++, which shard_verify_rules tries."
+    )
     if args.json:
-        lines = [json.dumps(name) + ": " + json.dumps({"rule": rules[name], kind: text}) for kind in found for name, text in found[kind].items()]
-        with open(args.json, "w") as file:
-            file.write("{\n" + ",\n".join(sorted(lines)) + "\n}\n")
+        write(
+            args.json, {name: {"rule": rules[name], kind: text} for kind in found for name, text in found[kind].items()}
+        )
+    if args.layouts:
+        write(args.layouts, LAYOUTS)
     return 1 if (found["verified"] or found["not tried"] if args.expect_wrong else found["wrong"]) else 0
 
 
