@@ -97,7 +97,7 @@ std::vector<Meta> metas(Targets tensors);
 std::vector<DenseTensor> values(Targets tensors);
 inline const Meta* meta_or_null(const DenseTensor& tensor) { return tensor.defined() ? &tensor.meta() : nullptr; }
 /// A new tensor, without data in a dry world.
-inline DenseTensor allocate(const OpContext& ctx, Device device, const Meta& meta) { return DenseTensor::allocate(device, meta, ctx.dry); }
+inline DenseTensor allocate(const OpContext& ctx, Device device, const Meta& meta) { return DenseTensor::allocate(device, meta, ctx.dry, ctx.op); }
 std::vector<DenseTensor> allocate_list(const OpContext& ctx, Device device, std::span<const Meta> metas);
 
 /// `x` under another shape or dtype, on the same buffer. Throws shape_mismatch unless the byte size stays.

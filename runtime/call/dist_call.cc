@@ -310,6 +310,7 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas) {
     plan.output_slots.push_back({flat.size(), slot.size()});
     flat.insert(flat.end(), slot.begin(), slot.end());
   }
+  for (const Meta& meta : flat) checked_bytes(meta, ctx_.op);  // on every rank alike, before any piece is made
   const spmd::RuleResult rule = layout_ != nullptr ? given_layout(flat) : infer_rule(plan.output_slots, flat, plan);
   plan.reduce_axes = rule.reduce_axes;
   plan.relayout = rule.relayout;

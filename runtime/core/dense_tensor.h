@@ -12,9 +12,11 @@ class DenseTensor {
   DenseTensor() {}  // undefined
   DenseTensor(Ref<Storage> storage, const Meta& meta, size_t offset = 0)
       : storage_(std::move(storage)), offset_(offset), meta_(meta) {}
-  /// A new tensor on `device`, not initialised; where `dry` is given, one without bytes that it counts.
-  static DenseTensor allocate(Device device, const Meta& meta, MemoryMeter* dry = nullptr) {
-    return {dry == nullptr ? Storage::allocate(device, meta.bytes()) : Storage::unallocated(device, meta.bytes(), *dry), meta};
+  /// A new tensor on `device`, not initialised; where `dry` is given, one without bytes that it counts. `op` is for messages. Throws
+  /// out_of_range for a shape that has too many bytes to count, device where there is no memory.
+  static DenseTensor allocate(Device device, const Meta& meta, MemoryMeter* dry = nullptr, const char* op = nullptr) {
+    const size_t bytes = checked_bytes(meta, op);
+    return {dry == nullptr ? Storage::allocate(device, bytes, op, meta) : Storage::unallocated(device, bytes, *dry), meta};
   }
 
   /// False for an absent optional argument.

@@ -37,6 +37,15 @@ std::string to_string(const IntArray& values) {
 }
 std::string to_string(const Meta& meta) { return short_name(meta.dtype) + to_string(meta.dims); }
 
+void fail_size(const char* op, const Meta& meta) {
+  const std::string who = op == nullptr ? "" : fmt::format("[{}] ", op);
+  for (const int64_t size : meta.dims) {
+    if (size < 0) fail(ErrorCode::out_of_range, "{}a tensor of shape {} has the negative dim {}; dims must be 0 or more", who, to_string(meta.dims), size);
+  }
+  fail(ErrorCode::out_of_range, "{}a tensor of shape {} and dtype {} would have more bytes than an int64 can count; make a dim smaller", who,
+       to_string(meta.dims), to_string(meta.dtype));
+}
+
 int normalize_axis(std::string_view op, std::string_view what, int64_t axis, int rank) {
   const int64_t bound = rank == 0 ? 1 : rank;
   if (axis < -bound || axis >= bound) {

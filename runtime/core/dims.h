@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "core/convert.h"
 #include "core/dtype.h"
 #include "core/small_vec.h"
 
@@ -81,18 +82,27 @@ class Scalar {
   Scalar() = default;
   template <std::same_as<bool> T>  // not from a pointer, which C++ would turn into a bool
   Scalar(T value) : integer_(value), is_integer_(true) {}        // NOLINT: literals convert
-  Scalar(int value) : integer_(value), is_integer_(true) {}      // NOLINT
-  Scalar(int64_t value) : integer_(value), is_integer_(true) {}  // NOLINT
-  Scalar(float value) : real_(value) {}                          // NOLINT
-  Scalar(double value) : real_(value) {}                         // NOLINT
+  /// Any integer type. What only unsigned 64 bits hold is kept as a double.
+  template <std::integral T>
+    requires(!std::same_as<T, bool>)
+  Scalar(T value) {  // NOLINT
+    if constexpr (std::is_unsigned_v<T> && sizeof(T) == sizeof(int64_t)) {
+      if (value > static_cast<T>(std::numeric_limits<int64_t>::max())) {
+        real_ = static_cast<double>(value);
+        return;
+      }
+    }
+    integer_ = static_cast<int64_t>(value);
+    is_integer_ = true;
+  }
+  Scalar(float value) : real_(value) {}   // NOLINT
+  Scalar(double value) : real_(value) {}  // NOLINT
 
   bool is_integer() const { return is_integer_; }
+  /// The number as an element of the dtype of T, as the op `cast` converts.
   template <class T>
   T to() const {
-    if constexpr (std::is_same_v<T, bool>) return is_integer_ ? integer_ != 0 : real_ != 0;
-    else if constexpr (std::is_integral_v<T>) return is_integer_ ? static_cast<T>(integer_) : static_cast<T>(real_);
-    else if constexpr (std::is_same_v<T, double>) return is_integer_ ? static_cast<double>(integer_) : real_;
-    else return static_cast<T>(is_integer_ ? static_cast<float>(integer_) : static_cast<float>(real_));
+    return is_integer_ ? convert<T>(integer_) : convert<T>(real_);
   }
   bool operator==(const Scalar& other) const {
     return is_integer_ == other.is_integer_ && (is_integer_ ? integer_ == other.integer_ : real_ == other.real_);
@@ -117,6 +127,22 @@ struct Meta {
 
 /// "f32[2, 3]"
 std::string to_string(const Meta& meta);
+
+[[noreturn]] void fail_size(const char* op, const Meta& meta);
+/// Meta::bytes for a shape that nobody has checked. Throws out_of_range, naming `op` where there is one, for a negative dim, and where a product
+/// of dims, in bytes, does not fit int64; dims of 0 are left out of the product, so that those of any range of dims fit too.
+inline size_t checked_bytes(const Meta& meta, const char* op = nullptr) {
+  int64_t bytes = static_cast<int64_t>(size_of(meta.dtype));
+  bool bad = false;
+  bool empty = false;
+  for (const int64_t size : meta.dims) {
+    empty |= size == 0;
+    bad |= size < 0;
+    bad |= __builtin_mul_overflow(bytes, size == 0 ? 1 : size, &bytes);
+  }
+  if (bad) fail_size(op, meta);
+  return empty ? 0 : static_cast<size_t>(bytes);
+}
 
 /// `axis` counted from 0; negative values count from the end. Throws out_of_range naming `op` unless -rank <= axis < rank
 /// (a rank of 0 counts as 1, as for a scalar).

@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <new>
 
+#include "core/dims.h"
 #include "core/error.h"
+#include "core/host_cache.h"
 #include "core/writing.h"
 
 namespace shard {
@@ -13,7 +15,24 @@ namespace {
 constexpr size_t kInlineBytes = 512;
 constexpr size_t kInlineOffset = (sizeof(Storage) + 63) / 64 * 64;
 
+/// The bytes of the large buffers on each device, for messages. Small ones are not counted: they are many, and rarely what fills a device.
+std::atomic<int64_t>& held_bytes(Device device) {
+  static std::array<std::array<std::atomic<int64_t>, 256>, kMaxBackends> held;
+  return held[device.backend][device.index];
+}
+void count_held(Device device, size_t bytes, int64_t sign) {
+  if (bytes >= kHostCacheBlock) held_bytes(device).fetch_add(sign * static_cast<int64_t>(bytes), std::memory_order_relaxed);
+}
+
 }  // namespace
+
+void fail_no_memory(const char* op, const Meta& meta, Device device, std::string_view cause) {
+  fail(ErrorCode::device,
+       "{}no memory for {} on {}: {} bytes were asked for, while tensors of this process hold {} bytes there in buffers of 1 MiB and more ({}). Drop "
+       "tensors that are not needed any more (under gradients also the results that hold their history), work in place or on smaller parts, recompute "
+       "instead of keeping values for backward, or shard the tensor over more ranks",
+       op == nullptr ? "" : fmt::format("[{}] ", op), to_string(meta), to_string(device), meta.bytes(), held_bytes(device).load(), cause);
+}
 
 struct Storage::Trouble {
   bool detached = false;
@@ -43,13 +62,26 @@ void Storage::bump(const char* writer) {
 }
 
 Ref<Storage> Storage::allocate(Device device, size_t bytes) {
+  return allocate(device, bytes, nullptr, {Dims{static_cast<int64_t>(bytes)}, DType::uint8});
+}
+
+Ref<Storage> Storage::allocate(Device device, size_t bytes, const char* op, const Meta& tensor) {
   const bool inside = device.backend == 0 && bytes <= kInlineBytes;
   void* memory = std::malloc(inside ? kInlineOffset + bytes : sizeof(Storage));
-  if (memory == nullptr) fail(ErrorCode::device, "out of memory for a buffer of {} bytes", bytes);
+  if (memory == nullptr) fail_no_memory(op, tensor, device, "malloc failed");
   Ref<Storage> storage = Ref<Storage>::adopt(new (memory) Storage());
   storage->device_ = device;
+  if (inside) {
+    storage->data_ = static_cast<char*>(memory) + kInlineOffset;
+  } else {
+    try {
+      storage->data_ = backend_of(device).allocate(device.index, bytes);
+    } catch (const Error& error) {
+      fail_no_memory(op, tensor, device, error.what());
+    }
+    count_held(device, bytes, 1);
+  }
   storage->bytes_ = bytes;
-  storage->data_ = inside ? static_cast<char*>(memory) + kInlineOffset : backend_of(device).allocate(device.index, bytes);
   storage->state_ = State::held;
   return storage;
 }
@@ -92,7 +124,10 @@ void Storage::drop_data(MemoryMeter& meter) {
 
 void Storage::free_data() {
   const bool inside = data_ == reinterpret_cast<char*>(this) + kInlineOffset;
-  if (!inside && data_ != nullptr) backend_of(device_).free(device_.index, data_);
+  if (!inside && data_ != nullptr) {
+    backend_of(device_).free(device_.index, data_);
+    count_held(device_, bytes_, -1);
+  }
   data_ = nullptr;
 }
 

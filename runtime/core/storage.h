@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/call_site.h"
 #include "core/device.h"
@@ -16,6 +17,7 @@
 namespace shard {
 
 class Storage;
+struct Meta;
 
 /// The view ops between a tensor and the one that it is a view of.
 struct ViewChain {
@@ -35,6 +37,10 @@ struct LastWrite {
   /// "[relu_] at train.cc:41 through a view by slice"; "an op" for null.
   static std::string text(const LastWrite* write);
 };
+
+/// Throws device: there is no memory for `meta` on `device`. Names the op (null: none), the bytes that were asked for and those that tensors
+/// hold there, and what to do. `cause` is what the backend says.
+[[noreturn]] void fail_no_memory(const char* op, const Meta& meta, Device device, std::string_view cause);
 
 /// Counts the bytes of buffers that are only planned: those of one rank of a dry world.
 struct MemoryMeter {
@@ -70,7 +76,8 @@ class Storage final : public RefCounted {
     shape_only    // stands for a buffer of which only shape and dtype were kept
   };
 
-  /// `bytes` on `device`, not initialised.
+  /// `bytes` on `device`, not initialised. Throws device where there is no memory; the message names the op (null: none) and the tensor that it is for.
+  static Ref<Storage> allocate(Device device, size_t bytes, const char* op, const Meta& tensor);
   static Ref<Storage> allocate(Device device, size_t bytes);
   /// The storage of a rank outside the mesh.
   static Ref<Storage> absent();

@@ -15,6 +15,7 @@ void Tensor::check_count(int64_t count, const Dims& dims) {
   for (int64_t size : dims) {
     if (size < 0) fail(ErrorCode::invalid_argument, "a tensor of shape {} cannot be: dims must not be negative", to_string(dims));
   }
+  checked_bytes({dims, DType::uint8}, "from_data");
   if (count != dims.numel()) {
     fail(ErrorCode::shape_mismatch, "{} values do not fill a tensor of shape {}, which has {} elements", count,
          to_string(dims), dims.numel());
@@ -50,7 +51,7 @@ Tensor unrecorded::to(const Tensor& tensor, Device device) {
   const DenseTensor& value = tensor.get().value;
   value.storage()->check_read();
   if (value.device() == device) return tensor;
-  DenseTensor copy = DenseTensor::allocate(device, value.meta(), value.storage()->meter());
+  DenseTensor copy = DenseTensor::allocate(device, value.meta(), value.storage()->meter(), "to");
   copy_into(copy, value);
   if (recorder != nullptr) copy.set_symbol(recorder->convert(Recorder::Conversion::clone, value, {.meta = value.meta(), .device = device}, -1));
   return Tensor(std::move(copy));

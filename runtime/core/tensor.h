@@ -87,8 +87,9 @@ class Tensor {
   /// A dense CPU tensor with these elements in row-major order. Throws shape_mismatch unless there are dims.numel() of them.
   template <class T>
   static Tensor from_data(const std::vector<T>& values, const Dims& dims) {
+    const Meta meta{dims, dtype_of<T>};
     check_count(static_cast<int64_t>(values.size()), dims);
-    DenseTensor tensor = DenseTensor::allocate(kCpu, {dims, dtype_of<T>});
+    DenseTensor tensor = DenseTensor::allocate(kCpu, meta, nullptr, "from_data");
     std::copy(values.begin(), values.end(), tensor.data<T>());
     return Tensor(std::move(tensor));
   }
@@ -109,13 +110,18 @@ class Tensor {
   bool shares_buffer_with(const Tensor& other) const { return get().value.storage() == other.get().value.storage(); }
 
   /// The elements of a dense tensor in row-major order, copied to the host. T must match dtype(). Throws dtype_mismatch,
-  /// no_data for one of a dry world, or layout for a distributed tensor (use full() first, a collective call).
+  /// no_data for one of a dry world, layout for a distributed tensor (use full() first, a collective call), or device where there is no memory.
   template <class T>
   std::vector<T> to_vector() const {
     const DenseTensor host = to_host(dtype_of<T>);
-    std::vector<T> values(static_cast<size_t>(host.numel()));
-    std::copy_n(host.data<T>(), values.size(), values.begin());
-    return values;
+    try {
+      const auto count = static_cast<size_t>(host.numel());
+      std::vector<T> values(count);
+      std::copy_n(host.data<T>(), count, values.begin());
+      return values;
+    } catch (const std::exception&) {  // bad_alloc or length_error
+      fail_no_memory("to_vector", host.meta(), kCpu, "there is no room for a vector of the elements");
+    }
   }
   /// A dense tensor with the same value on another device. Throws layout for a distributed tensor.
   Tensor to(Device device) const;

@@ -71,6 +71,7 @@ Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global,
   Rank& rank = current_rank();
   check_mesh_in_world(spec->mesh(), rank.world());
   const Meta meta{global, dtype};
+  checked_bytes(meta, "from_local");
   if (global.rank() != spec->rank()) {
     fail(ErrorCode::layout, "[from_local] layout {} on {} has {} dims, but the global shape {} has {}; give the layout an entry for each dim", spec->text(),
          spec->mesh()->describe(), spec->rank(), to_string(meta), global.rank());
@@ -87,7 +88,7 @@ Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global,
          rank.id(), to_string(piece.meta()), to_string(Meta{expected, dtype}), to_string(meta), spec->text(), spec->mesh()->describe());
   }
   // In a dry world every distributed tensor is without data.
-  if (rank.dry && piece.get().value.has_data()) return make_dist(rank, meta, spec, DenseTensor::allocate(piece.device(), piece.meta(), rank.dry.get()));
+  if (rank.dry && piece.get().value.has_data()) return make_dist(rank, meta, spec, DenseTensor::allocate(piece.device(), piece.meta(), rank.dry.get(), "from_local"));
   return make_dist(rank, meta, spec, piece.get().value);
 }
 
@@ -114,7 +115,7 @@ std::string to_text(const Tensor& tensor) {
   if (!value.has_data()) return fmt::format("{}, piece {} without data, of a dry world", tensor.get().describe(), to_string(value.dims()));
   DenseTensor host = value;
   if (value.device() != kCpu) {
-    host = DenseTensor::allocate(kCpu, value.meta());
+    host = DenseTensor::allocate(kCpu, value.meta(), nullptr, "to_text");
     copy_into(host, value);
   }
   if (!tensor.is_dist()) return tensor.get().describe() + " " + elements_text(host);

@@ -76,3 +76,33 @@ TEST_CASE("an axis counts from either end, and one outside names the op and the 
              Catch::Contains("[sum] axis is 3, but must be from -3 to 2"));
   error_of([] { normalize_axis("sum", "axis", std::numeric_limits<int64_t>::min(), 3); }, ErrorCode::out_of_range);
 }
+
+TEST_CASE("a scalar is made from every integer type, long long too") {
+  CHECK(Scalar(-3LL).to<int64_t>() == -3);
+  CHECK(Scalar(3ULL).is_integer());
+  CHECK(Scalar(uint8_t{200}).to<int>() == 200);
+  CHECK(Scalar(static_cast<short>(-2)) == Scalar(-2));
+  const Scalar large(std::numeric_limits<uint64_t>::max());
+  CHECK_FALSE(large.is_integer());
+  CHECK(large.to<double>() == 0x1p64);
+  CHECK(large.to<int64_t>() == std::numeric_limits<int64_t>::max());
+}
+
+TEST_CASE("a scalar becomes an element as the op cast converts") {
+  CHECK(Scalar(1e20).to<int>() == std::numeric_limits<int>::max());
+  CHECK(Scalar(-1.0).to<uint8_t>() == 0);
+  CHECK(Scalar(300).to<uint8_t>() == 44);
+  CHECK(Scalar(std::numeric_limits<double>::quiet_NaN()).to<int64_t>() == 0);
+  CHECK(static_cast<float>(Scalar(1.0 + 0x1p-11 + 0x1p-40).to<float16>()) == 1.0f + 0x1p-10f);
+}
+
+TEST_CASE("the bytes of a shape are checked before they are asked for") {
+  CHECK(checked_bytes({{2, 3}, DType::int64}) == 48);
+  CHECK(checked_bytes({{}, DType::float32}) == 4);
+  CHECK(checked_bytes({{int64_t{1} << 40, 0, 5}, DType::float32}) == 0);
+  CHECK_THAT(error_of([] { checked_bytes({{int64_t{1} << 62, 4}, DType::uint8}, "op"); }, ErrorCode::out_of_range),
+             Catch::Contains("[op] a tensor of shape [4611686018427387904, 4] and dtype uint8 would have more bytes than an int64 can count"));
+  error_of([] { checked_bytes({{int64_t{1} << 62}, DType::int32}); }, ErrorCode::out_of_range);
+  error_of([] { checked_bytes({{0, int64_t{1} << 62, 4}, DType::uint8}); }, ErrorCode::out_of_range);
+  CHECK_THAT(error_of([] { checked_bytes({{2, -3, -3}, DType::uint8}); }, ErrorCode::out_of_range), Catch::Contains("negative dim -3"));
+}

@@ -240,3 +240,38 @@ TEST_CASE("work under way is waited for when its bytes are first needed, and bef
   failed->set_pending(fake_work(waits, true), Storage::Use::writes);
   for (int i = 0; i < 2; ++i) CHECK_THAT(error_of([&] { failed->check_read(); }, ErrorCode::timeout), Catch::Contains("rank 3"));
 }
+
+TEST_CASE("out of memory names the op, the tensor, what was asked for and what is held, and what to do") {
+  const DenseTensor large = DenseTensor::allocate(kCpu, {{1 << 20}, DType::float32});
+  const Meta too_large{{int64_t{1} << 44, 8}, DType::float32};  // 2^49 bytes: more than addresses reach
+  const std::string text = error_of([&] { DenseTensor::allocate(kCpu, too_large, nullptr, "matmul"); }, ErrorCode::device);
+  CHECK_THAT(text, Catch::StartsWith("[matmul] no memory for f32[17592186044416, 8] on cpu: 562949953421312 bytes were asked for, while tensors of this process hold "));
+  const size_t at = text.find(" hold ") + 6;
+  const long long held = std::stoll(text.substr(at));
+  CHECK(held >= (4 << 20));
+  CHECK_THAT(text, Catch::Contains("recompute") && Catch::Contains("more ranks"));
+  const auto held_now = [&] {
+    const std::string now = error_of([&] { DenseTensor::allocate(kCpu, too_large); }, ErrorCode::device);
+    return std::stoll(now.substr(now.find(" hold ") + 6));
+  };
+  CHECK(held_now() == held);
+  {
+    const DenseTensor another = DenseTensor::allocate(kCpu, {{3 << 20}, DType::uint8});
+    CHECK(held_now() == held + (3 << 20));
+  }
+  CHECK(held_now() == held);
+}
+
+TEST_CASE("a tensor whose elements do not fit a vector is an error of the library") {
+  // As large as nothing can be copied; its own bytes are never looked at.
+  const Tensor tensor(DenseTensor(Storage::allocate(kCpu, 4), {{int64_t{1} << 44}, DType::float32}));
+  CHECK_THAT(error_of([&] { tensor.to_vector<float>(); }, ErrorCode::device), Catch::Contains("[to_vector] no memory for f32[17592186044416]"));
+  const Tensor endless(DenseTensor(Storage::allocate(kCpu, 8), {{int64_t{1} << 61}, DType::float64}));
+  error_of([&] { endless.to_vector<double>(); }, ErrorCode::device);
+}
+
+TEST_CASE("values for a shape whose product overflows are refused") {
+  CHECK_THAT(error_of([] { Tensor::from_data(std::vector<float>{}, {int64_t{1} << 62, 4}); }, ErrorCode::out_of_range), Catch::Contains("[from_data] a tensor of shape"));
+  error_of([] { DenseTensor::allocate(kCpu, {{int64_t{1} << 62, 4}, DType::uint8}); }, ErrorCode::out_of_range);
+  error_of([] { Tensor::from_data(std::vector<float>{1, 2, 3, 4}, {-2, -2}); }, ErrorCode::invalid_argument);
+}

@@ -353,6 +353,37 @@ TEST_CASE("cast goes from every dtype to every dtype") {
   CHECK(values(out) == std::vector<double>{-2, 2, 2147483647, -2147483648.0, 0});
 }
 
+TEST_CASE("full, full_like and other numbers given as attributes convert as cast does") {
+  using Full = void(const OpContext&, const Scalar&, DenseTensor&);
+  using FullLike = void(const OpContext&, const DenseTensor&, const Scalar&, DenseTensor&);
+  using Cast = void(const OpContext&, const DenseTensor&, DType, DenseTensor&);
+  const std::vector<double> numbers = {0,    1,   -1,       2.7,  -2.7,      255.5, 256,  300,           3e9,     -3e9,         1e20,   -1e20,
+                                       1e40, NAN, INFINITY, -INFINITY, 65519.9, 65520, 1e-8, 1.0 + 0x1p-11 + 0x1p-40, 0x1p63, -0x1p63};
+  const std::vector<int64_t> integers = {0, 1, -1, 255, 256, -129, int64_t{1} << 31, int64_t{1} << 40, INT64_MAX, INT64_MIN, (int64_t{1} << 60) + 1};
+  for (const DType dtype : kAllDTypes) {
+    DenseTensor full = uninitialized({1}, dtype), like = uninitialized({1}, dtype), expected = uninitialized({1}, dtype);
+    const auto check = [&](const Scalar& number, const DenseTensor& source) {
+      call<Full>("full", dtype, number, full);
+      call<FullLike>("full_like", dtype, full, number, like);
+      call<Cast>("cast", source.dtype(), source, dtype, expected);
+      INFO(to_string(dtype) << " of " << number.to<double>());
+      CHECK(std::memcmp(full.raw(), expected.raw(), expected.meta().bytes()) == 0);
+      CHECK(std::memcmp(like.raw(), expected.raw(), expected.meta().bytes()) == 0);
+    };
+    for (const double number : numbers) check(number, tensor({number}, {1}, DType::float64));
+    for (const int64_t number : integers) {
+      DenseTensor source = uninitialized({1}, DType::int64);
+      *source.data<int64_t>() = number;
+      check(number, source);
+    }
+  }
+  // The other kernels that take numbers ask the same function.
+  using Scale = void(const OpContext&, const DenseTensor&, const Scalar&, const Scalar&, bool, DenseTensor&);
+  DenseTensor out = uninitialized({1}, DType::int32);
+  call<Scale>("scale", DType::int32, tensor({1}, {1}, DType::int32), Scalar(1e20), Scalar(NAN), true, out);
+  CHECK(values(out)[0] == 2147483647);
+}
+
 TEST_CASE("where chooses by condition and broadcasts") {
   using Where = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, DenseTensor&);
   for (const DType dtype : kAllDTypes) {

@@ -6,10 +6,10 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
+#include "core/convert.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/value.h"
-#include "core/convert.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {

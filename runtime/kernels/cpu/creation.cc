@@ -2,17 +2,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/convert.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/value.h"
-#include "core/convert.h"
 
 namespace shard::cpu {
 namespace {
 
 template <class T>
 void fill(const Scalar& value, DenseTensor& out) {
-  const T element = value.is_integer() ? convert<T>(value.to<int64_t>()) : convert<T>(value.to<double>());
+  const T element = value.to<T>();
   T* data = out.data<T>();
   parallel_for(out.numel(), 1, [&](int64_t begin, int64_t end) { std::fill(data + begin, data + end, element); });
 }

@@ -1,0 +1,36 @@
+// Tensors that do not fit: shapes with more bytes than can be counted, and more bytes than there are.
+#include <catch2/catch.hpp>
+
+#include "api.h"
+#include "reshard/execute.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+TEST_CASE("an op without memory for its result names itself, the result, and what was asked for and is held") {
+  constexpr int64_t kMany = int64_t{1} << 46;
+  const std::string text = error_of([] { full({kMany, 2}, 1.0); }, ErrorCode::device);
+  CHECK_THAT(text, Catch::StartsWith("[full] no memory for f32[70368744177664, 2] on cpu: 562949953421312 bytes were asked for, while tensors of this process hold "));
+  CHECK_THAT(text, Catch::Contains("Drop tensors that are not needed any more"));
+  const Tensor row = full({2}, 1.0);
+  CHECK_THAT(error_of([&] { expand(row, {kMany, 2}); }, ErrorCode::device), Catch::StartsWith("[expand] no memory for f32[70368744177664, 2]"));
+  CHECK(full({2}, 1.0).to_vector<float>() == std::vector<float>{1, 1});
+}
+
+TEST_CASE("a piece of a distributed result without memory names the op and the call") {
+  run_ranks(2, [](Rank&) {
+    const auto* mesh = ProcessMesh::make({2});
+    const std::string text = error_of([&] { zeros({int64_t{1} << 47, 2}, DistSpec::parse(mesh, "a, -")); }, ErrorCode::device);
+    check(text.starts_with("[full] no memory for f32[70368744177664, 2]") || text.starts_with("[zeros] no memory for f32[70368744177664, 2]"), text);
+  });
+}
+
+TEST_CASE("a global shape whose product overflows is refused on every rank") {
+  run_ranks(3, [](Rank&) {
+    const auto* mesh = ProcessMesh::make({2});
+    const std::string text = error_of([&] { from_local(zeros({0}), DistSpec::parse(mesh, "a, -"), {int64_t{1} << 62, 4}, DType::float32); }, ErrorCode::out_of_range);
+    check(text.find("[from_local] a tensor of shape [4611686018427387904, 4]") == 0, text);
+    error_of([&] { zeros({int64_t{1} << 62, 4}, DistSpec::parse(mesh, "a, -")); }, ErrorCode::out_of_range);
+  });
+}
