@@ -30,4 +30,16 @@ class Boundary {
   std::vector<OwnedEdge> outside_, gates_;
 };
 
+/// While one lives, this thread has no boundary: what it records is no part of a scope, as while a function is captured.
+class NoBoundary {
+ public:
+  NoBoundary();
+  NoBoundary(const NoBoundary&) = delete;
+  NoBoundary& operator=(const NoBoundary&) = delete;
+  ~NoBoundary();
+
+ private:
+  Boundary* const before_;
+};
+
 }  // namespace shard::autograd

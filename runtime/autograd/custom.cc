@@ -150,6 +150,10 @@ Boundary::~Boundary() { innermost = before_; }
 
 Boundary* Boundary::current() { return innermost; }
 
+NoBoundary::NoBoundary() : before_(std::exchange(innermost, nullptr)) {}
+
+NoBoundary::~NoBoundary() { innermost = before_; }
+
 OwnedEdge Boundary::cross(OwnedEdge edge) {
   // Leaves get their steps when they are first used, which may be in the scope.
   if (edge.get()->sequence() > start_ && edge.get()->leaf() == nullptr) return edge;

@@ -1,6 +1,7 @@
 #include "program/function.h"
 
 #include <algorithm>
+#include <atomic>
 #include <list>
 
 #include "autograd/leaf.h"
@@ -87,36 +88,76 @@ KeyWords key_of(const std::vector<Tensor>& inputs) {
   return key;
 }
 
-/// Which of the tensors share which bytes: for each the first one on its buffer, and how far it lies from that.
+/// Which of the tensors share which bytes: for each the first one on its buffer, how far it lies from that, and the first that is the same tensor.
 template <class Key>
 void add_sharing(Key& key, const Arguments& arguments) {
   struct Place {
     const Storage* storage;
-    size_t number, offset, first, distance;
+    const TensorImpl* tensor;
+    size_t number, offset, first, distance, same;
   };
   std::vector<Place> places;
   places.reserve(arguments.inputs.size() + arguments.parameters.size());
   for (const std::vector<Tensor>* tensors : {&arguments.inputs, &arguments.parameters}) {
     for (const Tensor& tensor : *tensors) {
       const size_t number = places.size();
-      if (!tensor.defined()) places.push_back({nullptr, number, 0, ~size_t{0}, 0});
-      else places.push_back({tensor.get().value.storage().get(), number, tensor.get().value.offset(), number, 0});
+      if (!tensor.defined()) places.push_back({nullptr, nullptr, number, 0, ~size_t{0}, 0, number});
+      else places.push_back({tensor.get().value.storage().get(), tensor.impl().get(), number, tensor.get().value.offset(), number, 0, number});
     }
   }
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.storage != b.storage ? std::less<>()(a.storage, b.storage) : a.number < b.number; });
-  const Place* first = nullptr;
-  for (Place& place : places) {
-    if (place.storage == nullptr) continue;
-    if (first == nullptr || first->storage != place.storage) first = &place;
-    place.first = first->number;
-    place.distance = place.offset - first->offset;
+  // Addresses say which are equal, and numbers alone go into the key.
+  const auto before = [](const Place& a, const Place& b) {
+    if (a.storage != b.storage) return std::less<>()(a.storage, b.storage);
+    return a.tensor != b.tensor ? std::less<>()(a.tensor, b.tensor) : a.number < b.number;
+  };
+  std::sort(places.begin(), places.end(), before);
+  for (auto group = places.begin(); group != places.end();) {
+    const auto end = std::find_if(group, places.end(), [&](const Place& each) { return each.storage != group->storage; });
+    const Place first = *std::min_element(group, end, [](const Place& a, const Place& b) { return a.number < b.number; });
+    const Place* same = &*group;
+    for (; group != end; ++group) {
+      if (group->storage == nullptr) continue;
+      if (group->tensor != same->tensor) same = &*group;
+      group->first = first.number;
+      group->distance = group->offset - first.offset;
+      group->same = same->number;
+    }
   }
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.number < b.number; });
   for (const Place& place : places) {
     key.push_back(place.first);
     key.push_back(place.distance);
+    key.push_back(place.same);
   }
 }
+
+/// Which thread is in a call of a captured function.
+class Occupant {
+ public:
+  /// For as long as this lives. Calls of one thread may be in each other. Throws where another thread is in a call.
+  class Stay {
+   public:
+    explicit Stay(Occupant& occupant) : occupant_(occupant) {
+      const ThreadState* nobody = nullptr;
+      entered_ = occupant.thread_.compare_exchange_strong(nobody, &this_thread, std::memory_order_acquire);
+      if (entered_ || nobody == &this_thread) return;
+      fail(ErrorCode::capture, "[captured] another thread is in a call or a backward pass of this captured function, whose programs keep buffers from run to run. Capture one function "
+           "per thread, or let the threads take turns");
+    }
+    Stay(const Stay&) = delete;
+    Stay& operator=(const Stay&) = delete;
+    ~Stay() {
+      if (entered_) occupant_.thread_.store(nullptr, std::memory_order_release);
+    }
+
+   private:
+    Occupant& occupant_;
+    bool entered_;
+  };
+
+ private:
+  std::atomic<const ThreadState*> thread_{nullptr};
+};
 
 /// A program with what it needs to run.
 struct Entry {
@@ -127,6 +168,7 @@ struct Entry {
   std::optional<Split> split;  // where the function has a gradient
   Program whole;               // what runs where it has none
   program::ExecutorOptions options;
+  std::shared_ptr<Occupant> occupant;  // of the function
   std::unique_ptr<Executor> forward, backward;
   std::vector<size_t> argument_of;  // by value of trace.program: 1 + its number among the inputs of the function and then the parameters; 0: it is none
   std::vector<size_t> leaf_of;      // by gradient that a run leaves: its number in trace.leaves
@@ -154,17 +196,23 @@ struct Entry {
 };
 
 /// The tensors that an entry's parameters are now. Undefined where a leaf has no gradient.
-std::vector<Tensor> parameters_of(const Entry& entry) {
+std::vector<Tensor> parameters_of(const Entry& entry, const std::vector<Tensor>& inputs) {
   std::vector<Tensor> parameters;
   parameters.reserve(entry.trace.parameters.size());
-  for (const program::Parameter& each : entry.trace.parameters) parameters.push_back(each.leaf.defined() ? each.leaf.grad() : each.tensor);
+  for (const program::Parameter& each : entry.trace.parameters) {
+    Tensor leaf = each.leaf;
+    if (const auto input = static_cast<size_t>(each.leaf_input); each.leaf_input >= 0) leaf = input < inputs.size() ? inputs[input] : Tensor();
+    parameters.push_back(leaf.defined() ? leaf.grad() : each.tensor);
+  }
   return parameters;
 }
+
+const Tensor& tensor_of(const program::Leaf& leaf, const std::vector<Tensor>& inputs) { return leaf.tensor.defined() ? leaf.tensor : inputs[leaf.input]; }
 
 /// Whether an entry, whose key is that of the call, fits what it does not tell.
 bool fits(const Entry& entry, const Arguments& arguments) {
   for (const program::Leaf& leaf : entry.trace.leaves) {
-    if (leaf.tensor.defined() && leaf.tensor.grad().defined() != leaf.had_gradient) return false;
+    if (tensor_of(leaf, arguments.inputs).grad().defined() != leaf.had_gradient) return false;
   }
   KeyMatch parameters(entry.parameters), sharing(entry.sharing);
   add_types(parameters, arguments.parameters);
@@ -197,6 +245,7 @@ class Backward {
     if (grad_enabled()) {
       fail(ErrorCode::autograd, "[captured] the gradient of a captured function is not recorded, so that it has none itself; leave create_graph out, or call the function itself");
     }
+    const Occupant::Stay stay(*entry_->occupant);
     check_versions();
     Arguments arguments{values_, sources_};
     const std::vector<Tensor> given = pass.grads(0);
@@ -211,10 +260,26 @@ class Backward {
       options.keep_arguments = false;  // what forward has kept for this backward is freed
       entry_->backward = std::make_unique<Executor>(split.backward, arguments, options);
     }
-    pass.give<0>(entry_->backward->run(arguments, random_));
+    std::vector<Tensor> gradients = entry_->backward->run(arguments, random_);
+    drop_unreached(gradients, pass.grads_or_none(0));
+    pass.give<0>(std::move(gradients));
   }
 
  private:
+  /// There is no gradient of what none of the outputs that this pass comes from was computed from: the program has zeros there.
+  void drop_unreached(std::vector<Tensor>& gradients, const std::vector<Tensor>& given) const {
+    const std::vector<std::vector<size_t>>& reaches = entry_->trace.gradient->reaches;
+    if (reaches.empty()) return;
+    std::vector<bool> reached(gradients.size(), false);
+    for (size_t i = 0; i < given.size(); ++i) {
+      if (!given[i].defined()) continue;
+      for (const size_t number : reaches[i]) reached[number] = true;
+    }
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (!reached[i]) gradients[i] = {};
+    }
+  }
+
   void check_versions() const {
     for (size_t i = 0; i < versions_.size(); ++i) {
       const bool source = i >= values_.size();
@@ -253,8 +318,9 @@ class FitCheck {
     }
     for (size_t i = 0; i < program_.parameters.size(); ++i) check("parameter", program_.parameters[i], arguments_.parameters[i], trace_.parameters[i].requires_grad);
     for (const program::Leaf& leaf : trace_.leaves) {
-      if (!leaf.tensor.defined() || leaf.tensor.grad().defined() == leaf.had_gradient) continue;
-      problem(fmt::format("{} is expected to have {} gradient (set_grad)", leaf.tensor.get().describe(), leaf.had_gradient ? "a" : "no"));
+      const Tensor tensor = leaf.tensor.defined() || leaf.input < arguments_.inputs.size() ? tensor_of(leaf, arguments_.inputs) : Tensor();
+      if (!tensor.defined() || tensor.grad().defined() == leaf.had_gradient) continue;
+      problem(fmt::format("{} is expected to have {} gradient (set_grad)", tensor.get().describe(), leaf.had_gradient ? "a" : "no"));
     }
     for (program::ValueId id = 1; id < program_.value_count(); ++id) check_world(program_.value(id).type.spec);
     if (program_.world_draws != 0 && current_rank_or_null() == nullptr) problem("it draws random numbers on meshes: call it on a rank of a world");
@@ -273,12 +339,15 @@ class FitCheck {
     // The same buffer is one tree, and another one another.
     const Storage* const storage = given.get().value.storage().get();
     const program::ValueId root = program_.value(named.value).root;
-    for (const auto& [other, other_storage, name] : seen_) {
-      if ((other == root) != (other_storage == storage)) {
-        problem(fmt::format("{} '{}': expected {} '{}'", what, named.name, other == root ? "to share the buffer of" : "to be in another buffer than", name));
+    for (const Seen& other : seen_) {
+      const bool one = other.value == named.value, shares = other.root == root;
+      if (!one && shares != (other.storage == storage)) {
+        problem(fmt::format("{} '{}': expected {} '{}'", what, named.name, shares ? "to share the buffer of" : "to be in another buffer than", other.name));
+      } else if (one != (other.tensor == given.impl().get())) {
+        problem(fmt::format("{} '{}': expected {} '{}'", what, named.name, one ? "the tensor that is also" : "another tensor than", other.name));
       }
     }
-    seen_.emplace_back(root, storage, named.name);
+    seen_.push_back({named.value, root, given.impl().get(), storage, named.name});
   }
 
   void check_world(const DistSpec* spec) {
@@ -294,7 +363,13 @@ class FitCheck {
   const Program& program_;
   const Arguments& arguments_;
   const ProcessMesh* checked_ = nullptr;
-  std::vector<std::tuple<program::ValueId, const Storage*, std::string>> seen_;
+  struct Seen {
+    ValueId value, root;
+    const TensorImpl* tensor;
+    const Storage* storage;
+    std::string name;
+  };
+  std::vector<Seen> seen_;
   std::string problems_;
 };
 
@@ -306,6 +381,7 @@ struct CapturedFunction::State {
   CaptureOptions options;
   std::list<std::shared_ptr<Entry>> entries;  // most recently used first
   CaptureStats stats;
+  std::shared_ptr<Occupant> occupant = std::make_shared<Occupant>();
 
   Program improved(Program program, int64_t goal = 0) const {
     return options.passes ? program::run_passes(std::move(program), {.skip = options.skip, .memory_goal = goal, .observer = options.observer}) : std::move(program);
@@ -314,7 +390,7 @@ struct CapturedFunction::State {
   std::shared_ptr<Entry> find(const KeyWords& key, Arguments& arguments) {
     for (auto at = entries.begin(); at != entries.end(); ++at) {
       if (!((*at)->key == key)) continue;
-      arguments.parameters = parameters_of(**at);
+      arguments.parameters = parameters_of(**at, arguments.inputs);
       if (!fits(**at, arguments)) continue;
       entries.splice(entries.begin(), entries, at);
       return entries.front();
@@ -333,7 +409,8 @@ struct CapturedFunction::State {
     entry->trace = loaded ? *loaded : program::trace(function, arguments.inputs, options.scope);
     entry->key = key;
     entry->options = options.executor;
-    arguments.parameters = parameters_of(*entry);
+    entry->occupant = occupant;
+    arguments.parameters = parameters_of(*entry, arguments.inputs);
     if (loaded) FitCheck(entry->trace, arguments).run();
     add_sharing(entry->sharing, arguments);
     add_types(entry->parameters, arguments.parameters);
@@ -368,16 +445,7 @@ void set_gradients(const Entry& entry, const Arguments& arguments) {
   if (program.gradients.empty()) return;
   const NoGrad off;
   const std::vector<Tensor> gradients = entry.forward->gradients(arguments);
-  // Gradients of parameters have been added to what was there; an input has been captured as a leaf without one, and may be a parameter too.
-  for (const bool of_inputs : {false, true}) {
-    for (size_t i = 0; i < program.gradients.size(); ++i) {
-      const program::Leaf& leaf = entry.trace.leaves[entry.leaf_of[i]];
-      if (leaf.tensor.defined() == of_inputs) continue;
-      const Tensor& tensor = of_inputs ? arguments.inputs[leaf.input] : leaf.tensor;
-      const Tensor before = of_inputs ? tensor.grad() : Tensor();
-      tensor.set_grad(before.defined() && gradients[i].defined() ? add(before, gradients[i]) : gradients[i]);
-    }
-  }
+  for (size_t i = 0; i < gradients.size(); ++i) tensor_of(entry.trace.leaves[entry.leaf_of[i]], arguments.inputs).set_grad(gradients[i]);
 }
 
 /// Outputs that are views of what had to move part from their sources, as those of eager calls.
@@ -418,6 +486,7 @@ void mark_views(const Entry& entry, const Arguments& arguments, const std::vecto
 }  // namespace
 
 CapturedFunction::CapturedFunction(program::Function function, CaptureOptions options) : state_(std::make_shared<State>()) {
+  if (!function) fail(ErrorCode::invalid_argument, "[CapturedFunction] there is no function to capture; give one that takes and returns tensors");
   state_->function = std::move(function);
   state_->options = std::move(options);
 }
@@ -433,6 +502,7 @@ CapturedFunction& CapturedFunction::operator=(const CapturedFunction&) = default
 
 std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inputs, CallSite site) {
   if (this_thread.dry != nullptr) return state_->function(inputs);
+  const Occupant::Stay stay(*state_->occupant);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
   if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->options);
@@ -463,17 +533,20 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
 }
 
 const Trace& CapturedFunction::trace(const std::vector<Tensor>& inputs) {
+  const Occupant::Stay stay(*state_->occupant);
   Arguments arguments{inputs, {}};
   return state_->get(arguments)->trace;
 }
 
 CaptureStats CapturedFunction::stats() const {
+  const Occupant::Stay stay(*state_->occupant);
   CaptureStats stats = state_->stats;
   stats.entries = state_->entries.size();
   return stats;
 }
 
 program::MemoryReport CapturedFunction::memory(const std::vector<Tensor>& inputs) {
+  const Occupant::Stay stay(*state_->occupant);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
   if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->options);
