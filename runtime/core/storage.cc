@@ -6,6 +6,7 @@
 #include "core/dims.h"
 #include "core/error.h"
 #include "core/host_cache.h"
+#include "core/recorder.h"
 #include "core/writing.h"
 
 namespace shard {
@@ -83,6 +84,7 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes, const char* op, cons
   }
   storage->bytes_ = bytes;
   storage->state_ = State::held;
+  if (Recorder* const recorder = Recorder::current()) recorder->made(*storage);
   return storage;
 }
 
