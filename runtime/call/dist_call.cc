@@ -117,6 +117,7 @@ void DistCall::add(const Tensor& tensor, bool optional) {
     fail(ErrorCode::wrong_rank, "[{}] {} belongs to rank {}, but rank {} of {} makes the call; each rank uses its own tensors", ctx_.op,
          argument_text(name, impl), impl.owner->id(), rank_.id(), &impl.owner->world() == &rank_.world() ? "the same world" : "another world");
   }
+  if (impl.value.symbol() != 0 && ctx_.recorder == nullptr) fail_escaped(ctx_.op, argument_text(name, impl));
   if (mesh_ == nullptr) {
     mesh_ = impl.spec->mesh();
     if (extras_) place_promoted();

@@ -4,6 +4,7 @@
 
 #include "call/binder.h"
 #include "core/error.h"
+#include "core/recorder.h"
 #include "dist/dist_tensor.h"
 #include "program/alias.h"
 #include "program/executor_parts.h"
@@ -19,10 +20,21 @@ void Executor::set_root(Root& root, const Ref<Storage>& storage, size_t base) {
   for (size_t i = 0; i < root.tensors.size(); ++i) *root.tensors[i] = DenseTensor(storage, root.tensors[i]->meta(), base + root.offsets[i]);
 }
 
+namespace {
+
+[[noreturn]] void fail_no_data(const std::string& name, const Tensor& tensor) {
+  const std::string text = fmt::format("'{}' ({})", name, tensor.get().describe());
+  if (tensor.get().value.symbol() != 0) fail_escaped("captured", text);
+  fail(ErrorCode::no_data, "[captured] {} is of a dry world and has no data; call the captured function inside of that world's run", text);
+}
+
+}  // namespace
+
 void Executor::enter(const std::vector<Named>& names, const std::vector<Tensor>& tensors) {
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].value == 0 || !tensors[i].defined() || program_.value(names[i].value).source != 0) continue;
     const DenseTensor& tensor = tensors[i].get().value;
+    if (!tensor.has_data()) fail_no_data(names[i].name, tensors[i]);
     const Place& place = places_[names[i].value];
     Root& root = *place.root;
     if (root.writes != 0) tensor.storage()->check_write(root.writer);

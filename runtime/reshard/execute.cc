@@ -370,6 +370,7 @@ class StepRun {
 };
 
 void check_host(const DenseTensor& piece, CommCause cause) {
+  if (piece.symbol() != 0 && !piece.has_data()) fail_escaped(cause.op, fmt::format("argument '{}' ({} here)", cause.argument, to_string(piece.meta())));
   if (piece.device().backend != 0) {
     fail(ErrorCode::mixed_device, "[{}] argument '{}' is on {}, but this world moves tensors between CPUs; copy it with to(kCpu) first",
          cause.op, cause.argument, to_string(piece.device()));

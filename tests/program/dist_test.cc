@@ -38,6 +38,20 @@ void compare(int ranks, const program::Function& function, const std::function<T
 
 }  // namespace
 
+TEST_CASE("33: a distributed tensor that outlives its capture is found out by calls, moves and reads") {
+  run_ranks(2, [](Rank&) {
+    const ProcessMesh* const mesh = ProcessMesh::make({2}, {}, {"a"});
+    Tensor kept;
+    CapturedFunction captured([&](const Tensors& in) -> Tensors { return {kept = relu(in[0])}; }, {});
+    const Tensor x = on("a, -", {4, 4}, 0, mesh);
+    captured({x});
+    const std::function<void()> uses[] = {[&] { add(x, kept); }, [&] { relu_(kept); }, [&] { reshape(kept, {16}); }, [&] { reshard(kept, DistSpec::parse(mesh, "-, a")); }, [&] { full(kept); },
+                                          [&] { captured({kept}); }};
+    for (const auto& use : uses) check_contains(error_of(use, ErrorCode::no_data), "was made while a function was captured, and no run gives it a value");
+    check_contains(to_text(kept), "of a captured function");
+  });
+}
+
 TEST_CASE("29: reshards are ops of the program, and layouts stand on every value") {
   run_ranks(4, [](Rank&) {
     CapturedFunction captured([](const Tensors& in) -> Tensors { return {matmul(in[0], in[1]), relu(matmul(in[0], in[1]))}; }, {});
@@ -214,5 +228,33 @@ TEST_CASE("31: a view that had to move is an input or parameter as it is an argu
       scale_(base, Scalar(2), Scalar(0), true);
     }
     check(whole(reads({synced})[0]) == Values{16, 32, 48, 64, 80, 96}, "brought up to date before the run");
+  });
+}
+
+TEST_CASE("32: on meshes too a leaf in two places has one gradient, and constants are each run's own") {
+  run_ranks(2, [](Rank&) {
+    const ProcessMesh* const mesh = ProcessMesh::make({2}, {}, {"a"});
+    const auto function = [&](const Tensors& in) -> Tensors {
+      Tensor constant = distribute(iota<double>({4, 4}, 1), DistSpec::parse(mesh, "-, a"));
+      add_(constant, in[0]);
+      return {constant, matmul(in[0], constant)};
+    };
+    CapturedFunction captured(function, {});
+    for (int run = 0; run < 3; ++run) {
+      const Tensor x = on("a, -", {4, 4}, run, mesh);
+      const Tensors out = captured({x}), expected = function({x});
+      for (size_t i = 0; i < out.size(); ++i) check(whole(out[i]) == whole(expected[i]) && spec_of(out[i]) == spec_of(expected[i]), "outputs");
+    }
+    const auto make = [&] { return on("a, -", {4, 4}, 1, mesh).set_requires_grad(true); };
+    const auto step = [](const Tensor& w) {
+      return [w](const Tensors& in) -> Tensors { return sum(multiply(in[0], multiply(in[1], w))).backward(), Tensors{assign(w.grad())}; };
+    };
+    const Tensor a = make(), b = make();
+    CapturedFunction trained(step(a), {});
+    const program::Function eager = step(b);
+    for (int run = 0; run < 3; ++run) {
+      check(whole(trained({a, a})[0]) == whole(eager({b, b})[0]), "gradient inside");
+      check(whole(a.grad()) == whole(b.grad()) && spec_of(a.grad()) == spec_of(b.grad()), "gradient outside");
+    }
   });
 }

@@ -430,3 +430,68 @@ TEST_CASE("32: an output leaves no gradient in leaves that it was not computed f
     CHECK(values(both[1]) == Values{1, 1});
   }
 }
+
+TEST_CASE("32: the gradient that an input has is read, replaced and added to inside of the function, captured and loaded") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    const Tensor before = in[0].grad().defined() ? assign(in[0].grad()) : vec({0, 0});
+    in[0].set_grad(vec({1, 1}));
+    total(multiply(in[0], in[0])).backward();
+    return {before};
+  };
+  const Tensor x = leaf({1, 2}), y = leaf({1, 2});
+  CapturedFunction captured(function, {});
+  for (int run = 0; run < 3; ++run) {
+    CHECK(values(captured({x})[0]) == values(function({y})[0]));
+    CHECK(values(x.grad()) == values(y.grad()));
+    CapturedFunction loaded(program::from_json(program::to_json(captured.trace({x})), {}));
+    CHECK(values(loaded({x})[0]) == values(function({y})[0]));
+    CHECK(values(x.grad()) == values(y.grad()));
+    CHECK_THROWS_WITH(loaded({leaf({1, 2})}), Catch::Contains("is expected to have a gradient (set_grad)"));
+  }
+}
+
+TEST_CASE("32: a gradient that is also an input or held by closure is the leaf's as long as it is that tensor") {
+  const Tensor a = leaf({1, 2}), b = leaf({1, 2});
+  for (const Tensor& w : {a, b}) w.set_grad(vec({1, 1}));
+  const auto make = [](const Tensor& w) {
+    return [w, held = w.grad()](const Tensors& in) -> Tensors {
+      const Tensor before = multiply(held, in[0]);
+      total(multiply(w, w)).backward();
+      return {before, assign(held), assign(w.grad()), assign(in[0])};
+    };
+  };
+  CapturedFunction captured(make(a), {});
+  const program::Function eager = make(b);
+  for (int run = 0; run < 6; ++run) {
+    const bool as_input = run % 2 == 1;
+    const Tensors out = captured({as_input ? a.grad() : vec({2, 3})}), expected = eager({as_input ? b.grad() : vec({2, 3})});
+    for (size_t i = 0; i < out.size(); ++i) CHECK(values(out[i]) == values(expected[i]));
+    CHECK(values(a.grad()) == values(b.grad()));
+    for (const Tensor& w : {a, b}) {
+      if (run == 1) w.set_grad({});
+      if (run == 3) w.set_grad(vec({7, 7}));
+    }
+  }
+}
+
+TEST_CASE("32: constants of the function take part in forward and backward, with and without passes and in files") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    Tensor factor = vec({2, 3});
+    const Tensor picked = gather(in[0], Tensor::from_data(std::vector<int64_t>{1, 0}, {2}));
+    scale_(factor, Scalar(2), Scalar(0), true);
+    return {multiply(multiply(picked, factor), picked), factor, reshape(factor, {2, 1})};
+  };
+  for (const bool passes : {true, false}) {
+    CapturedFunction captured(function, {.passes = passes, .memory_goal = 1});
+    const Tensor x = leaf({1, 2}), y = leaf({1, 2});
+    CapturedFunction loaded(program::from_json(program::to_json(captured.trace({x})), {}));
+    for (int run = 0; run < 3; ++run) {
+      const Tensors out = (run == 2 ? loaded : captured)({x}), expected = function({y});
+      for (size_t i = 0; i < out.size(); ++i) CHECK(values(out[i]) == values(expected[i]));
+      CHECK(out[1].shares_buffer_with(out[2]));
+      total(out[0]).backward();
+      total(expected[0]).backward();
+      CHECK(values(x.grad()) == values(y.grad()));
+    }
+  }
+}
