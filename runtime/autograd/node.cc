@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "autograd/leaf.h"
+#include "call/view_link.h"
 #include "core/recorder.h"
 #include "dist/dist_tensor.h"
 #include "ops/creation.h"
@@ -36,7 +37,7 @@ void refresh(const Tensor& x) {
   for (const Storage* s = impl.value.storage().get(); s->stale(); s = s->detachment()->source.get()) {
     if (!s->detachment()->refresh) return;
   }
-  impl.value.storage()->refresh_if_stale();
+  call::refresh_saved(*impl.owner, *impl.spec->mesh(), *impl.value.storage());
 }
 
 }  // namespace
@@ -108,7 +109,7 @@ void SavedTensor::fail_written(const Node& node, bool input, size_t slot) const 
   const std::string views = views_.text();
   fail(ErrorCode::autograd,
        "[{}_grad] {} '{}' ({}){} was saved by [{}]{} for its gradient and has been written since, last by {}: it was at version {} and is at {}. Write a "
-       "copy (assign) instead, use the out-of-place form of the op that writes, or write after backward",
+       "copy (assign(x)) instead, use the out-of-place form of the op that writes, or write after backward",
        op.name, input ? "argument" : "output", name, value_.get().describe(), views.empty() ? "" : ", which is a view by " + views + ",", op.name, node.site().text(),
        LastWrite::text(storage.last_write()), version_, storage.version());
 }
