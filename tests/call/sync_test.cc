@@ -5,10 +5,13 @@
 #include <atomic>
 
 #include "api.h"
+#include "call/dense_call.h"
+#include "call/dist_call.h"
 #include "call/dry_report.h"
 #include "call/item.h"
 #include "call/local_map.h"
 #include "call/plan_cache.h"
+#include "kernels/registry.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
@@ -40,6 +43,35 @@ void count(Rank& rank, Traffic& traffic, const std::function<void()>& program) {
   program();
   call::observe_calls(rank, {});
   traffic.sent += rank.stats().bytes_sent - before;
+}
+
+/// frobenius_norm with a kernel that says nowhere what it sends.
+constexpr OpDef kUntold = {.name = "untold_norm",
+                           .inputs = slots<"x">,
+                           .attrs = names<"axis", "keep_dim", "reduce_all">,
+                           .outputs = slots<"out">,
+                           .rule = "FrobeniusNormInferSpmd"};
+
+Tensor untold_norm(const Tensor& x) {
+  using Kernel = void(const OpContext&, const DenseTensor&, DenseTensor&);
+  register_kernel("untold_norm", 0, DType::float32, static_cast<Kernel*>([](const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
+    float sum = 0;
+    for (int64_t i = 0; i < x.numel(); ++i) sum += x.data<float>()[i];
+    *out.data<float>() = sum;
+    if (ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(out, ReduceType::sum);
+  }));
+  const IntArray axis{};
+  const bool keepdim = false, all = true;
+  call::DistCall call(kUntold, x, axis, keepdim, all);
+  return call.run([&]() -> DenseTensor {
+    const OpContext& ctx = call;
+    const Meta meta{Dims(), DType::float32};
+    if (call::infers(ctx, meta)) return {};
+    auto* const kernel = kernel_table("untold_norm").find<Kernel>(ctx, kCpu, DType::float32);
+    DenseTensor out = call::allocate(ctx, kCpu, meta);
+    kernel(ctx, call[0], out);
+    return out;
+  });
 }
 
 }  // namespace
@@ -115,6 +147,21 @@ TEST_CASE("20: CommPolicy::forbid sees what kernels combine over mesh axes") {
     check(rank.stats().bytes_sent == sent && statistics.version() == 0, "nothing was sent or written");
     norm(true);  // takes the statistics as they are
     check(rank.stats().bytes_sent == sent, "nothing was sent");
+  });
+}
+
+TEST_CASE("20: a kernel that combines values and does not tell how many counts as one that sends") {
+  static std::mutex once;  // kernels are registered by one rank after the other
+  run_ranks(3, [](Rank& rank) {
+    const std::scoped_lock lock(once);
+    const Tensor x = distribute(iota<float>({4}), spec("p"));
+    const PolicyScope forbid(rank, {.comm = CommPolicy::forbid});
+    const std::string text = error_of([&] { untold_norm(x); }, ErrorCode::policy);
+    check_contains(text, "would communicate on mesh(p=2): the kernel combines values over p, nothing tells how many (register_dry_kernel)");
+  });
+  run_ranks(1, [](Rank& rank) {
+    const PolicyScope forbid(rank, {.comm = CommPolicy::forbid});
+    check(full_equals<float>(untold_norm(distribute(iota<float>({4}), DistSpec::parse(line(1), "p"))), {6}), "one process sends nothing");
   });
 }
 
