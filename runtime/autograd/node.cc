@@ -109,7 +109,7 @@ void SavedTensor::fail_written(const Node& node, bool input, size_t slot) const 
   const std::string views = views_.text();
   fail(ErrorCode::autograd,
        "[{}_grad] {} '{}' ({}){} was saved by [{}]{} for its gradient and has been written since, last by {}: it was at version {} and is at {}. Write a "
-       "copy (assign(x)) instead, use the out-of-place form of the op that writes, or write after backward",
+       "copy (assign) instead, use the out-of-place form of the op that writes, or write after backward",
        op.name, input ? "argument" : "output", name, value_.get().describe(), views.empty() ? "" : ", which is a view by " + views + ",", op.name, node.site().text(),
        LastWrite::text(storage.last_write()), version_, storage.version());
 }

@@ -174,7 +174,7 @@ void Recording::check_target(const Tensor& x, std::string_view name, bool writte
   if (root.grad.requires_grad && !root.grad.node) {
     fail(ErrorCode::autograd,
          "[{}] cannot write argument '{}' ({}): it is {} a leaf that requires a gradient, so its gradient would be that of a value that is gone. Write it where "
-         "nothing is recorded (NoGrad scope;), as optimisers do, or write a copy (assign(x))",
+         "nothing is recorded (NoGrad scope;), as optimisers do, or write a copy (assign)",
          op, name, impl.describe(), has_root ? "a view of" : "");
   }
   if (written_view && state.requires_grad) {
