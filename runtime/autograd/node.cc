@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "autograd/leaf.h"
+#include "call/view_link.h"
 #include "core/recorder.h"
 #include "dist/dist_tensor.h"
 #include "ops/creation.h"
@@ -47,7 +48,7 @@ void refresh(const Tensor& x) {
   for (const Storage* s = impl.value.storage().get(); s->stale(); s = s->detachment()->source.get()) {
     if (!s->detachment()->refresh) return;
   }
-  impl.value.storage()->refresh_if_stale();
+  call::refresh_saved(*impl.owner, *impl.spec->mesh(), *impl.value.storage());
 }
 
 }  // namespace

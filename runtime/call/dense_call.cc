@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/recorder.h"
+#include "core/writing.h"
+#include "dist/view_use.h"
 #include "dist/world.h"
 #include "kernels/registry.h"
 
@@ -60,7 +62,7 @@ std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tenso
 DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name) {
   if (!tensor.defined()) fail_undefined(ctx, name);
   DenseTensor& value = tensor.impl()->value;
-  value.storage()->check_write(ctx.op);
+  check_write(*value.storage(), ctx.op, view_policy());
   if (!value.has_data() && ctx.dry == nullptr) fail_no_data(ctx, value, name);
   return value;
 }
@@ -221,7 +223,7 @@ void check_no_overlap(const OpContext& ctx, std::vector<const DenseTensor*> writ
 }  // namespace
 
 void fail_written_twice(const OpContext& ctx, const std::string& what) {
-  fail(ErrorCode::invalid_argument, "[{}] a buffer of {} is written twice, by two arguments that share it; give each tensor once, or a copy of it (assign)",
+  fail(ErrorCode::invalid_argument, "[{}] a buffer of {} is written twice, by two arguments that share it; give each tensor once, or a copy of it (assign(x))",
        ctx.op, what);
 }
 
@@ -253,7 +255,7 @@ DenseTensor InplaceWrite::written_view(const DenseTensor& x, const Meta& meta) {
     fail(ErrorCode::shape_mismatch, "[{}] writes {} into the buffer of an argument that is {}; its infer_meta function is wrong", ctx_.op,
          to_string(meta), to_string(x.meta()));
   }
-  x.storage()->check_write(ctx_.op);
+  check_write(*x.storage(), ctx_.op, view_policy());
   views_.push_back(&x);
   return x;
 }
@@ -320,13 +322,10 @@ void replace_buffer(const char* op, DenseTensor& x, DenseTensor value, bool writ
   const Ref<Storage> old = x.storage();
   value.storage()->set_version(old->version());
   if (written) value.storage()->bump(op);
-  // What the old buffer was a view of, the new one is, unless it has been written; who shares the old one still sees that. Else the old one is
-  // a copy of the value before this write.
-  if (const Detachment* from = old->detachment()) {
-    if (!written) value.storage()->detach({from->source, from->source_version, from->op, from->argument, from->from, from->to, {}, {}});
-  } else {
-    old->detach({value.storage(), value.storage()->version(), op, "x", to_string(x.meta()), to_string(value.meta()), {}, {}});
-  }
+  // Those that share the old buffer are copies of the value before this write. A view leaves it to them, and parts.
+  const Writing* const writing = Writing::current();
+  const bool view = old->detachment() != nullptr || (writing != nullptr && writing->views_of(*old).count != 0);
+  if (!view && view_policy() != ViewPolicy::temporary) old->detach({value.storage(), value.storage()->version(), op, "", to_string(x.meta()), to_string(value.meta()), {}, {}});
   x = std::move(value);
 }
 

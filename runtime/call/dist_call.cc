@@ -12,6 +12,7 @@
 #include "call/mesh_reducer.h"
 #include "call/moved_inputs.h"
 #include "core/recorder.h"
+#include "dist/view_use.h"
 #include "reshard/execute.h"
 
 namespace shard::call {
@@ -128,12 +129,16 @@ void DistCall::add(const Tensor& tensor, bool optional) {
          "  in the call {}",
          ctx_.op, argument_text(name, impl), mesh_->describe(), call_text());
   }
+  Storage& storage = *impl.value.storage();
+  const ViewPolicy policy = rank_.policies.view;
   try {
-    if (rank_.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
-    impl.value.storage()->check_read();
-    if (impl.value.storage()->state() == Storage::State::shape_only && (op_.no_need_buffer >> (slots_.size() - 1) & 1u) == 0) fail_no_data(ctx_, impl.value, name);
+    // One that is stale is refreshed once the call is allowed.
+    if (policy != ViewPolicy::strict && storage.stale()) extras().stale.add(storage, policy);
+    else storage.check_read();
+    if (storage.state() == Storage::State::shape_only && (op_.no_need_buffer >> (slots_.size() - 1) & 1u) == 0) fail_no_data(ctx_, impl.value, name);
   } catch (const Error& error) {
-    fail(error.code(), "[{}] {}: {}\n  in the call {}", ctx_.op, argument_text(name, impl), error.what(), call_text());
+    const std::string_view advice = policy == ViewPolicy::strict ? view_advice(storage, error.code(), policy) : "";
+    fail(error.code(), "[{}] {}: {}{}\n  in the call {}", ctx_.op, argument_text(name, impl), error.what(), advice, call_text());
   }
   tensors_.push_back(&impl);
   key_tensor(impl.spec, impl.global);
@@ -161,7 +166,7 @@ void DistCall::promote(const Tensor& tensor, std::string_view name) {
          ctx_.op, argument_text(name, tensor.get()), op_.outputs[static_cast<size_t>(alias.output)].name, call_text());
   }
   tensor.get().value.storage()->check_read();
-  extras().promoted.push_back({tensors_.size(), key_.size(), name, tensor});
+  extras().promoted.push_back({tensors_.size(), key_.size(), name, tensor, tensor});
   tensors_.push_back(nullptr);
   key_tensor(nullptr, tensor.meta());
   if (mesh_ != nullptr) place_promoted();
@@ -170,7 +175,6 @@ void DistCall::promote(const Tensor& tensor, std::string_view name) {
 void DistCall::place_promoted() {
   for (Promoted& promoted : extras_->promoted) {
     if (promoted.tensor.is_dist()) continue;
-    if (rank_.policies.promotion == PromotionPolicy::replicate_checked && ctx_.recorder == nullptr) check_replicated(promoted);
     const Meta meta = promoted.tensor.meta();
     const DistSpec* const spec = DistSpec::replicated(mesh_, meta.dims.rank());
     const bool here = mesh_->coordinate(rank_.id()).has_value();
@@ -186,14 +190,14 @@ void DistCall::place_promoted() {
   }
 }
 
-void DistCall::check_replicated(const Promoted& promoted) {
-  const Meta& meta = promoted.tensor.meta();
+void DistCall::check_replicated(const Promoted& promoted) const {
+  const Meta& meta = promoted.plain.meta();
   KeyWords words;
   words.push_back(static_cast<uint64_t>(meta.dtype));
   for (int64_t size : meta.dims) words.push_back(static_cast<uint64_t>(size));
   const uint64_t shape = hash_words(words);
-  const bool has_data = promoted.tensor.get().value.has_data();
-  const Tensor host = has_data ? promoted.tensor.to(kCpu) : promoted.tensor;
+  const bool has_data = promoted.plain.get().value.has_data();
+  const Tensor host = has_data ? promoted.plain.to(kCpu) : promoted.plain;
   const uint64_t hash[] = {has_data ? hash_bytes(shape, host.get().value.raw(), meta.bytes()) : shape};
   const std::vector<uint64_t> hashes = gather_words(rank_, hash, {op_.name, promoted.name});
   const int first = mesh_->processes().front();
@@ -205,7 +209,7 @@ void DistCall::check_replicated(const Promoted& promoted) {
   fail(ErrorCode::layout,
        "[{}] {} was promoted to replicated, but is not the same on all ranks of {}: ranks {} have another value than rank {}. Give all ranks the "
        "same value, or make it distributed with distribute(tensor, spec, from_rank({}))",
-       ctx_.op, argument_text(promoted.name, promoted.tensor.get()), mesh_->describe(), fmt::join(others, ", "), first, first);
+       ctx_.op, argument_text(promoted.name, promoted.plain.get()), mesh_->describe(), fmt::join(others, ", "), first, first);
 }
 
 std::string DistCall::call_text() const {
@@ -303,7 +307,7 @@ spmd::RuleResult DistCall::infer_rule(std::span<const SlotRange> ranges, std::sp
   return result;
 }
 
-const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas) {
+const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas, const std::function<void()>& dense) {
   CallPlan plan;
   plan.mesh = mesh_;
   std::vector<Meta> flat;
@@ -337,10 +341,11 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas) {
     plan.inputs[0].move = plan_relayout(tensors_[0]->global, plan.inputs[0].spec, flat[0].dims, plan.outputs[0].spec);
   }
   plan_aliases(plan);
+  if (!plan.reduce_axes.empty() && !plan.relayout) count_kernel(plan, dense);
   for (const InputPlan& input : plan.inputs) plan.bytes += input.move ? input.move->bytes : 0;
   for (const OutputPlan& output : plan.outputs) plan.bytes += output.write_back ? output.write_back->bytes : 0;
-  plan.bytes += plan.row_count_bytes;
-  plan.checked = plan.fallback || plan.exchanges_rows;
+  plan.bytes += plan.row_count_bytes + plan.kernel_bytes;
+  plan.checked = plan.fallback || plan.exchanges_rows || plan.kernel_bytes != 0 || plan.kernel_untold;
   for (const InputPlan& input : plan.inputs) plan.checked = plan.checked || input.move;
   for (const OutputPlan& output : plan.outputs) plan.checked = plan.checked || output.alias >= 0;
   bind(plan);
@@ -387,21 +392,28 @@ void DistCall::plan_alias(CallPlan& plan, const AliasDef& alias, size_t i, size_
     return;
   }
   const bool moved = plan.inputs[i].move != nullptr;
+  const bool adopts = rank_.policies.inplace == InplacePolicy::adopt;
   if (in_place && op_.elementwise && !(output.global.dims == x->global.dims)) {
     fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target is {}: an in-place op cannot grow its target by broadcasting; use {} instead",
          ctx_.op, to_string(output.global.dims), argument_text(op_.inputs[static_cast<size_t>(alias.input)].name, *x), op_.name);
   }
   const bool same = output.global == x->global;
-  const bool back = (in_place && same && !reinterprets(alias.output) && rank_.policies.inplace != InplacePolicy::adopt && (moved || output.spec != x->spec)) ||
+  const bool rewritten = in_place && same && !reinterprets(alias.output);
+  if (rewritten && adopts && output.spec != x->spec && rank_.policies.view == ViewPolicy::sync) output.adopted = plan_reshard(x->global, x->spec, output.spec);
+  const bool back = (rewritten && !adopts && (moved || output.spec != x->spec)) ||
                     (alias.kind == AliasDef::Kind::written_view && moved && rank_.policies.view != ViewPolicy::temporary);
   if (!back) return;
-  if (loses_values(output.global.dtype, *output.spec, *x->spec)) {
-    fail(ErrorCode::layout,
-         "[{}] the result cannot be written back into argument '{}' ({}): what is pending with any or all is 0 or 1 once it is reduced, and a pending "
-         "average of integers may wrap around, so that values would be lost; reshard it to a layout without them first, or use {}",
-         ctx_.op, op_.inputs[static_cast<size_t>(plan.inputs[i].slot)].name, x->describe(), op_.name);
-  }
+  if (loses_values(output.global.dtype, *output.spec, *x->spec)) fail_loses(i);
   output.write_back = plan_reshard(output.global, output.spec, x->spec);
+}
+
+void DistCall::fail_loses(size_t i) const {
+  size_t slot = 0;
+  while (i >= first(slot) + slots_[slot].count) ++slot;
+  fail(ErrorCode::layout,
+       "[{}] the result cannot be written back into argument '{}' ({}): what is pending with any or all is 0 or 1 once it is reduced, and a pending "
+       "average of integers may wrap around, so that values would be lost; reshard it to a layout without them first, or use {}",
+       ctx_.op, op_.inputs[slot].name, tensors_[i]->describe(), op_.name);
 }
 
 void DistCall::bind(CallPlan& plan) const {
@@ -413,6 +425,15 @@ void DistCall::bind(CallPlan& plan) const {
     const std::optional<ReduceType> type = layout_->partial(axis);
     if (type && *type != ReduceType::avg && (*at)[static_cast<size_t>(axis)] != 0) plan.identity = type;
   }
+  bind_pieces(plan, *at);
+}
+
+/// The boxes and local shapes of the rank at a place of the mesh.
+void DistCall::bind_pieces(CallPlan& plan, const Coordinate& at) const {
+  plan.input_boxes.clear();
+  plan.input_dims.clear();
+  plan.output_boxes.clear();
+  plan.output_dims.clear();
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     if (plan.inputs[i].want == nullptr) {
       plan.input_boxes.emplace_back();
@@ -420,7 +441,7 @@ void DistCall::bind(CallPlan& plan) const {
       continue;
     }
     const Dims& global = tensors_[i]->global.dims;
-    const Piece piece = local_piece(plan.inputs[i].want->layout(), global, *at);
+    const Piece piece = local_piece(plan.inputs[i].want->layout(), global, at);
     plan.input_boxes.push_back({global, piece.begin});
     plan.input_dims.push_back(piece.dims);
   }
@@ -430,7 +451,7 @@ void DistCall::bind(CallPlan& plan) const {
       plan.output_dims.emplace_back();
       continue;
     }
-    const Piece piece = local_piece(output.spec->layout(), output.global.dims, *at);
+    const Piece piece = local_piece(output.spec->layout(), output.global.dims, at);
     plan.output_boxes.push_back({output.global.dims, piece.begin});
     plan.output_dims.push_back(piece.dims);
   }
@@ -451,90 +472,20 @@ bool DistCall::reinterprets(int output_slot) const {
                      [&](const AliasDef& alias) { return alias.kind == AliasDef::Kind::view && alias.output == output_slot; });
 }
 
-void DistCall::check_policies() {
-  check_writes();
-  if (plan_->fallback) cache_.count_fallback(plan_->bytes);
-  if (rank_.policies.comm != CommPolicy::allow) check_comm_policy(rank_, ctx_.op, *mesh_, planned_moves());
-}
-
-PlannedMoves DistCall::planned_moves() const {
-  PlannedMoves moves{{}, plan_->bytes};
-  // Only what is sent, where that is all that is asked for.
-  const bool all = rank_.policies.comm == CommPolicy::forbid_moves;
-  const auto wanted = [&](const std::shared_ptr<const ReshardPlan>& move) { return move && (move->bytes != 0 || (all && !move->steps.empty())); };
-  for (size_t i = 0; i < plan_->inputs.size(); ++i) {
-    const InputPlan& input = plan_->inputs[i];
-    if (!wanted(input.move)) continue;
-    moves.text += fmt::format(" argument '{}' ({}) from {} to {} ({} bytes);", op_.inputs[static_cast<size_t>(input.slot)].name,
-                              to_string(input.move->meta), input.spec->text(), input.move->to->text(), input.move->bytes);
-  }
-  for (const OutputPlan& output : plan_->outputs) {
-    if (wanted(output.write_back)) {
-      moves.text += fmt::format(" the result ({}) back from {} to {} ({} bytes);", to_string(output.global), output.spec->text(),
-                                output.write_back->to->text(), output.write_back->bytes);
-    }
-  }
-  if (plan_->exchanges_rows) {
-    moves.text += fmt::format(" how many rows the ranks have of the result ({} bytes), and rows that change their owner, as many as the data says;",
-                              plan_->row_count_bytes);
-  }
-  return moves;
-}
-
-void DistCall::check_writes() const {
-  int written = 0;
-  for (const OutputPlan& output : plan_->outputs) {
-    if (!writes(output)) continue;
-    ++written;
-    const auto i = static_cast<size_t>(output.alias);
-    const Storage& target = *tensors_[i]->value.storage();
-    if (rank_.policies.view == ViewPolicy::strict) target.check_write(ctx_.op);
-    if (rank_.policies.view == ViewPolicy::sync) check_write_back(target);
-    const bool moves = plan_->inputs[i].move != nullptr || output.write_back != nullptr;
-    if (output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::error && moves) {
-      fail(ErrorCode::policy,
-           "[{}] cannot compute in the layout of {}, and InplacePolicy::error forbids to move it; reshard it to {} first, or use "
-           "InplacePolicy::keep",
-           ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]), plan_->inputs[i].want->text());
-    }
-    const bool adopts = output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::adopt && output.spec != tensors_[i]->spec;
-    if (adopts && tensors_[i]->grad.requires_grad && !tensors_[i]->grad.node) {
-      fail(ErrorCode::policy,
-           "[{}] InplacePolicy::adopt would give {} the layout {} in a new buffer, but it is a leaf that requires a gradient, whose layout that of its gradient "
-           "is; reshard it before it becomes a leaf, or use InplacePolicy::keep",
-           ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]), output.spec->text());
-    }
-  }
-  if (written > 1) check_apart();
-}
-
-/// What is written reaches the sources of a detached view, or the call is refused.
-void DistCall::check_write_back(const Storage& target) const {
-  for (const Storage* s = &target; s->detachment() != nullptr; s = s->detachment()->source.get()) {
-    if (!s->detachment()->write_back) s->check_write(ctx_.op);
-  }
-}
-
-/// By storage, which is shared alike on all ranks, also where the pieces are empty.
-void DistCall::check_apart() const {
-  SmallVec<const DistTensorImpl*, 16> written;
-  for (const OutputPlan& output : plan_->outputs) {
-    if (writes(output)) written.push_back(tensors_[static_cast<size_t>(output.alias)]);
-  }
-  const auto storage = [](const DistTensorImpl* impl) { return impl->value.storage().get(); };
-  std::sort(written.begin(), written.end(), [&](auto* a, auto* b) { return std::less<>()(storage(a), storage(b)); });
-  const auto same = std::adjacent_find(written.begin(), written.end(), [&](auto* a, auto* b) { return storage(a) == storage(b); });
-  if (same != written.end()) fail_written_twice(ctx_, to_string((*same)->global));
-}
-
 void DistCall::prepare() {
   for (const OutputPlan& output : plan_->outputs) {
-    if (!writes(output) || output.kind != AliasDef::Kind::inplace) continue;
+    if (!writes(output)) continue;
     const DistTensorImpl& x = *tensors_[static_cast<size_t>(output.alias)];
+    if (rank_.policies.view == ViewPolicy::temporary && x.value.storage()->detachment() != nullptr) part(*x.value.storage());
+    if (output.kind != AliasDef::Kind::inplace) continue;
     // Whether pieces change their shape differs from rank to rank; whether the tensor does, not.
     const bool new_buffer = !(output.global == x.global) || (!output.write_back && output.spec != x.spec);
     local_.replace_targets = local_.replace_targets || new_buffer;
   }
+  if (checks_promoted()) {
+    for (const Promoted& promoted : extras_->promoted) check_replicated(promoted);
+  }
+  if (extras_) extras_->stale.settle(rank_.policies.view);
   // From here on kernels and infer_meta see local pieces; before, user errors come from the global metas.
   ctx_.local = &local_;
   if (op_.random) local_.random = rank_.generator.draw();
@@ -631,13 +582,19 @@ void DistCall::record_call() {
   if (rank_.trace_calls) {
     TraceEvent event;
     event.name = event.op = ctx_.op;
-    event.bytes = plan_->bytes;
+    event.bytes = plan_->bytes + (extras_ ? extras_->moment_bytes : 0);
     event.begin_ns = begin_ns_;
     event.end_ns = now_ns();
     rank_.trace.record(event);
   }
   if (rank_.dry) cache_.dry_calls.add(ctx_.op, describe_pieces(op_, *plan_), rank_.stats(), before_);
-  if (cache_.observer) cache_.observer(describe(op_, ctx_.op, *plan_, rank_.policies.view));
+  if (!cache_.observer) return;
+  CallRecord record = describe(op_, ctx_.op, *plan_, rank_.policies.view);
+  if (extras_) {
+    record.bytes += extras_->moment_bytes;
+    if (!extras_->moment_text.empty()) record.moves += (record.moves.empty() ? "" : ";") + extras_->moment_text;
+  }
+  cache_.observer(record);
 }
 
 }  // namespace shard::call

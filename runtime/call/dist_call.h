@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -10,6 +11,7 @@
 
 #include "call/codegen_abi.h"
 #include "call/plan_cache.h"
+#include "call/view_link.h"
 #include "core/attr.h"
 #include "core/op_context.h"
 #include "dist/dist_tensor.h"
@@ -116,9 +118,9 @@ class DistCall {
         begin_inference(metas);
         dense();
         end_inference();
-        plan_ = &make_plan(hash, metas);
+        plan_ = &make_plan(hash, metas, [&] { dense(); });
       }
-      if (plan_->checked) check_policies();
+      if (plan_->checked || extras_) check_policies();
     } catch (const Error& error) {
       rethrow(error);
     }
@@ -166,12 +168,16 @@ class DistCall {
     size_t place;  // in tensors_
     size_t key;    // the place of its layout in key_
     std::string_view name;
-    Tensor tensor;  // plain, then replicated
+    Tensor tensor;  // replicated
+    Tensor plain;
   };
   /// What few calls need.
   struct Extras {
     std::unique_ptr<AxisReducer> reducer;
     std::vector<Promoted> promoted;
+    StaleViews stale;       // arguments
+    int64_t moment_bytes = 0;  // sent beside what the plan has: refreshes, write-backs through views, checks of promoted arguments
+    std::string moment_text;   // the same, for observers
     std::vector<Meta> dynamic;  // global, per flat output; those that are not dynamic are empty
     std::vector<DenseTensor> captured_inputs;  // in a capture: as the op gets them
     std::vector<uint32_t> symbols;             // and the values that its flat outputs are
@@ -186,7 +192,8 @@ class DistCall {
   void key_tensor(const DistSpec* spec, const Meta& meta);
   void promote(const Tensor& tensor, std::string_view name);
   void place_promoted();
-  void check_replicated(const Promoted& promoted);
+  bool checks_promoted() const { return extras_ && !extras_->promoted.empty() && rank_.policies.promotion == PromotionPolicy::replicate_checked && ctx_.recorder == nullptr; }
+  void check_replicated(const Promoted& promoted) const;
   /// "add(x: f32[8, 4] [dp, -], y: f32[4] [-]) on mesh(dp=2)": the call so far, for messages.
   std::string call_text() const;
   /// Throws the error again with the whole call in its text.
@@ -199,18 +206,28 @@ class DistCall {
   void key(const std::vector<T>& values) requires(!std::is_arithmetic_v<T> || std::is_same_v<T, bool>);
   void key_bytes(const void* data, size_t bytes);
 
-  const CallPlan& make_plan(uint64_t hash, const MetaSink& metas);
+  /// `dense` calls the dense function as it is called in this call.
+  const CallPlan& make_plan(uint64_t hash, const MetaSink& metas, const std::function<void()>& dense);
   spmd::RuleResult given_layout(std::span<const Meta> flat) const;
   spmd::RuleResult infer_rule(std::span<const SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan);
   void plan_dynamic(CallPlan& plan) const;
   void plan_aliases(CallPlan& plan);
   void plan_alias(CallPlan& plan, const AliasDef& alias, size_t input, size_t output);
+  void count_kernel(CallPlan& plan, const std::function<void()>& dense);
   void bind(CallPlan& plan) const;
+  void bind_pieces(CallPlan& plan, const Coordinate& at) const;
 
   void check_policies();
-  PlannedMoves planned_moves() const;
+  PlannedMoves planned_moves(const PlannedMoves& moment) const;
+  PlannedMoves moment_moves();
   void check_writes() const;
-  void check_write_back(const Storage& target) const;
+  /// True for a tensor that is a view of another one, in its buffer or moved.
+  static bool is_view(const DistTensorImpl& x) {
+    const Storage& storage = *x.value.storage();
+    return storage.detachment() != nullptr || (x.grad.root && x.grad.root->value.storage().get() == &storage);
+  }
+  [[noreturn]] void fail_loses(size_t input) const;
+  void check_write_back(const OutputPlan& output, PlannedMoves& moves, bool all) const;
   void check_apart() const;
   /// Throws unless the piece is what the layout of the output promises.
   void check_piece(size_t output, const DenseTensor& piece) const {
@@ -238,7 +255,9 @@ class DistCall {
   void finish_view(size_t output);
   void finish_written_view(size_t output);
   void finish_inplace(size_t output);
-  void detach(const Ref<Storage>& copy, size_t input);
+  void replace_target(const OutputPlan& output, DenseTensor result, bool written);
+  void detach(const DenseTensor& copy, size_t input);
+  CommCause cause_of(size_t input) const { return {op_.name, op_.inputs[static_cast<size_t>(plan_->inputs[input].slot)].name}; }
   void poison();
   void record_call();
   bool writes(const OutputPlan& output) const;

@@ -1,4 +1,6 @@
 // The end of a distributed call: what becomes of its results, by how they share buffers with arguments.
+#include <fmt/format.h>
+
 #include "call/dense_call.h"
 #include "call/dist_call.h"
 #include "call/exchange.h"
@@ -85,7 +87,7 @@ void DistCall::finish_view(size_t o) {
   const auto i = static_cast<size_t>(output.alias);
   if (!plan_->active) results_[o] = absent_like(locals_[i], output.global);
   else if (plan_->relayout) results_[o] = locals_[i];
-  if (plan_->inputs[i].move && rank_.policies.view != ViewPolicy::temporary) detach(locals_[i].storage(), i);
+  if (plan_->inputs[i].move && rank_.policies.view != ViewPolicy::temporary) detach(locals_[i], i);
 }
 
 void DistCall::finish_written_view(size_t o) {
@@ -101,7 +103,7 @@ void DistCall::finish_written_view(size_t o) {
     const DenseTensor back = execute_reshard(rank_, *output.write_back, locals_[i], {op_.name, "write-back"});
     copy_over(tensors_[i]->value, back);
     x.storage()->bump(ctx_.op);
-    detach(locals_[i].storage(), i);
+    detach(locals_[i], i);
   }
   if (rank_.policies.view == ViewPolicy::sync) x.storage()->write_back_to_source(ctx_.op);
 }
@@ -121,8 +123,8 @@ void DistCall::finish_inplace(size_t o) {
     const DenseTensor back = execute_reshard(rank_, *output.write_back, result, {op_.name, "write-back"});
     copy_over(x.value, back);
     x.value.storage()->bump(ctx_.op);
-  } else if (written && output.global == x.global && !plan_->inputs[i].move && output.spec == x.spec) {
-    if (local_.replace_targets) copy_over(x.value, result);  // the kernel has made it in a buffer of its own
+  } else if (written && output.global == x.global && output.spec == x.spec) {
+    if (local_.replace_targets || plan_->inputs[i].move) copy_over(x.value, result);  // the kernel has made it in a buffer of its own
     else x.value.set_symbol(result.symbol());
     x.value.storage()->bump(ctx_.op);
   } else {
@@ -133,7 +135,7 @@ void DistCall::finish_inplace(size_t o) {
       result.set_symbol(symbol);
     }
     if (result.storage() == x.value.storage()) x.value = std::move(result);
-    else replace_buffer(ctx_.op, x.value, std::move(result), written);
+    else replace_target(output, std::move(result), written);
     x.global = output.global;
     x.spec = output.spec;
   }
@@ -145,38 +147,51 @@ void DistCall::copy_over(DenseTensor& to, const DenseTensor& from) const {
   else if (plan_->active) copy_into(to, from);
 }
 
-void DistCall::detach(const Ref<Storage>& copy, size_t i) {
+/// `copy` is what an argument was moved to.
+void DistCall::detach(const DenseTensor& copy, size_t i) {
   const DistTensorImpl& x = *tensors_[i];
-  const auto move = plan_->inputs[i].move;
-  // The closures are kept by the copy itself, so they must not own it.
-  Storage* const self = copy.get();
-  const DenseTensor source = x.value;
-  const Meta local = locals_[i].meta();
-  Rank* const rank = &rank_;
-  const CommCause cause{op_.name, op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name};
-  const auto own = [self, local, symbol = locals_[i].symbol()] {
-    self->retain();
-    DenseTensor tensor(Ref<Storage>::adopt(self), local);
-    tensor.set_symbol(symbol);
-    return tensor;
-  };
-  const auto copy_bytes = [](DenseTensor to, const DenseTensor& from) {
-    if (Recorder* const recorder = Recorder::current()) recorder->copy(to, from);
-    else if (from.storage()->state() != Storage::State::absent) copy_into(to, from);
-  };
-  const auto refresh = [rank, move, source, own, cause, copy_bytes] {
-    const DenseTensor fresh = execute_reshard(*rank, *move, source, cause);
-    copy_bytes(own(), fresh);
-  };
-  const auto write_back = [rank, move, source, own, cause, copy_bytes] {
-    const bool relayout = move->steps.size() == 1 && move->steps[0].kind == ReshardStep::Kind::relayout;
-    const auto back = relayout ? plan_relayout(move->after_meta, move->to, move->meta.dims, move->from)
-                               : plan_reshard(move->meta, move->to, move->from);
-    const DenseTensor value = execute_reshard(*rank, *back, own(), cause);
-    copy_bytes(source, value);
-  };
-  copy->detach({source.storage(), source.storage()->version(), std::string(op_.name), std::string(cause.argument), x.spec->text(),
-                move->to->text(), refresh, write_back});
+  const auto& move = plan_->inputs[i].move;
+  const CommCause cause = cause_of(i);
+  ViewLink::attach(std::make_shared<ViewLink>(rank_, x.value, copy, move, nullptr, cause), copy.storage(), x.value.storage()->version(), ctx_.op, cause.argument,
+                   x.spec->text(), move->to->text());
+}
+
+/// The target has another shape, dtype or layout now: it leaves its buffer, which other tensors may have too.
+void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool written) {
+  const auto i = static_cast<size_t>(output.alias);
+  DistTensorImpl& x = *tensors_[i];
+  const Ref<Storage> old = x.value.storage(), now = result.storage();
+  const bool sync = rank_.policies.view == ViewPolicy::sync;
+  now->set_version(old->version());
+  if (written) now->bump(ctx_.op);
+  // As it was moved, where that is all that has happened to it.
+  DenseTensor moved = result;
+  if (!written && !plan_->relayout && plan_->active) moved = result.reinterpret({plan_->input_dims[i], x.global.dtype});
+  moved.set_symbol(result.symbol());
+  const auto& plan = written ? output.adopted : plan_->inputs[i].move;
+  const CommCause cause = cause_of(i);
+  std::shared_ptr<ViewLink> link;
+  if (rank_.policies.view == ViewPolicy::temporary) {
+    // The two part.
+  } else if (is_view(x)) {
+    // It is one of the same tensor still where its elements only moved, or are written back; else it has parted from that.
+    if (const Detachment* const from = old->detachment(); from != nullptr && !written && !sync) {
+      now->detach({from->source, from->source_version, from->op, from->argument, from->from, from->to, {}, {}});
+    } else if (!written) {
+      detach(moved, i);
+    } else if (plan) {
+      link = std::make_shared<ViewLink>(rank_, x.value, result, plan, nullptr, cause);
+      ViewLink::attach(link, now, old->version(), ctx_.op, cause.argument, x.spec->text(), output.spec->text());
+    }
+  } else {
+    // Those that share the old buffer are copies of the new one from here on, of the value before a write.
+    const auto text = [](const Meta& global, const DistSpec& spec) { return fmt::format("{} {}", to_string(global), spec.text()); };
+    const std::string before = text(x.global, *x.spec), after = text(output.global, *output.spec);
+    if (sync && plan) link = std::make_shared<ViewLink>(rank_, moved, x.value, nullptr, plan, cause);
+    if (link) ViewLink::attach(link, old, now->version() - (written ? 1 : 0), ctx_.op, "", before, after);
+    else old->detach({now, now->version(), ctx_.op, "", before, after, {}, {}});
+  }
+  x.value = std::move(result);
 }
 
 }  // namespace shard::call

@@ -6,7 +6,9 @@
 
 #include "call/exchange.h"
 #include "call/plan.h"
+#include "call/view_link.h"
 #include "core/recorder.h"
+#include "dist/view_use.h"
 #include "reshard/execute.h"
 
 namespace shard {
@@ -41,8 +43,8 @@ Scalar distributed_item(const DistTensorImpl& impl) {
          argument_text("tensor", impl));
   }
   const int64_t begin_ns = now_ns();
-  if (rank.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
-  impl.value.storage()->check_read();
+  call::StaleViews stale;
+  stale.add(*impl.value.storage(), rank.policies.view);
   const ProcessMesh& mesh = *impl.spec->mesh();
   const DistSpec* const whole = DistSpec::replicated(&mesh, impl.spec->rank());
   const auto plan = plan_reshard(impl.global, impl.spec, whole);
@@ -54,7 +56,9 @@ Scalar distributed_item(const DistTensorImpl& impl) {
     moves.text += fmt::format(" argument 'tensor' ({}) from {} to {} ({} bytes);", to_string(impl.global), impl.spec->text(), whole->text(), plan->bytes);
   }
   if (tells) moves.text += fmt::format(" the value to ranks outside of the mesh ({} bytes);", told);
+  stale.plan(moves, rank.policies.comm == CommPolicy::forbid_moves);
   call::check_comm_policy(rank, kCause.op, mesh, moves);
+  stale.settle(rank.policies.view);
   const DenseTensor piece = execute_reshard(rank, *plan, impl.value, kCause);
   Scalar value = impl.here() ? value_of(piece) : Scalar(0);
   if (tells) {
@@ -78,7 +82,7 @@ Scalar item(const Tensor& tensor) {
   }
   check_one(tensor.get());
   if (tensor.is_dist()) return distributed_item(dist_impl(tensor));
-  tensor.get().value.storage()->check_read();
+  check_read(*tensor.get().value.storage(), view_policy());
   return value_of(tensor.get().value);
 }
 

@@ -8,6 +8,7 @@
 #include "call/dense_call.h"
 #include "call/exchange.h"
 #include "call/plan_cache.h"
+#include "call/view_link.h"
 #include "core/recorder.h"
 #include "reshard/execute.h"
 
@@ -102,17 +103,19 @@ class LocalCallRun {
         fail(ErrorCode::layout, "[{}] argument '{}' ({}) stays as it is, but the function runs on {}; give it a layout there", name_, input_name(i), impl.describe(),
              mesh_->describe());
       }
-      if (rank_.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
-      impl.value.storage()->check_read();
+      stale_.add(*impl.value.storage(), rank_.policies.view);
       if (want == nullptr || want == impl.spec) continue;
       moves_[i] = plan_reshard(impl.global, impl.spec, want);
       bytes_ += moves_[i]->bytes;
     }
   }
 
-  void check_policy() const {
+  void check_policy() {
     const bool all = rank_.policies.comm == CommPolicy::forbid_moves;
-    call::PlannedMoves moves{{}, bytes_};
+    call::PlannedMoves moves;
+    stale_.plan(moves, all);
+    bytes_ += moves.bytes;
+    moves.bytes = bytes_;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!moves_[i] || (moves_[i]->bytes == 0 && !all)) continue;
       moves.text += fmt::format(" argument '{}' ({}) from {} to {} ({} bytes);", input_name(i), to_string(moves_[i]->meta), moves_[i]->from->text(),
@@ -126,6 +129,7 @@ class LocalCallRun {
   }
 
   void move_inputs() {
+    stale_.settle(rank_.policies.view);
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!inputs_[i].is_dist()) {
         pieces_.push_back(inputs_[i]);
@@ -143,7 +147,7 @@ class LocalCallRun {
     for (size_t i = 0; i < pieces_.size(); ++i) {
       if (moves_[i] || pieces_[i].version() == versions[i]) continue;
       fail(ErrorCode::invalid_argument, "[{}] the function has written its argument '{}', which is the buffer of the distributed tensor; let it write a copy "
-           "(assign)", name_, input_name(i));
+           "(assign(x))", name_, input_name(i));
     }
     if (results.size() != out_specs_.size()) fail_result_count(options_, results.size(), out_specs_.size());
     for (size_t o = 0; o < results.size(); ++o) own(results, o);
@@ -262,7 +266,8 @@ class LocalCallRun {
   const ProcessMesh* mesh_ = nullptr;
   CommStats before_ = rank_.stats();
   std::vector<std::shared_ptr<const ReshardPlan>> moves_;
-  int64_t bytes_ = 0;
+  call::StaleViews stale_;
+  int64_t bytes_ = 0;  // of the moves and of refreshes
   std::vector<Tensor> pieces_;
 };
 

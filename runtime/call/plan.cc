@@ -37,6 +37,13 @@ std::string alias_text(const OpDef& op, const CallPlan& plan, const OutputPlan& 
 
 }  // namespace
 
+std::string kernel_text(const CallPlan& plan) {
+  std::string axes;
+  for (int i = 0; i < plan.reduce_axes.size(); ++i) axes += (i == 0 ? "" : ", ") + plan.mesh->name(plan.reduce_axes[i]);
+  if (plan.kernel_untold) return fmt::format("the kernel combines values over {}, nothing tells how many (register_dry_kernel)", axes);
+  return fmt::format("the kernel combines values over {}: all_reduce {} B", axes, plan.kernel_bytes);
+}
+
 std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global, const DistSpec& spec) {
   const std::string local = piece == nullptr ? "no piece" : to_string(Meta{*piece, global.dtype});
   return fmt::format("{}{}{} of {} {}", name, name.empty() ? "" : " ", local, to_string(global), spec.text());
@@ -70,15 +77,17 @@ CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan
     if (output.dynamic && plan.exchanges_rows) join(record.moves, fmt::format("{}: rows counted over the world and balanced", output_name));
     if (output.alias >= 0) join(record.aliases, fmt::format("{}: {}", output_name, alias_text(op, plan, output, policy)));
   }
+  if (plan.kernel_bytes != 0 || plan.kernel_untold) join(record.moves, kernel_text(plan));
   return record;
 }
 
 void check_comm_policy(const Rank& rank, std::string_view op, const ProcessMesh& mesh, const PlannedMoves& moves) {
   const CommPolicy policy = rank.policies.comm;
-  const bool applies = policy == CommPolicy::forbid_moves ? !moves.text.empty() : policy != CommPolicy::allow && moves.bytes != 0;
+  const bool sends = moves.bytes != 0 || moves.more;
+  const bool applies = policy == CommPolicy::forbid_moves ? !moves.text.empty() : policy != CommPolicy::allow && sends;
   if (!applies) return;
   const std::string text = fmt::format("[{}] would {} on {}:{} reshard the arguments first, or allow it with CommPolicy::allow", op,
-                                       moves.bytes != 0 ? "communicate" : "change layouts", mesh.describe(), moves.text);
+                                       sends ? "communicate" : "change layouts", mesh.describe(), moves.text);
   if (policy != CommPolicy::warn) fail(ErrorCode::policy, "{}", text);
   log_message(text);
 }

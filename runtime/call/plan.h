@@ -26,6 +26,7 @@ struct OutputPlan {
   int alias = -1;  // the flat input that it shares a buffer with
   AliasDef::Kind kind = AliasDef::Kind::view;
   std::shared_ptr<const ReshardPlan> write_back;  // from the layout computed in to that of the written input
+  std::shared_ptr<const ReshardPlan> adopted;     // ViewPolicy::sync: the other way, where the written input takes the layout computed in
   bool dynamic = false;  // the number of rows comes from data; `global` has the most that it can be
 };
 
@@ -40,7 +41,9 @@ struct CallPlan {
   bool fallback = false;    // replicated for want of a rule
   bool exchanges_rows = false;  // ranks tell each other how many rows of dynamic outputs they have, and balance them
   int64_t row_count_bytes = 0;
-  int64_t bytes = 0;        // sent by all ranks together, write-backs and row counts included
+  int64_t kernel_bytes = 0;     // of what kernels combine over reduce_axes
+  bool kernel_untold = false;   // kernels combine values, and nothing tells how many bytes that sends
+  int64_t bytes = 0;        // sent by all ranks together, write-backs, row counts and kernels included
   bool checked = false;     // policies, counters or targets have to be looked at in each call
 
   bool active = false;  // this rank is in the mesh
@@ -64,12 +67,15 @@ struct CallRecord {
 std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global, const DistSpec& spec);
 /// "out f32[2, 8] of f32[4, 8] [dp, -]; ...": this rank's pieces of the outputs.
 std::string describe_pieces(const OpDef& op, const CallPlan& plan);
+/// "the kernel combines values over dp: all_reduce 64 B"
+std::string kernel_text(const CallPlan& plan);
 CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan, ViewPolicy policy);
 
 /// What a call wants to move, for a policy to judge.
 struct PlannedMoves {
   std::string text;   // " argument 'x' from [a] to [-] (64 bytes);" for each
   int64_t bytes = 0;  // of all together
+  bool more = false;  // and others, which cannot be counted beforehand
 };
 /// Throws policy, or tells the log sink, where the rank's CommPolicy does not let `op` make these moves.
 void check_comm_policy(const Rank& rank, std::string_view op, const ProcessMesh& mesh, const PlannedMoves& moves);

@@ -152,8 +152,9 @@ Storage::Trouble& Storage::trouble() {
 }
 
 void Storage::detach(Detachment detachment) {
+  if (!detachment.source && !trouble_) return;
   Trouble& t = trouble();
-  t.detached = true;
+  t.detached = static_cast<bool>(detachment.source);
   t.detachment = std::move(detachment);
 }
 
@@ -207,11 +208,17 @@ void Storage::fail_stale() const {
     view = view->trouble_->detachment.source.get();
   }
   const Storage* written = view->trouble_->detachment.source.get();
+  const char* const writer = written->last_write() != nullptr ? written->last_write()->op : "an op";
+  if (d.argument.empty()) {
+    fail(ErrorCode::stale_view,
+         "this tensor is stale: it is a view or alias of a tensor {} that [{}] has given a new buffer, as {}, and {} has written that since. Make the view "
+         "again from that tensor, or make a copy (assign(x)) before [{}]",
+         d.from, d.op, d.to, writer, d.op);
+  }
   fail(ErrorCode::stale_view,
        "this view is stale: [{}] made it from a copy of argument '{}', which had to move from {} to {}, and {} has "
-       "written the source since. Make the view again after the write, give '{}' the layout {} first, or use "
-       "ViewPolicy::sync",
-       d.op, d.argument, d.from, d.to, written->last_write() != nullptr ? written->last_write()->op : "an op", d.argument, d.to);
+       "written the source since. Make the view again after the write, or give '{}' the layout {} before [{}]",
+       d.op, d.argument, d.from, d.to, writer, d.argument, d.to, d.op);
 }
 
 void Storage::check_read_slow() const {
@@ -226,10 +233,15 @@ void Storage::check_write_slow(const char* op) const {
   if (!trouble_->detached) return;
   if (stale()) fail_stale();
   const Detachment& d = trouble_->detachment;
+  if (d.argument.empty()) {
+    fail(ErrorCode::detached_view,
+         "[{}] cannot write this tensor: it is a view or alias of a tensor {} that [{}] has given a new buffer, as {}, so the write would not reach that. "
+         "Write that tensor itself, or a copy of this one (assign(x))",
+         op, d.from, d.op, d.to);
+  }
   fail(ErrorCode::detached_view,
        "[{}] cannot write this tensor: it is a view by [{}] of argument '{}', which had to move from {} to {}, so the "
-       "write would not reach the source. Write the source itself, give '{}' the layout {} before [{}], or use "
-       "ViewPolicy::sync (writes through) or ViewPolicy::temporary (the two part)",
+       "write would not reach the source. Write the source itself, give '{}' the layout {} before [{}], or write a copy (assign(x))",
        op, d.op, d.argument, d.from, d.to, d.argument, d.to, d.op);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/recorder.h"
+#include "dist/view_use.h"
 
 namespace shard {
 namespace {
@@ -99,7 +100,7 @@ Tensor local(const Tensor& tensor) {
     fail(ErrorCode::wrong_rank, "[local] {} has no piece on rank {}, which is not in its mesh; ask for pieces only on ranks of the mesh",
          argument_text("tensor", impl), impl.owner->id());
   }
-  impl.value.storage()->check_read();
+  check_read(*impl.value.storage(), impl.owner->policies.view);
   return Tensor(impl.value);
 }
 

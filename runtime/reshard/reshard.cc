@@ -1,5 +1,6 @@
 // The public functions that change layouts: each plans, then executes.
 #include "core/recorder.h"
+#include "dist/view_use.h"
 #include "reshard/unrecorded.h"
 
 namespace shard {
@@ -24,7 +25,7 @@ DistTensorImpl& movable(Rank& rank, const Tensor& tensor, const DistSpec* spec) 
   check_mesh_in_world(spec->mesh(), rank.world());
   check_keeps_values("reshard", impl.global, impl.spec, spec);
   if (rank.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
-  impl.value.storage()->check_read();
+  check_read(*impl.value.storage(), rank.policies.view);
   return impl;
 }
 
@@ -104,7 +105,7 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
   Recorder* const recorder = Recorder::current();
   if (recorder != nullptr) recorder->adopt(tensor);
   DenseTensor value = tensor.get().value;
-  value.storage()->check_read();
+  check_read(*value.storage(), rank.policies.view);
   check_host(value);
   if (source.rank >= 0 && !mesh->coordinate(source.rank)) {
     fail(ErrorCode::layout, "[distribute] from_rank({}): that rank is not in {}; name one of its processes", source.rank, mesh->describe());

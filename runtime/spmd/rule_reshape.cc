@@ -1,4 +1,5 @@
 // The rule of ops that keep the elements in row-major order and change the shape: reshape, flatten, squeeze, unsqueeze.
+#include <algorithm>
 #include <limits>
 
 #include "reshard/pieces.h"
@@ -140,8 +141,12 @@ RuleResult reshape(const RuleArgs& args) {
   layout.partial = x.spec->layout().partial;
   Placer::Lost lost;
   if (in.numel() == 0) {
-    // No elements: nothing moves, whatever the layouts are.
-    for (int d = 0; d < in.rank(); ++d) result.relayout = result.relayout || !x.spec->axes(d).empty();
+    // No elements: every piece is empty in any layout, so that nothing moves. Dims that stay as they are keep their axes.
+    int left = 0, right = 0;
+    while (left < std::min(in.rank(), out.rank()) && in[left] == out[left]) ++left;
+    while (left + right < std::min(in.rank(), out.rank()) && in[in.rank() - 1 - right] == out[out.rank() - 1 - right]) ++right;
+    for (int d = 0; d < left; ++d) layout.dims[static_cast<size_t>(d)] = x.spec->axes(d);
+    for (int d = 1; d <= right; ++d) layout.dims[static_cast<size_t>(out.rank() - d)] = x.spec->axes(in.rank() - d);
     result.outputs.push_back(layout);
     return result;
   }

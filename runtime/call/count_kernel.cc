@@ -1,0 +1,106 @@
+// How many bytes the kernel of a distributed call sends, where it combines values over mesh axes: what its twin for dry
+// worlds tells.
+#include "call/dist_call.h"
+
+namespace shard::call {
+namespace {
+
+/// Counts what all groups along the axes send; it reduces nothing.
+class CountingReducer final : public AxisReducer {
+ public:
+  CountingReducer(const ProcessMesh& mesh, const AxisList& axes) : mesh_(mesh), axes_(axes) {}
+  void all_reduce(DenseTensor& value, ReduceType) override {
+    for (int i = 0; i < axes_.size(); ++i) {
+      // A group sends 2n(k - 1) elements: a reduce-scatter and an all-gather.
+      int64_t elements = 2 * value.numel() * (mesh_.size(axes_[i]) - 1);
+      for (int j = 0; j < axes_.size(); ++j) elements *= j == i ? 1 : mesh_.size(axes_[j]);
+      bytes += elements * static_cast<int64_t>(size_of(value.dtype()));
+    }
+  }
+  int64_t bytes = 0;
+
+ private:
+  const ProcessMesh& mesh_;
+  const AxisList& axes_;
+};
+
+int64_t ranks_along(const ProcessMesh& mesh, const AxisList& axes) {
+  int64_t ranks = 1;
+  for (int i = 0; i < axes.size(); ++i) ranks *= mesh.size(axes[i]);
+  return ranks;
+}
+
+/// The axes along which pieces differ, beside those that the kernel reduces over, whose members combine tensors of one
+/// shape.
+AxisList differing_axes(const CallPlan& plan) {
+  AxisList axes;
+  for (int axis = 0; axis < plan.mesh->rank(); ++axis) {
+    if (plan.mesh->size(axis) == 1 || plan.reduce_axes.contains(axis)) continue;
+    bool shards = false;
+    for (const InputPlan& input : plan.inputs)
+      shards = shards || (input.want != nullptr && input.want->layout().dim_of(axis) >= 0);
+    for (const OutputPlan& output : plan.outputs)
+      shards = shards || (output.spec != nullptr && output.spec->layout().dim_of(axis) >= 0);
+    if (shards) axes.push_back(axis);
+  }
+  return axes;
+}
+
+/// The next place along `axes`; false after the last.
+bool next_place(const ProcessMesh& mesh, const AxisList& axes, Coordinate& at) {
+  for (int i = axes.size(); i-- > 0;) {
+    int& place = at[static_cast<size_t>(axes[i])];
+    if (++place < mesh.size(axes[i])) return true;
+    place = 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+/// Equal on all ranks, so it is counted for each shape of pieces that some rank has, as a dry world would.
+void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) {
+  const AxisList axes = differing_axes(plan);
+  const int64_t group = ranks_along(*mesh_, plan.reduce_axes);
+  if (group == 1) return;
+  const int64_t replicas = mesh_->size() / group / ranks_along(*mesh_, axes);
+  CountingReducer reducer(*mesh_, plan.reduce_axes);
+  MemoryMeter meter;
+  const OpContext context = ctx_;
+  ctx_.dry = &meter;
+  ctx_.recorder = nullptr;
+  ctx_.local = &local_;
+  local_.reducer = &reducer;
+  plan_ = &plan;
+  try {
+    Coordinate at{};
+    do {
+      bind_pieces(plan, at);
+      local_.inputs = plan.input_boxes;
+      local_.outputs = plan.output_boxes;
+      for (size_t i = 0; i < tensors_.size(); ++i) {
+        locals_.push_back(tensors_[i] == nullptr
+                              ? DenseTensor()
+                              : DenseTensor::allocate(tensors_[i]->value.device(),
+                                                      {plan.input_dims[i], tensors_[i]->global.dtype}, &meter));
+      }
+      dense();
+      locals_.clear();
+    } while (next_place(*mesh_, axes, at));
+    plan.kernel_bytes = reducer.bytes * replicas;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::no_kernel)
+      throw;  // else there is no such twin, or the call is going to fail for want of a kernel
+    plan.kernel_untold = true;
+    locals_.clear();
+  }
+  ctx_ = context;
+  local_ = {};
+  plan_ = nullptr;
+  plan.input_boxes.clear();
+  plan.input_dims.clear();
+  plan.output_boxes.clear();
+  plan.output_dims.clear();
+}
+
+}  // namespace shard::call

@@ -1,0 +1,125 @@
+// The checks of a distributed call that depend on the moment, hit or miss: may the targets be written, do policies allow what is sent.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "call/dense_call.h"
+#include "call/dist_call.h"
+#include "call/exchange.h"
+#include "dist/view_use.h"
+
+namespace shard::call {
+
+void DistCall::check_policies() {
+  check_writes();
+  const PlannedMoves moment = extras_ || rank_.policies.view == ViewPolicy::sync ? moment_moves() : PlannedMoves();
+  if (moment.bytes != 0) {
+    extras().moment_bytes = moment.bytes;
+    extras_->moment_text = moment.text;
+  }
+  if (plan_->fallback) cache_.count_fallback(plan_->bytes);
+  if (rank_.policies.comm != CommPolicy::allow) check_comm_policy(rank_, ctx_.op, *mesh_, planned_moves(moment));
+}
+
+/// What is sent beside the plan, because of what the arguments are at this moment.
+PlannedMoves DistCall::moment_moves() {
+  PlannedMoves moves;
+  const bool all = rank_.policies.comm == CommPolicy::forbid_moves;
+  if (extras_) extras_->stale.plan(moves, all);
+  if (checks_promoted()) {
+    const int64_t bytes = gather_bytes(rank_, sizeof(uint64_t)) * static_cast<int64_t>(extras_->promoted.size());
+    moves.bytes += bytes;
+    moves.text += fmt::format(" hashes of promoted arguments, for PromotionPolicy::replicate_checked ({} bytes);", bytes);
+  }
+  if (rank_.policies.view != ViewPolicy::sync) return moves;
+  for (const OutputPlan& output : plan_->outputs) {
+    if (writes(output)) check_write_back(output, moves, all);
+  }
+  return moves;
+}
+
+PlannedMoves DistCall::planned_moves(const PlannedMoves& moment) const {
+  PlannedMoves moves{{}, plan_->bytes + moment.bytes, plan_->exchanges_rows || plan_->kernel_untold};
+  // Only what is sent, where that is all that is asked for.
+  const bool all = rank_.policies.comm == CommPolicy::forbid_moves;
+  const auto wanted = [&](const std::shared_ptr<const ReshardPlan>& move) { return move && (move->bytes != 0 || (all && !move->steps.empty())); };
+  for (size_t i = 0; i < plan_->inputs.size(); ++i) {
+    const InputPlan& input = plan_->inputs[i];
+    if (!wanted(input.move)) continue;
+    moves.text += fmt::format(" argument '{}' ({}) from {} to {} ({} bytes);", op_.inputs[static_cast<size_t>(input.slot)].name,
+                              to_string(input.move->meta), input.spec->text(), input.move->to->text(), input.move->bytes);
+  }
+  for (const OutputPlan& output : plan_->outputs) {
+    if (wanted(output.write_back)) {
+      moves.text += fmt::format(" the result ({}) back from {} to {} ({} bytes);", to_string(output.global), output.spec->text(),
+                                output.write_back->to->text(), output.write_back->bytes);
+    }
+  }
+  if (plan_->exchanges_rows) {
+    moves.text += fmt::format(" how many rows the ranks have of the result ({} bytes), and rows that change their owner, as many as the data says;",
+                              plan_->row_count_bytes);
+  }
+  if (plan_->kernel_bytes != 0 || plan_->kernel_untold) moves.text += " " + kernel_text(*plan_) + ";";
+  moves.text += moment.text;
+  return moves;
+}
+
+void DistCall::check_writes() const {
+  int written = 0;
+  for (const OutputPlan& output : plan_->outputs) {
+    if (!writes(output)) continue;
+    ++written;
+    const auto i = static_cast<size_t>(output.alias);
+    const Storage& target = *tensors_[i]->value.storage();
+    try {
+      if (rank_.policies.view == ViewPolicy::strict) target.check_write(ctx_.op);
+    } catch (const Error& error) {
+      fail(error.code(), "{}{}", error.what(), view_advice(target, error.code(), ViewPolicy::strict));
+    }
+    const bool moves = plan_->inputs[i].move != nullptr || output.write_back != nullptr;
+    if (output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::error && moves) {
+      fail(ErrorCode::policy,
+           "[{}] cannot compute in the layout of {}, and InplacePolicy::error forbids to move it; reshard it to {} first, or use "
+           "InplacePolicy::keep",
+           ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]), plan_->inputs[i].want->text());
+    }
+    const bool adopts = output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::adopt && output.spec != tensors_[i]->spec;
+    if (adopts && tensors_[i]->grad.requires_grad && !tensors_[i]->grad.node) {
+      fail(ErrorCode::policy,
+           "[{}] InplacePolicy::adopt would give {} the layout {} in a new buffer, but it is a leaf that requires a gradient, whose layout that of its gradient "
+           "is; reshard it before it becomes a leaf, or use InplacePolicy::keep",
+           ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]), output.spec->text());
+    }
+  }
+  if (written > 1) check_apart();
+}
+
+/// Under ViewPolicy::sync what is written reaches the sources of a view, or the call is refused.
+void DistCall::check_write_back(const OutputPlan& output, PlannedMoves& moves, bool all) const {
+  const auto i = static_cast<size_t>(output.alias);
+  const DistTensorImpl& x = *tensors_[i];
+  if (!(output.global == x.global)) return;  // the target takes a buffer of its own, and parts
+  plan_write_back(*x.value.storage(), ctx_.op, moves, all);
+  if (!output.adopted || !is_view(x)) return;
+  if (loses_values(x.global.dtype, *output.spec, *x.spec)) fail_loses(i);
+  const auto back = reverse(*output.adopted);
+  moves.bytes += back->bytes;
+  if (back->bytes != 0 || (all && !back->steps.empty())) {
+    moves.text += fmt::format(" the result ({}) to what it is a view of, from {} to {} ({} bytes);", to_string(x.global), output.spec->text(), x.spec->text(), back->bytes);
+  }
+}
+
+/// By storage, which is shared alike on all ranks, also where the pieces are empty.
+void DistCall::check_apart() const {
+  SmallVec<const DistTensorImpl*, 16> written;
+  for (const OutputPlan& output : plan_->outputs) {
+    if (writes(output)) written.push_back(tensors_[static_cast<size_t>(output.alias)]);
+  }
+  const auto storage = [](const DistTensorImpl* impl) { return impl->value.storage().get(); };
+  std::sort(written.begin(), written.end(), [&](auto* a, auto* b) { return std::less<>()(storage(a), storage(b)); });
+  const auto same = std::adjacent_find(written.begin(), written.end(), [&](auto* a, auto* b) { return storage(a) == storage(b); });
+  if (same != written.end()) fail_written_twice(ctx_, to_string((*same)->global));
+}
+
+}  // namespace shard::call

@@ -1,0 +1,75 @@
+// How a copy is kept in step with the tensor that it was made of: the moves between the two, what they send, and when
+// they are due.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/collective.h"
+#include "core/dense_tensor.h"
+#include "dist/world.h"
+#include "reshard/plan.h"
+
+namespace shard::call {
+
+struct PlannedMoves;
+
+/// The way back of a plan: from its result to its input.
+std::shared_ptr<const ReshardPlan> reverse(const ReshardPlan& plan);
+
+/// The moves between a source and a copy of it in another layout or shape. The copy's Detachment owns it, so it does
+/// not own the copy.
+class ViewLink {
+ public:
+  /// One of the two plans may be null: it is made from the other when it is needed.
+  ViewLink(Rank& rank, DenseTensor source, const DenseTensor& copy, std::shared_ptr<const ReshardPlan> forth,
+           std::shared_ptr<const ReshardPlan> back, CommCause cause);
+
+  /// Moves the bytes of the source into the copy, or back.
+  void refresh();
+  void write_back();
+  const ReshardPlan& forth();
+  const ReshardPlan& back();
+  /// Makes `copy` a copy of the source as it was at `version`, with the ways between the two that lose no values.
+  /// Without an `argument`, `op` gave the source a new buffer and left the old one to the copy.
+  static void attach(const std::shared_ptr<ViewLink>& link, const Ref<Storage>& copy, uint64_t version, const char* op,
+                     std::string_view argument, std::string from, std::string to);
+  /// Of a detached storage; null where there is no way between the two.
+  static ViewLink* of(const Storage& copy);
+
+ private:
+  DenseTensor copy() const;
+
+  Rank& rank_;
+  DenseTensor source_;
+  Storage* copy_;
+  Meta copy_meta_;
+  uint32_t copy_symbol_;
+  std::shared_ptr<const ReshardPlan> forth_, back_;
+  CommCause cause_;
+};
+
+/// The stale arguments of a call: what has to be done to them, once the call is allowed, before they are read.
+class StaleViews {
+ public:
+  /// Checks that `storage` can be read. One that is stale waits in here under ViewPolicy::sync (to be refreshed, its
+  /// sources first) and temporary (to part from its source). Throws as check_read.
+  void add(Storage& storage, ViewPolicy policy);
+  bool empty() const { return stale_.empty(); }
+  /// What refreshing them sends, as text too; with `all` also where nothing is sent.
+  void plan(PlannedMoves& moves, bool all) const;
+  void settle(ViewPolicy policy);
+
+ private:
+  std::vector<Storage*> stale_;
+};
+
+/// What ViewPolicy::sync sends after a write to `target`, back to its sources. Throws where one of them cannot be
+/// reached.
+void plan_write_back(Storage& target, const char* op, PlannedMoves& moves, bool all);
+
+/// Refreshes what a recorded call is about to save, as a call of its own: CommPolicy, traces and reports see it.
+void refresh_saved(Rank& rank, const ProcessMesh& mesh, Storage& storage);
+
+}  // namespace shard::call
