@@ -327,7 +327,7 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas, const 
         input.spec = impl->spec;
         input.want = DistSpec::make(rule.inputs[first(slot) + i]);
         input.shape_only = (op_.no_need_buffer >> slot & 1u) != 0;
-        if (input.want != input.spec && !input.shape_only) input.move = plan_reshard(impl->global, input.spec, input.want);
+        if (!same_pieces(input.spec, input.want) && !input.shape_only) input.move = plan_reshard(impl->global, input.spec, input.want);
       }
       plan.inputs.push_back(std::move(input));
     }
@@ -398,6 +398,7 @@ void DistCall::plan_alias(CallPlan& plan, const AliasDef& alias, size_t i, size_
          ctx_.op, to_string(output.global.dims), argument_text(op_.inputs[static_cast<size_t>(alias.input)].name, *x), op_.name);
   }
   const bool same = output.global == x->global;
+  if (in_place && same && same_pieces(output.spec, x->spec)) output.spec = x->spec;
   const bool rewritten = in_place && same && !reinterprets(alias.output);
   if (rewritten && adopts && output.spec != x->spec && rank_.policies.view == ViewPolicy::sync) output.adopted = plan_reshard(x->global, x->spec, output.spec);
   const bool back = (rewritten && !adopts && (moved || output.spec != x->spec)) ||

@@ -131,18 +131,24 @@ class DistCall {
 
   template <class Kernel>
   void execute(Kernel&& kernel) {
+    uint64_t& calls = rank_.comm_queue().calls_done;
+    const uint64_t call = calls + 1;
     try {
       prepare();
       if (plan_->active && !plan_->relayout) kernel();
+      calls = call;
       if (ctx_.recorder != nullptr) capture();
       finish();
     } catch (const Error& error) {
+      report_failure(call);
       poison();
       rethrow(error);
     } catch (...) {
+      report_failure(call);
       poison();
       throw;
     }
+    if (local_.checks_data || !plan_->active) [[unlikely]] doubt(call);
     if (traced_) record_call();
   }
 
@@ -259,6 +265,10 @@ class DistCall {
   void detach(const DenseTensor& copy, size_t input);
   CommCause cause_of(size_t input) const { return {op_.name, op_.inputs[static_cast<size_t>(plan_->inputs[input].slot)].name}; }
   void poison();
+  /// What this call writes is no value if it fails on another rank.
+  void doubt(uint64_t call);
+  /// Tells the world that this rank failed, which others may not.
+  void report_failure(uint64_t call);
   void record_call();
   bool writes(const OutputPlan& output) const;
   /// True when the output slot is a view whose bytes no kernel writes.

@@ -4,6 +4,7 @@
 #include "call/dense_call.h"
 #include "call/dist_call.h"
 #include "call/exchange.h"
+#include "call/failed_call.h"
 #include "comm/reduce.h"
 #include "core/error.h"
 #include "core/recorder.h"
@@ -140,6 +141,19 @@ void DistCall::finish_inplace(size_t o) {
     x.spec = output.spec;
   }
   if (written && rank_.policies.view == ViewPolicy::sync) x.value.storage()->write_back_to_source(ctx_.op);
+}
+
+void DistCall::doubt(uint64_t call) {
+  for (const OutputPlan& output : plan_->outputs) {
+    if (writes(output)) tensors_[static_cast<size_t>(output.alias)]->value.storage()->doubt(rank_.torn_calls(), call);
+  }
+}
+
+void DistCall::report_failure(uint64_t call) {
+  rank_.comm_queue().calls_done = call;
+  if (ctx_.dry != nullptr) return;
+  doubt(call);
+  report_failed_call(rank_, call, std::current_exception(), "\n  in the call " + call_text());
 }
 
 void DistCall::copy_over(DenseTensor& to, const DenseTensor& from) const {

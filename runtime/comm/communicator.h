@@ -61,6 +61,8 @@ class CommQueue {
   /// Completes all that is under way. Throws the first failure.
   void finish();
 
+  uint64_t calls_done = 0;  // distributed calls of this rank, those included that failed on it: transports tell other ranks of failures
+
  private:
   friend class Communicator;
   friend class Operation;

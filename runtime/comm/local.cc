@@ -59,6 +59,33 @@ void LocalHub::fail(const std::string& reason) {
   }
 }
 
+void LocalHub::call_failed(int rank, uint64_t call, const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    failed_calls_.add(call, rank, text);
+  }
+  call_failed_ = true;
+  fail_if_torn();
+}
+
+void LocalHub::tell_done(int world_rank, uint64_t calls) {
+  calls_done_[static_cast<size_t>(world_rank)] = calls;
+  if (call_failed_) fail_if_torn();
+}
+
+void LocalHub::fail_if_torn() {
+  std::string reason;
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t rank = 0; rank < calls_done_.size() && reason.empty(); ++rank) {
+      const FailedCalls::Torn torn = failed_calls_.torn_for(static_cast<int>(rank), calls_done_[rank]);
+      reason = torn.text;
+      if (!reason.empty()) torn_->set(torn.call, reason);
+    }
+  }
+  if (!reason.empty()) fail(reason);
+}
+
 std::string LocalHub::whereabouts(int world_rank) {
   std::string text;
   const std::lock_guard lock(mutex_);
@@ -261,16 +288,18 @@ class LocalOperation final : public Operation {
 class LocalCommunicator final : public Communicator {
  public:
   LocalCommunicator(LocalHub& hub, std::shared_ptr<LocalHub::Group> group, int rank, CommQueue& queue)
-      : Communicator(group->members, rank, queue), hub_(hub), group_(std::move(group)) {}
+      : Communicator(group->members, rank, queue), hub_(hub), group_(std::move(group)), queue_(queue) {}
 
  protected:
   std::unique_ptr<Operation> do_start(Collective collective) override {
+    hub_.tell_done(members()[static_cast<size_t>(rank())], queue_.calls_done);
     return std::make_unique<LocalOperation>(hub_, group_, rank(), std::move(collective));
   }
 
  private:
   LocalHub& hub_;
   std::shared_ptr<LocalHub::Group> group_;
+  const CommQueue& queue_;
 };
 
 std::unique_ptr<Communicator> LocalHub::communicator(const std::vector<int>& members, int rank, CommQueue& queue) {

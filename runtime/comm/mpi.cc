@@ -11,8 +11,6 @@
 namespace shard {
 namespace {
 
-enum ControlTag : int { kFailure, kQuestion, kAnswer };
-
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kGrace = 100 * kMillisecond;      // for what is under way when the world fails
 constexpr int64_t kAnswerTime = 200 * kMillisecond;  // for answers to a question
@@ -71,12 +69,24 @@ void check_mpi(int code, const char* what) {
   shard::fail(ErrorCode::communication, "{} failed: {}", what, text);
 }
 
-std::unique_ptr<MpiHub> MpiHub::make(const CommOptions& options) {
-  MpiRuntime::get();
-  return std::make_unique<MpiChannel>(options);
+namespace {
+
+/// A message about a call: its number, and after a space a text.
+std::string call_message(uint64_t call, const std::string& text) { return fmt::format("{} {}", call, text); }
+
+std::pair<uint64_t, std::string> read_call_message(const std::string& message) {
+  return {std::strtoull(message.c_str(), nullptr, 10), message.substr(message.find(' ') + 1)};
 }
 
-MpiChannel::MpiChannel(const CommOptions& options) : options_(options), data_(duplicate_world()), notes_(duplicate_world()), control_(duplicate_world()) {
+}  // namespace
+
+std::unique_ptr<MpiHub> MpiHub::make(const CommOptions& options, std::shared_ptr<TornCalls> torn) {
+  MpiRuntime::get();
+  return std::make_unique<MpiChannel>(options, std::move(torn));
+}
+
+MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<TornCalls> torn)
+    : options_(options), data_(duplicate_world()), notes_(duplicate_world()), control_(duplicate_world()), torn_(std::move(torn)) {
   MPI_Comm_rank(data_, &rank_);
   MPI_Comm_size(data_, &size_);
   void* limit = nullptr;
@@ -123,13 +133,38 @@ void MpiChannel::send_control(int to, int tag, const std::string& text) {
   MPI_Isend(message.text.data(), static_cast<int>(message.text.size()), MPI_CHAR, to, tag, control_, &message.request);
 }
 
-void MpiChannel::fail(const std::string& reason) noexcept {
+void MpiChannel::call_failed(uint64_t call, const std::string& text) noexcept {
+  try {
+    failed_calls_.add(call, rank_, text);
+    for (int to = 0; to < size_; ++to) {
+      if (to != rank_) send_control(to, kCallFailed, call_message(call, text));
+    }
+  } catch (...) {  // out of memory: ranks that wait for this one learn of it by their timeouts
+  }
+}
+
+void MpiChannel::tell_done(uint64_t calls) {
+  calls_done_ = calls;
+  poll_all_control();
+  fail_if_torn();
+  check_alive();
+}
+
+void MpiChannel::fail_if_torn() {
+  if (failed_calls_.empty() || !failure_.empty()) return;
+  const FailedCalls::Torn torn = failed_calls_.torn_for(rank_, calls_done_);
+  if (torn.text.empty()) return;
+  torn_->set(torn.call, torn.text);
+  fail(kTorn, torn.text, call_message(torn.call, torn.text));
+}
+
+void MpiChannel::fail(ControlTag tag, const std::string& reason, const std::string& message) noexcept {
   if (!failure_.empty()) return;
   try {
     failure_ = reason;
     MpiRuntime::get().failed = true;
     for (int to = 0; to < size_; ++to) {
-      if (to != rank_) send_control(to, kFailure, reason);
+      if (to != rank_) send_control(to, tag, message);
     }
     const auto sent = [&] {
       for (Outgoing& message : outgoing_) {
@@ -144,11 +179,11 @@ void MpiChannel::fail(const std::string& reason) noexcept {
   }
 }
 
-void MpiChannel::poll_control() {
+bool MpiChannel::poll_control() {
   int there = 0;
   MPI_Status status;
   MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, control_, &there, &status);
-  if (there == 0) return;
+  if (there == 0) return false;
   int length = 0;
   MPI_Get_count(&status, MPI_CHAR, &length);
   std::string text(static_cast<size_t>(length), ' ');
@@ -159,9 +194,23 @@ void MpiChannel::poll_control() {
       if (failure_.empty()) failure_ = text;
       MpiRuntime::get().failed = true;
       break;
+    case kTorn: {
+      const auto [call, reason] = read_call_message(text);
+      torn_->set(call, reason);
+      if (failure_.empty()) failure_ = reason;
+      MpiRuntime::get().failed = true;
+      break;
+    }
+    case kCallFailed: {
+      auto [call, reason] = read_call_message(text);
+      failed_calls_.add(call, status.MPI_SOURCE, std::move(reason));
+      fail_if_torn();
+      break;
+    }
     case kQuestion: send_control(status.MPI_SOURCE, kAnswer, fmt::format("rank {} is {}", rank_, whereabouts_ ? whereabouts_() : "outside of World::run")); break;
     default: answers_.push_back(text);
   }
+  return true;
 }
 
 bool MpiChannel::poll_until(const std::function<bool()>& done, int64_t timeout_ns) {
@@ -182,6 +231,8 @@ bool MpiChannel::poll_until(const std::function<bool()>& done, int64_t timeout_n
 bool MpiChannel::wait(const std::function<bool()>& done, std::chrono::milliseconds timeout) {
   const int64_t limit = timeout.count() == 0 ? INT64_MAX : std::chrono::nanoseconds(timeout).count();
   const bool in_time = poll_until([&] { return !failure_.empty() || done(); }, limit);
+  // Of a call that failed, a rank tells before it goes on to the next collective.
+  if (in_time && failure_.empty()) poll_all_control();
   if (failure_.empty()) return in_time;
   // Peers may be reading this rank's buffers: they are let finish.
   poll_until(done, kGrace);

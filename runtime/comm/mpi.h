@@ -7,6 +7,7 @@
 
 #include "comm/communicator.h"
 #include "comm/options.h"
+#include "core/torn_calls.h"
 
 namespace shard {
 
@@ -14,8 +15,9 @@ namespace shard {
 class MpiHub {
  public:
   /// Collective over the job. Initialises MPI unless that is done already, and then finalises it when the process exits, unless a world
-  /// has failed. Throws communication where MPI fails, or where this build has none.
-  static std::unique_ptr<MpiHub> make(const CommOptions& options);
+  /// has failed. Throws communication where MPI fails, or where this build has none. `torn` learns of the first call that failed on
+  /// some ranks alone.
+  static std::unique_ptr<MpiHub> make(const CommOptions& options, std::shared_ptr<TornCalls> torn);
   virtual ~MpiHub() = default;
 
   virtual int rank() const = 0;
@@ -24,6 +26,8 @@ class MpiHub {
   virtual std::unique_ptr<Communicator> communicator(const std::vector<int>& members, int rank, CommQueue& queue) = 0;
   /// Makes every waiting and every later collective of all processes throw peer_failed with this text. The first call counts.
   virtual void fail(const std::string& reason) noexcept = 0;
+  /// This rank failed in its distributed call number `call`. A rank that has done that call makes the world fail when it learns of this.
+  virtual void call_failed(uint64_t call, const std::string& text) noexcept = 0;
   /// Why this world has failed; empty while it has not.
   virtual const std::string& failure() const = 0;
   /// Returns when all processes have come here. Throws peer_failed when one fails before.

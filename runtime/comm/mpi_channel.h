@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/failed_calls.h"
 #include "comm/mpi.h"
 
 namespace shard {
@@ -18,15 +19,19 @@ void check_mpi(int code, const char* what);
 /// The hub as operations see it.
 class MpiChannel final : public MpiHub {
  public:
-  explicit MpiChannel(const CommOptions& options);
+  MpiChannel(const CommOptions& options, std::shared_ptr<TornCalls> torn);
   ~MpiChannel() override;
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::unique_ptr<Communicator> communicator(const std::vector<int>& members, int rank, CommQueue& queue) override;
-  void fail(const std::string& reason) noexcept override;
+  void fail(const std::string& reason) noexcept override { fail(kFailure, reason, reason); }
+  void call_failed(uint64_t call, const std::string& text) noexcept override;
   const std::string& failure() const override { return failure_; }
   void meet() override;
+
+  /// This rank starts a collective, and has done so many calls. Throws peer_failed where one of them failed on another rank.
+  void tell_done(uint64_t calls);
 
   MPI_Comm data() const { return data_; }
   MPI_Comm notes() const { return notes_; }
@@ -47,14 +52,22 @@ class MpiChannel final : public MpiHub {
   std::string ask_whereabouts(const std::vector<int>& ranks);
 
  private:
+  enum ControlTag : int { kFailure, kTorn, kCallFailed, kQuestion, kAnswer };
   struct Outgoing {
     std::string text;
     MPI_Request request;
   };
 
   void send_control(int to, int tag, const std::string& text);
-  /// Handles one message from another rank, if there is one. A failure is only noted.
-  void poll_control();
+  /// Tells all other ranks `message` under `tag`, unless this world has failed already.
+  void fail(ControlTag tag, const std::string& reason, const std::string& message) noexcept;
+  void fail_if_torn();
+  /// Handles one message from another rank, and returns false if there is none. A failure is only noted.
+  bool poll_control();
+  void poll_all_control() {
+    while (poll_control()) {
+    }
+  }
   /// Polls until `done`, or the time has passed.
   bool poll_until(const std::function<bool()>& done, int64_t timeout_ns);
 
@@ -66,6 +79,9 @@ class MpiChannel final : public MpiHub {
   int size_ = 0;
   int tag_limit_ = 0;
   std::string failure_;
+  std::shared_ptr<TornCalls> torn_;
+  FailedCalls failed_calls_;
+  uint64_t calls_done_ = 0;  // when the last collective was started
   std::list<Outgoing> outgoing_;
   std::function<std::string()> whereabouts_;
   std::vector<std::string> answers_;

@@ -463,10 +463,11 @@ class MpiOperation final : public Operation {
 
 class MpiCommunicator final : public Communicator {
  public:
-  MpiCommunicator(MpiChannel& channel, const std::vector<int>& members, int rank, CommQueue& queue) : Communicator(members, rank, queue), channel_(channel) {}
+  MpiCommunicator(MpiChannel& channel, const std::vector<int>& members, int rank, CommQueue& queue) : Communicator(members, rank, queue), channel_(channel), queue_(queue) {}
 
  protected:
   std::unique_ptr<Operation> do_start(Collective collective) override {
+    channel_.tell_done(queue_.calls_done);
     auto operation = std::make_unique<MpiOperation>(channel_, members(), rank(), std::move(collective));
     operation->start();
     return operation;
@@ -474,6 +475,7 @@ class MpiCommunicator final : public Communicator {
 
  private:
   MpiChannel& channel_;
+  const CommQueue& queue_;
 };
 
 }  // namespace

@@ -31,6 +31,7 @@ struct LocalCall {
   AxisReducer* reducer = nullptr;  // null where the rule asked for no axes
   RandomKey random;                // for ops that draw random numbers
   bool replace_targets = false;    // in-place results go to new buffers: their global shape, dtype or layout changes
+  mutable bool checks_data = false;  // the kernel has refused no value here, but may have on another rank
   std::span<const Dims> output_dims = {};  // of an op without tensor arguments: the pieces of the outputs, whose metas are inferred whole
 };
 
@@ -55,6 +56,10 @@ struct OpContext {
 
   /// The box of flat input `i`, whose local piece is `tensor`.
   Box input_box(size_t i, const DenseTensor& tensor) const { return local ? local->inputs[i] : whole(tensor); }
+  /// Kernels that throw for values of their arguments call it before they write: other ranks may throw where this one does not.
+  void note_data_check() const {
+    if (local != nullptr) local->checks_data = true;
+  }
   Box output_box(size_t i, const DenseTensor& tensor) const { return local ? local->outputs[i] : whole(tensor); }
 
  private:

@@ -1,12 +1,15 @@
 #include "core/storage.h"
 
 #include <cstdlib>
+#include <mutex>
 #include <new>
+#include <vector>
 
 #include "core/dims.h"
 #include "core/error.h"
 #include "core/host_cache.h"
 #include "core/recorder.h"
+#include "core/torn_calls.h"
 #include "core/writing.h"
 
 namespace shard {
@@ -25,6 +28,13 @@ void count_held(Device device, size_t bytes, int64_t sign) {
   if (bytes >= kHostCacheBlock) held_bytes(device).fetch_add(sign * static_cast<int64_t>(bytes), std::memory_order_relaxed);
 }
 
+/// Guards which storage is a copy of which, of all storages: the last tensor of a buffer may go in any thread. Never held while a reference
+/// is dropped.
+std::mutex& chains() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 }  // namespace
 
 void fail_no_memory(const char* op, const Meta& meta, Device device, std::string_view cause) {
@@ -35,9 +45,18 @@ void fail_no_memory(const char* op, const Meta& meta, Device device, std::string
        op == nullptr ? "" : fmt::format("[{}] ", op), to_string(meta), to_string(device), meta.bytes(), held_bytes(device).load(), cause);
 }
 
+/// A storage that goes may hold the last reference to another, and that to the next: they go one after the other, not inside of each other.
+struct DyingStorages {
+  std::vector<Storage*> waiting;
+};
+
 struct Storage::Trouble {
   bool detached = false;
   Detachment detachment;
+  Storage* previous_copy = nullptr;  // the other copies of the same source
+  Storage* next_copy = nullptr;
+  std::shared_ptr<const TornCalls> torn_calls;
+  uint64_t written_by = 0;  // the number of a distributed call
   std::exception_ptr poison;
   std::string poisoned_by;
   std::shared_ptr<Work> pending;
@@ -133,17 +152,91 @@ void Storage::free_data() {
   data_ = nullptr;
 }
 
+void Storage::free_bytes() {
+  free_data();
+  if (meter_ != nullptr) meter_->add(-static_cast<int64_t>(bytes_));
+  meter_ = nullptr;
+}
+
+SourceRef::SourceRef(const Ref<Storage>& storage) : storage_(storage.get()) {
+  if (storage_ != nullptr) storage_->holders_.fetch_add(1, std::memory_order_relaxed);
+}
+
+SourceRef::SourceRef(const SourceRef& other) : storage_(other.storage_) {
+  if (storage_ != nullptr) storage_->holders_.fetch_add(1, std::memory_order_relaxed);
+}
+
+SourceRef::~SourceRef() {
+  if (storage_ != nullptr) storage_->drop_holder();
+}
+
+void Storage::drop_holder() {
+  if (holders_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  this->~Storage();
+  std::free(this);
+}
+
 void Storage::destroy(Storage* storage) {
-  if (storage->trouble_) {
+  if (!storage->trouble_ && storage->holders_.load(std::memory_order_acquire) == 1) {
+    storage->free_bytes();
+    storage->~Storage();
+    std::free(storage);
+    return;
+  }
+  if (this_thread.dying != nullptr) return this_thread.dying->waiting.push_back(storage);
+  DyingStorages dying{{storage}};
+  this_thread.dying = &dying;
+  while (!dying.waiting.empty()) {
+    Storage* const next = dying.waiting.back();
+    dying.waiting.pop_back();
+    next->retire();
+  }
+  this_thread.dying = nullptr;
+}
+
+void Storage::retire() {
+  if (trouble_) {
     try {
-      storage->wait_pending();
+      wait_pending();
     } catch (...) {  // nobody will read the bytes any more
     }
   }
-  storage->free_data();
-  if (storage->meter_ != nullptr) storage->meter_->add(-static_cast<int64_t>(storage->bytes_));
-  storage->~Storage();
-  std::free(storage);
+  free_bytes();
+  hand_copies_over();
+  trouble_.reset();
+  drop_holder();
+}
+
+void Storage::hand_copies_over() {
+  if (!trouble_ || !trouble_->detached) return;
+  const std::lock_guard lock(chains());
+  const Detachment& mine = trouble_->detachment;
+  for (Storage *copy = first_copy_, *next = nullptr; copy != nullptr; copy = next) {
+    next = copy->trouble_->next_copy;
+    Detachment& theirs = copy->trouble_->detachment;
+    if (theirs.source_version != version()) continue;  // stale for good: it needs to know the writer alone
+    copy->unlink_from_source();
+    theirs.source = mine.source;
+    theirs.source_version = mine.source_version;
+    copy->link_to_source();
+  }
+  unlink_from_source();
+  trouble_->detached = false;
+}
+
+void Storage::link_to_source() {
+  Storage*& first = trouble_->detachment.source->first_copy_;
+  trouble_->previous_copy = nullptr;
+  trouble_->next_copy = first;
+  if (first != nullptr) first->trouble_->previous_copy = this;
+  first = this;
+}
+
+void Storage::unlink_from_source() {
+  Storage* const previous = trouble_->previous_copy;
+  Storage* const next = trouble_->next_copy;
+  (previous != nullptr ? previous->trouble_->next_copy : trouble_->detachment.source->first_copy_) = next;
+  if (next != nullptr) next->trouble_->previous_copy = previous;
 }
 
 Storage::Trouble& Storage::trouble() {
@@ -154,25 +247,47 @@ Storage::Trouble& Storage::trouble() {
 void Storage::detach(Detachment detachment) {
   if (!detachment.source && !trouble_) return;
   Trouble& t = trouble();
+  if (!detachment.origin) detachment.origin = detachment.source;
+  const std::lock_guard lock(chains());
+  if (t.detached) unlink_from_source();
   t.detached = static_cast<bool>(detachment.source);
-  t.detachment = std::move(detachment);
+  std::swap(t.detachment, detachment);  // the one before goes once the lock is released
+  if (t.detached) link_to_source();
 }
 
 const Detachment* Storage::detachment() const { return trouble_ && trouble_->detached ? &trouble_->detachment : nullptr; }
 
+/// Of a detached storage, under the lock.
+bool Storage::behind_source() const {
+  const Detachment& d = trouble_->detachment;
+  return d.source->version() != d.source_version;
+}
+
 bool Storage::stale() const {
-  const Detachment* d = detachment();
-  return d != nullptr && (d->source->version() != d->source_version || d->source->stale());
+  if (detachment() == nullptr) return false;
+  const std::lock_guard lock(chains());
+  for (const Storage* s = this; s->detachment() != nullptr; s = s->detachment()->source.get()) {
+    if (s->behind_source()) return true;
+  }
+  return false;
 }
 
 void Storage::mark_in_step() {
-  if (trouble_ && trouble_->detached) trouble_->detachment.source_version = trouble_->detachment.source->version();
+  if (detachment() == nullptr) return;
+  const std::lock_guard lock(chains());
+  trouble_->detachment.source_version = trouble_->detachment.source->version();
 }
 
 void Storage::poison(std::exception_ptr cause, const char* op) {
   Trouble& t = trouble();
   t.poison = std::move(cause);
   t.poisoned_by = op;
+}
+
+void Storage::doubt(std::shared_ptr<const TornCalls> calls, uint64_t call) {
+  Trouble& t = trouble();
+  t.torn_calls = std::move(calls);
+  t.written_by = call;
 }
 
 void Storage::set_pending(std::shared_ptr<Work> work, Use use) {
@@ -191,6 +306,9 @@ void Storage::wait_pending() const {
 }
 
 void Storage::check_poison() const {
+  if (trouble_->torn_calls && trouble_->torn_calls->tore(trouble_->written_by)) {
+    fail(ErrorCode::poisoned, "this tensor holds no value, because it was written by a call that failed on some ranks only: {}", trouble_->torn_calls->cause());
+  }
   if (!trouble_->poison) return;
   try {
     std::rethrow_exception(trouble_->poison);
@@ -202,13 +320,15 @@ void Storage::check_poison() const {
 
 void Storage::fail_stale() const {
   const Detachment& d = trouble_->detachment;
-  // A view of a view is stale when any source on the way was written.
-  const Storage* view = this;
-  while (view->trouble_->detachment.source->version() == view->trouble_->detachment.source_version) {
-    view = view->trouble_->detachment.source.get();
+  const char* writer = "an op";
+  {
+    // A view of a view is stale when any source on the way was written.
+    const std::lock_guard lock(chains());
+    const Storage* view = this;
+    while (!view->behind_source()) view = view->detachment()->source.get();
+    const LastWrite* const write = view->detachment()->source->last_write();
+    if (write != nullptr) writer = write->op;
   }
-  const Storage* written = view->trouble_->detachment.source.get();
-  const char* const writer = written->last_write() != nullptr ? written->last_write()->op : "an op";
   if (d.argument.empty()) {
     fail(ErrorCode::stale_view,
          "this tensor is stale: it is a view or alias of a tensor {} that [{}] has given a new buffer, as {}, and {} has written that since. Make the view "
@@ -247,12 +367,20 @@ void Storage::check_write_slow(const char* op) const {
 
 void Storage::refresh_if_stale() {
   if (!trouble_) return;
+  if (!stale()) return check_read_slow();
+  std::vector<Storage*> chain;  // the sources first, without a call for each: there may be many
+  Storage* root = this;
+  for (; root->detachment() != nullptr; root = root->detachment()->source.get()) chain.push_back(root);
+  root->check_read();
+  for (; !chain.empty(); chain.pop_back()) chain.back()->refresh_from_source();
+}
+
+void Storage::refresh_from_source() {
   if (trouble_->pending_use == Use::writes) wait_pending();
   check_poison();
-  if (!trouble_->detached || !stale()) return;
+  if (!behind_source()) return;
   Detachment& d = trouble_->detachment;
   if (!d.refresh) fail_stale();
-  d.source->refresh_if_stale();
   d.refresh();
   // What was saved of this view, or viewed of it, has another value now; who wrote it is who wrote the source.
   bump("refresh");
@@ -261,13 +389,13 @@ void Storage::refresh_if_stale() {
 }
 
 void Storage::write_back_to_source(const char* writer) {
-  if (!trouble_ || !trouble_->detached) return;
-  Detachment& d = trouble_->detachment;
-  if (!d.write_back) check_write_slow(writer);
-  d.write_back();
-  d.source->bump(writer);
-  d.source_version = d.source->version();
-  d.source->write_back_to_source(writer);
+  for (Storage* s = this; s->detachment() != nullptr; s = s->detachment()->source.get()) {
+    Detachment& d = s->trouble_->detachment;
+    if (!d.write_back) s->check_write_slow(writer);
+    d.write_back();
+    d.source->bump(writer);
+    d.source_version = d.source->version();
+  }
 }
 
 }  // namespace shard

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/call_site.h"
 #include "core/device.h"
@@ -17,6 +18,7 @@
 namespace shard {
 
 class Storage;
+class TornCalls;
 struct Meta;
 
 /// The view ops between a tensor and the one that it is a view of.
@@ -52,9 +54,32 @@ struct MemoryMeter {
   }
 };
 
-/// Why and from what a storage is detached: it holds a moved copy of `source`, taken at `source_version`.
+/// The source of a stale copy. It keeps the version and the last writer of the source, but not its bytes: those are freed with the last
+/// Ref.
+class SourceRef {
+ public:
+  SourceRef() = default;
+  SourceRef(const Ref<Storage>& storage);  // NOLINT: every Ref is one
+  SourceRef(const SourceRef& other);
+  SourceRef(SourceRef&& other) noexcept : storage_(std::exchange(other.storage_, nullptr)) {}
+  SourceRef& operator=(SourceRef other) noexcept {
+    std::swap(storage_, other.storage_);
+    return *this;
+  }
+  ~SourceRef();
+
+  Storage* get() const { return storage_; }
+  Storage* operator->() const { return storage_; }
+  explicit operator bool() const { return storage_ != nullptr; }
+
+ private:
+  Storage* storage_ = nullptr;
+};
+
+/// Why and from what a storage is detached: it holds a moved copy of `source`, taken at `source_version`. When nothing but copies refers to
+/// a source that is itself a copy, they become copies of its source, so that chains are as short as what tensors can see of them.
 struct Detachment {
-  Ref<Storage> source;
+  SourceRef source;
   uint64_t source_version = 0;
   std::string op;        // the call that made the view
   std::string argument;  // its input that had to move
@@ -63,6 +88,7 @@ struct Detachment {
   /// Moves the bytes again from the source, or back into it (ViewPolicy::sync). Empty where there is no way back.
   std::function<void()> refresh;
   std::function<void()> write_back;
+  SourceRef origin = {};  // the source at the split; set by Storage::detach unless given
 };
 
 /// A reference-counted buffer. It exists on every rank of a program, also where it holds no bytes. The version counter
@@ -135,8 +161,12 @@ class Storage final : public RefCounted {
 
   /// A write failed half way: every later read throws with this cause.
   void poison(std::exception_ptr cause, const char* op);
+  /// The distributed call with this number wrote the bytes, and may have failed on another rank. Every read throws poisoned once `calls`
+  /// knows that it has, or that a call before it has.
+  void doubt(std::shared_ptr<const TornCalls> calls, uint64_t call);
 
  private:
+  friend class SourceRef;
   struct Trouble;
 
   Storage() = default;
@@ -147,15 +177,27 @@ class Storage final : public RefCounted {
   void check_poison() const;
   void wait_pending() const;
   void free_data();
+  void free_bytes();
+  /// Frees the bytes. What is left lives as long as there are copies of them.
+  void retire();
+  void drop_holder();
+  void link_to_source();
+  void unlink_from_source();
+  /// Makes copies of this storage, itself a copy that nobody can write any more, copies of its source.
+  void hand_copies_over();
+  bool behind_source() const;
+  void refresh_from_source();
   Trouble& trouble();
 
   State state_ = State::unallocated;
+  std::atomic<uint32_t> holders_{1};  // of this object: each SourceRef, and one for all Refs together
   Device device_;
   std::atomic<uint64_t> version_{0};
   std::unique_ptr<LastWrite> last_write_;
   size_t bytes_ = 0;
   void* data_ = nullptr;
   MemoryMeter* meter_ = nullptr;
+  Storage* first_copy_ = nullptr;     // of the storages that are detached from this one
   std::unique_ptr<Trouble> trouble_;  // only where something is to be checked
 };
 

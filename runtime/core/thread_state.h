@@ -6,6 +6,7 @@ namespace shard {
 class Rank;
 class Recorder;
 class Writing;
+struct DyingStorages;
 struct MemoryMeter;
 
 struct ThreadState {
@@ -13,6 +14,7 @@ struct ThreadState {
   MemoryMeter* dry = nullptr;        // tensors that it makes have no bytes, and this counts them: in a dry world, and while it captures
   Recorder* recorder = nullptr;      // of the program that it captures (program/capture.h)
   const Writing* writing = nullptr;  // the outermost call that writes (core/writing.h)
+  DyingStorages* dying = nullptr;    // buffers that go after the one that goes now (core/storage.cc)
 };
 
 // The library is loaded when a program starts, or has room in what the loader keeps for such variables: no call has to look for it.

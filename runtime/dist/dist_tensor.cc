@@ -111,8 +111,8 @@ const DistSpec* spec_of(const Tensor& tensor) { return dist_impl(tensor, "spec_o
 std::string to_text(const Tensor& tensor) {
   if (!tensor.defined()) return "undefined tensor";
   const DenseTensor& value = tensor.get().value;
+  value.storage()->check_read();  // on ranks outside the mesh, too: they have the storage, and with it what happened to the tensor
   if (tensor.is_dist() && !dist_impl(tensor).here()) return tensor.get().describe() + ", no local piece on this rank";
-  value.storage()->check_read();
   if (!value.has_data()) {
     return fmt::format("{}, piece {} without data, {}", tensor.get().describe(), to_string(value.dims()), value.symbol() != 0 ? "of a captured function" : "of a dry world");
   }

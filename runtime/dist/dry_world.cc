@@ -18,6 +18,14 @@ class DryCommunicator final : public Communicator {
   std::unique_ptr<Operation> do_start(Collective) override { return nullptr; }
 };
 
+std::thread start_thread(const std::function<void()>& body) {
+  try {
+    return std::thread(body);
+  } catch (const std::exception& error) {
+    fail(ErrorCode::device, "World::run could not start its thread ({}); let other threads end, or raise the limits of this process on threads and memory", error.what());
+  }
+}
+
 class DryWorld final : public World {
  public:
   DryWorld(int size, int rank, const WorldOptions& options) : World(size, {rank}, options), id_(rank) {
@@ -29,7 +37,7 @@ class DryWorld final : public World {
     if (failed_) fail(ErrorCode::peer_failed, "this dry world has failed before and cannot run again");
     std::exception_ptr error;
     // On a thread of its own, as in every world: the caller may be a rank of another one.
-    std::thread([&] {
+    start_thread([&] {
       try {
         run_as(rank(id_), program);
       } catch (...) {

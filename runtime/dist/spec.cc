@@ -102,32 +102,78 @@ const DistSpec* DistSpec::make(const Layout& layout) {
 
 const DistSpec* DistSpec::replicated(const ProcessMesh* mesh, int rank) { return make(Layout(mesh, rank)); }
 
+namespace {
+
+/// One layout as text: what stands for the dims, and for the pending reductions.
+struct SpecText {
+  std::string_view dims;
+  std::string_view partial;
+};
+
+/// "dims | reductions" as people write it, or "[dims] reductions" as text() prints it.
+SpecText take_apart(std::string_view text) {
+  const std::string_view whole = trim(text);
+  const bool brackets = whole.starts_with('[');
+  const size_t end = whole.find(brackets ? ']' : '|');
+  if (end == std::string_view::npos) {
+    if (brackets) fail(ErrorCode::layout, "layout '{}' has no ']' for its '['", text);
+    return {whole, {}};
+  }
+  SpecText result{trim(whole.substr(brackets ? 1 : 0, end - (brackets ? 1 : 0))), trim(whole.substr(end + 1))};
+  if (brackets && result.partial.starts_with('|')) result.partial = trim(result.partial.substr(1));
+  if (result.partial.find('|') != std::string_view::npos) fail(ErrorCode::layout, "layout '{}' has more than one '|'", text);
+  return result;
+}
+
+int axis_named(const ProcessMesh* mesh, std::string_view name, std::string_view text) {
+  for (int axis = 0; axis < mesh->rank(); ++axis) {
+    if (mesh->name(axis) == name) return axis;
+  }
+  std::string names;
+  for (int axis = 0; axis < mesh->rank(); ++axis) names += (axis == 0 ? "" : ", ") + mesh->name(axis);
+  fail(ErrorCode::layout, "layout '{}': {} has no axis '{}'; its axes are: {}", text, mesh->describe(), name, names);
+}
+
+/// Reads "sum(a), max(b)"; between two of them a comma or a space.
+void read_partial(std::string_view rest, std::string_view text, Layout& layout) {
+  while (!rest.empty()) {
+    const size_t open = rest.find('(');
+    const size_t close = rest.find(')');
+    if (open == std::string_view::npos || close == std::string_view::npos || close < open) {
+      fail(ErrorCode::layout, "layout '{}': '{}' should read as in sum(axis)", text, rest);
+    }
+    const std::string_view name = trim(rest.substr(0, open));
+    const int axis = axis_named(layout.mesh, trim(rest.substr(open + 1, close - open - 1)), text);
+    const auto type = find_reduce_type(name);
+    if (!type) fail(ErrorCode::layout, "layout '{}': '{}' is no reduce type; choose sum, max, min, prod, avg, any or all", text, name);
+    if (layout.partial[static_cast<size_t>(axis)]) fail(ErrorCode::layout, "layout '{}' uses axis '{}' twice", text, layout.mesh->name(axis));
+    layout.partial[static_cast<size_t>(axis)] = *type;
+    rest = trim(rest.substr(close + 1));
+    if (!rest.starts_with(',')) continue;
+    rest = trim(rest.substr(1));
+    if (rest.empty()) fail(ErrorCode::layout, "layout '{}' ends with a comma", text);
+  }
+}
+
+}  // namespace
+
 const DistSpec* DistSpec::parse(const ProcessMesh* mesh, std::string_view text) {
-  const auto parts = split(text, '|');
-  if (parts.size() > 2) fail(ErrorCode::layout, "layout '{}' has more than one '|'", text);
+  if (mesh == nullptr) fail(ErrorCode::layout, "layout '{}' needs a mesh", text);
+  const SpecText parts = take_apart(text);
   Layout layout(mesh, 0);
-  if (!parts[0].empty()) {
-    for (std::string_view entry : split(parts[0], ',')) {
+  if (!parts.dims.empty()) {
+    for (std::string_view entry : split(parts.dims, ',')) {
       if (layout.rank == kMaxRank) fail(ErrorCode::layout, "layout '{}' has more than {} dims", text, kMaxRank);
       AxisList& axes = layout.dims[static_cast<size_t>(layout.rank++)];
       if (entry == "-") continue;
       for (std::string_view name : split(entry, '+')) {
-        const int axis = mesh->axis(name);
+        const int axis = axis_named(mesh, name, text);
         if (axes.contains(axis)) fail(ErrorCode::layout, "layout '{}' uses axis '{}' twice", text, name);
         axes.push_back(axis);
       }
     }
   }
-  if (parts.size() == 2) {
-    for (std::string_view entry : split(parts[1], ',')) {
-      const size_t open = entry.find('(');
-      if (open == std::string_view::npos || entry.back() != ')') {
-        fail(ErrorCode::layout, "layout '{}': '{}' should read as in sum(axis)", text, entry);
-      }
-      const int axis = mesh->axis(trim(entry.substr(open + 1, entry.size() - open - 2)));
-      layout.partial[static_cast<size_t>(axis)] = parse_reduce_type(trim(entry.substr(0, open)));
-    }
-  }
+  read_partial(parts.partial, text, layout);
   return make(layout);
 }
 

@@ -68,7 +68,7 @@ class DistSpec {
   /// Throws layout when an axis is out of range, or used twice.
   static const DistSpec* make(const Layout& layout);
   /// The spec of a text such as "dp, tp+sp, - | sum(pp)": an entry per dim (- for none, + between several axes), after |
-  /// the partial axes. "" is the replicated layout of a scalar. Throws layout for anything else.
+  /// the partial axes. "" is the replicated layout of a scalar. It reads what text() prints, too. Throws layout for anything else.
   static const DistSpec* parse(const ProcessMesh* mesh, std::string_view text);
   static const DistSpec* replicated(const ProcessMesh* mesh, int rank);
 
@@ -77,7 +77,7 @@ class DistSpec {
   int rank() const { return layout_.rank; }
   const AxisList& axes(int dim) const { return layout_.dims[static_cast<size_t>(dim)]; }
   std::optional<ReduceType> partial(int axis) const { return layout_.partial[static_cast<size_t>(axis)]; }
-  /// The text that parse reads, in brackets: "[dp, -] sum(tp)".
+  /// "[dp, -] sum(tp)", which parse reads.
   const std::string& text() const { return text_; }
 
  private:

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -46,13 +47,11 @@ std::vector<int> first_ranks(int size) {
 
 class LocalWorld final : public World {
  public:
-  LocalWorld(int size, const WorldOptions& options) : World(size, first_ranks(size), options), hub_(options.timeout) {}
+  LocalWorld(int size, const WorldOptions& options) : World(size, first_ranks(size), options), hub_(options.timeout, size, torn_calls()) {}
 
   void run(const std::function<void(Rank&)>& program) override {
     if (!errors_.empty()) fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", text_of(cause()));
-    std::vector<std::thread> threads;
-    for (int i = 0; i < size(); ++i) threads.emplace_back([this, i, &program] { run_rank(rank(i), program); });
-    for (std::thread& thread : threads) thread.join();
+    start_threads(program);
     if (!errors_.empty()) std::rethrow_exception(cause());
   }
 
@@ -60,8 +59,39 @@ class LocalWorld final : public World {
   std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) override {
     return hub_.communicator(members, position, rank.comm_queue());
   }
+  void call_failed(Rank& rank, uint64_t call, const std::string& text) override { hub_.call_failed(rank.id(), call, text); }
 
  private:
+  enum Start : int { waiting, all_here, given_up };
+
+  /// Runs the program on a thread for each rank. No rank begins before all have their thread, so that a run which cannot have them has done
+  /// nothing, and the world can be used again.
+  void start_threads(const std::function<void(Rank&)>& program) {
+    std::atomic<Start> start{waiting};
+    std::vector<std::thread> threads;
+    threads.reserve(static_cast<size_t>(size()));
+    const auto end_all = [&](Start how) {
+      start = how;
+      start.notify_all();
+      for (std::thread& thread : threads) thread.join();
+    };
+    for (int i = 0; i < size(); ++i) {
+      try {
+        threads.emplace_back([this, i, &program, &start] {
+          start.wait(waiting);
+          if (start == all_here) run_rank(rank(i), program);
+        });
+      } catch (const std::exception& error) {  // system_error, or bad_alloc
+        end_all(given_up);
+        fail(ErrorCode::device,
+             "World::run could not start the thread of rank {} of {} ({}); no rank has run. Use fewer ranks, let other threads end, or raise the limits "
+             "of this process on threads and memory (ulimit -u, ulimit -v)",
+             i, size(), error.what());
+      }
+    }
+    end_all(all_here);
+  }
+
   void run_rank(Rank& rank, const std::function<void(Rank&)>& program) {
     try {
       run_as(rank, program);
@@ -91,7 +121,8 @@ class LocalWorld final : public World {
 
 class MpiWorld final : public World {
  public:
-  MpiWorld(std::unique_ptr<MpiHub> hub, const WorldOptions& options) : World(hub->size(), {hub->rank()}, options), hub_(std::move(hub)) {}
+  MpiWorld(std::unique_ptr<MpiHub> hub, std::shared_ptr<TornCalls> torn, const WorldOptions& options)
+      : World(hub->size(), {hub->rank()}, options, std::move(torn)), hub_(std::move(hub)) {}
 
   void run(const std::function<void(Rank&)>& program) override {
     if (!hub_->failure().empty()) fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", hub_->failure());
@@ -109,6 +140,7 @@ class MpiWorld final : public World {
   std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) override {
     return hub_->communicator(members, position, rank.comm_queue());
   }
+  void call_failed(Rank&, uint64_t call, const std::string& text) override { hub_->call_failed(call, text); }
 
  private:
   std::unique_ptr<MpiHub> hub_;
@@ -152,13 +184,18 @@ std::vector<std::pair<const ProcessMesh*, int>> Rank::groups() const {
   return all;
 }
 
+void Rank::call_failed(uint64_t call, const std::string& text) { world_->call_failed(*this, call, text); }
+
+const std::shared_ptr<TornCalls>& Rank::torn_calls() const { return world_->torn_calls(); }
+
 CommStats Rank::stats() const {
   CommStats total;
   for (const auto& [key, communicator] : communicators_) total += communicator->stats();
   return total;
 }
 
-World::World(int size, std::vector<int> local_ranks, const WorldOptions& options) : size_(size), local_ranks_(std::move(local_ranks)) {
+World::World(int size, std::vector<int> local_ranks, const WorldOptions& options, std::shared_ptr<TornCalls> torn)
+    : size_(size), torn_calls_(std::move(torn)), local_ranks_(std::move(local_ranks)) {
   if (size < 1) fail(ErrorCode::invalid_argument, "a world needs at least one rank, not {}", size);
   for (const int id : local_ranks_) ranks_.emplace_back(new Rank(this, id, options.seed));
 }
@@ -188,7 +225,10 @@ World::~World() = default;
 
 std::unique_ptr<World> World::local(int size, WorldOptions options) { return std::make_unique<LocalWorld>(size, options); }
 
-std::unique_ptr<World> World::mpi(WorldOptions options) { return std::make_unique<MpiWorld>(MpiHub::make(comm_options(options)), options); }
+std::unique_ptr<World> World::mpi(WorldOptions options) {
+  auto torn = std::make_shared<TornCalls>();
+  return std::make_unique<MpiWorld>(MpiHub::make(comm_options(options), torn), torn, options);
+}
 
 std::unique_ptr<World> World::from_environment(int size, WorldOptions options) { return mpi_job_size() > 0 ? mpi(options) : local(size, options); }
 

@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "core/storage.h"
 #include "core/thread_state.h"
+#include "core/torn_calls.h"
 #include "dist/mesh.h"
 #include "dist/policies.h"
 
@@ -42,6 +43,11 @@ class Rank {
   std::vector<std::pair<const ProcessMesh*, int>> groups() const;
   /// The collectives of this rank that are under way.
   CommQueue& comm_queue() { return comm_queue_; }
+  /// The distributed call of this rank with that number failed. Ranks on which it succeeds, and then all others, get peer_failed at their next
+  /// collective; where it fails on every rank alike, nothing else happens.
+  void call_failed(uint64_t call, const std::string& text);
+  /// What the world knows of calls that failed on some ranks alone.
+  const std::shared_ptr<TornCalls>& torn_calls() const;
 
   Policies policies;
   Generator generator;        // of distributed calls: advances alike on all ranks
@@ -99,16 +105,20 @@ class World {
 
  protected:
   /// `local_ranks` in ascending order.
-  World(int size, std::vector<int> local_ranks, const WorldOptions& options);
+  World(int size, std::vector<int> local_ranks, const WorldOptions& options, std::shared_ptr<TornCalls> torn = std::make_shared<TornCalls>());
   /// Runs `program` as `rank` on this thread, and completes the collectives that it leaves under way.
   static void run_as(Rank& rank, const std::function<void(Rank&)>& program);
   /// The communicator of `rank` in the group `members` (world ranks), where it stands at `position`.
   virtual std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) = 0;
+  /// See Rank::call_failed; a world of one rank has nobody to tell.
+  virtual void call_failed(Rank&, uint64_t, const std::string&) {}
+  const std::shared_ptr<TornCalls>& torn_calls() const { return torn_calls_; }
 
  private:
   friend class Rank;
 
   int size_;
+  std::shared_ptr<TornCalls> torn_calls_;  // buffers that were written may outlive the world
   std::vector<int> local_ranks_;
   std::vector<std::unique_ptr<Rank>> ranks_;  // of local_ranks_
 };

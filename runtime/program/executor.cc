@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "call/binder.h"
+#include "call/failed_call.h"
 #include "core/error.h"
 #include "core/recorder.h"
 #include "dist/dist_tensor.h"
@@ -169,6 +170,15 @@ GraphReport Executor::graphs() const {
   return report;
 }
 
+/// What ops wrote whose kernels look at values is no value if they fail on another rank.
+void Executor::doubt_writes(uint64_t calls_before) {
+  for (size_t op = 0; op < states_.size(); ++op) {
+    const OpState& state = *states_[op];
+    if (!state.on_mesh || !state.local.checks_data) continue;
+    for (Root* root : state.written) root->now->doubt(rank_->torn_calls(), calls_before + op + 1);
+  }
+}
+
 std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart& forward) {
   enter(program_.inputs, arguments.inputs);
   enter(program_.parameters, arguments.parameters);
@@ -176,12 +186,24 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
   draw_keys(forward);
   count_writes();
   const Step* running = nullptr;
+  const bool on_mesh = std::any_of(states_.begin(), states_.end(), [](const auto& state) { return state->on_mesh; });
+  uint64_t none = 0;
+  uint64_t& calls = on_mesh ? rank_->comm_queue().calls_done : none;  // an op of a program counts as a distributed call
+  const uint64_t before = calls;
   try {
     for (const Step& step : steps_) {
       running = &step;
+      calls = before + step.op;
       step.step->run();
     }
+    calls = before + program_.ops.size();
+    if (on_mesh) doubt_writes(before);
   } catch (...) {
+    if (on_mesh) {
+      doubt_writes(before);
+      calls = before + program_.ops.size();
+      call::report_failed_call(*rank_, before + running->op + 1, std::current_exception(), "\n  in a captured function");
+    }
     take_back(poison(*running));
     if (!options_.keep_arguments) let_go();
     throw;

@@ -249,12 +249,16 @@ std::string ReshardPlan::explain() const {
   return text + fmt::format("  in all: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B", bytes, bytes_max, ns / 1000, peak);
 }
 
+bool same_pieces(const DistSpec* from, const DistSpec* to) {
+  return from == to || (from->mesh() == to->mesh() && without_unit_axes(from->layout()) == without_unit_axes(to->layout()));
+}
+
 bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to) {
   if (dtype == DType::boolean) return false;
   for (int axis = 0; axis < to.mesh()->rank(); ++axis) {
     const auto type = to.partial(axis);
     const bool pending_before = from.mesh() == to.mesh() && from.partial(axis) == type;
-    if (!type || pending_before) continue;
+    if (!type || pending_before || to.mesh()->size(axis) == 1) continue;
     if (*type == ReduceType::any || *type == ReduceType::all || (*type == ReduceType::avg && !is_floating(dtype))) return true;
   }
   return false;

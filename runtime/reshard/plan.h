@@ -74,6 +74,10 @@ struct ReshardPlan {
 std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to, int64_t memory_cap = 0,
                                                 CommCause cause = {"reshard", "tensor"});
 
+/// True when the layouts differ in mesh axes of one process alone, which split nothing and leave nothing pending: every process has the same
+/// value in both.
+bool same_pieces(const DistSpec* from, const DistSpec* to);
+
 /// Whether values of `dtype` are lost on the way from one layout to another: into a pending any or all, which has 0 or 1 in the end, or into
 /// a pending average of integers, for which they are multiplied by the number of ranks and may wrap around.
 bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to);

@@ -1,6 +1,8 @@
 // The rule of ops that keep the elements in row-major order and change the shape: reshape, flatten, squeeze, unsqueeze.
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "reshard/pieces.h"
 #include "spmd/builtin_rules.h"
@@ -29,6 +31,93 @@ int exact_prefix(const RuleArgs& args, const Group& g, const Dims& in, const Dim
   }
   return axes.size();
 }
+
+/// Which elements of a tensor a process holds, in row-major order: the first, and loops over the others, outermost last. Shapes in which a
+/// process holds the same elements have equal values.
+struct Held {
+  bool any = true;
+  int64_t first = 0;
+  std::vector<std::pair<int64_t, int64_t>> loops;  // how often, and how far apart
+
+  Held(const Layout& layout, const Dims& dims, const Coordinate& at) {
+    const Piece piece = local_piece(layout, dims, at);
+    int64_t stride = 1;
+    for (int d = dims.rank() - 1; d >= 0; --d) {
+      const int64_t count = piece.dims[d];
+      any = any && count != 0;
+      first += piece.begin[d] * stride;
+      const bool continues = !loops.empty() && loops.back().first * loops.back().second == stride;
+      if (count > 1 && continues) loops.back().first *= count;
+      else if (count > 1) loops.emplace_back(count, stride);
+      stride *= dims[d];
+    }
+  }
+  bool operator==(const Held& other) const { return any == other.any && (!any || (first == other.first && loops == other.loops)); }
+};
+
+/// Looks for a layout of the output in which every process holds the elements that it holds of the input, in their order. Axes of one process
+/// are left out on both sides.
+class ExactView {
+ public:
+  ExactView(const RuleArgs& args, const Layout& in, const Dims& out) : args_(args), in_(in), sofar_(in.mesh, in.rank), found_(in.mesh, out.rank()), out_(out) {
+    found_.partial = in.partial;
+    double ways = 1;
+    for (int d = 0; d < in.rank; ++d) {
+      const AxisList& axes = in.dims[static_cast<size_t>(d)];
+      for (int i = 0; i < axes.size(); ++i) {
+        if (in.mesh->size(axes[i]) == 1) continue;
+        ways *= out.rank() + static_cast<int>(axes_.size());
+        axes_.emplace_back(axes[i], d);
+      }
+    }
+    step_by_step_ = ways > kMostWays;
+  }
+
+  std::optional<Layout> find() { return place(0) ? std::optional(found_) : std::nullopt; }
+
+ private:
+  static constexpr double kMostWays = 5000;
+
+  /// Tries every dim and every place among its axes. Where there are too many ways, axes that do not fit without those after them are given up.
+  bool place(size_t i) {
+    if ((i == axes_.size() || step_by_step_) && !same()) return false;
+    if (i == axes_.size()) return true;
+    const auto [axis, from] = axes_[i];
+    sofar_.dims[static_cast<size_t>(from)].push_back(axis);
+    for (int d = 0; d < out_.rank(); ++d) {
+      AxisList& axes = found_.dims[static_cast<size_t>(d)];
+      const AxisList before = axes;
+      for (int at = before.size(); at >= 0; --at) {
+        axes = {};
+        for (int k = 0; k <= before.size(); ++k) {
+          if (k == at) axes.push_back(axis);
+          if (k < before.size()) axes.push_back(before[k]);
+        }
+        if (place(i + 1)) return true;
+      }
+      axes = before;
+    }
+    sofar_.dims[static_cast<size_t>(from)].pop_back();
+    return false;
+  }
+
+  bool same() const {
+    const Dims& dims = args_.tensors[0].meta.dims;
+    for (int p = 0; p < in_.mesh->size(); ++p) {
+      const Coordinate at = in_.mesh->coordinate_at(p);
+      if (!(Held(sofar_, dims, at) == Held(found_, out_, at))) return false;
+    }
+    return true;
+  }
+
+  const RuleArgs& args_;
+  const Layout& in_;
+  Layout sofar_;  // of the input, with the axes that have been placed
+  Layout found_;
+  const Dims& out_;
+  std::vector<std::pair<int, int>> axes_;  // and the dims of the input that they shard
+  bool step_by_step_ = false;
+};
 
 /// Tries every way to give the axes that lost their dim to the output dims of their group (or to none), and keeps the one
 /// that moves the fewest bytes; ties go to the first, which prefers leading dims.
@@ -128,6 +217,19 @@ RuleResult leading_reshape(const RuleArgs& args) {
   return result;
 }
 
+/// Axes of one process stay with the elements that they do not split, for the calls after this one.
+void add_unit_axes(const RuleArgs& args, Layout& layout) {
+  const TensorArg& x = args.tensors[0];
+  for (const Group& g : group_dims(x.meta.dims, args.outputs[0].dims)) {
+    for (int d = g.in_begin; d < g.in_end && g.out_begin < g.out_end; ++d) {
+      const AxisList& axes = x.spec->axes(d);
+      for (int k = 0; k < axes.size(); ++k) {
+        if (args.mesh->size(axes[k]) == 1) layout.dims[static_cast<size_t>(g.out_begin)].push_back(axes[k]);
+      }
+    }
+  }
+}
+
 /// A pending reduction passes through where the op commutes with it; any other is done first.
 RuleResult reshape(const RuleArgs& args) {
   if (args.options.leading_dims) return leading_reshape(args);
@@ -156,6 +258,13 @@ RuleResult reshape(const RuleArgs& args) {
       const int kept = d == g.in_begin ? exact_prefix(args, g, in, out, axes) : 0;
       for (int k = 0; k < kept; ++k) layout.dims[static_cast<size_t>(g.out_begin)].push_back(axes[k]);
       for (int k = kept; k < axes.size(); ++k) lost.emplace_back(axes[k], g);
+    }
+  }
+  if (!lost.empty()) {
+    if (auto exact = ExactView(args, x.spec->layout(), out).find()) {
+      add_unit_axes(args, *exact);
+      result.outputs.push_back(*exact);
+      return result;
     }
   }
   result.relayout = !lost.empty();

@@ -1,4 +1,6 @@
 // Rules of neural-network ops that are more than an axis expression, of optimisers, and the guards named in ops_yaml.
+#include <cmath>
+
 #include "spmd/builtin_rules.h"
 #include "spmd/notation.h"
 
@@ -131,9 +133,11 @@ bool only_out_grad_is_pending(const RuleArgs& args) {
   return true;
 }
 
+/// Nor an infinite factor: contributions of 0 would become NaN where the sum becomes infinite.
 bool scale_has_no_bias(const RuleArgs& args) {
+  const auto* scale = std::get_if<Scalar>(&args.attr("scale"));
   const auto* bias = std::get_if<Scalar>(&args.attr("bias"));
-  return bias != nullptr && bias->to<double>() == 0;
+  return bias != nullptr && bias->to<double>() == 0 && scale != nullptr && std::isfinite(scale->to<double>());
 }
 
 /// Widening or equal float types: each contribution converts without a change of value.

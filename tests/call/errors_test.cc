@@ -114,7 +114,7 @@ std::vector<ErrorCase> cases() {
          x.get().value.storage()->poison(std::make_exception_ptr(std::runtime_error("the device is gone")), "scale_");
          relu(x);
        }},
-      {"data_of_a_piece", ErrorCode::invalid_argument, [](Rank&) { bernoulli(distribute(full({4, 2}, 2.0), spec("p, -"))); }},
+      {"data_of_a_piece", ErrorCode::invalid_argument, [](Rank&) { bernoulli(distribute(full({4, 2}, 2.0), spec("-, -"))); }},
       {"mask", ErrorCode::dtype_mismatch, [](Rank&) { masked_select(by_rows(), by_rows()); }},
       {"layout_of_creation", ErrorCode::layout, [](Rank&) { uniform(IntArray{4, 2}, spec("p")); }},
       {"item", ErrorCode::shape_mismatch, [](Rank&) { item(by_rows()); }},

@@ -246,3 +246,62 @@ TEST_CASE("24: a result is not written back where it would be lost") {
     check(full_equals<float>(assign_(x), {0, 1, 1}), "assign_");
   });
 }
+
+TEST_CASE("24: an alias of a buffer that is replaced again and again keeps one buffer alive") {
+  World::dry(2, 0)->run([](Rank& rank) {
+    for (const bool plain : {true, false}) {
+      const int64_t before = rank.dry->live;
+      {
+        Tensor x = zeros({256, 512});
+        if (!plain) x = distribute(x, spec("p, -"));
+        const int64_t bytes = rank.dry->live - before;
+        const Tensor alias = x.detach();
+        Tensor last_but_one;
+        for (int i = 0; i < 100; ++i) {
+          last_but_one = x.detach();
+          transpose_(x, {1, 0});
+          check(rank.dry->live - before <= 3 * bytes, fmt::format("round {}: {} bytes", i, rank.dry->live - before));
+        }
+        last_but_one = {};
+        check(rank.dry->live - before == 2 * bytes, "the buffers of x and its first alias");
+        relu_(x);
+        error_of([&] { relu(alias); }, ErrorCode::stale_view);
+        x = {};
+        check(rank.dry->live - before == bytes, "that of the alias");
+        error_of([&] { relu(alias); }, ErrorCode::stale_view);
+      }
+      check(rank.dry->live == before, "none");
+    }
+  });
+}
+
+TEST_CASE("24: after 150,000 replaced buffers an alias has its old value, and the chain is freed without a deep stack") {
+  Tensor x = iota<float>({2, 3});
+  const Tensor alias = x.detach();
+  for (int i = 0; i < 150'001; ++i) transpose_(x, {1, 0});
+  CHECK(alias.to_vector<float>() == std::vector<float>{0, 1, 2, 3, 4, 5});
+  CHECK(x.to_vector<float>() == std::vector<float>{0, 3, 1, 4, 2, 5});
+  CHECK(x.version() == 150'001);
+}
+
+TEST_CASE("11, 24: axes of one process never move or refuse a target") {
+  const auto* mesh = ProcessMesh::make({1, 2});
+  run_ranks(3, [&](Rank& rank) {
+    const PolicyScope scope(rank, {.comm = CommPolicy::forbid_moves, .inplace = InplacePolicy::error});
+    const Tensor piece = rank.id() < 2 ? Tensor::from_data<float>({-1, 2}, {2}) : Tensor();
+    for (const char* type : {"sum", "avg", "max", "min", "prod"}) {
+      Tensor x = from_local(piece.defined() ? assign(piece) : piece, DistSpec::parse(mesh, fmt::format("- | {}(a)", type)), {2}, DType::float32);
+      const Tensor alias = reshape(x, {1, 2});
+      relu_(x);
+      check(spec_of(x)->text() == fmt::format("[-] {}(a)", type), "the layout stays");
+      check(x.shares_buffer_with(alias) && alias.version() == 1, "written in its own buffer");
+      check(full_equals<float>(alias, {0, 2}), type);
+    }
+    Tensor y = distribute(Tensor::from_data<float>({0, 0, 0, 0}, {2, 2}), DistSpec::parse(mesh, "a, b"));
+    softmax_(y, 0);  // wants dim 0 whole, and it is
+    check(spec_of(y)->text() == "[a, b]" && full_equals<float>(y, {0.5f, 0.5f, 0.5f, 0.5f}), "softmax_");
+    const Tensor ones = full({2}, 1, DistSpec::parse(mesh, "- | avg(a)"), DType::int32);
+    check(full_equals<int32_t>(ones, {1, 1}), "an average of integers over one rank is exact");
+    check(rank.stats().bytes_sent == 0 || rank.id() < 2, "outside the mesh nothing is sent");
+  });
+}

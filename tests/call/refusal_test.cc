@@ -1,6 +1,9 @@
 // Calls that are refused, and cases between two features, leave every tensor as it was or as one rank would have it.
 #include <catch2/catch.hpp>
 
+#include <array>
+#include <cmath>
+
 #include "api.h"
 #include "support/mesh_run.h"
 
@@ -62,6 +65,19 @@ TEST_CASE("7: pending reductions of several types are done from the last mesh ax
       check(full_equals<float>(reshard(x, DistSpec::parse(mesh, way)), {9}), way);
     }
     check(full_equals<float>(add(x, x), {18}), "an op that commutes with the sum only");
+  });
+}
+
+TEST_CASE("14: a pending sum is reduced before it is scaled by infinity") {
+  run_ranks(2, [](Rank& rank) {
+    const auto* pending = DistSpec::parse(ProcessMesh::make({2}, {}, {"p"}), "- | sum(p)");
+    const std::vector<float> mine = rank.id() == 0 ? std::vector<float>{1, 0, 5} : std::vector<float>{0, -1, -4};
+    Tensor x = from_local(Tensor::from_data(mine, {3}), pending, {3}, DType::float32);
+    const std::vector<float> expected = {INFINITY, -INFINITY, INFINITY};
+    check(full_equals(scale(x, INFINITY), expected), "scale");
+    check(spec_of(scale(x, 2))->text() == "[-] sum(p)", "a finite factor leaves the sum pending");
+    scale_(x, INFINITY);
+    check(full_equals(x, expected) && spec_of(x) == pending, "scale_");
   });
 }
 

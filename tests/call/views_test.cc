@@ -205,3 +205,43 @@ TEST_CASE("pending reductions pass through views") {
     check(full_equals<float>(y, {2, 4, 6, 8}), "value");
   });
 }
+
+TEST_CASE("11, 21: a view whose pieces all stay where they are shares, and writes through it reach the source") {
+  const auto* square = ProcessMesh::make({2, 2});
+  const auto* flat = ProcessMesh::make({4, 1});
+  struct Case {
+    const ProcessMesh* mesh;
+    Dims in;
+    const char* layout;
+    Dims out;
+  };
+  const std::vector<Case> cases = {{square, {2, 4}, "a, b", {8}},           {square, {3, 8}, "-, a+b", {3, 2, 4}}, {flat, {4, 6}, "-, b", {24}},
+                                   {square, {1, 8}, "a, -", {2, 4, 1}},     {square, {8, 1, 1}, "-, a, b", {1, 8}}, {square, {1, 2}, "a, b", {2}},
+                                   {square, {2, 2, 3}, "a, b, -", {4, 3}},  {square, {2, 4}, "b, a", {4, 2}},       {flat, {1, 5}, "b, a", {5}},
+                                   {square, {2, 3}, "a, - | sum(b)", {1, 6}}};
+  run_ranks(5, [&](Rank& rank) {
+    for (const Case& each : cases) {
+      const std::string what = to_string(each.in) + " [" + each.layout + "] to " + to_string(each.out);
+      Tensor x = distribute(iota<float>(each.in), DistSpec::parse(each.mesh, each.layout));
+      const int64_t sent = rank.stats().bytes_sent;
+      Tensor y = reshape(x, IntArray(each.out));
+      check(y.shares_buffer_with(x), what);
+      scale_(y, 2);
+      check(rank.stats().bytes_sent == sent, what + ": nothing is sent");
+      check(x.version() == 1, what + ": one write");
+      std::vector<float> expected = iota<float>(each.in).to_vector<float>();
+      for (float& value : expected) value *= 2;
+      check(full_equals(x, expected) && full_equals(y, expected), what + ": values");
+    }
+  });
+}
+
+TEST_CASE("22: to_text of a stale view throws on every rank, in the mesh and outside") {
+  run_ranks(3, [](Rank&) {
+    Tensor x = distribute(iota<float>({5, 4}), DistSpec::parse(line(2), "p, -"));
+    const Tensor y = reshape(x, {20});
+    check_contains(to_text(y), "f32[20]");
+    relu_(x);
+    check_contains(error_of([&] { to_text(y); }, ErrorCode::stale_view), "relu_ has written the source since");
+  });
+}

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "support/mesh_run.h"
 
@@ -363,6 +364,24 @@ const std::vector<Fault>& faults() {
        },
        {"never joined #0 all_reduce for sum argument 'x'"},
        400ms},
+      {"a distributed call fails on one rank alone",
+       [](Rank& rank) {
+         const uint64_t call = ++rank.comm_queue().calls_done;
+         if (rank.id() == 1) rank.call_failed(call, "an element is 0");
+         sum_of_one(rank, line(4), 0, {"sum", "x"});
+       },
+       {"rank 1 failed in a distributed call that succeeded on rank"}},
+      {"a distributed call fails on one rank while others wait for it",
+       [](Rank& rank) {
+         const uint64_t call = ++rank.comm_queue().calls_done;
+         if (rank.id() == 1) {
+           std::this_thread::sleep_for(50ms);
+           rank.call_failed(call, "an element is 0");
+           return gather_words(rank, grid(), {"matmul", "y"});
+         }
+         sum_of_one(rank, line(4), 0, {"sum", "x"});
+       },
+       {"rank 1 failed in a distributed call that succeeded on rank"}},
       {"a failure is caught, and the next collective fails at once",
        [](Rank& rank) {
          try {

@@ -1,6 +1,12 @@
 // Collectives between threads, and what happens when ranks fail, diverge or do not come (statements 18 to 20).
 #include <catch2/catch.hpp>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+
 #include "support/mesh_run.h"
 
 using namespace shard;
@@ -9,6 +15,23 @@ using namespace std::chrono_literals;
 
 namespace {
 const ProcessMesh* line(int n) { return ProcessMesh::make({n}, {}, {"p"}); }
+
+/// While one lives, this process may take `room` bytes of address space more than it has.
+class AddressSpaceLimit {
+ public:
+  explicit AddressSpaceLimit(rlim_t room) {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    getrlimit(RLIMIT_AS, &before_);
+    const rlimit limit{pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + room, before_.rlim_max};
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  AddressSpaceLimit(const AddressSpaceLimit&) = delete;
+  ~AddressSpaceLimit() { setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_{};
+};
 }  // namespace
 
 TEST_CASE("collectives give every member what it should have") {
@@ -180,4 +203,31 @@ TEST_CASE("19: several worlds live in one process") {
   });
   b->run([&](Rank& rank) { check(rank.world().size() == 3, "other world"); });
   CHECK(current_rank_or_null() == nullptr);
+}
+
+TEST_CASE("19: a world that cannot start a thread for each rank says so, runs nothing, and can be used again") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  WARN("skipped: sanitizers do not run with a limit on the address space");
+#else
+  const auto world = World::local(64);
+  std::atomic<int> ran = 0;
+  const auto count = [&](Rank&) { ++ran; };
+  // Each thread takes a stack of some megabytes of address space: some can be started, and not all.
+  for (const rlim_t room : {rlim_t{40} << 20, rlim_t{1} << 20}) {
+    std::string text;
+    {
+      const AddressSpaceLimit limit(room);
+      text = error_of([&] { world->run(count); }, ErrorCode::device);
+    }
+    CHECK_THAT(text, Catch::Contains("could not start the thread of rank") && Catch::Contains("of 64") && Catch::Contains("ulimit"));
+    CHECK(ran == 0);
+  }
+  world->run([&](Rank& rank) {
+    int32_t one = 1;
+    rank.communicator(line(64), 0).all_reduce({}, &one, 1, DType::int32, ReduceType::sum).wait();
+    check(one == 64, "all ranks are there");
+    ++ran;
+  });
+  CHECK(ran == 64);
+#endif
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/dense_tensor.h"
+#include "core/torn_calls.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
@@ -130,6 +131,91 @@ TEST_CASE("a detached view keeps its source alive") {
   CHECK(view->detachment()->source->version() == 1);
 }
 
+TEST_CASE("a source that only its copies refer to holds no bytes, and they ask it for its version alone") {
+  MemoryMeter meter;
+  const auto planned = [&] { return Storage::unallocated(kCpu, 1000, meter); };
+  const Ref<Storage> view = planned();
+  {
+    const Ref<Storage> source = planned();
+    detach(view, source);
+    source->bump("tanh_");
+    CHECK(meter.live == 2000);
+  }
+  CHECK(meter.live == 1000);
+  CHECK_THAT(error_of([&] { view->check_read(); }, ErrorCode::stale_view), Catch::Contains("tanh_"));
+}
+
+TEST_CASE("a copy whose source is gone is a copy of what that was a copy of") {
+  MemoryMeter meter;
+  const auto planned = [&] { return Storage::unallocated(kCpu, 1000, meter); };
+  const Ref<Storage> root = planned();
+  const Ref<Storage> view = planned();
+  const Ref<Storage> late = planned();  // stale before the one between goes: it stays so
+  {
+    const Ref<Storage> middle = planned();
+    detach(middle, root);
+    detach(late, middle);
+    middle->bump("exp_");
+    detach(view, middle);
+    CHECK(view->detachment()->source.get() == middle.get());
+  }
+  CHECK(meter.live == 3000);
+  CHECK(view->detachment()->source.get() == root.get());
+  CHECK_FALSE(view->detachment()->origin.get() == root.get());
+  CHECK(late->stale());
+  CHECK_NOTHROW(view->check_read());
+  error_of([&] { view->check_write("relu_"); }, ErrorCode::detached_view);
+  root->bump("tanh_");
+  CHECK_THAT(error_of([&] { view->check_read(); }, ErrorCode::stale_view), Catch::Contains("tanh_"));
+  CHECK_THAT(error_of([&] { late->check_read(); }, ErrorCode::stale_view), Catch::Contains("exp_"));
+}
+
+TEST_CASE("a chain of copies is as long as what tensors refer to, whichever goes first") {
+  MemoryMeter meter;
+  constexpr int kRounds = 150'000;
+  // As a tensor does whose buffer is replaced again and again, while another one keeps its first buffer, and a third the last but one.
+  Ref<Storage> now = Storage::unallocated(kCpu, 1000, meter);
+  const Ref<Storage> first = now;
+  Ref<Storage> before;
+  for (int i = 0; i < kRounds; ++i) {
+    const Ref<Storage> next = Storage::unallocated(kCpu, 1000, meter);
+    detach(now, next);
+    before = now;
+    now = next;
+    REQUIRE(meter.live <= 4000);
+  }
+  int length = 0;
+  for (const Storage* s = first.get(); s->detachment() != nullptr; s = s->detachment()->source.get()) ++length;
+  CHECK(length == 2);
+  CHECK_FALSE(first->stale());
+  now->bump("add_");
+  CHECK(first->stale());
+  before = nullptr;
+  now = nullptr;
+  CHECK(meter.live == 1000);
+}
+
+TEST_CASE("a chain of views that keep their sources is freed, refreshed and written back without a call inside a call") {
+  MemoryMeter meter;
+  constexpr int kRounds = 150'000;
+  const Ref<Storage> root = Storage::unallocated(kCpu, 8, meter);
+  Ref<Storage> last = root;
+  int moves = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    const Ref<Storage> next = Storage::unallocated(kCpu, 8, meter);
+    const auto move = [source = last, &moves] { ++moves; };
+    next->detach({last, last->version(), "reshape", "x", "[p]", "[-]", move, move});
+    last = next;
+  }
+  root->bump("tanh_");
+  last->refresh_if_stale();
+  CHECK(moves == kRounds);
+  last->write_back_to_source("relu_");
+  CHECK(moves == 2 * kRounds);
+  last = nullptr;
+  CHECK(meter.live == 8);
+}
+
 TEST_CASE("a stale view is refreshed, and a written one written back, through every view between") {
   const Ref<Storage> source = buffer();
   const Ref<Storage> middle = buffer();
@@ -173,6 +259,20 @@ TEST_CASE("a poisoned storage tells its cause at every read and write") {
     CHECK_THAT(error_of([&] { storage->check_read(); }, ErrorCode::poisoned), Catch::Contains("add_") && Catch::Contains("disk on fire"));
     error_of([&] { storage->check_write("relu_"); }, ErrorCode::poisoned);
   }
+}
+
+TEST_CASE("4: what a call wrote that failed on another rank is poisoned once that is known, and what was written before is not") {
+  const auto calls = std::make_shared<TornCalls>();
+  const Ref<Storage> before = buffer();
+  const Ref<Storage> written = buffer();
+  before->doubt(calls, 6);
+  written->doubt(calls, 7);
+  CHECK_NOTHROW(written->check_read());
+  calls->set(7, "rank 1 failed in divide_");
+  calls->set(3, "a later one does not count");
+  CHECK_NOTHROW(before->check_read());
+  CHECK_THAT(error_of([&] { written->check_read(); }, ErrorCode::poisoned), Catch::Contains("failed on some ranks only: rank 1 failed in divide_"));
+  error_of([&] { written->check_write("relu_"); }, ErrorCode::poisoned);
 }
 
 TEST_CASE("overlap is told by storage and byte range") {

@@ -1,6 +1,8 @@
 // Meshes, layouts and shard ranges (statements 7 and 8 of docs/semantics.md).
 #include <catch2/catch.hpp>
 
+#include <functional>
+
 #include "dist/spec.h"
 #include "support/mesh_run.h"
 
@@ -17,19 +19,45 @@ TEST_CASE("equal meshes and equal specs are equal pointers") {
 
 TEST_CASE("a spec prints the text that parses to it") {
   const auto* mesh = ProcessMesh::make({2, 2, 2}, {}, {"dp", "tp", "sp"});
-  for (const char* text : {"", "-", "dp, -", "tp+dp, sp", "-, - | sum(dp)", "sp | max(dp), avg(tp)"}) {
+  for (const char* text : {"", "-", "dp, -", "tp+dp, sp", "-, - | sum(dp)", "sp | max(dp), avg(tp)", "| sum(tp)"}) {
     const DistSpec* spec = DistSpec::parse(mesh, text);
-    std::string printed = spec->text();
-    const size_t close = printed.find(']');
-    std::string partials = printed.substr(close + 1);
-    std::string again = printed.substr(1, close - 1);
-    if (!partials.empty()) {
-      partials.erase(0, 1);
-      for (size_t at; (at = partials.find(") ")) != std::string::npos;) partials.replace(at, 2, "), ");
-      again += " | " + partials;
-    }
-    CHECK(DistSpec::parse(mesh, again) == spec);
+    CHECK(DistSpec::parse(mesh, spec->text()) == spec);
   }
+  const DistSpec* pending = DistSpec::parse(mesh, "dp | sum(tp), max(sp)");
+  for (const char* text : {"[dp] sum(tp) max(sp)", "[dp] sum(tp), max(sp)", " [ dp ]  | max( sp ) sum(tp) ", "dp | sum(tp) max(sp)", "dp|sum(tp)max(sp)"}) {
+    CHECK(DistSpec::parse(mesh, text) == pending);
+  }
+}
+
+TEST_CASE("the text of every spec of up to three dims on a mesh of three axes parses to that spec") {
+  const auto* mesh = ProcessMesh::make({2, 1, 3}, {}, {"dp", "t_2", "9"});
+  int specs = 0;
+  // Each axis is unused, pending with one of seven reductions, or shards a dim, before or after the axes that do so already.
+  const std::function<void(const Layout&, int)> visit = [&](const Layout& layout, int axis) {
+    if (axis == mesh->rank()) {
+      const DistSpec* spec = DistSpec::make(layout);
+      ++specs;
+      if (DistSpec::parse(mesh, spec->text()) != spec) FAIL_CHECK(spec->text());
+      return;
+    }
+    visit(layout, axis + 1);
+    for (int type = 0; type < kNumReduceTypes; ++type) {
+      Layout pending = layout;
+      pending.partial[static_cast<size_t>(axis)] = static_cast<ReduceType>(type);
+      visit(pending, axis + 1);
+    }
+    for (size_t d = 0; d < static_cast<size_t>(layout.rank); ++d) {
+      for (const bool first : {false, true}) {
+        Layout sharded = layout;
+        if (first) sharded.dims[d] = {axis};
+        for (int i = 0; first && i < layout.dims[d].size(); ++i) sharded.dims[d].push_back(layout.dims[d][i]);
+        if (!first) sharded.dims[d].push_back(axis);
+        visit(sharded, axis + 1);
+      }
+    }
+  };
+  for (int rank = 0; rank <= 3; ++rank) visit(Layout(mesh, rank), 0);
+  CHECK(specs > 4000);
 }
 
 TEST_CASE("an invalid mesh or layout is an error that says why") {
@@ -46,10 +74,19 @@ TEST_CASE("an invalid mesh or layout is an error that says why") {
     CHECK_THAT(error_of([&] { ProcessMesh::make({2}, {}, {name}); }, ErrorCode::invalid_argument), Catch::Contains("letters, digits and _"));
   }
   const auto* mesh = ProcessMesh::make({2, 2}, {}, {"dp", "tp"});
-  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "pp"); }, ErrorCode::out_of_range), Catch::Contains("has no axis 'pp'; its axes are: dp, tp"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "pp"); }, ErrorCode::layout), Catch::Contains("has no axis 'pp'; its axes are: dp, tp"));
   CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "dp, dp"); }, ErrorCode::layout), Catch::Contains("uses axis 'dp' twice"));
   CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "dp | sum(dp)"); }, ErrorCode::layout), Catch::Contains("twice"));
-  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "dp | total(tp)"); }, ErrorCode::invalid_argument), Catch::Contains("no reduce type"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "dp | total(tp)"); }, ErrorCode::layout), Catch::Contains("no reduce type"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum(pp)"); }, ErrorCode::layout), Catch::Contains("has no axis 'pp'"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum(dp), max(dp)"); }, ErrorCode::layout), Catch::Contains("uses axis 'dp' twice"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum dp"); }, ErrorCode::layout), Catch::Contains("should read as in sum(axis)"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum(dp) | max(tp)"); }, ErrorCode::layout), Catch::Contains("more than one '|'"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(nullptr, "-"); }, ErrorCode::layout), Catch::Contains("needs a mesh"));
+  for (const char* text : {"[dp", "dp]", "[dp] tp", "-,", ",", "dp+", "+", "- | sum(dp),", "- | )(", "- | sum()", "[-] sum(dp"}) {
+    INFO(text);
+    CHECK_FALSE(error_of([&] { DistSpec::parse(mesh, text); }, ErrorCode::layout).empty());
+  }
 }
 
 TEST_CASE("8: splits are balanced, larger pieces first, and axes nest") {

@@ -8,6 +8,7 @@
 #include "hwy/highway.h"
 
 #include "kernels/cpu/binary_row.h"
+#include "kernels/cpu/data_check.h"
 #include "kernels/cpu/functions.h"
 #include "kernels/cpu/register.h"
 
@@ -55,11 +56,12 @@ struct Power {
 /// Division by zero has no integer result; it is found before anything is written.
 template <class T>
 void divide_integers(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
+  ctx.note_data_check();
   const T* divisor = y.data<T>();
   for (int64_t i = 0, n = out.numel() == 0 ? 0 : y.numel(); i < n; ++i) {
     if (divisor[i] != 0) continue;
     fail(ErrorCode::invalid_argument, "[{}] y is {} and its element {} is 0, by which integers cannot be divided; cast to a float dtype",
-         ctx.op, to_string(y.meta()), i);
+         ctx.op, global_text(ctx, 1, y), index_text(ctx, 1, y, i));
   }
   run_binary(&binary_row<Divide, T, T>, x, y, out);
 }

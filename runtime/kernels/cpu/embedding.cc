@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cpu/axis.h"
+#include "kernels/cpu/data_check.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/value.h"
@@ -15,18 +16,21 @@ int64_t index_at(const DenseTensor& index, int64_t i) {
   return index.dtype() == DType::int64 ? index.data<int64_t>()[i] : index.data<int32_t>()[i];
 }
 
-void check_indices(const OpContext& ctx, const char* name, const DenseTensor& index, int64_t low, int64_t high) {
+/// `index` is input `input` of the op, called `name`.
+void check_indices(const OpContext& ctx, size_t input, const char* name, const DenseTensor& index, int64_t low, int64_t high) {
+  ctx.note_data_check();
   for (int64_t i = 0; i < index.numel(); ++i) {
     const int64_t value = index_at(index, i);
     if (value >= low && value < high) continue;
-    fail(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {}", ctx.op, name, value, i, low, high - 1);
+    fail(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {} ({} is {})", ctx.op, name, value,
+         index_text(ctx, input, index, i), low, high - 1, name, global_text(ctx, input, index));
   }
 }
 
 /// Rows that another rank holds are zeros here: the contributions of all ranks add up to the result.
 void embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight, int64_t padding_idx, DenseTensor& out) {
   const Box box = ctx.input_box(1, weight);
-  check_indices(ctx, "x", x, 0, box.global[0]);
+  check_indices(ctx, 0, "x", x, 0, box.global[0]);
   const size_t bytes = static_cast<size_t>(weight.dims()[1]) * size_of(weight.dtype());
   const int64_t first_row = box.begin[0];
   const int64_t rows = weight.dims()[0];
@@ -48,7 +52,7 @@ template <class T>
 void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight, const DenseTensor& out_grad, int64_t padding_idx,
                     DenseTensor& weight_grad) {
   const Box box = ctx.input_box(1, weight);
-  check_indices(ctx, "x", x, 0, box.global[0]);
+  check_indices(ctx, 0, "x", x, 0, box.global[0]);
   const int64_t rows = weight.dims()[0], width = weight.dims()[1], count = x.numel();
   const auto row_of = [&](int64_t i) {
     const int64_t id = index_at(x, i), row = id - box.begin[0];
@@ -80,7 +84,7 @@ void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTenso
 
 void gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, const Scalar& axis, DenseTensor& out) {
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank()));
-  check_indices(ctx, "index", index, -view.size, view.size);
+  check_indices(ctx, 1, "index", index, -view.size, view.size);
   const int64_t count = index.numel();
   const size_t bytes = static_cast<size_t>(view.inner) * size_of(x.dtype());
   const char* from = x.data<char>();
@@ -134,7 +138,7 @@ void add_rows(const T* from, const int64_t* rows, int64_t n, int64_t width, T* t
 /// A thread makes whole rows of the result, so that their sums are in the order of x however many threads there are.
 template <class T>
 void index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, int64_t size, int axis, DenseTensor& out) {
-  check_indices(ctx, "index", index, -size, size);
+  check_indices(ctx, 1, "index", index, -size, size);
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
   const Positions positions = positions_of(index, size);
   const int64_t cost = view.inner * (1 + view.size / std::max<int64_t>(size, 1));
@@ -153,7 +157,7 @@ void index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& in
 template <class I>
 void one_hot(const OpContext& ctx, const DenseTensor& x, const Scalar& num_classes, DenseTensor& out) {
   const int64_t classes = num_classes.to<int64_t>();
-  check_indices(ctx, "x", x, 0, classes);
+  check_indices(ctx, 0, "x", x, 0, classes);
   const I* ids = x.data<I>();
   float* to = out.data<float>();
   parallel_for(x.numel(), classes, [&](int64_t first, int64_t last) {
@@ -167,7 +171,7 @@ template <class T>
 void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, const DenseTensor& updates, bool overwrite, DenseTensor& out) {
   using C = Compute<T>;
   const Box box = ctx.input_box(0, x);
-  check_indices(ctx, "index", index, 0, box.global[0]);
+  check_indices(ctx, 1, "index", index, 0, box.global[0]);
   const int64_t rows = x.dims()[0], width = x.dims().numel(1, x.dims().rank()), count = index.numel();
   std::copy_n(x.data<T>(), x.numel(), out.data<T>());
   const auto for_updates = [&](const auto& body) {
@@ -188,7 +192,7 @@ void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& inde
 /// Rows of updates that another one replaced, or that are written by another rank, get zeros here; rows of x that were replaced do too.
 void scatter_grad(const OpContext& ctx, const DenseTensor& index, const DenseTensor& out_grad, bool overwrite, DenseTensor& x_grad, DenseTensor& updates_grad) {
   const Box box = ctx.input_box(1, out_grad);
-  check_indices(ctx, "index", index, 0, box.global[0]);
+  check_indices(ctx, 0, "index", index, 0, box.global[0]);
   const int64_t rows = out_grad.dims()[0], width = out_grad.dims().numel(1, out_grad.dims().rank()), count = index.numel();
   const size_t bytes = static_cast<size_t>(width) * size_of(out_grad.dtype());
   std::vector<int64_t> writer(static_cast<size_t>(rows), -1);  // the last update of each row

@@ -1,6 +1,7 @@
 // CPU kernels that draw random numbers: uniform, gaussian, randint, bernoulli, randperm, dropout. Each number belongs to the global index of its element.
 #include <vector>
 
+#include "kernels/cpu/data_check.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/value.h"
@@ -119,11 +120,13 @@ void randint(const OpContext& ctx, int low, int high, int seed, RandomKey drawn,
 
 template <class T>
 void bernoulli(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseTensor& out) {
+  ctx.note_data_check();
   const T* p = x.data<T>();
   for (int64_t i = 0; i < x.numel(); ++i) {
     const auto value = static_cast<Real<T>>(p[i]);
     if (value >= 0 && value <= 1) continue;
-    fail(ErrorCode::invalid_argument, "[{}] argument 'x' has the probability {}, which must be from 0 to 1; clip it", ctx.op, value);
+    fail(ErrorCode::invalid_argument, "[{}] argument 'x' has the probability {}, which must be from 0 to 1; clip it (element {} of {})", ctx.op, value,
+         index_text(ctx, 0, x, i), global_text(ctx, 0, x));
   }
   T* to = out.data<T>();
   for_runs(ctx.input_box(0, x), x.dims(), [&](int64_t local, int64_t global, int64_t n) {

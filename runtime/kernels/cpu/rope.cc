@@ -1,6 +1,7 @@
 // The CPU kernels of rotary position embeddings (Su et al. 2021) and of their gradient. Attention itself stands in attention.cc.
 #include <vector>
 
+#include "kernels/cpu/data_check.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cpu/value.h"
@@ -76,11 +77,14 @@ void rotate_head(const T* x, T* out, int64_t width, bool adjacent, bool back, co
   }
 }
 
-void check_positions(const OpContext& ctx, const DenseTensor& ids, int64_t positions) {
+/// `ids` is input `input` of the op.
+void check_positions(const OpContext& ctx, size_t input, const DenseTensor& ids, int64_t positions) {
+  ctx.note_data_check();
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const int64_t id = ids.data<int64_t>()[i];
     if (id >= 0 && id < positions) continue;
-    fail(ErrorCode::out_of_range, "[{}] position_ids has {}, but sin and cos have the positions 0 to {}", ctx.op, id, positions - 1);
+    fail(ErrorCode::out_of_range, "[{}] position_ids has {}, but sin and cos have the positions 0 to {} (element {} of {})", ctx.op, id, positions - 1,
+         index_text(ctx, input, ids, i), global_text(ctx, input, ids));
   }
 }
 
@@ -98,7 +102,7 @@ void rotate(const OpContext& ctx, const Rotation& r, const Angles& angles) {
   const DenseTensor &q = *r.tensors[0].first, &ids = *r.position_ids;
   const int along = r.time_major ? 0 : 1;
   const int64_t width = q.dims()[3], sequence = q.dims()[along], inner = q.dims()[1], first_position = ctx.input_box(r.slot, q).begin[along];
-  if (ids.defined() && angles.given()) check_positions(ctx, ids, angles.positions());
+  if (ids.defined() && angles.given()) check_positions(ctx, r.back ? 2 : 5, ids, angles.positions());
   parallel_for(q.dims()[0] * inner, 16 * width * q.dims()[2], [&](int64_t begin, int64_t end) {
     std::vector<C> sines(static_cast<size_t>(width)), cosines(sines);
     for (int64_t row = begin; row < end; ++row) {

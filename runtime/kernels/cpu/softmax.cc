@@ -7,6 +7,7 @@
 #include "hwy/highway.h"
 
 #include "kernels/cpu/axis.h"
+#include "kernels/cpu/data_check.h"
 #include "kernels/cpu/fold.h"
 #include "kernels/cpu/functions.h"
 #include "kernels/cpu/parallel.h"
@@ -150,12 +151,14 @@ int64_t index_at(const DenseTensor& index, int64_t i) {
   return index.dtype() == DType::int64 ? index.data<int64_t>()[i] : index.data<int32_t>()[i];
 }
 
-void check_labels(const OpContext& ctx, const DenseTensor& label, int64_t classes, int ignore_index) {
+/// `label` is input `input` of the op.
+void check_labels(const OpContext& ctx, size_t input, const DenseTensor& label, int64_t classes, int ignore_index) {
+  ctx.note_data_check();
   for (int64_t i = 0; i < label.numel(); ++i) {
     const int64_t value = index_at(label, i);
     if (value == ignore_index || (value >= 0 && value < classes)) continue;
-    fail(ErrorCode::out_of_range, "[{}] label has the class {} at element {}, but there are {} classes and ignore_index is {}",
-         ctx.op, value, i, classes, ignore_index);
+    fail(ErrorCode::out_of_range, "[{}] label has the class {} at element {}, but there are {} classes and ignore_index is {} (label is {})",
+         ctx.op, value, index_text(ctx, input, label, i), classes, ignore_index, global_text(ctx, input, label));
   }
 }
 
@@ -170,7 +173,7 @@ template <class T>
 void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTensor& label, bool soft_label, bool use_softmax,
                    bool, int ignore_index, int axis, DenseTensor& softmax_out, DenseTensor& loss) {
   const AxisView view = axis_view(input.dims(), normalize_axis(ctx.op, "axis", axis, input.dims().rank()));
-  if (!soft_label) check_labels(ctx, label, view.size, ignore_index);
+  if (!soft_label) check_labels(ctx, 1, label, view.size, ignore_index);
   if (view.size == 0) std::fill_n(loss.data<T>(), loss.numel(), T(0.0f));
   for_lines(view, [&](int64_t at, int64_t line, auto step) {
     const T* from = input.data<T>() + at;
@@ -215,7 +218,7 @@ void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const De
   const int along = normalize_axis(ctx.op, "axis", axis, softmax_in.dims().rank());
   const AxisView view = axis_view(softmax_in.dims(), along);
   const Box box = ctx.input_box(1, softmax_in);
-  if (!soft_label) check_labels(ctx, label, box.global[along], ignore_index);
+  if (!soft_label) check_labels(ctx, 0, label, box.global[along], ignore_index);
   for_lines(view, [&](int64_t at, int64_t line, auto step) {
     const T* from = softmax_in.data<T>() + at;
     T* to = input_grad.data<T>() + at;

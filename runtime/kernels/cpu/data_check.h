@@ -1,0 +1,15 @@
+// What kernels say that refuse a value of an argument: where it is in the whole tensor.
+#pragma once
+
+#include <string>
+
+#include "core/op_context.h"
+
+namespace shard::cpu {
+
+/// "3" or "[3, 1]": the global index of element `i` of `local`, the local shard of flat input `input`.
+std::string index_text(const OpContext& ctx, size_t input, const DenseTensor& local, int64_t i);
+/// "i32[4, 2]": dtype and global shape of that input.
+std::string global_text(const OpContext& ctx, size_t input, const DenseTensor& local);
+
+}  // namespace shard::cpu

@@ -1,0 +1,130 @@
+// Errors that depend on data and so may be on one rank alone: what the other ranks learn, and what becomes of the targets (statements 4, 9).
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <thread>
+
+#include "api.h"
+#include "call/item.h"
+#include "reshard/execute.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+const ProcessMesh* line(int n) { return ProcessMesh::make({n}, {}, {"p"}); }
+const DistSpec* spec(const char* text) { return DistSpec::parse(line(2), text); }
+
+Tensor integers(const std::vector<int32_t>& values, const DistSpec* layout) {
+  return distribute(Tensor::from_data(values, {static_cast<int64_t>(values.size())}), layout);
+}
+
+/// A world in which a rank that waits for nobody is found at once.
+void run_world(int ranks, const std::function<void(Rank&)>& program) { run_ranks(ranks, program, {.timeout = 5s}); }
+
+void check_told(const std::string& text) {
+  check_contains(text, "rank 1 failed in a distributed call that succeeded on rank 0");
+  check_contains(text, "[divide_] y is i32[4] and its element 3 is 0");
+  check_contains(text, "divide_(x: i32[4] [p], y: i32[4] [p]) on mesh(p=2)");
+}
+
+}  // namespace
+
+TEST_CASE("4, 9: after a data error on one rank the next collective fails on every rank, and the target is poisoned on all of them") {
+  run_world(2, [](Rank& rank) {
+    Tensor x = integers({1, 2, 3, 4}, spec("p"));
+    const Tensor other = integers({5, 6, 7, 8}, spec("p"));
+    const Tensor y = integers({1, 1, 1, 0}, spec("p"));
+    if (rank.id() == 0) divide_(x, y);
+    else check_contains(error_of([&] { divide_(x, y); }, ErrorCode::invalid_argument), "[divide_] y is i32[4] and its element 3 is 0");
+    check_told(error_of([&] { full(other); }, ErrorCode::peer_failed));
+    check_told(error_of([&] { add(x, x); }, ErrorCode::poisoned));
+    check_told(error_of([&] { local(x); }, ErrorCode::poisoned));
+    check_told(error_of([&] { to_text(x); }, ErrorCode::poisoned));
+    check(local(other).to_vector<int32_t>()[0] == (rank.id() == 0 ? 5 : 7), "what the call did not write is as it was");
+    check_told(error_of([&] { full(other); }, ErrorCode::peer_failed));
+  });
+}
+
+TEST_CASE("4, 9: a rank that waits in a collective learns of a data error of another rank there") {
+  run_world(2, [](Rank& rank) {
+    Tensor x = integers({1, 2, 3, 4}, spec("p"));
+    const Tensor y = integers({1, 1, 1, 0}, spec("p"));
+    if (rank.id() == 0) {
+      divide_(x, y);
+      check_told(error_of([&] { full(x); }, ErrorCode::peer_failed));
+    } else {
+      std::this_thread::sleep_for(50ms);  // most often rank 0 waits by then; it makes no difference
+      error_of([&] { divide_(x, y); }, ErrorCode::invalid_argument);
+      while (!rank.torn_calls()->tore(rank.comm_queue().calls_done)) std::this_thread::yield();  // this rank joins no collective
+    }
+    check_told(error_of([&] { local(x); }, ErrorCode::poisoned));
+  });
+}
+
+TEST_CASE("4, 9: a data error that every rank has alike is an error of the program, which goes on") {
+  run_world(2, [](Rank&) {
+    Tensor x = integers({1, 2, 3, 4}, spec("p"));
+    error_of([&] { divide_(x, integers({1, 0, 0, 1}, spec("p"))); }, ErrorCode::invalid_argument);
+    const Tensor ids = distribute(Tensor::from_data<int64_t>({1, 9}, {2}), spec("-"));
+    error_of([&] { embedding(ids, distribute(iota<float>({4, 2}), spec("p, -"))); }, ErrorCode::out_of_range);
+    check(full_equals<int32_t>(x, {1, 2, 3, 4}) && x.version() == 0, "as it was");
+    divide_(x, integers({1, 2, 3, 4}, spec("p")));
+    check(full_equals<int32_t>(x, {1, 1, 1, 1}) && x.version() == 1, "written");
+  });
+}
+
+TEST_CASE("4, 9: in a plain call too, ranks learn which op failed where, at the first collective of any group") {
+  const auto* mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
+  std::array<std::string, 4> texts;
+  run_world(4, [&](Rank& rank) {
+    // The bad index is in the shards of ranks 2 and 3, and the collective is one of ranks 0 and 1, or 2 and 3.
+    const Tensor x = distribute(iota<float>({3, 2}), DistSpec::parse(mesh, "-, -"));
+    const Tensor index = distribute(Tensor::from_data<int64_t>({0, 1, 2, 3}, {4}), DistSpec::parse(mesh, "a"));
+    if (rank.id() < 2) gather(x, index, 0);
+    else check_contains(error_of([&] { gather(x, index, 0); }, ErrorCode::out_of_range), "index is 3 at element 3, but must be from -3 to 2 (index is i64[4])");
+    const auto meet_along_b = [&] {
+      int32_t word = 1;
+      rank.communicator(mesh, 1).all_reduce({"sum", "x"}, &word, 1, DType::int32, ReduceType::sum).wait();
+    };
+    texts[static_cast<size_t>(rank.id())] = error_of([&] { for (int i = 0; i < 100'000; ++i) meet_along_b(); }, ErrorCode::peer_failed);
+  });
+  for (const std::string& text : texts) {
+    CHECK_THAT(text, Catch::Contains("failed in a distributed call that succeeded on rank") && Catch::Contains("[gather] index is 3 at element 3"));
+  }
+}
+
+TEST_CASE("9, 17: ranks outside the mesh learn of a data error inside, and hold no target that others have not") {
+  run_world(3, [](Rank& rank) {
+    Tensor x = integers({1, 2}, spec("p"));
+    const Tensor y = integers({0, 0}, spec("p"));
+    if (rank.id() == 2) divide_(x, y);
+    else error_of([&] { divide_(x, y); }, ErrorCode::invalid_argument);
+    const Tensor scalar = distribute(Tensor::from_data<float>({1}, {}), spec(""));
+    const std::string text = error_of([&] { item(scalar); }, ErrorCode::peer_failed);
+    check_contains(text, "in a distributed call that succeeded on rank 2");
+    error_of([&] { add(x, x); }, ErrorCode::poisoned);
+  });
+}
+
+TEST_CASE("4: what was written before a call that failed elsewhere stays readable, what is written after it does not") {
+  run_world(2, [](Rank& rank) {
+    Tensor before = integers({8, 8, 8, 8}, spec("p"));
+    Tensor x = integers({1, 2, 3, 4}, spec("p"));
+    const Tensor two = integers({2, 2, 2, 2}, spec("p"));
+    divide_(before, two);
+    try {
+      divide_(x, integers({1, 1, 1, 0}, spec("p")));
+    } catch (const Error&) {
+    }
+    Tensor after = integers({8, 8, 8, 8}, spec("p"));
+    divide_(after, two);
+    error_of([&] { full(before); }, ErrorCode::peer_failed);
+    check(local(before).to_vector<int32_t>() == std::vector<int32_t>{4, 4}, "as all ranks wrote it");
+    for (Tensor* torn : {&x, &after}) error_of([&] { local(*torn); }, ErrorCode::poisoned);
+    check(rank.torn_calls()->tore(2), "the second call");
+  });
+}
