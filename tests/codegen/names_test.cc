@@ -132,7 +132,7 @@ TEST_CASE("Ops with the names that generated code uses compile or are refused", 
   }
   write(folder.path("named.yaml"), text);
   const std::string findings = generate_and_compile(folder, folder.path("named.yaml"));
-  for (const char* name : {"Tensor", "CallSite", "slots", "auto"}) {
+  for (const char* name : {"Tensor", "CallSite", "slots", "records", "auto"}) {
     INFO(name);
     CHECK(is_refused(findings, name));
   }
