@@ -65,7 +65,7 @@ endfunction()
 #   TEMPLATES  a folder with templates to use instead of the built-in ones of the same names
 #   RUNTIME    the description of another runtime, docs/other_runtimes.md; the ops of shard are then not there to invoke, unless
 #              the description extends that of shard
-# Only files whose text changes are compiled again. OWN is for the ops of shard itself.
+# A target takes one call. Only files whose text changes are compiled again. OWN is for the ops of shard itself.
 function(shardgen_generate target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "OWN;FOREIGN" "OUT;TEMPLATES;RUNTIME" "YAML;OVERLAY")
   if(NOT TARGET shardgen::shardgen)
@@ -78,6 +78,12 @@ function(shardgen_generate target)
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "shardgen_generate(${target}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
+  get_target_property(others ${target} SHARDGEN_YAML)
+  if(others)
+    message(FATAL_ERROR "shardgen_generate(${target}): this target has the ops of ${others} already. Give all files to one call, "
+                        "or generate ${arg_YAML} for another library and link both.")
+  endif()
+  set_property(TARGET ${target} PROPERTY SHARDGEN_YAML ${arg_YAML})
   if(NOT arg_OUT)
     set(arg_OUT ${CMAKE_CURRENT_BINARY_DIR}/${target}_generated)
   endif()

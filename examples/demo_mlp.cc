@@ -4,10 +4,10 @@
 
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 
 #include "api.h"
 #include "call/plan_cache.h"
+#include "dist/save_trace.h"
 #include "reshard/execute.h"
 
 using namespace shard;
@@ -106,13 +106,11 @@ int main(int argc, char** argv) try {
     if (rank.id() == 0) difference = largest;
   });
 
+  save_trace(*world, trace_path);
   if (!first) return 0;
   const call::CacheStats stats = call::plan_cache_stats(world->rank(0));
   fmt::print("\nafter {} steps: largest difference to one rank {:.3g} (output, weights and running statistics)\n", kSteps, difference);
   fmt::print("plan cache of rank 0: {} hits, {} misses; bytes sent by rank 0: {}\n", stats.hits, stats.misses, world->rank(0).stats().bytes_sent);
-  std::vector<std::vector<TraceEvent>> events;
-  for (const int id : world->local_ranks()) events.push_back(world->rank(id).trace.events());
-  std::ofstream(trace_path) << chrome_trace(events);
   return difference < 1e-5f ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "demo_mlp: {}\n", error.what());

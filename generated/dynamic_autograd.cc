@@ -11,8 +11,8 @@
 namespace shard::autograd {
 
 Tensor masked_select(const Tensor& x, const Tensor& mask, CallSite site) {
-  Recording record(site, ops::masked_select, x, mask);
-  auto backward = [x = record.save_shape(x), mask = record.save(mask)](Pass& pass) {
+  autograd::Recording record(site, ops::masked_select, x, mask);
+  auto backward = [x = record.save_shape(x), mask = record.save(mask)](autograd::Pass& pass) {
     pass.give<0>(shard::masked_select_grad(x.input(pass, 0), mask.input(pass, 1), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),

@@ -11,8 +11,8 @@
 namespace shard::autograd {
 
 Tensor add(const Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, ops::add, x, y);
-  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
+  autograd::Recording record(site, ops::add, x, y);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
   };
@@ -21,8 +21,8 @@ Tensor add(const Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, call::inplace, ops::add, x, y);
-  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::add, x, y);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
   };
@@ -32,8 +32,8 @@ Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor subtract(const Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, ops::subtract, x, y);
-  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
+  autograd::Recording record(site, ops::subtract, x, y);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::subtract_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -43,8 +43,8 @@ Tensor subtract(const Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor& subtract_(Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, call::inplace, ops::subtract, x, y);
-  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::subtract, x, y);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::subtract_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -55,9 +55,9 @@ Tensor& subtract_(Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor multiply(const Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, ops::multiply, x, y);
+  autograd::Recording record(site, ops::multiply, x, y);
   auto backward = [x = record.save_or_shape(record.wants(1), x),
-      y = record.save_or_shape(record.wants(0), y)](Pass& pass) {
+      y = record.save_or_shape(record.wants(0), y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::multiply_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -67,9 +67,9 @@ Tensor multiply(const Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor& multiply_(Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, call::inplace, ops::multiply, x, y);
+  autograd::Recording record(site, call::inplace, ops::multiply, x, y);
   auto backward = [x = record.save_or_shape(record.wants(1), x),
-      y = record.save_or_shape(record.wants(0), y)](Pass& pass) {
+      y = record.save_or_shape(record.wants(0), y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::multiply_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -80,9 +80,9 @@ Tensor& multiply_(Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor divide(const Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, ops::divide, x, y);
+  autograd::Recording record(site, ops::divide, x, y);
   record.keep_or_shape(record.wants(1), 0);
-  auto backward = [x = record.save_shape(x), y = record.save(y)](Pass& pass) {
+  auto backward = [x = record.save_shape(x), y = record.save(y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::divide_grad(x.input(pass, 0), y.input(pass, 1), pass.output(0), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -92,9 +92,9 @@ Tensor divide(const Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor& divide_(Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, call::inplace, ops::divide, x, y);
+  autograd::Recording record(site, call::inplace, ops::divide, x, y);
   record.keep_or_shape(record.wants(1), 0);
-  auto backward = [x = record.save_shape(x), y = record.save(y)](Pass& pass) {
+  auto backward = [x = record.save_shape(x), y = record.save(y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::divide_grad(x.input(pass, 0), y.input(pass, 1), pass.output(0), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -105,8 +105,8 @@ Tensor& divide_(Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor maximum(const Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, ops::maximum, x, y);
-  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+  autograd::Recording record(site, ops::maximum, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::maximum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
   };
@@ -115,8 +115,8 @@ Tensor maximum(const Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor& maximum_(Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, call::inplace, ops::maximum, x, y);
-  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::maximum, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::maximum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
   };
@@ -126,8 +126,8 @@ Tensor& maximum_(Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor minimum(const Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, ops::minimum, x, y);
-  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+  autograd::Recording record(site, ops::minimum, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::minimum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
   };
@@ -136,8 +136,8 @@ Tensor minimum(const Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor& minimum_(Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, call::inplace, ops::minimum, x, y);
-  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::minimum, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::minimum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
   };
@@ -147,8 +147,8 @@ Tensor& minimum_(Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor assign(const Tensor& x, CallSite site) {
-  Recording record(site, ops::assign, x);
-  auto backward = [](Pass& pass) {
+  autograd::Recording record(site, ops::assign, x);
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::assign_grad(pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -156,8 +156,8 @@ Tensor assign(const Tensor& x, CallSite site) {
 }
 
 Tensor& assign_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::assign, x);
-  auto backward = [](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::assign, x);
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::assign_grad(pass.grad(0)));
   };
   call::dispatch_inplace(ops::assign, dist::assign_, dense::assign_, x);
@@ -166,8 +166,8 @@ Tensor& assign_(Tensor& x, CallSite site) {
 }
 
 Tensor cast(const Tensor& x, DType dtype, CallSite site) {
-  Recording record(site, ops::cast, x);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, ops::cast, x);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::cast_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -175,8 +175,8 @@ Tensor cast(const Tensor& x, DType dtype, CallSite site) {
 }
 
 Tensor& cast_(Tensor& x, DType dtype, CallSite site) {
-  Recording record(site, call::inplace, ops::cast, x);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::cast, x);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::cast_grad(x.input(pass, 0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::cast, dist::cast_, dense::cast_, x, dtype);
@@ -186,8 +186,8 @@ Tensor& cast_(Tensor& x, DType dtype, CallSite site) {
 
 Tensor scale(const Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
     CallSite site) {
-  Recording record(site, ops::scale, x);
-  auto backward = [scale](Pass& pass) {
+  autograd::Recording record(site, ops::scale, x);
+  auto backward = [scale](autograd::Pass& pass) {
     pass.give<0>(shard::scale_grad(pass.grad(0), scale));
   };
   return record.link<0>(std::move(backward),
@@ -196,8 +196,8 @@ Tensor scale(const Tensor& x, const Scalar& scale, const Scalar& bias, bool bias
 
 Tensor& scale_(Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
     CallSite site) {
-  Recording record(site, call::inplace, ops::scale, x);
-  auto backward = [scale](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::scale, x);
+  auto backward = [scale](autograd::Pass& pass) {
     pass.give<0>(shard::scale_grad(pass.grad(0), scale));
   };
   call::dispatch_inplace(ops::scale, dist::scale_, dense::scale_, x, scale, bias, bias_after_scale);
@@ -206,8 +206,8 @@ Tensor& scale_(Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_aft
 }
 
 Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max, CallSite site) {
-  Recording record(site, ops::clip, x);
-  auto backward = [x = record.save(x), min, max](Pass& pass) {
+  autograd::Recording record(site, ops::clip, x);
+  auto backward = [x = record.save(x), min, max](autograd::Pass& pass) {
     pass.give<0>(shard::clip_grad(x.input(pass, 0), pass.grad(0), min, max));
   };
   return record.link<0>(std::move(backward),
@@ -215,8 +215,8 @@ Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max, CallSite site
 }
 
 Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max, CallSite site) {
-  Recording record(site, call::inplace, ops::clip, x);
-  auto backward = [x = record.save(x), min, max](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::clip, x);
+  auto backward = [x = record.save(x), min, max](autograd::Pass& pass) {
     pass.give<0>(shard::clip_grad(x.input(pass, 0), pass.grad(0), min, max));
   };
   call::dispatch_inplace(ops::clip, dist::clip_, dense::clip_, x, min, max);
@@ -225,8 +225,8 @@ Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max, CallSite site) {
 }
 
 Tensor pow(const Tensor& x, const Scalar& y, CallSite site) {
-  Recording record(site, ops::pow, x);
-  auto backward = [x = record.save(x), y](Pass& pass) {
+  autograd::Recording record(site, ops::pow, x);
+  auto backward = [x = record.save(x), y](autograd::Pass& pass) {
     pass.give<0>(shard::pow_grad(x.input(pass, 0), pass.grad(0), y));
   };
   return record.link<0>(std::move(backward),
@@ -234,8 +234,8 @@ Tensor pow(const Tensor& x, const Scalar& y, CallSite site) {
 }
 
 Tensor& pow_(Tensor& x, const Scalar& y, CallSite site) {
-  Recording record(site, call::inplace, ops::pow, x);
-  auto backward = [x = record.save(x), y](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::pow, x);
+  auto backward = [x = record.save(x), y](autograd::Pass& pass) {
     pass.give<0>(shard::pow_grad(x.input(pass, 0), pass.grad(0), y));
   };
   call::dispatch_inplace(ops::pow, dist::pow_, dense::pow_, x, y);
@@ -244,9 +244,9 @@ Tensor& pow_(Tensor& x, const Scalar& y, CallSite site) {
 }
 
 Tensor exp(const Tensor& x, CallSite site) {
-  Recording record(site, ops::exp, x);
+  autograd::Recording record(site, ops::exp, x);
   record.keep(0);
-  auto backward = [](Pass& pass) {
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::exp_grad(pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -254,9 +254,9 @@ Tensor exp(const Tensor& x, CallSite site) {
 }
 
 Tensor& exp_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::exp, x);
+  autograd::Recording record(site, call::inplace, ops::exp, x);
   record.keep(0);
-  auto backward = [](Pass& pass) {
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::exp_grad(pass.output(0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::exp, dist::exp_, dense::exp_, x);
@@ -265,8 +265,8 @@ Tensor& exp_(Tensor& x, CallSite site) {
 }
 
 Tensor log(const Tensor& x, CallSite site) {
-  Recording record(site, ops::log, x);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, ops::log, x);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::log_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -274,8 +274,8 @@ Tensor log(const Tensor& x, CallSite site) {
 }
 
 Tensor& log_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::log, x);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::log, x);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::log_grad(x.input(pass, 0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::log, dist::log_, dense::log_, x);
@@ -284,9 +284,9 @@ Tensor& log_(Tensor& x, CallSite site) {
 }
 
 Tensor tanh(const Tensor& x, CallSite site) {
-  Recording record(site, ops::tanh, x);
+  autograd::Recording record(site, ops::tanh, x);
   record.keep(0);
-  auto backward = [](Pass& pass) {
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::tanh_grad(pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -294,9 +294,9 @@ Tensor tanh(const Tensor& x, CallSite site) {
 }
 
 Tensor& tanh_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::tanh, x);
+  autograd::Recording record(site, call::inplace, ops::tanh, x);
   record.keep(0);
-  auto backward = [](Pass& pass) {
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::tanh_grad(pass.output(0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::tanh, dist::tanh_, dense::tanh_, x);
@@ -305,9 +305,9 @@ Tensor& tanh_(Tensor& x, CallSite site) {
 }
 
 Tensor sqrt(const Tensor& x, CallSite site) {
-  Recording record(site, ops::sqrt, x);
+  autograd::Recording record(site, ops::sqrt, x);
   record.keep(0);
-  auto backward = [](Pass& pass) {
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::sqrt_grad(pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -315,9 +315,9 @@ Tensor sqrt(const Tensor& x, CallSite site) {
 }
 
 Tensor& sqrt_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::sqrt, x);
+  autograd::Recording record(site, call::inplace, ops::sqrt, x);
   record.keep(0);
-  auto backward = [](Pass& pass) {
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::sqrt_grad(pass.output(0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::sqrt, dist::sqrt_, dense::sqrt_, x);
@@ -326,9 +326,9 @@ Tensor& sqrt_(Tensor& x, CallSite site) {
 }
 
 Tensor rsqrt(const Tensor& x, CallSite site) {
-  Recording record(site, ops::rsqrt, x);
+  autograd::Recording record(site, ops::rsqrt, x);
   record.keep(0);
-  auto backward = [](Pass& pass) {
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::rsqrt_grad(pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -336,9 +336,9 @@ Tensor rsqrt(const Tensor& x, CallSite site) {
 }
 
 Tensor& rsqrt_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::rsqrt, x);
+  autograd::Recording record(site, call::inplace, ops::rsqrt, x);
   record.keep(0);
-  auto backward = [](Pass& pass) {
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::rsqrt_grad(pass.output(0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::rsqrt, dist::rsqrt_, dense::rsqrt_, x);
@@ -347,9 +347,9 @@ Tensor& rsqrt_(Tensor& x, CallSite site) {
 }
 
 Tensor relu(const Tensor& x, CallSite site) {
-  Recording record(site, ops::relu, x);
+  autograd::Recording record(site, ops::relu, x);
   record.keep(0);
-  auto backward = [](Pass& pass) {
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::relu_grad(pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -357,9 +357,9 @@ Tensor relu(const Tensor& x, CallSite site) {
 }
 
 Tensor& relu_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::relu, x);
+  autograd::Recording record(site, call::inplace, ops::relu, x);
   record.keep(0);
-  auto backward = [](Pass& pass) {
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::relu_grad(pass.output(0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::relu, dist::relu_, dense::relu_, x);
@@ -368,8 +368,8 @@ Tensor& relu_(Tensor& x, CallSite site) {
 }
 
 Tensor gelu(const Tensor& x, bool approximate, CallSite site) {
-  Recording record(site, ops::gelu, x);
-  auto backward = [x = record.save(x), approximate](Pass& pass) {
+  autograd::Recording record(site, ops::gelu, x);
+  auto backward = [x = record.save(x), approximate](autograd::Pass& pass) {
     pass.give<0>(shard::gelu_grad(x.input(pass, 0), pass.grad(0), approximate));
   };
   return record.link<0>(std::move(backward),
@@ -377,8 +377,8 @@ Tensor gelu(const Tensor& x, bool approximate, CallSite site) {
 }
 
 Tensor& gelu_(Tensor& x, bool approximate, CallSite site) {
-  Recording record(site, call::inplace, ops::gelu, x);
-  auto backward = [x = record.save(x), approximate](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::gelu, x);
+  auto backward = [x = record.save(x), approximate](autograd::Pass& pass) {
     pass.give<0>(shard::gelu_grad(x.input(pass, 0), pass.grad(0), approximate));
   };
   call::dispatch_inplace(ops::gelu, dist::gelu_, dense::gelu_, x, approximate);
@@ -387,9 +387,9 @@ Tensor& gelu_(Tensor& x, bool approximate, CallSite site) {
 }
 
 Tensor silu(const Tensor& x, CallSite site) {
-  Recording record(site, ops::silu, x);
+  autograd::Recording record(site, ops::silu, x);
   record.keep(0);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::silu_grad(x.input(pass, 0), pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -397,9 +397,9 @@ Tensor silu(const Tensor& x, CallSite site) {
 }
 
 Tensor& silu_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::silu, x);
+  autograd::Recording record(site, call::inplace, ops::silu, x);
   record.keep(0);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::silu_grad(x.input(pass, 0), pass.output(0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::silu, dist::silu_, dense::silu_, x);
@@ -408,9 +408,9 @@ Tensor& silu_(Tensor& x, CallSite site) {
 }
 
 Tensor sigmoid(const Tensor& x, CallSite site) {
-  Recording record(site, ops::sigmoid, x);
+  autograd::Recording record(site, ops::sigmoid, x);
   record.keep(0);
-  auto backward = [](Pass& pass) {
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::sigmoid_grad(pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -418,9 +418,9 @@ Tensor sigmoid(const Tensor& x, CallSite site) {
 }
 
 Tensor& sigmoid_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::sigmoid, x);
+  autograd::Recording record(site, call::inplace, ops::sigmoid, x);
   record.keep(0);
-  auto backward = [](Pass& pass) {
+  auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::sigmoid_grad(pass.output(0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::sigmoid, dist::sigmoid_, dense::sigmoid_, x);
@@ -429,8 +429,8 @@ Tensor& sigmoid_(Tensor& x, CallSite site) {
 }
 
 Tensor sin(const Tensor& x, CallSite site) {
-  Recording record(site, ops::sin, x);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, ops::sin, x);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::sin_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -438,8 +438,8 @@ Tensor sin(const Tensor& x, CallSite site) {
 }
 
 Tensor& sin_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::sin, x);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::sin, x);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::sin_grad(x.input(pass, 0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::sin, dist::sin_, dense::sin_, x);
@@ -448,8 +448,8 @@ Tensor& sin_(Tensor& x, CallSite site) {
 }
 
 Tensor cos(const Tensor& x, CallSite site) {
-  Recording record(site, ops::cos, x);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, ops::cos, x);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::cos_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -457,8 +457,8 @@ Tensor cos(const Tensor& x, CallSite site) {
 }
 
 Tensor& cos_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::cos, x);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::cos, x);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::cos_grad(x.input(pass, 0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::cos, dist::cos_, dense::cos_, x);
@@ -467,8 +467,8 @@ Tensor& cos_(Tensor& x, CallSite site) {
 }
 
 Tensor square(const Tensor& x, CallSite site) {
-  Recording record(site, ops::square, x);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, ops::square, x);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::square_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -476,8 +476,8 @@ Tensor square(const Tensor& x, CallSite site) {
 }
 
 Tensor& square_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::square, x);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::square, x);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::square_grad(x.input(pass, 0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::square, dist::square_, dense::square_, x);
@@ -486,8 +486,8 @@ Tensor& square_(Tensor& x, CallSite site) {
 }
 
 Tensor abs(const Tensor& x, CallSite site) {
-  Recording record(site, ops::abs, x);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, ops::abs, x);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::abs_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -495,8 +495,8 @@ Tensor abs(const Tensor& x, CallSite site) {
 }
 
 Tensor& abs_(Tensor& x, CallSite site) {
-  Recording record(site, call::inplace, ops::abs, x);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::abs, x);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::abs_grad(x.input(pass, 0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::abs, dist::abs_, dense::abs_, x);
@@ -505,8 +505,8 @@ Tensor& abs_(Tensor& x, CallSite site) {
 }
 
 Tensor elementwise_pow(const Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, ops::elementwise_pow, x, y);
-  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+  autograd::Recording record(site, ops::elementwise_pow, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::elementwise_pow_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -516,8 +516,8 @@ Tensor elementwise_pow(const Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor swiglu(const Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, ops::swiglu, x, y);
-  auto backward = [x = record.save(x), y = record.save(y)](Pass& pass) {
+  autograd::Recording record(site, ops::swiglu, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](autograd::Pass& pass) {
     pass.give<0, 1>(shard::swiglu_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -525,8 +525,8 @@ Tensor swiglu(const Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor add_n(const std::vector<Tensor>& inputs, CallSite site) {
-  Recording record(site, ops::add_n, inputs);
-  auto backward = [inputs = record.save_shape(inputs)](Pass& pass) {
+  autograd::Recording record(site, ops::add_n, inputs);
+  auto backward = [inputs = record.save_shape(inputs)](autograd::Pass& pass) {
     pass.give<0>(shard::add_n_grad(autograd::inputs(inputs, pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -534,9 +534,9 @@ Tensor add_n(const std::vector<Tensor>& inputs, CallSite site) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, ops::where, condition, x, y);
+  autograd::Recording record(site, ops::where, condition, x, y);
   auto backward = [condition = record.save(condition), x = record.save_shape(x),
-      y = record.save_shape(y)](Pass& pass) {
+      y = record.save_shape(y)](autograd::Pass& pass) {
     pass.give<1, 2>(
         shard::where_grad(condition.input(pass, 0), x.input(pass, 1), y.input(pass, 2),
         pass.grad(0), pass.wanted<1, 2>()));
@@ -546,9 +546,9 @@ Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y, CallSite
 }
 
 Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, call::inplace, ops::where, condition, x, y);
+  autograd::Recording record(site, call::inplace, ops::where, condition, x, y);
   auto backward = [condition = record.save(condition), x = record.save_shape(x),
-      y = record.save_shape(y)](Pass& pass) {
+      y = record.save_shape(y)](autograd::Pass& pass) {
     pass.give<1, 2>(
         shard::where_grad(condition.input(pass, 0), x.input(pass, 1), y.input(pass, 2),
         pass.grad(0), pass.wanted<1, 2>()));
@@ -559,9 +559,10 @@ Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y, CallSite sit
 }
 
 Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose_y, CallSite site) {
-  Recording record(site, ops::matmul, x, y);
+  autograd::Recording record(site, ops::matmul, x, y);
   auto backward = [x = record.save_or_shape(record.wants(1), x),
-      y = record.save_or_shape(record.wants(0), y), transpose_x, transpose_y](Pass& pass) {
+      y = record.save_or_shape(record.wants(0), y), transpose_x, transpose_y](
+      autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::matmul_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), transpose_x,
         transpose_y, pass.wanted<0, 1>()));
@@ -572,8 +573,9 @@ Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose
 
 Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse,
     CallSite site) {
-  Recording record(site, ops::cumsum, x);
-  auto backward = [x = record.save_shape(x), axis, flatten, exclusive, reverse](Pass& pass) {
+  autograd::Recording record(site, ops::cumsum, x);
+  auto backward =
+      [x = record.save_shape(x), axis, flatten, exclusive, reverse](autograd::Pass& pass) {
     pass.give<0>(
         shard::cumsum_grad(x.input(pass, 0), pass.grad(0), axis, flatten, exclusive, reverse));
   };
@@ -584,8 +586,9 @@ Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive,
 
 Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse,
     CallSite site) {
-  Recording record(site, call::inplace, ops::cumsum, x);
-  auto backward = [x = record.save_shape(x), axis, flatten, exclusive, reverse](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::cumsum, x);
+  auto backward =
+      [x = record.save_shape(x), axis, flatten, exclusive, reverse](autograd::Pass& pass) {
     pass.give<0>(
         shard::cumsum_grad(x.input(pass, 0), pass.grad(0), axis, flatten, exclusive, reverse));
   };
@@ -597,8 +600,8 @@ Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, boo
 
 Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max,
     CallSite site) {
-  Recording record(site, ops::clip_grad, x, out_grad);
-  auto backward = [x = record.save(x), min, max](Pass& pass) {
+  autograd::Recording record(site, ops::clip_grad, x, out_grad);
+  auto backward = [x = record.save(x), min, max](autograd::Pass& pass) {
     pass.give<1>(shard::clip_double_grad(x.input(pass, 0), pass.grad(0), min, max));
   };
   return record.link<0>(std::move(backward),
@@ -607,8 +610,8 @@ Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, con
 
 Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max,
     CallSite site) {
-  Recording record(site, call::inplace, ops::clip_grad, x, out_grad);
-  auto backward = [x = record.save(x), min, max](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::clip_grad, x, out_grad);
+  auto backward = [x = record.save(x), min, max](autograd::Pass& pass) {
     pass.give<1>(shard::clip_double_grad(x.input(pass, 0), pass.grad(0), min, max));
   };
   call::dispatch_inplace(ops::clip_grad, dist::clip_grad_, dense::clip_grad_, x, out_grad, min,
@@ -618,8 +621,8 @@ Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const S
 }
 
 Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y, CallSite site) {
-  Recording record(site, ops::pow_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad), y](Pass& pass) {
+  autograd::Recording record(site, ops::pow_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad), y](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::pow_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0), y,
         pass.wanted<0, 1>()));
@@ -629,8 +632,8 @@ Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y, CallSi
 }
 
 Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y, CallSite site) {
-  Recording record(site, call::inplace, ops::pow_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad), y](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::pow_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad), y](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::pow_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0), y,
         pass.wanted<0, 1>()));
@@ -641,8 +644,8 @@ Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y, CallSite s
 }
 
 Tensor exp_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
-  Recording record(site, ops::exp_grad, out, out_grad);
-  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, ops::exp_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::exp_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -652,8 +655,8 @@ Tensor exp_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
 }
 
 Tensor& exp_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
-  Recording record(site, call::inplace, ops::exp_grad, out, out_grad);
-  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::exp_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::exp_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -664,8 +667,8 @@ Tensor& exp_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
 }
 
 Tensor log_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
-  Recording record(site, ops::log_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, ops::log_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::log_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -675,8 +678,8 @@ Tensor log_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
 }
 
 Tensor& log_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
-  Recording record(site, call::inplace, ops::log_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::log_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::log_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -687,8 +690,8 @@ Tensor& log_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
 }
 
 Tensor tanh_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
-  Recording record(site, ops::tanh_grad, out, out_grad);
-  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, ops::tanh_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::tanh_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -698,8 +701,8 @@ Tensor tanh_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
 }
 
 Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
-  Recording record(site, call::inplace, ops::tanh_grad, out, out_grad);
-  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::tanh_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::tanh_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -710,9 +713,9 @@ Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
 }
 
 Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
-  Recording record(site, ops::sqrt_grad, out, out_grad);
+  autograd::Recording record(site, ops::sqrt_grad, out, out_grad);
   record.keep(0);
-  auto backward = [out = record.save(out)](Pass& pass) {
+  auto backward = [out = record.save(out)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::sqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -722,9 +725,9 @@ Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
 }
 
 Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
-  Recording record(site, call::inplace, ops::sqrt_grad, out, out_grad);
+  autograd::Recording record(site, call::inplace, ops::sqrt_grad, out, out_grad);
   record.keep(0);
-  auto backward = [out = record.save(out)](Pass& pass) {
+  auto backward = [out = record.save(out)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::sqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -735,9 +738,9 @@ Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
 }
 
 Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
-  Recording record(site, ops::rsqrt_grad, out, out_grad);
+  autograd::Recording record(site, ops::rsqrt_grad, out, out_grad);
   record.keep(0);
-  auto backward = [out = record.save(out)](Pass& pass) {
+  auto backward = [out = record.save(out)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::rsqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -747,9 +750,9 @@ Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
 }
 
 Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
-  Recording record(site, call::inplace, ops::rsqrt_grad, out, out_grad);
+  autograd::Recording record(site, call::inplace, ops::rsqrt_grad, out, out_grad);
   record.keep(0);
-  auto backward = [out = record.save(out)](Pass& pass) {
+  auto backward = [out = record.save(out)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::rsqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -760,8 +763,8 @@ Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
 }
 
 Tensor relu_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
-  Recording record(site, ops::relu_grad, out, out_grad);
-  auto backward = [out = record.save(out)](Pass& pass) {
+  autograd::Recording record(site, ops::relu_grad, out, out_grad);
+  auto backward = [out = record.save(out)](autograd::Pass& pass) {
     pass.give<1>(shard::relu_double_grad(out.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -769,8 +772,8 @@ Tensor relu_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
 }
 
 Tensor& relu_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
-  Recording record(site, call::inplace, ops::relu_grad, out, out_grad);
-  auto backward = [out = record.save(out)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::relu_grad, out, out_grad);
+  auto backward = [out = record.save(out)](autograd::Pass& pass) {
     pass.give<1>(shard::relu_double_grad(out.input(pass, 0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::relu_grad, dist::relu_grad_, dense::relu_grad_, out, out_grad);
@@ -779,8 +782,8 @@ Tensor& relu_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
 }
 
 Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
-  Recording record(site, ops::sigmoid_grad, out, out_grad);
-  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, ops::sigmoid_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::sigmoid_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -790,8 +793,8 @@ Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
 }
 
 Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
-  Recording record(site, call::inplace, ops::sigmoid_grad, out, out_grad);
-  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::sigmoid_grad, out, out_grad);
+  auto backward = [out = record.save(out), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::sigmoid_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -803,8 +806,8 @@ Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
 }
 
 Tensor sin_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
-  Recording record(site, ops::sin_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, ops::sin_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::sin_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -814,8 +817,8 @@ Tensor sin_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
 }
 
 Tensor& sin_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
-  Recording record(site, call::inplace, ops::sin_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::sin_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::sin_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -826,8 +829,8 @@ Tensor& sin_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
 }
 
 Tensor cos_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
-  Recording record(site, ops::cos_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, ops::cos_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::cos_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -837,8 +840,8 @@ Tensor cos_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
 }
 
 Tensor& cos_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
-  Recording record(site, call::inplace, ops::cos_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::cos_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::cos_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -849,8 +852,8 @@ Tensor& cos_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
 }
 
 Tensor square_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
-  Recording record(site, ops::square_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, ops::square_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::square_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -860,8 +863,8 @@ Tensor square_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
 }
 
 Tensor& square_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
-  Recording record(site, call::inplace, ops::square_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::square_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::square_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
@@ -872,8 +875,8 @@ Tensor& square_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
 }
 
 Tensor abs_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
-  Recording record(site, ops::abs_grad, x, out_grad);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, ops::abs_grad, x, out_grad);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<1>(shard::abs_double_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -881,8 +884,8 @@ Tensor abs_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
 }
 
 Tensor& abs_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
-  Recording record(site, call::inplace, ops::abs_grad, x, out_grad);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::abs_grad, x, out_grad);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<1>(shard::abs_double_grad(x.input(pass, 0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::abs_grad, dist::abs_grad_, dense::abs_grad_, x, out_grad);

@@ -43,7 +43,8 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, cons
 
 Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& bias, float epsilon,
     int begin_norm_axis, CallSite site) {
-  return std::get<0>(layer_norm_intermediate(x, scale, bias, epsilon, begin_norm_axis, site));
+  return std::get<0>(
+      shard::layer_norm_intermediate(x, scale, bias, epsilon, begin_norm_axis, site));
 }
 
 std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon,
@@ -79,7 +80,8 @@ std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& s
 
 Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p, bool is_test,
     const std::string& mode, int seed, bool fix_seed, CallSite site) {
-  return std::get<0>(dropout_intermediate(x, seed_tensor, p, is_test, mode, seed, fix_seed, site));
+  return std::get<0>(
+      shard::dropout_intermediate(x, seed_tensor, p, is_test, mode, seed, fix_seed, site));
 }
 
 Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon, CallSite site) {

@@ -11,9 +11,9 @@
 namespace shard::autograd {
 
 Tensor softmax(const Tensor& x, int axis, CallSite site) {
-  Recording record(site, ops::softmax, x);
+  autograd::Recording record(site, ops::softmax, x);
   record.keep(0);
-  auto backward = [axis](Pass& pass) {
+  auto backward = [axis](autograd::Pass& pass) {
     pass.give<0>(shard::softmax_grad(pass.output(0), pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
@@ -21,9 +21,9 @@ Tensor softmax(const Tensor& x, int axis, CallSite site) {
 }
 
 Tensor& softmax_(Tensor& x, int axis, CallSite site) {
-  Recording record(site, call::inplace, ops::softmax, x);
+  autograd::Recording record(site, call::inplace, ops::softmax, x);
   record.keep(0);
-  auto backward = [axis](Pass& pass) {
+  auto backward = [axis](autograd::Pass& pass) {
     pass.give<0>(shard::softmax_grad(pass.output(0), pass.grad(0), axis));
   };
   call::dispatch_inplace(ops::softmax, dist::softmax_, dense::softmax_, x, axis);
@@ -32,9 +32,9 @@ Tensor& softmax_(Tensor& x, int axis, CallSite site) {
 }
 
 Tensor log_softmax(const Tensor& x, int axis, CallSite site) {
-  Recording record(site, ops::log_softmax, x);
+  autograd::Recording record(site, ops::log_softmax, x);
   record.keep(0);
-  auto backward = [axis](Pass& pass) {
+  auto backward = [axis](autograd::Pass& pass) {
     pass.give<0>(shard::log_softmax_grad(pass.output(0), pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
@@ -42,9 +42,9 @@ Tensor log_softmax(const Tensor& x, int axis, CallSite site) {
 }
 
 Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx, CallSite site) {
-  Recording record(site, ops::embedding, x, weight);
+  autograd::Recording record(site, ops::embedding, x, weight);
   auto backward =
-      [x = record.save(x), weight = record.save_shape(weight), padding_idx](Pass& pass) {
+      [x = record.save(x), weight = record.save_shape(weight), padding_idx](autograd::Pass& pass) {
     pass.give<1>(
         shard::embedding_grad(x.input(pass, 0), weight.input(pass, 1), pass.grad(0), padding_idx));
   };
@@ -54,11 +54,11 @@ Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx, Cal
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, const Tensor& scale,
     const Tensor& bias, float epsilon, int begin_norm_axis, CallSite site) {
-  Recording record(site, ops::layer_norm, x, scale, bias);
+  autograd::Recording record(site, ops::layer_norm, x, scale, bias);
   record.keep(1);
   record.keep(2);
   auto backward = [x = record.save(x), scale = record.save(scale), bias = record.save_shape(bias),
-      epsilon, begin_norm_axis](Pass& pass) {
+      epsilon, begin_norm_axis](autograd::Pass& pass) {
     pass.give<0, 1, 2>(
         shard::layer_norm_grad(x.input(pass, 0), scale.input(pass, 1), bias.input(pass, 2),
         pass.output(1), pass.output(2), pass.grad(0), epsilon, begin_norm_axis));
@@ -70,9 +70,9 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, cons
 
 std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon,
     CallSite site) {
-  Recording record(site, ops::rms_norm, x, scale);
+  autograd::Recording record(site, ops::rms_norm, x, scale);
   record.keep(1);
-  auto backward = [x = record.save(x), scale = record.save(scale)](Pass& pass) {
+  auto backward = [x = record.save(x), scale = record.save(scale)](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::rms_norm_grad(x.input(pass, 0), scale.input(pass, 1), pass.output(1), pass.grad(0)));
   };
@@ -84,11 +84,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
     const Tensor& variance, const Tensor& scale, const Tensor& bias, bool is_test, float momentum,
     float epsilon, const std::string& data_format, bool use_global_stats, bool trainable_statistics,
     CallSite site) {
-  Recording record(site, ops::batch_norm, x, mean, variance, scale, bias);
+  autograd::Recording record(site, ops::batch_norm, x, mean, variance, scale, bias);
   record.keep(3);
   record.keep(4);
   auto backward = [x = record.save(x), scale = record.save(scale), bias = record.save_shape(bias),
-      data_format, is_test, use_global_stats, trainable_statistics](Pass& pass) {
+      data_format, is_test, use_global_stats, trainable_statistics](autograd::Pass& pass) {
     pass.give<0, 3, 4>(
         shard::batch_norm_grad(x.input(pass, 0), scale.input(pass, 3), bias.input(pass, 4),
         pass.output(3), pass.output(4), pass.grad(0), data_format, is_test, use_global_stats,
@@ -102,9 +102,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
     const Scalar& p, bool is_test, const std::string& mode, int seed, bool fix_seed,
     CallSite site) {
-  Recording record(site, ops::dropout, x, seed_tensor);
+  autograd::Recording record(site, ops::dropout, x, seed_tensor);
   record.keep(1);
-  auto backward = [p, is_test, mode](Pass& pass) {
+  auto backward = [p, is_test, mode](autograd::Pass& pass) {
     pass.give<0>(shard::dropout_grad(pass.output(1), pass.grad(0), p, is_test, mode));
   };
   return record.link<0>(std::move(backward),
@@ -113,8 +113,8 @@ std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& s
 }
 
 Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon, CallSite site) {
-  Recording record(site, ops::label_smooth, label, prior_dist);
-  auto backward = [epsilon](Pass& pass) {
+  autograd::Recording record(site, ops::label_smooth, label, prior_dist);
+  auto backward = [epsilon](autograd::Pass& pass) {
     pass.give<0>(shard::label_smooth_grad(pass.grad(0), epsilon));
   };
   return record.link<0>(std::move(backward),
@@ -125,10 +125,10 @@ Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon
 std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,
     bool soft_label, bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis,
     CallSite site) {
-  Recording record(site, ops::cross_entropy_with_softmax, input, label);
+  autograd::Recording record(site, ops::cross_entropy_with_softmax, input, label);
   record.keep(0);
   auto backward = [label = record.save(label), soft_label, use_softmax, numeric_stable_mode,
-      ignore_index, axis](Pass& pass) {
+      ignore_index, axis](autograd::Pass& pass) {
     pass.give<0>(
         shard::cross_entropy_with_softmax_grad(label.input(pass, 1), pass.output(0), pass.grad(1),
         soft_label, use_softmax, numeric_stable_mode, ignore_index, axis));
@@ -142,12 +142,12 @@ std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const
 std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& fixed_seed_offset, const Tensor& attn_mask, float dropout,
     bool causal, bool return_softmax, bool is_test, const std::string& rng_name, CallSite site) {
-  Recording record(site, ops::flash_attn, q, k, v, fixed_seed_offset, attn_mask);
+  autograd::Recording record(site, ops::flash_attn, q, k, v, fixed_seed_offset, attn_mask);
   record.keep(0);
   record.keep(2);
   record.keep(3);
   auto backward = [q = record.save(q), k = record.save(k), v = record.save(v),
-      attn_mask = record.save(attn_mask), dropout, causal, is_test](Pass& pass) {
+      attn_mask = record.save(attn_mask), dropout, causal, is_test](autograd::Pass& pass) {
     pass.give<0, 1, 2>(
         shard::flash_attn_grad(q.input(pass, 0), k.input(pass, 1), v.input(pass, 2), pass.output(0),
         pass.output(2), pass.output(3), attn_mask.input(pass, 4), pass.grad(0), dropout, causal,
@@ -161,10 +161,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Ten
 std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
     bool use_neox_rotary_style, bool time_major, float rotary_emb_base, CallSite site) {
-  Recording record(site, ops::fused_rotary_position_embedding, q, k, v, sin, cos, position_ids);
+  autograd::Recording record(site, ops::fused_rotary_position_embedding, q, k, v, sin, cos,
+      position_ids);
   auto backward = [sin = record.save(sin), cos = record.save(cos),
       position_ids = record.save(position_ids), use_neox_rotary_style, time_major, rotary_emb_base](
-      Pass& pass) {
+      autograd::Pass& pass) {
     pass.give<0, 1, 2>(
         shard::fused_rotary_position_embedding_grad(sin.input(pass, 3), cos.input(pass, 4),
         position_ids.input(pass, 5), pass.grad(0), pass.grad_or_none(1), pass.grad_or_none(2),
@@ -179,11 +180,11 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor&
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
     Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
     bool use_neox_rotary_style, bool time_major, float rotary_emb_base, CallSite site) {
-  Recording record(site, call::inplace, ops::fused_rotary_position_embedding, q, k, v, sin, cos,
-      position_ids);
+  autograd::Recording record(site, call::inplace, ops::fused_rotary_position_embedding, q, k, v,
+      sin, cos, position_ids);
   auto backward = [sin = record.save(sin), cos = record.save(cos),
       position_ids = record.save(position_ids), use_neox_rotary_style, time_major, rotary_emb_base](
-      Pass& pass) {
+      autograd::Pass& pass) {
     pass.give<0, 1, 2>(
         shard::fused_rotary_position_embedding_grad(sin.input(pass, 3), cos.input(pass, 4),
         position_ids.input(pass, 5), pass.grad(0), pass.grad_or_none(1), pass.grad_or_none(2),

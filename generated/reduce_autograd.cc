@@ -11,8 +11,8 @@
 namespace shard::autograd {
 
 Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
-  Recording record(site, ops::sum, x);
-  auto backward = [x = record.save_shape(x), axis, keepdim](Pass& pass) {
+  autograd::Recording record(site, ops::sum, x);
+  auto backward = [x = record.save_shape(x), axis, keepdim](autograd::Pass& pass) {
     pass.give<0>(shard::sum_grad(x.input(pass, 0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
@@ -20,8 +20,8 @@ Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
 }
 
 Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
-  Recording record(site, ops::mean, x);
-  auto backward = [x = record.save_shape(x), axis, keepdim](Pass& pass) {
+  autograd::Recording record(site, ops::mean, x);
+  auto backward = [x = record.save_shape(x), axis, keepdim](autograd::Pass& pass) {
     pass.give<0>(shard::mean_grad(x.input(pass, 0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
@@ -29,9 +29,9 @@ Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) 
 }
 
 Tensor max(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
-  Recording record(site, ops::max, x);
+  autograd::Recording record(site, ops::max, x);
   record.keep(0);
-  auto backward = [x = record.save(x), axis, keepdim](Pass& pass) {
+  auto backward = [x = record.save(x), axis, keepdim](autograd::Pass& pass) {
     pass.give<0>(shard::max_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
@@ -39,9 +39,9 @@ Tensor max(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
 }
 
 Tensor min(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
-  Recording record(site, ops::min, x);
+  autograd::Recording record(site, ops::min, x);
   record.keep(0);
-  auto backward = [x = record.save(x), axis, keepdim](Pass& pass) {
+  auto backward = [x = record.save(x), axis, keepdim](autograd::Pass& pass) {
     pass.give<0>(shard::min_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
@@ -49,8 +49,8 @@ Tensor min(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
 }
 
 Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
-  Recording record(site, ops::prod, x);
-  auto backward = [x = record.save(x), axis, keepdim](Pass& pass) {
+  autograd::Recording record(site, ops::prod, x);
+  auto backward = [x = record.save(x), axis, keepdim](autograd::Pass& pass) {
     pass.give<0>(shard::prod_grad(x.input(pass, 0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
@@ -58,9 +58,9 @@ Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) 
 }
 
 Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
-  Recording record(site, ops::amax, x);
+  autograd::Recording record(site, ops::amax, x);
   record.keep(0);
-  auto backward = [x = record.save(x), axis, keepdim](Pass& pass) {
+  auto backward = [x = record.save(x), axis, keepdim](autograd::Pass& pass) {
     pass.give<0>(shard::amax_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
@@ -68,9 +68,9 @@ Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) 
 }
 
 Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
-  Recording record(site, ops::amin, x);
+  autograd::Recording record(site, ops::amin, x);
   record.keep(0);
-  auto backward = [x = record.save(x), axis, keepdim](Pass& pass) {
+  auto backward = [x = record.save(x), axis, keepdim](autograd::Pass& pass) {
     pass.give<0>(shard::amin_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
@@ -78,8 +78,8 @@ Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) 
 }
 
 Tensor squared_l2_norm(const Tensor& x, CallSite site) {
-  Recording record(site, ops::squared_l2_norm, x);
-  auto backward = [x = record.save(x)](Pass& pass) {
+  autograd::Recording record(site, ops::squared_l2_norm, x);
+  auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::squared_l2_norm_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -88,9 +88,9 @@ Tensor squared_l2_norm(const Tensor& x, CallSite site) {
 
 Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all,
     CallSite site) {
-  Recording record(site, ops::frobenius_norm, x);
+  autograd::Recording record(site, ops::frobenius_norm, x);
   record.keep(0);
-  auto backward = [x = record.save(x), axis, keep_dim, reduce_all](Pass& pass) {
+  auto backward = [x = record.save(x), axis, keep_dim, reduce_all](autograd::Pass& pass) {
     pass.give<0>(
         shard::frobenius_norm_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keep_dim,
         reduce_all));

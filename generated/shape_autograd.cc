@@ -11,8 +11,8 @@
 namespace shard::autograd {
 
 Tensor reshape(const Tensor& x, const IntArray& shape, CallSite site) {
-  Recording record(site, ops::reshape, x);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, ops::reshape, x);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::reshape_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -20,8 +20,8 @@ Tensor reshape(const Tensor& x, const IntArray& shape, CallSite site) {
 }
 
 Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site) {
-  Recording record(site, call::inplace, ops::reshape, x);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::reshape, x);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::reshape_grad(x.input(pass, 0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::reshape, dist::reshape_, dense::reshape_, x, shape);
@@ -30,8 +30,8 @@ Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site) {
 }
 
 Tensor flatten(const Tensor& x, int start_axis, int stop_axis, CallSite site) {
-  Recording record(site, ops::flatten, x);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, ops::flatten, x);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::flatten_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -39,8 +39,8 @@ Tensor flatten(const Tensor& x, int start_axis, int stop_axis, CallSite site) {
 }
 
 Tensor& flatten_(Tensor& x, int start_axis, int stop_axis, CallSite site) {
-  Recording record(site, call::inplace, ops::flatten, x);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::flatten, x);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::flatten_grad(x.input(pass, 0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::flatten, dist::flatten_, dense::flatten_, x, start_axis, stop_axis);
@@ -49,8 +49,8 @@ Tensor& flatten_(Tensor& x, int start_axis, int stop_axis, CallSite site) {
 }
 
 Tensor squeeze(const Tensor& x, const IntArray& axis, CallSite site) {
-  Recording record(site, ops::squeeze, x);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, ops::squeeze, x);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::squeeze_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -58,8 +58,8 @@ Tensor squeeze(const Tensor& x, const IntArray& axis, CallSite site) {
 }
 
 Tensor& squeeze_(Tensor& x, const IntArray& axis, CallSite site) {
-  Recording record(site, call::inplace, ops::squeeze, x);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::squeeze, x);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::squeeze_grad(x.input(pass, 0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::squeeze, dist::squeeze_, dense::squeeze_, x, axis);
@@ -68,8 +68,8 @@ Tensor& squeeze_(Tensor& x, const IntArray& axis, CallSite site) {
 }
 
 Tensor unsqueeze(const Tensor& x, const IntArray& axis, CallSite site) {
-  Recording record(site, ops::unsqueeze, x);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, ops::unsqueeze, x);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::unsqueeze_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -77,8 +77,8 @@ Tensor unsqueeze(const Tensor& x, const IntArray& axis, CallSite site) {
 }
 
 Tensor& unsqueeze_(Tensor& x, const IntArray& axis, CallSite site) {
-  Recording record(site, call::inplace, ops::unsqueeze, x);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::unsqueeze, x);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::unsqueeze_grad(x.input(pass, 0), pass.grad(0)));
   };
   call::dispatch_inplace(ops::unsqueeze, dist::unsqueeze_, dense::unsqueeze_, x, axis);
@@ -87,8 +87,8 @@ Tensor& unsqueeze_(Tensor& x, const IntArray& axis, CallSite site) {
 }
 
 Tensor transpose(const Tensor& x, const IntArray& perm, CallSite site) {
-  Recording record(site, ops::transpose, x);
-  auto backward = [perm](Pass& pass) {
+  autograd::Recording record(site, ops::transpose, x);
+  auto backward = [perm](autograd::Pass& pass) {
     pass.give<0>(shard::transpose_grad(pass.grad(0), perm));
   };
   return record.link<0>(std::move(backward),
@@ -96,8 +96,8 @@ Tensor transpose(const Tensor& x, const IntArray& perm, CallSite site) {
 }
 
 Tensor& transpose_(Tensor& x, const IntArray& perm, CallSite site) {
-  Recording record(site, call::inplace, ops::transpose, x);
-  auto backward = [perm](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::transpose, x);
+  auto backward = [perm](autograd::Pass& pass) {
     pass.give<0>(shard::transpose_grad(pass.grad(0), perm));
   };
   call::dispatch_inplace(ops::transpose, dist::transpose_, dense::transpose_, x, perm);
@@ -106,8 +106,8 @@ Tensor& transpose_(Tensor& x, const IntArray& perm, CallSite site) {
 }
 
 Tensor expand(const Tensor& x, const IntArray& shape, CallSite site) {
-  Recording record(site, ops::expand, x);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, ops::expand, x);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::expand_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -115,8 +115,8 @@ Tensor expand(const Tensor& x, const IntArray& shape, CallSite site) {
 }
 
 Tensor tile(const Tensor& x, const IntArray& repeat_times, CallSite site) {
-  Recording record(site, ops::tile, x);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, ops::tile, x);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::tile_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -124,8 +124,8 @@ Tensor tile(const Tensor& x, const IntArray& repeat_times, CallSite site) {
 }
 
 Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape, CallSite site) {
-  Recording record(site, ops::expand_as, x, y);
-  auto backward = [x = record.save_shape(x)](Pass& pass) {
+  autograd::Recording record(site, ops::expand_as, x, y);
+  auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::expand_as_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -133,8 +133,8 @@ Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape,
 }
 
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis, CallSite site) {
-  Recording record(site, ops::concat, x);
-  auto backward = [x = record.save_shape(x), axis](Pass& pass) {
+  autograd::Recording record(site, ops::concat, x);
+  auto backward = [x = record.save_shape(x), axis](autograd::Pass& pass) {
     pass.give<0>(shard::concat_grad(autograd::inputs(x, pass, 0), pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
@@ -142,8 +142,8 @@ Tensor concat(const std::vector<Tensor>& x, const Scalar& axis, CallSite site) {
 }
 
 Tensor stack(const std::vector<Tensor>& x, int axis, CallSite site) {
-  Recording record(site, ops::stack, x);
-  auto backward = [axis](Pass& pass) {
+  autograd::Recording record(site, ops::stack, x);
+  auto backward = [axis](autograd::Pass& pass) {
     pass.give<0>(shard::stack_grad(pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
@@ -152,8 +152,8 @@ Tensor stack(const std::vector<Tensor>& x, int axis, CallSite site) {
 
 std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis,
     CallSite site) {
-  Recording record(site, ops::split, x);
-  auto backward = [axis](Pass& pass) {
+  autograd::Recording record(site, ops::split, x);
+  auto backward = [axis](autograd::Pass& pass) {
     pass.give<0>(shard::split_grad(pass.grads(0), axis));
   };
   return record.link<0>(std::move(backward),
@@ -161,8 +161,8 @@ std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scala
 }
 
 std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis, CallSite site) {
-  Recording record(site, ops::split_with_num, x);
-  auto backward = [axis](Pass& pass) {
+  autograd::Recording record(site, ops::split_with_num, x);
+  auto backward = [axis](autograd::Pass& pass) {
     pass.give<0>(shard::split_with_num_grad(pass.grads(0), axis));
   };
   return record.link<0>(std::move(backward),
@@ -171,8 +171,8 @@ std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis,
 }
 
 std::vector<Tensor> unbind(const Tensor& input, int axis, CallSite site) {
-  Recording record(site, ops::unbind, input);
-  auto backward = [axis](Pass& pass) {
+  autograd::Recording record(site, ops::unbind, input);
+  auto backward = [axis](autograd::Pass& pass) {
     pass.give<0>(shard::unbind_grad(pass.grads(0), axis));
   };
   return record.link<0>(std::move(backward),
@@ -182,9 +182,9 @@ std::vector<Tensor> unbind(const Tensor& input, int axis, CallSite site) {
 Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& infer_flags, const IntArray& decrease_axis,
     CallSite site) {
-  Recording record(site, ops::slice, input);
+  autograd::Recording record(site, ops::slice, input);
   auto backward =
-      [input = record.save_shape(input), axes, starts, ends, decrease_axis](Pass& pass) {
+      [input = record.save_shape(input), axes, starts, ends, decrease_axis](autograd::Pass& pass) {
     pass.give<0>(
         shard::slice_grad(input.input(pass, 0), pass.grad(0), axes, starts, ends, decrease_axis));
   };
@@ -195,8 +195,8 @@ Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
 
 Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& strides, CallSite site) {
-  Recording record(site, ops::strided_slice, x);
-  auto backward = [x = record.save_shape(x), axes, starts, ends, strides](Pass& pass) {
+  autograd::Recording record(site, ops::strided_slice, x);
+  auto backward = [x = record.save_shape(x), axes, starts, ends, strides](autograd::Pass& pass) {
     pass.give<0>(
         shard::strided_slice_grad(x.input(pass, 0), pass.grad(0), axes, starts, ends, strides));
   };
@@ -207,8 +207,8 @@ Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& star
 
 Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& strides, CallSite site) {
-  Recording record(site, ops::unslice, x);
-  auto backward = [axes, starts, ends, strides](Pass& pass) {
+  autograd::Recording record(site, ops::unslice, x);
+  auto backward = [axes, starts, ends, strides](autograd::Pass& pass) {
     pass.give<0>(shard::unslice_grad(pass.grad(0), axes, starts, ends, strides));
   };
   return record.link<0>(std::move(backward),
@@ -217,8 +217,8 @@ Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, con
 }
 
 Tensor tril(const Tensor& x, int diagonal, CallSite site) {
-  Recording record(site, ops::tril, x);
-  auto backward = [diagonal](Pass& pass) {
+  autograd::Recording record(site, ops::tril, x);
+  auto backward = [diagonal](autograd::Pass& pass) {
     pass.give<0>(shard::tril_grad(pass.grad(0), diagonal));
   };
   return record.link<0>(std::move(backward),
@@ -226,8 +226,8 @@ Tensor tril(const Tensor& x, int diagonal, CallSite site) {
 }
 
 Tensor& tril_(Tensor& x, int diagonal, CallSite site) {
-  Recording record(site, call::inplace, ops::tril, x);
-  auto backward = [diagonal](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::tril, x);
+  auto backward = [diagonal](autograd::Pass& pass) {
     pass.give<0>(shard::tril_grad(pass.grad(0), diagonal));
   };
   call::dispatch_inplace(ops::tril, dist::tril_, dense::tril_, x, diagonal);
@@ -236,8 +236,8 @@ Tensor& tril_(Tensor& x, int diagonal, CallSite site) {
 }
 
 Tensor triu(const Tensor& x, int diagonal, CallSite site) {
-  Recording record(site, ops::triu, x);
-  auto backward = [diagonal](Pass& pass) {
+  autograd::Recording record(site, ops::triu, x);
+  auto backward = [diagonal](autograd::Pass& pass) {
     pass.give<0>(shard::triu_grad(pass.grad(0), diagonal));
   };
   return record.link<0>(std::move(backward),
@@ -245,8 +245,8 @@ Tensor triu(const Tensor& x, int diagonal, CallSite site) {
 }
 
 Tensor& triu_(Tensor& x, int diagonal, CallSite site) {
-  Recording record(site, call::inplace, ops::triu, x);
-  auto backward = [diagonal](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::triu, x);
+  auto backward = [diagonal](autograd::Pass& pass) {
     pass.give<0>(shard::triu_grad(pass.grad(0), diagonal));
   };
   call::dispatch_inplace(ops::triu, dist::triu_, dense::triu_, x, diagonal);
@@ -255,8 +255,9 @@ Tensor& triu_(Tensor& x, int diagonal, CallSite site) {
 }
 
 Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis, CallSite site) {
-  Recording record(site, ops::gather, x, index);
-  auto backward = [x = record.save_shape(x), index = record.save(index), axis](Pass& pass) {
+  autograd::Recording record(site, ops::gather, x, index);
+  auto backward =
+      [x = record.save_shape(x), index = record.save(index), axis](autograd::Pass& pass) {
     pass.give<0>(shard::gather_grad(x.input(pass, 0), index.input(pass, 1), pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
@@ -264,8 +265,8 @@ Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis, CallSite
 }
 
 Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis, CallSite site) {
-  Recording record(site, ops::index_sum, x, index);
-  auto backward = [index = record.save(index), axis](Pass& pass) {
+  autograd::Recording record(site, ops::index_sum, x, index);
+  auto backward = [index = record.save(index), axis](autograd::Pass& pass) {
     pass.give<0>(shard::index_sum_grad(index.input(pass, 1), pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
@@ -274,8 +275,8 @@ Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis, C
 
 Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite,
     CallSite site) {
-  Recording record(site, ops::scatter, x, index, updates);
-  auto backward = [index = record.save(index), overwrite](Pass& pass) {
+  autograd::Recording record(site, ops::scatter, x, index, updates);
+  auto backward = [index = record.save(index), overwrite](autograd::Pass& pass) {
     pass.give<0, 2>(shard::scatter_grad(index.input(pass, 1), pass.grad(0), overwrite));
   };
   return record.link<0>(std::move(backward),
@@ -284,8 +285,8 @@ Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool
 
 Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite,
     CallSite site) {
-  Recording record(site, call::inplace, ops::scatter, x, index, updates);
-  auto backward = [index = record.save(index), overwrite](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::scatter, x, index, updates);
+  auto backward = [index = record.save(index), overwrite](autograd::Pass& pass) {
     pass.give<0, 2>(shard::scatter_grad(index.input(pass, 1), pass.grad(0), overwrite));
   };
   call::dispatch_inplace(ops::scatter, dist::scatter_, dense::scatter_, x, index, updates,

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -82,15 +83,19 @@ bool stands_in(const Diagnostic& finding, const Op& op) {
 }
 
 RefusedOps refused_ops(const std::vector<Family>& families, const std::vector<Diagnostic>& findings) {
+  std::map<std::string_view, std::vector<const Family*>> by_path;
+  for (const Family& family : families) {
+    if (!family.imported) by_path[family.path].push_back(&family);
+  }
   RefusedOps refused;
   for (const Diagnostic& finding : findings) {
     if (finding.severity != Severity::error) continue;
     bool found = false;
-    for (const Family& family : families) {
-      if (family.path != finding.at.file || family.imported) continue;
-      for (const Op& op : family.ops) {
-        if (!stands_in(finding, op)) continue;
-        refused.ops.insert(&op);
+    for (const Family* family : by_path[finding.at.file]) {
+      // Ops stand in the order of their lines.
+      auto op = std::partition_point(family->ops.begin(), family->ops.end(), [&](const Op& each) { return each.last_line < finding.at.line; });
+      for (; op != family->ops.end() && stands_in(finding, *op); ++op) {
+        refused.ops.insert(&*op);
         found = true;
       }
     }

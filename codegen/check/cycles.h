@@ -19,6 +19,12 @@ inline OpsByName group_by_name(const std::vector<Family>& families) {
   return ops;
 }
 
+inline std::vector<std::string_view> names_of(const OpsByName& ops) {
+  std::vector<std::string_view> names;
+  for (const auto& [name, each] : ops) names.push_back(name);
+  return names;
+}
+
 /// For each cycle its ops, the first of the input first. `next` gives the op that another leads to, or null.
 template <class Next>
 std::vector<std::vector<const Op*>> find_cycles(const std::vector<Family>& families, Next next) {

@@ -48,14 +48,11 @@ void check_arity(const Op& op, const Op& target, DiagnosticSink& sink) {
   }
 }
 
-void check_target(const Op& op, const OpsByName& ops, DiagnosticSink& sink) {
+void check_target(const Op& op, const OpsByName& ops, Suggester& suggest, DiagnosticSink& sink) {
   const Name& name = op.invoke->function;
   const auto found = ops.find(name.text);
   if (found == ops.end()) {
-    std::vector<std::string_view> known;
-    for (const auto& [key, value] : ops) known.push_back(key);
-    sink.warning(name.at, "unknown-invoke",
-                 fmt::format("'{}' in 'invoke' is no op of these files{}", name.text, suggestion(name.text, known)));
+    sink.warning(name.at, "unknown-invoke", fmt::format("'{}' in 'invoke' is no op of these files{}", name.text, suggest(name.text)));
     return;
   }
   const auto fits = [&](const Op* each) { return call_fits(op, *op.invoke, each->signature); };
@@ -80,9 +77,10 @@ void check_invokes(const std::vector<Family>& families, DiagnosticSink& sink) {
     const auto found = op.invoke ? ops.find(op.invoke->function.text) : ops.end();
     return found == ops.end() ? nullptr : found->second.front();
   };
+  Suggester suggest(names_of(ops));
   for (const Family& family : families) {
     for (const Op& op : family.ops) {
-      if (op.invoke) check_target(op, ops, sink);
+      if (op.invoke) check_target(op, ops, suggest, sink);
     }
   }
   for (const std::vector<const Op*>& cycle : find_cycles(families, next)) {

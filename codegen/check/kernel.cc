@@ -74,12 +74,40 @@ void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
   }
 }
 
+/// What is wrong with an op that nothing computes.
+std::string missing_kernel(const Op& op) {
+  const auto is_view = [&](const Output& output) {
+    return std::any_of(op.view.begin(), op.view.end(), [&](const AliasPair& pair) { return pair.output.text == output.name.text; });
+  };
+  const std::vector<Output>& outputs = op.signature.outputs;
+  if (!std::all_of(outputs.begin(), outputs.end(), is_view))
+    return fmt::format("Op '{}' has no 'kernel' and no 'invoke', and not all of its outputs are views: add a 'kernel'.", op.name.text);
+  for (const AliasPair& view : op.view) {
+    const bool inplace = std::any_of(op.inplace.begin(), op.inplace.end(), [&](const AliasPair& pair) { return pair.output.text == view.output.text; });
+    if (inplace) continue;
+    return fmt::format("Op '{0}' has no 'kernel', and its view '{2}' is not in 'inplace'. If '{2}' is '{1}' in another shape, add 'inplace : ({1} -> {2})'; "
+                       "else add a 'kernel', which fills '{2}' and so writes into '{1}'.",
+                       op.name.text, view.input.text, view.output.text);
+  }
+  return fmt::format("Op '{}' has no 'kernel', which 'view_writes' says fills its views: add one, or take them out of 'view_writes'.", op.name.text);
+}
+
+/// A kernel that fills a view writes into the argument, which is easily not meant.
+void check_written_views(const Op& op, DiagnosticSink& sink) {
+  if (!op.kernel || op.extension.view_writes) return;
+  for (const AliasPair& view : op.view) {
+    const bool inplace = std::any_of(op.inplace.begin(), op.inplace.end(), [&](const AliasPair& pair) { return pair.output.text == view.output.text; });
+    if (inplace) continue;
+    sink.warning(view.output.at, "view-writes",
+                 fmt::format("The kernel of '{0}' fills the view '{2}' and so writes into '{1}'. If that is meant, write 'shard : {{view_writes : [{2}]}}'; "
+                             "if '{2}' is '{1}' in another shape, add 'inplace : ({1} -> {2})'; else remove the pair.",
+                             op.name.text, view.input.text, view.output.text));
+  }
+}
+
 void check_blocks(const Op& op, DiagnosticSink& sink) {
   const bool runs = op.kernel || op.has_invoke || op.composite || is_pure_view(op);
-  if (!runs) {
-    sink.error(op.name.at, "missing-kernel",
-               fmt::format("Op '{}' has no 'kernel' and no 'invoke', and not all of its outputs are views.", op.name.text));
-  }
+  if (!runs) sink.error(op.name.at, "missing-kernel", missing_kernel(op));
   if (op.kernel && op.invoke) {
     sink.error(op.kernel->at, "kernel-and-invoke", fmt::format("Op '{}' has both 'kernel' and 'invoke': remove one of them.", op.name.text),
                {{op.invoke->function.at, "The 'invoke'."}});
@@ -109,6 +137,7 @@ void check_kernel(const Op& op, DiagnosticSink& sink) {
   if (op.signature.outputs.empty()) return;
   check_blocks(op, sink);
   check_dynamic_shape(op, sink);
+  check_written_views(op, sink);
   if (op.kernel) {
     for (const KernelFunc& func : op.kernel->funcs) check_formats(op, func, sink);
     if (!op.is_backward) check_dispatch_given(op, sink);

@@ -30,20 +30,29 @@ bool any_of(const Candidates& ops, Fits fits) {
   return std::any_of(ops.begin(), ops.end(), [&](const Op* op) { return fits(*op); });
 }
 
-std::string nearest(const OpsByName& ops, const Name& name, bool backward) {
-  std::vector<std::string_view> known;
-  for (const auto& [text, each] : ops) {
-    if (any_of(each, [&](const Op& op) { return op.is_backward == backward; })) known.push_back(text);
-  }
-  return suggestion(name.text, known);
-}
+/// All ops by name, and what may have been meant by a name that is not there.
+struct Linked {
+  OpsByName ops;
+  Suggester forward, backward;
 
-void check_backward_key(const Op& op, const OpsByName& ops, DiagnosticSink& sink) {
+  explicit Linked(const std::vector<Family>& families) : ops(group_by_name(families)), forward(names(false)), backward(names(true)) {}
+
+ private:
+  std::vector<std::string_view> names(bool is_backward) const {
+    std::vector<std::string_view> names;
+    for (const auto& [text, each] : ops) {
+      if (any_of(each, [&](const Op& op) { return op.is_backward == is_backward; })) names.push_back(text);
+    }
+    return names;
+  }
+};
+
+void check_backward_key(const Op& op, Linked& linked, DiagnosticSink& sink) {
   const Name& name = *op.backward;
-  const Candidates& found = candidates(ops, name);
+  const Candidates& found = candidates(linked.ops, name);
   if (!any_of(found, [](const Op& each) { return each.is_backward; })) {
     sink.warning(name.at, "unknown-backward",
-                 fmt::format("'{}' in 'backward' is no backward op of these files{}", name.text, nearest(ops, name, true)));
+                 fmt::format("'{}' in 'backward' is no backward op of these files{}", name.text, linked.backward(name.text)));
     return;
   }
   if (any_of(found, [&](const Op& each) { return each.is_backward && (!each.forward || each.forward->name.text == op.name.text); }))
@@ -112,12 +121,13 @@ std::optional<Difference> compare(const Forward& forward, const Op& op) {
   return difference ? difference : compare_outputs(forward, op);
 }
 
-void check_forward_key(const Op& op, const OpsByName& ops, DiagnosticSink& sink) {
+void check_forward_key(const Op& op, Linked& linked, DiagnosticSink& sink) {
+  const OpsByName& ops = linked.ops;
   const Name& name = op.forward->name;
   const Candidates& found = candidates(ops, name);
   if (found.empty()) {
     sink.warning(name.at, "unknown-forward",
-                 fmt::format("'{}' in 'forward' is no op of these files{}", name.text, nearest(ops, name, false)));
+                 fmt::format("'{}' in 'forward' is no op of these files{}", name.text, linked.forward(name.text)));
     return;
   }
   if (!any_of(found, [&](const Op& each) { return !compare(*op.forward, each); })) {
@@ -245,7 +255,7 @@ void check_cycles(const std::vector<Family>& families, const OpsByName& ops, Dia
 }  // namespace
 
 void check_links(const std::vector<Family>& families, DiagnosticSink& sink) {
-  const OpsByName ops = group_by_name(families);
+  Linked linked(families);
   bool any_forward = false, any_backward = false;
   for (const Family& family : families) {
     for (const Op& op : family.ops) (op.is_backward ? any_backward : any_forward) = true;
@@ -253,13 +263,13 @@ void check_links(const std::vector<Family>& families, DiagnosticSink& sink) {
   for (const Family& family : families) {
     for (const Op& op : family.ops) {
       // A file may be checked without the one that it leads to.
-      if (op.backward && any_backward) check_backward_key(op, ops, sink);
+      if (op.backward && any_backward) check_backward_key(op, linked, sink);
       if (!op.is_backward || !op.forward) continue;
-      if (any_forward || !candidates(ops, op.forward->name).empty()) check_forward_key(op, ops, sink);
+      if (any_forward || !candidates(linked.ops, op.forward->name).empty()) check_forward_key(op, linked, sink);
       if (op.complete) check_backward_op(op, sink);
     }
   }
-  check_cycles(families, ops, sink);
+  check_cycles(families, linked.ops, sink);
 }
 
 }  // namespace shardgen

@@ -8,6 +8,7 @@
 #include "check/parts.h"
 #include "diag/suggest.h"
 #include "lower/identifiers.h"
+#include "lower/runtime.h"
 
 namespace shardgen {
 namespace {
@@ -116,14 +117,10 @@ constexpr auto kReserved = std::to_array<std::string_view>({"NULL",
                                                             "xor",
                                                             "xor_eq"});
 
-/// Types and functions that generated code names without a namespace, and macros of the headers that it includes.
-constexpr auto kRuntimeNames = std::to_array<std::string_view>({
-    "AliasDef", "BUFSIZ", "CHAR_BIT", "DType", "DenseTensor", "Device",
-    "EXIT_FAILURE", "EXIT_SUCCESS", "HUGE_VAL", "INFINITY", "INT64_MAX", "INT64_MIN",
-    "IntArray", "KernelTable", "Meta", "NAN", "OpContext", "OpDef",
-    "RAND_MAX", "RandomKey", "Scalar", "SlotDef", "Tensor", "int64_t",
-    "kCodegenAbi", "kCpu", "kernel_table", "offsetof", "setjmp", "va_arg",
-    "va_end", "va_start"});
+/// Macros of the headers that generated code includes, and the type of the C library that it names.
+constexpr auto kMacros = std::to_array<std::string_view>({
+    "BUFSIZ", "CHAR_BIT", "EXIT_FAILURE", "EXIT_SUCCESS", "HUGE_VAL", "INFINITY", "INT64_MAX", "INT64_MIN", "NAN", "RAND_MAX",
+    "int64_t", "offsetof", "setjmp", "va_arg", "va_end", "va_start"});
 
 bool is_identifier(std::string_view name) {
   if (name.empty() || (name[0] >= '0' && name[0] <= '9') || name[0] == '_') return false;
@@ -135,8 +132,16 @@ void check_name(const Name& name, std::string_view what, DiagnosticSink& sink) {
     sink.error(name.at, "bad-name",
                fmt::format("'{}' cannot name {}: names start with a letter and hold no '__'.", name.text, what));
   } else if (is_reserved(name.text)) {
-    sink.error(name.at, "bad-name", fmt::format("'{}' cannot name {}: C++ or the runtime uses that word; choose another.", name.text, what));
+    sink.error(name.at, "bad-name", fmt::format("'{}' cannot name {}: it is a word of C++ or a macro; choose another.", name.text, what));
   }
+}
+
+/// The functions of an op stand beside the types and functions of the runtime. Arguments and outputs may have the names of those.
+void check_op_name(const Name& name, DiagnosticSink& sink) {
+  check_name(name, "an op", sink);
+  if (!own_runtime().names.contains(name.text)) return;
+  sink.error(name.at, "bad-name",
+             fmt::format("'{}' cannot name an op: the runtime has a type or function of that name; choose another.", name.text));
 }
 
 /// Each part of a name like strings::CreateInferMeta.
@@ -145,7 +150,7 @@ void check_qualified(const Name& name, std::string_view what, DiagnosticSink& si
   while (true) {
     const size_t end = rest.find("::");
     const std::string_view part = rest.substr(0, end);
-    if (!is_identifier(part) || is_reserved(part)) {
+    if (!is_identifier(part) || is_reserved(part) || own_runtime().names.contains(part)) {
       sink.error(name.at, "bad-name", fmt::format("'{}' cannot name {} in C++.", name.text, what));
       return;
     }
@@ -191,7 +196,7 @@ void check_types(const Op& op, DiagnosticSink& sink) {
 
 bool is_reserved(std::string_view name) {
   return std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end() ||
-         std::find(kRuntimeNames.begin(), kRuntimeNames.end(), name) != kRuntimeNames.end();
+         std::find(kMacros.begin(), kMacros.end(), name) != kMacros.end();
 }
 
 void check_names(const Op& op, DiagnosticSink& sink) {
@@ -201,7 +206,7 @@ void check_names(const Op& op, DiagnosticSink& sink) {
     sink.warning(op.name.at, "bad-name",
                  fmt::format("'{}' holds '__', which C++ keeps for itself: the functions of the op are called '{}'.", op.name.text, function));
   }
-  check_name({function, op.name.at}, "an op", sink);
+  check_op_name({function, op.name.at}, sink);
   if (is_runtime_namespace(op.name.text)) {
     sink.warning(op.name.at, "bad-name",
                  fmt::format("'{0}' is a namespace of the runtime: the functions of the op are called '{0}_op'.", op.name.text));

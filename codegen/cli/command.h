@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace CLI {
 class App;
@@ -26,7 +27,18 @@ struct Command {
 /// Every subcommand, in the order of the help.
 std::span<const Command> commands();
 
-/// Prints the message as one of the tool and returns kUsage.
+/// Before anything is written: closed standard streams are opened so that no file takes their place, and a reader that goes away is an
+/// error of the write rather than a signal.
+void guard_streams();
+/// Writes to stdout at once. Where that fails, a message says so, and output_code() is not 0; a result is never lost in silence.
+void put(std::string_view text);
+/// Writes to stderr.
+void say(std::string_view text);
+/// 0, or kUsage when something that was written to stdout or stderr did not get there.
+int output_code();
+/// Prints the message as one of the tool, in one line.
+void note(const std::string& message);
+/// The same; returns kUsage.
 int fail(const std::string& message);
 
 }  // namespace shardgen

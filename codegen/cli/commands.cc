@@ -1,7 +1,14 @@
 // The table of subcommands: a new one gets a file with its options and its run, and a line here.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <tuple>
 
 #include "cli/check.h"
 #include "cli/command.h"
@@ -13,6 +20,7 @@
 #include "cli/generate.h"
 #include "cli/scaffold.h"
 #include "cli/schema.h"
+#include "diag/printable.h"
 
 namespace shardgen {
 namespace {
@@ -53,8 +61,29 @@ constexpr std::array<Command, 9> kCommands = {{
 
 std::span<const Command> commands() { return kCommands; }
 
+void guard_streams() {
+  std::signal(SIGPIPE, SIG_IGN);
+  // Writing to what is opened for reading fails, as writing to a closed stream does.
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
+    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) std::ignore = open("/dev/null", O_RDONLY);
+  }
+}
+
+void put(std::string_view text) {
+  if (std::ferror(stdout) != 0) return;  // it has been said
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
+  fail(fmt::format("Cannot write to stdout: {}.", std::strerror(errno)));
+}
+
+void say(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
+int output_code() { return std::ferror(stdout) != 0 || std::ferror(stderr) != 0 ? kUsage : kFine; }
+
+void note(const std::string& message) { say(fmt::format("shardgen: {}\n", one_line(message))); }
+
 int fail(const std::string& message) {
-  fmt::print(stderr, "shardgen: {}\n", message);
+  note(message);
   return kUsage;
 }
 

@@ -38,7 +38,7 @@ int print_completion(const CLI::App& root, const std::string& shell) {
   std::vector<CompletionCommand> commands;
   for (const CLI::App* app : root.get_subcommands([](const CLI::App*) { return true; })) commands.push_back(describe(*app));
   const auto write = shell == "bash" ? bash_completion : shell == "zsh" ? zsh_completion : fish_completion;
-  fmt::print("{}", write(describe(root), commands));
+  put(write(describe(root), commands));
   return kFine;
 }
 

@@ -19,11 +19,11 @@ int run_docs(const DocsOptions& options) {
   const std::vector<OpFacts> all = collect_facts(families, sink.all(), own_runtime());
   std::vector<std::string> problems;
   const std::string page = reference_page(all, problems);
-  for (const std::string& each : problems) fmt::print(stderr, "shardgen: template {}.\n", each);
+  for (const std::string& each : problems) note(fmt::format("template {}.", each));
   if (!problems.empty()) return kFindings;
   std::string problem;
   if (!write_files(options.out, {{"index.html", page}}, problem)) return fail(problem);
-  fmt::print(stderr, "shardgen: {} ops in {}/index.html.\n", all.size(), options.out);
+  note(fmt::format("{} ops in {}/index.html.", all.size(), options.out));
   return sink.error_count() > 0 ? kFindings : kFine;
 }
 

@@ -16,8 +16,8 @@ int run_dump(const InputOptions& options) {
   DiagnosticSink sink(options.strict);
   const std::vector<Family> families = read_families(options, std::move(*contents), sink);
   sink.sort(all_files(options));
-  fmt::print(stderr, "{}", to_text(sink.all()));
-  fmt::print("{}", dump_json(families));
+  say(to_text(sink.all()));
+  put(dump_json(families));
   return sink.error_count() > 0 ? kFindings : kFine;
 }
 

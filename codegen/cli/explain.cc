@@ -44,18 +44,18 @@ int run_explain(const ExplainOptions& options) {
   const std::vector<const OpFacts*> found = find_ops(families, all, options.op);
   if (found.empty()) {
     // Files that hold no op at all have a finding that says why.
-    if (all.empty()) fmt::print(stderr, "{}", to_text(sink.all()));
+    if (all.empty()) say(to_text(sink.all()));
     return fail_unknown(all, options.op);
   }
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   bool errors = false;
   for (const OpFacts* facts : found) {
-    fmt::print(stderr, "{}", to_text(facts->findings));
+    say(to_text(facts->findings));
     for (const Diagnostic& finding : facts->findings) errors = errors || finding.severity == Severity::error;
     if (options.json) array.push_back(to_json(*facts));
-    else fmt::print("{}{}", facts == found.front() ? "" : "\n", to_text(*facts));
+    else put((facts == found.front() ? "" : "\n") + to_text(*facts));
   }
-  if (options.json) fmt::print("{}", dump(array));
+  if (options.json) put(dump(array));
   return errors ? kFindings : kFine;
 }
 

@@ -12,6 +12,8 @@
 
 #include "cli/progress.h"
 #include "check/check.h"
+#include "diag/printable.h"
+#include "diag/suggest.h"
 #include "emit/files.h"
 #include "emit/generate.h"
 #include "emit/manifest.h"
@@ -109,23 +111,22 @@ nlohmann::ordered_json json_of(const Summary& summary) {
 void report_dropped(const std::vector<Dropped>& dropped) {
   for (const Dropped& each : dropped) {
     const Location& at = each.op->name.at;
-    fmt::print(stderr, "{}:{}:{}: note: Op '{}' is not generated: {}. [dropped]\n", at.file, at.line, at.column,
-               each.op->name.text, each.reason);
+    say(fmt::format("{}:{}:{}: note: Op '{}' is not generated: {}. [dropped]\n", one_line(at.file), at.line, at.column, each.op->name.text,
+                    each.reason));
   }
 }
 
 /// Prints JSON with the findings, or the last line of a run that went through.
 void report(const GenerateOptions& options, const Summary& summary) {
   if (options.json) {
-    fmt::print("{}", dump(json_of(summary)));
+    put(dump(json_of(summary)));
   } else if (summary.up_to_date) {
-    fmt::print(stderr, "shardgen: {} is up to date: {} files, {} ms.\n", options.out, summary.unchanged, summary.milliseconds());
+    note(fmt::format("{} is up to date: {} files, {} ms.", options.out, summary.unchanged, summary.milliseconds()));
   } else {
     const std::string files = options.check
                                   ? fmt::format("{} files stale", summary.stale.size())
                                   : fmt::format("{} files written, {} unchanged", summary.written, summary.unchanged);
-    fmt::print(stderr, "shardgen: {} ops generated, {} left out; {}, {} ms.\n", summary.ops, summary.dropped.size(), files,
-               summary.milliseconds());
+    note(fmt::format("{} ops generated, {} left out; {}, {} ms.", summary.ops, summary.dropped.size(), files, summary.milliseconds()));
   }
 }
 
@@ -150,12 +151,32 @@ int check_generated(const GenerateOptions& options, const Generated& generated, 
   summary.stale = find_stale(options.out, generated.files);
   if (!options.json) {
     for (const StaleFile& each : summary.stale) {
-      fmt::print("{}", unified_diff(each.state == State::missing ? "/dev/null" : "a/" + each.name,
+      put(unified_diff(each.state == State::missing ? "/dev/null" : "a/" + each.name,
                                     each.state == State::left_over ? "/dev/null" : "b/" + each.name, each.before, each.after));
-      fmt::print(stderr, "shardgen: '{}/{}' is {}.\n", options.out, each.name, name_of(each.state));
+      note(fmt::format("'{}/{}' is {}.", options.out, each.name, name_of(each.state)));
     }
   }
   return summary.stale.empty() ? kFine : kFindings;
+}
+
+/// What is wrong with the name of the umbrella header or of a family in --parts, or "". Of imports nothing is written.
+std::string wrong_names(const GenerateOptions& options, const std::vector<Family>& families, const Runtime& runtime) {
+  std::vector<std::string_view> known;
+  for (const Family& family : families) {
+    if (family.imported) continue;
+    known.push_back(family.name);
+    const auto given = options.parts.find(family.name);
+    const int parts = given != options.parts.end() ? given->second : count_parts(family.ops.size());
+    const std::vector<std::string> names = output_names(family.name, parts, runtime);
+    if (std::find(names.begin(), names.end(), options.umbrella) != names.end())
+      return fmt::format("'{}' of --umbrella is also a file of family '{}': name it otherwise.", options.umbrella, family.name);
+  }
+  if (options.umbrella == kManifestName) return fmt::format("'{}' of --umbrella is the name of the manifest: name it otherwise.", options.umbrella);
+  for (const auto& [family, count] : options.parts) {
+    if (std::find(known.begin(), known.end(), family) == known.end())
+      return fmt::format("--parts names '{}', which is the family of none of the files{}", family, suggestion(family, known));
+  }
+  return "";
 }
 
 /// Prints the names of the files that generate would write.
@@ -165,14 +186,17 @@ int list_outputs(const GenerateOptions& options) {
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
-  for (size_t i = 0; i < options.files.size(); ++i) {
-    const Family family = read_family(options.files[i], std::move((*contents)[options.imports.size() + i]), sink);
+  std::vector<Family> families;
+  for (size_t i = 0; i < options.files.size(); ++i)
+    families.push_back(read_family(options.files[i], std::move((*contents)[options.imports.size() + i]), sink));
+  if (const std::string wrong = wrong_names(options, families, *runtime); !wrong.empty()) return fail(wrong);
+  for (const Family& family : families) {
     const auto given = options.parts.find(family.name);
     const int parts = given != options.parts.end() ? given->second : count_parts(family.ops.size());
-    for (const std::string& name : output_names(family.name, parts, *runtime)) fmt::print("{}\n", name);
+    for (const std::string& name : output_names(family.name, parts, *runtime)) put(name + "\n");
   }
-  fmt::print("{}\n{}\n", options.umbrella, kManifestName);
-  fmt::print(stderr, "{}", to_text(sink.all()));
+  put(fmt::format("{}\n{}\n", options.umbrella, kManifestName));
+  say(to_text(sink.all()));
   return sink.error_count() > 0 ? kFindings : kFine;
 }
 
@@ -185,9 +209,18 @@ void read_parts(const std::string& text, GenerateOptions& options) {
     const auto [stop, error] = std::from_chars(text.data() + equals + 1, end, count);
     if (error != std::errc() || stop != end) count = 0;
   }
-  if (count < 1 || count > 4096)
+  if (count < 1 || count > 4096 || equals == 0)
     throw CLI::ValidationError("--parts", fmt::format("takes FAMILY=COUNT, not '{}'", text));
   options.parts[text.substr(0, equals)] = count;
+}
+
+/// The umbrella is a file in --out. Throws what CLI11 reports.
+std::string check_umbrella(const std::string& name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+  };
+  if (!name.empty() && name[0] != '.' && name[0] != '-' && std::all_of(name.begin(), name.end(), allowed)) return "";
+  return fmt::format("takes the name of a file, of letters, digits, '_', '-' and '.', not '{}'", printable(name));
 }
 
 Generated render_all(const GenerateOptions& options, const std::vector<Family>& families, const Setting& setting,
@@ -218,6 +251,9 @@ int run_generate(const GenerateOptions& options) {
   if (!contents) return kUsage;
   const std::string inputs = hash_inputs(options, *contents, setting);
   const std::optional<Manifest> manifest = read_manifest(options.out);
+  if (!options.check) {
+    remove_abandoned(options.out, [&](const std::string& name) { return name == kManifestName || (manifest && manifest->files.contains(name)); });
+  }
   if (manifest && manifest->inputs == inputs && is_intact(*manifest, options.out)) {
     summary.up_to_date = true;
     summary.unchanged = manifest->files.size();
@@ -227,6 +263,7 @@ int run_generate(const GenerateOptions& options) {
   }
   DiagnosticSink sink(options.strict);
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
+  if (const std::string wrong = wrong_names(options, families, setting.runtime); !wrong.empty()) return fail(wrong);
   summary.findings = sink.all();
   if (!options.json) print_findings(options, sink);
   const RefusedOps refused = refused_ops(families, sink.all());
@@ -235,7 +272,7 @@ int run_generate(const GenerateOptions& options) {
     return kFindings;
   }
   const Generated generated = render_all(options, families, setting, refused.ops);
-  for (const std::string& each : generated.problems) fmt::print(stderr, "shardgen: {}.\n", each);
+  for (const std::string& each : generated.problems) note(each + ".");
   if (!generated.problems.empty()) return kFindings;
   summary.ops = generated.ops;
   summary.dropped = generated.dropped;
@@ -258,7 +295,7 @@ std::function<int()> add_generate(CLI::App& app) {
       ->type_name("DIR");
   app.add_option("--runtime", options->runtime, "JSON description of the runtime to write for, instead of the built-in one (docs/other_runtimes.md)")
       ->type_name("FILE");
-  app.add_option("--umbrella", options->umbrella, "Name of the header that includes all others")->type_name("NAME")->capture_default_str();
+  app.add_option("--umbrella", options->umbrella, "Name of the header that includes all others")->type_name("NAME")->capture_default_str()->check(check_umbrella, "");
   app.add_option("--depfile", options->depfile, "Write what the output depends on, for make and ninja")->type_name("FILE");
   app.add_option_function<std::vector<std::string>>(
          "--parts",

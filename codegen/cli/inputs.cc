@@ -95,9 +95,9 @@ std::optional<Runtime> load_runtime_or_fail(const std::string& path) {
 
 void print_findings(const InputOptions& options, const DiagnosticSink& sink) {
   if (options.json) {
-    fmt::print("{}", to_json(sink.all()));
+    put(to_json(sink.all()));
   } else {
-    fmt::print(stderr, "{}", to_text(sink.all()));
+    say(to_text(sink.all()));
   }
 }
 

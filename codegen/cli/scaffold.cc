@@ -21,7 +21,7 @@ namespace {
 int explain_absence(const std::vector<Family>& families, const Selection& selection, const std::string& name) {
   for (const Dropped& dropped : selection.dropped) {
     if (dropped.op->name.text != name) continue;
-    fmt::print(stderr, "shardgen: Op '{}' is not generated: {}.\n", name, dropped.reason);
+    note(fmt::format("Op '{}' is not generated: {}.", name, dropped.reason));
     return kFindings;
   }
   std::vector<std::string_view> known;
@@ -49,12 +49,12 @@ int write(const ScaffoldOptions& options, const Scaffold& made) {
   nlohmann::ordered_json json = {{"files", nlohmann::ordered_json::array()}, {"next", made.next}};
   for (const auto& [name, bytes] : made.files) {
     json["files"].push_back(options.out + "/" + name);
-    if (!options.json) fmt::print("{}/{}\n", options.out, name);
+    if (!options.json) put(fmt::format("{}/{}\n", options.out, name));
   }
   if (options.json) {
-    fmt::print("{}", dump(json));
+    put(dump(json));
   } else {
-    for (size_t i = 0; i < made.next.size(); ++i) fmt::print(stderr, "{}. {}\n", i + 1, made.next[i]);
+    for (size_t i = 0; i < made.next.size(); ++i) say(fmt::format("{}. {}\n", i + 1, made.next[i]));
   }
   return kFine;
 }
@@ -68,7 +68,7 @@ int write_missing(const ScaffoldOptions& options, const std::vector<Family>& fam
   const Selection selection = select_ops(families, runtime, refused.ops);
   const std::vector<std::vector<Part>> parts = split_families(families, selection, {});
   MissingFunctions made = define_missing({selection, runtime, parts});
-  for (const std::string& each : made.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
+  for (const std::string& each : made.problems) note(fmt::format("template {}.", each));
   if (!made.problems.empty()) return kFindings;
   Scaffold scaffold;
   scaffold.files["missing.cc"] = std::move(made.file);
@@ -76,6 +76,13 @@ int write_missing(const ScaffoldOptions& options, const std::vector<Family>& fam
                                made.infer_meta, made.external),
                    "Write the ones you need elsewhere, take them out of missing.cc, and register their kernels."};
   return write(options, scaffold);
+}
+
+/// True for a file of ops_yaml/ in a checkout of this project, whose kernels and tests have places of their own.
+bool is_of_library(const std::string& yaml) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::absolute(yaml, error).parent_path();
+  return folder.filename() == "ops_yaml" && std::filesystem::exists(folder.parent_path() / "runtime" / "kernels" / "builtin.cc", error);
 }
 
 }  // namespace
@@ -87,20 +94,23 @@ int run_scaffold(const ScaffoldOptions& options) {
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
   const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
-  fmt::print(stderr, "{}", to_text(sink.all()));
+  say(to_text(sink.all()));
   const RefusedOps refused = refused_ops(families, sink.all());
   // Ops with errors are not generated either, so nothing of them is missing.
-  if (options.missing && !options.strict && refused.elsewhere == 0) return write_missing(options, families, refused, *runtime);
+  if (options.missing && (options.strict ? sink.error_count() : refused.elsewhere) == 0) {
+    const int code = write_missing(options, families, refused, *runtime);
+    return code == kFine && sink.error_count() > 0 && !options.keep_going ? kFindings : code;
+  }
   if (sink.error_count() > 0) return kFindings;
-  if (options.missing) return write_missing(options, families, refused, *runtime);
   const Selection selection = select_ops(families, own_runtime());
   const Op* op = selection.find(options.op);
   if (op == nullptr) return explain_absence(families, selection, options.op);
   const Family& family = families[static_cast<size_t>(selection.family_of(options.op))];
   const int parts = count_parts(family.ops.size());
   const std::vector<std::vector<Part>> no_parts;
-  const Scaffold made = scaffold({selection, own_runtime(), no_parts}, *op, part_name(family.name, part_of(options.op, parts), parts));
-  for (const std::string& each : made.problems) fmt::print(stderr, "shardgen: template {}.\n", each);
+  const ScaffoldPlace place{part_name(family.name, part_of(options.op, parts), parts), is_of_library(family.path)};
+  const Scaffold made = scaffold({selection, own_runtime(), no_parts}, *op, place);
+  for (const std::string& each : made.problems) note(fmt::format("template {}.", each));
   return made.problems.empty() ? write(options, made) : kFindings;
 }
 
@@ -112,6 +122,7 @@ std::function<int()> add_scaffold(CLI::App& app) {
   app.add_option("--runtime", options->runtime, "With --missing: JSON description of the runtime, instead of the built-in one")
       ->type_name("FILE")
       ->needs(missing);
+  app.add_flag("--keep-going", options->keep_going, "With --missing: end with 0 when ops with errors were left out")->needs(missing);
   app.add_option("--yaml", options->files, "YAML files; the op is in one of them")->required()->type_name("FILE");
   app.add_option("--out", options->out, "Folder to write to")->required()->type_name("DIR");
   add_overlays(app, *options);

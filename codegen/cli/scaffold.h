@@ -11,6 +11,7 @@ struct ScaffoldOptions : InputOptions {
   std::string runtime;   // with `missing`: a description, or empty for the built-in one
   std::string out;
   bool force = false;
+  bool keep_going = false;
 };
 
 int run_scaffold(const ScaffoldOptions& options);

@@ -9,7 +9,7 @@ namespace shardgen {
 
 std::function<int()> add_schema(CLI::App&) {
   return [] {
-    fmt::print("{}", op_schema());
+    put(op_schema());
     return kFine;
   };
 }

@@ -21,12 +21,6 @@ const char* name_of(Severity severity) {
   return "";
 }
 
-/// A file's name may hold anything but must not break the line; otherwise it stays as it is, so that it can be clicked.
-std::string one_line(const std::string& name) {
-  const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char c) { return c >= 0x20 && c != 0x7F; });
-  return plain && find_invalid_utf8(name) == std::string::npos ? name : printable(name);
-}
-
 std::string place(const Location& at) {
   const std::string file = one_line(at.file);
   return at.line > 0 ? fmt::format("{}:{}:{}", file, at.line, at.column) : file;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "diag/utf8.h"
 
 namespace shardgen {
@@ -41,7 +43,9 @@ bool is_invisible(uint32_t code) {
          (code >= 0xE0000 && code <= 0xE0FFF);
 }
 
-std::string printable(std::string_view text) {
+namespace {
+
+std::string escaped(std::string_view text) {
   std::string shown;
   for (size_t i = 0; i < text.size();) {
     if (static_cast<unsigned char>(text[i]) < 0x80) {
@@ -57,7 +61,16 @@ std::string printable(std::string_view text) {
     shown += fmt::format("(U+{:04X})", next.code);
     i += next.length;
   }
-  return shortened(shown);
+  return shown;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) { return shortened(escaped(text)); }
+
+std::string one_line(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= 0x20 && c != 0x7F; });
+  return plain && find_invalid_utf8(text) == std::string::npos ? text : escaped(text);
 }
 
 }  // namespace shardgen

@@ -33,6 +33,8 @@ std::string suggestion(std::string_view word, const std::vector<std::string_view
   std::string_view best;
   size_t best_distance = limit + 1;
   for (const std::string_view candidate : known) {
+    const size_t longer = std::max(word.size(), candidate.size()) - std::min(word.size(), candidate.size());
+    if (longer >= best_distance) continue;
     const size_t d = distance(word, candidate);
     if (d < best_distance && d < candidate.size()) {
       best = candidate;

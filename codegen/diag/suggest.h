@@ -10,4 +10,23 @@ namespace shardgen {
 /// "; did you mean 'kernel'?" when a known word is near enough, else ".": the end of a sentence.
 std::string suggestion(std::string_view word, const std::vector<std::string_view>& known);
 
+/// The same for many words of one run: it stops looking after kMost comparisons, so that thousands of unknown names take no time that
+/// grows with their square.
+class Suggester {
+ public:
+  static constexpr size_t kMost = 200'000;
+
+  explicit Suggester(std::vector<std::string_view> known) : known_(std::move(known)) {}
+  std::string operator()(std::string_view word) {
+    if (comparisons_ >= kMost) return ".";
+    comparisons_ += known_.size();
+    return suggestion(word, known_);
+  }
+  size_t comparisons() const { return comparisons_; }
+
+ private:
+  std::vector<std::string_view> known_;
+  size_t comparisons_ = 0;
+};
+
 }  // namespace shardgen

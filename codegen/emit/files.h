@@ -1,6 +1,7 @@
 // Reads and writes files: only those whose bytes change are touched, each through a temporary file and a rename.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -8,8 +9,11 @@
 
 namespace shardgen {
 
+/// Removes temporary files in `directory` whose writers were killed, of files for whose names `is_ours` is true.
+void remove_abandoned(const std::string& directory, const std::function<bool(const std::string&)>& is_ours);
 /// Writes every file (name -> bytes) into `directory` and returns how many had other bytes before, or says in `problem` why not.
-/// All temporary files are written before the first rename, so that a full disk changes nothing.
+/// All temporary files are written before the first rename, so that a full disk changes nothing. A link is followed, and what is there
+/// and no regular file is never replaced. Temporary files of killed runs are removed.
 std::optional<size_t> write_files(const std::string& directory, const std::map<std::string, std::string>& files, std::string& problem);
 /// Writes one file the same way.
 bool write_file(const std::string& path, const std::string& bytes, std::string& problem);

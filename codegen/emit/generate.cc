@@ -233,9 +233,6 @@ Generated generate(const std::vector<Family>& families, const GenerateRequest& r
     }
     for (const std::string& problem : run.rendered[at].problems) result.problems.push_back("template " + problem);
   }
-  if (result.files.contains(request.umbrella)) {
-    result.problems.push_back("template api.h.mustache: its file '" + request.umbrella + "' is also the header of a family; name it otherwise");
-  }
   std::set<std::string> missing;
   std::vector<std::string> problems;
   const std::string umbrella = compile(request, "api.h.mustache").render(umbrella_view({run.selection, request.runtime, run.parts}, request.umbrella), problems);

@@ -8,6 +8,8 @@
 #include <set>
 #include <unordered_set>
 
+#include "diag/printable.h"
+
 namespace shardgen {
 namespace {
 
@@ -26,14 +28,16 @@ class TagReader {
   explicit TagReader(const std::string& text) : text_(text) {}
 
   std::vector<Tag> read(std::string& problem) {
-    std::vector<Tag> tags = read_until("");
+    std::vector<Tag> tags = read_until("", 0);
     problem = problem_;
     return tags;
   }
 
  private:
+  static constexpr int kMaxDepth = 64;  // of sections; each is a few calls deep when it is rendered
+
   /// Tags up to the end of section `section`, or of the text.
-  std::vector<Tag> read_until(const std::string& section) {
+  std::vector<Tag> read_until(const std::string& section, int depth) {
     std::vector<Tag> tags;
     while (problem_.empty()) {
       const size_t begin = text_.find("{{", position_);
@@ -48,12 +52,16 @@ class TagReader {
       const char sigil = name.empty() ? '\0' : name[0];
       if (sigil == '#' || sigil == '^' || sigil == '/') name.erase(0, 1);
       if (name.empty() || name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") != std::string::npos) {
-        problem_ = fmt::format("'{}' is no tag that templates may use", name);
+        problem_ = fmt::format("'{}' is no tag that templates may use", printable(name));
       } else if (sigil == '/') {
         if (name != section) problem_ = fmt::format("section '{}' ends here, but '{}' is open", name, section);
         return tags;
       } else if (sigil == '#' || sigil == '^') {
-        std::vector<Tag> children = read_until(name);
+        if (depth == kMaxDepth) {
+          problem_ = fmt::format("section '{}' is nested deeper than {} sections", name, kMaxDepth);
+          return tags;
+        }
+        std::vector<Tag> children = read_until(name, depth + 1);
         tags.push_back({sigil == '#' ? Tag::Kind::section : Tag::Kind::inverted, name, std::move(children)});
       } else {
         tags.push_back({Tag::Kind::variable, name, {}});
@@ -193,7 +201,7 @@ struct Template::Impl {
   mutable mustache::mustache engine;
 
   Impl(std::string name, const std::string& text, Language language)
-      : name(std::move(name)), tags(TagReader(text).read(problem)), engine(without_tag_lines(text)) {
+      : name(std::move(name)), tags(TagReader(text).read(problem)), engine(problem.empty() ? without_tag_lines(text) : "") {
     if (language == Language::cpp) engine.set_custom_escape([](const std::string& value) { return value; });
   }
 };

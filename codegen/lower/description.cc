@@ -56,8 +56,8 @@ class DescriptionReader {
   void problem(const std::string& text) { problems_.push_back(text + "."); }
 
   void member(const std::string& key, const Json& value) {
-    static constexpr std::array<std::string_view, 12> known = {"name",     "extends", "abi",   "layers",  "symbols",   "types",
-                                                               "dtypes",   "op_table", "headers", "rules", "kernels", "infer_meta"};
+    static constexpr std::array<std::string_view, 13> known = {"name",     "extends", "abi",   "layers",  "symbols", "types",     "dtypes",
+                                                               "op_table", "headers", "rules", "kernels", "names",   "infer_meta"};
     if (key == "symbols" || (key == "standard" && built_in_ == nullptr)) return symbols(key, value);
     if (key == "types") return spellings(key, value, Names(kTypes.begin(), kTypes.end()), runtime_.types);
     if (key == "dtypes") return spellings(key, value, data_type_names(), runtime_.dtypes);
@@ -65,6 +65,7 @@ class DescriptionReader {
     if (key == "headers") return headers(value);
     if (key == "rules") return names(key, value, runtime_.rules);
     if (key == "kernels") return names(key, value, runtime_.kernels);
+    if (key == "names") return names(key, value, runtime_.names);
     if (key == "infer_meta") return declarations(value);
     if (key == "layers") return layers(value);
     if (key == "abi") return abi(value);
@@ -115,9 +116,10 @@ class DescriptionReader {
     });
   }
 
-  void names(const std::string& key, const Json& value, std::set<std::string>& target) {
+  template <class Set>
+  void names(const std::string& key, const Json& value, Set& target) {
     if (!is_list(value)) return problem(fmt::format("'{}' must be a list of texts", key));
-    target = value.get<std::set<std::string>>();
+    target = value.get<Set>();
   }
 
   void headers(const Json& value) {
@@ -244,6 +246,7 @@ void add_derived(Runtime& runtime) {
     add_namespaces(spelling, runtime.namespaces);
     const bool space = name.starts_with("namespace_") || std::find(spaces.begin(), spaces.end(), name) != spaces.end();
     if (space) add_namespaces(spelling + "::", runtime.namespaces);
+    else if (kind_of(name, spelling) != SymbolKind::text && !leading_name(spelling).empty()) runtime.names.emplace(leading_name(spelling));
   }
   for (const auto& [name, spelling] : runtime.dtypes) runtime.symbols["dtype::" + name] = spelling;
   std::set<std::string> missing;
@@ -268,7 +271,7 @@ void add_derived(Runtime& runtime) {
 Runtime built_in_runtime(bool only_standard, std::vector<std::string>& problems) {
   Json json = Json::parse(embedded_runtime());
   if (only_standard) {
-    for (const char* own : {"symbols", "dtypes", "infer_meta", "rules", "kernels", "op_table"}) json.erase(own);
+    for (const char* own : {"symbols", "dtypes", "infer_meta", "rules", "kernels", "names", "op_table"}) json.erase(own);
     for (Json& list : json["headers"]) list = Json::array();
   }
   Runtime runtime;

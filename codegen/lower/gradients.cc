@@ -84,10 +84,9 @@ std::optional<Gradient> gradient_of(const LowerContext& context, const Op& op) {
 
 bool takes_site(const LowerContext& context, const Op& op, Form form) {
   if (!context.runtime.autograd || op.signature.inputs.empty()) return false;
-  if (!has_body(op)) {
-    const Op* const target = op.invoke && external_call(context, op) == nullptr ? context.selection.find(op.invoke->function.text) : nullptr;
-    return target != nullptr && takes_site(context, *target, Form::functional);
-  }
+  const Op* const end = context.selection.end_of(op);
+  if (end == nullptr) return false;
+  if (end != &op) return takes_site(context, *end, Form::functional);
   if (form == Form::inplace || !written_inputs(op, form).empty()) return true;
   const std::optional<Gradient> gradient = gradient_of(context, op);
   return gradient && records(context, op, *gradient, form);

@@ -12,6 +12,7 @@ namespace {
 constexpr char kBegin = '\x1e';
 constexpr char kArgument = '\x1d';
 constexpr char kEnd = '\x1f';
+constexpr std::string_view kDeclare = "declare";  // in the place of a symbol
 
 bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
@@ -65,6 +66,10 @@ class Speller {
       argument = text();
     }
     ++at_;
+    if (name == kDeclare) {
+      variables_ = " " + argument + " ";
+      return "";
+    }
     const auto found = runtime_.symbols.find(name);
     if (found == runtime_.symbols.end()) {
       missing_.emplace(name);
@@ -72,13 +77,22 @@ class Speller {
     }
     std::string spelled = found->second;
     const size_t hole = spelled.find("{}");
-    return hole == std::string::npos ? spelled : spelled.replace(hole, 2, argument);
+    if (hole != std::string::npos) spelled.replace(hole, 2, argument);
+    return is_hidden(found->second) ? "::" + runtime_.symbols.find("namespace_api")->second + "::" + spelled : spelled;
+  }
+
+  /// True when a variable has the name that a spelling starts with. What stands before :: is never looked up as a variable.
+  bool is_hidden(std::string_view spelling) const {
+    const std::string_view name = leading_name(spelling);
+    if (name.empty() || variables_.find(" " + std::string(name) + " ") == std::string::npos) return false;
+    return name.size() < spelling.size() || !text_.substr(at_).starts_with("::");
   }
 
   const Runtime& runtime_;
   std::string_view text_;
   std::set<std::string>& missing_;
   size_t at_ = 0;
+  std::string variables_;  // with a space before and behind each
 };
 
 }  // namespace
@@ -86,6 +100,15 @@ class Speller {
 std::string rt(std::string_view symbol) { return kBegin + std::string(symbol) + kEnd; }
 std::string rt(std::string_view symbol, std::string_view argument) {
   return kBegin + std::string(symbol) + kArgument + std::string(argument) + kEnd;
+}
+
+std::string declare(std::string_view names) { return rt(kDeclare, names); }
+
+std::string_view leading_name(std::string_view spelling) {
+  size_t end = 0;
+  while (end < spelling.size() && is_word(spelling[end])) ++end;
+  const std::string_view name = spelling.substr(0, end);
+  return name == "const" || spelling.substr(end).starts_with("::") ? "" : name;
 }
 
 std::string mark_symbols(std::string_view text) {

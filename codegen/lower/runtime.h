@@ -25,6 +25,7 @@ struct Runtime {
   std::set<std::string> rules;       // names of placement rules
   std::set<std::string> kernels;     // names of kernels
   std::set<std::string> namespaces;  // names before ::, which no function may have
+  std::set<std::string, std::less<>> names;       // types and functions that generated code names without a namespace: no op may be called so
   std::vector<std::string> files;    // what the description was read from; none for the built-in one
 };
 
@@ -33,7 +34,12 @@ struct Runtime {
 std::string rt(std::string_view symbol);
 /// A symbol with an argument, which may have symbols in it; the templates write @symbol[argument].
 std::string rt(std::string_view symbol, std::string_view argument);
+/// From here on up to the next such mark, these names (separated by spaces) are variables: symbols that they hide are spelled with
+/// the namespace of the runtime before them.
+std::string declare(std::string_view names);
 
+/// The word that `spelling` starts with, or "" where it is qualified or no name: a variable or function of that name hides it.
+std::string_view leading_name(std::string_view spelling);
 /// `text` with every symbol spelled. Adds symbols that the runtime does not have to `missing`.
 std::string spell_symbols(const Runtime& runtime, std::string_view text, std::set<std::string>& missing);
 /// @symbol to the marked form that rt() gives, in the text of a template.

@@ -39,6 +39,7 @@ std::string missing_dtype(const Op& op, const Runtime& runtime) {
 
 /// Why an op cannot be generated whatever the others are, or "".
 std::string reason_against(const Op& op, const Runtime& runtime) {
+  if (op.signature.outputs.empty()) return "it has no outputs";
   const bool dense_outputs =
       std::all_of(op.signature.outputs.begin(), op.signature.outputs.end(), [](const Output& o) { return o.dense; });
   if (!dense_outputs) return "its outputs are not dense tensors";
@@ -46,6 +47,7 @@ std::string reason_against(const Op& op, const Runtime& runtime) {
   if (const std::string dtype = missing_dtype(op, runtime); !dtype.empty())
     return describe_missing("dtype::" + dtype);
   if (runtime.namespaces.contains(cpp_name(op))) return "its name is that of a namespace of the runtime";
+  if (runtime.names.contains(cpp_name(op))) return "its name is that of a type or function of the runtime";
   if (views_lists(op)) return "its views are of lists of tensors";
   if (op.signature.inputs.empty() && op.kernel &&
       (op.kernel->data_type.candidates.empty() || op.kernel->backend.candidates.empty())) {
@@ -65,30 +67,85 @@ const KernelFunc* dense_kernel(const Op& op) {
 }
 
 const Op* Selection::find(std::string_view name) const {
-  const int family = family_of(name);
-  if (family < 0) return nullptr;
-  const std::vector<const Op*>& members = ops[static_cast<size_t>(family)];
-  return *std::find_if(members.begin(), members.end(), [&](const Op* op) { return op->name.text == name; });
+  const auto found = places.find(name);
+  return found == places.end() ? nullptr : found->second.op;
 }
 
 int Selection::family_of(std::string_view name) const {
-  for (size_t i = 0; i < ops.size(); ++i) {
-    for (const Op* op : ops[i]) {
-      if (op->name.text == name) return static_cast<int>(i);
+  const auto found = places.find(name);
+  return found == places.end() ? -1 : found->second.family;
+}
+
+const Op* Selection::end_of(const Op& op) const {
+  if (has_body(op)) return &op;
+  const auto found = ends.find(&op);
+  return found == ends.end() ? nullptr : found->second;
+}
+
+void Selection::find_ends() {
+  for (const std::vector<const Op*>& family : ops) {
+    for (const Op* start : family) {
+      std::vector<const Op*> way;
+      const Op* at = start;
+      // An op on the way to another is entered at once, so that a circle ends.
+      while (at != nullptr && !has_body(*at) && ends.emplace(at, nullptr).second) {
+        way.push_back(at);
+        at = at->invoke ? find(at->invoke->function.text) : nullptr;
+      }
+      const Op* end = at == nullptr ? nullptr : end_of(*at);
+      for (; !way.empty(); way.pop_back()) {
+        const Op& op = *way.back();
+        if (at != nullptr && op.signature.inputs.empty() != at->signature.inputs.empty()) end = nullptr;
+        ends[&op] = end;
+        at = &op;
+      }
     }
   }
-  return -1;
 }
 
 bool Selection::has_inplace_form(const Op& op) const {
   return !op.inplace.empty() && (is_inplace_only(op) || family_of(inplace_name(op)) < 0);
 }
 
+namespace {
+
+/// An op that invokes a dropped one goes too, and so does what invokes it.
+void drop_invokers(const std::vector<Family>& families, const std::set<std::string_view>& all, Selection& selection) {
+  std::unordered_map<std::string_view, std::vector<const Op*>> invokers;
+  std::vector<const Op*> queue;
+  for (const std::vector<const Op*>& chosen : selection.ops) {
+    for (const Op* op : chosen) {
+      // What is no op at all is a C++ function that the user defines.
+      if (!op->invoke || !all.contains(op->invoke->function.text)) continue;
+      invokers[op->invoke->function.text].push_back(op);
+      queue.push_back(op);
+    }
+  }
+  std::set<const Op*> gone;
+  for (size_t i = 0; i < queue.size(); ++i) {
+    const Op& op = *queue[i];
+    ++selection.invokes_seen;
+    const Op* target = selection.find(op.invoke->function.text);
+    if (gone.contains(&op) || (target != nullptr && call_fits(op, *op.invoke, target->signature))) continue;
+    if (!families[static_cast<size_t>(selection.family_of(op.name.text))].imported) {
+      selection.dropped.push_back({&op, target == nullptr ? "the op that it invokes is not generated" : "the op that it invokes takes other arguments"});
+    }
+    gone.insert(&op);
+    selection.places.erase(op.name.text);
+    const std::vector<const Op*>& callers = invokers[op.name.text];
+    queue.insert(queue.end(), callers.begin(), callers.end());
+  }
+  for (std::vector<const Op*>& chosen : selection.ops) std::erase_if(chosen, [&](const Op* op) { return gone.contains(op); });
+}
+
+}  // namespace
+
 Selection select_ops(const std::vector<Family>& families, const Runtime& runtime, const std::set<const Op*>& refused,
                      const std::map<const Op*, std::string>& lacking) {
   Selection selection;
   std::set<std::string_view> all;
   for (const Family& family : families) {
+    const size_t chosen_in = selection.ops.size();
     std::vector<const Op*>& chosen = selection.ops.emplace_back();
     for (const Op& op : family.ops) {
       const bool first = all.insert(op.name.text).second;
@@ -100,30 +157,13 @@ Selection select_ops(const std::vector<Family>& families, const Runtime& runtime
       if (!reason.empty()) {
         if (!family.imported) selection.dropped.push_back({&op, reason});
       } else {
+        selection.places[op.name.text] = {&op, static_cast<int>(chosen_in)};
         chosen.push_back(&op);
       }
     }
   }
-  // An op that invokes a dropped one goes too, and so does what invokes it.
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (size_t family = 0; family < families.size(); ++family) {
-      std::vector<const Op*>& chosen = selection.ops[family];
-      for (size_t i = 0; i < chosen.size(); ++i) {
-        // What is no op at all is a C++ function that the user defines.
-        const Op& op = *chosen[i];
-        if (!op.invoke || !all.contains(op.invoke->function.text)) continue;
-        const Op* target = selection.find(op.invoke->function.text);
-        if (target != nullptr && call_fits(op, *op.invoke, target->signature)) continue;
-        if (!families[family].imported) {
-          selection.dropped.push_back({&op, target == nullptr ? "the op that it invokes is not generated"
-                                                              : "the op that it invokes takes other arguments"});
-        }
-        chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i--));
-        changed = true;
-      }
-    }
-  }
+  drop_invokers(families, all, selection);
+  selection.find_ends();
   return selection;
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "lower/runtime.h"
@@ -22,13 +23,27 @@ struct Selection {
   /// By family, in the order of the file.
   std::vector<std::vector<const Op*>> ops;
   std::vector<Dropped> dropped;
+  /// How often an op was looked at to learn whether what it invokes is generated: a measure of the work, for tests.
+  size_t invokes_seen = 0;
 
   /// The generated op of that name, or null.
   const Op* find(std::string_view name) const;
+  /// The op with a body that `op`, or what it invokes, calls in the end; null where that is a C++ function, or where one of the ops on
+  /// the way has tensor arguments and another has none.
+  const Op* end_of(const Op& op) const;
   /// The index of the family in which that op is generated, or -1.
   int family_of(std::string_view name) const;
   /// True when `op` gets an in-place form of its own: it has pairs, and no other op has that name.
   bool has_inplace_form(const Op& op) const;
+  /// Follows `invoke` of each generated op to its end, for end_of().
+  void find_ends();
+
+  struct Place {
+    const Op* op = nullptr;
+    int family = -1;
+  };
+  std::unordered_map<std::string_view, Place> places;  // of generated ops, by name
+  std::unordered_map<const Op*, const Op*> ends;       // of those that invoke another
 };
 
 /// Ops in `refused` have errors and are left out; so are those in `lacking`, for the reasons given.

@@ -50,8 +50,8 @@ struct Shape {
 /// What every function has in the header and the source; the body is one of the three.
 Json function_head(const Op& op, const std::string& name, const std::string& returns, Shape shape) {
   return {{"name", name},
-          {"returns", returns},   {"params", join(shape.params(op, false))},
-          {"declared", join(shape.params(op, true))},
+          {"returns", returns},   {"params", parameter_list(op, shape.params(op, false))},
+          {"declared", parameter_list(op, shape.params(op, true))},
           {"dispatch", false},    {"pick", false},
           {"invoke", false}};
 }
@@ -146,7 +146,7 @@ Json dispatch_view(const LowerContext& context, const Op& op, Form form) {
     view["plain"] = plain_view(op, form);
   } else if (form == Form::inplace) {
     Scope scope(op);
-    for (const char* guard : {"writing", "write"}) scope.local(guard);  // those of recording_view()
+    for (const char* taken : {"site", "writing", "write"}) scope.local(taken);  // the parameter, and the locals of recording_view()
     const Results results = results_of(op, form, false, scope);
     call["args"] = args;
     call["before"] = receive(results);
@@ -171,7 +171,7 @@ Json layout_view(const Op& op) {
 /// The function without intermediates, which calls the one with them.
 Json pick_view(const Op& op, Shape shape) {
   const std::vector<int> kept = returned_outputs(op, false);
-  Json pick = {{"function", intermediate_name(op)}, {"args", shape.args(op, arg_names(op))}, {"one", false}, {"several", false}};
+  Json pick = {{"function", rt("api") + "::" + intermediate_name(op)}, {"args", shape.args(op, arg_names(op))}, {"one", false}, {"several", false}};
   if (kept.size() == 1) {
     pick["one"] = {{"index", kept[0]}};
     return pick;
@@ -224,7 +224,7 @@ Json invoke_view(const LowerContext& context, const Op& op, Shape shape) {
 void add_function(const LowerContext& context, const Op& op, Shape shape, Json& functions) {
   const Form form = shape.form;
   shape.site = !shape.layout && takes_site(context, op, form);
-  const bool picks = form == Form::functional && !op.intermediate.empty() && has_body(op);
+  const bool picks = form == Form::functional && !op.intermediate.empty();
   const std::string name = picks ? intermediate_name(op) : function_name(op, form);
   Json function = function_head(op, name, return_type(op, form, form == Form::functional), shape);
   if (!has_body(op)) function["invoke"] = invoke_view(context, op, shape);
@@ -269,11 +269,8 @@ Json invoked_headers(const LowerContext& context, const Part& part) {
       const std::vector<std::string>& imported = context.runtime.headers.at("imported");
       names.insert(imported.begin(), imported.end());
     }
-    for (const Part& other : parts) {
-      const Op* target = context.selection.find(op->invoke->function.text);
-      if (other.name != part.name && std::find(other.ops.begin(), other.ops.end(), target) != other.ops.end())
-        names.insert(other.name + ".h");
-    }
+    const Part* const other = parts.empty() ? nullptr : &parts[static_cast<size_t>(part_of(op->invoke->function.text, static_cast<int>(parts.size())))];
+    if (other != nullptr && other->name != part.name) names.insert(other->name + ".h");
   }
   Json headers = Json::array();
   for (const std::string& name : names) headers.push_back({{"header", name}});

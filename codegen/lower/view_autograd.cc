@@ -110,7 +110,7 @@ Json function_view(const LowerContext& context, const Op& op, const Gradient& gr
   }
   Json view = {{"returns", return_type(op, form, form == Form::functional)},
                {"name", !inplace && !op.intermediate.empty() ? intermediate_name(op) : function},
-               {"params", join(params)},
+               {"params", parameter_list(op, params)},
                {"record", locals.record},
                {"backward", locals.backward},
                {"pass", locals.pass},
@@ -135,9 +135,10 @@ Json gradient_headers(const LowerContext& context, const Part& part) {
   for (const Op* op : part.ops) {
     const std::optional<Gradient> gradient = gradient_of(context, *op);
     if (!gradient) continue;
-    for (const Part& other : context.parts[static_cast<size_t>(context.selection.family_of(gradient->op->name.text))]) {
-      if (other.name != part.name && std::find(other.ops.begin(), other.ops.end(), gradient->op) != other.ops.end()) names.insert(other.name + ".h");
-    }
+    const std::vector<Part>& parts = context.parts[static_cast<size_t>(context.selection.family_of(gradient->op->name.text))];
+    if (parts.empty()) continue;
+    const Part& other = parts[static_cast<size_t>(part_of(gradient->op->name.text, static_cast<int>(parts.size())))];
+    if (other.name != part.name) names.insert(other.name + ".h");
   }
   Json headers = Json::array();
   for (const std::string& name : names) headers.push_back({{"header", name}});

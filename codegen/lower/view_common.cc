@@ -22,6 +22,13 @@ size_t first_default(const Op& op) {
 
 std::string join(const Texts& texts) { return fmt::format("{}", fmt::join(texts, ", ")); }
 
+std::string parameter_list(const Op& op, const Texts& params) {
+  std::string names;
+  for (const std::string& name : arg_names(op)) names += name + " ";
+  for (const Output& output : op.signature.outputs) names += output.name.text + " ";
+  return declare(names) + join(params);
+}
+
 std::string passed_constant(const Passed& passed) {
   const std::string text = spell(passed.constant).value_or(passed.constant.spelling);
   // A kernel's signature is deduced from what it is given: an integer has one type, whatever its size, and a list one at all.
@@ -83,10 +90,7 @@ Texts parameters(const Op& op, Role role, Form form, bool defaults) {
 }
 
 bool takes_layout(const LowerContext& context, const Op& op) {
-  if (!context.runtime.dist || !op.signature.inputs.empty()) return false;
-  if (has_body(op)) return true;
-  const Op* target = op.invoke ? context.selection.find(op.invoke->function.text) : nullptr;
-  return target != nullptr && takes_layout(context, *target);
+  return context.runtime.dist && op.signature.inputs.empty() && context.selection.end_of(op) != nullptr;
 }
 
 std::string layout_name(const Op& op) { return Scope(op).local("layout"); }

@@ -20,6 +20,8 @@ std::string constant_type(const Literal& literal);
 std::vector<const CallArg*> passed_in(const Op& op, const Call& call);
 /// "a, b, c"
 std::string join(const Texts& texts);
+/// The parameters of a function of the op, and the mark that its arguments and outputs are variables from here on.
+std::string parameter_list(const Op& op, const Texts& params);
 /// True when the form of the op writes that input in place.
 bool is_written_input(const Op& op, int input, Form form);
 /// The names of tensors, and lists of them, that the form writes: in place, or through views that it makes.

@@ -380,7 +380,7 @@ std::string definition_parameters(const Op& op, const DensePlan& plan, const std
     if (!used.contains(name)) params[i].replace(params[i].size() - name.size(), name.size(), "/*" + name + "*/");
   }
   params.insert(params.begin(), "const " + rt("OpContext") + "& " + ctx);
-  return join(params);
+  return parameter_list(op, params);
 }
 
 }  // namespace
@@ -398,7 +398,7 @@ Json dense_view(const LowerContext& context, const Part& part) {
       if (std::string text = renderer.result(); !plan.returns.empty() && !text.empty()) result = std::move(text);
       functions.push_back({{"returns", dense_returns(*op, plan)},
                            {"name", function_name(*op, form)},
-                           {"declared", join(params)},
+                           {"declared", parameter_list(*op, params)},
                            {"params", definition_parameters(*op, plan, renderer.ctx())},
                            {"steps", std::move(steps)},
                            {"result", std::move(result)}});

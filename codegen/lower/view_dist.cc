@@ -81,7 +81,7 @@ Json function_view(const LowerContext& context, const Op& op, Form form) {
   for (const ArgRef arg : op.signature.args) collect.push_back(name_of(op.signature, arg).text);
   Json result = false;
   if (form == Form::inplace) result = written_and_new(op, call);
-  const std::string returns = return_type(op, form, true), params = join(parameters(op, Role::api, form, false));
+  const std::string returns = return_type(op, form, true), params = parameter_list(op, parameters(op, Role::api, form, false));
   // Of the public function's type, where that takes the same arguments.
   const bool hides = !op.intermediate.empty();
   const std::string same = form == Form::functional && hides ? intermediate_name(op) : function_name(op, form);
@@ -108,7 +108,7 @@ Json layout_function_view(const Op& op) {
     collect.push_back(attr.name.text);
     args.push_back(attr.name.text);
   }
-  const std::string params = join(layout_parameters(op, false));
+  const std::string params = parameter_list(op, layout_parameters(op, false));
   Json run = {{"reinterpret", false}, {"direct_reinterpret", false}, {"none", false}, {"one", false}, {"several", false}};
   run["direct"] = {{"dense_args", join(args)}};
   const std::string returns = return_type(op, Form::functional, true);

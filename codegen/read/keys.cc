@@ -1,6 +1,8 @@
 // What every key reader needs: the kinds of nodes, names, lists of names, booleans.
 #include "read/keys.h"
 
+#include <algorithm>
+
 namespace shardgen {
 namespace {
 
@@ -43,13 +45,14 @@ bool check_key(const ReadContext& context, const YamlNode& map, size_t index) {
     context.sink.error(context.at(key), "merge-key", "Merge keys ('<<') are not allowed in op YAML: write the keys out.");
     return false;
   }
-  for (size_t i = 0; i < index; ++i) {
-    if (map.entries[i].key.text != key.text) continue;
-    context.sink.error(context.at(key), "duplicate-key", fmt::format("Key '{}' stands here twice: remove one of them.", key.text),
-                       {{context.at(map.entries[i].key), "First given here."}});
-    return false;
+  const auto is_same = [&](const YamlEntry& entry) { return entry.key.kind == YamlNode::Kind::scalar && entry.key.text == key.text; };
+  const auto at = map.entries.begin() + static_cast<std::ptrdiff_t>(index);
+  if (const auto first = std::find_if(map.entries.begin(), at, is_same); first != at) {
+    context.sink.warning(context.at(key), "duplicate-key",
+                         fmt::format("Key '{}' stands here twice, and the last one counts: remove the other.", key.text),
+                         {{context.at(first->key), "First given here."}});
   }
-  return true;
+  return std::none_of(at + 1, map.entries.end(), is_same);
 }
 
 bool expect_map(const ReadContext& context, const YamlNode& node, std::string_view what) {

@@ -30,7 +30,7 @@ struct KeyReader : KeyInfo {
   void (*read)(const ReadContext& context, const YamlNode& value, T& target);
 };
 
-/// Reports keys that come twice and keys that are no scalars. True when `index` may be read.
+/// Reports keys that come twice and keys that are no scalars. True when `index` is to be read: of equal keys that is the last.
 bool check_key(const ReadContext& context, const YamlNode& map, size_t index);
 
 /// Reads each entry of `map` into `target`. `where` completes "Unknown key 'x' in ...".

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <limits>
 
 #include "diag/suggest.h"
@@ -82,13 +83,54 @@ std::optional<Literal> list_literal(Cursor& cursor) {
   return Literal{std::move(items), spelling + "}"};
 }
 
-/// Sums, products and shifts of integers in brackets, read from left to right by precedence.
-class IntegerReader {
- public:
-  explicit IntegerReader(std::string_view text) : text_(text) {}
+/// A number as C++ has it: `1.0f` is single, `1 / 2` is 0.
+using Number = std::variant<int64_t, FloatValue>;
 
-  std::optional<int64_t> read() {
-    const std::optional<int64_t> value = operation(0, 0);
+std::optional<Number> apply_floating(char op, const Number& left, const Number& right) {
+  const auto widened = [](const Number& number) {
+    const auto* integer = std::get_if<int64_t>(&number);
+    if (integer != nullptr) return FloatValue{static_cast<double>(*integer), true};  // takes the precision of the other
+    const FloatValue& value = std::get<FloatValue>(number);
+    return value.single ? FloatValue{static_cast<float>(value.value), true} : value;
+  };
+  const FloatValue a = widened(left), b = widened(right);
+  double value = 0;
+  switch (op) {
+    case '+': value = a.value + b.value; break;
+    case '-': value = a.value - b.value; break;
+    case '*': value = a.value * b.value; break;
+    case '/': value = a.value / b.value; break;
+    default: return std::nullopt;
+  }
+  const bool single = a.single && b.single;
+  if (single) value = static_cast<float>(value);
+  if (!std::isfinite(value)) return std::nullopt;
+  return FloatValue{value, single};
+}
+
+std::optional<Number> apply_integers(char op, int64_t left, int64_t right) {
+  int64_t result = 0;
+  switch (op) {
+    case '+': return __builtin_add_overflow(left, right, &result) ? std::nullopt : std::optional<Number>(result);
+    case '-': return __builtin_sub_overflow(left, right, &result) ? std::nullopt : std::optional<Number>(result);
+    case '*': return __builtin_mul_overflow(left, right, &result) ? std::nullopt : std::optional<Number>(result);
+    case '/':
+      if (right == 0 || (right == -1 && left == std::numeric_limits<int64_t>::min())) return std::nullopt;
+      return left / right;
+    case '<':
+      if (left < 0 || right < 0 || right > 62 || left > (std::numeric_limits<int64_t>::max() >> right)) return std::nullopt;
+      return left << right;
+    default: return left < 0 || right < 0 || right > 62 ? std::nullopt : std::optional<Number>(left >> right);
+  }
+}
+
+/// Sums, products and shifts of numbers in brackets, read from left to right by precedence.
+class NumberReader {
+ public:
+  explicit NumberReader(std::string_view text) : text_(text) {}
+
+  std::optional<Number> read() {
+    const std::optional<Number> value = operation(0, 0);
     skip_space();
     return text_.empty() ? value : std::nullopt;
   }
@@ -107,13 +149,13 @@ class IntegerReader {
   }
 
   /// Levels, from the loosest: shifts, sums, products, operands.
-  std::optional<int64_t> operation(int level, int depth) {
+  std::optional<Number> operation(int level, int depth) {
     if (level == 3) return operand(depth);
-    std::optional<int64_t> left = operation(level + 1, depth);
+    std::optional<Number> left = operation(level + 1, depth);
     while (left) {
       const char op = next_operator(level);
       if (op == 0) break;
-      const std::optional<int64_t> right = operation(level + 1, depth);
+      const std::optional<Number> right = operation(level + 1, depth);
       left = right ? apply(op, *left, *right) : std::nullopt;
     }
     return left;
@@ -125,37 +167,37 @@ class IntegerReader {
     return eat("*") ? '*' : eat("/") ? '/' : 0;
   }
 
-  static std::optional<int64_t> apply(char op, int64_t left, int64_t right) {
-    int64_t result = 0;
-    switch (op) {
-      case '+': return __builtin_add_overflow(left, right, &result) ? std::nullopt : std::optional(result);
-      case '-': return __builtin_sub_overflow(left, right, &result) ? std::nullopt : std::optional(result);
-      case '*': return __builtin_mul_overflow(left, right, &result) ? std::nullopt : std::optional(result);
-      case '/':
-        if (right == 0 || (right == -1 && left == std::numeric_limits<int64_t>::min())) return std::nullopt;
-        return left / right;
-      case '<':
-        if (left < 0 || right < 0 || right > 62 || left > (std::numeric_limits<int64_t>::max() >> right)) return std::nullopt;
-        return left << right;
-      default: return left < 0 || right < 0 || right > 62 ? std::nullopt : std::optional(left >> right);
-    }
+  static std::optional<Number> apply(char op, const Number& left, const Number& right) {
+    const auto* a = std::get_if<int64_t>(&left);
+    const auto* b = std::get_if<int64_t>(&right);
+    return a != nullptr && b != nullptr ? apply_integers(op, *a, *b) : apply_floating(op, left, right);
   }
 
-  std::optional<int64_t> operand(int depth) {
+  std::optional<Number> operand(int depth) {
     if (depth > kMaxDepth) return std::nullopt;
     if (eat("(")) {
-      const std::optional<int64_t> inner = operation(0, depth + 1);
+      const std::optional<Number> inner = operation(0, depth + 1);
       return eat(")") ? inner : std::nullopt;
     }
     if (eat("-")) {
-      const std::optional<int64_t> inner = operand(depth + 1);
-      return inner ? apply('-', 0, *inner) : std::nullopt;
+      const std::optional<Number> inner = operand(depth + 1);
+      return inner ? apply('-', int64_t{0}, *inner) : std::nullopt;
     }
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), value);
-    if (error != std::errc()) return std::nullopt;
-    text_.remove_prefix(static_cast<size_t>(end - text_.data()));
-    return value;
+    skip_space();
+    const bool number = !text_.empty() && ((text_[0] >= '0' && text_[0] <= '9') || text_[0] == '.');
+    size_t size = 0;
+    while (size < text_.size() && is_number_char(size)) ++size;
+    const std::optional<Literal> literal = number ? number_literal(text_.substr(0, size)) : std::nullopt;
+    if (!literal) return std::nullopt;
+    text_.remove_prefix(size);
+    if (const auto* integer = std::get_if<int64_t>(&literal->value)) return *integer;
+    return std::get<FloatValue>(literal->value);
+  }
+
+  bool is_number_char(size_t at) const {
+    const char c = text_[at];
+    const bool sign_of_exponent = (c == '-' || c == '+') && at > 0 && (text_[at - 1] == 'e' || text_[at - 1] == 'E');
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || sign_of_exponent;
   }
 
   std::string_view text_;
@@ -163,7 +205,12 @@ class IntegerReader {
 
 }  // namespace
 
-std::optional<int64_t> evaluate_integer(std::string_view text) { return IntegerReader(text).read(); }
+std::optional<Literal> evaluate_number(std::string_view text) {
+  const std::optional<Number> number = NumberReader(text).read();
+  if (!number) return std::nullopt;
+  if (const auto* integer = std::get_if<int64_t>(&*number)) return Literal{*integer, std::string(text)};
+  return Literal{std::get<FloatValue>(*number), std::string(text)};
+}
 
 std::optional<Literal> read_literal(Cursor& cursor) {
   const size_t begin = cursor.offset();

@@ -40,11 +40,10 @@ std::map<std::string, std::vector<Op*>> ops_by_name(std::vector<Family>& familie
   return ops;
 }
 
-void report_unknown(const Name& name, const std::map<std::string, std::vector<Op*>>& ops, DiagnosticSink& sink) {
-  std::vector<std::string_view> known;
-  for (const auto& [op, places] : ops) known.push_back(op);
-  sink.error(name.at, "unknown-op",
-             fmt::format("'{}' is no op of these files, so the overlay has nothing to add to{}", name.text, suggestion(name.text, known)));
+std::vector<std::string_view> names_of(const std::map<std::string, std::vector<Op*>>& ops) {
+  std::vector<std::string_view> names;
+  for (const auto& [op, places] : ops) names.push_back(op);
+  return names;
 }
 
 }  // namespace
@@ -58,6 +57,7 @@ void apply_overlay(const std::string& path, std::string bytes, std::vector<Famil
   }
   const ReadContext context{*file, sink};
   const std::map<std::string, std::vector<Op*>> ops = ops_by_name(families);
+  Suggester suggest(names_of(ops));
   std::map<std::string, Location> seen;
   for (const YamlNode& item : file->root.items) {
     const std::optional<OverlayEntry> entry = read_overlay_entry(context, item);
@@ -65,7 +65,9 @@ void apply_overlay(const std::string& path, std::string bytes, std::vector<Famil
     const auto found = ops.find(entry->name.text);
     const auto [first, fresh] = seen.emplace(entry->name.text, entry->name.at);
     if (found == ops.end()) {
-      report_unknown(entry->name, ops, sink);
+      const std::string& name = entry->name.text;
+      sink.error(entry->name.at, "unknown-op",
+                 fmt::format("'{}' is no op of these files, so the overlay has nothing to add to{}", name, suggest(name)));
     } else if (!fresh) {
       sink.error(entry->name.at, "duplicate-op", fmt::format("The overlay has two entries for op '{}': join them.", entry->name.text),
                  {{first->second, "The first one."}});

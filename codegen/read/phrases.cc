@@ -96,6 +96,11 @@ CallArg read_call_arg(Cursor& cursor, std::string_view ends) {
   arg.name.at = text.at;
   if (!read_known_arg(probe, arg) || probe.offset() != rest.offset()) {
     arg.kind = CallArg::Kind::literal;
+    if (std::optional<Literal> value = evaluate_number(text.text)) {
+      arg.literal = std::move(*value);
+      cursor.rewind(rest.offset());
+      return arg;
+    }
     const std::string problem = text.text.empty()
                                     ? "An argument is missing here: give one, or remove the comma."
                                     : fmt::format("'{}' is no name, no constant and no 'x.dtype()'.", text.text);
@@ -122,11 +127,15 @@ std::vector<AliasPair> read_alias_pairs(Cursor& cursor) {
   std::vector<AliasPair> pairs;
   do {
     if (!cursor.expect("(", pairs.empty() ? "the key" : "','")) return pairs;
-    const std::optional<Name> input = cursor.expect_word("the name of an argument");
-    if (!input || !cursor.expect("->", "'" + input->text + "'")) return pairs;
-    const std::optional<Name> output = cursor.expect_word("the name of an output");
-    if (!output || !cursor.expect(")", "'" + output->text + "'")) return pairs;
-    pairs.push_back({*input, *output});
+    // The peer writes a bracket for each pair, or one for all.
+    do {
+      const std::optional<Name> input = cursor.expect_word("the name of an argument");
+      if (!input || !cursor.expect("->", "'" + input->text + "'")) return pairs;
+      const std::optional<Name> output = cursor.expect_word("the name of an output");
+      if (!output) return pairs;
+      pairs.push_back({*input, *output});
+    } while (cursor.eat(","));
+    if (!cursor.expect(")", "'" + pairs.back().output.text + "'")) return pairs;
   } while (cursor.eat(","));
   cursor.expect_end("the pairs");
   return pairs;
@@ -152,12 +161,19 @@ DispatchKey read_dispatch_key(Cursor& cursor) {
     std::optional<Candidate> candidate = read_candidate(cursor);
     if (!candidate) return key;
     key.candidates.push_back(std::move(*candidate));
+    const size_t separator = cursor.offset();
     if (cursor.eat(">")) {
       key.ordered = true;
     } else if (!cursor.eat(",")) {
       break;
     }
+    if (cursor.at_end()) {
+      cursor.sink().warning(cursor.at(separator), "stray-character",
+                            fmt::format("No candidate follows '{}': remove it.", cursor.text_between(separator, separator + 1)));
+      break;
+    }
   } while (true);
+  key.ordered = key.ordered && key.candidates.size() > 1;
   if (braces) cursor.expect("}", "the candidates");
   cursor.expect_end("the candidates");
   return key;

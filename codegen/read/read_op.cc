@@ -185,7 +185,8 @@ void read_arguments(Context c, Node n, Op& op) {
 void read_results(Context c, Node n, Op& op) {
   op.output_at = c.at(n);
   const int errors = c.sink.error_count();
-  if (expect_scalar(c, n, "'output'")) {
+  // Nothing: an op without outputs, as the peer writes it.
+  if (n.kind != YamlNode::Kind::null && expect_scalar(c, n, "'output'")) {
     Cursor cursor = c.cursor(n);
     read_outputs(cursor, op.signature);
   }

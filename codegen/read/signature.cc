@@ -70,9 +70,9 @@ Literal read_default(Cursor& cursor) {
     cursor.rewind(rest.offset());
     return *literal;
   }
-  if (const std::optional<int64_t> value = evaluate_integer(text.text)) {
+  if (std::optional<Literal> value = evaluate_number(text.text)) {
     cursor.rewind(rest.offset());
-    return {*value, text.text};
+    return std::move(*value);
   }
   Opaque opaque{"bad-default", fmt::format("'{}' is not a constant that can be a default value.", text.text), text.at};
   if (problems.error_count() > 0) {

@@ -9,6 +9,7 @@
 #include "emit/templates.h"
 #include "lower/functions.h"
 #include "lower/identifiers.h"
+#include "lower/rules.h"
 #include "lower/view_common.h"
 #include "model/print.h"
 
@@ -168,10 +169,11 @@ std::string proposed_rule(const Op& op) {
 /// Adds the skeletons of an op one after another; what the runtime has already is passed over.
 class Builder {
  public:
-  Builder(const LowerContext& context, const Op& op) : context_(context), op_(op) {}
+  Builder(const LowerContext& context, const Op& op, ScaffoldPlace place) : context_(context), op_(op), place_(std::move(place)) {}
 
-  void add(const std::string& what, const Json& view) {
-    const std::string name = what + ".cc.mustache";
+  /// `from`: the template, where it is not called as the file is.
+  void add(const std::string& what, const Json& view, const std::string& from = "") {
+    const std::string name = (from.empty() ? what : from) + ".cc.mustache";
     const std::string text = Template(name, mark_symbols(text_of(embedded_skeletons(), name))).render(view, result_.problems);
     result_.files[fmt::format("{}_{}.cc", op_.name.text, what)] = lay_out(spell_symbols(context_.runtime, text, missing_));
   }
@@ -180,31 +182,59 @@ class Builder {
     const FunctionDecl function = infer_meta_function(op_);
     if (context_.runtime.infer_meta.contains(spell_symbols(context_.runtime, function.signature(), missing_))) return;
     add("infer_meta", infer_meta_view(op_));
-    next(fmt::format("Declare '{}' in runtime/meta/infer_meta.h and write it.", op_.infer_meta->func->text));
+    const std::string& name = op_.infer_meta->func->text;
+    if (place_.in_library) next(fmt::format("Declare '{}' in runtime/meta/infer_meta.h and write it.", name));
+    else next(fmt::format("Write '{}', which {}_ops.h declares, and compile it with your program.", name, place_.header));
   }
 
   void add_kernel() {
     const DensePlan plan = plan_dense(op_, forms_of(context_, op_).front());
-    const auto kernel = std::find_if(plan.steps.begin(), plan.steps.end(),
-                                     [](const Step& step) { return std::holds_alternative<KernelStep>(step); });
-    if (kernel == plan.steps.end() || context_.runtime.kernels.contains(dense_kernel(op_)->name.text)) return;
+    const auto found = std::find_if(plan.steps.begin(), plan.steps.end(),
+                                    [](const Step& step) { return std::holds_alternative<KernelStep>(step); });
+    if (found == plan.steps.end() || context_.runtime.kernels.contains(dense_kernel(op_)->name.text)) return;
     add("kernel", kernel_view(op_));
-    next(fmt::format("Write the kernel '{0}'; declare register_{0}() in runtime/kernels/cpu/register.h and call it in "
-                     "runtime/kernels/builtin.cc.", dense_kernel(op_)->name.text));
+    const std::string& kernel = dense_kernel(op_)->name.text;
+    to_call("shard::cpu", "register_" + kernel);
+    if (place_.in_library) {
+      next(fmt::format("Write the kernel '{0}'; declare register_{0}() in runtime/kernels/cpu/register.h and call it in "
+                       "runtime/kernels/builtin.cc.", kernel));
+    } else {
+      next(fmt::format("Write the kernel '{0}' for the dtypes that it takes, and call shard::cpu::register_{0}() before the first op.", kernel));
+    }
   }
 
   void add_rule() {
     if (op_.signature.inputs.empty() || op_.infer_meta->expression) return;
     if (!op_.infer_meta->spmd_rule) {
+      if (const std::optional<std::string> derived = rule_of(context_.selection, op_)) {
+        next(fmt::format("The placement rule is derived from that of '{}': {}.", op_.forward->name.text, *derived));
+        return;
+      }
       next(fmt::format("Give the op a placement rule, under 'infer_meta': spmd_rule : \"{}\" when elements meet one by one; "
                        "docs/rules.md has the others.", proposed_rule(op_)));
     } else if (!context_.runtime.rules.contains(op_.infer_meta->spmd_rule->text)) {
       add("rule", rule_view(op_));
-      next(fmt::format("Write the rule '{}' and call register_{}_rule() from runtime/spmd/.", op_.infer_meta->spmd_rule->text,
-                       op_.name.text));
+      to_call("shard::spmd", fmt::format("register_{}_rule", op_.name.text));
+      next(fmt::format("Write the rule '{}' and call {}register_{}_rule() {}.", op_.infer_meta->spmd_rule->text,
+                       place_.in_library ? "" : "shard::spmd::", op_.name.text, place_.in_library ? "from runtime/spmd/" : "before the first op"));
     }
   }
 
+  /// Tests: with those of the library, or a program of their own.
+  void add_test() {
+    Json view = test_view(context_, op_, place_.header);
+    if (place_.in_library) {
+      add("test", view);
+      next("Run cmake --build build-dev -t regenerate, fill in the values that the test expects, and run it.");
+      return;
+    }
+    view["spaces"] = calls_;
+    add("test", view, "program");
+    next(fmt::format("Fill in the values that {0}_test.cc expects, build it with the other files and shardgen_generate(... YAML {1}), and run it.",
+                     op_.name.text, location_of(op_)));
+  }
+
+  void to_call(const std::string& space, const std::string& function) { calls_.push_back({{"space", space}, {"register", function}}); }
   void next(const std::string& sentence) { result_.next.push_back(sentence); }
   Scaffold result() {
     for (const std::string& symbol : missing_) result_.problems.push_back(op_.name.text + ": " + describe_missing(symbol));
@@ -214,21 +244,22 @@ class Builder {
  private:
   const LowerContext& context_;
   const Op& op_;
+  ScaffoldPlace place_;
+  Json calls_ = Json::array();  // of what registers kernels and rules
   Scaffold result_;
   std::set<std::string> missing_;  // symbols that the runtime does not have
 };
 
 }  // namespace
 
-Scaffold scaffold(const LowerContext& context, const Op& op, const std::string& header) {
-  Builder builder(context, op);
+Scaffold scaffold(const LowerContext& context, const Op& op, const ScaffoldPlace& place) {
+  Builder builder(context, op, place);
   if (has_body(op)) {
     builder.add_infer_meta();
     builder.add_kernel();
     builder.add_rule();
   }
-  builder.add("test", test_view(context, op, header));
-  builder.next("Run cmake --build build-dev -t regenerate, fill in the values that the test expects, and run it.");
+  builder.add_test();
   return builder.result();
 }
 

@@ -15,7 +15,13 @@ struct Scaffold {
   std::vector<std::string> problems;         // of templates
 };
 
-/// The skeletons of an op that is generated, of what the runtime does not have. `header` is the name of its family's part.
-Scaffold scaffold(const LowerContext& context, const Op& op, const std::string& header);
+/// Where the skeletons are for.
+struct ScaffoldPlace {
+  std::string header;       // the name of the op's family, or of its part
+  bool in_library = false;  // for the runtime itself, whose kernels and tests have places of their own; else for a project that links it
+};
+
+/// The skeletons of an op that is generated, of what the runtime does not have.
+Scaffold scaffold(const LowerContext& context, const Op& op, const ScaffoldPlace& place);
 
 }  // namespace shardgen

@@ -56,7 +56,8 @@ Json value(ValueKind kind) {
     case ValueKind::arguments: return pattern("\\([\\s\\S]*\\)", "Arguments in parentheses: (Tensor x, int axis=-1)");
     case ValueKind::outputs: return pattern("Tensor[\\s\\S]*", "Outputs: Tensor(out), Tensor[](parts){n}");
     case ValueKind::pairs: {
-      const std::string pair = "\\(\\s*\\w+\\s*->\\s*\\w+\\s*\\)";
+      const std::string one = "\\s*\\w+\\s*->\\s*\\w+\\s*";
+      const std::string pair = "\\(" + one + "(," + one + ")*\\)";
       return pattern(fmt::format("{0}(\\s*,\\s*{0})*", pair), "Pairs of an argument and an output: (x -> out), (y -> y_out)");
     }
     case ValueKind::kernels: return pattern("\\w[\\s\\S]*", "A kernel, or several with kinds of tensors");

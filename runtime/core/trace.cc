@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <numeric>
+
+#include "core/trace_export.h"
 
 namespace shard {
 
@@ -18,18 +22,18 @@ std::vector<TraceEvent> TraceRing::events() const {
   return ordered;
 }
 
-std::string chrome_trace(std::span<const std::vector<TraceEvent>> ranks) {
-  int64_t start = INT64_MAX;
-  for (const auto& events : ranks) {
-    for (const TraceEvent& event : events) start = std::min(start, event.begin_ns);
-  }
+namespace {
+
+/// `start`: the time that counts as zero.
+std::string export_trace(std::span<const std::vector<TraceEvent>> ranks, std::span<const int> ids, int64_t start) {
   std::string json = "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
   const char* separator = "";
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const int rank = ids[i];
     json += fmt::format("{}{{\"ph\": \"M\", \"pid\": {}, \"name\": \"process_name\", \"args\": {{\"name\": \"rank {}\"}}}}",
                         separator, rank, rank);
     separator = ",\n";
-    for (const TraceEvent& event : ranks[rank]) {
+    for (const TraceEvent& event : ranks[i]) {
       const bool ended = event.end_ns != 0;
       const bool collective = event.kind == TraceEvent::Kind::collective;
       json += fmt::format(
@@ -42,5 +46,19 @@ std::string chrome_trace(std::span<const std::vector<TraceEvent>> ranks) {
   }
   return json + "\n]}\n";
 }
+
+}  // namespace
+
+std::string chrome_trace(std::span<const std::vector<TraceEvent>> ranks) {
+  int64_t start = INT64_MAX;
+  for (const auto& events : ranks) {
+    for (const TraceEvent& event : events) start = std::min(start, event.begin_ns);
+  }
+  std::vector<int> ids(ranks.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  return export_trace(ranks, ids, start);
+}
+
+std::string chrome_trace(std::span<const std::vector<TraceEvent>> ranks, std::span<const int> ids) { return export_trace(ranks, ids, 0); }
 
 }  // namespace shard

@@ -12,4 +12,8 @@ namespace shard::program {
 /// red, with the bytes that all ranks together send. Throws layout for a move between layouts that do not fit.
 std::string to_dot(const Program& program);
 
+/// The same graph as an SVG drawing, which browsers open. Graphviz's program `dot` draws it: throws invalid_argument with what to install where that is
+/// not in PATH.
+std::string to_svg(const Program& program);
+
 }  // namespace shard::program

@@ -137,8 +137,52 @@ TEST_CASE("Skeletons compile against the runtime", "[codegen]") {
   CHECK(count(made.out, "\n") == 4);
   for (const auto& [name, text] : read_folder(folder.path("made"))) {
     const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + source_path("runtime") + " -I" +
-                                   source_path("tests") + " -I" + folder.path("generated") + " " + folder.path("made/" + name));
+                                   folder.path("generated") + " " + folder.path("made/" + name));
     INFO(name << "\n" << text << compiled.err);
     CHECK(compiled.code == 0);
+  }
+}
+
+TEST_CASE("The steps of a skeleton are those of a project of one's own, or of this repository, and a derived rule is not asked for", "[codegen]") {
+  const TempFolder folder;
+  std::ofstream(folder.path("new.yaml"))
+      << "- op : squash\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : UnchangedInferMeta, spmd_rule : \"... -> ...\"}\n"
+         "  kernel : {func : squash}\n  backward : squash_grad\n"
+         "- backward_op : squash_grad\n  forward : squash (Tensor x) -> Tensor(out)\n  args : (Tensor x, Tensor out_grad)\n  output : Tensor(x_grad)\n"
+         "  infer_meta : {func : UnchangedInferMeta, param : [x]}\n  kernel : {func : squash_grad, data_type : out_grad}\n";
+  const Ran own = run_tool("scaffold squash_grad --yaml " + folder.path("new.yaml") + " --out " + folder.path("own"));
+  INFO(own.err);
+  CHECK(own.code == kFine);
+  CHECK(own.err.find("The placement rule is derived from that of 'squash': ..., ... -> ...") != std::string::npos);
+  CHECK(own.err.find("spmd_rule :") == std::string::npos);
+  CHECK(own.err.find("call shard::cpu::register_squash_grad() before the first op") != std::string::npos);
+  CHECK(own.err.find("runtime/") == std::string::npos);
+  // In a checkout of this project.
+  std::filesystem::create_directories(folder.path("ops_yaml"));
+  std::filesystem::create_directories(folder.path("runtime/kernels"));
+  std::filesystem::copy(folder.path("new.yaml"), folder.path("ops_yaml/new.yaml"));
+  std::ofstream(folder.path("runtime/kernels/builtin.cc")) << "";
+  const Ran library = run_tool("scaffold squash --yaml " + folder.path("ops_yaml/new.yaml") + " --out " + folder.path("library"));
+  INFO(library.err);
+  CHECK(library.err.find("runtime/kernels/builtin.cc") != std::string::npos);
+  CHECK(slurp(folder.path("library/squash_test.cc")).find("support/mesh_run.h") != std::string::npos);
+}
+
+TEST_CASE("scaffold --missing leaves ops with errors out and ends as generate does", "[codegen]") {
+  const TempFolder folder;
+  std::ofstream(folder.path("ops.yaml")) << "- op : good\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : GoodInferMeta}\n  kernel : {func : good}\n"
+                                            "- op : bad\n  args : (Tenso x)\n  output : Tensor(out)\n  infer_meta : {func : BadInferMeta}\n  kernel : {func : bad}\n";
+  const auto run = [&](const std::string& command, const std::string& options) {
+    return run_tool(command + " " + folder.path("ops.yaml") + " --out " + folder.path("out") + " " + options).code;
+  };
+  for (const char* options : {"", "--keep-going", "--strict"}) {
+    INFO(options);
+    std::filesystem::remove_all(folder.path("out"));
+    const int made = run("scaffold --missing --yaml", options);
+    const bool written = std::filesystem::exists(folder.path("out/missing.cc"));
+    if (written) CHECK(slurp(folder.path("out/missing.cc")).find("BadInferMeta") == std::string::npos);
+    std::filesystem::remove_all(folder.path("out"));
+    CHECK(made == run("generate", options));
+    CHECK(written == std::filesystem::exists(folder.path("out/ops.h")));
   }
 }

@@ -13,7 +13,7 @@ foreach(file IN LISTS files)
   if(file MATCHES "[.]h$")
     math(EXPR headers "${headers} + 1")
   endif()
-  if(file MATCHES "[.](h|cmake|yaml|mustache)$")
+  if(file MATCHES "[.](h|cmake|yaml|mustache|md|json)$")
     file(READ ${PREFIX}/${file} text)
     foreach(path ${first} ${BUILD} ${SOURCE})
       string(FIND "${text}" "${path}" at)
@@ -25,7 +25,8 @@ foreach(file IN LISTS files)
 endforeach()
 foreach(part "bin/shardgen" "include/shard/api[.]h" "include/shard/ops/math[.]h" "include/shard/testing/backend_conformance[.]h"
              "cmake/shardgen/shardgen-config[.]cmake" "share/shardgen/templates/dense[.]cc[.]mustache"
-             "share/shardgen/ops_yaml/math[.]yaml" "share/shardgen/overlays/paddle[.]yaml" "/LICENSE")
+             "share/shardgen/ops_yaml/math[.]yaml" "share/shardgen/overlays/paddle[.]yaml" "share/shardgen/op_yaml[.]schema[.]json" "/LICENSE" "/README[.]md" "/CHANGELOG[.]md"
+             "/docs/add_an_op[.]md" "/docs/command_line[.]md")
   if(NOT files MATCHES "${part}")
     message(SEND_ERROR "the prefix lacks ${part}")
   endif()

@@ -1,6 +1,8 @@
 // Programs as drawings.
 #include <catch2/catch.hpp>
 
+#include <cstdlib>
+
 #include "api.h"
 #include "program/dot.h"
 #include "program/function.h"
@@ -72,4 +74,20 @@ TEST_CASE("34: moves are red, with what they send") {
     check_contains(dot, "label=\"full ");
     check_contains(dot, "label=\"distribute 576 B\\nslice(");  // 192 bytes to each of three ranks
   });
+}
+
+TEST_CASE("34: to_svg draws with Graphviz, and says what to install where that is not") {
+  CapturedFunction captured([](const Tensors& in) -> Tensors { return {relu(in[0])}; }, {});
+  const program::Program& program = captured.trace({iota<double>({2})}).program;
+  if (std::system("command -v dot >/dev/null 2>&1") == 0) {
+    const std::string svg = program::to_svg(program);
+    CHECK_THAT(svg, Catch::Contains("<svg"));
+    CHECK_THAT(svg, Catch::Contains(">relu"));
+  } else {
+    WARN("Graphviz is not installed: only the error is tested");
+  }
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", "/nowhere", 1);
+  CHECK_THROWS_WITH(program::to_svg(program), Catch::Contains("[to_svg] Graphviz draws programs") && Catch::Contains("Debian package graphviz"));
+  setenv("PATH", path.c_str(), 1);
 }

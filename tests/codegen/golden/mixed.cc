@@ -53,7 +53,7 @@ std::tuple<Tensor, Tensor> reshape_with_shape_intermediate(const Tensor& x, cons
 }
 
 Tensor reshape_with_shape(const Tensor& x, const IntArray& shape) {
-  return std::get<0>(reshape_with_shape_intermediate(x, shape));
+  return std::get<0>(shard::reshape_with_shape_intermediate(x, shape));
 }
 
 Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape, CallSite site) {
@@ -83,7 +83,7 @@ std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& s
 
 Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p,
     const std::string& mode) {
-  return std::get<0>(dropout_intermediate(x, seed_tensor, p, mode));
+  return std::get<0>(shard::dropout_intermediate(x, seed_tensor, p, mode));
 }
 
 Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p, const std::string& mode,

@@ -11,8 +11,8 @@
 namespace shard::autograd {
 
 Tensor add(const Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, ops::add, x, y);
-  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
+  autograd::Recording record(site, ops::add, x, y);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](autograd::Pass& pass) {
     pass.give<0, 1>(shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
@@ -20,8 +20,8 @@ Tensor add(const Tensor& x, const Tensor& y, CallSite site) {
 }
 
 Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
-  Recording record(site, call::inplace, ops::add, x, y);
-  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::add, x, y);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y)](autograd::Pass& pass) {
     pass.give<0, 1>(shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0)));
   };
   call::dispatch_inplace(ops::add, dist::add_, dense::add_, x, y);

@@ -1,0 +1,143 @@
+// Names of arguments, outputs and ops against the names that generated code uses itself: each compiles or is refused with a message.
+#include <catch2/catch.hpp>
+
+#include <fstream>
+#include <set>
+
+#include "codegen/helpers.h"
+#include "codegen/tool.h"
+
+using namespace shardgen;
+using namespace shardgen::testing;
+
+namespace {
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_word(char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_'; }
+
+/// Adds the words of a text, without mustache tags, comments and includes.
+void add_words(const std::string& text, std::set<std::string>& words) {
+  for (size_t i = 0; i < text.size();) {
+    const bool line_end = text.compare(i, 2, "//") == 0 || text[i] == '#';
+    if (line_end || text.compare(i, 2, "{{") == 0) {
+      i = std::min(text.find(line_end ? "\n" : "}}", i), text.size());
+    } else if (is_letter(text[i])) {
+      const size_t begin = i;
+      while (i < text.size() && is_word(text[i])) ++i;
+      const std::string word = text.substr(begin, i - begin);
+      if (word.find("__") == std::string::npos) words.insert(word);
+    } else {
+      while (i < text.size() && is_word(text[i])) ++i;
+      ++i;
+    }
+  }
+}
+
+/// Every identifier of the description of the runtime, of the templates and of generated code with most forms of ops.
+std::vector<std::string> used_names() {
+  std::set<std::string> words;
+  add_words(slurp(source_path("codegen/runtime/shard.json")), words);
+  for (const char* folder : {"templates", "tests/codegen/golden"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(source_path(folder))) {
+      const std::string extension = entry.path().extension();
+      if (extension == ".mustache" || extension == ".cc" || extension == ".h") add_words(slurp(entry.path()), words);
+    }
+  }
+  return {words.begin(), words.end()};
+}
+
+/// An op that is written in place and has a new output too, and its gradient. `n`: tensors, attributes and outputs, two of each.
+std::string op_text(const std::string& op, const std::vector<std::string>& n) {
+  return "- op : " + op + "\n  args : (Tensor " + n[0] + ", Tensor " + n[1] + ", IntArray " + n[2] + "={}, DataType " + n[3] +
+         "=DataType::UNDEFINED)\n  output : Tensor(" + n[4] + "), Tensor(" + n[5] + ")\n  infer_meta :\n    func : NamesInferMeta\n" +
+         "  kernel :\n    func : names\n    data_type : " + n[3] + " > " + n[0] + "\n  inplace : (" + n[0] + " -> " + n[4] +
+         ")\n  backward : " + op + "_grad\n";
+}
+
+std::string gradient_text(const std::string& op, const std::vector<std::string>& n) {
+  return "- backward_op : " + op + "_grad\n  forward : " + op + " (Tensor " + n[0] + ", Tensor " + n[1] + ", IntArray " + n[2] +
+         "={}, DataType " + n[3] + "=DataType::UNDEFINED) -> Tensor(" + n[4] + "), Tensor(" + n[5] + ")\n  args : (Tensor " + n[1] +
+         ", Tensor " + n[4] + ", Tensor " + n[4] + "_grad, IntArray " + n[2] + ")\n  output : Tensor(" + n[1] +
+         "_grad)\n  infer_meta :\n    func : NamesGradInferMeta\n  kernel :\n    func : names_grad\n    data_type : " + n[4] + "_grad\n";
+}
+
+void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+
+/// Generates for the files and compiles all that is written; returns what the tool said.
+std::string generate_and_compile(const TempFolder& folder, const std::string& files) {
+  const Ran generated = run_tool("generate " + files + " --keep-going --out " + folder.path("out"));
+  INFO(generated.err);
+  REQUIRE(generated.code == 0);
+  const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + source_path("runtime") + " -I" +
+                                 folder.path("out") + " " + folder.path("out") + "/*.cc");
+  INFO(compiled.err.substr(0, 6000));
+  CHECK(compiled.code == 0);
+  return generated.err;
+}
+
+bool is_refused(const std::string& findings, const std::string& name) {
+  return findings.find("'" + name + "' cannot name") != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("Arguments and outputs with the names that generated code uses compile, and only words of C++ and macros are refused", "[codegen]") {
+  const TempFolder folder;
+  std::vector<std::string> names = used_names();
+  CHECK(names.size() > 300);
+  // What is refused is found first, so that it takes no other name of its op with it.
+  std::string all = "- op : all\n  args : (Tensor x";
+  for (const std::string& name : names) all += ", Tensor " + name;
+  write(folder.path("all.yaml"), all + ")\n  output : Tensor\n  infer_meta :\n    func : F\n  kernel :\n    func : f\n");
+  const std::string findings = run_tool("check " + folder.path("all.yaml")).err;
+  std::set<std::string> refused;
+  for (const std::string& name : names) {
+    if (is_refused(findings, name)) refused.insert(name);
+  }
+  for (const char* runtime_name : {"kernels", "CallSite", "Pass", "Recording", "Writing", "call", "ctx", "ops", "dist", "std", "Tensor", "Meta"}) {
+    INFO(runtime_name);
+    CHECK(std::find(names.begin(), names.end(), runtime_name) != names.end());
+    CHECK_FALSE(refused.contains(runtime_name));
+  }
+  for (const char* word : {"auto", "namespace", "true", "int64_t"}) {
+    INFO(word);
+    CHECK(refused.contains(word));
+  }
+  std::erase_if(names, [&](const std::string& name) { return refused.contains(name) || name.ends_with("_grad") || name.ends_with('_'); });
+  while (names.size() % 6 != 0) names.push_back("other" + std::to_string(names.size()));
+  std::string forward, backward;
+  for (size_t turn = 0; turn < 6; turn += 2) {
+    for (size_t at = 0; at < names.size(); at += 6) {
+      std::vector<std::string> six;
+      for (size_t i = 0; i < 6; ++i) six.push_back(names[at + (i + turn) % 6]);
+      const std::string op = "op" + std::to_string(turn) + "_" + std::to_string(at);
+      forward += op_text(op, six);
+      backward += gradient_text(op, six);
+    }
+  }
+  write(folder.path("forward.yaml"), forward);
+  write(folder.path("backward.yaml"), backward);
+  const std::string err = generate_and_compile(folder, folder.path("forward.yaml") + " " + folder.path("backward.yaml"));
+  INFO(err.substr(0, 3000));
+  CHECK(err.find(": error:") == std::string::npos);
+  CHECK(err.find("0 left out") != std::string::npos);
+}
+
+TEST_CASE("Ops with the names that generated code uses compile or are refused", "[codegen]") {
+  const TempFolder folder;
+  std::string text;
+  for (const std::string& name : used_names()) {
+    text += "- op : " + name + "\n  args : (Tensor x, int axis=0)\n  output : Tensor(out)\n  infer_meta :\n    func : NamesInferMeta\n    param : [x]\n" +
+            "  kernel :\n    func : names\n  inplace : (x -> out)\n";
+  }
+  write(folder.path("named.yaml"), text);
+  const std::string findings = generate_and_compile(folder, folder.path("named.yaml"));
+  for (const char* name : {"Tensor", "CallSite", "slots", "records", "auto"}) {
+    INFO(name);
+    CHECK(is_refused(findings, name));
+  }
+  for (const char* name : {"dispatch", "wrap", "record", "kernel"}) {
+    INFO(name);
+    CHECK_FALSE(is_refused(findings, name));
+  }
+}

@@ -1,0 +1,18 @@
+# The preset `install` builds what is installed and nothing else: neither tests nor benchmarks, examples or programs for rules.
+file(REMOVE_RECURSE ${SCRATCH})
+execute_process(COMMAND ${CMAKE_COMMAND} --preset install -B ${SCRATCH} -DCMAKE_CXX_COMPILER=${COMPILER} WORKING_DIRECTORY ${SOURCE}
+                RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(result)
+  message(FATAL_ERROR "the preset does not configure\n${output}")
+endif()
+file(READ ${SCRATCH}/build.ninja rules)
+foreach(wanted "libshard[.]so" "libshard_testing[.]a" "codegen/shardgen:|build codegen/shardgen ")
+  if(NOT rules MATCHES "${wanted}")
+    message(SEND_ERROR "the preset does not build ${wanted}")
+  endif()
+endforeach()
+foreach(unwanted "shard_tests_" "shard_mpi_tests" "shard_verify_rules" "shard_spmd_cases" "demo_mlp" "/bench/")
+  if(rules MATCHES "${unwanted}")
+    message(SEND_ERROR "the preset builds ${unwanted}")
+  endif()
+endforeach()
