@@ -12,7 +12,7 @@ Tensor sum_to(const Tensor& grad, const Dims& dims);
 /// `grad`, whose shape broadcasts to that of `x`, in the shape of x. On a mesh it is cut as x is. No element of x is read.
 Tensor spread(const Tensor& grad, const Tensor& x);
 
-/// `x` in the dtype in which kernels compute: float32 where x has 16 bits. For gradients that stand in for those of a kernel.
+/// `x` in the dtype in which kernels compute: float32 where x has 16 bits. For gradients that stand in for a kernel.
 Tensor widened(const Tensor& x);
 
 /// `grad`, which was computed from widened tensors, in `dtype`.

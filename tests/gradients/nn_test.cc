@@ -236,6 +236,30 @@ TEST_CASE("recorded gradients of layers, and gradients of gradients, are those o
   }
 }
 
+TEST_CASE("recorded gradients of attention are 0 for keys that an infinite mask hides, and for queries that see none") {
+  const double hidden = -std::numeric_limits<double>::infinity();
+  const Tensor mask = Tensor::from_data<double>({0, hidden, 0.5, hidden, hidden, hidden, 1, 0, hidden}, {1, 1, 3, 3});
+  const bool causal = GENERATE(false, true);
+  const auto attend = [&](const Tensors& in) { return std::get<0>(flash_attn(in[0], in[1], in[2], {}, mask, 0, causal)); };
+  const Tensors inputs = {random_values({1, 3, 1, 2}, 36), random_values({1, 3, 1, 2}, 37), random_values({1, 3, 1, 2}, 38)};
+  for (const int order : {1, 2}) CHECK(higher_order_difference(attend, inputs, {true, true, true}, order) == "");
+}
+
+TEST_CASE("gradients flow through the softmax that a cross entropy returns") {
+  const Tensor label = ids({2, 0}, {2, 1});
+  for (const bool use_softmax : {true, false}) {
+    const auto both = [&](const Tensors& in) {
+      const auto [p, loss] = cross_entropy_with_softmax(in[0], label, false, use_softmax);
+      return multiply(p, loss);
+    };
+    const auto one = [&](const Tensors& in) { return std::get<0>(cross_entropy_with_softmax(in[0], label, false, use_softmax)); };
+    for (const int order : {1, 2}) {
+      CHECK(higher_order_difference(both, {random_values({2, 4}, 39, 0.5, 2)}, {true}, order) == "");
+      CHECK(higher_order_difference(one, {random_values({2, 4}, 40, 0.5, 2)}, {true}, order) == "");
+    }
+  }
+}
+
 TEST_CASE("third derivatives of layers are those of central differences") {
   for (const Case& each : all_cases()) {
     int64_t count = 0;
