@@ -636,9 +636,8 @@ Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis, 
 }
 
 Tensor silu_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad) {
-  return autograd::unlinked(ops::silu_grad,
-      call::dispatch(ops::silu_grad, dist::silu_grad, dense::silu_grad, x, out, out_grad), x, out,
-      out_grad);
+  if (autograd::records(x, out, out_grad)) return external::silu_grad(x, out_grad);
+  return call::dispatch(ops::silu_grad, dist::silu_grad, dense::silu_grad, x, out, out_grad);
 }
 
 Tensor& silu_grad_(const Tensor& x, const Tensor& out, Tensor& out_grad, CallSite site) {
@@ -648,24 +647,28 @@ Tensor& silu_grad_(const Tensor& x, const Tensor& out, Tensor& out_grad, CallSit
   return out_grad;
 }
 
-Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate) {
-  return autograd::unlinked(ops::gelu_grad,
-      call::dispatch(ops::gelu_grad, dist::gelu_grad, dense::gelu_grad, x, out_grad, approximate),
-      x, out_grad);
+Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate, CallSite site) {
+  if (autograd::records(x, out_grad)) return autograd::gelu_grad(x, out_grad, approximate, site);
+  return call::dispatch(ops::gelu_grad, dist::gelu_grad, dense::gelu_grad, x, out_grad,
+      approximate);
 }
 
 Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate, CallSite site) {
   const Writing writing(site, out_grad);
-  const autograd::UnlinkedWrite write(ops::gelu_grad, x, out_grad);
+  if (autograd::records(x, out_grad)) return autograd::gelu_grad_(x, out_grad, approximate, site);
   call::dispatch_inplace(ops::gelu_grad, dist::gelu_grad_, dense::gelu_grad_, x, out_grad,
       approximate);
   return out_grad;
 }
 
+std::tuple<Tensor, Tensor> gelu_double_grad(const Tensor& x, const Tensor& grad_out,
+    const Tensor& grad_x_grad, bool approximate, GradMask wanted) {
+  return external::gelu_double_grad(x, grad_out, grad_x_grad, approximate, wanted);
+}
+
 std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
-  return autograd::unlinked(ops::swiglu_grad,
-      call::dispatch(ops::swiglu_grad, dist::swiglu_grad, dense::swiglu_grad, x, y, out_grad), x, y,
-      out_grad);
+  if (autograd::records(x, y, out_grad)) return external::swiglu_grad(x, y, out_grad);
+  return call::dispatch(ops::swiglu_grad, dist::swiglu_grad, dense::swiglu_grad, x, y, out_grad);
 }
 
 }  // namespace shard

@@ -260,9 +260,14 @@ Tensor& silu_grad_(const Tensor& x, const Tensor& out, Tensor& out_grad,
     CallSite site = CallSite::here());
 /// out_grad times the derivative of gelu, or of its approximation, at x; both of one shape and
 /// float dtype.
-Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate = false);
+Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate = false,
+    CallSite site = CallSite::here());
 Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate = false,
     CallSite site = CallSite::here());
+/// The gradients of gelu_grad: grad_x_grad * grad_out times the second derivative of gelu, or of
+/// its approximation, and grad_x_grad times the first.
+std::tuple<Tensor, Tensor> gelu_double_grad(const Tensor& x, const Tensor& grad_out,
+    const Tensor& grad_x_grad, bool approximate = false, GradMask wanted = {});
 /// The gradients of x and of y, of their shapes and dtype; without y that of both halves of x, and
 /// y_grad is absent.
 std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad);

@@ -893,4 +893,28 @@ Tensor& abs_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
   return out_grad;
 }
 
+Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate, CallSite site) {
+  Recording record(site, ops::gelu_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad), approximate](Pass& pass) {
+    pass.give<0, 1>(
+        shard::gelu_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        approximate, pass.wanted<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::gelu_grad, dist::gelu_grad, dense::gelu_grad, x, out_grad, approximate));
+}
+
+Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate, CallSite site) {
+  Recording record(site, call::inplace, ops::gelu_grad, x, out_grad);
+  auto backward = [x = record.save(x), out_grad = record.save(out_grad), approximate](Pass& pass) {
+    pass.give<0, 1>(
+        shard::gelu_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
+        approximate, pass.wanted<0, 1>()));
+  };
+  call::dispatch_inplace(ops::gelu_grad, dist::gelu_grad_, dense::gelu_grad_, x, out_grad,
+      approximate);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
 }  // namespace shard::autograd

@@ -87,4 +87,6 @@ decltype(shard::square_grad) square_grad;
 decltype(shard::square_grad_) square_grad_;
 decltype(shard::abs_grad) abs_grad;
 decltype(shard::abs_grad_) abs_grad_;
+decltype(shard::gelu_grad) gelu_grad;
+decltype(shard::gelu_grad_) gelu_grad_;
 }  // namespace shard::autograd

@@ -89,7 +89,7 @@ Tensor abs_grad(const Tensor& x, const Tensor& out_grad);
 Tensor& abs_grad_(const Tensor& x, Tensor& out_grad);
 decltype(shard::silu_grad) silu_grad;
 Tensor& silu_grad_(const Tensor& x, const Tensor& out, Tensor& out_grad);
-decltype(shard::gelu_grad) gelu_grad;
+Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate);
 Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate);
 decltype(shard::swiglu_grad) swiglu_grad;
 }  // namespace shard::dist

@@ -38,6 +38,10 @@ std::tuple<Tensor, Tensor> where_grad(const Tensor&, const Tensor&, const Tensor
 std::tuple<Tensor, Tensor> matmul_grad(const Tensor&, const Tensor&, const Tensor&, bool, bool,
     GradMask);
 Tensor cumsum_grad(const Tensor&, const Tensor&, const Scalar&, bool, bool, bool);
+Tensor silu_grad(const Tensor&, const Tensor&);
+std::tuple<Tensor, Tensor> gelu_double_grad(const Tensor&, const Tensor&, const Tensor&, bool,
+    GradMask);
+std::tuple<Tensor, Tensor> swiglu_grad(const Tensor&, const Tensor&, const Tensor&);
 }  // namespace shard::external
 
 namespace shard::ops {

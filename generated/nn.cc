@@ -150,9 +150,9 @@ std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Te
 }
 
 Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
-  return autograd::unlinked(ops::softmax_grad,
-      call::dispatch(ops::softmax_grad, dist::softmax_grad, dense::softmax_grad, out, out_grad,
-      axis), out, out_grad);
+  if (autograd::records(out, out_grad)) return external::softmax_grad(out, out_grad, axis);
+  return call::dispatch(ops::softmax_grad, dist::softmax_grad, dense::softmax_grad, out, out_grad,
+      axis);
 }
 
 Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis, CallSite site) {
@@ -164,9 +164,9 @@ Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis, CallSite si
 }
 
 Tensor log_softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
-  return autograd::unlinked(ops::log_softmax_grad,
-      call::dispatch(ops::log_softmax_grad, dist::log_softmax_grad, dense::log_softmax_grad, out,
-      out_grad, axis), out, out_grad);
+  if (autograd::records(out, out_grad)) return external::log_softmax_grad(out, out_grad, axis);
+  return call::dispatch(ops::log_softmax_grad, dist::log_softmax_grad, dense::log_softmax_grad, out,
+      out_grad, axis);
 }
 
 Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis, CallSite site) {
@@ -178,52 +178,74 @@ Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis, CallSit
 }
 
 Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_grad,
-    int64_t padding_idx) {
-  return autograd::unlinked(ops::embedding_grad,
-      call::dispatch(ops::embedding_grad, dist::embedding_grad, dense::embedding_grad, x, weight,
-      out_grad, padding_idx), x, weight, out_grad);
+    int64_t padding_idx, CallSite site) {
+  if (autograd::records(x, weight, out_grad)) {
+    return autograd::embedding_grad(x, weight, out_grad, padding_idx, site);
+  }
+  return call::dispatch(ops::embedding_grad, dist::embedding_grad, dense::embedding_grad, x, weight,
+      out_grad, padding_idx);
+}
+
+Tensor embedding_double_grad(const Tensor& x, const Tensor& grad_weight_grad, int64_t padding_idx,
+    CallSite site) {
+  return shard::embedding(x, grad_weight_grad, padding_idx, site);
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& out_grad,
     float epsilon, int begin_norm_axis) {
-  return autograd::unlinked(ops::layer_norm_grad,
-      call::dispatch(ops::layer_norm_grad, dist::layer_norm_grad, dense::layer_norm_grad, x, scale,
-      bias, mean, variance, out_grad, epsilon, begin_norm_axis), x, scale, bias, mean, variance,
-      out_grad);
+  if (autograd::records(x, scale, bias, mean, variance, out_grad)) {
+    return external::layer_norm_grad(x, scale, bias, out_grad, epsilon, begin_norm_axis);
+  }
+  return call::dispatch(ops::layer_norm_grad, dist::layer_norm_grad, dense::layer_norm_grad, x,
+      scale, bias, mean, variance, out_grad, epsilon, begin_norm_axis);
 }
 
 std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& invvar,
     const Tensor& out_grad) {
-  return autograd::unlinked(ops::rms_norm_grad,
-      call::dispatch(ops::rms_norm_grad, dist::rms_norm_grad, dense::rms_norm_grad, x, scale,
-      invvar, out_grad), x, scale, invvar, out_grad);
+  if (autograd::records(x, scale, invvar, out_grad)) {
+    return external::rms_norm_grad(x, scale, invvar, out_grad);
+  }
+  return call::dispatch(ops::rms_norm_grad, dist::rms_norm_grad, dense::rms_norm_grad, x, scale,
+      invvar, out_grad);
 }
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
     const Tensor& out_grad, const std::string& data_format, bool is_test, bool use_global_stats,
     bool trainable_statistics) {
-  return autograd::unlinked(ops::batch_norm_grad,
-      call::dispatch(ops::batch_norm_grad, dist::batch_norm_grad, dense::batch_norm_grad, x, scale,
-      bias, saved_mean, saved_variance, out_grad, data_format, is_test, use_global_stats,
-      trainable_statistics), x, scale, bias, saved_mean, saved_variance, out_grad);
+  if (autograd::records(x, scale, bias, saved_mean, saved_variance, out_grad)) {
+    return external::batch_norm_grad(x, scale, bias, saved_mean, saved_variance, out_grad,
+        data_format, is_test, use_global_stats, trainable_statistics);
+  }
+  return call::dispatch(ops::batch_norm_grad, dist::batch_norm_grad, dense::batch_norm_grad, x,
+      scale, bias, saved_mean, saved_variance, out_grad, data_format, is_test, use_global_stats,
+      trainable_statistics);
 }
 
 Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,
-    const std::string& mode) {
-  return autograd::unlinked(ops::dropout_grad,
-      call::dispatch(ops::dropout_grad, dist::dropout_grad, dense::dropout_grad, mask, out_grad, p,
-      is_test, mode), mask, out_grad);
+    const std::string& mode, CallSite site) {
+  if (autograd::records(mask, out_grad)) {
+    return autograd::dropout_grad(mask, out_grad, p, is_test, mode, site);
+  }
+  return call::dispatch(ops::dropout_grad, dist::dropout_grad, dense::dropout_grad, mask, out_grad,
+      p, is_test, mode);
 }
 
 Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,
     const std::string& mode, CallSite site) {
   const Writing writing(site, out_grad);
-  const autograd::UnlinkedWrite write(ops::dropout_grad, mask, out_grad);
+  if (autograd::records(mask, out_grad)) {
+    return autograd::dropout_grad_(mask, out_grad, p, is_test, mode, site);
+  }
   call::dispatch_inplace(ops::dropout_grad, dist::dropout_grad_, dense::dropout_grad_, mask,
       out_grad, p, is_test, mode);
   return out_grad;
+}
+
+Tensor dropout_double_grad(const Tensor& mask, const Tensor& grad_x_grad, const Scalar& p,
+    bool is_test, const std::string& mode, CallSite site) {
+  return shard::dropout_grad(mask, grad_x_grad, p, is_test, mode, site);
 }
 
 Tensor label_smooth_grad(const Tensor& out_grad, float epsilon) {
@@ -233,10 +255,13 @@ Tensor label_smooth_grad(const Tensor& out_grad, float epsilon) {
 Tensor cross_entropy_with_softmax_grad(const Tensor& label, const Tensor& softmax,
     const Tensor& loss_grad, bool soft_label, bool use_softmax, bool numeric_stable_mode,
     int ignore_index, int axis) {
-  return autograd::unlinked(ops::cross_entropy_with_softmax_grad,
-      call::dispatch(ops::cross_entropy_with_softmax_grad, dist::cross_entropy_with_softmax_grad,
+  if (autograd::records(label, softmax, loss_grad)) {
+    return external::cross_entropy_with_softmax_grad(label, softmax, loss_grad, soft_label,
+        use_softmax, ignore_index, axis);
+  }
+  return call::dispatch(ops::cross_entropy_with_softmax_grad, dist::cross_entropy_with_softmax_grad,
       dense::cross_entropy_with_softmax_grad, label, softmax, loss_grad, soft_label, use_softmax,
-      numeric_stable_mode, ignore_index, axis), label, softmax, loss_grad);
+      numeric_stable_mode, ignore_index, axis);
 }
 
 Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
@@ -251,24 +276,36 @@ Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
   return softmax;
 }
 
+Tensor cross_entropy_and_softmax_grad(const Tensor& label, const Tensor& softmax,
+    const Tensor& softmax_grad, const Tensor& loss_grad, bool soft_label, bool use_softmax,
+    bool numeric_stable_mode, int ignore_index, int axis) {
+  return external::cross_entropy_and_softmax_grad(label, softmax, softmax_grad, loss_grad,
+      soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
+}
+
 std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& out, const Tensor& softmax_lse, const Tensor& seed_offset,
     const Tensor& attn_mask, const Tensor& out_grad, float dropout, bool causal, bool is_test) {
-  return autograd::unlinked(ops::flash_attn_grad,
-      call::dispatch(ops::flash_attn_grad, dist::flash_attn_grad, dense::flash_attn_grad, q, k, v,
-      out, softmax_lse, seed_offset, attn_mask, out_grad, dropout, causal, is_test), q, k, v, out,
-      softmax_lse, seed_offset, attn_mask, out_grad);
+  if (autograd::records(q, k, v, out, softmax_lse, seed_offset, attn_mask, out_grad)) {
+    return external::flash_attn_grad(q, k, v, seed_offset, attn_mask, out_grad, dropout, causal,
+        is_test);
+  }
+  return call::dispatch(ops::flash_attn_grad, dist::flash_attn_grad, dense::flash_attn_grad, q, k,
+      v, out, softmax_lse, seed_offset, attn_mask, out_grad, dropout, causal, is_test);
 }
 
 std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,
     const Tensor& cos, const Tensor& position_ids, const Tensor& out_q_grad,
     const Tensor& out_k_grad, const Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
-    float rotary_emb_base) {
-  return autograd::unlinked(ops::fused_rotary_position_embedding_grad,
-      call::dispatch(ops::fused_rotary_position_embedding_grad,
+    float rotary_emb_base, CallSite site) {
+  if (autograd::records(sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad)) {
+    return autograd::fused_rotary_position_embedding_grad(sin, cos, position_ids, out_q_grad,
+        out_k_grad, out_v_grad, use_neox_rotary_style, time_major, rotary_emb_base, site);
+  }
+  return call::dispatch(ops::fused_rotary_position_embedding_grad,
       dist::fused_rotary_position_embedding_grad, dense::fused_rotary_position_embedding_grad, sin,
       cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,
-      rotary_emb_base), sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad);
+      rotary_emb_base);
 }
 
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
@@ -276,13 +313,23 @@ std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(cons
     Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major, float rotary_emb_base,
     CallSite site) {
   const Writing writing(site, out_q_grad, out_k_grad, out_v_grad);
-  const autograd::UnlinkedWrite write(ops::fused_rotary_position_embedding_grad, sin, cos,
-      position_ids, out_q_grad, out_k_grad, out_v_grad);
+  if (autograd::records(sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad)) {
+    return autograd::fused_rotary_position_embedding_grad_(sin, cos, position_ids, out_q_grad,
+        out_k_grad, out_v_grad, use_neox_rotary_style, time_major, rotary_emb_base, site);
+  }
   call::dispatch_inplace(ops::fused_rotary_position_embedding_grad,
       dist::fused_rotary_position_embedding_grad_, dense::fused_rotary_position_embedding_grad_,
       sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,
       rotary_emb_base);
   return {out_q_grad, out_k_grad, out_v_grad};
+}
+
+std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_double_grad(const Tensor& sin,
+    const Tensor& cos, const Tensor& position_ids, const Tensor& grad_q_grad,
+    const Tensor& grad_k_grad, const Tensor& grad_v_grad, bool use_neox_rotary_style,
+    bool time_major, float rotary_emb_base, CallSite site) {
+  return shard::fused_rotary_position_embedding(grad_q_grad, grad_k_grad, grad_v_grad, sin, cos,
+      position_ids, use_neox_rotary_style, time_major, rotary_emb_base, site);
 }
 
 }  // namespace shard

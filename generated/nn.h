@@ -106,7 +106,11 @@ Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis = -1,
 /// the order of x; zeros for padding_idx unless it is -1. An id outside [0, v) is an out_of_range
 /// error before anything is written.
 Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_grad,
-    int64_t padding_idx = -1);
+    int64_t padding_idx = -1, CallSite site = CallSite::here());
+/// The gradient of embedding_grad with respect to out_grad: the rows of grad_weight_grad at the ids
+/// x.
+Tensor embedding_double_grad(const Tensor& x, const Tensor& grad_weight_grad,
+    int64_t padding_idx = -1, CallSite site = CallSite::here());
 /// The gradients of x, of scale and of bias, the last two summed over the leading dims; each of the
 /// shape and dtype of what it belongs to, and absent with it. mean and variance are those that
 /// layer_norm gave.
@@ -127,8 +131,13 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor
 /// out_grad where mask (uint8, of its shape) is not 0, times what dropout multiplied x with there;
 /// else 0.
 Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p = 0.5f,
-    bool is_test = false, const std::string& mode = "upscale_in_train");
+    bool is_test = false, const std::string& mode = "upscale_in_train",
+    CallSite site = CallSite::here());
 Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p = 0.5f,
+    bool is_test = false, const std::string& mode = "upscale_in_train",
+    CallSite site = CallSite::here());
+/// The gradient of dropout_grad with respect to out_grad, by the same mask.
+Tensor dropout_double_grad(const Tensor& mask, const Tensor& grad_x_grad, const Scalar& p = 0.5f,
     bool is_test = false, const std::string& mode = "upscale_in_train",
     CallSite site = CallSite::here());
 /// (1 - epsilon) * out_grad.
@@ -144,6 +153,12 @@ Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
     const Tensor& loss_grad, bool soft_label = false, bool use_softmax = true,
     bool numeric_stable_mode = true, int ignore_index = -100, int axis = -1,
     CallSite site = CallSite::here());
+/// The sum of cross_entropy_with_softmax_grad and, where the softmax was used too, of its gradient
+/// (out_grad itself without use_softmax).
+Tensor cross_entropy_and_softmax_grad(const Tensor& label, const Tensor& softmax,
+    const Tensor& softmax_grad, const Tensor& loss_grad, bool soft_label = false,
+    bool use_softmax = true, bool numeric_stable_mode = true, int ignore_index = -100,
+    int axis = -1);
 /// The gradients of q, k and v, of their shapes and dtype. The weights are computed again from
 /// softmax_lse, block by block, and dropped as in flash_attn, by the key in seed_offset. attn_mask
 /// gets no gradient.
@@ -156,9 +171,15 @@ std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor
 std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,
     const Tensor& cos, const Tensor& position_ids, const Tensor& out_q_grad,
     const Tensor& out_k_grad, const Tensor& out_v_grad, bool use_neox_rotary_style = true,
-    bool time_major = false, float rotary_emb_base = 10000.0);
+    bool time_major = false, float rotary_emb_base = 10000.0, CallSite site = CallSite::here());
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
     const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad, Tensor& out_k_grad,
     Tensor& out_v_grad, bool use_neox_rotary_style = true, bool time_major = false,
     float rotary_emb_base = 10000.0, CallSite site = CallSite::here());
+/// The gradients of fused_rotary_position_embedding_grad with respect to those of the results:
+/// turned forward again.
+std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_double_grad(const Tensor& sin,
+    const Tensor& cos, const Tensor& position_ids, const Tensor& grad_q_grad,
+    const Tensor& grad_k_grad, const Tensor& grad_v_grad, bool use_neox_rotary_style = true,
+    bool time_major = false, float rotary_emb_base = 10000.0, CallSite site = CallSite::here());
 }  // namespace shard

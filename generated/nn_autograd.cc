@@ -130,10 +130,11 @@ std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const
   auto backward = [label = record.save(label), soft_label, use_softmax, numeric_stable_mode,
       ignore_index, axis](autograd::Pass& pass) {
     pass.give<0>(
-        shard::cross_entropy_with_softmax_grad(label.input(pass, 1), pass.output(0), pass.grad(1),
-        soft_label, use_softmax, numeric_stable_mode, ignore_index, axis));
+        shard::cross_entropy_and_softmax_grad(label.input(pass, 1), pass.output(0),
+        pass.grad_or_none(0), pass.grad_or_none(1), soft_label, use_softmax, numeric_stable_mode,
+        ignore_index, axis));
   };
-  return record.link<1>(std::move(backward),
+  return record.link<0, 1>(std::move(backward),
       call::dispatch(ops::cross_entropy_with_softmax, dist::cross_entropy_with_softmax,
           dense::cross_entropy_with_softmax, input, label, soft_label, use_softmax,
           numeric_stable_mode, ignore_index, axis));
@@ -195,6 +196,83 @@ std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q
       cos, position_ids, use_neox_rotary_style, time_major, rotary_emb_base);
   record.link_inplace<0, 1, 2>(std::move(backward), { &q, &k, &v });
   return {q, k, v};
+}
+
+Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_grad,
+    int64_t padding_idx, CallSite site) {
+  Recording record(site, ops::embedding_grad, x, weight, out_grad);
+  auto backward = [x = record.save(x), padding_idx](Pass& pass) {
+    pass.give<2>(shard::embedding_double_grad(x.input(pass, 0), pass.grad(0), padding_idx));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::embedding_grad, dist::embedding_grad, dense::embedding_grad, x, weight,
+          out_grad, padding_idx));
+}
+
+Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,
+    const std::string& mode, CallSite site) {
+  Recording record(site, ops::dropout_grad, mask, out_grad);
+  auto backward = [mask = record.save(mask), p, is_test, mode](Pass& pass) {
+    pass.give<1>(shard::dropout_double_grad(mask.input(pass, 0), pass.grad(0), p, is_test, mode));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::dropout_grad, dist::dropout_grad, dense::dropout_grad, mask, out_grad, p,
+          is_test, mode));
+}
+
+Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,
+    const std::string& mode, CallSite site) {
+  Recording record(site, call::inplace, ops::dropout_grad, mask, out_grad);
+  auto backward = [mask = record.save(mask), p, is_test, mode](Pass& pass) {
+    pass.give<1>(shard::dropout_double_grad(mask.input(pass, 0), pass.grad(0), p, is_test, mode));
+  };
+  call::dispatch_inplace(ops::dropout_grad, dist::dropout_grad_, dense::dropout_grad_, mask,
+      out_grad, p, is_test, mode);
+  record.link_inplace<0>(std::move(backward), { &out_grad });
+  return out_grad;
+}
+
+std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,
+    const Tensor& cos, const Tensor& position_ids, const Tensor& out_q_grad,
+    const Tensor& out_k_grad, const Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
+    float rotary_emb_base, CallSite site) {
+  Recording record(site, ops::fused_rotary_position_embedding_grad, sin, cos, position_ids,
+      out_q_grad, out_k_grad, out_v_grad);
+  auto backward = [sin = record.save(sin), cos = record.save(cos),
+      position_ids = record.save(position_ids), use_neox_rotary_style, time_major, rotary_emb_base](
+      Pass& pass) {
+    pass.give<3, 4, 5>(
+        shard::fused_rotary_position_embedding_double_grad(sin.input(pass, 0), cos.input(pass, 1),
+        position_ids.input(pass, 2), pass.grad(0), pass.grad_or_none(1), pass.grad_or_none(2),
+        use_neox_rotary_style, time_major, rotary_emb_base));
+  };
+  return record.link<0, 1, 2>(std::move(backward),
+      call::dispatch(ops::fused_rotary_position_embedding_grad,
+          dist::fused_rotary_position_embedding_grad, dense::fused_rotary_position_embedding_grad,
+          sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style,
+          time_major, rotary_emb_base));
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
+    const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad, Tensor& out_k_grad,
+    Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major, float rotary_emb_base,
+    CallSite site) {
+  Recording record(site, call::inplace, ops::fused_rotary_position_embedding_grad, sin, cos,
+      position_ids, out_q_grad, out_k_grad, out_v_grad);
+  auto backward = [sin = record.save(sin), cos = record.save(cos),
+      position_ids = record.save(position_ids), use_neox_rotary_style, time_major, rotary_emb_base](
+      Pass& pass) {
+    pass.give<3, 4, 5>(
+        shard::fused_rotary_position_embedding_double_grad(sin.input(pass, 0), cos.input(pass, 1),
+        position_ids.input(pass, 2), pass.grad(0), pass.grad_or_none(1), pass.grad_or_none(2),
+        use_neox_rotary_style, time_major, rotary_emb_base));
+  };
+  call::dispatch_inplace(ops::fused_rotary_position_embedding_grad,
+      dist::fused_rotary_position_embedding_grad_, dense::fused_rotary_position_embedding_grad_,
+      sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,
+      rotary_emb_base);
+  record.link_inplace<0, 1, 2>(std::move(backward), { &out_q_grad, &out_k_grad, &out_v_grad });
+  return {out_q_grad, out_k_grad, out_v_grad};
 }
 
 }  // namespace shard::autograd

@@ -18,4 +18,9 @@ decltype(shard::cross_entropy_with_softmax) cross_entropy_with_softmax;
 decltype(shard::flash_attn) flash_attn;
 decltype(shard::fused_rotary_position_embedding) fused_rotary_position_embedding;
 decltype(shard::fused_rotary_position_embedding_) fused_rotary_position_embedding_;
+decltype(shard::embedding_grad) embedding_grad;
+decltype(shard::dropout_grad) dropout_grad;
+decltype(shard::dropout_grad_) dropout_grad_;
+decltype(shard::fused_rotary_position_embedding_grad) fused_rotary_position_embedding_grad;
+decltype(shard::fused_rotary_position_embedding_grad_) fused_rotary_position_embedding_grad_;
 }  // namespace shard::autograd

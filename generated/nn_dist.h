@@ -35,11 +35,13 @@ decltype(shard::softmax_grad) softmax_grad;
 Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis);
 decltype(shard::log_softmax_grad) log_softmax_grad;
 Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis);
-decltype(shard::embedding_grad) embedding_grad;
+Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_grad,
+    int64_t padding_idx);
 decltype(shard::layer_norm_grad) layer_norm_grad;
 decltype(shard::rms_norm_grad) rms_norm_grad;
 decltype(shard::batch_norm_grad) batch_norm_grad;
-decltype(shard::dropout_grad) dropout_grad;
+Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,
+    const std::string& mode);
 Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,
     const std::string& mode);
 decltype(shard::cross_entropy_with_softmax_grad) cross_entropy_with_softmax_grad;
@@ -47,7 +49,10 @@ Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
     const Tensor& loss_grad, bool soft_label, bool use_softmax, bool numeric_stable_mode,
     int ignore_index, int axis);
 decltype(shard::flash_attn_grad) flash_attn_grad;
-decltype(shard::fused_rotary_position_embedding_grad) fused_rotary_position_embedding_grad;
+std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,
+    const Tensor& cos, const Tensor& position_ids, const Tensor& out_q_grad,
+    const Tensor& out_k_grad, const Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
+    float rotary_emb_base);
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
     const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad, Tensor& out_k_grad,
     Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major, float rotary_emb_base);

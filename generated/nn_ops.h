@@ -8,7 +8,21 @@ static_assert(shard::kCodegenAbi == 5, "not this runtime; run cmake --build BUIL
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
+Tensor softmax_grad(const Tensor&, const Tensor&, int);
+Tensor log_softmax_grad(const Tensor&, const Tensor&, int);
+std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor&, const Tensor&, const Tensor&,
+    const Tensor&, float, int);
+std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor&, const Tensor&, const Tensor&,
+    const Tensor&);
+std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor&, const Tensor&, const Tensor&,
+    const Tensor&, const Tensor&, const Tensor&, const std::string&, bool, bool, bool);
 Tensor label_smooth_grad(const Tensor&, float);
+Tensor cross_entropy_with_softmax_grad(const Tensor&, const Tensor&, const Tensor&, bool, bool, int,
+    int);
+Tensor cross_entropy_and_softmax_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+    bool, bool, bool, int, int);
+std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor&, const Tensor&, const Tensor&,
+    const Tensor&, const Tensor&, const Tensor&, float, bool, bool);
 }  // namespace shard::external
 
 namespace shard::ops {

@@ -283,11 +283,13 @@ Tensor index_sum_grad(const Tensor& index, const Tensor& out_grad, int axis, Cal
   return shard::gather(out_grad, index, axis, site);
 }
 
-std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad,
-    bool overwrite) {
-  return autograd::unlinked(ops::scatter_grad,
-      call::dispatch(ops::scatter_grad, dist::scatter_grad, dense::scatter_grad, index, out_grad,
-      overwrite), index, out_grad);
+std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad, bool overwrite,
+    CallSite site) {
+  if (autograd::records(index, out_grad)) {
+    return autograd::scatter_grad(index, out_grad, overwrite, site);
+  }
+  return call::dispatch(ops::scatter_grad, dist::scatter_grad, dense::scatter_grad, index, out_grad,
+      overwrite);
 }
 
 std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad, bool overwrite,
@@ -297,6 +299,11 @@ std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad,
   auto updates_grad = call::dispatch_inplace(ops::scatter_grad, dist::scatter_grad_,
       dense::scatter_grad_, index, out_grad, overwrite);
   return {out_grad, std::move(updates_grad)};
+}
+
+Tensor scatter_double_grad(const Tensor& index, const Tensor& grad_x_grad,
+    const Tensor& grad_updates_grad, bool overwrite, CallSite site) {
+  return shard::scatter(grad_x_grad, index, grad_updates_grad, overwrite, site);
 }
 
 }  // namespace shard

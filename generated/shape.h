@@ -127,8 +127,10 @@ Tensor gather_grad(const Tensor& x, const Tensor& index, const Tensor& out_grad,
     const Scalar& axis);
 Tensor index_sum_grad(const Tensor& index, const Tensor& out_grad, int axis,
     CallSite site = CallSite::here());
-std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad,
-    bool overwrite);
+std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad, bool overwrite,
+    CallSite site = CallSite::here());
 std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad, bool overwrite,
     CallSite site = CallSite::here());
+Tensor scatter_double_grad(const Tensor& index, const Tensor& grad_x_grad,
+    const Tensor& grad_updates_grad, bool overwrite, CallSite site = CallSite::here());
 }  // namespace shard

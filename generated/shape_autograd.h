@@ -34,4 +34,5 @@ decltype(shard::gather) gather;
 decltype(shard::index_sum) index_sum;
 decltype(shard::scatter) scatter;
 decltype(shard::scatter_) scatter_;
+decltype(shard::scatter_grad) scatter_grad;
 }  // namespace shard::autograd

@@ -38,6 +38,7 @@ Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis);
 Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis);
 Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite);
 Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite);
-decltype(shard::scatter_grad) scatter_grad;
+std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad,
+    bool overwrite);
 std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad, bool overwrite);
 }  // namespace shard::dist

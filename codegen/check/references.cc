@@ -183,6 +183,15 @@ void check_save_if(const Op& op, DiagnosticSink& sink) {
   }
 }
 
+void check_record_composite(const Op& op, DiagnosticSink& sink) {
+  if (!op.extension.record_composite.value_or(false) || (op.kernel && op.composite && !op.backward)) return;
+  sink.error(op.name.at, "record-composite",
+             fmt::format("'record_composite' of op '{}' {}.", op.name.text,
+                         op.backward      ? "stands beside 'backward', which already says how recorded calls are differentiated: remove one of them"
+                         : !op.composite ? "needs the key 'composite', which says what recorded calls run"
+                                          : "needs a 'kernel', which runs the calls that are not recorded"));
+}
+
 void check_sizes(const Op& op, DiagnosticSink& sink) {
   for (const Output& output : op.signature.outputs) {
     for (const SizeTerm& term : output.size) {
@@ -218,12 +227,14 @@ void check_references(const Op& op, DiagnosticSink& sink) {
   if (op.extension.view_writes) check_list(op, *op.extension.view_writes, "view_writes", outputs_of(op), sink);
   if (op.extension.dynamic_shape) check_list(op, *op.extension.dynamic_shape, "dynamic_shape", outputs_of(op), sink);
   check_save_if(op, sink);
+  check_record_composite(op, sink);
   if (op.infer_meta) check_infer_meta_refs(op, sink);
   if (op.kernel) check_kernel_refs(op, sink);
   // A backward op may hand its outputs to a function that fills them.
   if (op.invoke) check_passed(op, op.invoke->args, "invoke", op.is_backward, sink);
-  // Beside a kernel a composite is not used; alone it is the body of the op, and hands outputs over as an invoke does.
-  if (op.composite && !op.kernel && !op.invoke) check_passed(op, op.composite->args, "composite", op.is_backward, sink);
+  // Beside a kernel a composite is used by recorded calls at most; alone it is the body of the op, and hands outputs over as an invoke does.
+  const bool runs_composite = (!op.kernel && !op.invoke) || op.extension.record_composite.value_or(false);
+  if (op.composite && runs_composite) check_passed(op, op.composite->args, "composite", op.is_backward, sink);
   check_sizes(op, sink);
   check_visible(op, sink);
 }

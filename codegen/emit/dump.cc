@@ -213,6 +213,7 @@ Json extension_json(const Extension& extension) {
   if (extension.random) json["random"] = *extension.random;
   if (extension.elementwise) json["elementwise"] = *extension.elementwise;
   if (extension.no_gradient) json["no_gradient"] = *extension.no_gradient;
+  if (extension.record_composite) json["record_composite"] = *extension.record_composite;
   if (extension.save_if) json["save_if"] = save_if_json(*extension.save_if);
   if (extension.doc) json["doc"] = *extension.doc;
   return json.empty() ? Json(nullptr) : json;

@@ -61,6 +61,10 @@ const Call* external_call(const LowerContext& context, const Op& op) {
   return op.composite ? &*op.composite : nullptr;
 }
 
+const Call* recorded_composite(const LowerContext& context, const Op& op) {
+  return context.runtime.autograd && op.kernel && op.composite && op.extension.record_composite.value_or(false) ? &*op.composite : nullptr;
+}
+
 bool takes_mask(const LowerContext& context, const Op& op) {
   return context.runtime.autograd && op.is_backward && !op.invoke && op.signature.outputs.size() > 1 && external_call(context, op) != nullptr;
 }
@@ -90,6 +94,7 @@ std::vector<FunctionDecl> missing_functions(const LowerContext& context, const P
       FunctionDecl function = infer_meta_function(*op);
       if (!context.runtime.infer_meta.contains(spell_symbols(context.runtime, function.signature(), ignored)))
         add(std::move(function));
+      if (const Call* call = recorded_composite(context, *op)) add(external_function(context, *op, *call));
     }
   }
   return missing;

@@ -26,6 +26,8 @@ struct FunctionDecl {
 FunctionDecl infer_meta_function(const Op& op);
 /// The call of an op that is made by a C++ function: `invoke` of no op, or a lone `composite`. Null for other ops.
 const Call* external_call(const LowerContext& context, const Op& op);
+/// The composite that recorded calls of an op with a kernel run (`record_composite`), or null.
+const Call* recorded_composite(const LowerContext& context, const Op& op);
 FunctionDecl external_function(const LowerContext& context, const Op& op, const Call& call);
 /// True for a gradient of several results that is made of other ops: it is told which of them are wanted.
 bool takes_mask(const LowerContext& context, const Op& op);

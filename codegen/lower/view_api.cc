@@ -106,7 +106,24 @@ Json plain_view(const Op& op, Form form) {
   return view;
 }
 
-/// How the call is recorded: by the function of the autograd layer, or, where the op has no gradient, by a step that refuses to give one.
+std::string external_arg(const CallArg& arg) {
+  switch (arg.kind) {
+    case CallArg::Kind::name: return arg.name.text;
+    case CallArg::Kind::dtype_of: return rt("tensor_dtype_of", arg.name.text);
+    case CallArg::Kind::literal: break;
+  }
+  return spell(arg.literal).value_or(arg.literal.spelling);
+}
+
+/// The call of a C++ function, with the outputs left out.
+std::pair<std::string, Texts> external_view(const Op& op, const Call& call) {
+  Texts args;
+  for (const CallArg* arg : passed_in(op, call)) args.push_back(external_arg(*arg));
+  return {rt("external") + "::" + call.function.text, std::move(args)};
+}
+
+/// How the call is recorded: by the function of the autograd layer, by the composite that records its own ops, or, where the op has no
+/// gradient, by a step that refuses to return one.
 Json recording_view(const LowerContext& context, const Op& op, Form form) {
   Json view = {{"recorded", false}, {"guarded", false}, {"writes", false}};
   const std::string tensors = join(tensor_names(op));
@@ -120,7 +137,11 @@ Json recording_view(const LowerContext& context, const Op& op, Form form) {
     const bool all = form == Form::functional && !op.intermediate.empty();
     Texts args = arg_names(op);
     args.push_back(site_name(op));
-    view["recorded"] = {{"tensors", tensors}, {"recorder", all ? intermediate_name(op) : function_name(op, form)}, {"recorder_args", join(args)}};
+    const std::string recorder = rt("autograd") + "::" + (all ? intermediate_name(op) : function_name(op, form));
+    view["recorded"] = {{"tensors", tensors}, {"recorder", recorder}, {"recorder_args", join(args)}};
+  } else if (const Call* const call = recorded_composite(context, op); call != nullptr && form == Form::functional) {
+    const auto [recorder, args] = external_view(op, *call);
+    view["recorded"] = {{"tensors", tensors}, {"recorder", recorder}, {"recorder_args", join(args)}};
   } else if (form == Form::inplace) {
     view["guarded"] = {{"write", Scope(op).local("write")}, {"op", cpp_name(op)}, {"tensors", tensors}};
   }
@@ -132,7 +153,8 @@ Json recording_view(const LowerContext& context, const Op& op, Form form) {
 std::pair<std::string, std::string> result_view(const LowerContext& context, const Op& op) {
   if (!context.runtime.autograd) return {};
   const std::string tail = ", " + join(tensor_names(op)) + ")";
-  if (!gradient_of(context, op) && !op.extension.no_gradient.value_or(false)) return {rt("autograd::unlinked") + "(" + rt("ops") + "::" + cpp_name(op) + ", ", tail};
+  const bool has_gradient = gradient_of(context, op) || recorded_composite(context, op) != nullptr;
+  if (!has_gradient && !op.extension.no_gradient.value_or(false)) return {rt("autograd::unlinked") + "(" + rt("ops") + "::" + cpp_name(op) + ", ", tail};
   if (!op.view.empty()) return {rt("autograd::views") + "(" + rt("ops") + "::" + cpp_name(op) + ", ", tail};
   return {};
 }
@@ -195,21 +217,11 @@ std::string invoke_arg(const Op& target, size_t index, const CallArg& arg) {
   return constant(target, target.signature.attrs[parameter.index], arg.literal).value_or(arg.literal.spelling);
 }
 
-std::string external_arg(const CallArg& arg) {
-  switch (arg.kind) {
-    case CallArg::Kind::name: return arg.name.text;
-    case CallArg::Kind::dtype_of: return rt("tensor_dtype_of", arg.name.text);
-    case CallArg::Kind::literal: break;
-  }
-  return spell(arg.literal).value_or(arg.literal.spelling);
-}
-
 Json invoke_view(const LowerContext& context, const Op& op, Shape shape) {
   if (const Call* call = external_call(context, op)) {
-    Texts args;
-    for (const CallArg* arg : passed_in(op, *call)) args.push_back(external_arg(*arg));
+    auto [function, args] = external_view(op, *call);
     if (takes_mask(context, op)) args.push_back(mask_name(op));
-    return {{"function", rt("external") + "::" + call->function.text}, {"args", join(args)}};
+    return {{"function", function}, {"args", join(args)}};
   }
   const Op& target = *context.selection.find(op.invoke->function.text);
   Texts args;

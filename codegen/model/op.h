@@ -190,6 +190,7 @@ struct Extension {
   std::optional<bool> random;
   std::optional<bool> elementwise;
   std::optional<bool> no_gradient;
+  std::optional<bool> record_composite;
   std::optional<std::vector<SaveIf>> save_if;
   std::optional<std::string> doc;
 };

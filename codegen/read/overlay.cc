@@ -26,6 +26,7 @@ void replace(const OverlayEntry& entry, Op& op) {
   if (from.random) op.extension.random = from.random;
   if (from.elementwise) op.extension.elementwise = from.elementwise;
   if (from.no_gradient) op.extension.no_gradient = from.no_gradient;
+  if (from.record_composite) op.extension.record_composite = from.record_composite;
   if (from.save_if) op.extension.save_if = from.save_if;
   if (from.doc) op.extension.doc = from.doc;
 }

@@ -132,7 +132,7 @@ void read_save_if(Context c, Node n, Extension& e) {
   }
 }
 
-constexpr std::array<KeyReader<Extension>, 9> kExtensionKeys = {{
+constexpr std::array<KeyReader<Extension>, 10> kExtensionKeys = {{
     {{"partial", ValueKind::partial, "How the op commutes with a pending reduction."},
      [](Context c, Node n, Extension& e) {
        if (!expect_scalar(c, n, "'partial'")) return;
@@ -154,6 +154,8 @@ constexpr std::array<KeyReader<Extension>, 9> kExtensionKeys = {{
      [](Context c, Node n, Extension& e) { e.elementwise = read_bool(c, n, "'elementwise'"); }},
     {{"no_gradient", ValueKind::boolean, "True for an op whose results do not depend on the elements of its arguments, or only in steps: no gradient flows through it."},
      [](Context c, Node n, Extension& e) { e.no_gradient = read_bool(c, n, "'no_gradient'"); }},
+    {{"record_composite", ValueKind::boolean, "True for an op whose recorded calls run 'composite', op by op, instead of the kernel; so its gradient is that of these ops, to any order."},
+     [](Context c, Node n, Extension& e) { e.record_composite = read_bool(c, n, "'record_composite'"); }},
     {{"save_if", ValueKind::conditions, "Of a backward op: the arguments that are read under a condition only, and are saved only then."},
      read_save_if},
     {{"doc", ValueKind::text, "What stands above the declaration of the function."},

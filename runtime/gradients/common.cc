@@ -1,4 +1,4 @@
-// Sums and copies that undo and do broadcasting.
+// Sums and copies that undo and do broadcasting, and the dtypes of gradients that stand in for kernels.
 #include "gradients/common.h"
 
 #include "dist/dist_tensor.h"
@@ -26,6 +26,15 @@ Tensor spread(const Tensor& grad, const Tensor& x) {
   Layout layout = spec_of(x)->layout();
   layout.partial = {};
   return expand_as(grad, empty(x.dims(), DistSpec::make(layout), x.dtype()));
+}
+
+Tensor widened(const Tensor& x) { return size_of(x.dtype()) < 4 ? cast(x, DType::float32) : x; }
+
+Tensor narrowed(const Tensor& grad, DType dtype) { return grad.dtype() == dtype ? grad : cast(grad, dtype); }
+
+Tensor softmax_argument_grad(const Tensor& out, const Tensor& out_grad, int axis) {
+  const Tensor product = multiply(out, out_grad);
+  return subtract(product, multiply(out, sum(product, {axis}, /*keepdim=*/true)));
 }
 
 }  // namespace shard::gradients

@@ -12,4 +12,13 @@ Tensor sum_to(const Tensor& grad, const Dims& dims);
 /// `grad`, whose shape broadcasts to that of `x`, in the shape of x. On a mesh it is cut as x is. No element of x is read.
 Tensor spread(const Tensor& grad, const Tensor& x);
 
+/// `x` in the dtype in which kernels compute: float32 where x has 16 bits. For gradients that stand in for a kernel.
+Tensor widened(const Tensor& x);
+
+/// `grad`, which was computed from widened tensors, in `dtype`.
+Tensor narrowed(const Tensor& grad, DType dtype);
+
+/// The gradient of the argument of a softmax along `axis` that returned `out`, both widened.
+Tensor softmax_argument_grad(const Tensor& out, const Tensor& out_grad, int axis);
+
 }  // namespace shard::gradients

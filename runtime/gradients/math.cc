@@ -1,4 +1,7 @@
 // Gradients of ops of math.yaml and dynamic.yaml that are made of other ops. Reductions go to reduce.cc, helpers to common.h.
+#include <cmath>
+#include <numbers>
+
 #include "dist/dist_tensor.h"
 #include "gradients/common.h"
 #include "ops/api.h"
@@ -7,14 +10,36 @@
 
 namespace shard::external {
 
+using gradients::narrowed;
 using gradients::spread;
 using gradients::sum_to;
+using gradients::widened;
 
 namespace {
 
 using Pair = std::tuple<Tensor, Tensor>;
 
 Tensor negative(const Tensor& x) { return scale(x, -1); }
+
+/// The derivative of silu.
+Tensor silu_slope(const Tensor& x) {
+  const Tensor s = sigmoid(x);
+  return multiply(s, scale(multiply(x, scale(s, -1, 1)), 1, 1));  // s * (1 + x * (1 - s))
+}
+
+/// The second derivative of gelu, or of its approximation x * sigmoid(w(x)).
+Tensor gelu_curvature(const Tensor& x, bool approximate) {
+  const Tensor near = clip(x, -40, 40);  // it is 0 further out, where powers of x may be infinite
+  const Tensor squares = square(near);
+  const double k = 1 / std::sqrt(2 * std::numbers::pi);
+  if (!approximate) return multiply(exp(scale(squares, -0.5)), scale(squares, -k, 2 * k));
+  // w = 4 k (x + a x^3), and the derivatives of s = sigmoid(w) are s (1 - s) times w' and times (1 - 2 s) w' w' + w''.
+  const double a = 0.044715;
+  const Tensor s = sigmoid(multiply(near, scale(squares, 4 * k * a, 4 * k)));
+  const Tensor slope = scale(squares, 12 * k * a, 4 * k), bend = scale(near, 24 * k * a);
+  const Tensor turn = add(multiply(square(slope), scale(s, -2, 1)), bend);
+  return multiply(multiply(s, scale(s, -1, 1)), add(scale(slope, 2), multiply(near, turn)));
+}
 
 /// Gives `out_grad` to x where `to_x` holds, else to y.
 Pair choose(const Tensor& to_x, const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
@@ -142,6 +167,21 @@ Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out
   return reshape(where(flat, values, full_like(values, 0)), x.dims());
 }
 
+// Recorded calls of these run here, not in the kernels of the same names.
+
+Tensor silu_grad(const Tensor& x, const Tensor& out_grad) { return narrowed(multiply(widened(out_grad), silu_slope(widened(x))), x.dtype()); }
+
+Pair swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
+  if (!y.defined()) {
+    const int last = x.dims().rank() - 1;
+    const std::vector<Tensor> halves = split_with_num(x, 2, last);
+    const auto [first, second] = external::swiglu_grad(halves[0], halves[1], out_grad);
+    return {concat({first, second}, last), Tensor()};
+  }
+  const Tensor gate = widened(x), grad = widened(out_grad);
+  return {narrowed(multiply(multiply(grad, widened(y)), silu_slope(gate)), x.dtype()), narrowed(multiply(grad, silu(gate)), y.dtype())};
+}
+
 // Gradients of gradients. `grad_x_grad` is that of x_grad, and `grad_out` what the gradient got as out_grad.
 
 Pair exp_double_grad(const Tensor& out, const Tensor& grad_out, const Tensor& grad_x_grad, GradMask wanted) {
@@ -185,6 +225,16 @@ Pair pow_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad
   const double exponent = y.to<double>();
   return {wanted[0] ? scale(pow_grad(x, multiply(grad_x_grad, grad_out), exponent - 1), exponent) : Tensor(),
           wanted[1] ? pow_grad(x, grad_x_grad, y) : Tensor()};
+}
+
+Pair gelu_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, bool approximate, GradMask wanted) {
+  Pair grads;
+  if (wanted[0]) {
+    const Tensor product = multiply(widened(grad_x_grad), widened(grad_out));
+    std::get<0>(grads) = narrowed(multiply(product, gelu_curvature(widened(x), approximate)), x.dtype());
+  }
+  if (wanted[1]) std::get<1>(grads) = gelu_grad(x, grad_x_grad, approximate);
+  return grads;
 }
 
 }  // namespace shard::external

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "api.h"
+#include "gradients/higher_order.h"
 
 namespace shard::test {
 namespace {
@@ -219,7 +220,58 @@ TEST_CASE("gradients of layers are those of central differences") {
   }
 }
 
-TEST_CASE("gradients of layers in narrow dtypes are near those in float64") {
+/// Which inputs get a gradient.
+std::vector<bool> differentiable_inputs(const Case& each) {
+  std::vector<bool> wanted;
+  for (const Tensor& gradient : each.gradient(each.inputs, random_values(each.forward(each.inputs).dims(), 35))) wanted.push_back(gradient.defined());
+  return wanted;
+}
+
+TEST_CASE("recorded gradients of layers, and gradients of gradients, are those of central differences") {
+  for (const Case& each : all_cases()) {
+    for (const int order : {1, 2}) {
+      INFO(each.name << ", order " << order);
+      CHECK(higher_order_difference(each.forward, each.inputs, differentiable_inputs(each), order) == "");
+    }
+  }
+}
+
+TEST_CASE("recorded gradients of attention are 0 for keys that an infinite mask hides, and for queries that see none") {
+  const double hidden = -std::numeric_limits<double>::infinity();
+  const Tensor mask = Tensor::from_data<double>({0, hidden, 0.5, hidden, hidden, hidden, 1, 0, hidden}, {1, 1, 3, 3});
+  const bool causal = GENERATE(false, true);
+  const auto attend = [&](const Tensors& in) { return std::get<0>(flash_attn(in[0], in[1], in[2], {}, mask, 0, causal)); };
+  const Tensors inputs = {random_values({1, 3, 1, 2}, 36), random_values({1, 3, 1, 2}, 37), random_values({1, 3, 1, 2}, 38)};
+  for (const int order : {1, 2}) CHECK(higher_order_difference(attend, inputs, {true, true, true}, order) == "");
+}
+
+TEST_CASE("gradients flow through the softmax that a cross entropy returns") {
+  const Tensor label = ids({2, 0}, {2, 1});
+  for (const bool use_softmax : {true, false}) {
+    const auto both = [&](const Tensors& in) {
+      const auto [p, loss] = cross_entropy_with_softmax(in[0], label, false, use_softmax);
+      return multiply(p, loss);
+    };
+    const auto one = [&](const Tensors& in) { return std::get<0>(cross_entropy_with_softmax(in[0], label, false, use_softmax)); };
+    for (const int order : {1, 2}) {
+      CHECK(higher_order_difference(both, {random_values({2, 4}, 39, 0.5, 2)}, {true}, order) == "");
+      CHECK(higher_order_difference(one, {random_values({2, 4}, 40, 0.5, 2)}, {true}, order) == "");
+    }
+  }
+}
+
+TEST_CASE("third derivatives of layers are those of central differences") {
+  for (const Case& each : all_cases()) {
+    int64_t count = 0;
+    for (const Tensor& input : each.inputs) count += input.numel();
+    if (count > 100) continue;  // each element takes four calls, and an order more twice as many elements
+    INFO(each.name);
+    CHECK(higher_order_difference(each.forward, each.inputs, differentiable_inputs(each), 3) == "");
+  }
+}
+
+TEST_CASE("gradients of layers in narrow dtypes are near those in float64, also when they are recorded") {
+  const bool recorded = GENERATE(false, true);
   for (const auto& [dtype, unit] : {std::pair{DType::float32, 0x1p-23}, {DType::float16, 0x1p-10}, {DType::bfloat16, 0x1p-7}}) {
     const DType narrow = dtype;
     const auto cast_floats = [&](Tensors tensors) {
@@ -231,8 +283,9 @@ TEST_CASE("gradients of layers in narrow dtypes are near those in float64") {
     for (const Case& each : all_cases()) {
       INFO(each.name << " in " << to_string(narrow));
       const Tensors inputs = cast_floats(each.inputs);
+      for (const Tensor& input : inputs) input.set_requires_grad(recorded && is_floating(input.dtype()));
       Tensors rounded = inputs;  // the same numbers in float64
-      for (Tensor& tensor : rounded) tensor = tensor.dtype() == narrow ? cast(tensor, DType::float64) : tensor;
+      for (Tensor& tensor : rounded) tensor = tensor.dtype() == narrow ? cast(tensor.detach(), DType::float64) : tensor;
       const Tensor weight = cast(random_values(each.forward(each.inputs).dims(), 34), narrow);
       const Tensors actual = each.gradient(inputs, weight), expected = each.gradient(rounded, cast(weight, DType::float64));
       REQUIRE(actual.size() == expected.size());

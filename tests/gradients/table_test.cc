@@ -27,16 +27,16 @@ using testing::pick;
 using testing::Random;
 using testing::Tensors;
 
-/// What ops_yaml says of gradients: the functions that have one, in-place forms too, and those whose gradient has none again.
+/// What ops_yaml says of gradients: the functions that have one, in-place forms too, and the backward ops that have none.
 struct Differentiable {
-  std::set<std::string> once, only_once;
+  std::set<std::string> functions, without_gradient;
 };
 
 const Differentiable& differentiable() {
   static const Differentiable all = [] {
     struct Op {
       std::string backward;
-      bool in_place = false, kernel = false;
+      bool in_place = false, kernel = false, is_backward = false, recorded_as_composite = false;
     };
     std::map<std::string, Op> ops;
     for (const auto& file : std::filesystem::directory_iterator(source_dir() + "/ops_yaml")) {
@@ -44,20 +44,23 @@ const Differentiable& differentiable() {
       Op* op = nullptr;
       std::string line;
       for (std::smatch match; std::getline(text, line);) {
-        if (std::regex_match(line, match, std::regex("- (?:backward_)?op : (\\w+)"))) op = &ops[match[1]];
+        if (std::regex_match(line, match, std::regex("- (backward_)?op : (\\w+)"))) {
+          op = &ops[match[2]];
+          op->is_backward = match[1].matched;
+        }
         if (std::regex_match(line, match, std::regex("  backward : (\\w+)"))) op->backward = match[1];
         if (line.starts_with("  inplace :")) op->in_place = true;
         if (line.starts_with("  kernel :")) op->kernel = true;
+        if (line.starts_with("    record_composite : true")) op->recorded_as_composite = true;
       }
     }
+    ops.at("scatter_grad").in_place = false;  // scatter_grad_ is not recorded, because it returns a new tensor beside its argument
     Differentiable found;
     for (const auto& [name, op] : ops) {
+      if (op.is_backward && op.kernel && op.backward.empty() && !op.recorded_as_composite) found.without_gradient.insert(name);
       if (op.backward.empty()) continue;
-      const Op& backward = ops.at(op.backward);
-      for (const std::string& function : op.in_place ? std::vector{name, name + "_"} : std::vector{name}) {
-        found.once.insert(function);
-        if (backward.kernel && backward.backward.empty()) found.only_once.insert(function);
-      }
+      found.functions.insert(name);
+      if (op.in_place) found.functions.insert(name + "_");
     }
     return found;
   }();
@@ -77,11 +80,12 @@ const std::vector<Constant> kConstantInputs = {
     {"flash_attn", {4}},                  // the mask
     {"fused_rotary_position_embedding", {2, 3}, "table"},  // sines and cosines
     {"fused_rotary_position_embedding", {1, 2}, "table and ids, sequence first"},
+    {"fused_rotary_position_embedding_grad", {2, 3}, "table"},
+    {"fused_rotary_position_embedding_grad", {1, 2}, "table and ids, sequence first"},
     {"label_smooth", {1}},  // the prior
 };
 const std::vector<Constant> kConstantOutputs = {
     {"batch_norm", {1, 2, 3, 4, 5, 6}},   // statistics
-    {"cross_entropy_with_softmax", {0}},  // the softmax that the gradient uses
     {"flash_attn", {1, 2, 3}},            // the weights, what the gradient uses, and the seed
     {"layer_norm", {1, 2}},               // statistics
     {"rms_norm", {1}},
@@ -117,7 +121,7 @@ const std::vector<TableCase>& table() {
   static const std::vector<TableCase> all = [] {
     std::vector<TableCase> found;
     for (const OpCase& one : cases) {
-      if (!differentiable().once.contains(one.op) || std::none_of(one.dtypes.begin(), one.dtypes.end(), is_floating)) continue;
+      if (!differentiable().functions.contains(one.op) || std::none_of(one.dtypes.begin(), one.dtypes.end(), is_floating)) continue;
       const bool in_place = one.op.ends_with('_');
       found.push_back({&one, in_place ? one.op.substr(0, one.op.size() - 1) : one.op, in_place});
     }
@@ -229,7 +233,7 @@ TEST_CASE("every differentiable op of ops_yaml has a case that is called with fl
   std::set<std::string> found;
   for (const TableCase& one : table()) found.insert(one.one->op);
   std::string missing;
-  for (const std::string& op : differentiable().once) {
+  for (const std::string& op : differentiable().functions) {
     if (!found.contains(op)) missing += " " + op;
   }
   INFO("add cases to runtime/testing/op_cases_*.cc for:" << missing);
@@ -253,10 +257,16 @@ TEST_CASE("the gradients of every op by the engine are those of central differen
   }
 }
 
-TEST_CASE("the gradients of gradients by the engine are those of central differences, for every op whose gradient has one") {
+TEST_CASE("every gradient can be differentiated again, to any order") {
+  std::string missing;
+  for (const std::string& op : differentiable().without_gradient) missing += " " + op;
+  INFO("give these backward ops a 'backward', or a 'composite' with 'record_composite', or list them in docs/autograd.md and here:" << missing);
+  CHECK(missing.empty());
+}
+
+TEST_CASE("the gradients of gradients by the engine are those of central differences, for every op") {
   int tried = 0;
   for (const TableCase& one : table()) {
-    if (differentiable().only_once.contains(one.one->op)) continue;
     INFO(one.text());
     const CaseCall call = one.call(kPlainSizes);
     Random random(one.seed());
@@ -406,10 +416,51 @@ std::string problem_of(const TableCase& one, const Trial& trial, const Choice& c
   return "";
 }
 
-TEST_CASE("the gradients of every op are those of one rank in every one-axis layout of its arguments, and in checked layouts") {
-  // Uneven pieces; pieces without elements; nothing at all.
-  const std::vector<std::vector<int64_t>> all_sizes = {{3, 4, 5}, {1, 2}, {0, 1, 7}};
-  const size_t most = from_environment("SHARD_TABLE_CHOICES", 40);  // of layouts, per case and sizes
+/// The gradients, in leaves and in the gradients of the outputs, of the sum of all gradients times numbers that `place` lays out.
+Tensors second_gradients(const TableCase& one, const CaseCall& call, const Tensors& leaves, const Tensors& out_grads,
+                         const std::function<Tensor(const Tensor&)>& place) {
+  Tensors all = leaves, first, weights;
+  for (const Tensor& out_grad : out_grads) all.push_back(out_grad.detach().set_requires_grad(true));
+  const Tensors outer(all.begin() + static_cast<ptrdiff_t>(leaves.size()), all.end());
+  for (const Tensor& gradient : gradients(run(one, call, leaves), leaves, outer, {.create_graph = true})) {
+    if (!gradient.defined() || !gradient.requires_grad()) continue;
+    first.push_back(gradient);
+    weights.push_back(place(cast(random_values(gradient.dims(), static_cast<unsigned>(first.size())), gradient.dtype())));
+  }
+  return zeros_for_none(gradients(first, all, weights), all);
+}
+
+/// Two orders of exponentials and quotients of numbers up to 10: some thousand roundings of the largest element.
+constexpr double kSecondTolerance = 1e-11;
+
+/// What is wrong with the gradients of gradients of one call on the ranks of a mesh; collective.
+std::string second_problem_of(const TableCase& one, const Trial& trial, const Choice& choice, const Tensors& expected, const Rank& rank) {
+  Tensors inputs, out_grads;
+  for (const Placed* placed : choice) (inputs.size() < trial.values.size() ? inputs : out_grads).push_back(placed->on(rank));
+  const ProcessMesh* mesh = choice[0]->spec->mesh();
+  const auto replicate = [&](const Tensor& x) { return distribute(x, DistSpec::replicated(mesh, x.dims().rank())); };
+  const Tensors actual = second_gradients(one, trial.call, leaves_of(one, inputs), out_grads, replicate);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (actual[i].defined() != expected[i].defined()) return fmt::format("gradient {} is {}", i, actual[i].defined() ? "there" : "absent");
+    if (!actual[i].defined()) continue;
+    const Tensor whole = cast(full(actual[i]), DType::float64), right = cast(expected[i], DType::float64);
+    if (whole.dims() != right.dims()) return fmt::format("gradient {} is {}", i, to_string(whole.meta()));
+    const std::vector<double> got = whole.to_vector<double>(), want = right.to_vector<double>();
+    double largest = 1;
+    for (const double value : want) largest = std::max(largest, std::abs(value));
+    const double tolerance = expected[i].dtype() == DType::float64 ? kSecondTolerance : 1e-5;
+    for (size_t e = 0; e < want.size(); ++e) {
+      if (!(std::abs(got[e] - want[e]) <= tolerance * largest)) return fmt::format("gradient {} at {} is {}, not {}", i, e, got[e], want[e]);
+    }
+  }
+  return "";
+}
+
+/// Calls that a test makes in several layouts: what is wrong with one of them, on a rank.
+using Problem = std::function<std::string(const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank)>;
+
+/// Makes every op's calls on 2 and 3 ranks in at most `most` choices of one-axis layouts, and reports what `problem_in(trial)` finds.
+void check_layouts(const std::vector<std::vector<int64_t>>& all_sizes, size_t most, const std::function<Problem(const TableCase&, const Trial&)>& problem_in) {
   std::set<std::string> problems;
   std::mutex lock;
   size_t tried = 0;
@@ -423,11 +474,12 @@ TEST_CASE("the gradients of every op are those of one rank in every one-axis lay
         const auto placed = place_all(trial, mesh, random);
         const std::vector<Choice> choices = choices_of(placed, trial.values.size(), most, random);
         tried += choices.size();
+        const Problem problem_of_call = problem_in(one, trial);
         world->run([&](Rank& rank) {
           for (const Choice& choice : choices) {
             std::string problem;
             try {
-              problem = problem_of(one, trial, choice, rank);
+              problem = problem_of_call(one, trial, choice, rank);
             } catch (const Error& error) {
               if (error.code() == ErrorCode::peer_failed || error.code() == ErrorCode::timeout) throw;
               problem = error.what();
@@ -445,7 +497,22 @@ TEST_CASE("the gradients of every op are those of one rank in every one-axis lay
   for (const std::string& problem : problems) report += told++ < 20 ? problem + "\n" : "";
   INFO(problems.size() << " problems\n" << report);
   CHECK(problems.empty());
-  CHECK(tried > 250 * most);
+  CHECK(tried > 80 * all_sizes.size() * most);
+}
+
+TEST_CASE("the gradients of every op are those of one rank in every one-axis layout of its arguments, and in checked layouts") {
+  // Uneven pieces; pieces without elements; nothing at all.
+  check_layouts({{3, 4, 5}, {1, 2}, {0, 1, 7}}, from_environment("SHARD_TABLE_CHOICES", 40), [](const auto&, const auto&) { return problem_of; });
+}
+
+TEST_CASE("the gradients of gradients of every op are those of one rank in one-axis layouts of its arguments") {
+  check_layouts({{3, 4}, {1, 2}, {0, 1, 7}}, from_environment("SHARD_SECOND_CHOICES", 4), [](const TableCase& first, const Trial& one_rank) {
+    const auto itself = [](const Tensor& x) { return x; };
+    const Tensors expected = second_gradients(first, one_rank.call, leaves_of(first, tensors_of(one_rank.values)), tensors_of(one_rank.out_grads), itself);
+    return [=](const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank) {
+      return second_problem_of(one, trial, choice, expected, rank);
+    };
+  });
 }
 
 }  // namespace

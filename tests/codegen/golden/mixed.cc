@@ -147,4 +147,23 @@ std::tuple<Tensor, Tensor> masked_select(const Tensor& x, const Tensor& mask) {
       mask);
 }
 
+std::tuple<Tensor, Tensor> recorded_by_its_composite_intermediate(const Tensor& x, int axis,
+    float slope) {
+  if (autograd::records(x)) return external::halves(x, slope, true);
+  return call::dispatch(ops::recorded_by_its_composite, dist::recorded_by_its_composite,
+      dense::recorded_by_its_composite, x, axis, slope);
+}
+
+Tensor recorded_by_its_composite(const Tensor& x, int axis, float slope) {
+  return std::get<0>(recorded_by_its_composite_intermediate(x, axis, slope));
+}
+
+Tensor& recorded_by_its_composite_(Tensor& x, int axis, float slope, CallSite site) {
+  const Writing writing(site, x);
+  const autograd::UnlinkedWrite write(ops::recorded_by_its_composite, x);
+  call::dispatch_inplace(ops::recorded_by_its_composite, dist::recorded_by_its_composite_,
+      dense::recorded_by_its_composite_, x, axis, slope);
+  return x;
+}
+
 }  // namespace shard

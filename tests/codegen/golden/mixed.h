@@ -38,4 +38,9 @@ Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& ker
     int device);
 std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad);
 std::tuple<Tensor, Tensor> masked_select(const Tensor& x, const Tensor& mask);
+std::tuple<Tensor, Tensor> recorded_by_its_composite_intermediate(const Tensor& x, int axis,
+    float slope);
+Tensor recorded_by_its_composite(const Tensor& x, int axis, float slope);
+Tensor& recorded_by_its_composite_(Tensor& x, int axis, float slope,
+    CallSite site = CallSite::here());
 }  // namespace shard

@@ -202,4 +202,32 @@ std::tuple<DenseTensor, DenseTensor> masked_select(const OpContext& ctx, const D
       x, mask);
 }
 
+std::tuple<DenseTensor, DenseTensor> recorded_by_its_composite(const OpContext& ctx,
+    const DenseTensor& x, int axis, float slope) {
+  Meta out_meta, rest_meta;
+  meta::HalvesInferMeta(ctx, x.meta(), axis, slope, out_meta, rest_meta);
+  return call::compute(ctx, kernels<"halves">(), x.dtype(), std::tie(out_meta, rest_meta), x, axis,
+      slope);
+}
+
+DenseTensor recorded_by_its_composite_(const OpContext& ctx, DenseTensor& x, int axis,
+    float slope) {
+  // 1. infer meta
+  Meta out_meta, rest_meta;
+  meta::HalvesInferMeta(ctx, x.meta(), axis, slope, out_meta, rest_meta);
+  // 2. choose the kernel
+  const Device device = call::common_device(ctx, x);
+  static const KernelTable& kernels = kernel_table("halves");
+  using Kernel = void(const OpContext&, const DenseTensor&, int, float, DenseTensor&, DenseTensor&);
+  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  if (call::infers(ctx, out_meta, rest_meta)) return {};
+  // 3. the targets, and arguments that do not overlap them
+  call::InplaceWrite write(ctx, ops::recorded_by_its_composite);
+  DenseTensor out = write.target(x, out_meta);
+  DenseTensor rest = call::allocate(ctx, device, rest_meta);
+  // 4. run, then bump versions
+  write.run(kernel, ctx, x, axis, slope, out, rest);
+  return rest;
+}
+
 }  // namespace shard::dense

@@ -33,4 +33,7 @@ std::tuple<DenseTensor, DenseTensor> add_grad(const OpContext& ctx, const DenseT
     const DenseTensor& y, const DenseTensor& out_grad);
 std::tuple<DenseTensor, DenseTensor> masked_select(const OpContext& ctx, const DenseTensor& x,
     const DenseTensor& mask);
+std::tuple<DenseTensor, DenseTensor> recorded_by_its_composite(const OpContext& ctx,
+    const DenseTensor& x, int axis, float slope);
+DenseTensor recorded_by_its_composite_(const OpContext& ctx, DenseTensor& x, int axis, float slope);
 }  // namespace shard::dense

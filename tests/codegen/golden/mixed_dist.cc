@@ -118,4 +118,17 @@ std::tuple<Tensor, Tensor> masked_select(const Tensor& x, const Tensor& mask) {
   return call.run([&] { return dense::masked_select(call, call[0], call[1]); });
 }
 
+std::tuple<Tensor, Tensor> recorded_by_its_composite(const Tensor& x, int axis, float slope) {
+  call::DistCall call(ops::recorded_by_its_composite, x, axis, slope);
+  return call.run([&] { return dense::recorded_by_its_composite(call, call[0], axis, slope); });
+}
+
+std::tuple<Tensor&, Tensor> recorded_by_its_composite_(Tensor& x, int axis, float slope) {
+  call::DistCall call(call::inplace, ops::recorded_by_its_composite, x, axis, slope);
+  call.run([&] {
+    call.set(1, dense::recorded_by_its_composite_(call, call.target(0), axis, slope));
+  });
+  return {x, call.output(1)};
+}
+
 }  // namespace shard::dist

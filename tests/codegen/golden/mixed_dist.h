@@ -27,4 +27,6 @@ Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType 
 decltype(shard::names_that_clash) names_that_clash;
 decltype(shard::add_grad) add_grad;
 decltype(shard::masked_select) masked_select;
+decltype(shard::recorded_by_its_composite_intermediate) recorded_by_its_composite;
+std::tuple<Tensor&, Tensor> recorded_by_its_composite_(Tensor& x, int axis, float slope);
 }  // namespace shard::dist

@@ -7,6 +7,11 @@
 static_assert(shard::kCodegenAbi == 5, "not this runtime; run cmake --build BUILD -t regenerate");
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::external {
+std::tuple<Tensor, Tensor> halves(const Tensor&, float, bool);
+}  // namespace shard::external
+
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::meta {
 void CastInferMeta(const OpContext&, const Meta&, std::optional<DType>, Meta&);
 void ReshapeWithXShapeInferMeta(const OpContext&, const Meta&, const IntArray&, Meta&, Meta&);
@@ -15,6 +20,7 @@ void BatchNormInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&,
 void ClashInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, int, int, Meta&);
 void GradInferMeta(const OpContext&, const Meta&, const Meta&, Meta&, Meta&);
 void MaskedSelectInferMeta(const OpContext&, const Meta&, const Meta&, Meta&, Meta&);
+void HalvesInferMeta(const OpContext&, const Meta&, int, float, Meta&, Meta&);
 }  // namespace shard::meta
 
 namespace shard::ops {
@@ -60,4 +66,8 @@ inline constexpr OpDef add_grad = {.name = "add_grad", .location = "mixed.yaml",
 inline constexpr OpDef masked_select = {.name = "masked_select", .location = "mixed.yaml",
     .inputs = slots<"x", "mask">, .outputs = slots<"out", "count">, .rule = "RowMajorInferSpmd",
     .dynamic_outputs = 0x1};
+inline constexpr OpDef recorded_by_its_composite = {.name = "recorded_by_its_composite",
+    .inplace_name = "recorded_by_its_composite_", .location = "mixed.yaml", .inputs = slots<"x">,
+    .attrs = names<"axis", "slope">, .outputs = slots<"out", "rest">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ..., ...", .elementwise = true};
 }  // namespace shard::ops

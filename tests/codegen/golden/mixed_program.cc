@@ -20,6 +20,9 @@ void register_api_mixed([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::names_that_clash, dense::names_that_clash));
   table.add(op_entry(ops::add_grad, dense::add_grad));
   table.add(op_entry(ops::masked_select, dense::masked_select));
+  table.add(
+      op_entry(ops::recorded_by_its_composite, dense::recorded_by_its_composite,
+      dense::recorded_by_its_composite_));
 }
 
 }  // namespace shard::program
