@@ -29,6 +29,7 @@ bool Tensor::is_leaf() const {
 
 const Tensor& Tensor::set_requires_grad(bool wanted) const {
   GradState& state = get().grad;
+  if (Recorder* const recorder = Recorder::current()) recorder->adopt(get());  // so that what it was comes back
   if (!is_leaf()) {
     fail(ErrorCode::autograd, "[set_requires_grad] {} was computed from leaves that require a gradient; only a leaf can be told: take detach() of it first",
          get().describe());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 namespace shard::autograd {
 namespace {
@@ -15,6 +16,10 @@ constinit thread_local Boundary* Boundary::innermost_ = nullptr;
 Boundary::Boundary(Reads reads) : before_(innermost_), start_(Node::last_sequence()), reads_(reads) { innermost_ = this; }
 
 Boundary::~Boundary() { innermost_ = before_; }
+
+NoBoundary::NoBoundary() : before_(std::exchange(Boundary::innermost_, nullptr)) {}
+
+NoBoundary::~NoBoundary() { Boundary::innermost_ = before_; }
 
 /// Leaves get their steps when they are first used, which may be in the scope. The numbers of other threads' steps tell nothing.
 bool Boundary::is_inside(const Node& node) const { return node.sequence() > start_ && node.of_this_thread() && node.leaf() == nullptr; }

@@ -39,6 +39,7 @@ class Boundary {
   std::vector<SavedTensor> take_reads(const std::vector<Tensor>& results);
 
  private:
+  friend class NoBoundary;
   bool is_inside(const Node& node) const;
 
   [[gnu::tls_model("initial-exec")]] static constinit thread_local Boundary* innermost_;
@@ -55,5 +56,17 @@ template <class... Tensors>
 void note_reads(const Tensors&... tensors) {
   if (Boundary* const boundary = Boundary::current()) [[unlikely]] (boundary->note(tensors), ...);
 }
+
+/// While one lives, this thread has no boundary: what it records is no part of a scope, as while a function is captured.
+class NoBoundary {
+ public:
+  NoBoundary();
+  NoBoundary(const NoBoundary&) = delete;
+  NoBoundary& operator=(const NoBoundary&) = delete;
+  ~NoBoundary();
+
+ private:
+  Boundary* const before_;
+};
 
 }  // namespace shard::autograd

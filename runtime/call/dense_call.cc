@@ -13,6 +13,7 @@ void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_v
     fail(ErrorCode::no_data, "[{}] argument '{}' ({}) was saved without its buffer, because the gradient function said that it reads its shape only; take it out "
          "of that op's 'no_need_buffer'", ctx.op, name, to_string(tensor.meta()));
   }
+  if (tensor.symbol() != 0) fail_escaped(ctx.op, fmt::format("argument '{}' ({})", name, to_string(tensor.meta())));
   fail(ErrorCode::no_data, "[{}] argument '{}' ({}) is of a dry world and has no data; use it inside of that world's run", ctx.op, name,
        to_string(tensor.meta()));
 }

@@ -1,4 +1,4 @@
-// What a program tells of itself while it is captured. Implemented by program/capture.cc; the layers below know this much of it.
+// What a program tells of itself while it is captured. Implemented by program/trace.cc; the layers below know this much of it.
 #pragma once
 
 #include <span>
@@ -42,7 +42,8 @@ struct RecordedCall {
 /// of the program that they are (DenseTensor::symbol).
 class Recorder {
  public:
-  Recorder() = default;
+  /// `meter` outlives all tensors of the program, those that outlive the capture too.
+  explicit Recorder(MemoryMeter& meter) : meter(meter) {}
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   virtual ~Recorder() = default;
@@ -50,6 +51,8 @@ class Recorder {
   /// Of this thread, or null.
   static Recorder* current() { return this_thread.recorder; }
 
+  /// A buffer with bytes has been allocated: a tensor in it is made by the function (Tensor::from_data), and is not one from outside.
+  virtual void made(const Storage& storage) = 0;
   /// Makes a tensor from outside one of the program, for the time of the capture: it keeps its handle, shape and history, and has no bytes.
   virtual void adopt(TensorImpl& tensor) = 0;
   void adopt(const Tensor& tensor) {
@@ -60,6 +63,8 @@ class Recorder {
   }
   /// The gradient that `leaf` has at this time is about to be read or replaced.
   virtual void adopt_gradient(const Tensor& leaf) = 0;
+  /// Whether a tensor from outside had been computed from leaves. In the program it is where computations start, like a leaf.
+  virtual bool was_computed(const TensorImpl& tensor) const = 0;
 
   /// The numbers of the outputs, flat; 0 for absent ones.
   virtual std::vector<uint32_t> call(const RecordedCall& call) = 0;
@@ -74,7 +79,10 @@ class Recorder {
   [[noreturn]] virtual void refuse(std::string_view op, std::string_view what) = 0;
 
   /// Counts the tensors of the program.
-  MemoryMeter meter;
+  MemoryMeter& meter;
 };
+
+/// Throws no_data for a tensor that a captured function has put away: no run computes it. `op`: what needs its value.
+[[noreturn]] void fail_escaped(std::string_view op, std::string_view tensor);
 
 }  // namespace shard

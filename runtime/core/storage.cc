@@ -4,6 +4,7 @@
 #include <new>
 
 #include "core/error.h"
+#include "core/recorder.h"
 #include "core/writing.h"
 
 namespace shard {
@@ -51,6 +52,7 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes) {
   storage->bytes_ = bytes;
   storage->data_ = inside ? static_cast<char*>(memory) + kInlineOffset : backend_of(device).allocate(device.index, bytes);
   storage->state_ = State::held;
+  if (Recorder* const recorder = Recorder::current()) recorder->made(*storage);
   return storage;
 }
 

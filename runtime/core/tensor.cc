@@ -23,6 +23,10 @@ void Tensor::check_count(int64_t count, const Dims& dims) {
 
 void Tensor::fail_undefined() { fail(ErrorCode::undefined, "an undefined tensor was used where a value is needed"); }
 
+void fail_escaped(std::string_view op, std::string_view tensor) {
+  fail(ErrorCode::no_data, "[{}] {} was made while a function was captured, and no run gives it a value; return it from the function, and use what its calls return", op, tensor);
+}
+
 DenseTensor Tensor::to_host(DType dtype) const {
   if (dtype != this->dtype()) {
     fail(ErrorCode::dtype_mismatch, "a {} tensor cannot be read as {}; cast it first", to_string(this->dtype()),
@@ -33,6 +37,7 @@ DenseTensor Tensor::to_host(DType dtype) const {
                                               "where the program branches (where, multiply by a mask)", get().describe()));
   }
   const DenseTensor host = unrecorded::to(*this, kCpu).impl()->value;
+  if (!host.has_data() && host.symbol() != 0) fail_escaped("to_vector", get().describe());
   if (!host.has_data()) {
     fail(ErrorCode::no_data, "{} has no value to read: it is of a dry world, which follows shapes, layouts and traffic only. Leave the read out there, "
          "or run the program in a world with data (World::local)", get().describe());

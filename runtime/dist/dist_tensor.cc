@@ -111,7 +111,9 @@ std::string to_text(const Tensor& tensor) {
   const DenseTensor& value = tensor.get().value;
   if (tensor.is_dist() && !dist_impl(tensor).here()) return tensor.get().describe() + ", no local piece on this rank";
   value.storage()->check_read();
-  if (!value.has_data()) return fmt::format("{}, piece {} without data, of a dry world", tensor.get().describe(), to_string(value.dims()));
+  if (!value.has_data()) {
+    return fmt::format("{}, piece {} without data, {}", tensor.get().describe(), to_string(value.dims()), value.symbol() != 0 ? "of a captured function" : "of a dry world");
+  }
   DenseTensor host = value;
   if (value.device() != kCpu) {
     host = DenseTensor::allocate(kCpu, value.meta());

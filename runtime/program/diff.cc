@@ -67,7 +67,7 @@ class Side {
   void number(std::string_view prefix) {
     int next = 0;
     const auto give = [&](ValueId id) {
-      if (names_[id].empty()) names_[id] = fmt::format("{}{}", prefix, ++next);
+      if (id != 0 && names_[id].empty()) names_[id] = fmt::format("{}{}", prefix, ++next);
     };
     for (const Named& input : program_.inputs) give(input.value);
     for (const Named& parameter : program_.parameters) give(parameter.value);

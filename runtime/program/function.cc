@@ -1,9 +1,9 @@
 #include "program/function.h"
 
 #include <algorithm>
+#include <atomic>
 #include <list>
 
-#include "autograd/engine.h"
 #include "autograd/leaf.h"
 #include "autograd/record.h"
 #include "autograd/rerun.h"
@@ -88,34 +88,46 @@ KeyWords key_of(const std::vector<Tensor>& inputs) {
   return key;
 }
 
-/// Which of the tensors share which bytes: for each the first one on its buffer, and how far it lies from that.
+/// Which of the tensors share which bytes: for each the first one on its buffer, how far it lies from that, and the first that is the same tensor.
 template <class Key>
 void add_sharing(Key& key, const Arguments& arguments) {
   struct Place {
     const Storage* storage;
-    size_t number, offset, first, distance;
+    const TensorImpl* tensor;
+    size_t number, offset, first, distance, same;
   };
   std::vector<Place> places;
   places.reserve(arguments.inputs.size() + arguments.parameters.size());
   for (const std::vector<Tensor>* tensors : {&arguments.inputs, &arguments.parameters}) {
     for (const Tensor& tensor : *tensors) {
       const size_t number = places.size();
-      if (!tensor.defined()) places.push_back({nullptr, number, 0, ~size_t{0}, 0});
-      else places.push_back({tensor.get().value.storage().get(), number, tensor.get().value.offset(), number, 0});
+      if (!tensor.defined()) places.push_back({nullptr, nullptr, number, 0, ~size_t{0}, 0, number});
+      else places.push_back({tensor.get().value.storage().get(), tensor.impl().get(), number, tensor.get().value.offset(), number, 0, number});
     }
   }
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.storage != b.storage ? std::less<>()(a.storage, b.storage) : a.number < b.number; });
-  const Place* first = nullptr;
-  for (Place& place : places) {
-    if (place.storage == nullptr) continue;
-    if (first == nullptr || first->storage != place.storage) first = &place;
-    place.first = first->number;
-    place.distance = place.offset - first->offset;
+  // Addresses say which are equal, and numbers alone go into the key.
+  const auto before = [](const Place& a, const Place& b) {
+    if (a.storage != b.storage) return std::less<>()(a.storage, b.storage);
+    return a.tensor != b.tensor ? std::less<>()(a.tensor, b.tensor) : a.number < b.number;
+  };
+  std::sort(places.begin(), places.end(), before);
+  for (auto group = places.begin(); group != places.end();) {
+    const auto end = std::find_if(group, places.end(), [&](const Place& each) { return each.storage != group->storage; });
+    const Place first = *std::min_element(group, end, [](const Place& a, const Place& b) { return a.number < b.number; });
+    const Place* same = &*group;
+    for (; group != end; ++group) {
+      if (group->storage == nullptr) continue;
+      if (group->tensor != same->tensor) same = &*group;
+      group->first = first.number;
+      group->distance = group->offset - first.offset;
+      group->same = same->number;
+    }
   }
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.number < b.number; });
   for (const Place& place : places) {
     key.push_back(place.first);
     key.push_back(place.distance);
+    key.push_back(place.same);
   }
 }
 
@@ -139,6 +151,34 @@ void add_moved(Key& key, const Arguments& arguments) {
   }
 }
 
+/// Which thread is in a call of a captured function.
+class Occupant {
+ public:
+  /// For as long as this lives. Calls of one thread may be in each other. Throws where another thread is in a call.
+  class Stay {
+   public:
+    explicit Stay(Occupant& occupant) : occupant_(occupant) {
+      const ThreadState* nobody = nullptr;
+      entered_ = occupant.thread_.compare_exchange_strong(nobody, &this_thread, std::memory_order_acquire);
+      if (entered_ || nobody == &this_thread) return;
+      fail(ErrorCode::capture, "[captured] another thread is in a call or a backward pass of this captured function, whose programs keep buffers from run to run. Capture one function "
+           "per thread, or let the threads take turns");
+    }
+    Stay(const Stay&) = delete;
+    Stay& operator=(const Stay&) = delete;
+    ~Stay() {
+      if (entered_) occupant_.thread_.store(nullptr, std::memory_order_release);
+    }
+
+   private:
+    Occupant& occupant_;
+    bool entered_;
+  };
+
+ private:
+  std::atomic<const ThreadState*> thread_{nullptr};
+};
+
 /// A program with what it needs to run.
 struct Entry {
   program::Function function;
@@ -149,6 +189,7 @@ struct Entry {
   std::optional<Split> split;  // where the function has a gradient
   Program whole;               // what runs where it has none
   program::ExecutorOptions options;
+  std::shared_ptr<Occupant> occupant;  // of the function
   std::unique_ptr<Executor> forward;
   std::vector<program::BackwardPart> parts;  // of the gradient; without a program where that is an error
   std::vector<std::unique_ptr<Executor>> backward;  // of each part
@@ -178,17 +219,23 @@ struct Entry {
 };
 
 /// The tensors that an entry's parameters are now. Undefined where a leaf has no gradient.
-std::vector<Tensor> parameters_of(const Entry& entry) {
+std::vector<Tensor> parameters_of(const Entry& entry, const std::vector<Tensor>& inputs) {
   std::vector<Tensor> parameters;
   parameters.reserve(entry.trace.parameters.size());
-  for (const program::Parameter& each : entry.trace.parameters) parameters.push_back(each.leaf.defined() ? each.leaf.grad() : each.tensor);
+  for (const program::Parameter& each : entry.trace.parameters) {
+    Tensor leaf = each.leaf;
+    if (const auto input = static_cast<size_t>(each.leaf_input); each.leaf_input >= 0) leaf = input < inputs.size() ? inputs[input] : Tensor();
+    parameters.push_back(leaf.defined() ? leaf.grad() : each.tensor);
+  }
   return parameters;
 }
+
+const Tensor& tensor_of(const program::Leaf& leaf, const std::vector<Tensor>& inputs) { return leaf.tensor.defined() ? leaf.tensor : inputs[leaf.input]; }
 
 /// Whether an entry, whose key is that of the call, fits what it does not tell.
 bool fits(const Entry& entry, const Arguments& arguments) {
   for (const program::Leaf& leaf : entry.trace.leaves) {
-    if (leaf.tensor.defined() && leaf.tensor.grad().defined() != leaf.had_gradient) return false;
+    if (tensor_of(leaf, arguments.inputs).grad().defined() != leaf.had_gradient) return false;
   }
   KeyMatch parameters(entry.parameters), sharing(entry.sharing);
   add_types(parameters, arguments.parameters);
@@ -217,7 +264,7 @@ class Again {
       fail(ErrorCode::autograd, "[captured] create_graph calls the captured function again, which would change the gradients of leaves again; leave create_graph out, or call backward "
            "outside of the function");
     }
-    const std::vector<Tensor> parameters = parameters_of(entry_);
+    const std::vector<Tensor> parameters = parameters_of(entry_, {});
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (!parameters[i].defined() || parameters[i].version() == versions_[i]) continue;
       fail(ErrorCode::autograd, "[captured] create_graph calls the captured function again, but '{}' ({}) has been written since the call: it was at version {} and is at {}, written "
@@ -266,6 +313,7 @@ class Backward {
   void operator()(Pass& pass) const {
     if (const std::string& error = entry_->trace.gradient->error; !error.empty()) fail(ErrorCode::autograd, "[captured] {}", error);
     if (grad_enabled()) return again_(pass);
+    const Occupant::Stay stay(*entry_->occupant);
     const program::BackwardPart& part = part_of_entry();
     check_versions();
     Arguments arguments{values_, sources_};
@@ -283,7 +331,9 @@ class Backward {
       options.keep_arguments = false;  // what forward has kept for this backward is freed
       executor = std::make_unique<Executor>(part.program, arguments, options);
     }
-    pass.give<0>(executor->run(arguments, random_));
+    std::vector<Tensor> gradients = executor->run(arguments, random_);
+    drop_unreached(gradients, pass.grads_or_none(0));
+    pass.give<0>(std::move(gradients));
   }
 
  private:
@@ -294,6 +344,23 @@ class Backward {
     DenseTensor& value = copy.get().value;
     value = value.storage()->state() == Storage::State::absent ? absent_value(source.meta()) : clone(value);
     return copy;
+  }
+
+  /// There is no gradient of what none of the outputs that this pass comes from was computed from: the program has zeros there.
+  void drop_unreached(std::vector<Tensor>& gradients, const std::vector<Tensor>& given) const {
+    const std::vector<std::vector<size_t>>& reaches = entry_->trace.gradient->reaches;
+    if (reaches.empty()) return;
+    const program::BackwardPart& part = part_of_entry();
+    const auto is_reached = [&](size_t wanted) {
+      for (size_t i = 0; i < given.size(); ++i) {
+        const std::vector<size_t>& numbers = reaches[part.outputs[i]];
+        if (given[i].defined() && std::find(numbers.begin(), numbers.end(), wanted) != numbers.end()) return true;
+      }
+      return false;
+    };
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (!is_reached(part.wanted[i])) gradients[i] = {};
+    }
   }
 
   void check_versions() const {
@@ -338,8 +405,9 @@ class FitCheck {
     }
     for (size_t i = 0; i < program_.parameters.size(); ++i) check("parameter", program_.parameters[i], arguments_.parameters[i], trace_.parameters[i].requires_grad);
     for (const program::Leaf& leaf : trace_.leaves) {
-      if (!leaf.tensor.defined() || leaf.tensor.grad().defined() == leaf.had_gradient) continue;
-      problem(fmt::format("{} is expected to have {} gradient (set_grad)", leaf.tensor.get().describe(), leaf.had_gradient ? "a" : "no"));
+      const Tensor tensor = leaf.tensor.defined() || leaf.input < arguments_.inputs.size() ? tensor_of(leaf, arguments_.inputs) : Tensor();
+      if (!tensor.defined() || tensor.grad().defined() == leaf.had_gradient) continue;
+      problem(fmt::format("{} is expected to have {} gradient (set_grad)", tensor.get().describe(), leaf.had_gradient ? "a" : "no"));
     }
     for (program::ValueId id = 1; id < program_.value_count(); ++id) check_world(program_.value(id).type.spec);
     if (program_.world_draws != 0 && current_rank_or_null() == nullptr) problem("it draws random numbers on meshes: call it on a rank of a world");
@@ -358,12 +426,15 @@ class FitCheck {
     // The same buffer is one tree, and another one another.
     const Storage* const storage = given.get().value.storage().get();
     const program::ValueId root = program_.value(named.value).root;
-    for (const auto& [other, other_storage, name] : seen_) {
-      if ((other == root) != (other_storage == storage)) {
-        problem(fmt::format("{} '{}': expected {} '{}'", what, named.name, other == root ? "to share the buffer of" : "to be in another buffer than", name));
+    for (const Seen& other : seen_) {
+      const bool one = other.value == named.value, shares = other.root == root;
+      if (!one && shares != (other.storage == storage)) {
+        problem(fmt::format("{} '{}': expected {} '{}'", what, named.name, shares ? "to share the buffer of" : "to be in another buffer than", other.name));
+      } else if (one != (other.tensor == given.impl().get())) {
+        problem(fmt::format("{} '{}': expected {} '{}'", what, named.name, one ? "the tensor that is also" : "another tensor than", other.name));
       }
     }
-    seen_.emplace_back(root, storage, named.name);
+    seen_.push_back({named.value, root, given.impl().get(), storage, named.name});
   }
 
   void check_world(const DistSpec* spec) {
@@ -379,7 +450,13 @@ class FitCheck {
   const Program& program_;
   const Arguments& arguments_;
   const ProcessMesh* checked_ = nullptr;
-  std::vector<std::tuple<program::ValueId, const Storage*, std::string>> seen_;
+  struct Seen {
+    ValueId value, root;
+    const TensorImpl* tensor;
+    const Storage* storage;
+    std::string name;
+  };
+  std::vector<Seen> seen_;
   std::string problems_;
 };
 
@@ -391,6 +468,7 @@ struct CapturedFunction::State {
   CaptureOptions options;
   std::list<std::shared_ptr<Entry>> entries;  // most recently used first
   CaptureStats stats;
+  std::shared_ptr<Occupant> occupant = std::make_shared<Occupant>();
 
   Program improved(Program program, int64_t goal = 0) const {
     return options.passes ? program::run_passes(std::move(program), {.skip = options.skip, .memory_goal = goal, .observer = options.observer}) : std::move(program);
@@ -399,7 +477,7 @@ struct CapturedFunction::State {
   std::shared_ptr<Entry> find(const KeyWords& key, Arguments& arguments) {
     for (auto at = entries.begin(); at != entries.end(); ++at) {
       if (!((*at)->key == key)) continue;
-      arguments.parameters = parameters_of(**at);
+      arguments.parameters = parameters_of(**at, arguments.inputs);
       if (!fits(**at, arguments)) continue;
       entries.splice(entries.begin(), entries, at);
       return entries.front();
@@ -419,7 +497,8 @@ struct CapturedFunction::State {
     if (!loaded) entry->function = function;
     entry->key = key;
     entry->options = options.executor;
-    arguments.parameters = parameters_of(*entry);
+    entry->occupant = occupant;
+    arguments.parameters = parameters_of(*entry, arguments.inputs);
     if (loaded) FitCheck(entry->trace, arguments).run();
     add_sharing(entry->sharing, arguments);
     add_moved(entry->sharing, arguments);
@@ -458,16 +537,7 @@ void set_gradients(const Entry& entry, const Arguments& arguments) {
   if (program.gradients.empty()) return;
   const NoGrad off;
   const std::vector<Tensor> gradients = entry.forward->gradients(arguments);
-  // Gradients of parameters have been added to what was there; an input has been captured as a leaf without one, and may be a parameter too.
-  for (const bool of_inputs : {false, true}) {
-    for (size_t i = 0; i < program.gradients.size(); ++i) {
-      const program::Leaf& leaf = entry.trace.leaves[entry.leaf_of[i]];
-      if (leaf.tensor.defined() == of_inputs) continue;
-      const Tensor& tensor = of_inputs ? arguments.inputs[leaf.input] : leaf.tensor;
-      const Tensor before = of_inputs ? tensor.grad() : Tensor();
-      tensor.set_grad(before.defined() && gradients[i].defined() ? autograd::sum_for_leaf(tensor, before, gradients[i]) : gradients[i]);
-    }
-  }
+  for (size_t i = 0; i < gradients.size(); ++i) tensor_of(entry.trace.leaves[entry.leaf_of[i]], arguments.inputs).set_grad(gradients[i]);
 }
 
 /// Outputs that are views of what had to move part from their sources, as those of eager calls.
@@ -519,6 +589,7 @@ void mark_views(const Entry& entry, const Arguments& arguments, const std::vecto
 }  // namespace
 
 CapturedFunction::CapturedFunction(program::Function function, CaptureOptions options) : state_(std::make_shared<State>()) {
+  if (!function) fail(ErrorCode::invalid_argument, "[CapturedFunction] there is no function to capture; give one that takes and returns tensors");
   state_->function = std::move(function);
   state_->options = std::move(options);
 }
@@ -534,6 +605,7 @@ CapturedFunction& CapturedFunction::operator=(const CapturedFunction&) = default
 
 std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inputs, CallSite site) {
   if (this_thread.dry != nullptr) return state_->function(inputs);
+  const Occupant::Stay stay(*state_->occupant);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
   refresh(arguments);
@@ -572,17 +644,20 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
 }
 
 const Trace& CapturedFunction::trace(const std::vector<Tensor>& inputs) {
+  const Occupant::Stay stay(*state_->occupant);
   Arguments arguments{inputs, {}};
   return state_->get(arguments)->trace;
 }
 
 CaptureStats CapturedFunction::stats() const {
+  const Occupant::Stay stay(*state_->occupant);
   CaptureStats stats = state_->stats;
   stats.entries = state_->entries.size();
   return stats;
 }
 
 program::MemoryReport CapturedFunction::memory(const std::vector<Tensor>& inputs) {
+  const Occupant::Stay stay(*state_->occupant);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
   if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->options);

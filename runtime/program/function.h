@@ -36,7 +36,8 @@ struct CaptureStats {
   uint64_t entries = 0;
 };
 
-/// A function whose calls run programs. Copies share them. It belongs to one rank (or to a thread that runs none): each rank captures its own.
+/// A function whose calls run programs. Copies share them. Each rank captures its own. Its calls and backward passes must not overlap: one that starts while
+/// another thread is in one throws capture.
 ///
 /// A call finds the program by what capture depends on: shapes, dtypes, layouts and devices of the inputs, which of them require gradients, which
 /// inputs and parameters share which bytes, policies, and whether gradients are recorded; or captures the function for it. Programs read the

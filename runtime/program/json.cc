@@ -1,6 +1,7 @@
 #include "program/json.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "core/error.h"
 
@@ -60,6 +62,13 @@ std::string layout_text(const DistSpec& spec) {
   return text;
 }
 
+/// The bytes of a plain tensor, two digits each.
+std::string bytes_text(const Tensor& tensor) {
+  const DenseTensor host = tensor.to(kCpu).get().value;
+  const std::span bytes(static_cast<const unsigned char*>(host.raw()), host.meta().bytes());
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
+}
+
 class Writer {
  public:
   explicit Writer(const Trace& trace) : trace_(trace), program_(trace.program) {}
@@ -74,8 +83,10 @@ class Writer {
     for (size_t i = 0; i < program_.parameters.size(); ++i) {
       parameters.push_back(entry(program_.parameters[i]));
       const Parameter& parameter = trace_.parameters[i];
+      if (parameter.leaf_input >= 0) parameters.back()["gradient_of_input"] = parameter.leaf_input;
       if (parameter.leaf.defined()) parameters.back()["gradient_of"] = name_of(parameter.leaf);
       if (parameter.requires_grad) parameters.back()["requires_grad"] = true;
+      if (parameter.constant) parameters.back()["constant"] = bytes_text(parameter.tensor);
     }
     for (const Op& op : program_.ops) ops.push_back(op_json(op));
     Json text;
@@ -170,6 +181,7 @@ class Writer {
     Json json = {{"name", named.name}};
     if (named.value == 0) json["value"] = nullptr;
     else json.update(value_json(named.value));
+    if (named.value != 0 && !entered_.insert(named.value).second) json["same"] = true;
     return json;
   }
 
@@ -241,6 +253,7 @@ class Writer {
       json["output_groups"] = gradient.output_groups;
       json["wanted_groups"] = gradient.wanted_groups;
     }
+    if (!gradient.reaches.empty()) json["reaches"] = gradient.reaches;
     if (!gradient.error.empty()) json["error"] = gradient.error;
     return json;
   }
@@ -252,6 +265,7 @@ class Writer {
   const Trace& trace_;
   const Program& program_;
   std::vector<const ProcessMesh*> meshes_;
+  std::set<ValueId> entered_;
 };
 
 struct CloseFile {

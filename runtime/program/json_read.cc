@@ -317,6 +317,11 @@ class Reader {
   ValueId read_entry(const Node& node) {
     if (node["value"].is_null()) return 0;
     const auto id = node["value"].integer<ValueId>(1);
+    if (node.has("same") && node["same"].boolean()) {
+      const auto first = entries_.find(id);
+      if (first == entries_.end() || !(first->second.type == read_type(node["type"]))) node["same"].refuse("expected an input or parameter before that is %{} too, of this type", id);
+      return id;
+    }
     const ValueId source = node.has("shares") ? node["shares"].integer<ValueId>(1, id - 1) : 0;
     const bool added = entries_.try_emplace(id, Entry{node, read_type(node["type"]), source}).second;
     if (!added) node["value"].refuse("expected a number of its own, but another input or parameter is %{} too", id);
@@ -325,12 +330,12 @@ class Reader {
 
   void read_entries() {
     for (const Node& node : top_["inputs"].list()) {
-      node.keys({"name", "value"}, {"type", "shares", "requires_grad"});
+      node.keys({"name", "value"}, {"type", "shares", "same", "requires_grad"});
       program_.inputs.push_back({node["name"].text(), read_entry(node)});
       trace_.require_grad.push_back(node.has("requires_grad") && node["requires_grad"].boolean());
     }
     for (const Node& node : top_["parameters"].list()) {
-      node.keys({"name", "value", "type"}, {"shares", "requires_grad", "gradient_of"});
+      node.keys({"name", "value", "type"}, {"shares", "same", "requires_grad", "gradient_of", "gradient_of_input", "constant"});
       const Node name = node["name"];
       const auto same = [&](const Named& other) { return other.name == name.text(); };
       if (std::any_of(program_.parameters.begin(), program_.parameters.end(), same)) name.refuse("expected a name of its own, but another parameter is called '{}' too", name.text());
@@ -343,6 +348,17 @@ class Reader {
   Parameter find_parameter(const Node& node, const Type& type) const {
     Parameter parameter;
     parameter.requires_grad = node.has("requires_grad") && node["requires_grad"].boolean();
+    parameter.constant = node.has("constant");
+    if (parameter.constant) {
+      parameter.tensor = read_constant(node["constant"], type);
+      return parameter;
+    }
+    if (node.has("gradient_of_input")) {
+      parameter.leaf_input = node["gradient_of_input"].integer<int>(0);
+      const auto number = static_cast<size_t>(parameter.leaf_input);
+      if (number >= program_.inputs.size() || program_.inputs[number].value == 0) node["gradient_of_input"].expected("the number of an input that is there");
+      return parameter;
+    }
     const bool gradient = node.has("gradient_of");
     const Node name = node[gradient ? "gradient_of" : "name"];
     if (!scope_.has(name.text())) {
@@ -357,8 +373,21 @@ class Reader {
     if (!parameter.tensor.defined()) return parameter;
     const Type has = type_of(parameter.tensor.get());
     if (has == type) return parameter;
-    name.refuse("{}'{}' of the scope is {}, but expected is {}{}", gradient ? "the gradient of " : "", name.text(), to_string(has), to_string(type),
-                has.spec == nullptr || type.spec == nullptr || has.spec->mesh() == type.spec->mesh() ? "" : " on " + type.spec->mesh()->describe());
+    const bool one_mesh = has.spec != nullptr && type.spec != nullptr && has.spec->mesh() == type.spec->mesh();
+    const auto text = [&](const Type& each) { return to_string(each) + (each.spec == nullptr || one_mesh ? "" : " on " + each.spec->mesh()->describe()); };
+    name.refuse("{}'{}' of the scope is {}, but expected is {}", gradient ? "the gradient of " : "", name.text(), text(has), text(type));
+  }
+
+  static Tensor read_constant(const Node& node, const Type& type) {
+    const std::string text = node.text();
+    if (type.spec != nullptr) node.refuse("expected no elements of a distributed tensor");
+    if (text.size() != 2 * type.meta.bytes()) node.refuse("expected {} bytes, two digits each, but there are {} digits", type.meta.bytes(), text.size());
+    const DenseTensor host = DenseTensor::allocate(kCpu, type.meta);
+    for (size_t i = 0; i < type.meta.bytes(); ++i) {
+      const char* const digits = text.data() + 2 * i;
+      if (std::from_chars(digits, digits + 2, static_cast<unsigned char*>(host.raw())[i], 16).ptr != digits + 2) node.refuse("expected digits from 0 to f, but there is '{}{}'", digits[0], digits[1]);
+    }
+    return Tensor(host).to(type.device);
   }
 
   void add_entries() {
@@ -630,7 +659,7 @@ class Reader {
   bool is_entry(ValueId id) const { return entries_.contains(id); }
 
   void read_gradient(const Node& node) {
-    node.keys({"forward_ops", "world_draws", "plain_draws", "function_inputs", "function_outputs", "outputs", "wanted"}, {"error", "output_groups", "wanted_groups"});
+    node.keys({"forward_ops", "world_draws", "plain_draws", "function_inputs", "function_outputs", "outputs", "wanted"}, {"reaches", "error", "output_groups", "wanted_groups"});
     TracedGradient gradient;
     gradient.forward_ops = node["forward_ops"].integer<size_t>(0, program_.ops.size());
     gradient.world_draws = node["world_draws"].integer<uint64_t>(0, program_.world_draws);
@@ -664,6 +693,13 @@ class Reader {
       if (given != 0) check_gradient_of(wanted[i], given, gradient.wanted.back());
     }
     read_groups(node, gradient);
+    if (node.has("reaches")) {
+      for (const Node& output : node["reaches"].list()) {
+        std::vector<size_t>& numbers = gradient.reaches.emplace_back();
+        for (const Node& number : output.list()) numbers.push_back(number.integer<size_t>(0, wanted.empty() ? 0 : wanted.size() - 1));
+      }
+      if (gradient.reaches.size() != outputs.size() || wanted.empty()) node["reaches"].expected(fmt::format("a list for each of the {} outputs", outputs.size()));
+    }
     trace_.gradient = std::move(gradient);
     trace_.require_grad.resize(trace_.gradient->function_inputs);
     node.attempt([&] {

@@ -4,6 +4,7 @@
 #include "program/live.h"
 #include "program/merger.h"
 #include "program/passes.h"
+#include "program/refusals.h"
 
 namespace shard::program {
 namespace {
@@ -15,6 +16,7 @@ class Order {
       : program_(program), trees_(program), after_(program.ops.size()), before_(program.ops.size(), 0), done_(program.ops.size(), false), users_(program.value_count()),
         left_(program.value_count(), 0) {
     find_dependences();
+    keep_failures();
   }
 
   Program run() {
@@ -71,6 +73,24 @@ class Order {
       }
     }
     for (size_t root = 0; root < users_.size(); ++root) left_[root] = users_[root].size();
+  }
+
+  /// A run that fails has done the writes that stand before what failed, and no others: what outlives the run keeps its place among ops that may refuse values.
+  void keep_failures() {
+    const std::vector<bool> refuses = find_refusals(program_), lasts = find_lasting_writes(program_);
+    int refusal = -1;
+    std::vector<size_t> writes;  // since then
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+      if (!refuses[i] && !lasts[i]) continue;
+      depend(refusal, i);
+      if (!refuses[i]) {
+        writes.push_back(i);
+        continue;
+      }
+      for (const size_t write : writes) depend(static_cast<int>(write), i);
+      writes.clear();
+      refusal = static_cast<int>(i);
+    }
   }
 
   /// All ranks must do what they do on a mesh in one order. What plain tensors are may differ from rank to rank, so that ops between them and a mesh stay in

@@ -98,6 +98,7 @@ class Executor::Build {
   void enter(const std::vector<Named>& names, const std::vector<Tensor>& tensors, size_t first) {
     for (size_t i = 0; i < names.size(); ++i) {
       if (names[i].value == 0 || !tensors[i].defined()) continue;  // absent, or read for its shape alone
+      if (place_of(names[i].value).root != nullptr) continue;      // the same tensor again
       const Value& value = program_.value(names[i].value);
       const DenseTensor& real = tensors[i].get().value;
       Root* root = place_of(value.root).root;

@@ -96,9 +96,8 @@ class Verifier {
   }
   bool is_made(ValueId id) const { return id < made_.size() && made_[id]; }
   void enter(const Named& value, std::string_view what) {
-    if (value.value == 0 || value.value >= made_.size()) return problem("{} '{}' has no value", what, value.name);
-    if (made_[value.value]) problem("{} '{}' is %{}, which another one is", what, value.name, value.value);
-    made_[value.value] = true;
+    if (value.value >= made_.size() || program_.value(value.value).op >= 0) return problem("{} '{}' is %{}, which is none", what, value.name, value.value);
+    made_[value.value] = value.value != 0;  // of an undefined tensor there is none, and one tensor may be given several times
   }
 
   void check(size_t i) {

@@ -15,6 +15,10 @@ void Rewriter::enter(const Named& value, std::vector<Named>& list) {
     list.push_back(value);
     return;
   }
+  if (has(value.value)) {  // the same tensor again
+    list.push_back({value.name, map_[value.value]});
+    return;
+  }
   // An alias of one that is not entered is the first of its buffer here.
   ValueId source = from_.value(value.value).source;
   while (source != 0 && !has(source)) source = from_.value(source).source;

@@ -6,6 +6,7 @@
 #include "program/executor_parts.h"
 #include "program/fusion.h"
 #include "program/pointwise.h"
+#include "program/refusals.h"
 
 namespace shard::program {
 
@@ -124,6 +125,7 @@ class Executor::Schedule {
   struct Item {
     size_t first_step, steps, op, last;
     double cost = 0;
+    bool refuses = false, lasts = false;  // values; writes that outlive the run
     std::vector<Root*> reads = {}, writes = {};
   };
 
@@ -142,13 +144,16 @@ class Executor::Schedule {
     while (at + item.steps < steps.size() && steps[at + item.steps].computes && steps[at + item.steps].op == item.op) ++item.steps;
     for (size_t op = item.op; op <= item.last; ++op) {
       item.cost += cost_of(program_, program_.ops[op]);
+      item.refuses = item.refuses || refuses_[op];
+      item.lasts = item.lasts || lasts_[op];
       for (Root* const root : executor_.states_[op]->uses) (writes(program_.ops[op], root) ? item.writes : item.reads).push_back(root);
     }
     return item;
   }
 
   static bool meet(const std::vector<Root*>& a, const std::vector<Root*>& b) { return std::find_first_of(a.begin(), a.end(), b.begin(), b.end()) != a.end(); }
-  static bool depend(const Item& a, const Item& b) { return meet(a.writes, b.writes) || meet(a.writes, b.reads) || meet(a.reads, b.writes); }
+  /// `b` comes after `a`, and must not be done where that fails.
+  static bool depend(const Item& a, const Item& b) { return (a.refuses && b.lasts) || meet(a.writes, b.writes) || meet(a.writes, b.reads) || meet(a.reads, b.writes); }
 
   /// Items of CPU work that follow each other and need nothing of each other run at the same time. It pays where each takes longer than the start of
   /// a task, and not so long that its own loops have all threads busy.
@@ -187,7 +192,7 @@ class Executor::Schedule {
       at += item.steps;
       const bool pays = item.cost >= executor_.options_.together_ns && item.cost <= kBusy;
       const bool full = group.size() == kLinesPerThread * static_cast<size_t>(cpu::threads());
-      if (!pays || full || std::any_of(group.begin(), group.end(), [&](const Item& other) { return depend(item, other); })) close();
+      if (!pays || full || std::any_of(group.begin(), group.end(), [&](const Item& other) { return depend(other, item); })) close();
       group.push_back(std::move(item));
       if (!pays) close();
     }
@@ -253,6 +258,7 @@ class Executor::Schedule {
 
   Executor& executor_;
   const Program& program_;
+  const std::vector<bool> refuses_ = find_refusals(program_), lasts_ = find_lasting_writes(program_);  // by op
   std::unordered_map<const Storage*, Root*> by_storage_;
 };
 

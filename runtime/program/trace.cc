@@ -4,93 +4,35 @@
 
 #include <algorithm>
 #include <atomic>
-#include <memory>
-#include <mutex>
+#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "autograd/autograd.h"
+#include "autograd/boundary.h"
 #include "autograd/leaf.h"
 #include "call/dense_call.h"
 #include "core/recorder.h"
 #include "core/writing.h"
 #include "dist/dist_tensor.h"
+#include "program/adopted.h"
 #include "program/alias.h"
 #include "program/groups.h"
+#include "program/meters.h"
 #include "program/rewrite.h"
+#include "program/steps.h"
 #include "reshard/plan.h"
 
 namespace shard::program {
 namespace {
 
-/// This rank's piece of a value of the program: without bytes.
-DenseTensor piece_of(const Type& type, MemoryMeter& meter) {
-  if (type.spec == nullptr) return DenseTensor::allocate(type.device, type.meta, &meter);
-  const auto at = type.spec->mesh()->coordinate(current_rank().id());
-  if (!at) return absent_value(type.meta);
-  return DenseTensor::allocate(type.device, {local_piece(type.spec->layout(), type.meta.dims, *at).dims, type.meta.dtype}, &meter);
-}
+using TensorSet = std::unordered_set<const TensorImpl*>;
 
-/// A tensor from outside while it is one of the program, and what it is when the capture ends.
-class Adopted {
+class CaptureRecorder final : Metered, public Recorder {
  public:
-  Adopted(TensorImpl& impl, DenseTensor symbolic, ValueId value)
-      : impl_(&impl), real_(impl.value), symbolic_(symbolic), type_(type_of(impl)), value_(value) {
-    impl.retain();
-    handle_ = Tensor(Ref<TensorImpl>::adopt(&impl));
-    GradState& state = impl.grad;
-    history_ = {state.requires_grad, state.output, std::move(state.node), std::move(state.root), state.root_version, state.views};
-    // Whatever it was computed from, in the program it is where computations start.
-    state.output = 0;
-    state.root_version = 0;
-    state.views = {};
-    impl.value = std::move(symbolic);
-  }
-
-  void restore() {
-    GradState& state = impl_->grad;
-    state.requires_grad = history_.requires_grad;
-    state.output = history_.output;
-    state.node = std::move(history_.node);
-    state.root = std::move(history_.root);
-    state.root_version = history_.root_version;
-    state.views = history_.views;
-    impl_->value = std::move(real_);
-    if (type_.spec == nullptr) return;
-    auto& dist = static_cast<DistTensorImpl&>(*impl_);
-    dist.global = type_.meta;
-    dist.spec = type_.spec;
-  }
-
-  const Tensor& handle() const { return handle_; }
-  const Type& type() const { return type_; }
-  ValueId value() const { return value_; }
-  bool was_leaf() const { return !history_.node; }
-  /// Whether it still is the tensor that it was, but for its elements.
-  bool same_place() const { return impl_->value.storage() == symbolic_.storage() && type_of(*impl_) == type_; }
-  bool same_history() const { return !impl_->grad.node && impl_->grad.requires_grad == history_.requires_grad; }
-
- private:
-  struct History {
-    bool requires_grad;
-    uint32_t output;
-    Ref<GradNode> node;
-    Ref<TensorImpl> root;
-    uint64_t root_version;
-    ViewChain views;
-  };
-  TensorImpl* impl_;
-  Tensor handle_;
-  DenseTensor real_, symbolic_;
-  Type type_;
-  ValueId value_;
-  History history_;
-};
-
-class CaptureRecorder final : public Recorder {
- public:
-  explicit CaptureRecorder(const Scope* scope)
-      : scope_(scope), before_(this_thread), recorded_(grad_enabled()), plain_(call::thread_generator()), plain_state_(plain_.state()) {
+  /// `shared`: example inputs that the function uses from outside too.
+  CaptureRecorder(const Scope* scope, const TensorSet& shared)
+      : Recorder(counted_), scope_(scope), shared_(shared), before_(this_thread), recorded_(grad_enabled()), plain_(call::thread_generator()), plain_state_(plain_.state()) {
     if (before_.rank != nullptr) world_state_ = before_.rank->generator.state();
     this_thread.recorder = this;
     this_thread.dry = &meter;
@@ -102,42 +44,34 @@ class CaptureRecorder final : public Recorder {
   std::vector<Tensor> make_inputs(const std::vector<Tensor>& examples) {
     std::vector<Tensor> inputs;
     for (const Tensor& example : examples) {
-      const std::string name = fmt::format("input_{}", inputs.size());
       require_grad_.push_back(recorded_ && example.defined() && example.requires_grad());
-      if (!example.defined()) {
-        inputs.emplace_back();
-        program_.inputs.push_back({name, 0});
-        continue;
+      const size_t number = inputs.size();
+      Tensor& input = inputs.emplace_back();
+      ValueId id = 0;
+      if (example.defined()) {
+        const auto [first, is_new] = numbers_.emplace(example.impl().get(), number);
+        input = is_new ? make_input(example, number) : inputs[first->second];
+        id = value_in(input);
       }
-      TensorImpl& impl = example.get();
-      check_outside(impl);
-      auto [value, id] = enter(impl);
-      Tensor& input = inputs.emplace_back(impl.alias());
-      input.impl()->value = std::move(value);
-      input.impl()->grad.requires_grad = example.requires_grad();
-      program_.inputs.push_back({name, id});
-      inputs_.push_back({input, input.impl()->value, type_of(impl), inputs.size() - 1, example.is_leaf()});
-      if (const autograd::LeafExtra* const extra = autograd::extra_or_null(example)) {
-        autograd::LeafExtra& own = autograd::extra_of(input);
-        own.layout = extra->layout;
-        own.hooks = extra->hooks;
-      }
+      program_.inputs.push_back({fmt::format("input_{}", number), id});
     }
     return inputs;
   }
+
+  void made(const Storage& storage) override { made_.insert(&storage); }
 
   void adopt(TensorImpl& tensor) override {
     const DenseTensor& value = tensor.value;
     if (is_ours(value) || value.storage()->state() == Storage::State::shape_only) return;
     check_outside(tensor);
+    if (value.storage()->state() == Storage::State::held && made_.contains(value.storage().get())) return adopt_made(tensor);
     tensor.retain();
     Tensor(Ref<TensorImpl>::adopt(&tensor)).requires_grad();  // brings the history of a view up to date
     auto [symbolic, id] = enter(tensor);
     Adopted& adopted = adopted_.emplace_back(tensor, std::move(symbolic), id);
     std::string name = scope_ == nullptr ? "" : scope_->name_of(adopted.handle());
-    if (name.empty()) name = fmt::format("p{}", program_.parameters.size());
-    program_.parameters.push_back({name, id});
-    parameters_.push_back({adopted.handle(), {}, recorded_ && tensor.grad.requires_grad});
+    program_.parameters.push_back({name.empty() ? numbered_name("p") : name, id});
+    parameters_.push_back({.tensor = adopted.handle(), .leaf = {}, .requires_grad = recorded_ && tensor.grad.requires_grad});
   }
 
   void adopt_gradient(const Tensor& leaf) override {
@@ -147,12 +81,39 @@ class CaptureRecorder final : public Recorder {
     const autograd::LeafExtra* const extra = autograd::extra_or_null(leaf);
     const Tensor gradient = extra == nullptr ? Tensor() : extra->gradient;
     gradients_.push_back({leaf, gradient, entry_of(leaf)});
-    if (!gradient.defined() || is_ours(gradient.impl()->value)) return;
+    if (!gradient.defined() || entry_of(leaf) == 0) return;
     const size_t before = parameters_.size();
     adopt(*gradient.impl());
-    if (parameters_.size() == before) return;  // it is one already, under another name
-    parameters_.back().leaf = leaf;
-    program_.parameters.back().name = name_of(leaf) + ".grad";
+    if (parameters_.size() == before) {  // it is one already: in each run the two have to be one tensor
+      program_.parameters.push_back({"", entry_of(gradient)});
+      parameters_.emplace_back();
+    }
+    const Input* const input = input_of(leaf.get());
+    if (input == nullptr) parameters_.back().leaf = leaf;
+    else parameters_.back() = {.tensor = {}, .leaf = {}, .leaf_input = static_cast<int>(input->number)};
+    program_.parameters.back().name = free_name(name_of(leaf) + ".grad");
+  }
+
+  bool was_computed(const TensorImpl& tensor) const override {
+    if (const Input* const input = input_of(tensor)) return !input->was_leaf;
+    const Adopted* const adopted = adopted_of(tensor);
+    return adopted != nullptr && !adopted->was_leaf();
+  }
+
+  /// The example inputs that the function has used from outside too, where that matters: two tensors stand for one leaf, which has one gradient.
+  TensorSet found_shared() const {
+    TensorSet found;
+    for (const Adopted& each : adopted_) {
+      const TensorImpl* const tensor = each.handle().impl().get();
+      const auto number = numbers_.find(tensor);
+      if (number == numbers_.end() || shared_.contains(tensor)) continue;
+      const bool touched = std::any_of(gradients_.begin(), gradients_.end(), [&](const Gradient& gradient) {
+        const Input* const input = input_of(gradient.leaf.get());
+        return gradient.leaf.impl().get() == tensor || (input != nullptr && input->number == number->second);
+      });
+      if (touched || (recorded_ && each.required_grad())) found.insert(tensor);
+    }
+    return found;
   }
 
   std::vector<uint32_t> call(const RecordedCall& call) override {
@@ -223,10 +184,11 @@ class CaptureRecorder final : public Recorder {
     ended_ = true;
     this_thread = before_;
     for (Gradient& each : gradients_) {
-      if (adopted_of(each.leaf) == nullptr) continue;
+      if (adopted_of(each.leaf.get()) == nullptr) continue;
       if (autograd::LeafExtra* const extra = autograd::extra_or_null(each.leaf)) extra->gradient = each.before;
     }
     for (Adopted& each : adopted_) each.restore();
+    for (Constant& each : constants_) each.restore();
     plain_.set_state(plain_state_);
     if (before_.rank != nullptr) before_.rank->generator.set_state(world_state_);
   }
@@ -245,6 +207,17 @@ class CaptureRecorder final : public Recorder {
     outputs.clear();
     end();
     return result;
+  }
+
+  /// After finish(): throws where the function has put away what it changes.
+  void check_constants() {
+    gradients_.clear();
+    inputs_.clear();
+    for (const Constant& each : constants_) {
+      if (!each.escapes()) continue;
+      fail(ErrorCode::capture, "the captured function keeps a tensor that it makes from data and then changes ({}), but each run makes its own; make it outside of the function, "
+           "so that all runs read and write that one", each.handle().get().describe());
+    }
   }
 
  private:
@@ -266,6 +239,7 @@ class CaptureRecorder final : public Recorder {
     Type type;
     size_t number;
     bool was_leaf;
+    bool required_grad;
   };
 
   /// Tensors carry the number of their value, with that of the capture above it: one that outlives its capture is found out.
@@ -279,6 +253,60 @@ class CaptureRecorder final : public Recorder {
     return id == 0 ? 0 : tag_ | id;
   }
   static ValueId value_in(const Tensor& tensor) { return tensor.impl()->value.symbol() & kValueBits; }
+
+  Tensor make_input(const Tensor& example, size_t number) {
+    TensorImpl& impl = example.get();
+    if (shared_.contains(&impl)) {
+      adopt(impl);
+      return example;
+    }
+    check_outside(impl);
+    auto [value, id] = enter(impl);
+    const Tensor input(impl.alias());
+    input.impl()->value = std::move(value);
+    input.impl()->grad.requires_grad = example.requires_grad();
+    inputs_.push_back({input, input.impl()->value, type_of(impl), number, example.is_leaf(), example.requires_grad()});
+    if (const autograd::LeafExtra* const extra = autograd::extra_or_null(example)) {
+      autograd::LeafExtra& own = autograd::extra_of(input);
+      own.gradient = extra->gradient;
+      own.layout = extra->layout;
+      own.hooks = extra->hooks;
+    }
+    return input;
+  }
+
+  /// One that the function has made with its elements.
+  void adopt_made(TensorImpl& tensor) {
+    if (buffers_.contains(tensor.value.storage().get())) {
+      refuse("from_data", fmt::format("{} shares its buffer with another tensor that the function has made with its elements; make the one as a view of the other", tensor.describe()));
+    }
+    parameters_.push_back({.tensor = Tensor(tensor.alias()), .leaf = {}, .constant = true});
+    const ValueId id = enter(tensor).second;
+    program_.parameters.push_back({numbered_name("constant_"), id});
+    const Type type = type_of(tensor);
+    Op op;
+    op.kind = Kind::clone;
+    op.inputs = {{id, 0}};
+    op.attrs.emplace_back(type.device);
+    DenseTensor copy = piece_of(type, meter);
+    copy.set_symbol(symbol_of(add_single(std::move(op), type)));
+    constants_.emplace_back(tensor, std::move(copy));
+  }
+
+  bool is_free(const std::string& name) const {
+    const auto same = [&](const Named& other) { return other.name == name; };
+    return !(scope_ != nullptr && scope_->has(name)) && std::none_of(program_.parameters.begin(), program_.parameters.end(), same);
+  }
+  /// A name that neither the program nor the scope has.
+  std::string numbered_name(std::string_view stem) const {
+    for (size_t number = program_.parameters.size();; ++number) {
+      if (std::string name = fmt::format("{}{}", stem, number); is_free(name)) return name;
+    }
+  }
+  std::string free_name(std::string name) const {
+    while (!is_free(name)) name += '_';
+    return name;
+  }
 
   bool is_ours(const DenseTensor& value) const {
     if ((value.symbol() & ~kValueBits) != tag_) return false;
@@ -380,9 +408,9 @@ class CaptureRecorder final : public Recorder {
 
   /// The value of the program that a tensor from outside is before any op writes it; 0 for one that the function has made.
   ValueId entry_of(const Tensor& tensor) const {
-    if (const Adopted* const adopted = adopted_of(tensor)) return adopted->value();
-    const auto input = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& each) { return each.tensor.impl() == tensor.impl(); });
-    return input == inputs_.end() ? 0 : input->symbolic.symbol() & kValueBits;
+    if (const Adopted* const adopted = adopted_of(tensor.get())) return adopted->value();
+    const Input* const input = input_of(tensor.get());
+    return input == nullptr ? 0 : input->symbolic.symbol() & kValueBits;
   }
 
   /// What the caller gets for a tensor. Another handle to one from outside, as detach() gives, must not become that one.
@@ -393,9 +421,13 @@ class CaptureRecorder final : public Recorder {
     return add(make_alias(id, *type), {&type, 1}, {&id, 1}, {false})[0];
   }
 
-  const Adopted* adopted_of(const Tensor& tensor) const {
-    const auto found = std::find_if(adopted_.begin(), adopted_.end(), [&](const Adopted& each) { return each.handle().impl() == tensor.impl(); });
+  const Adopted* adopted_of(const TensorImpl& tensor) const {
+    const auto found = std::find_if(adopted_.begin(), adopted_.end(), [&](const Adopted& each) { return each.handle().impl().get() == &tensor; });
     return found == adopted_.end() ? nullptr : &*found;
+  }
+  const Input* input_of(const TensorImpl& tensor) const {
+    const auto found = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& each) { return each.tensor.impl().get() == &tensor; });
+    return found == inputs_.end() ? nullptr : &*found;
   }
 
   bool is_moved_entry(const Storage& symbolic) const {
@@ -457,6 +489,7 @@ class CaptureRecorder final : public Recorder {
       if (error.code() != ErrorCode::autograd) throw;
       program_ = forward;
       want_all(gradient, leaves);
+      gradient.reaches.clear();
       gradient.error = error.what();
     }
     return gradient;
@@ -479,6 +512,8 @@ class CaptureRecorder final : public Recorder {
       program_.inputs.push_back({fmt::format("grad_{}", program_.outputs[gradient.outputs[i]].name), value_in(given.back())});
     }
     gradient.output_groups = groups_of(from);
+    std::vector<size_t> leaf_of(leaves.size());  // by wanted gradient
+    std::iota(leaf_of.begin(), leaf_of.end(), size_t{0});
     for (size_t group = 0; group < group_count(gradient); ++group) {
       std::vector<Tensor> outputs, of_outputs;
       for (size_t i = 0; i < from.size(); ++i) {
@@ -495,25 +530,21 @@ class CaptureRecorder final : public Recorder {
           program_.outputs.push_back({fmt::format("{}_{}", name, group + 1), value_in(found[i])});
           gradient.wanted.push_back(entry_of(leaves[i]));
           gradient.wanted_groups.push_back(group);
+          leaf_of.push_back(i);
         }
       }
     }
+    if (from.size() > 1) set_reaches(gradient, reached(from, leaves), leaf_of);
   }
 
-  /// Whether the steps that made a tensor still have what they saved.
-  static bool is_whole(const Tensor& tensor) {
-    std::vector<const autograd::Node*> found;
-    std::unordered_set<const autograd::Node*> seen;
-    const autograd::OwnedEdge start = autograd::edge_of(tensor);
-    const auto visit = [&](const autograd::Node* node) {
-      if (node != nullptr && seen.insert(node).second) found.push_back(node);
-    };
-    visit(start.get());
-    for (size_t i = 0; i < found.size(); ++i) {
-      if (found[i]->released()) return false;
-      for (const autograd::Edge& edge : found[i]->edges()) visit(edge.node);
+  static void set_reaches(TracedGradient& gradient, const std::vector<std::vector<size_t>>& leaves, const std::vector<size_t>& leaf_of) {
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      std::vector<size_t>& numbers = gradient.reaches.emplace_back();
+      for (size_t k = 0; k < leaf_of.size(); ++k) {
+        const bool own = gradient.wanted_groups[k] == gradient.output_groups[i];
+        if (own && std::find(leaves[i].begin(), leaves[i].end(), leaf_of[k]) != leaves[i].end()) numbers.push_back(k);
+      }
     }
-    return true;
   }
 
   /// A tensor that the program is given.
@@ -528,16 +559,15 @@ class CaptureRecorder final : public Recorder {
     for (Gradient& each : gradients_) {
       const autograd::LeafExtra* const extra = autograd::extra_or_null(each.leaf);
       const Tensor now = extra == nullptr ? Tensor() : extra->gradient;
-      const auto input = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& other) { return other.tensor.impl() == each.leaf.impl(); });
-      const Adopted* const adopted = adopted_of(each.leaf);
-      if (input == inputs_.end() && adopted == nullptr) continue;  // a leaf of the function itself
+      const Input* const input = input_of(each.leaf.get());
+      const Adopted* const adopted = adopted_of(each.leaf.get());
+      if (input == nullptr && adopted == nullptr) continue;  // a leaf of the function itself
       const bool changed = now.impl() != each.before.impl();
       if (changed && !(adopted != nullptr ? adopted->was_leaf() : input->was_leaf)) {
         fail(ErrorCode::capture, "[backward] cannot be captured: it goes on into what {} was computed from, before the captured function. Give detach() of it, or call backward "
              "outside", each.leaf.get().describe());
       }
-      const bool is_input = input != inputs_.end();
-      leaves_.push_back({is_input ? Tensor() : each.leaf, is_input ? input->number : 0, each.value, each.before.defined()});
+      leaves_.push_back({input != nullptr ? Tensor() : each.leaf, input != nullptr ? input->number : 0, each.value, each.before.defined()});
       if (!changed) continue;
       Recorder::adopt(now);
       program_.gradients.push_back({each.value, now.defined() ? value_for_caller(now) : 0});
@@ -545,9 +575,11 @@ class CaptureRecorder final : public Recorder {
   }
 
   void check_adopted() const {
-    for (const Input& each : inputs_) check_kept(each.type, each.tensor.impl()->value.storage() == each.symbolic.storage() && type_of(*each.tensor.impl()) == each.type,
-                                                 !each.tensor.impl()->grad.node);
-    for (const Adopted& each : adopted_) check_kept(each.type(), each.same_place(), each.same_history());
+    for (const Input& each : inputs_) {
+      const TensorImpl& impl = *each.tensor.impl();
+      check_kept(impl, each.type, impl.value.storage() == each.symbolic.storage() && type_of(impl) == each.type, each.required_grad);
+    }
+    for (const Adopted& each : adopted_) check_kept(*each.handle().impl(), each.type(), each.same_place(), each.required_grad());
     for (const auto& [real, buffer] : buffers_) {
       const Detachment* const parted = buffer.symbolic->detachment();
       if (parted != nullptr && !buffer.moved) {
@@ -557,14 +589,18 @@ class CaptureRecorder final : public Recorder {
     }
   }
 
-  static void check_kept(const Type& type, bool same_place, bool same_history) {
+  static void check_kept(const TensorImpl& tensor, const Type& type, bool same_place, bool required_grad) {
     if (!same_place) {
       fail(ErrorCode::capture, "the captured function gives a tensor from outside ({}) another shape, dtype, layout or buffer, which each run would do again; write its elements "
            "alone, or return the new tensor", to_string(type));
     }
-    if (!same_history) {
+    if (tensor.grad.node) {
       fail(ErrorCode::capture, "the captured function writes what requires a gradient into a tensor from outside ({}), which would get a history in each run; write detach() of it, "
            "or write under NoGrad", to_string(type));
+    }
+    if (tensor.grad.requires_grad != required_grad) {
+      fail(ErrorCode::capture, "the captured function changes whether a tensor from outside ({}) requires a gradient, which each run would do again; call set_requires_grad "
+           "outside, or on detach() of it, which is a tensor of the function", to_string(type));
     }
   }
 
@@ -581,6 +617,7 @@ class CaptureRecorder final : public Recorder {
   }
 
   const Scope* scope_;
+  const TensorSet& shared_;
   const ThreadState before_;
   const bool recorded_;
   Generator& plain_;
@@ -590,7 +627,10 @@ class CaptureRecorder final : public Recorder {
   const uint32_t tag_ = next_tag();
   Program program_;
   std::unordered_map<const Storage*, Buffer> buffers_;  // from outside
+  std::unordered_set<const Storage*> made_;  // by the function, with bytes
+  std::unordered_map<const TensorImpl*, size_t> numbers_;  // of the example inputs
   std::vector<Adopted> adopted_;
+  std::vector<Constant> constants_;
   std::vector<Parameter> parameters_;
   std::vector<Gradient> gradients_;
   std::vector<Input> inputs_;
@@ -598,34 +638,31 @@ class CaptureRecorder final : public Recorder {
   std::vector<Leaf> leaves_;
 };
 
-/// Ends a capture. Where tensors of the program outlive it, which the function has put away somewhere, what counts their bytes has to stay.
-class Keeper {
- public:
-  explicit Keeper(std::unique_ptr<CaptureRecorder>& recorder) : recorder_(recorder) {}
-  Keeper(const Keeper&) = delete;
-  Keeper& operator=(const Keeper&) = delete;
-  ~Keeper() {
-    recorder_->end();
-    if (recorder_->meter.live == 0) return;
-    static std::mutex mutex;
-    static std::vector<std::unique_ptr<CaptureRecorder>> kept;
-    const std::lock_guard lock(mutex);
-    kept.push_back(std::move(recorder_));
-  }
-
- private:
-  std::unique_ptr<CaptureRecorder>& recorder_;
-};
-
 }  // namespace
 
 Trace trace(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope) {
+  if (!function) fail(ErrorCode::invalid_argument, "[trace] there is no function to capture; give one that takes and returns tensors");
   if (Recorder::current() != nullptr) {
     fail(ErrorCode::capture, "a captured function captures another one; call the inner function itself there, it becomes part of the program");
   }
-  auto recorder = std::make_unique<CaptureRecorder>(scope);
-  const Keeper keeper(recorder);
-  return recorder->finish(function(recorder->make_inputs(inputs)));
+  const autograd::NoBoundary apart;
+  // Whether the function uses an input from outside too is known when it has run. Then it runs once more, where one tensor is both.
+  for (TensorSet shared;;) {
+    CaptureRecorder recorder(scope, shared);
+    TensorSet more;
+    try {
+      Trace result = recorder.finish(function(recorder.make_inputs(inputs)));
+      more = recorder.found_shared();
+      if (more.empty()) {
+        recorder.check_constants();
+        return result;
+      }
+    } catch (...) {
+      more = recorder.found_shared();
+      if (more.empty()) throw;
+    }
+    shared.insert(more.begin(), more.end());
+  }
 }
 
 }  // namespace shard::program

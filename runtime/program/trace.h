@@ -15,8 +15,10 @@ using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>& in
 /// A tensor from outside that a program uses, as it was when the function was captured.
 struct Parameter {
   Tensor tensor;
-  Tensor leaf;  // defined where the tensor is the gradient of this leaf, which each run asks for anew
+  Tensor leaf;  // defined where it is the gradient of this leaf, which each run asks for anew
+  int leaf_input = -1;  // the same of this input of the call: `tensor` is undefined
   bool requires_grad = false;  // and the function ran with gradients recorded
+  bool constant = false;       // the function makes it from its elements (Tensor::from_data): nobody else has it
 };
 
 /// A leaf whose gradient a program reads or leaves.
@@ -40,6 +42,7 @@ struct TracedGradient {
   // Outputs that have no step in common are of different groups, so that each group has a backward pass of its own: the number of the group of
   // each output, and of each wanted gradient. An input or parameter on which several groups depend is wanted once for each.
   std::vector<size_t> output_groups, wanted_groups;
+  std::vector<std::vector<size_t>> reaches;  // by each of `outputs`: of which of `wanted` it was computed; empty: each of all
   std::string error;              // why there is no backward pass, as backward will say: the program has no ops, inputs and outputs for it
 };
 
@@ -66,7 +69,8 @@ struct Trace {
 
 /// Runs `function` without computing anything, and gives the program of what it does. `inputs` are examples: shapes, dtypes, layouts, which of
 /// them require gradients and which share buffers; they are not changed. Tensors from outside become parameters, with their names in `scope`;
-/// the others are called p0, p1, ... Throws capture for what a program cannot hold: values that decide what is done, results whose shape
+/// the others are called p0, p1, ..., but for names that `scope` has. What the function makes from elements (Tensor::from_data) are constants of the
+/// program. A function that uses an input from outside too, and its gradient, runs twice. Throws capture for what a program cannot hold: values that decide what is done, results whose shape
 /// comes from data, tensors from outside that get another shape, layout or history.
 ///
 /// Where outputs require gradients, their backward pass is captured too: from gradients in the layouts of the outputs (whole where those are

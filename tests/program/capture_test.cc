@@ -1,10 +1,13 @@
 // Capture: what a function does becomes a program, which does the same with other tensors.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
 #include "api.h"
 #include "autograd/autograd.h"
 #include "call/item.h"
 #include "program/function.h"
+#include "program/json.h"
 #include "support/tensors.h"
 
 using namespace shard;
@@ -187,4 +190,40 @@ TEST_CASE("30: batch_norm's running mean and variance over 5 training steps are 
     CHECK(values(a[3].grad()) == values(b[3].grad()));
   }
   CHECK(captured.stats().misses == 1);
+}
+
+TEST_CASE("33: parameters without a name in the scope take none that the scope has") {
+  const Tensor z = vec({1, 1}), w = leaf({2, 2}), y = vec({3, 3});
+  program::Scope scope;
+  scope.set("p0", z);
+  scope.set("w.grad", y);
+  const auto function = [&](const Tensors& in) -> Tensors {
+    w.set_grad(add(w.grad(), in[0]));
+    return {multiply(multiply(w, in[0]).detach(), y), add(z, in[0])};
+  };
+  w.set_grad(vec({0, 0}));
+  CapturedFunction captured(function, {.scope = &scope});
+  std::vector<std::string> names;
+  for (const program::Named& each : captured.trace({vec({1, 2})}).program.parameters) names.push_back(each.name);
+  std::sort(names.begin(), names.end());
+  CHECK(std::unique(names.begin(), names.end()) == names.end());
+  program::Scope all = scope;
+  const program::Trace& trace = captured.trace({vec({1, 2})});
+  for (size_t i = 0; i < trace.parameters.size(); ++i) {
+    const std::string& name = trace.program.parameters[i].name;
+    if (trace.parameters[i].leaf.defined()) continue;
+    CHECK((!scope.has(name) || scope.get(name).impl() == trace.parameters[i].tensor.impl()));
+    all.set(name, trace.parameters[i].tensor);
+  }
+  CapturedFunction loaded(program::from_json(program::to_json(trace), all));
+  CHECK(values(loaded({vec({1, 2})})[0]) == Values{6, 12});
+  CHECK(values(loaded({vec({1, 2})})[1]) == Values{2, 3});
+}
+
+TEST_CASE("29: a file has the elements of constants, and the scope need not") {
+  const CapturedFunction captured = capture([](const Tensors& in) -> Tensors { return {add(in[0], vec({-0.0, 1e-300}))}; }, {vec({1, 2})});
+  const std::string text = program::to_json(CapturedFunction(captured).trace({vec({1, 2})}));
+  CapturedFunction loaded(program::from_json(text, {}));
+  CHECK(values(loaded({vec({0, 0})})[0]) == Values{0, 1e-300});
+  CHECK(program::to_json(loaded.trace({vec({1, 2})})) == text);
 }

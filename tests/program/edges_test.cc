@@ -1,6 +1,9 @@
 // What happens at the edges of captures: tensors that escape, gradients that are arguments, hooks, failing runs.
 #include <catch2/catch.hpp>
 
+#include <atomic>
+#include <thread>
+
 #include "api.h"
 #include "autograd/autograd.h"
 #include "program/function.h"
@@ -20,7 +23,8 @@ TEST_CASE("33: a tensor that outlives its capture is found out by the next one, 
   CHECK(values(captured({vec({1, 2})})[0]) == Values{2, 3});
   CHECK(values(captured({vec({3, 4})})[0]) == Values{4, 5});
   CHECK_THROWS_WITH(captured({vec({1, 2, 3})}), Catch::Contains("was made while another program was captured"));
-  CHECK_THROWS_WITH(values(state), Catch::Contains("no value to read"));
+  CHECK_THROWS_WITH(values(state), Catch::Contains("was made while a function was captured, and no run gives it a value"));
+  CHECK_THROWS_WITH(add(state, state), Catch::Contains("was made while a function was captured"));
   state = Tensor();
   CHECK(values(captured({vec({1, 2, 3})})[0]) == Values{2, 3, 4});
 }
@@ -194,4 +198,180 @@ TEST_CASE("30: detach() of a parameter is not that parameter: neither as an outp
     CHECK(values(q.grad()) == old);
     CHECK(!p.grad().defined());
   }
+}
+
+TEST_CASE("29: a tensor that the function makes from elements is a constant: each run has a copy of it") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    Tensor sum = vec({0, 0});
+    const Tensor weights = vec({1, 2});
+    add_(sum, in[0]);
+    return {sum, multiply(weights, in[0]), vec({5, 6})};
+  };
+  for (const bool passes : {true, false}) {
+    CapturedFunction captured(function, {.passes = passes});
+    Tensors kept;
+    for (int run = 1; run <= 3; ++run) {
+      const Tensors in = {vec({1.0 * run, 2})}, out = captured(in), expected = function(in);
+      for (size_t i = 0; i < out.size(); ++i) CHECK(values(out[i]) == values(expected[i]));
+      for (const Tensor& other : kept) CHECK(!out[2].shares_buffer_with(other));
+      add_(kept.emplace_back(out[2]), vec({1, 1}));  // the caller's own
+      kept.push_back(out[0]);
+    }
+    CHECK(captured.stats().misses == 1);
+  }
+}
+
+TEST_CASE("32: a leaf that the function makes from elements has its gradient inside, and is captured once") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    const Tensor w = leaf({3, 4});
+    total(multiply(multiply(w, w), in[0])).backward();
+    return {w.grad()};
+  };
+  CapturedFunction captured(function, {});
+  for (int run = 1; run <= 3; ++run) CHECK(values(captured({vec({1.0 * run, 2})})[0]) == Values{6.0 * run, 16});
+  CHECK(captured.stats().misses == 1);
+}
+
+TEST_CASE("29: a tensor that the function makes from elements and keeps is read there, and must not be changed") {
+  Tensor mask, sum;
+  CapturedFunction reads(
+      [&](const Tensors& in) -> Tensors {
+        if (!mask.defined()) mask = vec({0, 1});
+        return {multiply(in[0], mask)};
+      },
+      {});
+  CHECK(values(reads({vec({3, 4})})[0]) == Values{0, 4});
+  CHECK(values(mask) == Values{0, 1});
+  CHECK(values(multiply(mask, mask)) == Values{0, 1});
+  CapturedFunction writes(
+      [&](const Tensors& in) -> Tensors {
+        if (!sum.defined()) sum = vec({0, 0});
+        return {add_(sum, in[0])};
+      },
+      {});
+  CHECK_THROWS_WITH(writes({vec({3, 4})}), Catch::Contains("keeps a tensor that it makes from data and then changes (f64[2])"));
+  CHECK(values(sum) == Values{0, 0});
+  CHECK(values(writes({vec({3, 4})})[0]) == Values{3, 4});  // now it is one from outside
+  CHECK(values(writes({vec({3, 4})})[0]) == Values{6, 8});
+}
+
+TEST_CASE("33: what a captured function tells tensors about their gradients does not leak out, and must be as before when it ends") {
+  const Tensor w = vec({1, 2}), x = vec({3, 4});
+  const auto function = [&](bool back, bool fails) {
+    return [&, back, fails](const Tensors& in) -> Tensors {
+      w.set_requires_grad(true);
+      in[0].detach().set_requires_grad(true);
+      const Tensor out = multiply(in[0], w);
+      if (fails) values(out);
+      if (back) w.set_requires_grad(false);
+      return {out.detach()};
+    };
+  };
+  CHECK_THROWS_AS(CapturedFunction(function(false, true), {})({x}), Error);
+  CHECK(!w.requires_grad());
+  CHECK_THROWS_WITH(CapturedFunction(function(false, false), {})({x}), Catch::Contains("changes whether a tensor from outside (f64[2]) requires a gradient"));
+  CHECK(!w.requires_grad());
+  CHECK(values(CapturedFunction(function(true, false), {})({x})[0]) == Values{3, 8});
+  CHECK(!w.requires_grad());
+}
+
+TEST_CASE("33: an undefined input is undefined inside, in programs and in their files") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    if (!in[0].defined()) return {exp(in[1]), in[0]};
+    return {add(in[0], in[1]), in[0]};
+  };
+  CapturedFunction captured(function, {});
+  for (int run = 0; run < 2; ++run) {
+    const Tensors out = captured({Tensor(), vec({0, 0})});
+    CHECK(values(out[0]) == Values{1, 1});
+    CHECK(!out[1].defined());
+    CHECK(values(captured({vec({1, 2}), vec({3, 4})})[0]) == Values{4, 6});
+  }
+  CHECK(captured.stats().misses == 2);
+  const Tensor x = leaf({0, 0});
+  captured({Tensor(), x})[0].backward(vec({1, 2}));
+  CHECK(values(x.grad()) == Values{1, 2});
+  CapturedFunction uses([](const Tensors& in) -> Tensors { return {exp(in[0])}; }, {});
+  CHECK_THROWS_WITH(uses({Tensor()}), Catch::Contains("[exp] argument 'x' is an undefined tensor"));
+}
+
+TEST_CASE("32: a captured function inside of recompute, where it is captured or has been before") {
+  const Tensor w = leaf({3, 4});
+  for (const bool before : {false, true}) {
+    CapturedFunction captured([&](const Tensors& in) -> Tensors { return {multiply(exp(in[0]), w)}; }, {});
+    const Tensor x = leaf({1, 2}), y = leaf({1, 2});
+    w.set_grad({});
+    if (before) captured({x});
+    const Tensor out = recompute([&](const Tensors& in) -> Tensors { return {multiply(captured(in)[0], captured({multiply(in[0], in[0])})[0])}; }, {x})[0];
+    const Tensor expected = multiply(multiply(exp(y), w), multiply(exp(multiply(y, y)), w));
+    CHECK(values(out) == values(expected));
+    total(out).backward();
+    const Values found = values(w.grad());
+    w.set_grad({});
+    total(expected).backward();
+    CHECK(found == values(w.grad()));
+    CHECK(values(x.grad()) == values(y.grad()));
+  }
+}
+
+TEST_CASE("33: a captured function is in one thread at a time: another one is refused, and waits for its turn") {
+  const Tensor p = vec({1, 2});
+  CapturedFunction captured([&](const Tensors& in) -> Tensors { return {add(exp(in[0]), p)}; }, {});
+  const Values expected = values(captured({vec({0, 0})})[0]);
+  std::atomic<int> right = 0, wrong = 0, refused = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int run = 0; run < 500; ++run) {
+        try {
+          ++(values(captured({vec({0, 0})})[0]) == expected ? right : wrong);
+        } catch (const Error& error) {
+          ++(error.code() == ErrorCode::capture ? refused : wrong);
+          CapturedFunction own([&](const Tensors& in) -> Tensors { return {exp(in[0])}; }, {});
+          own({vec({0, 0})});
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(right + refused == 2000);
+  CHECK(right > 0);
+  std::thread([&] { captured({vec({0, 0})}); }).join();
+  CHECK(values(captured({vec({0, 0})})[0]) == expected);
+  // While one thread is inside, another one is refused in any case.
+  std::string message;
+  CapturedFunction* self = nullptr;
+  CapturedFunction outer(
+      [&](const Tensors& in) -> Tensors {
+        std::thread([&] {
+          try {
+            (*self)(in);
+          } catch (const Error& error) {
+            message = error.what();
+          }
+        }).join();
+        return in;
+      },
+      {});
+  self = &outer;
+  outer({vec({0, 0})});
+  CHECK_THAT(message, Catch::Contains("another thread is in a call or a backward pass of this captured function"));
+}
+
+TEST_CASE("29: there is no capture of no function") {
+  CHECK_THROWS_WITH(capture({}, {}), Catch::Contains("there is no function to capture"));
+  CHECK_THROWS_WITH(program::trace({}, {}), Catch::Contains("there is no function to capture"));
+}
+
+TEST_CASE("32: a computed input that is written inside is not called a leaf") {
+  const Tensor x = leaf({1, 2});
+  CapturedFunction captured(
+      [](const Tensors& in) -> Tensors {
+        Tensor written = in[0];
+        return {scale_(written, Scalar(2), Scalar(0), true)};
+      },
+      {});
+  CHECK_THROWS_WITH(captured({x}), Catch::Contains("a leaf that requires a gradient"));
+  CHECK_THROWS_WITH(captured({multiply(x, x)}), Catch::Contains("it is what was computed from leaves before the function") && !Catch::Contains("a leaf"));
 }

@@ -306,3 +306,127 @@ TEST_CASE("32: outputs that share a step need retain_graph, as eager ones do") {
     w.set_grad({});
   }
 }
+
+namespace {
+
+/// Captured and eager calls with one leaf that is given in several ways.
+void check_one_leaf(const std::function<program::Function(const Tensor&)>& make, const std::function<Tensors(const Tensor&)>& inputs) {
+  const Tensor a = leaf({1, 2}), b = leaf({1, 2});
+  CapturedFunction captured(make(a), {});
+  const program::Function eager = make(b);
+  for (int run = 0; run < 4; ++run) {
+    const Tensors out = captured(inputs(a)), expected = eager(inputs(b));
+    REQUIRE(out.size() == expected.size());
+    for (size_t i = 0; i < out.size(); ++i) CHECK(values(out[i]) == values(expected[i]));
+    CHECK(values(a) == values(b));
+    CHECK(a.version() == b.version());
+    REQUIRE(a.grad().defined() == b.grad().defined());
+    if (a.grad().defined()) CHECK(values(a.grad()) == values(b.grad()));
+  }
+  CHECK(captured.stats().misses <= 2);  // without a gradient and with one
+}
+
+}  // namespace
+
+TEST_CASE("32: one leaf that is given as two inputs, or as an input and by closure, has one gradient inside of the function") {
+  const auto twice = [](const Tensor& x) -> Tensors { return {x, x}; };
+  const auto once = [](const Tensor& x) -> Tensors { return {x, vec({1, 1})}; };
+  // a b^2 of the two, and what the gradient is when it has been computed.
+  const auto product = [](const Tensor& a, const Tensor& b) { return total(multiply(a, multiply(b, b))); };
+  for (const bool closure : {false, true}) {
+    const auto other = [closure](const Tensors& in, const Tensor& x) { return closure ? x : in[1]; };
+    const auto inputs = closure ? std::function<Tensors(const Tensor&)>(once) : twice;
+    check_one_leaf(  // the gradient that backward leaves
+        [&](const Tensor& x) {
+          return [=](const Tensors& in) -> Tensors {
+            product(in[0], other(in, x)).backward();
+            return {assign(in[0].grad()), assign(other(in, x).grad())};
+          };
+        },
+        inputs);
+    check_one_leaf(  // grad()
+        [&](const Tensor& x) {
+          return [=](const Tensors& in) -> Tensors { return grad({product(in[0], other(in, x))}, {in[0], other(in, x)}); };
+        },
+        inputs);
+    check_one_leaf(  // set_grad through one, and a backward pass through the other
+        [&](const Tensor& x) {
+          return [=](const Tensors& in) -> Tensors {
+            in[0].set_grad(vec({10, 20}));
+            product(other(in, x), other(in, x)).backward();
+            return {assign(other(in, x).grad())};
+          };
+        },
+        inputs);
+    check_one_leaf(  // training steps
+        [&](const Tensor& x) {
+          return [=](const Tensors& in) -> Tensors {
+            Tensor w = other(in, x), none;
+            w.set_grad({});
+            const Tensor loss = product(in[0], w);
+            loss.backward();
+            const NoGrad off;
+            sgd_(w, vec({0.01}), in[0].grad(), none);
+            return {loss};
+          };
+        },
+        inputs);
+    check_one_leaf(  // a backward pass outside is the caller's
+        [&](const Tensor& x) { return [=](const Tensors& in) -> Tensors { return {product(in[0], other(in, x))}; }; }, inputs);
+  }
+}
+
+TEST_CASE("32: a program for one leaf in two places is not that for two tensors, captured or loaded") {
+  const Tensor x = leaf({1, 2}), y = leaf({3, 4});
+  const program::Function function = [&](const Tensors& in) -> Tensors { return {multiply(multiply(in[0], in[1]), x)}; };
+  CapturedFunction captured(function, {});
+  for (const Tensors& in : {Tensors{x, x}, Tensors{x, y}, Tensors{y, x}, Tensors{y, y}, Tensors{x, x.detach()}}) {
+    for (const Tensor& each : {x, y}) each.set_grad({});
+    total(function(in)[0]).backward();
+    const std::vector<std::optional<Values>> expected = {x.grad().defined() ? std::optional(values(x.grad())) : std::nullopt,
+                                                         y.grad().defined() ? std::optional(values(y.grad())) : std::nullopt};
+    program::Scope scope;
+    scope.set("p0", x);
+    for (CapturedFunction called : {captured, CapturedFunction(program::from_json(program::to_json(captured.trace(in)), scope))}) {
+      for (const Tensor& each : {x, y}) each.set_grad({});
+      total(called(in)[0]).backward();
+      CHECK(values(x.grad()) == *expected[0]);
+      REQUIRE(y.grad().defined() == expected[1].has_value());
+      if (expected[1]) CHECK(values(y.grad()) == *expected[1]);
+    }
+  }
+  program::Scope scope;
+  scope.set("p0", x);
+  CapturedFunction loaded(program::from_json(program::to_json(captured.trace({x, x})), scope));
+  CHECK_THROWS_WITH(loaded({y, x}), Catch::Contains("expected the tensor that is also"));
+}
+
+TEST_CASE("32: an output leaves no gradient in leaves that it was not computed from, and grad of such a leaf is an error") {
+  const Tensor a = leaf({1, 2}), b = leaf({3, 4}), unused = leaf({5, 6});
+  const program::Function function = [&](const Tensors& in) -> Tensors { return {multiply(in[0], a), multiply(in[0], b), multiply(in[1], in[1])}; };
+  for (const bool loads : {false, true}) {
+    CapturedFunction captured(function, {});
+    const Tensor x = leaf({1, 1});
+    if (loads) {
+      program::Scope scope;
+      for (const program::Parameter& each : captured.trace({x, unused}).parameters) scope.set(each.tensor.impl() == a.impl() ? "p0" : "p1", each.tensor);
+      captured = CapturedFunction(program::from_json(program::to_json(captured.trace({x, unused})), scope));
+    }
+    const auto gradients_after = [&](size_t output) {
+      for (const Tensor& each : {a, b, x, unused}) each.set_grad({});
+      total(captured({x, unused})[output]).backward();
+      std::vector<bool> defined;
+      for (const Tensor& each : {a, b, x, unused}) defined.push_back(each.grad().defined());
+      return defined;
+    };
+    CHECK(gradients_after(0) == std::vector<bool>{true, false, true, false});
+    CHECK(values(a.grad()) == Values{1, 1});
+    CHECK(gradients_after(1) == std::vector<bool>{false, true, true, false});
+    CHECK(gradients_after(2) == std::vector<bool>{false, false, false, true});
+    CHECK_THROWS_WITH(grad({total(captured({x, unused})[0])}, {b}), Catch::Contains("[grad] no output depends on input 0 (f64[2])"));
+    CHECK(!grad({total(captured({x, unused})[0])}, {b}, {}, {}, true)[0].defined());
+    const Tensors out = captured({x, unused});
+    const Tensors both = grad({add(total(out[0]), total(out[1]))}, {a, b});
+    CHECK(values(both[1]) == Values{1, 1});
+  }
+}

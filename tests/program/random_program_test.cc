@@ -187,7 +187,7 @@ CapturedFunction through_text(CapturedFunction& function, const Tensors& inputs)
   const program::Trace& trace = function.trace(inputs);
   program::Scope scope;
   for (size_t i = 0; i < trace.parameters.size(); ++i) {
-    if (!trace.parameters[i].leaf.defined()) scope.set(trace.program.parameters[i].name, trace.parameters[i].tensor);
+    if (!trace.parameters[i].leaf.defined() && trace.parameters[i].tensor.defined()) scope.set(trace.program.parameters[i].name, trace.parameters[i].tensor);
   }
   return CapturedFunction(program::from_json(program::to_json(trace), scope));
 }

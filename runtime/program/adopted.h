@@ -1,0 +1,103 @@
+// Tensors from outside while a program is captured: symbolic ones stand in their place, and they are put back when it ends.
+#pragma once
+
+#include "autograd/leaf.h"
+#include "dist/dist_tensor.h"
+#include "dist/world.h"
+#include "program/program.h"
+
+namespace shard::program {
+
+/// This rank's piece of a value of the program: without bytes.
+inline DenseTensor piece_of(const Type& type, MemoryMeter& meter) {
+  if (type.spec == nullptr) return DenseTensor::allocate(type.device, type.meta, &meter);
+  const auto at = type.spec->mesh()->coordinate(current_rank().id());
+  if (!at) return absent_value(type.meta);
+  return DenseTensor::allocate(type.device, {local_piece(type.spec->layout(), type.meta.dims, *at).dims, type.meta.dtype}, &meter);
+}
+
+/// A tensor from outside while it is one of the program, and what it is when the capture ends.
+class Adopted {
+ public:
+  Adopted(TensorImpl& impl, DenseTensor symbolic, ValueId value)
+      : impl_(&impl), real_(impl.value), symbolic_(symbolic), type_(type_of(impl)), value_(value) {
+    impl.retain();
+    handle_ = Tensor(Ref<TensorImpl>::adopt(&impl));
+    GradState& state = impl.grad;
+    history_ = {state.requires_grad, state.output, std::move(state.node), std::move(state.root), state.root_version, state.views};
+    // Whatever it was computed from, in the program it is where computations start.
+    state.output = 0;
+    state.root_version = 0;
+    state.views = {};
+    impl.value = std::move(symbolic);
+  }
+
+  void restore() {
+    GradState& state = impl_->grad;
+    state.requires_grad = history_.requires_grad;
+    state.output = history_.output;
+    state.node = std::move(history_.node);
+    state.root = std::move(history_.root);
+    state.root_version = history_.root_version;
+    state.views = history_.views;
+    impl_->value = std::move(real_);
+    if (type_.spec == nullptr) return;
+    auto& dist = static_cast<DistTensorImpl&>(*impl_);
+    dist.global = type_.meta;
+    dist.spec = type_.spec;
+  }
+
+  const Tensor& handle() const { return handle_; }
+  const Type& type() const { return type_; }
+  ValueId value() const { return value_; }
+  bool was_leaf() const { return !history_.node; }
+  bool required_grad() const { return history_.requires_grad; }
+  /// Whether it still is the tensor that it was, but for its elements.
+  bool same_place() const { return impl_->value.storage() == symbolic_.storage() && type_of(*impl_) == type_; }
+
+ private:
+  struct History {
+    bool requires_grad;
+    uint32_t output;
+    Ref<GradNode> node;
+    Ref<TensorImpl> root;
+    uint64_t root_version;
+    ViewChain views;
+  };
+  TensorImpl* impl_;
+  Tensor handle_;
+  DenseTensor real_, symbolic_;
+  Type type_;
+  ValueId value_;
+  History history_;
+};
+
+/// A tensor that the captured function has made with its elements: a constant of the program, of which each run has a copy.
+class Constant {
+ public:
+  /// `copy`: what the program has in its place.
+  Constant(TensorImpl& impl, DenseTensor copy) : real_(impl.value), copy_(copy) {
+    impl.retain();
+    handle_ = Tensor(Ref<TensorImpl>::adopt(&impl));
+    impl.value = std::move(copy);
+  }
+
+  void restore() {
+    TensorImpl& impl = handle_.get();
+    written_ = !(impl.value.storage() == copy_.storage()) || copy_.storage()->version() != 0;
+    impl.value = std::move(real_);
+    impl.grad.node = nullptr;
+    if (autograd::LeafExtra* const extra = autograd::extra_or_null(handle_)) extra->gradient = {};
+  }
+
+  /// After restore(): whether the function has put it away, and what it has done to it would be missing there.
+  bool escapes() const { return !handle_.impl()->unique() && (written_ || handle_.get().grad.requires_grad); }
+  const Tensor& handle() const { return handle_; }
+
+ private:
+  Tensor handle_;
+  DenseTensor real_, copy_;
+  bool written_ = false;
+};
+
+}  // namespace shard::program

@@ -1,0 +1,17 @@
+// Which ops may throw for the values that they read.
+#pragma once
+
+#include <vector>
+
+#include "program/program.h"
+
+namespace shard::program {
+
+/// By op: whether it may refuse values when it runs. Kernels refuse integers (an index, a label, a divisor that is 0) and probabilities of random ops. Integers
+/// that an op before has accepted for the same table, as gather has those of gather_grad, count as accepted.
+std::vector<bool> find_refusals(const Program& program);
+
+/// By op: whether it writes the buffer of an input or parameter, which outlives a run.
+std::vector<bool> find_lasting_writes(const Program& program);
+
+}  // namespace shard::program
