@@ -37,6 +37,15 @@ void check_gradient(const Tensor& gradient, const OutputInfo& info, const Node& 
        "distributed if that is", maker, gradient.get().describe(), of.op().name, to_string(info.meta), info.spec != nullptr ? " " + info.spec->text() : "");
 }
 
+/// The gradient of a leaf that had one `before`, in any layout, and gets `gradient`: in the layout in which the leaf keeps it.
+Tensor sum_for_leaf(const Tensor& leaf, const Tensor& before, const Tensor& gradient) {
+  const DistSpec* const spec = spec_or_null(leaf);
+  if (spec == nullptr) return shard::add(before, gradient);
+  if (extra_of(leaf).layout == GradLayout::of_leaf) return shard::add(reshard(before, gradient_layout(spec)), gradient);
+  const Tensor sum = shard::add(before, gradient);
+  return reshard(sum, kept_layout(spec_or_null(sum), spec));
+}
+
 }  // namespace
 
 void check_shape(const Tensor& tensor, const OutputInfo& recorded) {
@@ -45,14 +54,6 @@ void check_shape(const Tensor& tensor, const OutputInfo& recorded) {
        "[backward] {} was {} when it was recorded, and has been given another shape or dtype in place since where nothing is recorded, so its gradient does not "
        "fit it. Do that where calls are recorded, before it is used or after backward, or make another tensor of it (reshape, transpose, cast)",
        tensor.get().describe(), to_string(recorded.meta));
-}
-
-Tensor sum_for_leaf(const Tensor& leaf, const Tensor& before, const Tensor& gradient) {
-  const DistSpec* const spec = spec_or_null(leaf);
-  if (spec == nullptr) return shard::add(before, gradient);
-  if (extra_of(leaf).layout == GradLayout::of_leaf) return shard::add(reshard(before, gradient_layout(spec)), gradient);
-  const Tensor sum = shard::add(before, gradient);
-  return reshard(sum, kept_layout(spec_or_null(sum), spec));
 }
 
 Engine::~Engine() {

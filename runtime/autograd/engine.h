@@ -13,9 +13,6 @@ namespace shard::autograd {
 /// Throws autograd where a tensor has got another shape or dtype since its step was recorded: in place, where nothing is.
 void check_shape(const Tensor& tensor, const OutputInfo& recorded);
 
-/// The gradient of a leaf that had one `before`, in any layout, and gets `gradient`: in the layout in which the leaf keeps it.
-Tensor sum_for_leaf(const Tensor& leaf, const Tensor& before, const Tensor& gradient);
-
 /// One backward pass. Steps run in reverse order of their recording, on every rank alike: the inputs of a step come from steps with lower
 /// numbers, so a step whose turn it is has got all its gradients.
 class Engine {

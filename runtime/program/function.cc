@@ -5,7 +5,6 @@
 #include <list>
 #include <unordered_set>
 
-#include "autograd/engine.h"
 #include "autograd/leaf.h"
 #include "autograd/record.h"
 #include "autograd/rerun.h"

@@ -489,6 +489,7 @@ class CaptureRecorder final : Metered, public Recorder {
       if (error.code() != ErrorCode::autograd) throw;
       program_ = forward;
       want_all(gradient, leaves);
+      gradient.reaches.clear();
       gradient.error = error.what();
     }
     return gradient;
