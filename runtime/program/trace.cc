@@ -88,7 +88,7 @@ class CaptureRecorder final : Metered, public Recorder {
       parameters_.emplace_back();
     }
     const Input* const input = input_of(leaf.get());
-    if (input == nullptr) parameters_.back().leaf = leaf;
+    if (input == nullptr) parameters_.back() = {.tensor = {}, .leaf = leaf};
     else parameters_.back() = {.tensor = {}, .leaf = {}, .leaf_input = static_cast<int>(input->number)};
     program_.parameters.back().name = free_name(name_of(leaf) + ".grad");
   }

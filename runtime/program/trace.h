@@ -14,9 +14,9 @@ using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>& in
 
 /// A tensor from outside that a program uses, as it was when the function was captured.
 struct Parameter {
-  Tensor tensor;
+  Tensor tensor;  // undefined for the gradient of a leaf
   Tensor leaf;  // defined where it is the gradient of this leaf, which each run asks for anew
-  int leaf_input = -1;  // the same of this input of the call: `tensor` is undefined
+  int leaf_input = -1;  // the same of this input of the call
   bool requires_grad = false;  // and the function ran with gradients recorded
   bool constant = false;       // the function makes it from its elements (Tensor::from_data): nobody else has it
 };

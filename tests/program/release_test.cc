@@ -45,6 +45,15 @@ TEST_CASE("33: a capture that is over holds none of its inputs, parameters and g
   }
 }
 
+TEST_CASE("33: a program that is kept holds no gradient that a leaf had") {
+  const Tensor w = leaf({5, 6}), x = leaf({1, 2});
+  for (const Tensor& each : {w, x}) each.set_grad(vec({7, 8}));
+  const Tensors gradients = {w.grad(), x.grad()};
+  const CapturedFunction captured = capture([&](const Tensors& in) -> Tensors { return total(multiply(in[0], w)).backward(), Tensors{}; }, {x});
+  for (const Tensor& each : {w, x}) each.set_grad({});
+  for (const Tensor& each : gradients) CHECK(holders(each) == 1);
+}
+
 TEST_CASE("33: a tensor that outlives its capture holds no other of it") {
   const Tensor x = vec({1, 2}), p = vec({3, 4});
   Tensors kept;
