@@ -56,6 +56,18 @@ spmd::AttrValue rule_value(const AttrRef& attr) {
 
 namespace {
 
+/// As same_pieces(); any and all of one contribution of bools are that.
+bool same_value(DType dtype, const DistSpec* from, const DistSpec* to) {
+  const auto pending_on_many = [](const DistSpec* spec) {
+    Layout layout = spec->layout();
+    for (int axis = 0; axis < spec->mesh()->rank(); ++axis) {
+      if (spec->mesh()->size(axis) == 1) layout.partial[static_cast<size_t>(axis)].reset();
+    }
+    return DistSpec::make(layout);
+  };
+  return same_pieces(from, to) || (dtype == DType::boolean && same_pieces(pending_on_many(from), pending_on_many(to)));
+}
+
 /// The input of an output whose list argument is empty.
 constexpr size_t kAbsent = static_cast<size_t>(-1);
 
@@ -327,7 +339,7 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas, const 
         input.spec = impl->spec;
         input.want = DistSpec::make(rule.inputs[first(slot) + i]);
         input.shape_only = (op_.no_need_buffer >> slot & 1u) != 0;
-        if (!same_pieces(input.spec, input.want) && !input.shape_only) input.move = plan_reshard(impl->global, input.spec, input.want);
+        if (!same_value(impl->global.dtype, input.spec, input.want) && !input.shape_only) input.move = plan_reshard(impl->global, input.spec, input.want);
       }
       plan.inputs.push_back(std::move(input));
     }
@@ -398,7 +410,7 @@ void DistCall::plan_alias(CallPlan& plan, const AliasDef& alias, size_t i, size_
          ctx_.op, to_string(output.global.dims), argument_text(op_.inputs[static_cast<size_t>(alias.input)].name, *x), op_.name);
   }
   const bool same = output.global == x->global;
-  if (in_place && same && same_pieces(output.spec, x->spec)) output.spec = x->spec;
+  if (in_place && same && same_value(x->global.dtype, output.spec, x->spec)) output.spec = x->spec;
   const bool rewritten = in_place && same && !reinterprets(alias.output);
   if (rewritten && adopts && output.spec != x->spec && rank_.policies.view == ViewPolicy::sync) output.adopted = plan_reshard(x->global, x->spec, output.spec);
   const bool back = (rewritten && !adopts && (moved || output.spec != x->spec)) ||

@@ -250,7 +250,15 @@ std::string ReshardPlan::explain() const {
 }
 
 bool same_pieces(const DistSpec* from, const DistSpec* to) {
-  return from == to || (from->mesh() == to->mesh() && without_unit_axes(from->layout()) == without_unit_axes(to->layout()));
+  if (from == to) return true;
+  if (from->mesh() != to->mesh()) return false;
+  for (int axis = 0; axis < to->mesh()->rank(); ++axis) {
+    // Of one contribution, too, any and all make 0 or 1.
+    for (const ReduceType type : {ReduceType::any, ReduceType::all}) {
+      if ((from->partial(axis) == type) != (to->partial(axis) == type)) return false;
+    }
+  }
+  return without_unit_axes(from->layout()) == without_unit_axes(to->layout());
 }
 
 bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to) {
@@ -258,8 +266,9 @@ bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to) {
   for (int axis = 0; axis < to.mesh()->rank(); ++axis) {
     const auto type = to.partial(axis);
     const bool pending_before = from.mesh() == to.mesh() && from.partial(axis) == type;
-    if (!type || pending_before || to.mesh()->size(axis) == 1) continue;
-    if (*type == ReduceType::any || *type == ReduceType::all || (*type == ReduceType::avg && !is_floating(dtype))) return true;
+    if (!type || pending_before) continue;
+    const bool wraps = *type == ReduceType::avg && !is_floating(dtype) && to.mesh()->size(axis) > 1;
+    if (*type == ReduceType::any || *type == ReduceType::all || wraps) return true;
   }
   return false;
 }

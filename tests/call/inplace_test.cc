@@ -300,6 +300,9 @@ TEST_CASE("11, 24: axes of one process never move or refuse a target") {
     Tensor y = distribute(Tensor::from_data<float>({0, 0, 0, 0}, {2, 2}), DistSpec::parse(mesh, "a, b"));
     softmax_(y, 0);  // wants dim 0 whole, and it is
     check(spec_of(y)->text() == "[a, b]" && full_equals<float>(y, {0.5f, 0.5f, 0.5f, 0.5f}), "softmax_");
+    Tensor flags = from_local(rank.id() < 2 ? Tensor::from_data<bool>({true, false}, {2}) : Tensor(), DistSpec::parse(mesh, "- | any(a)"), {2}, DType::boolean);
+    logical_not_(flags);
+    check(spec_of(flags)->text() == "[-] any(a)" && full_equals<bool>(flags, {false, true}), "any of bools");
     const Tensor ones = full({2}, 1, DistSpec::parse(mesh, "- | avg(a)"), DType::int32);
     check(full_equals<int32_t>(ones, {1, 1}), "an average of integers over one rank is exact");
     check(rank.stats().bytes_sent == 0 || rank.id() < 2, "outside the mesh nothing is sent");
