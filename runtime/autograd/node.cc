@@ -135,7 +135,7 @@ void SavedTensor::fail_written(const Node& node, std::string_view what, const La
   const std::string versions = version == version_ ? "its source was" : fmt::format("it was at version {} and is at {}", version_, version);
   fail(ErrorCode::autograd,
        "[{}_grad] {} ({}){} was saved by [{}]{} for its gradient and has been written since, last by {}: {}. Write a "
-       "copy (assign) instead, use the out-of-place form of the op that writes, or write after backward",
+       "copy (assign(x)) instead, use the out-of-place form of the op that writes, or write after backward",
        op, what, value_.get().describe(), views.empty() ? "" : ", which is a view by " + views + ",", op, node.site().text(), LastWrite::text(write), versions);
 }
 

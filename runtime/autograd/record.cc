@@ -68,7 +68,7 @@ void sync_former(TensorImpl& view) {
   const Storage* const buffer = source_of(view);
   const auto* const extra = static_cast<const LeafExtra*>(state.root->grad.extra.get());
   if (extra == nullptr || buffer->detachment() == nullptr || state.root_version == buffer->version()) return;
-  const auto found = std::find_if(extra->formers.rbegin(), extra->formers.rend(), [&](const Former& former) { return former.other == buffer->detachment()->source.get(); });
+  const auto found = std::find_if(extra->formers.rbegin(), extra->formers.rend(), [&](const Former& former) { return former.other == buffer->detachment()->origin.get(); });
   if (found == extra->formers.rend()) return;
   state.root_version = buffer->version();
   link_reshaped(view, kView, OwnedEdge(found->history), found->dims);
@@ -178,12 +178,12 @@ void Recording::check_target(const Tensor& x, std::string_view name, bool writte
     if (recorder != nullptr && recorder->was_computed(root)) {
       fail(ErrorCode::capture,
            "[{}] cannot write argument '{}' ({}) in a captured function: it is {}what was computed from leaves before the function, and would get a new history in each run. "
-           "Write a copy (assign), or write it outside",
+           "Write a copy (assign(x)), or write it outside",
            op, name, impl.describe(), has_root ? "a view of " : "");
     }
     fail(ErrorCode::autograd,
          "[{}] cannot write argument '{}' ({}): it is {}a leaf that requires a gradient, so its gradient would be that of a value that is gone. Write it where "
-         "nothing is recorded (while an object of class NoGrad lives), as optimizers do, or write a copy (assign)",
+         "nothing is recorded (while an object of class NoGrad lives), as optimizers do, or write a copy (assign(x))",
          op, name, impl.describe(), has_root ? "a view of " : "");
   }
   if (written_view && state.requires_grad) {

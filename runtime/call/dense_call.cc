@@ -235,8 +235,10 @@ DenseTensor InplaceWrite::target(DenseTensor& x, const Meta& result) {
   }
   const bool replace = ctx_.local != nullptr && ctx_.local->replace_targets;
   const bool over_input = op_.elementwise && result == x.meta() && !replace;
-  writes_.push_back({&x, over_input ? x : allocate(ctx_, x.device(), result)});
-  return writes_.back().result;
+  Write write{&x, over_input ? x : allocate(ctx_, x.device(), result)};
+  if (writes().empty()) return (single_ = std::move(write)).result;
+  if (several_.empty()) several_.push_back(single_);
+  return several_.emplace_back(std::move(write)).result;
 }
 
 std::vector<DenseTensor> InplaceWrite::targets(Targets list, std::span<const Meta> results) {
@@ -262,11 +264,11 @@ DenseTensor InplaceWrite::written_view(const DenseTensor& x, const Meta& meta) {
 
 bool InplaceWrite::must_copy(const DenseTensor& tensor) const {
   bool copies = false;
-  for (const Write& write : writes_) {
+  for (const Write& write : writes()) {
     const Overlap common = overlap(tensor, write.result);
     // With several targets a kernel may write this one before it reads the element for another.
     copies = copies || common == Overlap::partial ||
-             (common == Overlap::equal && (writes_.size() > 1 || tensor.numel() != write.result.numel()));
+             (common == Overlap::equal && (writes().size() > 1 || tensor.numel() != write.result.numel()));
   }
   for (const DenseTensor* view : views_) copies = copies || overlap(tensor, *view) != Overlap::none;
   return copies;
@@ -280,7 +282,7 @@ std::vector<DenseTensor> InplaceWrite::readers(std::span<const DenseTensor> tens
 
 void InplaceWrite::check_apart() const {
   std::vector<const DenseTensor*> written;
-  for (const Write& write : writes_) written.push_back(write.x);
+  for (const Write& write : writes()) written.push_back(write.x);
   written.insert(written.end(), views_.begin(), views_.end());
   check_no_overlap(ctx_, std::move(written));
 }
@@ -291,7 +293,7 @@ void InplaceWrite::finish() {
   for (const DenseTensor* view : views_) {
     if (ctx_.local == nullptr) count_write(ctx_, *view);
   }
-  for (Write& write : writes_) {
+  for (Write& write : writes()) {
     const bool same = write.result.meta() == write.x->meta();
     if (ctx_.local != nullptr && (!same || ctx_.local->replace_targets)) {
       *write.x = std::move(write.result);  // the distributed call replaces the handle's buffer
@@ -311,7 +313,7 @@ void InplaceWrite::finish() {
 
 void InplaceWrite::poison() const {
   if (failed_before_writing() && !finishing_) return;
-  for (const Write& write : writes_) {
+  for (const Write& write : writes()) {
     const bool begun = finishing_ || write.result.storage() == write.x->storage();
     if (begun) write.x->storage()->poison(std::current_exception(), ctx_.op);
   }

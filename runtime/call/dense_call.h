@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -164,7 +165,7 @@ class InplaceWrite {
   }
   template <class F>
   void run(F&& kernel) {
-    if (writes_.size() + views_.size() > 1) check_apart();
+    if (writes().size() + views_.size() > 1) check_apart();
     try {
       kernel();
       finish();
@@ -176,16 +177,20 @@ class InplaceWrite {
 
  private:
   struct Write {
-    DenseTensor* x;
+    DenseTensor* x = nullptr;
     DenseTensor result;
   };
+  /// The only target of most calls is held in place, so that they allocate nothing.
+  std::span<Write> writes() { return several_.empty() ? std::span(&single_, single_.x == nullptr ? 0 : 1) : std::span(several_); }
+  std::span<const Write> writes() const { return const_cast<InplaceWrite*>(this)->writes(); }
   void check_apart() const;
   void finish();
   void poison() const;
 
   const OpContext& ctx_;
   const OpDef& op_;
-  std::vector<Write> writes_;
+  Write single_;
+  std::vector<Write> several_;
   std::vector<const DenseTensor*> views_;
   bool finishing_ = false;
 };

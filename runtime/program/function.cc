@@ -270,12 +270,12 @@ class Again {
       const std::string& name = entry_.trace.program.parameters[i].name;
       if (parameters[i].leaf_input >= 0) {
         fail(ErrorCode::autograd, "[captured] create_graph calls the captured function again, which reads the gradient of an input ('{}'), and that may be another one by now; leave "
-             "create_graph out, or give the function a copy of the gradient (assign)", name);
+             "create_graph out, or give the function a copy of the gradient (assign(x))", name);
       }
       const Tensor now = parameters[i].leaf.defined() ? parameters[i].leaf.grad() : parameters[i].tensor;
       if (!now.defined() || now.version() == versions_[i]) continue;
       fail(ErrorCode::autograd, "[captured] create_graph calls the captured function again, but '{}' ({}) has been written since the call: it was at version {} and is at {}, written "
-           "last by {}. Call backward before that write, or give the function a copy (assign)", name, now.get().describe(), versions_[i], now.version(),
+           "last by {}. Call backward before that write, or give the function a copy (assign(x))", name, now.get().describe(), versions_[i], now.version(),
            LastWrite::text(now.get().value.storage()->last_write()));
     }
     rerun_(pass);
@@ -376,7 +376,7 @@ class Backward {
       const LastWrite* const write = tensor.get().value.storage()->last_write();
       fail(ErrorCode::autograd,
            "[captured] backward reads {} ({}) as the captured function had it: version {}, but it is at version {}, written last by {}. Call backward before that write, or give the "
-           "function a copy (assign)", name, tensor.get().describe(), versions_[i], tensor.version(), LastWrite::text(write));
+           "function a copy (assign(x))", name, tensor.get().describe(), versions_[i], tensor.version(), LastWrite::text(write));
     }
   }
 

@@ -127,7 +127,7 @@ class Splitter {
   void check_apart(ValueId root) const {
     if (!has(backward_writes_, root)) return;
     fail(ErrorCode::capture, "the captured function writes '{}' both forward and in its backward pass, which would overwrite what another run has left there; write a copy of it "
-         "in one of them (assign)", name_of(root));
+         "in one of them (assign(x))", name_of(root));
   }
 
   /// The other members of a tree are made of the one that was passed on.

@@ -452,7 +452,7 @@ class CaptureRecorder final : Metered, public Recorder {
       if (link == nullptr && !storage.stale()) continue;
       if (from->refresh && before_.rank->policies.view == ViewPolicy::sync) {
         fail(ErrorCode::capture, "the captured function returns a view by [{}] of '{}', which had to move, and ViewPolicy::sync would keep the two in step after each run; return "
-             "a copy (assign), or give '{}' the layout {} before", from->op, from->argument, from->argument, from->to);
+             "a copy (assign(x)), or give '{}' the layout {} before", from->op, from->argument, from->argument, from->to);
       }
       detached.push_back({i, link == nullptr ? value_in(outputs[i]) : seen.at(link->source.get()), storage.stale(), from->op, from->argument, from->from, from->to});
     }
@@ -570,7 +570,7 @@ class CaptureRecorder final : Metered, public Recorder {
       const Detachment* const parted = buffer.symbolic->detachment();
       if (parted != nullptr && !buffer.moved) {
         fail(ErrorCode::capture, "[{}] in the captured function gives another buffer to what shares that of a tensor from outside ({}), so that the two part in each run; give it a "
-             "copy (assign), or call the op that is not in place", parted->op, to_string(program_.value(buffer.first).type));
+             "copy (assign(x)), or call the op that is not in place", parted->op, to_string(program_.value(buffer.first).type));
       }
     }
   }

@@ -25,3 +25,23 @@ TEST_CASE("12: a distributed call with a cached plan allocates nothing but its o
     check(count([&] { matmul(x, transpose(x, {1, 0})); }) >= 2, "the counter counts");
   });
 }
+
+TEST_CASE("12: an in-place call with one target allocates nothing, distributed with a cached plan and plain") {
+  const auto check_calls = [](Tensor x, const Tensor& y, const std::string& where) {
+    const auto count = [](auto&& call) {
+      call();
+      call();
+      return allocated(call);
+    };
+    const auto nothing = [&](auto&& call, const std::string& what) { check(count(call) == Allocations{}, where + " " + what); };
+    nothing([&] { relu_(x); }, "relu_");
+    nothing([&] { add_(x, y); }, "add_");
+    nothing([&] { scale_(x, Scalar(0.5), Scalar(0), true); }, "scale_");
+  };
+  check_calls(iota<float>({4, 4}), iota<float>({4, 4}), "plain");
+  const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+  run_ranks(2, [&](Rank&) {
+    const auto make = [&] { return distribute(iota<float>({4, 4}), DistSpec::parse(mesh, "p, -")); };
+    check_calls(make(), make(), "distributed");
+  });
+}
