@@ -894,8 +894,9 @@ Tensor& abs_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
 }
 
 Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate, CallSite site) {
-  Recording record(site, ops::gelu_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad), approximate](Pass& pass) {
+  autograd::Recording record(site, ops::gelu_grad, x, out_grad);
+  auto backward =
+      [x = record.save(x), out_grad = record.save(out_grad), approximate](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::gelu_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         approximate, pass.wanted<0, 1>()));
@@ -905,8 +906,9 @@ Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate, Call
 }
 
 Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate, CallSite site) {
-  Recording record(site, call::inplace, ops::gelu_grad, x, out_grad);
-  auto backward = [x = record.save(x), out_grad = record.save(out_grad), approximate](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::gelu_grad, x, out_grad);
+  auto backward =
+      [x = record.save(x), out_grad = record.save(out_grad), approximate](autograd::Pass& pass) {
     pass.give<0, 1>(
         shard::gelu_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         approximate, pass.wanted<0, 1>()));

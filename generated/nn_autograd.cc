@@ -200,8 +200,8 @@ std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q
 
 Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_grad,
     int64_t padding_idx, CallSite site) {
-  Recording record(site, ops::embedding_grad, x, weight, out_grad);
-  auto backward = [x = record.save(x), padding_idx](Pass& pass) {
+  autograd::Recording record(site, ops::embedding_grad, x, weight, out_grad);
+  auto backward = [x = record.save(x), padding_idx](autograd::Pass& pass) {
     pass.give<2>(shard::embedding_double_grad(x.input(pass, 0), pass.grad(0), padding_idx));
   };
   return record.link<0>(std::move(backward),
@@ -211,8 +211,8 @@ Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_g
 
 Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,
     const std::string& mode, CallSite site) {
-  Recording record(site, ops::dropout_grad, mask, out_grad);
-  auto backward = [mask = record.save(mask), p, is_test, mode](Pass& pass) {
+  autograd::Recording record(site, ops::dropout_grad, mask, out_grad);
+  auto backward = [mask = record.save(mask), p, is_test, mode](autograd::Pass& pass) {
     pass.give<1>(shard::dropout_double_grad(mask.input(pass, 0), pass.grad(0), p, is_test, mode));
   };
   return record.link<0>(std::move(backward),
@@ -222,8 +222,8 @@ Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p,
 
 Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,
     const std::string& mode, CallSite site) {
-  Recording record(site, call::inplace, ops::dropout_grad, mask, out_grad);
-  auto backward = [mask = record.save(mask), p, is_test, mode](Pass& pass) {
+  autograd::Recording record(site, call::inplace, ops::dropout_grad, mask, out_grad);
+  auto backward = [mask = record.save(mask), p, is_test, mode](autograd::Pass& pass) {
     pass.give<1>(shard::dropout_double_grad(mask.input(pass, 0), pass.grad(0), p, is_test, mode));
   };
   call::dispatch_inplace(ops::dropout_grad, dist::dropout_grad_, dense::dropout_grad_, mask,
@@ -236,11 +236,11 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Te
     const Tensor& cos, const Tensor& position_ids, const Tensor& out_q_grad,
     const Tensor& out_k_grad, const Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
     float rotary_emb_base, CallSite site) {
-  Recording record(site, ops::fused_rotary_position_embedding_grad, sin, cos, position_ids,
-      out_q_grad, out_k_grad, out_v_grad);
+  autograd::Recording record(site, ops::fused_rotary_position_embedding_grad, sin, cos,
+      position_ids, out_q_grad, out_k_grad, out_v_grad);
   auto backward = [sin = record.save(sin), cos = record.save(cos),
       position_ids = record.save(position_ids), use_neox_rotary_style, time_major, rotary_emb_base](
-      Pass& pass) {
+      autograd::Pass& pass) {
     pass.give<3, 4, 5>(
         shard::fused_rotary_position_embedding_double_grad(sin.input(pass, 0), cos.input(pass, 1),
         position_ids.input(pass, 2), pass.grad(0), pass.grad_or_none(1), pass.grad_or_none(2),
@@ -257,11 +257,11 @@ std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(cons
     const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad, Tensor& out_k_grad,
     Tensor& out_v_grad, bool use_neox_rotary_style, bool time_major, float rotary_emb_base,
     CallSite site) {
-  Recording record(site, call::inplace, ops::fused_rotary_position_embedding_grad, sin, cos,
-      position_ids, out_q_grad, out_k_grad, out_v_grad);
+  autograd::Recording record(site, call::inplace, ops::fused_rotary_position_embedding_grad, sin,
+      cos, position_ids, out_q_grad, out_k_grad, out_v_grad);
   auto backward = [sin = record.save(sin), cos = record.save(cos),
       position_ids = record.save(position_ids), use_neox_rotary_style, time_major, rotary_emb_base](
-      Pass& pass) {
+      autograd::Pass& pass) {
     pass.give<3, 4, 5>(
         shard::fused_rotary_position_embedding_double_grad(sin.input(pass, 0), cos.input(pass, 1),
         position_ids.input(pass, 2), pass.grad(0), pass.grad_or_none(1), pass.grad_or_none(2),

@@ -297,8 +297,8 @@ Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool ove
 
 std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad, bool overwrite,
     CallSite site) {
-  Recording record(site, ops::scatter_grad, index, out_grad);
-  auto backward = [index = record.save(index), overwrite](Pass& pass) {
+  autograd::Recording record(site, ops::scatter_grad, index, out_grad);
+  auto backward = [index = record.save(index), overwrite](autograd::Pass& pass) {
     pass.give<1>(
         shard::scatter_double_grad(index.input(pass, 0), pass.grad(0), pass.grad(1), overwrite));
   };

@@ -72,6 +72,12 @@ void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) 
   ctx_.local = &local_;
   local_.reducer = &reducer;
   plan_ = &plan;
+  const auto restore = [&] {
+    locals_.clear();  // before the meter goes that counts them
+    ctx_ = context;
+    local_ = {};
+    plan_ = nullptr;
+  };
   try {
     Coordinate at{};
     do {
@@ -89,14 +95,15 @@ void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) 
     } while (next_place(*mesh_, axes, at));
     plan.kernel_bytes = reducer.bytes * replicas;
   } catch (const Error& error) {
+    restore();
     if (error.code() != ErrorCode::no_kernel)
       throw;  // else there is no such twin, or the call is going to fail for want of a kernel
     plan.kernel_untold = true;
-    locals_.clear();
+  } catch (...) {
+    restore();
+    throw;
   }
-  ctx_ = context;
-  local_ = {};
-  plan_ = nullptr;
+  restore();
   plan.input_boxes.clear();
   plan.input_dims.clear();
   plan.output_boxes.clear();

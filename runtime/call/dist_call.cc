@@ -56,18 +56,6 @@ spmd::AttrValue rule_value(const AttrRef& attr) {
 
 namespace {
 
-/// As same_pieces(); any and all of one contribution of bools are that.
-bool same_value(DType dtype, const DistSpec* from, const DistSpec* to) {
-  const auto pending_on_many = [](const DistSpec* spec) {
-    Layout layout = spec->layout();
-    for (int axis = 0; axis < spec->mesh()->rank(); ++axis) {
-      if (spec->mesh()->size(axis) == 1) layout.partial[static_cast<size_t>(axis)].reset();
-    }
-    return DistSpec::make(layout);
-  };
-  return same_pieces(from, to) || (dtype == DType::boolean && same_pieces(pending_on_many(from), pending_on_many(to)));
-}
-
 /// The input of an output whose list argument is empty.
 constexpr size_t kAbsent = static_cast<size_t>(-1);
 
@@ -346,7 +334,9 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas, const 
   }
   for (size_t o = 0; o < flat.size(); ++o) {
     const bool absent = o < rule.absent.size() && rule.absent[o];
-    plan.outputs.push_back({flat[o], absent ? nullptr : DistSpec::make(rule.outputs[o]), -1, {}, nullptr});
+    OutputPlan& output = plan.outputs.emplace_back();
+    output.global = flat[o];
+    if (!absent) output.spec = DistSpec::make(rule.outputs[o]);
   }
   plan_dynamic(plan);
   if (plan.relayout) {

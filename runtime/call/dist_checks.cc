@@ -72,6 +72,7 @@ void DistCall::check_writes() const {
     ++written;
     const auto i = static_cast<size_t>(output.alias);
     const Storage& target = *tensors_[i]->value.storage();
+    target.wait_before_write();
     try {
       if (rank_.policies.view == ViewPolicy::strict) target.check_write(ctx_.op);
     } catch (const Error& error) {

@@ -190,7 +190,7 @@ void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool
   } else if (is_view(x)) {
     // It is one of the same tensor still where its elements only moved, or are written back; else it has parted from that.
     if (const Detachment* const from = old->detachment(); from != nullptr && !written && !sync) {
-      now->detach({from->source, from->source_version, from->op, from->argument, from->from, from->to, {}, {}});
+      now->detach({from->source, from->source_version, from->op, from->argument, from->from, from->to, {}, {}, from->origin});
     } else if (!written) {
       detach(moved, i);
     } else if (plan) {

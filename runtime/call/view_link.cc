@@ -146,7 +146,7 @@ void refresh_saved(Rank& rank, const ProcessMesh& mesh, Storage& storage) {
   const CommStats before = rank.stats();
   stale.settle(ViewPolicy::sync);
   if (rank.trace_calls)
-    rank.trace.record({.name = kName, .op = kName, .bytes = moves.bytes, .begin_ns = begin_ns, .end_ns = now_ns()});
+    rank.trace.record({.name = kName, .op = kName, .argument = {}, .bytes = moves.bytes, .begin_ns = begin_ns, .end_ns = now_ns()});
   PlanCache& cache = PlanCache::of(rank);
   if (rank.dry) cache.dry_calls.add(kName, "", rank.stats(), before);
   if (cache.observer)

@@ -4,7 +4,11 @@
 
 namespace shard {
 
-void FailedCalls::add(uint64_t call, int rank, std::string text) { calls_[call].emplace(rank, std::move(text)); }
+void FailedCalls::add(uint64_t call, int rank, int world_size, std::string text) {
+  std::map<int, std::string>& ranks = calls_[call];
+  ranks.emplace(rank, std::move(text));
+  if (static_cast<int>(ranks.size()) == world_size) calls_.erase(call);
+}
 
 FailedCalls::Torn FailedCalls::torn_for(int rank, uint64_t done) const {
   for (const auto& [call, ranks] : calls_) {

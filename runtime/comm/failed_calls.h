@@ -17,8 +17,8 @@ class FailedCalls {
   };
 
   bool empty() const { return calls_.empty(); }
-  /// `rank` failed in its call number `call`, with this text.
-  void add(uint64_t call, int rank, std::string text);
+  /// `rank` of `world_size` failed in its call number `call`, with this text. A call that has failed on all of them is forgotten.
+  void add(uint64_t call, int rank, int world_size, std::string text);
   /// Whether `rank`, which has made `done` calls, has done one of them that failed on another rank. The text of the result is empty if not.
   Torn torn_for(int rank, uint64_t done) const;
 

@@ -62,9 +62,9 @@ void LocalHub::fail(const std::string& reason) {
 void LocalHub::call_failed(int rank, uint64_t call, const std::string& text) {
   {
     const std::lock_guard lock(mutex_);
-    failed_calls_.add(call, rank, text);
+    failed_calls_.add(call, rank, static_cast<int>(calls_done_.size()), text);
+    call_failed_ = !failed_calls_.empty();
   }
-  call_failed_ = true;
   fail_if_torn();
 }
 

@@ -135,7 +135,7 @@ void MpiChannel::send_control(int to, int tag, const std::string& text) {
 
 void MpiChannel::call_failed(uint64_t call, const std::string& text) noexcept {
   try {
-    failed_calls_.add(call, rank_, text);
+    failed_calls_.add(call, rank_, size_, text);
     for (int to = 0; to < size_; ++to) {
       if (to != rank_) send_control(to, kCallFailed, call_message(call, text));
     }
@@ -203,7 +203,7 @@ bool MpiChannel::poll_control() {
     }
     case kCallFailed: {
       auto [call, reason] = read_call_message(text);
-      failed_calls_.add(call, status.MPI_SOURCE, std::move(reason));
+      failed_calls_.add(call, status.MPI_SOURCE, size_, std::move(reason));
       fail_if_torn();
       break;
     }

@@ -203,7 +203,12 @@ void Storage::retire() {
   }
   free_bytes();
   hand_copies_over();
-  trouble_.reset();
+  {
+    // Copies that are left still ask in their threads whether this one is detached.
+    std::unique_ptr<Trouble> gone;
+    const std::lock_guard lock(chains());
+    gone.swap(trouble_);
+  }
   drop_holder();
 }
 
@@ -376,7 +381,7 @@ void Storage::refresh_if_stale() {
 }
 
 void Storage::refresh_from_source() {
-  if (trouble_->pending_use == Use::writes) wait_pending();
+  wait_pending();  // also for what reads the bytes that are about to be replaced
   check_poison();
   if (!behind_source()) return;
   Detachment& d = trouble_->detachment;
@@ -392,6 +397,7 @@ void Storage::write_back_to_source(const char* writer) {
   for (Storage* s = this; s->detachment() != nullptr; s = s->detachment()->source.get()) {
     Detachment& d = s->trouble_->detachment;
     if (!d.write_back) s->check_write_slow(writer);
+    d.source->wait_before_write();
     d.write_back();
     d.source->bump(writer);
     d.source_version = d.source->version();

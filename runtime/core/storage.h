@@ -136,6 +136,10 @@ class Storage final : public RefCounted {
     if (trouble_) check_read_slow();
   }
   /// Throws detached_view, stale_view or poisoned when `op` must not write the bytes. Waits for work that reads or writes them.
+  /// Waits for collectives that use the bytes.
+  void wait_before_write() const {
+    if (trouble_) wait_pending();
+  }
   void check_write(const char* op) const {
     if (trouble_) check_write_slow(op);
   }

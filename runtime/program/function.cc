@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <list>
-#include <unordered_set>
+#include <set>
 
 #include "autograd/leaf.h"
 #include "autograd/record.h"
@@ -348,13 +348,15 @@ class Backward {
   void drop_unreached(std::vector<Tensor>& gradients, const std::vector<Tensor>& given) const {
     const program::TracedGradient& gradient = *entry_->trace.gradient;
     if (gradient.reaches.empty()) return;
-    std::unordered_set<ValueId> reached;
+    std::set<std::pair<size_t, ValueId>> reached;  // by group: where several run as one pass, each has gradients of its own
     for (size_t i = 0; i < given.size(); ++i) {
+      const size_t output = part_of_entry().outputs[i];
       if (!given[i].defined()) continue;
-      for (const size_t number : gradient.reaches[part_of_entry().outputs[i]]) reached.insert(gradient.wanted[number]);
+      for (const size_t number : gradient.reaches[output]) reached.emplace(gradient.output_groups[output], gradient.wanted[number]);
     }
     for (size_t i = 0; i < gradients.size(); ++i) {
-      if (!reached.contains(gradient.wanted[part_of_entry().wanted[i]])) gradients[i] = {};
+      const size_t wanted = part_of_entry().wanted[i];
+      if (!reached.contains({gradient.wanted_groups[wanted], gradient.wanted[wanted]})) gradients[i] = {};
     }
   }
 

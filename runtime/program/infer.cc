@@ -60,9 +60,10 @@ std::vector<std::optional<Type>> infer_call(const Op& op, std::span<const Type* 
   }
   if (!layouts) return types;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i] == nullptr || !op.reads_bytes(i) || DistSpec::make(layouts->inputs[i]) == inputs[i]->spec) continue;
-    fail(ErrorCode::internal, "[{}] argument {} has layout {}, but the op computes in {}: a reshard is missing before it", op.name(), i, inputs[i]->spec->text(),
-         DistSpec::make(layouts->inputs[i])->text());
+    if (inputs[i] == nullptr || !op.reads_bytes(i)) continue;
+    const DistSpec* const wanted = DistSpec::make(layouts->inputs[i]);
+    if (same_value(inputs[i]->meta.dtype, inputs[i]->spec, wanted)) continue;
+    fail(ErrorCode::internal, "[{}] argument {} has layout {}, but the op computes in {}: a reshard is missing before it", op.name(), i, inputs[i]->spec->text(), wanted->text());
   }
   return types;
 }

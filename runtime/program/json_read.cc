@@ -696,12 +696,14 @@ class Reader {
     if (node.has("reaches")) {
       for (const Node& output : node["reaches"].list()) {
         std::vector<size_t>& numbers = gradient.reaches.emplace_back();
-        for (const Node& number : output.list()) numbers.push_back(number.integer<size_t>(0, wanted.empty() ? 0 : wanted.size() - 1));
+        for (const Node& number : output.list()) {
+          if (wanted.empty()) number.expected("no number, because /gradient/wanted is empty");
+          numbers.push_back(number.integer<size_t>(0, wanted.size() - 1));
+        }
       }
-      if (gradient.reaches.size() != outputs.size() || wanted.empty()) node["reaches"].expected(fmt::format("a list for each of the {} outputs", outputs.size()));
+      if (gradient.reaches.size() != outputs.size()) node["reaches"].expected(fmt::format("a list for each of the {} outputs", outputs.size()));
     }
-    trace_.gradient = std::move(gradient);
-    trace_.require_grad.resize(trace_.gradient->function_inputs);
+    set_gradient(node, std::move(gradient));
     node.attempt([&] {
       const Split split = program::split(trace_);
       split.forward.verify();
@@ -742,9 +744,24 @@ class Reader {
       gradient.wanted.push_back(wanted.integer<ValueId>());
       if (!is_entry(gradient.wanted.back())) wanted.expected("the value of an input or parameter");
     }
+    for (const char* key : {"reaches", "output_groups", "wanted_groups"}) {
+      if (node.has(key)) node[key].refuse("a gradient that is an error has no {}", key);
+    }
     read_groups(node, gradient);
+    set_gradient(node, std::move(gradient));
+  }
+
+  /// Leaves were read before it was known which inputs are those of the function.
+  void set_gradient(const Node& node, TracedGradient gradient) {
+    const size_t inputs = gradient.function_inputs;
+    for (const Leaf& leaf : trace_.leaves) {
+      if (!leaf.tensor.defined() && leaf.input >= inputs) node["function_inputs"].refuse("a leaf is input {}, but the function has {}", leaf.input, inputs);
+    }
+    for (const Parameter& each : trace_.parameters) {
+      if (each.leaf_input >= static_cast<int>(inputs)) node["function_inputs"].refuse("a parameter is the gradient of input {}, but the function has {}", each.leaf_input, inputs);
+    }
     trace_.gradient = std::move(gradient);
-    trace_.require_grad.resize(trace_.gradient->function_inputs);
+    trace_.require_grad.resize(inputs);
   }
 
   void read_detached(const Node& node) {

@@ -5,7 +5,7 @@ namespace shard::program {
 namespace {
 
 /// Which ops somebody sees the results of, found from the last one to the first.
-std::vector<bool> find_live(const Program& program) {
+std::vector<bool> find_live(const Program& program, bool keep_collectives) {
   const AliasTrees trees(program);
   std::vector<bool> used(program.value_count(), false);
   std::vector<bool> read(program.value_count(), false);  // by root: after the op that is looked at
@@ -16,7 +16,7 @@ std::vector<bool> find_live(const Program& program) {
   std::vector<bool> live(program.ops.size(), false);
   for (size_t i = program.ops.size(); i-- > 0;) {
     const Op& op = program.ops[i];
-    live[i] = crosses_mesh(program, op);
+    live[i] = keep_collectives && crosses_mesh(program, op);
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       const ValueId id = op.outputs[o];
       if (id != 0 && (used[id] || (op.writes[o] && read[program.value(id).root]))) live[i] = true;
@@ -30,10 +30,7 @@ std::vector<bool> find_live(const Program& program) {
   return live;
 }
 
-}  // namespace
-
-Program remove_dead_code(const Program& program) {
-  const std::vector<bool> live = find_live(program);
+Program keep_live(const Program& program, const std::vector<bool>& live) {
   Program result;
   Rewriter copy(program, result);
   copy.enter_all();
@@ -43,5 +40,11 @@ Program remove_dead_code(const Program& program) {
   copy.leave_all();
   return result;
 }
+
+}  // namespace
+
+Program remove_dead_code(const Program& program) { return keep_live(program, find_live(program, true)); }
+
+Program remove_unused(const Program& program) { return keep_live(program, find_live(program, false)); }
 
 }  // namespace shard::program

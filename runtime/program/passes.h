@@ -35,8 +35,10 @@ Program run_passes(Program program, const PassOptions& options = {});
 
 /// Ops whose elements are known when the program is made: they become `full`, and ops that change nothing vanish.
 Program fold_constants(const Program& program);
-/// Drops what nobody sees: ops whose results are not used, and writes into buffers of the program that nobody reads afterwards.
+/// Drops what nobody sees: ops whose results are not used, and writes into buffers of the program that nobody reads afterwards. Keeps collectives.
 Program remove_dead_code(const Program& program);
+/// Drops collectives that nobody sees, too.
+Program remove_unused(const Program& program);
 /// Ops that compute the same from the same states are done once.
 Program share_common(const Program& program);
 /// A move and an elementwise op of one argument change places where the elements are smaller on the other side of the op.

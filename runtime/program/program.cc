@@ -6,6 +6,7 @@
 
 #include "dist/dist_tensor.h"
 #include "program/infer.h"
+#include "reshard/plan.h"
 #include "program/pointwise.h"
 
 namespace shard::program {
@@ -121,7 +122,9 @@ class Verifier {
       for (size_t o = 0; o < op.outputs.size() && o < inferred.size(); ++o) {
         if (op.outputs[o] == 0 || !inferred[o]) continue;
         const Type& has = program_.value(op.outputs[o]).type;
-        if (!(has.meta == inferred[o]->meta) || has.spec != inferred[o]->spec)
+        // What is written in place keeps its layout where the op's differs from it in axes of one process alone.
+        const bool kept = op.inplace && has.spec != nullptr && inferred[o]->spec != nullptr && same_value(has.meta.dtype, has.spec, inferred[o]->spec);
+        if (!(has.meta == inferred[o]->meta) || (has.spec != inferred[o]->spec && !kept))
           problem("%{} of op {} ({}) is {}, but the op gives {}", op.outputs[o], i, op.name(), to_string(has), to_string(*inferred[o]));
       }
       if (inferred.size() != op.outputs.size()) problem("op {} ({}) gives {} outputs, but {} are named", i, op.name(), inferred.size(), op.outputs.size());

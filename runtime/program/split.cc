@@ -185,7 +185,7 @@ void extract(const Program& backward, BackwardPart& part) {
   Program chosen = backward;
   chosen.outputs.clear();
   for (const size_t i : part.wanted) chosen.outputs.push_back(backward.outputs[i]);
-  chosen = remove_dead_code(chosen);
+  chosen = remove_unused(chosen);  // the part is the same on all ranks, and others have their own
   std::vector<bool> used(chosen.value_count(), false);  // by root
   for (const Op& op : chosen.ops) {
     for (const Operand& input : op.inputs) used[chosen.value(input.value).root] = true;
@@ -209,7 +209,7 @@ void extract(const Program& backward, BackwardPart& part) {
 
 std::vector<BackwardPart> parts_of(const Split& split, const TracedGradient& gradient) {
   const size_t groups = group_count(gradient);
-  if (groups <= 1 || !can_part(split.backward)) {
+  if (groups <= 1 || !gradient.error.empty() || !can_part(split.backward)) {
     const Program& whole = split.backward;
     return {{whole, up_to(whole.inputs.size()), up_to(whole.parameters.size()), up_to(gradient.outputs.size()), up_to(gradient.wanted.size())}};
   }

@@ -318,10 +318,16 @@ class CaptureRecorder final : Metered, public Recorder {
     if (tensor.value.symbol() != 0) {
       fail(ErrorCode::capture, "{} was made while another program was captured, and has no value; use what that program returns when it runs", tensor.describe());
     }
-    if (storage.detachment() != nullptr && before_.rank->policies.view == ViewPolicy::sync) {
-      const ThreadState capturing = std::exchange(this_thread, before_);
+    if (storage.detachment() != nullptr && before_.rank != nullptr && before_.rank->policies.view == ViewPolicy::sync) {
+      struct Outside {
+        explicit Outside(const ThreadState& state) : capturing(std::exchange(this_thread, state)) {}
+        Outside(const Outside&) = delete;
+        Outside& operator=(const Outside&) = delete;
+        ~Outside() { this_thread = capturing; }
+        const ThreadState capturing;
+      };
+      const Outside outside(before_);
       storage.refresh_if_stale();  // as the call that reads it would
-      this_thread = capturing;
     }
     storage.check_read();
   }
@@ -340,7 +346,7 @@ class CaptureRecorder final : Metered, public Recorder {
       else tie(entered, source->second.symbolic, from.source_version);
     }
     for (const auto& [real, view] : buffers_) {
-      if (view.moved && view.real->detachment()->source == entered.real) tie(view, entered.symbolic, view.real->detachment()->source_version);
+      if (view.moved && view.real->detachment()->source.get() == entered.real.get()) tie(view, entered.symbolic, view.real->detachment()->source_version);
     }
   }
 
@@ -369,6 +375,9 @@ class CaptureRecorder final : Metered, public Recorder {
     if (tensor.symbol() == 0) {
       refuse(op, fmt::format("an argument ({}) comes from computations that were recorded before the capture; compute it inside of the captured function, or give detach() of it",
                              shard::to_string(tensor.meta())));
+    }
+    if ((tensor.symbol() & ~kValueBits) != tag_) {
+      refuse(op, fmt::format("an argument ({}) was made while another program was captured, and has no value; use what that program returns when it runs", shard::to_string(tensor.meta())));
     }
     return tensor.symbol() & kValueBits;
   }

@@ -249,11 +249,10 @@ std::string ReshardPlan::explain() const {
   return text + fmt::format("  in all: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B", bytes, bytes_max, ns / 1000, peak);
 }
 
-bool same_pieces(const DistSpec* from, const DistSpec* to) {
+bool same_value(DType dtype, const DistSpec* from, const DistSpec* to) {
   if (from == to) return true;
   if (from->mesh() != to->mesh()) return false;
-  for (int axis = 0; axis < to->mesh()->rank(); ++axis) {
-    // Of one contribution, too, any and all make 0 or 1.
+  for (int axis = 0; axis < to->mesh()->rank() && dtype != DType::boolean; ++axis) {
     for (const ReduceType type : {ReduceType::any, ReduceType::all}) {
       if ((from->partial(axis) == type) != (to->partial(axis) == type)) return false;
     }

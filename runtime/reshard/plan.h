@@ -75,8 +75,8 @@ std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec
                                                 CommCause cause = {"reshard", "tensor"});
 
 /// True when the layouts differ in mesh axes of one process alone, which split nothing and leave nothing pending: every process has the same
-/// value in both.
-bool same_pieces(const DistSpec* from, const DistSpec* to);
+/// elements in both. A pending any or all of numbers is the exception, because it becomes 0 or 1 with one contribution, too.
+bool same_value(DType dtype, const DistSpec* from, const DistSpec* to);
 
 /// Whether values of `dtype` are lost on the way from one layout to another: into a pending any or all, which has 0 or 1 in the end, or into
 /// a pending average of integers, for which they are multiplied by the number of ranks and may wrap around.

@@ -287,7 +287,7 @@ TEST_CASE("24: after 150,000 replaced buffers an alias has its old value, and th
 TEST_CASE("11, 24: axes of one process never move or refuse a target") {
   const auto* mesh = ProcessMesh::make({1, 2});
   run_ranks(3, [&](Rank& rank) {
-    const PolicyScope scope(rank, {.comm = CommPolicy::forbid_moves, .inplace = InplacePolicy::error});
+    const PolicyScope scope(rank, {.inplace = InplacePolicy::error, .comm = CommPolicy::forbid_moves});
     const Tensor piece = rank.id() < 2 ? Tensor::from_data<float>({-1, 2}, {2}) : Tensor();
     for (const char* type : {"sum", "avg", "max", "min", "prod"}) {
       Tensor x = from_local(piece.defined() ? assign(piece) : piece, DistSpec::parse(mesh, fmt::format("- | {}(a)", type)), {2}, DType::float32);
