@@ -12,17 +12,24 @@ using autograd::Node;
 
 std::vector<size_t> groups_of(const std::vector<Tensor>& tensors) {
   std::vector<size_t> group;
+  const auto join = [&](size_t a, size_t b) {
+    const size_t joined = group[a], other = group[b];
+    std::replace(group.begin(), group.end(), joined, other);
+  };
   std::unordered_map<const Node*, size_t> first;  // the first tensor that a step leads to
+  std::unordered_map<const Node*, std::vector<size_t>> gradients;  // of each leaf: from which tensors they come
   for (size_t i = 0; i < tensors.size(); ++i) {
     group.push_back(i);
     const autograd::OwnedEdge start = autograd::edge_of(tensors[i]);
     std::vector<const Node*> found = {start.get()};
     for (size_t k = 0; k < found.size(); ++k) {
-      if (found[k]->leaf() != nullptr) continue;
+      if (found[k]->leaf() != nullptr) {
+        gradients[found[k]].push_back(i);
+        continue;
+      }
       const auto [place, is_new] = first.emplace(found[k], i);
       if (!is_new) {
-        const size_t joined = group[i], other = group[place->second];
-        std::replace(group.begin(), group.end(), joined, other);
+        join(i, place->second);
         continue;
       }
       for (const Edge& edge : found[k]->edges()) {
@@ -30,10 +37,11 @@ std::vector<size_t> groups_of(const std::vector<Tensor>& tensors) {
       }
     }
   }
-  std::vector<size_t> numbers = group;
-  std::sort(numbers.begin(), numbers.end());
-  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-  for (size_t& each : group) each = static_cast<size_t>(std::lower_bound(numbers.begin(), numbers.end(), each) - numbers.begin());
+  for (const auto& [leaf, from] : gradients) {
+    for (size_t i = 1; i < from.size() && from.size() > 2; ++i) join(from[i], from[0]);
+  }
+  std::unordered_map<size_t, size_t> numbers;  // in the order of the tensors: equal on all ranks
+  for (size_t& each : group) each = numbers.emplace(each, numbers.size()).first->second;
   return group;
 }
 

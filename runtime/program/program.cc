@@ -122,15 +122,22 @@ class Verifier {
       for (size_t o = 0; o < op.outputs.size() && o < inferred.size(); ++o) {
         if (op.outputs[o] == 0 || !inferred[o]) continue;
         const Type& has = program_.value(op.outputs[o]).type;
-        // What is written in place keeps its layout where the op's differs from it in axes of one process alone.
-        const bool kept = op.inplace && has.spec != nullptr && inferred[o]->spec != nullptr && same_value(has.meta.dtype, has.spec, inferred[o]->spec);
-        if (!(has.meta == inferred[o]->meta) || (has.spec != inferred[o]->spec && !kept))
-          problem("%{} of op {} ({}) is {}, but the op gives {}", op.outputs[o], i, op.name(), to_string(has), to_string(*inferred[o]));
+        // Tensors whose layouts differ in axes of one process alone are not moved, and may be one value.
+        const bool same = has.spec == inferred[o]->spec ||
+                          (has.spec != nullptr && inferred[o]->spec != nullptr && same_value(has.meta.dtype, has.spec, inferred[o]->spec));
+        if (!(has.meta == inferred[o]->meta) || !same)
+          problem("%{} of op {} ({}) is {}, but the op gives {} of {}", op.outputs[o], i, op.name(), to_string(has), to_string(*inferred[o]), text_of(types));
       }
       if (inferred.size() != op.outputs.size()) problem("op {} ({}) gives {} outputs, but {} are named", i, op.name(), inferred.size(), op.outputs.size());
     } catch (const Error& error) {
       problem("op {} ({}): {}", i, op.name(), error.what());
     }
+  }
+
+  static std::string text_of(std::span<const Type* const> types) {
+    std::string text;
+    for (const Type* type : types) text += (text.empty() ? "" : ", ") + (type == nullptr ? "nothing" : to_string(*type));
+    return text;
   }
 
   /// All that run together are reshards, which read no result of each other, or elementwise ops.

@@ -37,7 +37,7 @@ std::string code_of(const std::function<void()>& call) {
     call();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::peer_failed) throw;
-    return to_string(error.code());
+    return error.code() == ErrorCode::internal ? error.what() : std::string(to_string(error.code()));
   }
   return "";
 }

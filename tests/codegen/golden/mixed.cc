@@ -155,7 +155,7 @@ std::tuple<Tensor, Tensor> recorded_by_its_composite_intermediate(const Tensor& 
 }
 
 Tensor recorded_by_its_composite(const Tensor& x, int axis, float slope) {
-  return std::get<0>(recorded_by_its_composite_intermediate(x, axis, slope));
+  return std::get<0>(shard::recorded_by_its_composite_intermediate(x, axis, slope));
 }
 
 Tensor& recorded_by_its_composite_(Tensor& x, int axis, float slope, CallSite site) {
