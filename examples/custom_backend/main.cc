@@ -50,7 +50,7 @@ int main() try {
   run_ops(device);
   const counting::Counters& counters = counting::counters();
   expect(counters.allocations == counters.frees, "all memory was given back");
-  std::printf("%d allocations, %d copies, %d launches\n", counters.allocations.load(), counters.copies.load(), counters.launches.load());
+  std::printf("%d allocations, %d frees, %d copies, %d launches\n", counters.allocations.load(), counters.frees.load(), counters.copies.load(), counters.launches.load());
   return failures == 0 ? 0 : 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "custom_backend: %s\n", error.what());

@@ -144,7 +144,8 @@ void Storage::drop_data(MemoryMeter& meter) {
 }
 
 void Storage::free_data() {
-  const bool inside = data_ == reinterpret_cast<char*>(this) + kInlineOffset;
+  // The address does not tell: an allocator may place a buffer right behind this block.
+  const bool inside = bytes_ <= kInlineBytes && (device_.backend == 0 || state_ == State::shape_only);
   if (!inside && data_ != nullptr) {
     backend_of(device_).free(device_.index, data_);
     count_held(device_, bytes_, -1);
