@@ -8,7 +8,7 @@
 using namespace shard;
 using namespace shard::test;
 
-TEST_CASE("an op without memory for its result names itself, the result, and what was asked for and is held") {
+TEST_CASE("out of memory: the error names the op, its result, what was asked for and what is held") {
   constexpr int64_t kMany = int64_t{1} << 46;
   const std::string text = error_of([] { full({kMany, 2}, 1.0); }, ErrorCode::device);
   CHECK_THAT(text, Catch::StartsWith("[full] no memory for f32[70368744177664, 2] on cpu: 562949953421312 bytes were asked for, while tensors of this process hold "));
@@ -18,7 +18,7 @@ TEST_CASE("an op without memory for its result names itself, the result, and wha
   CHECK(full({2}, 1.0).to_vector<float>() == std::vector<float>{1, 1});
 }
 
-TEST_CASE("a piece of a distributed result without memory names the op and the call") {
+TEST_CASE("out of memory: on a mesh the error names the op and the call") {
   run_ranks(2, [](Rank&) {
     const auto* mesh = ProcessMesh::make({2});
     const std::string text = error_of([&] { zeros({int64_t{1} << 47, 2}, DistSpec::parse(mesh, "a, -")); }, ErrorCode::device);

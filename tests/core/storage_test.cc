@@ -341,7 +341,7 @@ TEST_CASE("work under way is waited for when its bytes are first needed, and bef
   for (int i = 0; i < 2; ++i) CHECK_THAT(error_of([&] { failed->check_read(); }, ErrorCode::timeout), Catch::Contains("rank 3"));
 }
 
-TEST_CASE("out of memory names the op, the tensor, what was asked for and what is held, and what to do") {
+TEST_CASE("out of memory: the error names the op, the tensor, what was asked for and what is held, and what to do") {
   const DenseTensor large = DenseTensor::allocate(kCpu, {{1 << 20}, DType::float32});
   const Meta too_large{{int64_t{1} << 44, 8}, DType::float32};  // 2^49 bytes: more than addresses reach
   const std::string text = error_of([&] { DenseTensor::allocate(kCpu, too_large, nullptr, "matmul"); }, ErrorCode::device);
@@ -362,7 +362,7 @@ TEST_CASE("out of memory names the op, the tensor, what was asked for and what i
   CHECK(held_now() == held);
 }
 
-TEST_CASE("a tensor whose elements do not fit a vector is an error of the library") {
+TEST_CASE("out of memory: to_vector of a tensor whose elements do not fit a vector is an error of the library") {
   // As large as nothing can be copied; its own bytes are never looked at.
   const Tensor tensor(DenseTensor(Storage::allocate(kCpu, 4), {{int64_t{1} << 44}, DType::float32}));
   CHECK_THAT(error_of([&] { tensor.to_vector<float>(); }, ErrorCode::device), Catch::Contains("[to_vector] no memory for f32[17592186044416]"));
