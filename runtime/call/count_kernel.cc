@@ -81,33 +81,31 @@ void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) 
   try {
     Coordinate at{};
     do {
-      bind_pieces(plan, at);
+      bind_plan(plan, at);
       local_.inputs = plan.input_boxes;
       local_.outputs = plan.output_boxes;
       for (size_t i = 0; i < tensors_.size(); ++i) {
         locals_.push_back(tensors_[i] == nullptr
                               ? DenseTensor()
                               : DenseTensor::allocate(tensors_[i]->value.device(),
-                                                      {plan.input_dims[i], tensors_[i]->global.dtype}, &meter));
+                                                      {plan.input_dims[i], plan.inputs[i].global.dtype}, &meter));
       }
       dense();
       locals_.clear();
     } while (next_place(*mesh_, axes, at));
     plan.kernel_bytes = reducer.bytes * replicas;
+    plan.bytes += plan.kernel_bytes;
+    plan.checked = plan.checked || plan.kernel_bytes != 0;
   } catch (const Error& error) {
     restore();
     if (error.code() != ErrorCode::no_kernel)
       throw;  // else there is no such twin, or the call is going to fail for want of a kernel
-    plan.kernel_untold = true;
+    plan.kernel_untold = plan.checked = true;
   } catch (...) {
     restore();
     throw;
   }
   restore();
-  plan.input_boxes.clear();
-  plan.input_dims.clear();
-  plan.output_boxes.clear();
-  plan.output_dims.clear();
 }
 
 }  // namespace shard::call

@@ -14,6 +14,7 @@
 #include "core/tensor.h"
 #include "core/thread_state.h"
 #include "dist/layout_arg.h"
+#include "dist/view_use.h"
 
 namespace shard::call {
 
@@ -49,7 +50,7 @@ DenseTensor copy_of(const OpContext& ctx, const DenseTensor& tensor);
 inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, std::string_view name) {
   if (!tensor.defined()) fail_undefined(ctx, name);
   const DenseTensor& value = tensor.impl()->value;
-  value.storage()->check_read();
+  if (value.storage()->needs_checks()) [[unlikely]] check_read(*value.storage(), view_policy());
   if (!value.has_data() && ctx.dry == nullptr) fail_no_data(ctx, value, name);
   return value;
 }

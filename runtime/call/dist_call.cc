@@ -9,6 +9,7 @@
 
 #include "call/dense_call.h"
 #include "call/exchange.h"
+#include "call/failed_call.h"
 #include "call/mesh_reducer.h"
 #include "call/moved_inputs.h"
 #include "core/recorder.h"
@@ -25,41 +26,6 @@ constinit thread_local MovedInputs* keeper = nullptr;
 MovedInputs::MovedInputs() : before_(keeper) { keeper = this; }
 MovedInputs::~MovedInputs() { keeper = before_; }
 MovedInputs* MovedInputs::current() { return keeper; }
-
-namespace {
-
-std::vector<double> numbers_of(const std::vector<Scalar>& scalars) {
-  std::vector<double> numbers;
-  for (const Scalar& scalar : scalars) numbers.push_back(scalar.to<double>());
-  return numbers;
-}
-
-}  // namespace
-
-spmd::AttrValue rule_value(const AttrRef& attr) {
-  return std::visit(
-      [](const auto* value) -> spmd::AttrValue {
-        using T = std::remove_cvref_t<decltype(*value)>;
-        if constexpr (std::is_same_v<T, int>) return static_cast<int64_t>(*value);
-        else if constexpr (std::is_same_v<T, float>) return static_cast<double>(*value);
-        else if constexpr (std::is_same_v<T, std::vector<float>>) return std::vector<double>(value->begin(), value->end());
-        else if constexpr (std::is_same_v<T, Device>) return to_string(*value);
-        else if constexpr (std::is_same_v<T, std::optional<DType>>) return *value ? spmd::AttrValue(**value) : spmd::AttrValue(std::string());
-        else if constexpr (std::is_same_v<T, std::optional<Device>>) return *value ? to_string(**value) : std::string();
-        else if constexpr (std::is_same_v<T, std::vector<bool>>) return std::vector<double>(value->begin(), value->end());
-        else if constexpr (std::is_same_v<T, std::vector<std::string>>) return fmt::format("{}", fmt::join(*value, ","));
-        else if constexpr (std::is_same_v<T, std::vector<Scalar>>) return numbers_of(*value);
-        else return *value;
-      },
-      attr);
-}
-
-namespace {
-
-/// The input of an output whose list argument is empty.
-constexpr size_t kAbsent = static_cast<size_t>(-1);
-
-}  // namespace
 
 DistCall::DistCall(const OpDef& op, Variant variant)
     : op_(op), rank_(current_rank()), cache_(PlanCache::of(rank_)), ctx_{(variant == Variant::inplace ? op.inplace_name : op.name).data()}, variant_(variant) {
@@ -165,7 +131,13 @@ void DistCall::promote(const Tensor& tensor, std::string_view name) {
          "PromotionPolicy::replicate does not apply. Make it distributed with distribute(tensor, spec)\n  in the call {}",
          ctx_.op, argument_text(name, tensor.get()), op_.outputs[static_cast<size_t>(alias.output)].name, call_text());
   }
-  tensor.get().value.storage()->check_read();
+  try {
+    check_read(*tensor.get().value.storage(), rank_.policies.view);
+  } catch (const Error&) {  // maybe on this rank alone
+    uint64_t& calls = rank_.comm_queue().calls_done;
+    report_failed_call(rank_, ++calls, std::current_exception(), "\n  in the call " + call_text());
+    throw;
+  }
   extras().promoted.push_back({tensors_.size(), key_.size(), name, tensor, tensor});
   tensors_.push_back(nullptr);
   key_tensor(nullptr, tensor.meta());
@@ -269,195 +241,20 @@ void DistCall::set(size_t output, std::vector<DenseTensor> values) {
   for (size_t i = 0; i < values.size(); ++i) results_[plan_->output_slots[output].first + i] = std::move(values[i]);
 }
 
-spmd::RuleResult DistCall::given_layout(std::span<const Meta> flat) const {
-  check_mesh_in_world(mesh_, rank_.world());
-  spmd::RuleResult result;
-  for (const Meta& meta : flat) {
-    if (meta.dims.rank() != layout_->rank()) {
-      fail(ErrorCode::layout, "[{}] layout {} on {} has {} dims, but the result {} has {}; give the layout an entry for each dim", op_.name,
-           layout_->text(), mesh_->describe(), layout_->rank(), to_string(meta), meta.dims.rank());
-    }
-    if (loses_values(meta.dtype, *DistSpec::replicated(mesh_, meta.dims.rank()), *layout_)) {
-      fail(ErrorCode::layout,
-           "[{}] the result {} would lose values in layout {} on {}: what is pending with any or all is 0 or 1 once it is reduced, and a pending average of "
-           "integers may wrap around; make it of dtype bool or a float dtype, or leave out that reduction",
-           op_.name, to_string(meta), layout_->text(), mesh_->describe());
-    }
-    result.outputs.push_back(layout_->layout());
-  }
-  return result;
-}
-
-spmd::RuleResult DistCall::infer_rule(std::span<const SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan) {
-  std::vector<spmd::TensorArg> args;
-  for (DistTensorImpl* impl : tensors_) args.push_back(impl ? spmd::TensorArg{impl->global, impl->spec} : spmd::TensorArg{});
-  std::vector<spmd::AttrValue> attrs;
-  for (const AttrRef& attr : attrs_) attrs.push_back(rule_value(attr));
-  spmd::RuleArgs rule{op_, mesh_, args, slots_, attrs, flat, ranges};
-  if (variant_ == Variant::inplace) {
-    rule.pinned.resize(args.size());
-    for (const AliasDef& alias : op_.aliases) {
-      const SlotRange& slot = slots_[static_cast<size_t>(alias.input)];
-      for (size_t i = 0; alias.kind == AliasDef::Kind::inplace && i < slot.count; ++i) rule.pinned[slot.first + i] = true;
-    }
-  }
-  plan.fallback = !spmd::has_rule(op_) && rank_.policies.fallback == FallbackPolicy::replicate;
-  spmd::RuleResult result = plan.fallback ? spmd::infer_replicated(rule) : spmd::infer(rule);
-  for (size_t slot = 0; slot < ranges.size(); ++slot) result.absent.insert(result.absent.end(), ranges[slot].count, spmd::is_absent_output(rule, slot));
-  return result;
-}
-
 const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas, const std::function<void()>& dense) {
-  CallPlan plan;
-  plan.mesh = mesh_;
-  std::vector<Meta> flat;
+  std::vector<Meta> outputs;
+  std::vector<SlotRange> output_slots;
   for (const auto& slot : metas.slots) {
-    plan.output_slots.push_back({flat.size(), slot.size()});
-    flat.insert(flat.end(), slot.begin(), slot.end());
+    output_slots.push_back({outputs.size(), slot.size()});
+    outputs.insert(outputs.end(), slot.begin(), slot.end());
   }
-  for (const Meta& meta : flat) checked_bytes(meta, ctx_.op);  // on every rank alike, before any piece is made
-  const spmd::RuleResult rule = layout_ != nullptr ? given_layout(flat) : infer_rule(plan.output_slots, flat, plan);
-  plan.reduce_axes = rule.reduce_axes;
-  plan.relayout = rule.relayout;
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    for (size_t i = 0; i < slots_[slot].count; ++i) {
-      InputPlan input;
-      input.slot = static_cast<int>(slot);
-      if (const DistTensorImpl* impl = tensors_[first(slot) + i]) {
-        input.spec = impl->spec;
-        input.want = DistSpec::make(rule.inputs[first(slot) + i]);
-        input.shape_only = (op_.no_need_buffer >> slot & 1u) != 0;
-        if (!same_value(impl->global.dtype, input.spec, input.want) && !input.shape_only) input.move = plan_reshard(impl->global, input.spec, input.want);
-      }
-      plan.inputs.push_back(std::move(input));
-    }
-  }
-  for (size_t o = 0; o < flat.size(); ++o) {
-    const bool absent = o < rule.absent.size() && rule.absent[o];
-    OutputPlan& output = plan.outputs.emplace_back();
-    output.global = flat[o];
-    if (!absent) output.spec = DistSpec::make(rule.outputs[o]);
-  }
-  plan_dynamic(plan);
-  if (plan.relayout) {
-    plan.inputs[0].move = plan_relayout(tensors_[0]->global, plan.inputs[0].spec, flat[0].dims, plan.outputs[0].spec);
-  }
-  plan_aliases(plan);
+  std::vector<spmd::TensorArg> inputs;
+  for (const DistTensorImpl* impl : tensors_) inputs.push_back(impl == nullptr ? spmd::TensorArg{} : spmd::TensorArg{impl->global, impl->spec});
+  const CallTypes types{op_, ctx_.op, variant_ == Variant::inplace, mesh_, inputs, slots_, attrs_, layout_, outputs, output_slots};
+  CallPlan plan = plan_call(types, rank_.policies, rank_.world());
   if (!plan.reduce_axes.empty() && !plan.relayout) count_kernel(plan, dense);
-  for (const InputPlan& input : plan.inputs) plan.bytes += input.move ? input.move->bytes : 0;
-  for (const OutputPlan& output : plan.outputs) plan.bytes += output.write_back ? output.write_back->bytes : 0;
-  plan.bytes += plan.row_count_bytes + plan.kernel_bytes;
-  plan.checked = plan.fallback || plan.exchanges_rows || plan.kernel_bytes != 0 || plan.kernel_untold;
-  for (const InputPlan& input : plan.inputs) plan.checked = plan.checked || input.move;
-  for (const OutputPlan& output : plan.outputs) plan.checked = plan.checked || output.alias >= 0;
-  bind(plan);
+  bind_plan(plan, mesh_->coordinate(rank_.id()));
   return cache_.insert(key_, hash, std::move(plan));
-}
-
-/// The ranks of the world need to tell each other unless each of them computes all rows.
-void DistCall::plan_dynamic(CallPlan& plan) const {
-  size_t count = 0;
-  for (size_t slot = 0; slot < plan.output_slots.size(); ++slot) {
-    if ((op_.dynamic_outputs >> slot & 1u) == 0) continue;
-    OutputPlan& output = plan.outputs[plan.output_slots[slot].first];
-    output.dynamic = true;
-    ++count;
-    plan.exchanges_rows = plan.exchanges_rows || !output.spec->axes(0).empty() || mesh_->size() != rank_.world().size();
-  }
-  if (plan.exchanges_rows) plan.row_count_bytes = gather_bytes(rank_, count * sizeof(uint64_t));
-}
-
-void DistCall::plan_aliases(CallPlan& plan) {
-  for (const AliasDef& alias : op_.aliases) {
-    const SlotRange& from = slots_[static_cast<size_t>(alias.input)];
-    const SlotRange& to = plan.output_slots[static_cast<size_t>(alias.output)];
-    if (alias.kind == AliasDef::Kind::inplace && variant_ != Variant::inplace) continue;
-    if (from.count != to.count && from.count != 0) {
-      fail(ErrorCode::internal, "[{}] has {} results for {} tensors of '{}' that share their buffers; its infer_meta function is wrong", ctx_.op,
-           to.count, from.count, op_.inputs[static_cast<size_t>(alias.input)].name);
-    }
-    for (size_t k = 0; k < to.count; ++k) plan_alias(plan, alias, from.count == 0 ? kAbsent : from.first + k, to.first + k);
-  }
-}
-
-void DistCall::plan_alias(CallPlan& plan, const AliasDef& alias, size_t i, size_t o) {
-  const bool in_place = alias.kind == AliasDef::Kind::inplace;
-  OutputPlan& output = plan.outputs[o];
-  // In the in-place variant a pair that is both a view and in-place counts as in-place.
-  if (!in_place && output.alias >= 0) return;
-  output.kind = alias.kind;
-  output.write_back = nullptr;
-  const DistTensorImpl* x = i == kAbsent ? nullptr : tensors_[i];
-  output.alias = i == kAbsent ? -1 : static_cast<int>(i);
-  if (x == nullptr) {
-    output.spec = nullptr;  // an absent optional stays absent
-    return;
-  }
-  const bool moved = plan.inputs[i].move != nullptr;
-  const bool adopts = rank_.policies.inplace == InplacePolicy::adopt;
-  if (in_place && op_.elementwise && !(output.global.dims == x->global.dims)) {
-    fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target is {}: an in-place op cannot grow its target by broadcasting; use {} instead",
-         ctx_.op, to_string(output.global.dims), argument_text(op_.inputs[static_cast<size_t>(alias.input)].name, *x), op_.name);
-  }
-  const bool same = output.global == x->global;
-  if (in_place && same && same_value(x->global.dtype, output.spec, x->spec)) output.spec = x->spec;
-  const bool rewritten = in_place && same && !reinterprets(alias.output);
-  if (rewritten && adopts && output.spec != x->spec && rank_.policies.view == ViewPolicy::sync) output.adopted = plan_reshard(x->global, x->spec, output.spec);
-  const bool back = (rewritten && !adopts && (moved || output.spec != x->spec)) ||
-                    (alias.kind == AliasDef::Kind::written_view && moved && rank_.policies.view != ViewPolicy::temporary);
-  if (!back) return;
-  if (loses_values(output.global.dtype, *output.spec, *x->spec)) fail_loses(i);
-  output.write_back = plan_reshard(output.global, output.spec, x->spec);
-}
-
-void DistCall::fail_loses(size_t i) const {
-  size_t slot = 0;
-  while (i >= first(slot) + slots_[slot].count) ++slot;
-  fail(ErrorCode::layout,
-       "[{}] the result cannot be written back into argument '{}' ({}): what is pending with any or all is 0 or 1 once it is reduced, and a pending "
-       "average of integers may wrap around, so that values would be lost; reshard it to a layout without them first, or use {}",
-       ctx_.op, op_.inputs[slot].name, tensors_[i]->describe(), op_.name);
-}
-
-void DistCall::bind(CallPlan& plan) const {
-  const auto at = mesh_->coordinate(rank_.id());
-  plan.active = at.has_value();
-  if (!plan.active) return;
-  // Reductions are done from the last axis to the first, so the last one decides what this rank contributes.
-  for (int axis = 0; layout_ != nullptr && axis < mesh_->rank(); ++axis) {
-    const std::optional<ReduceType> type = layout_->partial(axis);
-    if (type && *type != ReduceType::avg && (*at)[static_cast<size_t>(axis)] != 0) plan.identity = type;
-  }
-  bind_pieces(plan, *at);
-}
-
-/// The boxes and local shapes of the rank at a place of the mesh.
-void DistCall::bind_pieces(CallPlan& plan, const Coordinate& at) const {
-  plan.input_boxes.clear();
-  plan.input_dims.clear();
-  plan.output_boxes.clear();
-  plan.output_dims.clear();
-  for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    if (plan.inputs[i].want == nullptr) {
-      plan.input_boxes.emplace_back();
-      plan.input_dims.emplace_back();
-      continue;
-    }
-    const Dims& global = tensors_[i]->global.dims;
-    const Piece piece = local_piece(plan.inputs[i].want->layout(), global, at);
-    plan.input_boxes.push_back({global, piece.begin});
-    plan.input_dims.push_back(piece.dims);
-  }
-  for (const OutputPlan& output : plan.outputs) {
-    if (output.spec == nullptr) {
-      plan.output_boxes.emplace_back();
-      plan.output_dims.emplace_back();
-      continue;
-    }
-    const Piece piece = local_piece(output.spec->layout(), output.global.dims, at);
-    plan.output_boxes.push_back({output.global.dims, piece.begin});
-    plan.output_dims.push_back(piece.dims);
-  }
 }
 
 bool DistCall::writes(const OutputPlan& output) const {
@@ -467,12 +264,7 @@ bool DistCall::writes(const OutputPlan& output) const {
   const auto o = static_cast<size_t>(&output - plan_->outputs.data());
   size_t slot = 0;
   while (o >= plan_->output_slots[slot].first + plan_->output_slots[slot].count) ++slot;
-  return !reinterprets(static_cast<int>(slot));
-}
-
-bool DistCall::reinterprets(int output_slot) const {
-  return std::any_of(op_.aliases.begin(), op_.aliases.end(),
-                     [&](const AliasDef& alias) { return alias.kind == AliasDef::Kind::view && alias.output == output_slot; });
+  return !reinterprets(op_, slot);
 }
 
 void DistCall::prepare() {

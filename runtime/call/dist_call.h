@@ -11,6 +11,7 @@
 
 #include "call/codegen_abi.h"
 #include "call/plan_cache.h"
+#include "call/plan_call.h"
 #include "call/view_link.h"
 #include "core/attr.h"
 #include "core/op_context.h"
@@ -18,9 +19,6 @@
 #include "dist/layout_arg.h"
 
 namespace shard::call {
-
-/// An attribute as placement rules see it.
-spmd::AttrValue rule_value(const AttrRef& attr);
 
 enum class Variant : uint8_t { plain, inplace };
 
@@ -214,14 +212,7 @@ class DistCall {
 
   /// `dense` calls the dense function as it is called in this call.
   const CallPlan& make_plan(uint64_t hash, const MetaSink& metas, const std::function<void()>& dense);
-  spmd::RuleResult given_layout(std::span<const Meta> flat) const;
-  spmd::RuleResult infer_rule(std::span<const SlotRange> ranges, std::span<const Meta> flat, CallPlan& plan);
-  void plan_dynamic(CallPlan& plan) const;
-  void plan_aliases(CallPlan& plan);
-  void plan_alias(CallPlan& plan, const AliasDef& alias, size_t input, size_t output);
   void count_kernel(CallPlan& plan, const std::function<void()>& dense);
-  void bind(CallPlan& plan) const;
-  void bind_pieces(CallPlan& plan, const Coordinate& at) const;
 
   void check_policies();
   PlannedMoves planned_moves(const PlannedMoves& moment) const;
@@ -232,7 +223,6 @@ class DistCall {
     const Storage& storage = *x.value.storage();
     return storage.detachment() != nullptr || (x.grad.root && x.grad.root->value.storage().get() == &storage);
   }
-  [[noreturn]] void fail_loses(size_t input) const;
   void check_write_back(const OutputPlan& output, PlannedMoves& moves, bool all) const;
   void check_apart() const;
   /// Throws unless the piece is what the layout of the output promises.
@@ -271,8 +261,6 @@ class DistCall {
   void report_failure(uint64_t call);
   void record_call();
   bool writes(const OutputPlan& output) const;
-  /// True when the output slot is a view whose bytes no kernel writes.
-  bool reinterprets(int output_slot) const;
 
   const OpDef& op_;
   Rank& rank_;

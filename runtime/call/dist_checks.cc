@@ -28,7 +28,7 @@ PlannedMoves DistCall::moment_moves() {
   const bool all = rank_.policies.comm == CommPolicy::forbid_moves;
   if (extras_) extras_->stale.plan(moves, all);
   if (checks_promoted()) {
-    const int64_t bytes = gather_bytes(rank_, sizeof(uint64_t)) * static_cast<int64_t>(extras_->promoted.size());
+    const int64_t bytes = gather_bytes(rank_.world().size(), sizeof(uint64_t)) * static_cast<int64_t>(extras_->promoted.size());
     moves.bytes += bytes;
     moves.text += fmt::format(" hashes of promoted arguments, for PromotionPolicy::replicate_checked ({} bytes);", bytes);
   }
@@ -92,6 +92,12 @@ void DistCall::check_writes() const {
            "is; reshard it before it becomes a leaf, or use InplacePolicy::keep",
            ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]), output.spec->text());
     }
+    if (adopts && rank_.policies.view == ViewPolicy::strict && is_view(*tensors_[i])) {
+      fail(ErrorCode::policy,
+           "[{}] InplacePolicy::adopt would give {} the layout {} in a new buffer, and the tensor that it is a view of would not be written. Use "
+           "InplacePolicy::keep, ViewPolicy::sync, or write a copy (assign(x))",
+           ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]), output.spec->text());
+    }
   }
   if (written > 1) check_apart();
 }
@@ -103,7 +109,7 @@ void DistCall::check_write_back(const OutputPlan& output, PlannedMoves& moves, b
   if (!(output.global == x.global)) return;  // the target takes a buffer of its own, and parts
   plan_write_back(*x.value.storage(), ctx_.op, moves, all);
   if (!output.adopted || !is_view(x)) return;
-  if (loses_values(x.global.dtype, *output.spec, *x.spec)) fail_loses(i);
+  if (loses_values(x.global.dtype, *output.spec, *x.spec)) fail_loses(op_, ctx_.op, plan_->inputs[i]);
   const auto back = reverse(*output.adopted);
   moves.bytes += back->bytes;
   if (back->bytes != 0 || (all && !back->steps.empty())) {
@@ -111,16 +117,23 @@ void DistCall::check_write_back(const OutputPlan& output, PlannedMoves& moves, b
   }
 }
 
-/// By storage, which is shared alike on all ranks, also where the pieces are empty.
+/// Two targets of one call must not share a buffer, or under ViewPolicy::sync lead to the same source: the second write would undo the first.
+/// By storage, which is shared alike on all ranks, also where the local shards are empty.
 void DistCall::check_apart() const {
-  SmallVec<const DistTensorImpl*, 16> written;
+  struct Target {
+    const Storage* buffer;
+    const DistTensorImpl* tensor;
+  };
+  SmallVec<Target, 16> written;
   for (const OutputPlan& output : plan_->outputs) {
-    if (writes(output)) written.push_back(tensors_[static_cast<size_t>(output.alias)]);
+    if (!writes(output)) continue;
+    const DistTensorImpl* const x = tensors_[static_cast<size_t>(output.alias)];
+    Storage& target = *x->value.storage();
+    written.push_back({rank_.policies.view == ViewPolicy::sync ? &target.root() : &target, x});
   }
-  const auto storage = [](const DistTensorImpl* impl) { return impl->value.storage().get(); };
-  std::sort(written.begin(), written.end(), [&](auto* a, auto* b) { return std::less<>()(storage(a), storage(b)); });
-  const auto same = std::adjacent_find(written.begin(), written.end(), [&](auto* a, auto* b) { return storage(a) == storage(b); });
-  if (same != written.end()) fail_written_twice(ctx_, to_string((*same)->global));
+  std::sort(written.begin(), written.end(), [](const auto& a, const auto& b) { return std::less<>()(a.buffer, b.buffer); });
+  const auto same = std::adjacent_find(written.begin(), written.end(), [](const auto& a, const auto& b) { return a.buffer == b.buffer; });
+  if (same != written.end()) fail_written_twice(ctx_, to_string(same->tensor->global));
 }
 
 }  // namespace shard::call

@@ -23,8 +23,8 @@ std::vector<uint64_t> gather_words(Rank& rank, std::span<const uint64_t> words, 
   return all;
 }
 
-int64_t gather_bytes(const Rank& rank, size_t bytes) {
-  const int64_t ranks = rank.world().size();
+int64_t gather_bytes(int world_size, size_t bytes) {
+  const int64_t ranks = world_size;
   return ranks * (ranks - 1) * static_cast<int64_t>(bytes);
 }
 

@@ -15,7 +15,7 @@ namespace shard::call {
 /// that all of them know.
 std::vector<uint64_t> gather_words(Rank& rank, std::span<const uint64_t> words, CommCause cause);
 /// What all ranks together send when each of the world tells the others so many bytes.
-int64_t gather_bytes(const Rank& rank, size_t bytes);
+int64_t gather_bytes(int world_size, size_t bytes);
 
 /// How many rows the processes of a mesh have computed of a tensor whose dim 0 is sharded by `spec`, whose pieces follow each
 /// other in the order of the layout, and which is the same in every replica.

@@ -49,7 +49,7 @@ Scalar distributed_item(const DistTensorImpl& impl) {
   const DistSpec* const whole = DistSpec::replicated(&mesh, impl.spec->rank());
   const auto plan = plan_reshard(impl.global, impl.spec, whole);
   const bool tells = mesh.size() != rank.world().size();
-  const int64_t told = tells ? call::gather_bytes(rank, sizeof(uint64_t)) : 0;
+  const int64_t told = tells ? call::gather_bytes(rank.world().size(), sizeof(uint64_t)) : 0;
   call::PlannedMoves moves;
   moves.bytes = plan->bytes + told;
   if (!plan->steps.empty()) {

@@ -7,6 +7,7 @@
 
 #include "call/dense_call.h"
 #include "call/exchange.h"
+#include "call/failed_call.h"
 #include "call/plan_cache.h"
 #include "call/view_link.h"
 #include "core/recorder.h"
@@ -17,7 +18,7 @@ namespace {
 
 /// What a rank tells the others of one output; trivially copyable, because it is sent as bytes.
 struct PieceFacts {
-  bool present = false;  // false on ranks outside the mesh
+  bool failed = false;  // the function threw on this rank
   Meta meta;
 };
 
@@ -41,18 +42,44 @@ class LocalCallRun {
     check_layouts();
     plan_moves();
     check_policy();
-    move_inputs();
-    std::vector<Tensor> results;
-    if (mesh_->coordinate(rank_.id())) results = call_function(function);
-    std::vector<Meta> metas = options_.outputs;
-    if (metas.empty()) metas = exchange_metas(results);
-    std::vector<Tensor> outputs;
-    for (size_t o = 0; o < out_specs_.size(); ++o) outputs.push_back(wrap(o, results, metas[o]));
+    const std::vector<Tensor> outputs = compute(function);
     record(outputs);
     return outputs;
   }
 
  private:
+  /// The function may fail on this rank alone. Others learn of it where they exchange metas; else the world is told, as of a distributed call.
+  std::vector<Tensor> compute(const LocalFunction& function) {
+    uint64_t& calls = rank_.comm_queue().calls_done;
+    const uint64_t call = calls + 1;  // whatever calls the function makes, on some ranks more than on others
+    try {
+      move_inputs();
+      std::vector<Tensor> results;
+      std::exception_ptr failure;
+      try {
+        if (mesh_->coordinate(rank_.id())) results = call_function(function);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      std::vector<Meta> metas = options_.outputs;
+      if (metas.empty()) metas = exchange_metas(results, failure);
+      if (failure) std::rethrow_exception(failure);
+      std::vector<Tensor> outputs = wrap_all(results, metas);
+      calls = call;
+      return outputs;
+    } catch (...) {
+      calls = call;
+      if (!options_.outputs.empty()) call::report_failed_call(rank_, call, std::current_exception(), fmt::format("\n  in [{}] on {}", name_, mesh_->describe()));
+      throw;
+    }
+  }
+
+  std::vector<Tensor> wrap_all(const std::vector<Tensor>& results, const std::vector<Meta>& metas) const {
+    std::vector<Tensor> outputs;
+    for (size_t o = 0; o < out_specs_.size(); ++o) outputs.push_back(wrap(o, results, metas[o]));
+    return outputs;
+  }
+
   void check_layouts() {
     if (inputs_.size() != in_specs_.size()) {
       fail(ErrorCode::invalid_argument, "[{}] is called with {} tensors, but has {} input layouts; give one for each tensor, null where it stays", name_,
@@ -123,7 +150,7 @@ class LocalCallRun {
     }
     if (options_.outputs.empty()) {
       moves.text += " the shapes of the outputs' pieces, as LocalMapOptions::outputs is not given;";
-      moves.bytes += call::gather_bytes(rank_, out_specs_.size() * sizeof(PieceFacts));
+      moves.bytes += call::gather_bytes(rank_.world().size(), out_specs_.size() * sizeof(PieceFacts));
     }
     call::check_comm_policy(rank_, name_, *mesh_, moves);
   }
@@ -166,8 +193,9 @@ class LocalCallRun {
     if (copy) result = Tensor(clone(result.get().value));
   }
 
-  /// The metas of the whole outputs, by an exchange over all ranks of the world: those outside the mesh learn them too.
-  std::vector<Meta> exchange_metas(const std::vector<Tensor>& results) {
+  /// The metas of the whole outputs, by an exchange over all ranks of the world: those outside the mesh learn them too, and all learn where the
+  /// function failed. Rethrows `failure`.
+  std::vector<Meta> exchange_metas(const std::vector<Tensor>& results, const std::exception_ptr& failure) {
     if (rank_.dry) {
       fail(ErrorCode::no_data, "[{}] a dry world has no other ranks that could tell the shapes of their pieces; give the metas of the outputs "
            "(LocalMapOptions::outputs)", name_);
@@ -175,9 +203,13 @@ class LocalCallRun {
     const auto ranks = static_cast<size_t>(rank_.world().size());
     const size_t count = out_specs_.size();
     std::vector<PieceFacts> mine(count), all(count * ranks);
-    for (size_t o = 0; o < results.size(); ++o) mine[o] = {true, results[o].meta()};
+    for (size_t o = 0; o < count; ++o) mine[o] = {failure != nullptr, o < results.size() ? results[o].meta() : Meta()};
     const std::vector<int64_t> sizes(ranks, static_cast<int64_t>(count * sizeof(PieceFacts)));
     rank_.communicator(ProcessMesh::make({static_cast<int>(ranks)})).all_gather({name_, "shapes of outputs"}, mine.data(), all.data(), sizes).wait();
+    if (failure) std::rethrow_exception(failure);
+    for (size_t process = 0; process < ranks && count != 0; ++process) {
+      if (all[process * count].failed) fail(ErrorCode::peer_failed, "[{}] the function has failed on rank {}; its error says why", name_, process);
+    }
     std::vector<Meta> metas;
     for (size_t o = 0; o < count; ++o) {
       metas.push_back(whole_meta(o, [&](int process) -> const Meta& { return all[static_cast<size_t>(process) * count + o].meta; }));

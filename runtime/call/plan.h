@@ -13,6 +13,7 @@
 namespace shard::call {
 
 struct InputPlan {
+  Meta global;
   const DistSpec* spec = nullptr;  // the caller's; null for an absent optional argument
   const DistSpec* want = nullptr;  // what the op computes in
   std::shared_ptr<const ReshardPlan> move;  // null where nothing moves
@@ -33,6 +34,7 @@ struct OutputPlan {
 /// The part that is equal on all ranks, and below it the pieces of this rank.
 struct CallPlan {
   const ProcessMesh* mesh = nullptr;
+  const DistSpec* layout = nullptr;  // asked for, by a call without tensor arguments
   std::vector<InputPlan> inputs;    // flat
   std::vector<OutputPlan> outputs;  // flat
   std::vector<SlotRange> output_slots;

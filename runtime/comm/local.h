@@ -30,6 +30,10 @@ class LocalHub {
   /// `rank` failed in its distributed call number `call`. Where another rank has done that call the world fails: at once if that rank has
   /// told so, else when it starts its next collective.
   void call_failed(int rank, uint64_t call, const std::string& text);
+  /// A rank that starts a collective, or ends its program, tells how many calls it has done.
+  void tell_done(int world_rank, uint64_t calls);
+  /// Why the world has failed; empty unless it has. Not while ranks run.
+  const std::string& failure() const { return reason_; }
 
  private:
   friend class LocalCommunicator;
@@ -38,8 +42,6 @@ class LocalHub {
 
   /// Where a world rank is: the collectives that it has joined and that are not done.
   std::string whereabouts(int world_rank);
-  /// A rank that starts a collective tells how many calls it has done.
-  void tell_done(int world_rank, uint64_t calls);
   void fail_if_torn();
 
   std::chrono::milliseconds timeout_;

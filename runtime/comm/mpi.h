@@ -30,8 +30,8 @@ class MpiHub {
   virtual void call_failed(uint64_t call, const std::string& text) noexcept = 0;
   /// Why this world has failed; empty while it has not.
   virtual const std::string& failure() const = 0;
-  /// Returns when all processes have come here. Throws peer_failed when one fails before.
-  virtual void meet() = 0;
+  /// Returns when all processes have come here, this one after `calls` distributed calls. Throws peer_failed when one fails before.
+  virtual void meet(uint64_t calls) = 0;
 };
 
 /// The number of processes of the MPI job that this process was started in, by the environment; 0 without one.

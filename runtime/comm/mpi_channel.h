@@ -28,7 +28,7 @@ class MpiChannel final : public MpiHub {
   void fail(const std::string& reason) noexcept override { fail(kFailure, reason, reason); }
   void call_failed(uint64_t call, const std::string& text) noexcept override;
   const std::string& failure() const override { return failure_; }
-  void meet() override;
+  void meet(uint64_t calls) override;
 
   /// This rank starts a collective, and has done so many calls. Throws peer_failed where one of them failed on another rank.
   void tell_done(uint64_t calls);

@@ -278,6 +278,14 @@ bool Storage::stale() const {
   return false;
 }
 
+Storage& Storage::root() {
+  if (detachment() == nullptr) return *this;
+  const std::lock_guard lock(chains());
+  Storage* root = this;
+  while (root->detachment() != nullptr) root = root->detachment()->source.get();
+  return *root;
+}
+
 void Storage::mark_in_step() {
   if (detachment() == nullptr) return;
   const std::lock_guard lock(chains());

@@ -135,6 +135,8 @@ class Storage final : public RefCounted {
   void check_read() const {
     if (trouble_) check_read_slow();
   }
+  /// False where every read and write is allowed: then the checks need not be called.
+  bool needs_checks() const { return trouble_ != nullptr; }
   /// Throws detached_view, stale_view or poisoned when `op` must not write the bytes. Waits for work that reads or writes them.
   /// Waits for collectives that use the bytes.
   void wait_before_write() const {
@@ -153,6 +155,8 @@ class Storage final : public RefCounted {
   const Detachment* detachment() const;
   /// True when the source, or its source, was written after this copy was taken.
   bool stale() const;
+  /// The storage at the end of the chain of sources: itself unless detached.
+  Storage& root();
   /// After the source was written from this storage: both count as in step again.
   void mark_in_step();
 

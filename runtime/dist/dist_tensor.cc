@@ -32,10 +32,16 @@ std::string elements_text(const DenseTensor& host) {
   return "{" + text + (shown < host.numel() ? ", ...}" : "}");
 }
 
+std::string describe_dist(const Meta& global, const DistSpec& spec) {
+  return fmt::format("{}, layout {} on {}", to_string(global), spec.text(), spec.mesh()->describe());
+}
+
 }  // namespace
 
-std::string DistTensorImpl::describe() const {
-  return fmt::format("{}, layout {} on {}", to_string(global), spec->text(), spec->mesh()->describe());
+std::string DistTensorImpl::describe() const { return describe_dist(global, *spec); }
+
+std::string argument_text(std::string_view name, const Meta& global, const DistSpec& spec) {
+  return fmt::format("argument '{}' ({})", name, describe_dist(global, spec));
 }
 
 std::string argument_text(std::string_view name, const TensorImpl& tensor) { return fmt::format("argument '{}' ({})", name, tensor.describe()); }

@@ -28,6 +28,7 @@ class DistTensorImpl final : public TensorImpl {
 DistTensorImpl& dist_impl(const Tensor& tensor, std::string_view op = "call");
 /// A tensor in messages: "argument 'x' (f32[8, 4], layout [dp, -] on mesh(dp=2))"; a plain one has no layout.
 std::string argument_text(std::string_view name, const TensorImpl& tensor);
+std::string argument_text(std::string_view name, const Meta& global, const DistSpec& spec);
 /// A new handle to a distributed tensor.
 Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece);
 /// The value of a tensor on a rank outside the mesh: absent storage, a shape of zeros.

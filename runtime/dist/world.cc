@@ -52,6 +52,9 @@ class LocalWorld final : public World {
   void run(const std::function<void(Rank&)>& program) override {
     if (!errors_.empty()) fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", text_of(cause()));
     start_threads(program);
+    if (errors_.empty() && !hub_.failure().empty()) {  // of a call that failed on some ranks, whose programs have caught that
+      errors_.push_back(std::make_exception_ptr(Error(ErrorCode::peer_failed, hub_.failure())));
+    }
     if (!errors_.empty()) std::rethrow_exception(cause());
   }
 
@@ -95,6 +98,7 @@ class LocalWorld final : public World {
   void run_rank(Rank& rank, const std::function<void(Rank&)>& program) {
     try {
       run_as(rank, program);
+      hub_.tell_done(rank.id(), rank.comm_queue().calls_done);
     } catch (...) {
       record(rank, std::current_exception());
     }
@@ -129,7 +133,7 @@ class MpiWorld final : public World {
     Rank& mine = rank(hub_->rank());
     try {
       run_as(mine, program);
-      hub_->meet();
+      hub_->meet(mine.comm_queue().calls_done);
     } catch (...) {
       hub_->fail(fmt::format("rank {} failed: {}", mine.id(), text_of(std::current_exception())));
       throw;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "call/binder.h"
+#include "call/plan.h"
 #include "comm/reduce.h"
 #include "core/op_context.h"
 #include "program/executor.h"
@@ -49,9 +50,8 @@ struct Executor::Step {
 
 /// What the steps of an op refer to.
 struct Executor::OpState {
+  call::CallPlan plan;  // of a call on a mesh
   LocalCall local;
-  std::vector<Box> input_boxes, output_boxes;
-  std::vector<Dims> input_dims, output_dims;
   std::unique_ptr<AxisReducer> reducer;
   RandomKey key;
   bool on_mesh = false;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "call/dist_call.h"
+#include "call/plan_call.h"
 #include "core/error.h"
 #include "reshard/plan.h"
 
@@ -42,26 +42,19 @@ std::vector<std::optional<Type>> infer_call(const Op& op, std::span<const Type* 
     flat.insert(flat.end(), slot.begin(), slot.end());
   }
   const ProcessMesh* const mesh = mesh_of(op, inputs);
-  std::optional<spmd::RuleResult> layouts;
-  if (mesh != nullptr && op.layout == nullptr) layouts = infer_layouts(op, inputs, flat, slots);
+  std::optional<call::CallPlan> plan;
+  if (mesh != nullptr) plan = place(op, inputs, flat, slots);
   const auto first = std::find_if(inputs.begin(), inputs.end(), [](const Type* type) { return type != nullptr; });
   std::vector<std::optional<Type>> types;
   for (size_t slot = 0; slot < slots.size(); ++slot) {
     for (size_t i = slots[slot].first; i < slots[slot].first + slots[slot].count; ++i) {
-      const bool absent = is_absent(op, slot, inputs) || (layouts && i < layouts->absent.size() && layouts->absent[i]);
-      if (absent) {
-        types.emplace_back();
-        continue;
-      }
-      const DistSpec* spec = op.layout;
-      if (layouts) spec = DistSpec::make(layouts->outputs[i]);
-      types.push_back(Type{flat[i], spec, first == inputs.end() ? kCpu : (*first)->device});
+      if (is_absent(op, slot, inputs) || (plan && plan->outputs[i].spec == nullptr)) types.emplace_back();
+      else types.push_back(Type{flat[i], plan ? plan->outputs[i].spec : nullptr, first == inputs.end() ? kCpu : (*first)->device});
     }
   }
-  if (!layouts) return types;
-  for (size_t i = 0; i < inputs.size(); ++i) {
+  for (size_t i = 0; plan && i < inputs.size(); ++i) {
     if (inputs[i] == nullptr || !op.reads_bytes(i)) continue;
-    const DistSpec* const wanted = DistSpec::make(layouts->inputs[i]);
+    const DistSpec* const wanted = plan->inputs[i].want;
     if (same_value(inputs[i]->meta.dtype, inputs[i]->spec, wanted)) continue;
     fail(ErrorCode::internal, "[{}] argument {} has layout {}, but the op computes in {}: a reshard is missing before it", op.name(), i, inputs[i]->spec->text(), wanted->text());
   }
@@ -86,7 +79,7 @@ bool sends(const Program& program, const Op& op) {
   if (op.layout != nullptr || mesh_of(op, inputs) == nullptr) return false;
   std::vector<Meta> outputs;
   for (const ValueId id : op.outputs) outputs.push_back(id == 0 ? Meta() : program.value(id).type.meta);
-  return !infer_layouts(op, inputs, outputs, op.output_slots).reduce_axes.empty();
+  return !place(op, inputs, outputs, op.output_slots).reduce_axes.empty();
 }
 
 const ProcessMesh* mesh_of(const Op& op, std::span<const Type* const> inputs) {
@@ -97,26 +90,13 @@ const ProcessMesh* mesh_of(const Op& op, std::span<const Type* const> inputs) {
   return nullptr;
 }
 
-spmd::RuleResult infer_layouts(const Op& op, std::span<const Type* const> inputs, std::span<const Meta> outputs, std::span<const SlotRange> output_slots) {
-  const OpDef& def = *op.entry->op;
+call::CallPlan place(const Op& op, std::span<const Type* const> inputs, std::span<const Meta> outputs, std::span<const SlotRange> output_slots) {
   std::vector<spmd::TensorArg> args;
   for (const Type* type : inputs) args.push_back(type == nullptr ? spmd::TensorArg{} : spmd::TensorArg{type->meta, type->spec});
-  std::vector<spmd::AttrValue> attrs;
-  for (const Attr& attr : op.attrs) attrs.push_back(call::rule_value(std::visit([](const auto& value) { return AttrRef(&value); }, attr)));
-  spmd::RuleArgs rule{def, mesh_of(op, inputs), args, op.slots, attrs, outputs, output_slots};
-  if (op.inplace) {
-    rule.pinned.resize(args.size());
-    for (const AliasDef& alias : def.aliases) {
-      const SlotRange& slot = op.slots[static_cast<size_t>(alias.input)];
-      for (size_t i = 0; alias.kind == AliasDef::Kind::inplace && i < slot.count; ++i) rule.pinned[slot.first + i] = true;
-    }
-  }
-  // A program whose capture was allowed to replicate for want of a rule still is.
-  spmd::RuleResult result = spmd::has_rule(def) ? spmd::infer(rule) : spmd::infer_replicated(rule);
-  for (size_t slot = 0; slot < output_slots.size(); ++slot) {
-    result.absent.insert(result.absent.end(), output_slots[slot].count, spmd::is_absent_output(rule, slot));
-  }
-  return result;
+  std::vector<AttrRef> attrs;
+  for (const Attr& attr : op.attrs) attrs.push_back(std::visit([](const auto& value) { return AttrRef(&value); }, attr));
+  return call::place_call({*op.entry->op, op.name().data(), op.inplace, mesh_of(op, inputs), args, op.slots, attrs, op.layout, outputs, output_slots},
+                          FallbackPolicy::replicate);
 }
 
 std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type* const> inputs) {

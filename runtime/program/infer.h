@@ -3,8 +3,8 @@
 
 #include <optional>
 
+#include "call/plan.h"
 #include "program/program.h"
-#include "spmd/rule.h"
 
 namespace shard::program {
 
@@ -15,8 +15,8 @@ std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type*
 /// Whether an op with one output makes it of this type; false where it refuses its inputs.
 bool gives(const Op& op, std::span<const Type* const> inputs, const Type& output);
 
-/// The placement of a call on a mesh.
-spmd::RuleResult infer_layouts(const Op& op, std::span<const Type* const> inputs, std::span<const Meta> outputs, std::span<const SlotRange> output_slots);
+/// The placement of a call on a mesh; a program whose capture was allowed to replicate for want of a rule still is.
+call::CallPlan place(const Op& op, std::span<const Type* const> inputs, std::span<const Meta> outputs, std::span<const SlotRange> output_slots);
 
 /// Whether an op moves pieces between ranks, or reduces over them.
 bool sends(const Program& program, const Op& op);

@@ -4,6 +4,7 @@
 
 #include "call/binder.h"
 #include "call/mesh_reducer.h"
+#include "call/plan_call.h"
 #include "core/error.h"
 #include "dist/dist_tensor.h"
 #include "program/executor_parts.h"
@@ -269,7 +270,7 @@ class Executor::Build {
     state.on_mesh = mesh != nullptr;
     if (op.entry->op->random) executor_.random_ops_.push_back(op_);
     if (mesh != nullptr && !mesh->coordinate(executor_.rank_->id())) return bind_absent(op);
-    if (mesh != nullptr && reinterprets(op)) return bind_reinterpretation(op);
+    if (mesh != nullptr && only_reinterprets(op)) return bind_reinterpretation(op);
     Binder binder;
     binder.key = &state.key;
     OpContext ctx{.op = op.name().data(), .dry = &executor_.meter_, .binder = &binder};
@@ -278,21 +279,21 @@ class Executor::Build {
       make_local(op, state, mesh, types);
       ctx.local = &state.local;
       const int shape = op.entry->op->local_shape;
-      if (shape >= 0) attrs[static_cast<size_t>(shape)] = IntArray(state.output_dims[op.output_slots[static_cast<size_t>(op.entry->op->local_shape_output)].first]);
+      if (shape >= 0) attrs[static_cast<size_t>(shape)] = IntArray(state.plan.output_dims[op.output_slots[static_cast<size_t>(op.entry->op->local_shape_output)].first]);
     }
     std::vector<DenseTensor> tensors;
     for (size_t slot = 0; slot < op.slots.size(); ++slot) {
       const bool shape_only = (op.entry->op->no_need_buffer >> slot & 1u) != 0;
       for (size_t i = op.slots[slot].first; i < op.slots[slot].first + op.slots[slot].count; ++i) {
         if (!shape_only || types[i] == nullptr) tensors.push_back(input(op, i));
-        else tensors.emplace_back(Storage::shape_only(types[i]->device), Meta{mesh == nullptr ? types[i]->meta.dims : state.input_dims[i], types[i]->meta.dtype});
+        else tensors.emplace_back(Storage::shape_only(types[i]->device), Meta{mesh == nullptr ? types[i]->meta.dims : state.plan.input_dims[i], types[i]->meta.dtype});
       }
     }
     EntryCall call{ctx, tensors, op.slots, attrs, {}};
     (op.inplace ? op.entry->inplace : op.entry->functional)(call);
     take(binder, state);
     set_outputs(op, call);
-    if (op.layout != nullptr) fill_identity_of(op);
+    if (op.layout != nullptr) fill_identity_of(op, state);
   }
 
   /// Outputs that are arguments written in place are what those have become; the others are what the call has given, in their order.
@@ -313,28 +314,16 @@ class Executor::Build {
   }
 
   void make_local(const Op& op, OpState& state, const ProcessMesh* mesh, std::span<const Type* const> types) {
-    const Coordinate at = *mesh->coordinate(executor_.rank_->id());
-    const auto box = [&](const Layout* layout, const Meta& meta, std::vector<Box>& boxes, std::vector<Dims>& dims) {
-      const Piece piece = layout == nullptr ? Piece() : local_piece(*layout, meta.dims, at);
-      boxes.push_back(layout == nullptr ? Box() : Box{meta.dims, piece.begin});
-      dims.push_back(piece.dims);
-    };
     std::vector<Meta> metas;
-    for (const ValueId id : op.outputs) {
-      const Type* const type = id == 0 ? nullptr : &type_of(id);
-      metas.push_back(type == nullptr ? Meta() : type->meta);
-      box(type == nullptr ? nullptr : &type->spec->layout(), metas.back(), state.output_boxes, state.output_dims);
-    }
-    if (op.layout != nullptr) {
-      state.local.output_dims = state.output_dims;
-    } else {
-      const spmd::RuleResult rule = infer_layouts(op, types, metas, op.output_slots);
-      for (size_t i = 0; i < types.size(); ++i) box(types[i] == nullptr ? nullptr : &rule.inputs[i], types[i] == nullptr ? Meta() : types[i]->meta, state.input_boxes, state.input_dims);
-      if (!rule.reduce_axes.empty()) state.reducer = std::make_unique<call::MeshReducer>(*executor_.rank_, mesh, rule.reduce_axes, op.name());
-      state.local.reducer = state.reducer.get();
-    }
-    state.local.inputs = state.input_boxes;
-    state.local.outputs = state.output_boxes;
+    for (const ValueId id : op.outputs) metas.push_back(id == 0 ? Meta() : type_of(id).meta);
+    call::CallPlan& plan = state.plan = place(op, types, metas, op.output_slots);
+    for (size_t o = 0; o < op.outputs.size(); ++o) plan.outputs[o].spec = op.outputs[o] == 0 ? nullptr : type_of(op.outputs[o]).spec;
+    bind_plan(plan, mesh->coordinate(executor_.rank_->id()));
+    if (!plan.reduce_axes.empty()) state.reducer = std::make_unique<call::MeshReducer>(*executor_.rank_, mesh, plan.reduce_axes, op.name());
+    state.local.reducer = state.reducer.get();
+    state.local.inputs = plan.input_boxes;
+    state.local.outputs = plan.output_boxes;
+    if (op.layout != nullptr) state.local.output_dims = plan.output_dims;
     for (size_t o = 0; o < op.outputs.size() && op.inplace; ++o) {
       const bool replaced = op.outputs[o] != 0 && program_.value(op.outputs[o]).source == 0;
       const bool target = std::any_of(op.entry->op->aliases.begin(), op.entry->op->aliases.end(), [&](const AliasDef& alias) {
@@ -345,7 +334,7 @@ class Executor::Build {
     }
   }
 
-  static bool reinterprets(const Op& op) {
+  static bool only_reinterprets(const Op& op) {
     const OpDef& def = *op.entry->op;
     return def.outputs.size() == 1 && std::any_of(def.aliases.begin(), def.aliases.end(), [](const AliasDef& alias) { return alias.kind == AliasDef::Kind::view && alias.input == 0; });
   }
@@ -367,17 +356,10 @@ class Executor::Build {
   }
 
   /// Made in a pending layout: one rank has the value, the others what leaves it unchanged.
-  void fill_identity_of(const Op& op) {
-    const ProcessMesh& mesh = *op.layout->mesh();
-    const Coordinate at = *mesh.coordinate(executor_.rank_->id());
-    std::optional<ReduceType> identity;
-    for (int axis = 0; axis < mesh.rank(); ++axis) {
-      const std::optional<ReduceType> type = op.layout->partial(axis);
-      if (type && *type != ReduceType::avg && at[static_cast<size_t>(axis)] != 0) identity = type;
-    }
+  void fill_identity_of(const Op& op, const OpState& state) {
     for (const ValueId id : op.outputs) {
-      if (id == 0 || !identity) continue;
-      auto step = std::make_unique<IdentityStep>(place_of(id).tensor, *identity);
+      if (id == 0 || !state.plan.identity) continue;
+      auto step = std::make_unique<IdentityStep>(place_of(id).tensor, *state.plan.identity);
       hold(step->piece());
       add_step(std::move(step));
     }

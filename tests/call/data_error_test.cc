@@ -6,6 +6,7 @@
 
 #include "api.h"
 #include "call/item.h"
+#include "call/local_map.h"
 #include "reshard/execute.h"
 #include "support/mesh_run.h"
 
@@ -22,8 +23,15 @@ Tensor integers(const std::vector<int32_t>& values, const DistSpec* layout) {
   return distribute(Tensor::from_data(values, {static_cast<int64_t>(values.size())}), layout);
 }
 
-/// A world in which a rank that waits for nobody is found at once.
-void run_world(int ranks, const std::function<void(Rank&)>& program) { run_ranks(ranks, program, {.timeout = 5s}); }
+template <class Exception>
+void check_throws(const std::function<void()>& call, const std::string& text) {
+  try {
+    call();
+  } catch (const Exception& error) {
+    return check_contains(error.what(), text);
+  }
+  check(false, "no exception was thrown, expected " + text);
+}
 
 void check_told(const std::string& text) {
   check_contains(text, "rank 1 failed in a distributed call that succeeded on rank 0");
@@ -31,10 +39,18 @@ void check_told(const std::string& text) {
   check_contains(text, "divide_(x: i32[4] [p], y: i32[4] [p]) on mesh(p=2)");
 }
 
+/// A step that fails on one rank.
+auto halve_unless(const Rank& rank, int failing, LocalMapOptions options) {
+  return local_map([&rank, failing](const Tensor& shard) {
+    if (rank.id() == failing) throw std::runtime_error("no halves today");
+    return scale(shard, 0.5);
+  }, {spec("p")}, {spec("p")}, std::move(options));
+}
+
 }  // namespace
 
 TEST_CASE("4, 9: after a data error on one rank the next collective fails on every rank, and the target is poisoned on all of them") {
-  run_world(2, [](Rank& rank) {
+  run_torn_world(2, [](Rank& rank) {
     Tensor x = integers({1, 2, 3, 4}, spec("p"));
     const Tensor other = integers({5, 6, 7, 8}, spec("p"));
     const Tensor y = integers({1, 1, 1, 0}, spec("p"));
@@ -50,7 +66,7 @@ TEST_CASE("4, 9: after a data error on one rank the next collective fails on eve
 }
 
 TEST_CASE("4, 9: a rank that waits in a collective learns of a data error of another rank there") {
-  run_world(2, [](Rank& rank) {
+  run_torn_world(2, [](Rank& rank) {
     Tensor x = integers({1, 2, 3, 4}, spec("p"));
     const Tensor y = integers({1, 1, 1, 0}, spec("p"));
     if (rank.id() == 0) {
@@ -66,7 +82,7 @@ TEST_CASE("4, 9: a rank that waits in a collective learns of a data error of ano
 }
 
 TEST_CASE("4, 9: a data error that every rank has alike is an error of the program, which goes on") {
-  run_world(2, [](Rank&) {
+  run_ranks(2, [](Rank&) {
     Tensor x = integers({1, 2, 3, 4}, spec("p"));
     error_of([&] { divide_(x, integers({1, 0, 0, 1}, spec("p"))); }, ErrorCode::invalid_argument);
     const Tensor ids = distribute(Tensor::from_data<int64_t>({1, 9}, {2}), spec("-"));
@@ -80,7 +96,7 @@ TEST_CASE("4, 9: a data error that every rank has alike is an error of the progr
 TEST_CASE("4, 9: in a plain call too, ranks learn which op failed where, at the first collective of any group") {
   const auto* mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
   std::array<std::string, 4> texts;
-  run_world(4, [&](Rank& rank) {
+  run_torn_world(4, [&](Rank& rank) {
     // The bad index is in the shards of ranks 2 and 3, and the collective is one of ranks 0 and 1, or 2 and 3.
     const Tensor x = distribute(iota<float>({3, 2}), DistSpec::parse(mesh, "-, -"));
     const Tensor index = distribute(Tensor::from_data<int64_t>({0, 1, 2, 3}, {4}), DistSpec::parse(mesh, "a"));
@@ -98,7 +114,7 @@ TEST_CASE("4, 9: in a plain call too, ranks learn which op failed where, at the 
 }
 
 TEST_CASE("9, 17: ranks outside the mesh learn of a data error inside, and hold no target that others have not") {
-  run_world(3, [](Rank& rank) {
+  run_torn_world(3, [](Rank& rank) {
     Tensor x = integers({1, 2}, spec("p"));
     const Tensor y = integers({0, 0}, spec("p"));
     if (rank.id() == 2) divide_(x, y);
@@ -111,7 +127,7 @@ TEST_CASE("9, 17: ranks outside the mesh learn of a data error inside, and hold 
 }
 
 TEST_CASE("4: what was written before a call that failed elsewhere stays readable, what is written after it does not") {
-  run_world(2, [](Rank& rank) {
+  run_torn_world(2, [](Rank& rank) {
     Tensor before = integers({8, 8, 8, 8}, spec("p"));
     Tensor x = integers({1, 2, 3, 4}, spec("p"));
     const Tensor two = integers({2, 2, 2, 2}, spec("p"));
@@ -126,5 +142,50 @@ TEST_CASE("4: what was written before a call that failed elsewhere stays readabl
     check(local(before).to_vector<int32_t>() == std::vector<int32_t>{4, 4}, "as all ranks wrote it");
     for (Tensor* torn : {&x, &after}) error_of([&] { local(*torn); }, ErrorCode::poisoned);
     check(rank.torn_calls()->tore(2), "the second call");
+  });
+}
+
+TEST_CASE("4, 9: a call that failed on one rank fails the world at the end of its program, where no collective follows") {
+  Tensor torn;
+  run_torn_world(2, [&](Rank& rank) {
+    Tensor x = integers({1, 2, 3, 4}, spec("p"));
+    if (rank.id() == 0) torn = x;
+    try {
+      divide_(x, integers({1, 1, 1, 0}, spec("p")));
+    } catch (const Error&) {
+    }
+  });
+  check_told(error_of([&] { local(torn); }, ErrorCode::poisoned));
+}
+
+TEST_CASE("4, 9: a function of local_map that fails on one rank is told to the others, which learn of it in the call where shapes are exchanged") {
+  run_ranks(2, [](Rank& rank) {
+    const Tensor x = distribute(iota<float>({4}), spec("p"));
+    const auto halve = halve_unless(rank, 1, {.name = "halve"});
+    if (rank.id() == 0) check_contains(error_of([&] { halve(x); }, ErrorCode::peer_failed), "[halve] the function has failed on rank 1");
+    else check_throws<std::runtime_error>([&] { halve(x); }, "no halves today");
+    check(full_equals<float>(x, {0, 1, 2, 3}), "nothing was written: the program goes on");
+  });
+  run_torn_world(2, [](Rank& rank) {
+    const Tensor x = distribute(iota<float>({4}), spec("p"));
+    const auto halve = halve_unless(rank, 1, {.name = "halve", .outputs = {{Dims{4}, DType::float32}}});
+    if (rank.id() == 0) halve(x);
+    else check_throws<std::runtime_error>([&] { halve(x); }, "no halves today");
+    check_contains(error_of([&] { full(x); }, ErrorCode::peer_failed), "no halves today\n  in [halve] on mesh(p=2)");
+  });
+}
+
+TEST_CASE("4, 9: a plain argument that cannot be promoted on one rank is told to the others") {
+  run_torn_world(2, [&](Rank& rank) {
+    const PolicyScope scope(rank, {.promotion = PromotionPolicy::replicate});
+    const Tensor x = distribute(iota<float>({4}), spec("p"));
+    const Tensor plain = iota<float>({4});
+    if (rank.id() == 0) {
+      add(x, plain);
+    } else {
+      plain.get().value.storage()->poison(std::make_exception_ptr(std::runtime_error("half written")), "an op");
+      error_of([&] { add(x, plain); }, ErrorCode::poisoned);
+    }
+    check_contains(error_of([&] { full(x); }, ErrorCode::peer_failed), "half written");
   });
 }

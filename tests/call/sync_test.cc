@@ -231,6 +231,34 @@ TEST_CASE("22: under ViewPolicy::sync a view whose handle adopts another layout 
   });
 }
 
+TEST_CASE("5: under ViewPolicy::sync two targets of one call that are views of one tensor are refused before anything is written") {
+  run_ranks(2, [](Rank& rank) {
+    const PolicyScope scope(rank, kSync);
+    Tensor x = distribute(iota<float>({2, 3}), spec("-, p"));
+    const Tensor mean = reshape(x, {6}), variance = reshape(x, {6});
+    check(!mean.shares_buffer_with(x) && !mean.shares_buffer_with(variance), "two copies");
+    const Tensor image = distribute(iota<float>({4, 6}), spec("-, -")), ones = distribute(full(Dims{6}, 1.0f), spec("-"));
+    const auto norm = [&](const Tensor& second) { batch_norm(image, mean, second, ones, ones, false, 0.5f, 1e-5f, "NCHW", false, false); };
+    check_contains(error_of([&] { norm(variance); }, ErrorCode::invalid_argument), "is written twice");
+    check(x.version() == 0 && mean.version() == 0 && full_equals(x, numbers(6)), "nothing was written");
+    norm(assign(ones));
+    check(x.version() == 1, "one of them is written through");
+  });
+}
+
+TEST_CASE("25: under strict a view does not adopt another layout, since what it is a view of would not be written") {
+  run_ranks(2, [](Rank& rank) {
+    Tensor x = distribute(Tensor::from_data<float>({-1, 2, -3, 4}, {4}), spec("- | sum(p)"));
+    Tensor y = reshape(x, {2, 2});
+    check(y.shares_buffer_with(x), "a view");
+    const PolicyScope scope(rank, {.inplace = InplacePolicy::adopt});
+    check_contains(error_of([&] { relu_(y); }, ErrorCode::policy), "the tensor that it is a view of would not be written");
+    check(x.version() == 0 && full_equals<float>(x, {-1, 2, -3, 4}), "nothing was written");
+    scale_(y, 2.0);
+    check(full_equals<float>(x, {-2, 4, -6, 8}), "what keeps its layout is written through");
+  });
+}
+
 TEST_CASE("25: under ViewPolicy::sync the views of a tensor that adopts another layout stay in step with it") {
   run_ranks(2, [](Rank& rank) {
     const PolicyScope scope(rank, {.view = ViewPolicy::sync, .inplace = InplacePolicy::adopt});
@@ -303,8 +331,13 @@ TEST_CASE("22: the policy in force at a use counts: under temporary stale views 
     scale_(y, 2.0);
     check(full_equals(y, numbers(20, 6)) && full_equals(x, numbers(20, 2)), "both can be written");
     error_of([&] { relu(z); }, ErrorCode::stale_view);
+    Tensor plain = iota<float>({2, 3}), alias = reshape(plain, {6});
+    transpose_(plain, {1, 0});
+    scale_(plain, 2.0);
+    error_of([&] { relu(alias); }, ErrorCode::stale_view);
     const PolicyScope scope(rank, {.view = ViewPolicy::temporary});
     check(full_equals(relu(z), numbers(20)), "a stale one has the value that it was made with");
+    check(relu(alias).to_vector<float>() == numbers(6), "and so has a plain one");
   });
 }
 

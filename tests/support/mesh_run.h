@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <chrono>
 #include <mutex>
 #include <numeric>
 
@@ -19,6 +20,18 @@ inline void run_ranks(int ranks, const std::function<void(Rank&)>& program, Worl
 /// Throws, which fails the test through World::run, unless `condition` holds.
 inline void check(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error("check failed: " + what);
+}
+
+/// As run_ranks, of a program in which a call fails on some ranks only: they may catch that, but their world has failed.
+inline void run_torn_world(int ranks, const std::function<void(Rank&)>& program) {
+  try {
+    run_ranks(ranks, program, {.timeout = std::chrono::seconds(30)});
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::peer_failed);
+    CHECK_THAT(error.what(), Catch::Contains("failed in a distributed call that succeeded on rank"));
+    return;
+  }
+  FAIL("the world has not failed");
 }
 
 template <class T>
