@@ -8,10 +8,10 @@ static_assert(shard::kCodegenAbi == 5, "not this runtime; run cmake --build BUIL
 
 namespace shard::ops {
 inline constexpr OpDef full = {.name = "full", .location = "creation.yaml",
-    .attrs = names<"shape", "value", "dtype", "place">, .outputs = slots<"out">};
+    .attrs = names<"shape", "value", "dtype", "place">, .outputs = slots<"out">, .exact = true};
 inline constexpr OpDef full_like = {.name = "full_like", .location = "creation.yaml",
     .inputs = slots<"x">, .attrs = names<"value">, .outputs = slots<"out">,
-    .rule = "FullLikeInferSpmd"};
+    .rule = "FullLikeInferSpmd", .exact = true};
 inline constexpr OpDef arange = {.name = "arange", .location = "creation.yaml",
     .attrs = names<"start", "end", "step", "dtype", "place">, .outputs = slots<"out">};
 inline constexpr OpDef eye = {.name = "eye", .location = "creation.yaml",

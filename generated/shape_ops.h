@@ -25,29 +25,31 @@ inline constexpr OpDef reshape = {.name = "reshape", .inplace_name = "reshape_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"shape">,
     .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>,
     .rule = "ReshapeInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f,
-    .local_shape = 0};
+    .rearranging = true, .local_shape = 0};
 inline constexpr OpDef flatten = {.name = "flatten", .inplace_name = "flatten_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"start_axis", "stop_axis">,
     .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>,
-    .rule = "ReshapeInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .rule = "ReshapeInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f,
+    .rearranging = true};
 inline constexpr OpDef squeeze = {.name = "squeeze", .inplace_name = "squeeze_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
     .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>, .rule = "ReshapeInferSpmd",
-    .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .commutes = Commutes::jointly, .commute_types = 0x7f, .rearranging = true};
 inline constexpr OpDef unsqueeze = {.name = "unsqueeze", .inplace_name = "unsqueeze_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
     .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>, .rule = "ReshapeInferSpmd",
-    .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .commutes = Commutes::jointly, .commute_types = 0x7f, .rearranging = true};
 inline constexpr OpDef transpose = {.name = "transpose", .inplace_name = "transpose_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"perm">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...{@perm}",
-    .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .commutes = Commutes::jointly, .commute_types = 0x7f, .rearranging = true};
 inline constexpr OpDef expand = {.name = "expand", .location = "shape.yaml", .inputs = slots<"x">,
     .attrs = names<"shape">, .outputs = slots<"out">, .rule = "ExpandInferSpmd",
-    .commutes = Commutes::jointly, .commute_types = 0x7f, .local_shape = 0};
+    .commutes = Commutes::jointly, .commute_types = 0x7f, .rearranging = true, .identity = true,
+    .local_shape = 0};
 inline constexpr OpDef tile = {.name = "tile", .location = "shape.yaml", .inputs = slots<"x">,
     .attrs = names<"repeat_times">, .outputs = slots<"out">, .rule = "TileInferSpmd",
-    .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .commutes = Commutes::jointly, .commute_types = 0x7f, .rearranging = true, .identity = true};
 inline constexpr OpDef expand_as = {.name = "expand_as", .location = "shape.yaml",
     .inputs = slots<"x", "y?">, .attrs = names<"target_shape">, .outputs = slots<"out">,
     .rule = "ExpandAsInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f,
@@ -70,11 +72,11 @@ inline constexpr OpDef unbind = {.name = "unbind", .location = "shape.yaml",
 inline constexpr OpDef slice = {.name = "slice", .location = "shape.yaml", .inputs = slots<"input">,
     .attrs = names<"axes", "starts", "ends", "infer_flags", "decrease_axis">,
     .outputs = slots<"out">, .rule = "SliceInferSpmd", .commutes = Commutes::jointly,
-    .commute_types = 0x7f};
+    .commute_types = 0x7f, .rearranging = true};
 inline constexpr OpDef strided_slice = {.name = "strided_slice", .location = "shape.yaml",
     .inputs = slots<"x">, .attrs = names<"axes", "starts", "ends", "strides">,
     .outputs = slots<"out">, .rule = "StridedSliceInferSpmd", .commutes = Commutes::jointly,
-    .commute_types = 0x7f};
+    .commute_types = 0x7f, .rearranging = true};
 inline constexpr OpDef unslice = {.name = "unslice", .location = "shape.yaml", .inputs = slots<"x">,
     .attrs = names<"shape", "axes", "starts", "ends", "strides">, .outputs = slots<"out">,
     .rule = "UnsliceInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f,

@@ -183,6 +183,15 @@ void check_save_if(const Op& op, DiagnosticSink& sink) {
   }
 }
 
+void check_neutral(const Op& op, DiagnosticSink& sink) {
+  if (!op.extension.neutral) return;
+  for (const Neutral& one : *op.extension.neutral) {
+    check_name_in(op, one.arg, "neutral", inputs_of(op), sink);
+    if (find_input(op.signature, one.arg.text) < 2) continue;
+    sink.error(one.arg.at, "bad-value", fmt::format("'neutral' is about the first two arguments of an op, and '{}' comes after them.", one.arg.text));
+  }
+}
+
 void check_record_composite(const Op& op, DiagnosticSink& sink) {
   if (!op.extension.record_composite.value_or(false) || (op.kernel && op.composite && !op.backward)) return;
   sink.error(op.name.at, "record-composite",
@@ -227,6 +236,7 @@ void check_references(const Op& op, DiagnosticSink& sink) {
   if (op.extension.view_writes) check_list(op, *op.extension.view_writes, "view_writes", outputs_of(op), sink);
   if (op.extension.dynamic_shape) check_list(op, *op.extension.dynamic_shape, "dynamic_shape", outputs_of(op), sink);
   check_save_if(op, sink);
+  check_neutral(op, sink);
   check_record_composite(op, sink);
   if (op.infer_meta) check_infer_meta_refs(op, sink);
   if (op.kernel) check_kernel_refs(op, sink);

@@ -203,6 +203,20 @@ Json save_if_json(const std::vector<SaveIf>& all) {
   return json;
 }
 
+Json traits_json(const std::vector<Trait>& traits) {
+  Json json = Json::array();
+  for (const TraitInfo& each : kTraits) {
+    if (std::find(traits.begin(), traits.end(), each.trait) != traits.end()) json.push_back(each.name);
+  }
+  return json;
+}
+
+Json neutral_json(const std::vector<Neutral>& all) {
+  Json json = Json::object();
+  for (const Neutral& one : all) json[one.arg.text] = one.value;
+  return json;
+}
+
 /// The keys of our own, where there are any.
 Json extension_json(const Extension& extension) {
   Json json = Json::object();
@@ -212,6 +226,8 @@ Json extension_json(const Extension& extension) {
   if (extension.dynamic_shape) json["dynamic_shape"] = names_or_null(*extension.dynamic_shape);
   if (extension.random) json["random"] = *extension.random;
   if (extension.elementwise) json["elementwise"] = *extension.elementwise;
+  if (extension.traits) json["traits"] = traits_json(*extension.traits);
+  if (extension.neutral) json["neutral"] = neutral_json(*extension.neutral);
   if (extension.no_gradient) json["no_gradient"] = *extension.no_gradient;
   if (extension.record_composite) json["record_composite"] = *extension.record_composite;
   if (extension.save_if) json["save_if"] = save_if_json(*extension.save_if);

@@ -69,6 +69,19 @@ unsigned no_need_buffer(const Op& op) {
   return bits;
 }
 
+/// "{kNoNeutral, 1.0}": of the first two arguments.
+std::string neutral_values(const Op& op) {
+  Texts values;
+  for (size_t i = 0; i < 2; ++i) {
+    std::string value = rt("kNoNeutral");
+    for (const Neutral& one : *op.extension.neutral) {
+      if (find_input(op.signature, one.arg.text) == static_cast<int>(i)) value = fmt::format("{:#}", one.value);
+    }
+    values.push_back(std::move(value));
+  }
+  return "{" + join(values) + "}";
+}
+
 /// The initialiser of an OpDef: the members that are not as the runtime has them by default.
 std::string definition(const LowerContext& context, const Op& op) {
   Texts members;
@@ -93,6 +106,11 @@ std::string definition(const LowerContext& context, const Op& op) {
   }
   if (op.extension.partial_guard) add("commute_guard", "\"" + op.extension.partial_guard->text + "\"");
   if (is_elementwise(op)) add("elementwise", "true");
+  if (is_pointwise(op)) add("pointwise", "true");
+  if (has_trait(op, Trait::exact)) add("exact", "true");
+  if (has_trait(op, Trait::rearranging)) add("rearranging", "true");
+  if (has_trait(op, Trait::identity)) add("identity", "true");
+  if (op.extension.neutral) add("neutral", neutral_values(op));
   if (is_random(op)) add("random", "true");
   if (const unsigned unread = no_need_buffer(op); unread != 0) add("no_need_buffer", fmt::format("{:#x}", unread));
   if (const unsigned dynamic = dynamic_outputs(op); dynamic != 0) add("dynamic_outputs", fmt::format("{:#x}", dynamic));

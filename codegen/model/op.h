@@ -1,6 +1,7 @@
 // The typed model of an op: what the YAML says, with no C++ text in it and nothing left to parse.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -181,6 +182,26 @@ struct SaveIf {
   Condition condition;
 };
 
+/// What passes over captured programs may know of an op.
+enum class Trait { needs_whole, exact, rearranging, identity };
+struct TraitInfo {
+  Trait trait;
+  std::string_view name;
+  std::string_view meaning;  // "Exact: ..."
+};
+inline constexpr std::array<TraitInfo, 4> kTraits = {{
+    {Trait::needs_whole, "needs_whole", "Needs whole tensors: its kernel looks at the place or the number of elements."},
+    {Trait::exact, "exact", "Exact: each element is the correctly rounded result, wherever it lies."},
+    {Trait::rearranging, "rearranging", "Rearranging: its elements are those of its first argument, in other places."},
+    {Trait::identity, "identity", "Identity: where shape and dtype stay, it copies its first argument."},
+}};
+
+/// The value of an argument with which the result is the other argument.
+struct Neutral {
+  Name arg;
+  double value = 0;
+};
+
 /// The keys of our own, under `shard:`.
 struct Extension {
   std::optional<Partial> partial;
@@ -189,6 +210,8 @@ struct Extension {
   std::optional<std::vector<Name>> dynamic_shape;
   std::optional<bool> random;
   std::optional<bool> elementwise;
+  std::optional<std::vector<Trait>> traits;
+  std::optional<std::vector<Neutral>> neutral;
   std::optional<bool> no_gradient;
   std::optional<bool> record_composite;
   std::optional<std::vector<SaveIf>> save_if;

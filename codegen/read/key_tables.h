@@ -29,6 +29,8 @@ enum class ValueKind {
   forward,
   partial,
   conditions,  // a map from arguments to conditions
+  numbers,     // a map from arguments to numbers
+  traits,
   infer_meta_block,
   kernel_block,
   data_transform_block,

@@ -25,6 +25,8 @@ void replace(const OverlayEntry& entry, Op& op) {
   if (from.dynamic_shape) op.extension.dynamic_shape = from.dynamic_shape;
   if (from.random) op.extension.random = from.random;
   if (from.elementwise) op.extension.elementwise = from.elementwise;
+  if (from.traits) op.extension.traits = from.traits;
+  if (from.neutral) op.extension.neutral = from.neutral;
   if (from.no_gradient) op.extension.no_gradient = from.no_gradient;
   if (from.record_composite) op.extension.record_composite = from.record_composite;
   if (from.save_if) op.extension.save_if = from.save_if;

@@ -1,7 +1,9 @@
 // The keys of an op and of its blocks. A new key is added to the table of its block.
 #include "read/read_op.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "diag/printable.h"
 #include "diag/utf8.h"
@@ -132,7 +134,36 @@ void read_save_if(Context c, Node n, Extension& e) {
   }
 }
 
-constexpr std::array<KeyReader<Extension>, 10> kExtensionKeys = {{
+std::vector<Trait> read_traits(Context c, Node n) {
+  std::vector<Trait> traits;
+  std::string known;
+  for (const TraitInfo& each : kTraits) known += (known.empty() ? "" : ", ") + std::string(each.name);
+  for (const Name& name : read_names(c, n, "'traits'")) {
+    const auto found = std::find_if(kTraits.begin(), kTraits.end(), [&](const TraitInfo& each) { return each.name == name.text; });
+    if (found != kTraits.end()) traits.push_back(found->trait);
+    else c.sink.error(name.at, "bad-value", fmt::format("Unknown trait '{}': an op may have {}.", name.text, known));
+  }
+  return traits;
+}
+
+void read_neutral(Context c, Node n, Extension& e) {
+  e.neutral.emplace();
+  if (!expect_map(c, n, "'neutral'")) return;
+  for (size_t i = 0; i < n.entries.size(); ++i) {
+    const auto& [key, value] = n.entries[i];
+    if (!check_key(c, n, i) || !expect_scalar(c, value, fmt::format("the neutral value of '{}'", key.text))) continue;
+    const std::optional<Name> arg = read_name(c, key, "an argument");
+    double number = 0;
+    const auto [end, error] = std::from_chars(value.text.data(), value.text.data() + value.text.size(), number);
+    if (error != std::errc() || end != value.text.data() + value.text.size()) {
+      c.sink.error(c.at(value), "bad-value", fmt::format("The neutral value of '{}' must be a number, not '{}'.", key.text, value.text));
+    } else if (arg) {
+      e.neutral->push_back({*arg, number});
+    }
+  }
+}
+
+constexpr std::array<KeyReader<Extension>, 12> kExtensionKeys = {{
     {{"partial", ValueKind::partial, "How the op commutes with a pending reduction."},
      [](Context c, Node n, Extension& e) {
        if (!expect_scalar(c, n, "'partial'")) return;
@@ -152,6 +183,9 @@ constexpr std::array<KeyReader<Extension>, 10> kExtensionKeys = {{
      [](Context c, Node n, Extension& e) { e.random = read_bool(c, n, "'random'"); }},
     {{"elementwise", ValueKind::boolean, "Whether the kernel may run with an output that is exactly an input."},
      [](Context c, Node n, Extension& e) { e.elementwise = read_bool(c, n, "'elementwise'"); }},
+    {{"traits", ValueKind::traits, "What passes over captured programs may know of the op."},
+     [](Context c, Node n, Extension& e) { e.traits = read_traits(c, n); }},
+    {{"neutral", ValueKind::numbers, "Per argument the value with which the result is the other argument: {y : 1} of a division."}, read_neutral},
     {{"no_gradient", ValueKind::boolean, "True for an op whose results do not depend on the elements of its arguments, or only in steps: no gradient flows through it."},
      [](Context c, Node n, Extension& e) { e.no_gradient = read_bool(c, n, "'no_gradient'"); }},
     {{"record_composite", ValueKind::boolean, "True for an op whose recorded calls run 'composite', op by op, instead of the kernel; so its gradient is that of these ops, to any order."},

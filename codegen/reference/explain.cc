@@ -34,8 +34,11 @@ std::vector<std::string> placement_lines(const OpFacts& facts) {
   if (!facts.rule_text.empty()) lines.push_back(facts.rule_text);
   if (!facts.commutes.empty()) lines.push_back(facts.commutes);
   for (const std::string& trait : facts.traits) {
-    lines.push_back(trait == "elementwise" ? "Elementwise: its output may be exactly an argument."
-                                           : "Random: all ranks draw one key.");
+    const auto known = std::find_if(kTraits.begin(), kTraits.end(), [&](const TraitInfo& each) { return each.name == trait; });
+    if (known != kTraits.end()) lines.emplace_back(known->meaning);
+    else if (trait == "elementwise") lines.emplace_back("Elementwise: its output may be exactly an argument.");
+    else if (trait == "random") lines.emplace_back("Random: all ranks draw one key.");
+    else lines.push_back("Dynamic: the " + trait + ".");
   }
   return lines;
 }

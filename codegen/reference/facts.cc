@@ -160,6 +160,9 @@ void add_checked_facts(const Selection& selection, const Op& op, OpFacts& facts)
   if (has_body(op) && !op.signature.inputs.empty()) facts.commutes = commutes_text(selection, op);
   if (is_elementwise(op)) facts.traits.push_back("elementwise");
   if (is_random(op)) facts.traits.push_back("random");
+  for (const TraitInfo& each : kTraits) {
+    if (has_trait(op, each.trait)) facts.traits.emplace_back(each.name);
+  }
   for (const Output& output : op.signature.outputs) {
     if (has_dynamic_shape(op, output)) facts.traits.push_back(fmt::format("shape of {} from data", output.name.text));
   }

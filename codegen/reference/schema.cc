@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/op.h"
 #include "model/types.h"
 #include "read/key_tables.h"
 
@@ -42,6 +43,12 @@ Json dispatch() {
   return {{"anyOf", Json::array({text, {{"type", "object"}, {"additionalProperties", {{"type", "null"}}}}})}};
 }
 
+Json traits() {
+  Json all = Json::array();
+  for (const TraitInfo& each : kTraits) all.push_back(each.name);
+  return {{"type", "array"}, {"items", {{"enum", all}}}};
+}
+
 Json block(Block which);
 
 Json value(ValueKind kind) {
@@ -66,6 +73,8 @@ Json value(ValueKind kind) {
     case ValueKind::forward: return pattern("\\w+\\s*\\([\\s\\S]*\\)\\s*->[\\s\\S]*", "A signature: add (Tensor x) -> Tensor(out)");
     case ValueKind::partial: return partial();
     case ValueKind::conditions: return {{"type", "object"}, {"additionalProperties", {{"type", "string"}}}};
+    case ValueKind::numbers: return {{"type", "object"}, {"additionalProperties", {{"type", "number"}}}};
+    case ValueKind::traits: return traits();
     case ValueKind::infer_meta_block:
     case ValueKind::kernel_block:
     case ValueKind::data_transform_block:

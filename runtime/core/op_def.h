@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <span>
 #include <string_view>
 
@@ -60,6 +62,8 @@ consteval AliasDef inplace_alias(int output, int input) { return {output, input,
 template <AliasDef... defs>
 inline constexpr AliasDef aliases[] = {defs...};
 
+inline constexpr double kNoNeutral = std::numeric_limits<double>::quiet_NaN();
+
 /// How the op commutes with a pending reduction of its arguments (statement 14 of docs/semantics.md).
 enum class Commutes {
   no,
@@ -81,6 +85,12 @@ struct OpDef {
   unsigned commute_types = 0;   // bit per ReduceType
   std::string_view commute_guard = {};  // a registered predicate that must hold too; empty: always
   bool elementwise = false;     // kernels may run with an output that is exactly an input
+  bool pointwise = false;       // an element of the result depends on those at its own place alone: kernels may run on blocks
+  bool exact = false;           // each element is the correctly rounded result, wherever it lies
+  bool rearranging = false;     // the elements are those of the first input, in other places
+  bool identity = false;        // where shape and dtype stay, it copies its first input
+  /// Per argument of a binary op the value with which the result is the other argument; none: NaN.
+  std::array<double, 2> neutral = {kNoNeutral, kNoNeutral};
   bool random = false;          // each call draws from the generator
   unsigned no_need_buffer = 0;  // bit per input slot of which only shape and dtype are read
   unsigned dynamic_outputs = 0;  // bit per output whose number of rows comes from data (statement 15)

@@ -2,25 +2,12 @@
 #include <cmath>
 #include <optional>
 
+#include "ops/creation_ops.h"
 #include "program/merger.h"
 #include "program/passes.h"
 
 namespace shard::program {
 namespace {
-
-template <size_t n>
-bool is_one_of(std::string_view name, const std::string_view (&names)[n]) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
-
-/// Ops whose result is correctly rounded element by element, wherever an element lies.
-constexpr std::string_view kExact[] = {"abs",     "add",      "cast", "divide", "full", "full_like", "maximum",
-                                       "minimum", "multiply", "relu", "scale",  "sqrt", "square",    "subtract"};
-/// Ops that give the elements of their argument, in other places.
-constexpr std::string_view kMoves[] = {"assign",  "expand",        "flatten", "reshape",   "slice",
-                                       "squeeze", "strided_slice", "tile",    "transpose", "unsqueeze"};
-/// Those that leave them where they are if the shape stays.
-constexpr std::string_view kCopies[] = {"assign", "cast", "expand", "tile"};
 
 Scalar element_of(const DenseTensor& tensor) {
   return visit_dtype(tensor.dtype(), [&]<class T>(TypeTag<T>) {
@@ -30,16 +17,10 @@ Scalar element_of(const DenseTensor& tensor) {
   });
 }
 
-/// Of a real number, which has -0.0 too.
-bool is_real(const Scalar& value, double number) {
-  return !value.is_integer() && value.to<double>() == number && std::signbit(value.to<double>()) == std::signbit(number);
-}
-bool is_integer(const Scalar& value, int64_t number) { return value.is_integer() && value.to<int64_t>() == number; }
-
 class Constants {
  public:
   explicit Constants(const Program& program)
-      : program_(program), copy_(program, result_), full_(OpTable::instance().find("full")), values_(program.value_count()) {}
+      : program_(program), copy_(program, result_), full_(OpTable::instance().find(ops::full.name)), values_(program.value_count()) {}
 
   Program run() {
     copy_.enter_all();
@@ -74,18 +55,18 @@ class Constants {
     }
     if (op.kind != Kind::call) return op.kind == Kind::alias || op.kind == Kind::copy ? std::nullopt : constant(op.inputs[0]);
     if (op.inplace) return std::nullopt;
-    if (is_one_of(op.entry->op->name, kMoves)) return constant(op.inputs[0]);
-    return is_one_of(op.entry->op->name, kExact) ? compute(op) : std::nullopt;
+    if (op.entry->op->rearranging) return constant(op.inputs[0]);
+    return op.entry->op->exact ? compute(op) : std::nullopt;
   }
 
   /// Computes one element.
   std::optional<Scalar> compute(const Op& op) const {
     const OpContext ctx{.op = op.name().data()};
-    const bool reads = op.entry->op->name != "full_like";
     std::vector<DenseTensor> inputs;
-    for (const Operand& input : op.inputs) {
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const Operand& input = op.inputs[i];
       const std::optional<Scalar> value = constant(input);
-      if (reads && !value) return std::nullopt;
+      if (op.reads_bytes(i) && !value) return std::nullopt;
       inputs.push_back(full({1}, value.value_or(Scalar(0)), type_of(input.value).meta.dtype));
     }
     std::vector<Attr> attrs = op.attrs;
@@ -101,7 +82,7 @@ class Constants {
   }
 
   DenseTensor full(const Dims& dims, const Scalar& value, DType dtype) const {
-    const OpContext ctx{.op = "full"};
+    const OpContext ctx{.op = ops::full.name.data()};
     const Attr attrs[] = {IntArray(dims), value, dtype, kCpu};
     EntryCall call{ctx, {}, {}, attrs, {}};
     full_->functional(call);
@@ -124,21 +105,18 @@ class Constants {
     const auto has_type = [&](size_t input) { return op.inputs[input].value != 0 && type_of(op.inputs[input].value) == type_of(op.outputs[0]); };
     if (op.inputs.empty() || op.inplace) return 0;
     if (op.kind != Kind::call) return (op.kind == Kind::reshard || op.kind == Kind::clone) && has_type(0) ? op.inputs[0].value : 0;
-    const std::string_view name = op.entry->op->name;
-    if (is_one_of(name, kCopies)) return has_type(0) ? op.inputs[0].value : 0;
+    if (op.entry->op->identity) return has_type(0) ? op.inputs[0].value : 0;
     for (size_t input = 0; input < 2 && op.inputs.size() == 2; ++input) {
       if (!has_type(input) || type_of(op.outputs[0]).meta.dtype == DType::boolean) continue;
       const std::optional<Scalar> other = constant(op.inputs[1 - input]);
-      if (other && is_neutral(name, *other, input == 0)) return op.inputs[input].value;
+      if (other && is_neutral(op.entry->op->neutral[1 - input], *other)) return op.inputs[input].value;
     }
     return 0;
   }
-  /// x + 0.0 is not x: -0.0 + 0.0 is 0.0.
-  static bool is_neutral(std::string_view name, const Scalar& value, bool is_second) {
-    if (name == "multiply") return is_real(value, 1) || is_integer(value, 1);
-    if (name == "add") return is_real(value, -0.0) || is_integer(value, 0);
-    if (name == "subtract") return is_second && (is_real(value, 0.0) || is_integer(value, 0));
-    return name == "divide" && is_second && (is_real(value, 1) || is_integer(value, 1));
+  /// A real number with its sign, since x + 0.0 is not x: -0.0 + 0.0 is 0.0. Never for a neutral value that is none (NaN).
+  static bool is_neutral(double neutral, const Scalar& value) {
+    const double number = value.to<double>();
+    return number == neutral && (value.is_integer() || std::signbit(number) == std::signbit(neutral));
   }
 
   const Program& program_;

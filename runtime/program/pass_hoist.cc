@@ -1,7 +1,6 @@
 #include "program/alias.h"
 #include "program/infer.h"
 #include "program/passes.h"
-#include "program/pointwise.h"
 #include "program/rewrite.h"
 #include "reshard/plan.h"
 
@@ -72,7 +71,7 @@ class Hoist {
   }
 
   static bool is_elementwise(const Op& op) {
-    if (op.kind != Kind::call || op.inplace || op.entry->op->random || !is_pointwise(*op.entry->op)) return false;
+    if (op.kind != Kind::call || op.inplace || !op.entry->op->pointwise) return false;
     return op.inputs.size() == 1 && op.inputs[0].value != 0 && op.outputs.size() == 1 && op.outputs[0] != 0;
   }
 

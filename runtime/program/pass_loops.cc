@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "program/passes.h"
-#include "program/pointwise.h"
 #include "program/rewrite.h"
 
 namespace shard::program {
@@ -9,7 +8,7 @@ namespace {
 
 /// The type that a loop over this op is as long as; null where it is no part of one.
 const Type* looped(const Program& program, const Op& op) {
-  if (op.kind != Kind::call || op.entry->op->random || !is_pointwise(*op.entry->op) || op.outputs.size() != 1 || op.outputs[0] == 0) return nullptr;
+  if (op.kind != Kind::call || !op.entry->op->pointwise || op.outputs.size() != 1 || op.outputs[0] == 0) return nullptr;
   const Type& out = program.value(op.outputs[0]).type;
   return out.device == kCpu ? &out : nullptr;
 }

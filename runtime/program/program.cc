@@ -7,7 +7,6 @@
 #include "dist/dist_tensor.h"
 #include "program/infer.h"
 #include "reshard/plan.h"
-#include "program/pointwise.h"
 
 namespace shard::program {
 
@@ -143,7 +142,7 @@ class Verifier {
   /// All that run together are reshards, which read no result of each other, or elementwise ops.
   void check_joins(size_t i, const Op& op) {
     const Op* const first = together_ < 0 ? nullptr : &program_.ops[static_cast<size_t>(together_)];
-    const auto is_pointwise = [](const Op& each) { return each.kind == Kind::call && program::is_pointwise(*each.entry->op); };
+    const auto is_pointwise = [](const Op& each) { return each.kind == Kind::call && each.entry->op->pointwise; };
     const bool moves = first != nullptr && first->kind == Kind::reshard && op.kind == Kind::reshard && program_.value(op.inputs[0].value).op < together_;
     const bool loops = first != nullptr && is_pointwise(*first) && is_pointwise(op);
     if (!moves && !loops) problem("op {} ({}) cannot run with the one before it", i, op.name());

@@ -5,7 +5,6 @@
 #include "program/cost.h"
 #include "program/executor_parts.h"
 #include "program/fusion.h"
-#include "program/pointwise.h"
 #include "program/refusals.h"
 
 namespace shard::program {
@@ -73,7 +72,7 @@ class Executor::Schedule {
   /// The tensors of a step that may be part of a loop; none where it may not.
   std::vector<FusedTensor> fusable(const Step& step) {
     const Op& op = program_.ops[step.op];
-    if (op.kind != Kind::call || !is_pointwise(*op.entry->op)) return {};
+    if (op.kind != Kind::call || !op.entry->op->pointwise) return {};
     std::vector<FusedTensor> tensors;
     for (const BoundTensor& each : step.step->tensors()) tensors.push_back({each, &root_at(*each.tensor)});
     return tensors;

@@ -1,9 +1,13 @@
 // Elementwise ops that follow each other run as one loop, with the same bits.
 #include <catch2/catch.hpp>
 
+#include <bit>
+#include <set>
+
 #include "api.h"
 #include "autograd/autograd.h"
 #include "program/function.h"
+#include "testing/op_cases.h"
 #include "support/tensors.h"
 
 using namespace shard;
@@ -19,13 +23,16 @@ Tensor ramp(const Dims& dims, float step, float start) {
 
 struct Outcome {
   size_t fused = 0;
-  std::vector<std::vector<float>> outputs, inputs;
+  std::vector<std::vector<uint32_t>> outputs, inputs;  // bits: NaNs are compared, too
   bool operator==(const Outcome& other) const { return outputs == other.outputs && inputs == other.inputs; }
 };
 
-std::vector<std::vector<float>> values(const Tensors& tensors) {
-  std::vector<std::vector<float>> all;
-  for (const Tensor& tensor : tensors) all.push_back(cast(tensor, DType::float32).to_vector<float>());
+std::vector<std::vector<uint32_t>> values(const Tensors& tensors) {
+  std::vector<std::vector<uint32_t>> all;
+  for (const Tensor& tensor : tensors) {
+    std::vector<uint32_t>& bits = all.emplace_back();
+    for (const float value : cast(tensor, DType::float32).to_vector<float>()) bits.push_back(std::bit_cast<uint32_t>(value));
+  }
   return all;
 }
 
@@ -114,4 +121,29 @@ TEST_CASE("fusion: pieces on a mesh, and gradients, are those of eager calls") {
     }
     for (size_t i = 0; i < 3; ++i) check(full(grads[0][i]).to_vector<float>() == full(grads[1][i]).to_vector<float>(), "tensor " + std::to_string(i));
   });
+}
+
+TEST_CASE("fusion: every pointwise op of the library has the same bits in blocks") {
+  std::set<std::string_view> tried;
+  for (const testing::OpCase& each : testing::op_cases()) {
+    const bool inplace = each.op.ends_with('_');
+    const OpEntry* const entry = OpTable::instance().find(inplace ? each.op.substr(0, each.op.size() - 1) : each.op);
+    if (entry == nullptr || !entry->op->pointwise) continue;
+    for (const DType dtype : each.dtypes) {
+      testing::Draw draw(7, dtype, {130, 131});
+      const testing::CaseCall call = each.make(draw);
+      Tensors inputs;
+      for (const testing::CaseInput& input : call.inputs) inputs.push_back(cast(scale(ramp(input.dims, 1, 0), 0.01, static_cast<double>(input.low)), input.dtype));
+      const auto function = [&](const Tensors& in) {
+        Tensors copies;
+        for (const Tensor& x : in) copies.push_back(assign(x));
+        return call.run(copies);
+      };
+      INFO(each.op << " " << each.name << " " << to_string(dtype));
+      const Outcome loops = run(function, inputs, true);
+      CHECK(loops == run(function, inputs, false));
+      if (loops.fused > 0) tried.insert(entry->op->name);
+    }
+  }
+  CHECK(tried.size() > 40);
 }
