@@ -1,0 +1,29 @@
+// A call on plain tensors in messages. That of distributed calls: DistCall::call_text().
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/op_def.h"
+#include "core/tensor.h"
+
+namespace shard::call {
+
+/// The address of a tensor or of a list of them; null for an attribute.
+inline const void* tensor_argument(const Tensor& tensor) { return &tensor; }
+inline const void* tensor_argument(const std::vector<Tensor>& tensors) { return &tensors; }
+template <class T>
+const void* tensor_argument(const T&) {
+  return nullptr;
+}
+
+/// "add(x: f32[2, 3], y: f32[3])": the function that was called, with dtype and shape of its tensor arguments, lists in braces. `arguments`
+/// are tensor_argument() of each, in the order of the op.
+std::string call_text(const OpDef& op, const char* function, std::initializer_list<const void*> arguments);
+
+/// In a handler: throws the error again, with the call where it is one of a device, such as a lack of memory.
+[[noreturn, gnu::cold]] void rethrow_with_call(const Error& error, const OpDef& op, const char* function, std::initializer_list<const void*> arguments);
+
+}  // namespace shard::call
