@@ -28,4 +28,15 @@ void rethrow_with_call(const Error& error, const OpDef& op, const char* function
   fail(error.code(), "{}\n  in the call {}", error.what(), call_text(op, function, arguments));
 }
 
+void rethrow_as(std::string_view op, std::string_view invoked) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    const std::string tag = fmt::format("[{}]", invoked);
+    const std::string_view text = error.what();
+    if (!text.starts_with(tag)) throw;
+    fail(error.code(), "[{}]{}", op, text.substr(tag.size()));
+  }
+}
+
 }  // namespace shard::call

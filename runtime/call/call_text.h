@@ -1,8 +1,9 @@
-// A call on plain tensors in messages. That of distributed calls: DistCall::call_text().
+// How messages name a call: on plain tensors with its arguments, and by the op that the user called. That of distributed calls: DistCall::call_text().
 #pragma once
 
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -25,5 +26,8 @@ std::string call_text(const OpDef& op, const char* function, std::initializer_li
 
 /// In a handler: throws the error again, with the call where it is one of a device, such as a lack of memory.
 [[noreturn, gnu::cold]] void rethrow_with_call(const Error& error, const OpDef& op, const char* function, std::initializer_list<const void*> arguments);
+
+/// In a handler of an op that only invokes another: throws the error again; where it names the invoked op, it names the one that was called.
+[[noreturn, gnu::cold]] void rethrow_as(std::string_view op, std::string_view invoked);
 
 }  // namespace shard::call
