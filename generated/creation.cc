@@ -24,19 +24,35 @@ Tensor full_like(const Tensor& x, const Scalar& value) {
 }
 
 Tensor zeros(const IntArray& shape, DType dtype, Device place) {
-  return shard::full(shape, Scalar(0), dtype, place);
+  try {
+    return shard::full(shape, Scalar(0), dtype, place);
+  } catch (...) {
+    call::rethrow_as("zeros", "full");
+  }
 }
 
 Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype, Device place) {
-  return shard::full(shape, Scalar(0), layout, dtype, place);
+  try {
+    return shard::full(shape, Scalar(0), layout, dtype, place);
+  } catch (...) {
+    call::rethrow_as("zeros", "full");
+  }
 }
 
 Tensor ones(const IntArray& shape, DType dtype, Device place) {
-  return shard::full(shape, Scalar(1), dtype, place);
+  try {
+    return shard::full(shape, Scalar(1), dtype, place);
+  } catch (...) {
+    call::rethrow_as("ones", "full");
+  }
 }
 
 Tensor ones(const IntArray& shape, LayoutArg layout, DType dtype, Device place) {
-  return shard::full(shape, Scalar(1), layout, dtype, place);
+  try {
+    return shard::full(shape, Scalar(1), layout, dtype, place);
+  } catch (...) {
+    call::rethrow_as("ones", "full");
+  }
 }
 
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype,

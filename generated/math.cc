@@ -385,7 +385,11 @@ Tensor cast_grad(const Tensor& x, const Tensor& out_grad) {
 }
 
 Tensor scale_grad(const Tensor& out_grad, const Scalar& scale, CallSite site) {
-  return shard::scale(out_grad, scale, Scalar(0.0f), true, site);
+  try {
+    return shard::scale(out_grad, scale, Scalar(0.0f), true, site);
+  } catch (...) {
+    call::rethrow_as("scale_grad", "scale");
+  }
 }
 
 Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max,
@@ -405,7 +409,11 @@ Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const S
 
 Tensor clip_double_grad(const Tensor& x, const Tensor& grad_x_grad, const Scalar& min,
     const Scalar& max, CallSite site) {
-  return shard::clip_grad(x, grad_x_grad, min, max, site);
+  try {
+    return shard::clip_grad(x, grad_x_grad, min, max, site);
+  } catch (...) {
+    call::rethrow_as("clip_double_grad", "clip_grad");
+  }
 }
 
 Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y, CallSite site) {
@@ -523,7 +531,11 @@ Tensor& relu_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
 }
 
 Tensor relu_double_grad(const Tensor& out, const Tensor& grad_x_grad, CallSite site) {
-  return shard::relu_grad(out, grad_x_grad, site);
+  try {
+    return shard::relu_grad(out, grad_x_grad, site);
+  } catch (...) {
+    call::rethrow_as("relu_double_grad", "relu_grad");
+  }
 }
 
 Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
@@ -608,7 +620,11 @@ Tensor& abs_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
 }
 
 Tensor abs_double_grad(const Tensor& x, const Tensor& grad_x_grad, CallSite site) {
-  return shard::abs_grad(x, grad_x_grad, site);
+  try {
+    return shard::abs_grad(x, grad_x_grad, site);
+  } catch (...) {
+    call::rethrow_as("abs_double_grad", "abs_grad");
+  }
 }
 
 std::tuple<Tensor, Tensor> elementwise_pow_grad(const Tensor& x, const Tensor& y,

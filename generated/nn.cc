@@ -188,7 +188,11 @@ Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_g
 
 Tensor embedding_double_grad(const Tensor& x, const Tensor& grad_weight_grad, int64_t padding_idx,
     CallSite site) {
-  return shard::embedding(x, grad_weight_grad, padding_idx, site);
+  try {
+    return shard::embedding(x, grad_weight_grad, padding_idx, site);
+  } catch (...) {
+    call::rethrow_as("embedding_double_grad", "embedding");
+  }
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor& scale,
@@ -245,7 +249,11 @@ Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, boo
 
 Tensor dropout_double_grad(const Tensor& mask, const Tensor& grad_x_grad, const Scalar& p,
     bool is_test, const std::string& mode, CallSite site) {
-  return shard::dropout_grad(mask, grad_x_grad, p, is_test, mode, site);
+  try {
+    return shard::dropout_grad(mask, grad_x_grad, p, is_test, mode, site);
+  } catch (...) {
+    call::rethrow_as("dropout_double_grad", "dropout_grad");
+  }
 }
 
 Tensor label_smooth_grad(const Tensor& out_grad, float epsilon) {
@@ -328,8 +336,13 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_double_grad(c
     const Tensor& cos, const Tensor& position_ids, const Tensor& grad_q_grad,
     const Tensor& grad_k_grad, const Tensor& grad_v_grad, bool use_neox_rotary_style,
     bool time_major, float rotary_emb_base, CallSite site) {
-  return shard::fused_rotary_position_embedding(grad_q_grad, grad_k_grad, grad_v_grad, sin, cos,
-      position_ids, use_neox_rotary_style, time_major, rotary_emb_base, site);
+  try {
+    return shard::fused_rotary_position_embedding(grad_q_grad, grad_k_grad, grad_v_grad, sin, cos,
+        position_ids, use_neox_rotary_style, time_major, rotary_emb_base, site);
+  } catch (...) {
+    call::rethrow_as("fused_rotary_position_embedding_double_grad",
+        "fused_rotary_position_embedding");
+  }
 }
 
 }  // namespace shard

@@ -236,19 +236,35 @@ std::vector<Tensor> concat_grad(const std::vector<Tensor>& x, const Tensor& out_
 }
 
 std::vector<Tensor> stack_grad(const Tensor& out_grad, int axis, CallSite site) {
-  return shard::unbind(out_grad, axis, site);
+  try {
+    return shard::unbind(out_grad, axis, site);
+  } catch (...) {
+    call::rethrow_as("stack_grad", "unbind");
+  }
 }
 
 Tensor split_grad(const std::vector<Tensor>& out_grad, const Scalar& axis, CallSite site) {
-  return shard::concat(out_grad, axis, site);
+  try {
+    return shard::concat(out_grad, axis, site);
+  } catch (...) {
+    call::rethrow_as("split_grad", "concat");
+  }
 }
 
 Tensor split_with_num_grad(const std::vector<Tensor>& out_grad, const Scalar& axis, CallSite site) {
-  return shard::concat(out_grad, axis, site);
+  try {
+    return shard::concat(out_grad, axis, site);
+  } catch (...) {
+    call::rethrow_as("split_with_num_grad", "concat");
+  }
 }
 
 Tensor unbind_grad(const std::vector<Tensor>& out_grad, int axis, CallSite site) {
-  return shard::stack(out_grad, axis, site);
+  try {
+    return shard::stack(out_grad, axis, site);
+  } catch (...) {
+    call::rethrow_as("unbind_grad", "stack");
+  }
 }
 
 Tensor slice_grad(const Tensor& input, const Tensor& out_grad, const IntArray& axes,
@@ -263,15 +279,27 @@ Tensor strided_slice_grad(const Tensor& x, const Tensor& out_grad, const IntArra
 
 Tensor unslice_grad(const Tensor& out_grad, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& strides, CallSite site) {
-  return shard::strided_slice(out_grad, axes, starts, ends, strides, site);
+  try {
+    return shard::strided_slice(out_grad, axes, starts, ends, strides, site);
+  } catch (...) {
+    call::rethrow_as("unslice_grad", "strided_slice");
+  }
 }
 
 Tensor tril_grad(const Tensor& out_grad, int diagonal, CallSite site) {
-  return shard::tril(out_grad, diagonal, site);
+  try {
+    return shard::tril(out_grad, diagonal, site);
+  } catch (...) {
+    call::rethrow_as("tril_grad", "tril");
+  }
 }
 
 Tensor triu_grad(const Tensor& out_grad, int diagonal, CallSite site) {
-  return shard::triu(out_grad, diagonal, site);
+  try {
+    return shard::triu(out_grad, diagonal, site);
+  } catch (...) {
+    call::rethrow_as("triu_grad", "triu");
+  }
 }
 
 Tensor gather_grad(const Tensor& x, const Tensor& index, const Tensor& out_grad,
@@ -280,7 +308,11 @@ Tensor gather_grad(const Tensor& x, const Tensor& index, const Tensor& out_grad,
 }
 
 Tensor index_sum_grad(const Tensor& index, const Tensor& out_grad, int axis, CallSite site) {
-  return shard::gather(out_grad, index, axis, site);
+  try {
+    return shard::gather(out_grad, index, axis, site);
+  } catch (...) {
+    call::rethrow_as("index_sum_grad", "gather");
+  }
 }
 
 std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad, bool overwrite,
@@ -303,7 +335,11 @@ std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad,
 
 Tensor scatter_double_grad(const Tensor& index, const Tensor& grad_x_grad,
     const Tensor& grad_updates_grad, bool overwrite, CallSite site) {
-  return shard::scatter(grad_x_grad, index, grad_updates_grad, overwrite, site);
+  try {
+    return shard::scatter(grad_x_grad, index, grad_updates_grad, overwrite, site);
+  } catch (...) {
+    call::rethrow_as("scatter_double_grad", "scatter");
+  }
 }
 
 }  // namespace shard

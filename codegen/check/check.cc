@@ -61,11 +61,11 @@ void check_duplicates(const std::vector<Family>& families, DiagnosticSink& sink)
 
 }  // namespace
 
-void check_families(const std::vector<Family>& families, DiagnosticSink& sink) {
+void check_families(const std::vector<Family>& families, const Runtime& runtime, DiagnosticSink& sink) {
   for (const Family& family : families) {
     for (const Op& op : family.ops) {
       if (!check_signature_given(op, sink) || !op.complete) continue;
-      check_names(op, sink);
+      check_names(op, runtime, sink);
       check_defaults(op, sink);
       check_references(op, sink);
       check_aliases(op, sink);

@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "diag/diagnostics.h"
+#include "lower/runtime.h"
 #include "model/op.h"
 
 namespace shardgen {
 
-/// Checks every op on its own and all of them together.
-void check_families(const std::vector<Family>& families, DiagnosticSink& sink);
+/// Checks every op on its own and all of them together, for code that is written for `runtime`.
+void check_families(const std::vector<Family>& families, const Runtime& runtime, DiagnosticSink& sink);
 
 /// The ops that errors stand in, which are left out while others may be generated, and the number of errors that stand in no op.
 struct RefusedOps {

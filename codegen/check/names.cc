@@ -8,7 +8,6 @@
 #include "check/parts.h"
 #include "diag/suggest.h"
 #include "lower/identifiers.h"
-#include "lower/runtime.h"
 
 namespace shardgen {
 namespace {
@@ -137,20 +136,20 @@ void check_name(const Name& name, std::string_view what, DiagnosticSink& sink) {
 }
 
 /// The functions of an op stand beside the types and functions of the runtime. Arguments and outputs may have the names of those.
-void check_op_name(const Name& name, DiagnosticSink& sink) {
+void check_op_name(const Name& name, const Runtime& runtime, DiagnosticSink& sink) {
   check_name(name, "an op", sink);
-  if (!own_runtime().names.contains(name.text)) return;
+  if (!runtime.names.contains(name.text)) return;
   sink.error(name.at, "bad-name",
              fmt::format("'{}' cannot name an op: the runtime has a type or function of that name; choose another.", name.text));
 }
 
 /// Each part of a name like strings::CreateInferMeta.
-void check_qualified(const Name& name, std::string_view what, DiagnosticSink& sink) {
+void check_qualified(const Name& name, std::string_view what, const Runtime& runtime, DiagnosticSink& sink) {
   std::string_view rest = name.text;
   while (true) {
     const size_t end = rest.find("::");
     const std::string_view part = rest.substr(0, end);
-    if (!is_identifier(part) || is_reserved(part) || own_runtime().names.contains(part)) {
+    if (!is_identifier(part) || is_reserved(part) || runtime.names.contains(part)) {
       sink.error(name.at, "bad-name", fmt::format("'{}' cannot name {} in C++.", name.text, what));
       return;
     }
@@ -199,14 +198,14 @@ bool is_reserved(std::string_view name) {
          std::find(kMacros.begin(), kMacros.end(), name) != kMacros.end();
 }
 
-void check_names(const Op& op, DiagnosticSink& sink) {
+void check_names(const Op& op, const Runtime& runtime, DiagnosticSink& sink) {
   check_types(op, sink);
   const std::string function = cpp_name(op);
   if (op.name.text.find("__") != std::string::npos) {
     sink.warning(op.name.at, "bad-name",
                  fmt::format("'{}' holds '__', which C++ keeps for itself: the functions of the op are called '{}'.", op.name.text, function));
   }
-  check_op_name({function, op.name.at}, sink);
+  check_op_name({function, op.name.at}, runtime, sink);
   if (is_runtime_namespace(op.name.text)) {
     sink.warning(op.name.at, "bad-name",
                  fmt::format("'{0}' is a namespace of the runtime: the functions of the op are called '{0}_op'.", op.name.text));
@@ -227,9 +226,9 @@ void check_names(const Op& op, DiagnosticSink& sink) {
   if (std::all_of(op.signature.outputs.begin(), op.signature.outputs.end(), [](const Output& o) { return o.named; })) {
     check_unique(outputs, "outputs", sink);
   }
-  if (op.invoke) check_qualified(op.invoke->function, "a function", sink);
-  if (op.composite) check_qualified(op.composite->function, "a function", sink);
-  if (op.infer_meta && op.infer_meta->func) check_qualified(*op.infer_meta->func, "a function", sink);
+  if (op.invoke) check_qualified(op.invoke->function, "a function", runtime, sink);
+  if (op.composite) check_qualified(op.composite->function, "a function", runtime, sink);
+  if (op.infer_meta && op.infer_meta->func) check_qualified(*op.infer_meta->func, "a function", runtime, sink);
 }
 
 }  // namespace shardgen

@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "diag/diagnostics.h"
+#include "lower/runtime.h"
 #include "model/op.h"
 
 namespace shardgen {
 
-/// Names that reach C++: identifiers, no keywords, no name twice.
-void check_names(const Op& op, DiagnosticSink& sink);
+/// Names that reach C++: identifiers, no keywords, no name twice, no op with the name of a type or function of the runtime.
+void check_names(const Op& op, const Runtime& runtime, DiagnosticSink& sink);
 /// True when there are arguments and outputs to which the other keys can refer.
 bool check_signature_given(const Op& op, DiagnosticSink& sink);
 /// Default values fit their types and come last.

@@ -5,7 +5,11 @@
 
 namespace shardgen {
 
-int run_check(const InputOptions& options);
+struct CheckOptions : InputOptions {
+  std::string runtime;  // a description, or empty for the built-in one
+};
+
+int run_check(const CheckOptions& options);
 std::function<int()> add_check(CLI::App& app);
 
 }  // namespace shardgen

@@ -14,7 +14,7 @@ int run_docs(const DocsOptions& options) {
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
-  const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
+  const std::vector<Family> families = read_and_check(options, std::move(*contents), own_runtime(), sink);
   print_findings(options, sink);
   const std::vector<OpFacts> all = collect_facts(families, sink.all(), own_runtime());
   std::vector<std::string> problems;

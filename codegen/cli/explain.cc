@@ -39,7 +39,7 @@ int run_explain(const ExplainOptions& options) {
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
-  const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
+  const std::vector<Family> families = read_and_check(options, std::move(*contents), own_runtime(), sink);
   const std::vector<OpFacts> all = collect_facts(families, sink.all(), own_runtime());
   const std::vector<const OpFacts*> found = find_ops(families, all, options.op);
   if (found.empty()) {

@@ -262,7 +262,7 @@ int run_generate(const GenerateOptions& options) {
     return kFine;
   }
   DiagnosticSink sink(options.strict);
-  const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
+  const std::vector<Family> families = read_and_check(options, std::move(*contents), setting.runtime, sink);
   if (const std::string wrong = wrong_names(options, families, setting.runtime); !wrong.empty()) return fail(wrong);
   summary.findings = sink.all();
   if (!options.json) print_findings(options, sink);

@@ -79,9 +79,9 @@ std::vector<Family> read_families(const InputOptions& options, std::vector<std::
   return families;
 }
 
-std::vector<Family> read_and_check(const InputOptions& options, std::vector<std::string> contents, DiagnosticSink& sink) {
+std::vector<Family> read_and_check(const InputOptions& options, std::vector<std::string> contents, const Runtime& runtime, DiagnosticSink& sink) {
   std::vector<Family> families = read_families(options, std::move(contents), sink);
-  check_families(families, sink);
+  check_families(families, runtime, sink);
   sink.sort(all_files(options));
   return families;
 }

@@ -93,7 +93,7 @@ int run_scaffold(const ScaffoldOptions& options) {
   std::optional<std::vector<std::string>> contents = read_all(options);
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
-  const std::vector<Family> families = read_and_check(options, std::move(*contents), sink);
+  const std::vector<Family> families = read_and_check(options, std::move(*contents), *runtime, sink);
   say(to_text(sink.all()));
   const RefusedOps refused = refused_ops(families, sink.all());
   // Ops with errors are not generated either, so nothing of them is missing.

@@ -2,15 +2,18 @@
 #include "emit/files.h"
 
 #include <fmt/format.h>
-#include <signal.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <system_error>
+#include <thread>
 
 #include "read/read_file.h"
 
@@ -36,17 +39,51 @@ std::optional<std::string> regular_target(const std::string& path, std::string& 
   return std::nullopt;
 }
 
-/// The process id in "NAME.1234.tmp", which write_files() makes; 0 for other names. `name` becomes NAME.
-pid_t writer_of(const std::string& file, std::string& name) {
-  if (!file.ends_with(kTemporary)) return 0;
+/// NAME of "NAME.1234.tmp", which write_files() makes; empty for other names.
+std::string target_of(const std::string& file) {
+  if (!file.ends_with(kTemporary)) return "";
   const size_t end = file.size() - kTemporary.size();
   const size_t dot = file.rfind('.', end - 1);
-  if (dot == std::string::npos || dot == 0 || dot + 1 == end) return 0;
-  pid_t writer = 0;
-  const auto [stop, error] = std::from_chars(file.data() + dot + 1, file.data() + end, writer);
-  if (error != std::errc() || stop != file.data() + end) return 0;
-  name = file.substr(0, dot);
-  return writer;
+  if (dot == std::string::npos || dot + 1 == end || file.find_first_not_of("0123456789", dot + 1) != end) return "";
+  return file.substr(0, dot);
+}
+
+/// A lock on a folder, shared by the runs that write into it: who has it alone knows that no temporary file there belongs to a live run.
+/// It ends with the process that holds it, and other containers see it, where process ids say nothing.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& directory) : file_(open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
+  ~FolderLock() {
+    if (file_ >= 0) close(file_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  /// False where another run writes, or where the file system has no locks.
+  bool try_alone() { return file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) == 0; }
+  /// Another run has it alone for a moment only. Where it is held longer, it is not by a run: nothing is removed meanwhile.
+  void share() {
+    for (int tries = 0; tries < 100 && file_ >= 0 && flock(file_, LOCK_SH | LOCK_NB) != 0; ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+
+ private:
+  int file_;
+};
+
+void remove_unlocked(const std::string& directory, const std::function<bool(const std::string&)>& is_ours) {
+  std::error_code error;
+  std::vector<std::filesystem::path> abandoned;
+  for (std::filesystem::directory_iterator at(directory.empty() ? "." : directory, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = target_of(at->path().filename().string());
+    if (!name.empty() && is_ours(name)) abandoned.push_back(at->path());
+  }
+  for (const std::filesystem::path& path : abandoned) std::filesystem::remove(path, error);
+}
+
+/// A number that two runs into one folder do not share, whatever machine or container they are on.
+uint64_t run_number() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
 }
 
 bool write_bytes(const std::string& path, const std::string& bytes, std::string& problem) {
@@ -81,14 +118,8 @@ bool commit(const std::vector<Pending>& pending, std::string& problem) {
 }  // namespace
 
 void remove_abandoned(const std::string& directory, const std::function<bool(const std::string&)>& is_ours) {
-  std::error_code error;
-  std::vector<std::filesystem::path> abandoned;
-  for (std::filesystem::directory_iterator at(directory.empty() ? "." : directory, error), end; !error && at != end; at.increment(error)) {
-    std::string name;
-    const pid_t writer = writer_of(at->path().filename().string(), name);
-    if (writer > 0 && is_ours(name) && kill(writer, 0) != 0 && errno == ESRCH) abandoned.push_back(at->path());
-  }
-  for (const std::filesystem::path& path : abandoned) std::filesystem::remove(path, error);
+  FolderLock lock(directory);
+  if (lock.try_alone()) remove_unlocked(directory, is_ours);
 }
 
 std::optional<size_t> write_files(const std::string& directory, const std::map<std::string, std::string>& files, std::string& problem) {
@@ -98,7 +129,10 @@ std::optional<size_t> write_files(const std::string& directory, const std::map<s
     problem = fmt::format("Cannot create folder '{}': {}.", directory, error.message());
     return std::nullopt;
   }
-  remove_abandoned(directory, [&](const std::string& name) { return files.contains(name); });
+  FolderLock lock(directory);
+  if (lock.try_alone()) remove_unlocked(directory, [&](const std::string& name) { return files.contains(name); });
+  lock.share();
+  const uint64_t run = run_number();
   std::vector<Pending> pending;
   for (const auto& [name, bytes] : files) {
     const std::optional<std::string> path = regular_target(directory.empty() ? name : directory + "/" + name, problem);
@@ -107,8 +141,7 @@ std::optional<size_t> write_files(const std::string& directory, const std::map<s
       return std::nullopt;
     }
     if (read_bytes(*path) == bytes) continue;
-    // The process id keeps two runs into one folder from sharing a temporary file.
-    pending.push_back({fmt::format("{}.{}{}", *path, getpid(), kTemporary), *path});
+    pending.push_back({fmt::format("{}.{}{}", *path, run, kTemporary), *path});
     if (write_bytes(pending.back().temporary, bytes, problem)) continue;
     remove_all(pending);
     return std::nullopt;

@@ -9,7 +9,7 @@
 
 namespace shardgen {
 
-/// Removes temporary files in `directory` whose writers were killed, of files for whose names `is_ours` is true.
+/// Removes temporary files in `directory` that killed runs have left, of files for whose names `is_ours` is true. While a run writes there, none.
 void remove_abandoned(const std::string& directory, const std::function<bool(const std::string&)>& is_ours);
 /// Writes every file (name -> bytes) into `directory` and returns how many had other bytes before, or says in `problem` why not.
 /// All temporary files are written before the first rename, so that a full disk changes nothing. A link is followed, and what is there

@@ -93,7 +93,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     paths.push_back("f" + std::to_string(paths.size()) + ".yaml");
     families.push_back(read_family(paths.back(), std::move(bytes), sink));
   }
-  check_families(families, sink);
+  check_families(families, runtime, sink);
   sink.sort(paths);
   check_findings(sink);
   if (sink.error_count() > 0) return 0;

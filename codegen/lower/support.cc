@@ -47,7 +47,6 @@ std::string reason_against(const Op& op, const Runtime& runtime) {
   if (const std::string dtype = missing_dtype(op, runtime); !dtype.empty())
     return describe_missing("dtype::" + dtype);
   if (runtime.namespaces.contains(cpp_name(op))) return "its name is that of a namespace of the runtime";
-  if (runtime.names.contains(cpp_name(op))) return "its name is that of a type or function of the runtime";
   if (views_lists(op)) return "its views are of lists of tensors";
   if (op.signature.inputs.empty() && op.kernel &&
       (op.kernel->data_type.candidates.empty() || op.kernel->backend.candidates.empty())) {

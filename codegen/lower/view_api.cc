@@ -221,7 +221,7 @@ Json invoke_view(const LowerContext& context, const Op& op, Shape shape) {
   if (const Call* call = external_call(context, op)) {
     auto [function, args] = external_view(op, *call);
     if (takes_mask(context, op)) args.push_back(mask_name(op));
-    return {{"function", function}, {"args", join(args)}};
+    return {{"named", false}, {"unnamed", {{"function", function}, {"args", join(args)}}}};
   }
   const Op& target = *context.selection.find(op.invoke->function.text);
   Texts args;
@@ -230,7 +230,12 @@ Json invoke_view(const LowerContext& context, const Op& op, Shape shape) {
   const bool all = !target.intermediate.empty() && op.signature.outputs.size() == target.signature.outputs.size();
   if (shape.site) args.push_back(site_name(op));
   if (shape.layout) args = with_layout(target, std::move(args), layout_name(op));
-  return {{"function", rt("api") + "::" + (all ? intermediate_name(target) : cpp_name(target))}, {"args", join(args)}};
+  Json call = {{"function", rt("api") + "::" + (all ? intermediate_name(target) : cpp_name(target))}, {"args", join(args)}};
+  // Users know the op that they called. A runtime that does not tell them leaves the symbol out.
+  if (!context.runtime.symbols.contains("call::rethrow_as")) return {{"named", false}, {"unnamed", std::move(call)}};
+  call["op"] = op.name.text;
+  call["invoked"] = target.name.text;
+  return {{"named", std::move(call)}, {"unnamed", false}};
 }
 
 void add_function(const LowerContext& context, const Op& op, Shape shape, Json& functions) {

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "call/call_text.h"
 #include "call/capturing.h"
 #include "call/dense_call.h"
 #include "core/writing.h"
@@ -57,9 +58,14 @@ std::tuple<decltype(wrap(std::declval<Values>()))...> wrap(std::tuple<Values...>
   return std::apply([](auto&... each) { return std::make_tuple(wrap(std::move(each))...); }, values);
 }
 
+/// Errors of a device get the call; its text is made only then.
 template <class... Params, class Dense, size_t... i>
 auto call_dense(const OpContext& ctx, const OpDef& op, Dense* dense, std::index_sequence<i...>, std::type_identity_t<Params>... args) {
-  return dense(ctx, dense_argument<Params>(ctx, op, slot_of<i, Params...>(), static_cast<Params>(args))...);
+  try {
+    return dense(ctx, dense_argument<Params>(ctx, op, slot_of<i, Params...>(), static_cast<Params>(args))...);
+  } catch (const Error& error) {
+    rethrow_with_call(error, op, ctx.op, {tensor_argument(args)...});
+  }
 }
 
 /// A functional op. The layers have the same parameters, the dense one with dense tensors after a context.

@@ -137,13 +137,13 @@ TEST_CASE("36: a layout that does not fit a creation op is an error that names o
   run_ranks(2, [](Rank&) {
     const auto* mesh = ProcessMesh::make({2});
     const std::string dims = error_of([&] { zeros({4, 2}, DistSpec::parse(mesh, "a")); }, ErrorCode::layout);
-    check_contains(dims, "[full] layout [a] on mesh(a=2) has 1 dims, but the result f32[4, 2] has 2");
+    check_contains(dims, "[zeros] layout [a] on mesh(a=2) has 1 dims, but the result f32[4, 2] has 2");
     const std::string large = error_of([&] { ones({4}, DistSpec::parse(ProcessMesh::make({3}), "a")); }, ErrorCode::layout);
     check_contains(large, "names process 2, but the world has ranks 0 to 1");
     const DistSpec* none = nullptr;
-    check_contains(error_of([&] { ones({4}, none); }, ErrorCode::layout), "[full] the layout is null");
+    check_contains(error_of([&] { ones({4}, none); }, ErrorCode::layout), "[ones] the layout is null");
     check_contains(error_of([&] { arange(0, 5, DistSpec::parse(mesh, "a"), 0); }, ErrorCode::invalid_argument), "step is 0");
-    check_contains(error_of([&] { zeros({-1}, DistSpec::parse(mesh, "a")); }, ErrorCode::out_of_range), "full");
+    check_contains(error_of([&] { zeros({-1}, DistSpec::parse(mesh, "a")); }, ErrorCode::out_of_range), "zeros");
   });
 }
 

@@ -215,3 +215,19 @@ TEST_CASE("36: errors of a distributed call name the op, layouts, the mesh and w
     CHECK((plain || text.str().find("mesh(") != std::string::npos));
   }
 }
+
+TEST_CASE("Errors of an op that calls another name the op that was called") {
+  CHECK_THAT(error_of([] { zeros({-1}); }, ErrorCode::out_of_range), Catch::StartsWith("[zeros] "));
+  CHECK_THAT(error_of([] { full({-1}, 0); }, ErrorCode::out_of_range), Catch::StartsWith("[full] "));
+  CHECK_THAT(error_of([] { triu_grad(full({3}, 1.0), 0); }, ErrorCode::shape_mismatch), Catch::StartsWith("[triu_grad] "));
+  run_ranks(2, [](Rank&) {
+    const DistSpec* spec = DistSpec::parse(ProcessMesh::make({2}), "a");
+    for (const auto& [op, text] : {std::pair("[zeros] ", error_of([&] { zeros({5, 2}, spec); }, ErrorCode::layout)),
+                                   std::pair("[ones] ", error_of([&] { ones({5, 2}, spec); }, ErrorCode::layout)),
+                                   std::pair("[ones] ", error_of([&] { ones({5}, static_cast<const DistSpec*>(nullptr)); }, ErrorCode::layout)),
+                                   std::pair("[full] ", error_of([&] { full({5, 2}, 1.0, spec); }, ErrorCode::layout)),
+                                   std::pair("[triu_grad] ", error_of([&] { triu_grad(zeros({4}, spec), 0); }, ErrorCode::shape_mismatch))}) {
+      check(text.starts_with(op), text);
+    }
+  });
+}

@@ -40,7 +40,7 @@ TEST_CASE("Each bad file gives exactly the expected findings", "[codegen]") {
       if (names.back().starts_with("overlay")) apply_overlay(names.back(), slurp(file.string()), families, sink);
       else families.push_back(read_family(names.back(), slurp(file.string()), sink));
     }
-    check_families(families, sink);
+    check_families(families, own_runtime(), sink);
     sink.sort(names);
     CHECK(sink.error_count() > 0);
     std::filesystem::path expected = path;
@@ -60,7 +60,7 @@ TEST_CASE("Findings of several files name the first definition of an op", "[code
   const std::string text = slurp(source_path("tests/codegen/fixtures/mixed.yaml"));
   DiagnosticSink sink;
   const std::vector<Family> families = {read_family("a.yaml", text, sink), read_family("b.yaml", text, sink)};
-  check_families(families, sink);
+  check_families(families, own_runtime(), sink);
   CHECK(sink.error_count() == 0);
   REQUIRE(sink.all().size() >= families[0].ops.size());
   CHECK(sink.all()[0].severity == Severity::warning);
@@ -105,7 +105,7 @@ TEST_CASE("The peer's files, all in one run, have one error, which is a true one
   std::vector<Family> families;
   for (const std::filesystem::path& file : files_of(folder))
     families.push_back(read_family(file.filename().string(), slurp(file.string()), sink));
-  check_families(families, sink);
+  check_families(families, own_runtime(), sink);
   std::vector<std::string> errors;
   for (const Diagnostic& each : sink.all()) {
     if (each.severity == Severity::error) errors.push_back(each.at.file + ": " + each.message);

@@ -22,7 +22,7 @@ inline std::string slurp(const std::string& path) { return read_bytes(path).valu
 /// Reads and checks one file's text under the name `test.yaml`.
 inline Family read_text(const std::string& text, DiagnosticSink& sink, const std::string& name = "test.yaml") {
   std::vector<Family> families = {read_family(name, text, sink)};
-  check_families(families, sink);
+  check_families(families, own_runtime(), sink);
   sink.sort({name});
   return families[0];
 }

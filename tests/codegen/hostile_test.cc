@@ -165,7 +165,7 @@ std::string generate_all(const std::vector<Family>& families) {
 TEST_CASE("The hostile test's own op is generated when its values are harmless", "[codegen]") {
   DiagnosticSink sink;
   std::vector<Family> families = {read_family("a.yaml", fill("", ""), sink)};
-  check_families(families, sink);
+  check_families(families, own_runtime(), sink);
   INFO(to_text(sink.all()));
   REQUIRE(sink.error_count() == 0);
   CHECK(generate_all(families).find("f_intermediate(const Tensor& x") != std::string::npos);
@@ -178,7 +178,7 @@ TEST_CASE("No value of any key gets into C++ as code", "[codegen]") {
       INFO("key " << key << ", value " << hostile);
       DiagnosticSink sink;
       std::vector<Family> families = {read_family("a.yaml", fill(key, hostile), sink)};
-      check_families(families, sink);
+      check_families(families, own_runtime(), sink);
       const std::string report = to_text(sink.all());
       CHECK(find_invalid_utf8(report) == std::string::npos);
       if (sink.error_count() > 0) {

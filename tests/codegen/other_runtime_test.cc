@@ -119,6 +119,34 @@ TEST_CASE("Ops that need what a runtime lacks are left out with the reason", "[c
                                                       {"toy", "its name is that of a namespace of the runtime"}});
 }
 
+TEST_CASE("An op may have a name of this runtime that the described one does not have, and none of the described one", "[codegen]") {
+  const TempFolder folder;
+  const auto entry = [](const std::string& op) {
+    return "- op : " + op + "\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : SameForm}\n  kernel : {func : " + op + "}\n";
+  };
+  Json toy = Json::parse(slurp(kToy + "/toy.json"));
+  toy["names"] = {"launch_pad"};
+  toy["infer_meta"] = {kToy + "/toy_forms.h"};
+  write(folder.path("toy.json"), toy.dump());
+  const std::string runtime = " --runtime " + folder.path("toy.json");
+  write(folder.path("ours.yaml"), entry("Storage") + entry("records") + entry("LayoutArg"));
+  write(folder.path("theirs.yaml"), entry("launch_pad"));
+  CHECK(run_tool("check " + folder.path("ours.yaml")).code == 1);
+  CHECK(run_tool("check " + folder.path("ours.yaml") + runtime).err == "");
+  const Ran generated = run_tool("generate " + folder.path("ours.yaml") + runtime + " --strict --out " + folder.path("out"));
+  CHECK(has(generated.err, "3 ops generated, 0 left out"));
+  const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + kToy + " -I" + folder.path("out") + " " +
+                                 folder.path("out/*.cc"));
+  INFO(compiled.err);
+  CHECK(compiled.code == 0);
+  CHECK(run_tool("check " + folder.path("theirs.yaml")).code == 0);
+  for (const std::string& command : {std::string("check "), std::string("coverage "), "generate --out " + folder.path("out") + " "}) {
+    const Ran refused = run_tool(command + folder.path("theirs.yaml") + runtime);
+    CHECK(refused.code == 1);
+    CHECK(has(refused.err, "'launch_pad' cannot name an op: the runtime has a type or function of that name"));
+  }
+}
+
 TEST_CASE("A constant of a dtype that the built-in runtime lacks drops that op alone, and what invokes it", "[codegen]") {
   const TempFolder folder;
   write(folder.path("ops.yaml"), slurp(source_path("tests/codegen/fixtures/mixed.yaml")) +

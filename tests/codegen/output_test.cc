@@ -1,6 +1,8 @@
 // What the tool writes gets there or the exit code says so; what is not its own is never replaced.
 #include <catch2/catch.hpp>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <fstream>
@@ -50,6 +52,9 @@ TEST_CASE("A result that stdout does not take is exit code 2 with a message", "[
     CHECK(has(piped.err, "code 2"));
   }
   for (const char* where : {" 2>/dev/full", " 2>&-"}) CHECK(run_tool("check " + folder.path("bad.yaml") + where).code == 2);
+  // What was to be written is there all the same.
+  CHECK(run_tool("generate" + ops + " --out " + folder.path("said") + " 2>&-").code == 2);
+  CHECK(run_tool("generate" + ops + " --check --out " + folder.path("said")).code == 0);
   // With closed streams no file of the run takes their place.
   CHECK(run_tool("generate" + ops + " --out " + folder.path("closed") + " <&- >&- 2>/dev/null").code == 0);
   CHECK(run_tool("generate" + ops + " --check --out " + folder.path("closed")).code == 0);
@@ -101,11 +106,8 @@ TEST_CASE("Temporary files of killed runs are removed, and those of others stay"
   const TempFolder folder;
   write(folder.path("ops.yaml"), kOps);
   REQUIRE(generate(folder, "").code == 0);
-  std::string killed = run_shell("sh -c 'echo $$'").out;
-  killed.pop_back();
-  const std::string alive = std::to_string(getpid());
-  const std::vector<std::string> gone = {"ops.h." + killed + ".tmp", "manifest.json." + killed + ".tmp", "ops_dense.cc." + killed + ".tmp"};
-  const std::vector<std::string> stay = {"ops.h." + alive + ".tmp", "mine.h." + killed + ".tmp", "ops.h.x.tmp", "ops.h.tmp"};
+  const std::vector<std::string> gone = {"ops.h.123.tmp", "manifest.json.4.tmp", "ops_dense.cc.18446744073709551615.tmp"};
+  const std::vector<std::string> stay = {"mine.h.123.tmp", "ops.h.x.tmp", "ops.h.tmp", "ops.h..tmp", "ops.h.1x.tmp"};
   for (int round = 0; round < 2; ++round) {
     for (const std::string& name : gone) write(folder.path("out/" + name), "x");
     for (const std::string& name : stay) write(folder.path("out/" + name), "x");
@@ -114,6 +116,22 @@ TEST_CASE("Temporary files of killed runs are removed, and those of others stay"
     for (const std::string& name : gone) CHECK_FALSE(std::filesystem::exists(folder.path("out/" + name)));
     for (const std::string& name : stay) CHECK(std::filesystem::exists(folder.path("out/" + name)));
   }
+}
+
+TEST_CASE("Temporary files stay while a run writes to their folder, one of another container too", "[codegen]") {
+  const TempFolder folder;
+  write(folder.path("ops.yaml"), kOps);
+  REQUIRE(generate(folder, "").code == 0);
+  const std::string temporary = folder.path("out/ops.h.99999999.tmp");  // no process of this machine has the number
+  write(temporary, "x");
+  const int writer = open(folder.path("out").c_str(), O_RDONLY | O_DIRECTORY);
+  REQUIRE(flock(writer, LOCK_SH) == 0);  // as a run does from its first temporary file to its last rename
+  write(folder.path("ops.yaml"), std::string(kOps) + "# new\n");
+  CHECK(generate(folder, "").code == 0);
+  CHECK(std::filesystem::exists(temporary));
+  close(writer);
+  CHECK(generate(folder, "").code == 0);
+  CHECK_FALSE(std::filesystem::exists(temporary));
 }
 
 TEST_CASE("Templates that cannot be used are refused with a message that a terminal can show", "[codegen]") {

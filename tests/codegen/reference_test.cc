@@ -19,7 +19,7 @@ const std::string kFixture = "tests/codegen/fixtures/mixed.yaml";
 std::vector<OpFacts> facts_of(const std::string& text, const std::string& name = "test.yaml") {
   DiagnosticSink sink;
   std::vector<Family> families = {read_family(name, text, sink)};
-  check_families(families, sink);
+  check_families(families, own_runtime(), sink);
   return collect_facts(families, sink.all(), own_runtime());
 }
 

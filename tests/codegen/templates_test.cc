@@ -105,7 +105,7 @@ TEST_CASE("An op with the name of an imported one is an error at the own op", "[
   families[0] = read_family("base.yaml", op("there", kKernel), sink);
   families[0].imported = true;
   families[1] = read_family("own.yaml", op("there", kKernel), sink);
-  check_families(families, sink);
+  check_families(families, own_runtime(), sink);
   REQUIRE(sink.error_count() == 1);
   CHECK(sink.all()[0].at.file == "own.yaml");
 }

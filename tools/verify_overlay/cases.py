@@ -306,7 +306,6 @@ for _x, _y in ((real(4, 5), real(4, 5)), (real(4, 5), real(1, 5)), (real(3, 4, 5
     _out = real(*np.broadcast_shapes(_x.shape, _y.shape))
     second("multiply_grad", paddle.multiply, ["x", "y"], x=_x, y=_y, out_grad=_out)
     seconds_of_two("multiply_double_grad", paddle.multiply, _x, _y, _out)
-    seconds_of_two("maximum_double_grad", paddle.maximum, _x, _y, _out)
     seconds_of_two("divide_double_grad", paddle.divide, _x, _y + 5, _out, ("out", "y"), grad_x=real(*_x.shape))
     SECOND["divide_double_grad"][-1][2].update(grad_x_grad=real(*_x.shape))
     for _name in ("add", "subtract"):

@@ -121,11 +121,19 @@ Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType 
 }
 
 Tensor zeros(const IntArray& shape, DType dtype, Device place) {
-  return shard::full(shape, Scalar(0), dtype, place);
+  try {
+    return shard::full(shape, Scalar(0), dtype, place);
+  } catch (...) {
+    call::rethrow_as("zeros", "full");
+  }
 }
 
 Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype, Device place) {
-  return shard::full(shape, Scalar(0), layout, dtype, place);
+  try {
+    return shard::full(shape, Scalar(0), layout, dtype, place);
+  } catch (...) {
+    call::rethrow_as("zeros", "full");
+  }
 }
 
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,

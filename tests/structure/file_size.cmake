@@ -1,0 +1,22 @@
+# No source file has more than 600 lines: a larger one is about several things, and is split by them.
+cmake_policy(VERSION 3.25)
+set(known
+    # Being split; take them out then.
+    runtime/call/dist_call.cc runtime/program/function.cc runtime/program/json_read.cc runtime/program/trace.cc tests/program/passes_test.cc)
+set(seen 0)
+foreach(folder bench codegen examples runtime tests tools)
+  file(GLOB_RECURSE sources RELATIVE ${SOURCE} ${SOURCE}/${folder}/*.cc ${SOURCE}/${folder}/*.h ${SOURCE}/${folder}/*.cu)
+  foreach(source IN LISTS sources)
+    math(EXPR seen "${seen} + 1")
+    file(READ ${SOURCE}/${source} text)
+    string(REGEX REPLACE "[^\n]" "" ends "${text}")
+    string(LENGTH "${ends}" lines)
+    if(lines GREATER 600 AND NOT source IN_LIST known)
+      message(SEND_ERROR "${source} has ${lines} lines: split it by subject")
+    endif()
+  endforeach()
+endforeach()
+if(seen LESS 500)
+  message(FATAL_ERROR "only ${seen} sources found")
+endif()
+message(STATUS "${seen} sources have at most 600 lines")
