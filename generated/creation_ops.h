@@ -11,7 +11,7 @@ inline constexpr OpDef full = {.name = "full", .location = "creation.yaml",
     .attrs = names<"shape", "value", "dtype", "place">, .outputs = slots<"out">, .exact = true};
 inline constexpr OpDef full_like = {.name = "full_like", .location = "creation.yaml",
     .inputs = slots<"x">, .attrs = names<"value">, .outputs = slots<"out">,
-    .rule = "FullLikeInferSpmd", .exact = true};
+    .rule = "FullLikeInferSpmd", .exact = true, .no_need_buffer = 0x1};
 inline constexpr OpDef arange = {.name = "arange", .location = "creation.yaml",
     .attrs = names<"start", "end", "step", "dtype", "place">, .outputs = slots<"out">};
 inline constexpr OpDef eye = {.name = "eye", .location = "creation.yaml",

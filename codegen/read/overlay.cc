@@ -12,31 +12,6 @@
 namespace shardgen {
 namespace {
 
-<<<<<<< HEAD
-void replace(const OverlayEntry& entry, Op& op) {
-  if (!op.infer_meta && (entry.infer_meta.spmd_rule || entry.infer_meta.local_shape)) op.infer_meta.emplace().at = entry.name.at;
-  if (entry.infer_meta.spmd_rule) {
-    op.infer_meta->spmd_rule = entry.infer_meta.spmd_rule;
-    op.infer_meta->expression = entry.infer_meta.expression;
-    op.infer_meta->wrong = entry.infer_meta.wrong;
-    op.infer_meta->rule_places = entry.infer_meta.rule_places;
-  }
-  if (entry.infer_meta.local_shape) op.infer_meta->local_shape = entry.infer_meta.local_shape;
-  if (entry.infer_meta.global_shape) op.infer_meta->global_shape = entry.infer_meta.global_shape;
-  const Extension& from = entry.extension;
-  if (from.partial) op.extension.partial = from.partial;
-  if (from.partial_guard) op.extension.partial_guard = from.partial_guard;
-  if (from.view_writes) op.extension.view_writes = from.view_writes;
-  if (from.dynamic_shape) op.extension.dynamic_shape = from.dynamic_shape;
-  if (from.random) op.extension.random = from.random;
-  if (from.elementwise) op.extension.elementwise = from.elementwise;
-  if (from.traits) op.extension.traits = from.traits;
-  if (from.neutral) op.extension.neutral = from.neutral;
-  if (from.no_gradient) op.extension.no_gradient = from.no_gradient;
-  if (from.record_composite) op.extension.record_composite = from.record_composite;
-  if (from.save_if) op.extension.save_if = from.save_if;
-  if (from.doc) op.extension.doc = from.doc;
-=======
 using Ops = std::map<std::string, std::vector<Op*>>;
 
 template <class T>
@@ -45,7 +20,6 @@ bool same(const T& a, const T& b) {
   else if constexpr (std::is_same_v<T, Partial>) return to_string(a) == to_string(b);
   else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) return a == b;
   else return false;  // a list is taken for another one
->>>>>>> fix-tool
 }
 
 /// Puts a value where the overlay has one; true when it was another before.
@@ -82,7 +56,9 @@ bool put_placement(const OverlayEntry& entry, Op& op) {
 }
 
 bool put_others(const Extension& from, Extension& to) {
-  bool changes = put(from.no_gradient, to.no_gradient);
+  bool changes = put(from.traits, to.traits);
+  changes |= put(from.neutral, to.neutral);
+  changes |= put(from.no_gradient, to.no_gradient);
   changes |= put(from.record_composite, to.record_composite);
   changes |= put(from.save_if, to.save_if);
   changes |= put(from.doc, to.doc);
