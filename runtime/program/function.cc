@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <list>
-#include <set>
+#include <map>
 
 #include "autograd/leaf.h"
 #include "autograd/record.h"
@@ -12,9 +12,10 @@
 #include "core/error.h"
 #include "core/writing.h"
 #include "dist/dist_tensor.h"
+#include "ops/creation.h"
 #include "program/json.h"
+#include "program/parts.h"
 #include "program/recompute.h"
-#include "program/split.h"
 #include "reshard/execute.h"
 
 namespace shard {
@@ -180,24 +181,59 @@ class Occupant {
   std::atomic<const ThreadState*> thread_{nullptr};
 };
 
+/// What is captured, and how: of a function and of all programs that were made of it.
+struct CaptureSource {
+  program::Function function;  // none where a program was loaded
+  CaptureOptions options;
+  Occupant occupant;
+
+  Program improved(Program program, int64_t goal = 0) const {
+    return options.passes ? program::run_passes(std::move(program), {.skip = options.skip, .memory_goal = goal, .observer = options.observer}) : std::move(program);
+  }
+};
+
+/// A part of a gradient, and what runs it.
+struct BackwardRun {
+  program::BackwardPart part;
+  std::unique_ptr<Executor> executor = {};  // once it has run
+};
+
+/// The backward pass of outputs of one group.
+struct GradientStep {
+  BackwardRun all;  // without a program where the gradient is an error
+  std::map<std::vector<bool>, BackwardRun> some = {};  // by which outputs have a gradient, where not all have
+};
+
 /// A program with what it needs to run.
 struct Entry {
-  program::Function function;
+  std::shared_ptr<CaptureSource> source;
   KeyWords key;
   KeyWords sharing;     // of inputs and parameters
   KeyWords parameters;  // their types
   Trace trace;
   std::optional<Split> split;  // where the function has a gradient
   Program whole;               // what runs where it has none
-  program::ExecutorOptions options;
-  std::shared_ptr<Occupant> occupant;  // of the function
   std::unique_ptr<Executor> forward;
-  std::vector<program::BackwardPart> parts;  // of the gradient; without a program where that is an error
-  std::vector<std::unique_ptr<Executor>> backward;  // of each part
+  std::vector<GradientStep> steps;
   std::vector<size_t> argument_of;  // by value of trace.program: 1 + its number among the inputs of the function and then the parameters; 0: it is none
   std::vector<size_t> leaf_of;      // by gradient that a run leaves: its number in trace.leaves
 
   const Program& program() const { return split ? split->forward : whole; }
+  void prepare_forward(const Arguments& arguments) {
+    if (!forward) forward = std::make_unique<Executor>(program(), arguments, source->options.executor);
+  }
+  /// The backward pass of those outputs of a step that have a gradient.
+  BackwardRun& backward(size_t step, const std::vector<bool>& given) {
+    GradientStep& of = steps[step];
+    if (std::find(given.begin(), given.end(), false) == given.end()) return of.all;
+    if (const auto found = of.some.find(given); found != of.some.end()) return found->second;
+    constexpr size_t kKept = 16;
+    if (of.some.size() == kKept) of.some.clear();
+    program::BackwardPart part = program::narrow(*split, *trace.gradient, of.all.part, given);
+    part.program.verify();
+    part.program = source->improved(std::move(part.program));
+    return of.some.emplace(given, BackwardRun{std::move(part)}).first->second;
+  }
   /// Once the trace is complete.
   void index() {
     const Program& joint = trace.program;
@@ -251,14 +287,15 @@ bool fits(const Entry& entry, const Arguments& arguments) {
 class Again {
  public:
   /// Before the program runs.
-  Again(const Entry& entry, const program::BackwardPart& part, const Arguments& arguments)
-      : entry_(entry), rerun_([&entry, &part](const std::vector<Tensor>& inputs) { return outputs_of(entry, part, inputs); }, arguments.inputs) {
+  Again(const Entry& entry, const program::BackwardPart& part, const Arguments& arguments) : entry_(entry) {
+    if (!entry.source->function || !entry.trace.program.gradients.empty()) return;  // it is an error
+    rerun_.emplace([&entry, &part](const std::vector<Tensor>& inputs) { return outputs_of(entry, part, inputs); }, arguments.inputs);
     versions_.reserve(arguments.parameters.size());
     for (const Tensor& parameter : arguments.parameters) versions_.push_back(parameter.defined() ? parameter.version() : 0);
   }
 
   void operator()(Pass& pass) const {
-    if (!entry_.function) {
+    if (!entry_.source->function) {
       fail(ErrorCode::autograd, "[captured] create_graph calls the captured function again, and a loaded program has none; leave create_graph out, or capture the function itself");
     }
     if (!entry_.trace.program.gradients.empty()) {
@@ -278,12 +315,12 @@ class Again {
            "last by {}. Call backward before that write, or give the function a copy (assign(x))", name, now.get().describe(), versions_[i], now.version(),
            LastWrite::text(now.get().value.storage()->last_write()));
     }
-    rerun_(pass);
+    (*rerun_)(pass);
   }
 
  private:
   static std::vector<Tensor> outputs_of(const Entry& entry, const program::BackwardPart& part, const std::vector<Tensor>& inputs) {
-    const std::vector<Tensor> outputs = entry.function(inputs);
+    const std::vector<Tensor> outputs = entry.source->function(inputs);
     std::vector<Tensor> found;
     for (const size_t number : part.outputs) {
       const size_t i = entry.trace.gradient->outputs[number];
@@ -293,7 +330,7 @@ class Again {
   }
 
   const Entry& entry_;
-  autograd::Rerun rerun_;
+  std::optional<autograd::Rerun> rerun_;
   std::vector<uint64_t> versions_;
 };
 
@@ -301,63 +338,73 @@ class Again {
 class Backward {
  public:
   /// `values`: what forward has given beside its outputs.
-  Backward(std::shared_ptr<Entry> entry, size_t part, Again again, const Arguments& arguments, std::span<const Tensor> values, program::RandomStart random)
-      : entry_(std::move(entry)), part_(part), again_(std::move(again)), random_(random) {
+  Backward(std::shared_ptr<Entry> entry, size_t step, Again again, const Arguments& arguments, std::span<const Tensor> values, program::RandomStart random)
+      : entry_(std::move(entry)), step_(step), again_(std::move(again)), random_(random) {
     if (!entry_->split) return;
     const Split& split = *entry_->split;
-    for (const size_t i : part_of_entry().inputs) {
+    const program::BackwardPart& part = entry_->steps[step].all.part;
+    values_.resize(split.middles.size());
+    for (const size_t i : part.inputs) {
       if (i >= split.middles.size()) break;  // then come the gradients of outputs
       const program::Middle& middle = split.middles[i];
-      values_.push_back(middle.output < 0 ? Tensor() : values[static_cast<size_t>(middle.output) - split.outputs]);
-      versions_.push_back(values_.back().defined() ? values_.back().version() : 0);
+      if (middle.output >= 0) values_[i] = Saved(values[static_cast<size_t>(middle.output) - split.outputs]);
     }
-    for (const size_t i : part_of_entry().parameters) {
-      sources_.push_back(entry_->argument(split.sources[i], arguments).detach());
-      versions_.push_back(sources_.back().version());
-    }
+    sources_.resize(split.sources.size());
+    for (const size_t i : part.parameters) sources_[i] = Saved(entry_->argument(split.sources[i], arguments).detach());
   }
 
   void operator()(Pass& pass) const {
     if (const std::string& error = entry_->trace.gradient->error; !error.empty()) fail(ErrorCode::autograd, "[captured] {}", error);
     if (grad_enabled()) return again_(pass);
-    const Occupant::Stay stay(*entry_->occupant);
-    const program::BackwardPart& part = part_of_entry();
-    check_versions();
-    Arguments arguments{values_, sources_};
-    for (Tensor& source : arguments.parameters) source = snapshot(source);
-    const std::vector<Tensor> given = pass.grads(0);
-    for (size_t i = 0; i < part.outputs.size(); ++i) {
-      const size_t number = entry_->split->middles.size() + part.outputs[i];  // among the inputs of the whole backward program
-      if (std::find(part.inputs.begin(), part.inputs.end(), number) == part.inputs.end()) continue;  // no gradient depends on it
-      const DistSpec* const spec = entry_->split->backward.value(entry_->split->backward.inputs[number].value).type.spec;
-      arguments.inputs.push_back(spec == nullptr ? given[i] : reshard(given[i], spec));
-    }
-    std::unique_ptr<Executor>& executor = entry_->backward[part_];
-    if (!executor) {
-      program::ExecutorOptions options = entry_->options;
+    const Occupant::Stay stay(entry_->source->occupant);
+    const std::vector<Tensor> gradients = pass.grads_or_none(0);
+    std::vector<bool> given;
+    for (const Tensor& gradient : gradients) given.push_back(gradient.defined());
+    BackwardRun& run = entry_->backward(step_, given);
+    check_versions(run.part);
+    const Arguments arguments = arguments_of(run.part, gradients);
+    if (!run.executor) {
+      program::ExecutorOptions options = entry_->source->options.executor;
       options.keep_arguments = false;  // what forward has kept for this backward is freed
-      executor = std::make_unique<Executor>(part.program, arguments, options);
+      run.executor = std::make_unique<Executor>(run.part.program, arguments, options);
     }
-    std::vector<Tensor> gradients = executor->run(arguments, random_);
-    drop_unreached(gradients, pass.grads_or_none(0));
-    pass.give<0>(std::move(gradients));
+    pass.give<0>(run.executor->run(arguments, random_));
   }
 
  private:
-  /// There is no gradient of what none of the outputs that this pass comes from was computed from: the program has zeros there.
-  void drop_unreached(std::vector<Tensor>& gradients, const std::vector<Tensor>& given) const {
-    const program::TracedGradient& gradient = *entry_->trace.gradient;
-    if (gradient.reaches.empty()) return;
-    std::set<std::pair<size_t, ValueId>> reached;  // by group: where several run as one pass, each has gradients of its own
-    for (size_t i = 0; i < given.size(); ++i) {
-      const size_t output = part_of_entry().outputs[i];
-      if (!given[i].defined()) continue;
-      for (const size_t number : gradient.reaches[output]) reached.emplace(gradient.output_groups[output], gradient.wanted[number]);
+  struct Saved {
+    Saved() = default;
+    explicit Saved(const Tensor& saved) : tensor(saved), version(saved.defined() ? saved.version() : 0) {}
+    Tensor tensor;
+    uint64_t version = 0;
+  };
+
+  /// `gradients`: of the outputs of the step.
+  Arguments arguments_of(const program::BackwardPart& part, const std::vector<Tensor>& gradients) const {
+    Arguments arguments;
+    const size_t middles = values_.size();
+    for (size_t k = 0; k < part.inputs.size(); ++k) {
+      const size_t i = part.inputs[k];
+      if (i < middles) {
+        arguments.inputs.push_back(values_[i].tensor);
+        continue;
+      }
+      const program::Type& type = part.program.value(part.program.inputs[k].value).type;
+      const auto output = std::find(part.outputs.begin(), part.outputs.end(), i - middles);  // none: of a step that does not run
+      const Tensor given = output == part.outputs.end() ? Tensor() : gradients[static_cast<size_t>(output - part.outputs.begin())];
+      arguments.inputs.push_back(!given.defined() ? zeros_of(type) : type.spec == nullptr ? given : reshard(given, type.spec));
     }
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      const size_t wanted = part_of_entry().wanted[i];
-      if (!reached.contains({gradient.wanted_groups[wanted], gradient.wanted[wanted]})) gradients[i] = {};
-    }
+    for (const size_t i : part.parameters) arguments.parameters.push_back(snapshot(sources_[i].tensor));
+    return arguments;
+  }
+
+  /// Contributions of zero, where a reduction is pending.
+  static Tensor zeros_of(const program::Type& type) {
+    if (type.spec == nullptr) return zeros(IntArray(type.meta.dims), type.meta.dtype, type.device);
+    const auto at = type.spec->mesh()->coordinate(current_rank().id());
+    if (!at) return make_dist(current_rank(), type.meta, type.spec, absent_value(type.meta));
+    const Tensor piece = shard::zeros(IntArray(local_piece(type.spec->layout(), type.meta.dims, *at).dims), type.meta.dtype, type.device);
+    return make_dist(current_rank(), type.meta, type.spec, piece.get().value);
   }
 
   /// A view that had to move holds what forward has read, also when its source was written since.
@@ -369,27 +416,27 @@ class Backward {
     return copy;
   }
 
-  void check_versions() const {
-    for (size_t i = 0; i < versions_.size(); ++i) {
-      const bool source = i >= values_.size();
-      const Tensor& tensor = source ? sources_[i - values_.size()] : values_[i];
-      if (!tensor.defined() || tensor.version() == versions_[i]) continue;
-      const std::string name = source ? fmt::format("'{}'", part_of_entry().program.parameters[i - values_.size()].name) : "an output";
-      const LastWrite* const write = tensor.get().value.storage()->last_write();
-      fail(ErrorCode::autograd,
-           "[captured] backward reads {} ({}) as the captured function had it: version {}, but it is at version {}, written last by {}. Call backward before that write, or give the "
-           "function a copy (assign(x))", name, tensor.get().describe(), versions_[i], tensor.version(), LastWrite::text(write));
+  void check_versions(const program::BackwardPart& part) const {
+    for (const size_t i : part.inputs) {
+      if (i < values_.size()) check_version(values_[i], "an output");
     }
+    for (size_t k = 0; k < part.parameters.size(); ++k) check_version(sources_[part.parameters[k]], fmt::format("'{}'", part.program.parameters[k].name));
   }
 
-  const program::BackwardPart& part_of_entry() const { return entry_->parts[part_]; }
+  static void check_version(const Saved& saved, std::string_view name) {
+    const Tensor& tensor = saved.tensor;
+    if (!tensor.defined() || tensor.version() == saved.version) return;
+    const LastWrite* const write = tensor.get().value.storage()->last_write();
+    fail(ErrorCode::autograd,
+         "[captured] backward reads {} ({}) as the captured function had it: version {}, but it is at version {}, written last by {}. Call backward before that write, or give the "
+         "function a copy (assign(x))", name, tensor.get().describe(), saved.version, tensor.version(), LastWrite::text(write));
+  }
 
   std::shared_ptr<Entry> entry_;
-  size_t part_;
+  size_t step_;
   Again again_;
   program::RandomStart random_;
-  std::vector<Tensor> values_, sources_;
-  std::vector<uint64_t> versions_;
+  std::vector<Saved> values_, sources_;  // by number among the middles and sources of the split
 };
 
 std::string text_of(const program::Type& type, bool requires_grad) {
@@ -469,16 +516,10 @@ class FitCheck {
 }  // namespace
 
 struct CapturedFunction::State {
-  program::Function function;
+  std::shared_ptr<CaptureSource> source = std::make_shared<CaptureSource>();
   std::optional<Trace> loaded;  // instead of what the function does
-  CaptureOptions options;
   std::list<std::shared_ptr<Entry>> entries;  // most recently used first
   CaptureStats stats;
-  std::shared_ptr<Occupant> occupant = std::make_shared<Occupant>();
-
-  Program improved(Program program, int64_t goal = 0) const {
-    return options.passes ? program::run_passes(std::move(program), {.skip = options.skip, .memory_goal = goal, .observer = options.observer}) : std::move(program);
-  }
 
   std::shared_ptr<Entry> find(const KeyWords& key, Arguments& arguments) {
     for (auto at = entries.begin(); at != entries.end(); ++at) {
@@ -499,11 +540,10 @@ struct CapturedFunction::State {
     }
     ++stats.misses;
     auto entry = std::make_shared<Entry>();
-    entry->trace = loaded ? *loaded : program::trace(function, arguments.inputs, options.scope);
-    if (!loaded) entry->function = function;
+    const CaptureOptions& options = source->options;
+    entry->trace = loaded ? *loaded : program::trace(source->function, arguments.inputs, options.scope);
+    entry->source = source;
     entry->key = key;
-    entry->options = options.executor;
-    entry->occupant = occupant;
     arguments.parameters = parameters_of(*entry, arguments.inputs);
     if (loaded) FitCheck(entry->trace, arguments).run();
     add_sharing(entry->sharing, arguments);
@@ -518,16 +558,18 @@ struct CapturedFunction::State {
       entry->split = program::split(entry->trace);
       entry->split->forward.verify();
       entry->split->backward.verify();
-      entry->split->forward = improved(std::move(entry->split->forward));
-      entry->parts = program::parts_of(*entry->split, *entry->trace.gradient);
-      for (program::BackwardPart& part : entry->parts) part.program = improved(std::move(part.program));
+      entry->split->forward = source->improved(std::move(entry->split->forward));
     } else {
-      entry->whole = improved(entry->trace.program, options.memory_goal);
-      if (entry->trace.gradient) entry->parts = program::parts_of({}, *entry->trace.gradient);
+      entry->whole = source->improved(entry->trace.program, options.memory_goal);
     }
-    entry->backward.resize(entry->parts.size());
+    if (entry->trace.gradient) {
+      for (program::BackwardPart& part : program::parts_of(entry->split.value_or(Split()), *entry->trace.gradient)) {
+        if (has_backward) part.program = source->improved(std::move(part.program));
+        entry->steps.push_back({.all = {std::move(part)}});
+      }
+    }
     entries.push_front(entry);
-    if (entries.size() > std::max<size_t>(options.capacity, 1)) {
+    if (entries.size() > std::max<size_t>(source->options.capacity, 1)) {
       entries.pop_back();
       ++stats.evictions;
     }
@@ -596,29 +638,27 @@ void mark_views(const Entry& entry, const Arguments& arguments, const std::vecto
 
 CapturedFunction::CapturedFunction(program::Function function, CaptureOptions options) : state_(std::make_shared<State>()) {
   if (!function) fail(ErrorCode::invalid_argument, "[CapturedFunction] there is no function to capture; give one that takes and returns tensors");
-  state_->function = std::move(function);
-  state_->options = std::move(options);
+  state_->source->function = std::move(function);
+  state_->source->options = std::move(options);
 }
-CapturedFunction::CapturedFunction(Trace loaded) : state_(std::make_shared<State>()) {
-  state_->function = [](const std::vector<Tensor>&) -> std::vector<Tensor> {
-    fail(ErrorCode::capture, "[captured] a loaded program runs neither in a dry world nor inside of another capture, as both would need the function that it was captured from");
-  };
-  state_->loaded = std::move(loaded);
-}
+CapturedFunction::CapturedFunction(Trace loaded) : state_(std::make_shared<State>()) { state_->loaded = std::move(loaded); }
 CapturedFunction::~CapturedFunction() = default;
 CapturedFunction::CapturedFunction(const CapturedFunction&) = default;
 CapturedFunction& CapturedFunction::operator=(const CapturedFunction&) = default;
 
 std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inputs, CallSite site) {
-  if (this_thread.dry != nullptr) return state_->function(inputs);
-  const Occupant::Stay stay(*state_->occupant);
+  if (this_thread.dry != nullptr) {
+    if (state_->source->function) return state_->source->function(inputs);
+    fail(ErrorCode::capture, "[captured] a loaded program runs neither in a dry world nor inside of another capture, as both would need the function that it was captured from");
+  }
+  const Occupant::Stay stay(state_->source->occupant);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
   refresh(arguments);
   autograd::note_reads(arguments.inputs, arguments.parameters);
-  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->options);
+  entry->prepare_forward(arguments);
   std::vector<Again> again;
-  for (const program::BackwardPart& part : entry->parts) again.emplace_back(*entry, part, arguments);
+  for (const GradientStep& step : entry->steps) again.emplace_back(*entry, step.all.part, arguments);
   std::vector<Tensor> outputs;
   {
     const Writing writing(site);
@@ -634,8 +674,8 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   const std::vector<Tensor> values(outputs.begin() + static_cast<std::ptrdiff_t>(own), outputs.end());
   outputs.resize(own);
   const program::TracedGradient& gradient = *entry->trace.gradient;
-  for (size_t p = 0; p < entry->parts.size(); ++p) {
-    const program::BackwardPart& part = entry->parts[p];
+  for (size_t p = 0; p < entry->steps.size(); ++p) {
+    const program::BackwardPart& part = entry->steps[p].all.part;
     std::vector<OwnedEdge> edges;
     for (const size_t i : part.wanted) edges.push_back(autograd::edge_of(entry->argument(gradient.wanted[i], arguments)));
     autograd::Recording record(site, kCaptured, std::move(edges));
@@ -650,23 +690,23 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
 }
 
 const Trace& CapturedFunction::trace(const std::vector<Tensor>& inputs) {
-  const Occupant::Stay stay(*state_->occupant);
+  const Occupant::Stay stay(state_->source->occupant);
   Arguments arguments{inputs, {}};
   return state_->get(arguments)->trace;
 }
 
 CaptureStats CapturedFunction::stats() const {
-  const Occupant::Stay stay(*state_->occupant);
+  const Occupant::Stay stay(state_->source->occupant);
   CaptureStats stats = state_->stats;
   stats.entries = state_->entries.size();
   return stats;
 }
 
 program::MemoryReport CapturedFunction::memory(const std::vector<Tensor>& inputs) {
-  const Occupant::Stay stay(*state_->occupant);
+  const Occupant::Stay stay(state_->source->occupant);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
-  if (!entry->forward) entry->forward = std::make_unique<Executor>(entry->program(), arguments, entry->options);
+  entry->prepare_forward(arguments);
   return entry->forward->memory();
 }
 

@@ -15,7 +15,7 @@
 #include "core/error.h"
 #include "program/infer.h"
 #include "program/json.h"
-#include "program/split.h"
+#include "program/parts.h"
 
 namespace shard::program {
 namespace {
