@@ -140,9 +140,10 @@ BackwardPart narrow(const Split& split, const TracedGradient& gradient, const Ba
     const size_t output = part.outputs[i];
     if (!given[i]) continue;
     all_given[output] = true;
-    for (const size_t number : gradient.reaches[output]) reached.emplace(gradient.output_groups[output], gradient.wanted[number]);
+    if (gradient.reaches.empty()) kept.assign(kept.size(), true);
+    else for (const size_t number : gradient.reaches[output]) reached.emplace(gradient.output_groups[output], gradient.wanted[number]);
   }
-  for (const size_t i : part.wanted) kept[i] = reached.contains({gradient.wanted_groups[i], gradient.wanted[i]});
+  for (const size_t i : part.wanted) kept[i] = kept[i] || reached.contains({gradient.wanted_groups[i], gradient.wanted[i]});
   BackwardPart narrowed{.program = {}, .inputs = {}, .parameters = {}, .outputs = part.outputs, .wanted = part.wanted};
   extract(Narrowing(split, all_given).run(kept), narrowed);
   return narrowed;
