@@ -181,14 +181,9 @@ void Recording::check_target(const Tensor& x, std::string_view name, bool writte
   const GradState& state = impl.grad;
   const bool has_root = state.root && shares(impl, *state.root);
   const TensorImpl& root = has_root ? *state.root : impl;
-  if (root.grad.requires_grad && !root.grad.node) {
-    const Recorder* const recorder = Recorder::current();
-    if (recorder != nullptr && recorder->was_computed(root)) {
-      fail(ErrorCode::capture,
-           "[{}] cannot write argument '{}' ({}) in a captured function: it is {}what was computed from leaves before the function, and would get a new history in each run. "
-           "Write a copy (assign(x)), or write it outside",
-           op, name, impl.describe(), has_root ? "a view of " : "");
-    }
+  const Recorder* const recorder = Recorder::current();
+  const bool computed = recorder != nullptr && recorder->was_computed(root);  // before the captured function, where it looks like a leaf
+  if (root.grad.requires_grad && !root.grad.node && !computed) {
     fail(ErrorCode::autograd,
          "[{}] cannot write argument '{}' ({}): it is {}a leaf that requires a gradient, so its gradient would be that of a value that is gone. Write it where "
          "nothing is recorded (while an object of class NoGrad lives), as optimizers do, or write a copy (assign(x))",

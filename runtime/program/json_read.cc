@@ -244,6 +244,10 @@ class Reader {
     if (top_.has("detached")) {
       for (const Node& node : top_["detached"].list()) read_detached(node);
     }
+    if (top_.has("written")) trace_.written = top_["written"].integer<size_t>(1, trace_.gradient ? trace_.gradient->function_outputs : 0);
+    if (top_.has("views")) {
+      for (const Node& node : top_["views"].list()) read_view(node);
+    }
     check_require_grad();
     return std::move(trace_);
   }
@@ -267,7 +271,7 @@ class Reader {
       version.refuse("expected a version up to {}, but this is version {}, which a newer library has written; load it with that one, or capture the function again", kFileVersion,
                      number);
     }
-    top_.keys({"format", "version", "meshes", "inputs", "parameters", "ops", "outputs", "gradients", "leaves", "draws"}, {"gradient", "detached"});
+    top_.keys({"format", "version", "meshes", "inputs", "parameters", "ops", "outputs", "gradients", "leaves", "draws"}, {"gradient", "detached", "views", "written"});
   }
 
   static const ProcessMesh* read_mesh(const Node& node) {
@@ -775,6 +779,24 @@ class Reader {
       node["source"].expected("the value of an input, parameter or output");
     }
     trace_.detached.push_back(std::move(each));
+  }
+
+  void read_view(const Node& node) {
+    node.keys({"output"}, {"source", "other"});
+    const size_t outputs = trace_.gradient ? trace_.gradient->function_outputs : program_.outputs.size();
+    const auto output_of = [&](const Node& number) {
+      const auto output = number.integer<size_t>();
+      if (output >= outputs || program_.outputs[output].value == 0) number.expected("the number of an output that is there");
+      return output;
+    };
+    ViewOutput each{.output = output_of(node["output"])};
+    if (node.has("source") == node.has("other")) node.expected("either a source or another output");
+    if (node.has("other")) each.other = output_of(node["other"]);
+    else each.source = node["source"].integer<ValueId>(1, next() - 1);
+    if (each.source != 0 && !is_entry(each.source)) node["source"].expected("the value of an input or parameter");
+    const ValueId of = each.source != 0 ? each.source : program_.outputs[each.other].value;
+    if (program_.value(of).root != program_.value(program_.outputs[each.output].value).root) node.expected("an output in the buffer of what it is a view of");
+    trace_.views.push_back(each);
   }
 
   /// Gradients are wanted of the inputs and parameters that require them.

@@ -10,6 +10,7 @@
 #include "autograd/autograd.h"
 #include "autograd/boundary.h"
 #include "autograd/leaf.h"
+#include "autograd/rerun.h"
 #include "call/dense_call.h"
 #include "core/recorder.h"
 #include "core/writing.h"
@@ -30,8 +31,8 @@ using TensorSet = std::unordered_set<const TensorImpl*>;
 class CaptureRecorder final : Metered, public Recorder {
  public:
   /// `shared`: example inputs that the function uses from outside too.
-  CaptureRecorder(const Scope* scope, const TensorSet& shared)
-      : Recorder(counted_), scope_(scope), shared_(shared), before_(this_thread), recorded_(grad_enabled()), plain_(call::thread_generator()), plain_state_(plain_.state()) {
+  CaptureRecorder(const Scope* scope, const TensorSet& shared, const autograd::NoBoundary& apart)
+      : Recorder(counted_), scope_(scope), shared_(shared), apart_(apart), before_(this_thread), recorded_(grad_enabled()), plain_(call::thread_generator()), plain_state_(plain_.state()) {
     if (before_.rank != nullptr) world_state_ = before_.rank->generator.state();
     this_thread.recorder = this;
     this_thread.dry = &meter;
@@ -65,7 +66,7 @@ class CaptureRecorder final : Metered, public Recorder {
     check_outside(tensor);
     if (value.storage()->state() == Storage::State::held && made_.contains(value.storage().get())) return adopt_made(tensor);
     tensor.retain();
-    Tensor(Ref<TensorImpl>::adopt(&tensor)).requires_grad();  // brings the history of a view up to date
+    update_history(Tensor(Ref<TensorImpl>::adopt(&tensor)));
     auto [symbolic, id] = enter(tensor);
     Adopted& adopted = adopted_.emplace_back(tensor, std::move(symbolic), id);
     std::string name = scope_ == nullptr ? "" : scope_->name_of(adopted.handle());
@@ -198,11 +199,13 @@ class CaptureRecorder final : Metered, public Recorder {
       program_.outputs.push_back({fmt::format("output_{}", i), outputs[i].defined() ? value_for_caller(outputs[i]) : 0});
     }
     std::vector<DetachedOutput> detached = detached_outputs(outputs);
+    std::vector<ViewOutput> views = view_outputs(outputs);
+    const size_t written = add_written(outputs);
     finish_gradients();
     std::optional<TracedGradient> gradient = differentiate(outputs);
     check_adopted();
     finish_draws();
-    Trace result{std::move(program_), std::move(parameters_), std::move(require_grad_), std::move(leaves_), std::move(detached), std::move(gradient)};
+    Trace result{std::move(program_), std::move(parameters_), std::move(require_grad_), std::move(leaves_), written, std::move(detached), std::move(views), std::move(gradient)};
     outputs.clear();
     end();
     return result;
@@ -228,6 +231,7 @@ class CaptureRecorder final : Metered, public Recorder {
   struct Buffer {
     Ref<Storage> real, symbolic;
     ValueId first = 0;
+    size_t tensors = 0;  // from outside, that are in it
     bool moved = false;  // a view that had to move
   };
 
@@ -238,7 +242,9 @@ class CaptureRecorder final : Metered, public Recorder {
     Type type;
     size_t number;
     bool was_leaf;
+    bool was_view;
     bool required_grad;
+    const Storage* real;
   };
 
   /// Tensors carry the number of their value, with that of the capture above it: one that outlives its capture is found out.
@@ -260,11 +266,12 @@ class CaptureRecorder final : Metered, public Recorder {
       return example;
     }
     check_outside(impl);
+    update_history(example);
     auto [value, id] = enter(impl);
     const Tensor input(impl.alias());
     input.impl()->value = std::move(value);
     input.impl()->grad.requires_grad = example.requires_grad();
-    inputs_.push_back({input, input.impl()->value, type_of(impl), number, example.is_leaf(), example.requires_grad()});
+    inputs_.push_back({input, input.impl()->value, type_of(impl), number, example.is_leaf(), static_cast<bool>(impl.grad.root), example.requires_grad(), impl.value.storage().get()});
     if (const autograd::LeafExtra* const extra = autograd::extra_or_null(example)) {
       autograd::LeafExtra& own = autograd::extra_of(input);
       own.gradient = extra->gradient;
@@ -318,35 +325,45 @@ class CaptureRecorder final : Metered, public Recorder {
     if (tensor.value.symbol() != 0) {
       fail(ErrorCode::capture, "{} was made while another program was captured, and has no value; use what that program returns when it runs", tensor.describe());
     }
-    if (storage.detachment() != nullptr && before_.rank != nullptr && before_.rank->policies.view == ViewPolicy::sync) {
-      struct Outside {
-        explicit Outside(const ThreadState& state) : capturing(std::exchange(this_thread, state)) {}
-        Outside(const Outside&) = delete;
-        Outside& operator=(const Outside&) = delete;
-        ~Outside() { this_thread = capturing; }
-        const ThreadState capturing;
-      };
-      const Outside outside(before_);
-      storage.refresh_if_stale();  // as the call that reads it would
-    }
-    storage.check_read();
+    if (!storage.stale()) storage.check_read();
   }
 
+  /// Of a view whose buffer was written. What that records is outside of the capture.
+  void update_history(const Tensor& tensor) const {
+    const autograd::NoBoundary::Lifted outside(apart_);
+    tensor.requires_grad();
+  }
+
+  ViewPolicy view_policy() const { return before_.rank == nullptr ? ViewPolicy::strict : before_.rank->policies.view; }
+
   /// A view that had to move reads what it holds, and is not written, as long as its source is not written: calls of the function find out from the
-  /// buffers that stand for the two, as eager calls do. Of a source that the function does not use another buffer stands there.
-  void tie_moved_views(const Buffer& entered) {
-    const auto tie = [](const Buffer& view, const Ref<Storage>& source, uint64_t version) {
-      const Detachment& from = *view.real->detachment();
-      view.symbolic->detach({source, version, from.op, from.argument, from.from, from.to, {}, {}});
-    };
-    if (entered.moved) {
-      const Detachment& from = *entered.real->detachment();
-      const auto source = buffers_.find(from.source.get());
-      if (source == buffers_.end()) tie(entered, Storage::absent(), 0);
-      else tie(entered, source->second.symbolic, from.source_version);
+  /// buffers that stand for the two, as eager calls do. Of sources that the function does not use, and of one that makes the view stale before it
+  /// is called, another buffer stands there; a view that each run brings up to date (ViewPolicy::sync) is not stale.
+  void tie_moved_view(const Buffer& view) const {
+    const Detachment& from = *view.real->detachment();
+    const Storage* const known = nearest_source(*view.real, [&](const Storage* source) { return buffers_.contains(source); });
+    Ref<Storage> source = known == nullptr ? Storage::absent() : buffers_.at(known).symbolic;
+    uint64_t version = known == nullptr ? 0 : known->version();
+    if (view_policy() == ViewPolicy::strict && view.real->stale()) {
+      source = Storage::absent();
+      source->bump(writer_of(*view.real));
+      version = 0;
     }
+    view.symbolic->detach({source, version, from.op, from.argument, from.from, from.to, {}, {}});
+  }
+
+  /// Who has made a view stale.
+  static const char* writer_of(const Storage& view) {
+    const Detachment* from = view.detachment();
+    while (from->source->version() == from->source_version) from = from->source->detachment();
+    return from->source->last_write() == nullptr ? "an op" : from->source->last_write()->op;
+  }
+
+  void tie_moved_views(const Buffer& entered) const {
+    if (entered.moved) tie_moved_view(entered);
     for (const auto& [real, view] : buffers_) {
-      if (view.moved && view.real->detachment()->source.get() == entered.real.get()) tie(view, entered.symbolic, view.real->detachment()->source_version);
+      const bool parted = view.symbolic->detachment() == nullptr;  // the function has written it, or read it stale, under ViewPolicy::temporary
+      if (view.moved && !parted && &view != &entered) tie_moved_view(view);
     }
   }
 
@@ -360,12 +377,14 @@ class CaptureRecorder final : Metered, public Recorder {
       buffer.real = real;
       buffer.symbolic = real->state() == Storage::State::absent ? Storage::absent() : Storage::unallocated(real->device(), real->bytes(), meter);
       buffer.symbolic->set_version(real->version());
-      buffer.moved = real->detachment() != nullptr;
+      // Under ViewPolicy::temporary a stale one parts when the program reads it.
+      buffer.moved = real->detachment() != nullptr && !(view_policy() == ViewPolicy::temporary && real->stale());
       tie_moved_views(buffer);
       id = buffer.first = program_.add_value(type);
     } else {
       id = program_.add_value(type, buffer.first);
     }
+    ++buffer.tensors;
     DenseTensor value(buffer.symbolic, tensor.value.meta(), tensor.value.offset());
     value.set_symbol(symbol_of(id));
     return {std::move(value), id};
@@ -468,6 +487,58 @@ class CaptureRecorder final : Metered, public Recorder {
     return detached;
   }
 
+  /// Arguments that the function has given a history become outputs, so that each run gives them one. Returns how many are so beside those that it returns.
+  size_t add_written(std::vector<Tensor>& outputs) {
+    const size_t returned = outputs.size();
+    const auto add = [&](const Tensor& tensor, bool was_view, const Storage* real) {
+      if (!tensor.get().grad.node) return;
+      if (was_view || buffers_.at(real).tensors != 1 || !is_whole(tensor)) {
+        fail(ErrorCode::capture, "the captured function writes what requires a gradient into a tensor from outside ({}) that {}; write a copy (assign(x)) or detach() of it, or write under "
+             "NoGrad", tensor.get().describe(), was_view ? "is a view, so that what it is a view of would get a history in each run" : "shares its buffer with another argument, or goes through that write backwards");
+      }
+      const auto same = [&](const Tensor& output) { return output.impl() == tensor.impl(); };
+      if (std::any_of(outputs.begin(), outputs.end(), same)) return;
+      program_.outputs.push_back({"written_" + name_of(tensor), value_in(tensor)});
+      outputs.push_back(tensor);
+    };
+    for (const Input& each : inputs_) add(each.tensor, each.was_view, each.real);
+    for (const Adopted& each : adopted_) add(each.handle(), each.was_view(), each.real());
+    return outputs.size() - returned;
+  }
+
+  /// Arguments as they were before the function wrote them.
+  static std::vector<Tensor> as_entered(std::vector<Tensor> arguments) {
+    for (Tensor& each : arguments) {
+      if (!each.get().grad.node) continue;
+      autograd::OwnedEdge start = autograd::edge_of_leaf(each);
+      each = Tensor(each.impl()->alias());
+      GradState& state = each.get().grad;
+      state.requires_grad = true;
+      state.node = std::move(start.node);
+      state.output = start.output;
+    }
+    return arguments;
+  }
+
+  /// Which outputs are views, and of what the caller sees.
+  std::vector<ViewOutput> view_outputs(const std::vector<Tensor>& outputs) const {
+    std::vector<ViewOutput> views;
+    std::unordered_map<const TensorImpl*, size_t> first;  // the output that stands for what it is a view of
+    for (size_t i = outputs.size(); i-- > 0;) {
+      if (outputs[i].defined()) first[outputs[i].impl().get()] = i;
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].defined()) continue;
+      const TensorImpl& view = outputs[i].get();
+      const Ref<TensorImpl>& root = view.grad.root;
+      if (!root || !(root->value.storage() == view.value.storage())) continue;
+      const ValueId source = entry_of(Tensor(root));
+      const size_t other = source != 0 ? 0 : first.emplace(root.get(), i).first->second;
+      if (source != 0 || other != i) views.push_back({i, source, other});
+    }
+    return views;
+  }
+
   /// The backward pass of what the function has returned.
   std::optional<TracedGradient> differentiate(const std::vector<Tensor>& outputs) {
     TracedGradient gradient;
@@ -479,24 +550,29 @@ class CaptureRecorder final : Metered, public Recorder {
     }
     if (from.empty()) return std::nullopt;
     for (const Input& input : inputs_) {
-      if (input.tensor.requires_grad()) leaves.push_back(input.tensor);
+      if (input.required_grad) leaves.push_back(input.tensor);
     }
     for (const Adopted& each : adopted_) {
-      if (each.handle().requires_grad()) leaves.push_back(each.handle());
+      if (each.required_grad()) leaves.push_back(each.handle());
     }
     want_all(gradient, leaves);
-    if (from.size() > 1) gradient.reaches = reached(from, leaves);
+    if (from.size() > 1) gradient.reaches = reached(from, as_entered(leaves));
     gradient.forward_ops = program_.ops.size();
     gradient.function_inputs = program_.inputs.size();
     gradient.function_outputs = program_.outputs.size();
     gradient.plain_draws = plain_.state().offset - plain_state_.offset;
     if (before_.rank != nullptr) gradient.world_draws = before_.rank->generator.state().offset - world_state_.offset;
     const Program forward = program_;
+    const size_t parameters = parameters_.size();
+    const autograd::RandomState drawn = autograd::RandomState::now();
     try {
       add_gradients(gradient, from, leaves);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::autograd) throw;
       program_ = forward;
+      parameters_.resize(parameters);
+      std::erase_if(buffers_, [&](const auto& each) { return each.second.first >= program_.value_count(); });
+      drawn.restore();
       want_all(gradient, leaves);
       gradient.reaches.clear();
       gradient.error = error.what();
@@ -528,7 +604,7 @@ class CaptureRecorder final : Metered, public Recorder {
         outputs.push_back(from[i]);
         of_outputs.push_back(given[i]);
       }
-      const std::vector<Tensor> found = grad(outputs, leaves, of_outputs, {.retain_graph = true}, /*allow_unused=*/true);
+      const std::vector<Tensor> found = grad(outputs, as_entered(leaves), of_outputs, {.retain_graph = true}, /*allow_unused=*/true);
       for (size_t i = 0; i < leaves.size(); ++i) {
         const std::string name = "grad_" + name_of(leaves[i]);
         if (group == 0) {
@@ -589,11 +665,7 @@ class CaptureRecorder final : Metered, public Recorder {
       fail(ErrorCode::capture, "the captured function gives a tensor from outside ({}) another shape, dtype, layout or buffer, which each run would do again; write its elements "
            "alone, or return the new tensor", to_string(type));
     }
-    if (tensor.grad.node) {
-      fail(ErrorCode::capture, "the captured function writes what requires a gradient into a tensor from outside ({}), which would get a history in each run; write detach() of it, "
-           "or write under NoGrad", to_string(type));
-    }
-    if (tensor.grad.requires_grad != required_grad) {
+    if (tensor.grad.requires_grad != required_grad && !tensor.grad.node) {
       fail(ErrorCode::capture, "the captured function changes whether a tensor from outside ({}) requires a gradient, which each run would do again; call set_requires_grad "
            "outside, or on detach() of it, which is a tensor of the function", to_string(type));
     }
@@ -613,6 +685,7 @@ class CaptureRecorder final : Metered, public Recorder {
 
   const Scope* scope_;
   const TensorSet& shared_;
+  const autograd::NoBoundary& apart_;
   const ThreadState before_;
   const bool recorded_;
   Generator& plain_;
@@ -643,7 +716,7 @@ Trace trace(const Function& function, const std::vector<Tensor>& inputs, const S
   const autograd::NoBoundary apart;
   // Whether the function uses an input from outside too is known when it has run. Then it runs once more, where one tensor is both.
   for (TensorSet shared;;) {
-    CaptureRecorder recorder(scope, shared);
+    CaptureRecorder recorder(scope, shared, apart);
     TensorSet more;
     try {
       Trace result = recorder.finish(function(recorder.make_inputs(inputs)));
