@@ -110,7 +110,7 @@ std::string definition(const LowerContext& context, const Op& op) {
   if (has_trait(op, Trait::exact)) add("exact", "true");
   if (has_trait(op, Trait::rearranging)) add("rearranging", "true");
   if (has_trait(op, Trait::identity)) add("identity", "true");
-  if (op.extension.neutral) add("neutral", neutral_values(op));
+  if (op.extension.neutral && context.runtime.op_table.contains("neutral")) add("neutral", neutral_values(op));
   if (is_random(op)) add("random", "true");
   if (const unsigned unread = no_need_buffer(op); unread != 0) add("no_need_buffer", fmt::format("{:#x}", unread));
   if (const unsigned dynamic = dynamic_outputs(op); dynamic != 0) add("dynamic_outputs", fmt::format("{:#x}", dynamic));

@@ -21,8 +21,21 @@ NoBoundary::NoBoundary() : before_(std::exchange(Boundary::innermost_, nullptr))
 
 NoBoundary::~NoBoundary() { Boundary::innermost_ = before_; }
 
+NoBoundary::Lifted::Lifted(const NoBoundary& apart) : before_(std::exchange(Boundary::innermost_, apart.before_)) {}
+
+NoBoundary::Lifted::~Lifted() { Boundary::innermost_ = before_; }
+
 /// Leaves get their steps when they are first used, which may be in the scope. The numbers of other threads' steps tell nothing.
-bool Boundary::is_inside(const Node& node) const { return node.sequence() > start_ && node.of_this_thread() && node.leaf() == nullptr; }
+bool Boundary::is_inside(const Node& node) const {
+  if (node.sequence() <= start_ || !node.of_this_thread() || node.leaf() != nullptr) return false;
+  return std::none_of(histories_.begin(), histories_.end(), [&](const Ref<GradNode>& each) { return each.get() == &node; });
+}
+
+void Boundary::add_history(const Ref<GradNode>& step, const Node& from) {
+  for (Boundary* each = this; each != nullptr; each = each->before_) {
+    if (!each->is_inside(from)) each->histories_.push_back(step);
+  }
+}
 
 void Boundary::note(const Tensor& read) {
   if (before_ != nullptr) before_->note(read);

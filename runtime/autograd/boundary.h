@@ -27,6 +27,9 @@ class Boundary {
   const std::vector<OwnedEdge>& outside() const { return outside_; }
   const std::vector<OwnedEdge>& gates() const { return gates_; }
 
+  /// `step` brings the history of a view up to date. It is outside where `from` is, the step that it comes from, although it is recorded in the scope.
+  void add_history(const Ref<GradNode>& step, const Node& from);
+
   /// A call of the scope reads these tensors, whether it is recorded or not.
   void note(const Tensor& read);
   void note(const std::vector<Tensor>& read) {
@@ -47,6 +50,7 @@ class Boundary {
   const uint64_t start_;
   const Reads reads_;
   std::vector<OwnedEdge> outside_, gates_;
+  std::vector<Ref<GradNode>> histories_;  // recorded in the scope, but outside
   std::vector<SavedTensor> read_;
   std::unordered_set<const Storage*> known_;  // of read_ and of what is left out
 };
@@ -64,6 +68,18 @@ class NoBoundary {
   NoBoundary(const NoBoundary&) = delete;
   NoBoundary& operator=(const NoBoundary&) = delete;
   ~NoBoundary();
+
+  /// While one lives, the boundary is there again: histories from outside that are brought up to date belong to its scope.
+  class Lifted {
+   public:
+    explicit Lifted(const NoBoundary& apart);
+    Lifted(const Lifted&) = delete;
+    Lifted& operator=(const Lifted&) = delete;
+    ~Lifted();
+
+   private:
+    Boundary* const before_;
+  };
 
  private:
   Boundary* const before_;

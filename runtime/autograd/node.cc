@@ -48,7 +48,8 @@ void refresh(const Tensor& x) {
   for (const Storage* s = impl.value.storage().get(); s->stale(); s = s->detachment()->source.get()) {
     if (!s->detachment()->refresh) return;
   }
-  call::refresh_saved(*impl.owner, *impl.spec->mesh(), *impl.value.storage());
+  Storage* const storage = impl.value.storage().get();
+  call::refresh_views(*impl.owner, *impl.spec->mesh(), {&storage, 1});
 }
 
 }  // namespace

@@ -48,8 +48,10 @@ void set_history(TensorImpl& x, Ref<GradNode> node, uint32_t output) {
 /// Gives `x` a history that is its own bytes under the shape `dims`, from `edge`.
 void link_reshaped(TensorImpl& x, const OpDef& op, OwnedEdge edge, const Dims& dims) {
   const auto backward = [shape = IntArray(dims)](Pass& pass) { pass.give<0>(shard::reshape(pass.grad(0), shape)); };
+  const Node& from = *edge.get();  // which the new step owns
   auto node = new FunctionNode<decltype(backward)>(op, {edge.leak()}, backward);
   set_history(x, Ref<GradNode>::adopt(node), 0);
+  if (Boundary* const boundary = Boundary::current()) boundary->add_history(x.grad.node, from);
   node->set_output(0, info_of(x));
 }
 
@@ -74,6 +76,12 @@ void sync_former(TensorImpl& view) {
   link_reshaped(view, kView, OwnedEdge(found->history), found->dims);
 }
 
+/// Where the gradient of a tensor goes, whatever scope it is used in.
+OwnedEdge edge_outside(const Tensor& tensor) {
+  const NoBoundary apart;
+  return edge_of(tensor);
+}
+
 /// A view whose buffer was written since its step was right gets the history of what it is a view of.
 void sync_view(TensorImpl& view) {
   GradState& state = view.grad;
@@ -81,7 +89,7 @@ void sync_view(TensorImpl& view) {
   const uint64_t version = source_of(*state.root)->version();
   if (state.root_version == version) return;
   state.root_version = version;
-  OwnedEdge edge = edge_of(Tensor(state.root));
+  OwnedEdge edge = edge_outside(Tensor(state.root));
   if (edge) link_reshaped(view, kView, std::move(edge), state.root->meta().dims);
   else set_history(view, nullptr, 0);
 }
@@ -173,14 +181,9 @@ void Recording::check_target(const Tensor& x, std::string_view name, bool writte
   const GradState& state = impl.grad;
   const bool has_root = state.root && shares(impl, *state.root);
   const TensorImpl& root = has_root ? *state.root : impl;
-  if (root.grad.requires_grad && !root.grad.node) {
-    const Recorder* const recorder = Recorder::current();
-    if (recorder != nullptr && recorder->was_computed(root)) {
-      fail(ErrorCode::capture,
-           "[{}] cannot write argument '{}' ({}) in a captured function: it is {}what was computed from leaves before the function, and would get a new history in each run. "
-           "Write a copy (assign(x)), or write it outside",
-           op, name, impl.describe(), has_root ? "a view of " : "");
-    }
+  const Recorder* const recorder = Recorder::current();
+  const bool computed = recorder != nullptr && recorder->was_computed(root);  // before the captured function, where it looks like a leaf
+  if (root.grad.requires_grad && !root.grad.node && !computed) {
     fail(ErrorCode::autograd,
          "[{}] cannot write argument '{}' ({}): it is {}a leaf that requires a gradient, so its gradient would be that of a value that is gone. Write it where "
          "nothing is recorded (while an object of class NoGrad lives), as optimizers do, or write a copy (assign(x))",

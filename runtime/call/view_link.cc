@@ -134,11 +134,13 @@ void plan_write_back(Storage& target, const char* op, PlannedMoves& moves, bool 
   }
 }
 
-void refresh_saved(Rank& rank, const ProcessMesh& mesh, Storage& storage) {
-  if (!storage.stale()) return;
+void refresh_views(Rank& rank, const ProcessMesh& mesh, std::span<Storage* const> storages) {
   constexpr const char* kName = "refresh";
   StaleViews stale;
-  stale.add(storage, ViewPolicy::sync);
+  for (Storage* const storage : storages) {
+    if (storage->stale()) stale.add(*storage, ViewPolicy::sync);
+  }
+  if (stale.empty()) return;
   PlannedMoves moves;
   stale.plan(moves, rank.policies.comm == CommPolicy::forbid_moves);
   check_comm_policy(rank, kName, mesh, moves);

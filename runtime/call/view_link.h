@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,7 @@ class StaleViews {
 /// reached.
 void plan_write_back(Storage& target, const char* op, PlannedMoves& moves, bool all);
 
-/// Refreshes what a recorded call is about to save, as a call of its own: CommPolicy, traces and reports see it.
-void refresh_saved(Rank& rank, const ProcessMesh& mesh, Storage& storage);
+/// Refreshes what a recorded call is about to save, or a captured function to read, as a call of its own: CommPolicy, traces and reports see it.
+void refresh_views(Rank& rank, const ProcessMesh& mesh, std::span<Storage* const> storages);
 
 }  // namespace shard::call

@@ -151,6 +151,8 @@ class Storage final : public RefCounted {
   void write_back_to_source(const char* writer);
 
   void detach(Detachment detachment);
+  /// Whether another storage, maybe one that no tensor refers to any more, knows this one as its source.
+  bool is_source() const { return holders_.load(std::memory_order_acquire) > 1; }
   /// Null unless detached.
   const Detachment* detachment() const;
   /// True when the source, or its source, was written after this copy was taken.

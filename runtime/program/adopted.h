@@ -16,6 +16,15 @@ inline DenseTensor piece_of(const Type& type, MemoryMeter& meter) {
   return DenseTensor::allocate(type.device, {local_piece(type.spec->layout(), type.meta.dims, *at).dims, type.meta.dtype}, &meter);
 }
 
+/// The nearest source of a copy, direct or through other copies, that is `known`; null where there is none.
+template <class Known>
+const Storage* nearest_source(const Storage& copy, const Known& known) {
+  for (const Detachment* link = copy.detachment(); link != nullptr; link = link->source->detachment()) {
+    if (known(link->source.get())) return link->source.get();
+  }
+  return nullptr;
+}
+
 /// A tensor from outside while it is one of the program, and what it is when the capture ends.
 class Adopted {
  public:
@@ -51,6 +60,8 @@ class Adopted {
   const Type& type() const { return type_; }
   ValueId value() const { return value_; }
   bool was_leaf() const { return !history_.node; }
+  bool was_view() const { return static_cast<bool>(history_.root); }
+  const Storage* real() const { return real_.storage().get(); }
   bool required_grad() const { return history_.requires_grad; }
   /// Whether it still is the tensor that it was, but for its elements.
   bool same_place() const { return impl_->value.storage() == symbolic_.storage() && type_of(*impl_) == type_; }

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/recorder.h"
 #include "dist/dist_tensor.h"
+#include "dist/view_use.h"
 #include "program/alias.h"
 #include "program/executor_parts.h"
 
@@ -38,8 +39,8 @@ void Executor::enter(const std::vector<Named>& names, const std::vector<Tensor>&
     if (!tensor.has_data()) fail_no_data(names[i].name, tensors[i]);
     const Place& place = places_[names[i].value];
     Root& root = *place.root;
-    if (root.writes != 0) tensor.storage()->check_write(root.writer);
-    else tensor.storage()->check_read();
+    if (root.writes != 0) check_write(*tensor.storage(), root.writer, view_policy());
+    else if (read_[program_.value(names[i].value).root]) check_read(*tensor.storage(), view_policy());
     const size_t base = tensor.offset() - place.tensor.offset();
     if (!(root.now == tensor.storage()) || root.base != base) set_root(root, tensor.storage(), base);
   }
@@ -49,7 +50,7 @@ namespace {
 
 /// Whether a buffer that nobody else has is as a new one.
 bool is_clean(const Storage& storage) {
-  if (storage.version() != 0 || storage.detachment() != nullptr) return false;
+  if (storage.version() != 0 || storage.detachment() != nullptr || storage.is_source()) return false;
   try {
     storage.check_write("run");
     return true;

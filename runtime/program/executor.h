@@ -102,6 +102,7 @@ class Executor {
   std::vector<std::unique_ptr<OpState>> states_;
   std::vector<Step> steps_;
   std::vector<size_t> random_ops_;
+  std::vector<bool> read_;  // by root of a tree
   std::vector<Ref<Storage>> blocks_;  // by device
   MemoryPlan plan_;
   int64_t moved_ = 0;

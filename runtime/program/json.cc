@@ -105,6 +105,13 @@ class Writer {
     text["draws"] = {{"world", program_.world_draws}, {"plain", program_.plain_draws}, {"world_before", program_.world_before}, {"plain_before", program_.plain_before}};
     if (trace_.gradient) text["gradient"] = gradient_json(*trace_.gradient);
     for (const DetachedOutput& each : trace_.detached) text["detached"].push_back(detached_json(each));
+    if (trace_.written != 0) text["written"] = trace_.written;
+    for (const ViewOutput& each : trace_.views) {
+      Json view = {{"output", each.output}};
+      if (each.source != 0) view["source"] = each.source;
+      else view["other"] = each.other;
+      text["views"].push_back(std::move(view));
+    }
     return render(text);
   }
 

@@ -3,172 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
-#include <cmath>
-#include <limits>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <set>
 
-#include "autograd/leaf.h"
 #include "core/error.h"
 #include "program/infer.h"
-#include "program/json.h"
-#include "program/split.h"
+#include "program/json_reader.h"
 
 namespace shard::program {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-constexpr int kMaxDepth = 16;
-
-template <class... Args>
-[[noreturn]] void refuse_at(const std::string& at, fmt::format_string<Args...> text, Args&&... args) {
-  fail(ErrorCode::invalid_argument, "[from_json] at {}: {}", at.empty() ? "the top" : at, fmt::format(text, std::forward<Args>(args)...));
-}
-
-/// Refuses keys that are there twice, of which the parser would take one, and nesting that no program has.
-class Watch {
- public:
-  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
-    using Event = Json::parse_event_t;
-    if (depth > kMaxDepth) refuse_at(path(), "expected a program, but it is nested deeper than one");
-    switch (event) {
-      case Event::object_start:
-      case Event::array_start: open_.push_back({event == Event::array_start, 0, {}, {}}); break;
-      case Event::key: {
-        const auto& key = parsed.get_ref<const std::string&>();
-        if (!open_.back().keys.insert(key).second) refuse_at(path(), "the key '{}' is there twice", key);
-        open_.back().key = key;
-        break;
-      }
-      case Event::object_end:
-      case Event::array_end: open_.pop_back(); [[fallthrough]];
-      case Event::value:
-        if (!open_.empty()) ++open_.back().index;
-    }
-    return true;
-  }
-
- private:
-  struct Open {
-    bool list;
-    size_t index;
-    std::string key;
-    std::set<std::string> keys;
-  };
-  /// Of the innermost list or object.
-  std::string path() const {
-    std::string path;
-    for (size_t i = 0; i + 1 < open_.size(); ++i) path += open_[i].list ? fmt::format("/{}", open_[i].index) : "/" + open_[i].key;
-    return path;
-  }
-  std::vector<Open> open_;
-};
-
-Json parse(std::string_view text) {
-  try {
-    return Json::parse(text, [watch = Watch()](int depth, Json::parse_event_t event, Json& parsed) mutable { return watch(depth, event, parsed); });
-  } catch (const Json::parse_error& error) {
-    fail(ErrorCode::invalid_argument, "[from_json] at byte {}: the text is no JSON: {}", error.byte, error.what());
-  } catch (const Json::exception& error) {
-    fail(ErrorCode::invalid_argument, "[from_json] the text has a number that is too large: {}", error.what());
-  }
-}
-
-/// A place in the text.
-class Node {
- public:
-  Node(const Json& json, std::string at) : json_(&json), at_(std::move(at)) {}
-
-  template <class... Args>
-  [[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) const {
-    refuse_at(at_, text, std::forward<Args>(args)...);
-  }
-  template <class T>
-  [[noreturn]] void expected(const T& what) const {
-    refuse("expected {}, but it is {}", what, json_->is_structured() ? (json_->is_array() ? "a list" : "an object") : json_->dump());
-  }
-
-  bool is_null() const { return json_->is_null(); }
-  bool has(std::string_view key) const { return json_->is_object() && json_->contains(key); }
-  Node operator[](std::string_view key) const {
-    if (!json_->is_object()) expected("an object");
-    if (!json_->contains(key)) refuse("expected the key '{}', which is missing", key);
-    return {json_->at(std::string(key)), fmt::format("{}/{}", at_, key)};
-  }
-  /// Throws unless the keys are these; `optional` ones may be missing. `why`: what a difference means.
-  template <class Required>
-  void keys(const Required& required, std::initializer_list<std::string_view> optional = {}, std::string_view why = "") const {
-    for (const std::string_view key : required) {
-      if (!has(key)) refuse("expected the key '{}', which is missing{}", key, why);
-    }
-    if (!json_->is_object()) expected("an object");
-    for (const auto& [key, value] : json_->items()) {
-      const bool known = std::find(std::begin(required), std::end(required), key) != std::end(required) || std::find(optional.begin(), optional.end(), key) != optional.end();
-      if (!known) refuse("expected no key '{}'{}", key, why);
-    }
-  }
-  void keys(std::initializer_list<std::string_view> required, std::initializer_list<std::string_view> optional = {}) const {
-    keys<std::initializer_list<std::string_view>>(required, optional);
-  }
-
-  std::vector<Node> list() const {
-    if (!json_->is_array()) expected("a list");
-    std::vector<Node> nodes;
-    for (size_t i = 0; i < json_->size(); ++i) nodes.emplace_back((*json_)[i], fmt::format("{}/{}", at_, i));
-    return nodes;
-  }
-  std::string text() const {
-    if (!json_->is_string()) expected("a text");
-    return json_->get<std::string>();
-  }
-  bool boolean() const {
-    if (!json_->is_boolean()) expected("true or false");
-    return json_->get<bool>();
-  }
-  template <class T>
-  T integer(T least = std::numeric_limits<T>::min(), T most = std::numeric_limits<T>::max()) const {
-    bool fits = json_->is_number_unsigned() ? std::in_range<T>(json_->get<uint64_t>()) : json_->is_number_integer() && std::in_range<T>(json_->get<int64_t>());
-    const T value = fits ? json_->get<T>() : T{};
-    if (!fits || value < least || value > most) expected(fmt::format("an integer from {} to {}", least, most));
-    return value;
-  }
-  bool is_integer() const { return json_->is_number_integer(); }
-  template <class T>
-  T real() const {
-    if (json_->is_number()) {
-      const double value = json_->get<double>();
-      if (std::abs(value) > static_cast<double>(std::numeric_limits<T>::max())) expected("a smaller number");
-      return static_cast<T>(value);
-    }
-    if (!json_->is_string()) expected("a number");
-    const std::string& text = json_->get_ref<const std::string&>();
-    if (text == "inf" || text == "-inf") return text == "inf" ? std::numeric_limits<T>::infinity() : -std::numeric_limits<T>::infinity();
-    std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t> bits = 0;
-    const char* const end = text.data() + text.size();
-    if (!text.starts_with("nan:") || std::from_chars(text.data() + 4, end, bits, 16).ptr != end || !std::isnan(std::bit_cast<T>(bits))) {
-      expected("a number, \"inf\", \"-inf\" or \"nan:\" with its bits");
-    }
-    return std::bit_cast<T>(bits);
-  }
-
-  /// What `make` gives; what it throws is thrown for this place.
-  template <class F>
-  auto attempt(F&& make) const {
-    try {
-      return make();
-    } catch (const Error& error) {
-      refuse("{}", error.what());
-    }
-  }
-
- private:
-  const Json* json_;
-  std::string at_;
-};
 
 Device read_device(const Node& node) {
   const std::string text = node.text();
@@ -219,589 +61,364 @@ Attr read_attr(const Node& node, size_t type, std::index_sequence<i...>) {
   return attr;
 }
 
-class Reader {
- public:
-  Reader(const Json& json, const Scope& scope) : top_(json, ""), scope_(scope) {}
-
-  Trace run() {
-    check_format();
-    for (const Node& node : top_["meshes"].list()) meshes_.push_back(read_mesh(node));
-    read_entries();
-    for (const Node& node : top_["ops"].list()) read_op(node);
-    add_entries();
-    for (const auto& [id, entry] : entries_) {
-      if (id >= next()) entry.node.refuse("expected values to be numbered from 1 in the order in which they are made, but nothing is %{}", next());
-    }
-    for (const Node& node : top_["outputs"].list()) {
-      node.keys({"name", "value"});
-      program_.outputs.push_back({node["name"].text(), read_id_or_none(node["value"])});
-    }
-    read_draws();
-    for (const Node& node : top_["leaves"].list()) read_leaf(node);
-    for (const Node& node : top_["gradients"].list()) read_effect(node);
-    check_ops();
-    if (top_.has("gradient")) read_gradient(top_["gradient"]);
-    if (top_.has("detached")) {
-      for (const Node& node : top_["detached"].list()) read_detached(node);
-    }
-    check_require_grad();
-    return std::move(trace_);
-  }
-
- private:
-  struct Entry {
-    Node node;
-    Type type;
-    ValueId source;
-  };
-
-  ValueId next() const { return static_cast<ValueId>(program_.value_count()); }
-
-  void check_format() const {
-    if (!top_.has("format")) top_.refuse("expected a program, which has the key 'format'; this is a text of another kind");
-    const Node format = top_["format"];
-    if (format.text() != kFileFormat) format.expected(fmt::format("\"{}\"", kFileFormat));
-    const Node version = top_["version"];
-    const int number = version.integer<int>(1);
-    if (number > kFileVersion) {
-      version.refuse("expected a version up to {}, but this is version {}, which a newer library has written; load it with that one, or capture the function again", kFileVersion,
-                     number);
-    }
-    top_.keys({"format", "version", "meshes", "inputs", "parameters", "ops", "outputs", "gradients", "leaves", "draws"}, {"gradient", "detached"});
-  }
-
-  static const ProcessMesh* read_mesh(const Node& node) {
-    node.keys({"shape", "names", "processes", "costs"});
-    std::vector<int> shape, processes;
-    std::vector<std::string> names;
-    for (const Node& each : node["shape"].list()) shape.push_back(each.integer<int>(1, 1 << 20));
-    for (const Node& each : node["names"].list()) names.push_back(each.text());
-    for (const Node& each : node["processes"].list()) processes.push_back(each.integer<int>(0));
-    const Node costs = node["costs"];
-    costs.keys({"axes", "copy_ns_per_byte", "memory_cap"});
-    MeshCosts read;
-    for (const Node& axis : costs["axes"].list()) {
-      axis.keys({"alpha_ns", "ns_per_byte"});
-      read.axes.push_back({axis["alpha_ns"].real<double>(), axis["ns_per_byte"].real<double>()});
-    }
-    read.copy_ns_per_byte = costs["copy_ns_per_byte"].real<double>();
-    read.memory_cap = costs["memory_cap"].integer<int64_t>(0);
-    if (shape.size() > kMaxMeshRank || names.size() != shape.size() || read.axes.size() != shape.size() || processes.empty()) {
-      node.refuse("expected a mesh: up to {} axes, for each a size, name and cost, and the ids of its processes", kMaxMeshRank);
-    }
-    return node.attempt([&] { return ProcessMesh::make(shape, processes, names, read); });
-  }
-
-  Type read_type(const Node& node) const {
-    node.keys({"dtype", "dims"}, {"device", "mesh", "layout"});
-    Type type;
-    type.meta.dtype = read_attr(node["dtype"], std::type_identity<DType>());
-    auto bytes = static_cast<int64_t>(size_of(type.meta.dtype));
-    const std::vector<Node> dims = node["dims"].list();
-    if (dims.size() > kMaxRank) node["dims"].refuse("expected up to {} dims, but these are {}", kMaxRank, dims.size());
-    for (const Node& dim : dims) {
-      type.meta.dims.push_back(dim.integer<int64_t>(0));
-      if (__builtin_mul_overflow(bytes, std::max<int64_t>(type.meta.dims[type.meta.dims.rank() - 1], 1), &bytes)) dim.refuse("expected a tensor of less than 2^63 bytes");
-    }
-    if (node.has("device")) type.device = read_device(node["device"]);
-    if (!node.has("mesh") && !node.has("layout")) return type;
-    const auto mesh = node["mesh"].integer<int64_t>(0, static_cast<int64_t>(meshes_.size()) - 1);
-    const Node layout = node["layout"];
-    type.spec = layout.attempt([&] { return DistSpec::parse(meshes_[static_cast<size_t>(mesh)], layout.text()); });
-    if (type.spec->rank() != type.meta.dims.rank()) layout.expected(fmt::format("a layout of {} dims", type.meta.dims.rank()));
-    return type;
-  }
-
-  // Entries. Values are numbered as they are made, and a parameter may come in between ops, where the function has met it.
-
-  ValueId read_entry(const Node& node) {
-    if (node["value"].is_null()) return 0;
-    const auto id = node["value"].integer<ValueId>(1);
-    if (node.has("same") && node["same"].boolean()) {
-      const auto first = entries_.find(id);
-      if (first == entries_.end() || !(first->second.type == read_type(node["type"]))) node["same"].refuse("expected an input or parameter before that is %{} too, of this type", id);
-      return id;
-    }
-    const ValueId source = node.has("shares") ? node["shares"].integer<ValueId>(1, id - 1) : 0;
-    const bool added = entries_.try_emplace(id, Entry{node, read_type(node["type"]), source}).second;
-    if (!added) node["value"].refuse("expected a number of its own, but another input or parameter is %{} too", id);
-    return id;
-  }
-
-  void read_entries() {
-    for (const Node& node : top_["inputs"].list()) {
-      node.keys({"name", "value"}, {"type", "shares", "same", "requires_grad"});
-      program_.inputs.push_back({node["name"].text(), read_entry(node)});
-      trace_.require_grad.push_back(node.has("requires_grad") && node["requires_grad"].boolean());
-    }
-    for (const Node& node : top_["parameters"].list()) {
-      node.keys({"name", "value", "type"}, {"shares", "same", "requires_grad", "gradient_of", "gradient_of_input", "constant"});
-      const Node name = node["name"];
-      const auto same = [&](const Named& other) { return other.name == name.text(); };
-      if (std::any_of(program_.parameters.begin(), program_.parameters.end(), same)) name.refuse("expected a name of its own, but another parameter is called '{}' too", name.text());
-      program_.parameters.push_back({name.text(), read_entry(node)});
-      if (program_.parameters.back().value == 0) node["value"].expected("the number of a value");
-      trace_.parameters.push_back(find_parameter(node, entries_.at(program_.parameters.back().value).type));
-    }
-  }
-
-  Parameter find_parameter(const Node& node, const Type& type) const {
-    Parameter parameter;
-    parameter.requires_grad = node.has("requires_grad") && node["requires_grad"].boolean();
-    parameter.constant = node.has("constant");
-    if (parameter.constant) {
-      parameter.tensor = read_constant(node["constant"], type);
-      return parameter;
-    }
-    if (node.has("gradient_of_input")) {
-      parameter.leaf_input = node["gradient_of_input"].integer<int>(0);
-      const auto number = static_cast<size_t>(parameter.leaf_input);
-      if (number >= program_.inputs.size() || program_.inputs[number].value == 0) node["gradient_of_input"].expected("the number of an input that is there");
-      return parameter;
-    }
-    const bool gradient = node.has("gradient_of");
-    const Node name = node[gradient ? "gradient_of" : "name"];
-    if (!scope_.has(name.text())) {
-      name.refuse("the program uses {}'{}', of which {} is expected, but the scope has no such tensor; set it. There are: {}", gradient ? "the gradient of " : "", name.text(),
-                  to_string(type), fmt::join(scope_.names(), ", "));
-    }
-    parameter.tensor = scope_.get(name.text());
-    if (gradient) {
-      parameter.leaf = parameter.tensor;
-      parameter.tensor = parameter.leaf.grad();  // none yet, maybe: each run asks for it
-    }
-    if (!parameter.tensor.defined()) return parameter;
-    const Type has = type_of(parameter.tensor.get());
-    if (has == type) return parameter;
-    const bool one_mesh = has.spec != nullptr && type.spec != nullptr && has.spec->mesh() == type.spec->mesh();
-    const auto text = [&](const Type& each) { return to_string(each) + (each.spec == nullptr || one_mesh ? "" : " on " + each.spec->mesh()->describe()); };
-    name.refuse("{}'{}' of the scope is {}, but expected is {}", gradient ? "the gradient of " : "", name.text(), text(has), text(type));
-  }
-
-  static Tensor read_constant(const Node& node, const Type& type) {
-    const std::string text = node.text();
-    if (type.spec != nullptr) node.refuse("expected no elements of a distributed tensor");
-    if (text.size() != 2 * type.meta.bytes()) node.refuse("expected {} bytes, two digits each, but there are {} digits", type.meta.bytes(), text.size());
-    const DenseTensor host = DenseTensor::allocate(kCpu, type.meta);
-    for (size_t i = 0; i < type.meta.bytes(); ++i) {
-      const char* const digits = text.data() + 2 * i;
-      if (std::from_chars(digits, digits + 2, static_cast<unsigned char*>(host.raw())[i], 16).ptr != digits + 2) node.refuse("expected digits from 0 to f, but there is '{}{}'", digits[0], digits[1]);
-    }
-    return Tensor(host).to(type.device);
-  }
-
-  void add_entries() {
-    for (auto found = entries_.find(next()); found != entries_.end(); found = entries_.find(next())) {
-      const Entry& entry = found->second;
-      if (entry.source != 0 && program_.value(entry.source).op >= 0) entry.node["shares"].expected("an input or parameter that comes before");
-      program_.add_value(entry.type, entry.source);
-    }
-  }
-
-  // Ops.
-
-  Operand read_operand(const Node& node) {
-    if (node.is_null()) return {};
-    node.keys({"value"}, {"state"});
-    Operand operand{node["value"].integer<ValueId>(), node.has("state") ? node["state"].integer<ValueId>(1) : 0};
-    if (operand.value == 0 || operand.value >= next()) node["value"].expected("a value that is made before");
-    const ValueId state = program_.state_of(operand.value);
-    if (state != operand.state) {
-      node.refuse("expected {}, but it is {}", state == 0 ? "no state, as nothing has written this value before" : fmt::format("the state {}, the last write of this value before", state),
-                  operand.state == 0 ? "none" : std::to_string(operand.state));
-    }
-    return operand;
-  }
-
-  struct Outputs {
-    std::vector<std::optional<Type>> types;
-    std::vector<ValueId> sources;
-    std::vector<bool> writes;
-    std::vector<Node> nodes;
-  };
-
-  void read_output(const Node& node, Outputs& outputs) {
-    outputs.nodes.push_back(node);
-    outputs.types.emplace_back();
-    outputs.sources.push_back(0);
-    outputs.writes.push_back(false);
-    if (node.is_null()) return;
-    node.keys({"value", "type"}, {"shares", "written"});
-    const auto made = static_cast<ValueId>(std::count_if(outputs.types.begin(), outputs.types.end(), [](const auto& type) { return type.has_value(); }));
-    if (node["value"].integer<ValueId>() != next() + made) node["value"].expected(fmt::format("{}: values are numbered in the order in which they are made", next() + made));
-    outputs.types.back() = read_type(node["type"]);
-    if (node.has("shares")) outputs.sources.back() = node["shares"].integer<ValueId>(1, next() - 1);
-    outputs.writes.back() = node.has("written") && node["written"].boolean();
-    if (outputs.writes.back() && outputs.sources.back() == 0) node.refuse("expected the key 'shares', because the value is written in the buffer of another one");
-  }
-
-  static std::string changed(std::string_view op, const std::string& has) {
-    return fmt::format("; [{}] has {}: it is another one than when the program was saved", op, has.empty() ? "none" : has);
-  }
-
-  /// `read` takes the tensors of a slot of these names one by one.
-  template <class F>
-  static void read_slots(const Node& node, std::span<const SlotDef> defs, std::string_view op, std::vector<SlotRange>& slots, F&& read) {
-    std::vector<std::string_view> names;
-    for (const SlotDef& def : defs) names.push_back(def.name);
-    node.keys(names, {}, changed(op, fmt::format("{}", fmt::join(names, ", "))));
-    size_t flat = 0;
-    for (const SlotDef& def : defs) {
-      const Node slot = node[def.name];
-      std::vector<Node> tensors;
-      if (def.kind == SlotDef::Kind::list) tensors = slot.list();
-      else tensors.push_back(slot);
-      slots.push_back({flat, tensors.size()});
-      flat += tensors.size();
-      for (const Node& each : tensors) read(each, def);
-    }
-  }
-
-  const OpEntry* find_op(const Node& node, bool inplace) const {
-    const OpEntry* const entry = OpTable::instance().find(node.text());
-    if (entry == nullptr) {
-      node.refuse("there is no op '{}'. If it is one of your own, add the ops of its file first: the generated header has a function for that (register_... with "
-                  "OpTable::instance())", node.text());
-    }
-    if (!(inplace ? entry->inplace : entry->functional)) node.refuse("'{}' has no {} form", node.text(), inplace ? "in-place" : "functional");
-    return entry;
-  }
-
-  void read_attrs(const Node& node, Op& op) const {
-    const OpDef& def = *op.entry->op;
-    const DenseEntry& function = op.inplace ? op.entry->inplace : op.entry->functional;
-    node.keys(def.attrs, {}, changed(def.name, fmt::format("{}", fmt::join(def.attrs, ", "))));
-    for (size_t i = 0; i < def.attrs.size(); ++i) {
-      op.attrs.push_back(read_attr(node[def.attrs[i]], function.attr_types[i], std::make_index_sequence<std::variant_size_v<Attr>>()));
-    }
-  }
-
-  void read_call(const Node& node, Op& op, Outputs& outputs) {
-    node.keys({"kind", "op", "inputs", "attrs", "outputs"}, {"inplace", "draw", "for"});
-    op.inplace = node.has("inplace") && node["inplace"].boolean();
-    op.entry = find_op(node["op"], op.inplace);
-    const OpDef& def = *op.entry->op;
-    const DistSpec* first = nullptr;
-    read_slots(node["inputs"], def.inputs, def.name, op.slots, [&](const Node& each, const SlotDef& slot) {
-      op.inputs.push_back(read_operand(each));
-      const ValueId id = op.inputs.back().value;
-      if (id == 0 && slot.kind != SlotDef::Kind::optional) each.expected("a value, as this argument is not optional");
-      if (id == 0) return;
-      const DistSpec* const spec = program_.value(id).type.spec;
-      const bool same = read_any(op) == id || (spec == nullptr ? nullptr : spec->mesh()) == (first == nullptr ? nullptr : first->mesh());
-      if (!same) each.refuse("expected all arguments of a call to be plain tensors, or on one mesh");
-      first = spec;
-    });
-    read_attrs(node["attrs"], op);
-    read_slots(node["outputs"], def.outputs, def.name, op.output_slots, [&](const Node& each, const SlotDef&) { read_output(each, outputs); });
-    if (read_any(op) == 0) {
-      for (const auto& type : outputs.types) {
-        if (type && op.layout == nullptr) op.layout = type->spec;
-      }
-    }
-    for (size_t slot = 0; slot < op.output_slots.size(); ++slot) {
-      for (size_t i = 0; i < op.output_slots[slot].count; ++i) check_alias(op, outputs, slot, op.output_slots[slot].first + i);
-    }
-    if (def.random != node.has("draw")) node.refuse("expected {} key 'draw', as [{}] {} random", def.random ? "the" : "no", def.name, def.random ? "is" : "is not");
-    if (!def.random) return;
-    op.draw = node["draw"].integer<uint64_t>();
-    draws_.emplace_back(node["draw"], op.draw, op.layout != nullptr || first != nullptr);
-  }
-
-  /// The first present input.
-  static ValueId read_any(const Op& op) {
-    const auto found = std::find_if(op.inputs.begin(), op.inputs.end(), [](const Operand& input) { return input.value != 0; });
-    return found == op.inputs.end() ? 0 : found->value;
-  }
-
-  /// An output may be in the buffer of an argument that the op says it is in, and what an in-place op makes of an argument is written.
-  void check_alias(const Op& op, const Outputs& outputs, size_t slot, size_t i) const {
-    if (!outputs.types[i]) return;
-    bool shares = outputs.sources[i] == 0, written = false, target = false, reinterprets = false;
-    for (const AliasDef& alias : op.entry->op->aliases) {
-      if (alias.output != static_cast<int>(slot) || (alias.kind == AliasDef::Kind::inplace && !op.inplace)) continue;
-      reinterprets = reinterprets || alias.kind == AliasDef::Kind::view;
-      target = target || alias.kind == AliasDef::Kind::inplace;
-      written = written || alias.kind != AliasDef::Kind::view;
-      const SlotRange& from = op.slots[static_cast<size_t>(alias.input)];
-      if (alias.kind == AliasDef::Kind::inplace && from.count != op.output_slots[slot].count) {
-        outputs.nodes[i].refuse("expected {} outputs here, one for each argument that [{}] writes", from.count, op.name());
-      }
-      for (size_t k = from.first; k < from.first + from.count && outputs.sources[i] != 0; ++k) {
-        const ValueId input = op.inputs[k].value;
-        shares = shares || (input != 0 && program_.value(input).root == program_.value(outputs.sources[i]).root);
-      }
-    }
-    const Node& node = outputs.nodes[i];
-    if (!shares) node["shares"].refuse("expected none, as [{}] does not give this output in the buffer of %{}", op.name(), outputs.sources[i]);
-    if (outputs.writes[i] && !written) node["written"].refuse("expected none, as [{}] does not write this output", op.name());
-    if (!outputs.writes[i] && target && !reinterprets && outputs.sources[i] != 0) node.refuse("expected the key 'written', as [{}] writes this output in place", op.name());
-  }
-
-  /// An op with one output, that is no call.
-  void read_move(const Node& node, Op& op, Outputs& outputs) {
-    if (op.kind == Kind::distribute) node.keys({"kind", "inputs", "output"}, {"for", "source_rank"});
-    else node.keys({"kind", "inputs", "output"}, {"for"});
-    for (const Node& each : node["inputs"].list()) {
-      op.slots.push_back({op.inputs.size(), 1});
-      op.inputs.push_back(read_operand(each));
-      if (op.inputs.back().value == 0) each.expected("a value");
-    }
-    const size_t count = op.kind == Kind::copy ? 2 : 1;
-    if (op.inputs.size() != count) node["inputs"].refuse("expected {} inputs, but these are {}", count, op.inputs.size());
-    const Node output = node["output"];
-    read_output(output, outputs);
-    if (!outputs.types[0]) output.expected("a value");
-    op.output_slots = {{0, 1}};
-    const Type& from = program_.value(op.inputs[0].value).type;
-    const Type& to = *outputs.types[0];
-    const bool same_elements = from.meta.dtype == to.meta.dtype && from.meta.numel() == to.meta.numel();
-    const bool shares = op.kind == Kind::copy || op.kind == Kind::alias;
-    bool right = (outputs.sources[0] == (shares ? op.inputs[0].value : 0)) && outputs.writes[0] == (op.kind == Kind::copy);
-    switch (op.kind) {
-      case Kind::reshard: right = right && from.spec != nullptr && to.spec != nullptr; break;
-      case Kind::relayout: right = right && from.spec != nullptr && to.spec != nullptr && from.spec->mesh() == to.spec->mesh() && same_elements; break;
-      case Kind::distribute: right = right && from.spec == nullptr && to.spec != nullptr; break;
-      case Kind::full: right = right && from.spec != nullptr; break;
-      case Kind::alias: right = right && from.meta.bytes() == to.meta.bytes() && (from.spec == nullptr) == (to.spec == nullptr); break;
-      default: break;
-    }
-    if (!right) output.refuse("this is not what a {} makes of {}", to_string(op.kind), to_string(from));
-    if (op.kind == Kind::relayout || op.kind == Kind::alias) op.attrs.emplace_back(IntArray(to.meta.dims));
-    if (op.kind == Kind::alias) op.attrs.emplace_back(to.meta.dtype);
-    if (op.kind == Kind::clone) op.attrs.emplace_back(to.device);
-    if (op.kind != Kind::copy && op.kind != Kind::full && op.kind != Kind::clone) op.layout = to.spec;
-    if (!node.has("source_rank")) return;
-    const Node source = node["source_rank"];
-    op.source_rank = source.integer<int>(0);
-    if (!to.spec->mesh()->coordinate(op.source_rank)) source.expected(fmt::format("a rank of {}", to.spec->mesh()->describe()));
-  }
-
-  void read_op(const Node& node) {
-    add_entries();
-    Op op;
-    const std::string kind = node["kind"].text();
-    constexpr Kind kinds[] = {Kind::call, Kind::reshard, Kind::relayout, Kind::copy, Kind::distribute, Kind::full, Kind::clone, Kind::alias};
-    const auto found = std::find_if(std::begin(kinds), std::end(kinds), [&](Kind each) { return to_string(each) == kind; });
-    if (found == std::end(kinds)) node["kind"].expected("call, reshard, relayout, copy, distribute, full, clone or alias");
-    op.kind = *found;
-    Outputs outputs;
-    if (op.kind == Kind::call) read_call(node, op, outputs);
-    else read_move(node, op, outputs);
-    if (node.has("for")) op.cause = node["for"].text();
-    program_.add_op(std::move(op), outputs.types, outputs.sources, outputs.writes);
-  }
-
-  // What is around the ops.
-
-  ValueId read_id_or_none(const Node& node) const { return node.is_null() ? 0 : node.integer<ValueId>(1, next() - 1); }
-
-  void read_draws() {
-    const Node node = top_["draws"];
-    node.keys({"world", "plain", "world_before", "plain_before"});
-    constexpr uint64_t most = uint64_t{1} << 62;
-    program_.world_draws = node["world"].integer<uint64_t>(0, most);
-    program_.plain_draws = node["plain"].integer<uint64_t>(0, most);
-    program_.world_before = node["world_before"].integer<uint64_t>(0, most);
-    program_.plain_before = node["plain_before"].integer<uint64_t>(0, most);
-    for (const auto& [place, draw, on_mesh] : draws_) {
-      const uint64_t end = on_mesh ? program_.world_before + program_.world_draws : program_.plain_before + program_.plain_draws;
-      if (draw >= end) place.expected(fmt::format("less than {}, the number of /draws", end));
-    }
-  }
-
-  void read_leaf(const Node& node) {
-    Leaf leaf;
-    ValueId entry = 0;
-    if (node.has("parameter")) {
-      node.keys({"parameter", "value", "had_gradient"});
-      const Node name = node["parameter"];
-      const auto found = std::find_if(program_.parameters.begin(), program_.parameters.end(), [&](const Named& each) { return each.name == name.text(); });
-      if (found == program_.parameters.end()) name.expected("the name of a parameter");
-      leaf.tensor = trace_.parameters[static_cast<size_t>(found - program_.parameters.begin())].tensor;
-      if (!leaf.tensor.defined()) name.expected("a parameter that is no gradient");
-      entry = found->value;
-    } else {
-      node.keys({"input", "value", "had_gradient"});
-      leaf.input = node["input"].integer<size_t>();
-      if (leaf.input >= program_.inputs.size() || program_.inputs[leaf.input].value == 0) node["input"].expected("the number of an input that is there");
-      entry = program_.inputs[leaf.input].value;
-    }
-    leaf.value = node["value"].integer<ValueId>(1, next() - 1);
-    if (program_.value(leaf.value).root != program_.value(entry).root) node["value"].expected(fmt::format("%{} or a value in its buffer", entry));
-    leaf.had_gradient = node["had_gradient"].boolean();
-    trace_.leaves.push_back(std::move(leaf));
-  }
-
-  void read_effect(const Node& node) {
-    node.keys({"leaf", "gradient"});
-    const GradientEffect effect{node["leaf"].integer<ValueId>(), read_id_or_none(node["gradient"])};
-    if (std::none_of(trace_.leaves.begin(), trace_.leaves.end(), [&](const Leaf& leaf) { return leaf.value == effect.leaf; })) node["leaf"].expected("the value of one of /leaves");
-    if (effect.gradient != 0) check_gradient_of(node["gradient"], effect.gradient, effect.leaf);
-    program_.gradients.push_back(effect);
-  }
-
-  void check_gradient_of(const Node& node, ValueId gradient, ValueId of) const {
-    const Type& type = program_.value(of).type;
-    const Type& has = program_.value(gradient).type;
-    if (has.meta == type.meta && (has.spec == nullptr) == (type.spec == nullptr)) return;
-    node.refuse("expected a gradient of %{}, {}, but %{} is {}", of, to_string(type), gradient, to_string(has));
-  }
-
-  void check_ops() const {
-    try {
-      program_.verify();
-    } catch (const Error& error) {
-      refuse_at("/ops", "expected ops that fit each other: {}", error.what());
-    }
-  }
-
-  bool is_entry(ValueId id) const { return entries_.contains(id); }
-
-  void read_gradient(const Node& node) {
-    node.keys({"forward_ops", "world_draws", "plain_draws", "function_inputs", "function_outputs", "outputs", "wanted"}, {"error", "reaches", "output_groups", "wanted_groups"});
-    TracedGradient gradient;
-    gradient.forward_ops = node["forward_ops"].integer<size_t>(0, program_.ops.size());
-    gradient.world_draws = node["world_draws"].integer<uint64_t>(0, program_.world_draws);
-    gradient.plain_draws = node["plain_draws"].integer<uint64_t>(0, program_.plain_draws);
-    gradient.function_inputs = node["function_inputs"].integer<size_t>(0, program_.inputs.size());
-    gradient.function_outputs = node["function_outputs"].integer<size_t>(0, program_.outputs.size());
-    const std::vector<Node> outputs = node["outputs"].list(), wanted = node["wanted"].list();
-    if (node.has("error")) return read_failed_gradient(node, std::move(gradient));
-    if (outputs.size() != program_.inputs.size() - gradient.function_inputs) {
-      node["outputs"].refuse("expected as many as /inputs has gradients, {}", program_.inputs.size() - gradient.function_inputs);
-    }
-    if (wanted.size() != program_.outputs.size() - gradient.function_outputs) {
-      node["wanted"].refuse("expected as many as /outputs has gradients, {}", program_.outputs.size() - gradient.function_outputs);
-    }
-    if (outputs.empty()) node["outputs"].expected("at least one output");
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      gradient.outputs.push_back(outputs[i].integer<size_t>(0, gradient.function_outputs));
-      const bool again = std::count(gradient.outputs.begin(), gradient.outputs.end(), gradient.outputs.back()) != 1;
-      const ValueId output = gradient.outputs.back() < gradient.function_outputs ? program_.outputs[gradient.outputs.back()].value : 0;
-      const Named& given = program_.inputs[gradient.function_inputs + i];
-      if (output == 0 || given.value == 0 || again) outputs[i].expected("the number of an output with a gradient, once");
-      Type type = program_.value(output).type;
-      if (type.spec != nullptr) type.spec = autograd::gradient_layout(type.spec);
-      const Type& has = program_.value(given.value).type;
-      if (!(has == type)) outputs[i].refuse("expected a gradient {}, but {} is {}", to_string(type), given.name, to_string(has));
-    }
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      gradient.wanted.push_back(wanted[i].integer<ValueId>());
-      if (!is_entry(gradient.wanted.back())) wanted[i].expected("the value of an input or parameter");
-      const ValueId given = program_.outputs[gradient.function_outputs + i].value;
-      if (given != 0) check_gradient_of(wanted[i], given, gradient.wanted.back());
-    }
-    read_groups(node, gradient);
-    if (node.has("reaches")) {
-      for (const Node& output : node["reaches"].list()) {
-        std::vector<size_t>& numbers = gradient.reaches.emplace_back();
-        for (const Node& number : output.list()) {
-          if (wanted.empty()) number.expected("no number, because /gradient/wanted is empty");
-          numbers.push_back(number.integer<size_t>(0, wanted.size() - 1));
-        }
-      }
-      if (gradient.reaches.size() != outputs.size()) node["reaches"].expected(fmt::format("a list for each of the {} outputs", outputs.size()));
-    }
-    set_gradient(node, std::move(gradient));
-    node.attempt([&] {
-      const Split split = program::split(trace_);
-      split.forward.verify();
-      split.backward.verify();
-      for (const BackwardPart& part : parts_of(split, *trace_.gradient)) part.program.verify();
-    });
-  }
-
-  /// A file without groups has one.
-  static void read_groups(const Node& node, TracedGradient& gradient) {
-    gradient.output_groups.assign(gradient.outputs.size(), 0);
-    gradient.wanted_groups.assign(gradient.wanted.size(), 0);
-    const auto read = [&](const char* key, std::vector<size_t>& groups, size_t count) {
-      if (!node.has(key)) return;
-      const std::vector<Node> numbers = node[key].list();
-      if (numbers.size() != groups.size()) node[key].refuse("expected {} numbers of groups", groups.size());
-      for (size_t i = 0; i < numbers.size(); ++i) groups[i] = numbers[i].integer<size_t>(0, count - 1);
-    };
-    read("output_groups", gradient.output_groups, gradient.outputs.size());
-    for (size_t group = 0; group < group_count(gradient); ++group) {
-      const std::vector<size_t>& groups = gradient.output_groups;
-      if (std::find(groups.begin(), groups.end(), group) == groups.end()) node["output_groups"].refuse("expected an output of each group, but {} has none", group);
-    }
-    read("wanted_groups", gradient.wanted_groups, group_count(gradient));
-  }
-
-  /// Of a function whose backward pass is an error: the program has none.
-  void read_failed_gradient(const Node& node, TracedGradient gradient) {
-    gradient.error = node["error"].text();
-    if (gradient.error.empty()) node["error"].expected("what is wrong");
-    if (gradient.function_inputs != program_.inputs.size()) node["function_inputs"].expected(fmt::format("{}, all of /inputs", program_.inputs.size()));
-    if (gradient.function_outputs != program_.outputs.size()) node["function_outputs"].expected(fmt::format("{}, all of /outputs", program_.outputs.size()));
-    for (const Node& output : node["outputs"].list()) {
-      gradient.outputs.push_back(output.integer<size_t>());
-      if (gradient.outputs.back() >= program_.outputs.size() || program_.outputs[gradient.outputs.back()].value == 0) output.expected("the number of an output that is there");
-    }
-    for (const Node& wanted : node["wanted"].list()) {
-      gradient.wanted.push_back(wanted.integer<ValueId>());
-      if (!is_entry(gradient.wanted.back())) wanted.expected("the value of an input or parameter");
-    }
-    for (const char* key : {"reaches", "output_groups", "wanted_groups"}) {
-      if (node.has(key)) node[key].refuse("a gradient that is an error has no {}", key);
-    }
-    read_groups(node, gradient);
-    set_gradient(node, std::move(gradient));
-  }
-
-  /// Leaves were read before it was known which inputs are those of the function.
-  void set_gradient(const Node& node, TracedGradient gradient) {
-    const size_t inputs = gradient.function_inputs;
-    for (const Leaf& leaf : trace_.leaves) {
-      if (!leaf.tensor.defined() && leaf.input >= inputs) node["function_inputs"].refuse("a leaf is input {}, but the function has {}", leaf.input, inputs);
-    }
-    for (const Parameter& each : trace_.parameters) {
-      if (each.leaf_input >= static_cast<int>(inputs)) node["function_inputs"].refuse("a parameter is the gradient of input {}, but the function has {}", each.leaf_input, inputs);
-    }
-    trace_.gradient = std::move(gradient);
-    trace_.require_grad.resize(inputs);
-  }
-
-  void read_detached(const Node& node) {
-    node.keys({"output", "source", "stale", "op", "argument", "from", "to"});
-    const size_t outputs = trace_.gradient ? trace_.gradient->function_outputs : program_.outputs.size();
-    DetachedOutput each{node["output"].integer<size_t>(), node["source"].integer<ValueId>(1, next() - 1), node["stale"].boolean(), node["op"].text(),
-                        node["argument"].text(), node["from"].text(), node["to"].text()};
-    if (each.output >= outputs || program_.outputs[each.output].value == 0) node["output"].expected("the number of an output that is there");
-    const auto is_source = [&](const Named& output) { return output.value == each.source; };
-    if (!is_entry(each.source) && std::none_of(program_.outputs.begin(), program_.outputs.begin() + static_cast<std::ptrdiff_t>(outputs), is_source)) {
-      node["source"].expected("the value of an input, parameter or output");
-    }
-    trace_.detached.push_back(std::move(each));
-  }
-
-  /// Gradients are wanted of the inputs and parameters that require them.
-  void check_require_grad() const {
-    if (!trace_.gradient) return;
-    const std::vector<ValueId>& wanted = trace_.gradient->wanted;
-    const auto check = [&](const Named& named, bool requires_grad) {
-      if (named.value == 0 || requires_grad == (std::find(wanted.begin(), wanted.end(), named.value) != wanted.end())) return;
-      refuse_at("/gradient/wanted", "expected the inputs and parameters with requires_grad, in which '{}' differs", named.name);
-    };
-    for (size_t i = 0; i < trace_.require_grad.size(); ++i) check(program_.inputs[i], trace_.require_grad[i]);
-    for (size_t i = 0; i < trace_.parameters.size(); ++i) check(program_.parameters[i], trace_.parameters[i].requires_grad);
-  }
-
-  const Node top_;
-  const Scope& scope_;
-  Trace trace_;
-  Program& program_ = trace_.program;
-  std::vector<const ProcessMesh*> meshes_;
-  std::map<ValueId, Entry> entries_;
-  std::vector<std::tuple<Node, uint64_t, bool>> draws_;  // of random ops: where, which, and whether of the generator of distributed calls
-};
-
 }  // namespace
 
+Trace Reader::run() {
+  check_format();
+  for (const Node& node : top_["meshes"].list()) meshes_.push_back(read_mesh(node));
+  read_entries();
+  for (const Node& node : top_["ops"].list()) read_op(node);
+  add_entries();
+  for (const auto& [id, entry] : entries_) {
+    if (id >= next()) entry.node.refuse("expected values to be numbered from 1 in the order in which they are made, but nothing is %{}", next());
+  }
+  for (const Node& node : top_["outputs"].list()) {
+    node.keys({"name", "value"});
+    program_.outputs.push_back({node["name"].text(), read_id_or_none(node["value"])});
+  }
+  read_draws();
+  for (const Node& node : top_["leaves"].list()) read_leaf(node);
+  for (const Node& node : top_["gradients"].list()) read_effect(node);
+  check_ops();
+  if (top_.has("gradient")) read_gradient(top_["gradient"]);
+  if (top_.has("detached")) {
+    for (const Node& node : top_["detached"].list()) read_detached(node);
+  }
+  if (top_.has("written")) trace_.written = top_["written"].integer<size_t>(1, trace_.gradient ? trace_.gradient->function_outputs : 0);
+  if (top_.has("views")) {
+    for (const Node& node : top_["views"].list()) read_view(node);
+  }
+  check_require_grad();
+  return std::move(trace_);
+}
+
+void Reader::check_format() const {
+  if (!top_.has("format")) top_.refuse("expected a program, which has the key 'format'; this is a text of another kind");
+  const Node format = top_["format"];
+  if (format.text() != kFileFormat) format.expected(fmt::format("\"{}\"", kFileFormat));
+  const Node version = top_["version"];
+  const int number = version.integer<int>(1);
+  if (number > kFileVersion) {
+    version.refuse("expected a version up to {}, but this is version {}, which a newer library has written; load it with that one, or capture the function again", kFileVersion,
+                   number);
+  }
+  top_.keys({"format", "version", "meshes", "inputs", "parameters", "ops", "outputs", "gradients", "leaves", "draws"}, {"gradient", "detached", "views", "written"});
+}
+
+const ProcessMesh* Reader::read_mesh(const Node& node) {
+  node.keys({"shape", "names", "processes", "costs"});
+  std::vector<int> shape, processes;
+  std::vector<std::string> names;
+  for (const Node& each : node["shape"].list()) shape.push_back(each.integer<int>(1, 1 << 20));
+  for (const Node& each : node["names"].list()) names.push_back(each.text());
+  for (const Node& each : node["processes"].list()) processes.push_back(each.integer<int>(0));
+  const Node costs = node["costs"];
+  costs.keys({"axes", "copy_ns_per_byte", "memory_cap"});
+  MeshCosts read;
+  for (const Node& axis : costs["axes"].list()) {
+    axis.keys({"alpha_ns", "ns_per_byte"});
+    read.axes.push_back({axis["alpha_ns"].real<double>(), axis["ns_per_byte"].real<double>()});
+  }
+  read.copy_ns_per_byte = costs["copy_ns_per_byte"].real<double>();
+  read.memory_cap = costs["memory_cap"].integer<int64_t>(0);
+  if (shape.size() > kMaxMeshRank || names.size() != shape.size() || read.axes.size() != shape.size() || processes.empty()) {
+    node.refuse("expected a mesh: up to {} axes, for each a size, name and cost, and the ids of its processes", kMaxMeshRank);
+  }
+  return node.attempt([&] { return ProcessMesh::make(shape, processes, names, read); });
+}
+
+Type Reader::read_type(const Node& node) const {
+  node.keys({"dtype", "dims"}, {"device", "mesh", "layout"});
+  Type type;
+  type.meta.dtype = read_attr(node["dtype"], std::type_identity<DType>());
+  auto bytes = static_cast<int64_t>(size_of(type.meta.dtype));
+  const std::vector<Node> dims = node["dims"].list();
+  if (dims.size() > kMaxRank) node["dims"].refuse("expected up to {} dims, but these are {}", kMaxRank, dims.size());
+  for (const Node& dim : dims) {
+    type.meta.dims.push_back(dim.integer<int64_t>(0));
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(type.meta.dims[type.meta.dims.rank() - 1], 1), &bytes)) dim.refuse("expected a tensor of less than 2^63 bytes");
+  }
+  if (node.has("device")) type.device = read_device(node["device"]);
+  if (!node.has("mesh") && !node.has("layout")) return type;
+  const auto mesh = node["mesh"].integer<int64_t>(0, static_cast<int64_t>(meshes_.size()) - 1);
+  const Node layout = node["layout"];
+  type.spec = layout.attempt([&] { return DistSpec::parse(meshes_[static_cast<size_t>(mesh)], layout.text()); });
+  if (type.spec->rank() != type.meta.dims.rank()) layout.expected(fmt::format("a layout of {} dims", type.meta.dims.rank()));
+  return type;
+}
+
+ValueId Reader::read_entry(const Node& node) {
+  if (node["value"].is_null()) return 0;
+  const auto id = node["value"].integer<ValueId>(1);
+  if (node.has("same") && node["same"].boolean()) {
+    const auto first = entries_.find(id);
+    if (first == entries_.end() || !(first->second.type == read_type(node["type"]))) node["same"].refuse("expected an input or parameter before that is %{} too, of this type", id);
+    return id;
+  }
+  const ValueId source = node.has("shares") ? node["shares"].integer<ValueId>(1, id - 1) : 0;
+  const bool added = entries_.try_emplace(id, Entry{node, read_type(node["type"]), source}).second;
+  if (!added) node["value"].refuse("expected a number of its own, but another input or parameter is %{} too", id);
+  return id;
+}
+
+void Reader::read_entries() {
+  for (const Node& node : top_["inputs"].list()) {
+    node.keys({"name", "value"}, {"type", "shares", "same", "requires_grad"});
+    program_.inputs.push_back({node["name"].text(), read_entry(node)});
+    trace_.require_grad.push_back(node.has("requires_grad") && node["requires_grad"].boolean());
+  }
+  for (const Node& node : top_["parameters"].list()) {
+    node.keys({"name", "value", "type"}, {"shares", "same", "requires_grad", "gradient_of", "gradient_of_input", "constant"});
+    const Node name = node["name"];
+    const auto same = [&](const Named& other) { return other.name == name.text(); };
+    if (std::any_of(program_.parameters.begin(), program_.parameters.end(), same)) name.refuse("expected a name of its own, but another parameter is called '{}' too", name.text());
+    program_.parameters.push_back({name.text(), read_entry(node)});
+    if (program_.parameters.back().value == 0) node["value"].expected("the number of a value");
+    trace_.parameters.push_back(find_parameter(node, entries_.at(program_.parameters.back().value).type));
+  }
+}
+
+Parameter Reader::find_parameter(const Node& node, const Type& type) const {
+  Parameter parameter;
+  parameter.requires_grad = node.has("requires_grad") && node["requires_grad"].boolean();
+  parameter.constant = node.has("constant");
+  if (parameter.constant) {
+    parameter.tensor = read_constant(node["constant"], type);
+    return parameter;
+  }
+  if (node.has("gradient_of_input")) {
+    parameter.leaf_input = node["gradient_of_input"].integer<int>(0);
+    const auto number = static_cast<size_t>(parameter.leaf_input);
+    if (number >= program_.inputs.size() || program_.inputs[number].value == 0) node["gradient_of_input"].expected("the number of an input that is there");
+    return parameter;
+  }
+  const bool gradient = node.has("gradient_of");
+  const Node name = node[gradient ? "gradient_of" : "name"];
+  if (!scope_.has(name.text())) {
+    name.refuse("the program uses {}'{}', of which {} is expected, but the scope has no such tensor; set it. There are: {}", gradient ? "the gradient of " : "", name.text(),
+                to_string(type), fmt::join(scope_.names(), ", "));
+  }
+  parameter.tensor = scope_.get(name.text());
+  if (gradient) {
+    parameter.leaf = parameter.tensor;
+    parameter.tensor = parameter.leaf.grad();  // none yet, maybe: each run asks for it
+  }
+  if (!parameter.tensor.defined()) return parameter;
+  const Type has = type_of(parameter.tensor.get());
+  if (has == type) return parameter;
+  const bool one_mesh = has.spec != nullptr && type.spec != nullptr && has.spec->mesh() == type.spec->mesh();
+  const auto text = [&](const Type& each) { return to_string(each) + (each.spec == nullptr || one_mesh ? "" : " on " + each.spec->mesh()->describe()); };
+  name.refuse("{}'{}' of the scope is {}, but expected is {}", gradient ? "the gradient of " : "", name.text(), text(has), text(type));
+}
+
+Tensor Reader::read_constant(const Node& node, const Type& type) {
+  const std::string text = node.text();
+  if (type.spec != nullptr) node.refuse("expected no elements of a distributed tensor");
+  if (text.size() != 2 * type.meta.bytes()) node.refuse("expected {} bytes, two digits each, but there are {} digits", type.meta.bytes(), text.size());
+  const DenseTensor host = DenseTensor::allocate(kCpu, type.meta);
+  for (size_t i = 0; i < type.meta.bytes(); ++i) {
+    const char* const digits = text.data() + 2 * i;
+    if (std::from_chars(digits, digits + 2, static_cast<unsigned char*>(host.raw())[i], 16).ptr != digits + 2) node.refuse("expected digits from 0 to f, but there is '{}{}'", digits[0], digits[1]);
+  }
+  return Tensor(host).to(type.device);
+}
+
+void Reader::add_entries() {
+  for (auto found = entries_.find(next()); found != entries_.end(); found = entries_.find(next())) {
+    const Entry& entry = found->second;
+    if (entry.source != 0 && program_.value(entry.source).op >= 0) entry.node["shares"].expected("an input or parameter that comes before");
+    program_.add_value(entry.type, entry.source);
+  }
+}
+
+Operand Reader::read_operand(const Node& node) {
+  if (node.is_null()) return {};
+  node.keys({"value"}, {"state"});
+  Operand operand{node["value"].integer<ValueId>(), node.has("state") ? node["state"].integer<ValueId>(1) : 0};
+  if (operand.value == 0 || operand.value >= next()) node["value"].expected("a value that is made before");
+  const ValueId state = program_.state_of(operand.value);
+  if (state != operand.state) {
+    node.refuse("expected {}, but it is {}", state == 0 ? "no state, as nothing has written this value before" : fmt::format("the state {}, the last write of this value before", state),
+                operand.state == 0 ? "none" : std::to_string(operand.state));
+  }
+  return operand;
+}
+
+void Reader::read_output(const Node& node, Outputs& outputs) {
+  outputs.nodes.push_back(node);
+  outputs.types.emplace_back();
+  outputs.sources.push_back(0);
+  outputs.writes.push_back(false);
+  if (node.is_null()) return;
+  node.keys({"value", "type"}, {"shares", "written"});
+  const auto made = static_cast<ValueId>(std::count_if(outputs.types.begin(), outputs.types.end(), [](const auto& type) { return type.has_value(); }));
+  if (node["value"].integer<ValueId>() != next() + made) node["value"].expected(fmt::format("{}: values are numbered in the order in which they are made", next() + made));
+  outputs.types.back() = read_type(node["type"]);
+  if (node.has("shares")) outputs.sources.back() = node["shares"].integer<ValueId>(1, next() - 1);
+  outputs.writes.back() = node.has("written") && node["written"].boolean();
+  if (outputs.writes.back() && outputs.sources.back() == 0) node.refuse("expected the key 'shares', because the value is written in the buffer of another one");
+}
+
+std::string Reader::changed(std::string_view op, const std::string& has) {
+  return fmt::format("; [{}] has {}: it is another one than when the program was saved", op, has.empty() ? "none" : has);
+}
+
+const OpEntry* Reader::find_op(const Node& node, bool inplace) const {
+  const OpEntry* const entry = OpTable::instance().find(node.text());
+  if (entry == nullptr) {
+    node.refuse("there is no op '{}'. If it is one of your own, add the ops of its file first: the generated header has a function for that (register_... with "
+                "OpTable::instance())", node.text());
+  }
+  if (!(inplace ? entry->inplace : entry->functional)) node.refuse("'{}' has no {} form", node.text(), inplace ? "in-place" : "functional");
+  return entry;
+}
+
+void Reader::read_attrs(const Node& node, Op& op) const {
+  const OpDef& def = *op.entry->op;
+  const DenseEntry& function = op.inplace ? op.entry->inplace : op.entry->functional;
+  node.keys(def.attrs, {}, changed(def.name, fmt::format("{}", fmt::join(def.attrs, ", "))));
+  for (size_t i = 0; i < def.attrs.size(); ++i) {
+    op.attrs.push_back(read_attr(node[def.attrs[i]], function.attr_types[i], std::make_index_sequence<std::variant_size_v<Attr>>()));
+  }
+}
+
+void Reader::read_call(const Node& node, Op& op, Outputs& outputs) {
+  node.keys({"kind", "op", "inputs", "attrs", "outputs"}, {"inplace", "draw", "for"});
+  op.inplace = node.has("inplace") && node["inplace"].boolean();
+  op.entry = find_op(node["op"], op.inplace);
+  const OpDef& def = *op.entry->op;
+  const DistSpec* first = nullptr;
+  read_slots(node["inputs"], def.inputs, def.name, op.slots, [&](const Node& each, const SlotDef& slot) {
+    op.inputs.push_back(read_operand(each));
+    const ValueId id = op.inputs.back().value;
+    if (id == 0 && slot.kind != SlotDef::Kind::optional) each.expected("a value, as this argument is not optional");
+    if (id == 0) return;
+    const DistSpec* const spec = program_.value(id).type.spec;
+    const bool same = read_any(op) == id || (spec == nullptr ? nullptr : spec->mesh()) == (first == nullptr ? nullptr : first->mesh());
+    if (!same) each.refuse("expected all arguments of a call to be plain tensors, or on one mesh");
+    first = spec;
+  });
+  read_attrs(node["attrs"], op);
+  read_slots(node["outputs"], def.outputs, def.name, op.output_slots, [&](const Node& each, const SlotDef&) { read_output(each, outputs); });
+  if (read_any(op) == 0) {
+    for (const auto& type : outputs.types) {
+      if (type && op.layout == nullptr) op.layout = type->spec;
+    }
+  }
+  for (size_t slot = 0; slot < op.output_slots.size(); ++slot) {
+    for (size_t i = 0; i < op.output_slots[slot].count; ++i) check_alias(op, outputs, slot, op.output_slots[slot].first + i);
+  }
+  if (def.random != node.has("draw")) node.refuse("expected {} key 'draw', as [{}] {} random", def.random ? "the" : "no", def.name, def.random ? "is" : "is not");
+  if (!def.random) return;
+  op.draw = node["draw"].integer<uint64_t>();
+  draws_.emplace_back(node["draw"], op.draw, op.layout != nullptr || first != nullptr);
+}
+
+ValueId Reader::read_any(const Op& op) {
+  const auto found = std::find_if(op.inputs.begin(), op.inputs.end(), [](const Operand& input) { return input.value != 0; });
+  return found == op.inputs.end() ? 0 : found->value;
+}
+
+void Reader::check_alias(const Op& op, const Outputs& outputs, size_t slot, size_t i) const {
+  if (!outputs.types[i]) return;
+  bool shares = outputs.sources[i] == 0, written = false, target = false, reinterprets = false;
+  for (const AliasDef& alias : op.entry->op->aliases) {
+    if (alias.output != static_cast<int>(slot) || (alias.kind == AliasDef::Kind::inplace && !op.inplace)) continue;
+    reinterprets = reinterprets || alias.kind == AliasDef::Kind::view;
+    target = target || alias.kind == AliasDef::Kind::inplace;
+    written = written || alias.kind != AliasDef::Kind::view;
+    const SlotRange& from = op.slots[static_cast<size_t>(alias.input)];
+    if (alias.kind == AliasDef::Kind::inplace && from.count != op.output_slots[slot].count) {
+      outputs.nodes[i].refuse("expected {} outputs here, one for each argument that [{}] writes", from.count, op.name());
+    }
+    for (size_t k = from.first; k < from.first + from.count && outputs.sources[i] != 0; ++k) {
+      const ValueId input = op.inputs[k].value;
+      shares = shares || (input != 0 && program_.value(input).root == program_.value(outputs.sources[i]).root);
+    }
+  }
+  const Node& node = outputs.nodes[i];
+  if (!shares) node["shares"].refuse("expected none, as [{}] does not give this output in the buffer of %{}", op.name(), outputs.sources[i]);
+  if (outputs.writes[i] && !written) node["written"].refuse("expected none, as [{}] does not write this output", op.name());
+  if (!outputs.writes[i] && target && !reinterprets && outputs.sources[i] != 0) node.refuse("expected the key 'written', as [{}] writes this output in place", op.name());
+}
+
+void Reader::read_move(const Node& node, Op& op, Outputs& outputs) {
+  if (op.kind == Kind::distribute) node.keys({"kind", "inputs", "output"}, {"for", "source_rank"});
+  else node.keys({"kind", "inputs", "output"}, {"for"});
+  for (const Node& each : node["inputs"].list()) {
+    op.slots.push_back({op.inputs.size(), 1});
+    op.inputs.push_back(read_operand(each));
+    if (op.inputs.back().value == 0) each.expected("a value");
+  }
+  const size_t count = op.kind == Kind::copy ? 2 : 1;
+  if (op.inputs.size() != count) node["inputs"].refuse("expected {} inputs, but these are {}", count, op.inputs.size());
+  const Node output = node["output"];
+  read_output(output, outputs);
+  if (!outputs.types[0]) output.expected("a value");
+  op.output_slots = {{0, 1}};
+  const Type& from = program_.value(op.inputs[0].value).type;
+  const Type& to = *outputs.types[0];
+  const bool same_elements = from.meta.dtype == to.meta.dtype && from.meta.numel() == to.meta.numel();
+  const bool shares = op.kind == Kind::copy || op.kind == Kind::alias;
+  bool right = (outputs.sources[0] == (shares ? op.inputs[0].value : 0)) && outputs.writes[0] == (op.kind == Kind::copy);
+  switch (op.kind) {
+    case Kind::reshard: right = right && from.spec != nullptr && to.spec != nullptr; break;
+    case Kind::relayout: right = right && from.spec != nullptr && to.spec != nullptr && from.spec->mesh() == to.spec->mesh() && same_elements; break;
+    case Kind::distribute: right = right && from.spec == nullptr && to.spec != nullptr; break;
+    case Kind::full: right = right && from.spec != nullptr; break;
+    case Kind::alias: right = right && from.meta.bytes() == to.meta.bytes() && (from.spec == nullptr) == (to.spec == nullptr); break;
+    default: break;
+  }
+  if (!right) output.refuse("this is not what a {} makes of {}", to_string(op.kind), to_string(from));
+  if (op.kind == Kind::relayout || op.kind == Kind::alias) op.attrs.emplace_back(IntArray(to.meta.dims));
+  if (op.kind == Kind::alias) op.attrs.emplace_back(to.meta.dtype);
+  if (op.kind == Kind::clone) op.attrs.emplace_back(to.device);
+  if (op.kind != Kind::copy && op.kind != Kind::full && op.kind != Kind::clone) op.layout = to.spec;
+  if (!node.has("source_rank")) return;
+  const Node source = node["source_rank"];
+  op.source_rank = source.integer<int>(0);
+  if (!to.spec->mesh()->coordinate(op.source_rank)) source.expected(fmt::format("a rank of {}", to.spec->mesh()->describe()));
+}
+
+void Reader::read_op(const Node& node) {
+  add_entries();
+  Op op;
+  const std::string kind = node["kind"].text();
+  constexpr Kind kinds[] = {Kind::call, Kind::reshard, Kind::relayout, Kind::copy, Kind::distribute, Kind::full, Kind::clone, Kind::alias};
+  const auto found = std::find_if(std::begin(kinds), std::end(kinds), [&](Kind each) { return to_string(each) == kind; });
+  if (found == std::end(kinds)) node["kind"].expected("call, reshard, relayout, copy, distribute, full, clone or alias");
+  op.kind = *found;
+  Outputs outputs;
+  if (op.kind == Kind::call) read_call(node, op, outputs);
+  else read_move(node, op, outputs);
+  if (node.has("for")) op.cause = node["for"].text();
+  program_.add_op(std::move(op), outputs.types, outputs.sources, outputs.writes);
+}
+
+void Reader::read_draws() {
+  const Node node = top_["draws"];
+  node.keys({"world", "plain", "world_before", "plain_before"});
+  constexpr uint64_t most = uint64_t{1} << 62;
+  program_.world_draws = node["world"].integer<uint64_t>(0, most);
+  program_.plain_draws = node["plain"].integer<uint64_t>(0, most);
+  program_.world_before = node["world_before"].integer<uint64_t>(0, most);
+  program_.plain_before = node["plain_before"].integer<uint64_t>(0, most);
+  for (const auto& [place, draw, on_mesh] : draws_) {
+    const uint64_t end = on_mesh ? program_.world_before + program_.world_draws : program_.plain_before + program_.plain_draws;
+    if (draw >= end) place.expected(fmt::format("less than {}, the number of /draws", end));
+  }
+}
+
+void Reader::check_ops() const {
+  try {
+    program_.verify();
+  } catch (const Error& error) {
+    refuse_at("/ops", "expected ops that fit each other: {}", error.what());
+  }
+}
+
 Trace from_json(std::string_view text, const Scope& scope) {
-  const Json json = parse(text);
+  const Json json = parse_json(text);
   try {
     return Reader(json, scope).run();
   } catch (const std::bad_alloc&) {

@@ -296,6 +296,7 @@ Trace recompute(Trace trace, int64_t goal) {
   for (ValueId& wanted : trace.gradient->wanted) wanted = repeating.map()(wanted);
   for (Leaf& leaf : trace.leaves) leaf.value = repeating.map()(leaf.value);
   for (DetachedOutput& each : trace.detached) each.source = repeating.map()(each.source);
+  for (ViewOutput& each : trace.views) each.source = repeating.map()(each.source);
   trace.program = std::move(program);
   return trace;
 }

@@ -380,7 +380,8 @@ class Executor::Build {
   std::unordered_map<const Storage*, Root*> by_storage_;
 };
 
-Executor::Executor(const Program& program, const Arguments& arguments, ExecutorOptions options) : program_(program), options_(options), rank_(this_thread.rank) {
+Executor::Executor(const Program& program, const Arguments& arguments, ExecutorOptions options)
+    : program_(program), options_(options), rank_(this_thread.rank), read_(read_trees(program)) {
   Build(*this, arguments).run();
   schedule();
 }

@@ -66,6 +66,16 @@ int Program::add_op(Op op, std::span<const std::optional<Type>> outputs, std::sp
 
 ValueId Program::state_of(ValueId value) const { return states_[values_[value].root]; }
 
+std::vector<bool> read_trees(const Program& program) {
+  std::vector<bool> read(program.value_count(), false);
+  for (const Op& op : program.ops) {
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (op.reads_bytes(i)) read[program.value(op.inputs[i].value).root] = true;
+    }
+  }
+  return read;
+}
+
 namespace {
 
 /// Collects what is wrong with a program.

@@ -127,6 +127,9 @@ class Program {
   std::vector<ValueId> states_;  // by root: the last write
 };
 
+/// By root of a tree: whether an op reads bytes of a member.
+std::vector<bool> read_trees(const Program& program);
+
 /// A line per op:
 ///   %5: f32[4, 8] [dp, -] = add(x: %3, y: %4@%7)
 /// where %4@%7 is value 4 as the write that made value 7 has left it.

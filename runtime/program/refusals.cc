@@ -19,24 +19,32 @@ class Refusals {
     for (size_t k = 0; k < op.inputs.size(); ++k) {
       if (!op.reads_bytes(k) || !is_integral(program_.value(op.inputs[k].value).type.meta.dtype)) continue;
       std::vector<size_t>& readers = readers_[{op.inputs[k].value, op.inputs[k].state}];
-      refuses = refuses || std::none_of(readers.begin(), readers.end(), [&](size_t reader) { return meet(program_.ops[reader], op, k); });
+      refuses = refuses || std::none_of(readers.begin(), readers.end(), [&](size_t reader) { return accepts_for(program_.ops[reader], op); });
       readers.push_back(i);
     }
     return refuses;
   }
 
  private:
-  /// Whether the two have more in common than input `k` of the later one: a value that the earlier one reads or makes.
-  static bool meet(const Op& earlier, const Op& later, size_t k) {
-    for (size_t j = 0; j < later.inputs.size(); ++j) {
-      const ValueId id = later.inputs[j].value;
-      if (id == 0 || id == later.inputs[k].value) continue;
-      const bool read = std::any_of(earlier.inputs.begin(), earlier.inputs.end(), [&](const Operand& input) { return input.value == id; });
-      if (read || std::find(earlier.outputs.begin(), earlier.outputs.end(), id) != earlier.outputs.end()) return true;
+  /// Whether `later` is the gradient of `earlier`, with the same arguments where both have them: what the one refuses, the other has refused.
+  static bool accepts_for(const Op& earlier, const Op& later) {
+    const OpDef &of = *earlier.entry->op, &gradient = *later.entry->op;
+    if (gradient.name.size() != of.name.size() + kGradient.size() || !gradient.name.starts_with(of.name) || !gradient.name.ends_with(kGradient)) return false;
+    for (size_t i = 0; i < of.inputs.size(); ++i) {
+      for (size_t k = 0; k < gradient.inputs.size(); ++k) {
+        if (of.inputs[i].name == gradient.inputs[k].name && !same_values(earlier, earlier.slots[i], later, later.slots[k])) return false;
+      }
     }
-    return false;
+    return true;
   }
 
+  static bool same_values(const Op& a, const SlotRange& first, const Op& b, const SlotRange& second) {
+    const auto begin = a.inputs.begin() + static_cast<std::ptrdiff_t>(first.first), other = b.inputs.begin() + static_cast<std::ptrdiff_t>(second.first);
+    const auto same = [](const Operand& x, const Operand& y) { return x.value == y.value; };
+    return std::equal(begin, begin + static_cast<std::ptrdiff_t>(first.count), other, other + static_cast<std::ptrdiff_t>(second.count), same);
+  }
+
+  static constexpr std::string_view kGradient = "_grad";  // of the name of each op that is the gradient of another
   const Program& program_;
   std::map<std::pair<ValueId, ValueId>, std::vector<size_t>> readers_;  // by value and state
 };

@@ -8,7 +8,7 @@
 namespace shard::program {
 
 /// By op: whether it may refuse values when it runs. Kernels refuse integers (an index, a label, a divisor that is 0) and probabilities of random ops. Integers
-/// that an op before has accepted for the same table, as gather has those of gather_grad, count as accepted.
+/// that an op has accepted count as accepted for its gradient, which has the same table.
 std::vector<bool> find_refusals(const Program& program);
 
 /// By op: whether it writes the buffer of an input or parameter, which outlives a run.

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "core/error.h"
-#include "program/passes.h"
 #include "program/rewrite.h"
 
 namespace shard::program {
@@ -164,67 +162,7 @@ class Splitter {
   std::map<ValueId, bool> forward_writes_, backward_writes_, seen_;  // by root
 };
 
-std::vector<size_t> up_to(size_t count) {
-  std::vector<size_t> numbers(count);
-  std::iota(numbers.begin(), numbers.end(), size_t{0});
-  return numbers;
-}
-
-bool can_part(const Program& backward) {
-  if (backward.plain_draws != 0 || backward.world_draws != 0) return false;
-  for (const Op& op : backward.ops) {
-    for (size_t o = 0; o < op.outputs.size(); ++o) {
-      if (op.outputs[o] != 0 && op.writes[o] && backward.value(backward.value(op.outputs[o]).root).op < 0) return false;
-    }
-  }
-  return true;
-}
-
-/// `part` has its outputs, and those values that it reads. Makes its program of the others.
-void extract(const Program& backward, BackwardPart& part) {
-  Program chosen = backward;
-  chosen.outputs.clear();
-  for (const size_t i : part.wanted) chosen.outputs.push_back(backward.outputs[i]);
-  chosen = remove_unused(chosen);  // the part is the same on all ranks, and others have their own
-  std::vector<bool> used(chosen.value_count(), false);  // by root
-  for (const Op& op : chosen.ops) {
-    for (const Operand& input : op.inputs) used[chosen.value(input.value).root] = true;
-  }
-  for (const Named& output : chosen.outputs) used[chosen.value(output.value).root] = true;
-  Rewriter copy(chosen, part.program);
-  const auto enter = [&](const std::vector<Named>& from, std::vector<Named>& to, std::vector<size_t>& numbers) {
-    for (size_t i = 0; i < from.size(); ++i) {
-      if (from[i].value == 0 || !used[chosen.value(from[i].value).root]) continue;
-      copy.enter(from[i], to);
-      numbers.push_back(i);
-    }
-  };
-  enter(chosen.inputs, part.program.inputs, part.inputs);
-  enter(chosen.parameters, part.program.parameters, part.parameters);
-  for (size_t i = 0; i < chosen.ops.size(); ++i) copy.copy(i);
-  copy.leave_all();
-}
-
 }  // namespace
-
-std::vector<BackwardPart> parts_of(const Split& split, const TracedGradient& gradient) {
-  const size_t groups = group_count(gradient);
-  if (groups <= 1 || !gradient.error.empty() || !can_part(split.backward)) {
-    const Program& whole = split.backward;
-    return {{whole, up_to(whole.inputs.size()), up_to(whole.parameters.size()), up_to(gradient.outputs.size()), up_to(gradient.wanted.size())}};
-  }
-  std::vector<BackwardPart> parts(groups);
-  for (size_t i = 0; i < gradient.outputs.size(); ++i) parts[gradient.output_groups[i]].outputs.push_back(i);
-  for (size_t i = 0; i < gradient.wanted.size(); ++i) parts[gradient.wanted_groups[i]].wanted.push_back(i);
-  for (BackwardPart& part : parts) {
-    extract(split.backward, part);
-    for (const size_t i : part.inputs) {
-      if (i < split.middles.size() || std::find(part.outputs.begin(), part.outputs.end(), i - split.middles.size()) != part.outputs.end()) continue;
-      fail(ErrorCode::internal, "[split] a gradient that is wanted of one group depends on '{}', which is of another one", split.backward.inputs[i].name);
-    }
-  }
-  return parts;
-}
 
 size_t group_count(const TracedGradient& gradient) {
   const std::vector<size_t>& groups = gradient.output_groups;

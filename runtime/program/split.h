@@ -33,16 +33,6 @@ struct Split {
 /// Splits a program whose function has a gradient.
 Split split(const Trace& trace);
 
-/// A part of a backward program, which computes the gradients of one group.
-struct BackwardPart {
-  Program program;
-  std::vector<size_t> inputs, parameters;  // of the whole program, by number: those that the part reads
-  std::vector<size_t> outputs;             // of the function, by number in TracedGradient::outputs
-  std::vector<size_t> wanted;              // likewise
-};
-/// One part per group; a single one where backward writes what it is given or draws random numbers, which only the whole may do.
-std::vector<BackwardPart> parts_of(const Split& split, const TracedGradient& gradient);
-
 /// The input or parameter whose buffer a value is in, through views and in-place ops; 0: none.
 ValueId source_of(const Program& program, ValueId value);
 

@@ -57,13 +57,22 @@ struct DetachedOutput {
   std::string op, argument, from, to;  // for messages: as Detachment
 };
 
+/// An output that is a view, whose history follows what it is a view of.
+struct ViewOutput {
+  size_t output = 0;
+  ValueId source = 0;  // an input or parameter; 0: another output
+  size_t other = 0;    // which: what it is a view of, or another view of the same
+};
+
 /// A captured function.
 struct Trace {
   Program program;
   std::vector<Parameter> parameters;  // of program.parameters
   std::vector<bool> require_grad;     // by input of the function: whether it does, and the function ran with gradients recorded
   std::vector<Leaf> leaves;
+  size_t written = 0;  // the last outputs of the function are arguments that it has given a history in place, and not returned
   std::vector<DetachedOutput> detached;
+  std::vector<ViewOutput> views;
   std::optional<TracedGradient> gradient;  // where outputs require one
 };
 

@@ -308,3 +308,18 @@ TEST_CASE("autograd: a hook that has detach() of its tensor does not keep it") {
   }
   CHECK(alive == 0);
 }
+
+TEST_CASE("autograd: a view whose base was written before is brought up to date outside of the recomputed scopes that use it") {
+  const auto gradients = [](int scopes) {
+    const Tensor w = leaf({1, 2, 3, 4}), x = leaf({2, 3, 4, 5});
+    Tensor base = multiply(w, w);
+    const Tensor view = reshape(base, {2, 2});
+    multiply_(base, w);  // the view follows: w^3
+    std::function<Tensors(const Tensors&)> function = [&](const Tensors& in) -> Tensors { return {total(multiply(reshape(in[0], {2, 2}), view))}; };
+    for (int i = 0; i < scopes; ++i) function = [inner = function](const Tensors& in) { return recompute(inner, in); };
+    const Tensor out = function({multiply(x, x)})[0];
+    add(out, total(view)).backward();  // which is used outside of them, too
+    return std::vector<Values>{values(out.detach()), values(w.grad()), values(x.grad())};
+  };
+  for (const int scopes : {1, 2}) CHECK(gradients(scopes) == gradients(0));
+}

@@ -364,7 +364,7 @@ TEST_CASE("29: there is no capture of no function") {
   CHECK_THROWS_WITH(program::trace({}, {}), Catch::Contains("there is no function to capture"));
 }
 
-TEST_CASE("32: a computed input that is written inside is not called a leaf") {
+TEST_CASE("32: a leaf is not written inside, and a computed input is") {
   const Tensor x = leaf({1, 2});
   CapturedFunction captured(
       [](const Tensors& in) -> Tensors {
@@ -373,5 +373,30 @@ TEST_CASE("32: a computed input that is written inside is not called a leaf") {
       },
       {});
   CHECK_THROWS_WITH(captured({x}), Catch::Contains("a leaf that requires a gradient"));
-  CHECK_THROWS_WITH(captured({multiply(x, x)}), Catch::Contains("it is what was computed from leaves before the function") && !Catch::Contains("a leaf"));
+  const Tensor computed = multiply(x, x);
+  CHECK(captured({computed})[0].impl() == computed.impl());
+  total(computed).backward();
+  CHECK(values(x.grad()) == Values{4, 8});
+}
+
+TEST_CASE("32: a backward pass that cannot be captured leaves no parameters and random draws of it in the program") {
+  const Tensor outside = vec({1, 2}), x = leaf({3, 4});
+  CustomFunction wrong;
+  wrong.name = "wrong";
+  wrong.forward = [](const Tensors& in) { return Tensors{multiply(in[0], in[0])}; };
+  wrong.backward = [&](const Tensors&, const Tensors&, const Tensors& grads) {
+    const Tensor gradient = multiply(grads[0], add(outside, uniform({2}, DType::float64)));
+    return Tensors{gradient, gradient};
+  };
+  CapturedFunction captured([&](const Tensors& in) { return shard::apply(wrong, in); }, {});
+  const program::Trace& trace = captured.trace({x});
+  CHECK(trace.gradient->error.find("2 gradients for 1 inputs") != std::string::npos);
+  CHECK(trace.program.parameters.empty());
+  CHECK(trace.parameters.empty());
+  CHECK(trace.program.plain_draws == 0);
+  const RandomKey before = call::thread_generator().state();
+  const Tensor out = captured({x})[0];
+  CHECK(values(out.detach()) == Values{9, 16});
+  CHECK(call::thread_generator().state().offset == before.offset);
+  CHECK_THROWS_WITH(total(out).backward(), Catch::Contains("2 gradients for 1 inputs"));
 }

@@ -250,9 +250,9 @@ TEST_CASE("graphs: a kernel that throws leaves what it does in eager calls") {
       }
       state.code = code;
       state.refused_relu = 1;
-      CHECK_THROWS_WITH(function(eager), "relu refuses");
+      CHECK_THROWS_WITH(function(eager), Catch::StartsWith("relu refuses"));
       state.refused_relu = 2;
-      CHECK_THROWS_WITH(captured(inputs), "relu refuses");
+      CHECK_THROWS_WITH(captured(inputs), Catch::StartsWith("relu refuses"));
       CHECK(state.abandoned == failing_run);
       state.refused_relu = 0;
       for (size_t i = 0; i < 4; ++i) {

@@ -7,6 +7,7 @@
 #include "autograd/autograd.h"
 #include "program/function.h"
 #include "program/live.h"
+#include "program/refusals.h"
 #include "support/tensors.h"
 
 using namespace shard;
@@ -317,10 +318,10 @@ TEST_CASE("order: a write that outlives the run does not pass an op that may ref
 TEST_CASE("order: integers that an op has accepted do not hold updates back that its gradient follows") {
   const Tensor table = leaf(Values(64, 1)), w = leaf(Values(4096, 1));
   const Tensor x = vec(Values(4096, 0.5)), index = Tensor::from_data(std::vector<int64_t>{0, 3}, {2});
-  const Names names = op_names(program::order_for_memory(traced(
+  const Program program = traced(
       [&](const Tensors& in) -> Tensors {
         Tensor weight = w, none;
-        const Tensor picked = gather(table, in[1]);
+        const Tensor picked = embedding(in[1], reshape(table, {16, 4}));
         const Tensor loss = add(total(tanh(multiply(in[0], weight))), total(picked));
         loss.backward();
         const NoGrad off;
@@ -328,8 +329,43 @@ TEST_CASE("order: integers that an op has accepted do not hold updates back that
         weight.set_grad({});
         return {assign(table.grad())};
       },
-      {x, index})));
-  const auto at = [&](const char* name) { return std::find(names.begin(), names.end(), name) - names.begin(); };
-  CHECK(at("sgd_") < static_cast<std::ptrdiff_t>(names.size()));
-  CHECK(at("sgd_") < at("gather_grad"));
+      {x, index});
+  const Names names = op_names(program);
+  const std::vector<bool> refuses = program::find_refusals(program);
+  const auto at = [&](const char* name) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    REQUIRE(found != names.end());
+    return static_cast<size_t>(found - names.begin());
+  };
+  CHECK(refuses[at("embedding")]);
+  CHECK(!refuses[at("embedding_grad")]);
+}
+
+TEST_CASE("order: an op that reads integers without a look at them has accepted none") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    Tensor after = in[2];
+    const Tensor other = add(in[0], in[1]);  // of the same table and integers as gather
+    const Tensor rows = gather(in[0], in[1], Scalar(0));
+    scale_(after, Scalar(2), Scalar(0), true);
+    return {other, rows};
+  };
+  const auto integers = [](int64_t last) {
+    std::vector<int64_t> all(20000, 1);
+    all.back() = last;
+    return Tensor::from_data(all, {20000});
+  };
+  const Tensors good = {integers(2), integers(2), large(3)};
+  const Program program = traced(function, good);
+  const std::vector<bool> refuses = program::find_refusals(program);
+  const Names names = op_names(program);
+  REQUIRE(names == Names{"add", "gather", "scale_"});
+  CHECK(refuses[1]);
+  const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
+  tbb::task_arena(4).execute([&] {
+    program::Executor executor(program, {good, {}}, {.together_ns = 1});
+    const Tensors bad = {integers(2), integers(100000), large(3)};
+    CHECK_THROWS_WITH(executor.run({bad, {}}), Catch::Contains("gather"));
+    CHECK(values(bad[2])[0] == 3);
+    CHECK(bad[2].version() == 0);
+  });
 }

@@ -1,0 +1,54 @@
+// The gradients of a captured function's outputs: what the step of a call keeps, and how it runs the backward program or calls the function again.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "autograd/rerun.h"
+#include "program/captured_entry.h"
+
+namespace shard::program {
+
+/// What the step of a call keeps for a gradient that is recorded itself: the function is called again then, because its program has no more than a
+/// gradient.
+class Again {
+ public:
+  /// Before the program runs.
+  Again(const Entry& entry, const BackwardPart& part, const Arguments& arguments);
+  void operator()(autograd::Pass& pass) const;
+
+ private:
+  void check_unwritten() const;
+
+  const Entry& entry_;
+  std::optional<autograd::Rerun> rerun_;
+  std::vector<uint64_t> versions_;
+};
+
+/// The step of the outputs of a call that share a backward pass.
+class Backward {
+ public:
+  /// `values`: what forward has given beside its outputs.
+  Backward(std::shared_ptr<Entry> entry, size_t step, Again again, const Arguments& arguments, std::span<const Tensor> values, RandomStart random);
+  void operator()(autograd::Pass& pass) const;
+
+ private:
+  struct Saved {
+    Saved() = default;
+    explicit Saved(const Tensor& saved) : tensor(saved), version(saved.defined() ? saved.version() : 0) {}
+    Tensor tensor;
+    uint64_t version = 0;
+  };
+
+  Arguments arguments_of(const BackwardPart& part, const std::vector<Tensor>& gradients) const;
+  void check_versions(const BackwardPart& part) const;
+  static void check_version(const Saved& saved, std::string_view name);
+
+  std::shared_ptr<Entry> entry_;
+  size_t step_;
+  Again again_;
+  RandomStart random_;
+  std::vector<Saved> values_, sources_;  // by number among the middles and sources of the split
+};
+
+}  // namespace shard::program

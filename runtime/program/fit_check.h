@@ -1,0 +1,12 @@
+// Whether the arguments of a call fit a program that was loaded.
+#pragma once
+
+#include "program/executor.h"
+#include "program/trace.h"
+
+namespace shard::program {
+
+/// Throws invalid_argument with all that differs from what the loaded program takes.
+void check_fit(const Trace& trace, const Arguments& arguments);
+
+}  // namespace shard::program

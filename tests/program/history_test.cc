@@ -1,0 +1,121 @@
+// Arguments that a captured function writes in place where calls are recorded: their histories go on with the captured step.
+#include <catch2/catch.hpp>
+
+#include "api.h"
+#include "autograd/autograd.h"
+#include "program/function.h"
+#include "program/json.h"
+#include "support/tensors.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+/// A function of a computed tensor, a plain one and a leaf, which writes the first two or one of them.
+using Function = std::function<Tensors(Tensor computed, Tensor plain, const Tensor& leaf)>;
+
+const std::vector<Function>& functions() {
+  static const std::vector<Function> all = {
+      [](Tensor computed, Tensor, const Tensor& w) { return multiply_(computed, w), Tensors{}; },
+      [](Tensor computed, Tensor, const Tensor& w) { return multiply_(computed, w), Tensors{computed, total(computed)}; },
+      [](Tensor, Tensor plain, const Tensor& w) { return add_(plain, multiply(w, w)), Tensors{total(plain)}; },
+      [](Tensor computed, Tensor plain, const Tensor& w) { return multiply_(computed, w), add_(plain, add(computed, w)), Tensors{reshape(plain, {2, 1})}; },
+      [](Tensor computed, Tensor plain, const Tensor& w) {  // through views, and apart from each other
+        Tensor view = reshape(computed, {2, 1});
+        multiply_(view, reshape(w, {2, 1}));
+        add_(plain, w);
+        return Tensors{exp(w)};
+      },
+      [](Tensor computed, Tensor plain, const Tensor& w) {  // the value before is read, too
+        const Tensor before = multiply(assign(computed), w);
+        multiply_(computed, w);
+        return Tensors{add(before, computed), multiply(plain, w)};
+      },
+  };
+  return all;
+}
+
+enum class Way { eager, captured, loaded };
+
+/// What two calls on the same tensors return and leave behind, then gradients of all that has a history.
+std::vector<Values> run(const Function& function, Way way, bool closure) {
+  const Tensor w = leaf({2, 3}), x = leaf({1, 2}), computed = multiply(x, x), plain = vec({5, 7});
+  const program::Function called = [&](const Tensors& in) { return closure ? function(computed, plain, w) : function(in[0], in[1], in[2]); };
+  CapturedFunction captured(called, {});
+  std::vector<Values> log;
+  Tensors all = {computed, plain};
+  for (int call = 0; call < 2; ++call) {
+    const Tensors inputs = closure ? Tensors{} : Tensors{computed, plain, w};
+    Tensors out;
+    if (way == Way::loaded && !closure) out = CapturedFunction(program::from_json(program::to_json(captured.trace(inputs)), {}))(inputs);
+    else out = way == Way::eager ? called(inputs) : captured(inputs);
+    all.insert(all.end(), out.begin(), out.end());
+    for (const Tensor& each : all) {
+      log.push_back(values(each.detach()));
+      log.push_back({static_cast<double>(each.version()), each.requires_grad() ? 1.0 : 0.0, each.is_leaf() ? 1.0 : 0.0});
+    }
+  }
+  for (const Tensor& each : all) {
+    if (!each.requires_grad()) continue;
+    for (const Tensor& gradient : grad({total(each)}, {w, x}, {}, {.retain_graph = true}, true)) log.push_back(gradient.defined() ? values(gradient) : Values{});
+  }
+  return log;
+}
+
+}  // namespace
+
+TEST_CASE("30: arguments that a captured function writes where calls are recorded have the histories of eager calls") {
+  for (size_t i = 0; i < functions().size(); ++i) {
+    for (const bool closure : {false, true}) {
+      CAPTURE(i, closure);
+      const std::vector<Values> eager = run(functions()[i], Way::eager, closure);
+      CHECK(run(functions()[i], Way::captured, closure) == eager);
+      CHECK(run(functions()[i], Way::loaded, closure) == eager);
+    }
+  }
+}
+
+TEST_CASE("30: a written argument that is a view or shares its buffer, and a leaf, are refused, and nothing is written") {
+  const Tensor x = leaf({1, 2}), v = vec({3, 4});
+  const program::Function function = [&](const Tensors& in) -> Tensors {
+    Tensor written = in[0];
+    multiply_(written, in.back());
+    return {};
+  };
+  const Tensor base = multiply(x, x), view = reshape(base, {2});
+  const auto refused = [&](const Tensors& in, const char* text) {
+    CHECK_THROWS_WITH(CapturedFunction(function, {})(in), Catch::Contains(text));
+    CHECK(in[0].version() == 0);
+  };
+  refused({view, v}, "is a view");
+  refused({base, view, v}, "shares its buffer");
+  refused({x, v}, "a leaf that requires a gradient");
+  refused({reshape(x, {2}), v}, "is a view");
+  const Tensor state = vec({0, 0});
+  refused({state, x.detach(), state.detach(), x}, "shares its buffer");
+}
+
+TEST_CASE("30: on a mesh too a written argument goes on with the captured step, and only the outputs with a gradient take part") {
+  for (const int ranks : {4, 5}) {
+    run_ranks(ranks, [](Rank&) {
+      const auto run = [](bool captures) {
+        const Tensor w = on("a, b", {4, 6}, 1).set_requires_grad(true), x = on("b, -", {4, 6}, 2).set_requires_grad(true);
+        Tensor computed = multiply(x, x);
+        const program::Function function = [](const Tensors& in) -> Tensors {
+          Tensor target = in[0];
+          multiply_(target, in[1]);
+          return {sum(exp(scale(target, Scalar(1e-4), Scalar(0), true)))};
+        };
+        CapturedFunction captured(function, {});
+        const Tensor out = captures ? captured({computed, w})[0] : function({computed, w})[0];
+        std::vector<Values> log;
+        for (const Tensors& from : {Tensors{sum(computed)}, Tensors{out}, Tensors{sum(computed), out}}) {
+          for (const Tensor& each : grad(from, {w, x}, {}, {.retain_graph = true})) log.push_back(whole(each));
+        }
+        return log;
+      };
+      check(run(true) == run(false), "gradients");
+    });
+  }
+}
