@@ -218,7 +218,9 @@ Tensor Reader::read_constant(const Node& node, const Type& type) {
   const DenseTensor host = DenseTensor::allocate(kCpu, type.meta);
   for (size_t i = 0; i < type.meta.bytes(); ++i) {
     const char* const digits = text.data() + 2 * i;
-    if (std::from_chars(digits, digits + 2, static_cast<unsigned char*>(host.raw())[i], 16).ptr != digits + 2) node.refuse("expected digits from 0 to f, but there is '{}{}'", digits[0], digits[1]);
+    unsigned char& byte = static_cast<unsigned char*>(host.raw())[i];
+    if (std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2) node.refuse("expected digits from 0 to f, but there is '{}{}'", digits[0], digits[1]);
+    if (type.meta.dtype == DType::boolean && byte > 1) node.refuse("expected bools, 00 or 01, but there is '{}{}'", digits[0], digits[1]);
   }
   return Tensor(host).to(type.device);
 }

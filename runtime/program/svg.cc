@@ -20,11 +20,13 @@ struct CloseFile {
 };
 using File = std::unique_ptr<FILE, CloseFile>;
 
-/// A file without a name.
+/// A file without a name. Never on descriptors 0 to 2, which are those of the child: they are free where the program has closed its own.
 File temporary() {
-  File file(std::tmpfile());
-  if (!file) fail(ErrorCode::invalid_argument, "[to_svg] cannot make a temporary file: {}", std::strerror(errno));
-  return file;
+  const File file(std::tmpfile());
+  const int high = file ? fcntl(fileno(file.get()), F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : -1;
+  File moved(high < 0 ? nullptr : fdopen(high, "w+b"));
+  if (!moved) fail(ErrorCode::invalid_argument, "[to_svg] cannot make a temporary file: {}", std::strerror(errno));
+  return moved;
 }
 
 std::string read_all(FILE* file) {

@@ -286,6 +286,15 @@ TEST_CASE("34: programs on meshes are saved and loaded on each rank, gradients i
   for (const std::string& text : texts) CHECK(text == texts[0]);
 }
 
+TEST_CASE("34: a constant that is made inside of the function is saved with its bytes, and bytes that are no bools are refused") {
+  const auto function = [](const Tensors& in) -> Tensors { return {where(Tensor::from_data<bool>({true, false, true}, {3}), in[0], scale(in[0], -1.0))}; };
+  const std::string text = to_json(program::trace(function, {vec({1, 2, 3})}));
+  CapturedFunction loaded(from_json(text, {}));
+  CHECK(values(loaded({vec({4, 5, 6})})[0]) == std::vector<double>{4, -5, 6});
+  CHECK_THAT(load_error(with(text, "\"010001\"", "\"010002\""), {}), Catch::Contains("/parameters/0/constant: expected bools, 00 or 01, but there is '02'"));
+  CHECK_THAT(load_error(with(text, "\"010001\"", "\"01000g\""), {}), Catch::Contains("expected digits from 0 to f"));
+}
+
 TEST_CASE("34: inputs that do not fit a loaded program are an error with the expected types") {
   Scope scope;
   CapturedFunction loaded(from_json(to_json(sample(scope)), scope));
