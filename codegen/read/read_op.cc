@@ -357,7 +357,9 @@ std::optional<Block> block_of(ValueKind kind) {
     case ValueKind::call:
     case ValueKind::forward:
     case ValueKind::partial:
-    case ValueKind::conditions: break;
+    case ValueKind::conditions:
+    case ValueKind::numbers:
+    case ValueKind::traits: break;
   }
   return std::nullopt;
 }

@@ -112,10 +112,10 @@ Output<M> compute_on(Device device, const OpContext& ctx, const KernelTable& ker
   return compute_one<M>(device, ctx, kernels, dtype, std::get<0>(meta), args...);
 }
 
-/// Replaces dims of whole outputs by those of this rank's pieces.
-inline void take_piece(Meta& meta, const Dims*& piece) { meta.dims = *piece++; }
-inline void take_piece(std::vector<Meta>& metas, const Dims*& piece) {
-  for (Meta& meta : metas) take_piece(meta, piece);
+/// Replaces the metas of whole outputs by those of this rank's shards.
+inline void take_shard(Meta& meta, const Meta*& shard) { meta = *shard++; }
+inline void take_shard(std::vector<Meta>& metas, const Meta*& shard) {
+  for (Meta& meta : metas) take_shard(meta, shard);
 }
 
 template <class T>
@@ -184,9 +184,9 @@ void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& k
 template <class Metas, class... Args>
 auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, Metas&& metas, const Args&... args) {
   const auto all = detail::as_tuple(metas);
-  if (ctx.local != nullptr && !ctx.local->output_dims.empty()) {
-    const Dims* piece = ctx.local->output_dims.data();
-    std::apply([&](auto&... meta) { (detail::take_piece(meta, piece), ...); }, all);
+  if (ctx.local != nullptr && !ctx.local->output_shards.empty()) {
+    const Meta* shard = ctx.local->output_shards.data();
+    std::apply([&](auto&... meta) { (detail::take_shard(meta, shard), ...); }, all);
   }
   return detail::compute_on(device, ctx, kernels, dtype, all, args...);
 }

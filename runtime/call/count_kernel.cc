@@ -88,7 +88,7 @@ void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) 
         locals_.push_back(tensors_[i] == nullptr
                               ? DenseTensor()
                               : DenseTensor::allocate(tensors_[i]->value.device(),
-                                                      {plan.input_dims[i], plan.inputs[i].global.dtype}, &meter));
+                                                      plan.input_shards[i], &meter));
       }
       dense();
       locals_.clear();

@@ -295,7 +295,7 @@ void DistCall::prepare() {
   results_.resize(plan_->outputs.size());
   local_.inputs = plan_->input_boxes;
   local_.outputs = plan_->output_boxes;
-  if (layout_ != nullptr) local_.output_dims = plan_->output_dims;
+  if (layout_ != nullptr) local_.output_shards = plan_->output_shards;
   if (ctx_.recorder != nullptr) extras().captured_inputs = locals_;
   if (!plan_->reduce_axes.empty() && plan_->active && ctx_.recorder == nullptr) {
     extras().reducer = std::make_unique<MeshReducer>(rank_, plan_->mesh, plan_->reduce_axes, op_.name);
@@ -305,7 +305,7 @@ void DistCall::prepare() {
 
 /// The shape that an input of which no element is read has in the layout that is computed in.
 DenseTensor DistCall::shape_of_piece(size_t i) const {
-  DenseTensor shape(tensors_[i]->value.storage(), Meta{plan_->input_dims[i], tensors_[i]->global.dtype});
+  DenseTensor shape(tensors_[i]->value.storage(), plan_->input_shards[i]);
   shape.set_symbol(tensors_[i]->value.symbol());
   return shape;
 }
@@ -343,7 +343,7 @@ DenseTensor DistCall::move_input(size_t i) const {
 }
 
 void DistCall::reinterpret_local() {
-  DenseTensor piece = locals_[0].reinterpret({plan_->output_dims[0], plan_->outputs[0].global.dtype});
+  DenseTensor piece = locals_[0].reinterpret(plan_->output_shards[0]);
   if (variant_ == Variant::inplace) locals_[0] = std::move(piece);
   else results_[0] = std::move(piece);
 }

@@ -82,7 +82,7 @@ class DistCall {
   std::vector<DenseTensor*> targets(size_t slot);
   /// The shape attribute of the dense call: the local shape of an output, or for the global metas the one that was asked for.
   IntArray local_shape(size_t output, const IntArray& asked) const {
-    return ctx_.infer != nullptr ? asked : IntArray(plan_->output_dims[plan_->output_slots[output].first]);
+    return ctx_.infer != nullptr ? asked : IntArray(plan_->output_shards[plan_->output_slots[output].first].dims);
   }
 
   /// The local result of an output. Where only metas are wanted, there is none.
@@ -228,12 +228,11 @@ class DistCall {
   /// Throws unless the piece is what the layout of the output promises.
   void check_piece(size_t output, const DenseTensor& piece) const {
     if (!plan_->active) return;
-    const OutputPlan& planned = plan_->outputs[output];
-    const Dims& dims = plan_->output_dims[output];
-    if (!(piece.dims() == dims) || piece.dtype() != planned.global.dtype) fail_piece(planned, piece, dims);
+    const Meta& shard = plan_->output_shards[output];
+    if (!(piece.meta() == shard)) fail_piece(plan_->outputs[output], piece, shard);
   }
   void fill_with_identity(DenseTensor& piece) const;
-  [[noreturn]] void fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const;
+  [[noreturn]] void fail_piece(const OutputPlan& output, const DenseTensor& piece, const Meta& shard) const;
   void prepare();
   DenseTensor shape_of_piece(size_t i) const;
   /// Tells the recorder of the call, with the inputs as they are after their moves.

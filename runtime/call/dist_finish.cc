@@ -78,9 +78,9 @@ void DistCall::fill_with_identity(DenseTensor& piece) const {
   fill_identity(piece.raw(), piece.numel(), piece.dtype(), *plan_->identity);
 }
 
-void DistCall::fail_piece(const OutputPlan& output, const DenseTensor& piece, const Dims& dims) const {
+void DistCall::fail_piece(const OutputPlan& output, const DenseTensor& piece, const Meta& shard) const {
   fail(ErrorCode::internal, "[{}] computed a piece {} where layout {} of {} has {}; its placement rule is wrong", op_.name,
-       to_string(piece.meta()), output.spec->text(), to_string(output.global), to_string(dims));
+       to_string(piece.meta()), output.spec->text(), to_string(output.global), to_string(shard));
 }
 
 void DistCall::finish_view(size_t o) {
@@ -180,7 +180,7 @@ void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool
   if (written) now->bump(ctx_.op);
   // As it was moved, where that is all that has happened to it.
   DenseTensor moved = result;
-  if (!written && !plan_->relayout && plan_->active) moved = result.reinterpret({plan_->input_dims[i], x.global.dtype});
+  if (!written && !plan_->relayout && plan_->active) moved = result.reinterpret(plan_->input_shards[i]);
   moved.set_symbol(result.symbol());
   const auto& plan = written ? output.adopted : plan_->inputs[i].move;
   const CommCause cause = cause_of(i);

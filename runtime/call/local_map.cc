@@ -253,7 +253,7 @@ class LocalCallRun {
   }
 
   void check_piece(size_t o, int process, const Coordinate& at, const Meta& piece, const Meta& whole) const {
-    const Meta expected{local_piece(out_specs_[o]->layout(), whole.dims, at).dims, whole.dtype};
+    const Meta expected = shard_meta(whole, *out_specs_[o], at);
     if (piece == expected) return;
     fail(ErrorCode::shape_mismatch, "[{}] output {}: rank {}'s piece of {} {} on {} must be {}, but the function has returned {}", name_, o, process,
          to_string(whole), out_specs_[o]->text(), mesh_->describe(), to_string(expected), to_string(piece));

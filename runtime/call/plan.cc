@@ -54,7 +54,7 @@ std::string describe_pieces(const OpDef& op, const CallPlan& plan) {
   for (size_t o = 0; o < plan.outputs.size(); ++o) {
     const OutputPlan& output = plan.outputs[o];
     if (output.spec == nullptr) continue;
-    join(text, describe_piece(op.outputs[slot_of(plan, o)].name, plan.active ? &plan.output_dims[o] : nullptr, output.global, *output.spec));
+    join(text, describe_piece(op.outputs[slot_of(plan, o)].name, plan.active ? &plan.output_shards[o].dims : nullptr, output.global, *output.spec));
   }
   return text;
 }

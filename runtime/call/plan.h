@@ -51,9 +51,9 @@ struct CallPlan {
   bool active = false;  // this rank is in the mesh
   std::optional<ReduceType> identity;  // made in a pending layout: another rank has the value, this one what leaves it unchanged
   std::vector<Box> input_boxes;
-  std::vector<Dims> input_dims;   // local, in the layout that is computed in
+  std::vector<Meta> input_shards;  // in the layouts that are computed in
   std::vector<Box> output_boxes;
-  std::vector<Dims> output_dims;  // local
+  std::vector<Meta> output_shards;
 };
 
 /// One line for people: layouts in -> needed (steps, bytes) -> out, and aliases.

@@ -208,18 +208,17 @@ void bind_plan(CallPlan& plan, const std::optional<Coordinate>& at) {
   plan.active = at.has_value();
   plan.identity.reset();
   plan.input_boxes.clear();
-  plan.input_dims.clear();
+  plan.input_shards.clear();
   plan.output_boxes.clear();
-  plan.output_dims.clear();
+  plan.output_shards.clear();
   if (!at) return;
   if (plan.layout != nullptr) plan.identity = identity_at(*plan.layout, *at);
-  const auto add = [&](const Meta& global, const DistSpec* spec, std::vector<Box>& boxes, std::vector<Dims>& dims) {
-    const Piece piece = spec == nullptr ? Piece() : local_piece(spec->layout(), global.dims, *at);
-    boxes.push_back(spec == nullptr ? Box() : Box{global.dims, piece.begin});
-    dims.push_back(piece.dims);
+  const auto add = [&](const Meta& global, const DistSpec* spec, std::vector<Box>& boxes, std::vector<Meta>& shards) {
+    boxes.push_back(spec == nullptr ? Box() : Box{global.dims, local_piece(spec->layout(), global.dims, *at).begin});
+    shards.push_back(spec == nullptr ? Meta() : shard_meta(global, *spec, *at));
   };
-  for (const InputPlan& input : plan.inputs) add(input.global, input.want, plan.input_boxes, plan.input_dims);
-  for (const OutputPlan& output : plan.outputs) add(output.global, output.spec, plan.output_boxes, plan.output_dims);
+  for (const InputPlan& input : plan.inputs) add(input.global, input.want, plan.input_boxes, plan.input_shards);
+  for (const OutputPlan& output : plan.outputs) add(output.global, output.spec, plan.output_boxes, plan.output_shards);
 }
 
 }  // namespace shard::call

@@ -32,7 +32,7 @@ struct LocalCall {
   RandomKey random;                // for ops that draw random numbers
   bool replace_targets = false;    // in-place results go to new buffers: their global shape, dtype or layout changes
   mutable bool checks_data = false;  // the kernel has refused no value here, but may have on another rank
-  std::span<const Dims> output_dims = {};  // of an op without tensor arguments: the pieces of the outputs, whose metas are inferred whole
+  std::span<const Meta> output_shards = {};  // of an op without tensor arguments: of the outputs, whose metas are inferred whole
 };
 
 /// Where a dense function that is called for its metas alone leaves them, by output slot.

@@ -200,4 +200,6 @@ Piece local_piece(const Layout& layout, const Dims& global, const Coordinate& at
   return piece;
 }
 
+Meta shard_meta(const Meta& global, const DistSpec& spec, const Coordinate& at) { return {local_piece(spec.layout(), global.dims, at).dims, global.dtype}; }
+
 }  // namespace shard

@@ -103,5 +103,7 @@ struct Piece {
 };
 /// The piece that the process at `at` holds.
 Piece local_piece(const Layout& layout, const Dims& global, const Coordinate& at);
+/// The shape and dtype of the local shard of a tensor on the process at `at`.
+Meta shard_meta(const Meta& global, const DistSpec& spec, const Coordinate& at);
 
 }  // namespace shard

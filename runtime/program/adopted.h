@@ -13,7 +13,7 @@ inline DenseTensor piece_of(const Type& type, MemoryMeter& meter) {
   if (type.spec == nullptr) return DenseTensor::allocate(type.device, type.meta, &meter);
   const auto at = type.spec->mesh()->coordinate(current_rank().id());
   if (!at) return absent_value(type.meta);
-  return DenseTensor::allocate(type.device, {local_piece(type.spec->layout(), type.meta.dims, *at).dims, type.meta.dtype}, &meter);
+  return DenseTensor::allocate(type.device, shard_meta(type.meta, *type.spec, *at), &meter);
 }
 
 /// The nearest source of a copy, direct or through other copies, that is `known`; null where there is none.

@@ -27,7 +27,8 @@ Tensor zeros_of(const Type& type) {
   if (type.spec == nullptr) return zeros(IntArray(type.meta.dims), type.meta.dtype, type.device);
   const auto at = type.spec->mesh()->coordinate(current_rank().id());
   if (!at) return make_dist(current_rank(), type.meta, type.spec, absent_value(type.meta));
-  const Tensor piece = shard::zeros(IntArray(local_piece(type.spec->layout(), type.meta.dims, *at).dims), type.meta.dtype, type.device);
+  const Meta shard = shard_meta(type.meta, *type.spec, *at);
+  const Tensor piece = shard::zeros(IntArray(shard.dims), shard.dtype, type.device);
   return make_dist(current_rank(), type.meta, type.spec, piece.get().value);
 }
 

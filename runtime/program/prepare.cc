@@ -152,9 +152,8 @@ class Executor::Build {
   }
 
   bool here(const Type& type) const { return type.spec == nullptr || type.spec->mesh()->coordinate(executor_.rank_->id()).has_value(); }
-  Dims local_dims(const Type& type) const {
-    if (type.spec == nullptr) return type.meta.dims;
-    return local_piece(type.spec->layout(), type.meta.dims, *type.spec->mesh()->coordinate(executor_.rank_->id())).dims;
+  Meta local_meta(const Type& type) const {
+    return type.spec == nullptr ? type.meta : shard_meta(type.meta, *type.spec, *type.spec->mesh()->coordinate(executor_.rank_->id()));
   }
 
   void add_step(std::unique_ptr<BoundStep> step) { executor_.steps_.push_back({.step = std::move(step), .op = op_}); }
@@ -208,7 +207,7 @@ class Executor::Build {
   MoveStep::Give make_moved(ValueId id) {
     const Type& type = type_of(id);
     Root& root = new_root(Root::Kind::made, here(type) ? stand_in(type.device, 0) : Storage::absent());
-    set_output(id, DenseTensor(root.stand_in, here(type) ? Meta{local_dims(type), type.meta.dtype} : absent_value(type.meta).meta()));
+    set_output(id, DenseTensor(root.stand_in, here(type) ? local_meta(type) : absent_value(type.meta).meta()));
     root.bytes = here(type) ? place_of(id).tensor.meta().bytes() : 0;
     return [this_ = &executor_, &root](const DenseTensor& made) { this_->set_root(root, made.storage(), made.offset()); };
   }
@@ -279,14 +278,14 @@ class Executor::Build {
       make_local(op, state, mesh, types);
       ctx.local = &state.local;
       const int shape = op.entry->op->local_shape;
-      if (shape >= 0) attrs[static_cast<size_t>(shape)] = IntArray(state.plan.output_dims[op.output_slots[static_cast<size_t>(op.entry->op->local_shape_output)].first]);
+      if (shape >= 0) attrs[static_cast<size_t>(shape)] = IntArray(state.plan.output_shards[op.output_slots[static_cast<size_t>(op.entry->op->local_shape_output)].first].dims);
     }
     std::vector<DenseTensor> tensors;
     for (size_t slot = 0; slot < op.slots.size(); ++slot) {
       const bool shape_only = (op.entry->op->no_need_buffer >> slot & 1u) != 0;
       for (size_t i = op.slots[slot].first; i < op.slots[slot].first + op.slots[slot].count; ++i) {
         if (!shape_only || types[i] == nullptr) tensors.push_back(input(op, i));
-        else tensors.emplace_back(Storage::shape_only(types[i]->device), Meta{mesh == nullptr ? types[i]->meta.dims : state.plan.input_dims[i], types[i]->meta.dtype});
+        else tensors.emplace_back(Storage::shape_only(types[i]->device), mesh == nullptr ? types[i]->meta : state.plan.input_shards[i]);
       }
     }
     EntryCall call{ctx, tensors, op.slots, attrs, {}};
@@ -323,7 +322,7 @@ class Executor::Build {
     state.local.reducer = state.reducer.get();
     state.local.inputs = plan.input_boxes;
     state.local.outputs = plan.output_boxes;
-    if (op.layout != nullptr) state.local.output_dims = plan.output_dims;
+    if (op.layout != nullptr) state.local.output_shards = plan.output_shards;
     for (size_t o = 0; o < op.outputs.size() && op.inplace; ++o) {
       const bool replaced = op.outputs[o] != 0 && program_.value(op.outputs[o]).source == 0;
       const bool target = std::any_of(op.entry->op->aliases.begin(), op.entry->op->aliases.end(), [&](const AliasDef& alias) {
@@ -342,7 +341,7 @@ class Executor::Build {
   void bind_reinterpretation(const Op& op) {
     if (!here(type_of(op.outputs[0]))) return bind_absent(op);
     const Type& to = type_of(op.outputs[0]);
-    set_output(op.outputs[0], input(op, 0).reinterpret({local_dims(to), to.meta.dtype}));
+    set_output(op.outputs[0], input(op, 0).reinterpret(local_meta(to)));
   }
 
   /// On a rank outside the mesh values have no bytes, and those of a tree share that.

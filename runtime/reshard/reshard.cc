@@ -112,7 +112,7 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
   }
   const std::optional<Coordinate> at = mesh->coordinate(rank.id());
   if (recorder != nullptr) {
-    DenseTensor piece = at ? DenseTensor::allocate(value.device(), {local_piece(spec->layout(), meta.dims, *at).dims, meta.dtype}, &recorder->meter) : absent_value(meta);
+    DenseTensor piece = at ? DenseTensor::allocate(value.device(), shard_meta(meta, *spec, *at), &recorder->meter) : absent_value(meta);
     piece.set_symbol(recorder->convert(Recorder::Conversion::distribute, value, {.meta = meta, .spec = spec, .device = value.device()}, source.rank));
     return make_dist(rank, meta, spec, std::move(piece));
   }
