@@ -1,6 +1,8 @@
 // Whether names in lists, parameters and expressions mean something of the op.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "check/parts.h"
 #include "diag/suggest.h"
 
@@ -192,6 +194,16 @@ void check_neutral(const Op& op, DiagnosticSink& sink) {
   }
 }
 
+void check_pointwise(const Op& op, DiagnosticSink& sink) {
+  const auto& traits = op.extension.traits;
+  if (!traits || std::find(traits->begin(), traits->end(), Trait::pointwise) == traits->end()) return;
+  const bool random = op.extension.random.value_or(false);
+  const bool known = op.infer_meta && op.infer_meta->expression && shard::is_elementwise(*op.infer_meta->expression);
+  if (op.extension.elementwise.value_or(known) && !random) return;
+  sink.error(op.name.at, "bad-value",
+             fmt::format("Op '{}' cannot be pointwise, because it {}.", op.name.text, random ? "draws random numbers by place" : "is not elementwise: add 'elementwise : true' under 'shard'"));
+}
+
 void check_record_composite(const Op& op, DiagnosticSink& sink) {
   if (!op.extension.record_composite.value_or(false) || (op.kernel && op.composite && !op.backward)) return;
   sink.error(op.name.at, "record-composite",
@@ -237,6 +249,7 @@ void check_references(const Op& op, DiagnosticSink& sink) {
   if (op.extension.dynamic_shape) check_list(op, *op.extension.dynamic_shape, "dynamic_shape", outputs_of(op), sink);
   check_save_if(op, sink);
   check_neutral(op, sink);
+  check_pointwise(op, sink);
   check_record_composite(op, sink);
   if (op.infer_meta) check_infer_meta_refs(op, sink);
   if (op.kernel) check_kernel_refs(op, sink);

@@ -300,8 +300,6 @@ bool has_trait(const Op& op, Trait trait) {
   return traits && std::find(traits->begin(), traits->end(), trait) != traits->end();
 }
 
-bool is_pointwise(const Op& op) { return is_elementwise(op) && !is_random(op) && !has_trait(op, Trait::needs_whole); }
-
 bool has_dynamic_shape(const Op& op, const Output& output) {
   return op.extension.dynamic_shape && contains(*op.extension.dynamic_shape, output.name.text);
 }

@@ -128,7 +128,5 @@ bool has_dynamic_shape(const Op& op, const Output& output);
 /// True when each output element depends on one element of each input, so that an output may be exactly an input.
 bool is_elementwise(const Op& op);
 bool has_trait(const Op& op, Trait trait);
-/// Each element of the result depends on the elements at its own place alone, so that the kernel may run on blocks of them.
-bool is_pointwise(const Op& op);
 
 }  // namespace shardgen

@@ -106,7 +106,7 @@ std::string definition(const LowerContext& context, const Op& op) {
   }
   if (op.extension.partial_guard) add("commute_guard", "\"" + op.extension.partial_guard->text + "\"");
   if (is_elementwise(op)) add("elementwise", "true");
-  if (is_pointwise(op)) add("pointwise", "true");
+  if (has_trait(op, Trait::pointwise)) add("pointwise", "true");
   if (has_trait(op, Trait::exact)) add("exact", "true");
   if (has_trait(op, Trait::rearranging)) add("rearranging", "true");
   if (has_trait(op, Trait::identity)) add("identity", "true");

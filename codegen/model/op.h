@@ -183,14 +183,14 @@ struct SaveIf {
 };
 
 /// What passes over captured programs may know of an op.
-enum class Trait { needs_whole, exact, rearranging, identity };
+enum class Trait { pointwise, exact, rearranging, identity };
 struct TraitInfo {
   Trait trait;
   std::string_view name;
   std::string_view meaning;  // "Exact: ..."
 };
 inline constexpr std::array<TraitInfo, 4> kTraits = {{
-    {Trait::needs_whole, "needs_whole", "Needs whole tensors: its kernel looks at the place or the number of elements."},
+    {Trait::pointwise, "pointwise", "Pointwise: an element of the result depends on those at its own place alone, and the kernel may run on blocks of them."},
     {Trait::exact, "exact", "Exact: each element is the correctly rounded result, wherever it lies."},
     {Trait::rearranging, "rearranging", "Rearranging: its elements are those of its first argument, in other places."},
     {Trait::identity, "identity", "Identity: where shape and dtype stay, it copies its first argument."},

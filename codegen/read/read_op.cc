@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 
 #include "diag/printable.h"
 #include "diag/utf8.h"
@@ -155,8 +156,8 @@ void read_neutral(Context c, Node n, Extension& e) {
     const std::optional<Name> arg = read_name(c, key, "an argument");
     double number = 0;
     const auto [end, error] = std::from_chars(value.text.data(), value.text.data() + value.text.size(), number);
-    if (error != std::errc() || end != value.text.data() + value.text.size()) {
-      c.sink.error(c.at(value), "bad-value", fmt::format("The neutral value of '{}' must be a number, not '{}'.", key.text, value.text));
+    if (error != std::errc() || end != value.text.data() + value.text.size() || !std::isfinite(number)) {
+      c.sink.error(c.at(value), "bad-value", fmt::format("The neutral value of '{}' must be a finite number, not '{}'.", key.text, value.text));
     } else if (arg) {
       e.neutral->push_back({*arg, number});
     }

@@ -52,6 +52,7 @@ class LocalCallRun {
   std::vector<Tensor> compute(const LocalFunction& function) {
     uint64_t& calls = rank_.comm_queue().calls_done;
     const uint64_t call = calls + 1;  // whatever calls the function makes, on some ranks more than on others
+    bool told = false;
     try {
       move_inputs();
       std::vector<Tensor> results;
@@ -62,14 +63,17 @@ class LocalCallRun {
         failure = std::current_exception();
       }
       std::vector<Meta> metas = options_.outputs;
-      if (metas.empty()) metas = exchange_metas(results, failure);
+      if (metas.empty()) {
+        told = true;
+        metas = exchange_metas(results, failure);
+      }
       if (failure) std::rethrow_exception(failure);
       std::vector<Tensor> outputs = wrap_all(results, metas);
       calls = call;
       return outputs;
     } catch (...) {
       calls = call;
-      if (!options_.outputs.empty()) call::report_failed_call(rank_, call, std::current_exception(), fmt::format("\n  in [{}] on {}", name_, mesh_->describe()));
+      if (!told) call::report_failed_call(rank_, call, std::current_exception(), fmt::format("\n  in [{}] on {}", name_, mesh_->describe()));
       throw;
     }
   }
@@ -150,7 +154,7 @@ class LocalCallRun {
     }
     if (options_.outputs.empty()) {
       moves.text += " the shapes of the outputs' pieces, as LocalMapOptions::outputs is not given;";
-      moves.bytes += call::gather_bytes(rank_.world().size(), out_specs_.size() * sizeof(PieceFacts));
+      moves.bytes += call::gather_bytes(rank_.world().size(), std::max<size_t>(out_specs_.size(), 1) * sizeof(PieceFacts));
     }
     call::check_comm_policy(rank_, name_, *mesh_, moves);
   }
@@ -201,17 +205,17 @@ class LocalCallRun {
            "(LocalMapOptions::outputs)", name_);
     }
     const auto ranks = static_cast<size_t>(rank_.world().size());
-    const size_t count = out_specs_.size();
+    const size_t count = std::max<size_t>(out_specs_.size(), 1);  // without outputs, too, ranks learn who has failed
     std::vector<PieceFacts> mine(count), all(count * ranks);
     for (size_t o = 0; o < count; ++o) mine[o] = {failure != nullptr, o < results.size() ? results[o].meta() : Meta()};
     const std::vector<int64_t> sizes(ranks, static_cast<int64_t>(count * sizeof(PieceFacts)));
     rank_.communicator(ProcessMesh::make({static_cast<int>(ranks)})).all_gather({name_, "shapes of outputs"}, mine.data(), all.data(), sizes).wait();
     if (failure) std::rethrow_exception(failure);
-    for (size_t process = 0; process < ranks && count != 0; ++process) {
+    for (size_t process = 0; process < ranks; ++process) {
       if (all[process * count].failed) fail(ErrorCode::peer_failed, "[{}] the function has failed on rank {}; its error says why", name_, process);
     }
     std::vector<Meta> metas;
-    for (size_t o = 0; o < count; ++o) {
+    for (size_t o = 0; o < out_specs_.size(); ++o) {
       metas.push_back(whole_meta(o, [&](int process) -> const Meta& { return all[static_cast<size_t>(process) * count + o].meta; }));
     }
     return metas;

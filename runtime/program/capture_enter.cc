@@ -93,7 +93,9 @@ void CaptureRecorder::end() {
   for (Adopted& each : adopted_) each.restore();
   for (Constant& each : constants_) each.restore();
   plain_.set_state(plain_state_);
-  if (before_.rank != nullptr) before_.rank->generator.set_state(world_state_);
+  if (before_.rank == nullptr) return;
+  before_.rank->generator.set_state(world_state_);
+  before_.rank->comm_queue().calls_done = calls_done_;
 }
 
 Tensor CaptureRecorder::make_input(const Tensor& example, size_t number) {

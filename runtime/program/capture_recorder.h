@@ -20,7 +20,10 @@ class CaptureRecorder final : Metered, public Recorder {
   /// `shared`: example inputs that the function uses from outside too.
   CaptureRecorder(const Scope* scope, const TensorSet& shared, const autograd::NoBoundary& apart)
       : Recorder(counted_), scope_(scope), shared_(shared), apart_(apart), before_(this_thread), recorded_(grad_enabled()), plain_(call::thread_generator()), plain_state_(plain_.state()) {
-    if (before_.rank != nullptr) world_state_ = before_.rank->generator.state();
+    if (before_.rank != nullptr) {
+      world_state_ = before_.rank->generator.state();
+      calls_done_ = before_.rank->comm_queue().calls_done;
+    }
     this_thread.recorder = this;
     this_thread.dry = &meter;
   }
@@ -142,6 +145,7 @@ class CaptureRecorder final : Metered, public Recorder {
   Generator& plain_;
   const RandomKey plain_state_;
   RandomKey world_state_;
+  uint64_t calls_done_ = 0;  // a capture makes no call that other ranks would know of
   bool ended_ = false;
   const uint32_t tag_ = next_tag();
   Program program_;

@@ -181,17 +181,17 @@ void Executor::doubt_writes(uint64_t calls_before) {
 }
 
 std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart& forward) {
-  enter(program_.inputs, arguments.inputs);
-  enter(program_.parameters, arguments.parameters);
-  make_outputs();
-  draw_keys(forward);
-  count_writes();
   const Step* running = nullptr;
   const bool on_mesh = std::any_of(states_.begin(), states_.end(), [](const auto& state) { return state->on_mesh; });
   uint64_t none = 0;
   uint64_t& calls = on_mesh ? rank_->comm_queue().calls_done : none;  // an op of a program counts as a distributed call
   const uint64_t before = calls;
   try {
+    enter(program_.inputs, arguments.inputs);
+    enter(program_.parameters, arguments.parameters);
+    make_outputs();
+    draw_keys(forward);
+    count_writes();
     for (const Step& step : steps_) {
       running = &step;
       calls = before + step.op;
@@ -201,11 +201,11 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
     if (on_mesh) doubt_writes(before);
   } catch (...) {
     if (on_mesh) {
-      doubt_writes(before);
+      if (running != nullptr) doubt_writes(before);
       calls = before + program_.ops.size();
-      call::report_failed_call(*rank_, before + running->op + 1, std::current_exception(), "\n  in a captured function");
+      call::report_failed_call(*rank_, before + (running == nullptr ? 0 : running->op) + 1, std::current_exception(), "\n  in a captured function");
     }
-    take_back(poison(*running));
+    if (running != nullptr) take_back(poison(*running));
     if (!options_.keep_arguments) let_go();
     throw;
   }

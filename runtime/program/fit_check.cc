@@ -1,3 +1,4 @@
+#include "program/alias.h"
 #include "program/fit_check.h"
 
 #include <algorithm>
@@ -48,6 +49,7 @@ class FitCheck {
     const std::string has = given.defined() ? text_of(type_of(given.get()), requires_now) : "none";
     if (expected != has) return problem(fmt::format("{} '{}': expected {}, but given {}", what, named.name, expected, has));
     if (named.value == 0) return;
+    check_history(what, named, given);
     // The same buffer is one tree, and another one another.
     const Storage* const storage = given.get().value.storage().get();
     const ValueId root = program_.value(named.value).root;
@@ -60,6 +62,18 @@ class FitCheck {
       }
     }
     seen_.push_back({named.value, root, given.impl().get(), storage, named.name});
+  }
+
+  /// What the program writes with a history gets that in each run, which a leaf or the base of a view must not.
+  void check_history(const char* what, const Named& named, const Tensor& given) {
+    if (!trace_.gradient) return;
+    const bool is_leaf = given.requires_grad() && given.is_leaf();
+    if (!given.get().grad.root && !is_leaf) return;
+    for (const size_t output : trace_.gradient->outputs) {
+      const ValueId value = program_.outputs[output].value;
+      if (value == 0 || value == named.value || handle_of(program_, value) != named.value) continue;
+      problem(fmt::format("{} '{}': the program writes it with a history, so expected is neither a leaf that requires a gradient nor a view; give a copy (assign(x))", what, named.name));
+    }
   }
 
   void check_world(const DistSpec* spec) {

@@ -75,7 +75,7 @@ void Reader::read_gradient(const Node& node) {
   }
   for (size_t i = 0; i < wanted.size(); ++i) {
     gradient.wanted.push_back(wanted[i].integer<ValueId>());
-    if (!is_entry(gradient.wanted.back())) wanted[i].expected("the value of an input or parameter");
+    if (!is_argument(gradient.wanted.back(), gradient.function_inputs)) wanted[i].expected("the value of an input or parameter");
     const ValueId given = program_.outputs[gradient.function_outputs + i].value;
     if (given != 0) check_gradient_of(wanted[i], given, gradient.wanted.back());
   }
@@ -127,7 +127,7 @@ void Reader::read_failed_gradient(const Node& node, TracedGradient gradient) {
   }
   for (const Node& wanted : node["wanted"].list()) {
     gradient.wanted.push_back(wanted.integer<ValueId>());
-    if (!is_entry(gradient.wanted.back())) wanted.expected("the value of an input or parameter");
+    if (!is_argument(gradient.wanted.back(), gradient.function_inputs)) wanted.expected("the value of an input or parameter");
   }
   for (const char* key : {"reaches", "output_groups", "wanted_groups"}) {
     if (node.has(key)) node[key].refuse("a gradient that is an error has no {}", key);
@@ -155,10 +155,31 @@ void Reader::read_detached(const Node& node) {
                       node["argument"].text(), node["from"].text(), node["to"].text()};
   if (each.output >= outputs || program_.outputs[each.output].value == 0) node["output"].expected("the number of an output that is there");
   const auto is_source = [&](const Named& output) { return output.value == each.source; };
-  if (!is_entry(each.source) && std::none_of(program_.outputs.begin(), program_.outputs.begin() + static_cast<std::ptrdiff_t>(outputs), is_source)) {
+  if (!is_argument(each.source, trace_.gradient ? trace_.gradient->function_inputs : program_.inputs.size()) && std::none_of(program_.outputs.begin(), program_.outputs.begin() + static_cast<std::ptrdiff_t>(outputs), is_source)) {
     node["source"].expected("the value of an input, parameter or output");
   }
+  check_chain(node, each);
   trace_.detached.push_back(std::move(each));
+}
+
+/// The copies of a program and their sources are chains of buffers, which end.
+void Reader::check_chain(const Node& node, const DetachedOutput& added) const {
+  const auto root = [&](ValueId value) { return program_.value(value).root; };
+  const ValueId first = root(program_.outputs[added.output].value);
+  const auto copy_in = [&](ValueId buffer) {
+    return std::find_if(trace_.detached.begin(), trace_.detached.end(), [&](const DetachedOutput& each) { return root(program_.outputs[each.output].value) == buffer; });
+  };
+  if (copy_in(first) != trace_.detached.end()) node["output"].expected("an output in another buffer than those before");
+  ValueId source = root(added.source);
+  for (auto copy = copy_in(source); source != first && copy != trace_.detached.end(); copy = copy_in(source)) source = root(copy->source);
+  if (source == first) node["source"].expected("a buffer that is no copy of this output");
+}
+
+/// Of the function: an input of it or a parameter, and no gradient that the backward pass gets.
+bool Reader::is_argument(ValueId value, size_t function_inputs) const {
+  const auto is_value = [&](const Named& named) { return named.value == value; };
+  return std::any_of(program_.inputs.begin(), program_.inputs.begin() + static_cast<std::ptrdiff_t>(function_inputs), is_value) ||
+         std::any_of(program_.parameters.begin(), program_.parameters.end(), is_value);
 }
 
 void Reader::read_view(const Node& node) {

@@ -85,6 +85,8 @@ class Reader {
   void check_gradient_of(const Node& node, ValueId gradient, ValueId of) const;
   void check_ops() const;
   bool is_entry(ValueId id) const { return entries_.contains(id); }
+  bool is_argument(ValueId value, size_t function_inputs) const;
+  void check_chain(const Node& node, const DetachedOutput& added) const;
 
   void read_gradient(const Node& node);
   /// A file without groups has one.

@@ -7,6 +7,7 @@
 #include "api.h"
 #include "call/item.h"
 #include "call/local_map.h"
+#include "program/function.h"
 #include "reshard/execute.h"
 #include "support/mesh_run.h"
 
@@ -166,6 +167,15 @@ TEST_CASE("4, 9: a function of local_map that fails on one rank is told to the o
     else check_throws<std::runtime_error>([&] { halve(x); }, "no halves today");
     check(full_equals<float>(x, {0, 1, 2, 3}), "nothing was written: the program goes on");
   });
+  run_ranks(2, [](Rank& rank) {
+    const Tensor x = distribute(iota<float>({4}), spec("p"));
+    const auto print = local_map([&](const Tensor&) -> std::vector<Tensor> {
+      if (rank.id() == 1) throw std::runtime_error("no paper");
+      return {};
+    }, {spec("p")}, {}, {.name = "print"});
+    if (rank.id() == 0) check_contains(error_of([&] { print(x); }, ErrorCode::peer_failed), "[print] the function has failed on rank 1");
+    else check_throws<std::runtime_error>([&] { print(x); }, "no paper");
+  });
   run_torn_world(2, [](Rank& rank) {
     const Tensor x = distribute(iota<float>({4}), spec("p"));
     const auto halve = halve_unless(rank, 1, {.name = "halve", .outputs = {{Dims{4}, DType::float32}}});
@@ -187,5 +197,25 @@ TEST_CASE("4, 9: a plain argument that cannot be promoted on one rank is told to
       error_of([&] { add(x, plain); }, ErrorCode::poisoned);
     }
     check_contains(error_of([&] { full(x); }, ErrorCode::peer_failed), "half written");
+  });
+}
+
+TEST_CASE("4, 9: an argument that is poisoned on one rank is told to the others, and a capture on one rank counts no calls") {
+  run_torn_world(2, [](Rank& rank) {
+    const Tensor x = distribute(iota<float>({4}), spec("p"));
+    if (rank.id() == 0) {
+      relu(x);
+    } else {
+      local(x).get().value.storage()->poison(std::make_exception_ptr(std::runtime_error("half written")), "an op");
+      error_of([&] { relu(x); }, ErrorCode::poisoned);
+    }
+    const Tensor other = distribute(iota<float>({4}), spec("p"));
+    check_contains(error_of([&] { full(other); }, ErrorCode::peer_failed), "half written");
+  });
+  run_ranks(2, [](Rank& rank) {
+    const Tensor x = integers({1, 2, 3, 4}, spec("p"));
+    if (rank.id() == 0) capture([](const std::vector<Tensor>& in) -> std::vector<Tensor> { return {add(in[0], in[0])}; }, {x});
+    error_of([&] { divide(x, integers({1, 0, 0, 1}, spec("p"))); }, ErrorCode::invalid_argument);
+    check(full_equals<int32_t>(x, {1, 2, 3, 4}), "every rank failed in the same call: the program goes on");
   });
 }

@@ -119,3 +119,22 @@ TEST_CASE("30: on a mesh too a written argument goes on with the captured step, 
     });
   }
 }
+
+TEST_CASE("30: a program that writes an argument with a history is not run with a view or a leaf in its place, captured or loaded") {
+  const Tensor w = leaf({2, 3}), x = leaf({1, 2});
+  const program::Function function = [](const Tensors& in) -> Tensors {
+    Tensor written = in[0];
+    multiply_(written, in[1]);
+    return {};
+  };
+  CapturedFunction captured(function, {});
+  const Tensor computed = multiply(x, x), base = multiply(x, x), view = reshape(base, {2}), other = leaf({5, 7});
+  CapturedFunction loaded(program::from_json(program::to_json(captured.trace({computed, w})), {}));
+  captured({computed, w});
+  CHECK_THROWS_WITH(captured({view, w}), Catch::Contains("is a view"));
+  CHECK_THROWS_WITH(loaded({view, w}), Catch::Contains("neither a leaf that requires a gradient nor a view"));
+  CHECK_THROWS_WITH(loaded({other, w}), Catch::Contains("neither a leaf that requires a gradient nor a view"));
+  CHECK(values(base.detach()) == Values{1, 4});
+  CHECK(values(other.detach()) == Values{5, 7});
+  CHECK(values(computed.detach()) == Values{2, 12});
+}

@@ -1,6 +1,8 @@
 // Programs as files: what is loaded is what was saved, and everything else is an error that says where.
 #include <catch2/catch.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -293,6 +295,26 @@ TEST_CASE("34: a constant that is made inside of the function is saved with its 
   CHECK(values(loaded({vec({4, 5, 6})})[0]) == std::vector<double>{4, -5, 6});
   CHECK_THAT(load_error(with(text, "\"010001\"", "\"010002\""), {}), Catch::Contains("/parameters/0/constant: expected bools, 00 or 01, but there is '02'"));
   CHECK_THAT(load_error(with(text, "\"010001\"", "\"01000g\""), {}), Catch::Contains("expected digits from 0 to f"));
+}
+
+TEST_CASE("34: copies and their sources that go in a circle are refused") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    Tensor x = add(in[0], in[0]);
+    const Tensor alias = reshape(x, {6});
+    transpose_(x, {1, 0});
+    return {x, alias};
+  };
+  auto json = nlohmann::ordered_json::parse(to_json(program::trace(function, {reshape(vec({1, 2, 3, 4, 5, 6}), {2, 3})})));
+  REQUIRE(json["detached"].size() == 1);
+  auto copy = json["detached"][0];
+  REQUIRE(copy["output"] == 1);
+  CHECK(load_error(json.dump(), {}) == "no error");
+  copy["output"] = 0;
+  copy["source"] = json["outputs"][1]["value"];
+  json["detached"].push_back(copy);
+  CHECK_THAT(load_error(json.dump(), {}), Catch::Contains("/detached/1/source: expected a buffer that is no copy of this output"));
+  json["detached"][1]["output"] = 1;
+  CHECK_THAT(load_error(json.dump(), {}), Catch::Contains("/detached/1/output: expected an output in another buffer than those before"));
 }
 
 TEST_CASE("34: inputs that do not fit a loaded program are an error with the expected types") {

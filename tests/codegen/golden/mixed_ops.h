@@ -27,7 +27,7 @@ namespace shard::ops {
 inline constexpr OpDef add = {.name = "add", .inplace_name = "add_", .location = "mixed.yaml",
     .inputs = slots<"x", "y">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "..., ... -> ...", .commutes = Commutes::jointly, .commute_types = 0x11,
-    .elementwise = true, .pointwise = true};
+    .elementwise = true};
 inline constexpr OpDef cast = {.name = "cast", .inplace_name = "cast_", .location = "mixed.yaml",
     .inputs = slots<"x">, .attrs = names<"dtype">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>};
@@ -69,6 +69,5 @@ inline constexpr OpDef masked_select = {.name = "masked_select", .location = "mi
 inline constexpr OpDef recorded_by_its_composite = {.name = "recorded_by_its_composite",
     .inplace_name = "recorded_by_its_composite_", .location = "mixed.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "slope">, .outputs = slots<"out", "rest">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ..., ...", .elementwise = true,
-    .pointwise = true};
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ..., ...", .elementwise = true};
 }  // namespace shard::ops
