@@ -91,6 +91,10 @@ void CaptureRecorder::end() {
     if (autograd::LeafExtra* const extra = autograd::extra_or_null(each.leaf)) extra->gradient = each.before;
   }
   for (Adopted& each : adopted_) each.restore();
+  // An input that was written has a history that ends in its own step as a leaf: a circle.
+  for (const Input& each : inputs_) {
+    if (each.tensor.defined()) each.tensor.get().grad.node = {};
+  }
   for (Constant& each : constants_) each.restore();
   plain_.set_state(plain_state_);
   if (before_.rank == nullptr) return;
