@@ -89,7 +89,12 @@ size_t CaptureRecorder::add_written(std::vector<Tensor>& outputs) {
     outputs.push_back(tensor);
   };
   for (const Input& each : inputs_) add(each.tensor, each.was_view, each.real);
-  for (const Adopted& each : adopted_) add(each.handle(), each.was_view(), each.real());
+  for (const Adopted& each : adopted_) {
+    if (!each.handle().get().grad.node) continue;
+    // Its history would hold the program, and the program holds it.
+    fail(ErrorCode::capture, "the captured function writes what requires a gradient into a tensor from outside that is no input of it ({}); give it as an input, write a copy "
+         "(assign(x)) or detach() of it, or write under NoGrad", each.handle().get().describe());
+  }
   return outputs.size() - returned;
 }
 
