@@ -1,10 +1,9 @@
 // Whether names in lists, parameters and expressions mean something of the op.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "check/parts.h"
 #include "diag/suggest.h"
+#include "lower/plan.h"
 
 namespace shardgen {
 namespace {
@@ -195,13 +194,10 @@ void check_neutral(const Op& op, DiagnosticSink& sink) {
 }
 
 void check_pointwise(const Op& op, DiagnosticSink& sink) {
-  const auto& traits = op.extension.traits;
-  if (!traits || std::find(traits->begin(), traits->end(), Trait::pointwise) == traits->end()) return;
-  const bool random = op.extension.random.value_or(false);
-  const bool known = op.infer_meta && op.infer_meta->expression && shard::is_elementwise(*op.infer_meta->expression);
-  if (op.extension.elementwise.value_or(known) && !random) return;
+  if (!has_trait(op, Trait::pointwise) || (is_elementwise(op) && !is_random(op))) return;
   sink.error(op.name.at, "bad-value",
-             fmt::format("Op '{}' cannot be pointwise, because it {}.", op.name.text, random ? "draws random numbers by place" : "is not elementwise: add 'elementwise : true' under 'shard'"));
+             fmt::format("Op '{}' cannot be pointwise, because it {}.", op.name.text,
+                         is_random(op) ? "draws random numbers by place" : "is not elementwise: add 'elementwise : true' under 'shard'"));
 }
 
 void check_record_composite(const Op& op, DiagnosticSink& sink) {

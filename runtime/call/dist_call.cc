@@ -103,7 +103,7 @@ void DistCall::add(const Tensor& tensor, bool optional) {
     else storage.check_read();
     if (storage.state() == Storage::State::shape_only && (op_.no_need_buffer >> (slots_.size() - 1) & 1u) == 0) fail_no_data(ctx_, impl.value, name);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::poisoned) report_unread(error);
+    if (error.code() == ErrorCode::poisoned) report_unread();
     const std::string_view advice = policy == ViewPolicy::strict ? view_advice(storage, error.code(), policy) : "";
     fail(error.code(), "[{}] {}: {}{}\n  in the call {}", ctx_.op, argument_text(name, impl), error.what(), advice, call_text());
   }
@@ -134,8 +134,8 @@ void DistCall::promote(const Tensor& tensor, std::string_view name) {
   }
   try {
     check_read(*tensor.get().value.storage(), rank_.policies.view);
-  } catch (const Error& error) {
-    report_unread(error);
+  } catch (const Error&) {
+    report_unread();
     throw;
   }
   extras().promoted.push_back({tensors_.size(), key_.size(), name, tensor, tensor});
@@ -144,10 +144,10 @@ void DistCall::promote(const Tensor& tensor, std::string_view name) {
   if (mesh_ != nullptr) place_promoted();
 }
 
-void DistCall::report_unread(const Error& error) {
+void DistCall::report_unread() {
   if (ctx_.recorder != nullptr) return;
   uint64_t& calls = rank_.comm_queue().calls_done;
-  report_failed_call(rank_, ++calls, std::make_exception_ptr(error), "\n  in the call " + call_text());
+  report_failed_call(rank_, ++calls, std::current_exception(), "\n  in the call " + call_text());
 }
 
 void DistCall::place_promoted() {

@@ -196,8 +196,8 @@ class DistCall {
   void key_tensor(const DistSpec* spec, const Meta& meta);
   void promote(const Tensor& tensor, std::string_view name);
   void place_promoted();
-  /// An argument that cannot be read, maybe on this rank alone: the call counts as one that failed here.
-  void report_unread(const Error& error);
+  /// In a handler: an argument cannot be read, maybe on this rank alone, so the call counts as one that failed here.
+  void report_unread();
   bool checks_promoted() const { return extras_ && !extras_->promoted.empty() && rank_.policies.promotion == PromotionPolicy::replicate_checked && ctx_.recorder == nullptr; }
   void check_replicated(const Promoted& promoted) const;
   /// "add(x: f32[8, 4] [dp, -], y: f32[4] [-]) on mesh(dp=2)": the call so far, for messages.

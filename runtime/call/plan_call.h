@@ -33,10 +33,10 @@ CallPlan place_call(const CallTypes& call, FallbackPolicy fallback);
 /// the bytes of these. Throws as place_call, and shape_mismatch, layout or out_of_range for calls that cannot be made.
 CallPlan plan_call(const CallTypes& call, const Policies& policies, const World& world);
 
-/// Sets the part of the rank at this place of the mesh (none: outside of it): its boxes and local shapes.
+/// Sets the part of the rank at this place of the mesh (none: outside of it): its boxes and the metas of its local shards.
 void bind_plan(CallPlan& plan, const std::optional<Coordinate>& at);
 
-/// Throws layout: the result cannot be written back into flat input `i`, since values would be lost.
+/// Throws layout: the result cannot be written back into `input`, since values would be lost.
 [[noreturn]] void fail_loses(const OpDef& op, const char* name, const InputPlan& input);
 
 /// True when the output slot is a view whose bytes no kernel writes.
