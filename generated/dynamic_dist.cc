@@ -23,7 +23,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> unique(const Tensor& x, bool return_i
     bool return_inverse, bool return_counts, DType dtype) {
   call::DistCall call(ops::unique, x, return_index, return_inverse, return_counts, dtype);
   return call.run([&] {
-    return dense::unique(call, call[0], return_index, return_inverse, return_counts, dtype);
+    return dense::unique(call, call[0], return_index, return_inverse, return_counts,
+        call.local_dtype(dtype));
   });
 }
 

@@ -88,12 +88,12 @@ Tensor& assign_(Tensor& x) {
 
 Tensor cast(const Tensor& x, DType dtype) {
   call::DistCall call(ops::cast, x, dtype);
-  return call.run([&] { return dense::cast(call, call[0], dtype); });
+  return call.run([&] { return dense::cast(call, call[0], call.local_dtype(dtype)); });
 }
 
 Tensor& cast_(Tensor& x, DType dtype) {
   call::DistCall call(call::inplace, ops::cast, x, dtype);
-  call.run([&] { dense::cast_(call, call.target(0), dtype); });
+  call.run([&] { dense::cast_(call, call.target(0), call.local_dtype(dtype)); });
   return x;
 }
 

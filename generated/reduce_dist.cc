@@ -71,7 +71,9 @@ Tensor numel(const Tensor& x) {
 
 Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype) {
   call::DistCall call(ops::argmax, x, axis, keepdims, flatten, dtype);
-  return call.run([&] { return dense::argmax(call, call[0], axis, keepdims, flatten, dtype); });
+  return call.run([&] {
+    return dense::argmax(call, call[0], axis, keepdims, flatten, call.local_dtype(dtype));
+  });
 }
 
 }  // namespace shard::dist

@@ -12,7 +12,10 @@ std::string dense_arg(const Op& op, const std::string& call, Form form, ArgRef a
   if (!arg.tensor) {
     const std::string& name = op.signature.attrs[arg.index].name.text;
     const bool is_local_shape = op.infer_meta->local_shape && op.infer_meta->local_shape->text == name;
-    return is_local_shape ? fmt::format("{}.local_shape({}, {})", call, local_shape_output(op), name) : name;
+    if (is_local_shape) return fmt::format("{}.local_shape({}, {})", call, local_shape_output(op), name);
+    // A kernel of arguments that are held in float32 gives its result so, too.
+    const bool is_dtype = !op.signature.inputs.empty() && op.signature.attrs[arg.index].type == AttrType::dtype;
+    return is_dtype ? fmt::format("{}.local_dtype({})", call, name) : name;
   }
   if (is_written_input(op, arg.index, form))
     return fmt::format("{}.{}({})", call, op.signature.inputs[arg.index].list ? "targets" : "target", arg.index);

@@ -11,6 +11,7 @@
 #include "core/unrecorded.h"
 #include "dist/unrecorded.h"
 #include "ops/creation.h"
+#include "ops/math.h"
 #include "reshard/unrecorded.h"
 
 namespace shard {
@@ -72,6 +73,9 @@ const DistSpec* dual(const DistSpec* spec, std::string_view name) {
   return DistSpec::make(layout);
 }
 
+/// Pieces of a tensor and of its gradient differ in dtype where one of them is a pending sum of 16-bit floats.
+Tensor in_dtype(const Tensor& piece, DType dtype) { return piece.dtype() == dtype ? piece : cast(piece, dtype); }
+
 /// Goes backwards through what a function did on the pieces of this rank.
 class LocalGradient {
  public:
@@ -119,7 +123,7 @@ class LocalGradient {
       const Tensor moved = reshard(gradients[o], outputs_[o]);  // on all ranks of the world, those without a piece too
       if (o >= results_.size() || !results_[o].requires_grad()) continue;
       outputs.push_back(results_[o]);
-      given.push_back(local(moved));
+      given.push_back(in_dtype(local(moved), results_[o].dtype()));
     }
     for (size_t i = 0; i < leaves_.size(); ++i) {
       if (inputs_[i].dual != nullptr) leaves.push_back(leaves_[i]);
@@ -133,6 +137,7 @@ class LocalGradient {
       Tensor piece;
       if (!leaves_.empty()) piece = found[next].defined() ? found[next] : zeros(IntArray(leaves_[i].dims()), leaves_[i].dtype(), leaves_[i].device());
       ++next;
+      if (piece.defined()) piece = in_dtype(piece, shard_dtype(inputs_[i].meta.dtype, inputs_[i].dual->layout()));
       results[i] = from_local(piece, inputs_[i].dual, inputs_[i].meta.dims, inputs_[i].meta.dtype);
     }
     pass.give<0>(std::move(results));

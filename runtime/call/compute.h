@@ -112,8 +112,8 @@ Output<M> compute_on(Device device, const OpContext& ctx, const KernelTable& ker
   return compute_one<M>(device, ctx, kernels, dtype, std::get<0>(meta), args...);
 }
 
-/// Replaces the metas of whole outputs by those of this rank's shards.
-inline void take_shard(Meta& meta, const Meta*& shard) { meta = *shard++; }
+/// Replaces the shapes of whole outputs by those of this rank's shards.
+inline void take_shard(Meta& meta, const Meta*& shard) { meta.dims = (shard++)->dims; }
 inline void take_shard(std::vector<Meta>& metas, const Meta*& shard) {
   for (Meta& meta : metas) take_shard(meta, shard);
 }

@@ -85,10 +85,9 @@ void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) 
       local_.inputs = plan.input_boxes;
       local_.outputs = plan.output_boxes;
       for (size_t i = 0; i < tensors_.size(); ++i) {
-        locals_.push_back(tensors_[i] == nullptr
-                              ? DenseTensor()
-                              : DenseTensor::allocate(tensors_[i]->value.device(),
-                                                      plan.input_shards[i], &meter));
+        Meta shard = plan.input_shards[i];
+        if (plan.in_float32) shard.dtype = widened(shard.dtype);
+        locals_.push_back(tensors_[i] == nullptr ? DenseTensor() : DenseTensor::allocate(tensors_[i]->value.device(), shard, &meter));
       }
       dense();
       locals_.clear();

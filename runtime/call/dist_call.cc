@@ -45,7 +45,7 @@ DistCall::DistCall(const OpDef& op, Variant variant)
   const Policies& p = rank_.policies;
   key_.push_back(reinterpret_cast<uintptr_t>(&op));
   key_.push_back(static_cast<uint64_t>(variant) | static_cast<uint64_t>(p.view) << 8 | static_cast<uint64_t>(p.inplace) << 16 |
-                 static_cast<uint64_t>(p.fallback) << 24);
+                 static_cast<uint64_t>(p.fallback) << 24 | static_cast<uint64_t>(p.sums) << 32);
 }
 
 void DistCall::in(LayoutArg layout) {
@@ -314,6 +314,14 @@ DenseTensor DistCall::shape_of_piece(size_t i) const {
   DenseTensor shape(tensors_[i]->value.storage(), plan_->input_shards[i]);
   shape.set_symbol(tensors_[i]->value.symbol());
   return shape;
+}
+
+void DistCall::convert_results(const Float32Call& converted) {
+  for (size_t o = 0; o < plan_->outputs.size(); ++o) {
+    const OutputPlan& output = plan_->outputs[o];
+    DenseTensor& result = output.alias >= 0 && output.kind == AliasDef::Kind::inplace ? locals_[static_cast<size_t>(output.alias)] : results_[o];
+    result = converted.output(o, result);
+  }
 }
 
 void DistCall::capture() {

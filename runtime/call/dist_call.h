@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "call/codegen_abi.h"
+#include "call/float32_call.h"
 #include "call/plan_cache.h"
 #include "call/plan_call.h"
 #include "call/view_link.h"
@@ -85,6 +86,10 @@ class DistCall {
     return ctx_.infer != nullptr ? asked : IntArray(plan_->output_shards[plan_->output_slots[output].first].dims);
   }
 
+  /// A dtype attribute of the dense call.
+  DType local_dtype(DType asked) const { return ctx_.infer == nullptr && plan_->in_float32 ? widened(asked) : asked; }
+  std::optional<DType> local_dtype(const std::optional<DType>& asked) const { return asked ? std::optional(local_dtype(*asked)) : asked; }
+
   /// The local result of an output. Where only metas are wanted, there is none.
   void set(size_t output, DenseTensor value) {
     if (ctx_.infer == nullptr) results_[plan_->output_slots[output].first] = std::move(value);
@@ -133,7 +138,7 @@ class DistCall {
     const uint64_t call = calls + 1;
     try {
       prepare();
-      if (plan_->active && !plan_->relayout) kernel();
+      if (plan_->active && !plan_->relayout) run_kernel(kernel);
       calls = call;
       if (ctx_.recorder != nullptr) capture();
       finish();
@@ -149,6 +154,15 @@ class DistCall {
     if (local_.checks_data || !plan_->active) [[unlikely]] doubt(call);
     if (traced_) record_call();
   }
+
+  template <class Kernel>
+  void run_kernel(Kernel&& kernel) {
+    if (!plan_->in_float32) return kernel();
+    const Float32Call converted(ctx_, *plan_, locals_);
+    kernel();
+    convert_results(converted);
+  }
+  void convert_results(const Float32Call& converted);
 
   void take(DenseTensor value) { set(0, std::move(value)); }
   void take(std::vector<DenseTensor> values) { set(0, std::move(values)); }

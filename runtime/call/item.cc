@@ -47,7 +47,7 @@ Scalar distributed_item(const DistTensorImpl& impl) {
   stale.add(*impl.value.storage(), rank.policies.view);
   const ProcessMesh& mesh = *impl.spec->mesh();
   const DistSpec* const whole = DistSpec::replicated(&mesh, impl.spec->rank());
-  const auto plan = plan_reshard(impl.global, impl.spec, whole);
+  const auto plan = plan_reshard(impl.global, impl.spec, whole, 0, {"item", "tensor"}, impl.owner->policies.sums);
   const bool tells = mesh.size() != rank.world().size();
   const int64_t told = tells ? call::gather_bytes(rank.world().size(), sizeof(uint64_t)) : 0;
   call::PlannedMoves moves;

@@ -136,7 +136,7 @@ class LocalCallRun {
       }
       stale_.add(*impl.value.storage(), rank_.policies.view);
       if (want == nullptr || want == impl.spec) continue;
-      moves_[i] = plan_reshard(impl.global, impl.spec, want);
+      moves_[i] = plan_reshard(impl.global, impl.spec, want, 0, {name_, input_name(i)}, rank_.policies.sums);
       bytes_ += moves_[i]->bytes;
     }
   }
@@ -258,7 +258,7 @@ class LocalCallRun {
 
   void check_piece(size_t o, int process, const Coordinate& at, const Meta& piece, const Meta& whole) const {
     const Meta expected = shard_meta(whole, *out_specs_[o], at);
-    if (piece == expected) return;
+    if (piece == expected || piece == Meta{expected.dims, whole.dtype}) return;
     fail(ErrorCode::shape_mismatch, "[{}] output {}: rank {}'s piece of {} {} on {} must be {}, but the function has returned {}", name_, o, process,
          to_string(whole), out_specs_[o]->text(), mesh_->describe(), to_string(expected), to_string(piece));
   }
@@ -267,7 +267,7 @@ class LocalCallRun {
     const auto at = mesh_->coordinate(rank_.id());
     if (!at) return make_dist(rank_, meta, out_specs_[o], absent_value(meta));
     check_piece(o, rank_.id(), *at, results[o].meta(), meta);
-    return make_dist(rank_, meta, out_specs_[o], results[o].get().value);
+    return make_dist(rank_, meta, out_specs_[o], convert_floats(results[o].get().value, shard_dtype(meta.dtype, out_specs_[o]->layout())));
   }
 
   /// Tells the dry report and observers of the call, as of those of ops.

@@ -45,7 +45,7 @@ std::string kernel_text(const CallPlan& plan) {
 }
 
 std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global, const DistSpec& spec) {
-  const std::string local = piece == nullptr ? "no piece" : to_string(Meta{*piece, global.dtype});
+  const std::string local = piece == nullptr ? "no piece" : to_string(Meta{*piece, shard_dtype(global.dtype, spec.layout())});
   return fmt::format("{}{}{} of {} {}", name, name.empty() ? "" : " ", local, to_string(global), spec.text());
 }
 

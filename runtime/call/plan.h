@@ -49,6 +49,8 @@ struct CallPlan {
   bool checked = false;     // policies, counters or targets have to be looked at in each call
 
   bool active = false;  // this rank is in the mesh
+  /// Shards of some 16-bit arguments or outputs are float32 (see shard_dtype): all 16-bit arguments are converted for the kernel, and outputs back.
+  bool in_float32 = false;
   std::optional<ReduceType> identity;  // made in a pending layout: another rank has the value, this one what leaves it unchanged
   std::vector<Box> input_boxes;
   std::vector<Meta> input_shards;  // in the layouts that are computed in

@@ -87,6 +87,8 @@ void plan_dynamic(const CallTypes& call, int world_size, CallPlan& plan) {
   if (plan.exchanges_rows) plan.row_count_bytes = gather_bytes(world_size, count * sizeof(uint64_t));
 }
 
+CommCause cause_of(const CallTypes& call, const InputPlan& input) { return {call.op.name, call.op.inputs[static_cast<size_t>(input.slot)].name}; }
+
 void plan_alias(const CallTypes& call, const Policies& policies, const AliasDef& alias, std::optional<size_t> i, OutputPlan& output, CallPlan& plan) {
   const bool in_place = alias.kind == AliasDef::Kind::inplace;
   // In the in-place variant a pair that is both a view and in-place counts as in-place.
@@ -107,12 +109,12 @@ void plan_alias(const CallTypes& call, const Policies& policies, const AliasDef&
   const bool same = output.global == x.global;
   if (in_place && same && same_value(x.global.dtype, output.spec, x.spec)) output.spec = x.spec;
   const bool rewritten = in_place && same && !reinterprets(call.op, static_cast<size_t>(alias.output));
-  if (rewritten && adopts && output.spec != x.spec && policies.view == ViewPolicy::sync) output.adopted = plan_reshard(x.global, x.spec, output.spec);
+  if (rewritten && adopts && output.spec != x.spec && policies.view == ViewPolicy::sync) output.adopted = plan_reshard(x.global, x.spec, output.spec, 0, cause_of(call, x), policies.sums);
   const bool back = (rewritten && !adopts && (x.move || output.spec != x.spec)) ||
                     (alias.kind == AliasDef::Kind::written_view && x.move && policies.view != ViewPolicy::temporary);
   if (!back) return;
   if (loses_values(output.global.dtype, *output.spec, *x.spec)) fail_loses(call.op, call.name, x);
-  output.write_back = plan_reshard(output.global, output.spec, x.spec);
+  output.write_back = plan_reshard(output.global, output.spec, x.spec, 0, cause_of(call, x), policies.sums);
 }
 
 void plan_aliases(const CallTypes& call, const Policies& policies, CallPlan& plan) {
@@ -190,7 +192,7 @@ CallPlan plan_call(const CallTypes& call, const Policies& policies, const World&
   CallPlan plan = place_call(call, policies.fallback);
   for (InputPlan& input : plan.inputs) {
     if (input.spec == nullptr || input.shape_only || same_value(input.global.dtype, input.spec, input.want)) continue;
-    input.move = plan_reshard(input.global, input.spec, input.want);
+    input.move = plan_reshard(input.global, input.spec, input.want, 0, cause_of(call, input), policies.sums);
   }
   plan_dynamic(call, world.size(), plan);
   if (plan.relayout) plan.inputs[0].move = plan_relayout(plan.inputs[0].global, plan.inputs[0].spec, call.outputs[0].dims, plan.outputs[0].spec);
@@ -206,6 +208,7 @@ CallPlan plan_call(const CallTypes& call, const Policies& policies, const World&
 
 void bind_plan(CallPlan& plan, const std::optional<Coordinate>& at) {
   plan.active = at.has_value();
+  plan.in_float32 = false;
   plan.identity.reset();
   plan.input_boxes.clear();
   plan.input_shards.clear();
@@ -217,8 +220,13 @@ void bind_plan(CallPlan& plan, const std::optional<Coordinate>& at) {
     boxes.push_back(spec == nullptr ? Box() : Box{global.dims, local_piece(spec->layout(), global.dims, *at).begin});
     shards.push_back(spec == nullptr ? Meta() : shard_meta(global, *spec, *at));
   };
-  for (const InputPlan& input : plan.inputs) add(input.global, input.want, plan.input_boxes, plan.input_shards);
+  for (const InputPlan& input : plan.inputs) {
+    add(input.global, input.want, plan.input_boxes, plan.input_shards);
+    if (input.shape_only) plan.input_shards.back().dtype = input.global.dtype;
+  }
   for (const OutputPlan& output : plan.outputs) add(output.global, output.spec, plan.output_boxes, plan.output_shards);
+  for (size_t i = 0; i < plan.inputs.size(); ++i) plan.in_float32 = plan.in_float32 || plan.input_shards[i].dtype != plan.inputs[i].global.dtype;
+  for (size_t o = 0; o < plan.outputs.size(); ++o) plan.in_float32 = plan.in_float32 || (plan.outputs[o].spec != nullptr && plan.output_shards[o].dtype != plan.outputs[o].global.dtype);
 }
 
 }  // namespace shard::call

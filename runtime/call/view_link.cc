@@ -41,7 +41,7 @@ void add_move(PlannedMoves& moves, const ReshardPlan& plan, std::string_view wha
 
 std::shared_ptr<const ReshardPlan> reverse(const ReshardPlan& plan) {
   const bool same = plan.meta.dims == plan.after_meta.dims;
-  return same ? plan_reshard(plan.meta, plan.to, plan.from)
+  return same ? plan_reshard(plan.meta, plan.to, plan.from, 0, {"reshard", "tensor"}, plan.sums)
               : plan_relayout(plan.after_meta, plan.to, plan.meta.dims, plan.from);
 }
 

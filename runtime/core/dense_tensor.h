@@ -58,6 +58,10 @@ Overlap overlap(const DenseTensor& a, const DenseTensor& b);
 
 /// A new tensor with the same value on the same device; of one without data, another one.
 DenseTensor clone(const DenseTensor& tensor);
+/// A tensor of a floating dtype in another one, rounded once; `tensor` itself where it has that. Elements are converted on the host.
+DenseTensor convert_floats(const DenseTensor& tensor, DType dtype);
+/// The same for `count` elements in host memory. Nothing where a pointer is null.
+void convert_floats(void* to, DType to_dtype, const void* from, DType from_dtype, int64_t count);
 /// Copies all bytes of `from` into `to`, which has the same byte size; devices may differ. Does nothing unless both have data.
 void copy_into(const DenseTensor& to, const DenseTensor& from);
 

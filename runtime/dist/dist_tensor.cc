@@ -88,15 +88,15 @@ Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global,
   const Meta expected = shard_meta(meta, *spec, *at);
   if (piece.is_dist()) fail(ErrorCode::layout, "[from_local] {} is distributed, but must be this rank's plain piece; use local(tensor), or reshard it",
                             argument_text("piece", piece.get()));
-  if (!(piece.meta() == expected)) {
+  if (!(piece.meta() == expected) && !(piece.meta() == Meta{expected.dims, dtype})) {
     fail(ErrorCode::shape_mismatch,
          "[from_local] argument 'piece' of rank {} is {}, but must be {}: its piece of {} with layout {} on {}. local_piece(layout, global, coordinate) "
          "tells the shape of a piece",
          rank.id(), to_string(piece.meta()), to_string(expected), to_string(meta), spec->text(), spec->mesh()->describe());
   }
   // In a dry world every distributed tensor is without data.
-  if (rank.dry && piece.get().value.has_data()) return make_dist(rank, meta, spec, DenseTensor::allocate(piece.device(), piece.meta(), rank.dry.get(), "from_local"));
-  return make_dist(rank, meta, spec, piece.get().value);
+  if (rank.dry && piece.get().value.has_data()) return make_dist(rank, meta, spec, DenseTensor::allocate(piece.device(), expected, rank.dry.get(), "from_local"));
+  return make_dist(rank, meta, spec, convert_floats(piece.get().value, expected.dtype));
 }
 
 Tensor local(const Tensor& tensor) {

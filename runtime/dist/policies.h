@@ -39,6 +39,12 @@ enum class SavePolicy : uint8_t {
   resharded  // the moved copy: more memory, and nothing sent again
 };
 
+/// In which dtype pending sums and averages of bf16 and f16 tensors are sent. Their contributions are held in float32 (see shard_dtype).
+enum class SumPolicy : uint8_t {
+  float32,  // and rounded once, when the sum is done
+  rounded   // each contribution is rounded to the dtype of the tensor first: half the bytes, and an error that grows with the number of ranks
+};
+
 struct Policies {
   ViewPolicy view = ViewPolicy::strict;
   InplacePolicy inplace = InplacePolicy::keep;
@@ -46,6 +52,7 @@ struct Policies {
   FallbackPolicy fallback = FallbackPolicy::error;
   PromotionPolicy promotion = PromotionPolicy::error;
   SavePolicy save = SavePolicy::original;
+  SumPolicy sums = SumPolicy::float32;
 };
 
 }  // namespace shard

@@ -200,6 +200,17 @@ Piece local_piece(const Layout& layout, const Dims& global, const Coordinate& at
   return piece;
 }
 
-Meta shard_meta(const Meta& global, const DistSpec& spec, const Coordinate& at) { return {local_piece(spec.layout(), global.dims, at).dims, global.dtype}; }
+DType shard_dtype(DType dtype, const Layout& layout) {
+  if (!is_floating(dtype) || size_of(dtype) != 2) return dtype;
+  for (int axis = 0; axis < layout.mesh->rank(); ++axis) {
+    const std::optional<ReduceType> type = layout.partial[static_cast<size_t>(axis)];
+    if ((type == ReduceType::sum || type == ReduceType::avg) && layout.mesh->size(axis) > 1) return DType::float32;
+  }
+  return dtype;
+}
+
+Meta shard_meta(const Meta& global, const DistSpec& spec, const Coordinate& at) {
+  return {local_piece(spec.layout(), global.dims, at).dims, shard_dtype(global.dtype, spec.layout())};
+}
 
 }  // namespace shard

@@ -103,6 +103,9 @@ struct Piece {
 };
 /// The piece that the process at `at` holds.
 Piece local_piece(const Layout& layout, const Dims& global, const Coordinate& at);
+/// The dtype of the local shards of a tensor of `dtype`: float32 where a bf16 or f16 tensor has a pending sum or average over an axis of several
+/// processes, so that contributions are not rounded before they are added up; else its own.
+DType shard_dtype(DType dtype, const Layout& layout);
 /// The shape and dtype of the local shard of a tensor on the process at `at`.
 Meta shard_meta(const Meta& global, const DistSpec& spec, const Coordinate& at);
 

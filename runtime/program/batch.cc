@@ -21,6 +21,7 @@ std::string batch_key(const ReshardPlan& plan) {
     }
     key += fmt::format(" {} {} {} {} {}", static_cast<int>(step.kind), static_cast<int>(step.type), static_cast<const void*>(step.group),
                        static_cast<const void*>(step.before.mesh), static_cast<const void*>(step.after.mesh));
+    key += fmt::format(" {} {}", static_cast<int>(step.dtype), static_cast<int>(step.after_dtype));
     for (int i = 0; i < step.axes.size(); ++i) key += fmt::format(",{}", step.axes[i]);
   }
   return packing < start ? key : "";

@@ -7,7 +7,10 @@
 namespace shard::program {
 namespace {
 
-double elements_of(const Type& type) { return static_cast<double>(bytes_of(type)) / static_cast<double>(size_of(type.meta.dtype)); }
+double elements_of(const Type& type) {
+  const Dims& dims = type.meta.dims;
+  return static_cast<double>(type.spec == nullptr ? dims.numel() : local_piece(type.spec->layout(), dims, Coordinate{}).dims.numel());
+}
 
 }  // namespace
 

@@ -5,9 +5,7 @@
 namespace shard::program {
 
 int64_t bytes_of(const Type& type) {
-  const auto element = static_cast<int64_t>(size_of(type.meta.dtype));
-  if (type.spec == nullptr) return type.meta.dims.numel() * element;
-  return local_piece(type.spec->layout(), type.meta.dims, Coordinate{}).dims.numel() * element;
+  return static_cast<int64_t>((type.spec == nullptr ? type.meta : shard_meta(type.meta, *type.spec, Coordinate{})).bytes());
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "call/binder.h"
+#include "call/float32_call.h"
 #include "call/mesh_reducer.h"
 #include "call/plan_call.h"
 #include "core/error.h"
@@ -237,7 +238,7 @@ class Executor::Build {
 
   std::shared_ptr<const ReshardPlan> plan_of(const Op& op) const {
     const Type& from = type_of(op.inputs[0].value);
-    return plan_reshard(from.meta, from.spec, op.layout);
+    return plan_reshard(from.meta, from.spec, op.layout, 0, {"reshard", "tensor"}, executor_.rank_->policies.sums);
   }
 
   MoveStep::Move mover(const Op& op, const Type& from, const Type& to) {
@@ -289,27 +290,42 @@ class Executor::Build {
       }
     }
     EntryCall call{ctx, tensors, op.slots, attrs, {}};
+    std::optional<call::Float32Call> converted;
+    if (state.plan.in_float32) {
+      for (Attr& attr : attrs) widen_dtype(op, attr);
+      converted.emplace(ctx, state.plan, tensors);
+    }
     (op.inplace ? op.entry->inplace : op.entry->functional)(call);
+    std::vector<DenseTensor> outputs = outputs_of(op, call);
+    for (size_t o = 0; o < outputs.size() && converted; ++o) outputs[o] = converted->output(o, outputs[o]);
     take(binder, state);
-    set_outputs(op, call);
+    for (size_t o = 0; o < outputs.size(); ++o) set_output(op.outputs[o], std::move(outputs[o]));
     if (op.layout != nullptr) fill_identity_of(op, state);
   }
 
-  /// Outputs that are arguments written in place are what those have become; the others are what the call has given, in their order.
-  void set_outputs(const Op& op, EntryCall& call) {
+  /// As DistCall::local_dtype.
+  static void widen_dtype(const Op& op, Attr& attr) {
+    if (op.inputs.empty()) return;
+    if (auto* const dtype = std::get_if<DType>(&attr)) *dtype = call::widened(*dtype);
+    auto* const optional = std::get_if<std::optional<DType>>(&attr);
+    if (optional != nullptr && *optional) *optional = call::widened(**optional);
+  }
+
+  /// Flat. Outputs that are arguments written in place are what those have become; the others are what the call has given, in their order.
+  static std::vector<DenseTensor> outputs_of(const Op& op, EntryCall& call) {
+    std::vector<DenseTensor> outputs;
     auto next = call.results.begin();
     for (size_t slot = 0; slot < op.output_slots.size(); ++slot) {
-      const SlotRange& range = op.output_slots[slot];
       const AliasDef* target = nullptr;
       for (const AliasDef& alias : op.entry->op->aliases) {
         if (op.inplace && alias.kind == AliasDef::Kind::inplace && alias.output == static_cast<int>(slot)) target = &alias;
       }
-      for (size_t i = 0; i < range.count; ++i) {
-        const size_t flat = range.first + i;
-        set_output(op.outputs[flat], target != nullptr ? call.tensors[op.slots[static_cast<size_t>(target->input)].first + i] : (*next)[i]);
+      for (size_t i = 0; i < op.output_slots[slot].count; ++i) {
+        outputs.push_back(target != nullptr ? call.tensors[op.slots[static_cast<size_t>(target->input)].first + i] : (*next)[i]);
       }
       if (target == nullptr) ++next;
     }
+    return outputs;
   }
 
   void make_local(const Op& op, OpState& state, const ProcessMesh* mesh, std::span<const Type* const> types) {

@@ -29,7 +29,8 @@ class UnderWay final : public Work::State {
  public:
   struct Part {
     void* to;
-    size_t bytes;
+    DType dtype;
+    int64_t count;
   };
   UnderWay(Work work, DenseTensor packed, DenseTensor read, std::vector<Part> parts)
       : packed_(std::move(packed)), read_(std::move(read)), work_(std::move(work)), parts_(std::move(parts)) {}
@@ -40,8 +41,8 @@ class UnderWay final : public Work::State {
     if (!packed_.defined() || packed_.raw() == nullptr) return;
     const char* from = packed_.data<char>();
     for (const Part& part : parts_) {
-      if (part.bytes != 0) std::memcpy(part.to, from, part.bytes);
-      from += part.bytes;
+      convert_floats(part.to, part.dtype, from, packed_.dtype(), part.count);
+      from += static_cast<size_t>(part.count) * size_of(packed_.dtype());
     }
   }
 
@@ -55,18 +56,33 @@ class UnderWay final : public Work::State {
 class StepRun {
  public:
   /// `later`: the collective is left under way, behind the storages of the tensors, where it is on their own buffers or a sum of several.
-  StepRun(Rank& rank, std::span<Move> moves, DType dtype, CommCause cause, bool later)
-      : rank_(rank), moves_(moves), step_(*moves[0].step), dtype_(dtype), element_(size_of(dtype)), cause_(cause), later_(later) {
+  StepRun(Rank& rank, std::span<Move> moves, CommCause cause, bool later)
+      : rank_(rank), moves_(moves), step_(*moves[0].step), dtype_(step_.dtype), element_(size_of(dtype_)), cause_(cause), later_(later) {
     before_at_ = step_.before.mesh->coordinate(rank.id());
     after_at_ = step_.after.mesh->coordinate(rank.id());
   }
 
   void run() {
     if (!before_at_ && !after_at_) return;
+    // Reductions convert what has arrived themselves: they may end later.
+    const bool convert_here = converts() && !step_.reduces();
+    later_ = later_ && !convert_here;
     for (Move& move : moves_) {
-      move.out = after_at_ ? allocate({local_piece(move.step->after, move.step->after_dims, *after_at_).dims, dtype_})
-                           : absent_value({move.step->after_dims, dtype_});
+      if (before_at_) move.in = convert_floats(move.in, dtype_);
+      const DType made = convert_here ? dtype_ : step_.after_dtype;
+      move.out = after_at_ ? allocate({local_piece(move.step->after, move.step->after_dims, *after_at_).dims, made})
+                           : absent_value({move.step->after_dims, made});
     }
+    move_all();
+    for (Move& move : moves_) {
+      if (convert_here) move.out = convert_floats(move.out, step_.after_dtype);
+    }
+  }
+
+ private:
+  bool converts() const { return step_.after_dtype != dtype_; }
+
+  void move_all() {
     std::vector<Move*> sending;
     for (Move& move : moves_) {
       if (move.step->bytes != 0) sending.push_back(&move);
@@ -96,7 +112,6 @@ class StepRun {
     fail(ErrorCode::internal, "reshard step {} sends nothing", to_string(step_.kind));
   }
 
- private:
   /// Every buffer of a step: without bytes on a rank that only counts.
   DenseTensor allocate(const Meta& meta) const { return DenseTensor::allocate(kCpu, meta, rank_.dry.get()); }
 
@@ -263,7 +278,7 @@ class StepRun {
         copy_part(part_of(send, begin, part.dims), part.dims, zeros(part.dims), move->in, whole.dims, from, part.dims);
       }
     }
-    if (moves.size() == 1) {
+    if (moves.size() == 1 && !converts()) {
       Work work = group().reduce_scatter(cause_, send.raw(), moves[0]->out.raw(), counts, dtype_, step_.type);
       return as_it_is ? finish(std::move(work), *moves[0]) : work.wait();
     }
@@ -275,7 +290,7 @@ class StepRun {
   }
 
   void all_reduce(std::span<Move*> moves) const {
-    if (moves.size() == 1) {
+    if (moves.size() == 1 && !converts()) {
       copy_into_piece(*moves[0], moves[0]->in);
       return finish_packed(group().all_reduce(cause_, moves[0]->out.raw(), moves[0]->out.numel(), dtype_, step_.type), {}, moves);
     }
@@ -293,11 +308,14 @@ class StepRun {
   /// What it reads lives as long.
   void finish_packed(Work work, const DenseTensor& packed, std::span<Move*> moves, const DenseTensor& read = {}) const {
     std::vector<UnderWay::Part> parts;
-    for (const Move* move : moves) parts.push_back({move->out.raw(), static_cast<size_t>(move->out.numel()) * element_});
+    for (const Move* move : moves) parts.push_back({move->out.raw(), move->out.dtype(), move->out.numel()});
     auto under_way = std::make_unique<UnderWay>(std::move(work), packed, read, std::move(parts));
     if (!later_ || !under_way->pending()) return under_way->wait();
     const auto shared = std::make_shared<Work>(std::move(under_way));
-    for (Move* move : moves) move->out.storage()->set_pending(shared, Storage::Use::writes);
+    for (Move* move : moves) {
+      if (read.defined() && read.storage() == move->in.storage()) read.storage()->set_pending(shared, Storage::Use::reads);
+      move->out.storage()->set_pending(shared, Storage::Use::writes);
+    }
   }
 
   /// A relayout whose pieces are no boxes: runs of elements are packed for each process.
@@ -380,7 +398,8 @@ void check_host(const DenseTensor& piece, CommCause cause) {
 /// True when the plans can share their collectives.
 bool equal_steps(const ReshardPlan& a, const ReshardPlan& b) {
   const auto same = [](const ReshardStep& x, const ReshardStep& y) {
-    return x.kind == y.kind && x.axes == y.axes && x.group == y.group && x.before.mesh == y.before.mesh && x.after.mesh == y.after.mesh && x.type == y.type;
+    return x.kind == y.kind && x.axes == y.axes && x.group == y.group && x.before.mesh == y.before.mesh && x.after.mesh == y.after.mesh && x.type == y.type &&
+           x.dtype == y.dtype && x.after_dtype == y.after_dtype;
   };
   return a.meta.dtype == b.meta.dtype && std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(), same);
 }
@@ -393,7 +412,7 @@ DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTens
   DenseTensor value = piece;
   for (const ReshardStep& step : plan.steps) {
     Move move{&step, std::move(value), {}};
-    StepRun(rank, {&move, 1}, plan.meta.dtype, cause, later && &step == &plan.steps.back()).run();
+    StepRun(rank, {&move, 1}, cause, later && &step == &plan.steps.back()).run();
     value = move.out.defined() ? std::move(move.out) : std::move(move.in);
   }
   // A rank outside the new mesh has taken part in nothing, or only sent.
@@ -419,7 +438,7 @@ std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPla
     for (size_t s = 0; s < plans[first]->steps.size(); ++s) {
       std::vector<Move> moves;
       for (size_t i : batch) moves.push_back({&plans[i]->steps[s], std::move(values[i]), {}});
-      StepRun(rank, moves, plans[first]->meta.dtype, cause, later && s + 1 == plans[first]->steps.size()).run();
+      StepRun(rank, moves, cause, later && s + 1 == plans[first]->steps.size()).run();
       for (size_t i = 0; i < batch.size(); ++i) values[batch[i]] = moves[i].out.defined() ? std::move(moves[i].out) : std::move(moves[i].in);
     }
   }

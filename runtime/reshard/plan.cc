@@ -45,21 +45,24 @@ ReshardStep make_step(Kind kind, const Layout& before, const Layout& after, cons
 
 ReshardStep copy_step(const Layout& before, const Layout& after, const Meta& meta, const Dims& after_dims) {
   ReshardStep step = make_step(Kind::copy, before, after, meta.dims, after_dims);
-  step.ns = local_ns(*after.mesh, static_cast<double>(largest_piece(after, after_dims, meta.dtype)));
+  step.ns = local_ns(*after.mesh, static_cast<double>(largest_piece(after, after_dims, shard_dtype(meta.dtype, after))));
   return step;
 }
 
-/// Sets what the search does not: bytes and peaks; then the totals. The caller of a plan keeps its input.
+/// Sets what the search does not: dtypes, bytes and peaks; then the totals. The caller of a plan keeps its input.
 void finish(ReshardPlan& plan) {
-  const DType dtype = plan.meta.dtype;
-  const int64_t input = largest_piece(plan.from->layout(), plan.meta.dims, dtype);
+  const DType held = shard_dtype(plan.meta.dtype, plan.from->layout());
+  const int64_t input = largest_piece(plan.from->layout(), plan.meta.dims, held);
   plan.peak = input;
   bool crossed = false;
+  for (ReshardStep& step : plan.steps) step.dtype = moved_dtype(plan.meta.dtype, step.before, plan.sums);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     ReshardStep& step = plan.steps[i];
-    if (step.kind != Kind::send_recv) count_bytes(step, dtype);  // counted when it was chosen
-    const int64_t before = i == 0 ? 0 : largest_piece(step.before, step.dims, dtype);
-    const int64_t after = largest_piece(step.after, step.after_dims, dtype);
+    step.after_dtype = i + 1 < plan.steps.size() ? plan.steps[i + 1].dtype : shard_dtype(plan.meta.dtype, plan.to->layout());
+    if (step.kind != Kind::send_recv) count_bytes(step, step.dtype);  // counted when it was chosen
+    const bool reads_input = i == 0 && step.dtype == held;
+    const int64_t before = reads_input ? 0 : largest_piece(step.before, step.dims, step.dtype);
+    const int64_t after = largest_piece(step.after, step.after_dims, step.after_dtype);
     const bool apart = !share_processes(*step.before.mesh, *step.after.mesh);
     const bool input_here = !crossed || share_processes(*plan.from->mesh(), *plan.to->mesh());
     step.peak = apart ? std::max(input + before, after) : (input_here ? input : 0) + before + after;
@@ -123,9 +126,9 @@ bool plan_between_meshes(ReshardPlan& plan, const Layout& from, const Layout& to
   for (const Layout& leave : transfer_layouts(from, dims, false)) {
     for (const Layout& arrive : transfer_layouts(to, dims, true)) {
       ReshardPlan way = blank;
-      if (!(leave == from)) search_steps(plan.meta, from, leave, 0, way.steps);
+      if (!(leave == from)) search_steps(plan.meta, from, leave, 0, plan.sums, way.steps);
       way.steps.push_back(send_step(plan.meta, leave, arrive));
-      if (!(arrive == to)) search_steps(plan.meta, arrive, to, 0, way.steps);
+      if (!(arrive == to)) search_steps(plan.meta, arrive, to, 0, plan.sums, way.steps);
       finish(way);
       least = std::min(least, way.peak);
       if ((cap > 0 && way.peak > cap) || (found && way.ns >= plan.ns)) continue;
@@ -272,7 +275,8 @@ bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to) {
   return false;
 }
 
-std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to, int64_t memory_cap, CommCause cause) {
+std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to, int64_t memory_cap, CommCause cause,
+                                                SumPolicy sums) {
   if (from->rank() != meta.dims.rank() || to->rank() != meta.dims.rank()) {
     fail(ErrorCode::layout, "[{}] argument '{}': {} has {} dims, but it is to move from layout {} on {} to {} on {}; give layouts with an entry for each dim",
          cause.op, cause.argument, to_string(meta), meta.dims.rank(), from->text(), from->mesh()->describe(), to->text(), to->mesh()->describe());
@@ -281,6 +285,7 @@ std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec
   plan->meta = plan->after_meta = meta;
   plan->from = from;
   plan->to = to;
+  plan->sums = sums;
   const int64_t cap = memory_cap > 0 ? memory_cap : from->mesh()->costs().memory_cap;
   const Layout before = without_unit_axes(from->layout());
   const Layout after = without_unit_axes(to->layout());
@@ -297,7 +302,7 @@ std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec
     plan->steps.push_back(copy_step(before, after, meta, meta.dims));
     finish(*plan);
   } else {
-    if (!search_steps(meta, before, after, cap, plan->steps)) fail_cap(*plan, cap, least_peak(meta, before, after), cause);
+    if (!search_steps(meta, before, after, cap, sums, plan->steps)) fail_cap(*plan, cap, least_peak(meta, before, after, sums), cause);
     finish(*plan);
   }
   if (cap > 0 && plan->peak > cap) fail_cap(*plan, cap, plan->peak, cause);
@@ -314,9 +319,10 @@ std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpe
     plan->steps.push_back(copy_step(from->layout(), to->layout(), meta, after));
   } else {
     ReshardStep step = make_step(Kind::relayout, from->layout(), to->layout(), meta.dims, after);
-    count_bytes(step, meta.dtype);
+    const DType dtype = shard_dtype(meta.dtype, step.before);
+    count_bytes(step, dtype);
     const AxisCost cost = slowest(*from->mesh());
-    const auto piece = static_cast<double>(largest_piece(step.after, after, meta.dtype));
+    const auto piece = static_cast<double>(largest_piece(step.after, after, dtype));
     step.ns = local_ns(*from->mesh(), piece);
     if (step.bytes != 0) step.ns += cost.alpha_ns + cost.ns_per_byte * std::min(piece, static_cast<double>(step.bytes));
     plan->steps.push_back(step);

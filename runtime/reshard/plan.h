@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/collective.h"
+#include "dist/policies.h"
 #include "dist/spec.h"
 
 namespace shard {
@@ -29,6 +30,8 @@ struct ReshardStep {
   Kind kind = Kind::copy;
   AxisList axes;                      // the mesh axes that it acts along; of send_recv none
   ReduceType type = ReduceType::sum;  // of reductions and partial_init
+  DType dtype = DType::float32;        // in which elements are moved
+  DType after_dtype = DType::float32;  // and what they are converted to at the end
   Layout before;
   Layout after;     // on another mesh for send_recv
   Dims dims;        // global shape before the step
@@ -52,6 +55,7 @@ struct ReshardPlan {
   Meta after_meta;  // global, after
   const DistSpec* from = nullptr;
   const DistSpec* to = nullptr;
+  SumPolicy sums = SumPolicy::float32;
   std::vector<ReshardStep> steps;
   int64_t bytes = 0;      // sent by all ranks together
   int64_t bytes_max = 0;  // the sum of the steps' bytes_max
@@ -72,7 +76,7 @@ struct ReshardPlan {
 /// on one rank; 0 takes that of `from`'s mesh, if it has one) the fastest among those whose peak is within it. Throws layout when the
 /// layouts do not fit the tensor, policy when no plan keeps to the cap, with the smallest peak there is; `cause` is for these messages.
 std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to, int64_t memory_cap = 0,
-                                                CommCause cause = {"reshard", "tensor"});
+                                                CommCause cause = {"reshard", "tensor"}, SumPolicy sums = SumPolicy::float32);
 
 /// True when the layouts differ in mesh axes of one process alone, which split nothing and leave nothing pending: every process has the same
 /// elements in both. A pending any or all of numbers is the exception, because it becomes 0 or 1 with one contribution, too.

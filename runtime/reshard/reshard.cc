@@ -40,7 +40,7 @@ Tensor move_tensor(const Tensor& tensor, const DistSpec* spec, int64_t memory_ca
   Rank& rank = current_rank();
   const DistTensorImpl& impl = movable(rank, tensor, spec);
   if (impl.spec == spec) return tensor;
-  const auto plan = plan_reshard(impl.global, impl.spec, spec, memory_cap);
+  const auto plan = plan_reshard(impl.global, impl.spec, spec, memory_cap, {"reshard", "tensor"}, rank.policies.sums);
   return make_dist(rank, impl.global, spec, execute_reshard(rank, *plan, impl.value, {"reshard", "tensor"}, later));
 }
 
@@ -54,7 +54,7 @@ std::vector<Tensor> move_tensors(const std::vector<Tensor>& tensors, const std::
   std::vector<DenseTensor> pieces;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const DistTensorImpl& impl = movable(rank, tensors[i], specs[i]);
-    plans.push_back(impl.spec == specs[i] ? nullptr : plan_reshard(impl.global, impl.spec, specs[i], memory_cap, {"reshard", "tensors"}));
+    plans.push_back(impl.spec == specs[i] ? nullptr : plan_reshard(impl.global, impl.spec, specs[i], memory_cap, {"reshard", "tensors"}, rank.policies.sums));
     if (!plans.back()) continue;
     moving.push_back(plans.back().get());
     pieces.push_back(impl.value);
@@ -72,7 +72,7 @@ std::vector<Tensor> move_tensors(const std::vector<Tensor>& tensors, const std::
 
 std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) {
   const DistTensorImpl& impl = dist_impl(tensor, "explain_reshard");
-  return plan_reshard(impl.global, impl.spec, spec, memory_cap)->explain();
+  return plan_reshard(impl.global, impl.spec, spec, memory_cap, {"reshard", "tensor"}, impl.owner->policies.sums)->explain();
 }
 
 namespace unrecorded {

@@ -23,11 +23,11 @@ Key with(Key key, int axis, int at, int position) {
   return key | static_cast<Key>(at) << (4 * axis) | static_cast<Key>(position) << (32 + 4 * axis);
 }
 
+/// True for the place of an axis with a pending sum or average.
+bool is_linear(int at) { return at == kPending + static_cast<int>(ReduceType::sum) || at == kPending + static_cast<int>(ReduceType::avg); }
+
 /// True when pending reductions (their places) can be done in either order.
-bool commute(int a, int b) {
-  const auto linear = [](int at) { return at == kPending + static_cast<int>(ReduceType::sum) || at == kPending + static_cast<int>(ReduceType::avg); };
-  return a == b || (linear(a) && linear(b));
-}
+bool commute(int a, int b) { return a == b || (is_linear(a) && is_linear(b)); }
 
 /// A layout taken apart: per dim its axes in order and the number of pieces.
 struct View {
@@ -100,12 +100,13 @@ class Search {
  public:
   enum class Goal { fastest, smallest };
 
-  Search(const Meta& meta, const Layout& from, const Layout& to, int64_t cap, Goal goal)
+  Search(const Meta& meta, const Layout& from, const Layout& to, int64_t cap, SumPolicy sums, Goal goal)
       : mesh_(*from.mesh), meta_(meta), cap_(static_cast<double>(cap)), goal_(goal) {
     for (int axis = 0; axis < mesh_.rank(); ++axis) {
       if (mesh_.size(axis) > 1) mesh_axes_[static_cast<size_t>(axes_++)] = static_cast<int8_t>(axis);
     }
     element_ = static_cast<double>(size_of(meta.dtype));
+    widened_ = sums == SumPolicy::float32 && is_floating(meta.dtype) && size_of(meta.dtype) == 2 ? 2 : 1;
     copy_ = mesh_.costs().copy_ns_per_byte;
     least_beta_ = std::numeric_limits<double>::infinity();
     for (int a = 0; a < axes_; ++a) {
@@ -196,6 +197,14 @@ class Search {
     return layout;
   }
 
+  /// How much larger elements are in this layout than in one without pending sums.
+  double widening(Key key) const {
+    for (int a = 0; a < axes_ && widened_ != 1; ++a) {
+      if (is_linear(place(key, a))) return widened_;
+    }
+    return 1;
+  }
+
   View view(Key key) const {
     View at;
     at.key = key;
@@ -207,7 +216,7 @@ class Search {
       ++at.count[static_cast<size_t>(d)];
       at.pieces[static_cast<size_t>(d)] *= size(a);
     }
-    at.bytes = element_;
+    at.bytes = element_ * widening(key);
     for (int d = 0; d < meta_.dims.rank(); ++d) {
       const int64_t n = at.pieces[static_cast<size_t>(d)];
       at.bytes *= static_cast<double>(n == 1 ? meta_.dims[d] : (meta_.dims[d] + n - 1) / n);
@@ -389,15 +398,17 @@ class Search {
     if (at.key == end_.key || goal_ == Goal::smallest) return 0;
     double ns = copy_ * end_.bytes;
     const int moving = moving_axes(at, end_);
-    if (moving != 0) ns += pace(moving).first + least_beta_ * end_.bytes * (1 - share_at_most(at, end_));
+    // Pieces may travel before a sum is begun.
+    if (moving != 0) ns += pace(moving).first + least_beta_ * (end_.bytes / widening(end_.key)) * (1 - share_at_most(at, end_));
     const int left = pending(at.key);
     if (left == 0) return ns;
-    double smallest = at.bytes;
+    double smallest = at.bytes / widening(at.key);
     for (int a = 0; a < axes_; ++a) {
       if (place(at.key, a) == kNowhere || (left >> a & 1) != 0) smallest /= size(a);
     }
     for (int a = 0; a < axes_; ++a) {
-      if ((left >> a & 1) != 0) ns += cost(a).alpha_ns + cost(a).ns_per_byte * smallest * (size(a) - 1);
+      if ((left >> a & 1) == 0) continue;
+      ns += cost(a).alpha_ns + cost(a).ns_per_byte * smallest * (is_linear(place(at.key, a)) ? widened_ : 1) * (size(a) - 1);
     }
     return ns;
   }
@@ -511,6 +522,7 @@ class Search {
   int axes_ = 0;
   std::array<int8_t, kMaxMeshRank> mesh_axes_{};
   double element_ = 0;
+  double widened_ = 1;  // by how much, where a sum is pending
   double copy_ = 0;
   double least_beta_ = 0;
   bool uniform_ = true;
@@ -540,15 +552,17 @@ Layout without_unit_axes(const Layout& layout) {
   return rest;
 }
 
-bool search_steps(const Meta& meta, const Layout& from, const Layout& to, int64_t cap, std::vector<ReshardStep>& steps) {
-  Search search(meta, from, to, cap, Search::Goal::fastest);
+DType moved_dtype(DType dtype, const Layout& layout, SumPolicy sums) { return sums == SumPolicy::rounded ? dtype : shard_dtype(dtype, layout); }
+
+bool search_steps(const Meta& meta, const Layout& from, const Layout& to, int64_t cap, SumPolicy sums, std::vector<ReshardStep>& steps) {
+  Search search(meta, from, to, cap, sums, Search::Goal::fastest);
   if (!search.run()) return false;
   search.append_steps(steps);
   return true;
 }
 
-int64_t least_peak(const Meta& meta, const Layout& from, const Layout& to) {
-  Search search(meta, from, to, 0, Search::Goal::smallest);
+int64_t least_peak(const Meta& meta, const Layout& from, const Layout& to, SumPolicy sums) {
+  Search search(meta, from, to, 0, sums, Search::Goal::smallest);
   if (!search.run()) fail(ErrorCode::internal, "no way from {} to {} for {}", DistSpec::make(from)->text(), DistSpec::make(to)->text(), to_string(meta));
   return static_cast<int64_t>(search.cost_of_goal());
 }

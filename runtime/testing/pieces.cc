@@ -385,14 +385,16 @@ std::vector<DenseTensor> split_value(const DenseTensor& value, const Layout& lay
 }
 
 Joined join_pieces(const Meta& global, const Layout& layout, const std::vector<DenseTensor>& pieces) {
+  const DType dtype = shard_dtype(global.dtype, layout);
   for (size_t i = 0; i < pieces.size(); ++i) {
-    const Meta expected{local_piece(layout, global.dims, layout.mesh->coordinate_at(static_cast<int>(i))).dims, global.dtype};
+    const Meta expected{local_piece(layout, global.dims, layout.mesh->coordinate_at(static_cast<int>(i))).dims, dtype};
     if (!(pieces[i].meta() == expected)) {
       return {{}, fmt::format("process {} of the mesh holds {}, but its layout says {}", i, to_string(pieces[i].meta()), to_string(expected))};
     }
   }
-  Joined joined{DenseTensor::allocate(kCpu, global), ""};
-  joined.problem = visit_dtype(global.dtype, [&]<class T>(TypeTag<T>) { return join_typed<T>(joined.value, layout, pieces); });
+  Joined joined{DenseTensor::allocate(kCpu, {global.dims, dtype}), ""};
+  joined.problem = visit_dtype(dtype, [&]<class T>(TypeTag<T>) { return join_typed<T>(joined.value, layout, pieces); });
+  joined.value = convert_floats(joined.value, global.dtype);
   return joined;
 }
 

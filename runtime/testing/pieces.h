@@ -24,8 +24,8 @@ DenseTensor draw_value(const CaseInput& input, const Layout& layout, Random& ran
 /// their reduction is exactly `value`, in every order of axes that commute (`gentle`: all but one of them are -1, 0 or 1).
 std::vector<DenseTensor> split_value(const DenseTensor& value, const Layout& layout, Random& random, bool gentle = false);
 
-/// The value that pieces stand for, or a sentence about what is wrong with them: a piece whose shape is not what the layout
-/// says, or replicas that differ in a bit.
+/// The value that pieces stand for, or a sentence about what is wrong with them: a piece whose shape or dtype is not what the layout
+/// says (shard_meta), or replicas that differ in a bit.
 struct Joined {
   DenseTensor value;
   std::string problem;

@@ -227,7 +227,11 @@ class CaseCheck {
       std::vector<DenseTensor> pieces;
       for (const Tensors& outputs : got) pieces.push_back(outputs[o].get().value);
       std::erase_if(possible[o], [&](const DistSpec* spec) {
-        const Joined joined = join_pieces(expected[o].meta(), spec->layout(), pieces);
+        std::vector<DenseTensor> shards;
+        for (const DenseTensor& piece : pieces) {
+          shards.push_back(piece.dtype() == expected[o].dtype() ? convert_floats(piece, shard_dtype(piece.dtype(), spec->layout())) : piece);
+        }
+        const Joined joined = join_pieces(expected[o].meta(), spec->layout(), shards);
         return !joined.problem.empty() || !value_difference(joined.value, expected[o].get().value, one_.ulps).empty();
       });
       if (possible[o].empty()) return false;

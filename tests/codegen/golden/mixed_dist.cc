@@ -22,12 +22,12 @@ Tensor& add_(Tensor& x, const Tensor& y) {
 
 Tensor cast(const Tensor& x, std::optional<DType> dtype) {
   call::DistCall call(ops::cast, x, dtype);
-  return call.run([&] { return dense::cast(call, call[0], dtype); });
+  return call.run([&] { return dense::cast(call, call[0], call.local_dtype(dtype)); });
 }
 
 Tensor& cast_(Tensor& x, std::optional<DType> dtype) {
   call::DistCall call(call::inplace, ops::cast, x, dtype);
-  call.run([&] { dense::cast_(call, call.target(0), dtype); });
+  call.run([&] { dense::cast_(call, call.target(0), call.local_dtype(dtype)); });
   return x;
 }
 
