@@ -49,6 +49,9 @@ ReshardStep copy_step(const Layout& before, const Layout& after, const Meta& met
   return step;
 }
 
+/// In which dtype a step from this layout moves a tensor of `dtype`.
+DType moved_dtype(DType dtype, const Layout& layout, SumPolicy sums) { return sums == SumPolicy::rounded ? dtype : shard_dtype(dtype, layout); }
+
 /// Sets what the search does not: dtypes, bytes and peaks; then the totals. The caller of a plan keeps its input.
 void finish(ReshardPlan& plan) {
   const DType held = shard_dtype(plan.meta.dtype, plan.from->layout());

@@ -191,8 +191,8 @@ class Search {
       }
     }
     for (int a = 0; a < axes_; ++a) {
-      if (place(key, a) >= kPending) layout.partial[static_cast<size_t>(mesh_axes_[static_cast<size_t>(a)])] = static_cast<ReduceType>(place(key,
-          a) - kPending);
+      if (place(key, a) < kPending) continue;
+      layout.partial[static_cast<size_t>(mesh_axes_[static_cast<size_t>(a)])] = static_cast<ReduceType>(place(key, a) - kPending);
     }
     return layout;
   }
@@ -407,8 +407,8 @@ class Search {
       if (place(at.key, a) == kNowhere || (left >> a & 1) != 0) smallest /= size(a);
     }
     for (int a = 0; a < axes_; ++a) {
-      if ((left >> a & 1) == 0) continue;
-      ns += cost(a).alpha_ns + cost(a).ns_per_byte * smallest * (is_linear(place(at.key, a)) ? widened_ : 1) * (size(a) - 1);
+      const double bytes = smallest * (is_linear(place(at.key, a)) ? widened_ : 1);
+      if ((left >> a & 1) != 0) ns += cost(a).alpha_ns + cost(a).ns_per_byte * bytes * (size(a) - 1);
     }
     return ns;
   }
@@ -521,9 +521,8 @@ class Search {
   Goal goal_;
   int axes_ = 0;
   std::array<int8_t, kMaxMeshRank> mesh_axes_{};
-  double element_ = 0;
+  double element_ = 0, copy_ = 0;
   double widened_ = 1;  // by how much, where a sum is pending
-  double copy_ = 0;
   double least_beta_ = 0;
   bool uniform_ = true;
   View start_;
@@ -551,8 +550,6 @@ Layout without_unit_axes(const Layout& layout) {
   }
   return rest;
 }
-
-DType moved_dtype(DType dtype, const Layout& layout, SumPolicy sums) { return sums == SumPolicy::rounded ? dtype : shard_dtype(dtype, layout); }
 
 bool search_steps(const Meta& meta, const Layout& from, const Layout& to, int64_t cap, SumPolicy sums, std::vector<ReshardStep>& steps) {
   Search search(meta, from, to, cap, sums, Search::Goal::fastest);

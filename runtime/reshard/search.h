@@ -10,9 +10,6 @@ namespace shard {
 /// The layout with the axes of one process left out: they change no piece and no value.
 Layout without_unit_axes(const Layout& layout);
 
-/// In which dtype a step from this layout moves a tensor of `dtype`.
-DType moved_dtype(DType dtype, const Layout& layout, SumPolicy sums);
-
 /// Appends the steps of least predicted time between two layouts of one mesh (without axes of one process), each with kind, axes, type,
 /// layouts and ns; false when no plan keeps every step's peak within `cap` bytes. No cap: 0.
 bool search_steps(const Meta& meta, const Layout& from, const Layout& to, int64_t cap, SumPolicy sums, std::vector<ReshardStep>& steps);

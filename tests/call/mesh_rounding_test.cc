@@ -36,7 +36,7 @@ double total(const std::vector<double>& numbers, size_t begin, size_t end) {
 
 }  // namespace
 
-TEST_CASE("a 16-bit sum over ranks is rounded once; where contributions are rounded too, it keeps to the documented bound") {
+TEST_CASE("a 16-bit sum over ranks is rounded once, and under SumPolicy::rounded within the documented bound") {
   const std::pair<DType, double> dtypes[] = {{DType::bfloat16, 0x1p-8}, {DType::float16, 0x1p-11}};
   for (const auto& [dtype, unit] : dtypes) {
     const Tensor x = cancelling(dtype);
