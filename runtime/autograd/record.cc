@@ -112,6 +112,8 @@ OwnedEdge edge_of(const Tensor& tensor) {
   return edge && boundary != nullptr ? boundary->cross(std::move(edge)) : edge;
 }
 
+bool shares_root(const TensorImpl& view) { return view.grad.root && shares(view, *view.grad.root); }
+
 void mark_view(const char* op, const Tensor& x, const Tensor& out) {
   if (!x.defined() || !out.defined()) return;
   TensorImpl& from = *x.impl();
@@ -177,6 +179,13 @@ void Recording::check_targets() const {
 
 void Recording::check_target(const Tensor& x, std::string_view name, bool written_view) const {
   const std::string_view op = inplace_ ? op_.inplace_name : op_.name;
+  check_written(op, name, x);
+  if (!written_view || !x.get().grad.requires_grad) return;
+  fail(ErrorCode::autograd, "[{}] cannot write argument '{}' ({}): it requires a gradient, and this op has none for what it writes there; give detach()",
+       op, name, x.get().describe());
+}
+
+void check_written(std::string_view op, std::string_view name, const Tensor& x) {
   const TensorImpl& impl = x.get();
   const GradState& state = impl.grad;
   const bool has_root = state.root && shares(impl, *state.root);
@@ -188,10 +197,6 @@ void Recording::check_target(const Tensor& x, std::string_view name, bool writte
          "[{}] cannot write argument '{}' ({}): it is {}a leaf that requires a gradient, so its gradient would be that of a value that is gone. Write it where "
          "nothing is recorded (while an object of class NoGrad lives), as optimizers do, or write a copy (assign(x))",
          op, name, impl.describe(), has_root ? "a view of " : "");
-  }
-  if (written_view && state.requires_grad) {
-    fail(ErrorCode::autograd, "[{}] cannot write argument '{}' ({}): it requires a gradient, and this op has none for what it writes there; give detach()",
-         op, name, impl.describe());
   }
   if (has_root && root.grad.requires_grad && !state.requires_grad) {
     fail(ErrorCode::autograd,
@@ -326,8 +331,12 @@ UnlinkedWrite::~UnlinkedWrite() {
 
 void Recording::rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t output) const {
   keep_former(target);
+  set_history(target.get(), node, output);
+  rebase_root(target);
+}
+
+void rebase_root(const Tensor& target) {
   TensorImpl& x = target.get();
-  set_history(x, node, output);
   GradState& state = x.grad;
   if (!state.root) return;
   TensorImpl& root = *state.root;
@@ -338,7 +347,7 @@ void Recording::rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t
   }
   const uint64_t version = source_of(root)->version();
   if (std::exchange(state.root_version, version) == version) return;  // nothing was written: another shape of the view alone
-  if (node) link_reshaped(root, kWritten, {node, output}, x.meta().dims);
+  if (state.node) link_reshaped(root, kWritten, {state.node, state.output}, x.meta().dims);
   else set_history(root, nullptr, 0);
 }
 

@@ -165,6 +165,14 @@ class Recording {
   SmallVec<const Tensor*, 8> inputs_;  // flat
 };
 
+/// Throws autograd where `x`, the argument `name` of `op`, may not be written where calls are recorded: it is a leaf that requires a gradient, or a
+/// view of one, or a view that was made where nothing is recorded.
+void check_written(std::string_view op, std::string_view name, const Tensor& x);
+/// `x` has been written, and has its history: what it is a view of gets that, too.
+void rebase_root(const Tensor& x);
+/// A view in the buffer of what it is a view of, or a copy that is kept in step with that.
+bool shares_root(const TensorImpl& view);
+
 /// Marks the results of an op that was not recorded: those that are views, as mark_view.
 template <class Result, class... Inputs>
 Result views(const OpDef& op, Result result, const Inputs&... inputs) {

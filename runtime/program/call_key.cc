@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "autograd/leaf.h"
+#include "autograd/record.h"
 #include "dist/dist_tensor.h"
 #include "dist/world.h"
 #include "program/adopted.h"
@@ -34,8 +35,8 @@ void add_type(Key& key, const Tensor& tensor) {
   }
   const Meta& meta = tensor.meta();
   const Device device = tensor.device();
-  // A write with a history is one of a view's base, too: such arguments are captured apart, where that is refused.
-  const bool is_view = static_cast<bool>(tensor.get().grad.root);
+  // Views that had to move are captured apart: they are not written with a history.
+  const bool is_view = tensor.get().grad.root && !autograd::shares_root(tensor.get());
   key.push_back(1 | static_cast<uint64_t>(tensor.requires_grad()) << 1 | static_cast<uint64_t>(is_view) << 2 | static_cast<uint64_t>(meta.dtype) << 8 | static_cast<uint64_t>(meta.dims.rank()) << 16 |
                 static_cast<uint64_t>(device.backend) << 24 | static_cast<uint64_t>(device.index) << 32);
   key.push_back(reinterpret_cast<uintptr_t>(spec_or_null(tensor)));

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "autograd/leaf.h"
+#include "autograd/record.h"
 #include "dist/dist_tensor.h"
 #include "program/capture_recorder.h"
 #include "program/rewrite.h"
@@ -114,7 +115,7 @@ Tensor CaptureRecorder::make_input(const Tensor& example, size_t number) {
   const Tensor input(impl.alias());
   input.impl()->value = std::move(value);
   input.impl()->grad.requires_grad = example.requires_grad();
-  inputs_.push_back({input, input.impl()->value, type_of(impl), number, example.is_leaf(), static_cast<bool>(impl.grad.root), example.requires_grad(), impl.value.storage().get()});
+  inputs_.push_back({input, input.impl()->value, type_of(impl), number, example.is_leaf(), impl.grad.root && !autograd::shares_root(impl), example.requires_grad(), impl.value.storage().get()});
   if (const autograd::LeafExtra* const extra = autograd::extra_or_null(example)) {
     autograd::LeafExtra& own = autograd::extra_of(input);
     own.gradient = extra->gradient;

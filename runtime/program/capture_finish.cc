@@ -77,18 +77,18 @@ std::vector<DetachedOutput> CaptureRecorder::detached_outputs(const std::vector<
 
 size_t CaptureRecorder::add_written(std::vector<Tensor>& outputs) {
   const size_t returned = outputs.size();
-  const auto add = [&](const Tensor& tensor, bool was_view, const Storage* real) {
+  const auto add = [&](const Tensor& tensor, bool moved_view, const Storage* real) {
     if (!tensor.get().grad.node) return;
-    if (was_view || buffers_.at(real).tensors != 1 || !is_whole(tensor)) {
+    if (moved_view || buffers_.at(real).tensors != 1 || !is_whole(tensor)) {
       fail(ErrorCode::capture, "the captured function writes what requires a gradient into a tensor from outside ({}) that {}; write a copy (assign(x)) or detach() of it, or write under "
-           "NoGrad", tensor.get().describe(), was_view ? "is a view, so that what it is a view of would get a history in each run" : "shares its buffer with another argument, or goes through that write backwards");
+           "NoGrad", tensor.get().describe(), moved_view ? "is a view that had to move" : "shares its buffer with another argument, or goes through that write backwards");
     }
     const auto same = [&](const Tensor& output) { return output.impl() == tensor.impl(); };
     if (std::any_of(outputs.begin(), outputs.end(), same)) return;
     program_.outputs.push_back({"written_" + name_of(tensor), value_in(tensor)});
     outputs.push_back(tensor);
   };
-  for (const Input& each : inputs_) add(each.tensor, each.was_view, each.real);
+  for (const Input& each : inputs_) add(each.tensor, each.moved_view, each.real);
   for (const Adopted& each : adopted_) {
     if (!each.handle().get().grad.node) continue;
     // Its history would hold the program, and the program holds it.

@@ -71,7 +71,7 @@ class CaptureRecorder final : Metered, public Recorder {
     Type type;
     size_t number;
     bool was_leaf;
-    bool was_view;
+    bool moved_view;
     bool required_grad;
     const Storage* real;
   };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "program/alias.h"
+
 namespace shard::program {
 
 BackwardRun& Entry::backward(size_t step, const std::vector<bool>& given) {
@@ -24,6 +26,10 @@ void Entry::index() {
   for (size_t i = 0; i < joint.parameters.size(); ++i) argument_of[joint.parameters[i].value] = 1 + inputs + i;
   argument_of[0] = 0;
   read = read_trees(joint);
+  for (const size_t output : trace.gradient ? trace.gradient->outputs : std::vector<size_t>()) {
+    const ValueId value = joint.outputs[output].value;
+    if (value != 0 && argument_of[handle_of(joint, value)] != 0) written.push_back(handle_of(joint, value));
+  }
   std::vector<size_t> leaves(joint.value_count(), 0);
   for (size_t i = 0; i < trace.leaves.size(); ++i) leaves[trace.leaves[i].value] = i;
   for (const GradientEffect& effect : joint.gradients) leaf_of.push_back(leaves[effect.leaf]);

@@ -76,6 +76,7 @@ struct Entry {
   std::vector<GradientStep> steps;
   std::vector<size_t> argument_of;  // by value of trace.program: 1 + its number among the inputs of the function and then the parameters; 0: it is none
   std::vector<bool> read;           // by value of trace.program that is the root of a tree: whether ops read bytes of it
+  std::vector<ValueId> written;     // arguments that the program writes with a history
   std::vector<size_t> leaf_of;      // by gradient that a run leaves: its number in trace.leaves
 
   const Program& program() const { return split ? split->forward : whole; }

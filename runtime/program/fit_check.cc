@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "autograd/grad_mode.h"
+#include "autograd/record.h"
 #include "core/error.h"
 #include "dist/dist_tensor.h"
 #include "dist/world.h"
@@ -64,15 +65,16 @@ class FitCheck {
     seen_.push_back({named.value, root, given.impl().get(), storage, named.name});
   }
 
-  /// What the program writes with a history gets that in each run, which a leaf or the base of a view must not.
+  /// What the program writes with a history gets that in each run, which a leaf must not, nor what a view had to move from.
   void check_history(const char* what, const Named& named, const Tensor& given) {
     if (!trace_.gradient) return;
     const bool is_leaf = given.requires_grad() && given.is_leaf();
-    if (!given.get().grad.root && !is_leaf) return;
+    const bool moved_view = given.get().grad.root && !autograd::shares_root(given.get());
+    if (!moved_view && !is_leaf) return;
     for (const size_t output : trace_.gradient->outputs) {
       const ValueId value = program_.outputs[output].value;
-      if (value == 0 || value == named.value || handle_of(program_, value) != named.value) continue;
-      problem(fmt::format("{} '{}': the program writes it with a history, so expected is neither a leaf that requires a gradient nor a view; give a copy (assign(x))", what, named.name));
+      if (value == 0 || handle_of(program_, value) != named.value) continue;
+      problem(fmt::format("{} '{}': the program writes it with a history, so expected is neither a leaf that requires a gradient nor a view that had to move; give a copy (assign(x))", what, named.name));
     }
   }
 

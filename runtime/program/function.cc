@@ -142,6 +142,15 @@ void refresh(const Entry& entry, const Arguments& arguments) {
   if (!read.empty()) call::refresh_views(*rank, *mesh, read);
 }
 
+/// Before anything is written: an in-place op would refuse these.
+void check_written(const Entry& entry, const Arguments& arguments) {
+  for (const program::ValueId id : entry.written) {
+    for (const Named& input : entry.trace.program.inputs) {
+      if (input.value == id) autograd::check_written(kCaptured.name, input.name, entry.argument(id, arguments));
+    }
+  }
+}
+
 void mark_views(const Entry& entry, const Arguments& arguments, const std::vector<Tensor>& outputs) {
   for (const program::ViewOutput& view : entry.trace.views) {
     autograd::mark_view(kCaptured.name.data(), view.source != 0 ? entry.argument(view.source, arguments) : outputs[view.other], outputs[view.output]);
@@ -168,11 +177,17 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   const Occupant::Stay stay(state_->source->occupant);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
+  if (grad_enabled()) check_written(*entry, arguments);
   refresh(*entry, arguments);
   autograd::note_reads(arguments.inputs, arguments.parameters);
   entry->prepare_forward(arguments);
   std::vector<Again> again;
-  for (const GradientStep& step : entry->steps) again.emplace_back(*entry, step.all.part, arguments);
+  std::vector<std::vector<OwnedEdge>> edges;  // of all steps, before arguments that are written get another history
+  for (const GradientStep& step : entry->steps) {
+    again.emplace_back(*entry, step.all.part, arguments);
+    std::vector<OwnedEdge>& of_step = edges.emplace_back();
+    for (const size_t i : step.all.part.wanted) of_step.push_back(autograd::edge_of(entry->argument(entry->trace.gradient->wanted[i], arguments)));
+  }
   std::vector<Tensor> outputs;
   {
     const Writing writing(site);
@@ -188,11 +203,6 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   const std::vector<Tensor> values(outputs.begin() + static_cast<std::ptrdiff_t>(own), outputs.end());
   outputs.resize(own);
   const program::TracedGradient& gradient = *entry->trace.gradient;
-  std::vector<std::vector<OwnedEdge>> edges;  // of all steps, before any gives an argument that was written another history
-  for (const GradientStep& step : entry->steps) {
-    std::vector<OwnedEdge>& of_step = edges.emplace_back();
-    for (const size_t i : step.all.part.wanted) of_step.push_back(autograd::edge_of(entry->argument(gradient.wanted[i], arguments)));
-  }
   for (size_t p = 0; p < entry->steps.size(); ++p) {
     const program::BackwardPart& part = entry->steps[p].all.part;
     autograd::Recording record(site, kCaptured, std::move(edges[p]));
@@ -202,6 +212,7 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
     const std::vector<Tensor> linked = record.link_all(std::move(backward), std::move(differentiable));
     for (size_t i = 0; i < linked.size(); ++i) outputs[gradient.outputs[part.outputs[i]]] = linked[i];
   }
+  for (const program::ValueId id : entry->written) autograd::rebase_root(entry->argument(id, arguments));
   mark_views(*entry, arguments, outputs);
   outputs.resize(own - entry->trace.written);
   return outputs;
