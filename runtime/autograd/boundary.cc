@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+
 namespace shard::autograd {
 namespace {
 
@@ -11,19 +12,17 @@ constexpr OpDef kGate = {.name = "gate", .inputs = slots<"x">, .outputs = slots<
 
 }  // namespace
 
-constinit thread_local Boundary* Boundary::innermost_ = nullptr;
+Boundary::Boundary(Reads reads) : before_(this_thread.boundary), start_(Node::last_sequence()), reads_(reads) { this_thread.boundary = this; }
 
-Boundary::Boundary(Reads reads) : before_(innermost_), start_(Node::last_sequence()), reads_(reads) { innermost_ = this; }
+Boundary::~Boundary() { this_thread.boundary = before_; }
 
-Boundary::~Boundary() { innermost_ = before_; }
+NoBoundary::NoBoundary() : before_(std::exchange(this_thread.boundary, nullptr)) {}
 
-NoBoundary::NoBoundary() : before_(std::exchange(Boundary::innermost_, nullptr)) {}
+NoBoundary::~NoBoundary() { this_thread.boundary = before_; }
 
-NoBoundary::~NoBoundary() { Boundary::innermost_ = before_; }
+NoBoundary::Lifted::Lifted(const NoBoundary& apart) : before_(std::exchange(this_thread.boundary, apart.before_)) {}
 
-NoBoundary::Lifted::Lifted(const NoBoundary& apart) : before_(std::exchange(Boundary::innermost_, apart.before_)) {}
-
-NoBoundary::Lifted::~Lifted() { Boundary::innermost_ = before_; }
+NoBoundary::Lifted::~Lifted() { this_thread.boundary = before_; }
 
 /// Leaves get their steps when they are first used, which may be in the scope. The numbers of other threads' steps tell nothing.
 bool Boundary::is_inside(const Node& node) const {

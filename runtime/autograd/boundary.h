@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "autograd/node.h"
+#include "core/thread_state.h"
 
 namespace shard::autograd {
 
@@ -20,7 +21,7 @@ class Boundary {
   ~Boundary();
 
   /// Of this thread, or null.
-  static Boundary* current() { return innermost_; }
+  static Boundary* current() { return this_thread.boundary; }
   /// What steps of the scope use instead of `edge`.
   OwnedEdge cross(OwnedEdge edge);
   /// What has been crossed to, in the order of the first time, and the gate to each.
@@ -42,10 +43,8 @@ class Boundary {
   std::vector<SavedTensor> take_reads(const std::vector<Tensor>& results);
 
  private:
-  friend class NoBoundary;
   bool is_inside(const Node& node) const;
 
-  [[gnu::tls_model("initial-exec")]] static constinit thread_local Boundary* innermost_;
   Boundary* const before_;
   const uint64_t start_;
   const Reads reads_;

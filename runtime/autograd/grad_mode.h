@@ -1,18 +1,22 @@
 // Whether calls of this thread are recorded for autograd.
 #pragma once
 
+#include <utility>
+
+#include "core/thread_state.h"
+
 namespace shard {
 
-/// True by default. Thread-local, and read by public functions only.
-bool grad_enabled();
+/// True by default. Read by public functions only.
+inline bool grad_enabled() { return this_thread.grad_enabled; }
 
 /// Switches recording on or off for a scope.
 class GradMode {
  public:
-  explicit GradMode(bool enabled);
+  explicit GradMode(bool enabled) : before_(std::exchange(this_thread.grad_enabled, enabled)) {}
   GradMode(const GradMode&) = delete;
   GradMode& operator=(const GradMode&) = delete;
-  ~GradMode();
+  ~GradMode() { this_thread.grad_enabled = before_; }
 
  private:
   bool before_;

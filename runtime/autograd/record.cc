@@ -9,20 +9,6 @@
 #include "dist/dist_tensor.h"
 #include "ops/shape.h"
 
-namespace shard {
-namespace {
-
-// constinit: no thread needs to ask whether it has been initialised.
-constinit thread_local bool enabled = true;
-
-}  // namespace
-
-bool grad_enabled() { return enabled; }
-GradMode::GradMode(bool on) : before_(enabled) { enabled = on; }
-GradMode::~GradMode() { enabled = before_; }
-
-}  // namespace shard
-
 namespace shard::autograd {
 namespace {
 

@@ -68,8 +68,8 @@ DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name) 
 }
 
 DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, std::string_view name) {
-  // An absent target is never written: kernels see that it is undefined.
-  static thread_local DenseTensor none;
+  // An absent target is never written, since kernels see that it is undefined: threads share it.
+  static DenseTensor none;
   return tensor.defined() ? write(ctx, tensor, name) : none;
 }
 

@@ -17,15 +17,6 @@
 #include "reshard/execute.h"
 
 namespace shard::call {
-namespace {
-
-constinit thread_local MovedInputs* keeper = nullptr;
-
-}  // namespace
-
-MovedInputs::MovedInputs() : before_(keeper) { keeper = this; }
-MovedInputs::~MovedInputs() { keeper = before_; }
-MovedInputs* MovedInputs::current() { return keeper; }
 
 DistCall::DistCall(const OpDef& op, Variant variant)
     : op_(op), rank_(current_rank()), cache_(PlanCache::of(rank_)), ctx_{(variant == Variant::inplace ? op.inplace_name : op.name).data()}, variant_(variant) {
@@ -146,8 +137,10 @@ void DistCall::promote(const Tensor& tensor, std::string_view name) {
 
 void DistCall::report_unread() {
   if (ctx_.recorder != nullptr) return;
-  uint64_t& calls = rank_.comm_queue().calls_done;
-  report_failed_call(rank_, ++calls, std::current_exception(), "\n  in the call " + call_text());
+  CommQueue& queue = rank_.comm_queue();
+  const uint64_t call = queue.calls_done() + 1;
+  queue.set_calls_done(call);
+  report_failed_call(rank_, call, std::current_exception(), "\n  in the call " + call_text());
 }
 
 void DistCall::place_promoted() {

@@ -134,12 +134,12 @@ class DistCall {
 
   template <class Kernel>
   void execute(Kernel&& kernel) {
-    uint64_t& calls = rank_.comm_queue().calls_done;
-    const uint64_t call = calls + 1;
+    CommQueue& queue = rank_.comm_queue();
+    const uint64_t call = queue.calls_done() + 1;
     try {
       prepare();
       if (plan_->active && !plan_->relayout) run_kernel(kernel);
-      calls = call;
+      queue.set_calls_done(call);
       if (ctx_.recorder != nullptr) capture();
       finish();
     } catch (const Error& error) {

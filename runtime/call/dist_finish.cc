@@ -150,7 +150,7 @@ void DistCall::doubt(uint64_t call) {
 }
 
 void DistCall::report_failure(uint64_t call) {
-  rank_.comm_queue().calls_done = call;
+  rank_.comm_queue().set_calls_done(call);
   if (ctx_.dry != nullptr) return;
   doubt(call);
   report_failed_call(rank_, call, std::current_exception(), "\n  in the call " + call_text());

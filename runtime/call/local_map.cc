@@ -50,14 +50,15 @@ class LocalCallRun {
  private:
   /// The function may fail on this rank alone. Others learn of it where they exchange metas; else the world is told, as of a distributed call.
   std::vector<Tensor> compute(const LocalFunction& function) {
-    uint64_t& calls = rank_.comm_queue().calls_done;
-    const uint64_t call = calls + 1;  // whatever calls the function makes, on some ranks more than on others
+    CommQueue& queue = rank_.comm_queue();
+    const uint64_t call = queue.calls_done() + 1;
     bool told = false;
     try {
       move_inputs();
       std::vector<Tensor> results;
       std::exception_ptr failure;
       try {
+        const CommQueue::InsideCall inside(queue);
         if (mesh_->coordinate(rank_.id())) results = call_function(function);
       } catch (...) {
         failure = std::current_exception();
@@ -69,10 +70,10 @@ class LocalCallRun {
       }
       if (failure) std::rethrow_exception(failure);
       std::vector<Tensor> outputs = wrap_all(results, metas);
-      calls = call;
+      queue.set_calls_done(call);
       return outputs;
     } catch (...) {
-      calls = call;
+      queue.set_calls_done(call);
       if (!told) call::report_failed_call(rank_, call, std::current_exception(), fmt::format("\n  in [{}] on {}", name_, mesh_->describe()));
       throw;
     }

@@ -1,9 +1,11 @@
 // Hands the moved copies of a distributed call's inputs to whoever wants to keep them.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "core/tensor.h"
+#include "core/thread_state.h"
 #include "dist/spec.h"
 
 namespace shard::call {
@@ -17,13 +19,13 @@ class MovedInputs {
     DenseTensor value;
   };
 
-  MovedInputs();
+  MovedInputs() : before_(std::exchange(this_thread.moved_inputs, this)) {}
   MovedInputs(const MovedInputs&) = delete;
   MovedInputs& operator=(const MovedInputs&) = delete;
-  ~MovedInputs();
+  ~MovedInputs() { this_thread.moved_inputs = before_; }
 
   /// Of this thread, or null.
-  static MovedInputs* current();
+  static MovedInputs* current() { return this_thread.moved_inputs; }
   void add(const TensorImpl* input, const DistSpec* spec, const DenseTensor& value) { entries_.push_back({input, spec, value}); }
   const std::vector<Entry>& entries() const { return entries_; }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "comm/collective.h"
@@ -61,7 +62,25 @@ class CommQueue {
   /// Completes all that is under way. Throws the first failure.
   void finish();
 
-  uint64_t calls_done = 0;  // distributed calls of this rank, those included that failed on it: transports tell other ranks of failures
+  /// Distributed calls of this rank, those included that failed on it. Transports tell other ranks of failures by these numbers.
+  uint64_t calls_done() const { return calls_done_; }
+  /// Sets them, at the end of a call. Calls that the function of another call makes are part of that one, and are not counted.
+  void set_calls_done(uint64_t calls) {
+    if (!inside_call_) calls_done_ = calls;
+  }
+  bool inside_call() const { return inside_call_; }
+  /// While one lives, the function of a call runs.
+  class InsideCall {
+   public:
+    explicit InsideCall(CommQueue& queue) : queue_(queue), before_(std::exchange(queue.inside_call_, true)) {}
+    InsideCall(const InsideCall&) = delete;
+    InsideCall& operator=(const InsideCall&) = delete;
+    ~InsideCall() { queue_.inside_call_ = before_; }
+
+   private:
+    CommQueue& queue_;
+    const bool before_;
+  };
 
  private:
   friend class Communicator;
@@ -69,6 +88,8 @@ class CommQueue {
   void finish_until(const Operation* last);
 
   TraceRing& trace_;
+  uint64_t calls_done_ = 0;
+  bool inside_call_ = false;
   std::deque<Operation*> under_way_;
   std::map<std::vector<int>, uint64_t> sequences_;  // of the next collective of each group, whichever communicator starts it
 };

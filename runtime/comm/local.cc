@@ -292,7 +292,7 @@ class LocalCommunicator final : public Communicator {
 
  protected:
   std::unique_ptr<Operation> do_start(Collective collective) override {
-    hub_.tell_done(members()[static_cast<size_t>(rank())], queue_.calls_done);
+    hub_.tell_done(members()[static_cast<size_t>(rank())], queue_.calls_done());
     return std::make_unique<LocalOperation>(hub_, group_, rank(), std::move(collective));
   }
 

@@ -467,7 +467,7 @@ class MpiCommunicator final : public Communicator {
 
  protected:
   std::unique_ptr<Operation> do_start(Collective collective) override {
-    channel_.tell_done(queue_.calls_done);
+    channel_.tell_done(queue_.calls_done());
     auto operation = std::make_unique<MpiOperation>(channel_, members(), rank(), std::move(collective));
     operation->start();
     return operation;

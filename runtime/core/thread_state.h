@@ -1,4 +1,5 @@
-// What calls ask about the thread that makes them, in one place: a call reads it once.
+// The state of a thread that calls depend on. Scopes set its fields and restore them; nothing else that a thread has changes what a call does but
+// its random numbers (call/dense_call.h, thread_generator).
 #pragma once
 
 namespace shard {
@@ -8,12 +9,21 @@ class Recorder;
 class Writing;
 struct DyingStorages;
 struct MemoryMeter;
+namespace autograd {
+class Boundary;
+}
+namespace call {
+class MovedInputs;
+}
 
 struct ThreadState {
   Rank* rank = nullptr;              // whose program the thread runs (dist/world.h)
   MemoryMeter* dry = nullptr;        // tensors that it makes have no bytes, and this counts them: in a dry world, and while it captures
   Recorder* recorder = nullptr;      // of the program that it captures (program/capture.h)
   const Writing* writing = nullptr;  // the outermost call that writes (core/writing.h)
+  bool grad_enabled = true;          // calls are recorded for autograd (autograd/grad_mode.h)
+  autograd::Boundary* boundary = nullptr;  // where what is recorded ends: the innermost one (autograd/boundary.h)
+  call::MovedInputs* moved_inputs = nullptr;  // collects what distributed calls move: the innermost one (call/moved_inputs.h)
   DyingStorages* dying = nullptr;    // buffers that go after the one that goes now (core/storage.cc)
 };
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "comm/local.h"
 #include "comm/mpi.h"
@@ -98,7 +99,7 @@ class LocalWorld final : public World {
   void run_rank(Rank& rank, const std::function<void(Rank&)>& program) {
     try {
       run_as(rank, program);
-      hub_.tell_done(rank.id(), rank.comm_queue().calls_done);
+      hub_.tell_done(rank.id(), rank.comm_queue().calls_done());
     } catch (...) {
       record(rank, std::current_exception());
     }
@@ -133,7 +134,7 @@ class MpiWorld final : public World {
     Rank& mine = rank(hub_->rank());
     try {
       run_as(mine, program);
-      hub_->meet(mine.comm_queue().calls_done);
+      hub_->meet(mine.comm_queue().calls_done());
     } catch (...) {
       hub_->fail(fmt::format("rank {} failed: {}", mine.id(), text_of(std::current_exception())));
       throw;
@@ -214,13 +215,15 @@ Rank& World::rank(int id) const {
 
 void World::run_as(Rank& rank, const std::function<void(Rank&)>& program) {
   struct Current {
-    explicit Current(Rank* rank) {
-      this_thread.rank = rank;
-      this_thread.dry = rank->dry.get();
-    }
+    explicit Current(Rank& rank) : rank(std::exchange(this_thread.rank, &rank)), dry(std::exchange(this_thread.dry, rank.dry.get())) {}
     Current(const Current&) = delete;
-    ~Current() { this_thread = {}; }
-  } current(&rank);
+    ~Current() {
+      this_thread.rank = rank;
+      this_thread.dry = dry;
+    }
+    Rank* const rank;
+    MemoryMeter* const dry;
+  } current(rank);
   program(rank);
   rank.comm_queue().finish();
 }

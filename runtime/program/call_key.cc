@@ -62,14 +62,20 @@ void add_sharing(Key& key, const Arguments& arguments) {
     const Storage* storage;
     const TensorImpl* tensor;
     size_t number, offset, first, distance, same;
+    const TensorImpl* root;  // of a view in its buffer
   };
   std::vector<Place> places;
   places.reserve(arguments.inputs.size() + arguments.parameters.size());
   for (const std::vector<Tensor>* tensors : {&arguments.inputs, &arguments.parameters}) {
     for (const Tensor& tensor : *tensors) {
       const size_t number = places.size();
-      if (!tensor.defined()) places.push_back({nullptr, nullptr, number, 0, ~size_t{0}, 0, number});
-      else places.push_back({tensor.get().value.storage().get(), tensor.impl().get(), number, tensor.get().value.offset(), number, 0, number});
+      if (!tensor.defined()) {
+        places.push_back({nullptr, nullptr, number, 0, ~size_t{0}, 0, number, nullptr});
+        continue;
+      }
+      const TensorImpl& impl = tensor.get();
+      const TensorImpl* const root = autograd::shares_root(impl) ? impl.grad.root.get() : nullptr;
+      places.push_back({impl.value.storage().get(), &impl, number, impl.value.offset(), number, 0, number, root});
     }
   }
   // Addresses say which are equal, and numbers alone go into the key.
@@ -96,6 +102,15 @@ void add_sharing(Key& key, const Arguments& arguments) {
     key.push_back(place.distance);
     key.push_back(place.same);
   }
+  // Views of other arguments.
+  for (const Place& place : places) {
+    if (place.root == nullptr) continue;
+    const auto root = std::find_if(places.begin(), places.end(), [&](const Place& each) { return each.tensor == place.root; });
+    if (root == places.end()) continue;
+    key.push_back(place.number);
+    key.push_back(root->number);
+  }
+  key.push_back(~uint64_t{0});
 }
 
 /// Which of the tensors are views that had to move, and of which other ones, so that those must not be written before they are read.

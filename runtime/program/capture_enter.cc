@@ -25,6 +25,17 @@ std::vector<Tensor> CaptureRecorder::make_inputs(const std::vector<Tensor>& exam
     }
     program_.inputs.push_back({fmt::format("input_{}", number), id});
   }
+  // Views stay views of what they are views of, where that is an input too.
+  for (size_t i = 0; i < examples.size(); ++i) {
+    if (!inputs[i].defined() || adopted_of(*inputs[i].impl()) != nullptr || !autograd::shares_root(examples[i].get())) continue;
+    const GradState& example = examples[i].get().grad;
+    const auto root = numbers_.find(example.root.get());
+    if (root == numbers_.end() || adopted_of(*inputs[root->second].impl()) != nullptr) continue;
+    GradState& state = inputs[i].get().grad;
+    state.root = inputs[root->second].impl();
+    state.root_version = example.root_version;
+    state.views = example.views;
+  }
   return inputs;
 }
 
@@ -86,7 +97,8 @@ TensorSet CaptureRecorder::found_shared() const {
 void CaptureRecorder::end() {
   if (ended_) return;
   ended_ = true;
-  this_thread = before_;
+  this_thread.recorder = before_.recorder;
+  this_thread.dry = before_.dry;
   for (Gradient& each : gradients_) {
     if (adopted_of(each.leaf.get()) == nullptr) continue;
     if (autograd::LeafExtra* const extra = autograd::extra_or_null(each.leaf)) extra->gradient = each.before;
@@ -100,7 +112,7 @@ void CaptureRecorder::end() {
   plain_.set_state(plain_state_);
   if (before_.rank == nullptr) return;
   before_.rank->generator.set_state(world_state_);
-  before_.rank->comm_queue().calls_done = calls_done_;
+  before_.rank->comm_queue().set_calls_done(calls_done_);
 }
 
 Tensor CaptureRecorder::make_input(const Tensor& example, size_t number) {
@@ -115,7 +127,7 @@ Tensor CaptureRecorder::make_input(const Tensor& example, size_t number) {
   const Tensor input(impl.alias());
   input.impl()->value = std::move(value);
   input.impl()->grad.requires_grad = example.requires_grad();
-  inputs_.push_back({input, input.impl()->value, type_of(impl), number, example.is_leaf(), impl.grad.root && !autograd::shares_root(impl), example.requires_grad(), impl.value.storage().get()});
+  inputs_.push_back({input, input.impl()->value, type_of(impl), number, example.is_leaf(), impl.grad.root && !autograd::shares_root(impl), autograd::shares_root(impl), example.requires_grad(), impl.value.storage().get()});
   if (const autograd::LeafExtra* const extra = autograd::extra_or_null(example)) {
     autograd::LeafExtra& own = autograd::extra_of(input);
     own.gradient = extra->gradient;

@@ -77,18 +77,24 @@ std::vector<DetachedOutput> CaptureRecorder::detached_outputs(const std::vector<
 
 size_t CaptureRecorder::add_written(std::vector<Tensor>& outputs) {
   const size_t returned = outputs.size();
-  const auto add = [&](const Tensor& tensor, bool moved_view, const Storage* real) {
+  const auto add = [&](const Input& input) {
+    const Tensor& tensor = input.tensor;
+    tensor.requires_grad();  // a view of what was written gets the history of that
     if (!tensor.get().grad.node) return;
-    if (moved_view || buffers_.at(real).tensors != 1 || !is_whole(tensor)) {
+    const char* const fault = input.moved_view ? "is a view that had to move"
+                              : !has_all_tensors_on(*input.real) ? "shares its buffer with a tensor that is no input, or whose base is none"
+                              : !is_whole(tensor) ? "goes through that write backwards"
+                                                  : nullptr;
+    if (fault != nullptr) {
       fail(ErrorCode::capture, "the captured function writes what requires a gradient into a tensor from outside ({}) that {}; write a copy (assign(x)) or detach() of it, or write under "
-           "NoGrad", tensor.get().describe(), moved_view ? "is a view that had to move" : "shares its buffer with another argument, or goes through that write backwards");
+           "NoGrad", tensor.get().describe(), fault);
     }
     const auto same = [&](const Tensor& output) { return output.impl() == tensor.impl(); };
     if (std::any_of(outputs.begin(), outputs.end(), same)) return;
     program_.outputs.push_back({"written_" + name_of(tensor), value_in(tensor)});
     outputs.push_back(tensor);
   };
-  for (const Input& each : inputs_) add(each.tensor, each.moved_view, each.real);
+  for (const Input& each : inputs_) add(each);
   for (const Adopted& each : adopted_) {
     if (!each.handle().get().grad.node) continue;
     // Its history would hold the program, and the program holds it.
@@ -96,6 +102,16 @@ size_t CaptureRecorder::add_written(std::vector<Tensor>& outputs) {
          "(assign(x)) or detach() of it, or write under NoGrad", each.handle().get().describe());
   }
   return outputs.size() - returned;
+}
+
+bool CaptureRecorder::has_all_tensors_on(const Storage& real) const {
+  size_t inputs = 0, outside = 0;
+  for (const Input& each : inputs_) {
+    if (each.real != &real) continue;
+    ++inputs;
+    outside += each.is_view && !each.tensor.get().grad.root;
+  }
+  return inputs == buffers_.at(&real).tensors && (inputs == 1 || outside == 0);
 }
 
 std::vector<Tensor> CaptureRecorder::as_entered(std::vector<Tensor> arguments) {
@@ -121,6 +137,7 @@ std::vector<ViewOutput> CaptureRecorder::view_outputs(const std::vector<Tensor>&
     if (!outputs[i].defined()) continue;
     const TensorImpl& view = outputs[i].get();
     const Ref<TensorImpl>& root = view.grad.root;
+    if (input_of(view) != nullptr) continue;  // it is a view already
     if (!root || !(root->value.storage() == view.value.storage())) continue;
     const ValueId source = entry_of(Tensor(root));
     const size_t other = source != 0 ? 0 : first.emplace(root.get(), i).first->second;

@@ -22,7 +22,7 @@ class CaptureRecorder final : Metered, public Recorder {
       : Recorder(counted_), scope_(scope), shared_(shared), apart_(apart), before_(this_thread), recorded_(grad_enabled()), plain_(call::thread_generator()), plain_state_(plain_.state()) {
     if (before_.rank != nullptr) {
       world_state_ = before_.rank->generator.state();
-      calls_done_ = before_.rank->comm_queue().calls_done;
+      calls_done_ = before_.rank->comm_queue().calls_done();
     }
     this_thread.recorder = this;
     this_thread.dry = &meter;
@@ -72,6 +72,7 @@ class CaptureRecorder final : Metered, public Recorder {
     size_t number;
     bool was_leaf;
     bool moved_view;
+    bool is_view;  // in the buffer of what it is a view of
     bool required_grad;
     const Storage* real;
   };
@@ -120,6 +121,8 @@ class CaptureRecorder final : Metered, public Recorder {
   std::vector<DetachedOutput> detached_outputs(const std::vector<Tensor>& outputs);
   /// Arguments that the function has given a history become outputs, so that each run gives them one. Returns how many are so beside those that it returns.
   size_t add_written(std::vector<Tensor>& outputs);
+  /// Whether all tensors from outside on this buffer are inputs, so that a write can give each of them its history: views with their base.
+  bool has_all_tensors_on(const Storage& real) const;
   /// Arguments as they were before the function wrote them.
   static std::vector<Tensor> as_entered(std::vector<Tensor> arguments);
   /// Which outputs are views, and of what the caller sees.

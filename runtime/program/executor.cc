@@ -183,9 +183,11 @@ void Executor::doubt_writes(uint64_t calls_before) {
 std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart& forward) {
   const Step* running = nullptr;
   const bool on_mesh = std::any_of(states_.begin(), states_.end(), [](const auto& state) { return state->on_mesh; });
-  uint64_t none = 0;
-  uint64_t& calls = on_mesh ? rank_->comm_queue().calls_done : none;  // an op of a program counts as a distributed call
-  const uint64_t before = calls;
+  CommQueue* const queue = on_mesh ? &rank_->comm_queue() : nullptr;
+  const uint64_t before = on_mesh ? queue->calls_done() : 0;
+  const auto done = [&](size_t ops) {  // an op of a program counts as a distributed call
+    if (on_mesh) queue->set_calls_done(before + ops);
+  };
   try {
     enter(program_.inputs, arguments.inputs);
     enter(program_.parameters, arguments.parameters);
@@ -194,15 +196,15 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
     count_writes();
     for (const Step& step : steps_) {
       running = &step;
-      calls = before + step.op;
+      done(step.op);
       step.step->run();
     }
-    calls = before + program_.ops.size();
+    done(program_.ops.size());
     if (on_mesh) doubt_writes(before);
   } catch (...) {
     if (on_mesh) {
       if (running != nullptr) doubt_writes(before);
-      calls = before + program_.ops.size();
+      done(program_.ops.size());
       call::report_failed_call(*rank_, before + (running == nullptr ? 0 : running->op) + 1, std::current_exception(), "\n  in a captured function");
     }
     if (running != nullptr) take_back(poison(*running));

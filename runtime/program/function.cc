@@ -151,6 +151,16 @@ void check_written(const Entry& entry, const Arguments& arguments) {
   }
 }
 
+/// What written views are views of. One that is an argument has got its own.
+void give_histories_to_bases(const Entry& entry, const Arguments& arguments) {
+  std::vector<const TensorImpl*> written;
+  for (const program::ValueId id : entry.written) written.push_back(entry.argument(id, arguments).impl().get());
+  for (const program::ValueId id : entry.written) {
+    const Tensor argument = entry.argument(id, arguments);
+    if (std::find(written.begin(), written.end(), argument.get().grad.root.get()) == written.end()) autograd::rebase_root(argument);
+  }
+}
+
 void mark_views(const Entry& entry, const Arguments& arguments, const std::vector<Tensor>& outputs) {
   for (const program::ViewOutput& view : entry.trace.views) {
     autograd::mark_view(kCaptured.name.data(), view.source != 0 ? entry.argument(view.source, arguments) : outputs[view.other], outputs[view.output]);
@@ -212,7 +222,7 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
     const std::vector<Tensor> linked = record.link_all(std::move(backward), std::move(differentiable));
     for (size_t i = 0; i < linked.size(); ++i) outputs[gradient.outputs[part.outputs[i]]] = linked[i];
   }
-  for (const program::ValueId id : entry->written) autograd::rebase_root(entry->argument(id, arguments));
+  give_histories_to_bases(*entry, arguments);
   mark_views(*entry, arguments, outputs);
   outputs.resize(own - entry->trace.written);
   return outputs;

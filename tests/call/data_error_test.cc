@@ -76,7 +76,7 @@ TEST_CASE("4, 9: a rank that waits in a collective learns of a data error of ano
     } else {
       std::this_thread::sleep_for(50ms);  // most often rank 0 waits by then; it makes no difference
       error_of([&] { divide_(x, y); }, ErrorCode::invalid_argument);
-      while (!rank.torn_calls()->tore(rank.comm_queue().calls_done)) std::this_thread::yield();  // this rank joins no collective
+      while (!rank.torn_calls()->tore(rank.comm_queue().calls_done())) std::this_thread::yield();  // this rank joins no collective
     }
     check_told(error_of([&] { local(x); }, ErrorCode::poisoned));
   });
@@ -183,6 +183,28 @@ TEST_CASE("4, 9: a function of local_map that fails on one rank is told to the o
     if (rank.id() == 0) halve(x);
     else check_throws<std::runtime_error>([&] { halve(x); }, "no halves today");
     check_contains(error_of([&] { full(x); }, ErrorCode::peer_failed), "no halves today\n  in [halve] on mesh(p=2)");
+  });
+}
+
+TEST_CASE("4, 9: calls that a function of local_map makes are part of its call, and those that it handles the failure of fail no world") {
+  run_ranks(2, [](Rank& rank) {
+    const DistSpec* alone = DistSpec::parse(ProcessMesh::make({1}, {rank.id()}, {"q"}), "q");
+    const Tensor x = distribute(iota<float>({4}), spec("p"));
+    const auto half = local_map([&](const Tensor& shard) {
+      if (rank.id() == 0) {
+        Tensor y = integers({1, 2}, alone);
+        add_(y, y);
+        error_of([&] { divide_(y, integers({1, 0}, alone)); }, ErrorCode::invalid_argument);
+      }
+      return scale(shard, 0.5);
+    }, {spec("p")}, {spec("p")}, {.outputs = {{{4}, DType::float32}}});
+    const uint64_t before = rank.comm_queue().calls_done();
+    Tensor y = half(x);
+    check(rank.comm_queue().calls_done() == before + 1, "one call on both ranks");
+    for (int i = 0; i < 4; ++i) {
+      scale_(y, 2.0);
+      check(full_equals<float>(y, {0, static_cast<float>(1 << i), static_cast<float>(2 << i), static_cast<float>(3 * (1 << i))}), "the world goes on");
+    }
   });
 }
 

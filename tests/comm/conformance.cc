@@ -366,14 +366,16 @@ const std::vector<Fault>& faults() {
        400ms},
       {"a distributed call fails on one rank alone",
        [](Rank& rank) {
-         const uint64_t call = ++rank.comm_queue().calls_done;
+         const uint64_t call = rank.comm_queue().calls_done() + 1;
+         rank.comm_queue().set_calls_done(call);
          if (rank.id() == 1) rank.call_failed(call, "an element is 0");
          sum_of_one(rank, line(4), 0, {"sum", "x"});
        },
        {"rank 1 failed in a distributed call that succeeded on rank"}},
       {"a distributed call fails on one rank while others wait for it",
        [](Rank& rank) {
-         const uint64_t call = ++rank.comm_queue().calls_done;
+         const uint64_t call = rank.comm_queue().calls_done() + 1;
+         rank.comm_queue().set_calls_done(call);
          if (rank.id() == 1) {
            std::this_thread::sleep_for(50ms);
            rank.call_failed(call, "an element is 0");
