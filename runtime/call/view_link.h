@@ -19,7 +19,7 @@ struct PlannedMoves;
 /// Plans that are executed one after the other.
 using ReshardPlans = std::vector<std::shared_ptr<const ReshardPlan>>;
 
-/// A tensor between which and another one bytes are moved: this rank's shard, and what it is a shard of.
+/// One of the two tensors that a link is between: this rank's shard of it, its global meta and its layout.
 struct LinkEnd {
   DenseTensor shard;
   Meta global;
@@ -33,7 +33,8 @@ ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Met
 /// not own the copy.
 ///
 /// A copy of a copy is kept in step with the source of that, by moves between these two. So no buffer between them is
-/// kept, and what is sent does not depend on which of the tensors between are alive, which may differ between ranks.
+/// kept. That is so from the start, not once a tensor between them is gone: tensors may go at different times on
+/// different ranks, and what is sent must not depend on it.
 class ViewLink {
  public:
   /// One of the two plans may be null: it is made when it is needed.

@@ -183,6 +183,49 @@ TEST_CASE("22: a view of a view that had another pending reduction is reached by
   CHECK(told == sent);
 }
 
+TEST_CASE("20: what is told of a view that adopts another layout is what its new buffer sends to the source") {
+  std::atomic<int64_t> told = 0, sent = 0;
+  run_ranks(2, [&](Rank& rank) {
+    const PolicyScope scope(rank, kAdopt);
+    const Tensor x = distribute(iota<float>({5, 4}), line("p, -"));
+    Tensor y = reshape(x, {20});
+    call::observe_calls(rank, [&](const call::CallRecord& record) {
+      if (rank.id() == 0) told += record.bytes;
+    });
+    const int64_t before = rank.stats().bytes_sent;
+    softmax_(y, 0);
+    call::observe_calls(rank, {});
+    sent += rank.stats().bytes_sent - before;
+    check(spec_of(y)->text() == "[-]", "adopted");
+    check(full(x).to_vector<float>() == full(y).to_vector<float>(), "written back");
+  });
+  CHECK(sent > 0);
+  CHECK(told == sent);
+}
+
+TEST_CASE("23: what a kernel has written in a moved view of a view is in step with the source") {
+  run_ranks(3, [](Rank& rank) {
+    const PolicyScope scope(rank, kSync);
+    constexpr int64_t kRows = 4096;  // so that the statistics move, and not the image
+    const Tensor image = distribute(iota<float>({kRows, 20}), line("p, -")), ones = distribute(full(Dims{20}, 1.0f), line("-"));
+    Tensor source = distribute(iota<float>({5, 4}), line("p, -"));
+    const Tensor mean = reshape(source, {20});
+    check(!mean.shares_buffer_with(source) && spec_of(mean)->text() == "[p]", "a moved view");
+    const Tensor mean_out = std::get<1>(batch_norm(image, mean, assign(ones), ones, ones, false, 0.5f, 1e-5f, "NCHW", false, false));
+    check(!mean_out.shares_buffer_with(mean) && source.version() == 1, "moved again, and written back");
+    {
+      const PolicyScope forbid(rank, {.view = ViewPolicy::sync, .comm = CommPolicy::forbid});
+      relu(mean_out);
+      relu(mean);
+    }
+    const Tensor values = full(source);
+    if (values.defined()) check(full_equals(mean_out, values.to_vector<float>()) && full_equals(mean, values.to_vector<float>()), "values");
+    scale_(source, 2.0);
+    const Tensor scaled = full(source), again = full(mean_out);
+    if (scaled.defined()) check(again.to_vector<float>() == scaled.to_vector<float>(), "and follows it");
+  });
+}
+
 TEST_CASE("22: 100000 views of each other are freed one after the other, and the last of them alone holds the first") {
   const auto world = World::dry(2, 1);
   world->run([](Rank& rank) {
