@@ -107,14 +107,12 @@ void DistCall::check_write_back(const OutputPlan& output, PlannedMoves& moves, b
   const auto i = static_cast<size_t>(output.alias);
   const DistTensorImpl& x = *tensors_[i];
   if (!(output.global == x.global)) return;  // the target takes a buffer of its own, and parts
-  plan_write_back(*x.value.storage(), ctx_.op, moves, all);
-  if (!output.adopted || !is_view(x)) return;
+  if (!output.adopted || !is_view(x)) return plan_write_back(*x.value.storage(), ctx_.op, moves, all);
   if (loses_values(x.global.dtype, *output.spec, *x.spec)) fail_loses(op_, ctx_.op, plan_->inputs[i]);
-  const auto back = reverse(*output.adopted);
-  moves.bytes += back->bytes;
-  if (back->bytes != 0 || (all && !back->steps.empty())) {
-    moves.text += fmt::format(" the result ({}) to what it is a view of, from {} to {} ({} bytes);", to_string(x.global), output.spec->text(), x.spec->text(), back->bytes);
-  }
+  // The new buffer becomes a copy of that.
+  const LinkEnd source = ViewLink::source_of({x.value, x.global, x.spec});
+  for (const auto& plan : plan_between(output.global, output.spec, source.global, source.spec, rank_.policies.sums)) add_move(moves, *plan, "the result, into what it is a view of,", all);
+  plan_write_back(*source.shard.storage(), ctx_.op, moves, all);
 }
 
 /// Two targets of one call must not share a buffer, or under ViewPolicy::sync lead to the same source: the second write would undo the first.

@@ -104,9 +104,9 @@ void DistCall::finish_written_view(size_t o) {
     const DenseTensor back = execute_reshard(rank_, *output.write_back, locals_[i], {op_.name, "write-back"});
     copy_over(tensors_[i]->value, back);
     x.storage()->bump(ctx_.op);
-    detach(locals_[i], i);
   }
   if (rank_.policies.view == ViewPolicy::sync) x.storage()->write_back_to_source(ctx_.op);
+  if (plan_->inputs[i].move) detach(locals_[i], i);  // once x is in step with its own source
 }
 
 void DistCall::finish_inplace(size_t o) {

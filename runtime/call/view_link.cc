@@ -29,41 +29,78 @@ void copy_bytes(DenseTensor to, const DenseTensor& from) {
     copy_into(to, from);
 }
 
-void add_move(PlannedMoves& moves, const ReshardPlan& plan, std::string_view what, const Detachment& of, bool all) {
-  moves.bytes += plan.bytes;
-  if (plan.bytes != 0 || (all && !plan.steps.empty())) {
-    moves.text += fmt::format(" {} by [{}] ({}) from {} to {} ({} bytes);", what, of.op, to_string(plan.meta),
-                              plan.from->text(), plan.to->text(), plan.bytes);
+void add_moves(PlannedMoves& moves, const ReshardPlans& plans, std::string_view what, const Detachment& of, bool all) {
+  for (const auto& plan : plans) add_move(moves, *plan, fmt::format("{} by [{}]", what, of.op), all);
+}
+
+/// Of one that can be moved both ways; else null.
+ViewLink* whole_link_of(const Storage& copy) {
+  const Detachment* const detachment = copy.detachment();
+  return detachment != nullptr && detachment->refresh && detachment->write_back ? ViewLink::of(copy) : nullptr;
+}
+
+ViewLink* link_in(const Detachment& detachment) {
+  if (const Refresh* const refresh = detachment.refresh.target<Refresh>()) return refresh->link.get();
+  const WriteBack* const write_back = detachment.write_back.target<WriteBack>();
+  return write_back == nullptr ? nullptr : write_back->link.get();
+}
+
+DenseTensor execute(Rank& rank, const ReshardPlans& plans, DenseTensor value, CommCause cause) {
+  for (const auto& plan : plans) {
+    if (!plan->steps.empty()) value = execute_reshard(rank, *plan, value, cause);
   }
+  return value;
 }
 
 }  // namespace
 
-std::shared_ptr<const ReshardPlan> reverse(const ReshardPlan& plan) {
-  const bool same = plan.meta.dims == plan.after_meta.dims;
-  return same ? plan_reshard(plan.meta, plan.to, plan.from, 0, {"reshard", "tensor"}, plan.sums)
-              : plan_relayout(plan.after_meta, plan.to, plan.meta.dims, plan.from);
+void add_move(PlannedMoves& moves, const ReshardPlan& plan, std::string_view what, bool all) {
+  moves.bytes += plan.bytes;
+  if (plan.bytes == 0 && (!all || plan.steps.empty())) return;
+  moves.text += fmt::format(" {} ({}) from {} to {} ({} bytes);", what, to_string(plan.meta), plan.from->text(),
+                            plan.to->text(), plan.bytes);
+}
+
+ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Meta& to_meta, const DistSpec* to, SumPolicy sums) {
+  const auto move = [&](const DistSpec* target) { return plan_reshard(from_meta, from, target, 0, {"reshard", "tensor"}, sums); };
+  if (from_meta.dims == to_meta.dims) return {move(to)};
+  if (from->layout().partial == to->layout().partial) return {plan_relayout(from_meta, from, to_meta.dims, to)};
+  // A relayout leaves pending reductions as they are: the shape is changed in a second step.
+  Layout reduced(from->mesh(), from->rank());
+  reduced.partial = to->layout().partial;
+  for (int dim = 0; dim < reduced.rank; ++dim) {
+    for (int k = 0; k < from->axes(dim).size(); ++k) {
+      const int axis = from->axes(dim)[k];
+      if (!to->partial(axis)) reduced.dims[static_cast<size_t>(dim)].push_back(axis);
+    }
+  }
+  const DistSpec* const between = DistSpec::make(reduced);
+  return {move(between), plan_relayout(from_meta, between, to_meta.dims, to)};
 }
 
 ViewLink::ViewLink(Rank& rank, DenseTensor source, const DenseTensor& copy, std::shared_ptr<const ReshardPlan> forth,
                    std::shared_ptr<const ReshardPlan> back, CommCause cause)
     : rank_(rank),
-      source_(std::move(source)),
+      source_{std::move(source), forth ? forth->meta : back->after_meta, forth ? forth->from : back->to},
       copy_(copy.storage().get()),
       copy_meta_(copy.meta()),
       copy_symbol_(copy.symbol()),
-      forth_(std::move(forth)),
-      back_(std::move(back)),
-      cause_(cause) {}
-
-const ReshardPlan& ViewLink::forth() {
-  if (!forth_) forth_ = reverse(*back_);
-  return *forth_;
+      copy_global_(forth ? forth->after_meta : back->meta),
+      copy_spec_(forth ? forth->to : back->from),
+      sums_(rank.policies.sums),
+      cause_(cause) {
+  if (forth) forth_ = {std::move(forth)};
+  if (back) back_ = {std::move(back)};
 }
 
-const ReshardPlan& ViewLink::back() {
-  if (!back_) back_ = reverse(*forth_);
-  return *back_;
+const ReshardPlans& ViewLink::forth() {
+  if (forth_.empty()) forth_ = plan_between(source_.global, source_.spec, copy_global_, copy_spec_, sums_);
+  return forth_;
+}
+
+const ReshardPlans& ViewLink::back() {
+  if (back_.empty()) back_ = plan_between(copy_global_, copy_spec_, source_.global, source_.spec, sums_);
+  return back_;
 }
 
 DenseTensor ViewLink::copy() const {
@@ -73,27 +110,49 @@ DenseTensor ViewLink::copy() const {
   return tensor;
 }
 
-void ViewLink::refresh() { copy_bytes(copy(), execute_reshard(rank_, forth(), source_, cause_)); }
+void ViewLink::refresh() { copy_bytes(copy(), execute(rank_, forth(), source_.shard, cause_)); }
 
-void ViewLink::write_back() { copy_bytes(source_, execute_reshard(rank_, back(), copy(), cause_)); }
+void ViewLink::write_back() { copy_bytes(source_.shard, execute(rank_, back(), copy(), cause_)); }
+
+DenseTensor ViewLink::follow(const LinkEnd& source) {
+  DenseTensor before = std::exchange(source_.shard, source.shard);
+  source_.global = source.global;
+  source_.spec = source.spec;
+  forth_.clear();
+  back_.clear();
+  return before;
+}
+
+LinkEnd ViewLink::source_of(LinkEnd tensor) {
+  const ViewLink* const link = whole_link_of(*tensor.shard.storage());
+  return link == nullptr ? tensor : link->source_;
+}
 
 void ViewLink::attach(const std::shared_ptr<ViewLink>& link, const Ref<Storage>& copy, uint64_t version, const char* op,
                       std::string_view argument, std::string from, std::string to) {
-  const ReshardPlan& known = link->forth_ ? *link->forth_ : *link->back_;
-  const DistSpec *source = link->forth_ ? known.from : known.to, *spec = link->forth_ ? known.to : known.from;
-  Detachment detachment{link->source_.storage(), version,       op, std::string(argument),
-                        std::move(from),         std::move(to), {}, {}};
-  if (!loses_values(known.meta.dtype, *source, *spec)) detachment.refresh = Refresh{link};
-  if (!loses_values(known.meta.dtype, *spec, *source)) detachment.write_back = WriteBack{link};
+  const Ref<Storage> source = link->source_.shard.storage();
+  if (const ViewLink* const of_source = whole_link_of(*source)) {
+    const uint64_t in_step = source->detachment()->source_version;
+    version = version == source->version() ? in_step : in_step - 1;
+    link->follow(of_source->source_);
+  }
+  Detachment detachment{link->source_.shard.storage(), version, op, std::string(argument), std::move(from), std::move(to), {}, {}, source};
+  const DType dtype = link->copy_global_.dtype;
+  if (!loses_values(dtype, *link->source_.spec, *link->copy_spec_)) detachment.refresh = Refresh{link};
+  if (!loses_values(dtype, *link->copy_spec_, *link->source_.spec)) detachment.write_back = WriteBack{link};
   copy->detach(std::move(detachment));
+  if (whole_link_of(*copy) == nullptr) return;
+  std::vector<DenseTensor> before;  // go once their links are changed
+  copy->hand_copies_over([&](const Detachment& of_copy) {
+    ViewLink* const theirs = link_in(of_copy);
+    if (theirs != nullptr) before.push_back(theirs->follow(link->source_));
+    return theirs != nullptr;
+  });
 }
 
 ViewLink* ViewLink::of(const Storage& copy) {
   const Detachment* const detachment = copy.detachment();
-  if (detachment == nullptr) return nullptr;
-  if (const Refresh* const refresh = detachment->refresh.target<Refresh>()) return refresh->link.get();
-  const WriteBack* const write_back = detachment->write_back.target<WriteBack>();
-  return write_back == nullptr ? nullptr : write_back->link.get();
+  return detachment == nullptr ? nullptr : link_in(*detachment);
 }
 
 void StaleViews::add(Storage& storage, ViewPolicy policy) {
@@ -112,7 +171,7 @@ void StaleViews::add(Storage& storage, ViewPolicy policy) {
 void StaleViews::plan(PlannedMoves& moves, bool all) const {
   for (const Storage* s : stale_) {
     if (ViewLink* const link = ViewLink::of(*s))
-      add_move(moves, link->forth(), "the refresh of a view", *s->detachment(), all);
+      add_moves(moves, link->forth(), "the refresh of a view", *s->detachment(), all);
   }
 }
 
@@ -130,7 +189,7 @@ void plan_write_back(Storage& target, const char* op, PlannedMoves& moves, bool 
   for (Storage* s = &target; s->detachment() != nullptr; s = s->detachment()->source.get()) {
     if (!s->detachment()->write_back) return check_write(*s, op, ViewPolicy::sync);
     if (ViewLink* const link = ViewLink::of(*s))
-      add_move(moves, link->back(), "the write through a view", *s->detachment(), all);
+      add_moves(moves, link->back(), "the write through a view", *s->detachment(), all);
   }
 }
 

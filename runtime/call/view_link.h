@@ -16,40 +16,64 @@ namespace shard::call {
 
 struct PlannedMoves;
 
-/// The way back of a plan: from its result to its input.
-std::shared_ptr<const ReshardPlan> reverse(const ReshardPlan& plan);
+/// Plans that are executed one after the other.
+using ReshardPlans = std::vector<std::shared_ptr<const ReshardPlan>>;
+
+/// One of the two tensors that a link is between: this rank's shard of it, its global meta and its layout.
+struct LinkEnd {
+  DenseTensor shard;
+  Meta global;
+  const DistSpec* spec;
+};
+
+/// The moves from one tensor to another that has the same elements, in row-major order.
+ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Meta& to_meta, const DistSpec* to, SumPolicy sums);
 
 /// The moves between a source and a copy of it in another layout or shape. The copy's Detachment owns it, so it does
 /// not own the copy.
+///
+/// A copy of a copy is kept in step with the source of that, by moves between these two. So no buffer between them is
+/// kept. That is so from the start, not once a tensor between them is gone: tensors may go at different times on
+/// different ranks, and what is sent must not depend on it.
 class ViewLink {
  public:
-  /// One of the two plans may be null: it is made from the other when it is needed.
+  /// One of the two plans may be null: it is made when it is needed.
   ViewLink(Rank& rank, DenseTensor source, const DenseTensor& copy, std::shared_ptr<const ReshardPlan> forth,
            std::shared_ptr<const ReshardPlan> back, CommCause cause);
 
   /// Moves the bytes of the source into the copy, or back.
   void refresh();
   void write_back();
-  const ReshardPlan& forth();
-  const ReshardPlan& back();
+  const ReshardPlans& forth();
+  const ReshardPlans& back();
   /// Makes `copy` a copy of the source as it was at `version`, with the ways between the two that lose no values.
   /// Without an `argument`, `op` gave the source a new buffer and left the old one to the copy.
   static void attach(const std::shared_ptr<ViewLink>& link, const Ref<Storage>& copy, uint64_t version, const char* op,
                      std::string_view argument, std::string from, std::string to);
   /// Of a detached storage; null where there is no way between the two.
   static ViewLink* of(const Storage& copy);
+  /// What a copy of `tensor` is kept in step with: its source, where it is a copy that can be moved both ways, else itself.
+  static LinkEnd source_of(LinkEnd tensor);
 
  private:
   DenseTensor copy() const;
+  /// From now on the copy is one of `source`, which has the same value as the source now. Returns the source before.
+  DenseTensor follow(const LinkEnd& source);
 
   Rank& rank_;
-  DenseTensor source_;
+  LinkEnd source_;
   Storage* copy_;
-  Meta copy_meta_;
+  Meta copy_meta_;  // of this rank's shard
   uint32_t copy_symbol_;
-  std::shared_ptr<const ReshardPlan> forth_, back_;
+  Meta copy_global_;
+  const DistSpec* copy_spec_;
+  ReshardPlans forth_, back_;  // empty until they are needed
+  const SumPolicy sums_;  // in force when the link was made
   CommCause cause_;
 };
+
+/// Adds what `plan` sends, as text too; with `all` also where nothing is sent. `what`: "the refresh of a view".
+void add_move(PlannedMoves& moves, const ReshardPlan& plan, std::string_view what, bool all);
 
 /// The stale arguments of a call: what has to be done to them, once the call is allowed, before they are read.
 class StaleViews {

@@ -203,31 +203,34 @@ void Storage::retire() {
     }
   }
   free_bytes();
-  hand_copies_over();
+  // Nobody can write these bytes any more: a copy that is stale stays so for good, and needs to know the writer alone.
+  hand_copies_over([this](const Detachment& copy) { return copy.source_version == version(); });
   {
     // Copies that are left still ask in their threads whether this one is detached.
     std::unique_ptr<Trouble> gone;
     const std::lock_guard lock(chains());
+    if (trouble_ && trouble_->detached) unlink_from_source();
     gone.swap(trouble_);
   }
   drop_holder();
 }
 
-void Storage::hand_copies_over() {
-  if (!trouble_ || !trouble_->detached) return;
+void Storage::hand_copies_over(const std::function<bool(Detachment&)>& follow) {
+  if (detachment() == nullptr) return;
   const std::lock_guard lock(chains());
   const Detachment& mine = trouble_->detachment;
   for (Storage *copy = first_copy_, *next = nullptr; copy != nullptr; copy = next) {
     next = copy->trouble_->next_copy;
     Detachment& theirs = copy->trouble_->detachment;
-    if (theirs.source_version != version()) continue;  // stale for good: it needs to know the writer alone
+    if (!follow(theirs)) continue;
+    const bool behind = copy->behind_source();
+    std::unique_ptr<LastWrite>& writer = mine.source->last_write_;
+    if (behind && !writer && last_write_) writer = std::make_unique<LastWrite>(*last_write_);  // for the message of the copy
     copy->unlink_from_source();
+    theirs.source_version = mine.source_version - (behind ? 1 : 0);
     theirs.source = mine.source;
-    theirs.source_version = mine.source_version;
     copy->link_to_source();
   }
-  unlink_from_source();
-  trouble_->detached = false;
 }
 
 void Storage::link_to_source() {

@@ -77,7 +77,8 @@ class SourceRef {
 };
 
 /// Why and from what a storage is detached: it holds a moved copy of `source`, taken at `source_version`. When nothing but copies refers to
-/// a source that is itself a copy, they become copies of its source, so that chains are as short as what tensors can see of them.
+/// a source that is itself a copy, they become copies of its source, so that chains are as short as what tensors can see of them. Copies
+/// that are kept in step (call/view_link.h) become that at once.
 struct Detachment {
   SourceRef source;
   uint64_t source_version = 0;
@@ -151,6 +152,9 @@ class Storage final : public RefCounted {
   void write_back_to_source(const char* writer);
 
   void detach(Detachment detachment);
+  /// Makes copies of this storage, itself a copy, copies of its source: those for which `follow` is true, which may change how their bytes
+  /// are moved. One that is stale stays so. `follow` must not drop the last reference to a storage.
+  void hand_copies_over(const std::function<bool(Detachment&)>& follow);
   /// Whether another storage, maybe one that no tensor refers to any more, knows this one as its source.
   bool is_source() const { return holders_.load(std::memory_order_acquire) > 1; }
   /// Null unless detached.
@@ -193,8 +197,6 @@ class Storage final : public RefCounted {
   void drop_holder();
   void link_to_source();
   void unlink_from_source();
-  /// Makes copies of this storage, itself a copy that nobody can write any more, copies of its source.
-  void hand_copies_over();
   bool behind_source() const;
   void refresh_from_source();
   Trouble& trouble();

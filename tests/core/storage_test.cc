@@ -195,6 +195,30 @@ TEST_CASE("a chain of copies is as long as what tensors refer to, whichever goes
   CHECK(meter.live == 1000);
 }
 
+TEST_CASE("copies are handed over to the source of their source where they can follow it, and stale ones stay stale") {
+  const Ref<Storage> root = buffer();
+  const Ref<Storage> middle = buffer();
+  const Ref<Storage> behind = buffer();
+  const Ref<Storage> view = buffer();
+  const Ref<Storage> other = buffer();
+  const auto all = [](const Detachment&) { return true; };
+  detach(behind, middle);
+  middle->bump("exp_");
+  detach(view, middle);
+  other->detach({middle, middle->version(), "flatten", "x", "[p, -]", "[p]", {}, {}});
+  middle->hand_copies_over(all);  // it is no copy
+  CHECK(view->detachment()->source.get() == middle.get());
+  detach(middle, root);
+  middle->hand_copies_over([](const Detachment& copy) { return copy.op == "reshape"; });
+  CHECK(view->detachment()->source.get() == root.get());
+  CHECK(behind->detachment()->source.get() == root.get());
+  CHECK(other->detachment()->source.get() == middle.get());
+  CHECK_NOTHROW(view->check_read());
+  CHECK_THAT(error_of([&] { behind->check_read(); }, ErrorCode::stale_view), Catch::Contains("exp_"));
+  root->bump("tanh_");
+  CHECK((view->stale() && behind->stale() && other->stale()));
+}
+
 TEST_CASE("a chain of views that keep their sources is freed, refreshed and written back without a call inside a call") {
   MemoryMeter meter;
   constexpr int kRounds = 150'000;

@@ -114,6 +114,35 @@ TEST_CASE("31: under ViewPolicy::sync writes through views of moved inputs reach
   });
 }
 
+TEST_CASE("31: under ViewPolicy::sync writes through views of views reach the source in programs too") {
+  run_ranks(4, [](Rank& rank) {
+    const PolicyScope scope(rank, {.view = ViewPolicy::sync, .inplace = InplacePolicy::adopt});
+    const auto function = [](const Tensors& in) -> Tensors {
+      Tensor source = scale(in[0], Scalar(2));
+      Tensor view = reshape(source, {15});  // which moves rows of uneven pieces
+      relu_(view);                          // which takes the layout of the result
+      Tensor inner = reshape(view, {5, 3});
+      scale_(inner, Scalar(2), Scalar(1), true);
+      scale_(view, Scalar(3));
+      Tensor replaced = assign(source);
+      const Tensor former = reshape(replaced, {1, 5, 3});
+      reshape_(replaced, {15});
+      scale_(replaced, Scalar(5));
+      reshape_(replaced, {3, 5});
+      scale_(replaced, Scalar(7));
+      return {assign(source), assign(view), assign(inner), assign(former), assign(replaced)};
+    };
+    CapturedFunction captured(function, {});
+    for (const char* layout : {"-, a", "a, - | sum(b)"}) {
+      for (int run = 0; run < 3; ++run) {
+        const Tensor x = on(layout, {5, 3}, run - 7);
+        const Tensors out = captured({x}), expected = function({x});
+        for (size_t i = 0; i < out.size(); ++i) check(whole(out[i]) == whole(expected[i]), layout + std::string(" output ") + std::to_string(i));
+      }
+    }
+  });
+}
+
 TEST_CASE("35: random ops on meshes draw what eager calls draw") {
   compare(
       4,
