@@ -195,7 +195,7 @@ CallPlan plan_call(const CallTypes& call, const Policies& policies, const World&
     input.move = plan_reshard(input.global, input.spec, input.want, 0, cause_of(call, input), policies.sums);
   }
   plan_dynamic(call, world.size(), plan);
-  if (plan.relayout) plan.inputs[0].move = plan_relayout(plan.inputs[0].global, plan.inputs[0].spec, call.outputs[0].dims, plan.outputs[0].spec);
+  if (plan.relayout) plan.inputs[0].move = plan_relayout(plan.inputs[0].global, plan.inputs[0].spec, call.outputs[0].dims, plan.outputs[0].spec, policies.sums);
   plan_aliases(call, policies, plan);
   plan.bytes = plan.row_count_bytes;
   for (const InputPlan& input : plan.inputs) plan.bytes += input.move ? input.move->bytes : 0;

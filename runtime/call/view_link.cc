@@ -64,7 +64,7 @@ void add_move(PlannedMoves& moves, const ReshardPlan& plan, std::string_view wha
 ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Meta& to_meta, const DistSpec* to, SumPolicy sums) {
   const auto move = [&](const DistSpec* target) { return plan_reshard(from_meta, from, target, 0, {"reshard", "tensor"}, sums); };
   if (from_meta.dims == to_meta.dims) return {move(to)};
-  if (from->layout().partial == to->layout().partial) return {plan_relayout(from_meta, from, to_meta.dims, to)};
+  if (from->layout().partial == to->layout().partial) return {plan_relayout(from_meta, from, to_meta.dims, to, sums)};
   // A relayout leaves pending reductions as they are: the shape is changed in a second step.
   Layout reduced(from->mesh(), from->rank());
   reduced.partial = to->layout().partial;
@@ -75,7 +75,7 @@ ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Met
     }
   }
   const DistSpec* const between = DistSpec::make(reduced);
-  return {move(between), plan_relayout(from_meta, between, to_meta.dims, to)};
+  return {move(between), plan_relayout(from_meta, between, to_meta.dims, to, sums)};
 }
 
 ViewLink::ViewLink(Rank& rank, DenseTensor source, const DenseTensor& copy, std::shared_ptr<const ReshardPlan> forth,

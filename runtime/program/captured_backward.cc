@@ -103,7 +103,10 @@ void Backward::operator()(autograd::Pass& pass) const {
   BackwardRun& run = entry_->backward(step_, given);
   check_versions(run.part);
   const Arguments arguments = arguments_of(run.part, gradients);
-  if (!run.executor) {
+  const Rank* const rank = current_rank_or_null();
+  const SumPolicy sums = rank == nullptr ? SumPolicy::float32 : rank->policies.sums;
+  if (!run.executor || run.sums != sums) {
+    run.sums = sums;
     ExecutorOptions options = entry_->source->options.executor;
     options.keep_arguments = false;  // what forward has kept for this backward is freed
     run.executor = std::make_unique<Executor>(run.part.program, arguments, options);

@@ -55,6 +55,7 @@ struct CaptureSource {
 struct BackwardRun {
   BackwardPart part;
   std::unique_ptr<Executor> executor = {};  // once it has run
+  SumPolicy sums = SumPolicy::float32;      // in force when the executor was made
 };
 
 /// The backward pass of outputs of one group.

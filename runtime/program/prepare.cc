@@ -259,7 +259,7 @@ class Executor::Build {
       return [rank, meta = from.meta, spec = from.spec](const DenseTensor& piece) { return unrecorded::full(make_dist(*rank, meta, spec, piece)).get().value; };
     }
     const std::shared_ptr<const ReshardPlan> plan =
-        op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec) : plan_of(op);
+        op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec, rank->policies.sums) : plan_of(op);
     return [rank, plan, name, &op](const DenseTensor& piece) { return execute_reshard(*rank, *plan, piece, {op.cause.empty() ? name : std::string_view(op.cause), "tensor"}); };
   }
 

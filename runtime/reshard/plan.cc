@@ -312,17 +312,18 @@ std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec
   return plan;
 }
 
-std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpec* from, const Dims& after, const DistSpec* to) {
+std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpec* from, const Dims& after, const DistSpec* to, SumPolicy sums) {
   auto plan = std::make_shared<ReshardPlan>();
   plan->meta = meta;
   plan->after_meta = {after, meta.dtype};
   plan->from = from;
   plan->to = to;
+  plan->sums = sums;
   if (meta.numel() == 0) {
     plan->steps.push_back(copy_step(from->layout(), to->layout(), meta, after));
   } else {
     ReshardStep step = make_step(Kind::relayout, from->layout(), to->layout(), meta.dims, after);
-    const DType dtype = shard_dtype(meta.dtype, step.before);
+    const DType dtype = moved_dtype(meta.dtype, step.before, sums);
     count_bytes(step, dtype);
     const AxisCost cost = slowest(*from->mesh());
     const auto piece = static_cast<double>(largest_piece(step.after, after, dtype));

@@ -88,6 +88,7 @@ bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to);
 
 /// The plan of one relayout step: the tensor seen as `after` in layout `to`, same elements in row-major order. Both layouts are on
 /// one mesh; partial axes must be the same on both sides.
-std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpec* from, const Dims& after, const DistSpec* to);
+std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpec* from, const Dims& after, const DistSpec* to,
+                                                 SumPolicy sums = SumPolicy::float32);
 
 }  // namespace shard

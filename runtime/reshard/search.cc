@@ -4,6 +4,8 @@
 #include <array>
 #include <limits>
 
+#include "reshard/step_kind.h"
+
 namespace shard {
 namespace {
 
@@ -115,6 +117,11 @@ class Search {
     }
     start_ = view(key_of(from));
     end_ = view(key_of(to));
+    const auto held = [&](const View& at, const Layout& layout) {
+      return at.bytes / element_ / widening(at.key) * static_cast<double>(size_of(shard_dtype(meta.dtype, layout)));
+    };
+    input_bytes_ = held(start_, from);
+    output_bytes_ = held(end_, to);
     find_reductions();
     find_dims();
   }
@@ -418,8 +425,9 @@ class Search {
     double total = 0;
     if (parent >= 0) {
       const Node& before = table_.nodes[static_cast<size_t>(parent)];
-      // The caller keeps its tensor; a step reads one piece and writes another.
-      const double peak = start_.bytes + (before.parent >= 0 ? before.bytes : 0) + at.bytes;
+      // The caller keeps its tensor, of which the first step may read a rounded copy; a step reads one piece and writes another.
+      const double read = before.parent >= 0 ? before.bytes : start_.bytes == input_bytes_ ? 0 : start_.bytes;
+      const double peak = input_bytes_ + read + (edge.to == end_.key ? output_bytes_ : at.bytes);
       if (goal_ == Goal::smallest) total = std::max(before.cost, peak);
       else if (cap_ > 0 && peak > cap_) return;
       else total = before.cost + edge.ns;
@@ -527,6 +535,8 @@ class Search {
   bool uniform_ = true;
   View start_;
   View end_;
+  double input_bytes_ = 0;  // of the pieces that the caller has, and gets
+  double output_bytes_ = 0;
   int reduce_ = 0;  // masks of axes
   int begin_ = 0;
   std::array<int8_t, kMaxRank> dims_{};
@@ -562,37 +572,6 @@ int64_t least_peak(const Meta& meta, const Layout& from, const Layout& to, SumPo
   Search search(meta, from, to, 0, sums, Search::Goal::smallest);
   if (!search.run()) fail(ErrorCode::internal, "no way from {} to {} for {}", DistSpec::make(from)->text(), DistSpec::make(to)->text(), to_string(meta));
   return static_cast<int64_t>(search.cost_of_goal());
-}
-
-Kind kind_of_move(const Layout& from, const Layout& to, AxisList& axes) {
-  bool prefixes = true;  // the new lists are beginnings of the old ones
-  bool same_counts = true;
-  bool last_only = true;  // no list lost more than its last axis, none got more than one
-  for (int d = 0; d < from.rank; ++d) {
-    const AxisList& a = from.dims[static_cast<size_t>(d)];
-    const AxisList& b = to.dims[static_cast<size_t>(d)];
-    int common = 0;
-    while (common < a.size() && common < b.size() && a[common] == b[common]) ++common;
-    for (int i = common; i < a.size(); ++i) axes.push_back(a[i]);
-    int64_t pieces = 1;
-    int64_t pieces_after = 1;
-    for (int i = common; i < a.size(); ++i) pieces *= from.mesh->size(a[i]);
-    for (int i = common; i < b.size(); ++i) pieces_after *= from.mesh->size(b[i]);
-    prefixes = prefixes && common == b.size();
-    same_counts = same_counts && pieces == pieces_after;
-    last_only = last_only && common + 1 >= a.size() && common + 1 >= b.size() && (common == a.size() || common == b.size());
-  }
-  if (from == to) return Kind::copy;
-  if (axes.empty()) return Kind::slice;
-  if (prefixes) return Kind::all_gather;
-  if (same_counts) return Kind::permute;
-  int arrived = 0;
-  for (int d = 0; d < from.rank; ++d) {
-    const AxisList& b = to.dims[static_cast<size_t>(d)];
-    for (int i = 0; i < b.size(); ++i) arrived += from.dims[static_cast<size_t>(d)].contains(b[i]) ? 0 : 1;
-  }
-  if (last_only && axes.size() == 1 && arrived == 1 && to.dim_of(axes[0]) >= 0) return Kind::all_to_all;
-  return Kind::exchange;
 }
 
 double local_ns(const ProcessMesh& mesh, double bytes) { return kLocalNs + mesh.costs().copy_ns_per_byte * bytes; }

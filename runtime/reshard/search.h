@@ -20,7 +20,4 @@ int64_t least_peak(const Meta& meta, const Layout& from, const Layout& to, SumPo
 /// Predicted time of one step that sends nothing and writes `bytes`.
 double local_ns(const ProcessMesh& mesh, double bytes);
 
-/// The kind and the axes of the step that moves pieces from one layout to another on one mesh, pending reductions untouched.
-ReshardStep::Kind kind_of_move(const Layout& from, const Layout& to, AxisList& axes);
-
 }  // namespace shard

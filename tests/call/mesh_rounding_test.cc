@@ -161,6 +161,24 @@ TEST_CASE("14: SumPolicy::rounded sends contributions in the dtype of the tensor
   });
 }
 
+TEST_CASE("14: the backward pass of a captured function sums by the SumPolicy in force, as that of eager calls") {
+  run_ranks(2, [](Rank& rank) {
+    const ProcessMesh* mesh = ProcessMesh::make({2});
+    const auto made = [&](const Numbers& numbers, const Dims& dims, const char* layout) {
+      return distribute(cast(Tensor::from_data(numbers, dims), DType::bfloat16), DistSpec::parse(mesh, layout));
+    };
+    CapturedFunction captured([](const std::vector<Tensor>& in) { return std::vector<Tensor>{multiply(in[0], in[1])}; }, {});
+    for (int run = 0; run < 4; ++run) {
+      const Tensor x = made({128, 0.5, -127, 0}, {4, 1}, "a, -"), w = made({1}, {1}, "-").set_requires_grad(true);
+      const Tensor y = captured({x, w})[0];
+      const SumPolicy sums = run % 2 == 0 ? SumPolicy::float32 : SumPolicy::rounded;
+      PolicyScope scope(rank, {.sums = sums});
+      backward({y}, {made({1, 1, 1, 1}, {4, 1}, "a, -")});
+      check(values(w.grad()) == Numbers{sums == SumPolicy::float32 ? 1.5f : 1.0f}, "the gradient of w, a sum over rows of 128.5 and -127");
+    }
+  });
+}
+
 TEST_CASE("14: reshard_async and lists of pending 16-bit sums round once, and what they read may be written meanwhile") {
   run_ranks(4, [](Rank&) {
     const DistSpec* whole = DistSpec::replicated(square(), 1);

@@ -201,6 +201,35 @@ TEST_CASE("a memory cap takes a slower plan that fits, or says how much is neede
   CHECK_THROWS_WITH(plan_of(capped, {8, 4}, "a, -", "-, -"), Catch::Contains("memory cap of 100 bytes a rank; the smallest peak is 160 bytes"));
 }
 
+TEST_CASE("the smallest peak that a refusal names is a memory cap that is kept to, in every dtype and SumPolicy") {
+  const auto* mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
+  const auto layouts = all_layouts(mesh, 2, {ReduceType::sum, ReduceType::max});
+  int64_t refused = 0;
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const SumPolicy sums : {SumPolicy::float32, SumPolicy::rounded}) {
+      for (const DistSpec* from : layouts) {
+        for (const DistSpec* to : layouts) {
+          const auto planned = [&](int64_t cap) { return plan_reshard({{10, 30}, dtype}, from, to, cap, {"reshard", "tensor"}, sums); };
+          int64_t least = 0;
+          try {
+            planned(1);
+          } catch (const Error& error) {
+            const std::string text = error.what(), words = "the smallest peak is ";
+            least = std::stoll(text.substr(text.find(words) + words.size()));
+          }
+          if (least == 0) continue;
+          ++refused;
+          INFO(from->text() << " to " << to->text() << ", " << to_string(dtype) << (sums == SumPolicy::rounded ? ", rounded" : ""));
+          CHECK(planned(least)->peak == least);
+          CHECK(planned(least + 1)->peak <= least + 1);
+          CHECK_THROWS_AS(planned(least - 1), Error);
+        }
+      }
+    }
+  }
+  CHECK(refused > 1000);
+}
+
 TEST_CASE("layouts of another rank are refused with shape, layouts and meshes") {
   const auto* mesh = ProcessMesh::make({2}, {}, {"a"});
   CHECK_THROWS_WITH(plan_of(mesh, {4, 4}, "a", "-, a"),

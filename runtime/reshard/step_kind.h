@@ -1,0 +1,11 @@
+// What people call the step between two layouts of one mesh.
+#pragma once
+
+#include "reshard/plan.h"
+
+namespace shard {
+
+/// The kind and the axes of the step that moves pieces from one layout to another on one mesh, pending reductions untouched.
+ReshardStep::Kind kind_of_move(const Layout& from, const Layout& to, AxisList& axes);
+
+}  // namespace shard
