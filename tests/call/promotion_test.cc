@@ -143,6 +143,48 @@ TEST_CASE("20: CommPolicy::forbid_moves refuses a slice, which sends nothing, to
   });
 }
 
+TEST_CASE("12: the plan that was used least recently goes first") {
+  run_ranks(2, [](Rank& rank) {
+    call::set_plan_cache_capacity(rank, 2);
+    const auto spec = DistSpec::parse(line(2), "p");
+    const Tensor x = distribute(full({4}, 1.0), spec);
+    const auto misses = [&](const std::function<void()>& call) {
+      const uint64_t before = call::plan_cache_stats(rank).misses;
+      call();
+      return call::plan_cache_stats(rank).misses - before;
+    };
+    const auto first = [&] { relu(x); };
+    const auto second = [&] { exp(x); };
+    const auto third = [&] { tanh(x); };
+    check(misses(first) == 1 && misses(second) == 1 && misses(first) == 0, "two plans, the first used last");
+    check(misses(third) == 1 && misses(first) == 0, "the second is evicted");
+    check(misses(second) == 1, "and is made again");
+    check(misses(third) == 1, "for which the third had to go");
+  });
+}
+
+TEST_CASE("12: a plan is found again under the policies that it was made by, and under those that are not part of it") {
+  run_ranks(2, [](Rank& rank) {
+    const auto spec = DistSpec::parse(line(2), "p");
+    const Tensor x = distribute(full({4}, 1.0), spec);
+    const auto misses = [&](const Policies& policies) {
+      const PolicyScope scope(rank, policies);
+      const uint64_t before = call::plan_cache_stats(rank).misses;
+      relu(x);
+      relu(x);
+      return call::plan_cache_stats(rank).misses - before;
+    };
+    check(misses({}) == 1, "the first time");
+    for (const Policies& of_plan : {Policies{.view = ViewPolicy::sync}, Policies{.view = ViewPolicy::temporary}, Policies{.inplace = InplacePolicy::error},
+                                    Policies{.inplace = InplacePolicy::adopt}, Policies{.fallback = FallbackPolicy::replicate}, Policies{.sums = SumPolicy::rounded}}) {
+      check(misses(of_plan) == 1 && misses(of_plan) == 0, "a plan of its own");
+    }
+    for (const Policies& of_call : {Policies{}, Policies{.comm = CommPolicy::forbid}, Policies{.promotion = PromotionPolicy::replicate}, Policies{.save = SavePolicy::resharded}}) {
+      check(misses(of_call) == 0, "asked in each call");
+    }
+  });
+}
+
 TEST_CASE("12: changing shapes keep the cache at its capacity, which each rank sets") {
   run_ranks(2, [](Rank& rank) {
     call::set_plan_cache_capacity(rank, 50);
