@@ -222,6 +222,22 @@ TEST_CASE("4, 36: errors in a dry world are those of the real one") {
   CHECK(dry == real);
 }
 
+TEST_CASE("12, 19: local shards of a dry world may have more than 2^31 elements, in one dim too") {
+  World::dry(4, 1)->run([](Rank& rank) {
+    const ProcessMesh* mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
+    const int64_t many = int64_t{3} << 33;
+    const Tensor x = full({many, 2}, 1.0, DistSpec::parse(mesh, "a, -"));
+    check(local(x).dims() == Dims{many / 2, 2}, "a shard");
+    check(local(add(x, x)).dims() == Dims{many / 2, 2}, "elementwise");
+    check(reshape(x, {2 * many}).dims() == Dims{2 * many} && local(reshape(x, {2, many})).dims() == Dims{1, many}, "views");
+    check(local(slice(x, {1}, {1}, {2})).dims() == Dims{many / 2, 1}, "a slice");
+    check(sum(x, {0}).dims() == Dims{2} && local(transpose(x, {1, 0})).dims() == Dims{2, many / 2}, "a sum and a transpose");
+    const int64_t before = rank.stats().bytes_sent;
+    reshard(x, DistSpec::parse(mesh, "-, -"));
+    check(rank.stats().bytes_sent - before == many / 2 * 2 * 4, "an all-gather of 96 GiB");
+  });
+}
+
 TEST_CASE("22: detached views are told in a dry world too") {
   World::dry(4, 0)->run([](Rank& rank) {
     const auto* mesh = ProcessMesh::make({2, 2});
