@@ -68,10 +68,19 @@ void worlds() {
 /// MPI is initialised by the library, and finalised when the process exits.
 void a_world_ends() { World::mpi()->run(sum_of_ranks); }
 
+/// Tells job_fails.cmake that the job has started: a job that mpirun cannot start fails, too.
+void tell_started(const Rank& rank) {
+  fmt::print(stderr, "rank {} of {} is about to fail\n", rank.id(), rank.world().size());
+  std::fflush(stderr);
+}
+
 /// A rank that dies: either mpirun kills the job, or the others time out.
 void a_rank_dies() {
   World::mpi({.timeout = 5s})->run([](Rank& rank) {
-    if (rank.id() == 2) _exit(3);
+    if (rank.id() == 2) {
+      tell_started(rank);
+      _exit(3);
+    }
     sum_of_ranks(rank);
   });
 }
@@ -79,7 +88,10 @@ void a_rank_dies() {
 /// MPI is initialised by the library here, and not finalised, or the job would hang.
 void a_rank_throws() {
   World::mpi()->run([](Rank& rank) {
-    if (rank.id() == 2) throw std::runtime_error("disk on fire");
+    if (rank.id() == 2) {
+      tell_started(rank);
+      throw std::runtime_error("disk on fire");
+    }
     sum_of_ranks(rank);
   });
 }
