@@ -2,6 +2,10 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include <map>
+#include <mutex>
+#include <set>
+
 #include "reshard/layouts.h"
 #include "reshard/pieces.h"
 #include "support/mesh_run.h"
@@ -228,6 +232,29 @@ TEST_CASE("the smallest peak that a refusal names is a memory cap that is kept t
     }
   }
   CHECK(refused > 1000);
+}
+
+TEST_CASE("a plan is the same on all ranks, also where several cost the same") {
+  std::mutex mutex;
+  std::map<std::string, std::set<std::string>> found;
+  run_ranks(8, [&](Rank&) {
+    const auto* mesh = ProcessMesh::make({2, 2, 2}, {}, {"a", "b", "c"});
+    const auto layouts = all_layouts(mesh, 2, {ReduceType::sum});
+    std::map<std::string, std::string> mine;
+    for (size_t i = 0; i < layouts.size(); i += 3) {
+      for (size_t j = 0; j < layouts.size(); j += 5) {
+        const auto plan = plan_reshard({{8, 8}, DType::float32}, layouts[i], layouts[j]);
+        mine[layouts[i]->text() + " to " + layouts[j]->text()] = plan->explain();
+      }
+    }
+    const std::lock_guard lock(mutex);
+    for (const auto& [pair, plan] : mine) found[pair].insert(plan);
+  });
+  CHECK(found.size() > 200);
+  for (const auto& [pair, plans] : found) {
+    INFO(pair);
+    CHECK(plans.size() == 1);
+  }
 }
 
 TEST_CASE("layouts of another rank are refused with shape, layouts and meshes") {
