@@ -36,6 +36,22 @@ const std::vector<Function>& functions() {
   return all;
 }
 
+/// Values, versions and what autograd knows of these tensors.
+void log_state(const Tensors& all, std::vector<Values>& log) {
+  for (const Tensor& each : all) {
+    log.push_back(values(each.detach()));
+    log.push_back({static_cast<double>(each.version()), each.requires_grad() ? 1.0 : 0.0, each.is_leaf() ? 1.0 : 0.0});
+  }
+}
+
+/// The gradients of `leaves` from each tensor that has a history.
+void log_gradients(const Tensors& all, const Tensors& leaves, std::vector<Values>& log) {
+  for (const Tensor& each : all) {
+    if (!each.requires_grad()) continue;
+    for (const Tensor& gradient : grad({total(each)}, leaves, {}, {.retain_graph = true}, true)) log.push_back(gradient.defined() ? values(gradient) : Values{});
+  }
+}
+
 enum class Way { eager, captured, loaded };
 
 /// What two calls on the same tensors return and leave behind, then gradients of all that has a history. `views`: the function is given views of
@@ -53,15 +69,9 @@ std::vector<Values> run(const Function& function, Way way, bool views) {
     if (way == Way::loaded) out = CapturedFunction(program::from_json(program::to_json(captured.trace(inputs)), {}))(inputs);
     else out = way == Way::eager ? called(inputs) : captured(inputs);
     all.insert(all.end(), out.begin(), out.end());
-    for (const Tensor& each : all) {
-      log.push_back(values(each.detach()));
-      log.push_back({static_cast<double>(each.version()), each.requires_grad() ? 1.0 : 0.0, each.is_leaf() ? 1.0 : 0.0});
-    }
+    log_state(all, log);
   }
-  for (const Tensor& each : all) {
-    if (!each.requires_grad()) continue;
-    for (const Tensor& gradient : grad({total(each)}, {w, x}, {}, {.retain_graph = true}, true)) log.push_back(gradient.defined() ? values(gradient) : Values{});
-  }
+  log_gradients(all, {w, x}, log);
   return log;
 }
 
@@ -109,15 +119,9 @@ std::vector<Values> run_sharing(const program::Function& function, int kind, boo
     const Tensors out = captures ? captured(in) : function(in);
     all.insert(all.end(), out.begin(), out.end());
     if (call == 1) times(base, vec({0.5, 0.5}));  // between the calls
-    for (const Tensor& each : all) {
-      log.push_back(values(each.detach()));
-      log.push_back({static_cast<double>(each.version()), each.requires_grad() ? 1.0 : 0.0, each.is_leaf() ? 1.0 : 0.0});
-    }
+    log_state(all, log);
   }
-  for (const Tensor& each : all) {
-    if (!each.requires_grad()) continue;
-    for (const Tensor& gradient : grad({total(each)}, {w, x}, {}, {.retain_graph = true}, true)) log.push_back(gradient.defined() ? values(gradient) : Values{});
-  }
+  log_gradients(all, {w, x}, log);
   return log;
 }
 
