@@ -64,7 +64,9 @@ bool run(const std::vector<std::string>& command, double* used = nullptr) {
   int status = 1;
   rusage usage{};
   if (failed != 0 || ::wait4(child, &status, 0, &usage) != child) return false;
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   if (used != nullptr) *used = seconds(usage.ru_utime) + seconds(usage.ru_stime);
   return status == 0;
 }

@@ -48,7 +48,9 @@ void run_matmul(int64_t calls) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::fprintf(stderr, "usage: dispatch_loop add|add_|view|matmul_4x4|multiply|multiply_recorded|mul_sum_backward|dist_add|dist_view CALLS\n");
+    std::fprintf(stderr,
+                 "usage: dispatch_loop "
+                 "add|add_|view|matmul_4x4|multiply|multiply_recorded|mul_sum_backward|dist_add|dist_view CALLS\n");
     return 2;
   }
   const std::string_view name = argv[1];

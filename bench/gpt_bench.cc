@@ -46,7 +46,8 @@ Batch draw_batch(training::Draw& draw, const training::GptSize& size) {
 class Ours {
  public:
   explicit Ours(const training::GptSize& size)
-      : size_(size), mesh_(ProcessMesh::make({1, 1}, {}, {"dp", "tp"})), gpt_(mesh_, size, DType::float32), optimizer_(gpt_.parameters(), kRate) {
+      : size_(size), mesh_(ProcessMesh::make({1, 1}, {}, {"dp", "tp"})), gpt_(mesh_, size, DType::float32),
+        optimizer_(gpt_.parameters(), kRate) {
     for (const Tensor& parameter : gpt_.parameters()) parameter.set_requires_grad(true);
   }
 
@@ -74,7 +75,9 @@ class Ours {
   training::AdamW optimizer_;
 };
 
-GptPeerSize peer_size(const training::GptSize& size) { return {size.alphabet, size.layers, size.heads, size.width, size.batch, size.context}; }
+GptPeerSize peer_size(const training::GptSize& size) {
+  return {size.alphabet, size.layers, size.heads, size.width, size.batch, size.context};
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -111,10 +114,14 @@ void compare(const training::GptSize& size, int threads, int steps) {
     if (step < 10) gap = std::max(gap, std::abs(our_loss - peer_loss) / peer_loss);
   }
   openblas_set_num_threads(1);
-  const double tokens = static_cast<double>(size.batch * size.context), our_median = median(our_times), peer_median = median(peer_times);
-  fmt::print("{} layers of {}, {} heads, batch {} x {}, {} thread{}: {:.2f} ms a step, {:.0f} tokens/s", size.layers, size.width, size.heads, size.batch,
-             size.context, threads, threads == 1 ? "" : "s", our_median, 1000 * tokens / our_median);
-  if (peer) fmt::print("; libtorch {:.2f} ms; libtorch / shard {:.2f}; losses of 10 steps within {:.1g}", peer_median, peer_median / our_median, gap);
+  const double tokens = static_cast<double>(size.batch * size.context), our_median = median(our_times),
+               peer_median = median(peer_times);
+  fmt::print("{} layers of {}, {} heads, batch {} x {}, {} thread{}: {:.2f} ms a step, {:.0f} tokens/s", size.layers,
+             size.width, size.heads, size.batch, size.context, threads, threads == 1 ? "" : "s", our_median,
+             1000 * tokens / our_median);
+  if (peer)
+    fmt::print("; libtorch {:.2f} ms; libtorch / shard {:.2f}; losses of 10 steps within {:.1g}", peer_median,
+               peer_median / our_median, gap);
   fmt::print("\n");
   std::fflush(stdout);
 }
@@ -168,7 +175,9 @@ long memory_of(const char* side, size_t number) {
   char self[4096];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self);
   if (length <= 0) return 0;
-  FILE* const child = popen(fmt::format("'{}' --memory {} {}", std::string_view(self, static_cast<size_t>(length)), side, number).c_str(), "r");
+  FILE* const child = popen(
+      fmt::format("'{}' --memory {} {}", std::string_view(self, static_cast<size_t>(length)), side, number).c_str(),
+      "r");
   if (child == nullptr) return 0;
   long kib = 0;
   if (std::fscanf(child, "%ld", &kib) != 1) kib = 0;
@@ -192,13 +201,14 @@ int main(int argc, char** argv) {
   fmt::print("A step of training a GPT on one rank, float32: median of {} steps, in turn with libtorch\n", steps);
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   for (const training::GptSize& size : kCases) {
-    for (const int threads : cores > 1 ? std::vector<int>{1, cores} : std::vector<int>{1}) run([&] { compare(size, threads, steps); });
+    for (const int threads : cores > 1 ? std::vector<int>{1, cores} : std::vector<int>{1})
+      run([&] { compare(size, threads, steps); });
   }
   fmt::print("\nPeak memory of making a model and training it for 5 steps, each library in a process of its own\n");
   for (size_t i = 0; i < std::size(kCases); ++i) {
     const long ours = memory_of("shard", i), peer = memory_of("peer", i);
-    fmt::print("{} layers of {}, batch {} x {}: {:.1f} MB; libtorch {:.1f} MB\n", kCases[i].layers, kCases[i].width, kCases[i].batch, kCases[i].context,
-               static_cast<double>(ours) / 1024, static_cast<double>(peer) / 1024);
+    fmt::print("{} layers of {}, batch {} x {}: {:.1f} MB; libtorch {:.1f} MB\n", kCases[i].layers, kCases[i].width,
+               kCases[i].batch, kCases[i].context, static_cast<double>(ours) / 1024, static_cast<double>(peer) / 1024);
   }
   return 0;
 }

@@ -14,21 +14,27 @@ using at::Tensor;
 
 class Gpt final : public GptPeer {
  public:
-  Gpt(const GptPeerSize& size, const std::vector<std::vector<float>>& parameters, double rate) : size_(size), mask_(causal_mask(size.context)) {
+  Gpt(const GptPeerSize& size, const std::vector<std::vector<float>>& parameters, double rate)
+      : size_(size), mask_(causal_mask(size.context)) {
     const int64_t width = size.width;
     auto from = parameters.begin();
-    const auto next = [&](at::IntArrayRef shape) { return at::from_blob(const_cast<float*>((from++)->data()), shape, at::kFloat); };
+    const auto next = [&](at::IntArrayRef shape) {
+      return at::from_blob(const_cast<float*>((from++)->data()), shape, at::kFloat);
+    };
     const auto leaf = [&](const Tensor& value) {
       parameters_.push_back(value.clone().set_requires_grad(true));
       return parameters_.back();
     };
     const auto norm = [&] { return Affine{leaf(next({width})), leaf(next({width}))}; };
     // This library keeps weights as [out, in].
-    const auto linear = [&](int64_t in, int64_t out) { return Affine{leaf(next({in, out}).t().contiguous()), leaf(next({out}))}; };
+    const auto linear = [&](int64_t in, int64_t out) {
+      return Affine{leaf(next({in, out}).t().contiguous()), leaf(next({out}))};
+    };
     characters_ = leaf(next({size.alphabet, width}));
     positions_ = leaf(next({size.context, width}));
     for (int64_t i = 0; i < size.layers; ++i) {
-      layers_.push_back({norm(), norm(), linear(width, 3 * width), linear(width, width), linear(width, 4 * width), linear(4 * width, width)});
+      layers_.push_back({norm(), norm(), linear(width, 3 * width), linear(width, width), linear(width, 4 * width),
+                         linear(4 * width, width)});
     }
     last_ = norm();
     scores_ = linear(width, size.alphabet);
@@ -58,14 +64,18 @@ class Gpt final : public GptPeer {
   static Tensor causal_mask(int64_t context) {
     return at::full({context, context}, -std::numeric_limits<float>::infinity(), at::kFloat).triu(1);
   }
-  Tensor normalised(const Affine& norm, const Tensor& x) const { return at::layer_norm(x, {size_.width}, norm.weight, norm.bias, 1e-5); }
+  Tensor normalised(const Affine& norm, const Tensor& x) const {
+    return at::layer_norm(x, {size_.width}, norm.weight, norm.bias, 1e-5);
+  }
   static Tensor product(const Affine& linear, const Tensor& x) { return at::linear(x, linear.weight, linear.bias); }
 
   Tensor attention(const Layer& layer, const Tensor& x) const {
     const int64_t head = size_.width / size_.heads;
-    const std::vector<Tensor> parts = product(layer.qkv, x).view({size_.batch, size_.context, size_.heads, 3 * head}).split(head, -1);
+    const std::vector<Tensor> parts =
+        product(layer.qkv, x).view({size_.batch, size_.context, size_.heads, 3 * head}).split(head, -1);
     const auto by_head = [](const Tensor& part) { return part.transpose(1, 2); };
-    const Tensor scores = at::matmul(by_head(parts[0]), by_head(parts[1]).transpose(-2, -1)) * (1 / std::sqrt(static_cast<double>(head)));
+    const Tensor scores =
+        at::matmul(by_head(parts[0]), by_head(parts[1]).transpose(-2, -1)) * (1 / std::sqrt(static_cast<double>(head)));
     const Tensor mixed = by_head(at::matmul(at::softmax(scores + mask_, -1), by_head(parts[2])));
     return product(layer.joined, mixed.reshape({size_.batch, size_.context, size_.width}));
   }
@@ -90,7 +100,8 @@ class Gpt final : public GptPeer {
 
 }  // namespace
 
-std::unique_ptr<GptPeer> make_gpt_peer(const GptPeerSize& size, const std::vector<std::vector<float>>& parameters, double rate) {
+std::unique_ptr<GptPeer> make_gpt_peer(const GptPeerSize& size, const std::vector<std::vector<float>>& parameters,
+                                       double rate) {
   return std::make_unique<Gpt>(size, parameters, rate);
 }
 

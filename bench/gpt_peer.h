@@ -18,6 +18,7 @@ class GptPeer {
 };
 
 /// From parameters in the order and layout of training::Gpt::parameters(). Null where the peer is not installed.
-std::unique_ptr<GptPeer> make_gpt_peer(const GptPeerSize& size, const std::vector<std::vector<float>>& parameters, double rate);
+std::unique_ptr<GptPeer> make_gpt_peer(const GptPeerSize& size, const std::vector<std::vector<float>>& parameters,
+                                       double rate);
 /// How many threads its steps use.
 void set_gpt_peer_threads(int threads);

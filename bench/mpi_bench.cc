@@ -47,15 +47,19 @@ void measure(const Case& each, int64_t bytes, bool prints) {
   std::vector<int64_t> raw;
   std::vector<int64_t> ours;
   const auto turn = [&](bool raw_first) {
-    for (const bool is_raw : {raw_first, !raw_first}) (is_raw ? raw : ours).push_back(slowest([&] { (is_raw ? each.raw : each.ours)(bytes); }));
+    for (const bool is_raw : {raw_first, !raw_first})
+      (is_raw ? raw : ours).push_back(slowest([&] { (is_raw ? each.raw : each.ours)(bytes); }));
   };
   for (int i = 0; i < 3; ++i) turn(i % 2 == 0);  // warms both up
   const int64_t pair = raw.back() + ours.back();
-  const auto turns = static_cast<int>(std::clamp<int64_t>(kTimePerCase / std::max<int64_t>(pair, 1), kFewestTurns, kMostTurns));
+  const auto turns =
+      static_cast<int>(std::clamp<int64_t>(kTimePerCase / std::max<int64_t>(pair, 1), kFewestTurns, kMostTurns));
   raw.clear();
   ours.clear();
   for (int i = 0; i < turns; ++i) turn(i % 2 == 0);
-  if (prints) fmt::print("{:<16} {:>9} KiB {:>12.1f} {:>12.1f} {:>8.2f} {:>7}\n", each.name, bytes >> 10, median(raw), median(ours), median(raw) / median(ours), turns);
+  if (prints)
+    fmt::print("{:<16} {:>9} KiB {:>12.1f} {:>12.1f} {:>8.2f} {:>7}\n", each.name, bytes >> 10, median(raw),
+               median(ours), median(raw) / median(ours), turns);
 }
 
 void run(Rank& rank, int64_t largest) {
@@ -67,18 +71,35 @@ void run(Rank& rank, int64_t largest) {
   const auto floats = [](int64_t bytes) { return static_cast<int>(bytes / 4); };
   const CommCause cause{"bench", "x"};
   const std::vector<Case> cases = {
-      {"all_gather", [&](int64_t b) { MPI_Allgather(send.data(), static_cast<int>(b / n), MPI_BYTE, receive.data(), static_cast<int>(b / n), MPI_BYTE, MPI_COMM_WORLD); },
+      {"all_gather",
+       [&](int64_t b) {
+         MPI_Allgather(send.data(), static_cast<int>(b / n), MPI_BYTE, receive.data(), static_cast<int>(b / n),
+                       MPI_BYTE, MPI_COMM_WORLD);
+       },
        [&](int64_t b) { all.all_gather(cause, send.data(), receive.data(), sizes(b / n)).wait(); }},
-      {"all_to_all", [&](int64_t b) { MPI_Alltoall(send.data(), static_cast<int>(b / n), MPI_BYTE, receive.data(), static_cast<int>(b / n), MPI_BYTE, MPI_COMM_WORLD); },
+      {"all_to_all",
+       [&](int64_t b) {
+         MPI_Alltoall(send.data(), static_cast<int>(b / n), MPI_BYTE, receive.data(), static_cast<int>(b / n), MPI_BYTE,
+                      MPI_COMM_WORLD);
+       },
        [&](int64_t b) { all.all_to_all(cause, send.data(), sizes(b / n), receive.data(), sizes(b / n)).wait(); }},
-      {"all_reduce", [&](int64_t b) { MPI_Allreduce(MPI_IN_PLACE, receive.data(), floats(b), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); },
+      {"all_reduce",
+       [&](int64_t b) { MPI_Allreduce(MPI_IN_PLACE, receive.data(), floats(b), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); },
        [&](int64_t b) { all.all_reduce(cause, receive.data(), floats(b), DType::float32, ReduceType::sum).wait(); }},
-      {"reduce_scatter", [&](int64_t b) { MPI_Reduce_scatter_block(send.data(), receive.data(), floats(b) / n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); },
-       [&](int64_t b) { all.reduce_scatter(cause, send.data(), receive.data(), sizes(floats(b) / n), DType::float32, ReduceType::sum).wait(); }},
+      {"reduce_scatter",
+       [&](int64_t b) {
+         MPI_Reduce_scatter_block(send.data(), receive.data(), floats(b) / n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+       },
+       [&](int64_t b) {
+         all.reduce_scatter(cause, send.data(), receive.data(), sizes(floats(b) / n), DType::float32, ReduceType::sum)
+             .wait();
+       }},
       {"broadcast", [&](int64_t b) { MPI_Bcast(receive.data(), static_cast<int>(b), MPI_BYTE, 0, MPI_COMM_WORLD); },
        [&](int64_t b) { all.broadcast(cause, receive.data(), b, 0).wait(); }},
   };
-  if (rank.id() == 0) fmt::print("{} processes\n{:<16} {:>13} {:>12} {:>12} {:>8} {:>7}\n", n, "collective", "bytes", "MPI us", "shard us", "ratio", "turns");
+  if (rank.id() == 0)
+    fmt::print("{} processes\n{:<16} {:>13} {:>12} {:>12} {:>8} {:>7}\n", n, "collective", "bytes", "MPI us",
+               "shard us", "ratio", "turns");
   for (const Case& each : cases) {
     for (int64_t bytes = kSmallest; bytes <= largest; bytes *= 4) {
       // The same finite numbers each time: reductions in place must not run into slow ones.

@@ -4,7 +4,9 @@
 
 namespace {
 
-at::Tensor counting(at::IntArrayRef sizes) { return at::arange(4, at::kFloat).repeat(sizes.size() == 1 ? 1 : 4).view(sizes); }
+at::Tensor counting(at::IntArrayRef sizes) {
+  return at::arange(4, at::kFloat).repeat(sizes.size() == 1 ? 1 : 4).view(sizes);
+}
 
 void peer_add(benchmark::State& state) {
   const at::NoGradGuard no_grad;

@@ -49,7 +49,10 @@ Tensors hundred(const Tensors& in) {
 }
 constexpr int kOps = 100;
 
-Tensors small_inputs() { return {Tensor::from_data(std::vector<float>{1, 2, 3, 4}, {4}), Tensor::from_data(std::vector<float>{0.5, 0.25, 0.125, 1}, {4})}; }
+Tensors small_inputs() {
+  return {Tensor::from_data(std::vector<float>{1, 2, 3, 4}, {4}),
+          Tensor::from_data(std::vector<float>{0.5, 0.25, 0.125, 1}, {4})};
+}
 
 void small_ops() {
   const Tensors in = small_inputs();
@@ -59,13 +62,27 @@ void small_ops() {
   std::vector<double> eager, replayed, plain, loops;
   for (int round = 0; round < 41; ++round) {
     constexpr int kCalls = 500;
-    eager.push_back(nanoseconds([&] { for (int i = 0; i < kCalls; ++i) hundred(in); }) / (kCalls * kOps));
-    replayed.push_back(nanoseconds([&] { for (int i = 0; i < kCalls; ++i) captured(in); }) / (kCalls * kOps));
-    plain.push_back(nanoseconds([&] { for (int i = 0; i < kCalls; ++i) unfused(in); }) / (kCalls * kOps));
-    loops.push_back(nanoseconds([&] { for (int i = 0; i < kCalls; ++i) looped(in); }) / (kCalls * kOps));
+    eager.push_back(nanoseconds([&] {
+                      for (int i = 0; i < kCalls; ++i) hundred(in);
+                    }) /
+                    (kCalls * kOps));
+    replayed.push_back(nanoseconds([&] {
+                         for (int i = 0; i < kCalls; ++i) captured(in);
+                       }) /
+                       (kCalls * kOps));
+    plain.push_back(nanoseconds([&] {
+                      for (int i = 0; i < kCalls; ++i) unfused(in);
+                    }) /
+                    (kCalls * kOps));
+    loops.push_back(nanoseconds([&] {
+                      for (int i = 0; i < kCalls; ++i) looped(in);
+                    }) /
+                    (kCalls * kOps));
   }
-  fmt::print("100 ops on 4 floats, ns an op: eager {:.1f}, captured {:.1f}; without passes and loops {:.1f}, all in loops {:.1f}; eager / captured {:.2f}\n", median(eager),
-             median(replayed), median(plain), median(loops), median(eager) / median(replayed));
+  fmt::print(
+      "100 ops on 4 floats, ns an op: eager {:.1f}, captured {:.1f}; without passes and loops {:.1f}, all in loops "
+      "{:.1f}; eager / captured {:.2f}\n",
+      median(eager), median(replayed), median(plain), median(loops), median(eager) / median(replayed));
 }
 
 /// A GPT and its optimiser.
@@ -153,12 +170,15 @@ void gpt(const GptCase& each) {
     }
     const auto megabytes = [](int64_t bytes) { return 1e-6 * static_cast<double>(bytes); };
     const int64_t taken = memory.block + memory.outputs + memory.moved;
-    fmt::print("GPT, {} layers of {}, batch {} x {}, {} thread{}, loops over {}{}{}: eager {:.2f} ms a step, captured {:.2f} ms; eager / captured {:.3f}; losses differ by {:.1g}; "
-               "live bytes eager {:.2f} MB, captured {:.2f} MB of them {:.2f} MB fragmentation; captured / eager {:.3f}\n",
-               size.layers, size.width, size.batch, size.context, threads, threads == 1 ? "" : "s", block, together_ns == 0 ? ", one op at a time" : "",
-               goal == 0 ? "" : fmt::format(", memory goal {} of eager's", goal), median(eager_times), median(captured_times),
-               median(eager_times) / median(captured_times), gap, megabytes(peak), megabytes(taken), megabytes(memory.block - memory.live),
-               static_cast<double>(taken) / static_cast<double>(peak));
+    fmt::print(
+        "GPT, {} layers of {}, batch {} x {}, {} thread{}, loops over {}{}{}: eager {:.2f} ms a step, captured {:.2f} "
+        "ms; eager / captured {:.3f}; losses differ by {:.1g}; "
+        "live bytes eager {:.2f} MB, captured {:.2f} MB of them {:.2f} MB fragmentation; captured / eager {:.3f}\n",
+        size.layers, size.width, size.batch, size.context, threads, threads == 1 ? "" : "s", block,
+        together_ns == 0 ? ", one op at a time" : "", goal == 0 ? "" : fmt::format(", memory goal {} of eager's", goal),
+        median(eager_times), median(captured_times), median(eager_times) / median(captured_times), gap, megabytes(peak),
+        megabytes(taken), megabytes(memory.block - memory.live),
+        static_cast<double>(taken) / static_cast<double>(peak));
     std::fflush(stdout);
   });
 }
@@ -183,7 +203,8 @@ void analysis(int ops) {
     split.push_back(nanoseconds([&] { program::split(trace); }) * 1e-6);
   }
   const double verified = nanoseconds([&] { trace.program.verify(); }) * 1e-6;
-  fmt::print("{} ops: capture {:.1f} ms, in-place chains {:.2f} ms, split {:.2f} ms, verify {:.1f} ms\n", trace.program.ops.size(), traced, median(chains), median(split), verified);
+  fmt::print("{} ops: capture {:.1f} ms, in-place chains {:.2f} ms, split {:.2f} ms, verify {:.1f} ms\n",
+             trace.program.ops.size(), traced, median(chains), median(split), verified);
 }
 
 int loop(const char* kind, int calls) {

@@ -22,7 +22,7 @@ struct Line {
   const char* field;  // a counter, or "real_time"
   double target;      // 0 where there is none
   const char* peer;
-  const char* counted;  // the name in instructions.txt
+  const char* counted;         // the name in instructions.txt
   const char* over = "";       // the benchmark whose time is taken off, and
   const char* peer_over = "";  // that of the peer
 };
@@ -33,8 +33,10 @@ constexpr Line kLines[] = {
     {"dense reshape view", "ns", "dispatch.json", "shard/view", "real_time", 80, "peer/view", "view"},
     {"dense matmul 4x4", "ns", "dispatch.json", "shard/matmul_4x4", "real_time", 0, "peer/matmul_4x4", "matmul_4x4"},
     {"multiply, 4 floats", "ns", "dispatch.json", "shard/multiply", "real_time", 0, "peer/multiply", "multiply"},
-    {"  recording it", "ns", "dispatch.json", "shard/multiply_recorded", "real_time", 200, "peer/multiply_recorded", "", "shard/multiply", "peer/multiply"},
-    {"mul, sum, backward", "ns", "dispatch.json", "shard/mul_sum_backward", "real_time", 1500, "peer/mul_sum_backward", "mul_sum_backward"},
+    {"  recording it", "ns", "dispatch.json", "shard/multiply_recorded", "real_time", 200, "peer/multiply_recorded", "",
+     "shard/multiply", "peer/multiply"},
+    {"mul, sum, backward", "ns", "dispatch.json", "shard/mul_sum_backward", "real_time", 1500, "peer/mul_sum_backward",
+     "mul_sum_backward"},
     {"dist add, 1 rank", "ns", "dispatch.json", "shard/dist_add/ranks:1", "real_time", 0, "", "dist_add"},
     {"  over the dense call", "ns", "dispatch.json", "shard/dist_add/ranks:1", "over_dense_ns", 300, "", ""},
     {"  the same, wall clock", "ns", "dispatch.json", "shard/dist_add/ranks:1", "wall_over_dense_ns", 300, "", ""},
@@ -101,7 +103,8 @@ int main(int argc, char** argv) {
   }
   const std::string folder = argv[1];
   std::map<std::string, Medians> files;
-  for (const char* name : {"dispatch.json", "codegen.json", "codegen_memory.json"}) files.emplace(name, Medians(folder + "/" + name));
+  for (const char* name : {"dispatch.json", "codegen.json", "codegen_memory.json"})
+    files.emplace(name, Medians(folder + "/" + name));
   const std::map<std::string, double> counts = read_counts(folder + "/instructions.txt");
   fmt::print("{:<26} {:>10} {:>9} {:>8} {:>10} {:>11} {:>13}\n", "median of", "measured", "target", "/target", "peer",
              "peer/ours", "instructions");
@@ -112,7 +115,8 @@ int main(int argc, char** argv) {
     const Figure peer = medians.get(line.peer, "real_time", line.peer_over);
     const auto counted = counts.find(line.counted);
     fmt::print("{:<26} {:>7} {:<2} {:>9} {:>8} {:>10} {:>11} {:>13}\n", line.label, text(measured, "{:.1f}"), line.unit,
-               text(target, "{:.0f}"), text(ratio(measured, target), "{:.2f}"), text(peer, "{:.0f}"), text(ratio(peer, measured), "{:.1f}x"),
+               text(target, "{:.0f}"), text(ratio(measured, target), "{:.2f}"), text(peer, "{:.0f}"),
+               text(ratio(peer, measured), "{:.1f}x"),
                text(counted == counts.end() ? Figure() : Figure(counted->second), "{:.0f}"));
   }
   return 0;

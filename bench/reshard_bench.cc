@@ -25,7 +25,9 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-double us_since(Clock::time_point start) { return std::chrono::duration<double, std::micro>(Clock::now() - start).count(); }
+double us_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
 
 /// One transition: median times of the move and of the memcpy, both from when all ranks are ready to when all are done.
 void bench_move(const char* name, const Dims& dims, const char* from, const char* to) {
@@ -33,7 +35,8 @@ void bench_move(const char* name, const Dims& dims, const char* from, const char
   std::vector<double> moves, copies;
   std::barrier together(kRanks);
   World::local(kRanks)->run([&](Rank& rank) {
-    const Tensor start = distribute(Tensor(DenseTensor::allocate(kCpu, {dims, DType::float32})), DistSpec::parse(mesh, from));
+    const Tensor start =
+        distribute(Tensor(DenseTensor::allocate(kCpu, {dims, DType::float32})), DistSpec::parse(mesh, from));
     const DistSpec* spec = DistSpec::parse(mesh, to);
     const size_t bytes = local_piece(spec->layout(), dims, *mesh->coordinate(rank.id())).dims.numel() * 4;
     std::vector<char> source(bytes, 1), target(bytes, 2);
@@ -54,7 +57,8 @@ void bench_move(const char* name, const Dims& dims, const char* from, const char
   });
   const double move = median(moves);
   const double copy = median(copies);
-  fmt::print("| {} | {} MB | {:.0f} us | {:.0f} us | {:.2f} |\n", name, dims.numel() * 4 >> 20, move, copy, copy / move);
+  fmt::print("| {} | {} MB | {:.0f} us | {:.0f} us | {:.2f} |\n", name, dims.numel() * 4 >> 20, move, copy,
+             copy / move);
 }
 
 /// A random layout of a tensor with `rank` dims, pending in one of ten axes.
@@ -89,7 +93,8 @@ void bench_planning(const std::vector<int>& shape, MeshCosts costs = {}, const c
     }
     times.push_back(best);
   }
-  fmt::print("| {}{} | {:.1f} us | {:.1f} us |\n", fmt::join(shape, "x"), note, median(times), *std::max_element(times.begin(), times.end()));
+  fmt::print("| {}{} | {:.1f} us | {:.1f} us |\n", fmt::join(shape, "x"), note, median(times),
+             *std::max_element(times.begin(), times.end()));
 }
 
 }  // namespace

@@ -28,8 +28,7 @@ Tensor values(const Dims& dims, float phase) {
 struct Model {
   template <class Place>
   explicit Model(Place place)
-      : x(place(values({kBatch, kModel}, 0.1f), "dp, -")),
-        target(place(values({kBatch, kModel}, 2.0f), "dp, -")),
+      : x(place(values({kBatch, kModel}, 0.1f), "dp, -")), target(place(values({kBatch, kModel}, 2.0f), "dp, -")),
         w1(place(values({kModel, kHidden}, 0.5f), "-, tp")),  // column-parallel
         w2(place(values({kHidden, kModel}, 1.5f), "tp, -")),  // row-parallel
         mean(place(values({kModel}, 0.0f), "dp")),            // running statistics, sharded otherwise than the data
@@ -48,7 +47,8 @@ struct Model {
     const Tensor update = matmul(joined, w2);  // partial sums over tp
     Tensor out = assign(x);
     add_(out, update);  // the residual, in place
-    const Tensor normal = std::get<0>(batch_norm(out, mean, variance, gain, shift, false, 0.9f, 1e-5f, "NCHW", false, false));
+    const Tensor normal =
+        std::get<0>(batch_norm(out, mean, variance, gain, shift, false, 0.9f, 1e-5f, "NCHW", false, false));
 
     // Loss: half the mean square of out - target.
     const Tensor d_out = scale(subtract(out, target), 1.0 / (kBatch * kModel), 0.0);
@@ -74,7 +74,8 @@ float largest_difference(const Tensor& a, const Tensor& b) {
 }
 
 void print_call(const call::CallRecord& record) {
-  fmt::print("{:<12} {:<34} {:<58} {:<24} {}\n", record.op, record.inputs, record.moves.empty() ? "-" : record.moves, record.outputs, record.aliases);
+  fmt::print("{:<12} {:<34} {:<58} {:<24} {}\n", record.op, record.inputs, record.moves.empty() ? "-" : record.moves,
+             record.outputs, record.aliases);
 }
 
 }  // namespace
@@ -89,28 +90,38 @@ int main(int argc, char** argv) try {
   auto world = World::from_environment(4);  // threads, or the processes that mpirun has started
   const bool first = world->local_ranks().front() == 0;
   float difference = 0;
-  if (first) fmt::print("One training step on {}, as rank 0 sees it. Bytes are those that all ranks send together.\n\n", mesh->describe());
-  if (first) fmt::print("{:<12} {:<34} {:<58} {:<24} {}\n{:-<150}\n", "op", "layouts in", "moved to the layouts needed", "layouts out", "aliases", "");
+  if (first)
+    fmt::print("One training step on {}, as rank 0 sees it. Bytes are those that all ranks send together.\n\n",
+               mesh->describe());
+  if (first)
+    fmt::print("{:<12} {:<34} {:<58} {:<24} {}\n{:-<150}\n", "op", "layouts in", "moved to the layouts needed",
+               "layouts out", "aliases", "");
   world->run([&](Rank& rank) {
     rank.trace_calls = true;
-    Model model([&](const Tensor& tensor, const char* layout) { return distribute(tensor, DistSpec::parse(mesh, layout)); });
+    Model model(
+        [&](const Tensor& tensor, const char* layout) { return distribute(tensor, DistSpec::parse(mesh, layout)); });
     Tensor out;
     for (int i = 0; i < kSteps; ++i) {
-      if (rank.id() == 0) call::observe_calls(rank, i == 0 ? print_call : std::function<void(const call::CallRecord&)>());
+      if (rank.id() == 0)
+        call::observe_calls(rank, i == 0 ? print_call : std::function<void(const call::CallRecord&)>());
       out = model.step();
     }
     // full() is collective: every rank calls it, rank 0 compares.
     float largest = largest_difference(full(out), plain_out);
-    const std::pair<Tensor*, Tensor*> pairs[] = {{&model.w1, &plain.w1}, {&model.w2, &plain.w2}, {&model.mean, &plain.mean}, {&model.variance, &plain.variance}};
-    for (const auto& [distributed, single] : pairs) largest = std::max(largest, largest_difference(full(*distributed), *single));
+    const std::pair<Tensor*, Tensor*> pairs[] = {
+        {&model.w1, &plain.w1}, {&model.w2, &plain.w2}, {&model.mean, &plain.mean}, {&model.variance, &plain.variance}};
+    for (const auto& [distributed, single] : pairs)
+      largest = std::max(largest, largest_difference(full(*distributed), *single));
     if (rank.id() == 0) difference = largest;
   });
 
   save_trace(*world, trace_path);
   if (!first) return 0;
   const call::CacheStats stats = call::plan_cache_stats(world->rank(0));
-  fmt::print("\nafter {} steps: largest difference to one rank {:.3g} (output, weights and running statistics)\n", kSteps, difference);
-  fmt::print("plan cache of rank 0: {} hits, {} misses; bytes sent by rank 0: {}\n", stats.hits, stats.misses, world->rank(0).stats().bytes_sent);
+  fmt::print("\nafter {} steps: largest difference to one rank {:.3g} (output, weights and running statistics)\n",
+             kSteps, difference);
+  fmt::print("plan cache of rank 0: {} hits, {} misses; bytes sent by rank 0: {}\n", stats.hits, stats.misses,
+             world->rank(0).stats().bytes_sent);
   return difference < 1e-5f ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "demo_mlp: {}\n", error.what());

@@ -50,7 +50,9 @@ struct Layer {
   Linear joined{kModel, kModel, "tp, -", "-"};
   Linear up{kModel, kHidden, "-, tp", "tp"}, down{kHidden, kModel, "tp, -", "-"};
 
-  static Tensor heads(const Tensor& x) { return transpose(reshape(x, {kBatch, kSequence, kHeads, kHeadSize}), {0, 2, 1, 3}); }
+  static Tensor heads(const Tensor& x) {
+    return transpose(reshape(x, {kBatch, kSequence, kHeads, kHeadSize}), {0, 2, 1, 3});
+  }
 
   Tensor attention(const Tensor& x) const {
     const Tensor q = heads(query(x));

@@ -22,14 +22,16 @@ Gpt::Gpt(const ProcessMesh* mesh, const GptSize& size, DType dtype) : mesh_(mesh
   if (!size.flash) mask_ = causal_mask();
   // Elements of a braced list are made in their order.
   for (int64_t i = 0; i < size.layers; ++i) {
-    layers_.push_back({norm(), norm(), by_columns(width, 3 * width), by_rows(width, width), by_columns(width, 4 * width), by_rows(4 * width, width)});
+    layers_.push_back({norm(), norm(), by_columns(width, 3 * width), by_rows(width, width),
+                       by_columns(width, 4 * width), by_rows(4 * width, width)});
   }
   last_ = norm();
   scores_ = by_columns(width, size.alphabet);
 }
 
 Tensor Gpt::normal(const IntArray& shape, std::string_view layout, double deviation) {
-  return parameters_.emplace_back(gaussian(shape, DistSpec::parse(mesh_, layout), 0.0f, static_cast<float>(deviation), 0, dtype_));
+  return parameters_.emplace_back(
+      gaussian(shape, DistSpec::parse(mesh_, layout), 0.0f, static_cast<float>(deviation), 0, dtype_));
 }
 
 Tensor Gpt::constant(const IntArray& shape, std::string_view layout, double value) {
@@ -42,16 +44,19 @@ Linear Gpt::by_columns(int64_t in, int64_t out) { return {normal({in, out}, "-, 
 
 Linear Gpt::by_rows(int64_t in, int64_t out) {
   // Less for more layers, so that their sum stays small.
-  return {normal({in, out}, "tp, -", 0.02 / std::sqrt(2.0 * static_cast<double>(size_.layers))), constant({out}, "-", 0)};
+  return {normal({in, out}, "tp, -", 0.02 / std::sqrt(2.0 * static_cast<double>(size_.layers))),
+          constant({out}, "-", 0)};
 }
 
 /// 0 where a query may see a key, minus infinity at later keys: what is added to the scores.
 Tensor Gpt::causal_mask() const {
   std::vector<double> values;
   for (int64_t query = 0; query < size_.context; ++query) {
-    for (int64_t key = 0; key < size_.context; ++key) values.push_back(key <= query ? 0 : -std::numeric_limits<double>::infinity());
+    for (int64_t key = 0; key < size_.context; ++key)
+      values.push_back(key <= query ? 0 : -std::numeric_limits<double>::infinity());
   }
-  return distribute(cast(Tensor::from_data(values, {size_.context, size_.context}), dtype_), DistSpec::parse(mesh_, "-, -"));
+  return distribute(cast(Tensor::from_data(values, {size_.context, size_.context}), dtype_),
+                    DistSpec::parse(mesh_, "-, -"));
 }
 
 Tensor Gpt::attention(const GptLayer& layer, const Tensor& x) const {
@@ -64,7 +69,8 @@ Tensor Gpt::attention(const GptLayer& layer, const Tensor& x) const {
     mixed = std::get<0>(flash_attn(parts[0], parts[1], parts[2], {}, {}, 0.0f, true));
   } else {
     const auto by_head = [](const Tensor& part) { return transpose(part, {0, 2, 1, 3}); };
-    const Tensor scores = scale(matmul(by_head(parts[0]), by_head(parts[1]), false, true), 1 / std::sqrt(static_cast<double>(head)));
+    const Tensor scores =
+        scale(matmul(by_head(parts[0]), by_head(parts[1]), false, true), 1 / std::sqrt(static_cast<double>(head)));
     mixed = by_head(matmul(softmax(add(scores, mask_)), by_head(parts[2])));
   }
   return layer.joined(reshape(mixed, {size_.batch, size_.context, size_.width}));

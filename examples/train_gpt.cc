@@ -29,7 +29,8 @@ struct Corpus {
     std::ifstream file(path, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     if (static_cast<int64_t>(text.size()) <= context) {
-      fail(ErrorCode::invalid_argument, "--text {}: has {} readable characters; more than the context of {} are needed", path, text.size(), context);
+      fail(ErrorCode::invalid_argument, "--text {}: has {} readable characters; more than the context of {} are needed",
+           path, text.size(), context);
     }
     std::array<int64_t, 256> number{};
     for (const char c : text) number[static_cast<unsigned char>(c)] = 1;
@@ -40,7 +41,8 @@ struct Corpus {
 
 training::Run start(const ProcessMesh* mesh, const Options& options, const Corpus& corpus) {
   const training::Gpt gpt(mesh, options.size, options.dtype);
-  const auto batch = [draw = training::Draw(options.seed), batches = DistSpec::parse(mesh, "dp, -"), size = options.size, &corpus]() mutable -> std::vector<Tensor> {
+  const auto batch = [draw = training::Draw(options.seed), batches = DistSpec::parse(mesh, "dp, -"),
+                      size = options.size, &corpus]() mutable -> std::vector<Tensor> {
     std::vector<int64_t> ids, next;
     for (int64_t i = 0; i < size.batch; ++i) {
       const auto from = corpus.ids.begin() + draw.below(static_cast<int64_t>(corpus.ids.size()) - size.context);
@@ -62,16 +64,22 @@ int main(int argc, char** argv) try {
   training::add_options(app, options);
   app.add_option("--text", options.text, "the file to learn")->required()->check(CLI::ExistingFile);
   app.add_option("--layers", size.layers, "layers")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--heads", size.heads, "heads of attention; they divide the width")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--heads", size.heads, "heads of attention; they divide the width")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--width", size.width, "features of a character")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--batch", size.batch, "pieces of text a step, over all ranks")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--batch", size.batch, "pieces of text a step, over all ranks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--context", size.context, "characters of a piece")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_flag("--flash", size.flash, "attention by flash_attn, not by matmul and softmax");
   CLI11_PARSE(app, argc, argv);
-  if (size.width % size.heads != 0) fail(ErrorCode::invalid_argument, "--heads {} do not divide --width {}", size.heads, size.width);
+  if (size.width % size.heads != 0)
+    fail(ErrorCode::invalid_argument, "--heads {} do not divide --width {}", size.heads, size.width);
   const Corpus corpus(options.text, size.context);
   size.alphabet = corpus.alphabet;
-  return training::train("train_gpt", options, size.batch * size.context, [&](const ProcessMesh* mesh) { return start(mesh, options, corpus); });
+  return training::train("train_gpt", options, size.batch * size.context,
+                         [&](const ProcessMesh* mesh) { return start(mesh, options, corpus); });
 } catch (const std::exception& error) {
   fmt::print(stderr, "train_gpt: {}\n", error.what());
   return 1;

@@ -23,7 +23,8 @@ training::Run start(const ProcessMesh* mesh, const Options& options) {
   };
   // Created where they lie, with the same values on every mesh. Two hidden layers: split by columns, then by rows.
   const Tensor in = random({2, options.hidden}, "-, tp", 1.0f), in_bias = random({options.hidden}, "tp", 1.0f);
-  const Tensor middle = random({options.hidden, options.hidden}, "tp, -", 0.2f), middle_bias = zeros({options.hidden}, on("-"), options.dtype);
+  const Tensor middle = random({options.hidden, options.hidden}, "tp, -", 0.2f),
+               middle_bias = zeros({options.hidden}, on("-"), options.dtype);
   const Tensor out = random({options.hidden, 2}, "-, -", 0.2f), out_bias = zeros({2}, on("-"), options.dtype);
 
   training::Run run;
@@ -57,10 +58,15 @@ int main(int argc, char** argv) try {
   options.rate = 1e-2;
   CLI::App app("Trains a small network to tell two spirals apart, on dp x tp ranks.");
   training::add_options(app, options);
-  app.add_option("--hidden", options.hidden, "features of the hidden layers")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--batch", options.batch, "points a step, over all ranks")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--hidden", options.hidden, "features of the hidden layers")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--batch", options.batch, "points a step, over all ranks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  return training::train("train_mlp", options, options.batch, [&](const ProcessMesh* mesh) { return start(mesh, options); });
+  return training::train("train_mlp", options, options.batch,
+                         [&](const ProcessMesh* mesh) { return start(mesh, options); });
 } catch (const std::exception& error) {
   fmt::print(stderr, "train_mlp: {}\n", error.what());
   return 1;

@@ -39,7 +39,8 @@ class Progress {
     const int done = kWidth * step / steps_;
     const std::string bar = terminal_ ? fmt::format("\r[{:=<{}}{: <{}}] ", "", done, "", kWidth - done) : "";
     fmt::print(stderr, "{}step {}/{}  loss {:.4f}  {:.0f} tokens/s  {:.1f} KiB sent a step{}", bar, step, steps_, loss,
-               static_cast<double>(tokens_ * step) / seconds_since(begin_), static_cast<double>(bytes) / 1024, terminal_ && !last ? "  " : "\n");
+               static_cast<double>(tokens_ * step) / seconds_since(begin_), static_cast<double>(bytes) / 1024,
+               terminal_ && !last ? "  " : "\n");
     std::fflush(stderr);
   }
 
@@ -62,7 +63,8 @@ std::vector<double> read_losses(const std::string& path) {
 /// The largest relative difference; infinite where a loss is no number.
 double largest_gap(const std::vector<double>& losses, const std::vector<double>& others) {
   if (losses.size() != others.size()) {
-    fail(ErrorCode::invalid_argument, "--compare: the other run has {} losses, this one {}", others.size(), losses.size());
+    fail(ErrorCode::invalid_argument, "--compare: the other run has {} losses, this one {}", others.size(),
+         losses.size());
   }
   double largest = 0;
   for (size_t i = 0; i < losses.size(); ++i) {
@@ -80,7 +82,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--tp", options.tp, "ranks that share each weight")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--steps", options.steps, "steps of training")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--rate", options.rate, "learning rate of AdamW")->capture_default_str();
-  app.add_option("--dtype", options.dtype, "of parameters and computation (default float32)")->transform(CLI::CheckedTransformer(dtypes));
+  app.add_option("--dtype", options.dtype, "of parameters and computation (default float32)")
+      ->transform(CLI::CheckedTransformer(dtypes));
   app.add_option("--seed", options.seed, "of initial values and batches")->capture_default_str();
   app.add_flag("--captured", options.captured, "capture a step (loss, backward, AdamW) once, and run it as a program");
   app.add_flag("--quiet", options.quiet, "no progress on stderr");
@@ -93,7 +96,8 @@ AdamW::AdamW(const std::vector<Tensor>& parameters, double rate) {
   for (const Tensor& parameter : parameters) {
     const DistSpec* whole = DistSpec::replicated(spec_of(parameter)->mesh(), 1);
     const auto number = [&](double value) { return full({1}, value, whole, parameter.dtype()); };
-    states_.push_back({parameter, number(rate), full_like(parameter, 0.0), full_like(parameter, 0.0), number(kBeta1), number(kBeta2)});
+    states_.push_back({parameter, number(rate), full_like(parameter, 0.0), full_like(parameter, 0.0), number(kBeta1),
+                       number(kBeta2)});
   }
 }
 
@@ -101,8 +105,8 @@ void AdamW::step() {
   const NoGrad none_recorded;
   Tensor none;
   for (State& state : states_) {
-    adamw_(state.parameter, state.parameter.grad(), state.rate, state.moment1, state.moment2, state.beta1_pow, state.beta2_pow, none, none, kBeta1, kBeta2,
-           1e-8, 1.0f, 0.01f, true);
+    adamw_(state.parameter, state.parameter.grad(), state.rate, state.moment1, state.moment2, state.beta1_pow,
+           state.beta2_pow, none, none, kBeta1, kBeta2, 1e-8, 1.0f, 0.01f, true);
     state.parameter.set_grad({});
   }
 }
@@ -114,12 +118,13 @@ int64_t Draw::below(int64_t bound) {  // splitmix64
   return static_cast<int64_t>((z ^ (z >> 31)) % static_cast<uint64_t>(bound));
 }
 
-int train(const std::string& name, const Options& options, int64_t tokens, const std::function<Run(const ProcessMesh*)>& start) {
+int train(const std::string& name, const Options& options, int64_t tokens,
+          const std::function<Run(const ProcessMesh*)>& start) {
   const auto* mesh = ProcessMesh::make({options.dp, options.tp}, {}, {"dp", "tp"});
   const auto world = World::from_environment(mesh->size(), {.seed = options.seed});
   if (world->size() != mesh->size()) {
-    fail(ErrorCode::invalid_argument, "{} processes were started for {}; start {}, or choose other --dp and --tp", world->size(), mesh->describe(),
-         mesh->size());
+    fail(ErrorCode::invalid_argument, "{} processes were started for {}; start {}, or choose other --dp and --tp",
+         world->size(), mesh->describe(), mesh->size());
   }
   int result = 0;
   world->run([&](Rank& rank) {
@@ -141,17 +146,20 @@ int train(const std::string& name, const Options& options, int64_t tokens, const
       const int64_t sent = rank.stats().bytes_sent;
       const std::vector<Tensor> batch = run.batch();
       const Tensor loss = options.captured ? captured(batch)[0] : train_on(batch)[0];
-      losses.push_back(full(cast(loss, DType::float64)).to_vector<double>().front());  // collective: every rank calls it
+      losses.push_back(
+          full(cast(loss, DType::float64)).to_vector<double>().front());  // collective: every rank calls it
       if (rank.id() == 0) progress.show(step, losses.back(), rank.stats().bytes_sent - sent);
     }
     if (rank.id() != 0) return;
 
     int64_t numbers = 0;
     for (const Tensor& parameter : run.parameters) numbers += parameter.numel();
-    fmt::print("{}: {} steps on {} in {}, {} parameters: loss {:.4f} to {:.4f}, {:.0f} tokens/s, {:.1f} KiB sent a step by rank 0\n", name, options.steps,
-               mesh->describe(), to_string(options.dtype), numbers, losses.front(), losses.back(),
-               static_cast<double>(tokens * options.steps) / seconds_since(begin),
-               static_cast<double>(rank.stats().bytes_sent - sent_before) / options.steps / 1024);
+    fmt::print(
+        "{}: {} steps on {} in {}, {} parameters: loss {:.4f} to {:.4f}, {:.0f} tokens/s, {:.1f} KiB sent a step by "
+        "rank 0\n",
+        name, options.steps, mesh->describe(), to_string(options.dtype), numbers, losses.front(), losses.back(),
+        static_cast<double>(tokens * options.steps) / seconds_since(begin),
+        static_cast<double>(rank.stats().bytes_sent - sent_before) / options.steps / 1024);
     if (!options.losses.empty()) {
       std::ofstream file(options.losses);
       for (const double loss : losses) file << fmt::format("{:.17g}\n", loss);

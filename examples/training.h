@@ -30,7 +30,7 @@ void add_options(CLI::App& app, Options& options);
 /// A model on a mesh, as this rank sees it.
 struct Run {
   std::vector<shard::Tensor> parameters;
-  std::function<std::vector<shard::Tensor>()> batch;  // the next one
+  std::function<std::vector<shard::Tensor>()> batch;                           // the next one
   std::function<shard::Tensor(const std::vector<shard::Tensor>& batch)> loss;  // one element
 };
 
@@ -53,7 +53,8 @@ class AdamW {
 /// Trains a model on dp x tp ranks: threads, or the processes that mpirun has started. `start` builds it on a mesh with the axes "dp" and
 /// "tp". Prints a summary to stdout, and while it goes on losses and speed to stderr; rank 0 does. A step takes `tokens` tokens, summed over
 /// the ranks. Returns what main returns: 1 where the losses are too far from those of `compare`.
-int train(const std::string& name, const Options& options, int64_t tokens, const std::function<Run(const shard::ProcessMesh*)>& start);
+int train(const std::string& name, const Options& options, int64_t tokens,
+          const std::function<Run(const shard::ProcessMesh*)>& start);
 
 /// Random numbers that are the same on every rank and platform; for drawing batches.
 class Draw {

@@ -4,7 +4,7 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache pkg-config
-  clang libclang-rt-dev llvm
+  clang clang-format-14 libclang-rt-dev llvm
   libfmt-dev libtbb-dev libopenblas-dev libhwy-dev
   libyaml-cpp-dev nlohmann-json3-dev libkainjow-mustache-dev libcli11-dev
   catch2 libbenchmark-dev

@@ -40,17 +40,19 @@ void check_kinds(const Op& op, const AliasPair& pair, std::string_view key, Diag
   const Output& output = op.signature.outputs[find_output(op.signature, pair.output.text)];
   if (input.list != output.list) {
     sink.error(pair.input.at, key == "view" ? "bad-view" : "bad-inplace",
-               fmt::format("'{}' and '{}' cannot share a buffer: one is a list, the other a single tensor.", pair.input.text,
-                           pair.output.text));
+               fmt::format("'{}' and '{}' cannot share a buffer: one is a list, the other a single tensor.",
+                           pair.input.text, pair.output.text));
   } else if (contains(op.optional, pair.input.text) && !contains(op.optional, pair.output.text)) {
-    sink.warning(pair.output.at, "optional-alias",
-                 fmt::format("Output '{}' shares the buffer of optional '{}' and so must be listed under 'optional' too.",
-                             pair.output.text, pair.input.text));
+    sink.warning(
+        pair.output.at, "optional-alias",
+        fmt::format("Output '{}' shares the buffer of optional '{}' and so must be listed under 'optional' too.",
+                    pair.output.text, pair.input.text));
   } else if (contains(op.optional, pair.output.text) && !contains(op.optional, pair.input.text)) {
-    sink.warning(pair.output.at, "optional-alias",
-                 fmt::format("Optional output '{}' shares the buffer of '{}', which is always given: list both or none under "
-                             "'optional'.",
-                             pair.output.text, pair.input.text));
+    sink.warning(
+        pair.output.at, "optional-alias",
+        fmt::format("Optional output '{}' shares the buffer of '{}', which is always given: list both or none under "
+                    "'optional'.",
+                    pair.output.text, pair.input.text));
   }
 }
 
@@ -69,7 +71,8 @@ void check_once(const std::vector<AliasPair>& pairs, size_t index, std::string_v
 void check_dtype(const Op& op, const AliasPair& pair, std::string_view key, DiagnosticSink& sink) {
   if (!op.kernel || find_input(op.signature, pair.input.text) < 0) return;
   for (const Candidate& candidate : op.kernel->data_type.candidates) {
-    const bool other_tensor = find_input(op.signature, candidate.name.text) >= 0 && candidate.name.text != pair.input.text;
+    const bool other_tensor =
+        find_input(op.signature, candidate.name.text) >= 0 && candidate.name.text != pair.input.text;
     if (!candidate.to_complex || other_tensor) continue;
     sink.error(pair.output.at, key == "view" ? "bad-view" : "bad-inplace",
                fmt::format("'{}' cannot {} '{}': 'data_type' makes its elements twice as large.", pair.output.text,
@@ -83,15 +86,18 @@ void check_both(const Op& op, const AliasPair& view, const AliasPair& inplace, D
   const bool output = view.output.text == inplace.output.text;
   if (input == output) return;
   if (output) {
-    sink.error(view.output.at, "bad-view",
-               fmt::format("Output '{}' is a view of '{}' but is written in place of '{}': name the same argument in both.",
-                           view.output.text, view.input.text, inplace.input.text),
-               {{inplace.output.at, "The in-place pair."}});
+    sink.error(
+        view.output.at, "bad-view",
+        fmt::format("Output '{}' is a view of '{}' but is written in place of '{}': name the same argument in both.",
+                    view.output.text, view.input.text, inplace.input.text),
+        {{inplace.output.at, "The in-place pair."}});
   } else {
-    sink.error(view.input.at, "bad-view",
-               fmt::format("Output '{}' of op '{}' is a view of '{}', but '{}' overwrites that buffer: remove one of the pairs.",
-                           view.output.text, op.name.text, view.input.text, inplace.output.text),
-               {{inplace.output.at, "The in-place pair."}});
+    sink.error(
+        view.input.at, "bad-view",
+        fmt::format(
+            "Output '{}' of op '{}' is a view of '{}', but '{}' overwrites that buffer: remove one of the pairs.",
+            view.output.text, op.name.text, view.input.text, inplace.output.text),
+        {{inplace.output.at, "The in-place pair."}});
   }
 }
 
@@ -107,8 +113,8 @@ void check_lists(const Op& op, const AliasPair& pair, std::string_view key, Diag
   for (const Name& name : op.no_need_buffer) {
     if (name.text != pair.input.text) continue;
     sink.error(name.at, "bad-no-need-buffer",
-               fmt::format("'{}' stands in 'no_need_buffer', but output '{}' uses its buffer: remove one of the two.", name.text,
-                           pair.output.text),
+               fmt::format("'{}' stands in 'no_need_buffer', but output '{}' uses its buffer: remove one of the two.",
+                           name.text, pair.output.text),
                {{pair.input.at, fmt::format("The pair of '{}'.", key)}});
   }
 }

@@ -24,11 +24,12 @@ std::vector<std::string> functions_of(const Op& op) {
 void report_duplicate(const Op& op, const Op& first, bool imported, DiagnosticSink& sink) {
   const std::vector<Note> notes = {{first.name.at, "First defined here."}};
   if (op.name.at.file == first.name.at.file) {
-    sink.error(op.name.at, "duplicate-op", fmt::format("Op '{}' is defined twice: remove or rename one of them.", op.name.text),
-               notes);
+    sink.error(op.name.at, "duplicate-op",
+               fmt::format("Op '{}' is defined twice: remove or rename one of them.", op.name.text), notes);
   } else if (imported) {
     sink.error(op.name.at, "duplicate-op",
-               fmt::format("Op '{}' is also in an imported file, whose code exists: rename this one.", op.name.text), notes);
+               fmt::format("Op '{}' is also in an imported file, whose code exists: rename this one.", op.name.text),
+               notes);
   } else {
     sink.warning(op.name.at, "duplicate-op",
                  fmt::format("Op '{}' is defined in two files: the first definition counts.", op.name.text), notes);
@@ -93,7 +94,8 @@ RefusedOps refused_ops(const std::vector<Family>& families, const std::vector<Di
     bool found = false;
     for (const Family* family : by_path[finding.at.file]) {
       // Ops stand in the order of their lines.
-      auto op = std::partition_point(family->ops.begin(), family->ops.end(), [&](const Op& each) { return each.last_line < finding.at.line; });
+      auto op = std::partition_point(family->ops.begin(), family->ops.end(),
+                                     [&](const Op& each) { return each.last_line < finding.at.line; });
       for (; op != family->ops.end() && stands_in(finding, *op); ++op) {
         refused.ops.insert(&*op);
         found = true;

@@ -49,7 +49,8 @@ bool is_quoted_number(const std::string& text) {
 
 Fit fits_scalar(const Literal& literal) {
   if (std::holds_alternative<bool>(literal.value)) return Fit::good;
-  if (const auto* text = std::get_if<std::string>(&literal.value)) return is_quoted_number(*text) ? Fit::converts : Fit::bad;
+  if (const auto* text = std::get_if<std::string>(&literal.value))
+    return is_quoted_number(*text) ? Fit::converts : Fit::bad;
   using limits = std::numeric_limits<double>;
   return fits_float(literal, limits::max(), limits::digits, false);
 }
@@ -118,13 +119,16 @@ bool holds_plain_texts(const Literal& literal) {
 
 bool check_texts(const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink) {
   if (holds_plain_texts(value)) return true;
-  sink.error(at, "bad-default",
-             fmt::format("{} holds a quote, a backslash or a control character, which C++ source cannot take over: leave it out.",
-                         what));
+  sink.error(
+      at, "bad-default",
+      fmt::format(
+          "{} holds a quote, a backslash or a control character, which C++ source cannot take over: leave it out.",
+          what));
   return false;
 }
 
-void check_constant(const Attr& attr, const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink) {
+void check_constant(const Attr& attr, const Literal& value, const Location& at, std::string_view what,
+                    DiagnosticSink& sink) {
   if (const auto* opaque = std::get_if<Opaque>(&value.value)) {
     sink.error(opaque->at, opaque->code, opaque->problem);
     return;
@@ -141,8 +145,9 @@ void check_constant(const Attr& attr, const Literal& value, const Location& at, 
                                attr.name.text, yaml_name(held)));
       break;
     case Fit::bad:
-      sink.error(at, "bad-default",
-                 fmt::format("{} {} does not fit '{}' of type {}.", what, value.spelling, attr.name.text, yaml_name(held)));
+      sink.error(
+          at, "bad-default",
+          fmt::format("{} {} does not fit '{}' of type {}.", what, value.spelling, attr.name.text, yaml_name(held)));
       break;
   }
 }
@@ -157,9 +162,10 @@ void check_defaults(const Op& op, DiagnosticSink& sink) {
       check_constant(*with_default, *with_default->default_value, with_default->name.at, "Default value", sink);
     } else if (with_default != nullptr) {
       const Name& name = name_of(op.signature, arg);
-      sink.warning(name.at, "default-order",
-                   fmt::format("'{}' has no default value but stands after '{}', which has one: callers must give both.",
-                               name.text, with_default->name.text));
+      sink.warning(
+          name.at, "default-order",
+          fmt::format("'{}' has no default value but stands after '{}', which has one: callers must give both.",
+                      name.text, with_default->name.text));
       with_default = nullptr;
     }
   }

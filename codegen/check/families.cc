@@ -15,7 +15,8 @@ constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNO
 bool is_plain(const std::string& name) {
   return !name.empty() && kLetters.find(name[0]) != std::string_view::npos &&
          std::all_of(name.begin(), name.end(), [](char c) {
-           return kLetters.find(c) != std::string_view::npos || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+           return kLetters.find(c) != std::string_view::npos || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+                  c == '.';
          });
 }
 
@@ -30,7 +31,8 @@ bool is_suffix(std::string_view text) {
 void check_plain(const Family& family, DiagnosticSink& sink) {
   if (!is_plain(base_name(family.path))) {
     sink.error({family.path, 1, 1}, "bad-name",
-               "The name of this file cannot name a family: start it with a letter, and use letters, digits, '_', '-' and '.'.");
+               "The name of this file cannot name a family: start it with a letter, and use letters, digits, '_', '-' "
+               "and '.'.");
   } else if (family.name == "api") {
     sink.error({family.path, 1, 1}, "bad-name",
                "'api' cannot name a family: a generated file takes that name; rename this file.");
@@ -54,8 +56,8 @@ void check_family_names(const std::vector<Family>& families, DiagnosticSink& sin
       const auto other = seen.find(name.substr(0, end));
       if (other == seen.end() || !is_suffix(std::string_view(name).substr(end))) continue;
       sink.error({family->path, 1, 1}, "duplicate-family",
-                 fmt::format("Files generated from family '{}' have names that family '{}' takes: rename this file.", name,
-                             other->first),
+                 fmt::format("Files generated from family '{}' have names that family '{}' takes: rename this file.",
+                             name, other->first),
                  {{{other->second->path, 1, 1}, "The other one."}});
     }
   }

@@ -19,8 +19,8 @@ void check_argument(const Op& op, const CallArg& arg, const Op& target, ArgRef p
   } else if ((literal || !type_of(op, arg).empty()) && !fits_parameter(op, arg, target.signature, parameter)) {
     const std::string_view wanted = kind_of(target.signature, parameter);
     sink.error(arg.name.at, "invoke-type",
-               fmt::format("Argument '{}' of '{}' is of type {}, but {} is given.", name_of(target.signature, parameter).text,
-                           target.name.text, wanted,
+               fmt::format("Argument '{}' of '{}' is of type {}, but {} is given.",
+                           name_of(target.signature, parameter).text, target.name.text, wanted,
                            literal ? fmt::format("the constant {}", arg.literal.spelling)
                                    : fmt::format("'{}' of type {}", arg.name.text, type_of(op, arg))),
                {{target.name.at, "The op that is invoked."}});
@@ -42,8 +42,8 @@ void check_arity(const Op& op, const Op& target, DiagnosticSink& sink) {
   }
   if (op.signature.outputs.size() != signature.outputs.size() && !op.is_backward) {
     sink.error(name.at, "invoke-arity",
-               fmt::format("Op '{}' has {} outputs, but '{}' gives {}.", op.name.text, op.signature.outputs.size(), name.text,
-                           signature.outputs.size()),
+               fmt::format("Op '{}' has {} outputs, but '{}' gives {}.", op.name.text, op.signature.outputs.size(),
+                           name.text, signature.outputs.size()),
                {{target.name.at, "The op that is invoked."}});
   }
 }
@@ -52,7 +52,8 @@ void check_target(const Op& op, const OpsByName& ops, Suggester& suggest, Diagno
   const Name& name = op.invoke->function;
   const auto found = ops.find(name.text);
   if (found == ops.end()) {
-    sink.warning(name.at, "unknown-invoke", fmt::format("'{}' in 'invoke' is no op of these files{}", name.text, suggest(name.text)));
+    sink.warning(name.at, "unknown-invoke",
+                 fmt::format("'{}' in 'invoke' is no op of these files{}", name.text, suggest(name.text)));
     return;
   }
   const auto fits = [&](const Op* each) { return call_fits(op, *op.invoke, each->signature); };
@@ -60,9 +61,10 @@ void check_target(const Op& op, const OpsByName& ops, Suggester& suggest, Diagno
   const Op& target = fitting == found->second.end() ? *found->second.front() : **fitting;
   if (!op.complete || !target.complete) return;
   if (&target != found->second.front()) {
-    sink.warning(name.at, "invoke-type",
-                 fmt::format("This call fits the second definition of '{}' only, but the first one counts.", name.text),
-                 {{found->second.front()->name.at, "The first definition."}, {target.name.at, "The one that it fits."}});
+    sink.warning(
+        name.at, "invoke-type",
+        fmt::format("This call fits the second definition of '{}' only, but the first one counts.", name.text),
+        {{found->second.front()->name.at, "The first definition."}, {target.name.at, "The one that it fits."}});
   }
   check_arity(op, target, sink);
   const size_t given = std::min(op.invoke->args.size(), target.signature.args.size());

@@ -29,14 +29,16 @@ void check_formats(const Op& op, const KernelFunc& func, DiagnosticSink& sink) {
   if (!func.has_formats) return;
   size_t inputs = op.signature.inputs.size();
   if (op.kernel->param) {
-    inputs = static_cast<size_t>(std::count_if(op.kernel->param->begin(), op.kernel->param->end(),
-                                               [&](const CallArg& arg) { return find_input(op.signature, arg.name.text) >= 0; }));
+    inputs =
+        static_cast<size_t>(std::count_if(op.kernel->param->begin(), op.kernel->param->end(), [&](const CallArg& arg) {
+          return find_input(op.signature, arg.name.text) >= 0;
+        }));
   }
   if (func.inputs.size() != inputs || func.outputs.size() != op.signature.outputs.size()) {
-    sink.warning(
-        func.name.at, "kernel-arity",
-        fmt::format("Kernel '{}' is declared for {} inputs and {} outputs, but op '{}' gives it {} and {}.", func.name.text,
-                    func.inputs.size(), func.outputs.size(), op.name.text, inputs, op.signature.outputs.size()));
+    sink.warning(func.name.at, "kernel-arity",
+                 fmt::format("Kernel '{}' is declared for {} inputs and {} outputs, but op '{}' gives it {} and {}.",
+                             func.name.text, func.inputs.size(), func.outputs.size(), op.name.text, inputs,
+                             op.signature.outputs.size()));
   }
 }
 
@@ -49,57 +51,72 @@ void check_dynamic_shape(const Op& op, DiagnosticSink& sink) {
     const auto shares = [&](const std::vector<AliasPair>& pairs, std::string_view key) {
       for (const AliasPair& pair : pairs) {
         if (pair.output.text != name.text) continue;
-        sink.error(name.at, "bad-dynamic-shape",
-                   fmt::format("'{}' is in the buffer of '{}', so its shape cannot come from data: remove one of the two.", name.text, pair.input.text),
-                   {{pair.output.at, fmt::format("The pair of '{}'.", key)}});
+        sink.error(
+            name.at, "bad-dynamic-shape",
+            fmt::format("'{}' is in the buffer of '{}', so its shape cannot come from data: remove one of the two.",
+                        name.text, pair.input.text),
+            {{pair.output.at, fmt::format("The pair of '{}'.", key)}});
       }
     };
     shares(op.inplace, "inplace");
     shares(op.view, "view");
     if (op.signature.outputs[output].list) {
-      sink.error(name.at, "bad-dynamic-shape", fmt::format("'{}' is a list: only a single tensor can get its shape from data.", name.text));
+      sink.error(name.at, "bad-dynamic-shape",
+                 fmt::format("'{}' is a list: only a single tensor can get its shape from data.", name.text));
     }
-    if (!op.kernel) sink.error(name.at, "bad-dynamic-shape", fmt::format("Op '{}' has no kernel, which would make '{}'.", op.name.text, name.text));
+    if (!op.kernel)
+      sink.error(name.at, "bad-dynamic-shape",
+                 fmt::format("Op '{}' has no kernel, which would make '{}'.", op.name.text, name.text));
   }
 }
 
 /// Without tensor inputs there is nothing to take the dtype and the device from.
 void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
   const auto unknown = [](const Attr& attr) { return attr.type == AttrType::unknown; };  // it may be a misspelt Tensor
-  if (!op.signature.inputs.empty() || std::any_of(op.signature.attrs.begin(), op.signature.attrs.end(), unknown)) return;
+  if (!op.signature.inputs.empty() || std::any_of(op.signature.attrs.begin(), op.signature.attrs.end(), unknown))
+    return;
   if (op.kernel->data_type.candidates.empty() || op.kernel->backend.candidates.empty()) {
-    sink.warning(
-        op.kernel->at, "missing-dispatch",
-        fmt::format("Op '{}' has no tensor argument, so its kernel needs both 'data_type' and 'backend'.", op.name.text));
+    sink.warning(op.kernel->at, "missing-dispatch",
+                 fmt::format("Op '{}' has no tensor argument, so its kernel needs both 'data_type' and 'backend'.",
+                             op.name.text));
   }
 }
 
 /// What is wrong with an op that nothing computes.
 std::string missing_kernel(const Op& op) {
   const auto is_view = [&](const Output& output) {
-    return std::any_of(op.view.begin(), op.view.end(), [&](const AliasPair& pair) { return pair.output.text == output.name.text; });
+    return std::any_of(op.view.begin(), op.view.end(),
+                       [&](const AliasPair& pair) { return pair.output.text == output.name.text; });
   };
   const std::vector<Output>& outputs = op.signature.outputs;
   if (!std::all_of(outputs.begin(), outputs.end(), is_view))
-    return fmt::format("Op '{}' has no 'kernel' and no 'invoke', and not all of its outputs are views: add a 'kernel'.", op.name.text);
+    return fmt::format("Op '{}' has no 'kernel' and no 'invoke', and not all of its outputs are views: add a 'kernel'.",
+                       op.name.text);
   for (const AliasPair& view : op.view) {
-    const bool inplace = std::any_of(op.inplace.begin(), op.inplace.end(), [&](const AliasPair& pair) { return pair.output.text == view.output.text; });
+    const bool inplace = std::any_of(op.inplace.begin(), op.inplace.end(),
+                                     [&](const AliasPair& pair) { return pair.output.text == view.output.text; });
     if (inplace) continue;
-    return fmt::format("Op '{0}' has no 'kernel', and its view '{2}' is not in 'inplace'. If '{2}' is '{1}' in another shape, add 'inplace : ({1} -> {2})'; "
-                       "else add a 'kernel', which fills '{2}' and so writes into '{1}'.",
-                       op.name.text, view.input.text, view.output.text);
+    return fmt::format(
+        "Op '{0}' has no 'kernel', and its view '{2}' is not in 'inplace'. If '{2}' is '{1}' in another shape, add "
+        "'inplace : ({1} -> {2})'; "
+        "else add a 'kernel', which fills '{2}' and so writes into '{1}'.",
+        op.name.text, view.input.text, view.output.text);
   }
-  return fmt::format("Op '{}' has no 'kernel', which 'view_writes' says fills its views: add one, or take them out of 'view_writes'.", op.name.text);
+  return fmt::format(
+      "Op '{}' has no 'kernel', which 'view_writes' says fills its views: add one, or take them out of 'view_writes'.",
+      op.name.text);
 }
 
 /// A kernel that fills a view writes into the argument, which is easily not meant.
 void check_written_views(const Op& op, DiagnosticSink& sink) {
   if (!op.kernel || op.extension.view_writes) return;
   for (const AliasPair& view : op.view) {
-    const bool inplace = std::any_of(op.inplace.begin(), op.inplace.end(), [&](const AliasPair& pair) { return pair.output.text == view.output.text; });
+    const bool inplace = std::any_of(op.inplace.begin(), op.inplace.end(),
+                                     [&](const AliasPair& pair) { return pair.output.text == view.output.text; });
     if (inplace) continue;
     sink.warning(view.output.at, "view-writes",
-                 fmt::format("The kernel of '{0}' fills the view '{2}' and so writes into '{1}'. If that is meant, write 'shard : {{view_writes : [{2}]}}'; "
+                 fmt::format("The kernel of '{0}' fills the view '{2}' and so writes into '{1}'. If that is meant, "
+                             "write 'shard : {{view_writes : [{2}]}}'; "
                              "if '{2}' is '{1}' in another shape, add 'inplace : ({1} -> {2})'; else remove the pair.",
                              op.name.text, view.input.text, view.output.text));
   }
@@ -109,7 +126,8 @@ void check_blocks(const Op& op, DiagnosticSink& sink) {
   const bool runs = op.kernel || op.has_invoke || op.composite || is_pure_view(op);
   if (!runs) sink.error(op.name.at, "missing-kernel", missing_kernel(op));
   if (op.kernel && op.invoke) {
-    sink.error(op.kernel->at, "kernel-and-invoke", fmt::format("Op '{}' has both 'kernel' and 'invoke': remove one of them.", op.name.text),
+    sink.error(op.kernel->at, "kernel-and-invoke",
+               fmt::format("Op '{}' has both 'kernel' and 'invoke': remove one of them.", op.name.text),
                {{op.invoke->function.at, "The 'invoke'."}});
   }
   if (op.kernel && !op.kernel->has_func) {
@@ -126,7 +144,8 @@ void check_blocks(const Op& op, DiagnosticSink& sink) {
 
 bool check_signature_given(const Op& op, DiagnosticSink& sink) {
   if (!op.args_at) sink.error(op.name.at, "missing-key", fmt::format("Op '{}' needs the key 'args'.", op.name.text));
-  if (!op.output_at) sink.error(op.name.at, "missing-key", fmt::format("Op '{}' needs the key 'output'.", op.name.text));
+  if (!op.output_at)
+    sink.error(op.name.at, "missing-key", fmt::format("Op '{}' needs the key 'output'.", op.name.text));
   return op.args_at && op.output_at;
 }
 

@@ -35,7 +35,8 @@ struct Linked {
   OpsByName ops;
   Suggester forward, backward;
 
-  explicit Linked(const std::vector<Family>& families) : ops(group_by_name(families)), forward(names(false)), backward(names(true)) {}
+  explicit Linked(const std::vector<Family>& families)
+      : ops(group_by_name(families)), forward(names(false)), backward(names(true)) {}
 
  private:
   std::vector<std::string_view> names(bool is_backward) const {
@@ -51,16 +52,19 @@ void check_backward_key(const Op& op, Linked& linked, DiagnosticSink& sink) {
   const Name& name = *op.backward;
   const Candidates& found = candidates(linked.ops, name);
   if (!any_of(found, [](const Op& each) { return each.is_backward; })) {
-    sink.warning(name.at, "unknown-backward",
-                 fmt::format("'{}' in 'backward' is no backward op of these files{}", name.text, linked.backward(name.text)));
+    sink.warning(
+        name.at, "unknown-backward",
+        fmt::format("'{}' in 'backward' is no backward op of these files{}", name.text, linked.backward(name.text)));
     return;
   }
-  if (any_of(found, [&](const Op& each) { return each.is_backward && (!each.forward || each.forward->name.text == op.name.text); }))
+  if (any_of(found, [&](const Op& each) {
+        return each.is_backward && (!each.forward || each.forward->name.text == op.name.text);
+      }))
     return;
   const Op& other = **std::find_if(found.begin(), found.end(), [](const Op* each) { return each->is_backward; });
   sink.warning(name.at, "backward-of-another",
-               fmt::format("Op '{}' names '{}' as its backward op, but that one says 'forward : {}'.", op.name.text, name.text,
-                           other.forward->name.text),
+               fmt::format("Op '{}' names '{}' as its backward op, but that one says 'forward : {}'.", op.name.text,
+                           name.text, other.forward->name.text),
                {{other.forward->name.at, "Its forward op."}});
 }
 
@@ -73,21 +77,22 @@ struct Difference {
 std::optional<Difference> compare_args(const Forward& forward, const Op& op) {
   const Signature& declared = forward.signature;
   if (declared.args.size() != op.signature.args.size()) {
-    return Difference{forward.name.at, fmt::format("'forward' gives '{}' {} arguments, but that op has {}.", op.name.text,
-                                                   declared.args.size(), op.signature.args.size())};
+    return Difference{forward.name.at, fmt::format("'forward' gives '{}' {} arguments, but that op has {}.",
+                                                   op.name.text, declared.args.size(), op.signature.args.size())};
   }
   for (size_t i = 0; i < declared.args.size(); ++i) {
     const Name& name = name_of(declared, declared.args[i]);
     const std::string_view kind = kind_of(declared, declared.args[i]);
     const std::string_view own = kind_of(op.signature, op.signature.args[i]);
     if (kind != own) {
-      return Difference{name.at, fmt::format("'forward' gives argument '{}' of '{}' type {}, but it is of type {} there.", name.text,
-                                             op.name.text, kind, own)};
+      return Difference{
+          name.at, fmt::format("'forward' gives argument '{}' of '{}' type {}, but it is of type {} there.", name.text,
+                               op.name.text, kind, own)};
     }
     const Name& own_name = name_of(op.signature, op.signature.args[i]);
     if (op.is_backward || name.text == own_name.text) continue;
-    return Difference{name.at, fmt::format("'forward' calls an argument of '{}' '{}', but it is '{}' there.", op.name.text,
-                                           name.text, own_name.text)};
+    return Difference{name.at, fmt::format("'forward' calls an argument of '{}' '{}', but it is '{}' there.",
+                                           op.name.text, name.text, own_name.text)};
   }
   return std::nullopt;
 }
@@ -102,13 +107,13 @@ std::optional<Difference> compare_outputs(const Forward& forward, const Op& op) 
   for (size_t i = 0; i < declared.size(); ++i) {
     const Name& name = declared[i].name;
     if (declared[i].list != own[i].list) {
-      return Difference{name.at, fmt::format("'forward' gives output '{}' of '{}' type {}, but it is of type {} there.", name.text,
-                                             op.name.text, kind_of(declared[i].list), kind_of(own[i].list))};
+      return Difference{name.at, fmt::format("'forward' gives output '{}' of '{}' type {}, but it is of type {} there.",
+                                             name.text, op.name.text, kind_of(declared[i].list), kind_of(own[i].list))};
     }
     const bool renamed = declared[i].named && own[i].named && name.text != own[i].name.text;
     if (op.is_backward || !renamed) continue;
-    return Difference{name.at, fmt::format("'forward' calls an output of '{}' '{}', but it is '{}' there.", op.name.text,
-                                           name.text, own[i].name.text)};
+    return Difference{name.at, fmt::format("'forward' calls an output of '{}' '{}', but it is '{}' there.",
+                                           op.name.text, name.text, own[i].name.text)};
   }
   return std::nullopt;
 }
@@ -137,12 +142,14 @@ void check_forward_key(const Op& op, Linked& linked, DiagnosticSink& sink) {
   if (any_of(found, [&](const Op& each) { return each.backward && each.backward->text == op.name.text; })) return;
   const Op& forward = *found.front();
   // A link that leads nowhere is reported where it stands.
-  if (forward.backward && !any_of(candidates(ops, *forward.backward), [](const Op& each) { return each.is_backward; })) return;
+  if (forward.backward && !any_of(candidates(ops, *forward.backward), [](const Op& each) { return each.is_backward; }))
+    return;
   const Location at = forward.backward ? forward.backward->at : forward.name.at;
-  sink.warning(op.name.at, "unlinked-backward",
-               fmt::format("Op '{}' does not name '{}' as its backward op: write 'backward : {}' there, or remove this op.",
-                           forward.name.text, op.name.text, op.name.text),
-               {{at, forward.backward ? "Its backward op is another." : "The forward op has no key 'backward'."}});
+  sink.warning(
+      op.name.at, "unlinked-backward",
+      fmt::format("Op '{}' does not name '{}' as its backward op: write 'backward : {}' there, or remove this op.",
+                  forward.name.text, op.name.text, op.name.text),
+      {{at, forward.backward ? "Its backward op is another." : "The forward op has no key 'backward'."}});
 }
 
 /// What the framework can hand to a backward op: its forward op's arguments and outputs, and gradients of these outputs.
@@ -180,8 +187,8 @@ void check_tensor(const Op& op, const Input& input, const std::vector<Given>& te
     words.push_back(std::string(each.name) + (each.gradient ? std::string(kGrad) : ""));
   }
   sink.warning(input.name.at, "bad-backward",
-               fmt::format("'{}' is no argument and no output of forward op '{}', nor the gradient of an output{}", name,
-                           op.forward->name.text, suggestion(name, {words.begin(), words.end()})),
+               fmt::format("'{}' is no argument and no output of forward op '{}', nor the gradient of an output{}",
+                           name, op.forward->name.text, suggestion(name, {words.begin(), words.end()})),
                {{op.forward->name.at, "The forward op."}});
 }
 
@@ -191,8 +198,8 @@ void check_attr(const Op& op, const Attr& attr, DiagnosticSink& sink) {
   if (index >= 0) {
     if (forward.attrs[index].type == attr.type) return;
     sink.warning(attr.name.at, "bad-backward",
-                 fmt::format("'{}' is of type {} here, but of type {} in 'forward'.", attr.name.text, yaml_name(attr.type),
-                             yaml_name(forward.attrs[index].type)),
+                 fmt::format("'{}' is of type {} here, but of type {} in 'forward'.", attr.name.text,
+                             yaml_name(attr.type), yaml_name(forward.attrs[index].type)),
                  {{forward.attrs[index].name.at, "The argument of the forward op."}});
     return;
   }
@@ -216,16 +223,17 @@ void check_gradient(const Op& op, const Output& output, DiagnosticSink& sink) {
     if (words.back() != output.name.text && !alone) continue;
     if (input.list == output.list) return;
     sink.warning(output.name.at, "bad-backward",
-                 fmt::format("'{}' is of type {}, but the argument that it is the gradient of is of type {}.", output.name.text,
-                             kind_of(output.list), kind_of(input.list)),
+                 fmt::format("'{}' is of type {}, but the argument that it is the gradient of is of type {}.",
+                             output.name.text, kind_of(output.list), kind_of(input.list)),
                  {{input.name.at, "The argument of the forward op."}});
     return;
   }
-  sink.warning(output.name.at, "bad-backward",
-               fmt::format("Output '{}' is the gradient of no tensor argument of forward op '{}': such outputs are called "
-                           "'ARGUMENT_grad'{}",
-                           output.name.text, op.forward->name.text, suggestion(output.name.text, {words.begin(), words.end()})),
-               {{op.forward->name.at, "The forward op."}});
+  sink.warning(
+      output.name.at, "bad-backward",
+      fmt::format("Output '{}' is the gradient of no tensor argument of forward op '{}': such outputs are called "
+                  "'ARGUMENT_grad'{}",
+                  output.name.text, op.forward->name.text, suggestion(output.name.text, {words.begin(), words.end()})),
+      {{op.forward->name.at, "The forward op."}});
 }
 
 void check_backward_op(const Op& op, DiagnosticSink& sink) {

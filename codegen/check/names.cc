@@ -117,9 +117,9 @@ constexpr auto kReserved = std::to_array<std::string_view>({"NULL",
                                                             "xor_eq"});
 
 /// Macros of the headers that generated code includes, and the type of the C library that it names.
-constexpr auto kMacros = std::to_array<std::string_view>({
-    "BUFSIZ", "CHAR_BIT", "EXIT_FAILURE", "EXIT_SUCCESS", "HUGE_VAL", "INFINITY", "INT64_MAX", "INT64_MIN", "NAN", "RAND_MAX",
-    "int64_t", "offsetof", "setjmp", "va_arg", "va_end", "va_start"});
+constexpr auto kMacros = std::to_array<std::string_view>(
+    {"BUFSIZ", "CHAR_BIT", "EXIT_FAILURE", "EXIT_SUCCESS", "HUGE_VAL", "INFINITY", "INT64_MAX", "INT64_MIN", "NAN",
+     "RAND_MAX", "int64_t", "offsetof", "setjmp", "va_arg", "va_end", "va_start"});
 
 bool is_identifier(std::string_view name) {
   if (name.empty() || (name[0] >= '0' && name[0] <= '9') || name[0] == '_') return false;
@@ -131,7 +131,8 @@ void check_name(const Name& name, std::string_view what, DiagnosticSink& sink) {
     sink.error(name.at, "bad-name",
                fmt::format("'{}' cannot name {}: names start with a letter and hold no '__'.", name.text, what));
   } else if (is_reserved(name.text)) {
-    sink.error(name.at, "bad-name", fmt::format("'{}' cannot name {}: it is a word of C++ or a macro; choose another.", name.text, what));
+    sink.error(name.at, "bad-name",
+               fmt::format("'{}' cannot name {}: it is a word of C++ or a macro; choose another.", name.text, what));
   }
 }
 
@@ -140,7 +141,8 @@ void check_op_name(const Name& name, const Runtime& runtime, DiagnosticSink& sin
   check_name(name, "an op", sink);
   if (!runtime.names.contains(name.text)) return;
   sink.error(name.at, "bad-name",
-             fmt::format("'{}' cannot name an op: the runtime has a type or function of that name; choose another.", name.text));
+             fmt::format("'{}' cannot name an op: the runtime has a type or function of that name; choose another.",
+                         name.text));
 }
 
 /// Each part of a name like strings::CreateInferMeta.
@@ -203,12 +205,14 @@ void check_names(const Op& op, const Runtime& runtime, DiagnosticSink& sink) {
   const std::string function = cpp_name(op);
   if (op.name.text.find("__") != std::string::npos) {
     sink.warning(op.name.at, "bad-name",
-                 fmt::format("'{}' holds '__', which C++ keeps for itself: the functions of the op are called '{}'.", op.name.text, function));
+                 fmt::format("'{}' holds '__', which C++ keeps for itself: the functions of the op are called '{}'.",
+                             op.name.text, function));
   }
   check_op_name({function, op.name.at}, runtime, sink);
   if (is_runtime_namespace(op.name.text)) {
-    sink.warning(op.name.at, "bad-name",
-                 fmt::format("'{0}' is a namespace of the runtime: the functions of the op are called '{0}_op'.", op.name.text));
+    sink.warning(
+        op.name.at, "bad-name",
+        fmt::format("'{0}' is a namespace of the runtime: the functions of the op are called '{0}_op'.", op.name.text));
   }
   std::vector<const Name*> args;
   for (const ArgRef arg : op.signature.args) args.push_back(&name_of(op.signature, arg));

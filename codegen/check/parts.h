@@ -34,7 +34,8 @@ void check_family_names(const std::vector<Family>& families, DiagnosticSink& sin
 /// Reports texts in a constant that C++ source cannot hold between quotes. `what` begins the sentence.
 bool check_texts(const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink);
 /// Reports a constant that does not fit `attr`. `what` begins the sentence: "Default value".
-void check_constant(const Attr& attr, const Literal& value, const Location& at, std::string_view what, DiagnosticSink& sink);
+void check_constant(const Attr& attr, const Literal& value, const Location& at, std::string_view what,
+                    DiagnosticSink& sink);
 
 /// True for a name that C++ code cannot use for a variable or a function of the API.
 bool is_reserved(std::string_view name);

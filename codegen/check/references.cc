@@ -63,14 +63,16 @@ void check_list(const Op& op, const std::vector<Name>& names, std::string_view k
 }
 
 /// The arguments of a function that the op calls; `outputs`: it may be given outputs too.
-void check_passed(const Op& op, const std::vector<CallArg>& args, std::string_view key, bool outputs, DiagnosticSink& sink) {
+void check_passed(const Op& op, const std::vector<CallArg>& args, std::string_view key, bool outputs,
+                  DiagnosticSink& sink) {
   for (const CallArg& arg : args) {
     const bool is_output = outputs && find_output(op.signature, arg.name.text) >= 0;
     if (arg.kind == CallArg::Kind::name && !is_output) check_name_in(op, arg.name, key, args_of(op), sink);
     if (arg.kind == CallArg::Kind::dtype_of) check_name_in(op, arg.name, key, inputs_of(op), sink);
     if (const auto* opaque = std::get_if<Opaque>(&arg.literal.value); opaque != nullptr)
       sink.error(opaque->at, opaque->code, opaque->problem);
-    if (arg.kind == CallArg::Kind::literal) check_texts(arg.literal, arg.name.at, fmt::format("A constant in '{}'", key), sink);
+    if (arg.kind == CallArg::Kind::literal)
+      check_texts(arg.literal, arg.name.at, fmt::format("A constant in '{}'", key), sink);
   }
 }
 
@@ -84,10 +86,9 @@ void check_infer_meta_refs(const Op& op, DiagnosticSink& sink) {
   if (meta.param) check_passed(op, *meta.param, "infer_meta.param", false, sink);
   if (meta.local_shape) {
     const int attr = find_attr(op.signature, meta.local_shape->text);
-    if (attr < 0) {
-      check_name_in(op, *meta.local_shape, "local_shape", args_of(op), sink);
-    }
-    if (attr < 0 ? find_input(op.signature, meta.local_shape->text) >= 0 : !is_int_array(op.signature.attrs[attr].type)) {
+    if (attr < 0) { check_name_in(op, *meta.local_shape, "local_shape", args_of(op), sink); }
+    if (attr < 0 ? find_input(op.signature, meta.local_shape->text) >= 0
+                 : !is_int_array(op.signature.attrs[attr].type)) {
       sink.error(meta.local_shape->at, "bad-local-shape",
                  fmt::format("'{}' in 'local_shape' must be an IntArray argument.", meta.local_shape->text));
     }
@@ -95,12 +96,14 @@ void check_infer_meta_refs(const Op& op, DiagnosticSink& sink) {
   if (meta.global_shape) check_name_in(op, *meta.global_shape, "global_shape", outputs_of(op), sink);
 }
 
-void check_dispatch(const Op& op, const DispatchKey& key, std::string_view name, AttrType wanted, DiagnosticSink& sink) {
+void check_dispatch(const Op& op, const DispatchKey& key, std::string_view name, AttrType wanted,
+                    DiagnosticSink& sink) {
   for (const Candidate& candidate : key.candidates) {
     if (candidate.constant) continue;
     if (const std::string& text = candidate.name.text; text.starts_with("DataType::")) {
-      sink.error(candidate.name.at, "unknown-type",
-                 fmt::format("Unknown data type '{}'{}", text.substr(10), suggestion(text.substr(10), data_type_names())));
+      sink.error(
+          candidate.name.at, "unknown-type",
+          fmt::format("Unknown data type '{}'{}", text.substr(10), suggestion(text.substr(10), data_type_names())));
       continue;
     }
     check_name_in(op, candidate.name, name, args_of(op), sink);
@@ -156,7 +159,8 @@ void check_visible(const Op& op, DiagnosticSink& sink) {
     if (!contains(op.intermediate, output.name.text)) return;
   }
   sink.error(op.intermediate.front().at, "no-output",
-             fmt::format("All outputs of op '{}' are intermediate: take the one that users get out of the list.", op.name.text));
+             fmt::format("All outputs of op '{}' are intermediate: take the one that users get out of the list.",
+                         op.name.text));
 }
 
 void check_save_if(const Op& op, DiagnosticSink& sink) {
@@ -164,14 +168,18 @@ void check_save_if(const Op& op, DiagnosticSink& sink) {
   const std::vector<SaveIf>& all = *op.extension.save_if;
   if (!op.is_backward && !all.empty()) {
     sink.error(all.front().arg.at, "save-if",
-               fmt::format("'save_if' stands at op '{}', but is about arguments of its gradient: put it under 'shard' of the backward op.", op.name.text));
+               fmt::format("'save_if' stands at op '{}', but is about arguments of its gradient: put it under 'shard' "
+                           "of the backward op.",
+                           op.name.text));
     return;
   }
   for (const SaveIf& one : all) {
     check_name_in(op, one.arg, "save_if", inputs_of(op), sink);
     if (find_input(op.signature, one.arg.text) >= 0 && op.kernel && !contains(op.optional, one.arg.text)) {
-      sink.error(one.arg.at, "save-if",
-                 fmt::format("'{}' may be missing under 'save_if', but the kernel of '{}' wants it: put it into 'optional'.", one.arg.text, op.name.text));
+      sink.error(
+          one.arg.at, "save-if",
+          fmt::format("'{}' may be missing under 'save_if', but the kernel of '{}' wants it: put it into 'optional'.",
+                      one.arg.text, op.name.text));
     }
     for (const Condition::Term& term : one.condition.terms) {
       if (term.kind == Condition::Term::Kind::wanted) check_name_in(op, term.name, "save_if", outputs_of(op), sink);
@@ -189,7 +197,9 @@ void check_neutral(const Op& op, DiagnosticSink& sink) {
   for (const Neutral& one : *op.extension.neutral) {
     check_name_in(op, one.arg, "neutral", inputs_of(op), sink);
     if (find_input(op.signature, one.arg.text) < 2) continue;
-    sink.error(one.arg.at, "bad-value", fmt::format("'neutral' is about the first two arguments of an op, and '{}' comes after them.", one.arg.text));
+    sink.error(
+        one.arg.at, "bad-value",
+        fmt::format("'neutral' is about the first two arguments of an op, and '{}' comes after them.", one.arg.text));
   }
 }
 
@@ -197,16 +207,20 @@ void check_pointwise(const Op& op, DiagnosticSink& sink) {
   if (!has_trait(op, Trait::pointwise) || (is_elementwise(op) && !is_random(op))) return;
   sink.error(op.name.at, "bad-value",
              fmt::format("Op '{}' cannot be pointwise, because it {}.", op.name.text,
-                         is_random(op) ? "draws random numbers by place" : "is not elementwise: add 'elementwise : true' under 'shard'"));
+                         is_random(op) ? "draws random numbers by place"
+                                       : "is not elementwise: add 'elementwise : true' under 'shard'"));
 }
 
 void check_record_composite(const Op& op, DiagnosticSink& sink) {
   if (!op.extension.record_composite.value_or(false) || (op.kernel && op.composite && !op.backward)) return;
-  sink.error(op.name.at, "record-composite",
-             fmt::format("'record_composite' of op '{}' {}.", op.name.text,
-                         op.backward      ? "stands beside 'backward', which already says how recorded calls are differentiated: remove one of them"
-                         : !op.composite ? "needs the key 'composite', which says what recorded calls run"
-                                          : "needs a 'kernel', which runs the calls that are not recorded"));
+  sink.error(
+      op.name.at, "record-composite",
+      fmt::format(
+          "'record_composite' of op '{}' {}.", op.name.text,
+          op.backward
+              ? "stands beside 'backward', which already says how recorded calls are differentiated: remove one of them"
+          : !op.composite ? "needs the key 'composite', which says what recorded calls run"
+                          : "needs a 'kernel', which runs the calls that are not recorded"));
 }
 
 void check_sizes(const Op& op, DiagnosticSink& sink) {

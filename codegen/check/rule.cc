@@ -16,17 +16,21 @@ void check_rule(const Op& op, DiagnosticSink& sink) {
     return;
   }
   if (!meta.expression) {
-    const bool word = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+    const bool word = !text.empty() && std::all_of(text.begin(), text.end(),
+                                                   [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
     if (word) return;
-    sink.error(meta.spmd_rule->at, "bad-rule", fmt::format("'{}' is neither the name of a rule nor an axis expression ('a b -> b').", text));
+    sink.error(meta.spmd_rule->at, "bad-rule",
+               fmt::format("'{}' is neither the name of a rule nor an axis expression ('a b -> b').", text));
     return;
   }
   for (const AxisProblem& problem : misfits(*meta.expression, op)) {
     sink.error(meta.rule_places.at(problem.at), "bad-rule", problem.message);
   }
   if (meta.expression->commutation && op.extension.partial) {
-    sink.error(meta.rule_places.at(meta.expression->commutation->at), "bad-rule",
-               fmt::format("Op '{}' says how it commutes with reductions twice: here and in 'shard: partial'. Leave one out.", op.name.text));
+    sink.error(
+        meta.rule_places.at(meta.expression->commutation->at), "bad-rule",
+        fmt::format("Op '{}' says how it commutes with reductions twice: here and in 'shard: partial'. Leave one out.",
+                    op.name.text));
   }
 }
 

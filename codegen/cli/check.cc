@@ -21,7 +21,9 @@ std::function<int()> add_check(CLI::App& app) {
   add_inputs(app, *options);
   add_imports(app, *options);
   add_format(app, *options, "findings are printed");
-  app.add_option("--runtime", options->runtime, "JSON description of the runtime whose names count, instead of the built-in one")->type_name("FILE");
+  app.add_option("--runtime", options->runtime,
+                 "JSON description of the runtime whose names count, instead of the built-in one")
+      ->type_name("FILE");
   return [options] { return run_check(*options); };
 }
 

@@ -36,7 +36,8 @@ CompletionCommand describe(const CLI::App& app) {
 
 int print_completion(const CLI::App& root, const std::string& shell) {
   std::vector<CompletionCommand> commands;
-  for (const CLI::App* app : root.get_subcommands([](const CLI::App*) { return true; })) commands.push_back(describe(*app));
+  for (const CLI::App* app : root.get_subcommands([](const CLI::App*) { return true; }))
+    commands.push_back(describe(*app));
   const auto write = shell == "bash" ? bash_completion : shell == "zsh" ? zsh_completion : fish_completion;
   put(write(describe(root), commands));
   return kFine;

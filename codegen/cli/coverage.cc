@@ -30,7 +30,9 @@ std::function<int()> add_coverage(CLI::App& app) {
   add_inputs(app, *options);
   add_imports(app, *options);
   add_format(app, *options, "the report is printed");
-  app.add_option("--runtime", options->runtime, "JSON description of the runtime whose rules count, instead of the built-in one")->type_name("FILE");
+  app.add_option("--runtime", options->runtime,
+                 "JSON description of the runtime whose rules count, instead of the built-in one")
+      ->type_name("FILE");
   return [options] { return run_coverage(*options); };
 }
 

@@ -13,7 +13,8 @@ namespace shardgen {
 namespace {
 
 /// The ops of that name, or whose in-place form or function with intermediates has it.
-std::vector<const OpFacts*> find_ops(const std::vector<Family>& families, const std::vector<OpFacts>& all, const std::string& name) {
+std::vector<const OpFacts*> find_ops(const std::vector<Family>& families, const std::vector<OpFacts>& all,
+                                     const std::string& name) {
   std::vector<const OpFacts*> exact, by_function;
   size_t next = 0;
   for (const Family& family : families) {

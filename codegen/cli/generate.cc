@@ -10,8 +10,8 @@
 #include <optional>
 #include <thread>
 
-#include "cli/progress.h"
 #include "check/check.h"
+#include "cli/progress.h"
 #include "diag/printable.h"
 #include "diag/suggest.h"
 #include "emit/files.h"
@@ -19,8 +19,8 @@
 #include "emit/manifest.h"
 #include "emit/stale.h"
 #include "emit/templates.h"
-#include "lower/hash.h"
 #include "lower/description.h"
+#include "lower/hash.h"
 #include "read/read_file.h"
 #include "reference/diff.h"
 
@@ -36,8 +36,10 @@ struct Setting {
 /// The inputs of a manifest whose run left ops with errors out: equal to none, so that the next run tells of them again.
 constexpr const char* kUnfinished = "unfinished";
 
-std::string hash_inputs(const GenerateOptions& options, const std::vector<std::string>& contents, const Setting& setting) {
-  uint64_t hash = hash_bytes(fmt::format("{} {} {} {}", tool_identity(), options.strict, options.imports.size(), options.umbrella));
+std::string hash_inputs(const GenerateOptions& options, const std::vector<std::string>& contents,
+                        const Setting& setting) {
+  uint64_t hash =
+      hash_bytes(fmt::format("{} {} {} {}", tool_identity(), options.strict, options.imports.size(), options.umbrella));
   // Sizes keep "ab" + "c" and "a" + "bc" apart.
   const auto add = [&](const std::string& name, const std::string& bytes) {
     hash = hash_bytes(bytes, hash_bytes(fmt::format("{} {} ", name, bytes.size()), hash));
@@ -102,17 +104,19 @@ nlohmann::ordered_json json_of(const Summary& summary) {
                                  {"ms", summary.milliseconds()}};
   for (const Dropped& each : summary.dropped) {
     const Name& name = each.op->name;
-    json["left_out"].push_back({{"op", name.text}, {"file", name.at.file}, {"line", name.at.line}, {"reason", each.reason}});
+    json["left_out"].push_back(
+        {{"op", name.text}, {"file", name.at.file}, {"line", name.at.line}, {"reason", each.reason}});
   }
-  for (const StaleFile& each : summary.stale) json["stale"].push_back({{"file", each.name}, {"state", name_of(each.state)}});
+  for (const StaleFile& each : summary.stale)
+    json["stale"].push_back({{"file", each.name}, {"state", name_of(each.state)}});
   return json;
 }
 
 void report_dropped(const std::vector<Dropped>& dropped) {
   for (const Dropped& each : dropped) {
     const Location& at = each.op->name.at;
-    say(fmt::format("{}:{}:{}: note: Op '{}' is not generated: {}. [dropped]\n", one_line(at.file), at.line, at.column, each.op->name.text,
-                    each.reason));
+    say(fmt::format("{}:{}:{}: note: Op '{}' is not generated: {}. [dropped]\n", one_line(at.file), at.line, at.column,
+                    each.op->name.text, each.reason));
   }
 }
 
@@ -126,11 +130,13 @@ void report(const GenerateOptions& options, const Summary& summary) {
     const std::string files = options.check
                                   ? fmt::format("{} files stale", summary.stale.size())
                                   : fmt::format("{} files written, {} unchanged", summary.written, summary.unchanged);
-    note(fmt::format("{} ops generated, {} left out; {}, {} ms.", summary.ops, summary.dropped.size(), files, summary.milliseconds()));
+    note(fmt::format("{} ops generated, {} left out; {}, {} ms.", summary.ops, summary.dropped.size(), files,
+                     summary.milliseconds()));
   }
 }
 
-int write_generated(const GenerateOptions& options, const std::string& inputs, const Generated& generated, Summary& summary) {
+int write_generated(const GenerateOptions& options, const std::string& inputs, const Generated& generated,
+                    Summary& summary) {
   std::string problem;
   Manifest manifest{inputs, {}};
   for (const auto& [name, bytes] : generated.files) manifest.files[name] = hash_text(hash_bytes(bytes));
@@ -152,7 +158,7 @@ int check_generated(const GenerateOptions& options, const Generated& generated, 
   if (!options.json) {
     for (const StaleFile& each : summary.stale) {
       put(unified_diff(each.state == State::missing ? "/dev/null" : "a/" + each.name,
-                                    each.state == State::left_over ? "/dev/null" : "b/" + each.name, each.before, each.after));
+                       each.state == State::left_over ? "/dev/null" : "b/" + each.name, each.before, each.after));
       note(fmt::format("'{}/{}' is {}.", options.out, each.name, name_of(each.state)));
     }
   }
@@ -169,12 +175,15 @@ std::string wrong_names(const GenerateOptions& options, const std::vector<Family
     const int parts = given != options.parts.end() ? given->second : count_parts(family.ops.size());
     const std::vector<std::string> names = output_names(family.name, parts, runtime);
     if (std::find(names.begin(), names.end(), options.umbrella) != names.end())
-      return fmt::format("'{}' of --umbrella is also a file of family '{}': name it otherwise.", options.umbrella, family.name);
+      return fmt::format("'{}' of --umbrella is also a file of family '{}': name it otherwise.", options.umbrella,
+                         family.name);
   }
-  if (options.umbrella == kManifestName) return fmt::format("'{}' of --umbrella is the name of the manifest: name it otherwise.", options.umbrella);
+  if (options.umbrella == kManifestName)
+    return fmt::format("'{}' of --umbrella is the name of the manifest: name it otherwise.", options.umbrella);
   for (const auto& [family, count] : options.parts) {
     if (std::find(known.begin(), known.end(), family) == known.end())
-      return fmt::format("--parts names '{}', which is the family of none of the files{}", family, suggestion(family, known));
+      return fmt::format("--parts names '{}', which is the family of none of the files{}", family,
+                         suggestion(family, known));
   }
   return "";
 }
@@ -217,7 +226,8 @@ void read_parts(const std::string& text, GenerateOptions& options) {
 /// The umbrella is a file in --out. Throws what CLI11 reports.
 std::string check_umbrella(const std::string& name) {
   const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
   };
   if (!name.empty() && name[0] != '.' && name[0] != '-' && std::all_of(name.begin(), name.end(), allowed)) return "";
   return fmt::format("takes the name of a file, of letters, digits, '_', '-' and '.', not '{}'", printable(name));
@@ -252,7 +262,9 @@ int run_generate(const GenerateOptions& options) {
   const std::string inputs = hash_inputs(options, *contents, setting);
   const std::optional<Manifest> manifest = read_manifest(options.out);
   if (!options.check) {
-    remove_abandoned(options.out, [&](const std::string& name) { return name == kManifestName || (manifest && manifest->files.contains(name)); });
+    remove_abandoned(options.out, [&](const std::string& name) {
+      return name == kManifestName || (manifest && manifest->files.contains(name));
+    });
   }
   if (manifest && manifest->inputs == inputs && is_intact(*manifest, options.out)) {
     summary.up_to_date = true;
@@ -277,8 +289,9 @@ int run_generate(const GenerateOptions& options) {
   summary.ops = generated.ops;
   summary.dropped = generated.dropped;
   if (!options.json) report_dropped(generated.dropped);
-  const int code = options.check ? check_generated(options, generated, summary)
-                                 : write_generated(options, sink.error_count() > 0 ? kUnfinished : inputs, generated, summary);
+  const int code = options.check
+                       ? check_generated(options, generated, summary)
+                       : write_generated(options, sink.error_count() > 0 ? kUnfinished : inputs, generated, summary);
   if (code == kUsage) return code;
   if (!options.check && !write_depfile(options, setting, problem)) return fail(problem);
   report(options, summary);
@@ -293,10 +306,15 @@ std::function<int()> add_generate(CLI::App& app) {
   app.add_option("--out", options->out, "Folder to write to")->required()->type_name("DIR");
   app.add_option("--templates", options->templates, "Folder whose files replace the built-in templates of their names")
       ->type_name("DIR");
-  app.add_option("--runtime", options->runtime, "JSON description of the runtime to write for, instead of the built-in one (docs/other_runtimes.md)")
+  app.add_option("--runtime", options->runtime,
+                 "JSON description of the runtime to write for, instead of the built-in one (docs/other_runtimes.md)")
       ->type_name("FILE");
-  app.add_option("--umbrella", options->umbrella, "Name of the header that includes all others")->type_name("NAME")->capture_default_str()->check(check_umbrella, "");
-  app.add_option("--depfile", options->depfile, "Write what the output depends on, for make and ninja")->type_name("FILE");
+  app.add_option("--umbrella", options->umbrella, "Name of the header that includes all others")
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->check(check_umbrella, "");
+  app.add_option("--depfile", options->depfile, "Write what the output depends on, for make and ninja")
+      ->type_name("FILE");
   app.add_option_function<std::vector<std::string>>(
          "--parts",
          [options](const std::vector<std::string>& texts) {
@@ -306,8 +324,10 @@ std::function<int()> add_generate(CLI::App& app) {
       ->allow_extra_args(false)
       ->take_all()
       ->type_name("FAMILY=COUNT");
-  app.add_flag("--keep-going", options->keep_going, "End with 0 when ops with errors were left out and the others written");
-  app.add_flag("--check", options->check, "Write nothing; print what is stale as a diff, and end with 1 when anything is");
+  app.add_flag("--keep-going", options->keep_going,
+               "End with 0 when ops with errors were left out and the others written");
+  app.add_flag("--check", options->check,
+               "Write nothing; print what is stale as a diff, and end with 1 when anything is");
   app.add_option("-j,--jobs", options->jobs, "Threads that render; by default as many as the machine has")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));

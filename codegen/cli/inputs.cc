@@ -21,7 +21,8 @@ void add_inputs(CLI::App& app, InputOptions& options) {
 }
 
 void add_overlays(CLI::App& app, InputOptions& options) {
-  app.add_option("--overlay", options.overlays, "YAML file that adds placement rules and 'shard:' blocks to ops of FILE")
+  app.add_option("--overlay", options.overlays,
+                 "YAML file that adds placement rules and 'shard:' blocks to ops of FILE")
       ->allow_extra_args(false)
       ->take_all()
       ->type_name("FILE");
@@ -56,7 +57,8 @@ std::optional<std::vector<std::string>> read_all(const InputOptions& options) {
   return std::nullopt;
 }
 
-std::vector<Family> read_families(const InputOptions& options, std::vector<std::string> contents, DiagnosticSink& sink) {
+std::vector<Family> read_families(const InputOptions& options, std::vector<std::string> contents,
+                                  DiagnosticSink& sink) {
   const std::vector<std::string> files = all_files(options);
   const size_t first_overlay = files.size() - options.overlays.size();
   std::vector<Family> families(first_overlay);
@@ -79,7 +81,8 @@ std::vector<Family> read_families(const InputOptions& options, std::vector<std::
   return families;
 }
 
-std::vector<Family> read_and_check(const InputOptions& options, std::vector<std::string> contents, const Runtime& runtime, DiagnosticSink& sink) {
+std::vector<Family> read_and_check(const InputOptions& options, std::vector<std::string> contents,
+                                   const Runtime& runtime, DiagnosticSink& sink) {
   std::vector<Family> families = read_families(options, std::move(contents), sink);
   check_families(families, runtime, sink);
   sink.sort(all_files(options));

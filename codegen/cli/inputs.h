@@ -14,7 +14,8 @@ namespace shardgen {
 
 struct InputOptions {
   std::vector<std::string> files;
-  std::vector<std::string> imports;  // files whose ops are in a library that is linked: those of `files` may invoke them
+  std::vector<std::string>
+      imports;  // files whose ops are in a library that is linked: those of `files` may invoke them
   std::vector<std::string> overlays;  // files that add to ops of `files`
   bool strict = false;
   bool json = false;
@@ -36,7 +37,8 @@ std::optional<std::vector<std::string>> read_all(const InputOptions& options);
 /// Reads what read_all() gave, overlays applied, without checks.
 std::vector<Family> read_families(const InputOptions& options, std::vector<std::string> contents, DiagnosticSink& sink);
 /// Reads and checks what read_all() gave, for code that is written for `runtime`. All findings go to the sink, in the order of the files.
-std::vector<Family> read_and_check(const InputOptions& options, std::vector<std::string> contents, const Runtime& runtime, DiagnosticSink& sink);
+std::vector<Family> read_and_check(const InputOptions& options, std::vector<std::string> contents,
+                                   const Runtime& runtime, DiagnosticSink& sink);
 /// The runtime that the JSON file at `path` describes, or the built-in one; nothing after a message.
 std::optional<Runtime> load_runtime_or_fail(const std::string& path);
 /// Prints findings: text to stderr; JSON to stdout, because it is the result that was asked for.

@@ -11,7 +11,8 @@ namespace shardgen {
 /// Shows nothing before a run is 0.3 s old, and never where the stream is no terminal. Removes its line at the end.
 class Progress {
  public:
-  explicit Progress(std::string what, FILE* stream = stderr, std::chrono::milliseconds delay = std::chrono::milliseconds(300));
+  explicit Progress(std::string what, FILE* stream = stderr,
+                    std::chrono::milliseconds delay = std::chrono::milliseconds(300));
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

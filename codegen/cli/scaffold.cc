@@ -64,7 +64,8 @@ int write(const ScaffoldOptions& options, const Scaffold& made) {
 namespace {
 
 /// Definitions of what the runtime does not have for the ops of the files.
-int write_missing(const ScaffoldOptions& options, const std::vector<Family>& families, const RefusedOps& refused, const Runtime& runtime) {
+int write_missing(const ScaffoldOptions& options, const std::vector<Family>& families, const RefusedOps& refused,
+                  const Runtime& runtime) {
   const Selection selection = select_ops(families, runtime, refused.ops);
   const std::vector<std::vector<Part>> parts = split_families(families, selection, {});
   MissingFunctions made = define_missing({selection, runtime, parts});
@@ -72,7 +73,8 @@ int write_missing(const ScaffoldOptions& options, const std::vector<Family>& fam
   if (!made.problems.empty()) return kFindings;
   Scaffold scaffold;
   scaffold.files["missing.cc"] = std::move(made.file);
-  scaffold.next = {fmt::format("Compile missing.cc with the generated sources: {} infer_meta functions and {} others throw until they are written.",
+  scaffold.next = {fmt::format("Compile missing.cc with the generated sources: {} infer_meta functions and {} others "
+                               "throw until they are written.",
                                made.infer_meta, made.external),
                    "Write the ones you need elsewhere, take them out of missing.cc, and register their kernels."};
   return write(options, scaffold);
@@ -82,7 +84,8 @@ int write_missing(const ScaffoldOptions& options, const std::vector<Family>& fam
 bool is_of_library(const std::string& yaml) {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::absolute(yaml, error).parent_path();
-  return folder.filename() == "ops_yaml" && std::filesystem::exists(folder.parent_path() / "runtime" / "kernels" / "builtin.cc", error);
+  return folder.filename() == "ops_yaml" &&
+         std::filesystem::exists(folder.parent_path() / "runtime" / "kernels" / "builtin.cc", error);
 }
 
 }  // namespace
@@ -117,12 +120,15 @@ int run_scaffold(const ScaffoldOptions& options) {
 std::function<int()> add_scaffold(CLI::App& app) {
   const auto options = std::make_shared<ScaffoldOptions>();
   CLI::Option* op = app.add_option("op", options->op, "Name of the op")->type_name("OP");
-  CLI::Option* missing = app.add_flag("--missing", options->missing, "Define all functions that the runtime lacks for the ops of the files");
+  CLI::Option* missing = app.add_flag("--missing", options->missing,
+                                      "Define all functions that the runtime lacks for the ops of the files");
   missing->excludes(op);
-  app.add_option("--runtime", options->runtime, "With --missing: JSON description of the runtime, instead of the built-in one")
+  app.add_option("--runtime", options->runtime,
+                 "With --missing: JSON description of the runtime, instead of the built-in one")
       ->type_name("FILE")
       ->needs(missing);
-  app.add_flag("--keep-going", options->keep_going, "With --missing: end with 0 when ops with errors were left out")->needs(missing);
+  app.add_flag("--keep-going", options->keep_going, "With --missing: end with 0 when ops with errors were left out")
+      ->needs(missing);
   app.add_option("--yaml", options->files, "YAML files; the op is in one of them")->required()->type_name("FILE");
   app.add_option("--out", options->out, "Folder to write to")->required()->type_name("DIR");
   add_overlays(app, *options);

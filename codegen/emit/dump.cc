@@ -78,7 +78,8 @@ Json outputs_json(const Op& op) {
 Json literal_json(const Literal& literal) {
   if (const auto* flag = std::get_if<bool>(&literal.value)) return *flag;
   if (const auto* integer = std::get_if<int64_t>(&literal.value)) return *integer;
-  if (const auto* number = std::get_if<FloatValue>(&literal.value); number != nullptr && !number->single) return number->value;
+  if (const auto* number = std::get_if<FloatValue>(&literal.value); number != nullptr && !number->single)
+    return number->value;
   return literal.spelling;
 }
 
@@ -131,8 +132,7 @@ Json kernel_json(const Op& op) {
     auto unknown = func.unknown.begin();
     Json inputs = formats_json(func.inputs, unknown);
     Json outputs = formats_json(func.outputs, unknown);
-    dispatch[func.name.text] =
-        func.has_formats ? Json::array({std::move(inputs), std::move(outputs)}) : Json(nullptr);
+    dispatch[func.name.text] = func.has_formats ? Json::array({std::move(inputs), std::move(outputs)}) : Json(nullptr);
   }
   return {{"func", std::move(funcs)},
           {"param", params_json(op, kernel_params(op))},
@@ -174,7 +174,8 @@ Json forward_json(const Op& op) {
   Json inputs = Json::array(), attrs = Json::array(), outputs = Json::array();
   for (const Input& input : signature.inputs)
     inputs.push_back({{"name", input.name.text}, {"typename", input.list ? "Tensor[]" : "Tensor"}});
-  for (const Attr& attr : signature.attrs) attrs.push_back({{"name", attr.name.text}, {"typename", attr_typename(attr)}});
+  for (const Attr& attr : signature.attrs)
+    attrs.push_back({{"name", attr.name.text}, {"typename", attr_typename(attr)}});
   for (const Output& output : signature.outputs)
     outputs.push_back({{"name", output_name(output)}, {"typename", output_typename(output)}});
   return {{"name", op.forward->name.text},
@@ -187,7 +188,8 @@ Json data_transform_json(const DataTransform& transform) {
   if (transform.skip_transform.empty() && transform.support_trans_dtype.empty()) return nullptr;
   Json json = Json::object();
   if (!transform.skip_transform.empty()) json["skip_transform"] = names_or_null(transform.skip_transform);
-  if (!transform.support_trans_dtype.empty()) json["support_trans_dtype"] = names_or_null(transform.support_trans_dtype);
+  if (!transform.support_trans_dtype.empty())
+    json["support_trans_dtype"] = names_or_null(transform.support_trans_dtype);
   return json;
 }
 

@@ -1,8 +1,8 @@
 // Writing without touching what is already right.
 #include "emit/files.h"
 
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -31,11 +31,13 @@ struct Pending {
 std::optional<std::string> regular_target(const std::string& path, std::string& problem) {
   std::error_code error;
   std::filesystem::path target = path;
-  for (int links = 0; links < 32 && std::filesystem::is_symlink(std::filesystem::symlink_status(target, error)); ++links)
+  for (int links = 0; links < 32 && std::filesystem::is_symlink(std::filesystem::symlink_status(target, error));
+       ++links)
     target = target.parent_path() / std::filesystem::read_symlink(target, error);
   const std::filesystem::file_status status = std::filesystem::status(target, error);
   if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return target.string();
-  problem = fmt::format("Cannot write '{}': it is {}.", path, std::filesystem::is_directory(status) ? "a folder" : "not a regular file");
+  problem = fmt::format("Cannot write '{}': it is {}.", path,
+                        std::filesystem::is_directory(status) ? "a folder" : "not a regular file");
   return std::nullopt;
 }
 
@@ -52,7 +54,8 @@ std::string target_of(const std::string& file) {
 /// It ends with the process that holds it, and other containers see it, where process ids say nothing.
 class FolderLock {
  public:
-  explicit FolderLock(const std::string& directory) : file_(open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
+  explicit FolderLock(const std::string& directory)
+      : file_(open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
   ~FolderLock() {
     if (file_ >= 0) close(file_);
   }
@@ -73,7 +76,8 @@ class FolderLock {
 void remove_unlocked(const std::string& directory, const std::function<bool(const std::string&)>& is_ours) {
   std::error_code error;
   std::vector<std::filesystem::path> abandoned;
-  for (std::filesystem::directory_iterator at(directory.empty() ? "." : directory, error), end; !error && at != end; at.increment(error)) {
+  for (std::filesystem::directory_iterator at(directory.empty() ? "." : directory, error), end; !error && at != end;
+       at.increment(error)) {
     const std::string name = target_of(at->path().filename().string());
     if (!name.empty() && is_ours(name)) abandoned.push_back(at->path());
   }
@@ -122,7 +126,8 @@ void remove_abandoned(const std::string& directory, const std::function<bool(con
   if (lock.try_alone()) remove_unlocked(directory, is_ours);
 }
 
-std::optional<size_t> write_files(const std::string& directory, const std::map<std::string, std::string>& files, std::string& problem) {
+std::optional<size_t> write_files(const std::string& directory, const std::map<std::string, std::string>& files,
+                                  std::string& problem) {
   std::error_code error;
   if (!directory.empty()) std::filesystem::create_directories(directory, error);
   if (error) {

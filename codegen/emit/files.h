@@ -14,7 +14,8 @@ void remove_abandoned(const std::string& directory, const std::function<bool(con
 /// Writes every file (name -> bytes) into `directory` and returns how many had other bytes before, or says in `problem` why not.
 /// All temporary files are written before the first rename, so that a full disk changes nothing. A link is followed, and what is there
 /// and no regular file is never replaced. Temporary files of killed runs are removed.
-std::optional<size_t> write_files(const std::string& directory, const std::map<std::string, std::string>& files, std::string& problem);
+std::optional<size_t> write_files(const std::string& directory, const std::map<std::string, std::string>& files,
+                                  std::string& problem);
 /// Writes one file the same way.
 bool write_file(const std::string& path, const std::string& bytes, std::string& problem);
 

@@ -52,7 +52,8 @@ Json declarations(const Json& view, const char* list, std::initializer_list<cons
   return {{"source", view.at("source")}, {list, std::move(items)}};
 }
 
-std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const Part& part, const std::string& umbrella) {
+std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const Part& part,
+                                             const std::string& umbrella) {
   const Json api = api_view(context, part);
   Json dense = dense_view(context, part);
   Json dist = dist_view(context, part);
@@ -95,8 +96,8 @@ Template compile(const GenerateRequest& request, const char* name) {
 }
 
 /// Each thread takes the next part, and has templates of its own: an engine changes while it renders.
-std::vector<Rendered> render(const LowerContext& context, const std::vector<const Part*>& parts, const GenerateRequest& request,
-                             const std::function<void(size_t, size_t)>& progress) {
+std::vector<Rendered> render(const LowerContext& context, const std::vector<const Part*>& parts,
+                             const GenerateRequest& request, const std::function<void(size_t, size_t)>& progress) {
   std::vector<Rendered> rendered(parts.size());
   std::atomic<size_t> next = 0, done = 0;
   const auto work = [&] {
@@ -107,7 +108,8 @@ std::vector<Rendered> render(const LowerContext& context, const std::vector<cons
       Rendered& result = rendered[at];
       for (size_t i = 0; i < kFileKinds.size(); ++i) {
         if (!is_written(kFileKinds[i], request.runtime)) continue;
-        result.texts[i] = lay_out(spell_symbols(request.runtime, compiled[i].render(views[i], result.problems), result.missing));
+        result.texts[i] =
+            lay_out(spell_symbols(request.runtime, compiled[i].render(views[i], result.problems), result.missing));
       }
       if (progress) progress(++done, parts.size());
     }
@@ -164,7 +166,8 @@ struct Run {
   std::vector<Rendered> rendered;
 };
 
-Run run(const std::vector<Family>& families, const GenerateRequest& request, const std::map<const Op*, std::string>& lacking) {
+Run run(const std::vector<Family>& families, const GenerateRequest& request,
+        const std::map<const Op*, std::string>& lacking) {
   Run run;
   run.selection = select_ops(families, request.runtime, request.refused, lacking);
   run.parts = split_families(families, run.selection, request.parts);
@@ -174,7 +177,8 @@ Run run(const std::vector<Family>& families, const GenerateRequest& request, con
 }
 
 /// Runs until no op needs what the runtime lacks: one that is dropped can make another need more, such as its gradient's rule.
-Run run_supported(const std::vector<Family>& families, const GenerateRequest& request, std::vector<std::string>& problems) {
+Run run_supported(const std::vector<Family>& families, const GenerateRequest& request,
+                  std::vector<std::string>& problems) {
   std::map<const Op*, std::string> dropped;
   while (true) {
     Run now = run(families, request, dropped);
@@ -235,7 +239,9 @@ Generated generate(const std::vector<Family>& families, const GenerateRequest& r
   }
   std::set<std::string> missing;
   std::vector<std::string> problems;
-  const std::string umbrella = compile(request, "api.h.mustache").render(umbrella_view({run.selection, request.runtime, run.parts}, request.umbrella), problems);
+  const std::string umbrella =
+      compile(request, "api.h.mustache")
+          .render(umbrella_view({run.selection, request.runtime, run.parts}, request.umbrella), problems);
   result.files[request.umbrella] = lay_out(spell_symbols(request.runtime, umbrella, missing));
   for (const std::string& problem : problems) result.problems.push_back("template " + problem);
   report_missing(missing, result.problems);

@@ -59,7 +59,8 @@ std::vector<Break> breaks_of(std::string_view line, size_t indent, bool first) {
     scanner.step(c, i > 0 ? line[i - 1] : ' ');
     if (scanner.quoted()) continue;
     const bool separator = i > indent + 2 && (line[i - 1] == ',' || line[i + 1] == '?' || line[i + 1] == ':');
-    if (c == ' ' && (separator || (i > indent + 2 && first && scanner.depth() == 0 && is_good_assignment(line, indent, i + 1)))) {
+    if (c == ' ' &&
+        (separator || (i > indent + 2 && first && scanner.depth() == 0 && is_good_assignment(line, indent, i + 1)))) {
       breaks.push_back({i + 1, scanner.depth()});
     } else if ((c == '(' && line[i + 1] != ')' && line[i + 1] != ' ') || (c == '{' && line[i + 1] == '.')) {
       breaks.push_back({i + 1, scanner.depth()});
@@ -165,7 +166,8 @@ std::vector<std::string_view> split_lines(std::string_view text) {
 
 /// "f() { return x; }" of a function of one statement that starts at `lines[at]`, or "" when that is none or it is too long.
 std::string one_line_function(const std::vector<std::string_view>& lines, size_t at) {
-  if (at + 2 >= lines.size() || lines[at].starts_with(' ') || !lines[at].ends_with(") {") || lines[at + 2] != "}") return "";
+  if (at + 2 >= lines.size() || lines[at].starts_with(' ') || !lines[at].ends_with(") {") || lines[at + 2] != "}")
+    return "";
   const std::string_view body = lines[at + 1];
   if (!body.starts_with("  ") || !body.ends_with(';') || lines[at].size() + body.size() + 1 > kColumns) return "";
   return std::string(lines[at]) + std::string(body.substr(1)) + " }";

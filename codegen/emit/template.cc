@@ -201,7 +201,8 @@ struct Template::Impl {
   mutable mustache::mustache engine;
 
   Impl(std::string name, const std::string& text, Language language)
-      : name(std::move(name)), tags(TagReader(text).read(problem)), engine(problem.empty() ? without_tag_lines(text) : "") {
+      : name(std::move(name)), tags(TagReader(text).read(problem)),
+        engine(problem.empty() ? without_tag_lines(text) : "") {
     if (language == Language::cpp) engine.set_custom_escape([](const std::string& value) { return value; });
   }
 };

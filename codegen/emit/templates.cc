@@ -17,14 +17,16 @@ namespace {
 
 /// The files in a folder by name, sorted, without hidden ones. Folders in it, such as those of this project's templates/, belong
 /// to other commands, unless they are named like a template.
-std::optional<std::vector<std::string>> list_folder(const std::string& directory, const std::vector<std::string_view>& known, std::string& problem) {
+std::optional<std::vector<std::string>> list_folder(const std::string& directory,
+                                                    const std::vector<std::string_view>& known, std::string& problem) {
   std::error_code error;
   std::vector<std::string> names;
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
     std::string name = at->path().filename().string();
     if (name.starts_with('.')) continue;
     if (at->is_directory(error) && std::find(known.begin(), known.end(), name) != known.end()) {
-      problem = fmt::format("'{}/{}' has the name of a template and is a folder: put the template itself there.", directory, name);
+      problem = fmt::format("'{}/{}' has the name of a template and is a folder: put the template itself there.",
+                            directory, name);
       return std::nullopt;
     }
     if (!at->is_directory(error)) names.push_back(std::move(name));
@@ -77,7 +79,8 @@ std::optional<Templates> load_templates(const std::string& directory, std::strin
     }
     if (const size_t bad = find_binary(*bytes); bad != std::string::npos) {
       const auto line = 1 + std::count(bytes->begin(), bytes->begin() + static_cast<std::ptrdiff_t>(bad), '\n');
-      problem = fmt::format("Template '{}' is no text: line {} has the byte 0x{:02X}.", path, line, static_cast<unsigned char>((*bytes)[bad]));
+      problem = fmt::format("Template '{}' is no text: line {} has the byte 0x{:02X}.", path, line,
+                            static_cast<unsigned char>((*bytes)[bad]));
       return std::nullopt;
     }
     text->second = std::move(*bytes);

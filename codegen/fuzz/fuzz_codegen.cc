@@ -10,6 +10,7 @@
 
 #include "check/check.h"
 #include "diag/diagnostics.h"
+#include "diag/utf8.h"
 #include "emit/generate.h"
 #include "emit/templates.h"
 #include "lower/description.h"
@@ -17,7 +18,6 @@
 #include "read/cursor.h"
 #include "read/read_file.h"
 #include "read/signature.h"
-#include "diag/utf8.h"
 
 namespace {
 

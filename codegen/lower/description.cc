@@ -20,8 +20,9 @@ using Names = std::vector<std::string_view>;
 
 bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
-constexpr std::array<std::string_view, 13> kTypes = {"bool",  "int",       "int64_t", "float",    "double", "str",     "bool[]",
-                                                     "int[]", "int64_t[]", "float[]", "double[]", "str[]",  "Scalar[]"};
+constexpr std::array<std::string_view, 13> kTypes = {"bool",     "int",    "int64_t", "float",     "double",
+                                                     "str",      "bool[]", "int[]",   "int64_t[]", "float[]",
+                                                     "double[]", "str[]",  "Scalar[]"};
 
 template <class Map>
 Names names_of(const Map& map) {
@@ -56,8 +57,9 @@ class DescriptionReader {
   void problem(const std::string& text) { problems_.push_back(text + "."); }
 
   void member(const std::string& key, const Json& value) {
-    static constexpr std::array<std::string_view, 13> known = {"name",     "extends", "abi",   "layers",  "symbols", "types",     "dtypes",
-                                                               "op_table", "headers", "rules", "kernels", "names",   "infer_meta"};
+    static constexpr std::array<std::string_view, 13> known = {"name",    "extends", "abi",       "layers",  "symbols",
+                                                               "types",   "dtypes",  "op_table",  "headers", "rules",
+                                                               "kernels", "names",   "infer_meta"};
     if (key == "symbols" || (key == "standard" && built_in_ == nullptr)) return symbols(key, value);
     if (key == "types") return spellings(key, value, Names(kTypes.begin(), kTypes.end()), runtime_.types);
     if (key == "dtypes") return spellings(key, value, data_type_names(), runtime_.dtypes);
@@ -84,22 +86,27 @@ class DescriptionReader {
   void each_text(const std::string& key, const Json& value, const Names* known, F&& take) {
     if (!value.is_object()) return problem(fmt::format("'{}' must be an object of texts", key));
     for (const auto& [name, text] : value.items()) {
-      if (known != nullptr && std::find(known->begin(), known->end(), name) == known->end()) unknown("'" + key + "'", name, *known);
+      if (known != nullptr && std::find(known->begin(), known->end(), name) == known->end())
+        unknown("'" + key + "'", name, *known);
       else if (!text.is_string()) problem(fmt::format("'{}' in '{}' must be a text", name, key));
       else take(name, text.template get<std::string>());
     }
   }
 
-  void spell(const std::string& key, const std::string& name, SymbolKind kind, const std::string& text, Runtime::Texts& target) {
-    if (const std::string why = refusal(kind, text); !why.empty()) problem(fmt::format("The text of '{}' in '{}' {}", name, key, why));
+  void spell(const std::string& key, const std::string& name, SymbolKind kind, const std::string& text,
+             Runtime::Texts& target) {
+    if (const std::string why = refusal(kind, text); !why.empty())
+      problem(fmt::format("The text of '{}' in '{}' {}", name, key, why));
     else target[name] = text;
   }
 
   void symbols(const std::string& key, const Json& value) {
     const Names known = built_in_ != nullptr ? names_of(built_in_->symbols) : Names();
-    each_text(key, value, built_in_ != nullptr ? &known : nullptr, [&](const std::string& name, const std::string& text) {
-      spell(key, name, kind_of(name, built_in_ != nullptr ? built_in_->symbols.at(name) : text), text, runtime_.symbols);
-    });
+    each_text(key, value, built_in_ != nullptr ? &known : nullptr,
+              [&](const std::string& name, const std::string& text) {
+                spell(key, name, kind_of(name, built_in_ != nullptr ? built_in_->symbols.at(name) : text), text,
+                      runtime_.symbols);
+              });
   }
 
   void spellings(const std::string& key, const Json& value, const Names& known, Runtime::Texts& target) {
@@ -111,9 +118,10 @@ class DescriptionReader {
   void op_table(const Json& value) {
     const Names known = built_in_ != nullptr ? names_of(built_in_->op_table) : Names();
     runtime_.op_table.clear();
-    each_text("op_table", value, built_in_ != nullptr ? &known : nullptr, [&](const std::string& name, const std::string& text) {
-      spell("op_table", name, SymbolKind::identifier, text, runtime_.op_table);
-    });
+    each_text("op_table", value, built_in_ != nullptr ? &known : nullptr,
+              [&](const std::string& name, const std::string& text) {
+                spell("op_table", name, SymbolKind::identifier, text, runtime_.op_table);
+              });
   }
 
   template <class Set>
@@ -133,7 +141,8 @@ class DescriptionReader {
       } else {
         runtime_.headers[file] = list.get<std::vector<std::string>>();
         for (const std::string& header : runtime_.headers[file]) {
-          if (!is_header(header)) problem(fmt::format("'{}' in '{}' of 'headers' is not the name of a header", header, file));
+          if (!is_header(header))
+            problem(fmt::format("'{}' in '{}' of 'headers' is not the name of a header", header, file));
         }
       }
     }
@@ -152,7 +161,8 @@ class DescriptionReader {
   }
 
   void abi(const Json& value) {
-    if (!value.is_number_integer() || value < 0 || value > 1'000'000'000) return problem("'abi' must be a whole number from 0 to 1000000000");
+    if (!value.is_number_integer() || value < 0 || value > 1'000'000'000)
+      return problem("'abi' must be a whole number from 0 to 1000000000");
     runtime_.abi = value.get<int>();
   }
 
@@ -162,7 +172,8 @@ class DescriptionReader {
     runtime_.infer_meta.clear();
     for (const std::string& name : value.get<std::vector<std::string>>()) {
       const std::string path = (std::filesystem::path(folder_) / name).string();
-      const std::optional<std::string> text = built_in_ == nullptr ? std::optional(std::string(embedded_infer_meta())) : read_bytes(path);
+      const std::optional<std::string> text =
+          built_in_ == nullptr ? std::optional(std::string(embedded_infer_meta())) : read_bytes(path);
       if (!text) {
         problem(fmt::format("Cannot read '{}', which 'infer_meta' names", path));
         continue;
@@ -191,9 +202,11 @@ std::optional<Json> parse(const std::string& bytes, std::vector<std::string>& pr
   try {
     return Json::parse(bytes, note);
   } catch (const Json::parse_error& error) {
-    const std::string_view text = error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    const std::string_view text =
+        error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
     const size_t id = text.find("] ");
-    problems.push_back(fmt::format("It is not valid JSON: {}.", text.substr(id == std::string_view::npos ? 0 : id + 2)));
+    problems.push_back(
+        fmt::format("It is not valid JSON: {}.", text.substr(id == std::string_view::npos ? 0 : id + 2)));
     return std::nullopt;
   }
 }
@@ -246,14 +259,17 @@ void add_derived(Runtime& runtime) {
     add_namespaces(spelling, runtime.namespaces);
     const bool space = name.starts_with("namespace_") || std::find(spaces.begin(), spaces.end(), name) != spaces.end();
     if (space) add_namespaces(spelling + "::", runtime.namespaces);
-    else if (kind_of(name, spelling) != SymbolKind::text && !leading_name(spelling).empty()) runtime.names.emplace(leading_name(spelling));
+    else if (kind_of(name, spelling) != SymbolKind::text && !leading_name(spelling).empty())
+      runtime.names.emplace(leading_name(spelling));
   }
   for (const auto& [name, spelling] : runtime.dtypes) runtime.symbols["dtype::" + name] = spelling;
   std::set<std::string> missing;
   for (const std::string_view name : kTypes) {
     const std::string_view element = name.substr(0, name.find('['));
     const bool integers = name == "int[]" || name == "int64_t[]";
-    const std::string derived = integers ? rt("IntArray") : rt("list", element == "Scalar" ? rt("Scalar") : rt("type::" + std::string(element)));
+    const std::string derived =
+        integers ? rt("IntArray")
+                 : rt("list", element == "Scalar" ? rt("Scalar") : rt("type::" + std::string(element)));
     const auto given = runtime.types.find(name);
     missing.clear();
     std::string spelling = given != runtime.types.end() ? given->second : spell_symbols(runtime, derived, missing);
@@ -271,7 +287,8 @@ void add_derived(Runtime& runtime) {
 Runtime built_in_runtime(bool only_standard, std::vector<std::string>& problems) {
   Json json = Json::parse(embedded_runtime());
   if (only_standard) {
-    for (const char* own : {"symbols", "dtypes", "infer_meta", "rules", "kernels", "names", "op_table"}) json.erase(own);
+    for (const char* own : {"symbols", "dtypes", "infer_meta", "rules", "kernels", "names", "op_table"})
+      json.erase(own);
     for (Json& list : json["headers"]) list = Json::array();
   }
   Runtime runtime;

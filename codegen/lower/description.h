@@ -24,7 +24,7 @@ enum class SymbolKind {
   pattern,     // the same with an argument, for which "{}" stands once
   name_space,  // names joined by "::"
   identifier,
-  text         // a comment, or the inside of a string literal
+  text  // a comment, or the inside of a string literal
 };
 SymbolKind kind_of(std::string_view symbol, std::string_view built_in_spelling);
 /// Why a spelling cannot be one of that kind: the end of a sentence, or "".

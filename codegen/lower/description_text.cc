@@ -47,10 +47,13 @@ size_t count_holes(std::string_view text) {
 
 std::string refuse_code(std::string_view text, size_t holes) {
   std::string code(text);
-  if (count_holes(text) != holes) return holes == 1 ? "must have '{}' once, for its argument" : "takes no argument, so it cannot have '{}'";
+  if (count_holes(text) != holes)
+    return holes == 1 ? "must have '{}' once, for its argument" : "takes no argument, so it cannot have '{}'";
   if (const size_t hole = code.find("{}"); hole != std::string::npos) code.replace(hole, 2, "x");
   if (code.empty()) return "is empty";
-  const auto allowed = [](char c) { return is_word(c) || std::string_view(" :<>,&*()[].!-\"").find(c) != std::string_view::npos; };
+  const auto allowed = [](char c) {
+    return is_word(c) || std::string_view(" :<>,&*()[].!-\"").find(c) != std::string_view::npos;
+  };
   const auto wrong = std::find_if_not(code.begin(), code.end(), allowed);
   if (wrong != code.end()) {
     const bool visible = *wrong > ' ' && *wrong < '\x7f';
@@ -65,7 +68,8 @@ std::string refuse_code(std::string_view text, size_t holes) {
 
 std::string refuse_text(std::string_view text) {
   const auto allowed = [](char c) { return c >= ' ' && c < '\x7f' && c != '"' && c != '\\'; };
-  return std::all_of(text.begin(), text.end(), allowed) ? "" : "must be one line of ASCII without quotes and backslashes";
+  return std::all_of(text.begin(), text.end(), allowed) ? ""
+                                                        : "must be one line of ASCII without quotes and backslashes";
 }
 
 }  // namespace
@@ -81,7 +85,8 @@ std::string refusal(SymbolKind kind, std::string_view spelling) {
     case SymbolKind::code: return refuse_code(spelling, 0);
     case SymbolKind::pattern: return refuse_code(spelling, 1);
     case SymbolKind::name_space: return is_qualified_name(spelling) ? "" : "is not the name of a namespace";
-    case SymbolKind::identifier: return is_qualified_name(spelling) && spelling.find(':') == spelling.npos ? "" : "is not a name";
+    case SymbolKind::identifier:
+      return is_qualified_name(spelling) && spelling.find(':') == spelling.npos ? "" : "is not a name";
     case SymbolKind::text: return refuse_text(spelling);
   }
   return "";

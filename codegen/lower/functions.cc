@@ -62,11 +62,14 @@ const Call* external_call(const LowerContext& context, const Op& op) {
 }
 
 const Call* recorded_composite(const LowerContext& context, const Op& op) {
-  return context.runtime.autograd && op.kernel && op.composite && op.extension.record_composite.value_or(false) ? &*op.composite : nullptr;
+  return context.runtime.autograd && op.kernel && op.composite && op.extension.record_composite.value_or(false)
+             ? &*op.composite
+             : nullptr;
 }
 
 bool takes_mask(const LowerContext& context, const Op& op) {
-  return context.runtime.autograd && op.is_backward && !op.invoke && op.signature.outputs.size() > 1 && external_call(context, op) != nullptr;
+  return context.runtime.autograd && op.is_backward && !op.invoke && op.signature.outputs.size() > 1 &&
+         external_call(context, op) != nullptr;
 }
 
 FunctionDecl external_function(const LowerContext& context, const Op& op, const Call& call) {

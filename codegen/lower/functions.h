@@ -11,8 +11,8 @@
 namespace shardgen {
 
 struct FunctionDecl {
-  std::string space;    // the namespace, as a symbol of the runtime: "namespace_meta"
-  std::string nested;   // "sparse" of `sparse::AddInferMeta`, or empty
+  std::string space;   // the namespace, as a symbol of the runtime: "namespace_meta"
+  std::string nested;  // "sparse" of `sparse::AddInferMeta`, or empty
   std::string name;
   std::string returns;
   std::vector<std::string> params;  // types, without names

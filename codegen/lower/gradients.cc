@@ -64,7 +64,8 @@ std::optional<Gradient> gradient_of(const LowerContext& context, const Op& op) {
   // Names are those of the backward op's own `forward` line; tensors and attributes stand in the order of the forward op.
   const Signature& forward = backward->forward->signature;
   const Signature& own = op.signature;
-  if (forward.inputs.size() != own.inputs.size() || forward.outputs.size() != own.outputs.size() || forward.attrs.size() != own.attrs.size())
+  if (forward.inputs.size() != own.inputs.size() || forward.outputs.size() != own.outputs.size() ||
+      forward.attrs.size() != own.attrs.size())
     return std::nullopt;
   Gradient gradient{backward, {}, {}, {}};
   for (const ArgRef arg : backward->signature.args) {
@@ -97,9 +98,14 @@ std::string site_name(const Op& op) { return Scope(op).local("site"); }
 bool records(const LowerContext& context, const Op& op, const Gradient& gradient, Form form) {
   if (form == Form::functional) return true;
   // What an in-place form does not return cannot be saved.
-  return context.runtime.dist && std::all_of(gradient.args.begin(), gradient.args.end(), [&](const GradientArg& arg) {
-           return arg.source != GradientArg::Source::output || inplace_pair_of_output(op, arg.index) != nullptr;
-         }) && returns_arguments(op) && std::none_of(op.signature.inputs.begin(), op.signature.inputs.end(), [&](const Input& input) {
+  return context.runtime.dist &&
+         std::all_of(gradient.args.begin(), gradient.args.end(),
+                     [&](const GradientArg& arg) {
+                       return arg.source != GradientArg::Source::output ||
+                              inplace_pair_of_output(op, arg.index) != nullptr;
+                     }) &&
+         returns_arguments(op) &&
+         std::none_of(op.signature.inputs.begin(), op.signature.inputs.end(), [&](const Input& input) {
            return input.list && is_written_input(op, find_input(op.signature, input.name.text), form);
          });
 }

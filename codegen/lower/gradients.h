@@ -15,17 +15,17 @@ namespace shardgen {
 struct GradientArg {
   enum class Source { input, output, gradient, attr };
   Source source = Source::input;
-  int index = 0;            // of the input, the output (or the one whose gradient it is), or the attribute
-  bool shape_only = false;  // its elements are not read
-  bool optional = false;    // may be left out
+  int index = 0;                       // of the input, the output (or the one whose gradient it is), or the attribute
+  bool shape_only = false;             // its elements are not read
+  bool optional = false;               // may be left out
   const Condition* save_if = nullptr;  // its elements are read only then
 };
 
 struct Gradient {
-  const Op* op = nullptr;            // the backward op
-  std::vector<GradientArg> args;     // in its order
-  std::vector<int> gives;            // by output of the backward op, the forward input whose gradient it is
-  std::vector<int> differentiable;   // the forward outputs whose gradients it reads
+  const Op* op = nullptr;           // the backward op
+  std::vector<GradientArg> args;    // in its order
+  std::vector<int> gives;           // by output of the backward op, the forward input whose gradient it is
+  std::vector<int> differentiable;  // the forward outputs whose gradients it reads
 };
 
 /// The gradient of an op, or nothing where it has none that its arguments and results suffice for.

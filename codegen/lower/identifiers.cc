@@ -19,8 +19,8 @@ std::string Scope::local(const std::string& wanted) {
 }
 
 bool is_runtime_namespace(std::string_view name) {
-  constexpr std::array<std::string_view, 12> namespaces = {"autograd", "call", "dense",   "dist",  "external", "kernels",
-                                                           "meta",     "ops",  "program", "shard", "spmd",     "std"};
+  constexpr std::array<std::string_view, 12> namespaces = {
+      "autograd", "call", "dense", "dist", "external", "kernels", "meta", "ops", "program", "shard", "spmd", "std"};
   return std::find(namespaces.begin(), namespaces.end(), name) != namespaces.end();
 }
 
@@ -53,6 +53,8 @@ std::string register_name(const std::string& umbrella, const std::string& part) 
   return name;
 }
 
-int part_of(const std::string& op, int parts) { return static_cast<int>(hash_bytes(op) % static_cast<uint64_t>(parts)); }
+int part_of(const std::string& op, int parts) {
+  return static_cast<int>(hash_bytes(op) % static_cast<uint64_t>(parts));
+}
 
 }  // namespace shardgen

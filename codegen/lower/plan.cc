@@ -16,7 +16,8 @@ std::vector<DTypeSource> dtype_sources(const Op& op) {
     if (candidate.constant) {
       sources.push_back({DTypeSource::Kind::constant, 0, *candidate.constant, candidate.to_complex});
     } else if (const std::optional<ArgRef> arg = find_arg(op.signature, candidate.name.text)) {
-      sources.push_back({arg->tensor ? DTypeSource::Kind::input : DTypeSource::Kind::attr, arg->index, {}, candidate.to_complex});
+      sources.push_back(
+          {arg->tensor ? DTypeSource::Kind::input : DTypeSource::Kind::attr, arg->index, {}, candidate.to_complex});
     }
   }
   if (!sources.empty()) return sources;
@@ -85,7 +86,8 @@ bool writes_argument(const OutputStep& step) {
 }
 
 bool is_written(const std::vector<OutputStep>& outputs, int input) {
-  return std::any_of(outputs.begin(), outputs.end(), [&](const OutputStep& step) { return writes_argument(step) && step.input == input; });
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [&](const OutputStep& step) { return writes_argument(step) && step.input == input; });
 }
 
 /// The steps between the look-up of the kernel and its call.
@@ -213,7 +215,8 @@ std::optional<ComputeStep> compute_step(const Op& op, const DensePlan& plan) {
     }
   }
   const auto all_from = [&](OutputStep::Source source) {
-    return std::all_of(compute.outputs.begin(), compute.outputs.end(), [&](const OutputStep& o) { return o.source == source; });
+    return std::all_of(compute.outputs.begin(), compute.outputs.end(),
+                       [&](const OutputStep& o) { return o.source == source; });
   };
   compute.in_place = all_from(OutputStep::Source::target);
   // A list may be allocated whatever its optional argument: its length is that of its metas.

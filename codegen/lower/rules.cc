@@ -18,7 +18,8 @@ std::optional<AxisExpr> derived_expression(const Op& backward, const Op& forward
   // The names are those that the backward op's own `forward` line gives; the tensors stand in the order of the forward op.
   const shard::SlotNames names = slots_of(backward.forward->signature);
   const Signature& signature = forward.signature;
-  if (names.inputs.size() != signature.inputs.size() || names.outputs.size() != signature.outputs.size()) return std::nullopt;
+  if (names.inputs.size() != signature.inputs.size() || names.outputs.size() != signature.outputs.size())
+    return std::nullopt;
   shard::SlotNames own = slots_of(backward.signature);
   for (const Name& name : backward.no_need_buffer) own.shape_only.push_back(name.text);
   std::optional<AxisExpr> gradient = shard::gradient_of(*forward.infer_meta->expression, names, own);

@@ -25,8 +25,9 @@ struct Runtime {
   std::set<std::string> rules;       // names of placement rules
   std::set<std::string> kernels;     // names of kernels
   std::set<std::string> namespaces;  // names before ::, which no function may have
-  std::set<std::string, std::less<>> names;       // types and functions that generated code names without a namespace: no op may be called so
-  std::vector<std::string> files;    // what the description was read from; none for the built-in one
+  std::set<std::string, std::less<>>
+      names;  // types and functions that generated code names without a namespace: no op may be called so
+  std::vector<std::string> files;  // what the description was read from; none for the built-in one
 };
 
 /// A symbol of the runtime in text that is not yet spelled. lower/ and the templates (as @symbol) write this; emit/ spells it.

@@ -44,8 +44,7 @@ std::string reason_against(const Op& op, const Runtime& runtime) {
       std::all_of(op.signature.outputs.begin(), op.signature.outputs.end(), [](const Output& o) { return o.dense; });
   if (!dense_outputs) return "its outputs are not dense tensors";
   if (op.kernel && dense_kernel(op) == nullptr) return "none of its kernels takes dense tensors only";
-  if (const std::string dtype = missing_dtype(op, runtime); !dtype.empty())
-    return describe_missing("dtype::" + dtype);
+  if (const std::string dtype = missing_dtype(op, runtime); !dtype.empty()) return describe_missing("dtype::" + dtype);
   if (runtime.namespaces.contains(cpp_name(op))) return "its name is that of a namespace of the runtime";
   if (views_lists(op)) return "its views are of lists of tensors";
   if (op.signature.inputs.empty() && op.kernel &&
@@ -127,14 +126,16 @@ void drop_invokers(const std::vector<Family>& families, const std::set<std::stri
     const Op* target = selection.find(op.invoke->function.text);
     if (gone.contains(&op) || (target != nullptr && call_fits(op, *op.invoke, target->signature))) continue;
     if (!families[static_cast<size_t>(selection.family_of(op.name.text))].imported) {
-      selection.dropped.push_back({&op, target == nullptr ? "the op that it invokes is not generated" : "the op that it invokes takes other arguments"});
+      selection.dropped.push_back({&op, target == nullptr ? "the op that it invokes is not generated"
+                                                          : "the op that it invokes takes other arguments"});
     }
     gone.insert(&op);
     selection.places.erase(op.name.text);
     const std::vector<const Op*>& callers = invokers[op.name.text];
     queue.insert(queue.end(), callers.begin(), callers.end());
   }
-  for (std::vector<const Op*>& chosen : selection.ops) std::erase_if(chosen, [&](const Op* op) { return gone.contains(op); });
+  for (std::vector<const Op*>& chosen : selection.ops)
+    std::erase_if(chosen, [&](const Op* op) { return gone.contains(op); });
 }
 
 }  // namespace
@@ -149,10 +150,10 @@ Selection select_ops(const std::vector<Family>& families, const Runtime& runtime
     for (const Op& op : family.ops) {
       const bool first = all.insert(op.name.text).second;
       const auto lacks = lacking.find(&op);
-      const std::string reason = !first                    ? "another file defines it before"
-                                 : refused.contains(&op)   ? "it has an error"
-                                 : lacks != lacking.end()  ? lacks->second
-                                                           : reason_against(op, runtime);
+      const std::string reason = !first                   ? "another file defines it before"
+                                 : refused.contains(&op)  ? "it has an error"
+                                 : lacks != lacking.end() ? lacks->second
+                                                          : reason_against(op, runtime);
       if (!reason.empty()) {
         if (!family.imported) selection.dropped.push_back({&op, reason});
       } else {

@@ -47,8 +47,8 @@ struct Selection {
 };
 
 /// Ops in `refused` have errors and are left out; so are those in `lacking`, for the reasons given.
-Selection select_ops(const std::vector<Family>& families, const Runtime& runtime, const std::set<const Op*>& refused = {},
-                     const std::map<const Op*, std::string>& lacking = {});
+Selection select_ops(const std::vector<Family>& families, const Runtime& runtime,
+                     const std::set<const Op*>& refused = {}, const std::map<const Op*, std::string>& lacking = {});
 
 /// The kernel that takes dense tensors only, or null.
 const KernelFunc* dense_kernel(const Op& op);

@@ -50,9 +50,11 @@ struct Shape {
 /// What every function has in the header and the source; the body is one of the three.
 Json function_head(const Op& op, const std::string& name, const std::string& returns, Shape shape) {
   return {{"name", name},
-          {"returns", returns},   {"params", parameter_list(op, shape.params(op, false))},
+          {"returns", returns},
+          {"params", parameter_list(op, shape.params(op, false))},
           {"declared", parameter_list(op, shape.params(op, true))},
-          {"dispatch", false},    {"pick", false},
+          {"dispatch", false},
+          {"pick", false},
           {"invoke", false}};
 }
 
@@ -154,7 +156,8 @@ std::pair<std::string, std::string> result_view(const LowerContext& context, con
   if (!context.runtime.autograd) return {};
   const std::string tail = ", " + join(tensor_names(op)) + ")";
   const bool has_gradient = gradient_of(context, op) || recorded_composite(context, op) != nullptr;
-  if (!has_gradient && !op.extension.no_gradient.value_or(false)) return {rt("autograd::unlinked") + "(" + rt("ops") + "::" + cpp_name(op) + ", ", tail};
+  if (!has_gradient && !op.extension.no_gradient.value_or(false))
+    return {rt("autograd::unlinked") + "(" + rt("ops") + "::" + cpp_name(op) + ", ", tail};
   if (!op.view.empty()) return {rt("autograd::views") + "(" + rt("ops") + "::" + cpp_name(op) + ", ", tail};
   return {};
 }
@@ -168,7 +171,8 @@ Json dispatch_view(const LowerContext& context, const Op& op, Form form) {
     view["plain"] = plain_view(op, form);
   } else if (form == Form::inplace) {
     Scope scope(op);
-    for (const char* taken : {"site", "writing", "write"}) scope.local(taken);  // the parameter, and the locals of recording_view()
+    for (const char* taken : {"site", "writing", "write"})
+      scope.local(taken);  // the parameter, and the locals of recording_view()
     const Results results = results_of(op, form, false, scope);
     call["args"] = args;
     call["before"] = receive(results);
@@ -185,7 +189,8 @@ Json dispatch_view(const LowerContext& context, const Op& op, Form form) {
 
 /// The call of the dist layer with a layout.
 Json layout_view(const Op& op) {
-  Json view = {{"local", false}, {"functional", false}, {"inplace", false}, {"plain", false}, {"recorded", false}, {"guarded", false}, {"writes", false}};
+  Json view = {{"local", false},    {"functional", false}, {"inplace", false}, {"plain", false},
+               {"recorded", false}, {"guarded", false},    {"writes", false}};
   view["layout"] = {{"function", cpp_name(op)}, {"args", Shape{.layout = true}.args(op, arg_names(op))}};
   return view;
 }
@@ -193,7 +198,10 @@ Json layout_view(const Op& op) {
 /// The function without intermediates, which calls the one with them.
 Json pick_view(const Op& op, Shape shape) {
   const std::vector<int> kept = returned_outputs(op, false);
-  Json pick = {{"function", rt("api") + "::" + intermediate_name(op)}, {"args", shape.args(op, arg_names(op))}, {"one", false}, {"several", false}};
+  Json pick = {{"function", rt("api") + "::" + intermediate_name(op)},
+               {"args", shape.args(op, arg_names(op))},
+               {"one", false},
+               {"several", false}};
   if (kept.size() == 1) {
     pick["one"] = {{"index", kept[0]}};
     return pick;
@@ -201,7 +209,8 @@ Json pick_view(const Op& op, Shape shape) {
   Scope scope(op);
   const std::string all = scope.local("all");
   Texts results;
-  for (const int output : kept) results.push_back(fmt::format("std::move({}({}))", rt("get", fmt::format("{}", output)), all));
+  for (const int output : kept)
+    results.push_back(fmt::format("std::move({}({}))", rt("get", fmt::format("{}", output)), all));
   pick["several"] = {{"local", all}, {"result", return_value(results)}};
   return pick;
 }
@@ -230,7 +239,8 @@ Json invoke_view(const LowerContext& context, const Op& op, Shape shape) {
   const bool all = !target.intermediate.empty() && op.signature.outputs.size() == target.signature.outputs.size();
   if (shape.site) args.push_back(site_name(op));
   if (shape.layout) args = with_layout(target, std::move(args), layout_name(op));
-  Json call = {{"function", rt("api") + "::" + (all ? intermediate_name(target) : cpp_name(target))}, {"args", join(args)}};
+  Json call = {{"function", rt("api") + "::" + (all ? intermediate_name(target) : cpp_name(target))},
+               {"args", join(args)}};
   // Users know the op that they called. A runtime that does not tell them leaves the symbol out.
   if (!context.runtime.symbols.contains("call::rethrow_as")) return {{"named", false}, {"unnamed", std::move(call)}};
   call["op"] = op.name.text;
@@ -256,7 +266,8 @@ void add_function(const LowerContext& context, const Op& op, Shape shape, Json& 
 Json functions_of(const LowerContext& context, const Op& op) {
   Json functions = Json::array();
   if (!has_body(op)) add_function(context, op, {.mask = takes_mask(context, op)}, functions);
-  else for (const Form form : forms_of(context, op)) add_function(context, op, {form}, functions);
+  else
+    for (const Form form : forms_of(context, op)) add_function(context, op, {form}, functions);
   if (takes_layout(context, op)) add_function(context, op, {Form::functional, true}, functions);
   return functions;
 }
@@ -265,7 +276,8 @@ Json functions_of(const LowerContext& context, const Op& op) {
 Json declaration_view(const Op& op, const Json& functions) {
   Json declarations = Json::array();
   for (const Json& function : functions)
-    declarations.push_back({{"returns", function["returns"]}, {"name", function["name"]}, {"params", function["declared"]}});
+    declarations.push_back(
+        {{"returns", function["returns"]}, {"name", function["name"]}, {"params", function["declared"]}});
   Json doc = false;
   if (op.extension.doc) doc = *op.extension.doc;
   if (doc.is_string()) {
@@ -281,12 +293,15 @@ Json invoked_headers(const LowerContext& context, const Part& part) {
   std::set<std::string> names;
   for (const Op* op : part.ops) {
     if (has_body(*op) || external_call(context, *op) != nullptr) continue;
-    const std::vector<Part>& parts = context.parts[static_cast<size_t>(context.selection.family_of(op->invoke->function.text))];
+    const std::vector<Part>& parts =
+        context.parts[static_cast<size_t>(context.selection.family_of(op->invoke->function.text))];
     if (parts.empty()) {  // imported: the runtime has headers for all its ops
       const std::vector<std::string>& imported = context.runtime.headers.at("imported");
       names.insert(imported.begin(), imported.end());
     }
-    const Part* const other = parts.empty() ? nullptr : &parts[static_cast<size_t>(part_of(op->invoke->function.text, static_cast<int>(parts.size())))];
+    const Part* const other =
+        parts.empty() ? nullptr
+                      : &parts[static_cast<size_t>(part_of(op->invoke->function.text, static_cast<int>(parts.size())))];
     if (other != nullptr && other->name != part.name) names.insert(other->name + ".h");
   }
   Json headers = Json::array();
@@ -325,7 +340,8 @@ Json umbrella_view(const LowerContext& context, const std::string& umbrella) {
     }
   }
   Json view = {{"headers", std::move(headers)}, {"program", false}};
-  if (context.runtime.program) view["program"] = {{"register", register_name(umbrella)}, {"functions", std::move(functions)}};
+  if (context.runtime.program)
+    view["program"] = {{"register", register_name(umbrella)}, {"functions", std::move(functions)}};
   return view;
 }
 

@@ -33,7 +33,8 @@ std::string condition_of(const Op& op, const Gradient& gradient, const GradientA
   return condition_text(*arg.save_if, [&](const Condition::Term& term) {
     const Signature& backward = gradient.op->signature;
     if (term.kind == Condition::Term::Kind::wanted) {
-      return fmt::format("{}.wants({})", locals.record, gradient.gives[static_cast<size_t>(find_output(backward, term.name.text))]);
+      return fmt::format("{}.wants({})", locals.record,
+                         gradient.gives[static_cast<size_t>(find_output(backward, term.name.text))]);
     }
     const auto is_term = [&](const ArgRef& each) { return name_of(backward, each).text == term.name.text; };
     const auto place = std::find_if(backward.args.begin(), backward.args.end(), is_term);
@@ -48,7 +49,8 @@ std::string saving(const Op& op, const Gradient& gradient, const GradientArg& ar
   const std::string plain = input ? "save" : "keep";
   if (arg.shape_only) return fmt::format("{}_shape({})", plain, what);
   if (arg.save_if == nullptr) return fmt::format("{}({})", plain, what);
-  return fmt::format("{}_{}({}, {})", plain, arg.optional ? "if" : "or_shape", condition_of(op, gradient, arg, locals), what);
+  return fmt::format("{}_{}({}, {})", plain, arg.optional ? "if" : "or_shape", condition_of(op, gradient, arg, locals),
+                     what);
 }
 
 /// What the gradient's function object holds: saved inputs and attributes, each once.
@@ -58,7 +60,8 @@ Texts captures(const Op& op, const Gradient& gradient, const Locals& locals) {
   for (const GradientArg& arg : gradient.args) {
     if (arg.source != GradientArg::Source::input && arg.source != GradientArg::Source::attr) continue;
     const bool input = arg.source == GradientArg::Source::input;
-    const std::string& name = input ? op.signature.inputs[arg.index].name.text : op.signature.attrs[arg.index].name.text;
+    const std::string& name =
+        input ? op.signature.inputs[arg.index].name.text : op.signature.attrs[arg.index].name.text;
     if (!seen.insert(name).second) continue;
     texts.push_back(input ? fmt::format("{} = {}.{}", name, locals.record, saving(op, gradient, arg, locals)) : name);
   }
@@ -70,7 +73,8 @@ std::string passed(const Op& op, const Gradient& gradient, size_t i, const Local
   switch (arg.source) {
     case GradientArg::Source::input: {
       const Input& input = op.signature.inputs[arg.index];
-      if (input.list) return fmt::format("{}({}, {}, {})", rt("autograd::inputs"), input.name.text, locals.pass, arg.index);
+      if (input.list)
+        return fmt::format("{}({}, {}, {})", rt("autograd::inputs"), input.name.text, locals.pass, arg.index);
       return fmt::format("{}.input({}, {})", input.name.text, locals.pass, arg.index);
     }
     case GradientArg::Source::output: return fmt::format("{}.output({})", locals.pass, arg.index);
@@ -96,9 +100,11 @@ Json function_view(const LowerContext& context, const Op& op, const Gradient& gr
   Texts args;
   for (size_t i = 0; i < gradient.args.size(); ++i) {
     args.push_back(passed(op, gradient, i, locals));
-    if (gradient.args[i].source == GradientArg::Source::output) keeps.push_back({{"record", locals.record}, {"keep", saving(op, gradient, gradient.args[i], locals)}});
+    if (gradient.args[i].source == GradientArg::Source::output)
+      keeps.push_back({{"record", locals.record}, {"keep", saving(op, gradient, gradient.args[i], locals)}});
   }
-  if (takes_mask(context, *gradient.op)) args.push_back(fmt::format("{}.wanted<{}>()", locals.pass, numbers(gradient.gives)));
+  if (takes_mask(context, *gradient.op))
+    args.push_back(fmt::format("{}.wanted<{}>()", locals.pass, numbers(gradient.gives)));
   Json written = false;
   if (inplace) {
     Texts targets;
@@ -135,7 +141,8 @@ Json gradient_headers(const LowerContext& context, const Part& part) {
   for (const Op* op : part.ops) {
     const std::optional<Gradient> gradient = gradient_of(context, *op);
     if (!gradient) continue;
-    const std::vector<Part>& parts = context.parts[static_cast<size_t>(context.selection.family_of(gradient->op->name.text))];
+    const std::vector<Part>& parts =
+        context.parts[static_cast<size_t>(context.selection.family_of(gradient->op->name.text))];
     if (parts.empty()) continue;
     const Part& other = parts[static_cast<size_t>(part_of(gradient->op->name.text, static_cast<int>(parts.size())))];
     if (other.name != part.name) names.insert(other.name + ".h");

@@ -39,7 +39,8 @@ std::string passed_constant(const Passed& passed) {
 std::string constant_type(const Literal& literal) {
   if (std::holds_alternative<bool>(literal.value)) return rt("type::bool");
   if (std::holds_alternative<int64_t>(literal.value)) return rt("type::int64_t");
-  if (const auto* value = std::get_if<FloatValue>(&literal.value)) return rt(value->single ? "type::float" : "type::double");
+  if (const auto* value = std::get_if<FloatValue>(&literal.value))
+    return rt(value->single ? "type::float" : "type::double");
   if (std::holds_alternative<std::string>(literal.value)) return "const char*";
   if (std::holds_alternative<DataType>(literal.value)) return rt("DType");
   return std::holds_alternative<PlaceValue>(literal.value) ? rt("Device") : "const " + rt("IntArray") + "&";
@@ -101,7 +102,8 @@ Texts with_layout(const Op& op, Texts args, const std::string& layout) {
 }
 
 Texts layout_parameters(const Op& op, bool defaults) {
-  return with_layout(op, parameters(op, Role::api, Form::functional, defaults), rt("LayoutArg") + " " + layout_name(op));
+  return with_layout(op, parameters(op, Role::api, Form::functional, defaults),
+                     rt("LayoutArg") + " " + layout_name(op));
 }
 
 std::vector<int> returned_outputs(const Op& op, bool all) {
@@ -142,12 +144,14 @@ std::string return_value(const Texts& texts) {
 
 bool returns_arguments(const Op& op) {
   const std::vector<int> returned = returned_outputs(op, false);
-  return std::all_of(returned.begin(), returned.end(), [&](int output) { return inplace_pair_of_output(op, output) != nullptr; });
+  return std::all_of(returned.begin(), returned.end(),
+                     [&](int output) { return inplace_pair_of_output(op, output) != nullptr; });
 }
 
 std::string written_result(const Op& op) {
   Texts results;
-  for (const int output : returned_outputs(op, false)) results.push_back(inplace_pair_of_output(op, output)->input.text);
+  for (const int output : returned_outputs(op, false))
+    results.push_back(inplace_pair_of_output(op, output)->input.text);
   return return_value(results);
 }
 

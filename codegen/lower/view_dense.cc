@@ -10,14 +10,16 @@
 namespace shardgen {
 namespace {
 
-constexpr std::array kStepNames = {"infer_meta", "compute", "device",      "kernel",        "cast",    "cast_list",   "guard",
-                                   "allocate",   "allocate_if", "allocate_list", "target",  "target_list", "reinterpret",
-                                   "written_view", "reader",    "readers",       "draw",    "run",         "rebind"};
+constexpr std::array kStepNames = {"infer_meta", "compute",     "device",      "kernel",       "cast",
+                                   "cast_list",  "guard",       "allocate",    "allocate_if",  "allocate_list",
+                                   "target",     "target_list", "reinterpret", "written_view", "reader",
+                                   "readers",    "draw",        "run",         "rebind"};
 
 /// One function's worth of names: what each argument and output is called at the current step.
 class Renderer {
  public:
-  Renderer(const Op& op, const DensePlan& plan, bool dist) : op_(op), plan_(plan), dist_(dist), scope_(op), ctx_(scope_.local("ctx")) {
+  Renderer(const Op& op, const DensePlan& plan, bool dist)
+      : op_(op), plan_(plan), dist_(dist), scope_(op), ctx_(scope_.local("ctx")) {
     for (const Input& input : op.signature.inputs) inputs_.push_back(input.name.text);
     for (const Output& output : op.signature.outputs) {
       metas_.push_back(scope_.local(output.name.text + (output.list ? "_metas" : "_meta")));
@@ -39,7 +41,8 @@ class Renderer {
       push(*compute);
     } else if (const std::optional<OutputStep> view = lone_view(plan_)) {
       push(std::get<InferMetaStep>(plan_.steps.front()));
-      view_ = fmt::format("{}({}, {}, {})", rt("call::reinterpret"), ctx_, input(view->input).name.text, metas_[view->output]);
+      view_ = fmt::format("{}({}, {}, {})", rt("call::reinterpret"), ctx_, input(view->input).name.text,
+                          metas_[view->output]);
     } else {
       explicit_ = true;
       for (const Step& step : plan_.steps) std::visit(push, step);
@@ -72,7 +75,10 @@ class Renderer {
 
   /// The dtype of an argument; of a list, that of its first tensor.
   std::string dtype_of(int index) const {
-    return rt(!input(index).list ? "dtype_of" : written(index) ? "dtype_of_targets" : "dtype_of_list", input(index).name.text);
+    return rt(!input(index).list ? "dtype_of"
+              : written(index)   ? "dtype_of_targets"
+                                 : "dtype_of_list",
+              input(index).name.text);
   }
 
   std::string meta_arg(const Passed& passed) const {
@@ -98,12 +104,14 @@ class Renderer {
       if (!locals.empty()) metas.push_back({{"type", type}, {"locals", join(locals)}});
     };
     declare(rt("Meta"), [&](const Output& each) { return !each.list && !has_dynamic_shape(op_, each); });
-    if (op_.extension.dynamic_shape) declare(rt("call::DynamicMeta"), [&](const Output& each) { return has_dynamic_shape(op_, each); });
+    if (op_.extension.dynamic_shape)
+      declare(rt("call::DynamicMeta"), [&](const Output& each) { return has_dynamic_shape(op_, each); });
     declare(list_of(rt("Meta")), [](const Output& each) { return each.list; });
     args.insert(args.end(), metas_.begin(), metas_.end());
     json["infer_meta"] = {{"metas", std::move(metas)}, {"func", step.func}, {"args", join(args)}, {"recorded", false}};
     // A lone rebinding sees to it itself. Where there is a kernel, the call ends behind its look-up.
-    const bool kernel = std::any_of(plan_.steps.begin(), plan_.steps.end(), [](const Step& s) { return std::holds_alternative<KernelStep>(s); });
+    const bool kernel = std::any_of(plan_.steps.begin(), plan_.steps.end(),
+                                    [](const Step& s) { return std::holds_alternative<KernelStep>(s); });
     if (!kernel && plan_.steps.size() > 2) json["infer_meta"]["recorded"] = recorded();
   }
 
@@ -114,7 +122,9 @@ class Renderer {
   }
 
   /// One as it is, several as a tuple of references.
-  static std::string tied(const Texts& names) { return names.size() == 1 ? names[0] : rt("tie") + "(" + join(names) + ")"; }
+  static std::string tied(const Texts& names) {
+    return names.size() == 1 ? names[0] : rt("tie") + "(" + join(names) + ")";
+  }
 
   std::string device_value(const DeviceStep& step) const {
     Texts tensors = {ctx_};
@@ -122,8 +132,8 @@ class Renderer {
     std::string value = step.tensors ? rt("call::common_device") + "(" + join(tensors) + ")" : "";
     for (auto attr = step.attrs.rbegin(); attr != step.attrs.rend(); ++attr) {
       const Attr& each = op_.signature.attrs[*attr];
-      value =
-          may_be_open(op_, each) && !value.empty() ? fmt::format("{0} ? *{0} : {1}", each.name.text, value) : each.name.text;
+      value = may_be_open(op_, each) && !value.empty() ? fmt::format("{0} ? *{0} : {1}", each.name.text, value)
+                                                       : each.name.text;
     }
     return value;
   }
@@ -147,7 +157,11 @@ class Renderer {
     Json casts = Json::array();
     for (const CastStep& cast : step.casts) {
       const std::string local = scope_.local(input(cast.input).name.text + "_cast");
-      casts.push_back({{"list", input(cast.input).list}, {"local", local}, {"ctx", ctx_}, {"value", inputs_[cast.input]}, {"dtype", dtype_}});
+      casts.push_back({{"list", input(cast.input).list},
+                       {"local", local},
+                       {"ctx", ctx_},
+                       {"value", inputs_[cast.input]},
+                       {"dtype", dtype_}});
       inputs_[cast.input] = local;
     }
     Texts args;
@@ -161,8 +175,11 @@ class Renderer {
     args.push_back(tied(metas_));
     for (const Passed& each : step.kernel.args) args.push_back(compute_arg(each));
     if (is_random(op_)) args.push_back(rt("call::drawn_key"));
-    Json compute = {{"dtype_local", std::move(dtype_local)}, {"casts", std::move(casts)},
-                    {"fresh", false}, {"fresh_on", false}, {"targets", false}};
+    Json compute = {{"dtype_local", std::move(dtype_local)},
+                    {"casts", std::move(casts)},
+                    {"fresh", false},
+                    {"fresh_on", false},
+                    {"targets", false}};
     const bool own_device = !step.in_place && (!step.device.attrs.empty() || !gets_all_tensors(op_, step.kernel));
     Json call = {{"ctx", ctx_}, {"args", join(args)}};
     if (own_device) call["device"] = device_value(step.device);
@@ -228,9 +245,8 @@ class Renderer {
 
   void add(const CastStep& step, Json& json) {
     const std::string local = scope_.local(input(step.input).name.text + "_cast");
-    json[input(step.input).list ? "cast_list" : "cast"] = {{"local", local},
-                    {"value", inputs_[step.input]},
-                    {"dtype", dtype_}};
+    json[input(step.input).list ? "cast_list" : "cast"] = {
+        {"local", local}, {"value", inputs_[step.input]}, {"dtype", dtype_}};
     inputs_[step.input] = local;
   }
 

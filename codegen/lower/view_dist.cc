@@ -19,7 +19,8 @@ std::string dense_arg(const Op& op, const std::string& call, Form form, ArgRef a
   }
   if (is_written_input(op, arg.index, form))
     return fmt::format("{}.{}({})", call, op.signature.inputs[arg.index].list ? "targets" : "target", arg.index);
-  return op.signature.inputs[arg.index].list ? fmt::format("{}.locals({})", call, arg.index) : fmt::format("{}[{}]", call, arg.index);
+  return op.signature.inputs[arg.index].list ? fmt::format("{}.locals({})", call, arg.index)
+                                             : fmt::format("{}[{}]", call, arg.index);
 }
 
 std::string dense_args(const Op& op, const std::string& call, Form form) {
@@ -36,7 +37,8 @@ bool only_reinterprets(const Op& op) {
 
 /// The dense call, where there is one: its results are handed over as nothing, one value, or several.
 Json run_view(const Op& op, const DensePlan& plan, const std::string& args, Scope& scope) {
-  Json run = {{"reinterpret", false}, {"direct_reinterpret", false}, {"none", false}, {"direct", false}, {"one", false}, {"several", false}};
+  Json run = {{"reinterpret", false}, {"direct_reinterpret", false}, {"none", false}, {"direct", false}, {"one", false},
+              {"several", false}};
   if (only_reinterprets(op)) {
     run[plan.form == Form::functional ? "direct_reinterpret" : "reinterpret"] = {{"dense_args", args}};
   } else if (plan.form == Form::functional) {
@@ -62,9 +64,9 @@ std::string written_and_new(const Op& op, const std::string& call) {
   Texts texts;
   for (const int output : returned_outputs(op, true)) {
     const AliasPair* pair = inplace_pair_of_output(op, output);
-    texts.push_back(pair != nullptr
-                        ? pair->input.text
-                        : fmt::format("{}.{}({})", call, op.signature.outputs[output].list ? "outputs" : "output", output));
+    texts.push_back(pair != nullptr ? pair->input.text
+                                    : fmt::format("{}.{}({})", call,
+                                                  op.signature.outputs[output].list ? "outputs" : "output", output));
   }
   return return_value(texts);
 }
@@ -84,12 +86,14 @@ Json function_view(const LowerContext& context, const Op& op, Form form) {
   for (const ArgRef arg : op.signature.args) collect.push_back(name_of(op.signature, arg).text);
   Json result = false;
   if (form == Form::inplace) result = written_and_new(op, call);
-  const std::string returns = return_type(op, form, true), params = parameter_list(op, parameters(op, Role::api, form, false));
+  const std::string returns = return_type(op, form, true),
+                    params = parameter_list(op, parameters(op, Role::api, form, false));
   // Of the public function's type, where that takes the same arguments.
   const bool hides = !op.intermediate.empty();
   const std::string same = form == Form::functional && hides ? intermediate_name(op) : function_name(op, form);
   Json declaration = declared(returns, params);
-  if (!takes_site(context, op, form) && !(form == Form::inplace && hides)) declaration = {{"same", {{"public", same}}}, {"written", false}};
+  if (!takes_site(context, op, form) && !(form == Form::inplace && hides))
+    declaration = {{"same", {{"public", same}}}, {"written", false}};
   return {{"returns", returns},
           {"name", function_name(op, form)},
           {"declared", std::move(declaration)},
@@ -112,17 +116,13 @@ Json layout_function_view(const Op& op) {
     args.push_back(attr.name.text);
   }
   const std::string params = parameter_list(op, layout_parameters(op, false));
-  Json run = {{"reinterpret", false}, {"direct_reinterpret", false}, {"none", false}, {"one", false}, {"several", false}};
+  Json run = {
+      {"reinterpret", false}, {"direct_reinterpret", false}, {"none", false}, {"one", false}, {"several", false}};
   run["direct"] = {{"dense_args", join(args)}};
   const std::string returns = return_type(op, Form::functional, true);
-  return {{"returns", returns},
-          {"name", cpp_name(op)},
-          {"declared", declared(returns, params)},
-          {"params", params},
-          {"call", call},
-          {"collect", join(collect)},
-          {"run", std::move(run)},
-          {"result", false}};
+  return {{"returns", returns},    {"name", cpp_name(op)}, {"declared", declared(returns, params)},
+          {"params", params},      {"call", call},         {"collect", join(collect)},
+          {"run", std::move(run)}, {"result", false}};
 }
 
 }  // namespace

@@ -58,7 +58,8 @@ std::string rule_literal(const std::string& text) {
 /// The outputs whose shape depends on data, a bit each.
 unsigned dynamic_outputs(const Op& op) {
   unsigned bits = 0;
-  for (size_t i = 0; i < op.signature.outputs.size(); ++i) bits |= has_dynamic_shape(op, op.signature.outputs[i]) ? 1u << i : 0u;
+  for (size_t i = 0; i < op.signature.outputs.size(); ++i)
+    bits |= has_dynamic_shape(op, op.signature.outputs[i]) ? 1u << i : 0u;
   return bits;
 }
 

@@ -9,8 +9,8 @@ std::string_view tensor_kind(bool list) { return list ? "Tensor[]" : "Tensor"; }
 /// True when C++ takes a value of one type for the other.
 bool converts(AttrType from, AttrType to) {
   const auto is_number = [](AttrType type) {
-    return type == AttrType::int32 || type == AttrType::int64 || type == AttrType::float32 || type == AttrType::float64 ||
-           type == AttrType::boolean;
+    return type == AttrType::int32 || type == AttrType::int64 || type == AttrType::float32 ||
+           type == AttrType::float64 || type == AttrType::boolean;
   };
   const auto is_ints = [](AttrType type) {
     return type == AttrType::int_array || type == AttrType::int32_list || type == AttrType::int64_list;

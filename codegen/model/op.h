@@ -105,9 +105,9 @@ struct InferMeta {
   std::optional<Name> func;
   std::optional<std::vector<CallArg>> param;  // left out: those of the kernel
   std::optional<Name> spmd_rule;
-  TextPlaces rule_places;                   // of the bytes of spmd_rule
-  std::optional<AxisExpr> expression;       // spmd_rule, where it is one and can be read
-  std::optional<AxisProblem> wrong;         // why it cannot
+  TextPlaces rule_places;              // of the bytes of spmd_rule
+  std::optional<AxisExpr> expression;  // spmd_rule, where it is one and can be read
+  std::optional<AxisProblem> wrong;    // why it cannot
   std::optional<Name> local_shape;
   std::optional<Name> global_shape;
 };
@@ -190,7 +190,9 @@ struct TraitInfo {
   std::string_view meaning;  // "Exact: ..."
 };
 inline constexpr std::array<TraitInfo, 4> kTraits = {{
-    {Trait::pointwise, "pointwise", "Pointwise: an element of the result depends on those at its own place alone, and the kernel may run on blocks of them."},
+    {Trait::pointwise, "pointwise",
+     "Pointwise: an element of the result depends on those at its own place alone, and the kernel may run on blocks of "
+     "them."},
     {Trait::exact, "exact", "Exact: each element is the correctly rounded result, wherever it lies."},
     {Trait::rearranging, "rearranging", "Rearranging: its elements are those of its first argument, in other places."},
     {Trait::identity, "identity", "Identity: where shape and dtype stay, it copies its first argument."},

@@ -68,7 +68,8 @@ std::string to_string(const std::string& name, const Signature& signature) {
   return name + args_to_string(signature) + " -> " + outputs_to_string(signature);
 }
 
-std::string condition_text(const Condition& condition, const std::function<std::string(const Condition::Term&)>& spell) {
+std::string condition_text(const Condition& condition,
+                           const std::function<std::string(const Condition::Term&)>& spell) {
   std::string text;
   for (const Condition::Term& term : condition.terms) {
     if (term.kind != Condition::Term::Kind::symbol) text += spell(term);

@@ -8,8 +8,12 @@
 namespace shardgen {
 namespace {
 
-bool is_integer(AttrType type) { return type == AttrType::int32 || type == AttrType::int64 || type == AttrType::scalar; }
-bool is_integer_list(AttrType type) { return type == AttrType::int_array || type == AttrType::int32_list || type == AttrType::int64_list; }
+bool is_integer(AttrType type) {
+  return type == AttrType::int32 || type == AttrType::int64 || type == AttrType::scalar;
+}
+bool is_integer_list(AttrType type) {
+  return type == AttrType::int_array || type == AttrType::int32_list || type == AttrType::int64_list;
+}
 
 class Fitting {
  public:
@@ -18,12 +22,14 @@ class Fitting {
   std::vector<AxisProblem> run(const AxisExpr& expr) {
     const Signature& signature = op_.signature;
     if (expr.inputs.size() != signature.inputs.size() || expr.outputs.size() != signature.outputs.size()) {
-      add(0, fmt::format("The rule has {} inputs and {} outputs, but op '{}' has {} and {}.", expr.inputs.size(), expr.outputs.size(),
-                         op_.name.text, signature.inputs.size(), signature.outputs.size()));
+      add(0, fmt::format("The rule has {} inputs and {} outputs, but op '{}' has {} and {}.", expr.inputs.size(),
+                         expr.outputs.size(), op_.name.text, signature.inputs.size(), signature.outputs.size()));
       return std::move(problems_);
     }
-    for (size_t i = 0; i < expr.inputs.size(); ++i) check_term(expr.inputs[i], signature.inputs[i].name.text, signature.inputs[i].list);
-    for (size_t i = 0; i < expr.outputs.size(); ++i) check_term(expr.outputs[i], signature.outputs[i].name.text, signature.outputs[i].list);
+    for (size_t i = 0; i < expr.inputs.size(); ++i)
+      check_term(expr.inputs[i], signature.inputs[i].name.text, signature.inputs[i].list);
+    for (size_t i = 0; i < expr.outputs.size(); ++i)
+      check_term(expr.outputs[i], signature.outputs[i].name.text, signature.outputs[i].list);
     return std::move(problems_);
   }
 
@@ -32,9 +38,11 @@ class Fitting {
 
   void check_term(const shard::AxisTerm& term, const std::string& tensor, bool list) {
     if (list && !term.list) {
-      add(term.at, fmt::format("'{}' of op '{}' is a list of tensors, so its term stands in square brackets.", tensor, op_.name.text));
+      add(term.at, fmt::format("'{}' of op '{}' is a list of tensors, so its term stands in square brackets.", tensor,
+                               op_.name.text));
     } else if (!list && term.list) {
-      add(term.at, fmt::format("'{}' of op '{}' is one tensor, so its term does not stand in square brackets.", tensor, op_.name.text));
+      add(term.at, fmt::format("'{}' of op '{}' is one tensor, so its term does not stand in square brackets.", tensor,
+                               op_.name.text));
     }
     for (const shard::Axis& axis : term.axes) {
       for (const shard::AxisMark& mark : axis.marks) check_mark(mark);
@@ -48,10 +56,11 @@ class Fitting {
       const bool wants_list = mark.kind == shard::AxisMark::Kind::permuted;
       const bool fits = (is_integer(attr->type) && !wants_list) || (is_integer_list(attr->type) && !mark.onward);
       if (!fits) {
-        add(mark.at + (signless ? 0 : 1), fmt::format("'{}' of op '{}' cannot name dims here: it must be {}.", mark.attr, op_.name.text,
-                                                      wants_list    ? "a list of integers"
-                                                      : mark.onward ? "an integer"
-                                                                    : "an integer or a list of integers"));
+        add(mark.at + (signless ? 0 : 1),
+            fmt::format("'{}' of op '{}' cannot name dims here: it must be {}.", mark.attr, op_.name.text,
+                        wants_list    ? "a list of integers"
+                        : mark.onward ? "an integer"
+                                      : "an integer or a list of integers"));
       }
     }
     if (!mark.flag.empty()) check_flag(mark.flag_at, mark.flag);

@@ -94,7 +94,11 @@ std::optional<ReduceKind> parse_reduce_kind(std::string_view name) { return shar
 std::vector<std::string_view> attr_type_names() { return names_in(kAttrTypes); }
 std::vector<std::string_view> data_type_names() { return names_in(kDataTypes); }
 std::vector<std::string_view> tensor_format_names() { return names_in(kTensorFormats); }
-std::vector<std::string_view> partial_kind_names() { return {shard::kCommutationNames.begin(), shard::kCommutationNames.end()}; }
-std::vector<std::string_view> reduce_kind_names() { return {shard::kReduceTypeNames.begin(), shard::kReduceTypeNames.end()}; }
+std::vector<std::string_view> partial_kind_names() {
+  return {shard::kCommutationNames.begin(), shard::kCommutationNames.end()};
+}
+std::vector<std::string_view> reduce_kind_names() {
+  return {shard::kReduceTypeNames.begin(), shard::kReduceTypeNames.end()};
+}
 
 }  // namespace shardgen

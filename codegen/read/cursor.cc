@@ -6,14 +6,16 @@
 namespace shardgen {
 namespace {
 
-bool is_word_char(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+bool is_word_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
 void Cursor::skip_space() {
-  while (position_ < text_.size() &&
-         (text_[position_] == ' ' || text_[position_] == '\t' || text_[position_] == '\n' || text_[position_] == '\r')) {
+  while (position_ < text_.size() && (text_[position_] == ' ' || text_[position_] == '\t' || text_[position_] == '\n' ||
+                                      text_[position_] == '\r')) {
     ++position_;
   }
 }

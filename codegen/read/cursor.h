@@ -16,7 +16,8 @@ namespace shardgen {
 class Cursor {
  public:
   Cursor(const YamlFile& file, const YamlNode& scalar, DiagnosticSink& sink)
-      : text_(scalar.text), sink_(&sink), locate_([&file, &scalar](size_t offset) { return file.at(scalar, offset); }) {}
+      : text_(scalar.text), sink_(&sink), locate_([&file, &scalar](size_t offset) { return file.at(scalar, offset); }) {
+  }
   /// For text that is in no file.
   Cursor(std::string_view text, DiagnosticSink& sink)
       : text_(text), sink_(&sink), locate_([](size_t offset) {

@@ -42,15 +42,19 @@ bool check_key(const ReadContext& context, const YamlNode& map, size_t index) {
     return false;
   }
   if (key.text == "<<") {
-    context.sink.error(context.at(key), "merge-key", "Merge keys ('<<') are not allowed in op YAML: write the keys out.");
+    context.sink.error(context.at(key), "merge-key",
+                       "Merge keys ('<<') are not allowed in op YAML: write the keys out.");
     return false;
   }
-  const auto is_same = [&](const YamlEntry& entry) { return entry.key.kind == YamlNode::Kind::scalar && entry.key.text == key.text; };
+  const auto is_same = [&](const YamlEntry& entry) {
+    return entry.key.kind == YamlNode::Kind::scalar && entry.key.text == key.text;
+  };
   const auto at = map.entries.begin() + static_cast<std::ptrdiff_t>(index);
   if (const auto first = std::find_if(map.entries.begin(), at, is_same); first != at) {
-    context.sink.warning(context.at(key), "duplicate-key",
-                         fmt::format("Key '{}' stands here twice, and the last one counts: remove the other.", key.text),
-                         {{context.at(first->key), "First given here."}});
+    context.sink.warning(
+        context.at(key), "duplicate-key",
+        fmt::format("Key '{}' stands here twice, and the last one counts: remove the other.", key.text),
+        {{context.at(first->key), "First given here."}});
   }
   return std::none_of(at + 1, map.entries.end(), is_same);
 }
@@ -64,7 +68,8 @@ bool expect_map(const ReadContext& context, const YamlNode& node, std::string_vi
 
 bool expect_scalar(const ReadContext& context, const YamlNode& node, std::string_view what) {
   if (node.kind == YamlNode::Kind::scalar) return true;
-  context.sink.error(context.at(node), "syntax", fmt::format("{} must be a text, not {}.", capital(what), kind_name(node.kind)));
+  context.sink.error(context.at(node), "syntax",
+                     fmt::format("{} must be a text, not {}.", capital(what), kind_name(node.kind)));
   return false;
 }
 
@@ -92,7 +97,8 @@ std::vector<Name> read_names(const ReadContext& context, const YamlNode& node, s
 std::optional<bool> read_bool(const ReadContext& context, const YamlNode& node, std::string_view what) {
   if (!expect_scalar(context, node, what)) return std::nullopt;
   if (node.text == "true" || node.text == "false") return node.text == "true";
-  context.sink.error(context.at(node), "bad-value", fmt::format("{} must be true or false, not '{}'.", what, node.text));
+  context.sink.error(context.at(node), "bad-value",
+                     fmt::format("{} must be true or false, not '{}'.", what, node.text));
   return std::nullopt;
 }
 

@@ -118,7 +118,8 @@ std::optional<Number> apply_integers(char op, int64_t left, int64_t right) {
       if (right == 0 || (right == -1 && left == std::numeric_limits<int64_t>::min())) return std::nullopt;
       return left / right;
     case '<':
-      if (left < 0 || right < 0 || right > 62 || left > (std::numeric_limits<int64_t>::max() >> right)) return std::nullopt;
+      if (left < 0 || right < 0 || right > 62 || left > (std::numeric_limits<int64_t>::max() >> right))
+        return std::nullopt;
       return left << right;
     default: return left < 0 || right < 0 || right > 62 ? std::nullopt : std::optional<Number>(left >> right);
   }

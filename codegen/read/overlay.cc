@@ -37,13 +37,15 @@ bool put_rule(const InferMeta& from, InferMeta& to) {
     to.wrong = from.wrong;
     to.rule_places = from.rule_places;
   }
-  const bool changes[] = {put(from.spmd_rule, to.spmd_rule), put(from.local_shape, to.local_shape), put(from.global_shape, to.global_shape)};
+  const bool changes[] = {put(from.spmd_rule, to.spmd_rule), put(from.local_shape, to.local_shape),
+                          put(from.global_shape, to.global_shape)};
   return changes[0] || changes[1] || changes[2];
 }
 
 /// What says how the op itself is placed and run on a mesh.
 bool put_placement(const OverlayEntry& entry, Op& op) {
-  if (!op.infer_meta && (entry.infer_meta.spmd_rule || entry.infer_meta.local_shape)) op.infer_meta.emplace().at = entry.name.at;
+  if (!op.infer_meta && (entry.infer_meta.spmd_rule || entry.infer_meta.local_shape))
+    op.infer_meta.emplace().at = entry.name.at;
   bool changes = op.infer_meta && put_rule(entry.infer_meta, *op.infer_meta);
   const Extension& from = entry.extension;
   changes |= put(from.partial, op.extension.partial);
@@ -84,8 +86,10 @@ void replace(const OverlayEntry& entry, const std::vector<Op*>& targets, const O
     has_effect |= others || (placement && is_placed(*op, ops));
   }
   if (has_effect) return;
-  const char* why = differs ? "the op only calls others, which are placed themselves" : "it adds nothing to what the op has";
-  sink.warning(entry.name.at, "no-effect", fmt::format("The entry for op '{}' has no effect: {}.", entry.name.text, why));
+  const char* why =
+      differs ? "the op only calls others, which are placed themselves" : "it adds nothing to what the op has";
+  sink.warning(entry.name.at, "no-effect",
+               fmt::format("The entry for op '{}' has no effect: {}.", entry.name.text, why));
 }
 
 Ops ops_by_name(std::vector<Family>& families) {
@@ -110,7 +114,8 @@ void apply_overlay(const std::string& path, std::string bytes, std::vector<Famil
   const std::optional<YamlFile> file = parse_yaml(path, std::move(bytes), sink);
   if (!file || file->root.kind == YamlNode::Kind::null) return;
   if (file->root.kind != YamlNode::Kind::sequence) {
-    sink.error(file->at(file->root), "syntax", "An overlay must be a list of ops ('- op : name') with what is added to them.");
+    sink.error(file->at(file->root), "syntax",
+               "An overlay must be a list of ops ('- op : name') with what is added to them.");
     return;
   }
   const ReadContext context{*file, sink};
@@ -124,10 +129,12 @@ void apply_overlay(const std::string& path, std::string bytes, std::vector<Famil
     const auto [first, fresh] = seen.emplace(entry->name.text, entry->name.at);
     if (found == ops.end()) {
       const std::string& name = entry->name.text;
-      sink.error(entry->name.at, "unknown-op",
-                 fmt::format("'{}' is no op of these files, so the overlay has nothing to add to{}", name, suggest(name)));
+      sink.error(
+          entry->name.at, "unknown-op",
+          fmt::format("'{}' is no op of these files, so the overlay has nothing to add to{}", name, suggest(name)));
     } else if (!fresh) {
-      sink.error(entry->name.at, "duplicate-op", fmt::format("The overlay has two entries for op '{}': join them.", entry->name.text),
+      sink.error(entry->name.at, "duplicate-op",
+                 fmt::format("The overlay has two entries for op '{}': join them.", entry->name.text),
                  {{first->second, "The first one."}});
     } else {
       replace(*entry, found->second, ops, sink);

@@ -10,7 +10,8 @@ namespace shardgen {
 namespace {
 
 /// The kinds of tensors up to `end`. One that the tool does not know is kept for check/kernel.cc.
-bool read_formats(Cursor& cursor, std::vector<TensorFormat>& formats, std::vector<Name>& unknown, std::string_view end) {
+bool read_formats(Cursor& cursor, std::vector<TensorFormat>& formats, std::vector<Name>& unknown,
+                  std::string_view end) {
   while (!cursor.eat(end)) {
     if (!formats.empty() && !cursor.expect(",", "the kind of a tensor")) return false;
     const std::optional<Name> word = cursor.expect_word("the kind of a tensor");
@@ -46,9 +47,9 @@ std::optional<Candidate> read_candidate(Cursor& cursor) {
   }
   if (!cursor.eat("(")) return candidate;
   if (word->text != "complex") {
-    cursor.fail_at(begin,
-                   fmt::format("Unknown function '{}' of a data type{}", word->text, suggestion(word->text, {"complex"})),
-                   "unknown-type");
+    cursor.fail_at(
+        begin, fmt::format("Unknown function '{}' of a data type{}", word->text, suggestion(word->text, {"complex"})),
+        "unknown-type");
     return std::nullopt;
   }
   const std::optional<Name> inner = cursor.expect_word("the name of an argument");
@@ -168,8 +169,9 @@ DispatchKey read_dispatch_key(Cursor& cursor) {
       break;
     }
     if (cursor.at_end()) {
-      cursor.sink().warning(cursor.at(separator), "stray-character",
-                            fmt::format("No candidate follows '{}': remove it.", cursor.text_between(separator, separator + 1)));
+      cursor.sink().warning(
+          cursor.at(separator), "stray-character",
+          fmt::format("No candidate follows '{}': remove it.", cursor.text_between(separator, separator + 1)));
       break;
     }
   } while (true);
@@ -217,8 +219,7 @@ bool read_terms(Cursor& cursor, std::vector<Condition::Term>& terms) {
     return true;
   };
   do {
-    while (symbol("!")) {
-    }
+    while (symbol("!")) {}
     if (symbol("(")) {
       if (!read_terms(cursor, terms) || !cursor.expect(")", "the condition")) return false;
       terms.push_back({Kind::symbol, {")", cursor.here()}});
@@ -251,7 +252,8 @@ std::optional<Partial> read_partial(Cursor& cursor) {
   const std::string word = cursor.word().text;
   const std::optional<PartialKind> kind = parse_partial_kind(word);
   if (!kind) {
-    cursor.fail_at(begin, fmt::format("Unknown value '{}' of 'partial'{}", word, suggestion(word, partial_kind_names())),
+    cursor.fail_at(begin,
+                   fmt::format("Unknown value '{}' of 'partial'{}", word, suggestion(word, partial_kind_names())),
                    "bad-value");
     return std::nullopt;
   }

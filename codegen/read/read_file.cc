@@ -7,8 +7,8 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <limits>
 #include <cstring>
+#include <limits>
 #include <memory>
 
 #include "read/read_op.h"

@@ -37,7 +37,8 @@ void read_rule(Context c, Node n, InferMeta& meta) {
   meta.spmd_rule = Name{n.text, c.file.at(n, 0)};
   for (size_t offset = 0; offset <= n.text.size(); ++offset) {
     Location at = c.file.at(n, offset);
-    if (meta.rule_places.empty() || meta.rule_places.last().line != at.line) meta.rule_places.start_line(offset, std::move(at));
+    if (meta.rule_places.empty() || meta.rule_places.last().line != at.line)
+      meta.rule_places.start_line(offset, std::move(at));
   }
   if (!shard::is_axis_expr(n.text)) return;
   shard::AxisProblem wrong;
@@ -46,15 +47,18 @@ void read_rule(Context c, Node n, InferMeta& meta) {
 }
 
 constexpr std::array<KeyReader<InferMeta>, 5> kInferMetaKeys = {{
-    {{"func", ValueKind::qualified_name, "The C++ function in shard::meta that infers shapes and dtypes of the outputs."},
+    {{"func", ValueKind::qualified_name,
+      "The C++ function in shard::meta that infers shapes and dtypes of the outputs."},
      [](Context c, Node n, InferMeta& m) { m.func = read_name(c, n, "'infer_meta.func'", true); }},
     {{"param", ValueKind::passed, "The arguments that it gets; those of the kernel when left out."},
      [](Context c, Node n, InferMeta& m) { m.param = read_params(c, n, "'infer_meta.param'"); }},
-    {{"spmd_rule", ValueKind::text, "The placement rule: an axis expression such as \"m k, k n -> m n\", or the name of a C++ rule."},
+    {{"spmd_rule", ValueKind::text,
+      "The placement rule: an axis expression such as \"m k, k n -> m n\", or the name of a C++ rule."},
      [](Context c, Node n, InferMeta& m) {
        if (expect_scalar(c, n, "'spmd_rule'")) read_rule(c, n, m);
      }},
-    {{"local_shape", ValueKind::name, "The attribute that is a shape: the dense call on a rank gets the shape of its piece instead."},
+    {{"local_shape", ValueKind::name,
+      "The attribute that is a shape: the dense call on a rank gets the shape of its piece instead."},
      [](Context c, Node n, InferMeta& m) { m.local_shape = read_name(c, n, "'local_shape'"); }},
     {{"global_shape", ValueKind::name, "The output whose shape 'local_shape' is; the first when left out."},
      [](Context c, Node n, InferMeta& m) { m.global_shape = read_name(c, n, "'global_shape'"); }},
@@ -66,7 +70,8 @@ void read_dispatch(Context c, Node n, std::string_view what, DispatchKey& key) {
     key.at = c.at(n);
     for (const YamlEntry& entry : n.entries) {
       if (entry.key.kind != YamlNode::Kind::scalar || entry.value.kind != YamlNode::Kind::null) {
-        c.sink.error(c.at(entry.key), "syntax", fmt::format("{} must be names, as in 'x' or '{{x, y}}', not a map.", what));
+        c.sink.error(c.at(entry.key), "syntax",
+                     fmt::format("{} must be names, as in 'x' or '{{x, y}}', not a map.", what));
         continue;
       }
       Cursor cursor = c.cursor(entry.key);
@@ -80,7 +85,8 @@ void read_dispatch(Context c, Node n, std::string_view what, DispatchKey& key) {
 }
 
 constexpr std::array<KeyReader<KernelSpec>, 6> kKernelKeys = {{
-    {{"func", ValueKind::kernels, "The kernel, or several with the kinds of tensors that each takes: add {dense, dense -> dense}, ..."},
+    {{"func", ValueKind::kernels,
+      "The kernel, or several with the kinds of tensors that each takes: add {dense, dense -> dense}, ..."},
      [](Context c, Node n, KernelSpec& k) {
        k.has_func = true;
        if (!expect_scalar(c, n, "'kernel.func'")) return;
@@ -89,11 +95,14 @@ constexpr std::array<KeyReader<KernelSpec>, 6> kKernelKeys = {{
      }},
     {{"param", ValueKind::passed, "The arguments that the kernel gets; all of the op when left out."},
      [](Context c, Node n, KernelSpec& k) { k.param = read_params(c, n, "'kernel.param'"); }},
-    {{"data_type", ValueKind::dispatch, "What the kernel's dtype is taken from: an argument, or several in order: dtype > x."},
+    {{"data_type", ValueKind::dispatch,
+      "What the kernel's dtype is taken from: an argument, or several in order: dtype > x."},
      [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.data_type'", k.data_type); }},
-    {{"backend", ValueKind::dispatch, "What the kernel's device is taken from: an argument, or several in order: place > x."},
+    {{"backend", ValueKind::dispatch,
+      "What the kernel's device is taken from: an argument, or several in order: place > x."},
      [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.backend'", k.backend); }},
-    {{"layout", ValueKind::dispatch, "What the memory layout is taken from. The runtime has one layout and does not ask."},
+    {{"layout", ValueKind::dispatch,
+      "What the memory layout is taken from. The runtime has one layout and does not ask."},
      [](Context c, Node n, KernelSpec& k) { read_dispatch(c, n, "'kernel.layout'", k.layout); }},
     {{"force_backend", ValueKind::name, "A backend that is always used. The runtime does not ask."},
      [](Context c, Node n, KernelSpec& k) { k.force_backend = read_name(c, n, "'force_backend'"); }},
@@ -140,7 +149,8 @@ std::vector<Trait> read_traits(Context c, Node n) {
   std::string known;
   for (const TraitInfo& each : kTraits) known += (known.empty() ? "" : ", ") + std::string(each.name);
   for (const Name& name : read_names(c, n, "'traits'")) {
-    const auto found = std::find_if(kTraits.begin(), kTraits.end(), [&](const TraitInfo& each) { return each.name == name.text; });
+    const auto found =
+        std::find_if(kTraits.begin(), kTraits.end(), [&](const TraitInfo& each) { return each.name == name.text; });
     if (found != kTraits.end()) traits.push_back(found->trait);
     else c.sink.error(name.at, "bad-value", fmt::format("Unknown trait '{}': an op may have {}.", name.text, known));
   }
@@ -157,7 +167,8 @@ void read_neutral(Context c, Node n, Extension& e) {
     double number = 0;
     const auto [end, error] = std::from_chars(value.text.data(), value.text.data() + value.text.size(), number);
     if (error != std::errc() || end != value.text.data() + value.text.size() || !std::isfinite(number)) {
-      c.sink.error(c.at(value), "bad-value", fmt::format("The neutral value of '{}' must be a finite number, not '{}'.", key.text, value.text));
+      c.sink.error(c.at(value), "bad-value",
+                   fmt::format("The neutral value of '{}' must be a finite number, not '{}'.", key.text, value.text));
     } else if (arg) {
       e.neutral->push_back({*arg, number});
     }
@@ -173,7 +184,8 @@ constexpr std::array<KeyReader<Extension>, 12> kExtensionKeys = {{
      }},
     {{"partial_guard", ValueKind::name, "A C++ predicate on spmd::RuleArgs that must hold too for 'partial'."},
      [](Context c, Node n, Extension& e) { e.partial_guard = read_name(c, n, "'partial_guard'"); }},
-    {{"view_writes", ValueKind::names, "The outputs whose views the kernel writes, when not those that follow from 'view' and 'inplace'."},
+    {{"view_writes", ValueKind::names,
+      "The outputs whose views the kernel writes, when not those that follow from 'view' and 'inplace'."},
      [](Context c, Node n, Extension& e) {
        const bool none = n.kind == YamlNode::Kind::sequence && n.items.empty();
        e.view_writes = none ? std::vector<Name>{} : read_names(c, n, "'view_writes'");
@@ -186,12 +198,19 @@ constexpr std::array<KeyReader<Extension>, 12> kExtensionKeys = {{
      [](Context c, Node n, Extension& e) { e.elementwise = read_bool(c, n, "'elementwise'"); }},
     {{"traits", ValueKind::traits, "What passes over captured programs may know of the op."},
      [](Context c, Node n, Extension& e) { e.traits = read_traits(c, n); }},
-    {{"neutral", ValueKind::numbers, "Per argument the value with which the result is the other argument: {y : 1} of a division."}, read_neutral},
-    {{"no_gradient", ValueKind::boolean, "True for an op whose results do not depend on the elements of its arguments, or only in steps: no gradient flows through it."},
+    {{"neutral", ValueKind::numbers,
+      "Per argument the value with which the result is the other argument: {y : 1} of a division."},
+     read_neutral},
+    {{"no_gradient", ValueKind::boolean,
+      "True for an op whose results do not depend on the elements of its arguments, or only in steps: no gradient "
+      "flows through it."},
      [](Context c, Node n, Extension& e) { e.no_gradient = read_bool(c, n, "'no_gradient'"); }},
-    {{"record_composite", ValueKind::boolean, "True for an op whose recorded calls run 'composite', op by op, instead of the kernel; so its gradient is that of these ops, to any order."},
+    {{"record_composite", ValueKind::boolean,
+      "True for an op whose recorded calls run 'composite', op by op, instead of the kernel; so its gradient is that "
+      "of these ops, to any order."},
      [](Context c, Node n, Extension& e) { e.record_composite = read_bool(c, n, "'record_composite'"); }},
-    {{"save_if", ValueKind::conditions, "Of a backward op: the arguments that are read under a condition only, and are saved only then."},
+    {{"save_if", ValueKind::conditions,
+      "Of a backward op: the arguments that are read under a condition only, and are saved only then."},
      read_save_if},
     {{"doc", ValueKind::text, "What stands above the declaration of the function."},
      [](Context c, Node n, Extension& e) {
@@ -243,17 +262,14 @@ std::optional<Call> read_call_of(Context c, Node n, std::string_view what) {
 }
 
 constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
-    {{"op", ValueKind::name, "The name of the op, which is that of its function."},
-     read_op_name},
+    {{"op", ValueKind::name, "The name of the op, which is that of its function."}, read_op_name},
     {{"backward_op", ValueKind::name, "The name of a backward op; 'forward' says of which op."},
      [](Context c, Node n, Op& op) {
        op.is_backward = true;
        read_op_name(c, n, op);
      }},
-    {{"args", ValueKind::arguments, "The arguments in order: (Tensor x, Tensor[] y, int axis=-1)."},
-     read_arguments},
-    {{"output", ValueKind::outputs, "The outputs: Tensor(out), Tensor[](parts){n}."},
-     read_results},
+    {{"args", ValueKind::arguments, "The arguments in order: (Tensor x, Tensor[] y, int axis=-1)."}, read_arguments},
+    {{"output", ValueKind::outputs, "The outputs: Tensor(out), Tensor[](parts){n}."}, read_results},
     {{"infer_meta", ValueKind::infer_meta_block, "Shapes, dtypes and placement of the outputs."},
      [](Context c, Node n, Op& op) {
        op.infer_meta.emplace().at = c.at(n);
@@ -291,7 +307,8 @@ constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
      [](Context c, Node n, Op& op) { read_block(c, n, kDataTransformKeys, "'data_transform'", op.data_transform); }},
     {{"backward", ValueKind::name, "The backward op."},
      [](Context c, Node n, Op& op) { op.backward = read_name(c, n, "'backward'"); }},
-    {{"forward", ValueKind::forward, "The forward op of a backward op, with its signature: add (Tensor x, Tensor y) -> Tensor(out)."},
+    {{"forward", ValueKind::forward,
+      "The forward op of a backward op, with its signature: add (Tensor x, Tensor y) -> Tensor(out)."},
      [](Context c, Node n, Op& op) {
        op.has_forward = true;
        if (!expect_scalar(c, n, "'forward'")) return;
@@ -378,7 +395,9 @@ constexpr std::array<KeyReader<OverlayEntry>, 4> kOverlayKeys = {{
     {{"op", ValueKind::name, "The op that something is added to."}, read_overlay_name},
     {{"backward_op", ValueKind::name, "The same for a backward op."}, read_overlay_name},
     {{"infer_meta", ValueKind::infer_meta_block, "Its placement rule."},
-     [](Context c, Node n, OverlayEntry& e) { read_block(c, n, kPlacementKeys, "'infer_meta' of an overlay", e.infer_meta); }},
+     [](Context c, Node n, OverlayEntry& e) {
+       read_block(c, n, kPlacementKeys, "'infer_meta' of an overlay", e.infer_meta);
+     }},
     {{"shard", ValueKind::shard_block, "Its keys of our own."},
      [](Context c, Node n, OverlayEntry& e) { read_block(c, n, kExtensionKeys, "'shard'", e.extension); }},
 }};
@@ -392,7 +411,9 @@ std::optional<OverlayEntry> read_overlay_entry(const ReadContext& context, const
   if (!entry.name.text.empty()) return entry;
   const bool tried = std::any_of(node.entries.begin(), node.entries.end(),
                                  [](const YamlEntry& e) { return e.key.text == "op" || e.key.text == "backward_op"; });
-  if (!tried) context.sink.error(context.at(node), "missing-key", "An entry of an overlay needs the key 'op' with the name of an op.");
+  if (!tried)
+    context.sink.error(context.at(node), "missing-key",
+                       "An entry of an overlay needs the key 'op' with the name of an op.");
   return std::nullopt;
 }
 

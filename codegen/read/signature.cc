@@ -29,8 +29,7 @@ std::optional<Name> read_type_text(Cursor& cursor, std::string_view what) {
     return cursor.expect(close, "a type");
   };
   if (!skip("<", ">") || !skip("(", ")")) return std::nullopt;
-  while (cursor.eat("[]") || cursor.eat("*") || cursor.eat("&")) {
-  }
+  while (cursor.eat("[]") || cursor.eat("*") || cursor.eat("&")) {}
   std::string text;
   for (const char c : cursor.text_between(begin, cursor.offset())) {
     if (c != ' ' && c != '\n') text += c;
@@ -93,8 +92,9 @@ bool read_arg(Cursor& cursor, Signature& signature) {
   std::optional<Literal> value;
   if (cursor.eat("=")) {
     if (type->tensor) {
-      cursor.fail(fmt::format("Tensor argument '{}' cannot have a default value; list it under 'optional'.", name->text),
-                  "bad-default");
+      cursor.fail(
+          fmt::format("Tensor argument '{}' cannot have a default value; list it under 'optional'.", name->text),
+          "bad-default");
       return false;
     }
     value = read_default(cursor);

@@ -30,7 +30,8 @@ class TreeBuilder : public YAML::EventHandler {
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(mark, anchor, YamlNode::Kind::null); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { refuse_alias(mark); }
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
     refuse_tag(mark, tag);
     YamlNode& node = add(mark, anchor, YamlNode::Kind::scalar);
     if (value.size() > kMaxScalarBytes) {
@@ -70,12 +71,14 @@ class TreeBuilder : public YAML::EventHandler {
   /// "?" and "!" stand for plain and quoted texts.
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
     if (tag.size() < 2) return;
-    throw Refused{mark.line + 1, mark.column + 1, "tag", "Tags, such as '!!str', are not allowed in op YAML: remove the tag."};
+    throw Refused{mark.line + 1, mark.column + 1, "tag",
+                  "Tags, such as '!!str', are not allowed in op YAML: remove the tag."};
   }
 
   void open(const YAML::Mark& mark, YamlNode& node) {
     if (open_.size() >= kMaxDepth) {
-      throw Refused{mark.line + 1, mark.column + 1, "too-deep", fmt::format("Nesting is deeper than {} levels.", kMaxDepth)};
+      throw Refused{mark.line + 1, mark.column + 1, "too-deep",
+                    fmt::format("Nesting is deeper than {} levels.", kMaxDepth)};
     }
     open_.push_back({&node});
   }

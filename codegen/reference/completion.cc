@@ -20,7 +20,8 @@ std::string quoted(const std::string& text) {
 
 std::string all_names(const CompletionCommand& command) {
   std::vector<std::string> names;
-  for (const CompletionOption& option : command.options) names.insert(names.end(), option.names.begin(), option.names.end());
+  for (const CompletionOption& option : command.options)
+    names.insert(names.end(), option.names.begin(), option.names.end());
   return fmt::format("{}", fmt::join(names, " "));
 }
 
@@ -98,8 +99,9 @@ std::string bash_completion(const CompletionCommand& root, const std::vector<Com
       std::vector<std::string> labels;
       for (const std::string& name : option.names) labels.push_back(command.name + ":" + name);
       const std::string asked = compgen(option.value);
-      values += fmt::format("    {}) {}return ;;\n", fmt::join(labels, "|"),
-                            asked.empty() ? "" : fmt::format("mapfile -t COMPREPLY < <(compgen {} -- \"$cur\"); ", asked));
+      values +=
+          fmt::format("    {}) {}return ;;\n", fmt::join(labels, "|"),
+                      asked.empty() ? "" : fmt::format("mapfile -t COMPREPLY < <(compgen {} -- \"$cur\"); ", asked));
     }
     const std::string asked = bash_positionals(command);
     words += fmt::format("    {}) options={}; asked=({}) ;;\n", command.name, quoted(all_names(command)), asked);
@@ -170,12 +172,14 @@ _{0} "$@"
 }
 
 std::string fish_completion(const CompletionCommand& root, const std::vector<CompletionCommand>& commands) {
-  std::string text = fmt::format("# fish completion of {0}; written by: {0} completion fish\ncomplete -c {0} -f\n", root.name);
+  std::string text =
+      fmt::format("# fish completion of {0}; written by: {0} completion fish\ncomplete -c {0} -f\n", root.name);
   for (const CompletionOption& option : root.options)
     text += fmt::format("complete -c {} -n __fish_use_subcommand{}\n", root.name, fish_option(option));
   for (const CompletionCommand& command : commands) {
     const std::string seen = fmt::format("complete -c {} -n '__fish_seen_subcommand_from {}'", root.name, command.name);
-    text += fmt::format("complete -c {} -n __fish_use_subcommand -a {} -d {}\n", root.name, command.name, quoted(command.about));
+    text += fmt::format("complete -c {} -n __fish_use_subcommand -a {} -d {}\n", root.name, command.name,
+                        quoted(command.about));
     for (const CompletionOption& option : command.options) text += seen + fish_option(option) + "\n";
     for (const CompletionValue& value : command.positionals) {
       if (value.kind == Kind::file) text += seen + " -F\n";

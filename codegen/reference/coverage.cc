@@ -10,8 +10,13 @@
 namespace shardgen {
 namespace {
 
-constexpr std::array<std::string_view, 7> kKindNames = {"axis expression",      "derived expression",   "named rule", "replicated fallback: unknown rule",
-                                                        "replicated fallback: no rule", "no tensor argument", "calls other ops"};
+constexpr std::array<std::string_view, 7> kKindNames = {"axis expression",
+                                                        "derived expression",
+                                                        "named rule",
+                                                        "replicated fallback: unknown rule",
+                                                        "replicated fallback: no rule",
+                                                        "no tensor argument",
+                                                        "calls other ops"};
 
 std::string_view name_of(Coverage::Kind kind) { return kKindNames[static_cast<size_t>(kind)]; }
 
@@ -46,7 +51,8 @@ bool falls_back(Coverage::Kind kind) { return kind == Coverage::Kind::unknown ||
 std::string to_text(const std::vector<Coverage>& coverage) {
   std::string text;
   for (const Coverage& each : coverage)
-    text += fmt::format("{:<40} {}{}{}\n", each.op->name.text, name_of(each.kind), each.rule.empty() ? "" : ": ", each.rule);
+    text += fmt::format("{:<40} {}{}{}\n", each.op->name.text, name_of(each.kind), each.rule.empty() ? "" : ": ",
+                        each.rule);
   const auto counts = counts_of(coverage);
   text += "\n";
   for (size_t kind = 0; kind < counts.size(); ++kind) text += fmt::format("{:6} {}\n", counts[kind], kKindNames[kind]);
@@ -54,12 +60,14 @@ std::string to_text(const std::vector<Coverage>& coverage) {
 }
 
 nlohmann::ordered_json to_json(const std::vector<Coverage>& coverage) {
-  nlohmann::ordered_json json = {{"ops", nlohmann::ordered_json::array()}, {"counts", nlohmann::ordered_json::object()}};
+  nlohmann::ordered_json json = {{"ops", nlohmann::ordered_json::array()},
+                                 {"counts", nlohmann::ordered_json::object()}};
   for (const Coverage& each : coverage) {
-    json["ops"].push_back({{"name", each.op->name.text},
-                           {"placement", name_of(each.kind)},
-                           {"rule", each.rule.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(each.rule)},
-                           {"falls_back", falls_back(each.kind)}});
+    json["ops"].push_back(
+        {{"name", each.op->name.text},
+         {"placement", name_of(each.kind)},
+         {"rule", each.rule.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(each.rule)},
+         {"falls_back", falls_back(each.kind)}});
   }
   const auto counts = counts_of(coverage);
   for (size_t kind = 0; kind < counts.size(); ++kind) json["counts"][std::string(kKindNames[kind])] = counts[kind];

@@ -43,7 +43,8 @@ class Search {
     std::vector<int> furthest(2 * static_cast<size_t>(limit) + 3, 0);
     const int middle = limit + 1;
     for (int edits = 0; edits <= limit; ++edits) {
-      trace_.push_back(std::vector<int>(furthest.begin() + (middle - edits - 1), furthest.begin() + (middle + edits + 2)));
+      trace_.push_back(
+          std::vector<int>(furthest.begin() + (middle - edits - 1), furthest.begin() + (middle + edits + 2)));
       for (int k = -edits; k <= edits; k += 2) {
         const auto at = static_cast<size_t>(middle + k);
         int x = down(k, edits, furthest[at - 1], furthest[at + 1]) ? furthest[at + 1] : furthest[at - 1] + 1;

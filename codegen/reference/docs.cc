@@ -69,7 +69,11 @@ Json facts_view(const OpFacts& op, const std::map<std::string, std::string>& tar
 Json rows_view(const OpFacts& op) {
   Json rows = Json::array();
   const auto add = [&](const ArgumentFact& fact, const char* arrow) {
-    rows.push_back({{"arrow", arrow}, {"argument", fact.name}, {"type", fact.type}, {"value", fact.default_value}, {"note", fact.note}});
+    rows.push_back({{"arrow", arrow},
+                    {"argument", fact.name},
+                    {"type", fact.type},
+                    {"value", fact.default_value},
+                    {"note", fact.note}});
   };
   for (const ArgumentFact& argument : op.arguments) add(argument, "");
   for (const ArgumentFact& output : op.outputs) add(output, "→ ");
@@ -135,10 +139,12 @@ std::string reference_page(const std::vector<OpFacts>& all, std::vector<std::str
       items.push_back({{"id", ids[i]}, {"name", all[i].name}, {"out", !all[i].left_out.empty()}});
       ops.push_back(op_view(all[i], ids[i], targets));
     }
-    families.push_back({{"family", family}, {"anchor", id}, {"number", fmt::format("{}", items.size())}, {"ops", std::move(items)}});
+    families.push_back(
+        {{"family", family}, {"anchor", id}, {"number", fmt::format("{}", items.size())}, {"ops", std::move(items)}});
     chapters.push_back({{"family", family}, {"anchor", id}, {"path", base_name(path)}, {"ops", std::move(ops)}});
   }
-  const auto generated = std::count_if(all.begin(), all.end(), [](const OpFacts& facts) { return facts.left_out.empty(); });
+  const auto generated =
+      std::count_if(all.begin(), all.end(), [](const OpFacts& facts) { return facts.left_out.empty(); });
   const Json view = {{"count", fmt::format("{}", all.size())},
                      {"generated", fmt::format("{}", generated)},
                      {"families", std::move(families)},

@@ -34,7 +34,8 @@ std::vector<std::string> placement_lines(const OpFacts& facts) {
   if (!facts.rule_text.empty()) lines.push_back(facts.rule_text);
   if (!facts.commutes.empty()) lines.push_back(facts.commutes);
   for (const std::string& trait : facts.traits) {
-    const auto known = std::find_if(kTraits.begin(), kTraits.end(), [&](const TraitInfo& each) { return each.name == trait; });
+    const auto known =
+        std::find_if(kTraits.begin(), kTraits.end(), [&](const TraitInfo& each) { return each.name == trait; });
     if (known != kTraits.end()) lines.emplace_back(known->meaning);
     else if (trait == "elementwise") lines.emplace_back("Elementwise: its output may be exactly an argument.");
     else if (trait == "random") lines.emplace_back("Random: all ranks draw one key.");
@@ -66,7 +67,8 @@ Json to_json(const std::vector<ArgumentFact>& arguments) {
 
 std::string to_text(const OpFacts& facts) {
   std::string text = facts.signature + "\n";
-  text += fmt::format("{}:{}, {} op of family {}\n", facts.path, facts.line, facts.backward ? "backward" : "forward", facts.family);
+  text += fmt::format("{}:{}, {} op of family {}\n", facts.path, facts.line, facts.backward ? "backward" : "forward",
+                      facts.family);
   if (!facts.left_out.empty()) text += fmt::format("Not generated: {}.\n", facts.left_out);
   if (!facts.doc.empty()) text += "\n" + facts.doc + "\n";
   add_section(text, "C++", facts.declarations);
@@ -115,7 +117,8 @@ nlohmann::ordered_json to_json(const OpFacts& facts) {
     json["links"].push_back({{"role", link.role}, {"name", link.name}, {"known", link.known}});
     if (link.known) json["links"].back()["location"] = link.location;
   }
-  for (const LayerFact& layer : facts.layers) json["layers"].push_back({{"function", layer.function}, {"steps", layer.steps}});
+  for (const LayerFact& layer : facts.layers)
+    json["layers"].push_back({{"function", layer.function}, {"steps", layer.steps}});
   return json;
 }
 

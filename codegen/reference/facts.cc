@@ -6,8 +6,8 @@
 
 #include <map>
 
-#include "core/axis_expr.h"
 #include "check/check.h"
+#include "core/axis_expr.h"
 #include "lower/identifiers.h"
 #include "lower/plan.h"
 #include "lower/rules.h"
@@ -22,7 +22,8 @@ bool is_error(const Diagnostic& finding) { return finding.severity == Severity::
 
 std::vector<Diagnostic> findings_of(const Op& op, const std::vector<Diagnostic>& findings) {
   std::vector<Diagnostic> own;
-  std::copy_if(findings.begin(), findings.end(), std::back_inserter(own), [&](const Diagnostic& finding) { return stands_in(finding, op); });
+  std::copy_if(findings.begin(), findings.end(), std::back_inserter(own),
+               [&](const Diagnostic& finding) { return stands_in(finding, op); });
   return own;
 }
 
@@ -55,10 +56,12 @@ std::vector<ArgumentFact> output_facts(const Op& op) {
   std::vector<ArgumentFact> facts;
   for (const Output& output : op.signature.outputs) {
     std::vector<std::string> notes;
-    if (contains(op.intermediate, output.name.text)) notes.push_back("intermediate: kept for the gradient, not returned");
+    if (contains(op.intermediate, output.name.text))
+      notes.push_back("intermediate: kept for the gradient, not returned");
     if (contains(op.optional, output.name.text)) notes.push_back("absent where its argument is");
     if (!output.dense) notes.push_back("not a dense tensor");
-    facts.push_back({output.name.text, output.list ? "Tensor[]" : "Tensor", "", fmt::format("{}", fmt::join(notes, ", "))});
+    facts.push_back(
+        {output.name.text, output.list ? "Tensor[]" : "Tensor", "", fmt::format("{}", fmt::join(notes, ", "))});
   }
   return facts;
 }
@@ -67,7 +70,8 @@ std::vector<AliasFact> alias_facts(const Op& op) {
   std::vector<AliasFact> facts;
   for (const AliasPair& pair : op.view) {
     const bool written = view_kind(op, find_output(op.signature, pair.output.text)) == ViewKind::written;
-    const char* how = written ? "shares the buffer of {}, which the kernel writes." : "is another view of the buffer of {}.";
+    const char* how =
+        written ? "shares the buffer of {}, which the kernel writes." : "is another view of the buffer of {}.";
     facts.push_back({pair.output.text, pair.input.text, written ? "written view" : "view",
                      pair.output.text + " " + fmt::format(fmt::runtime(how), pair.input.text)});
   }
@@ -98,7 +102,8 @@ std::string rule_text(const Op& op, const std::string& rule) {
   if (!op.infer_meta) return "";
   if (op.signature.inputs.empty()) return "No tensor argument: it makes a plain tensor, also under a mesh.";
   if (rule.empty()) return "No rule: a call on distributed tensors throws no_rule, unless it may replicate.";
-  if (!op.infer_meta->spmd_rule) return fmt::format("Axis expression \"{}\", derived from that of the forward op.", rule);
+  if (!op.infer_meta->spmd_rule)
+    return fmt::format("Axis expression \"{}\", derived from that of the forward op.", rule);
   return op.infer_meta->expression ? fmt::format("Axis expression \"{}\".", rule) : fmt::format("C++ rule {}.", rule);
 }
 

@@ -7,8 +7,8 @@
 #include <set>
 #include <sstream>
 
-#include "lower/functions.h"
 #include "core/axis_expr.h"
+#include "lower/functions.h"
 #include "lower/identifiers.h"
 #include "lower/rules.h"
 #include "lower/view_common.h"
@@ -26,10 +26,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 LayerFact public_layer(const Op& op, Form form) {
   const std::string name = function_name(op, form);
   LayerFact layer{name, {}};
-  if (op.signature.inputs.empty())
-    layer.steps.push_back(fmt::format("dist::{} if a layout is given", name));
-  else
-    layer.steps.push_back(fmt::format("dist::{} if an argument is distributed", name));
+  if (op.signature.inputs.empty()) layer.steps.push_back(fmt::format("dist::{} if a layout is given", name));
+  else layer.steps.push_back(fmt::format("dist::{} if an argument is distributed", name));
   layer.steps.push_back("check that the handles are defined and readable");
   layer.steps.push_back(fmt::format("dense::{}", name));
   return layer;
@@ -48,7 +46,8 @@ std::string collect_step(const Op& op) {
 std::string placement_step(const LowerContext& context, const Op& op) {
   const std::optional<std::string> rule = rule_of(context.selection, op);
   if (!rule) return "placement: no rule, so the call throws no_rule unless FallbackPolicy::replicate holds";
-  return shard::is_axis_expr(*rule) ? fmt::format("placement by \"{}\"", *rule) : fmt::format("placement by the C++ rule {}", *rule);
+  return shard::is_axis_expr(*rule) ? fmt::format("placement by \"{}\"", *rule)
+                                    : fmt::format("placement by the C++ rule {}", *rule);
 }
 
 std::string reshard_step(const Op& op, Form form) {
@@ -63,7 +62,8 @@ std::string reshard_step(const Op& op, Form form) {
 std::string local_shape_step(const Op& op) {
   if (!op.infer_meta->local_shape) return "local shapes of the pieces";
   const Name* output = op.infer_meta->global_shape ? &*op.infer_meta->global_shape : &op.signature.outputs[0].name;
-  return fmt::format("local shapes of the pieces; {} becomes that of {}", op.infer_meta->local_shape->text, output->text);
+  return fmt::format("local shapes of the pieces; {} becomes that of {}", op.infer_meta->local_shape->text,
+                     output->text);
 }
 
 /// How each output gets from the piece that was computed to the tensor that the caller has.
@@ -73,11 +73,13 @@ std::vector<std::string> finish_steps(const Op& op, Form form) {
     const std::string& output = op.signature.outputs[i].name.text;
     const int index = static_cast<int>(i);
     if (const AliasPair* pair = form == Form::inplace ? inplace_pair_of_output(op, index) : nullptr) {
-      steps.push_back(fmt::format("write back {} into {}, moved to its layout; bump its version", output, pair->input.text));
+      steps.push_back(
+          fmt::format("write back {} into {}, moved to its layout; bump its version", output, pair->input.text));
     } else if (view_kind(op, index) != ViewKind::none) {
       steps.push_back(fmt::format("wrap {}, a view; detached where its argument had to move", output));
     } else if (has_dynamic_shape(op, op.signature.outputs[i])) {
-      steps.push_back(fmt::format("exchange the rows of {} over the world; move them to balanced pieces; wrap", output));
+      steps.push_back(
+          fmt::format("exchange the rows of {} over the world; move them to balanced pieces; wrap", output));
     } else {
       steps.push_back(fmt::format("wrap {} with its global meta and layout", output));
     }
@@ -116,20 +118,24 @@ std::vector<std::string> declarations_of(const LowerContext& context, const Op& 
   std::vector<std::string> declarations;
   const auto declare = [&](const std::string& name, Form form, bool all, const Texts& params) {
     std::set<std::string> ignored;
-    declarations.push_back(spell_symbols(context.runtime, fmt::format("{} {}({})", return_type(op, form, all), name, join(params)), ignored));
+    declarations.push_back(spell_symbols(
+        context.runtime, fmt::format("{} {}({})", return_type(op, form, all), name, join(params)), ignored));
   };
   const auto declare_form = [&](Form form, const Texts& params) {
     declare(function_name(op, form), form, !has_body(op), params);
-    if (has_body(op) && form == Form::functional && !op.intermediate.empty()) declare(intermediate_name(op), form, true, params);
+    if (has_body(op) && form == Form::functional && !op.intermediate.empty())
+      declare(intermediate_name(op), form, true, params);
   };
   if (!has_body(op)) declare_form(Form::functional, parameters(op, Role::api, Form::functional, true));
-  else for (const Form form : forms_of(context, op)) declare_form(form, parameters(op, Role::api, form, true));
+  else
+    for (const Form form : forms_of(context, op)) declare_form(form, parameters(op, Role::api, form, true));
   if (takes_layout(context, op)) declare_form(Form::functional, layout_parameters(op, true));
   return declarations;
 }
 
 std::vector<LayerFact> layers_of(const LowerContext& context, const Op& op) {
-  if (const Call* call = external_call(context, op)) return {{cpp_name(op), {"call the C++ function " + call->function.text}}};
+  if (const Call* call = external_call(context, op))
+    return {{cpp_name(op), {"call the C++ function " + call->function.text}}};
   if (!has_body(op)) return {{cpp_name(op), {"call " + op.invoke->function.text}}};
   std::vector<LayerFact> layers;
   for (const Form form : forms_of(context, op)) {

@@ -51,11 +51,13 @@ MissingFunctions define_missing(const LowerContext& context) {
                {"count", fmt::format("{}", result.infer_meta + result.external)},
                {"headers", std::move(headers)},
                {"spaces", Json::array()}};
-  for (auto& [space, functions] : spaces) view["spaces"].push_back({{"space", space}, {"functions", std::move(functions)}});
+  for (auto& [space, functions] : spaces)
+    view["spaces"].push_back({{"space", space}, {"functions", std::move(functions)}});
   const Template text("missing.cc.mustache", mark_symbols(text_of(embedded_skeletons(), "missing.cc.mustache")));
   std::set<std::string> missing;
   result.file = lay_out(spell_symbols(context.runtime, text.render(view, result.problems), missing));
-  for (const std::string& symbol : missing) result.problems.push_back("missing.cc.mustache: " + describe_missing(symbol));
+  for (const std::string& symbol : missing)
+    result.problems.push_back("missing.cc.mustache: " + describe_missing(symbol));
   return result;
 }
 

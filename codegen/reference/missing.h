@@ -10,9 +10,9 @@
 namespace shardgen {
 
 struct MissingFunctions {
-  std::string file;       // C++ that defines them all
-  size_t infer_meta = 0;  // how many infer_meta functions there are
-  size_t external = 0;    // and how many that `invoke` and `composite` name
+  std::string file;                   // C++ that defines them all
+  size_t infer_meta = 0;              // how many infer_meta functions there are
+  size_t external = 0;                // and how many that `invoke` and `composite` name
   std::vector<std::string> problems;  // of the template
 };
 

@@ -81,7 +81,8 @@ Json infer_meta_view(const Op& op) {
   Json copied = plain ? Json{{"outputs", Json::array()}} : Json(false);
   for (const Output& output : op.signature.outputs) {
     names.push_back(scope.local(output.name.text));
-    if (plain) copied["outputs"].push_back({{"output", names.back()}, {"from", output.list ? "{" + names[1] + "}" : names[1]}});
+    if (plain)
+      copied["outputs"].push_back({{"output", names.back()}, {"from", output.list ? "{" + names[1] + "}" : names[1]}});
   }
   Params params;
   for (size_t i = 0; i < names.size(); ++i) params.add(function.params[i], names[i]);
@@ -151,9 +152,10 @@ Json test_view(const LowerContext& context, const Op& op, const std::string& hea
       arguments.push_back(op.signature.inputs[arg.index].list ? "{" + name + "}" : name);
     }
   }
-  Json view = {{"op", op.name.text},  {"location", location_of(op)},         {"header", header},
-               {"function", has_body(op) ? function_name(op, form) : cpp_name(op)}, {"spread", !tensors.empty()},
-               {"arguments", join(arguments)}, {"first", first_of(op, form)}};
+  Json view = {{"op", op.name.text},         {"location", location_of(op)},
+               {"header", header},           {"function", has_body(op) ? function_name(op, form) : cpp_name(op)},
+               {"spread", !tensors.empty()}, {"arguments", join(arguments)},
+               {"first", first_of(op, form)}};
   view["tensors"] = std::move(tensors);
   return view;
 }
@@ -169,13 +171,16 @@ std::string proposed_rule(const Op& op) {
 /// Adds the skeletons of an op one after another; what the runtime has already is passed over.
 class Builder {
  public:
-  Builder(const LowerContext& context, const Op& op, ScaffoldPlace place) : context_(context), op_(op), place_(std::move(place)) {}
+  Builder(const LowerContext& context, const Op& op, ScaffoldPlace place)
+      : context_(context), op_(op), place_(std::move(place)) {}
 
   /// `from`: the template, where it is not called as the file is.
   void add(const std::string& what, const Json& view, const std::string& from = "") {
     const std::string name = (from.empty() ? what : from) + ".cc.mustache";
-    const std::string text = Template(name, mark_symbols(text_of(embedded_skeletons(), name))).render(view, result_.problems);
-    result_.files[fmt::format("{}_{}.cc", op_.name.text, what)] = lay_out(spell_symbols(context_.runtime, text, missing_));
+    const std::string text =
+        Template(name, mark_symbols(text_of(embedded_skeletons(), name))).render(view, result_.problems);
+    result_.files[fmt::format("{}_{}.cc", op_.name.text, what)] =
+        lay_out(spell_symbols(context_.runtime, text, missing_));
   }
 
   void add_infer_meta() {
@@ -184,7 +189,8 @@ class Builder {
     add("infer_meta", infer_meta_view(op_));
     const std::string& name = op_.infer_meta->func->text;
     if (place_.in_library) next(fmt::format("Declare '{}' in runtime/meta/infer_meta.h and write it.", name));
-    else next(fmt::format("Write '{}', which {}_ops.h declares, and compile it with your program.", name, place_.header));
+    else
+      next(fmt::format("Write '{}', which {}_ops.h declares, and compile it with your program.", name, place_.header));
   }
 
   void add_kernel() {
@@ -196,10 +202,15 @@ class Builder {
     const std::string& kernel = dense_kernel(op_)->name.text;
     to_call("shard::cpu", "register_" + kernel);
     if (place_.in_library) {
-      next(fmt::format("Write the kernel '{0}'; declare register_{0}() in runtime/kernels/cpu/register.h and call it in "
-                       "runtime/kernels/builtin.cc.", kernel));
+      next(
+          fmt::format("Write the kernel '{0}'; declare register_{0}() in runtime/kernels/cpu/register.h and call it in "
+                      "runtime/kernels/builtin.cc.",
+                      kernel));
     } else {
-      next(fmt::format("Write the kernel '{0}' for the dtypes that it takes, and call shard::cpu::register_{0}() before the first op.", kernel));
+      next(
+          fmt::format("Write the kernel '{0}' for the dtypes that it takes, and call shard::cpu::register_{0}() before "
+                      "the first op.",
+                      kernel));
     }
   }
 
@@ -210,13 +221,16 @@ class Builder {
         next(fmt::format("The placement rule is derived from that of '{}': {}.", op_.forward->name.text, *derived));
         return;
       }
-      next(fmt::format("Give the op a placement rule, under 'infer_meta': spmd_rule : \"{}\" when elements meet one by one; "
-                       "docs/rules.md has the others.", proposed_rule(op_)));
+      next(fmt::format(
+          "Give the op a placement rule, under 'infer_meta': spmd_rule : \"{}\" when elements meet one by one; "
+          "docs/rules.md has the others.",
+          proposed_rule(op_)));
     } else if (!context_.runtime.rules.contains(op_.infer_meta->spmd_rule->text)) {
       add("rule", rule_view(op_));
       to_call("shard::spmd", fmt::format("register_{}_rule", op_.name.text));
       next(fmt::format("Write the rule '{}' and call {}register_{}_rule() {}.", op_.infer_meta->spmd_rule->text,
-                       place_.in_library ? "" : "shard::spmd::", op_.name.text, place_.in_library ? "from runtime/spmd/" : "before the first op"));
+                       place_.in_library ? "" : "shard::spmd::", op_.name.text,
+                       place_.in_library ? "from runtime/spmd/" : "before the first op"));
     }
   }
 
@@ -230,14 +244,19 @@ class Builder {
     }
     view["spaces"] = calls_;
     add("test", view, "program");
-    next(fmt::format("Fill in the values that {0}_test.cc expects, build it with the other files and shardgen_generate(... YAML {1}), and run it.",
-                     op_.name.text, location_of(op_)));
+    next(
+        fmt::format("Fill in the values that {0}_test.cc expects, build it with the other files and "
+                    "shardgen_generate(... YAML {1}), and run it.",
+                    op_.name.text, location_of(op_)));
   }
 
-  void to_call(const std::string& space, const std::string& function) { calls_.push_back({{"space", space}, {"register", function}}); }
+  void to_call(const std::string& space, const std::string& function) {
+    calls_.push_back({{"space", space}, {"register", function}});
+  }
   void next(const std::string& sentence) { result_.next.push_back(sentence); }
   Scaffold result() {
-    for (const std::string& symbol : missing_) result_.problems.push_back(op_.name.text + ": " + describe_missing(symbol));
+    for (const std::string& symbol : missing_)
+      result_.problems.push_back(op_.name.text + ": " + describe_missing(symbol));
     return std::move(result_);
   }
 

@@ -17,8 +17,9 @@ struct Scaffold {
 
 /// Where the skeletons are for.
 struct ScaffoldPlace {
-  std::string header;       // the name of the op's family, or of its part
-  bool in_library = false;  // for the runtime itself, whose kernels and tests have places of their own; else for a project that links it
+  std::string header;  // the name of the op's family, or of its part
+  bool in_library =
+      false;  // for the runtime itself, whose kernels and tests have places of their own; else for a project that links it
 };
 
 /// The skeletons of an op that is generated, of what the runtime does not have.

@@ -34,8 +34,9 @@ Json passed() {
 
 Json partial() {
   const std::string types = fmt::format("({})", fmt::join(reduce_kind_names(), "|"));
-  return pattern(fmt::format("({0})(\\s*\\(\\s*({1}(\\s*,\\s*{1})*\\s*)?\\))?", fmt::join(partial_kind_names(), "|"), types),
-                 fmt::format("One of {}, and reductions behind it: monotone(max)", fmt::join(partial_kind_names(), ", ")));
+  return pattern(
+      fmt::format("({0})(\\s*\\(\\s*({1}(\\s*,\\s*{1})*\\s*)?\\))?", fmt::join(partial_kind_names(), "|"), types),
+      fmt::format("One of {}, and reductions behind it: monotone(max)", fmt::join(partial_kind_names(), ", ")));
 }
 
 Json dispatch() {
@@ -65,12 +66,14 @@ Json value(ValueKind kind) {
     case ValueKind::pairs: {
       const std::string one = "\\s*\\w+\\s*->\\s*\\w+\\s*";
       const std::string pair = "\\(" + one + "(," + one + ")*\\)";
-      return pattern(fmt::format("{0}(\\s*,\\s*{0})*", pair), "Pairs of an argument and an output: (x -> out), (y -> y_out)");
+      return pattern(fmt::format("{0}(\\s*,\\s*{0})*", pair),
+                     "Pairs of an argument and an output: (x -> out), (y -> y_out)");
     }
     case ValueKind::kernels: return pattern("\\w[\\s\\S]*", "A kernel, or several with kinds of tensors");
     case ValueKind::dispatch: return dispatch();
     case ValueKind::call: return pattern("\\w+\\s*\\([\\s\\S]*\\)", "A call: full(shape, 0, dtype, place)");
-    case ValueKind::forward: return pattern("\\w+\\s*\\([\\s\\S]*\\)\\s*->[\\s\\S]*", "A signature: add (Tensor x) -> Tensor(out)");
+    case ValueKind::forward:
+      return pattern("\\w+\\s*\\([\\s\\S]*\\)\\s*->[\\s\\S]*", "A signature: add (Tensor x) -> Tensor(out)");
     case ValueKind::partial: return partial();
     case ValueKind::conditions: return {{"type", "object"}, {"additionalProperties", {{"type", "string"}}}};
     case ValueKind::numbers: return {{"type", "object"}, {"additionalProperties", {{"type", "number"}}}};

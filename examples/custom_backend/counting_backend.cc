@@ -11,7 +11,8 @@ namespace {
 
 void* allocate(int, size_t bytes) {
   if (bytes == 0) return nullptr;
-  const size_t rounded = (bytes + shard::kAllocationAlignment - 1) / shard::kAllocationAlignment * shard::kAllocationAlignment;
+  const size_t rounded =
+      (bytes + shard::kAllocationAlignment - 1) / shard::kAllocationAlignment * shard::kAllocationAlignment;
   void* data = std::aligned_alloc(shard::kAllocationAlignment, rounded);
   if (data == nullptr) shard::fail(shard::ErrorCode::device, "out of memory: {} bytes on the counting device", bytes);
   ++counters().allocations;

@@ -16,15 +16,21 @@ using Compute = std::conditional_t<sizeof(T) == 2, float, T>;
 
 struct Add {
   template <class C>
-  C operator()(C x, C y) const { return static_cast<C>(x + y); }
+  C operator()(C x, C y) const {
+    return static_cast<C>(x + y);
+  }
 };
 struct Multiply {
   template <class C>
-  C operator()(C x, C y) const { return static_cast<C>(x * y); }
+  C operator()(C x, C y) const {
+    return static_cast<C>(x * y);
+  }
 };
 struct Maximum {
   template <class C>
-  C operator()(C x, C y) const { return x > y || x != x ? x : y; }
+  C operator()(C x, C y) const {
+    return x > y || x != x ? x : y;
+  }
 };
 
 /// Where element `index` of a tensor of shape `out` comes from in one of shape `dims`, which broadcasts to it.

@@ -22,7 +22,8 @@ void expect(bool holds, const char* what) {
 
 /// The ops of the library find the device's memory and kernels by the device of their tensors.
 void run_ops(Device device) {
-  const DenseTensor x = testing::random_tensor({3, 5}, DType::float32, 1), y = testing::random_tensor({5}, DType::float32, 2);
+  const DenseTensor x = testing::random_tensor({3, 5}, DType::float32, 1),
+                    y = testing::random_tensor({5}, DType::float32, 2);
   const int launches = counting::counters().launches;
   const Tensor there = relu(add(Tensor(testing::copy_to(device, x)), Tensor(testing::copy_to(device, y))));
   const Tensor here = relu(add(Tensor(x), Tensor(y)));
@@ -50,7 +51,8 @@ int main() try {
   run_ops(device);
   const counting::Counters& counters = counting::counters();
   expect(counters.allocations == counters.frees, "all memory was given back");
-  std::printf("%d allocations, %d frees, %d copies, %d launches\n", counters.allocations.load(), counters.frees.load(), counters.copies.load(), counters.launches.load());
+  std::printf("%d allocations, %d frees, %d copies, %d launches\n", counters.allocations.load(), counters.frees.load(),
+              counters.copies.load(), counters.launches.load());
   return failures == 0 ? 0 : 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "custom_backend: %s\n", error.what());

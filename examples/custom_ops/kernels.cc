@@ -21,7 +21,8 @@ void swish_scale(const OpContext&, const DenseTensor& x, float beta, DenseTensor
 
 /// `out` may be `x` itself: the op has `elementwise : true`.
 template <class T>
-void scale_shift(const OpContext&, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& shift, DenseTensor& out) {
+void scale_shift(const OpContext&, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& shift,
+                 DenseTensor& out) {
   const T* in = x.data<T>();
   const T* a = scale.data<T>();
   const T* b = shift.data<T>();

@@ -20,7 +20,8 @@ std::vector<float> values(int64_t count, float phase) {
   return data;
 }
 
-const std::vector<float> x_values = values(kRows * kColumns, 0.1f), scale_values = values(kColumns, 1), shift_values = values(kColumns, 2);
+const std::vector<float> x_values = values(kRows * kColumns, 0.1f), scale_values = values(kColumns, 1),
+                         shift_values = values(kColumns, 2);
 
 /// What compute() gives, written by hand.
 std::vector<float> expected() {
@@ -46,7 +47,8 @@ bool agrees(const char* what, const Tensor& tensor) {
   const std::vector<float> got = tensor.to_vector<float>(), wanted = expected();
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (std::abs(got[i] - wanted[i]) <= 1e-5f) continue;
-    std::printf("%s: element %zu is %g, expected %g\n", what, i, static_cast<double>(got[i]), static_cast<double>(wanted[i]));
+    std::printf("%s: element %zu is %g, expected %g\n", what, i, static_cast<double>(got[i]),
+                static_cast<double>(wanted[i]));
     return false;
   }
   std::printf("%s: as the loop\n", what);
@@ -61,7 +63,8 @@ int main() try {
 
   const ProcessMesh* mesh = ProcessMesh::make({2, 2}, {}, {"dp", "tp"});
   World::local(4)->run([&](Rank& rank) {
-    const Tensor out = compute([&](Tensor tensor, const char* layout) { return distribute(tensor, DistSpec::parse(mesh, layout)); });
+    const Tensor out =
+        compute([&](Tensor tensor, const char* layout) { return distribute(tensor, DistSpec::parse(mesh, layout)); });
     const Tensor whole = full(out);  // collective: every rank takes part
     if (rank.id() == 0) good = agrees("2x2 mesh", whole) && good;
   });

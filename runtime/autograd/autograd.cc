@@ -23,19 +23,20 @@ bool Tensor::requires_grad() const {
   return autograd::requires_grad(*this) && get().grad.requires_grad && is_floating(dtype());
 }
 
-bool Tensor::is_leaf() const {
-  return !requires_grad() || !get().grad.node;
-}
+bool Tensor::is_leaf() const { return !requires_grad() || !get().grad.node; }
 
 const Tensor& Tensor::set_requires_grad(bool wanted) const {
   GradState& state = get().grad;
   if (Recorder* const recorder = Recorder::current()) recorder->adopt(get());  // so that what it was comes back
   if (!is_leaf()) {
-    fail(ErrorCode::autograd, "[set_requires_grad] {} was computed from leaves that require a gradient; only a leaf can be told: take detach() of it first",
+    fail(ErrorCode::autograd,
+         "[set_requires_grad] {} was computed from leaves that require a gradient; only a leaf can be told: take "
+         "detach() of it first",
          get().describe());
   }
   if (wanted && !is_floating(dtype())) {
-    fail(ErrorCode::autograd, "[set_requires_grad] {} has no floating-point dtype, so it has no gradient; cast it first", get().describe());
+    fail(ErrorCode::autograd,
+         "[set_requires_grad] {} has no floating-point dtype, so it has no gradient; cast it first", get().describe());
   }
   state.requires_grad = wanted;
   state.node = nullptr;  // of a value of another dtype
@@ -51,14 +52,17 @@ Tensor Tensor::grad() const {
 
 void Tensor::set_grad(const Tensor& gradient) const {
   if (gradient.defined() && !(gradient.dims() == dims())) {
-    fail(ErrorCode::shape_mismatch, "[set_grad] the gradient of {} must have its shape, not {}", get().describe(), to_string(gradient.dims()));
+    fail(ErrorCode::shape_mismatch, "[set_grad] the gradient of {} must have its shape, not {}", get().describe(),
+         to_string(gradient.dims()));
   }
   if (gradient.defined() && gradient.dtype() != dtype()) {
-    fail(ErrorCode::dtype_mismatch, "[set_grad] the gradient of {} must have its dtype, not {}", get().describe(), to_string(gradient.dtype()));
+    fail(ErrorCode::dtype_mismatch, "[set_grad] the gradient of {} must have its dtype, not {}", get().describe(),
+         to_string(gradient.dtype()));
   }
   if (gradient.defined() && gradient.is_dist() != is_dist()) {
-    fail(ErrorCode::layout, "[set_grad] the gradient of {} must be {}, not {}; use {}", get().describe(), is_dist() ? "distributed as it is" : "a plain tensor as it is",
-         gradient.get().describe(), is_dist() ? "distribute(gradient, spec)" : "full(gradient)");
+    fail(ErrorCode::layout, "[set_grad] the gradient of {} must be {}, not {}; use {}", get().describe(),
+         is_dist() ? "distributed as it is" : "a plain tensor as it is", gradient.get().describe(),
+         is_dist() ? "distribute(gradient, spec)" : "full(gradient)");
   }
   if (Recorder* const recorder = Recorder::current()) {
     recorder->adopt(gradient);
@@ -84,7 +88,9 @@ namespace {
 /// The gradient of an output that none was given for.
 Tensor one_for(const Tensor& output) {
   if (output.numel() != 1) {
-    fail(ErrorCode::autograd, "[backward] {} has {} elements; give grad_outputs, a tensor of its shape, or reduce it (sum) to one element first",
+    fail(ErrorCode::autograd,
+         "[backward] {} has {} elements; give grad_outputs, a tensor of its shape, or reduce it (sum) to one element "
+         "first",
          output.get().describe(), output.numel());
   }
   const NoGrad off;
@@ -95,7 +101,8 @@ Tensor one_for(const Tensor& output) {
 
 void start_all(Engine& engine, const std::vector<Tensor>& outputs, const std::vector<Tensor>& grad_outputs) {
   if (!grad_outputs.empty() && grad_outputs.size() != outputs.size()) {
-    fail(ErrorCode::invalid_argument, "[backward] there are {} grad_outputs for {} outputs; give one for each, or none", grad_outputs.size(), outputs.size());
+    fail(ErrorCode::invalid_argument, "[backward] there are {} grad_outputs for {} outputs; give one for each, or none",
+         grad_outputs.size(), outputs.size());
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const bool given = !grad_outputs.empty() && grad_outputs[i].defined();
@@ -110,19 +117,22 @@ uint64_t next_hook() {
 
 void check_gradient_wanted(std::string_view function, const Tensor& tensor) {
   if (tensor.requires_grad()) return;
-  fail(ErrorCode::autograd, "[{}] {} requires no gradient; call set_requires_grad(true) on it, or on what it is computed from", function, tensor.get().describe());
+  fail(ErrorCode::autograd,
+       "[{}] {} requires no gradient; call set_requires_grad(true) on it, or on what it is computed from", function,
+       tensor.get().describe());
 }
 
 }  // namespace
 
-void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grad_outputs, const BackwardOptions& options) {
+void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grad_outputs,
+              const BackwardOptions& options) {
   Engine engine(options);
   start_all(engine, outputs, grad_outputs);
   engine.run();
 }
 
-std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, const std::vector<Tensor>& grad_outputs,
-                         const BackwardOptions& options, bool allow_unused) {
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const std::vector<Tensor>& grad_outputs, const BackwardOptions& options, bool allow_unused) {
   std::vector<OwnedEdge> edges;
   for (const Tensor& input : inputs) {
     check_gradient_wanted("grad", input);
@@ -137,7 +147,8 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   for (size_t i = 0; i < inputs.size(); ++i) {
     Tensor gradient = engine.captured(i);
     if (!gradient.defined() && !allow_unused) {
-      fail(ErrorCode::autograd, "[grad] no output depends on input {} ({}); leave it out, or give allow_unused", i, inputs[i].get().describe());
+      fail(ErrorCode::autograd, "[grad] no output depends on input {} ({}); leave it out, or give allow_unused", i,
+           inputs[i].get().describe());
     }
     if (gradient.defined() && gradient.is_dist()) {
       const GradMode mode(options.create_graph);
@@ -149,12 +160,14 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
 }
 
 void set_grad_layout(const Tensor& leaf, GradLayout layout) {
-  if (!leaf.is_leaf()) fail(ErrorCode::autograd, "[set_grad_layout] {} is no leaf, and keeps no gradient", leaf.get().describe());
+  if (!leaf.is_leaf())
+    fail(ErrorCode::autograd, "[set_grad_layout] {} is no leaf, and keeps no gradient", leaf.get().describe());
   autograd::extra_of(leaf).layout = layout;
 }
 
 uint64_t add_hook(const Tensor& tensor, GradHook hook) {
-  if (!hook) fail(ErrorCode::invalid_argument, "[add_hook] the hook is a null function; give one that takes the gradient");
+  if (!hook)
+    fail(ErrorCode::invalid_argument, "[add_hook] the hook is a null function; give one that takes the gradient");
   check_gradient_wanted("add_hook", tensor);
   const uint64_t id = next_hook();
   LeafExtra& extra = autograd::extra_of(tensor);
@@ -173,7 +186,8 @@ void remove_hook(const Tensor& tensor, uint64_t hook) {
   LeafExtra* const extra = autograd::extra_or_null(tensor);
   if (extra == nullptr) return;
   std::erase_if(extra->hooks, [hook](const auto& each) { return each.first == hook; });
-  const auto found = std::find_if(extra->step_hooks.begin(), extra->step_hooks.end(), [hook](const auto& each) { return each.first == hook; });
+  const auto found = std::find_if(extra->step_hooks.begin(), extra->step_hooks.end(),
+                                  [hook](const auto& each) { return each.first == hook; });
   if (found == extra->step_hooks.end()) return;
   if (const std::shared_ptr<autograd::Hook> function = found->second.lock()) *function = nullptr;
   extra->step_hooks.erase(found);

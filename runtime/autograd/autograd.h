@@ -14,7 +14,8 @@ namespace shard {
 
 struct BackwardOptions {
   bool retain_graph = false;  // recorded steps stay, for another backward over them
-  bool create_graph = false;  // the gradients are recorded themselves, so that they can be differentiated; retains the graph
+  bool create_graph =
+      false;  // the gradients are recorded themselves, so that they can be differentiated; retains the graph
   /// Leaf gradients that have to be reduced or moved are moved together, as soon as so many bytes of them are there, while backward goes
   /// on. 0 moves each on its own when it is there.
   int64_t bucket_bytes = int64_t{25} << 20;
@@ -23,17 +24,19 @@ struct BackwardOptions {
 /// Adds the gradients of the sum of all elements of `outputs`, each times its `grad_outputs` (of its shape and dtype; may be left out for
 /// tensors of one element), to the leaves that they were computed from. Throws autograd where nothing was recorded, or where it was freed
 /// by an earlier backward.
-void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grad_outputs = {}, const BackwardOptions& options = {});
+void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grad_outputs = {},
+              const BackwardOptions& options = {});
 
 /// The gradients of `inputs`, each of its shape and dtype, in its layout; nothing is added to leaves. An input that no output depends on
 /// is an error, or with `allow_unused` gets an undefined tensor.
-std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, const std::vector<Tensor>& grad_outputs = {},
-                         const BackwardOptions& options = {}, bool allow_unused = false);
+std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                         const std::vector<Tensor>& grad_outputs = {}, const BackwardOptions& options = {},
+                         bool allow_unused = false);
 
 /// In which layout the gradient of a distributed leaf is kept.
 enum class GradLayout : uint8_t {
   of_leaf,  // reduced, and moved to the layout of the leaf
-  as_is     // where it is a pending sum it stays one, for several backward passes that are reduced once; else as of_leaf
+  as_is  // where it is a pending sum it stays one, for several backward passes that are reduced once; else as of_leaf
 };
 /// Throws autograd for a tensor that is no leaf.
 void set_grad_layout(const Tensor& leaf, GradLayout layout);
@@ -56,15 +59,18 @@ struct CustomFunction {
   std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)> forward;
   /// Gets the gradients of the outputs (zeros where nothing depends on one), and gives one for each input; undefined ones are none.
   /// Recorded where gradients are differentiated again (create_graph).
-  std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs, const std::vector<Tensor>& grad_outputs)> backward;
+  std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+                                    const std::vector<Tensor>& grad_outputs)>
+      backward;
 };
 /// Inputs and outputs are saved, and checked as those of ops: a later write is an error of backward.
-std::vector<Tensor> apply(const CustomFunction& function, const std::vector<Tensor>& inputs, CallSite site = CallSite::here());
+std::vector<Tensor> apply(const CustomFunction& function, const std::vector<Tensor>& inputs,
+                          CallSite site = CallSite::here());
 
 /// `function` of `inputs` without keeping what its steps save: backward calls it again, with the policies of this call, and random numbers
 /// are drawn again as they were. It must do the same then, and must write no tensor from outside. What it takes from outside beside its
 /// inputs, such as parameters that it captures, gets its gradient too, and must not be written before backward, which throws autograd then. Scopes may lie in each other. A result whose buffer others have too is copied.
-std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function, const std::vector<Tensor>& inputs,
-                              CallSite site = CallSite::here());
+std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function,
+                              const std::vector<Tensor>& inputs, CallSite site = CallSite::here());
 
 }  // namespace shard

@@ -11,7 +11,9 @@ constexpr OpDef kGate = {.name = "gate", .inputs = slots<"x">, .outputs = slots<
 
 }  // namespace
 
-Boundary::Boundary(Reads reads) : before_(this_thread.boundary), start_(Node::last_sequence()), reads_(reads) { this_thread.boundary = this; }
+Boundary::Boundary(Reads reads) : before_(this_thread.boundary), start_(Node::last_sequence()), reads_(reads) {
+  this_thread.boundary = this;
+}
 
 Boundary::~Boundary() { this_thread.boundary = before_; }
 
@@ -26,7 +28,8 @@ NoBoundary::Lifted::~Lifted() { this_thread.boundary = before_; }
 /// Leaves get their steps when they are first used, which may be in the scope. The numbers of other threads' steps tell nothing.
 bool Boundary::is_inside(const Node& node) const {
   if (node.sequence() <= start_ || !node.of_this_thread() || node.leaf() != nullptr) return false;
-  return std::none_of(histories_.begin(), histories_.end(), [&](const Ref<GradNode>& each) { return each.get() == &node; });
+  return std::none_of(histories_.begin(), histories_.end(),
+                      [&](const Ref<GradNode>& each) { return each.get() == &node; });
 }
 
 void Boundary::add_history(const Ref<GradNode>& step, const Node& from) {

@@ -57,7 +57,8 @@ class Boundary {
 /// To be called with what a public function reads.
 template <class... Tensors>
 void note_reads(const Tensors&... tensors) {
-  if (Boundary* const boundary = Boundary::current()) [[unlikely]] (boundary->note(tensors), ...);
+  if (Boundary* const boundary = Boundary::current()) [[unlikely]]
+    (boundary->note(tensors), ...);
 }
 
 /// While one lives, this thread has no boundary: what it records is no part of a scope, as while a function is captured.

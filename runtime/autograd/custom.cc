@@ -28,7 +28,9 @@ std::vector<Tensor> without_history(std::string_view name, std::vector<Tensor> o
   std::vector<Tensor> own;
   for (const Tensor& output : outputs) {
     if (!output.defined()) {
-      fail(ErrorCode::undefined, "[{}] the function has returned an undefined tensor as output {}; return a value, maybe an empty one", name, own.size());
+      fail(ErrorCode::undefined,
+           "[{}] the function has returned an undefined tensor as output {}; return a value, maybe an empty one", name,
+           own.size());
     }
     own.push_back(output.detach());
   }
@@ -64,20 +66,26 @@ std::vector<Tensor> apply(const CustomFunction& function, const std::vector<Tens
   std::vector<SavedTensor> saved_inputs = record.save(inputs), saved_outputs;
   std::vector<Tensor> outputs = forward();
   for (const Tensor& output : outputs) saved_outputs.push_back(SavedTensor::output_of(output));
-  auto backward = [f = function.backward, saved_inputs = std::move(saved_inputs), saved_outputs = std::move(saved_outputs)](Pass& pass) {
+  auto backward = [f = function.backward, saved_inputs = std::move(saved_inputs),
+                   saved_outputs = std::move(saved_outputs)](Pass& pass) {
     const std::string_view name = pass.node().op().name;
-    std::vector<Tensor> gradients = f(autograd::inputs(saved_inputs, pass, 0), pass.outputs(saved_outputs, 0), pass.grads(0));
+    std::vector<Tensor> gradients =
+        f(autograd::inputs(saved_inputs, pass, 0), pass.outputs(saved_outputs, 0), pass.grads(0));
     if (gradients.size() != saved_inputs.size()) {
-      fail(ErrorCode::autograd, "[{}] backward has returned {} gradients for {} inputs; return one for each, an undefined tensor where there is none", name,
-           gradients.size(), saved_inputs.size());
+      fail(ErrorCode::autograd,
+           "[{}] backward has returned {} gradients for {} inputs; return one for each, an undefined tensor where "
+           "there is none",
+           name, gradients.size(), saved_inputs.size());
     }
     pass.give<0>(std::move(gradients));
   };
   return record.link_all(std::move(backward), std::move(outputs));
 }
 
-std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function, const std::vector<Tensor>& inputs, CallSite site) {
-  if (!function) fail(ErrorCode::invalid_argument, "[recompute] the function is a null function; give one that takes the inputs");
+std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function,
+                              const std::vector<Tensor>& inputs, CallSite site) {
+  if (!function)
+    fail(ErrorCode::invalid_argument, "[recompute] the function is a null function; give one that takes the inputs");
   if (!grad_enabled()) return function(inputs);
   Rerun backward(function, inputs);
   std::vector<Tensor> outputs;
@@ -90,7 +98,8 @@ std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std:
     for (const Tensor& output : outputs) {
       if (output.defined()) edge_of(output);  // it may be one from outside itself
     }
-    outputs = without_history("recompute", std::move(outputs));  // which frees the steps of the function, and what these have saved
+    outputs = without_history("recompute",
+                              std::move(outputs));  // which frees the steps of the function, and what these have saved
     outside = boundary.outside();
     backward.set_reads(boundary.take_reads(outputs));
   }

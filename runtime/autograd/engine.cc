@@ -15,7 +15,9 @@ Node& node_of(const Ref<GradNode>& node) { return static_cast<Node&>(*node); }
 
 bool earlier(const Ref<GradNode>& a, const Ref<GradNode>& b) { return node_of(a).sequence() < node_of(b).sequence(); }
 
-const DistSpec* spec_or_null(const Tensor& tensor) { return tensor.is_dist() ? static_cast<const DistTensorImpl&>(tensor.get()).spec : nullptr; }
+const DistSpec* spec_or_null(const Tensor& tensor) {
+  return tensor.is_dist() ? static_cast<const DistTensorImpl&>(tensor.get()).spec : nullptr;
+}
 
 /// Nobody else sees the tensor or its buffer, nor is that a copy of another's that a write would have to reach.
 bool is_ours(const Tensor& tensor) {
@@ -32,9 +34,14 @@ void add_to(Tensor& sum, const Tensor& gradient) {
 void check_gradient(const Tensor& gradient, const OutputInfo& info, const Node& of, const Node* from) {
   const bool fits = gradient.meta() == info.meta && gradient.is_dist() == (info.spec != nullptr);
   if (fits) return;
-  const std::string maker = from == nullptr ? "the gradient given" : fmt::format("the gradient that [{}_grad] gave", from->op().name);
-  fail(ErrorCode::autograd, "[backward] {} is {}, but the tensor that [{}] made, whose gradient it is, is {}{}; a gradient has the shape and dtype of its tensor and is "
-       "distributed if that is", maker, gradient.get().describe(), of.op().name, to_string(info.meta), info.spec != nullptr ? " " + info.spec->text() : "");
+  const std::string maker =
+      from == nullptr ? "the gradient given" : fmt::format("the gradient that [{}_grad] gave", from->op().name);
+  fail(ErrorCode::autograd,
+       "[backward] {} is {}, but the tensor that [{}] made, whose gradient it is, is {}{}; a gradient has the shape "
+       "and dtype of its tensor and is "
+       "distributed if that is",
+       maker, gradient.get().describe(), of.op().name, to_string(info.meta),
+       info.spec != nullptr ? " " + info.spec->text() : "");
 }
 
 /// The gradient of a leaf that had one `before`, in any layout, and gets `gradient`: in the layout in which the leaf keeps it.
@@ -51,8 +58,10 @@ Tensor sum_for_leaf(const Tensor& leaf, const Tensor& before, const Tensor& grad
 void check_shape(const Tensor& tensor, const OutputInfo& recorded) {
   if (tensor.meta() == recorded.meta) return;
   fail(ErrorCode::autograd,
-       "[backward] {} was {} when it was recorded, and has been given another shape or dtype in place since where nothing is recorded, so its gradient does not "
-       "fit it. Do that where calls are recorded, before it is used or after backward, or make another tensor of it (reshape, transpose, cast)",
+       "[backward] {} was {} when it was recorded, and has been given another shape or dtype in place since where "
+       "nothing is recorded, so its gradient does not "
+       "fit it. Do that where calls are recorded, before it is used or after backward, or make another tensor of it "
+       "(reshape, transpose, cast)",
        tensor.get().describe(), to_string(recorded.meta));
 }
 
@@ -68,7 +77,9 @@ void Engine::clear(Node& node) {
 void Engine::start(const Tensor& output, Tensor gradient) {
   OwnedEdge edge = edge_of(output);
   if (!edge) {
-    fail(ErrorCode::autograd, "[backward] {} requires no gradient: it was not computed from a leaf with set_requires_grad(true), or under NoGrad",
+    fail(ErrorCode::autograd,
+         "[backward] {} requires no gradient: it was not computed from a leaf with set_requires_grad(true), or under "
+         "NoGrad",
          output.get().describe());
   }
   check_shape(output, edge.get()->output(edge.output));
@@ -134,8 +145,11 @@ void Engine::send(const Edge& edge, Tensor gradient, const Node* from) {
     heap_.push_back(Ref<GradNode>::adopt(&node));
     std::push_heap(heap_.begin(), heap_.end(), earlier);
   } else if (node.pass_ != this) {
-    fail(ErrorCode::autograd, "[backward] the steps of [{}] are in a backward pass already: a hook or gradient function has started another one over them; "
-         "use create_graph, or compute what it needs with shard::grad before", node.op().name);
+    fail(ErrorCode::autograd,
+         "[backward] the steps of [{}] are in a backward pass already: a hook or gradient function has started another "
+         "one over them; "
+         "use create_graph, or compute what it needs with shard::grad before",
+         node.op().name);
   }
   Tensor& sum = node.incoming(edge.output);
   if (sum.defined()) add_to(sum, gradient);
@@ -151,10 +165,15 @@ void Engine::process(Node& node) {
   }
   run_hooks(node);
   take_captures(node);
-  if (captures_ && std::none_of(node.edges().begin(), node.edges().end(), [&](const Edge& edge) { return edge && needed_.contains(edge.node); })) return;
+  if (captures_ && std::none_of(node.edges().begin(), node.edges().end(),
+                                [&](const Edge& edge) { return edge && needed_.contains(edge.node); }))
+    return;
   if (node.released()) {
-    fail(ErrorCode::autograd, "[{}_grad] what [{}] had saved is gone: an earlier backward has gone through it. Give retain_graph to that backward, or compute "
-         "the result again", node.op().name, node.op().name);
+    fail(ErrorCode::autograd,
+         "[{}_grad] what [{}] had saved is gone: an earlier backward has gone through it. Give retain_graph to that "
+         "backward, or compute "
+         "the result again",
+         node.op().name, node.op().name);
   }
   Pass pass(node, captures_ ? &needed_ : nullptr);
   node.run(pass);
@@ -186,7 +205,9 @@ void Engine::take_captures(Node& node) {
 void Engine::finish_leaf(const Tensor& leaf, const Tensor& gradient) {
   const DistSpec* const from = spec_or_null(gradient);
   const DistSpec* to = nullptr;
-  if (from != nullptr) to = extra_of(leaf).layout == GradLayout::as_is ? kept_layout(from, spec_or_null(leaf)) : gradient_layout(spec_or_null(leaf));
+  if (from != nullptr)
+    to = extra_of(leaf).layout == GradLayout::as_is ? kept_layout(from, spec_or_null(leaf))
+                                                    : gradient_layout(spec_or_null(leaf));
   if (from == to) return add_to_leaf(leaf, gradient);
   if (options_.create_graph || options_.bucket_bytes <= 0) return add_to_leaf(leaf, reshard(gradient, to));
   bucket_.push_back({leaf, gradient, to});

@@ -58,7 +58,8 @@ class Engine {
   std::unordered_set<const Node*> needed_;
   bool captures_ = false;
   Beyond beyond_ = Beyond::search;
-  std::unordered_map<const Node*, std::vector<std::pair<uint32_t, size_t>>> wanted_;  // node: output, index of the capture
+  std::unordered_map<const Node*, std::vector<std::pair<uint32_t, size_t>>>
+      wanted_;  // node: output, index of the capture
   std::vector<Tensor> captured_;
   std::vector<Pending> bucket_;  // gradients of leaves that wait for others to be moved with
   std::vector<Pending> moving_;  // that are under way to their leaves

@@ -35,12 +35,14 @@ LeafNode::LeafNode() : Node(kLeaf, {}) {}
 void LeafNode::wake(const Tensor& leaf) {
   leaf_ = leaf;
   const OutputInfo& known = output(0);
-  const bool changed = !(known.meta == leaf.meta()) || known.spec != (leaf.is_dist() ? static_cast<const DistTensorImpl&>(leaf.get()).spec : nullptr);
+  const bool changed = !(known.meta == leaf.meta()) ||
+                       known.spec != (leaf.is_dist() ? static_cast<const DistTensorImpl&>(leaf.get()).spec : nullptr);
   if (changed || known.device != leaf.device()) set_output(0, info_of(leaf.get()));
 }
 
 void LeafNode::dispose() {
-  if (!unique()) retain();  // the last reference may have been counted down or not: one is there for the next computation
+  if (!unique())
+    retain();  // the last reference may have been counted down or not: one is there for the next computation
   const Tensor leaf = std::exchange(leaf_, {});  // where this is the last handle, the leaf deletes this node with it
 }
 

@@ -21,7 +21,7 @@ struct LeafExtra final : GradExtra {
 
   Tensor gradient;
   GradLayout layout = GradLayout::of_leaf;
-  LeafNode* node = nullptr;  // kept from one recorded computation to the next
+  LeafNode* node = nullptr;                      // kept from one recorded computation to the next
   std::vector<std::pair<uint64_t, Hook>> hooks;  // of a leaf
   // Of a tensor that is no leaf. Steps own these hooks: those of values that the tensor had before an op in place, too.
   std::vector<std::pair<uint64_t, std::weak_ptr<Hook>>> step_hooks;

@@ -38,7 +38,9 @@ template <class Move>
 Tensor record_move(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap, Move&& move) {
   if (dist_impl(tensor, "reshard").spec == spec || !records(tensor)) return move();
   Recording record(CallSite(), kReshard, tensor);
-  auto backward = [from = gradient_layout_of(tensor), memory_cap](Pass& pass) { pass.give<0>(reshard(pass.grad(0), from, memory_cap)); };
+  auto backward = [from = gradient_layout_of(tensor), memory_cap](Pass& pass) {
+    pass.give<0>(reshard(pass.grad(0), from, memory_cap));
+  };
   return record.link<0>(std::move(backward), move());
 }
 
@@ -64,8 +66,11 @@ const DistSpec* dual(const DistSpec* spec, std::string_view name) {
   for (int axis = 0; axis < spec->mesh()->rank(); ++axis) {
     const auto a = static_cast<size_t>(axis);
     if (layout.partial[a] && *layout.partial[a] != ReduceType::sum) {
-      fail(ErrorCode::autograd, "[{}] layout {} has a pending reduction that is no sum, through which there are no gradients; reduce it outside of the function, or "
-           "give detach() of the inputs", name, spec->text());
+      fail(ErrorCode::autograd,
+           "[{}] layout {} has a pending reduction that is no sum, through which there are no gradients; reduce it "
+           "outside of the function, or "
+           "give detach() of the inputs",
+           name, spec->text());
     }
     if (layout.partial[a]) layout.partial[a] = std::nullopt;
     else if (layout.dim_of(axis) < 0) layout.partial[a] = ReduceType::sum;
@@ -79,16 +84,22 @@ Tensor in_dtype(const Tensor& piece, DType dtype) { return piece.dtype() == dtyp
 /// Goes backwards through what a function did on the pieces of this rank.
 class LocalGradient {
  public:
-  LocalGradient(const std::vector<Tensor>& inputs, std::span<const DistSpec* const> in_specs, std::span<const DistSpec* const> out_specs, const char* name)
+  LocalGradient(const std::vector<Tensor>& inputs, std::span<const DistSpec* const> in_specs,
+                std::span<const DistSpec* const> out_specs, const char* name)
       : name_(name) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Tensor& input = inputs[i];
       const bool wanted = input.defined() && autograd::requires_grad(input);
       if (wanted && !input.is_dist()) {
-        fail(ErrorCode::autograd, "[{}] argument 'input {}' is a plain tensor ({}) that requires a gradient, and nothing tells how those of the ranks belong "
-             "together; make it distributed with distribute(tensor, spec), or give detach() of it", name_, i, input.get().describe());
+        fail(ErrorCode::autograd,
+             "[{}] argument 'input {}' is a plain tensor ({}) that requires a gradient, and nothing tells how those of "
+             "the ranks belong "
+             "together; make it distributed with distribute(tensor, spec), or give detach() of it",
+             name_, i, input.get().describe());
       }
-      const DistSpec* const spec = wanted && (i >= in_specs.size() || in_specs[i] == nullptr) ? spec_of(input) : wanted ? in_specs[i] : nullptr;
+      const DistSpec* const spec = wanted && (i >= in_specs.size() || in_specs[i] == nullptr) ? spec_of(input)
+                                   : wanted                                                   ? in_specs[i]
+                                                                                              : nullptr;
       inputs_.push_back({wanted ? dual(spec, name_) : nullptr, wanted ? input.meta() : Meta()});
     }
     for (const DistSpec* spec : out_specs) outputs_.push_back(spec == nullptr ? nullptr : dual(spec, name_));
@@ -106,8 +117,12 @@ class LocalGradient {
     autograd::Boundary boundary;
     results_ = function(leaves_);
     for (const autograd::OwnedEdge& edge : boundary.outside()) {
-      if (std::any_of(edges.begin(), edges.end(), [&](const autograd::OwnedEdge& own) { return own.node == edge.node; })) continue;
-      fail(ErrorCode::autograd, "[{}] the function uses a tensor that requires a gradient and is none of its inputs; hand it in as an input, or use detach() of it",
+      if (std::any_of(edges.begin(), edges.end(),
+                      [&](const autograd::OwnedEdge& own) { return own.node == edge.node; }))
+        continue;
+      fail(ErrorCode::autograd,
+           "[{}] the function uses a tensor that requires a gradient and is none of its inputs; hand it in as an "
+           "input, or use detach() of it",
            name_);
     }
     std::vector<Tensor> detached;
@@ -129,13 +144,17 @@ class LocalGradient {
       if (inputs_[i].dual != nullptr) leaves.push_back(leaves_[i]);
     }
     std::vector<Tensor> found(leaves.size());
-    if (!outputs.empty()) found = grad(outputs, leaves, given, {.retain_graph = true, .create_graph = grad_enabled()}, /*allow_unused=*/true);
+    if (!outputs.empty())
+      found =
+          grad(outputs, leaves, given, {.retain_graph = true, .create_graph = grad_enabled()}, /*allow_unused=*/true);
     std::vector<Tensor> results(inputs_.size());
     for (size_t i = 0, next = 0; i < inputs_.size(); ++i) {
       if (inputs_[i].dual == nullptr) continue;
       // A rank that does not use an input gives zeros: others may use it. One that has no piece gives none.
       Tensor piece;
-      if (!leaves_.empty()) piece = found[next].defined() ? found[next] : zeros(IntArray(leaves_[i].dims()), leaves_[i].dtype(), leaves_[i].device());
+      if (!leaves_.empty())
+        piece = found[next].defined() ? found[next]
+                                      : zeros(IntArray(leaves_[i].dims()), leaves_[i].dtype(), leaves_[i].device());
       ++next;
       if (piece.defined()) piece = in_dtype(piece, shard_dtype(inputs_[i].meta.dtype, inputs_[i].dual->layout()));
       results[i] = from_local(piece, inputs_[i].dual, inputs_[i].meta.dims, inputs_[i].meta.dtype);
@@ -164,25 +183,30 @@ Tensor reshard_async(const Tensor& tensor, const DistSpec* spec, int64_t memory_
   return record_move(tensor, spec, memory_cap, [&] { return unrecorded::reshard_async(tensor, spec, memory_cap); });
 }
 
-std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap) {
+std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs,
+                            int64_t memory_cap) {
   return record_moves(tensors, memory_cap, [&] { return unrecorded::reshard(tensors, specs, memory_cap); });
 }
 
-std::vector<Tensor> reshard_async(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap) {
+std::vector<Tensor> reshard_async(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs,
+                                  int64_t memory_cap) {
   return record_moves(tensors, memory_cap, [&] { return unrecorded::reshard_async(tensors, specs, memory_cap); });
 }
 
 Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
   if (!records(tensor)) return unrecorded::distribute(tensor, spec, source);
   Recording record(CallSite(), kDistribute, tensor);
-  return record.link<0>([](Pass& pass) { pass.give<0>(full(pass.grad(0))); }, unrecorded::distribute(tensor, spec, source));
+  return record.link<0>([](Pass& pass) { pass.give<0>(full(pass.grad(0))); },
+                        unrecorded::distribute(tensor, spec, source));
 }
 
 Tensor full(const Tensor& tensor) {
   if (!records(tensor)) return unrecorded::full(tensor);
   Recording record(CallSite(), kFull, tensor);
   // Every rank has the whole value and computes the same from it, so every rank has the same gradient.
-  auto backward = [from = gradient_layout_of(tensor)](Pass& pass) { pass.give<0>(distribute(pass.grad(0), from, same_on_all)); };
+  auto backward = [from = gradient_layout_of(tensor)](Pass& pass) {
+    pass.give<0>(distribute(pass.grad(0), from, same_on_all));
+  };
   return record.link<0>(std::move(backward), unrecorded::full(tensor));
 }
 
@@ -200,7 +224,8 @@ Tensor Tensor::to(Device device) const {
   return record.link<0>(std::move(backward), unrecorded::to(*this, device));
 }
 
-std::vector<Tensor> detail::run_local_map(const LocalFunction& function, std::span<const Tensor> inputs, std::span<const DistSpec* const> in_specs,
+std::vector<Tensor> detail::run_local_map(const LocalFunction& function, std::span<const Tensor> inputs,
+                                          std::span<const DistSpec* const> in_specs,
                                           std::span<const DistSpec* const> out_specs, const LocalMapOptions& options) {
   const std::vector<Tensor> all(inputs.begin(), inputs.end());
   if (!records(all)) return unrecorded::run_local_map(function, inputs, in_specs, out_specs, options);

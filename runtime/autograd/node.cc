@@ -14,7 +14,8 @@
 namespace shard::autograd {
 
 OutputInfo info_of(const TensorImpl& tensor) {
-  return {tensor.meta(), tensor.kind() == TensorKind::dist ? static_cast<const DistTensorImpl&>(tensor).spec : nullptr, tensor.value.device()};
+  return {tensor.meta(), tensor.kind() == TensorKind::dist ? static_cast<const DistTensorImpl&>(tensor).spec : nullptr,
+          tensor.value.device()};
 }
 
 namespace {
@@ -32,10 +33,12 @@ uint32_t thread_number() {
 /// A copy of the bytes on a storage of its own; one that this rank does not have stays so.
 DenseTensor own_copy(const TensorImpl& tensor) {
   const DenseTensor& value = tensor.value;
-  DenseTensor copy = value.storage()->state() == Storage::State::absent ? DenseTensor(Storage::absent(), value.meta()) : clone(value);
+  DenseTensor copy =
+      value.storage()->state() == Storage::State::absent ? DenseTensor(Storage::absent(), value.meta()) : clone(value);
   if (Recorder* const recorder = Recorder::current()) {
     const OutputInfo info = info_of(tensor);
-    copy.set_symbol(recorder->convert(Recorder::Conversion::clone, value, {.meta = info.meta, .spec = info.spec, .device = info.device}, -1));
+    copy.set_symbol(recorder->convert(Recorder::Conversion::clone, value,
+                                      {.meta = info.meta, .spec = info.spec, .device = info.device}, -1));
   }
   return copy;
 }
@@ -108,7 +111,10 @@ Tensor SavedTensor::checked(const Node& node, bool input, size_t slot) const {
   const Storage& storage = *value_.impl()->value.storage();
   if (is_written()) {
     const OpDef& op = node.op();
-    fail_written(node, fmt::format("{} '{}'", input ? "argument" : "output", input ? op.inputs[slot].name : op.outputs[slot].name), storage.last_write());
+    fail_written(
+        node,
+        fmt::format("{} '{}'", input ? "argument" : "output", input ? op.inputs[slot].name : op.outputs[slot].name),
+        storage.last_write());
   }
   if (!storage.stale()) return value_;
   // A detached view is a snapshot of what it was made from: its own bytes are as they were.
@@ -133,14 +139,17 @@ void SavedTensor::fail_written(const Node& node, std::string_view what, const La
   const std::string_view op = node.op().name;
   const std::string views = views_.text();
   const uint64_t version = value_.version();
-  const std::string versions = version == version_ ? "its source was" : fmt::format("it was at version {} and is at {}", version_, version);
+  const std::string versions =
+      version == version_ ? "its source was" : fmt::format("it was at version {} and is at {}", version_, version);
   fail(ErrorCode::autograd,
        "[{}_grad] {} ({}){} was saved by [{}]{} for its gradient and has been written since, last by {}: {}. Write a "
        "copy (assign(x)) instead, use the out-of-place form of the op that writes, or write after backward",
-       op, what, value_.get().describe(), views.empty() ? "" : ", which is a view by " + views + ",", op, node.site().text(), LastWrite::text(write), versions);
+       op, what, value_.get().describe(), views.empty() ? "" : ", which is a view by " + views + ",", op,
+       node.site().text(), LastWrite::text(write), versions);
 }
 
-Node::Node(const OpDef& op, SmallVec<Edge, 4>&& edges, CallSite site) : op_(op), site_(site), thread_(thread_number()), edges_(std::move(edges)) {
+Node::Node(const OpDef& op, SmallVec<Edge, 4>&& edges, CallSite site)
+    : op_(op), site_(site), thread_(thread_number()), edges_(std::move(edges)) {
   for (const Edge& edge : edges_) {
     if (edge) last_number = std::max(last_number, edge.node->sequence_);
   }
@@ -203,7 +212,8 @@ void Node::remove_hook(const std::shared_ptr<Hook>& hook) {
 
 Tensor Pass::zeros(size_t flat) const {
   const OutputInfo& info = node_.output(flat);
-  if (info.spec != nullptr) return shard::zeros(IntArray(info.meta.dims), gradient_layout(info.spec), info.meta.dtype, info.device);
+  if (info.spec != nullptr)
+    return shard::zeros(IntArray(info.meta.dims), gradient_layout(info.spec), info.meta.dtype, info.device);
   return shard::zeros(IntArray(info.meta.dims), info.meta.dtype, info.device);
 }
 
@@ -239,7 +249,8 @@ Tensor Pass::output(size_t slot) const {
 
 std::vector<Tensor> Pass::outputs(const std::vector<SavedTensor>& saved, size_t slot) const {
   std::vector<Tensor> all;
-  for (const SavedTensor& each : saved) all.push_back(with_history(each.output(*this, slot), node_.first_output(slot) + all.size()));
+  for (const SavedTensor& each : saved)
+    all.push_back(with_history(each.output(*this, slot), node_.first_output(slot) + all.size()));
   return all;
 }
 
@@ -271,8 +282,8 @@ void Pass::give_slot(size_t slot, Tensor gradient) {
 void Pass::give_slot(size_t slot, std::vector<Tensor> gradients) {
   const size_t first = node_.first_edge(slot);
   if (gradients.size() != node_.edges_of(slot)) {
-    fail(ErrorCode::internal, "[{}_grad] gave {} gradients for the {} tensors of argument '{}'", node_.op().name, gradients.size(), node_.edges_of(slot),
-         node_.op().inputs[slot].name);
+    fail(ErrorCode::internal, "[{}_grad] gave {} gradients for the {} tensors of argument '{}'", node_.op().name,
+         gradients.size(), node_.edges_of(slot), node_.op().inputs[slot].name);
   }
   for (size_t i = 0; i < gradients.size(); ++i) {
     const Edge edge = node_.edges()[first + i];

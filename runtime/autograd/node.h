@@ -108,7 +108,9 @@ class Node : public GradNode {
   void set_output(size_t i, const OutputInfo& info);
   const OutputInfo& output(size_t i) const { return i == 0 ? first_output_ : more_outputs_[i - 1]; }
   size_t first_output(size_t slot) const { return output_begins_.empty() ? slot : output_begins_[slot]; }
-  size_t outputs_of(size_t slot) const { return output_begins_.empty() ? 1 : output_begins_[slot + 1] - output_begins_[slot]; }
+  size_t outputs_of(size_t slot) const {
+    return output_begins_.empty() ? 1 : output_begins_[slot + 1] - output_begins_[slot];
+  }
   /// Hooks of an output run in the order in which they are added, those of `last` behind all others. The hook is off once it is empty.
   enum class Turn : uint8_t { in_order, last };
   void add_hook(uint32_t output, std::shared_ptr<Hook> hook, Turn turn = Turn::in_order);

@@ -18,11 +18,14 @@ constexpr OpDef kWritten = {.name = "write_through_view", .inputs = slots<"x">, 
 /// The storage whose bytes a tensor has in the end: that of a detached view which is kept in step with its source is the source's.
 const Storage* source_of(const TensorImpl& x) {
   const Storage* storage = x.value.storage().get();
-  while (storage->detachment() != nullptr && storage->detachment()->refresh) storage = storage->detachment()->source.get();
+  while (storage->detachment() != nullptr && storage->detachment()->refresh)
+    storage = storage->detachment()->source.get();
   return storage;
 }
 
-bool shares(const TensorImpl& a, const TensorImpl& b) { return a.value.storage() == b.value.storage() || source_of(a) == source_of(b); }
+bool shares(const TensorImpl& a, const TensorImpl& b) {
+  return a.value.storage() == b.value.storage() || source_of(a) == source_of(b);
+}
 
 void set_history(TensorImpl& x, Ref<GradNode> node, uint32_t output) {
   if (x.grad.extra) move_retained(x, static_cast<Node*>(node.get()), output);
@@ -56,7 +59,9 @@ void sync_former(TensorImpl& view) {
   const Storage* const buffer = source_of(view);
   const auto* const extra = static_cast<const LeafExtra*>(state.root->grad.extra.get());
   if (extra == nullptr || buffer->detachment() == nullptr || state.root_version == buffer->version()) return;
-  const auto found = std::find_if(extra->formers.rbegin(), extra->formers.rend(), [&](const Former& former) { return former.other == buffer->detachment()->origin.get(); });
+  const auto found = std::find_if(extra->formers.rbegin(), extra->formers.rend(), [&](const Former& former) {
+    return former.other == buffer->detachment()->origin.get();
+  });
   if (found == extra->formers.rend()) return;
   state.root_version = buffer->version();
   link_reshaped(view, kView, OwnedEdge(found->history), found->dims);
@@ -91,7 +96,8 @@ OwnedEdge edge_of(const Tensor& tensor) {
   TensorImpl& impl = tensor.get();
   if (impl.grad.root) sync_view(impl);
   OwnedEdge edge;
-  if (!is_floating(impl.meta().dtype)) return edge;  // it has been given such a dtype in place, where nothing is recorded
+  if (!is_floating(impl.meta().dtype))
+    return edge;  // it has been given such a dtype in place, where nothing is recorded
   if (impl.grad.node) edge = {impl.grad.node, impl.grad.output};
   else if (impl.grad.requires_grad) edge = edge_of_leaf(tensor);
   Boundary* const boundary = Boundary::current();
@@ -167,7 +173,9 @@ void Recording::check_target(const Tensor& x, std::string_view name, bool writte
   const std::string_view op = inplace_ ? op_.inplace_name : op_.name;
   check_written(op, name, x);
   if (!written_view || !x.get().grad.requires_grad) return;
-  fail(ErrorCode::autograd, "[{}] cannot write argument '{}' ({}): it requires a gradient, and this op has none for what it writes there; give detach()",
+  fail(ErrorCode::autograd,
+       "[{}] cannot write argument '{}' ({}): it requires a gradient, and this op has none for what it writes there; "
+       "give detach()",
        op, name, x.get().describe());
 }
 
@@ -177,17 +185,21 @@ void check_written(std::string_view op, std::string_view name, const Tensor& x) 
   const bool has_root = state.root && shares(impl, *state.root);
   const TensorImpl& root = has_root ? *state.root : impl;
   const Recorder* const recorder = Recorder::current();
-  const bool computed = recorder != nullptr && recorder->was_computed(root);  // before the captured function, where it looks like a leaf
+  const bool computed =
+      recorder != nullptr && recorder->was_computed(root);  // before the captured function, where it looks like a leaf
   if (root.grad.requires_grad && !root.grad.node && !computed) {
     fail(ErrorCode::autograd,
-         "[{}] cannot write argument '{}' ({}): it is {}a leaf that requires a gradient, so its gradient would be that of a value that is gone. Write it where "
+         "[{}] cannot write argument '{}' ({}): it is {}a leaf that requires a gradient, so its gradient would be that "
+         "of a value that is gone. Write it where "
          "nothing is recorded (while an object of class NoGrad lives), as optimizers do, or write a copy (assign(x))",
          op, name, impl.describe(), has_root ? "a view of " : "");
   }
   if (has_root && root.grad.requires_grad && !state.requires_grad) {
     fail(ErrorCode::autograd,
-         "[{}] cannot write argument '{}' ({}): it is a view by {} that was made where nothing is recorded (NoGrad) of a tensor that requires a gradient, so the "
-         "write would be missing in that. Make the view where calls are recorded, or write where nothing is recorded, too",
+         "[{}] cannot write argument '{}' ({}): it is a view by {} that was made where nothing is recorded (NoGrad) of "
+         "a tensor that requires a gradient, so the "
+         "write would be missing in that. Make the view where calls are recorded, or write where nothing is recorded, "
+         "too",
          op, name, impl.describe(), state.views.ops[0]);
   }
 }
@@ -195,7 +207,8 @@ void check_written(std::string_view op, std::string_view name, const Tensor& x) 
 bool Recording::wants(size_t slot) const {
   const size_t first = begins_.empty() ? slot : begins_[slot];
   const size_t end = begins_.empty() ? slot + 1 : slot + 1 < begins_.size() ? begins_[slot + 1] : edges_.size();
-  return std::any_of(edges_.begin() + first, edges_.begin() + end, [](const Edge& edge) { return static_cast<bool>(edge); });
+  return std::any_of(edges_.begin() + first, edges_.begin() + end,
+                     [](const Edge& edge) { return static_cast<bool>(edge); });
 }
 
 bool Recording::shares_target(const Tensor& x) const {
@@ -250,7 +263,8 @@ void Recording::finish(Node* made, const Outputs& outputs, unsigned differentiab
   const Ref<GradNode> owner = Ref<GradNode>::adopt(made);
   Node& node = *made;
   if (keeping_) keep_moved();
-  const bool recorded = std::any_of(node.edges_.begin(), node.edges_.end(), [](const Edge& edge) { return static_cast<bool>(edge); });
+  const bool recorded =
+      std::any_of(node.edges_.begin(), node.edges_.end(), [](const Edge& edge) { return static_cast<bool>(edge); });
   if (recorded) {
     if (!begins_.empty()) begins_.push_back(static_cast<uint16_t>(node.edges_.size()));
     node.begins_ = begins_;
@@ -262,7 +276,9 @@ void Recording::finish(Node* made, const Outputs& outputs, unsigned differentiab
     for (size_t slot = 0; (kept_ | kept_shapes_) >> slot != 0; ++slot) {
       const Tensor* const out = outputs.slots[node.first_output(slot)];
       const bool kept = (kept_ >> slot & 1) != 0, shape = (kept_shapes_ >> slot & 1) != 0;
-      node.saved_outputs_.push_back(out == nullptr || !(kept || shape) ? SavedTensor() : kept ? SavedTensor::output_of(*out) : SavedTensor::shape_of(*out));
+      node.saved_outputs_.push_back(out == nullptr || !(kept || shape) ? SavedTensor()
+                                    : kept                             ? SavedTensor::output_of(*out)
+                                                                       : SavedTensor::shape_of(*out));
     }
   }
   const size_t slots = outputs.begins.empty() ? outputs.slots.size() : outputs.begins.size() - 1;
@@ -282,14 +298,16 @@ void Recording::finish(Node* made, const Outputs& outputs, unsigned differentiab
 void Recording::mark_views(const Outputs& outputs) const {
   for (const AliasDef& alias : op_.aliases) {
     if (alias.kind == AliasDef::Kind::inplace) continue;
-    mark_view(op_.name.data(), *slot(static_cast<size_t>(alias.input))[0], *outputs.slots[outputs.first(static_cast<size_t>(alias.output))]);
+    mark_view(op_.name.data(), *slot(static_cast<size_t>(alias.input))[0],
+              *outputs.slots[outputs.first(static_cast<size_t>(alias.output))]);
   }
 }
 
 /// Of an in-place form whose written arguments may be lists.
 void Recording::link_targets(Node* made) {
   const Ref<GradNode> owner = Ref<GradNode>::adopt(made);
-  if (std::none_of(made->edges_.begin(), made->edges_.end(), [](const Edge& edge) { return static_cast<bool>(edge); })) return;
+  if (std::none_of(made->edges_.begin(), made->edges_.end(), [](const Edge& edge) { return static_cast<bool>(edge); }))
+    return;
   uint32_t output = 0;
   for (const AliasDef& alias : op_.aliases) {
     if (!writes(alias)) continue;
@@ -306,7 +324,9 @@ void Recording::link_targets(Node* made) {
 }
 
 void NoGradient::operator()(Pass& pass) const {
-  fail(ErrorCode::autograd, "[{}] has no gradient, and one is wanted through it; give it detach() of its argument, or call it where nothing is recorded (NoGrad)",
+  fail(ErrorCode::autograd,
+       "[{}] has no gradient, and one is wanted through it; give it detach() of its argument, or call it where nothing "
+       "is recorded (NoGrad)",
        pass.node().op().name);
 }
 
@@ -332,7 +352,8 @@ void rebase_root(const Tensor& target) {
     return;
   }
   const uint64_t version = source_of(root)->version();
-  if (std::exchange(state.root_version, version) == version) return;  // nothing was written: another shape of the view alone
+  if (std::exchange(state.root_version, version) == version)
+    return;  // nothing was written: another shape of the view alone
   if (state.node) link_reshaped(root, kWritten, {state.node, state.output}, x.meta().dims);
   else set_history(root, nullptr, 0);
 }

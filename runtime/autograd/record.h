@@ -113,12 +113,15 @@ class Recording {
   Recording(CallSite site, const OpDef& op, bool inplace) : op_(op), site_(site), inplace_(inplace) {}
 
   struct Outputs {
-    SmallVec<const Tensor*, 8> slots;     // flat
-    SmallVec<uint16_t, 8> begins;         // of slots, where some are lists
+    SmallVec<const Tensor*, 8> slots;  // flat
+    SmallVec<uint16_t, 8> begins;      // of slots, where some are lists
     size_t first(size_t slot) const { return begins.empty() ? slot : begins[slot]; }
   };
   static void gather(Outputs& outputs, const Tensor& result) { outputs.slots.push_back(&result); }
-  static void gather(Outputs& outputs, const std::vector<Tensor>& result) { gather_slot(outputs, result, true); outputs.begins.push_back(static_cast<uint16_t>(outputs.slots.size())); }
+  static void gather(Outputs& outputs, const std::vector<Tensor>& result) {
+    gather_slot(outputs, result, true);
+    outputs.begins.push_back(static_cast<uint16_t>(outputs.slots.size()));
+  }
   template <class... T>
   static void gather(Outputs& outputs, const std::tuple<T...>& result) {
     constexpr bool lists = (std::is_same_v<T, std::vector<Tensor>> || ...);

@@ -32,8 +32,11 @@ std::vector<Tensor> by_edge(const Node& node, const Boundary& boundary, const En
     const Edge outside = {boundary.outside()[i].get(), boundary.outside()[i].output};
     const auto place = std::find(node.edges().begin(), node.edges().end(), outside);
     if (place == node.edges().end()) {
-      fail(ErrorCode::autograd, "[{}] the function has used a tensor that requires a gradient, made by [{}], in backward but not before; it must do "
-           "the same again", node.op().name, outside.node->op().name);
+      fail(ErrorCode::autograd,
+           "[{}] the function has used a tensor that requires a gradient, made by [{}], in backward but not before; it "
+           "must do "
+           "the same again",
+           node.op().name, outside.node->op().name);
     }
     gradients[static_cast<size_t>(place - node.edges().begin())] = engine.captured(i);
   }
@@ -67,8 +70,9 @@ void Rerun::operator()(Pass& pass) const {
   const std::vector<Tensor> outputs = call(pass);
   const std::vector<Tensor> gradients = pass.grads_or_none(0);
   if (outputs.size() != gradients.size()) {
-    fail(ErrorCode::autograd, "[{}] the function has returned {} tensors in backward, and {} before; it must do the same again", pass.node().op().name, outputs.size(),
-         gradients.size());
+    fail(ErrorCode::autograd,
+         "[{}] the function has returned {} tensors in backward, and {} before; it must do the same again",
+         pass.node().op().name, outputs.size(), gradients.size());
   }
   Engine engine({.create_graph = recorded});
   bool any = false;

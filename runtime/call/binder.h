@@ -81,7 +81,7 @@ struct Kept<const char*> {
   bool replays(std::vector<const DenseTensor*>&) { return true; }
 };
 template <class P>
-  requires std::is_same_v<std::remove_cvref_t<P>, DenseTensor>
+requires std::is_same_v<std::remove_cvref_t<P>, DenseTensor>
 struct Kept<P> {
   DenseTensor value;
   bool cut = false;
@@ -105,7 +105,7 @@ struct Kept<P> {
   void register_in(Binder& binder) { binder.tensors.push_back(&value); }
 };
 template <class T>
-  requires std::is_same_v<std::remove_const_t<T>, DenseTensor>
+requires std::is_same_v<std::remove_const_t<T>, DenseTensor>
 struct Kept<std::span<T>> {
   std::vector<DenseTensor> values;
   Kept(Binder&, std::span<T> given) : values(given.begin(), given.end()) {}

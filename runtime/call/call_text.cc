@@ -13,17 +13,19 @@ std::string call_text(const OpDef& op, const char* function, std::initializer_li
     if (argument == nullptr) continue;
     const SlotDef& slot = op.inputs[at++];
     const bool list = slot.kind == SlotDef::Kind::list;
-    const std::span<const Tensor> tensors =
-        list ? std::span(*static_cast<const std::vector<Tensor>*>(argument)) : std::span(static_cast<const Tensor*>(argument), 1);
+    const std::span<const Tensor> tensors = list ? std::span(*static_cast<const std::vector<Tensor>*>(argument))
+                                                 : std::span(static_cast<const Tensor*>(argument), 1);
     std::string shapes;
     for (const Tensor& tensor : tensors)
-      shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ", tensor.defined() ? to_string(tensor.get().value.meta()) : "none");
+      shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ",
+                            tensor.defined() ? to_string(tensor.get().value.meta()) : "none");
     text += fmt::format("{}{}: {}{}{}", text.empty() ? "" : ", ", slot.name, list ? "{" : "", shapes, list ? "}" : "");
   }
   return fmt::format("{}({})", function, text);
 }
 
-void rethrow_with_call(const Error& error, const OpDef& op, const char* function, std::initializer_list<const void*> arguments) {
+void rethrow_with_call(const Error& error, const OpDef& op, const char* function,
+                       std::initializer_list<const void*> arguments) {
   if (error.code() != ErrorCode::device) throw;
   fail(error.code(), "{}\n  in the call {}", error.what(), call_text(op, function, arguments));
 }

@@ -25,7 +25,8 @@ const void* tensor_argument(const T&) {
 std::string call_text(const OpDef& op, const char* function, std::initializer_list<const void*> arguments);
 
 /// In a handler: throws the error again, with the call where it is one of a device, such as a lack of memory.
-[[noreturn, gnu::cold]] void rethrow_with_call(const Error& error, const OpDef& op, const char* function, std::initializer_list<const void*> arguments);
+[[noreturn, gnu::cold]] void rethrow_with_call(const Error& error, const OpDef& op, const char* function,
+                                               std::initializer_list<const void*> arguments);
 
 /// In a handler of an op that only invokes another: throws the error again; where it names the invoked op, it names the one that was called.
 [[noreturn, gnu::cold]] void rethrow_as(std::string_view op, std::string_view invoked);

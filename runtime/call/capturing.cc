@@ -15,7 +15,8 @@ void Capturing::tensor(const Tensor& tensor) {
 void Capturing::list(const std::vector<Tensor>& tensors) {
   recorder_.adopt(tensors);
   slots_.push_back({inputs_.size(), tensors.size()});
-  for (const Tensor& tensor : tensors) inputs_.push_back({tensor.impl().get(), tensor.defined() ? tensor.impl()->value : DenseTensor()});
+  for (const Tensor& tensor : tensors)
+    inputs_.push_back({tensor.impl().get(), tensor.defined() ? tensor.impl()->value : DenseTensor()});
 }
 
 RecordedOutput Capturing::describe(const DenseTensor& output, const AliasDef* alias, bool reinterprets) const {
@@ -25,7 +26,8 @@ RecordedOutput Capturing::describe(const DenseTensor& output, const AliasDef* al
   recorded.meta = output.meta();
   recorded.device = output.device();
   for (size_t i = 0; i < inputs_.size() && recorded.shares < 0; ++i) {
-    if (inputs_[i].value.defined() && inputs_[i].value.storage() == output.storage()) recorded.shares = static_cast<int>(i);
+    if (inputs_[i].value.defined() && inputs_[i].value.storage() == output.storage())
+      recorded.shares = static_cast<int>(i);
   }
   recorded.written = recorded.shares >= 0 && alias != nullptr && alias->kind != AliasDef::Kind::view && !reinterprets;
   return recorded;
@@ -57,14 +59,21 @@ void Capturing::record() {
     }
     range.count = impls.size() - range.first;
     for (size_t i = range.first; i < impls.size(); ++i) {
-      outputs.push_back(describe(impls[i] == nullptr ? DenseTensor() : impls[i]->value, target != nullptr ? target : any, target != nullptr && view));
+      outputs.push_back(describe(impls[i] == nullptr ? DenseTensor() : impls[i]->value,
+                                 target != nullptr ? target : any, target != nullptr && view));
     }
     output_slots.push_back(range);
   }
   std::vector<const DenseTensor*> inputs;
   for (const Input& input : inputs_) inputs.push_back(input.value.defined() ? &input.value : nullptr);
-  const std::vector<uint32_t> symbols =
-      recorder_.call({.op = op_, .inplace = inplace_, .inputs = inputs, .slots = slots_, .attrs = std::move(attrs_), .outputs = outputs, .output_slots = output_slots, .draw = draws_});
+  const std::vector<uint32_t> symbols = recorder_.call({.op = op_,
+                                                        .inplace = inplace_,
+                                                        .inputs = inputs,
+                                                        .slots = slots_,
+                                                        .attrs = std::move(attrs_),
+                                                        .outputs = outputs,
+                                                        .output_slots = output_slots,
+                                                        .draw = draws_});
   for (size_t i = 0; i < impls.size(); ++i) {
     if (impls[i] != nullptr) impls[i]->value.set_symbol(symbols[i]);
   }

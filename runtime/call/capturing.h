@@ -11,7 +11,8 @@ namespace shard::call {
 /// One call, from before it runs to after.
 class Capturing {
  public:
-  Capturing(Recorder& recorder, const OpDef& op, bool inplace) : recorder_(recorder), op_(op), inplace_(inplace), draws_(draws()) {}
+  Capturing(Recorder& recorder, const OpDef& op, bool inplace)
+      : recorder_(recorder), op_(op), inplace_(inplace), draws_(draws()) {}
 
   /// The arguments in the order of the op.
   template <class T>
@@ -39,7 +40,7 @@ class Capturing {
 
  private:
   struct Input {
-    TensorImpl* impl;  // null for an absent one
+    TensorImpl* impl;   // null for an absent one
     DenseTensor value;  // before the call
   };
   static uint64_t draws();

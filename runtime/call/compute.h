@@ -25,11 +25,13 @@ struct IsOptional<std::optional<T>> : std::true_type {};
 /// The type of a kernel's parameter for an argument of type T: small things by value, lists as spans, the rest by reference.
 template <class T>
 auto parameter_type() {
-  if constexpr (std::is_same_v<T, std::vector<DenseTensor>> || std::is_same_v<T, std::span<const DenseTensor>> || std::is_same_v<T, Targets>) {
+  if constexpr (std::is_same_v<T, std::vector<DenseTensor>> || std::is_same_v<T, std::span<const DenseTensor>> ||
+                std::is_same_v<T, Targets>) {
     return std::type_identity<std::span<const DenseTensor>>();
   } else if constexpr (std::is_same_v<T, DrawnKey>) {
     return std::type_identity<RandomKey>();
-  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Device> || IsOptional<T>::value) {
+  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Device> ||
+                       IsOptional<T>::value) {
     return std::type_identity<T>();
   } else if constexpr (std::is_array_v<T>) {
     return std::type_identity<const std::remove_extent_t<T>*>();  // a text in quotes
@@ -41,18 +43,23 @@ template <class T>
 using Parameter = typename decltype(parameter_type<T>())::type;
 
 template <class M>
-using Output = std::conditional_t<std::is_base_of_v<Meta, std::remove_const_t<M>>, DenseTensor, std::vector<DenseTensor>>;
+using Output =
+    std::conditional_t<std::is_base_of_v<Meta, std::remove_const_t<M>>, DenseTensor, std::vector<DenseTensor>>;
 template <class M>
-using OutputParameter = std::conditional_t<std::is_base_of_v<Meta, std::remove_const_t<M>>, DenseTensor&, std::span<DenseTensor>>;
+using OutputParameter =
+    std::conditional_t<std::is_base_of_v<Meta, std::remove_const_t<M>>, DenseTensor&, std::span<DenseTensor>>;
 
 template <class T>
 void visit_device(const OpContext& ctx, const T& argument, const DenseTensor*& first) {
-  if constexpr (std::is_same_v<T, DenseTensor> || std::is_same_v<Parameter<T>, std::span<const DenseTensor>>) gather_device(ctx, argument, first);
+  if constexpr (std::is_same_v<T, DenseTensor> || std::is_same_v<Parameter<T>, std::span<const DenseTensor>>)
+    gather_device(ctx, argument, first);
 }
 
 inline DenseTensor make(const OpContext& ctx, Device device, const Meta& meta) { return allocate(ctx, device, meta); }
 inline DenseTensor make(const OpContext&, Device, const DynamicMeta&) { return {}; }
-inline std::vector<DenseTensor> make(const OpContext& ctx, Device device, const std::vector<Meta>& metas) { return allocate_list(ctx, device, metas); }
+inline std::vector<DenseTensor> make(const OpContext& ctx, Device device, const std::vector<Meta>& metas) {
+  return allocate_list(ctx, device, metas);
+}
 
 /// A dry world has no data from which a kernel could tell the rows of an output.
 inline void check_known(const OpContext&, const Meta&) {}
@@ -80,7 +87,8 @@ Device device_of(const OpContext& ctx, const Args&... args) {
 namespace detail {
 
 template <class... Metas, class... Args>
-auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, std::tuple<Metas&...> metas, const Args&... args) {
+auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype,
+                std::tuple<Metas&...> metas, const Args&... args) {
   using Kernel = void(const OpContext&, detail::Parameter<Args>..., detail::OutputParameter<Metas>...);
   using Outputs = std::tuple<detail::Output<Metas>...>;
   const auto make_all = [&](auto&... meta) {
@@ -96,7 +104,8 @@ auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels,
 }
 
 template <class M, class... Args>
-Output<M> compute_one(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, const M& meta, const Args&... args) {
+Output<M> compute_one(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, const M& meta,
+                      const Args&... args) {
   using Kernel = void(const OpContext&, Parameter<Args>..., OutputParameter<M>);
   auto* const kernel = kernels.find<Kernel>(ctx, device, dtype);
   check_known(ctx, meta);
@@ -108,7 +117,8 @@ Output<M> compute_one(Device device, const OpContext& ctx, const KernelTable& ke
 
 /// One output is never moved: it needs no tuple around it, and is made where it is returned.
 template <class M, class... Args>
-Output<M> compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, std::tuple<M&> meta, const Args&... args) {
+Output<M> compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, std::tuple<M&> meta,
+                     const Args&... args) {
   return compute_one<M>(device, ctx, kernels, dtype, std::get<0>(meta), args...);
 }
 
@@ -131,7 +141,9 @@ auto as_tuple(T& value) {
 }
 
 inline DenseTensor make_target(InplaceWrite& write, DenseTensor& x, const Meta& meta) { return write.target(x, meta); }
-inline std::vector<DenseTensor> make_target(InplaceWrite& write, Targets x, const std::vector<Meta>& metas) { return write.targets(x, metas); }
+inline std::vector<DenseTensor> make_target(InplaceWrite& write, Targets x, const std::vector<Meta>& metas) {
+  return write.targets(x, metas);
+}
 
 /// A reader of InplaceWrite that is copied only where it has to be.
 class SafeReader {
@@ -159,14 +171,16 @@ decltype(auto) safe(const InplaceWrite& write, T& argument) {
 }
 
 template <class... Outs, class... Metas, class... Args>
-void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& kernels, DType dtype, std::tuple<Outs&...> targets,
-                     std::tuple<Metas&...> metas, Args&... args) {
-  using Kernel = void(const OpContext&, detail::Parameter<std::remove_const_t<Args>>..., detail::OutputParameter<Metas>...);
+void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& kernels, DType dtype,
+                     std::tuple<Outs&...> targets, std::tuple<Metas&...> metas, Args&... args) {
+  using Kernel =
+      void(const OpContext&, detail::Parameter<std::remove_const_t<Args>>..., detail::OutputParameter<Metas>...);
   auto* const kernel = kernels.find<Kernel>(ctx, device_of(ctx, args...), dtype);
   if (std::apply([&](auto&... meta) { return infers(ctx, meta...); }, metas)) return;
   InplaceWrite write(ctx, op);
   const auto make_all = [&]<size_t... i>(std::index_sequence<i...>) {
-    return std::tuple<detail::Output<Metas>...>{detail::make_target(write, std::get<i>(targets), std::get<i>(metas))...};
+    return std::tuple<detail::Output<Metas>...>{
+        detail::make_target(write, std::get<i>(targets), std::get<i>(metas))...};
   };
   auto outputs = make_all(std::index_sequence_for<Metas...>());
   const auto readers = std::tuple<decltype(detail::safe(write, args))...>(detail::safe(write, args)...);
@@ -182,7 +196,8 @@ void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& k
 /// Runs a kernel on `device` with new outputs of the given metas, and returns those: for one meta the output, for std::tie of
 /// several a tuple. `args` are the kernel's arguments. On a mesh, an op without tensor arguments makes pieces of its outputs.
 template <class Metas, class... Args>
-auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, Metas&& metas, const Args&... args) {
+auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, Metas&& metas,
+                const Args&... args) {
   const auto all = detail::as_tuple(metas);
   if (ctx.local != nullptr && !ctx.local->output_shards.empty()) {
     const Meta* shard = ctx.local->output_shards.data();
@@ -200,8 +215,8 @@ auto compute(const OpContext& ctx, const KernelTable& kernels, DType dtype, cons
 /// Runs a kernel whose outputs are written into `targets`, one or std::tie of several, then bumps their versions. Among `args`
 /// the targets are those that are no const references: one tensor may be a target and be read by another argument.
 template <class Outs, class Metas, class... Args>
-void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& kernels, DType dtype, Outs&& targets, const Metas& metas,
-                     Args&&... args) {
+void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& kernels, DType dtype, Outs&& targets,
+                     const Metas& metas, Args&&... args) {
   detail::compute_inplace(ctx, op, kernels, dtype, detail::as_tuple(targets), detail::as_tuple(metas), args...);
 }
 

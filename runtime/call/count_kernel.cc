@@ -87,7 +87,8 @@ void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) 
       for (size_t i = 0; i < tensors_.size(); ++i) {
         Meta shard = plan.input_shards[i];
         if (plan.in_float32) shard.dtype = widened(shard.dtype);
-        locals_.push_back(tensors_[i] == nullptr ? DenseTensor() : DenseTensor::allocate(tensors_[i]->value.device(), shard, &meter));
+        locals_.push_back(tensors_[i] == nullptr ? DenseTensor()
+                                                 : DenseTensor::allocate(tensors_[i]->value.device(), shard, &meter));
       }
       dense();
       locals_.clear();

@@ -12,21 +12,30 @@ namespace shard::call {
 
 void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_view name) {
   if (tensor.storage()->state() == Storage::State::shape_only) {
-    fail(ErrorCode::no_data, "[{}] argument '{}' ({}) was saved without its buffer, because the gradient function said that it reads its shape only; take it out "
-         "of that op's 'no_need_buffer'", ctx.op, name, to_string(tensor.meta()));
+    fail(ErrorCode::no_data,
+         "[{}] argument '{}' ({}) was saved without its buffer, because the gradient function said that it reads its "
+         "shape only; take it out "
+         "of that op's 'no_need_buffer'",
+         ctx.op, name, to_string(tensor.meta()));
   }
   if (tensor.symbol() != 0) fail_escaped(ctx.op, fmt::format("argument '{}' ({})", name, to_string(tensor.meta())));
-  fail(ErrorCode::no_data, "[{}] argument '{}' ({}) is of a dry world and has no data; use it inside of that world's run", ctx.op, name,
+  fail(ErrorCode::no_data,
+       "[{}] argument '{}' ({}) is of a dry world and has no data; use it inside of that world's run", ctx.op, name,
        to_string(tensor.meta()));
 }
 
 void fail_unbounded(const OpContext& ctx, const Meta& most) {
   if (ctx.recorder != nullptr) {
-    ctx.recorder->refuse(ctx.op, fmt::format("the number of rows of its result comes from data, which is known only when the program runs; it is at most {}. Call it between two "
-                                             "captured functions, or use an op whose result has a fixed shape (where, multiply by a mask)", to_string(most)));
+    ctx.recorder->refuse(
+        ctx.op,
+        fmt::format("the number of rows of its result comes from data, which is known only when the program runs; it "
+                    "is at most {}. Call it between two "
+                    "captured functions, or use an op whose result has a fixed shape (where, multiply by a mask)",
+                    to_string(most)));
   }
   fail(ErrorCode::no_data,
-       "[{}] the number of rows of its result comes from data, which a dry world does not have; it is at most {}. Make a tensor of the shape that you "
+       "[{}] the number of rows of its result comes from data, which a dry world does not have; it is at most {}. Make "
+       "a tensor of the shape that you "
        "expect (empty) and go on with that",
        ctx.op, to_string(most));
 }
@@ -36,8 +45,10 @@ void fail_undefined(const OpContext& ctx, std::string_view name) {
 }
 
 void fail_missing(std::string_view op, std::string_view function) {
-  fail(ErrorCode::no_kernel, "[{}] no kernel registered for {}: {} is only scaffolded; write it, and register the kernel with register_kernel", op,
-       op, function);
+  fail(
+      ErrorCode::no_kernel,
+      "[{}] no kernel registered for {}: {} is only scaffolded; write it, and register the kernel with register_kernel",
+      op, op, function);
 }
 
 const DenseTensor& shape_of(const OpContext& ctx, const Tensor& tensor, std::string_view name, bool optional) {
@@ -96,7 +107,8 @@ void gather_device(const OpContext& ctx, Targets tensors, const DenseTensor*& fi
 }
 
 void fail_device(const OpContext& ctx, const DenseTensor& a, const DenseTensor& b) {
-  fail(ErrorCode::mixed_device, "[{}] arguments are on different devices: {} on {} and {} on {}; copy one with to(device)", ctx.op,
+  fail(ErrorCode::mixed_device,
+       "[{}] arguments are on different devices: {} on {} and {} on {}; copy one with to(device)", ctx.op,
        to_string(a.meta()), to_string(a.device()), to_string(b.meta()), to_string(b.device()));
 }
 
@@ -126,7 +138,8 @@ std::vector<DenseTensor> allocate_list(const OpContext& ctx, Device device, std:
 DenseTensor reinterpret(const OpContext& ctx, const DenseTensor& x, const Meta& meta) {
   if (infers(ctx, meta) || !x.defined()) return {};
   if (meta.bytes() != x.meta().bytes()) {
-    fail(ErrorCode::shape_mismatch, "[{}] a view of {} as {} would change its byte size", ctx.op, to_string(x.meta()), to_string(meta));
+    fail(ErrorCode::shape_mismatch, "[{}] a view of {} as {} would change its byte size", ctx.op, to_string(x.meta()),
+         to_string(meta));
   }
   return x.reinterpret(meta);
 }
@@ -138,7 +151,8 @@ void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta)
 DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype) {
   if (!tensor.defined() || tensor.dtype() == dtype || ctx.infer != nullptr) return tensor;
   static const KernelTable& kernels = kernel_table("cast");
-  auto* const kernel = kernels.find<void(const OpContext&, const DenseTensor&, DType, DenseTensor&)>(ctx, tensor.device(), tensor.dtype());
+  auto* const kernel = kernels.find<void(const OpContext&, const DenseTensor&, DType, DenseTensor&)>(
+      ctx, tensor.device(), tensor.dtype());
   DenseTensor out = allocate(ctx, tensor.device(), {tensor.dims(), dtype});
   run(kernel, ctx, tensor, dtype, out);
   return out;
@@ -152,7 +166,8 @@ std::vector<DenseTensor> cast_list_to(const OpContext& ctx, std::span<const Dens
 }
 
 DType complex_dtype(const OpContext& ctx, DType dtype) {
-  fail(ErrorCode::dtype_mismatch, "[{}] computes in the complex dtype of {}, and there are no complex tensors", ctx.op, to_string(dtype));
+  fail(ErrorCode::dtype_mismatch, "[{}] computes in the complex dtype of {}, and there are no complex tensors", ctx.op,
+       to_string(dtype));
 }
 
 Generator& thread_generator() {
@@ -189,16 +204,16 @@ class BoundCopy final : public BoundStep {
 
 }  // namespace
 
-void Binder::copy(const DenseTensor& to, const DenseTensor& from) { steps.push_back(std::make_unique<BoundCopy>(*this, to, from)); }
+void Binder::copy(const DenseTensor& to, const DenseTensor& from) {
+  steps.push_back(std::make_unique<BoundCopy>(*this, to, from));
+}
 
 bool failed_before_writing() {
   try {
     throw;
   } catch (const Error& error) {
     return error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::out_of_range;
-  } catch (...) {
-    return false;
-  }
+  } catch (...) { return false; }
 }
 
 namespace {
@@ -215,22 +230,27 @@ void check_no_overlap(const OpContext& ctx, std::vector<const DenseTensor*> writ
   std::sort(written.begin(), written.end(), [](const DenseTensor* a, const DenseTensor* b) {
     return std::pair(a->storage().get(), a->offset()) < std::pair(b->storage().get(), b->offset());
   });
-  const auto same = std::adjacent_find(written.begin(), written.end(),
-                                       [](const DenseTensor* a, const DenseTensor* b) { return overlap(*a, *b) != Overlap::none; });
+  const auto same = std::adjacent_find(written.begin(), written.end(), [](const DenseTensor* a, const DenseTensor* b) {
+    return overlap(*a, *b) != Overlap::none;
+  });
   if (same != written.end()) fail_written_twice(ctx, to_string((*same)->meta()));
 }
 
 }  // namespace
 
 void fail_written_twice(const OpContext& ctx, const std::string& what) {
-  fail(ErrorCode::invalid_argument, "[{}] a buffer of {} is written twice, by two arguments that share it; give each tensor once, or a copy of it (assign(x))",
+  fail(ErrorCode::invalid_argument,
+       "[{}] a buffer of {} is written twice, by two arguments that share it; give each tensor once, or a copy of it "
+       "(assign(x))",
        ctx.op, what);
 }
 
 DenseTensor InplaceWrite::target(DenseTensor& x, const Meta& result) {
   if (!x.defined()) return {};
   if (op_.elementwise && !(result.dims == x.dims())) {
-    fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target has {}: an in-place op cannot grow its target by broadcasting; use {} instead",
+    fail(ErrorCode::shape_mismatch,
+         "[{}] the result has shape {}, but its target has {}: an in-place op cannot grow its target by broadcasting; "
+         "use {} instead",
          ctx_.op, to_string(result.dims), to_string(x.dims()), op_.name);
   }
   const bool replace = ctx_.local != nullptr && ctx_.local->replace_targets;
@@ -244,7 +264,8 @@ DenseTensor InplaceWrite::target(DenseTensor& x, const Meta& result) {
 std::vector<DenseTensor> InplaceWrite::targets(Targets list, std::span<const Meta> results) {
   if (list.empty()) return {};
   if (list.size() != results.size()) {
-    fail(ErrorCode::internal, "[{}] has {} results for {} tensors that it writes; its infer_meta function is wrong", ctx_.op, results.size(), list.size());
+    fail(ErrorCode::internal, "[{}] has {} results for {} tensors that it writes; its infer_meta function is wrong",
+         ctx_.op, results.size(), list.size());
   }
   std::vector<DenseTensor> all;
   for (size_t i = 0; i < list.size(); ++i) all.push_back(target(*list[i], results[i]));
@@ -254,7 +275,8 @@ std::vector<DenseTensor> InplaceWrite::targets(Targets list, std::span<const Met
 DenseTensor InplaceWrite::written_view(const DenseTensor& x, const Meta& meta) {
   if (!x.defined()) return {};
   if (!(meta == x.meta())) {
-    fail(ErrorCode::shape_mismatch, "[{}] writes {} into the buffer of an argument that is {}; its infer_meta function is wrong", ctx_.op,
+    fail(ErrorCode::shape_mismatch,
+         "[{}] writes {} into the buffer of an argument that is {}; its infer_meta function is wrong", ctx_.op,
          to_string(meta), to_string(x.meta()));
   }
   // A distributed call has checked its targets: under ViewPolicy::sync it writes through views.
@@ -328,7 +350,9 @@ void replace_buffer(const char* op, DenseTensor& x, DenseTensor value, bool writ
   // Those that share the old buffer are copies of the value before this write. A view leaves it to them, and parts.
   const Writing* const writing = Writing::current();
   const bool view = old->detachment() != nullptr || (writing != nullptr && writing->views_of(*old).count != 0);
-  if (!view && view_policy() != ViewPolicy::temporary) old->detach({value.storage(), value.storage()->version(), op, "", to_string(x.meta()), to_string(value.meta()), {}, {}});
+  if (!view && view_policy() != ViewPolicy::temporary)
+    old->detach(
+        {value.storage(), value.storage()->version(), op, "", to_string(x.meta()), to_string(value.meta()), {}, {}});
   x = std::move(value);
 }
 

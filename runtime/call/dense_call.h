@@ -35,7 +35,8 @@ inline OpContext context(const char* op) {
 /// Runs a kernel, or leaves it to the context's Binder.
 template <class... P>
 void run(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args) {
-  if (ctx.binder != nullptr) [[unlikely]] ctx.binder->add(kernel, ctx, args...);
+  if (ctx.binder != nullptr) [[unlikely]]
+    ctx.binder->add(kernel, ctx, args...);
   else kernel(ctx, args...);
 }
 /// A copy of `tensor` for a kernel to read.
@@ -50,7 +51,8 @@ DenseTensor copy_of(const OpContext& ctx, const DenseTensor& tensor);
 inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, std::string_view name) {
   if (!tensor.defined()) fail_undefined(ctx, name);
   const DenseTensor& value = tensor.impl()->value;
-  if (value.storage()->needs_checks()) [[unlikely]] check_read(*value.storage(), view_policy());
+  if (value.storage()->needs_checks()) [[unlikely]]
+    check_read(*value.storage(), view_policy());
   if (!value.has_data() && ctx.dry == nullptr) fail_no_data(ctx, value, name);
   return value;
 }
@@ -99,7 +101,9 @@ std::vector<Meta> metas(Targets tensors);
 std::vector<DenseTensor> values(Targets tensors);
 inline const Meta* meta_or_null(const DenseTensor& tensor) { return tensor.defined() ? &tensor.meta() : nullptr; }
 /// A new tensor, without data in a dry world.
-inline DenseTensor allocate(const OpContext& ctx, Device device, const Meta& meta) { return DenseTensor::allocate(device, meta, ctx.dry, ctx.op); }
+inline DenseTensor allocate(const OpContext& ctx, Device device, const Meta& meta) {
+  return DenseTensor::allocate(device, meta, ctx.dry, ctx.op);
+}
 std::vector<DenseTensor> allocate_list(const OpContext& ctx, Device device, std::span<const Meta> metas);
 
 /// `x` under another shape or dtype, on the same buffer. Throws shape_mismatch unless the byte size stays.
@@ -182,7 +186,9 @@ class InplaceWrite {
     DenseTensor result;
   };
   /// The only target of most calls is held in place, so that they allocate nothing.
-  std::span<Write> writes() { return several_.empty() ? std::span(&single_, single_.x == nullptr ? 0 : 1) : std::span(several_); }
+  std::span<Write> writes() {
+    return several_.empty() ? std::span(&single_, single_.x == nullptr ? 0 : 1) : std::span(several_);
+  }
   std::span<const Write> writes() const { return const_cast<InplaceWrite*>(this)->writes(); }
   void check_apart() const;
   void finish();

@@ -14,7 +14,8 @@
 namespace shard::call {
 
 template <class T>
-inline constexpr bool is_tensor_argument = std::is_same_v<std::remove_cvref_t<T>, Tensor> || std::is_same_v<std::remove_cvref_t<T>, std::vector<Tensor>>;
+inline constexpr bool is_tensor_argument =
+    std::is_same_v<std::remove_cvref_t<T>, Tensor> || std::is_same_v<std::remove_cvref_t<T>, std::vector<Tensor>>;
 
 /// The number of tensor arguments among the first `count` of Args: the slot of argument `count`.
 template <size_t count, class... Args>
@@ -60,12 +61,11 @@ std::tuple<decltype(wrap(std::declval<Values>()))...> wrap(std::tuple<Values...>
 
 /// Errors of a device get the call; its text is made only then.
 template <class... Params, class Dense, size_t... i>
-auto call_dense(const OpContext& ctx, const OpDef& op, Dense* dense, std::index_sequence<i...>, std::type_identity_t<Params>... args) {
+auto call_dense(const OpContext& ctx, const OpDef& op, Dense* dense, std::index_sequence<i...>,
+                std::type_identity_t<Params>... args) {
   try {
     return dense(ctx, dense_argument<Params>(ctx, op, slot_of<i, Params...>(), static_cast<Params>(args))...);
-  } catch (const Error& error) {
-    rethrow_with_call(error, op, ctx.op, {tensor_argument(args)...});
-  }
+  } catch (const Error& error) { rethrow_with_call(error, op, ctx.op, {tensor_argument(args)...}); }
 }
 
 /// A functional op. The layers have the same parameters, the dense one with dense tensors after a context.
@@ -73,8 +73,12 @@ template <class Result, class... Params, class Dense>
 Result dispatch(const OpDef& op, Result (*dist)(Params...), Dense* dense, std::type_identity_t<Params>... args) {
   if ((is_distributed(args) || ...)) return dist(static_cast<Params>(args)...);
   const OpContext ctx = context(op.name.data());
-  const auto run = [&] { return wrap(call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...)); };
-  if (ctx.recorder == nullptr) [[likely]] return run();
+  const auto run = [&] {
+    return wrap(
+        call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...));
+  };
+  if (ctx.recorder == nullptr) [[likely]]
+    return run();
   Capturing capturing(*ctx.recorder, op, false);
   (capturing.argument(std::as_const(args)), ...);
   auto result = run();
@@ -91,7 +95,9 @@ auto new_results(std::tuple<T...>&& results) {
     if constexpr (std::is_lvalue_reference_v<Each>) return std::tuple<>();
     else return std::tuple<Each>(std::move(each));
   };
-  const auto pick_all = [&]<size_t... i>(std::index_sequence<i...>) { return std::tuple_cat(pick(std::get<i>(std::move(results)))...); };
+  const auto pick_all = [&]<size_t... i>(std::index_sequence<i...>) {
+    return std::tuple_cat(pick(std::get<i>(std::move(results)))...);
+  };
   auto picked = pick_all(std::index_sequence_for<T...>());
   constexpr size_t count = std::tuple_size_v<decltype(picked)>;
   if constexpr (count == 1) return std::get<0>(std::move(picked));
@@ -104,7 +110,9 @@ decltype(new_results(std::declval<Result>())) dispatch_inplace(const OpDef& op, 
                                                                std::type_identity_t<Params>... args) {
   if ((is_distributed(args) || ...)) return new_results(dist(static_cast<Params>(args)...));
   const OpContext ctx = context(op.inplace_name.data());
-  const auto run = [&] { return call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...); };
+  const auto run = [&] {
+    return call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...);
+  };
   std::optional<Capturing> capturing;
   if (ctx.recorder != nullptr) [[unlikely]] {
     capturing.emplace(*ctx.recorder, op, true);
@@ -124,7 +132,8 @@ decltype(new_results(std::declval<Result>())) dispatch_inplace(const OpDef& op, 
 template <class Dense, class... Args>
 auto call_local(const OpDef& op, Dense* dense, const Args&... args) {
   const OpContext ctx = context(op.name.data());
-  if (ctx.recorder == nullptr) [[likely]] return wrap(dense(ctx, args...));
+  if (ctx.recorder == nullptr) [[likely]]
+    return wrap(dense(ctx, args...));
   Capturing capturing(*ctx.recorder, op, false);
   (capturing.argument(args), ...);
   auto result = wrap(dense(ctx, args...));

@@ -19,7 +19,9 @@
 namespace shard::call {
 
 DistCall::DistCall(const OpDef& op, Variant variant)
-    : op_(op), rank_(current_rank()), cache_(PlanCache::of(rank_)), ctx_{(variant == Variant::inplace ? op.inplace_name : op.name).data()}, variant_(variant) {
+    : op_(op), rank_(current_rank()),
+      cache_(PlanCache::of(rank_)), ctx_{(variant == Variant::inplace ? op.inplace_name : op.name).data()},
+      variant_(variant) {
   locals_ = cache_.take_list();
   results_ = cache_.take_list();
   traced_ = rank_.trace_calls || cache_.observer;
@@ -35,12 +37,15 @@ DistCall::DistCall(const OpDef& op, Variant variant)
   }
   const Policies& p = rank_.policies;
   key_.push_back(reinterpret_cast<uintptr_t>(&op));
-  key_.push_back(static_cast<uint64_t>(variant) | static_cast<uint64_t>(p.view) << 8 | static_cast<uint64_t>(p.inplace) << 16 |
-                 static_cast<uint64_t>(p.fallback) << 24 | static_cast<uint64_t>(p.sums) << 32);
+  key_.push_back(static_cast<uint64_t>(variant) | static_cast<uint64_t>(p.view) << 8 |
+                 static_cast<uint64_t>(p.inplace) << 16 | static_cast<uint64_t>(p.fallback) << 24 |
+                 static_cast<uint64_t>(p.sums) << 32);
 }
 
 void DistCall::in(LayoutArg layout) {
-  if (layout.spec == nullptr) fail(ErrorCode::layout, "[{}] the layout is null; give one, such as DistSpec::replicated(mesh, dims), or none", op_.name);
+  if (layout.spec == nullptr)
+    fail(ErrorCode::layout, "[{}] the layout is null; give one, such as DistSpec::replicated(mesh, dims), or none",
+         op_.name);
   layout_ = layout.spec;
   mesh_ = layout_->mesh();
   key_.push_back(reinterpret_cast<uintptr_t>(layout_));
@@ -62,7 +67,8 @@ void DistCall::add(const Tensor& tensor, bool optional) {
   const std::string_view name = op_.inputs[slots_.size() - 1].name;
   if (!tensor.defined()) {
     if (!optional) {
-      fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value\n  in the call {}", ctx_.op, name, call_text());
+      fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value\n  in the call {}", ctx_.op,
+           name, call_text());
     }
     tensors_.push_back(nullptr);
     key_.push_back(0);
@@ -72,8 +78,10 @@ void DistCall::add(const Tensor& tensor, bool optional) {
   if (!tensor.is_dist()) return promote(tensor, name);
   auto& impl = static_cast<DistTensorImpl&>(tensor.get());
   if (impl.owner != &rank_) {
-    fail(ErrorCode::wrong_rank, "[{}] {} belongs to rank {}, but rank {} of {} makes the call; each rank uses its own tensors", ctx_.op,
-         argument_text(name, impl), impl.owner->id(), rank_.id(), &impl.owner->world() == &rank_.world() ? "the same world" : "another world");
+    fail(ErrorCode::wrong_rank,
+         "[{}] {} belongs to rank {}, but rank {} of {} makes the call; each rank uses its own tensors", ctx_.op,
+         argument_text(name, impl), impl.owner->id(), rank_.id(),
+         &impl.owner->world() == &rank_.world() ? "the same world" : "another world");
   }
   if (impl.value.symbol() != 0 && ctx_.recorder == nullptr) fail_escaped(ctx_.op, argument_text(name, impl));
   if (mesh_ == nullptr) {
@@ -82,7 +90,8 @@ void DistCall::add(const Tensor& tensor, bool optional) {
   }
   if (impl.spec->mesh() != mesh_) {
     fail(ErrorCode::layout,
-         "[{}] {} is on another mesh than the arguments before it; all tensors of a call are on one mesh: reshard it to a layout on {}\n"
+         "[{}] {} is on another mesh than the arguments before it; all tensors of a call are on one mesh: reshard it "
+         "to a layout on {}\n"
          "  in the call {}",
          ctx_.op, argument_text(name, impl), mesh_->describe(), call_text());
   }
@@ -92,11 +101,13 @@ void DistCall::add(const Tensor& tensor, bool optional) {
     // One that is stale is refreshed once the call is allowed.
     if (policy != ViewPolicy::strict && storage.stale()) extras().stale.add(storage, policy);
     else storage.check_read();
-    if (storage.state() == Storage::State::shape_only && (op_.no_need_buffer >> (slots_.size() - 1) & 1u) == 0) fail_no_data(ctx_, impl.value, name);
+    if (storage.state() == Storage::State::shape_only && (op_.no_need_buffer >> (slots_.size() - 1) & 1u) == 0)
+      fail_no_data(ctx_, impl.value, name);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::poisoned) report_unread();
     const std::string_view advice = policy == ViewPolicy::strict ? view_advice(storage, error.code(), policy) : "";
-    fail(error.code(), "[{}] {}: {}{}\n  in the call {}", ctx_.op, argument_text(name, impl), error.what(), advice, call_text());
+    fail(error.code(), "[{}] {}: {}{}\n  in the call {}", ctx_.op, argument_text(name, impl), error.what(), advice,
+         call_text());
   }
   tensors_.push_back(&impl);
   key_tensor(impl.spec, impl.global);
@@ -112,15 +123,18 @@ void DistCall::promote(const Tensor& tensor, std::string_view name) {
   const auto slot = static_cast<int>(slots_.size()) - 1;
   if (rank_.policies.promotion == PromotionPolicy::error) {
     fail(ErrorCode::layout,
-         "[{}] {} is a plain tensor, but others are distributed. Make it distributed with distribute(tensor, spec), or the others plain with "
+         "[{}] {} is a plain tensor, but others are distributed. Make it distributed with distribute(tensor, spec), or "
+         "the others plain with "
          "full(tensor); under PromotionPolicy::replicate it counts as replicated\n  in the call {}",
          ctx_.op, argument_text(name, tensor.get()), call_text());
   }
   for (const AliasDef& alias : op_.aliases) {
     if (alias.input != slot || (alias.kind == AliasDef::Kind::inplace && variant_ != Variant::inplace)) continue;
     fail(ErrorCode::layout,
-         "[{}] {} is a plain tensor whose buffer output '{}' would share: the result of a distributed call cannot be in it, so "
-         "PromotionPolicy::replicate does not apply. Make it distributed with distribute(tensor, spec)\n  in the call {}",
+         "[{}] {} is a plain tensor whose buffer output '{}' would share: the result of a distributed call cannot be "
+         "in it, so "
+         "PromotionPolicy::replicate does not apply. Make it distributed with distribute(tensor, spec)\n  in the call "
+         "{}",
          ctx_.op, argument_text(name, tensor.get()), op_.outputs[static_cast<size_t>(alias.output)].name, call_text());
   }
   try {
@@ -178,9 +192,11 @@ void DistCall::check_replicated(const Promoted& promoted) const {
   }
   if (others.empty()) return;
   fail(ErrorCode::layout,
-       "[{}] {} was promoted to replicated, but is not the same on all ranks of {}: ranks {} have another value than rank {}. Give all ranks the "
+       "[{}] {} was promoted to replicated, but is not the same on all ranks of {}: ranks {} have another value than "
+       "rank {}. Give all ranks the "
        "same value, or make it distributed with distribute(tensor, spec, from_rank({}))",
-       ctx_.op, argument_text(promoted.name, promoted.plain.get()), mesh_->describe(), fmt::join(others, ", "), first, first);
+       ctx_.op, argument_text(promoted.name, promoted.plain.get()), mesh_->describe(), fmt::join(others, ", "), first,
+       first);
 }
 
 std::string DistCall::call_text() const {
@@ -189,7 +205,8 @@ std::string DistCall::call_text() const {
     std::string tensors;
     for (size_t i = first(slot); i < std::min(first(slot) + slots_[slot].count, tensors_.size()); ++i) {
       const DistTensorImpl* impl = tensors_[i];
-      tensors += fmt::format("{}{}", i == first(slot) ? "" : ", ", impl ? fmt::format("{} {}", to_string(impl->global), impl->spec->text()) : "none");
+      tensors += fmt::format("{}{}", i == first(slot) ? "" : ", ",
+                             impl ? fmt::format("{} {}", to_string(impl->global), impl->spec->text()) : "none");
     }
     if (op_.inputs[slot].kind == SlotDef::Kind::list) tensors = "{" + tensors + "}";
     if (!tensors.empty()) text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", op_.inputs[slot].name, tensors);
@@ -234,8 +251,8 @@ void DistCall::set(size_t output, std::vector<DenseTensor> values) {
   if (ctx_.infer != nullptr) return;
   const size_t count = plan_->output_slots[output].count;
   if (values.size() != count) {
-    fail(ErrorCode::internal, "[{}] computed {} pieces of '{}', but there are {}; its infer_meta function is wrong", ctx_.op, values.size(),
-         op_.outputs[output].name, count);
+    fail(ErrorCode::internal, "[{}] computed {} pieces of '{}', but there are {}; its infer_meta function is wrong",
+         ctx_.op, values.size(), op_.outputs[output].name, count);
   }
   for (size_t i = 0; i < values.size(); ++i) results_[plan_->output_slots[output].first + i] = std::move(values[i]);
 }
@@ -248,8 +265,10 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas, const 
     outputs.insert(outputs.end(), slot.begin(), slot.end());
   }
   std::vector<spmd::TensorArg> inputs;
-  for (const DistTensorImpl* impl : tensors_) inputs.push_back(impl == nullptr ? spmd::TensorArg{} : spmd::TensorArg{impl->global, impl->spec});
-  const CallTypes types{op_, ctx_.op, variant_ == Variant::inplace, mesh_, inputs, slots_, attrs_, layout_, outputs, output_slots};
+  for (const DistTensorImpl* impl : tensors_)
+    inputs.push_back(impl == nullptr ? spmd::TensorArg{} : spmd::TensorArg{impl->global, impl->spec});
+  const CallTypes types{op_,     ctx_.op,     variant_ == Variant::inplace, mesh_, inputs, slots_, attrs_, layout_,
+                        outputs, output_slots};
   CallPlan plan = plan_call(types, rank_.policies, rank_.world());
   if (!plan.reduce_axes.empty() && !plan.relayout) count_kernel(plan, dense);
   bind_plan(plan, mesh_->coordinate(rank_.id()));
@@ -270,7 +289,8 @@ void DistCall::prepare() {
   for (const OutputPlan& output : plan_->outputs) {
     if (!writes(output)) continue;
     const DistTensorImpl& x = *tensors_[static_cast<size_t>(output.alias)];
-    if (rank_.policies.view == ViewPolicy::temporary && x.value.storage()->detachment() != nullptr) part(*x.value.storage());
+    if (rank_.policies.view == ViewPolicy::temporary && x.value.storage()->detachment() != nullptr)
+      part(*x.value.storage());
     if (output.kind != AliasDef::Kind::inplace) continue;
     // Whether pieces change their shape differs from rank to rank; whether the tensor does, not.
     const bool new_buffer = !(output.global == x.global) || (!output.write_back && output.spec != x.spec);
@@ -312,7 +332,9 @@ DenseTensor DistCall::shape_of_piece(size_t i) const {
 void DistCall::convert_results(const Float32Call& converted) {
   for (size_t o = 0; o < plan_->outputs.size(); ++o) {
     const OutputPlan& output = plan_->outputs[o];
-    DenseTensor& result = output.alias >= 0 && output.kind == AliasDef::Kind::inplace ? locals_[static_cast<size_t>(output.alias)] : results_[o];
+    DenseTensor& result = output.alias >= 0 && output.kind == AliasDef::Kind::inplace
+                              ? locals_[static_cast<size_t>(output.alias)]
+                              : results_[o];
     result = converted.output(o, result);
   }
 }
@@ -321,16 +343,21 @@ void DistCall::capture() {
   if (plan_->relayout) return;  // the move is all that there is
   std::vector<const DenseTensor*> inputs;
   for (const DenseTensor& input : extras_->captured_inputs) inputs.push_back(input.defined() ? &input : nullptr);
-  const auto any = std::find_if(locals_.begin(), locals_.end(), [](const DenseTensor& input) { return input.defined(); });
-  const Device device = any != locals_.end() ? any->device() : !results_.empty() && results_[0].defined() ? results_[0].device() : kCpu;
+  const auto any =
+      std::find_if(locals_.begin(), locals_.end(), [](const DenseTensor& input) { return input.defined(); });
+  const Device device = any != locals_.end()                         ? any->device()
+                        : !results_.empty() && results_[0].defined() ? results_[0].device()
+                                                                     : kCpu;
   std::vector<RecordedOutput> outputs;
   for (const OutputPlan& output : plan_->outputs) {
     RecordedOutput& out = outputs.emplace_back();
     out.present = output.spec != nullptr;
     if (!out.present) continue;
     // What is written back from another layout is made beside its target, which is written once, by that.
-    const bool beside = output.write_back != nullptr && plan_->inputs[static_cast<size_t>(output.alias)].move == nullptr;
-    const bool replaced = output.kind == AliasDef::Kind::inplace && writes(output) && (local_.replace_targets || beside);
+    const bool beside =
+        output.write_back != nullptr && plan_->inputs[static_cast<size_t>(output.alias)].move == nullptr;
+    const bool replaced =
+        output.kind == AliasDef::Kind::inplace && writes(output) && (local_.replace_targets || beside);
     out.meta = output.global;
     out.spec = output.spec;
     out.device = device;
@@ -339,12 +366,14 @@ void DistCall::capture() {
   }
   std::vector<Attr> attrs;
   for (const AttrRef& attr : attrs_) attrs.push_back(std::visit([](const auto* value) { return Attr(*value); }, attr));
-  extras_->symbols = ctx_.recorder->call({op_, variant_ == Variant::inplace, inputs, slots_, std::move(attrs), layout_, outputs, plan_->output_slots, local_.random.offset});
+  extras_->symbols = ctx_.recorder->call({op_, variant_ == Variant::inplace, inputs, slots_, std::move(attrs), layout_,
+                                          outputs, plan_->output_slots, local_.random.offset});
 }
 
 DenseTensor DistCall::move_input(size_t i) const {
   const InputPlan& input = plan_->inputs[i];
-  DenseTensor moved = execute_reshard(rank_, *input.move, tensors_[i]->value, {op_.name, op_.inputs[static_cast<size_t>(input.slot)].name});
+  DenseTensor moved = execute_reshard(rank_, *input.move, tensors_[i]->value,
+                                      {op_.name, op_.inputs[static_cast<size_t>(input.slot)].name});
   if (MovedInputs* const wanted = MovedInputs::current()) wanted->add(tensors_[i], input.want, moved);
   return moved;
 }
@@ -358,7 +387,8 @@ void DistCall::reinterpret_local() {
 void DistCall::poison() {
   if (!started_) return;
   for (const OutputPlan& output : plan_->outputs) {
-    if (writes(output)) tensors_[static_cast<size_t>(output.alias)]->value.storage()->poison(std::current_exception(), ctx_.op);
+    if (writes(output))
+      tensors_[static_cast<size_t>(output.alias)]->value.storage()->poison(std::current_exception(), ctx_.op);
   }
 }
 

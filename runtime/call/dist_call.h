@@ -78,7 +78,9 @@ class DistCall {
   operator const OpContext&() const { return ctx_; }
   /// The local piece of an argument; undefined for an absent optional.
   const DenseTensor& operator[](size_t slot) const { return locals_[first(slot)]; }
-  std::span<const DenseTensor> locals(size_t slot) const { return std::span(locals_).subspan(first(slot), slots_[slot].count); }
+  std::span<const DenseTensor> locals(size_t slot) const {
+    return std::span(locals_).subspan(first(slot), slots_[slot].count);
+  }
   DenseTensor& target(size_t slot) { return locals_[first(slot)]; }
   std::vector<DenseTensor*> targets(size_t slot);
   /// The shape attribute of the dense call: the local shape of an output, or for the global metas the one that was asked for.
@@ -88,7 +90,9 @@ class DistCall {
 
   /// A dtype attribute of the dense call.
   DType local_dtype(DType asked) const { return ctx_.infer == nullptr && plan_->in_float32 ? widened(asked) : asked; }
-  std::optional<DType> local_dtype(const std::optional<DType>& asked) const { return asked ? std::optional(local_dtype(*asked)) : asked; }
+  std::optional<DType> local_dtype(const std::optional<DType>& asked) const {
+    return asked ? std::optional(local_dtype(*asked)) : asked;
+  }
 
   /// The local result of an output. Where only metas are wanted, there is none.
   void set(size_t output, DenseTensor value) {
@@ -124,9 +128,7 @@ class DistCall {
         plan_ = &make_plan(hash, metas, [&] { dense(); });
       }
       if (plan_->checked || extras_) check_policies();
-    } catch (const Error& error) {
-      rethrow(error);
-    }
+    } catch (const Error& error) { rethrow(error); }
   }
   /// Until end_inference(), the local tensors have the global metas and no bytes.
   void begin_inference(MetaSink& metas);
@@ -151,7 +153,8 @@ class DistCall {
       poison();
       throw;
     }
-    if (local_.checks_data || !plan_->active) [[unlikely]] doubt(call);
+    if (local_.checks_data || !plan_->active) [[unlikely]]
+      doubt(call);
     if (traced_) record_call();
   }
 
@@ -193,10 +196,11 @@ class DistCall {
   struct Extras {
     std::unique_ptr<AxisReducer> reducer;
     std::vector<Promoted> promoted;
-    StaleViews stale;       // arguments
-    int64_t moment_bytes = 0;  // sent beside what the plan has: refreshes, write-backs through views, checks of promoted arguments
-    std::string moment_text;   // the same, for observers
-    std::vector<Meta> dynamic;  // global, per flat output; those that are not dynamic are empty
+    StaleViews stale;  // arguments
+    int64_t moment_bytes =
+        0;  // sent beside what the plan has: refreshes, write-backs through views, checks of promoted arguments
+    std::string moment_text;                   // the same, for observers
+    std::vector<Meta> dynamic;                 // global, per flat output; those that are not dynamic are empty
     std::vector<DenseTensor> captured_inputs;  // in a capture: as the op gets them
     std::vector<uint32_t> symbols;             // and the values that its flat outputs are
   };
@@ -212,7 +216,10 @@ class DistCall {
   void place_promoted();
   /// In a handler: an argument cannot be read, maybe on this rank alone, so the call counts as one that failed here.
   void report_unread();
-  bool checks_promoted() const { return extras_ && !extras_->promoted.empty() && rank_.policies.promotion == PromotionPolicy::replicate_checked && ctx_.recorder == nullptr; }
+  bool checks_promoted() const {
+    return extras_ && !extras_->promoted.empty() && rank_.policies.promotion == PromotionPolicy::replicate_checked &&
+           ctx_.recorder == nullptr;
+  }
   void check_replicated(const Promoted& promoted) const;
   /// "add(x: f32[8, 4] [dp, -], y: f32[4] [-]) on mesh(dp=2)": the call so far, for messages.
   std::string call_text() const;
@@ -268,7 +275,9 @@ class DistCall {
   void finish_inplace(size_t output);
   void replace_target(const OutputPlan& output, DenseTensor result, bool written);
   void detach(const DenseTensor& copy, size_t input);
-  CommCause cause_of(size_t input) const { return {op_.name, op_.inputs[static_cast<size_t>(plan_->inputs[input].slot)].name}; }
+  CommCause cause_of(size_t input) const {
+    return {op_.name, op_.inputs[static_cast<size_t>(plan_->inputs[input].slot)].name};
+  }
   void poison();
   /// What this call writes is no value if it fails on another rank.
   void doubt(uint64_t call);
@@ -320,7 +329,8 @@ void DistCall::key(const std::vector<T>& values) requires(!std::is_arithmetic_v<
 
 template <class T>
 void DistCall::key(const T& value) {
-  if constexpr (std::is_same_v<T, IntArray> || std::is_same_v<T, std::vector<float>> || std::is_same_v<T, std::vector<double>>) {
+  if constexpr (std::is_same_v<T, IntArray> || std::is_same_v<T, std::vector<float>> ||
+                std::is_same_v<T, std::vector<double>>) {
     key_.push_back(value.size());
     key_bytes(value.data(), value.size() * sizeof(value[0]));
   } else if constexpr (std::is_same_v<T, std::string>) {

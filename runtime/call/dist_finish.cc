@@ -55,7 +55,8 @@ void DistCall::finish_dynamic() {
   const auto ranks = static_cast<size_t>(rank_.world().size());
   std::vector<uint64_t> all;
   if (plan_->exchanges_rows) all = gather_words(rank_, mine, {op_.name, "row counts"});
-  else for (size_t r = 0; r < ranks; ++r) all.insert(all.end(), mine.begin(), mine.end());
+  else
+    for (size_t r = 0; r < ranks; ++r) all.insert(all.end(), mine.begin(), mine.end());
   extras().dynamic.resize(plan_->outputs.size());
   for (size_t k = 0; k < dynamic.size(); ++k) {
     const size_t o = dynamic[k];
@@ -72,15 +73,17 @@ void DistCall::finish_dynamic() {
 void DistCall::fill_with_identity(DenseTensor& piece) const {
   if (!piece.has_data()) return;
   if (piece.device() != kCpu) {
-    fail(ErrorCode::mixed_device, "[{}] cannot make {} on {}: contributions to a pending reduction are made on the CPU; make it there, and reshard it first",
+    fail(ErrorCode::mixed_device,
+         "[{}] cannot make {} on {}: contributions to a pending reduction are made on the CPU; make it there, and "
+         "reshard it first",
          op_.name, layout_->text(), to_string(piece.device()));
   }
   fill_identity(piece.raw(), piece.numel(), piece.dtype(), *plan_->identity);
 }
 
 void DistCall::fail_piece(const OutputPlan& output, const DenseTensor& piece, const Meta& shard) const {
-  fail(ErrorCode::internal, "[{}] computed a piece {} where layout {} of {} has {}; its placement rule is wrong", op_.name,
-       to_string(piece.meta()), output.spec->text(), to_string(output.global), to_string(shard));
+  fail(ErrorCode::internal, "[{}] computed a piece {} where layout {} of {} has {}; its placement rule is wrong",
+       op_.name, to_string(piece.meta()), output.spec->text(), to_string(output.global), to_string(shard));
 }
 
 void DistCall::finish_view(size_t o) {
@@ -125,7 +128,8 @@ void DistCall::finish_inplace(size_t o) {
     copy_over(x.value, back);
     x.value.storage()->bump(ctx_.op);
   } else if (written && output.global == x.global && output.spec == x.spec) {
-    if (local_.replace_targets || plan_->inputs[i].move) copy_over(x.value, result);  // the kernel has made it in a buffer of its own
+    if (local_.replace_targets || plan_->inputs[i].move)
+      copy_over(x.value, result);  // the kernel has made it in a buffer of its own
     else x.value.set_symbol(result.symbol());
     x.value.storage()->bump(ctx_.op);
   } else {
@@ -166,8 +170,8 @@ void DistCall::detach(const DenseTensor& copy, size_t i) {
   const DistTensorImpl& x = *tensors_[i];
   const auto& move = plan_->inputs[i].move;
   const CommCause cause = cause_of(i);
-  ViewLink::attach(std::make_shared<ViewLink>(rank_, x.value, copy, move, nullptr, cause), copy.storage(), x.value.storage()->version(), ctx_.op, cause.argument,
-                   x.spec->text(), move->to->text());
+  ViewLink::attach(std::make_shared<ViewLink>(rank_, x.value, copy, move, nullptr, cause), copy.storage(),
+                   x.value.storage()->version(), ctx_.op, cause.argument, x.spec->text(), move->to->text());
 }
 
 /// The target has another shape, dtype or layout now: it leaves its buffer, which other tensors may have too.
@@ -190,7 +194,8 @@ void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool
   } else if (is_view(x)) {
     // It is one of the same tensor still where its elements only moved, or are written back; else it has parted from that.
     if (const Detachment* const from = old->detachment(); from != nullptr && !written && !sync) {
-      now->detach({from->source, from->source_version, from->op, from->argument, from->from, from->to, {}, {}, from->origin});
+      now->detach(
+          {from->source, from->source_version, from->op, from->argument, from->from, from->to, {}, {}, from->origin});
     } else if (!written) {
       detach(moved, i);
     } else if (plan) {
@@ -199,7 +204,9 @@ void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool
     }
   } else {
     // Those that share the old buffer are copies of the new one from here on, of the value before a write.
-    const auto text = [](const Meta& global, const DistSpec& spec) { return fmt::format("{} {}", to_string(global), spec.text()); };
+    const auto text = [](const Meta& global, const DistSpec& spec) {
+      return fmt::format("{} {}", to_string(global), spec.text());
+    };
     const std::string before = text(x.global, *x.spec), after = text(output.global, *output.spec);
     if (sync && plan) link = std::make_shared<ViewLink>(rank_, moved, x.value, nullptr, plan, cause);
     if (link) ViewLink::attach(link, old, now->version() - (written ? 1 : 0), ctx_.op, "", before, after);

@@ -55,7 +55,8 @@ AxisCost cost_of(const ProcessMesh& mesh, int axis) {
 
 /// The time of collectives that follow each other, in the planner's model.
 double predicted_ns(const AxisCost& cost, CommKind kind, const CommCount& count) {
-  const double starts = static_cast<double>(count.calls) * (kind == CommKind::all_reduce ? 2 : 1);  // a reduce-scatter and an all-gather
+  const double starts =
+      static_cast<double>(count.calls) * (kind == CommKind::all_reduce ? 2 : 1);  // a reduce-scatter and an all-gather
   return starts * cost.alpha_ns + static_cast<double>(count.bytes_sent) * cost.ns_per_byte;
 }
 
@@ -65,21 +66,25 @@ void add_traffic(const ProcessMesh* mesh, int axis, const CommStats& stats, std:
     const auto kind = static_cast<CommKind>(k);
     const CommCount& count = stats[kind];
     if (count.calls == 0) continue;
-    traffic.push_back({mesh->describe(), axis < 0 ? "" : mesh->name(axis), to_string(kind), count.calls, count.bytes_sent, predicted_ns(cost_of(*mesh, axis), kind, count)});
+    traffic.push_back({mesh->describe(), axis < 0 ? "" : mesh->name(axis), to_string(kind), count.calls,
+                       count.bytes_sent, predicted_ns(cost_of(*mesh, axis), kind, count)});
   }
 }
 
 }  // namespace
 
 DryReport dry_report(Rank& rank) {
-  if (!rank.dry) fail(ErrorCode::invalid_argument, "rank {} is of a world with data, and there is a report of dry worlds only (World::dry)", rank.id());
+  if (!rank.dry)
+    fail(ErrorCode::invalid_argument,
+         "rank {} is of a world with data, and there is a report of dry worlds only (World::dry)", rank.id());
   DryReport report;
   report.rank = rank.id();
   report.world_size = rank.world().size();
   report.calls = call::PlanCache::of(rank).dry_calls.all();
   for (const auto& [mesh, axis] : rank.groups()) add_traffic(mesh, axis, rank.stats(mesh, axis), report.traffic);
   const auto key = [](const DryTraffic& t) { return std::tie(t.mesh, t.axis, t.kind); };
-  std::sort(report.traffic.begin(), report.traffic.end(), [&](const DryTraffic& a, const DryTraffic& b) { return key(a) < key(b); });
+  std::sort(report.traffic.begin(), report.traffic.end(),
+            [&](const DryTraffic& a, const DryTraffic& b) { return key(a) < key(b); });
   for (const DryTraffic& each : report.traffic) {
     report.collectives += each.collectives;
     report.bytes_sent += each.bytes_sent;
@@ -91,33 +96,40 @@ DryReport dry_report(Rank& rank) {
 }
 
 std::string DryReport::text() const {
-  std::string out = fmt::format("rank {} of {}: memory {} live, {} peak; {} collectives, {} sent, {} predicted\n\n", rank, world_size, bytes_text(live_bytes),
-                                bytes_text(peak_bytes), collectives, bytes_text(bytes_sent), time_text(predicted_ns));
+  std::string out = fmt::format("rank {} of {}: memory {} live, {} peak; {} collectives, {} sent, {} predicted\n\n",
+                                rank, world_size, bytes_text(live_bytes), bytes_text(peak_bytes), collectives,
+                                bytes_text(bytes_sent), time_text(predicted_ns));
   out += fmt::format("{:>6}  {:<24} {:>11}  {:>12}  {}\n", "calls", "op", "collectives", "sent", "pieces of outputs");
-  for (const DryCall& c : calls) out += fmt::format("{:>6}  {:<24} {:>11}  {:>12}  {}\n", c.calls, c.op, c.collectives, bytes_text(c.bytes_sent), c.outputs);
-  out += fmt::format("\n{:<10} {:<15} {:>11}  {:>12}  {:>12}  {}\n", "axis", "kind", "collectives", "sent", "predicted", "mesh");
+  for (const DryCall& c : calls)
+    out += fmt::format("{:>6}  {:<24} {:>11}  {:>12}  {}\n", c.calls, c.op, c.collectives, bytes_text(c.bytes_sent),
+                       c.outputs);
+  out += fmt::format("\n{:<10} {:<15} {:>11}  {:>12}  {:>12}  {}\n", "axis", "kind", "collectives", "sent", "predicted",
+                     "mesh");
   for (const DryTraffic& t : traffic) {
-    out += fmt::format("{:<10} {:<15} {:>11}  {:>12}  {:>12}  {}\n", t.axis.empty() ? "all" : t.axis, t.kind, t.collectives, bytes_text(t.bytes_sent),
-                       time_text(t.predicted_ns), t.mesh);
+    out += fmt::format("{:<10} {:<15} {:>11}  {:>12}  {:>12}  {}\n", t.axis.empty() ? "all" : t.axis, t.kind,
+                       t.collectives, bytes_text(t.bytes_sent), time_text(t.predicted_ns), t.mesh);
   }
   return out;
 }
 
 std::string DryReport::json() const {
   const std::string call_list = json_list(calls, [](const DryCall& c) {
-    return fmt::format(R"({{"op": "{}", "outputs": "{}", "calls": {}, "collectives": {}, "bytes_sent": {}}})", escaped(c.op), escaped(c.outputs), c.calls,
-                       c.collectives, c.bytes_sent);
+    return fmt::format(R"({{"op": "{}", "outputs": "{}", "calls": {}, "collectives": {}, "bytes_sent": {}}})",
+                       escaped(c.op), escaped(c.outputs), c.calls, c.collectives, c.bytes_sent);
   });
   const std::string traffic_list = json_list(traffic, [](const DryTraffic& t) {
-    return fmt::format(R"({{"mesh": "{}", "axis": "{}", "kind": "{}", "collectives": {}, "bytes_sent": {}, "predicted_ns": {}}})", escaped(t.mesh),
-                       escaped(t.axis), t.kind, t.collectives, t.bytes_sent, t.predicted_ns);
+    return fmt::format(
+        R"({{"mesh": "{}", "axis": "{}", "kind": "{}", "collectives": {}, "bytes_sent": {}, "predicted_ns": {}}})",
+        escaped(t.mesh), escaped(t.axis), t.kind, t.collectives, t.bytes_sent, t.predicted_ns);
   });
-  return fmt::format(R"({{"rank": {}, "world_size": {}, "calls": {}, "traffic": {}, "collectives": {}, "bytes_sent": {}, "predicted_ns": {}, )"
-                     R"("live_bytes": {}, "peak_bytes": {}}})",
-                     rank, world_size, call_list, traffic_list, collectives, bytes_sent, predicted_ns, live_bytes, peak_bytes);
+  return fmt::format(
+      R"({{"rank": {}, "world_size": {}, "calls": {}, "traffic": {}, "collectives": {}, "bytes_sent": {}, "predicted_ns": {}, )"
+      R"("live_bytes": {}, "peak_bytes": {}}})",
+      rank, world_size, call_list, traffic_list, collectives, bytes_sent, predicted_ns, live_bytes, peak_bytes);
 }
 
-void call::DryCalls::add(std::string_view op, const std::string& outputs, const CommStats& now, const CommStats& before) {
+void call::DryCalls::add(std::string_view op, const std::string& outputs, const CommStats& now,
+                         const CommStats& before) {
   const auto [found, added] = by_text_.try_emplace(fmt::format("{}\n{}", op, outputs), calls_.size());
   if (added) calls_.push_back({std::string(op), outputs});
   DryCall& call = calls_[found->second];

@@ -41,7 +41,9 @@ RowPieces::RowPieces(const DistSpec* spec, std::vector<int64_t> rows, CommCause 
     const int64_t computed = rows[static_cast<size_t>(process)];
     if (piece.size < 0) piece.size = computed;
     if (piece.size == computed) continue;
-    fail(ErrorCode::internal, "[{}] rank {} computed {} rows of '{}', but another with the same piece {}; its kernel gives not the same rows each time",
+    fail(ErrorCode::internal,
+         "[{}] rank {} computed {} rows of '{}', but another with the same piece {}; its kernel gives not the same "
+         "rows each time",
          cause.op, process, computed, cause.argument, piece.size);
   }
   for (Range& piece : held_) {
@@ -58,20 +60,23 @@ size_t RowPieces::place(const Coordinate& at) const {
   const AxisList& axes = spec_->axes(0);
   size_t index = 0;
   for (int i = 0; i < axes.size(); ++i) {
-    index = index * static_cast<size_t>(spec_->mesh()->size(axes[i])) + static_cast<size_t>(at[static_cast<size_t>(axes[i])]);
+    index = index * static_cast<size_t>(spec_->mesh()->size(axes[i])) +
+            static_cast<size_t>(at[static_cast<size_t>(axes[i])]);
   }
   return index;
 }
 
 DenseTensor RowPieces::balance(Rank& rank, const DenseTensor& computed) const {
-  const bool in_place = std::equal(held_.begin(), held_.end(), wanted_.begin(),
-                                   [](const Range& a, const Range& b) { return a.size == b.size && (a.size == 0 || a.begin == b.begin); });
+  const bool in_place = std::equal(held_.begin(), held_.end(), wanted_.begin(), [](const Range& a, const Range& b) {
+    return a.size == b.size && (a.size == 0 || a.begin == b.begin);
+  });
   if (in_place) return computed;
   const ProcessMesh& mesh = *spec_->mesh();
   const Coordinate me = *mesh.coordinate(rank.id());
   const Range held = held_[place(me)];
   const Range wanted = wanted_[place(me)];
-  const int64_t row = static_cast<int64_t>(size_of(computed.dtype())) * computed.dims().numel(1, computed.dims().rank());
+  const int64_t row =
+      static_cast<int64_t>(size_of(computed.dtype())) * computed.dims().numel(1, computed.dims().rank());
   const auto peers = static_cast<size_t>(mesh.size());
   std::vector<int64_t> send_bytes(peers, 0), receive_bytes(peers, 0), receive_at(peers, 0);
   std::vector<char> send;
@@ -79,7 +84,8 @@ DenseTensor RowPieces::balance(Rank& rank, const DenseTensor& computed) const {
     const Coordinate at = mesh.coordinate_at(static_cast<int>(i));
     bool same_replica = true;
     for (int axis = 0; axis < mesh.rank(); ++axis) {
-      same_replica = same_replica && (spec_->axes(0).contains(axis) || at[static_cast<size_t>(axis)] == me[static_cast<size_t>(axis)]);
+      same_replica = same_replica &&
+                     (spec_->axes(0).contains(axis) || at[static_cast<size_t>(axis)] == me[static_cast<size_t>(axis)]);
     }
     if (!same_replica) continue;
     const Range out = common(held, wanted_[place(at)]);
@@ -97,7 +103,8 @@ DenseTensor RowPieces::balance(Rank& rank, const DenseTensor& computed) const {
   rank.communicator(&mesh).all_to_all(cause_, send.data(), send_bytes, receive.data(), receive_bytes).wait();
   const char* from = receive.data();
   for (size_t i = 0; i < peers; ++i) {
-    if (receive_bytes[i] != 0) std::memcpy(result.data<char>() + receive_at[i], from, static_cast<size_t>(receive_bytes[i]));
+    if (receive_bytes[i] != 0)
+      std::memcpy(result.data<char>() + receive_at[i], from, static_cast<size_t>(receive_bytes[i]));
     from += receive_bytes[i];
   }
   return result;

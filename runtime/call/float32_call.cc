@@ -7,7 +7,8 @@
 
 namespace shard::call {
 
-Float32Call::Float32Call(const OpContext& ctx, const CallPlan& plan, std::span<DenseTensor> arguments) : ctx_(ctx), plan_(plan) {
+Float32Call::Float32Call(const OpContext& ctx, const CallPlan& plan, std::span<DenseTensor> arguments)
+    : ctx_(ctx), plan_(plan) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     DenseTensor& argument = arguments[i];
     if (!argument.defined() || widened(argument.dtype()) == argument.dtype()) continue;
@@ -24,7 +25,8 @@ Float32Call::Float32Call(const OpContext& ctx, const CallPlan& plan, std::span<D
 DenseTensor Float32Call::output(size_t o, const DenseTensor& given) const {
   if (!given.defined() || plan_.outputs[o].spec == nullptr) return given;
   const DenseTensor result = cast_to(ctx_, given, plan_.output_shards[o].dtype);
-  const auto written = std::find_if(converted_.begin(), converted_.end(), [&](const Argument& each) { return each.to.storage() == given.storage(); });
+  const auto written = std::find_if(converted_.begin(), converted_.end(),
+                                    [&](const Argument& each) { return each.to.storage() == given.storage(); });
   if (written == converted_.end() || result.dtype() != written->from.dtype()) return result;
   copy_into(written->from, result);
   if (ctx_.binder != nullptr) ctx_.binder->copy(written->from, result);

@@ -28,18 +28,21 @@ Scalar value_of(const DenseTensor& tensor) {
 
 void check_one(const TensorImpl& tensor) {
   if (tensor.meta().numel() == 1) return;
-  fail(ErrorCode::shape_mismatch, "[item] {} has {} elements, but must have one; reduce it (sum, max, ...) or slice it first",
+  fail(ErrorCode::shape_mismatch,
+       "[item] {} has {} elements, but must have one; reduce it (sum, max, ...) or slice it first",
        argument_text("tensor", tensor), tensor.meta().numel());
 }
 
 Scalar distributed_item(const DistTensorImpl& impl) {
   Rank& rank = current_rank();
   if (impl.owner != &rank) {
-    fail(ErrorCode::wrong_rank, "[item] {} belongs to rank {}, but rank {} makes the call; each rank uses its own tensors",
+    fail(ErrorCode::wrong_rank,
+         "[item] {} belongs to rank {}, but rank {} makes the call; each rank uses its own tensors",
          argument_text("tensor", impl), impl.owner->id(), rank.id());
   }
   if (rank.dry != nullptr) {
-    fail(ErrorCode::no_data, "[item] {} is of a dry world, which has no data to branch on; take the number from outside of the program",
+    fail(ErrorCode::no_data,
+         "[item] {} is of a dry world, which has no data to branch on; take the number from outside of the program",
          argument_text("tensor", impl));
   }
   const int64_t begin_ns = now_ns();
@@ -53,7 +56,8 @@ Scalar distributed_item(const DistTensorImpl& impl) {
   call::PlannedMoves moves;
   moves.bytes = plan->bytes + told;
   if (!plan->steps.empty()) {
-    moves.text += fmt::format(" argument 'tensor' ({}) from {} to {} ({} bytes);", to_string(impl.global), impl.spec->text(), whole->text(), plan->bytes);
+    moves.text += fmt::format(" argument 'tensor' ({}) from {} to {} ({} bytes);", to_string(impl.global),
+                              impl.spec->text(), whole->text(), plan->bytes);
   }
   if (tells) moves.text += fmt::format(" the value to ranks outside of the mesh ({} bytes);", told);
   stale.plan(moves, rank.policies.comm == CommPolicy::forbid_moves);
@@ -63,12 +67,18 @@ Scalar distributed_item(const DistTensorImpl& impl) {
   Scalar value = impl.here() ? value_of(piece) : Scalar(0);
   if (tells) {
     const bool integer = !is_floating(impl.global.dtype);
-    const uint64_t mine[] = {integer ? std::bit_cast<uint64_t>(value.to<int64_t>()) : std::bit_cast<uint64_t>(value.to<double>())};
+    const uint64_t mine[] = {integer ? std::bit_cast<uint64_t>(value.to<int64_t>())
+                                     : std::bit_cast<uint64_t>(value.to<double>())};
     const uint64_t word = call::gather_words(rank, mine, kCause)[static_cast<size_t>(mesh.processes().front())];
     value = integer ? Scalar(std::bit_cast<int64_t>(word)) : Scalar(std::bit_cast<double>(word));
   }
   if (rank.trace_calls) {
-    rank.trace.record({.name = kCause.op, .op = kCause.op, .argument = kCause.argument, .bytes = moves.bytes, .begin_ns = begin_ns, .end_ns = now_ns()});
+    rank.trace.record({.name = kCause.op,
+                       .op = kCause.op,
+                       .argument = kCause.argument,
+                       .bytes = moves.bytes,
+                       .begin_ns = begin_ns,
+                       .end_ns = now_ns()});
   }
   return value;
 }
@@ -77,8 +87,10 @@ Scalar distributed_item(const DistTensorImpl& impl) {
 
 Scalar item(const Tensor& tensor) {
   if (Recorder* const recorder = Recorder::current()) {
-    recorder->refuse("item", fmt::format("it reads the value of {}, which is known only when the program runs, so that nothing can branch on it. Return the tensor and branch "
-                                         "outside, or compute both ways and choose with where", tensor.get().describe()));
+    recorder->refuse("item", fmt::format("it reads the value of {}, which is known only when the program runs, so that "
+                                         "nothing can branch on it. Return the tensor and branch "
+                                         "outside, or compute both ways and choose with where",
+                                         tensor.get().describe()));
   }
   check_one(tensor.get());
   if (tensor.is_dist()) return distributed_item(dist_impl(tensor));

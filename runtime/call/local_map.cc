@@ -24,20 +24,24 @@ struct PieceFacts {
 
 /// The argument names of messages, which traces keep.
 std::string_view input_name(size_t i) {
-  static constexpr std::array<std::string_view, 8> names = {"input 0", "input 1", "input 2", "input 3", "input 4", "input 5", "input 6", "input 7"};
+  static constexpr std::array<std::string_view, 8> names = {"input 0", "input 1", "input 2", "input 3",
+                                                            "input 4", "input 5", "input 6", "input 7"};
   return i < names.size() ? names[i] : "input";
 }
 
 /// One call of a LocalMap.
 class LocalCallRun {
  public:
-  LocalCallRun(std::span<const Tensor> inputs, std::span<const DistSpec* const> in_specs, std::span<const DistSpec* const> out_specs,
-               const LocalMapOptions& options)
-      : rank_(current_rank()), inputs_(inputs), in_specs_(in_specs), out_specs_(out_specs), options_(options), name_(options.name) {}
+  LocalCallRun(std::span<const Tensor> inputs, std::span<const DistSpec* const> in_specs,
+               std::span<const DistSpec* const> out_specs, const LocalMapOptions& options)
+      : rank_(current_rank()), inputs_(inputs), in_specs_(in_specs), out_specs_(out_specs), options_(options),
+        name_(options.name) {}
 
   std::vector<Tensor> run(const LocalFunction& function) {
     if (Recorder* const recorder = Recorder::current()) {
-      recorder->refuse(name_, "what its function does differs from rank to rank, and a program is the same on all. Call it between two captured functions");
+      recorder->refuse(name_,
+                       "what its function does differs from rank to rank, and a program is the same on all. Call it "
+                       "between two captured functions");
     }
     check_layouts();
     plan_moves();
@@ -60,9 +64,7 @@ class LocalCallRun {
       try {
         const CommQueue::InsideCall inside(queue);
         if (mesh_->coordinate(rank_.id())) results = call_function(function);
-      } catch (...) {
-        failure = std::current_exception();
-      }
+      } catch (...) { failure = std::current_exception(); }
       std::vector<Meta> metas = options_.outputs;
       if (metas.empty()) {
         told = true;
@@ -74,7 +76,9 @@ class LocalCallRun {
       return outputs;
     } catch (...) {
       queue.set_calls_done(call);
-      if (!told) call::report_failed_call(rank_, call, std::current_exception(), fmt::format("\n  in [{}] on {}", name_, mesh_->describe()));
+      if (!told)
+        call::report_failed_call(rank_, call, std::current_exception(),
+                                 fmt::format("\n  in [{}] on {}", name_, mesh_->describe()));
       throw;
     }
   }
@@ -87,15 +91,19 @@ class LocalCallRun {
 
   void check_layouts() {
     if (inputs_.size() != in_specs_.size()) {
-      fail(ErrorCode::invalid_argument, "[{}] is called with {} tensors, but has {} input layouts; give one for each tensor, null where it stays", name_,
-           inputs_.size(), in_specs_.size());
+      fail(ErrorCode::invalid_argument,
+           "[{}] is called with {} tensors, but has {} input layouts; give one for each tensor, null where it stays",
+           name_, inputs_.size(), in_specs_.size());
     }
     for (const DistSpec* spec : in_specs_) check_mesh(spec, true);
     for (const DistSpec* spec : out_specs_) check_mesh(spec, false);
-    if (mesh_ == nullptr) fail(ErrorCode::layout, "[{}] has no layout, so that no mesh is known; give the layout of an input or an output", name_);
+    if (mesh_ == nullptr)
+      fail(ErrorCode::layout, "[{}] has no layout, so that no mesh is known; give the layout of an input or an output",
+           name_);
     check_mesh_in_world(mesh_, rank_.world());
     if (!options_.outputs.empty() && options_.outputs.size() != out_specs_.size()) {
-      fail(ErrorCode::invalid_argument, "[{}] has {} output layouts, but {} metas of outputs; give one for each, or none", name_, out_specs_.size(),
+      fail(ErrorCode::invalid_argument,
+           "[{}] has {} output layouts, but {} metas of outputs; give one for each, or none", name_, out_specs_.size(),
            options_.outputs.size());
     }
     for (size_t o = 0; o < options_.outputs.size(); ++o) check_rank(o, options_.outputs[o]);
@@ -103,37 +111,45 @@ class LocalCallRun {
 
   void check_mesh(const DistSpec* spec, bool input) {
     if (spec == nullptr && input) return;
-    if (spec == nullptr) fail(ErrorCode::layout, "[{}] the layout of an output is null; give one for each output", name_);
+    if (spec == nullptr)
+      fail(ErrorCode::layout, "[{}] the layout of an output is null; give one for each output", name_);
     if (mesh_ == nullptr) mesh_ = spec->mesh();
     if (spec->mesh() != mesh_) {
-      fail(ErrorCode::layout, "[{}] layout {} is on {}, but the layouts before it are on {}; all are on one mesh", name_, spec->text(),
-           spec->mesh()->describe(), mesh_->describe());
+      fail(ErrorCode::layout, "[{}] layout {} is on {}, but the layouts before it are on {}; all are on one mesh",
+           name_, spec->text(), spec->mesh()->describe(), mesh_->describe());
     }
   }
 
   void check_rank(size_t o, const Meta& meta) const {
     if (meta.dims.rank() == out_specs_[o]->rank()) return;
-    fail(ErrorCode::layout, "[{}] output {} has layout {} with {} dims, but is {}", name_, o, out_specs_[o]->text(), out_specs_[o]->rank(), to_string(meta));
+    fail(ErrorCode::layout, "[{}] output {} has layout {} with {} dims, but is {}", name_, o, out_specs_[o]->text(),
+         out_specs_[o]->rank(), to_string(meta));
   }
 
   void plan_moves() {
     moves_.resize(inputs_.size());
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const DistSpec* want = in_specs_[i];
-      if (!inputs_[i].defined()) fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value", name_, input_name(i));
+      if (!inputs_[i].defined())
+        fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value", name_, input_name(i));
       if (!inputs_[i].is_dist()) {
         if (want == nullptr) continue;
-        fail(ErrorCode::layout, "[{}] argument '{}' is a plain tensor ({}), but shall be {}; make it distributed with distribute(tensor, spec), or give null as its "
-             "layout to have it handed on as it is", name_, input_name(i), inputs_[i].get().describe(), want->text());
+        fail(ErrorCode::layout,
+             "[{}] argument '{}' is a plain tensor ({}), but shall be {}; make it distributed with distribute(tensor, "
+             "spec), or give null as its "
+             "layout to have it handed on as it is",
+             name_, input_name(i), inputs_[i].get().describe(), want->text());
       }
       const DistTensorImpl& impl = dist_impl(inputs_[i]);
       if (impl.owner != &rank_) {
-        fail(ErrorCode::wrong_rank, "[{}] argument '{}' belongs to rank {}, not to rank {}; each rank uses its own tensors", name_, input_name(i),
-             impl.owner->id(), rank_.id());
+        fail(ErrorCode::wrong_rank,
+             "[{}] argument '{}' belongs to rank {}, not to rank {}; each rank uses its own tensors", name_,
+             input_name(i), impl.owner->id(), rank_.id());
       }
       if (want == nullptr && impl.spec->mesh() != mesh_) {
-        fail(ErrorCode::layout, "[{}] argument '{}' ({}) stays as it is, but the function runs on {}; give it a layout there", name_, input_name(i), impl.describe(),
-             mesh_->describe());
+        fail(ErrorCode::layout,
+             "[{}] argument '{}' ({}) stays as it is, but the function runs on {}; give it a layout there", name_,
+             input_name(i), impl.describe(), mesh_->describe());
       }
       stale_.add(*impl.value.storage(), rank_.policies.view);
       if (want == nullptr || want == impl.spec) continue;
@@ -150,12 +166,14 @@ class LocalCallRun {
     moves.bytes = bytes_;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!moves_[i] || (moves_[i]->bytes == 0 && !all)) continue;
-      moves.text += fmt::format(" argument '{}' ({}) from {} to {} ({} bytes);", input_name(i), to_string(moves_[i]->meta), moves_[i]->from->text(),
-                                moves_[i]->to->text(), moves_[i]->bytes);
+      moves.text +=
+          fmt::format(" argument '{}' ({}) from {} to {} ({} bytes);", input_name(i), to_string(moves_[i]->meta),
+                      moves_[i]->from->text(), moves_[i]->to->text(), moves_[i]->bytes);
     }
     if (options_.outputs.empty()) {
       moves.text += " the shapes of the outputs' pieces, as LocalMapOptions::outputs is not given;";
-      moves.bytes += call::gather_bytes(rank_.world().size(), std::max<size_t>(out_specs_.size(), 1) * sizeof(PieceFacts));
+      moves.bytes +=
+          call::gather_bytes(rank_.world().size(), std::max<size_t>(out_specs_.size(), 1) * sizeof(PieceFacts));
     }
     call::check_comm_policy(rank_, name_, *mesh_, moves);
   }
@@ -178,8 +196,11 @@ class LocalCallRun {
     std::vector<Tensor> results = function(pieces_);
     for (size_t i = 0; i < pieces_.size(); ++i) {
       if (moves_[i] || pieces_[i].version() == versions[i]) continue;
-      fail(ErrorCode::invalid_argument, "[{}] the function has written its argument '{}', which is the buffer of the distributed tensor; let it write a copy "
-           "(assign(x))", name_, input_name(i));
+      fail(ErrorCode::invalid_argument,
+           "[{}] the function has written its argument '{}', which is the buffer of the distributed tensor; let it "
+           "write a copy "
+           "(assign(x))",
+           name_, input_name(i));
     }
     if (results.size() != out_specs_.size()) fail_result_count(options_, results.size(), out_specs_.size());
     for (size_t o = 0; o < results.size(); ++o) own(results, o);
@@ -189,12 +210,18 @@ class LocalCallRun {
   /// Each output has a buffer of its own: one that is a piece of an input, or an output before it, is copied.
   void own(std::vector<Tensor>& results, size_t o) const {
     Tensor& result = results[o];
-    if (!result.defined()) fail(ErrorCode::undefined, "[{}] the function has returned an undefined tensor as output {}; return its piece, maybe an empty one", name_, o);
+    if (!result.defined())
+      fail(ErrorCode::undefined,
+           "[{}] the function has returned an undefined tensor as output {}; return its piece, maybe an empty one",
+           name_, o);
     if (result.is_dist()) {
-      fail(ErrorCode::layout, "[{}] the function has returned a distributed tensor ({}) as output {}; return the local piece", name_, result.get().describe(), o);
+      fail(ErrorCode::layout,
+           "[{}] the function has returned a distributed tensor ({}) as output {}; return the local piece", name_,
+           result.get().describe(), o);
     }
     const auto shared = [&](const Tensor& other) { return other.shares_buffer_with(result); };
-    const bool copy = std::any_of(pieces_.begin(), pieces_.end(), shared) || std::any_of(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(o), shared);
+    const bool copy = std::any_of(pieces_.begin(), pieces_.end(), shared) ||
+                      std::any_of(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(o), shared);
     if (copy) result = Tensor(clone(result.get().value));
   }
 
@@ -202,22 +229,29 @@ class LocalCallRun {
   /// function failed. Rethrows `failure`.
   std::vector<Meta> exchange_metas(const std::vector<Tensor>& results, const std::exception_ptr& failure) {
     if (rank_.dry) {
-      fail(ErrorCode::no_data, "[{}] a dry world has no other ranks that could tell the shapes of their pieces; give the metas of the outputs "
-           "(LocalMapOptions::outputs)", name_);
+      fail(ErrorCode::no_data,
+           "[{}] a dry world has no other ranks that could tell the shapes of their pieces; give the metas of the "
+           "outputs "
+           "(LocalMapOptions::outputs)",
+           name_);
     }
     const auto ranks = static_cast<size_t>(rank_.world().size());
     const size_t count = std::max<size_t>(out_specs_.size(), 1);  // without outputs, too, ranks learn who has failed
     std::vector<PieceFacts> mine(count), all(count * ranks);
     for (size_t o = 0; o < count; ++o) mine[o] = {failure != nullptr, o < results.size() ? results[o].meta() : Meta()};
     const std::vector<int64_t> sizes(ranks, static_cast<int64_t>(count * sizeof(PieceFacts)));
-    rank_.communicator(ProcessMesh::make({static_cast<int>(ranks)})).all_gather({name_, "shapes of outputs"}, mine.data(), all.data(), sizes).wait();
+    rank_.communicator(ProcessMesh::make({static_cast<int>(ranks)}))
+        .all_gather({name_, "shapes of outputs"}, mine.data(), all.data(), sizes)
+        .wait();
     if (failure) std::rethrow_exception(failure);
     for (size_t process = 0; process < ranks; ++process) {
-      if (all[process * count].failed) fail(ErrorCode::peer_failed, "[{}] the function has failed on rank {}; its error says why", name_, process);
+      if (all[process * count].failed)
+        fail(ErrorCode::peer_failed, "[{}] the function has failed on rank {}; its error says why", name_, process);
     }
     std::vector<Meta> metas;
     for (size_t o = 0; o < out_specs_.size(); ++o) {
-      metas.push_back(whole_meta(o, [&](int process) -> const Meta& { return all[static_cast<size_t>(process) * count + o].meta; }));
+      metas.push_back(whole_meta(
+          o, [&](int process) -> const Meta& { return all[static_cast<size_t>(process) * count + o].meta; }));
     }
     return metas;
   }
@@ -229,16 +263,18 @@ class LocalCallRun {
     const Meta& first = meta_of(mesh_->processes()[0]);
     Meta whole = first;
     check_rank(o, whole);
-    for (int d = 0; d < whole.dims.rank(); ++d) whole.dims[d] = whole_size(spec.axes(d), 0, Coordinate{}, [&](const Coordinate& at) {
-      const Dims& dims = meta_of(mesh_->process_at(at)).dims;
-      return d < dims.rank() ? dims[d] : 0;
-    });
+    for (int d = 0; d < whole.dims.rank(); ++d)
+      whole.dims[d] = whole_size(spec.axes(d), 0, Coordinate{}, [&](const Coordinate& at) {
+        const Dims& dims = meta_of(mesh_->process_at(at)).dims;
+        return d < dims.rank() ? dims[d] : 0;
+      });
     for (int i = 0; i < mesh_->size(); ++i) {
       const int process = mesh_->processes()[static_cast<size_t>(i)];
       const Meta& piece = meta_of(process);
       if (piece.dtype != whole.dtype) {
-        fail(ErrorCode::dtype_mismatch, "[{}] output {} is {} on rank {}, but {} on rank {}; the function must give one dtype everywhere", name_, o,
-             to_string(first), mesh_->processes()[0], to_string(piece), process);
+        fail(ErrorCode::dtype_mismatch,
+             "[{}] output {} is {} on rank {}, but {} on rank {}; the function must give one dtype everywhere", name_,
+             o, to_string(first), mesh_->processes()[0], to_string(piece), process);
       }
       check_piece(o, process, mesh_->coordinate_at(i), piece, whole);
     }
@@ -260,15 +296,17 @@ class LocalCallRun {
   void check_piece(size_t o, int process, const Coordinate& at, const Meta& piece, const Meta& whole) const {
     const Meta expected = shard_meta(whole, *out_specs_[o], at);
     if (piece == expected || piece == Meta{expected.dims, whole.dtype}) return;
-    fail(ErrorCode::shape_mismatch, "[{}] output {}: rank {}'s piece of {} {} on {} must be {}, but the function has returned {}", name_, o, process,
-         to_string(whole), out_specs_[o]->text(), mesh_->describe(), to_string(expected), to_string(piece));
+    fail(ErrorCode::shape_mismatch,
+         "[{}] output {}: rank {}'s piece of {} {} on {} must be {}, but the function has returned {}", name_, o,
+         process, to_string(whole), out_specs_[o]->text(), mesh_->describe(), to_string(expected), to_string(piece));
   }
 
   Tensor wrap(size_t o, const std::vector<Tensor>& results, const Meta& meta) const {
     const auto at = mesh_->coordinate(rank_.id());
     if (!at) return make_dist(rank_, meta, out_specs_[o], absent_value(meta));
     check_piece(o, rank_.id(), *at, results[o].meta(), meta);
-    return make_dist(rank_, meta, out_specs_[o], convert_floats(results[o].get().value, shard_dtype(meta.dtype, out_specs_[o]->layout())));
+    return make_dist(rank_, meta, out_specs_[o],
+                     convert_floats(results[o].get().value, shard_dtype(meta.dtype, out_specs_[o]->layout())));
   }
 
   /// Tells the dry report and observers of the call, as of those of ops.
@@ -278,7 +316,8 @@ class LocalCallRun {
       std::string text;
       for (const Tensor& output : outputs) {
         const DistTensorImpl& impl = dist_impl(output);
-        text += (text.empty() ? "" : "; ") + call::describe_piece("", impl.here() ? &impl.value.dims() : nullptr, impl.global, *impl.spec);
+        text += (text.empty() ? "" : "; ") +
+                call::describe_piece("", impl.here() ? &impl.value.dims() : nullptr, impl.global, *impl.spec);
       }
       cache.dry_calls.add(options_.name, text, rank_.stats(), before_);
     }
@@ -297,7 +336,7 @@ class LocalCallRun {
 
   Rank& rank_;
   std::span<const Tensor> inputs_;
-  std::span<const DistSpec* const> in_specs_, out_specs_;
+  std::span<const DistSpec*const> in_specs_, out_specs_;
   const LocalMapOptions& options_;
   std::string_view name_;
   const ProcessMesh* mesh_ = nullptr;
@@ -311,15 +350,18 @@ class LocalCallRun {
 }  // namespace
 
 void fail_result_count(const LocalMapOptions& options, size_t results, size_t specs) {
-  fail(ErrorCode::invalid_argument, "[{}] the function has returned {} tensors, but there are {} output layouts; give one for each", options.name, results, specs);
+  fail(ErrorCode::invalid_argument,
+       "[{}] the function has returned {} tensors, but there are {} output layouts; give one for each", options.name,
+       results, specs);
 }
 
 }  // namespace shard::detail
 
 namespace shard::unrecorded {
 
-std::vector<Tensor> run_local_map(const detail::LocalFunction& function, std::span<const Tensor> inputs, std::span<const DistSpec* const> in_specs,
-                                  std::span<const DistSpec* const> out_specs, const LocalMapOptions& options) {
+std::vector<Tensor> run_local_map(const detail::LocalFunction& function, std::span<const Tensor> inputs,
+                                  std::span<const DistSpec* const> in_specs, std::span<const DistSpec* const> out_specs,
+                                  const LocalMapOptions& options) {
   return detail::LocalCallRun(inputs, in_specs, out_specs, options).run(function);
 }
 

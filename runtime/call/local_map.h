@@ -26,8 +26,9 @@ namespace detail {
 
 /// Gets the pieces of the inputs; gives those of the outputs.
 using LocalFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
-std::vector<Tensor> run_local_map(const LocalFunction& function, std::span<const Tensor> inputs, std::span<const DistSpec* const> in_specs,
-                                  std::span<const DistSpec* const> out_specs, const LocalMapOptions& options);
+std::vector<Tensor> run_local_map(const LocalFunction& function, std::span<const Tensor> inputs,
+                                  std::span<const DistSpec* const> in_specs, std::span<const DistSpec* const> out_specs,
+                                  const LocalMapOptions& options);
 
 inline std::vector<Tensor> listed(Tensor value) { return {std::move(value)}; }
 inline std::vector<Tensor> listed(std::vector<Tensor> values) { return values; }
@@ -51,7 +52,8 @@ template <class... T>
 struct Results<std::tuple<T...>> {
   static constexpr size_t count = sizeof...(T);
   static std::tuple<T...> of(std::vector<Tensor> all) {
-    return [&]<size_t... i>(std::index_sequence<i...>) { return std::tuple<T...>(std::move(all[i])...); }(std::index_sequence_for<T...>());
+    return [&]<size_t... i>(std::index_sequence<i...>) { return std::tuple<T...>(std::move(all[i])...); }
+    (std::index_sequence_for<T...>());
   }
 };
 
@@ -63,8 +65,10 @@ struct Results<std::tuple<T...>> {
 template <class Function>
 class LocalMap {
  public:
-  LocalMap(Function function, std::vector<const DistSpec*> in_specs, std::vector<const DistSpec*> out_specs, LocalMapOptions options)
-      : function_(std::move(function)), in_specs_(std::move(in_specs)), out_specs_(std::move(out_specs)), options_(std::move(options)) {}
+  LocalMap(Function function, std::vector<const DistSpec*> in_specs, std::vector<const DistSpec*> out_specs,
+           LocalMapOptions options)
+      : function_(std::move(function)), in_specs_(std::move(in_specs)), out_specs_(std::move(out_specs)),
+        options_(std::move(options)) {}
 
   template <std::same_as<Tensor>... T>
   auto operator()(const T&... inputs) const {
@@ -76,7 +80,8 @@ class LocalMap {
   auto run(const std::vector<Tensor>& inputs, std::index_sequence<i...>) const {
     using Result = std::remove_cvref_t<decltype(function_(inputs[i]...))>;
     if constexpr (requires { detail::Results<Result>::count; }) {
-      if (out_specs_.size() != detail::Results<Result>::count) detail::fail_result_count(options_, detail::Results<Result>::count, out_specs_.size());
+      if (out_specs_.size() != detail::Results<Result>::count)
+        detail::fail_result_count(options_, detail::Results<Result>::count, out_specs_.size());
     }
     const auto local = [&](std::span<const Tensor> pieces) { return detail::listed(function_(pieces[i]...)); };
     return detail::Results<Result>::of(detail::run_local_map(local, inputs, in_specs_, out_specs_, options_));
@@ -102,8 +107,8 @@ class LocalMap {
 /// shape_mismatch naming the rank whose piece is not what its layout gives it, dtype_mismatch where ranks do not agree, layout
 /// for layouts that do not fit, policy, and what `function` throws; none of these changes a tensor.
 template <class Function>
-LocalMap<Function> local_map(Function function, std::vector<const DistSpec*> in_specs, std::vector<const DistSpec*> out_specs,
-                             LocalMapOptions options = {}) {
+LocalMap<Function> local_map(Function function, std::vector<const DistSpec*> in_specs,
+                             std::vector<const DistSpec*> out_specs, LocalMapOptions options = {}) {
   return {std::move(function), std::move(in_specs), std::move(out_specs), std::move(options)};
 }
 

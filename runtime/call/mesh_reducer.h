@@ -11,10 +11,13 @@ namespace shard::call {
 class MeshReducer final : public AxisReducer {
  public:
   /// `op` outlives the reducer.
-  MeshReducer(Rank& rank, const ProcessMesh* mesh, const AxisList& axes, std::string_view op) : rank_(rank), mesh_(mesh), axes_(axes), op_(op) {}
+  MeshReducer(Rank& rank, const ProcessMesh* mesh, const AxisList& axes, std::string_view op)
+      : rank_(rank), mesh_(mesh), axes_(axes), op_(op) {}
   void all_reduce(DenseTensor& value, ReduceType type) override {
     for (int i = 0; i < axes_.size(); ++i) {
-      rank_.communicator(mesh_, axes_[i]).all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type).wait();
+      rank_.communicator(mesh_, axes_[i])
+          .all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type)
+          .wait();
     }
   }
 

@@ -26,7 +26,9 @@ class MovedInputs {
 
   /// Of this thread, or null.
   static MovedInputs* current() { return this_thread.moved_inputs; }
-  void add(const TensorImpl* input, const DistSpec* spec, const DenseTensor& value) { entries_.push_back({input, spec, value}); }
+  void add(const TensorImpl* input, const DistSpec* spec, const DenseTensor& value) {
+    entries_.push_back({input, spec, value});
+  }
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:

@@ -21,10 +21,12 @@ namespace shard {
 /// The arguments of a call, and what it gave.
 struct EntryCall {
   const OpContext& ctx;
-  std::span<DenseTensor> tensors;       // flat, by slots; undefined ones are absent. Those that the op writes in place may be replaced
+  std::span<DenseTensor>
+      tensors;  // flat, by slots; undefined ones are absent. Those that the op writes in place may be replaced
   std::span<const SlotRange> slots;
   std::span<const Attr> attrs;
-  std::vector<std::vector<DenseTensor>> results;  // by output that the function returns: in-place forms return those that are no targets
+  std::vector<std::vector<DenseTensor>>
+      results;  // by output that the function returns: in-place forms return those that are no targets
 };
 
 /// A dense function, whatever its type.
@@ -60,7 +62,8 @@ struct IndexIn<T, std::variant<Each...>> {
 };
 
 template <class P>
-inline constexpr bool is_dense_tensor = std::is_same_v<std::remove_cvref_t<P>, DenseTensor> || std::is_same_v<std::remove_cvref_t<P>, std::span<const DenseTensor>> ||
+inline constexpr bool is_dense_tensor = std::is_same_v<std::remove_cvref_t<P>, DenseTensor> ||
+                                        std::is_same_v<std::remove_cvref_t<P>, std::span<const DenseTensor>> ||
                                         std::is_same_v<std::remove_cvref_t<P>, call::Targets>;
 
 /// The number of tensor parameters, or of others, among the first `count` of P.
@@ -94,7 +97,8 @@ decltype(auto) entry_argument(EntryCall& call, std::vector<std::vector<DenseTens
     return std::span<const DenseTensor>(call.tensors.subspan(call.slots[tensor].first, call.slots[tensor].count));
   } else if constexpr (std::is_same_v<T, call::Targets>) {
     std::vector<DenseTensor*>& list = targets[tensor];
-    for (DenseTensor& each : call.tensors.subspan(call.slots[tensor].first, call.slots[tensor].count)) list.push_back(&each);
+    for (DenseTensor& each : call.tensors.subspan(call.slots[tensor].first, call.slots[tensor].count))
+      list.push_back(&each);
     return call::Targets(list);
   } else {
     return static_cast<const T&>(std::get<T>(call.attrs[attr]));
@@ -112,7 +116,8 @@ template <class Result, class... P, size_t... i>
 void call_entry(Result (*function)(const OpContext&, P...), EntryCall& call, std::index_sequence<i...>) {
   std::vector<std::vector<DenseTensor*>> targets(call.slots.size());
   const auto run = [&]() -> Result {
-    return function(call.ctx, entry_argument<P, place_of<true, i, P...>(), place_of<false, i, P...>()>(call, targets)...);
+    return function(call.ctx,
+                    entry_argument<P, place_of<true, i, P...>(), place_of<false, i, P...>()>(call, targets)...);
   };
   if constexpr (std::is_void_v<Result>) run();
   else give(call, run());
@@ -125,8 +130,10 @@ void call_erased(void (*function)(), EntryCall& call) {
 
 template <class Result, class... P>
 DenseEntry dense_entry(Result (*function)(const OpContext&, P...)) {
-  static_assert(((is_dense_tensor<P> || IndexIn<std::remove_cvref_t<P>, Attr>::value != 255) && ...), "an attribute of a type that Attr lacks");
-  return {reinterpret_cast<void (*)()>(function), &call_erased<Result, P...>, std::span(AttrTypes<P...>::types).first(AttrTypes<P...>::count)};
+  static_assert(((is_dense_tensor<P> || IndexIn<std::remove_cvref_t<P>, Attr>::value != 255) && ...),
+                "an attribute of a type that Attr lacks");
+  return {reinterpret_cast<void (*)()>(function), &call_erased<Result, P...>,
+          std::span(AttrTypes<P...>::types).first(AttrTypes<P...>::count)};
 }
 
 }  // namespace detail

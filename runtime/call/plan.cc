@@ -12,7 +12,9 @@ void join(std::string& text, const std::string& entry) {
   text += entry;
 }
 
-std::string_view slot_name(const OpDef& op, const InputPlan& input) { return op.inputs[static_cast<size_t>(input.slot)].name; }
+std::string_view slot_name(const OpDef& op, const InputPlan& input) {
+  return op.inputs[static_cast<size_t>(input.slot)].name;
+}
 
 size_t slot_of(const CallPlan& plan, size_t output) {
   size_t slot = 0;
@@ -31,7 +33,8 @@ std::string alias_text(const OpDef& op, const CallPlan& plan, const OutputPlan& 
   }
   text += slot_name(op, input);
   if (output.write_back) text += ", written back";
-  if (moved && output.kind != AliasDef::Kind::inplace) text += policy == ViewPolicy::temporary ? ", parted" : ", detached";
+  if (moved && output.kind != AliasDef::Kind::inplace)
+    text += policy == ViewPolicy::temporary ? ", parted" : ", detached";
   return text;
 }
 
@@ -40,12 +43,14 @@ std::string alias_text(const OpDef& op, const CallPlan& plan, const OutputPlan& 
 std::string kernel_text(const CallPlan& plan) {
   std::string axes;
   for (int i = 0; i < plan.reduce_axes.size(); ++i) axes += (i == 0 ? "" : ", ") + plan.mesh->name(plan.reduce_axes[i]);
-  if (plan.kernel_untold) return fmt::format("the kernel combines values over {}, nothing tells how many (register_dry_kernel)", axes);
+  if (plan.kernel_untold)
+    return fmt::format("the kernel combines values over {}, nothing tells how many (register_dry_kernel)", axes);
   return fmt::format("the kernel combines values over {}: all_reduce {} B", axes, plan.kernel_bytes);
 }
 
 std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global, const DistSpec& spec) {
-  const std::string local = piece == nullptr ? "no piece" : to_string(Meta{*piece, shard_dtype(global.dtype, spec.layout())});
+  const std::string local =
+      piece == nullptr ? "no piece" : to_string(Meta{*piece, shard_dtype(global.dtype, spec.layout())});
   return fmt::format("{}{}{} of {} {}", name, name.empty() ? "" : " ", local, to_string(global), spec.text());
 }
 
@@ -54,7 +59,8 @@ std::string describe_pieces(const OpDef& op, const CallPlan& plan) {
   for (size_t o = 0; o < plan.outputs.size(); ++o) {
     const OutputPlan& output = plan.outputs[o];
     if (output.spec == nullptr) continue;
-    join(text, describe_piece(op.outputs[slot_of(plan, o)].name, plan.active ? &plan.output_shards[o].dims : nullptr, output.global, *output.spec));
+    join(text, describe_piece(op.outputs[slot_of(plan, o)].name, plan.active ? &plan.output_shards[o].dims : nullptr,
+                              output.global, *output.spec));
   }
   return text;
 }
@@ -73,9 +79,12 @@ CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan
     if (output.spec == nullptr) continue;
     const std::string_view output_name = op.outputs[slot_of(plan, o)].name;
     join(record.outputs, fmt::format("{} {}", output_name, output.spec->text()));
-    if (output.write_back && !output.write_back->steps.empty()) join(record.moves, fmt::format("{} back: {}", output_name, output.write_back->describe()));
-    if (output.dynamic && plan.exchanges_rows) join(record.moves, fmt::format("{}: rows counted over the world and balanced", output_name));
-    if (output.alias >= 0) join(record.aliases, fmt::format("{}: {}", output_name, alias_text(op, plan, output, policy)));
+    if (output.write_back && !output.write_back->steps.empty())
+      join(record.moves, fmt::format("{} back: {}", output_name, output.write_back->describe()));
+    if (output.dynamic && plan.exchanges_rows)
+      join(record.moves, fmt::format("{}: rows counted over the world and balanced", output_name));
+    if (output.alias >= 0)
+      join(record.aliases, fmt::format("{}: {}", output_name, alias_text(op, plan, output, policy)));
   }
   if (plan.kernel_bytes != 0 || plan.kernel_untold) join(record.moves, kernel_text(plan));
   return record;
@@ -86,8 +95,9 @@ void check_comm_policy(const Rank& rank, std::string_view op, const ProcessMesh&
   const bool sends = moves.bytes != 0 || moves.more;
   const bool applies = policy == CommPolicy::forbid_moves ? !moves.text.empty() : policy != CommPolicy::allow && sends;
   if (!applies) return;
-  const std::string text = fmt::format("[{}] would {} on {}:{} reshard the arguments first, or allow it with CommPolicy::allow", op,
-                                       sends ? "communicate" : "change layouts", mesh.describe(), moves.text);
+  const std::string text =
+      fmt::format("[{}] would {} on {}:{} reshard the arguments first, or allow it with CommPolicy::allow", op,
+                  sends ? "communicate" : "change layouts", mesh.describe(), moves.text);
   if (policy != CommPolicy::warn) fail(ErrorCode::policy, "{}", text);
   log_message(text);
 }

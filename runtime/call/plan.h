@@ -14,8 +14,8 @@ namespace shard::call {
 
 struct InputPlan {
   Meta global;
-  const DistSpec* spec = nullptr;  // the caller's; null for an absent optional argument
-  const DistSpec* want = nullptr;  // what the op computes in
+  const DistSpec* spec = nullptr;           // the caller's; null for an absent optional argument
+  const DistSpec* want = nullptr;           // what the op computes in
   std::shared_ptr<const ReshardPlan> move;  // null where nothing moves
   int slot = 0;
   bool shape_only = false;  // its elements are not read, so nothing moves
@@ -27,7 +27,8 @@ struct OutputPlan {
   int alias = -1;  // the flat input that it shares a buffer with
   AliasDef::Kind kind = AliasDef::Kind::view;
   std::shared_ptr<const ReshardPlan> write_back;  // from the layout computed in to that of the written input
-  std::shared_ptr<const ReshardPlan> adopted;     // ViewPolicy::sync: the other way, where the written input takes the layout computed in
+  std::shared_ptr<const ReshardPlan>
+      adopted;           // ViewPolicy::sync: the other way, where the written input takes the layout computed in
   bool dynamic = false;  // the number of rows comes from data; `global` has the most that it can be
 };
 
@@ -35,23 +36,24 @@ struct OutputPlan {
 struct CallPlan {
   const ProcessMesh* mesh = nullptr;
   const DistSpec* layout = nullptr;  // asked for, by a call without tensor arguments
-  std::vector<InputPlan> inputs;    // flat
-  std::vector<OutputPlan> outputs;  // flat
+  std::vector<InputPlan> inputs;     // flat
+  std::vector<OutputPlan> outputs;   // flat
   std::vector<SlotRange> output_slots;
   AxisList reduce_axes;
-  bool relayout = false;    // input 0 is moved to output 0, and no kernel runs
-  bool fallback = false;    // replicated for want of a rule
+  bool relayout = false;        // input 0 is moved to output 0, and no kernel runs
+  bool fallback = false;        // replicated for want of a rule
   bool exchanges_rows = false;  // ranks tell each other how many rows of dynamic outputs they have, and balance them
   int64_t row_count_bytes = 0;
-  int64_t kernel_bytes = 0;     // of what kernels combine over reduce_axes
-  bool kernel_untold = false;   // kernels combine values, and nothing tells how many bytes that sends
-  int64_t bytes = 0;        // sent by all ranks together, write-backs, row counts and kernels included
-  bool checked = false;     // policies, counters or targets have to be looked at in each call
+  int64_t kernel_bytes = 0;    // of what kernels combine over reduce_axes
+  bool kernel_untold = false;  // kernels combine values, and nothing tells how many bytes that sends
+  int64_t bytes = 0;           // sent by all ranks together, write-backs, row counts and kernels included
+  bool checked = false;        // policies, counters or targets have to be looked at in each call
 
   bool active = false;  // this rank is in the mesh
   /// Shards of some 16-bit arguments or outputs are float32 (see shard_dtype): all 16-bit arguments are converted for the kernel, and outputs back.
   bool in_float32 = false;
-  std::optional<ReduceType> identity;  // made in a pending layout: another rank has the value, this one what leaves it unchanged
+  std::optional<ReduceType>
+      identity;  // made in a pending layout: another rank has the value, this one what leaves it unchanged
   std::vector<Box> input_boxes;
   std::vector<Meta> input_shards;  // in the layouts that are computed in
   std::vector<Box> output_boxes;
@@ -61,8 +63,8 @@ struct CallPlan {
 /// One line for people: layouts in -> needed (steps, bytes) -> out, and aliases.
 struct CallRecord {
   std::string op;
-  std::string inputs;   // "x [dp, -], w [-, tp]"
-  std::string moves;    // "w: all_gather(tp, dim 1) 64 B"
+  std::string inputs;  // "x [dp, -], w [-, tp]"
+  std::string moves;   // "w: all_gather(tp, dim 1) 64 B"
   std::string outputs;
   std::string aliases;  // "out: view of x, detached"
   int64_t bytes = 0;

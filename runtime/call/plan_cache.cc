@@ -43,7 +43,9 @@ void PlanCache::evict_oldest() {
 }
 
 void PlanCache::set_capacity(size_t capacity) {
-  if (capacity == 0) fail(ErrorCode::invalid_argument, "a plan cache of capacity 0 cannot hold the plan of the call that runs; give at least 1");
+  if (capacity == 0)
+    fail(ErrorCode::invalid_argument,
+         "a plan cache of capacity 0 cannot hold the plan of the call that runs; give at least 1");
   capacity_ = capacity;
   while (entries_.size() > capacity_) evict_oldest();
 }
@@ -69,6 +71,8 @@ CacheStats plan_cache_stats(Rank& rank) { return PlanCache::of(rank).stats(); }
 
 void set_plan_cache_capacity(Rank& rank, size_t capacity) { PlanCache::of(rank).set_capacity(capacity); }
 
-void observe_calls(Rank& rank, std::function<void(const CallRecord&)> observer) { PlanCache::of(rank).observer = std::move(observer); }
+void observe_calls(Rank& rank, std::function<void(const CallRecord&)> observer) {
+  PlanCache::of(rank).observer = std::move(observer);
+}
 
 }  // namespace shard::call

@@ -23,7 +23,7 @@ struct CacheStats {
   uint64_t evictions = 0;
   uint64_t entries = 0;             // plans that are kept now
   uint64_t promoted_arguments = 0;  // plain tensors that counted as replicated
-  uint64_t fallback_calls = 0;  // of ops without a rule, everything replicated
+  uint64_t fallback_calls = 0;      // of ops without a rule, everything replicated
   int64_t fallback_bytes = 0;
 };
 

@@ -24,12 +24,16 @@ spmd::AttrValue rule_value(const AttrRef& attr) {
         using T = std::remove_cvref_t<decltype(*value)>;
         if constexpr (std::is_same_v<T, int>) return static_cast<int64_t>(*value);
         else if constexpr (std::is_same_v<T, float>) return static_cast<double>(*value);
-        else if constexpr (std::is_same_v<T, std::vector<float>>) return std::vector<double>(value->begin(), value->end());
+        else if constexpr (std::is_same_v<T, std::vector<float>>)
+          return std::vector<double>(value->begin(), value->end());
         else if constexpr (std::is_same_v<T, Device>) return to_string(*value);
-        else if constexpr (std::is_same_v<T, std::optional<DType>>) return *value ? spmd::AttrValue(**value) : spmd::AttrValue(std::string());
+        else if constexpr (std::is_same_v<T, std::optional<DType>>)
+          return *value ? spmd::AttrValue(**value) : spmd::AttrValue(std::string());
         else if constexpr (std::is_same_v<T, std::optional<Device>>) return *value ? to_string(**value) : std::string();
-        else if constexpr (std::is_same_v<T, std::vector<bool>>) return std::vector<double>(value->begin(), value->end());
-        else if constexpr (std::is_same_v<T, std::vector<std::string>>) return fmt::format("{}", fmt::join(*value, ","));
+        else if constexpr (std::is_same_v<T, std::vector<bool>>)
+          return std::vector<double>(value->begin(), value->end());
+        else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+          return fmt::format("{}", fmt::join(*value, ","));
         else if constexpr (std::is_same_v<T, std::vector<Scalar>>) return numbers_of(*value);
         else return *value;
       },
@@ -41,12 +45,14 @@ spmd::RuleResult given_layout(const CallTypes& call) {
   spmd::RuleResult result;
   for (const Meta& meta : call.outputs) {
     if (meta.dims.rank() != layout.rank()) {
-      fail(ErrorCode::layout, "[{}] layout {} on {} has {} dims, but the result {} has {}; give the layout an entry for each dim", call.op.name,
-           layout.text(), call.mesh->describe(), layout.rank(), to_string(meta), meta.dims.rank());
+      fail(ErrorCode::layout,
+           "[{}] layout {} on {} has {} dims, but the result {} has {}; give the layout an entry for each dim",
+           call.op.name, layout.text(), call.mesh->describe(), layout.rank(), to_string(meta), meta.dims.rank());
     }
     if (loses_values(meta.dtype, *DistSpec::replicated(call.mesh, meta.dims.rank()), layout)) {
       fail(ErrorCode::layout,
-           "[{}] the result {} would lose values in layout {} on {}: what is pending with any or all is 0 or 1 once it is reduced, and a pending average of "
+           "[{}] the result {} would lose values in layout {} on {}: what is pending with any or all is 0 or 1 once it "
+           "is reduced, and a pending average of "
            "integers may wrap around; make it of dtype bool or a float dtype, or leave out that reduction",
            call.op.name, to_string(meta), layout.text(), call.mesh->describe());
     }
@@ -63,7 +69,8 @@ spmd::RuleResult infer_rule(const CallTypes& call, FallbackPolicy fallback, Call
     rule.pinned.resize(call.inputs.size());
     for (const AliasDef& alias : call.op.aliases) {
       const SlotRange& slot = call.slots[static_cast<size_t>(alias.input)];
-      for (size_t i = 0; alias.kind == AliasDef::Kind::inplace && i < slot.count; ++i) rule.pinned[slot.first + i] = true;
+      for (size_t i = 0; alias.kind == AliasDef::Kind::inplace && i < slot.count; ++i)
+        rule.pinned[slot.first + i] = true;
     }
   }
   plan.fallback = !spmd::has_rule(call.op) && fallback == FallbackPolicy::replicate;
@@ -87,9 +94,12 @@ void plan_dynamic(const CallTypes& call, int world_size, CallPlan& plan) {
   if (plan.exchanges_rows) plan.row_count_bytes = gather_bytes(world_size, count * sizeof(uint64_t));
 }
 
-CommCause cause_of(const CallTypes& call, const InputPlan& input) { return {call.op.name, call.op.inputs[static_cast<size_t>(input.slot)].name}; }
+CommCause cause_of(const CallTypes& call, const InputPlan& input) {
+  return {call.op.name, call.op.inputs[static_cast<size_t>(input.slot)].name};
+}
 
-void plan_alias(const CallTypes& call, const Policies& policies, const AliasDef& alias, std::optional<size_t> i, OutputPlan& output, CallPlan& plan) {
+void plan_alias(const CallTypes& call, const Policies& policies, const AliasDef& alias, std::optional<size_t> i,
+                OutputPlan& output, CallPlan& plan) {
   const bool in_place = alias.kind == AliasDef::Kind::inplace;
   // In the in-place variant a pair that is both a view and in-place counts as in-place.
   if (!in_place && output.alias >= 0) return;
@@ -102,14 +112,18 @@ void plan_alias(const CallTypes& call, const Policies& policies, const AliasDef&
   }
   const InputPlan& x = plan.inputs[*i];
   if (in_place && call.op.elementwise && !(output.global.dims == x.global.dims)) {
-    fail(ErrorCode::shape_mismatch, "[{}] the result has shape {}, but its target is {}: an in-place op cannot grow its target by broadcasting; use {} instead",
-         call.name, to_string(output.global.dims), argument_text(call.op.inputs[static_cast<size_t>(x.slot)].name, x.global, *x.spec), call.op.name);
+    fail(ErrorCode::shape_mismatch,
+         "[{}] the result has shape {}, but its target is {}: an in-place op cannot grow its target by broadcasting; "
+         "use {} instead",
+         call.name, to_string(output.global.dims),
+         argument_text(call.op.inputs[static_cast<size_t>(x.slot)].name, x.global, *x.spec), call.op.name);
   }
   const bool adopts = policies.inplace == InplacePolicy::adopt;
   const bool same = output.global == x.global;
   if (in_place && same && same_value(x.global.dtype, output.spec, x.spec)) output.spec = x.spec;
   const bool rewritten = in_place && same && !reinterprets(call.op, static_cast<size_t>(alias.output));
-  if (rewritten && adopts && output.spec != x.spec && policies.view == ViewPolicy::sync) output.adopted = plan_reshard(x.global, x.spec, output.spec, 0, cause_of(call, x), policies.sums);
+  if (rewritten && adopts && output.spec != x.spec && policies.view == ViewPolicy::sync)
+    output.adopted = plan_reshard(x.global, x.spec, output.spec, 0, cause_of(call, x), policies.sums);
   const bool back = (rewritten && !adopts && (x.move || output.spec != x.spec)) ||
                     (alias.kind == AliasDef::Kind::written_view && x.move && policies.view != ViewPolicy::temporary);
   if (!back) return;
@@ -123,11 +137,13 @@ void plan_aliases(const CallTypes& call, const Policies& policies, CallPlan& pla
     const SlotRange& to = plan.output_slots[static_cast<size_t>(alias.output)];
     if (alias.kind == AliasDef::Kind::inplace && !call.inplace) continue;
     if (from.count != to.count && from.count != 0) {
-      fail(ErrorCode::internal, "[{}] has {} results for {} tensors of '{}' that share their buffers; its infer_meta function is wrong", call.name,
-           to.count, from.count, call.op.inputs[static_cast<size_t>(alias.input)].name);
+      fail(ErrorCode::internal,
+           "[{}] has {} results for {} tensors of '{}' that share their buffers; its infer_meta function is wrong",
+           call.name, to.count, from.count, call.op.inputs[static_cast<size_t>(alias.input)].name);
     }
     for (size_t k = 0; k < to.count; ++k) {
-      plan_alias(call, policies, alias, from.count == 0 ? std::nullopt : std::optional(from.first + k), plan.outputs[to.first + k], plan);
+      plan_alias(call, policies, alias, from.count == 0 ? std::nullopt : std::optional(from.first + k),
+                 plan.outputs[to.first + k], plan);
     }
   }
 }
@@ -153,8 +169,10 @@ bool reinterprets(const OpDef& op, size_t output_slot) {
 
 void fail_loses(const OpDef& op, const char* name, const InputPlan& input) {
   fail(ErrorCode::layout,
-       "[{}] the result cannot be written back into {}: what is pending with any or all is 0 or 1 once it is reduced, and a pending "
-       "average of integers may wrap around, so that values would be lost; reshard it to a layout without them first, or use {}",
+       "[{}] the result cannot be written back into {}: what is pending with any or all is 0 or 1 once it is reduced, "
+       "and a pending "
+       "average of integers may wrap around, so that values would be lost; reshard it to a layout without them first, "
+       "or use {}",
        name, argument_text(op.inputs[static_cast<size_t>(input.slot)].name, input.global, *input.spec), op.name);
 }
 
@@ -187,7 +205,8 @@ CallPlan place_call(const CallTypes& call, FallbackPolicy fallback) {
 }
 
 CallPlan plan_call(const CallTypes& call, const Policies& policies, const World& world) {
-  for (const Meta& meta : call.outputs) checked_bytes(meta, call.name);  // on every rank alike, before any shard is made
+  for (const Meta& meta : call.outputs)
+    checked_bytes(meta, call.name);  // on every rank alike, before any shard is made
   if (call.layout != nullptr) check_mesh_in_world(call.mesh, world);
   CallPlan plan = place_call(call, policies.fallback);
   for (InputPlan& input : plan.inputs) {
@@ -195,7 +214,9 @@ CallPlan plan_call(const CallTypes& call, const Policies& policies, const World&
     input.move = plan_reshard(input.global, input.spec, input.want, 0, cause_of(call, input), policies.sums);
   }
   plan_dynamic(call, world.size(), plan);
-  if (plan.relayout) plan.inputs[0].move = plan_relayout(plan.inputs[0].global, plan.inputs[0].spec, call.outputs[0].dims, plan.outputs[0].spec, policies.sums);
+  if (plan.relayout)
+    plan.inputs[0].move = plan_relayout(plan.inputs[0].global, plan.inputs[0].spec, call.outputs[0].dims,
+                                        plan.outputs[0].spec, policies.sums);
   plan_aliases(call, policies, plan);
   plan.bytes = plan.row_count_bytes;
   for (const InputPlan& input : plan.inputs) plan.bytes += input.move ? input.move->bytes : 0;
@@ -225,8 +246,11 @@ void bind_plan(CallPlan& plan, const std::optional<Coordinate>& at) {
     if (input.shape_only) plan.input_shards.back().dtype = input.global.dtype;
   }
   for (const OutputPlan& output : plan.outputs) add(output.global, output.spec, plan.output_boxes, plan.output_shards);
-  for (size_t i = 0; i < plan.inputs.size(); ++i) plan.in_float32 = plan.in_float32 || plan.input_shards[i].dtype != plan.inputs[i].global.dtype;
-  for (size_t o = 0; o < plan.outputs.size(); ++o) plan.in_float32 = plan.in_float32 || (plan.outputs[o].spec != nullptr && plan.output_shards[o].dtype != plan.outputs[o].global.dtype);
+  for (size_t i = 0; i < plan.inputs.size(); ++i)
+    plan.in_float32 = plan.in_float32 || plan.input_shards[i].dtype != plan.inputs[i].global.dtype;
+  for (size_t o = 0; o < plan.outputs.size(); ++o)
+    plan.in_float32 = plan.in_float32 ||
+                      (plan.outputs[o].spec != nullptr && plan.output_shards[o].dtype != plan.outputs[o].global.dtype);
 }
 
 }  // namespace shard::call

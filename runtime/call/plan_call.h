@@ -20,7 +20,7 @@ struct CallTypes {
   std::span<const spmd::TensorArg> inputs = {};  // flat; an absent one has no spec
   std::span<const SlotRange> slots = {};
   std::span<const AttrRef> attrs = {};
-  const DistSpec* layout = nullptr;   // of an op without tensor arguments: that of all its outputs
+  const DistSpec* layout = nullptr;    // of an op without tensor arguments: that of all its outputs
   std::span<const Meta> outputs = {};  // of the whole tensors, flat
   std::span<const SlotRange> output_slots = {};
 };

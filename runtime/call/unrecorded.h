@@ -5,7 +5,8 @@
 
 namespace shard::unrecorded {
 
-std::vector<Tensor> run_local_map(const detail::LocalFunction& function, std::span<const Tensor> inputs, std::span<const DistSpec* const> in_specs,
-                                  std::span<const DistSpec* const> out_specs, const LocalMapOptions& options);
+std::vector<Tensor> run_local_map(const detail::LocalFunction& function, std::span<const Tensor> inputs,
+                                  std::span<const DistSpec* const> in_specs, std::span<const DistSpec* const> out_specs,
+                                  const LocalMapOptions& options);
 
 }  // namespace shard::unrecorded

@@ -23,10 +23,8 @@ struct WriteBack {
 };
 
 void copy_bytes(DenseTensor to, const DenseTensor& from) {
-  if (Recorder* const recorder = Recorder::current())
-    recorder->copy(to, from);
-  else if (from.storage()->state() != Storage::State::absent)
-    copy_into(to, from);
+  if (Recorder* const recorder = Recorder::current()) recorder->copy(to, from);
+  else if (from.storage()->state() != Storage::State::absent) copy_into(to, from);
 }
 
 void add_moves(PlannedMoves& moves, const ReshardPlans& plans, std::string_view what, const Detachment& of, bool all) {
@@ -61,8 +59,11 @@ void add_move(PlannedMoves& moves, const ReshardPlan& plan, std::string_view wha
                             plan.to->text(), plan.bytes);
 }
 
-ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Meta& to_meta, const DistSpec* to, SumPolicy sums) {
-  const auto move = [&](const DistSpec* target) { return plan_reshard(from_meta, from, target, 0, {"reshard", "tensor"}, sums); };
+ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Meta& to_meta, const DistSpec* to,
+                          SumPolicy sums) {
+  const auto move = [&](const DistSpec* target) {
+    return plan_reshard(from_meta, from, target, 0, {"reshard", "tensor"}, sums);
+  };
   if (from_meta.dims == to_meta.dims) return {move(to)};
   if (from->layout().partial == to->layout().partial) return {plan_relayout(from_meta, from, to_meta.dims, to, sums)};
   // A relayout leaves pending reductions as they are: the shape is changed in a second step.
@@ -80,15 +81,10 @@ ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Met
 
 ViewLink::ViewLink(Rank& rank, DenseTensor source, const DenseTensor& copy, std::shared_ptr<const ReshardPlan> forth,
                    std::shared_ptr<const ReshardPlan> back, CommCause cause)
-    : rank_(rank),
-      source_{std::move(source), forth ? forth->meta : back->after_meta, forth ? forth->from : back->to},
-      copy_(copy.storage().get()),
-      copy_meta_(copy.meta()),
-      copy_symbol_(copy.symbol()),
-      copy_global_(forth ? forth->after_meta : back->meta),
-      copy_spec_(forth ? forth->to : back->from),
-      sums_(rank.policies.sums),
-      cause_(cause) {
+    : rank_(rank), source_{std::move(source), forth ? forth->meta : back->after_meta, forth ? forth->from : back->to},
+      copy_(copy.storage().get()), copy_meta_(copy.meta()), copy_symbol_(copy.symbol()),
+      copy_global_(forth ? forth->after_meta : back->meta), copy_spec_(forth ? forth->to : back->from),
+      sums_(rank.policies.sums), cause_(cause) {
   if (forth) forth_ = {std::move(forth)};
   if (back) back_ = {std::move(back)};
 }
@@ -136,7 +132,15 @@ void ViewLink::attach(const std::shared_ptr<ViewLink>& link, const Ref<Storage>&
     version = version == source->version() ? in_step : in_step - 1;
     link->follow(of_source->source_);
   }
-  Detachment detachment{link->source_.shard.storage(), version, op, std::string(argument), std::move(from), std::move(to), {}, {}, source};
+  Detachment detachment{link->source_.shard.storage(),
+                        version,
+                        op,
+                        std::string(argument),
+                        std::move(from),
+                        std::move(to),
+                        {},
+                        {},
+                        source};
   const DType dtype = link->copy_global_.dtype;
   if (!loses_values(dtype, *link->source_.spec, *link->copy_spec_)) detachment.refresh = Refresh{link};
   if (!loses_values(dtype, *link->copy_spec_, *link->source_.spec)) detachment.write_back = WriteBack{link};
@@ -177,10 +181,8 @@ void StaleViews::plan(PlannedMoves& moves, bool all) const {
 
 void StaleViews::settle(ViewPolicy policy) {
   for (Storage* s : stale_) {
-    if (policy == ViewPolicy::temporary)
-      check_read(*s, policy);
-    else
-      s->refresh_if_stale();
+    if (policy == ViewPolicy::temporary) check_read(*s, policy);
+    else s->refresh_if_stale();
   }
   stale_.clear();
 }
@@ -207,7 +209,8 @@ void refresh_views(Rank& rank, const ProcessMesh& mesh, std::span<Storage* const
   const CommStats before = rank.stats();
   stale.settle(ViewPolicy::sync);
   if (rank.trace_calls)
-    rank.trace.record({.name = kName, .op = kName, .argument = {}, .bytes = moves.bytes, .begin_ns = begin_ns, .end_ns = now_ns()});
+    rank.trace.record(
+        {.name = kName, .op = kName, .argument = {}, .bytes = moves.bytes, .begin_ns = begin_ns, .end_ns = now_ns()});
   PlanCache& cache = PlanCache::of(rank);
   if (rank.dry) cache.dry_calls.add(kName, "", rank.stats(), before);
   if (cache.observer)

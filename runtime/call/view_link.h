@@ -27,7 +27,8 @@ struct LinkEnd {
 };
 
 /// The moves from one tensor to another that has the same elements, in row-major order.
-ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Meta& to_meta, const DistSpec* to, SumPolicy sums);
+ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Meta& to_meta, const DistSpec* to,
+                          SumPolicy sums);
 
 /// The moves between a source and a copy of it in another layout or shape. The copy's Detachment owns it, so it does
 /// not own the copy.
@@ -68,7 +69,7 @@ class ViewLink {
   Meta copy_global_;
   const DistSpec* copy_spec_;
   ReshardPlans forth_, back_;  // empty until they are needed
-  const SumPolicy sums_;  // in force when the link was made
+  const SumPolicy sums_;       // in force when the link was made
   CommCause cause_;
 };
 

@@ -49,7 +49,9 @@ std::string Collective::agreement() const {
     case CommKind::all_gather: detail = fmt::format("[{}] bytes", fmt::join(sizes, ", ")); break;
     case CommKind::all_to_all: detail = "bytes"; break;
     case CommKind::all_reduce: detail = fmt::format("{} {} ({})", count, to_string(dtype), to_string(type)); break;
-    case CommKind::reduce_scatter: detail = fmt::format("[{}] {} ({})", fmt::join(sizes, ", "), to_string(dtype), to_string(type)); break;
+    case CommKind::reduce_scatter:
+      detail = fmt::format("[{}] {} ({})", fmt::join(sizes, ", "), to_string(dtype), to_string(type));
+      break;
     case CommKind::broadcast: detail = fmt::format("{} bytes from member {}", count, root); break;
     case CommKind::exchange: detail = fmt::format("elements of {} bytes", count); break;
   }
@@ -58,14 +60,16 @@ std::string Collective::agreement() const {
 }
 
 bool Collective::agrees_with(const Collective& other) const {
-  return kind == other.kind && sequence == other.sequence && count == other.count && dtype == other.dtype && type == other.type && root == other.root &&
-         (!compares_sizes(kind) || sizes == other.sizes) && cause.op == other.cause.op && cause.argument == other.cause.argument;
+  return kind == other.kind && sequence == other.sequence && count == other.count && dtype == other.dtype &&
+         type == other.type && root == other.root && (!compares_sizes(kind) || sizes == other.sizes) &&
+         cause.op == other.cause.op && cause.argument == other.cause.argument;
 }
 
 uint64_t Collective::hash() const {
   uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const uint64_t value : {static_cast<uint64_t>(kind), sequence, static_cast<uint64_t>(count), static_cast<uint64_t>(dtype), static_cast<uint64_t>(type),
-                               static_cast<uint64_t>(root)}) {
+  for (const uint64_t value :
+       {static_cast<uint64_t>(kind), sequence, static_cast<uint64_t>(count), static_cast<uint64_t>(dtype),
+        static_cast<uint64_t>(type), static_cast<uint64_t>(root)}) {
     hash = mix(hash, value);
   }
   if (compares_sizes(kind)) {
@@ -84,18 +88,20 @@ void check_boxes(const Collective& sender, int from, const Collective& receiver,
     if (expected.peer != from) continue;
     const BoxTransfer* box = next_send();
     if (box == nullptr) {
-      fail(ErrorCode::communication, "[{}] in {} member {} expects a box of {} from member {}, which does not send it", receiver.cause.op, receiver.describe(), to,
-           to_string(expected.extent), from);
+      fail(ErrorCode::communication, "[{}] in {} member {} expects a box of {} from member {}, which does not send it",
+           receiver.cause.op, receiver.describe(), to, to_string(expected.extent), from);
     }
     if (!same_box(*box, expected)) {
-      fail(ErrorCode::communication, "[{}] in {} member {} expects a box of {} at {} in {} from member {}, which sends one of {} at {} in {}", receiver.cause.op,
-           receiver.describe(), to, to_string(expected.extent), to_string(expected.from_begin), to_string(expected.from_dims), from, to_string(box->extent),
-           to_string(box->from_begin), to_string(box->from_dims));
+      fail(ErrorCode::communication,
+           "[{}] in {} member {} expects a box of {} at {} in {} from member {}, which sends one of {} at {} in {}",
+           receiver.cause.op, receiver.describe(), to, to_string(expected.extent), to_string(expected.from_begin),
+           to_string(expected.from_dims), from, to_string(box->extent), to_string(box->from_begin),
+           to_string(box->from_dims));
     }
   }
   if (const BoxTransfer* box = next_send()) {
-    fail(ErrorCode::communication, "[{}] in {} member {} sends a box of {} to member {}, which does not expect it", sender.cause.op, sender.describe(), from,
-         to_string(box->extent), to);
+    fail(ErrorCode::communication, "[{}] in {} member {} sends a box of {} to member {}, which does not expect it",
+         sender.cause.op, sender.describe(), from, to_string(box->extent), to);
   }
 }
 

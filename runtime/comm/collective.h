@@ -40,15 +40,16 @@ struct Collective {
   CommCause cause;
   uint64_t sequence = 0;  // counts the collectives of the group
   const void* send = nullptr;
-  void* receive = nullptr;                          // all_reduce, broadcast: the only buffer
-  std::vector<int64_t> sizes = {};                  // of each member: all_gather bytes, reduce_scatter elements; all_to_all: bytes to each
-  std::vector<int64_t> receive_sizes = {};          // all_to_all: bytes from each
-  std::vector<BoxTransfer> sends = {};              // exchange
-  std::vector<BoxTransfer> receives = {};           // exchange
-  int64_t count = 0;                                // all_reduce: elements; broadcast: bytes; exchange: bytes of an element
-  DType dtype = DType::uint8;                       // of reductions
-  ReduceType type = ReduceType::sum;                // of reductions
-  int root = 0;                                     // broadcast
+  void* receive = nullptr;  // all_reduce, broadcast: the only buffer
+  std::vector<int64_t> sizes =
+      {};  // of each member: all_gather bytes, reduce_scatter elements; all_to_all: bytes to each
+  std::vector<int64_t> receive_sizes = {};  // all_to_all: bytes from each
+  std::vector<BoxTransfer> sends = {};      // exchange
+  std::vector<BoxTransfer> receives = {};   // exchange
+  int64_t count = 0;                        // all_reduce: elements; broadcast: bytes; exchange: bytes of an element
+  DType dtype = DType::uint8;               // of reductions
+  ReduceType type = ReduceType::sum;        // of reductions
+  int root = 0;                             // broadcast
 
   /// "#183 all_gather for matmul argument 'y'"
   std::string describe() const;

@@ -46,8 +46,11 @@ std::string last_collectives(const TraceRing& trace) {
   for (auto event = events.rbegin(); event != events.rend() && shown < kShownEvents; ++event) {
     if (event->kind != TraceEvent::Kind::collective) continue;
     ++shown;
-    const std::string time = event->end_ns == 0 ? "not ended" : fmt::format("{:.3f} ms", static_cast<double>(event->end_ns - event->begin_ns) / 1e6);
-    text = fmt::format("#{} {} for {} argument '{}' ({}){}{}", event->sequence, event->name, event->op, event->argument, time, text.empty() ? "" : ", ", text);
+    const std::string time = event->end_ns == 0
+                                 ? "not ended"
+                                 : fmt::format("{:.3f} ms", static_cast<double>(event->end_ns - event->begin_ns) / 1e6);
+    text = fmt::format("#{} {} for {} argument '{}' ({}){}{}", event->sequence, event->name, event->op, event->argument,
+                       time, text.empty() ? "" : ", ", text);
   }
   return text;
 }
@@ -76,9 +79,11 @@ void CommQueue::finish_until(const Operation* last) {
       trace_.finish(next.ticket_, now_ns());
     } catch (const Error& error) {
       next.status_ = Operation::Status::failed;
-      next.error_ = error.code() == ErrorCode::timeout
-                        ? std::make_exception_ptr(Error(error.code(), fmt::format("{}. Last on this rank: {}", error.what(), last_collectives(trace_))))
-                        : std::current_exception();
+      next.error_ =
+          error.code() == ErrorCode::timeout
+              ? std::make_exception_ptr(Error(
+                    error.code(), fmt::format("{}. Last on this rank: {}", error.what(), last_collectives(trace_))))
+              : std::current_exception();
     } catch (...) {
       next.status_ = Operation::Status::failed;
       next.error_ = std::current_exception();
@@ -91,7 +96,8 @@ void CommQueue::finish_until(const Operation* last) {
 
 void Communicator::check_member(const Collective& collective, int member) const {
   if (member < 0 || member >= size()) {
-    fail(ErrorCode::invalid_argument, "[{}] {} names member {} of a group of {}", collective.cause.op, collective.describe(), member, size());
+    fail(ErrorCode::invalid_argument, "[{}] {} names member {} of a group of {}", collective.cause.op,
+         collective.describe(), member, size());
   }
 }
 
@@ -117,13 +123,19 @@ Work Communicator::start(Collective collective, int64_t bytes_sent) {
 }
 
 Work Communicator::all_gather(CommCause cause, const void* send, void* receive, std::span<const int64_t> bytes) {
-  Collective collective{.kind = CommKind::all_gather, .cause = cause, .send = send, .receive = receive, .sizes = copy_of(bytes)};
+  Collective collective{
+      .kind = CommKind::all_gather, .cause = cause, .send = send, .receive = receive, .sizes = copy_of(bytes)};
   return start(std::move(collective), bytes[static_cast<size_t>(rank_)] * (size() - 1));
 }
 
-Work Communicator::all_to_all(CommCause cause, const void* send, std::span<const int64_t> send_bytes, void* receive, std::span<const int64_t> receive_bytes) {
-  Collective collective{
-      .kind = CommKind::all_to_all, .cause = cause, .send = send, .receive = receive, .sizes = copy_of(send_bytes), .receive_sizes = copy_of(receive_bytes)};
+Work Communicator::all_to_all(CommCause cause, const void* send, std::span<const int64_t> send_bytes, void* receive,
+                              std::span<const int64_t> receive_bytes) {
+  Collective collective{.kind = CommKind::all_to_all,
+                        .cause = cause,
+                        .send = send,
+                        .receive = receive,
+                        .sizes = copy_of(send_bytes),
+                        .receive_sizes = copy_of(receive_bytes)};
   return start(std::move(collective), total(send_bytes) - send_bytes[static_cast<size_t>(rank_)]);
 }
 
@@ -131,24 +143,38 @@ Work Communicator::all_reduce(CommCause cause, void* data, int64_t count, DType 
   // As a reduce-scatter and an all-gather, which is what transports send.
   const int64_t mine = (count + size() - 1 - rank_) / size();
   const int64_t sent = (count - mine + mine * (size() - 1)) * static_cast<int64_t>(size_of(dtype));
-  return start({.kind = CommKind::all_reduce, .cause = cause, .send = data, .receive = data, .count = count, .dtype = dtype, .type = type}, sent);
+  return start({.kind = CommKind::all_reduce,
+                .cause = cause,
+                .send = data,
+                .receive = data,
+                .count = count,
+                .dtype = dtype,
+                .type = type},
+               sent);
 }
 
-Work Communicator::reduce_scatter(CommCause cause, const void* send, void* receive, std::span<const int64_t> counts, DType dtype, ReduceType type) {
+Work Communicator::reduce_scatter(CommCause cause, const void* send, void* receive, std::span<const int64_t> counts,
+                                  DType dtype, ReduceType type) {
   const int64_t sent = (total(counts) - counts[static_cast<size_t>(rank_)]) * static_cast<int64_t>(size_of(dtype));
-  Collective collective{
-      .kind = CommKind::reduce_scatter, .cause = cause, .send = send, .receive = receive, .sizes = copy_of(counts), .dtype = dtype, .type = type};
+  Collective collective{.kind = CommKind::reduce_scatter,
+                        .cause = cause,
+                        .send = send,
+                        .receive = receive,
+                        .sizes = copy_of(counts),
+                        .dtype = dtype,
+                        .type = type};
   return start(std::move(collective), sent);
 }
 
 Work Communicator::broadcast(CommCause cause, void* data, int64_t bytes, int root) {
-  Collective collective{.kind = CommKind::broadcast, .cause = cause, .send = data, .receive = data, .count = bytes, .root = root};
+  Collective collective{
+      .kind = CommKind::broadcast, .cause = cause, .send = data, .receive = data, .count = bytes, .root = root};
   check_member(collective, root);
   return start(std::move(collective), rank_ == root ? bytes * (size() - 1) : 0);
 }
 
-Work Communicator::exchange(CommCause cause, const void* send, std::span<const BoxTransfer> sends, void* receive, std::span<const BoxTransfer> receives,
-                            size_t element_bytes) {
+Work Communicator::exchange(CommCause cause, const void* send, std::span<const BoxTransfer> sends, void* receive,
+                            std::span<const BoxTransfer> receives, size_t element_bytes) {
   Collective collective{.kind = CommKind::exchange,
                         .cause = cause,
                         .send = send,

@@ -91,7 +91,8 @@ class CommQueue {
   uint64_t calls_done_ = 0;
   bool inside_call_ = false;
   std::deque<Operation*> under_way_;
-  std::map<std::vector<int>, uint64_t> sequences_;  // of the next collective of each group, whichever communicator starts it
+  std::map<std::vector<int>, uint64_t>
+      sequences_;  // of the next collective of each group, whichever communicator starts it
 };
 
 /// Collectives of a group of ranks. Every member calls the same functions in the same order, from one thread each. All of them start
@@ -113,18 +114,20 @@ class Communicator {
   /// Member i sends bytes[i]; all receive the pieces one after the other.
   Work all_gather(CommCause cause, const void* send, void* receive, std::span<const int64_t> bytes);
   /// Sends send_bytes[i] to member i and receives receive_bytes[i] from it; pieces lie one after the other.
-  Work all_to_all(CommCause cause, const void* send, std::span<const int64_t> send_bytes, void* receive, std::span<const int64_t> receive_bytes);
+  Work all_to_all(CommCause cause, const void* send, std::span<const int64_t> send_bytes, void* receive,
+                  std::span<const int64_t> receive_bytes);
   /// Reduces `count` elements in place. The result has the same bits on every member.
   Work all_reduce(CommCause cause, void* data, int64_t count, DType dtype, ReduceType type);
   /// `send` holds counts[0] elements for member 0, then counts[1] for member 1, ...; member i receives the reduction of its part.
-  Work reduce_scatter(CommCause cause, const void* send, void* receive, std::span<const int64_t> counts, DType dtype, ReduceType type);
+  Work reduce_scatter(CommCause cause, const void* send, void* receive, std::span<const int64_t> counts, DType dtype,
+                      ReduceType type);
   Work broadcast(CommCause cause, void* data, int64_t bytes, int root);
   /// Moves boxes of elements of `element_bytes` between buffers of the members: all that moves and does not reduce can be said with it.
   /// The k-th receive from a member is the k-th send of that member to this one. Every member calls it, also with nothing to move; only
   /// pairs with boxes exchange messages. Boxes from this member to itself are copied and count no bytes. The boxes that a member
   /// receives do not overlap, nor do its two buffers.
-  Work exchange(CommCause cause, const void* send, std::span<const BoxTransfer> sends, void* receive, std::span<const BoxTransfer> receives,
-                size_t element_bytes);
+  Work exchange(CommCause cause, const void* send, std::span<const BoxTransfer> sends, void* receive,
+                std::span<const BoxTransfer> receives, size_t element_bytes);
 
  protected:
   /// Starts a collective. Null when nothing is left to do, as in a transport that moves nothing. The lists of sizes have one entry a

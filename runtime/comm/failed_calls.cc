@@ -14,7 +14,9 @@ FailedCalls::Torn FailedCalls::torn_for(int rank, uint64_t done) const {
   for (const auto& [call, ranks] : calls_) {
     if (call > done || ranks.contains(rank)) continue;
     const auto& [other, text] = *ranks.begin();
-    return {call, fmt::format("rank {} failed in a distributed call that succeeded on rank {}, so that what the ranks hold is no one tensor: {}", other, rank, text)};
+    return {call, fmt::format("rank {} failed in a distributed call that succeeded on rank {}, so that what the ranks "
+                              "hold is no one tensor: {}",
+                              other, rank, text)};
   }
   return {0, ""};
 }

@@ -96,7 +96,8 @@ std::string LocalHub::whereabouts(int world_rank) {
     const std::lock_guard group_lock(group->mutex);
     for (const auto& [sequence, round] : group->rounds) {
       if (round.stages[i] == Group::absent || round.posts[i] == nullptr) continue;
-      text += fmt::format("{}{} of ranks [{}]", text.empty() ? "" : ", ", round.posts[i]->describe(), fmt::join(members, ", "));
+      text += fmt::format("{}{} of ranks [{}]", text.empty() ? "" : ", ", round.posts[i]->describe(),
+                          fmt::join(members, ", "));
     }
   }
   return text;
@@ -161,9 +162,7 @@ class LocalOperation final : public Operation {
     std::exception_ptr error;
     try {
       work();
-    } catch (...) {
-      error = std::current_exception();
-    }
+    } catch (...) { error = std::current_exception(); }
     lock.lock();
     --round_->copying;
     if (group_->failed && round_->copying == 0) group_->changed.notify_all();
@@ -174,7 +173,8 @@ class LocalOperation final : public Operation {
 
   /// Waits until all members have reached `stage`.
   void meet(std::unique_lock<std::mutex>& lock, Group::Stage stage) {
-    const bool in_time = group_->changed.wait_for(lock, hub_.timeout_, [&] { return round_->all_reached(stage) || group_->failed; });
+    const bool in_time =
+        group_->changed.wait_for(lock, hub_.timeout_, [&] { return round_->all_reached(stage) || group_->failed; });
     if (round_->all_reached(stage)) return;
     if (in_time) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
     fail_timeout(lock, stage);
@@ -191,14 +191,16 @@ class LocalOperation final : public Operation {
       const std::string at = hub_.whereabouts(rank);
       if (!at.empty()) where += fmt::format("; rank {} is at {}", rank, at);
     }
-    shard::fail(ErrorCode::timeout, "rank {} never {} {} within {} ms{}", fmt::join(missing, ", "), stage == Group::posted ? "joined" : "finished",
-                c_.describe(), hub_.timeout_.count(), where);
+    shard::fail(ErrorCode::timeout, "rank {} never {} {} within {} ms{}", fmt::join(missing, ", "),
+                stage == Group::posted ? "joined" : "finished", c_.describe(), hub_.timeout_.count(), where);
   }
 
   void check_agreement(size_t i) const {
     if (post(i).agrees_with(c_)) return;
-    shard::fail(ErrorCode::communication, "ranks have diverged: rank {} is at {}, rank {} at {}. Every rank must make the same calls in the same order",
-                group_->members[me_], c_.agreement(), group_->members[i], post(i).agreement());
+    shard::fail(
+        ErrorCode::communication,
+        "ranks have diverged: rank {} is at {}, rank {} at {}. Every rank must make the same calls in the same order",
+        group_->members[me_], c_.agreement(), group_->members[i], post(i).agreement());
   }
 
   void copy() {
@@ -227,8 +229,8 @@ class LocalOperation final : public Operation {
       const Collective& peer = post(i);
       const int64_t bytes = c_.receive_sizes[i];
       if (peer.sizes[me_] != bytes) {
-        shard::fail(ErrorCode::communication, "[{}] in {} rank {} expects {} bytes from rank {}, which sends {}", c_.cause.op, c_.describe(), group_->members[me_],
-                    bytes, group_->members[i], peer.sizes[me_]);
+        shard::fail(ErrorCode::communication, "[{}] in {} rank {} expects {} bytes from rank {}, which sends {}",
+                    c_.cause.op, c_.describe(), group_->members[me_], bytes, group_->members[i], peer.sizes[me_]);
       }
       int64_t begin = 0;
       for (size_t k = 0; k < me_; ++k) begin += peer.sizes[k];
@@ -237,18 +239,22 @@ class LocalOperation final : public Operation {
     }
   }
 
-  int64_t part_begin(size_t member) const { return c_.count * static_cast<int64_t>(member) / static_cast<int64_t>(members()); }
+  int64_t part_begin(size_t member) const {
+    return c_.count * static_cast<int64_t>(member) / static_cast<int64_t>(members());
+  }
 
   /// An all-reduce: each member reduces one part of all buffers into its own buffer, which nobody else reads there. Then all copy all parts.
   void reduce_own_part() const {
     const int64_t begin = part_begin(me_);
-    reduce_posts(static_cast<char*>(c_.receive) + static_cast<size_t>(begin) * size_of(c_.dtype), begin, part_begin(me_ + 1) - begin);
+    reduce_posts(static_cast<char*>(c_.receive) + static_cast<size_t>(begin) * size_of(c_.dtype), begin,
+                 part_begin(me_ + 1) - begin);
   }
   void gather_reduced() const {
     for (size_t i = 0; i < members(); ++i) {
       const size_t begin = static_cast<size_t>(part_begin(i)) * size_of(c_.dtype);
       const size_t bytes = static_cast<size_t>(part_begin(i + 1)) * size_of(c_.dtype) - begin;
-      if (i != me_ && bytes != 0) std::memcpy(static_cast<char*>(c_.receive) + begin, static_cast<const char*>(post(i).send) + begin, bytes);
+      if (i != me_ && bytes != 0)
+        std::memcpy(static_cast<char*>(c_.receive) + begin, static_cast<const char*>(post(i).send) + begin, bytes);
     }
   }
 
@@ -261,7 +267,8 @@ class LocalOperation final : public Operation {
   void reduce_posts(void* out, int64_t begin, int64_t count) const {
     if (count == 0) return;
     std::vector<const void*> inputs;
-    for (size_t i = 0; i < members(); ++i) inputs.push_back(static_cast<const char*>(post(i).send) + static_cast<size_t>(begin) * size_of(c_.dtype));
+    for (size_t i = 0; i < members(); ++i)
+      inputs.push_back(static_cast<const char*>(post(i).send) + static_cast<size_t>(begin) * size_of(c_.dtype));
     reduce_in_order(out, inputs, count, c_.dtype, c_.type);
   }
 
@@ -274,7 +281,8 @@ class LocalOperation final : public Operation {
     for (size_t i = 0; i < members(); ++i) check_boxes(post(i), static_cast<int>(i), c_, static_cast<int>(me_));
     for (const BoxTransfer& box : c_.receives) {
       char* from = const_cast<char*>(static_cast<const char*>(post(static_cast<size_t>(box.peer)).send));
-      copy_box({static_cast<char*>(c_.receive), box.to_dims, box.to_begin}, {from, box.from_dims, box.from_begin}, box.extent, static_cast<size_t>(c_.count));
+      copy_box({static_cast<char*>(c_.receive), box.to_dims, box.to_begin}, {from, box.from_dims, box.from_begin},
+               box.extent, static_cast<size_t>(c_.count));
     }
   }
 

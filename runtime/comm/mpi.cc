@@ -12,7 +12,7 @@ namespace shard {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-constexpr int64_t kGrace = 100 * kMillisecond;      // for what is under way when the world fails
+constexpr int64_t kGrace = 100 * kMillisecond;       // for what is under way when the world fails
 constexpr int64_t kAnswerTime = 200 * kMillisecond;  // for answers to a question
 constexpr int kPollsPerCheck = 32;                   // of the clock and of control messages
 // A waiting rank polls (MPI itself yields then, where it was told that processes share cores), then yields as well, then sleeps.
@@ -46,7 +46,8 @@ class MpiRuntime {
     int provided = 0;
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     initialized_here_ = true;
-    if (provided < MPI_THREAD_FUNNELED) shard::fail(ErrorCode::communication, "this MPI cannot be used by a program with threads");
+    if (provided < MPI_THREAD_FUNNELED)
+      shard::fail(ErrorCode::communication, "this MPI cannot be used by a program with threads");
   }
 
   bool initialized_here_ = false;
@@ -86,7 +87,8 @@ std::unique_ptr<MpiHub> MpiHub::make(const CommOptions& options, std::shared_ptr
 }
 
 MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<TornCalls> torn)
-    : options_(options), data_(duplicate_world()), notes_(duplicate_world()), control_(duplicate_world()), torn_(std::move(torn)) {
+    : options_(options), data_(duplicate_world()), notes_(duplicate_world()), control_(duplicate_world()),
+      torn_(std::move(torn)) {
   MPI_Comm_rank(data_, &rank_);
   MPI_Comm_size(data_, &size_);
   void* limit = nullptr;
@@ -207,7 +209,10 @@ bool MpiChannel::poll_control() {
       fail_if_torn();
       break;
     }
-    case kQuestion: send_control(status.MPI_SOURCE, kAnswer, fmt::format("rank {} is {}", rank_, whereabouts_ ? whereabouts_() : "outside of World::run")); break;
+    case kQuestion:
+      send_control(status.MPI_SOURCE, kAnswer,
+                   fmt::format("rank {} is {}", rank_, whereabouts_ ? whereabouts_() : "outside of World::run"));
+      break;
     default: answers_.push_back(text);
   }
   return true;

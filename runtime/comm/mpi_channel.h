@@ -65,8 +65,7 @@ class MpiChannel final : public MpiHub {
   /// Handles one message from another rank, and returns false if there is none. A failure is only noted.
   bool poll_control();
   void poll_all_control() {
-    while (poll_control()) {
-    }
+    while (poll_control()) {}
   }
   /// Polls until `done`, or the time has passed.
   bool poll_until(const std::function<bool()>& done, int64_t timeout_ns);

@@ -76,7 +76,8 @@ class Messages {
     for (size_t i = 0; i < requests_.size(); ++i) {
       int done = 0;
       MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
-      if (done == 0 && std::find(found.begin(), found.end(), messages_[i].member) == found.end()) found.push_back(messages_[i].member);
+      if (done == 0 && std::find(found.begin(), found.end(), messages_[i].member) == found.end())
+        found.push_back(messages_[i].member);
     }
     std::sort(found.begin(), found.end());
     return found;
@@ -102,8 +103,8 @@ class Messages {
     int kind = MPI_SUCCESS;
     MPI_Error_class(error, &kind);
     if (kind == MPI_ERR_TRUNCATE) {
-      shard::fail(ErrorCode::communication, "[{}] in {} rank {} sends more than the {} bytes that are expected", c.cause.op, c.describe(),
-                  members[static_cast<size_t>(messages_[i].member)], messages_[i].bytes);
+      shard::fail(ErrorCode::communication, "[{}] in {} rank {} sends more than the {} bytes that are expected",
+                  c.cause.op, c.describe(), members[static_cast<size_t>(messages_[i].member)], messages_[i].bytes);
     }
     check_mpi(error, "a message of MPI");
   }
@@ -112,7 +113,8 @@ class Messages {
     int bytes = 0;
     MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes);
     if (bytes != messages_[i].bytes) {
-      shard::fail(ErrorCode::communication, "[{}] in {} rank {} sends {} bytes where {} are expected", c.cause.op, c.describe(), peer, bytes, messages_[i].bytes);
+      shard::fail(ErrorCode::communication, "[{}] in {} rank {} sends {} bytes where {} are expected", c.cause.op,
+                  c.describe(), peer, bytes, messages_[i].bytes);
     }
   }
 
@@ -126,7 +128,8 @@ class Messages {
 class MpiOperation final : public Operation {
  public:
   MpiOperation(MpiChannel& channel, const std::vector<int>& members, int me, Collective collective)
-      : channel_(channel), members_(members), me_(me), c_(std::move(collective)), group_hash_(hash_of(members)), hash_(c_.hash() ^ group_hash_) {
+      : channel_(channel), members_(members), me_(me), c_(std::move(collective)), group_hash_(hash_of(members)),
+        hash_(c_.hash() ^ group_hash_) {
     channel_.check_alive();
   }
 
@@ -152,7 +155,8 @@ class MpiOperation final : public Operation {
 
  protected:
   void complete() override {
-    channel_.set_whereabouts([this] { return "at " + c_.agreement() + fmt::format(" of ranks [{}]", fmt::join(members_, ", ")); });
+    channel_.set_whereabouts(
+        [this] { return "at " + c_.agreement() + fmt::format(" of ranks [{}]", fmt::join(members_, ", ")); });
     try {
       if (!note_messages_.empty()) compare_notes();
       end();
@@ -176,8 +180,12 @@ class MpiOperation final : public Operation {
     for (int step = 1; step < size(); ++step) visit((me_ + step) % size());
   }
 
-  void send(Messages& to, int member, const void* data, int64_t bytes, Phase phase) const { post(to, member, const_cast<void*>(data), bytes, phase, false); }
-  void receive(Messages& to, int member, void* data, int64_t bytes, Phase phase) const { post(to, member, data, bytes, phase, true); }
+  void send(Messages& to, int member, const void* data, int64_t bytes, Phase phase) const {
+    post(to, member, const_cast<void*>(data), bytes, phase, false);
+  }
+  void receive(Messages& to, int member, void* data, int64_t bytes, Phase phase) const {
+    post(to, member, data, bytes, phase, true);
+  }
   void post(Messages& to, int member, void* data, int64_t bytes, Phase phase, bool is_receive) const {
     const int peer = members_[static_cast<size_t>(member)];
     const int tag = channel_.tag(phase == kNotes ? group_hash_ + c_.sequence : hash_, phase);
@@ -186,7 +194,8 @@ class MpiOperation final : public Operation {
       const int64_t length = std::min(channel_.options().message_limit, bytes - begin);
       char* at = static_cast<char*>(data) + begin;
       MPI_Request request = MPI_REQUEST_NULL;
-      if (is_receive) check_mpi(MPI_Irecv(at, static_cast<int>(length), MPI_BYTE, peer, tag, comm, &request), "MPI_Irecv");
+      if (is_receive)
+        check_mpi(MPI_Irecv(at, static_cast<int>(length), MPI_BYTE, peer, tag, comm, &request), "MPI_Irecv");
       else check_mpi(MPI_Isend(at, static_cast<int>(length), MPI_BYTE, peer, tag, comm, &request), "MPI_Isend");
       to.add(request, {member, length, is_receive});
     }
@@ -198,7 +207,8 @@ class MpiOperation final : public Operation {
     std::vector<int> missing;
     for (const int member : messages.missing()) missing.push_back(members_[static_cast<size_t>(member)]);
     const std::string where = channel_.ask_whereabouts(missing);
-    shard::fail(ErrorCode::timeout, "rank {} never joined {} within {} ms{}", fmt::join(missing, ", "), c_.describe(), channel_.options().timeout.count(), where);
+    shard::fail(ErrorCode::timeout, "rank {} never joined {} within {} ms{}", fmt::join(missing, ", "), c_.describe(),
+                channel_.options().timeout.count(), where);
   }
 
   // --- debug mode ---
@@ -222,12 +232,14 @@ class MpiOperation final : public Operation {
       const Note& theirs = notes_[members_.size() + static_cast<size_t>(i)];
       const int peer = members_[static_cast<size_t>(i)];
       if (theirs.hash != hash_) {
-        shard::fail(ErrorCode::communication, "ranks have diverged: rank {} is at {}, rank {} at {}. Every rank must make the same calls in the same order",
+        shard::fail(ErrorCode::communication,
+                    "ranks have diverged: rank {} is at {}, rank {} at {}. Every rank must make the same calls in the "
+                    "same order",
                     channel_.rank(), c_.agreement(), peer, theirs.text);
       }
       if (theirs.bytes_to_you != bytes_from(i)) {
-        shard::fail(ErrorCode::communication, "[{}] in {} rank {} expects {} bytes from rank {}, which sends {}", c_.cause.op, c_.describe(), channel_.rank(),
-                    bytes_from(i), peer, theirs.bytes_to_you);
+        shard::fail(ErrorCode::communication, "[{}] in {} rank {} expects {} bytes from rank {}, which sends {}",
+                    c_.cause.op, c_.describe(), channel_.rank(), bytes_from(i), peer, theirs.bytes_to_you);
       }
     });
   }
@@ -275,9 +287,7 @@ class MpiOperation final : public Operation {
         wait(messages_);  // the parts that this rank has sent may be overwritten now
         gather_parts();
         return wait(messages_);
-      case CommKind::reduce_scatter:
-        reduce(receive_buffer());
-        return wait(messages_);
+      case CommKind::reduce_scatter: reduce(receive_buffer()); return wait(messages_);
       case CommKind::exchange: return end_exchange();
     }
   }
@@ -286,7 +296,10 @@ class MpiOperation final : public Operation {
     std::vector<int64_t> begins = {0};
     for (const int64_t bytes : c_.sizes) begins.push_back(begins.back() + bytes);
     const auto mine = static_cast<size_t>(me_);
-    for_others([&](int i) { receive(messages_, i, receive_buffer() + begins[static_cast<size_t>(i)], c_.sizes[static_cast<size_t>(i)], kFirst); });
+    for_others([&](int i) {
+      receive(messages_, i, receive_buffer() + begins[static_cast<size_t>(i)], c_.sizes[static_cast<size_t>(i)],
+              kFirst);
+    });
     for_others([&](int i) { send(messages_, i, c_.send, c_.sizes[mine], kFirst); });
     char* own = receive_buffer() + begins[mine];
     if (c_.sizes[mine] != 0 && own != c_.send) std::memcpy(own, c_.send, static_cast<size_t>(c_.sizes[mine]));
@@ -298,10 +311,17 @@ class MpiOperation final : public Operation {
       for (int i = 0; i < member; ++i) begin += sizes[static_cast<size_t>(i)];
       return begin;
     };
-    for_others([&](int i) { receive(messages_, i, receive_buffer() + begin_of(c_.receive_sizes, i), c_.receive_sizes[static_cast<size_t>(i)], kFirst); });
-    for_others([&](int i) { send(messages_, i, send_buffer() + begin_of(c_.sizes, i), c_.sizes[static_cast<size_t>(i)], kFirst); });
+    for_others([&](int i) {
+      receive(messages_, i, receive_buffer() + begin_of(c_.receive_sizes, i), c_.receive_sizes[static_cast<size_t>(i)],
+              kFirst);
+    });
+    for_others([&](int i) {
+      send(messages_, i, send_buffer() + begin_of(c_.sizes, i), c_.sizes[static_cast<size_t>(i)], kFirst);
+    });
     const int64_t own = c_.sizes[static_cast<size_t>(me_)];
-    if (own != 0) std::memcpy(receive_buffer() + begin_of(c_.receive_sizes, me_), send_buffer() + begin_of(c_.sizes, me_), static_cast<size_t>(own));
+    if (own != 0)
+      std::memcpy(receive_buffer() + begin_of(c_.receive_sizes, me_), send_buffer() + begin_of(c_.sizes, me_),
+                  static_cast<size_t>(own));
   }
 
   void begin_broadcast() {
@@ -328,7 +348,8 @@ class MpiOperation final : public Operation {
     for_others([&](int i) {
       for (int64_t begin = 0; begin < part_size(i); begin += segment()) {
         const int64_t length = std::min(segment(), part_size(i) - begin);
-        send(messages_, i, send_buffer() + static_cast<size_t>(part(i) + begin) * element(), length * static_cast<int64_t>(element()), kFirst);
+        send(messages_, i, send_buffer() + static_cast<size_t>(part(i) + begin) * element(),
+             length * static_cast<int64_t>(element()), kFirst);
       }
     });
   }
@@ -340,7 +361,10 @@ class MpiOperation final : public Operation {
   }
   int64_t segment_length(int64_t k) const { return std::clamp<int64_t>(part_size(me_) - k * segment(), 0, segment()); }
   void receive_segment(int64_t k) {
-    for_others([&](int i) { receive(slots_[static_cast<size_t>(k % kSlots)], i, slot(k, i), segment_length(k) * static_cast<int64_t>(element()), kFirst); });
+    for_others([&](int i) {
+      receive(slots_[static_cast<size_t>(k % kSlots)], i, slot(k, i),
+              segment_length(k) * static_cast<int64_t>(element()), kFirst);
+    });
   }
 
   /// Reduces this rank's part of all members' elements, in their order, into `out`.
@@ -350,7 +374,8 @@ class MpiOperation final : public Operation {
       wait(slots_[static_cast<size_t>(k % kSlots)]);
       for (int i = 0; i < size(); ++i) inputs[static_cast<size_t>(i)] = slot(k, i);
       inputs[static_cast<size_t>(me_)] = send_buffer() + static_cast<size_t>(part(me_) + k * segment()) * element();
-      reduce_in_order(out + static_cast<size_t>(k * segment()) * element(), inputs, segment_length(k), c_.dtype, c_.type);
+      reduce_in_order(out + static_cast<size_t>(k * segment()) * element(), inputs, segment_length(k), c_.dtype,
+                      c_.type);
       receive_segment(k + kSlots);
     }
   }
@@ -379,7 +404,8 @@ class MpiOperation final : public Operation {
     for_others([&](int i) { at = begin_sends(i, at); });
     for (const BoxTransfer& box : c_.receives) {
       if (box.peer != me_) continue;
-      copy_box({receive_buffer(), box.to_dims, box.to_begin}, {const_cast<char*>(send_buffer()), box.from_dims, box.from_begin}, box.extent, element_bytes());
+      copy_box({receive_buffer(), box.to_dims, box.to_begin},
+               {const_cast<char*>(send_buffer()), box.from_dims, box.from_begin}, box.extent, element_bytes());
     }
   }
 
@@ -431,14 +457,16 @@ class MpiOperation final : public Operation {
   }
 
   char* pack(const BoxTransfer& box, char* to) const {
-    copy_box({to, box.extent, zeros(box)}, {const_cast<char*>(send_buffer()), box.from_dims, box.from_begin}, box.extent, element_bytes());
+    copy_box({to, box.extent, zeros(box)}, {const_cast<char*>(send_buffer()), box.from_dims, box.from_begin},
+             box.extent, element_bytes());
     return to + bytes_of(box);
   }
 
   void end_exchange() {
     wait(messages_);
     for (const auto& [box, data] : unpacks_) {
-      copy_box({receive_buffer(), box->to_dims, box->to_begin}, {data, box->extent, zeros(*box)}, box->extent, element_bytes());
+      copy_box({receive_buffer(), box->to_dims, box->to_begin}, {data, box->extent, zeros(*box)}, box->extent,
+               element_bytes());
     }
   }
 
@@ -463,7 +491,8 @@ class MpiOperation final : public Operation {
 
 class MpiCommunicator final : public Communicator {
  public:
-  MpiCommunicator(MpiChannel& channel, const std::vector<int>& members, int rank, CommQueue& queue) : Communicator(members, rank, queue), channel_(channel), queue_(queue) {}
+  MpiCommunicator(MpiChannel& channel, const std::vector<int>& members, int rank, CommQueue& queue)
+      : Communicator(members, rank, queue), channel_(channel), queue_(queue) {}
 
  protected:
   std::unique_ptr<Operation> do_start(Collective collective) override {
@@ -480,7 +509,8 @@ class MpiCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_communicator(MpiChannel& channel, const std::vector<int>& members, int rank, CommQueue& queue) {
+std::unique_ptr<Communicator> make_mpi_communicator(MpiChannel& channel, const std::vector<int>& members, int rank,
+                                                    CommQueue& queue) {
   return std::make_unique<MpiCommunicator>(channel, members, rank, queue);
 }
 

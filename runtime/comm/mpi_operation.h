@@ -5,6 +5,7 @@
 
 namespace shard {
 
-std::unique_ptr<Communicator> make_mpi_communicator(MpiChannel& channel, const std::vector<int>& members, int rank, CommQueue& queue);
+std::unique_ptr<Communicator> make_mpi_communicator(MpiChannel& channel, const std::vector<int>& members, int rank,
+                                                    CommQueue& queue);
 
 }  // namespace shard

@@ -5,7 +5,9 @@
 namespace shard {
 
 std::unique_ptr<MpiHub> MpiHub::make(const CommOptions&, std::shared_ptr<TornCalls>) {
-  shard::fail(ErrorCode::communication, "no MPI world: {}. Configure with SHARD_MPI=ON where MPI is installed, or use World::local", SHARD_NO_MPI_REASON);
+  shard::fail(ErrorCode::communication,
+              "no MPI world: {}. Configure with SHARD_MPI=ON where MPI is installed, or use World::local",
+              SHARD_NO_MPI_REASON);
 }
 
 }  // namespace shard

@@ -47,7 +47,8 @@ void combine_all(To* to, const From* a, const T* b, int64_t count, size_t diviso
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) {
     A value = combine<kType, A>(static_cast<A>(a[i]), static_cast<A>(b[i]));
-    if constexpr (kLast && kType == ReduceType::avg && !std::is_same_v<A, bool>) value = static_cast<A>(value / static_cast<A>(divisor));
+    if constexpr (kLast && kType == ReduceType::avg && !std::is_same_v<A, bool>)
+      value = static_cast<A>(value / static_cast<A>(divisor));
     to[i] = static_cast<To>(value);
   }
 }
@@ -99,7 +100,8 @@ T identity(ReduceType type) {
     case ReduceType::any: return static_cast<T>(A(0));
     case ReduceType::prod:
     case ReduceType::all: return static_cast<T>(A(1));
-    case ReduceType::max: return static_cast<T>(Limits::has_infinity ? static_cast<A>(-Limits::infinity()) : Limits::lowest());
+    case ReduceType::max:
+      return static_cast<T>(Limits::has_infinity ? static_cast<A>(-Limits::infinity()) : Limits::lowest());
     case ReduceType::min: return static_cast<T>(Limits::has_infinity ? Limits::infinity() : Limits::max());
   }
   fail(ErrorCode::internal, "reduce type {} does not exist", static_cast<int>(type));

@@ -12,8 +12,9 @@
 namespace shard {
 
 /// An attribute in the C++ type that the functions of its op take (docs/generated_code.md).
-using Attr = std::variant<bool, int, int64_t, float, double, DType, Scalar, IntArray, std::string, std::vector<float>, std::vector<double>, Device,
-                          std::optional<DType>, std::optional<Device>, std::vector<bool>, std::vector<std::string>, std::vector<Scalar>>;
+using Attr = std::variant<bool, int, int64_t, float, double, DType, Scalar, IntArray, std::string, std::vector<float>,
+                          std::vector<double>, Device, std::optional<DType>, std::optional<Device>, std::vector<bool>,
+                          std::vector<std::string>, std::vector<Scalar>>;
 
 namespace detail {
 template <class Values>

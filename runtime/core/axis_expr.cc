@@ -83,7 +83,8 @@ class Parser {
     if (next_is("^")) {
       term.transpose_at = position_++;
       term.transpose = word();
-      if (term.transpose.empty()) return fail_at(term.transpose_at, "'^' must be followed by the name of a bool attribute.");
+      if (term.transpose.empty())
+        return fail_at(term.transpose_at, "'^' must be followed by the name of a bool attribute.");
     }
     if (term.list && !eat("]")) return fail_at(term.at, "'[' is opened here and never closed.");
     return !next_is("]") || fail("']' closes no '['.");
@@ -105,9 +106,11 @@ class Parser {
       if (!one) axis.name = name;
       axis.optional = !one && eat_joined("?");
       if (eat_joined(":") && !parse_type(axis.type)) return false;
-      if (eat_joined("{")) return fail_at(position_ - 1, "Braces can stand after '...' only, where an attribute names some of its dims.");
+      if (eat_joined("{"))
+        return fail_at(position_ - 1, "Braces can stand after '...' only, where an attribute names some of its dims.");
     }
-    const bool ends = position_ == text_.size() || is_space(text_[position_]) || std::string_view(",]^~-").find(text_[position_]) != std::string_view::npos;
+    const bool ends = position_ == text_.size() || is_space(text_[position_]) ||
+                      std::string_view(",]^~-").find(text_[position_]) != std::string_view::npos;
     return ends || fail_at(axis.at, chunk(axis.at) + " is not an axis; an axis is a lower-case word, '...' or '1'.");
   }
 
@@ -128,9 +131,14 @@ class Parser {
   bool parse_mark(AxisMark& mark) {
     using Kind = AxisMark::Kind;
     mark.at = here();
-    mark.kind = eat("!") ? Kind::whole : eat("-") ? Kind::removed : eat("+") ? Kind::added : eat("@") ? Kind::permuted : Kind::reduce;
+    mark.kind = eat("!")   ? Kind::whole
+                : eat("-") ? Kind::removed
+                : eat("+") ? Kind::added
+                : eat("@") ? Kind::permuted
+                           : Kind::reduce;
     mark.attr = word();
-    if (mark.attr.empty()) return fail_at(mark.at, "Braces hold names of attributes: '!axis', 'axis:max', '-axis', '+axis' or '@perm'.");
+    if (mark.attr.empty())
+      return fail_at(mark.at, "Braces hold names of attributes: '!axis', 'axis:max', '-axis', '+axis' or '@perm'.");
     mark.onward = eat_joined("..");
     if (mark.onward && (mark.kind == Kind::added || mark.kind == Kind::permuted)) {
       return fail_at(mark.at, "'..' cannot stand after '+" + mark.attr + "' or '@" + mark.attr + "'.");
@@ -148,7 +156,9 @@ class Parser {
     commutation.at = here();
     const std::string_view name = word();
     const std::optional<Commutation::Kind> kind = find_commutation_kind(name);
-    if (!kind) return fail_at(commutation.at, in_quotes(name) + " is no commutation; choose linear, rearranging, monotone or multilinear.");
+    if (!kind)
+      return fail_at(commutation.at,
+                     in_quotes(name) + " is no commutation; choose linear, rearranging, monotone or multilinear.");
     commutation.kind = *kind;
     if (!eat_joined("(")) return true;
     do {
@@ -178,12 +188,14 @@ std::string to_string(const AxisMark& mark) {
     }
     return "";
   };
-  return sign() + mark.attr + (mark.onward ? ".." : "") + type_text(mark.type) + (mark.flag.empty() ? "" : "?" + mark.flag);
+  return sign() + mark.attr + (mark.onward ? ".." : "") + type_text(mark.type) +
+         (mark.flag.empty() ? "" : "?" + mark.flag);
 }
 
 std::string to_string(const Axis& axis) {
   switch (axis.kind) {
-    case Axis::Kind::name: return (axis.whole ? "!" : "") + axis.name + (axis.optional ? "?" : "") + type_text(axis.type);
+    case Axis::Kind::name:
+      return (axis.whole ? "!" : "") + axis.name + (axis.optional ? "?" : "") + type_text(axis.type);
     case Axis::Kind::one: return "1" + type_text(axis.type);
     case Axis::Kind::ellipsis: break;
   }
@@ -208,7 +220,8 @@ std::string join(const std::vector<AxisTerm>& terms) {
 }  // namespace
 
 const Axis* AxisTerm::ellipsis() const {
-  const auto found = std::find_if(axes.begin(), axes.end(), [](const Axis& axis) { return axis.kind == Axis::Kind::ellipsis; });
+  const auto found =
+      std::find_if(axes.begin(), axes.end(), [](const Axis& axis) { return axis.kind == Axis::Kind::ellipsis; });
   return found == axes.end() ? nullptr : &*found;
 }
 
@@ -221,7 +234,8 @@ std::optional<Commutation::Kind> find_commutation_kind(std::string_view name) {
 std::string to_string(const Commutation& commutation) {
   std::string types;
   for (const ReduceType type : commutation.types) types += (types.empty() ? "" : ", ") + std::string(to_string(type));
-  return std::string(kCommutationNames[static_cast<size_t>(commutation.kind)]) + (types.empty() ? "" : "(" + types + ")");
+  return std::string(kCommutationNames[static_cast<size_t>(commutation.kind)]) +
+         (types.empty() ? "" : "(" + types + ")");
 }
 
 std::vector<ReduceType> reductions_of(const Commutation& commutation) {
@@ -255,7 +269,8 @@ std::optional<AxisExpr> parse_axis_expr(std::string_view text, AxisProblem& prob
 }
 
 std::string to_string(const AxisExpr& expr) {
-  return join(expr.inputs) + " -> " + join(expr.outputs) + (expr.commutation ? " ~ " + to_string(*expr.commutation) : "");
+  return join(expr.inputs) + " -> " + join(expr.outputs) +
+         (expr.commutation ? " ~ " + to_string(*expr.commutation) : "");
 }
 
 bool is_elementwise(const AxisExpr& expr) {
@@ -263,7 +278,8 @@ bool is_elementwise(const AxisExpr& expr) {
     return term.axes.size() == 1 && !term.list && term.ellipsis() != nullptr && term.ellipsis()->marks.empty();
   };
   return std::all_of(expr.outputs.begin(), expr.outputs.end(), is_ellipsis) &&
-         std::all_of(expr.inputs.begin(), expr.inputs.end(), [&](const AxisTerm& term) { return is_ellipsis(term) || term.is_one(); });
+         std::all_of(expr.inputs.begin(), expr.inputs.end(),
+                     [&](const AxisTerm& term) { return is_ellipsis(term) || term.is_one(); });
 }
 
 }  // namespace shard

@@ -66,7 +66,8 @@ struct Commutation {
 };
 
 /// In the order of the enum.
-inline constexpr std::array<std::string_view, 4> kCommutationNames = {"linear", "rearranging", "monotone", "multilinear"};
+inline constexpr std::array<std::string_view, 4> kCommutationNames = {"linear", "rearranging", "monotone",
+                                                                      "multilinear"};
 
 std::optional<Commutation::Kind> find_commutation_kind(std::string_view name);
 /// "monotone(max)"
@@ -109,6 +110,7 @@ struct SlotNames {
 
 /// The expression of the op that computes gradients: its arguments are inputs and outputs of the forward op and `<output>_grad`,
 /// its outputs `<input>_grad`. Nothing where a name is none of these, or an output has dims that no argument has.
-std::optional<AxisExpr> gradient_of(const AxisExpr& forward, const SlotNames& forward_slots, const SlotNames& backward_slots);
+std::optional<AxisExpr> gradient_of(const AxisExpr& forward, const SlotNames& forward_slots,
+                                    const SlotNames& backward_slots);
 
 }  // namespace shard

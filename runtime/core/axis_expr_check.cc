@@ -29,7 +29,8 @@ Problem find_in_marks(const Axis& ellipsis) {
   for (const AxisMark& mark : ellipsis.marks) {
     if (mark.kind == AxisMark::Kind::whole || mark.kind == AxisMark::Kind::reduce) continue;
     if (moving != nullptr) {
-      return AxisProblem{mark.at, "Braces can hold one of '-axis', '+axis' and '@perm', as their order would not be told."};
+      return AxisProblem{mark.at,
+                         "Braces can hold one of '-axis', '+axis' and '@perm', as their order would not be told."};
     }
     moving = &mark;
   }
@@ -46,16 +47,19 @@ Problem find_in_term(const AxisTerm& term) {
       if (Problem problem = find_in_marks(axis)) return problem;
     }
     if (axis.kind == Axis::Kind::name && axis.whole && axis.type) {
-      return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " stays whole, so a type of reduction means nothing on it."};
+      return AxisProblem{axis.at,
+                         "Axis " + in_quotes(axis.name) + " stays whole, so a type of reduction means nothing on it."};
     }
     for (size_t k = 0; k < i && axis.kind == Axis::Kind::name; ++k) {
-      if (term.axes[k].name == axis.name) return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " stands in one term twice."};
+      if (term.axes[k].name == axis.name)
+        return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " stands in one term twice."};
     }
   }
   const size_t count = term.axes.size();
   const auto named = [&](size_t back) { return count >= back && term.axes[count - back].kind == Axis::Kind::name; };
   if (!term.transpose.empty() && !(named(1) && named(2))) {
-    return AxisProblem{term.transpose_at, "'^" + term.transpose + "' swaps the last two axes, so the term must end in two names."};
+    return AxisProblem{term.transpose_at,
+                       "'^" + term.transpose + "' swaps the last two axes, so the term must end in two names."};
   }
   return std::nullopt;
 }
@@ -70,8 +74,8 @@ Problem find_in_uses(const AxisExpr& expr, const Axis& axis) {
           return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " has a '?' in one term and none in another."};
         }
         if (axis.type && other.type && *other.type != *axis.type) {
-          return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " is reduced by '" + to_string(*other.type) + "' in one term and by '" +
-                                          to_string(*axis.type) + "' in another."};
+          return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " is reduced by '" + to_string(*other.type) +
+                                          "' in one term and by '" + to_string(*axis.type) + "' in another."};
         }
       }
     }
@@ -95,8 +99,8 @@ Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
         return other.kind == AxisMark::Kind::removed && other.attr == mark.attr && other.onward == mark.onward;
       };
       if (kept == nullptr || std::any_of(kept->marks.begin(), kept->marks.end(), removes)) continue;
-      return AxisProblem{mark.at, "The dims of " + in_quotes(mark.attr) + " are reduced, but an output keeps them; write '...{-" + mark.attr +
-                                      "}' there."};
+      return AxisProblem{mark.at, "The dims of " + in_quotes(mark.attr) +
+                                      " are reduced, but an output keeps them; write '...{-" + mark.attr + "}' there."};
     }
   }
   return std::nullopt;
@@ -104,10 +108,14 @@ Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
 
 Problem find_in_output(const AxisExpr& expr, const AxisTerm& term, const Axis& axis) {
   const bool dims = axis.kind == Axis::Kind::ellipsis;
-  const bool known = axis.kind == Axis::Kind::one || (dims ? has_ellipsis(expr.inputs) : find_axis(expr.inputs, axis.name) != nullptr);
-  if (!known) return AxisProblem{axis.at, "Axis " + in_quotes(dims ? "..." : axis.name) + " of an output occurs in no input."};
+  const bool known =
+      axis.kind == Axis::Kind::one || (dims ? has_ellipsis(expr.inputs) : find_axis(expr.inputs, axis.name) != nullptr);
+  if (!known)
+    return AxisProblem{axis.at, "Axis " + in_quotes(dims ? "..." : axis.name) + " of an output occurs in no input."};
   if (axis.type && !(term.is_one() && *axis.type == ReduceType::sum)) {
-    return AxisProblem{axis.at, "A type of reduction belongs to an axis of an input; in an output only '1:sum' has one, alone in its term."};
+    return AxisProblem{
+        axis.at,
+        "A type of reduction belongs to an axis of an input; in an output only '1:sum' has one, alone in its term."};
   }
   for (const AxisMark& mark : axis.marks) {
     if (mark.kind == AxisMark::Kind::reduce) {

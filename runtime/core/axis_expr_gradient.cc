@@ -6,7 +6,8 @@
 namespace shard {
 namespace {
 
-const AxisTerm* find_term(const std::vector<AxisTerm>& terms, const std::vector<std::string>& names, std::string_view name) {
+const AxisTerm* find_term(const std::vector<AxisTerm>& terms, const std::vector<std::string>& names,
+                          std::string_view name) {
   const auto found = std::find(names.begin(), names.end(), name);
   const auto index = static_cast<size_t>(found - names.begin());
   return index < terms.size() && found != names.end() ? &terms[index] : nullptr;
@@ -26,7 +27,8 @@ AxisTerm without_types(AxisTerm term) {
   for (Axis& axis : term.axes) {
     axis.whole = axis.whole || !is_sum(axis.type);
     axis.type.reset();
-    std::erase_if(axis.marks, [](const AxisMark& mark) { return mark.kind == AxisMark::Kind::reduce && is_sum(mark.type); });
+    std::erase_if(axis.marks,
+                  [](const AxisMark& mark) { return mark.kind == AxisMark::Kind::reduce && is_sum(mark.type); });
     for (AxisMark& mark : axis.marks) {
       if (mark.kind != AxisMark::Kind::reduce) continue;
       mark.kind = AxisMark::Kind::whole;
@@ -38,13 +40,15 @@ AxisTerm without_types(AxisTerm term) {
 
 }  // namespace
 
-std::optional<AxisExpr> gradient_of(const AxisExpr& forward, const SlotNames& forward_slots, const SlotNames& backward_slots) {
+std::optional<AxisExpr> gradient_of(const AxisExpr& forward, const SlotNames& forward_slots,
+                                    const SlotNames& backward_slots) {
   AxisExpr gradient;
   bool only_gradients = true;
   for (const std::string& name : backward_slots.inputs) {
     const AxisTerm* term = find_term(forward.inputs, forward_slots.inputs, name);
     if (term == nullptr) term = find_term(forward.outputs, forward_slots.outputs, name);
-    const bool read = std::find(backward_slots.shape_only.begin(), backward_slots.shape_only.end(), name) == backward_slots.shape_only.end();
+    const bool read = std::find(backward_slots.shape_only.begin(), backward_slots.shape_only.end(), name) ==
+                      backward_slots.shape_only.end();
     only_gradients = only_gradients && (term == nullptr || !read);
     if (term == nullptr) term = find_term(forward.outputs, forward_slots.outputs, base_of(name));
     if (term == nullptr) return std::nullopt;

@@ -60,7 +60,8 @@ void copy_box(const BoxView& to, const BoxView& from, const Dims& extent, size_t
     if (extent[d] != 1) {
       if (depth == 0 && to_step == run && from_step == run) {
         run *= extent[d];
-      } else if (depth > 0 && to_step == loops[depth - 1].to_step * loops[depth - 1].turns && from_step == loops[depth - 1].from_step * loops[depth - 1].turns) {
+      } else if (depth > 0 && to_step == loops[depth - 1].to_step * loops[depth - 1].turns &&
+                 from_step == loops[depth - 1].from_step * loops[depth - 1].turns) {
         loops[depth - 1].turns *= extent[d];
       } else {
         loops[depth++] = {extent[d], to_step, from_step};

@@ -12,7 +12,9 @@ struct CallSite {
   uint32_t line = 0;
 
   /// As the default of a parameter: where the function that has it is called.
-  static constexpr CallSite here(const char* file = __builtin_FILE(), uint32_t line = __builtin_LINE()) { return {file, line}; }
+  static constexpr CallSite here(const char* file = __builtin_FILE(), uint32_t line = __builtin_LINE()) {
+    return {file, line};
+  }
   /// " at train.cc:41", or nothing.
   std::string text() const;
 };

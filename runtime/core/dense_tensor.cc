@@ -10,7 +10,8 @@ Overlap overlap(const DenseTensor& a, const DenseTensor& b) {
   if (!a.defined() || !b.defined() || !(a.storage() == b.storage())) return Overlap::none;
   const size_t a_end = a.offset() + a.meta().bytes();
   const size_t b_end = b.offset() + b.meta().bytes();
-  if (a.meta().bytes() == 0 || b.meta().bytes() == 0 || a_end <= b.offset() || b_end <= a.offset()) return Overlap::none;
+  if (a.meta().bytes() == 0 || b.meta().bytes() == 0 || a_end <= b.offset() || b_end <= a.offset())
+    return Overlap::none;
   return a.offset() == b.offset() && a_end == b_end ? Overlap::equal : Overlap::partial;
 }
 
@@ -30,9 +31,11 @@ void convert_floats(void* to, DType to_dtype, const void* from, DType from_dtype
     visit_dtype(to_dtype, [&]<class To>(TypeTag<To>) {
       if constexpr (is_floating(dtype_of<From>) && is_floating(dtype_of<To>)) {
         using Wide = std::conditional_t<std::is_same_v<From, double>, double, float>;
-        for (int64_t i = 0; i < count; ++i) static_cast<To*>(to)[i] = convert<To>(static_cast<Wide>(static_cast<const From*>(from)[i]));
+        for (int64_t i = 0; i < count; ++i)
+          static_cast<To*>(to)[i] = convert<To>(static_cast<Wide>(static_cast<const From*>(from)[i]));
       } else {
-        fail(ErrorCode::internal, "{} is not converted to {} between layouts", to_string(from_dtype), to_string(to_dtype));
+        fail(ErrorCode::internal, "{} is not converted to {} between layouts", to_string(from_dtype),
+             to_string(to_dtype));
       }
     });
   });

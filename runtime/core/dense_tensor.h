@@ -16,7 +16,8 @@ class DenseTensor {
   /// out_of_range for a shape that has too many bytes to count, device where there is no memory.
   static DenseTensor allocate(Device device, const Meta& meta, MemoryMeter* dry = nullptr, const char* op = nullptr) {
     const size_t bytes = checked_bytes(meta, op);
-    return {dry == nullptr ? Storage::allocate(device, bytes, op, meta) : Storage::unallocated(device, bytes, *dry), meta};
+    return {dry == nullptr ? Storage::allocate(device, bytes, op, meta) : Storage::unallocated(device, bytes, *dry),
+            meta};
   }
 
   /// False for an absent optional argument.

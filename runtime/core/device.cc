@@ -30,7 +30,8 @@ struct Registry {
   int count = 0;
 
   Registry() {
-    add({"cpu", [] { return 1; }, cpu_allocate, [](int, void* data) { free_host(data); }, cpu_copy, cpu_copy, cpu_copy, [](int) {}});
+    add({"cpu", [] { return 1; }, cpu_allocate, [](int, void* data) { free_host(data); }, cpu_copy, cpu_copy, cpu_copy,
+         [](int) {}});
     for (const Backend& backend : builtin_backends()) add(backend);
   }
 
@@ -43,8 +44,9 @@ struct Registry {
 
   int add(const Backend& backend) {
     if (count == kMaxBackends) {
-      fail(ErrorCode::invalid_argument, "backend '{}' does not fit: there are already {}, which is the most that kMaxBackends allows",
-           backend.name, kMaxBackends);
+      fail(ErrorCode::invalid_argument,
+           "backend '{}' does not fit: there are already {}, which is the most that kMaxBackends allows", backend.name,
+           kMaxBackends);
     }
     backends[static_cast<size_t>(count)] = backend;
     return count++;
@@ -86,10 +88,12 @@ const char* missing_graph_function(const Backend& backend) {
 int register_backend(const Backend& backend) {
   if (backend.name.empty()) fail(ErrorCode::invalid_argument, "a backend needs a name; set Backend::name");
   if (const char* missing = missing_function(backend)) {
-    fail(ErrorCode::invalid_argument, "backend '{}' has no function {}; set every member of Backend that is not optional", backend.name, missing);
+    fail(ErrorCode::invalid_argument,
+         "backend '{}' has no function {}; set every member of Backend that is not optional", backend.name, missing);
   }
   if (const char* missing = missing_graph_function(backend)) {
-    fail(ErrorCode::invalid_argument, "backend '{}' has graph functions, but no function {}; set all of them or none", backend.name, missing);
+    fail(ErrorCode::invalid_argument, "backend '{}' has graph functions, but no function {}; set all of them or none",
+         backend.name, missing);
   }
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);

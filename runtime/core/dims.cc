@@ -40,9 +40,12 @@ std::string to_string(const Meta& meta) { return short_name(meta.dtype) + to_str
 void fail_size(const char* op, const Meta& meta) {
   const std::string who = op == nullptr ? "" : fmt::format("[{}] ", op);
   for (const int64_t size : meta.dims) {
-    if (size < 0) fail(ErrorCode::out_of_range, "{}a tensor of shape {} has the negative dim {}; dims must be 0 or more", who, to_string(meta.dims), size);
+    if (size < 0)
+      fail(ErrorCode::out_of_range, "{}a tensor of shape {} has the negative dim {}; dims must be 0 or more", who,
+           to_string(meta.dims), size);
   }
-  fail(ErrorCode::out_of_range, "{}a tensor of shape {} and dtype {} would have more bytes than an int64 can count; make a dim smaller", who,
+  fail(ErrorCode::out_of_range,
+       "{}a tensor of shape {} and dtype {} would have more bytes than an int64 can count; make a dim smaller", who,
        to_string(meta.dims), to_string(meta.dtype));
 }
 

@@ -80,12 +80,11 @@ std::string to_string(const IntArray& values);
 class Scalar {
  public:
   Scalar() = default;
-  template <std::same_as<bool> T>  // not from a pointer, which C++ would turn into a bool
-  Scalar(T value) : integer_(value), is_integer_(true) {}        // NOLINT: literals convert
+  template <std::same_as<bool> T>                          // not from a pointer, which C++ would turn into a bool
+  Scalar(T value) : integer_(value), is_integer_(true) {}  // NOLINT: literals convert
   /// Any integer type. What only unsigned 64 bits hold is kept as a double.
   template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  Scalar(T value) {  // NOLINT
+  requires(!std::same_as<T, bool>) Scalar(T value) {  // NOLINT
     if constexpr (std::is_unsigned_v<T> && sizeof(T) == sizeof(int64_t)) {
       if (value > static_cast<T>(std::numeric_limits<int64_t>::max())) {
         real_ = static_cast<double>(value);

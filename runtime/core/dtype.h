@@ -29,18 +29,44 @@ const char* short_name(DType dtype);
 DType parse_dtype(std::string_view name);
 
 constexpr bool is_floating(DType dtype) { return dtype <= DType::float16; }
-constexpr bool is_integral(DType dtype) { return dtype == DType::int32 || dtype == DType::int64 || dtype == DType::uint8; }
+constexpr bool is_integral(DType dtype) {
+  return dtype == DType::int32 || dtype == DType::int64 || dtype == DType::uint8;
+}
 
 template <class T>
 struct dtype_of_t;
-template <> struct dtype_of_t<float> { static constexpr DType value = DType::float32; };
-template <> struct dtype_of_t<double> { static constexpr DType value = DType::float64; };
-template <> struct dtype_of_t<bfloat16> { static constexpr DType value = DType::bfloat16; };
-template <> struct dtype_of_t<float16> { static constexpr DType value = DType::float16; };
-template <> struct dtype_of_t<int32_t> { static constexpr DType value = DType::int32; };
-template <> struct dtype_of_t<int64_t> { static constexpr DType value = DType::int64; };
-template <> struct dtype_of_t<uint8_t> { static constexpr DType value = DType::uint8; };
-template <> struct dtype_of_t<bool> { static constexpr DType value = DType::boolean; };
+template <>
+struct dtype_of_t<float> {
+  static constexpr DType value = DType::float32;
+};
+template <>
+struct dtype_of_t<double> {
+  static constexpr DType value = DType::float64;
+};
+template <>
+struct dtype_of_t<bfloat16> {
+  static constexpr DType value = DType::bfloat16;
+};
+template <>
+struct dtype_of_t<float16> {
+  static constexpr DType value = DType::float16;
+};
+template <>
+struct dtype_of_t<int32_t> {
+  static constexpr DType value = DType::int32;
+};
+template <>
+struct dtype_of_t<int64_t> {
+  static constexpr DType value = DType::int64;
+};
+template <>
+struct dtype_of_t<uint8_t> {
+  static constexpr DType value = DType::uint8;
+};
+template <>
+struct dtype_of_t<bool> {
+  static constexpr DType value = DType::boolean;
+};
 
 template <class T>
 inline constexpr DType dtype_of = dtype_of_t<T>::value;

@@ -21,7 +21,7 @@ struct float16 {
     const uint32_t magnitude = word & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);   // NaN
     if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity
-    if (magnitude < 0x38800000u) {                                              // subnormal: let the FPU round
+    if (magnitude < 0x38800000u) {                                               // subnormal: let the FPU round
       const float scaled = std::bit_cast<float>(magnitude) + std::bit_cast<float>(0x3f000000u);
       return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(scaled) - 0x3f000000u));
     }

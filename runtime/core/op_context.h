@@ -26,13 +26,14 @@ class AxisReducer {
 
 /// The part of a distributed call that a rank computes.
 struct LocalCall {
-  std::span<const Box> inputs;   // flat: elements of lists follow each other; absent optionals have an empty box
+  std::span<const Box> inputs;  // flat: elements of lists follow each other; absent optionals have an empty box
   std::span<const Box> outputs;
-  AxisReducer* reducer = nullptr;  // null where the rule asked for no axes
-  RandomKey random;                // for ops that draw random numbers
-  bool replace_targets = false;    // in-place results go to new buffers: their global shape, dtype or layout changes
+  AxisReducer* reducer = nullptr;    // null where the rule asked for no axes
+  RandomKey random;                  // for ops that draw random numbers
+  bool replace_targets = false;      // in-place results go to new buffers: their global shape, dtype or layout changes
   mutable bool checks_data = false;  // the kernel has refused no value here, but may have on another rank
-  std::span<const Meta> output_shards = {};  // of an op without tensor arguments: of the outputs, whose metas are inferred whole
+  std::span<const Meta> output_shards =
+      {};  // of an op without tensor arguments: of the outputs, whose metas are inferred whole
 };
 
 /// Where a dense function that is called for its metas alone leaves them, by output slot.
@@ -50,7 +51,8 @@ struct OpContext {
   const char* op;
   const LocalCall* local = nullptr;
   MetaSink* infer = nullptr;  // not null: only metas are wanted; tensors have no bytes, and nothing runs
-  MemoryMeter* dry = nullptr;  // not null on a rank of a dry world and while a program is captured: outputs have no bytes, and no kernel runs
+  MemoryMeter* dry =
+      nullptr;  // not null on a rank of a dry world and while a program is captured: outputs have no bytes, and no kernel runs
   Recorder* recorder = nullptr;    // not null while a program is captured
   call::Binder* binder = nullptr;  // not null where the call is prepared, to be run later
 

@@ -75,26 +75,27 @@ enum class Commutes {
 struct OpDef {
   std::string_view name;
   std::string_view inplace_name = {};  // of the in-place variant, "relu_"; empty where there is none
-  std::string_view location = {};  // "math.yaml"
+  std::string_view location = {};      // "math.yaml"
   std::span<const SlotDef> inputs = {};
   std::span<const std::string_view> attrs = {};  // in the order of the op's args
   std::span<const SlotDef> outputs = {};
   std::span<const AliasDef> aliases = {};
-  std::string_view rule = {};        // a registered rule's name, or an axis expression (it has "->"); empty: none
+  std::string_view rule = {};  // a registered rule's name, or an axis expression (it has "->"); empty: none
   Commutes commutes = Commutes::no;
-  unsigned commute_types = 0;   // bit per ReduceType
+  unsigned commute_types = 0;           // bit per ReduceType
   std::string_view commute_guard = {};  // a registered predicate that must hold too; empty: always
-  bool elementwise = false;     // kernels may run with an output that is exactly an input
-  bool pointwise = false;       // an element of the result depends on those at its own place alone: kernels may run on blocks
-  bool exact = false;           // each element is the correctly rounded result, wherever it lies
-  bool rearranging = false;     // the elements are those of the first input, in other places
-  bool identity = false;        // where shape and dtype stay, it copies its first input
+  bool elementwise = false;             // kernels may run with an output that is exactly an input
+  bool pointwise =
+      false;           // an element of the result depends on those at its own place alone: kernels may run on blocks
+  bool exact = false;  // each element is the correctly rounded result, wherever it lies
+  bool rearranging = false;  // the elements are those of the first input, in other places
+  bool identity = false;     // where shape and dtype stay, it copies its first input
   /// Per argument of a binary op the value with which the result is the other argument; none: NaN.
   std::array<double, 2> neutral = {kNoNeutral, kNoNeutral};
-  bool random = false;          // each call draws from the generator
-  unsigned no_need_buffer = 0;  // bit per input slot of which only shape and dtype are read
+  bool random = false;           // each call draws from the generator
+  unsigned no_need_buffer = 0;   // bit per input slot of which only shape and dtype are read
   unsigned dynamic_outputs = 0;  // bit per output whose number of rows comes from data (statement 15)
-  int local_shape = -1;         // the attribute that pieces get as the local shape of output `local_shape_output`; -1: none
+  int local_shape = -1;  // the attribute that pieces get as the local shape of output `local_shape_output`; -1: none
   int local_shape_output = 0;
 };
 

@@ -21,7 +21,7 @@ struct RecordedOutput {
   Meta meta;                       // global
   const DistSpec* spec = nullptr;  // null for a plain tensor
   Device device;
-  int shares = -1;      // the flat input whose buffer it shares
+  int shares = -1;       // the flat input whose buffer it shares
   bool written = false;  // that buffer was written
 };
 
@@ -32,7 +32,7 @@ struct RecordedCall {
   std::span<const DenseTensor* const> inputs = {};  // flat; null for absent ones
   std::span<const SlotRange> slots = {};
   std::vector<Attr> attrs = {};
-  const DistSpec* layout = nullptr;  // that an op without tensor arguments was asked for
+  const DistSpec* layout = nullptr;              // that an op without tensor arguments was asked for
   std::span<const RecordedOutput> outputs = {};  // flat
   std::span<const SlotRange> output_slots = {};
   uint64_t draw = 0;  // of a random op: the offset of its key
@@ -69,12 +69,14 @@ class Recorder {
   /// The numbers of the outputs, flat; 0 for absent ones.
   virtual std::vector<uint32_t> call(const RecordedCall& call) = 0;
   /// This rank's piece after the move, which has no bytes.
-  virtual DenseTensor reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op, std::string_view argument) = 0;
+  virtual DenseTensor reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op,
+                              std::string_view argument) = 0;
   /// `from`, of the same shape and layout, is written over `to`.
   virtual void copy(DenseTensor& to, const DenseTensor& from) = 0;
   /// A plain tensor is distributed, one that is distributed made whole, or a tensor copied, to another device maybe: the number of the result.
   enum class Conversion : uint8_t { distribute, full, clone };
-  virtual uint32_t convert(Conversion conversion, const DenseTensor& from, const RecordedOutput& to, int source_rank) = 0;
+  virtual uint32_t convert(Conversion conversion, const DenseTensor& from, const RecordedOutput& to,
+                           int source_rank) = 0;
   /// Throws for what a program cannot hold; `what` is a sentence.
   [[noreturn]] virtual void refuse(std::string_view op, std::string_view what) = 0;
 

@@ -12,7 +12,8 @@ enum class ReduceType : uint8_t { sum, max, min, prod, avg, any, all };
 
 inline constexpr int kNumReduceTypes = 7;
 /// In the order of the enum.
-inline constexpr std::array<const char*, kNumReduceTypes> kReduceTypeNames = {"sum", "max", "min", "prod", "avg", "any", "all"};
+inline constexpr std::array<const char*, kNumReduceTypes> kReduceTypeNames = {"sum", "max", "min", "prod",
+                                                                              "avg", "any", "all"};
 
 /// "sum", "max", ...
 constexpr const char* to_string(ReduceType type) { return kReduceTypeNames[static_cast<size_t>(type)]; }

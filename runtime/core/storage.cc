@@ -25,7 +25,8 @@ std::atomic<int64_t>& held_bytes(Device device) {
   return held[device.backend][device.index];
 }
 void count_held(Device device, size_t bytes, int64_t sign) {
-  if (bytes >= kHostCacheBlock) held_bytes(device).fetch_add(sign * static_cast<int64_t>(bytes), std::memory_order_relaxed);
+  if (bytes >= kHostCacheBlock)
+    held_bytes(device).fetch_add(sign * static_cast<int64_t>(bytes), std::memory_order_relaxed);
 }
 
 /// Guards which storage is a copy of which, of all storages: the last tensor of a buffer may go in any thread. Never held while a reference
@@ -39,10 +40,13 @@ std::mutex& chains() {
 
 void fail_no_memory(const char* op, const Meta& meta, Device device, std::string_view cause) {
   fail(ErrorCode::device,
-       "{}no memory for {} on {}: {} bytes were asked for, while tensors of this process hold {} bytes there in buffers of 1 MiB and more ({}). Drop "
-       "tensors that are not needed any more (under gradients also the results that hold their history), work in place or on smaller parts, recompute "
+       "{}no memory for {} on {}: {} bytes were asked for, while tensors of this process hold {} bytes there in "
+       "buffers of 1 MiB and more ({}). Drop "
+       "tensors that are not needed any more (under gradients also the results that hold their history), work in place "
+       "or on smaller parts, recompute "
        "instead of keeping values for backward, or shard the tensor over more ranks",
-       op == nullptr ? "" : fmt::format("[{}] ", op), to_string(meta), to_string(device), meta.bytes(), held_bytes(device).load(), cause);
+       op == nullptr ? "" : fmt::format("[{}] ", op), to_string(meta), to_string(device), meta.bytes(),
+       held_bytes(device).load(), cause);
 }
 
 /// A storage that goes may hold the last reference to another, and that to the next: they go one after the other, not inside of each other.
@@ -96,9 +100,7 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes, const char* op, cons
   } else {
     try {
       storage->data_ = backend_of(device).allocate(device.index, bytes);
-    } catch (const Error& error) {
-      fail_no_memory(op, tensor, device, error.what());
-    }
+    } catch (const Error& error) { fail_no_memory(op, tensor, device, error.what()); }
     count_held(device, bytes, 1);
   }
   storage->bytes_ = bytes;
@@ -225,7 +227,8 @@ void Storage::hand_copies_over(const std::function<bool(Detachment&)>& follow) {
     if (!follow(theirs)) continue;
     const bool behind = copy->behind_source();
     std::unique_ptr<LastWrite>& writer = mine.source->last_write_;
-    if (behind && !writer && last_write_) writer = std::make_unique<LastWrite>(*last_write_);  // for the message of the copy
+    if (behind && !writer && last_write_)
+      writer = std::make_unique<LastWrite>(*last_write_);  // for the message of the copy
     copy->unlink_from_source();
     theirs.source_version = mine.source_version - (behind ? 1 : 0);
     theirs.source = mine.source;
@@ -264,7 +267,9 @@ void Storage::detach(Detachment detachment) {
   if (t.detached) link_to_source();
 }
 
-const Detachment* Storage::detachment() const { return trouble_ && trouble_->detached ? &trouble_->detachment : nullptr; }
+const Detachment* Storage::detachment() const {
+  return trouble_ && trouble_->detached ? &trouble_->detachment : nullptr;
+}
 
 /// Of a detached storage, under the lock.
 bool Storage::behind_source() const {
@@ -324,7 +329,9 @@ void Storage::wait_pending() const {
 
 void Storage::check_poison() const {
   if (trouble_->torn_calls && trouble_->torn_calls->tore(trouble_->written_by)) {
-    fail(ErrorCode::poisoned, "this tensor holds no value, because it was written by a call that failed on some ranks only: {}", trouble_->torn_calls->cause());
+    fail(ErrorCode::poisoned,
+         "this tensor holds no value, because it was written by a call that failed on some ranks only: {}",
+         trouble_->torn_calls->cause());
   }
   if (!trouble_->poison) return;
   try {
@@ -348,7 +355,8 @@ void Storage::fail_stale() const {
   }
   if (d.argument.empty()) {
     fail(ErrorCode::stale_view,
-         "this tensor is stale: it is a view or alias of a tensor {} that [{}] has given a new buffer, as {}, and {} has written that since. Make the view "
+         "this tensor is stale: it is a view or alias of a tensor {} that [{}] has given a new buffer, as {}, and {} "
+         "has written that since. Make the view "
          "again from that tensor, or make a copy (assign(x)) before [{}]",
          d.from, d.op, d.to, writer, d.op);
   }
@@ -372,13 +380,15 @@ void Storage::check_write_slow(const char* op) const {
   const Detachment& d = trouble_->detachment;
   if (d.argument.empty()) {
     fail(ErrorCode::detached_view,
-         "[{}] cannot write this tensor: it is a view or alias of a tensor {} that [{}] has given a new buffer, as {}, so the write would not reach that. "
+         "[{}] cannot write this tensor: it is a view or alias of a tensor {} that [{}] has given a new buffer, as {}, "
+         "so the write would not reach that. "
          "Write that tensor itself, or a copy of this one (assign(x))",
          op, d.from, d.op, d.to);
   }
   fail(ErrorCode::detached_view,
        "[{}] cannot write this tensor: it is a view by [{}] of argument '{}', which had to move from {} to {}, so the "
-       "write would not reach the source. Write the source itself, give '{}' the layout {} before [{}], or write a copy (assign(x))",
+       "write would not reach the source. Write the source itself, give '{}' the layout {} before [{}], or write a "
+       "copy (assign(x))",
        op, d.op, d.argument, d.from, d.to, d.argument, d.to, d.op);
 }
 

@@ -97,8 +97,8 @@ struct Detachment {
 class Storage final : public RefCounted {
  public:
   enum class State : uint8_t {
-    held,        // this rank has the bytes (maybe 0 of them)
-    absent,      // this rank is not in the mesh
+    held,         // this rank has the bytes (maybe 0 of them)
+    absent,       // this rank is not in the mesh
     unallocated,  // on a rank of a dry world: all but the bytes is there
     shape_only    // stands for a buffer of which only shape and dtype were kept
   };

@@ -13,7 +13,8 @@ Ref<TensorImpl> TensorImpl::alias() const { return Ref<TensorImpl>::adopt(new Te
 
 void Tensor::check_count(int64_t count, const Dims& dims) {
   for (int64_t size : dims) {
-    if (size < 0) fail(ErrorCode::invalid_argument, "a tensor of shape {} cannot be: dims must not be negative", to_string(dims));
+    if (size < 0)
+      fail(ErrorCode::invalid_argument, "a tensor of shape {} cannot be: dims must not be negative", to_string(dims));
   }
   checked_bytes({dims, DType::uint8}, "from_data");
   if (count != dims.numel()) {
@@ -25,7 +26,10 @@ void Tensor::check_count(int64_t count, const Dims& dims) {
 void Tensor::fail_undefined() { fail(ErrorCode::undefined, "an undefined tensor was used where a value is needed"); }
 
 void fail_escaped(std::string_view op, std::string_view tensor) {
-  fail(ErrorCode::no_data, "[{}] {} was made while a function was captured, and no run gives it a value; return it from the function, and use what its calls return", op, tensor);
+  fail(ErrorCode::no_data,
+       "[{}] {} was made while a function was captured, and no run gives it a value; return it from the function, and "
+       "use what its calls return",
+       op, tensor);
 }
 
 DenseTensor Tensor::to_host(DType dtype) const {
@@ -34,14 +38,19 @@ DenseTensor Tensor::to_host(DType dtype) const {
          to_string(dtype));
   }
   if (Recorder* const recorder = Recorder::current()) {
-    recorder->refuse("to_vector", fmt::format("it reads the value of {}, which is known only when the program runs. Return the tensor and read it outside, or compute with it "
-                                              "where the program branches (where, multiply by a mask)", get().describe()));
+    recorder->refuse("to_vector", fmt::format("it reads the value of {}, which is known only when the program runs. "
+                                              "Return the tensor and read it outside, or compute with it "
+                                              "where the program branches (where, multiply by a mask)",
+                                              get().describe()));
   }
   const DenseTensor host = unrecorded::to(*this, kCpu).impl()->value;
   if (!host.has_data() && host.symbol() != 0) fail_escaped("to_vector", get().describe());
   if (!host.has_data()) {
-    fail(ErrorCode::no_data, "{} has no value to read: it is of a dry world, which follows shapes, layouts and traffic only. Leave the read out there, "
-         "or run the program in a world with data (World::local)", get().describe());
+    fail(ErrorCode::no_data,
+         "{} has no value to read: it is of a dry world, which follows shapes, layouts and traffic only. Leave the "
+         "read out there, "
+         "or run the program in a world with data (World::local)",
+         get().describe());
   }
   return host;
 }
@@ -58,7 +67,9 @@ Tensor unrecorded::to(const Tensor& tensor, Device device) {
   if (value.device() == device) return tensor;
   DenseTensor copy = DenseTensor::allocate(device, value.meta(), value.storage()->meter(), "to");
   copy_into(copy, value);
-  if (recorder != nullptr) copy.set_symbol(recorder->convert(Recorder::Conversion::clone, value, {.meta = value.meta(), .device = device}, -1));
+  if (recorder != nullptr)
+    copy.set_symbol(
+        recorder->convert(Recorder::Conversion::clone, value, {.meta = value.meta(), .device = device}, -1));
   return Tensor(std::move(copy));
 }
 

@@ -39,9 +39,9 @@ struct GradState {
   ~GradState();
 
   bool requires_grad = false;
-  uint32_t output = 0;       // which output of `node` this is
-  Ref<GradNode> node;        // the step that made it; null for a leaf
-  Ref<TensorImpl> root;      // of a view: the tensor that it is a view of, itself none
+  uint32_t output = 0;        // which output of `node` this is
+  Ref<GradNode> node;         // the step that made it; null for a leaf
+  Ref<TensorImpl> root;       // of a view: the tensor that it is a view of, itself none
   uint64_t root_version = 0;  // of the buffer when `node` was last right
   ViewChain views;            // between `root` and this tensor
   std::unique_ptr<GradExtra> extra;

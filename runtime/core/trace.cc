@@ -11,7 +11,8 @@
 namespace shard {
 
 int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 std::vector<TraceEvent> TraceRing::events() const {
@@ -30,18 +31,21 @@ std::string export_trace(std::span<const std::vector<TraceEvent>> ranks, std::sp
   const char* separator = "";
   for (size_t i = 0; i < ranks.size(); ++i) {
     const int rank = ids[i];
-    json += fmt::format("{}{{\"ph\": \"M\", \"pid\": {}, \"name\": \"process_name\", \"args\": {{\"name\": \"rank {}\"}}}}",
-                        separator, rank, rank);
+    json +=
+        fmt::format("{}{{\"ph\": \"M\", \"pid\": {}, \"name\": \"process_name\", \"args\": {{\"name\": \"rank {}\"}}}}",
+                    separator, rank, rank);
     separator = ",\n";
     for (const TraceEvent& event : ranks[i]) {
       const bool ended = event.end_ns != 0;
       const bool collective = event.kind == TraceEvent::Kind::collective;
       json += fmt::format(
-          ",\n{{\"ph\": \"X\", \"pid\": {}, \"tid\": {}, \"cat\": \"{}\", \"name\": \"{}\", \"ts\": {:.3f}, \"dur\": {:.3f}, "
+          ",\n{{\"ph\": \"X\", \"pid\": {}, \"tid\": {}, \"cat\": \"{}\", \"name\": \"{}\", \"ts\": {:.3f}, \"dur\": "
+          "{:.3f}, "
           "\"args\": {{\"op\": \"{}\", \"argument\": \"{}\", \"sequence\": {}, \"bytes\": {}{}}}}}",
           rank, collective ? 1 : 0, collective ? "collective" : "call", event.name,
-          static_cast<double>(event.begin_ns - start) / 1e3, static_cast<double>(ended ? event.end_ns - event.begin_ns : 0) / 1e3,
-          event.op, event.argument, event.sequence, event.bytes, ended ? "" : ", \"unfinished\": true");
+          static_cast<double>(event.begin_ns - start) / 1e3,
+          static_cast<double>(ended ? event.end_ns - event.begin_ns : 0) / 1e3, event.op, event.argument,
+          event.sequence, event.bytes, ended ? "" : ", \"unfinished\": true");
     }
   }
   return json + "\n]}\n";
@@ -59,6 +63,8 @@ std::string chrome_trace(std::span<const std::vector<TraceEvent>> ranks) {
   return export_trace(ranks, ids, start);
 }
 
-std::string chrome_trace(std::span<const std::vector<TraceEvent>> ranks, std::span<const int> ids) { return export_trace(ranks, ids, 0); }
+std::string chrome_trace(std::span<const std::vector<TraceEvent>> ranks, std::span<const int> ids) {
+  return export_trace(ranks, ids, 0);
+}
 
 }  // namespace shard

@@ -42,9 +42,7 @@ class [[nodiscard]] Work {
   void settle() noexcept {
     try {
       wait();
-    } catch (...) {
-      state_.reset();
-    }
+    } catch (...) { state_.reset(); }
   }
 
   std::unique_ptr<State> state_;

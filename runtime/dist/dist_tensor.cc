@@ -13,7 +13,9 @@ constexpr int64_t kShownElements = 64;
 /// A program is the same on all ranks, and what is done with pieces may not be.
 void refuse_pieces(std::string_view function) {
   if (Recorder* const recorder = Recorder::current()) {
-    recorder->refuse(function, "a piece belongs to one rank, and a program is the same on all. Call it between two captured functions");
+    recorder->refuse(
+        function,
+        "a piece belongs to one rank, and a program is the same on all. Call it between two captured functions");
   }
 }
 
@@ -25,7 +27,8 @@ std::string elements_text(const DenseTensor& host) {
     for (int64_t i = 0; i < shown; ++i) {
       const T value = host.data<T>()[i];
       if (i != 0) text += ", ";
-      if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) text += fmt::format("{}", static_cast<float>(value));
+      if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+        text += fmt::format("{}", static_cast<float>(value));
       else text += fmt::format("{}", value);
     }
   });
@@ -44,12 +47,15 @@ std::string argument_text(std::string_view name, const Meta& global, const DistS
   return fmt::format("argument '{}' ({})", name, describe_dist(global, spec));
 }
 
-std::string argument_text(std::string_view name, const TensorImpl& tensor) { return fmt::format("argument '{}' ({})", name, tensor.describe()); }
+std::string argument_text(std::string_view name, const TensorImpl& tensor) {
+  return fmt::format("argument '{}' ({})", name, tensor.describe());
+}
 
 DistTensorImpl& dist_impl(const Tensor& tensor, std::string_view op) {
   TensorImpl& impl = tensor.get();
   if (impl.kind() != TensorKind::dist) {
-    fail(ErrorCode::layout, "[{}] {} is a plain tensor, but must be distributed; use distribute(tensor, spec) first", op, argument_text("tensor", impl));
+    fail(ErrorCode::layout, "[{}] {} is a plain tensor, but must be distributed; use distribute(tensor, spec) first",
+         op, argument_text("tensor", impl));
   }
   return static_cast<DistTensorImpl&>(impl);
 }
@@ -65,8 +71,9 @@ DenseTensor absent_value(const Meta& global) {
 void check_mesh_in_world(const ProcessMesh* mesh, const World& world) {
   for (int process : mesh->processes()) {
     if (process >= world.size()) {
-      fail(ErrorCode::layout, "{} names process {}, but the world has ranks 0 to {}; make a mesh of those, or a larger world", mesh->describe(), process,
-           world.size() - 1);
+      fail(ErrorCode::layout,
+           "{} names process {}, but the world has ranks 0 to {}; make a mesh of those, or a larger world",
+           mesh->describe(), process, world.size() - 1);
     }
   }
 }
@@ -80,22 +87,29 @@ Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global,
   const Meta meta{global, dtype};
   checked_bytes(meta, "from_local");
   if (global.rank() != spec->rank()) {
-    fail(ErrorCode::layout, "[from_local] layout {} on {} has {} dims, but the global shape {} has {}; give the layout an entry for each dim", spec->text(),
-         spec->mesh()->describe(), spec->rank(), to_string(meta), global.rank());
+    fail(ErrorCode::layout,
+         "[from_local] layout {} on {} has {} dims, but the global shape {} has {}; give the layout an entry for each "
+         "dim",
+         spec->text(), spec->mesh()->describe(), spec->rank(), to_string(meta), global.rank());
   }
   const auto at = spec->mesh()->coordinate(rank.id());
   if (!at) return make_dist(rank, meta, spec, absent_value(meta));
   const Meta expected = shard_meta(meta, *spec, *at);
-  if (piece.is_dist()) fail(ErrorCode::layout, "[from_local] {} is distributed, but must be this rank's plain piece; use local(tensor), or reshard it",
-                            argument_text("piece", piece.get()));
+  if (piece.is_dist())
+    fail(ErrorCode::layout,
+         "[from_local] {} is distributed, but must be this rank's plain piece; use local(tensor), or reshard it",
+         argument_text("piece", piece.get()));
   if (!(piece.meta() == expected) && !(piece.meta() == Meta{expected.dims, dtype})) {
     fail(ErrorCode::shape_mismatch,
-         "[from_local] argument 'piece' of rank {} is {}, but must be {}: its piece of {} with layout {} on {}. local_piece(layout, global, coordinate) "
+         "[from_local] argument 'piece' of rank {} is {}, but must be {}: its piece of {} with layout {} on {}. "
+         "local_piece(layout, global, coordinate) "
          "tells the shape of a piece",
-         rank.id(), to_string(piece.meta()), to_string(expected), to_string(meta), spec->text(), spec->mesh()->describe());
+         rank.id(), to_string(piece.meta()), to_string(expected), to_string(meta), spec->text(),
+         spec->mesh()->describe());
   }
   // In a dry world every distributed tensor is without data.
-  if (rank.dry && piece.get().value.has_data()) return make_dist(rank, meta, spec, DenseTensor::allocate(piece.device(), expected, rank.dry.get(), "from_local"));
+  if (rank.dry && piece.get().value.has_data())
+    return make_dist(rank, meta, spec, DenseTensor::allocate(piece.device(), expected, rank.dry.get(), "from_local"));
   return make_dist(rank, meta, spec, convert_floats(piece.get().value, expected.dtype));
 }
 
@@ -103,7 +117,8 @@ Tensor local(const Tensor& tensor) {
   refuse_pieces("local");
   DistTensorImpl& impl = dist_impl(tensor, "local");
   if (!impl.here()) {
-    fail(ErrorCode::wrong_rank, "[local] {} has no piece on rank {}, which is not in its mesh; ask for pieces only on ranks of the mesh",
+    fail(ErrorCode::wrong_rank,
+         "[local] {} has no piece on rank {}, which is not in its mesh; ask for pieces only on ranks of the mesh",
          argument_text("tensor", impl), impl.owner->id());
   }
   check_read(*impl.value.storage(), impl.owner->policies.view);
@@ -117,10 +132,12 @@ const DistSpec* spec_of(const Tensor& tensor) { return dist_impl(tensor, "spec_o
 std::string to_text(const Tensor& tensor) {
   if (!tensor.defined()) return "undefined tensor";
   const DenseTensor& value = tensor.get().value;
-  value.storage()->check_read();  // on ranks outside the mesh, too: they have the storage, and with it what happened to the tensor
+  value.storage()
+      ->check_read();  // on ranks outside the mesh, too: they have the storage, and with it what happened to the tensor
   if (tensor.is_dist() && !dist_impl(tensor).here()) return tensor.get().describe() + ", no local piece on this rank";
   if (!value.has_data()) {
-    return fmt::format("{}, piece {} without data, {}", tensor.get().describe(), to_string(value.dims()), value.symbol() != 0 ? "of a captured function" : "of a dry world");
+    return fmt::format("{}, piece {} without data, {}", tensor.get().describe(), to_string(value.dims()),
+                       value.symbol() != 0 ? "of a captured function" : "of a dry world");
   }
   DenseTensor host = value;
   if (value.device() != kCpu) {
@@ -128,7 +145,8 @@ std::string to_text(const Tensor& tensor) {
     copy_into(host, value);
   }
   if (!tensor.is_dist()) return tensor.get().describe() + " " + elements_text(host);
-  const char* label = dist_impl(tensor).spec->layout().has_partial() ? "local contribution, not the value" : "local piece";
+  const char* label =
+      dist_impl(tensor).spec->layout().has_partial() ? "local contribution, not the value" : "local piece";
   return fmt::format("{}, {} {} {}", tensor.get().describe(), label, to_string(value.dims()), elements_text(host));
 }
 

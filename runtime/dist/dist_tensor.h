@@ -15,7 +15,9 @@ class DistTensorImpl final : public TensorImpl {
 
   const Meta& meta() const override { return global; }
   std::string describe() const override;
-  Ref<TensorImpl> alias() const override { return Ref<TensorImpl>::adopt(new DistTensorImpl(*owner, global, spec, value)); }
+  Ref<TensorImpl> alias() const override {
+    return Ref<TensorImpl>::adopt(new DistTensorImpl(*owner, global, spec, value));
+  }
   /// False on a rank that is not in the mesh.
   bool here() const { return value.storage()->state() != Storage::State::absent; }
 

@@ -22,14 +22,19 @@ std::thread start_thread(const std::function<void()>& body) {
   try {
     return std::thread(body);
   } catch (const std::exception& error) {
-    fail(ErrorCode::device, "World::run could not start its thread ({}); let other threads end, or raise the limits of this process on threads and memory", error.what());
+    fail(ErrorCode::device,
+         "World::run could not start its thread ({}); let other threads end, or raise the limits of this process on "
+         "threads and memory",
+         error.what());
   }
 }
 
 class DryWorld final : public World {
  public:
   DryWorld(int size, int rank, const WorldOptions& options) : World(size, {rank}, options), id_(rank) {
-    if (rank < 0 || rank >= size) fail(ErrorCode::invalid_argument, "a world of {} ranks has no rank {}; its ranks are 0 to {}", size, rank, size - 1);
+    if (rank < 0 || rank >= size)
+      fail(ErrorCode::invalid_argument, "a world of {} ranks has no rank {}; its ranks are 0 to {}", size, rank,
+           size - 1);
     this->rank(rank).dry = std::make_unique<MemoryMeter>();
   }
 
@@ -40,9 +45,7 @@ class DryWorld final : public World {
     start_thread([&] {
       try {
         run_as(rank(id_), program);
-      } catch (...) {
-        error = std::current_exception();
-      }
+      } catch (...) { error = std::current_exception(); }
     }).join();
     failed_ = error != nullptr;
     if (error) std::rethrow_exception(error);
@@ -60,6 +63,8 @@ class DryWorld final : public World {
 
 }  // namespace
 
-std::unique_ptr<World> World::dry(int size, int rank, WorldOptions options) { return std::make_unique<DryWorld>(size, rank, options); }
+std::unique_ptr<World> World::dry(int size, int rank, WorldOptions options) {
+  return std::make_unique<DryWorld>(size, rank, options);
+}
 
 }  // namespace shard

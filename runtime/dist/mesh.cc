@@ -24,35 +24,44 @@ int64_t check_shape(const std::vector<int>& shape) {
   if (shape.size() > kMaxMeshRank) fail(ErrorCode::invalid_argument, "a mesh has at most {} axes", kMaxMeshRank);
   int64_t size = 1;
   for (int n : shape) {
-    if (n < 1) fail(ErrorCode::invalid_argument, "mesh shape [{}] has an axis of size {}, which must be at least 1", fmt::join(shape, ", "), n);
+    if (n < 1)
+      fail(ErrorCode::invalid_argument, "mesh shape [{}] has an axis of size {}, which must be at least 1",
+           fmt::join(shape, ", "), n);
     if (size <= kMaxProcesses) size *= n;  // below 2^55
   }
   if (size > kMaxProcesses) {
-    fail(ErrorCode::invalid_argument, "mesh shape [{}] has more than {} processes, which is the most that a mesh has; make an axis smaller", fmt::join(shape, ", "),
-         kMaxProcesses);
+    fail(ErrorCode::invalid_argument,
+         "mesh shape [{}] has more than {} processes, which is the most that a mesh has; make an axis smaller",
+         fmt::join(shape, ", "), kMaxProcesses);
   }
   return size;
 }
 
-void check(const std::vector<int>& shape, int64_t size, const std::vector<int>& processes, const std::vector<std::string>& names) {
+void check(const std::vector<int>& shape, int64_t size, const std::vector<int>& processes,
+           const std::vector<std::string>& names) {
   if (size != static_cast<int64_t>(processes.size())) {
-    fail(ErrorCode::invalid_argument, "mesh shape [{}] needs {} process ids, but {} were given", fmt::join(shape, ", "), size, processes.size());
+    fail(ErrorCode::invalid_argument, "mesh shape [{}] needs {} process ids, but {} were given", fmt::join(shape, ", "),
+         size, processes.size());
   }
   if (names.size() != shape.size()) {
-    fail(ErrorCode::invalid_argument, "mesh shape [{}] needs {} axis names, but {} were given", fmt::join(shape, ", "), shape.size(), names.size());
+    fail(ErrorCode::invalid_argument, "mesh shape [{}] needs {} axis names, but {} were given", fmt::join(shape, ", "),
+         shape.size(), names.size());
   }
   for (const std::string& name : names) {
     const auto allowed = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
     if (name.empty() || !std::all_of(name.begin(), name.end(), allowed)) {
-      fail(ErrorCode::invalid_argument, "mesh axis name '{}' must be letters, digits and _, as layouts are written with it", name);
+      fail(ErrorCode::invalid_argument,
+           "mesh axis name '{}' must be letters, digits and _, as layouts are written with it", name);
     }
   }
   const auto duplicate = [](auto values) {
     std::sort(values.begin(), values.end());
     return std::adjacent_find(values.begin(), values.end()) != values.end();
   };
-  if (duplicate(processes)) fail(ErrorCode::invalid_argument, "mesh process ids [{}] name a process twice", fmt::join(processes, ", "));
-  if (duplicate(names)) fail(ErrorCode::invalid_argument, "mesh axis names [{}] name an axis twice", fmt::join(names, ", "));
+  if (duplicate(processes))
+    fail(ErrorCode::invalid_argument, "mesh process ids [{}] name a process twice", fmt::join(processes, ", "));
+  if (duplicate(names))
+    fail(ErrorCode::invalid_argument, "mesh axis names [{}] name an axis twice", fmt::join(names, ", "));
   if (*std::min_element(processes.begin(), processes.end()) < 0) {
     fail(ErrorCode::invalid_argument, "mesh process ids [{}] must not be negative", fmt::join(processes, ", "));
   }
@@ -60,13 +69,17 @@ void check(const std::vector<int>& shape, int64_t size, const std::vector<int>& 
 
 void check(const std::vector<int>& shape, const MeshCosts& costs) {
   if (costs.axes.size() != shape.size()) {
-    fail(ErrorCode::invalid_argument, "mesh shape [{}] needs {} axis costs, but {} were given", fmt::join(shape, ", "), shape.size(), costs.axes.size());
+    fail(ErrorCode::invalid_argument, "mesh shape [{}] needs {} axis costs, but {} were given", fmt::join(shape, ", "),
+         shape.size(), costs.axes.size());
   }
   bool valid = std::isfinite(costs.copy_ns_per_byte) && costs.copy_ns_per_byte >= 0 && costs.memory_cap >= 0;
   for (const AxisCost& axis : costs.axes) {
-    valid = valid && std::isfinite(axis.alpha_ns) && std::isfinite(axis.ns_per_byte) && axis.alpha_ns >= 0 && axis.ns_per_byte >= 0;
+    valid = valid && std::isfinite(axis.alpha_ns) && std::isfinite(axis.ns_per_byte) && axis.alpha_ns >= 0 &&
+            axis.ns_per_byte >= 0;
   }
-  if (!valid) fail(ErrorCode::invalid_argument, "the costs of mesh shape [{}] must be finite and not negative", fmt::join(shape, ", "));
+  if (!valid)
+    fail(ErrorCode::invalid_argument, "the costs of mesh shape [{}] must be finite and not negative",
+         fmt::join(shape, ", "));
 }
 
 /// What tells meshes of one shape apart by their costs; empty for the defaults.
@@ -74,16 +87,19 @@ std::string describe_costs(const MeshCosts& costs) {
   const MeshCosts defaults;
   std::string text;
   if (std::any_of(costs.axes.begin(), costs.axes.end(), [](const AxisCost& axis) { return axis != AxisCost(); })) {
-    for (const AxisCost& axis : costs.axes) text += fmt::format("{}{} ns + {} ns/B", text.empty() ? "; costs " : ", ", axis.alpha_ns, axis.ns_per_byte);
+    for (const AxisCost& axis : costs.axes)
+      text += fmt::format("{}{} ns + {} ns/B", text.empty() ? "; costs " : ", ", axis.alpha_ns, axis.ns_per_byte);
   }
-  if (costs.copy_ns_per_byte != defaults.copy_ns_per_byte) text += fmt::format("; copies {} ns/B", costs.copy_ns_per_byte);
+  if (costs.copy_ns_per_byte != defaults.copy_ns_per_byte)
+    text += fmt::format("; copies {} ns/B", costs.copy_ns_per_byte);
   if (costs.memory_cap != 0) text += fmt::format("; memory cap {} B", costs.memory_cap);
   return text;
 }
 
 }  // namespace
 
-const ProcessMesh* ProcessMesh::make(const std::vector<int>& shape, std::vector<int> processes, std::vector<std::string> names, MeshCosts costs) {
+const ProcessMesh* ProcessMesh::make(const std::vector<int>& shape, std::vector<int> processes,
+                                     std::vector<std::string> names, MeshCosts costs) {
   const int64_t size = check_shape(shape);
   if (processes.empty()) {
     processes.resize(static_cast<size_t>(size));

@@ -36,8 +36,8 @@ class ProcessMesh {
   /// The mesh of this shape. `processes` are world ranks (default 0, 1, ...), `names` those of the axes (default "a", "b",
   /// ...), `costs` is part of the value. Throws invalid_argument for a wrong number of ids, names or costs, duplicates, negative
   /// ids or costs, or an empty mesh.
-  static const ProcessMesh* make(const std::vector<int>& shape, std::vector<int> processes = {}, std::vector<std::string> names = {},
-                                 MeshCosts costs = {});
+  static const ProcessMesh* make(const std::vector<int>& shape, std::vector<int> processes = {},
+                                 std::vector<std::string> names = {}, MeshCosts costs = {});
 
   int rank() const { return static_cast<int>(shape_.size()); }
   /// The number of processes along an axis, or in all.
@@ -63,7 +63,8 @@ class ProcessMesh {
 
  private:
   ProcessMesh(std::vector<int> shape, std::vector<int> processes, std::vector<std::string> names, MeshCosts costs)
-      : shape_(std::move(shape)), processes_(std::move(processes)), names_(std::move(names)), costs_(std::move(costs)) {}
+      : shape_(std::move(shape)), processes_(std::move(processes)), names_(std::move(names)), costs_(std::move(costs)) {
+  }
 
   std::vector<int> shape_;
   std::vector<int> processes_;

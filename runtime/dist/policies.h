@@ -42,7 +42,7 @@ enum class SavePolicy : uint8_t {
 /// In which dtype pending sums and averages of bf16 and f16 tensors are sent. Their contributions are held in float32 (see shard_dtype).
 enum class SumPolicy : uint8_t {
   float32,  // and rounded once, when the sum is done
-  rounded   // each contribution is rounded to the dtype of the tensor first: half the bytes, and an error that grows with the number of ranks
+  rounded  // each contribution is rounded to the dtype of the tensor first: half the bytes, and an error that grows with the number of ranks
 };
 
 struct Policies {

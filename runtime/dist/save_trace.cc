@@ -22,7 +22,8 @@ void write(const std::string& path, const std::string& text) {
 /// "traces/step.rank3.json" for "traces/step.json".
 std::string path_of_rank(const std::string& path, int rank) {
   std::filesystem::path file(path);
-  return file.replace_filename(fmt::format("{}.rank{}{}", file.stem().string(), rank, file.extension().string())).string();
+  return file.replace_filename(fmt::format("{}.rank{}{}", file.stem().string(), rank, file.extension().string()))
+      .string();
 }
 
 }  // namespace

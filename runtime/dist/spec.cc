@@ -37,30 +37,34 @@ std::string render(const Layout& layout) {
   }
   text += "]";
   for (int a = 0; a < layout.mesh->rank(); ++a) {
-    if (const auto type = layout.partial[static_cast<size_t>(a)]) text += fmt::format(" {}({})", to_string(*type), layout.mesh->name(a));
+    if (const auto type = layout.partial[static_cast<size_t>(a)])
+      text += fmt::format(" {}({})", to_string(*type), layout.mesh->name(a));
   }
   return text;
 }
 
 void validate(const Layout& layout) {
   if (layout.mesh == nullptr) fail(ErrorCode::layout, "a layout needs a mesh");
-  if (layout.rank < 0 || layout.rank > kMaxRank) fail(ErrorCode::layout, "a layout has 0 to {} dims, not {}", kMaxRank, layout.rank);
+  if (layout.rank < 0 || layout.rank > kMaxRank)
+    fail(ErrorCode::layout, "a layout has 0 to {} dims, not {}", kMaxRank, layout.rank);
   std::array<int, kMaxMeshRank> uses{};
   for (int d = 0; d < layout.rank; ++d) {
     const AxisList& axes = layout.dims[static_cast<size_t>(d)];
     for (int i = 0; i < axes.size(); ++i) {
       if (axes[i] < 0 || axes[i] >= layout.mesh->rank()) {
-        fail(ErrorCode::layout, "dim {} names mesh axis {}, but {} has axes 0 to {}", d, axes[i], layout.mesh->describe(), layout.mesh->rank() - 1);
+        fail(ErrorCode::layout, "dim {} names mesh axis {}, but {} has axes 0 to {}", d, axes[i],
+             layout.mesh->describe(), layout.mesh->rank() - 1);
       }
       ++uses[static_cast<size_t>(axes[i])];
     }
   }
   for (int a = 0; a < kMaxMeshRank; ++a) {
     const bool partial = layout.partial[static_cast<size_t>(a)].has_value();
-    if (partial && a >= layout.mesh->rank()) fail(ErrorCode::layout, "{} has no axis {} to be partial on", layout.mesh->describe(), a);
+    if (partial && a >= layout.mesh->rank())
+      fail(ErrorCode::layout, "{} has no axis {} to be partial on", layout.mesh->describe(), a);
     if (uses[static_cast<size_t>(a)] + (partial ? 1 : 0) > 1) {
-      fail(ErrorCode::layout, "layout {} on {} uses axis '{}' twice; an axis shards one dim or is partial", render(layout),
-           layout.mesh->describe(), layout.mesh->name(a));
+      fail(ErrorCode::layout, "layout {} on {} uses axis '{}' twice; an axis shards one dim or is partial",
+           render(layout), layout.mesh->describe(), layout.mesh->name(a));
     }
   }
 }
@@ -121,7 +125,8 @@ SpecText take_apart(std::string_view text) {
   }
   SpecText result{trim(whole.substr(brackets ? 1 : 0, end - (brackets ? 1 : 0))), trim(whole.substr(end + 1))};
   if (brackets && result.partial.starts_with('|')) result.partial = trim(result.partial.substr(1));
-  if (result.partial.find('|') != std::string_view::npos) fail(ErrorCode::layout, "layout '{}' has more than one '|'", text);
+  if (result.partial.find('|') != std::string_view::npos)
+    fail(ErrorCode::layout, "layout '{}' has more than one '|'", text);
   return result;
 }
 
@@ -145,8 +150,11 @@ void read_partial(std::string_view rest, std::string_view text, Layout& layout) 
     const std::string_view name = trim(rest.substr(0, open));
     const int axis = axis_named(layout.mesh, trim(rest.substr(open + 1, close - open - 1)), text);
     const auto type = find_reduce_type(name);
-    if (!type) fail(ErrorCode::layout, "layout '{}': '{}' is no reduce type; choose sum, max, min, prod, avg, any or all", text, name);
-    if (layout.partial[static_cast<size_t>(axis)]) fail(ErrorCode::layout, "layout '{}' uses axis '{}' twice", text, layout.mesh->name(axis));
+    if (!type)
+      fail(ErrorCode::layout, "layout '{}': '{}' is no reduce type; choose sum, max, min, prod, avg, any or all", text,
+           name);
+    if (layout.partial[static_cast<size_t>(axis)])
+      fail(ErrorCode::layout, "layout '{}' uses axis '{}' twice", text, layout.mesh->name(axis));
     layout.partial[static_cast<size_t>(axis)] = *type;
     rest = trim(rest.substr(close + 1));
     if (!rest.starts_with(',')) continue;

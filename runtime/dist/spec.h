@@ -47,8 +47,8 @@ class AxisList {
 /// A layout as a value that can be changed; see DistSpec.
 struct Layout {
   const ProcessMesh* mesh = nullptr;
-  int rank = 0;                                              // dims of the tensor
-  std::array<AxisList, kMaxRank> dims;                       // per dim the axes that shard it
+  int rank = 0;                                                 // dims of the tensor
+  std::array<AxisList, kMaxRank> dims;                          // per dim the axes that shard it
   std::array<std::optional<ReduceType>, kMaxMeshRank> partial;  // per axis the pending reduction
 
   Layout() = default;

@@ -23,9 +23,7 @@ constexpr int kWholeMesh = -1;
 bool is_peer_failure(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const Error& e) {
-    return e.code() == ErrorCode::peer_failed;
-  } catch (...) {
+  } catch (const Error& e) { return e.code() == ErrorCode::peer_failed; } catch (...) {
     return false;
   }
 }
@@ -33,9 +31,7 @@ bool is_peer_failure(const std::exception_ptr& error) {
 std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
+  } catch (const std::exception& e) { return e.what(); } catch (...) {
     return "an exception that is no std::exception";
   }
 }
@@ -48,12 +44,15 @@ std::vector<int> first_ranks(int size) {
 
 class LocalWorld final : public World {
  public:
-  LocalWorld(int size, const WorldOptions& options) : World(size, first_ranks(size), options), hub_(options.timeout, size, torn_calls()) {}
+  LocalWorld(int size, const WorldOptions& options)
+      : World(size, first_ranks(size), options), hub_(options.timeout, size, torn_calls()) {}
 
   void run(const std::function<void(Rank&)>& program) override {
-    if (!errors_.empty()) fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", text_of(cause()));
+    if (!errors_.empty())
+      fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", text_of(cause()));
     start_threads(program);
-    if (errors_.empty() && !hub_.failure().empty()) {  // of a call that failed on some ranks, whose programs have caught that
+    if (errors_.empty() &&
+        !hub_.failure().empty()) {  // of a call that failed on some ranks, whose programs have caught that
       errors_.push_back(std::make_exception_ptr(Error(ErrorCode::peer_failed, hub_.failure())));
     }
     if (!errors_.empty()) std::rethrow_exception(cause());
@@ -63,7 +62,9 @@ class LocalWorld final : public World {
   std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) override {
     return hub_.communicator(members, position, rank.comm_queue());
   }
-  void call_failed(Rank& rank, uint64_t call, const std::string& text) override { hub_.call_failed(rank.id(), call, text); }
+  void call_failed(Rank& rank, uint64_t call, const std::string& text) override {
+    hub_.call_failed(rank.id(), call, text);
+  }
 
  private:
   enum Start : int { waiting, all_here, given_up };
@@ -88,7 +89,8 @@ class LocalWorld final : public World {
       } catch (const std::exception& error) {  // system_error, or bad_alloc
         end_all(given_up);
         fail(ErrorCode::device,
-             "World::run could not start the thread of rank {} of {} ({}); no rank has run. Use fewer ranks, let other threads end, or raise the limits "
+             "World::run could not start the thread of rank {} of {} ({}); no rank has run. Use fewer ranks, let other "
+             "threads end, or raise the limits "
              "of this process on threads and memory (ulimit -u, ulimit -v)",
              i, size(), error.what());
       }
@@ -100,9 +102,7 @@ class LocalWorld final : public World {
     try {
       run_as(rank, program);
       hub_.tell_done(rank.id(), rank.comm_queue().calls_done());
-    } catch (...) {
-      record(rank, std::current_exception());
-    }
+    } catch (...) { record(rank, std::current_exception()); }
   }
 
   void record(const Rank& rank, std::exception_ptr error) {
@@ -121,7 +121,8 @@ class LocalWorld final : public World {
 
   LocalHub hub_;
   std::mutex mutex_;
-  std::vector<std::exception_ptr> errors_;  // of all ranks, in the order in which they failed; no rank's thread frees another's
+  std::vector<std::exception_ptr>
+      errors_;  // of all ranks, in the order in which they failed; no rank's thread frees another's
 };
 
 class MpiWorld final : public World {
@@ -130,7 +131,8 @@ class MpiWorld final : public World {
       : World(hub->size(), {hub->rank()}, options, std::move(torn)), hub_(std::move(hub)) {}
 
   void run(const std::function<void(Rank&)>& program) override {
-    if (!hub_->failure().empty()) fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", hub_->failure());
+    if (!hub_->failure().empty())
+      fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", hub_->failure());
     Rank& mine = rank(hub_->rank());
     try {
       run_as(mine, program);
@@ -153,7 +155,9 @@ class MpiWorld final : public World {
 
 CommOptions comm_options(const WorldOptions& options) {
   const char* debug = std::getenv("SHARD_DEBUG_COMM");
-  return {.timeout = options.timeout, .debug = options.debug_comm || (debug != nullptr && std::string_view(debug) == "1"), .message_limit = options.message_limit};
+  return {.timeout = options.timeout,
+          .debug = options.debug_comm || (debug != nullptr && std::string_view(debug) == "1"),
+          .message_limit = options.message_limit};
 }
 
 }  // namespace
@@ -208,14 +212,16 @@ World::World(int size, std::vector<int> local_ranks, const WorldOptions& options
 Rank& World::rank(int id) const {
   const auto found = std::lower_bound(local_ranks_.begin(), local_ranks_.end(), id);
   if (found == local_ranks_.end() || *found != id) {
-    fail(ErrorCode::wrong_rank, "rank {} of {} does not run in this process, which has ranks {}", id, size_, fmt::join(local_ranks_, ", "));
+    fail(ErrorCode::wrong_rank, "rank {} of {} does not run in this process, which has ranks {}", id, size_,
+         fmt::join(local_ranks_, ", "));
   }
   return *ranks_[static_cast<size_t>(found - local_ranks_.begin())];
 }
 
 void World::run_as(Rank& rank, const std::function<void(Rank&)>& program) {
   struct Current {
-    explicit Current(Rank& rank) : rank(std::exchange(this_thread.rank, &rank)), dry(std::exchange(this_thread.dry, rank.dry.get())) {}
+    explicit Current(Rank& rank)
+        : rank(std::exchange(this_thread.rank, &rank)), dry(std::exchange(this_thread.dry, rank.dry.get())) {}
     Current(const Current&) = delete;
     ~Current() {
       this_thread.rank = rank;
@@ -230,18 +236,23 @@ void World::run_as(Rank& rank, const std::function<void(Rank&)>& program) {
 
 World::~World() = default;
 
-std::unique_ptr<World> World::local(int size, WorldOptions options) { return std::make_unique<LocalWorld>(size, options); }
+std::unique_ptr<World> World::local(int size, WorldOptions options) {
+  return std::make_unique<LocalWorld>(size, options);
+}
 
 std::unique_ptr<World> World::mpi(WorldOptions options) {
   auto torn = std::make_shared<TornCalls>();
   return std::make_unique<MpiWorld>(MpiHub::make(comm_options(options), torn), torn, options);
 }
 
-std::unique_ptr<World> World::from_environment(int size, WorldOptions options) { return mpi_job_size() > 0 ? mpi(options) : local(size, options); }
+std::unique_ptr<World> World::from_environment(int size, WorldOptions options) {
+  return mpi_job_size() > 0 ? mpi(options) : local(size, options);
+}
 
 Rank& current_rank() {
   if (this_thread.rank == nullptr) {
-    fail(ErrorCode::wrong_rank, "a distributed tensor can be used only by the ranks of a world; call this inside World::run");
+    fail(ErrorCode::wrong_rank,
+         "a distributed tensor can be used only by the ranks of a world; call this inside World::run");
   }
   return *this_thread.rank;
 }

@@ -53,13 +53,14 @@ class Rank {
   Generator generator;        // of distributed calls: advances alike on all ranks
   Generator plain_generator;  // of calls on plain tensors
   TraceRing trace;
-  bool trace_calls = false;  // record op calls too, not only collectives
+  bool trace_calls = false;          // record op calls too, not only collectives
   std::unique_ptr<MemoryMeter> dry;  // only in a dry world: tensors get no bytes, and this counts them
   std::unique_ptr<RankExtension> extension;
 
  private:
   friend class World;
-  Rank(World* world, int id, uint64_t seed) : generator(seed), plain_generator(seed), world_(world), id_(id), comm_queue_(trace) {}
+  Rank(World* world, int id, uint64_t seed)
+      : generator(seed), plain_generator(seed), world_(world), id_(id), comm_queue_(trace) {}
   Communicator& communicator(const ProcessMesh* mesh, int axis, const std::vector<int>& members);
 
   World* world_;
@@ -105,7 +106,8 @@ class World {
 
  protected:
   /// `local_ranks` in ascending order.
-  World(int size, std::vector<int> local_ranks, const WorldOptions& options, std::shared_ptr<TornCalls> torn = std::make_shared<TornCalls>());
+  World(int size, std::vector<int> local_ranks, const WorldOptions& options,
+        std::shared_ptr<TornCalls> torn = std::make_shared<TornCalls>());
   /// Runs `program` as `rank` on this thread, and completes the collectives that it leaves under way.
   static void run_as(Rank& rank, const std::function<void(Rank&)>& program);
   /// The communicator of `rank` in the group `members` (world ranks), where it stands at `position`.

@@ -44,7 +44,8 @@ Tensor gelu_curvature(const Tensor& x, bool approximate) {
 /// Gives `out_grad` to x where `to_x` holds, else to y.
 Pair choose(const Tensor& to_x, const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
   const Tensor zero = full_like(out_grad, 0);
-  return {wanted[0] ? sum_to(where(to_x, out_grad, zero), x.dims()) : Tensor(), wanted[1] ? sum_to(where(to_x, zero, out_grad), y.dims()) : Tensor()};
+  return {wanted[0] ? sum_to(where(to_x, out_grad, zero), x.dims()) : Tensor(),
+          wanted[1] ? sum_to(where(to_x, zero, out_grad), y.dims()) : Tensor()};
 }
 
 }  // namespace
@@ -54,21 +55,28 @@ Pair add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask
 }
 
 Pair subtract_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
-  return {wanted[0] ? sum_to(out_grad, x.dims()) : Tensor(), wanted[1] ? negative(sum_to(out_grad, y.dims())) : Tensor()};
+  return {wanted[0] ? sum_to(out_grad, x.dims()) : Tensor(),
+          wanted[1] ? negative(sum_to(out_grad, y.dims())) : Tensor()};
 }
 
 Pair multiply_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
-  return {wanted[0] ? sum_to(multiply(out_grad, y), x.dims()) : Tensor(), wanted[1] ? sum_to(multiply(out_grad, x), y.dims()) : Tensor()};
+  return {wanted[0] ? sum_to(multiply(out_grad, y), x.dims()) : Tensor(),
+          wanted[1] ? sum_to(multiply(out_grad, x), y.dims()) : Tensor()};
 }
 
 Pair divide_grad(const Tensor& x, const Tensor& y, const Tensor& out, const Tensor& out_grad, GradMask wanted) {
   const Tensor quotient = divide(out_grad, y);
-  return {wanted[0] ? sum_to(quotient, x.dims()) : Tensor(), wanted[1] ? negative(sum_to(multiply(quotient, out), y.dims())) : Tensor()};
+  return {wanted[0] ? sum_to(quotient, x.dims()) : Tensor(),
+          wanted[1] ? negative(sum_to(multiply(quotient, out), y.dims())) : Tensor()};
 }
 
-Pair maximum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) { return choose(greater_than(x, y), x, y, out_grad, wanted); }
+Pair maximum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
+  return choose(greater_than(x, y), x, y, out_grad, wanted);
+}
 
-Pair minimum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) { return choose(less_than(x, y), x, y, out_grad, wanted); }
+Pair minimum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
+  return choose(less_than(x, y), x, y, out_grad, wanted);
+}
 
 Pair where_grad(const Tensor& condition, const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
   return choose(condition, x, y, out_grad, wanted);
@@ -91,11 +99,16 @@ Pair elementwise_pow_grad(const Tensor& x, const Tensor& y, const Tensor& out_gr
 
 Tensor assign_grad(const Tensor& out_grad) { return out_grad; }
 
-Tensor cast_grad(const Tensor& x, const Tensor& out_grad) { return x.dtype() == out_grad.dtype() ? out_grad : cast(out_grad, x.dtype()); }
+Tensor cast_grad(const Tensor& x, const Tensor& out_grad) {
+  return x.dtype() == out_grad.dtype() ? out_grad : cast(out_grad, x.dtype());
+}
 
-std::vector<Tensor> add_n_grad(const std::vector<Tensor>& inputs, const Tensor& out_grad) { return std::vector<Tensor>(inputs.size(), out_grad); }
+std::vector<Tensor> add_n_grad(const std::vector<Tensor>& inputs, const Tensor& out_grad) {
+  return std::vector<Tensor>(inputs.size(), out_grad);
+}
 
-Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
+Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis, bool flatten, bool exclusive,
+                   bool reverse) {
   if (!flatten) return cumsum(out_grad, axis, false, exclusive, !reverse);
   if (x.dims().numel() == 0) return spread(sum(out_grad), x);  // a 0 in the shape for reshape keeps a dim
   return reshape(cumsum(out_grad, 0, false, exclusive, !reverse), x.dims());
@@ -136,7 +149,8 @@ Tensor matmul_grad_y(const Tensor& x, const Tensor& y, const Tensor& g, bool tra
 
 }  // namespace
 
-Pair matmul_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, bool transpose_x, bool transpose_y, GradMask wanted) {
+Pair matmul_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, bool transpose_x, bool transpose_y,
+                 GradMask wanted) {
   // Vectors count as a row and a column, whose dims out_grad lacks; the flags mean nothing for them.
   const bool row = x.dims().rank() == 1, column = y.dims().rank() == 1;
   const int rank = out_grad.dims().rank();
@@ -169,7 +183,9 @@ Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out
 
 // Recorded calls of these run here, not in the kernels of the same names.
 
-Tensor silu_grad(const Tensor& x, const Tensor& out_grad) { return narrowed(multiply(widened(out_grad), silu_slope(widened(x))), x.dtype()); }
+Tensor silu_grad(const Tensor& x, const Tensor& out_grad) {
+  return narrowed(multiply(widened(out_grad), silu_slope(widened(x))), x.dtype());
+}
 
 Pair swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
   if (!y.defined()) {
@@ -179,7 +195,8 @@ Pair swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
     return {concat({first, second}, last), Tensor()};
   }
   const Tensor gate = widened(x), grad = widened(out_grad);
-  return {narrowed(multiply(multiply(grad, widened(y)), silu_slope(gate)), x.dtype()), narrowed(multiply(grad, silu(gate)), y.dtype())};
+  return {narrowed(multiply(multiply(grad, widened(y)), silu_slope(gate)), x.dtype()),
+          narrowed(multiply(grad, silu(gate)), y.dtype())};
 }
 
 // Gradients of gradients. `grad_x_grad` is that of x_grad, and `grad_out` what the gradient got as out_grad.
@@ -194,40 +211,49 @@ Pair log_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad
 }
 
 Pair tanh_double_grad(const Tensor& out, const Tensor& grad_out, const Tensor& grad_x_grad, GradMask wanted) {
-  return {wanted[0] ? scale(multiply(multiply(grad_x_grad, grad_out), out), -2) : Tensor(), wanted[1] ? tanh_grad(out, grad_x_grad) : Tensor()};
+  return {wanted[0] ? scale(multiply(multiply(grad_x_grad, grad_out), out), -2) : Tensor(),
+          wanted[1] ? tanh_grad(out, grad_x_grad) : Tensor()};
 }
 
 Pair sqrt_double_grad(const Tensor& out, const Tensor& grad_x, const Tensor& grad_x_grad, GradMask wanted) {
-  return {wanted[0] ? negative(divide(multiply(grad_x_grad, grad_x), out)) : Tensor(), wanted[1] ? sqrt_grad(out, grad_x_grad) : Tensor()};
+  return {wanted[0] ? negative(divide(multiply(grad_x_grad, grad_x), out)) : Tensor(),
+          wanted[1] ? sqrt_grad(out, grad_x_grad) : Tensor()};
 }
 
 Pair rsqrt_double_grad(const Tensor& out, const Tensor& grad_x, const Tensor& grad_x_grad, GradMask wanted) {
-  return {wanted[0] ? scale(divide(multiply(grad_x_grad, grad_x), out), 3) : Tensor(), wanted[1] ? rsqrt_grad(out, grad_x_grad) : Tensor()};
+  return {wanted[0] ? scale(divide(multiply(grad_x_grad, grad_x), out), 3) : Tensor(),
+          wanted[1] ? rsqrt_grad(out, grad_x_grad) : Tensor()};
 }
 
 Pair sigmoid_double_grad(const Tensor& out, const Tensor& fwd_grad_out, const Tensor& grad_x_grad, GradMask wanted) {
-  return {wanted[0] ? multiply(multiply(grad_x_grad, fwd_grad_out), scale(out, -2, 1)) : Tensor(), wanted[1] ? sigmoid_grad(out, grad_x_grad) : Tensor()};
+  return {wanted[0] ? multiply(multiply(grad_x_grad, fwd_grad_out), scale(out, -2, 1)) : Tensor(),
+          wanted[1] ? sigmoid_grad(out, grad_x_grad) : Tensor()};
 }
 
 Pair sin_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, GradMask wanted) {
-  return {wanted[0] ? cos_grad(x, multiply(grad_x_grad, grad_out)) : Tensor(), wanted[1] ? sin_grad(x, grad_x_grad) : Tensor()};
+  return {wanted[0] ? cos_grad(x, multiply(grad_x_grad, grad_out)) : Tensor(),
+          wanted[1] ? sin_grad(x, grad_x_grad) : Tensor()};
 }
 
 Pair cos_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, GradMask wanted) {
-  return {wanted[0] ? negative(sin_grad(x, multiply(grad_x_grad, grad_out))) : Tensor(), wanted[1] ? cos_grad(x, grad_x_grad) : Tensor()};
+  return {wanted[0] ? negative(sin_grad(x, multiply(grad_x_grad, grad_out))) : Tensor(),
+          wanted[1] ? cos_grad(x, grad_x_grad) : Tensor()};
 }
 
 Pair square_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, GradMask wanted) {
-  return {wanted[0] ? square_grad(grad_out, grad_x_grad) : Tensor(), wanted[1] ? square_grad(x, grad_x_grad) : Tensor()};
+  return {wanted[0] ? square_grad(grad_out, grad_x_grad) : Tensor(),
+          wanted[1] ? square_grad(x, grad_x_grad) : Tensor()};
 }
 
-Pair pow_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, const Scalar& y, GradMask wanted) {
+Pair pow_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, const Scalar& y,
+                     GradMask wanted) {
   const double exponent = y.to<double>();
   return {wanted[0] ? scale(pow_grad(x, multiply(grad_x_grad, grad_out), exponent - 1), exponent) : Tensor(),
           wanted[1] ? pow_grad(x, grad_x_grad, y) : Tensor()};
 }
 
-Pair gelu_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, bool approximate, GradMask wanted) {
+Pair gelu_double_grad(const Tensor& x, const Tensor& grad_out, const Tensor& grad_x_grad, bool approximate,
+                      GradMask wanted) {
   Pair grads;
   if (wanted[0]) {
     const Tensor product = multiply(widened(grad_x_grad), widened(grad_out));

@@ -17,7 +17,8 @@ namespace {
 IntArray reduced_axes(int rank, const IntArray& axis) {
   IntArray axes;
   for (int d = 0; d < rank; ++d) {
-    if (axis.empty() || std::any_of(axis.begin(), axis.end(), [&](int64_t a) { return a == d || a + rank == d; })) axes.push_back(d);
+    if (axis.empty() || std::any_of(axis.begin(), axis.end(), [&](int64_t a) { return a == d || a + rank == d; }))
+      axes.push_back(d);
   }
   return axes;
 }
@@ -43,7 +44,9 @@ Tensor shared_by_equal(const Tensor& x, const Tensor& out, const Tensor& out_gra
 
 }  // namespace
 
-Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool) { return spread(keep_dims(out_grad, x, axis), x); }
+Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool) {
+  return spread(keep_dims(out_grad, x, axis), x);
+}
 
 Tensor mean_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool) {
   int64_t count = 1;
@@ -51,9 +54,13 @@ Tensor mean_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, 
   return spread(scale(keep_dims(out_grad, x, axis), 1 / static_cast<double>(std::max<int64_t>(count, 1))), x);
 }
 
-Tensor max_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool) { return to_all_equal(x, out, out_grad, axis); }
+Tensor max_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool) {
+  return to_all_equal(x, out, out_grad, axis);
+}
 
-Tensor min_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool) { return to_all_equal(x, out, out_grad, axis); }
+Tensor min_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool) {
+  return to_all_equal(x, out, out_grad, axis);
+}
 
 Tensor amax_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool) {
   return shared_by_equal(x, out, out_grad, axis);
@@ -76,7 +83,8 @@ Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad) {
   return sum_to(multiply(x, scale(out_grad, 2)), x.dims());  // out_grad is [1], and x may be a number
 }
 
-Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool, bool reduce_all) {
+Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool,
+                           bool reduce_all) {
   // All elements are 0 where the norm is: 0 * 1 instead of 0 / 0.
   const Tensor norm = where(logical_not(out), full_like(out, 1), out);
   return multiply(x, keep_dims(divide(out_grad, norm), x, reduce_all ? IntArray() : axis));

@@ -34,7 +34,8 @@ Tensor reshape_grad(const Tensor& x, const Tensor& out_grad) {
 Tensor transpose_grad(const Tensor& out_grad, const IntArray& perm) {
   IntArray inverse = perm;
   for (size_t i = 0; i < perm.size(); ++i) {
-    inverse[static_cast<size_t>(normalize_axis("transpose_grad", "an axis of perm", perm[i], out_grad.dims().rank()))] = static_cast<int64_t>(i);
+    inverse[static_cast<size_t>(normalize_axis("transpose_grad", "an axis of perm", perm[i], out_grad.dims().rank()))] =
+        static_cast<int64_t>(i);
   }
   return transpose(out_grad, inverse);
 }
@@ -59,16 +60,17 @@ std::vector<Tensor> concat_grad(const std::vector<Tensor>& x, const Tensor& out_
   return split(out_grad, sections, along);
 }
 
-Tensor strided_slice_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axes, const IntArray& starts, const IntArray& ends,
-                          const IntArray& strides) {
+Tensor strided_slice_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axes, const IntArray& starts,
+                          const IntArray& ends, const IntArray& strides) {
   return unslice(out_grad, x.dims(), axes, starts, ends, strides);
 }
 
-Tensor slice_grad(const Tensor& input, const Tensor& out_grad, const IntArray& axes, const IntArray& starts, const IntArray& ends,
-                  const IntArray& decrease_axis) {
+Tensor slice_grad(const Tensor& input, const Tensor& out_grad, const IntArray& axes, const IntArray& starts,
+                  const IntArray& ends, const IntArray& decrease_axis) {
   const int rank = input.dims().rank();
   unsigned is_dropped = 0;
-  for (int64_t axis : decrease_axis) is_dropped |= 1u << normalize_axis("slice_grad", "an axis of decrease_axis", axis, rank);
+  for (int64_t axis : decrease_axis)
+    is_dropped |= 1u << normalize_axis("slice_grad", "an axis of decrease_axis", axis, rank);
   IntArray dropped, strides;
   for (int i = 0; i < rank; ++i) {
     if (is_dropped >> i & 1u) dropped.push_back(i);

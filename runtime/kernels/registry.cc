@@ -51,20 +51,25 @@ void KernelTable::fail_find(const OpContext& ctx, Device device, DType dtype, co
     for (int type = 0; type < kNumDTypes; ++type) {
       if (entries_[backend][type].function == nullptr) continue;
       const Device at{static_cast<uint8_t>(backend), 0};
-      known += fmt::format("{}{} {}", known.empty() ? "" : ", ", backend_of(at).name, to_string(static_cast<DType>(type)));
+      known +=
+          fmt::format("{}{} {}", known.empty() ? "" : ", ", backend_of(at).name, to_string(static_cast<DType>(type)));
     }
   }
   if (known.empty()) {
-    fail(ErrorCode::no_kernel, "[{}] no kernel registered for {} on {}, nor on any other device; add one with register_kernel",
-         ctx.op, name_, to_string(device));
+    fail(ErrorCode::no_kernel,
+         "[{}] no kernel registered for {} on {}, nor on any other device; add one with register_kernel", ctx.op, name_,
+         to_string(device));
   }
-  fail(ErrorCode::no_kernel, "[{}] no kernel registered for {} on {} with {}; there is one for: {}. Cast or move the arguments",
-       ctx.op, name_, to_string(device), to_string(dtype), known);
+  fail(ErrorCode::no_kernel,
+       "[{}] no kernel registered for {} on {} with {}; there is one for: {}. Cast or move the arguments", ctx.op,
+       name_, to_string(device), to_string(dtype), known);
 }
 
 void KernelTable::fail_dry(const OpContext& ctx) const {
   fail(ErrorCode::no_kernel,
-       "[{}] kernel {} combines values over mesh axes, and a dry world cannot know which; tell it with register_dry_kernel", ctx.op, name_);
+       "[{}] kernel {} combines values over mesh axes, and a dry world cannot know which; tell it with "
+       "register_dry_kernel",
+       ctx.op, name_);
 }
 
 const KernelTable& kernel_table(const char* name) { return detail::mutable_kernel_table(name); }

@@ -27,7 +27,9 @@ class KernelTable {
   }
 
   /// True when there is a kernel for `device` and `dtype`.
-  bool has(Device device, DType dtype) const { return entries_[device.backend][static_cast<int>(dtype)].function != nullptr; }
+  bool has(Device device, DType dtype) const {
+    return entries_[device.backend][static_cast<int>(dtype)].function != nullptr;
+  }
 
   void set(int backend, DType dtype, void (*function)(), const std::type_info& signature);
   void set_dry(void (*function)(), const std::type_info& signature) { dry_ = {function, &signature}; }

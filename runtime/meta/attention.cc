@@ -24,8 +24,9 @@ void check_qkv(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v
   const bool alike = gq[0] == gk[0] && gq[3] == gk[3] && gk[0] == gv[0] && gk[1] == gv[1] && gk[2] == gv[2];
   if (!alike || (gk[2] == 0 ? gq[2] != 0 : gq[2] % gk[2] != 0)) {
     fail(ErrorCode::shape_mismatch,
-         "[{}] q is {}, k {} and v {}; all need one batch, q and k one width, k and v one sequence and as many heads, which divide those of q", ctx.op,
-         to_string(q), to_string(k), to_string(v));
+         "[{}] q is {}, k {} and v {}; all need one batch, q and k one width, k and v one sequence and as many heads, "
+         "which divide those of q",
+         ctx.op, to_string(q), to_string(k), to_string(v));
   }
 }
 
@@ -37,8 +38,8 @@ void check_mask(const OpContext& ctx, size_t slot, const Meta& mask, const Meta&
   bool fits = dims.rank() == 4 && dims[3] == expected[3];
   for (int d = 0; fits && d < 3; ++d) fits = dims[d] == 1 || dims[d] == expected[d];
   if (fits) return;
-  fail(ErrorCode::shape_mismatch, "[{}] attn_mask is {}, but must be {}, with a 1 for any of the first three", ctx.op, to_string(mask),
-       to_string(expected));
+  fail(ErrorCode::shape_mismatch, "[{}] attn_mask is {}, but must be {}, with a 1 for any of the first three", ctx.op,
+       to_string(mask), to_string(expected));
 }
 
 /// The arguments of a rotation, forward or back: what is turned, in slots from `first` on, and tables and positions in slots from
@@ -59,7 +60,8 @@ int64_t check_table(const OpContext& ctx, size_t slot, std::string_view name, co
   const int64_t width = q.dims[3];
   if (dims.rank() == 2 && dims[1] == width) return dims[0];
   if (dims.rank() == 4 && dims[0] == 1 && dims[2] == 1 && dims[3] == width) return dims[1];
-  fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but for {}, which is {}, must be [positions, {}] or [1, positions, 1, {}]", ctx.op, name,
+  fail(ErrorCode::shape_mismatch,
+       "[{}] {} is {}, but for {}, which is {}, must be [positions, {}] or [1, positions, 1, {}]", ctx.op, name,
        to_string(table), args.names[0], to_string(q), width, width);
 }
 
@@ -69,7 +71,8 @@ void check_like_q(const OpContext& ctx, std::string_view name, const Meta& x, st
   Dims expected = q.dims;
   expected[2] = x.dims[2];
   if (x.dims == expected) return;
-  fail(ErrorCode::shape_mismatch, "[{}] {} is {} and {} is {}, which may differ only in their heads, dim 2", ctx.op, q_name, to_string(q), name, to_string(x));
+  fail(ErrorCode::shape_mismatch, "[{}] {} is {} and {} is {}, which may differ only in their heads, dim 2", ctx.op,
+       q_name, to_string(q), name, to_string(x));
 }
 
 void check_rope(const OpContext& ctx, const RopeArgs& args, bool time_major) {
@@ -81,9 +84,11 @@ void check_rope(const OpContext& ctx, const RopeArgs& args, bool time_major) {
     if (args.x[i] != nullptr) check_like_q(ctx, args.names[i], *args.x[i], q_name, q);
   }
   if (q.dims[3] % 2 != 0) {
-    fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but its width, dim 3, must be even: elements turn in pairs", ctx.op, q_name, to_string(q));
+    fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but its width, dim 3, must be even: elements turn in pairs", ctx.op,
+         q_name, to_string(q));
   }
-  if ((sin == nullptr) != (cos == nullptr)) fail(ErrorCode::undefined, "[{}] only one of sin and cos is given; give both or none", ctx.op);
+  if ((sin == nullptr) != (cos == nullptr))
+    fail(ErrorCode::undefined, "[{}] only one of sin and cos is given; give both or none", ctx.op);
   const Dims& global = global_dims(ctx, args.first, q);
   const int64_t batch = global[time_major ? 1 : 0], sequence = global[time_major ? 0 : 1];
   const size_t sin_slot = args.first_table, cos_slot = sin_slot + 1, ids_slot = sin_slot + 2;
@@ -92,26 +97,31 @@ void check_rope(const OpContext& ctx, const RopeArgs& args, bool time_major) {
     const bool equal = check_table(ctx, cos_slot, "cos", *cos, args) == positions &&
                        global_dims(ctx, sin_slot, *sin).rank() == global_dims(ctx, cos_slot, *cos).rank();
     if (!equal || (position_ids == nullptr && positions != sequence)) {
-      fail(ErrorCode::shape_mismatch, "[{}] sin is {} and cos {}, but must agree, and without position_ids have the {} positions of {}, which is {}", ctx.op,
-           to_string(*sin), to_string(*cos), sequence, q_name, to_string(q));
+      fail(ErrorCode::shape_mismatch,
+           "[{}] sin is {} and cos {}, but must agree, and without position_ids have the {} positions of {}, which is "
+           "{}",
+           ctx.op, to_string(*sin), to_string(*cos), sequence, q_name, to_string(q));
     }
   }
-  if (position_ids != nullptr && !(Meta{global_dims(ctx, ids_slot, *position_ids), position_ids->dtype} == Meta{{batch, sequence}, DType::int64})) {
-    fail(ErrorCode::shape_mismatch, "[{}] position_ids is {}, but for {}, which is {}, must be i64[{}, {}]", ctx.op, to_string(*position_ids), q_name,
-         to_string(q), batch, sequence);
+  if (position_ids != nullptr && !(Meta{global_dims(ctx, ids_slot, *position_ids), position_ids->dtype} ==
+                                   Meta{{batch, sequence}, DType::int64})) {
+    fail(ErrorCode::shape_mismatch, "[{}] position_ids is {}, but for {}, which is {}, must be i64[{}, {}]", ctx.op,
+         to_string(*position_ids), q_name, to_string(q), batch, sequence);
   }
 }
 
 }  // namespace
 
-void FlashAttnInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v, const Meta* fixed_seed_offset, const Meta* attn_mask,
-                        float dropout, bool return_softmax, Meta& out, Meta& softmax, Meta& softmax_lse, Meta& seed_offset) {
+void FlashAttnInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v,
+                        const Meta* fixed_seed_offset, const Meta* attn_mask, float dropout, bool return_softmax,
+                        Meta& out, Meta& softmax, Meta& softmax_lse, Meta& seed_offset) {
   check_qkv(ctx, q, k, v);
   if (!(dropout >= 0 && dropout < 1)) {
     fail(ErrorCode::invalid_argument, "[{}] dropout is {}, but must be from 0 to below 1", ctx.op, dropout);
   }
   if (fixed_seed_offset != nullptr && !(*fixed_seed_offset == Meta{{2}, DType::int64})) {
-    fail(ErrorCode::shape_mismatch, "[{}] fixed_seed_offset is {}, but must be i64[2]: a seed and an offset", ctx.op, to_string(*fixed_seed_offset));
+    fail(ErrorCode::shape_mismatch, "[{}] fixed_seed_offset is {}, but must be i64[2]: a seed and an offset", ctx.op,
+         to_string(*fixed_seed_offset));
   }
   if (attn_mask != nullptr) check_mask(ctx, 4, *attn_mask, q, k);
   out = {Dims{q.dims[0], q.dims[1], q.dims[2], v.dims[3]}, q.dtype};
@@ -121,13 +131,15 @@ void FlashAttnInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, cons
   check_size(ctx, softmax.dims, softmax.dtype);
 }
 
-void FlashAttnGradInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v, const Meta& out, const Meta& softmax_lse,
-                            const Meta& seed_offset, const Meta* attn_mask, const Meta& out_grad, Meta& q_grad, Meta& k_grad, Meta& v_grad) {
+void FlashAttnGradInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v, const Meta& out,
+                            const Meta& softmax_lse, const Meta& seed_offset, const Meta* attn_mask,
+                            const Meta& out_grad, Meta& q_grad, Meta& k_grad, Meta& v_grad) {
   check_qkv(ctx, q, k, v);
   if (attn_mask != nullptr) check_mask(ctx, 6, *attn_mask, q, k);
   const Meta result = {Dims{q.dims[0], q.dims[1], q.dims[2], v.dims[3]}, q.dtype};
   check_like_forward(ctx, "out", out, result);
-  check_like_forward(ctx, "softmax_lse", softmax_lse, {Dims{q.dims[0], q.dims[2], q.dims[1]}, statistics_dtype(q.dtype)});
+  check_like_forward(ctx, "softmax_lse", softmax_lse,
+                     {Dims{q.dims[0], q.dims[2], q.dims[1]}, statistics_dtype(q.dtype)});
   check_like_forward(ctx, "seed_offset", seed_offset, {Dims{2}, DType::int64});
   check_like_forward(ctx, "out_grad", out_grad, result);
   q_grad = q;
@@ -135,17 +147,22 @@ void FlashAttnGradInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, 
   v_grad = v;
 }
 
-void FusedRopeInferMeta(const OpContext& ctx, const Meta& q, const Meta* k, const Meta* v, const Meta* sin, const Meta* cos, const Meta* position_ids,
-                        bool time_major, Meta& out_q, Meta& out_k, Meta& out_v) {
+void FusedRopeInferMeta(const OpContext& ctx, const Meta& q, const Meta* k, const Meta* v, const Meta* sin,
+                        const Meta* cos, const Meta* position_ids, bool time_major, Meta& out_q, Meta& out_k,
+                        Meta& out_v) {
   check_rope(ctx, {{&q, k, v}, {"q", "k", "v"}, 0, sin, cos, position_ids, 3}, time_major);
   out_q = q;
   if (k != nullptr) out_k = *k;
   if (v != nullptr) out_v = *v;
 }
 
-void FusedRopeGradInferMeta(const OpContext& ctx, const Meta* sin, const Meta* cos, const Meta* position_ids, const Meta& out_q_grad,
-                            const Meta* out_k_grad, const Meta* out_v_grad, bool time_major, Meta& q_grad, Meta& k_grad, Meta& v_grad) {
-  check_rope(ctx, {{&out_q_grad, out_k_grad, out_v_grad}, {"out_q_grad", "out_k_grad", "out_v_grad"}, 3, sin, cos, position_ids, 0}, time_major);
+void FusedRopeGradInferMeta(const OpContext& ctx, const Meta* sin, const Meta* cos, const Meta* position_ids,
+                            const Meta& out_q_grad, const Meta* out_k_grad, const Meta* out_v_grad, bool time_major,
+                            Meta& q_grad, Meta& k_grad, Meta& v_grad) {
+  check_rope(
+      ctx,
+      {{&out_q_grad, out_k_grad, out_v_grad}, {"out_q_grad", "out_k_grad", "out_v_grad"}, 3, sin, cos, position_ids, 0},
+      time_major);
   q_grad = out_q_grad;
   if (out_k_grad != nullptr) k_grad = *out_k_grad;
   if (out_v_grad != nullptr) v_grad = *out_v_grad;

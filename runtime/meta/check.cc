@@ -17,31 +17,36 @@ void check_size(const OpContext& ctx, std::span<const int64_t> dims, DType dtype
     overflow = __builtin_mul_overflow(bytes, std::max<int64_t>(dim, 1), &bytes) || overflow;
   }
   if (overflow) {
-    fail(ErrorCode::out_of_range, "[{}] the result {} of dtype {} would have more bytes than an int64 can count; make a dim smaller",
-         ctx.op, to_string(IntArray(dims)), to_string(dtype));
+    fail(ErrorCode::out_of_range,
+         "[{}] the result {} of dtype {} would have more bytes than an int64 can count; make a dim smaller", ctx.op,
+         to_string(IntArray(dims)), to_string(dtype));
   }
 }
 
 void check_floating(const OpContext& ctx, std::string_view name, const Meta& x) {
   if (is_floating(x.dtype)) return;
-  fail(ErrorCode::dtype_mismatch, "[{}] {} is {}, but must be of a float dtype; cast it first", ctx.op, name, to_string(x));
+  fail(ErrorCode::dtype_mismatch, "[{}] {} is {}, but must be of a float dtype; cast it first", ctx.op, name,
+       to_string(x));
 }
 
 void check_index(const OpContext& ctx, std::string_view name, const Meta& x) {
   if (x.dtype == DType::int32 || x.dtype == DType::int64) return;
-  fail(ErrorCode::dtype_mismatch, "[{}] {} is {}, but must be int32 or int64; cast it first", ctx.op, name, to_string(x));
+  fail(ErrorCode::dtype_mismatch, "[{}] {} is {}, but must be int32 or int64; cast it first", ctx.op, name,
+       to_string(x));
 }
 
-void check_same_dtype(const OpContext& ctx, std::string_view x_name, const Meta& x, std::string_view y_name, const Meta& y) {
+void check_same_dtype(const OpContext& ctx, std::string_view x_name, const Meta& x, std::string_view y_name,
+                      const Meta& y) {
   if (x.dtype == y.dtype) return;
-  fail(ErrorCode::dtype_mismatch, "[{}] {} is {} and {} is {}, but their dtypes must be equal; cast one of them", ctx.op,
-       x_name, to_string(x), y_name, to_string(y));
+  fail(ErrorCode::dtype_mismatch, "[{}] {} is {} and {} is {}, but their dtypes must be equal; cast one of them",
+       ctx.op, x_name, to_string(x), y_name, to_string(y));
 }
 
 void check_like_forward(const OpContext& ctx, std::string_view name, const Meta& x, const Meta& expected) {
   if (x == expected) return;
   fail(x.dtype == expected.dtype ? ErrorCode::shape_mismatch : ErrorCode::dtype_mismatch,
-       "[{}] {} is {}, but for the other arguments it must be {}, as in the forward op", ctx.op, name, to_string(x), to_string(expected));
+       "[{}] {} is {}, but for the other arguments it must be {}, as in the forward op", ctx.op, name, to_string(x),
+       to_string(expected));
 }
 
 Dims broadcast(const OpContext& ctx, std::string_view x_name, const Dims& x, std::string_view y_name, const Dims& y) {
@@ -55,7 +60,8 @@ Dims broadcast(const OpContext& ctx, std::string_view x_name, const Dims& x, std
     const int64_t b = shorter[i];
     if (a != b && a != 1 && b != 1) {
       fail(ErrorCode::shape_mismatch,
-           "[{}] {} has the shape {} and {} has {}, which do not broadcast: dims counted from the last must be equal or 1; "
+           "[{}] {} has the shape {} and {} has {}, which do not broadcast: dims counted from the last must be equal "
+           "or 1; "
            "reshape or expand one of them",
            ctx.op, x_name, to_string(x), y_name, to_string(y));
     }

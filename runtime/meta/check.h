@@ -19,7 +19,8 @@ void check_floating(const OpContext& ctx, std::string_view name, const Meta& x);
 /// Throws dtype_mismatch unless `x` is int32 or int64.
 void check_index(const OpContext& ctx, std::string_view name, const Meta& x);
 /// Throws dtype_mismatch unless both dtypes are equal.
-void check_same_dtype(const OpContext& ctx, std::string_view x_name, const Meta& x, std::string_view y_name, const Meta& y);
+void check_same_dtype(const OpContext& ctx, std::string_view x_name, const Meta& x, std::string_view y_name,
+                      const Meta& y);
 /// Throws dtype_mismatch or shape_mismatch unless `x`, which the forward op took or gave or which is the gradient of that, is as the other
 /// arguments say.
 void check_like_forward(const OpContext& ctx, std::string_view name, const Meta& x, const Meta& expected);

@@ -23,15 +23,16 @@ int64_t arange_count(const OpContext& ctx, const Scalar& start, const Scalar& en
   }
   const double count = std::ceil((end.to<double>() - start.to<double>()) / step.to<double>());
   if (!std::isfinite(count) || count >= 0x1p63) {
-    fail(ErrorCode::out_of_range, "[{}] from {} to {} by {} is not a finite number of steps", ctx.op, start.to<double>(),
-         end.to<double>(), step.to<double>());
+    fail(ErrorCode::out_of_range, "[{}] from {} to {} by {} is not a finite number of steps", ctx.op,
+         start.to<double>(), end.to<double>(), step.to<double>());
   }
   return count <= 0 ? 0 : static_cast<int64_t>(count);
 }
 
 void check_float_dtype(const OpContext& ctx, DType dtype) {
   if (is_floating(dtype)) return;
-  fail(ErrorCode::dtype_mismatch, "[{}] dtype is {}, but must be a float dtype; cast the result", ctx.op, to_string(dtype));
+  fail(ErrorCode::dtype_mismatch, "[{}] dtype is {}, but must be a float dtype; cast the result", ctx.op,
+       to_string(dtype));
 }
 
 }  // namespace
@@ -79,7 +80,8 @@ void RandintInferMeta(const OpContext& ctx, int low, int high, const IntArray& s
   CreateInferMeta(ctx, shape, dtype, out);
   check_index(ctx, "out", out);
   if (low >= high) {
-    fail(ErrorCode::invalid_argument, "[{}] low is {} and high is {}, but low must be smaller; swap them", ctx.op, low, high);
+    fail(ErrorCode::invalid_argument, "[{}] low is {} and high is {}, but low must be smaller; swap them", ctx.op, low,
+         high);
   }
 }
 

@@ -44,12 +44,13 @@ void SwiGLUInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, Meta& o
   if (y != nullptr) {
     check_same_dtype(ctx, "x", x, "y", *y);
     if (x.dims == y->dims) return;
-    fail(ErrorCode::shape_mismatch, "[{}] x is {} and y is {}, but their shapes must be equal; expand one of them", ctx.op, to_string(x),
-         to_string(*y));
+    fail(ErrorCode::shape_mismatch, "[{}] x is {} and y is {}, but their shapes must be equal; expand one of them",
+         ctx.op, to_string(x), to_string(*y));
   }
   const int last = x.dims.rank() - 1;
   if (last < 0 || x.dims[last] % 2 != 0) {
-    fail(ErrorCode::shape_mismatch, "[{}] x is {}, but without y its last dim must be even, gates first and then values; give y", ctx.op,
+    fail(ErrorCode::shape_mismatch,
+         "[{}] x is {}, but without y its last dim must be even, gates first and then values; give y", ctx.op,
          to_string(x));
   }
   out.dims[last] /= 2;
@@ -66,7 +67,8 @@ void SiluGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out, con
   ActivationGradInferMeta(ctx, x, out_grad, x_grad);
 }
 
-void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const Meta& out_grad, Meta& x_grad, Meta& y_grad) {
+void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const Meta& out_grad, Meta& x_grad,
+                         Meta& y_grad) {
   Meta out;
   SwiGLUInferMeta(ctx, x, y, out);
   check_like_forward(ctx, "out_grad", out_grad, out);
@@ -75,12 +77,14 @@ void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, con
 }
 
 void AddNInferMeta(const OpContext& ctx, std::span<const Meta> inputs, Meta& out) {
-  if (inputs.empty()) fail(ErrorCode::invalid_argument, "[{}] inputs is an empty list, but at least one tensor is needed", ctx.op);
+  if (inputs.empty())
+    fail(ErrorCode::invalid_argument, "[{}] inputs is an empty list, but at least one tensor is needed", ctx.op);
   for (size_t i = 1; i < inputs.size(); ++i) {
     if (inputs[i] == inputs[0]) continue;
     const bool dtypes = inputs[i].dtype != inputs[0].dtype;
-    fail(dtypes ? ErrorCode::dtype_mismatch : ErrorCode::shape_mismatch, "[{}] inputs[0] is {} and inputs[{}] is {}, but all must be alike; {} one of them",
-         ctx.op, to_string(inputs[0]), i, to_string(inputs[i]), dtypes ? "cast" : "expand");
+    fail(dtypes ? ErrorCode::dtype_mismatch : ErrorCode::shape_mismatch,
+         "[{}] inputs[0] is {} and inputs[{}] is {}, but all must be alike; {} one of them", ctx.op,
+         to_string(inputs[0]), i, to_string(inputs[i]), dtypes ? "cast" : "expand");
   }
   out = inputs[0];
 }
@@ -113,7 +117,8 @@ void ClipInferMeta(const OpContext& ctx, const Meta& x, const Scalar& min, const
 
 void WhereInferMeta(const OpContext& ctx, const Meta& condition, const Meta& x, const Meta& y, Meta& out) {
   if (condition.dtype != DType::boolean) {
-    fail(ErrorCode::dtype_mismatch, "[{}] condition is {}, but must be bool; cast it first", ctx.op, to_string(condition));
+    fail(ErrorCode::dtype_mismatch, "[{}] condition is {}, but must be bool; cast it first", ctx.op,
+         to_string(condition));
   }
   check_same_dtype(ctx, "x", x, "y", y);
   out = {broadcast(ctx, "condition", condition.dims, "x with y", broadcast(ctx, "x", x.dims, "y", y.dims)), x.dtype};

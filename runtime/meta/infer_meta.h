@@ -56,8 +56,8 @@ void NonZeroInferMeta(const OpContext& ctx, const Meta& condition, Meta& out);
 /// mask: bool (dtype_mismatch), of the shape of x (shape_mismatch).
 void MaskedSelectInferMeta(const OpContext& ctx, const Meta& x, const Meta& mask, Meta& out);
 /// dtype: int32 or int64 (dtype_mismatch). What is not asked for is [0].
-void UniqueInferMeta(const OpContext& ctx, const Meta& x, bool return_index, bool return_inverse, bool return_counts, DType dtype, Meta& out,
-                     Meta& indices, Meta& inverse, Meta& counts);
+void UniqueInferMeta(const OpContext& ctx, const Meta& x, bool return_index, bool return_inverse, bool return_counts,
+                     DType dtype, Meta& out, Meta& indices, Meta& inverse, Meta& counts);
 
 // Shapes (shape.cc): the dims of one tensor in another arrangement; the dtype stays.
 /// One -1 is inferred and a 0 keeps the dim of x; a local shape is explicit, its 0 is an empty dim. shape_mismatch.
@@ -87,18 +87,20 @@ void SplitInferMeta(const OpContext& ctx, const Meta& x, const IntArray& section
 void SplitWithNumInferMeta(const OpContext& ctx, const Meta& x, int num, const Scalar& axis, std::vector<Meta>& out);
 void UnbindInferMeta(const OpContext& ctx, const Meta& input, int axis, std::vector<Meta>& out);
 /// Throws invalid_argument for a stride of 0.
-void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axes, const IntArray& starts, const IntArray& ends,
-                           const IntArray& strides, Meta& out);
+void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axes, const IntArray& starts,
+                           const IntArray& ends, const IntArray& strides, Meta& out);
 void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
                     const IntArray& ends, const IntArray& decrease_axis, Meta& out);
 /// index: int32 or int64 (dtype_mismatch), 0-d or 1-D (shape_mismatch); a 0-d index drops the axis.
-void UnsliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
-                      const IntArray& ends, const IntArray& strides, Meta& out);
+void UnsliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, const IntArray& axes,
+                      const IntArray& starts, const IntArray& ends, const IntArray& strides, Meta& out);
 void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis, Meta& out);
 void IndexSumInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, int64_t size, int axis, Meta& out);
 /// index: int32 or int64 (dtype_mismatch), [n] or [n, 1]; updates: [n] and the dims of x but its first (shape_mismatch).
-void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates, bool overwrite, Meta& out);
-void ScatterGradInferMeta(const OpContext& ctx, const Meta& index, const Meta& out_grad, Meta& x_grad, Meta& updates_grad);
+void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates, bool overwrite,
+                      Meta& out);
+void ScatterGradInferMeta(const OpContext& ctx, const Meta& index, const Meta& out_grad, Meta& x_grad,
+                          Meta& updates_grad);
 /// x: int32 or int64 (dtype_mismatch); out is float32, with num_classes as a new last dim.
 void OneHotInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_classes, Meta& out);
 
@@ -116,7 +118,8 @@ void TruthInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, b
 /// Float dtypes (dtype_mismatch); out is [1].
 void SquaredL2NormInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 /// Float dtypes (dtype_mismatch). `reduce_all` names all axes.
-void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim, bool reduce_all, Meta& out);
+void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim, bool reduce_all,
+                            Meta& out);
 /// size is a 0-d int64.
 void NumelInferMeta(const OpContext& ctx, const Meta& x, Meta& size);
 /// dtype: int32 or int64. Throws invalid_argument for an empty axis.
@@ -142,24 +145,27 @@ void BatchNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& mean, c
                         const Meta* bias, const std::string& data_format, Meta& out, Meta& mean_out, Meta& variance_out,
                         Meta& saved_mean, Meta& saved_variance);
 /// p in [0, 1], mode upscale_in_train or downscale_in_infer (invalid_argument). mask: uint8.
-void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tensor, const Scalar& p, const std::string& mode,
-                      Meta& out, Meta& mask);
+void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tensor, const Scalar& p,
+                      const std::string& mode, Meta& out, Meta& mask);
 /// label: the shape of input with axis 1 or dropped and int32 or int64; with soft_label the meta of input.
-void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, bool soft_label, int axis,
-                                      Meta& softmax, Meta& loss);
+void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, bool soft_label,
+                                      int axis, Meta& softmax, Meta& loss);
 /// x [.., k] and dout [.., n] agree in dtype and leading dims; dweight [k, n] and dbias [n] have the dtype of the results.
-void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& dout, const Meta* dweight, const Meta* dbias,
-                                      bool multi_precision, bool has_bias, Meta& dweight_out, Meta& dbias_out);
+void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& dout, const Meta* dweight,
+                                      const Meta* dbias, bool multi_precision, bool has_bias, Meta& dweight_out,
+                                      Meta& dbias_out);
 
 // Attention (attention.cc).
 /// q, k, v: [batch, sequence, heads, width] of one float dtype; heads of k and v divide those of q. attn_mask broadcasts to
 /// [batch, heads, queries, keys]; dropout in [0, 1) (invalid_argument).
-void FlashAttnInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v, const Meta* fixed_seed_offset, const Meta* attn_mask,
-                        float dropout, bool return_softmax, Meta& out, Meta& softmax, Meta& softmax_lse, Meta& seed_offset);
+void FlashAttnInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v,
+                        const Meta* fixed_seed_offset, const Meta* attn_mask, float dropout, bool return_softmax,
+                        Meta& out, Meta& softmax, Meta& softmax_lse, Meta& seed_offset);
 /// q, k, v: four dims, the last even, that differ in dim 2 only. sin, cos: [positions, width] or [1, positions, 1, width];
 /// position_ids: int64 [batch, sequence].
-void FusedRopeInferMeta(const OpContext& ctx, const Meta& q, const Meta* k, const Meta* v, const Meta* sin, const Meta* cos, const Meta* position_ids,
-                        bool time_major, Meta& out_q, Meta& out_k, Meta& out_v);
+void FusedRopeInferMeta(const OpContext& ctx, const Meta& q, const Meta* k, const Meta* v, const Meta* sin,
+                        const Meta* cos, const Meta* position_ids, bool time_major, Meta& out_q, Meta& out_k,
+                        Meta& out_v);
 
 // Optimisers (optim.cc). The metas of outputs are those of the inputs they share a buffer with.
 void SgdInferMeta(const OpContext& ctx, const Meta& param, const Meta& learning_rate, const Meta& grad,
@@ -173,24 +179,30 @@ void AdamwInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, c
 // Gradients of layers, beside their forward functions (nn.cc, attention.cc, elementwise.cc). Tensors that the forward op took or gave must be
 // as they were there, and a gradient must be like what it belongs to: shape_mismatch, dtype_mismatch.
 void SoftmaxGradInferMeta(const OpContext& ctx, const Meta& out, const Meta& out_grad, int axis, Meta& x_grad);
-void EmbeddingGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, const Meta& out_grad, Meta& weight_grad);
-void LayerNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, const Meta& mean, const Meta& variance,
-                            const Meta& out_grad, int begin_norm_axis, Meta& x_grad, Meta& scale_grad, Meta& bias_grad);
-void RmsNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, const Meta& invvar, const Meta& out_grad, Meta& x_grad,
-                          Meta& scale_grad);
-void BatchNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, const Meta& saved_mean,
-                            const Meta& saved_variance, const Meta& out_grad, const std::string& data_format, Meta& x_grad, Meta& scale_grad,
-                            Meta& bias_grad);
-void DropoutGradInferMeta(const OpContext& ctx, const Meta& mask, const Meta& out_grad, const Scalar& p, const std::string& mode, Meta& x_grad);
-void CrossEntropyWithSoftmaxGradInferMeta(const OpContext& ctx, const Meta& label, const Meta& softmax, const Meta& loss_grad, bool soft_label,
-                                          int axis, Meta& input_grad);
-void FlashAttnGradInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v, const Meta& out, const Meta& softmax_lse,
-                            const Meta& seed_offset, const Meta* attn_mask, const Meta& out_grad, Meta& q_grad, Meta& k_grad, Meta& v_grad);
-void FusedRopeGradInferMeta(const OpContext& ctx, const Meta* sin, const Meta* cos, const Meta* position_ids, const Meta& out_q_grad,
-                            const Meta* out_k_grad, const Meta* out_v_grad, bool time_major, Meta& q_grad, Meta& k_grad, Meta& v_grad);
+void EmbeddingGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, const Meta& out_grad,
+                            Meta& weight_grad);
+void LayerNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, const Meta& mean,
+                            const Meta& variance, const Meta& out_grad, int begin_norm_axis, Meta& x_grad,
+                            Meta& scale_grad, Meta& bias_grad);
+void RmsNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, const Meta& invvar,
+                          const Meta& out_grad, Meta& x_grad, Meta& scale_grad);
+void BatchNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias,
+                            const Meta& saved_mean, const Meta& saved_variance, const Meta& out_grad,
+                            const std::string& data_format, Meta& x_grad, Meta& scale_grad, Meta& bias_grad);
+void DropoutGradInferMeta(const OpContext& ctx, const Meta& mask, const Meta& out_grad, const Scalar& p,
+                          const std::string& mode, Meta& x_grad);
+void CrossEntropyWithSoftmaxGradInferMeta(const OpContext& ctx, const Meta& label, const Meta& softmax,
+                                          const Meta& loss_grad, bool soft_label, int axis, Meta& input_grad);
+void FlashAttnGradInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v, const Meta& out,
+                            const Meta& softmax_lse, const Meta& seed_offset, const Meta* attn_mask,
+                            const Meta& out_grad, Meta& q_grad, Meta& k_grad, Meta& v_grad);
+void FusedRopeGradInferMeta(const OpContext& ctx, const Meta* sin, const Meta* cos, const Meta* position_ids,
+                            const Meta& out_q_grad, const Meta* out_k_grad, const Meta* out_v_grad, bool time_major,
+                            Meta& q_grad, Meta& k_grad, Meta& v_grad);
 /// Of a function of one tensor, from its input or its output x: equal metas of a float dtype.
 void ActivationGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out_grad, Meta& x_grad);
 void SiluGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad, Meta& x_grad);
-void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const Meta& out_grad, Meta& x_grad, Meta& y_grad);
+void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const Meta& out_grad, Meta& x_grad,
+                         Meta& y_grad);
 
 }  // namespace shard::meta

@@ -6,7 +6,8 @@ namespace shard::meta {
 namespace {
 
 /// scale or bias of a normalisation: `count` elements, in the dtype of the statistics or, if allowed, of x.
-void check_affine(const OpContext& ctx, std::string_view name, const Meta* affine, const Meta& x, int64_t count, bool dtype_of_x) {
+void check_affine(const OpContext& ctx, std::string_view name, const Meta* affine, const Meta& x, int64_t count,
+                  bool dtype_of_x) {
   if (affine == nullptr) return;
   const DType statistics = statistics_dtype(x.dtype);
   if (affine->dtype != statistics && !(dtype_of_x && affine->dtype == x.dtype)) {
@@ -22,7 +23,8 @@ void check_affine(const OpContext& ctx, std::string_view name, const Meta* affin
 void check_statistic(const OpContext& ctx, std::string_view name, const Meta& value, const Meta& x, int64_t channels) {
   check_affine(ctx, name, &value, x, channels, false);
   if (value.dims.rank() == 1) return;
-  fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but must have the one dim [{}]", ctx.op, name, to_string(value), channels);
+  fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but must have the one dim [{}]", ctx.op, name, to_string(value),
+       channels);
 }
 
 /// A label of class indices has the shape of the loss, or that without the class axis.
@@ -38,15 +40,18 @@ void check_dropout(const OpContext& ctx, const Scalar& p, const std::string& mod
     fail(ErrorCode::invalid_argument, "[{}] p is {}, but a probability is from 0 to 1", ctx.op, p.to<double>());
   }
   if (mode != "upscale_in_train" && mode != "downscale_in_infer") {
-    fail(ErrorCode::invalid_argument, "[{}] mode is {}, but must be upscale_in_train or downscale_in_infer", ctx.op, mode);
+    fail(ErrorCode::invalid_argument, "[{}] mode is {}, but must be upscale_in_train or downscale_in_infer", ctx.op,
+         mode);
   }
 }
 
 /// The loss of a cross entropy whose values or probabilities, `name`, are `input`.
-Meta loss_of(const OpContext& ctx, std::string_view name, const Meta& input, const Meta& label, bool soft_label, int axis) {
+Meta loss_of(const OpContext& ctx, std::string_view name, const Meta& input, const Meta& label, bool soft_label,
+             int axis) {
   check_floating(ctx, name, input);
   const int along = normalize_axis(ctx.op, "axis", axis, input.dims.rank());
-  if (input.dims.rank() == 0) fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but needs a dim of classes", ctx.op, name, to_string(input));
+  if (input.dims.rank() == 0)
+    fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but needs a dim of classes", ctx.op, name, to_string(input));
   Meta loss = input;
   loss.dims[along] = 1;
   if (soft_label) {
@@ -57,15 +62,17 @@ Meta loss_of(const OpContext& ctx, std::string_view name, const Meta& input, con
   }
   check_index(ctx, "label", label);
   if (!is_index_label(label.dims, loss.dims, along)) {
-    fail(ErrorCode::shape_mismatch, "[{}] {} is {} and label is {}, but the label must have the shape {}, or that without dim {}",
-         ctx.op, name, to_string(input), to_string(label), to_string(loss.dims), along);
+    fail(ErrorCode::shape_mismatch,
+         "[{}] {} is {} and label is {}, but the label must have the shape {}, or that without dim {}", ctx.op, name,
+         to_string(input), to_string(label), to_string(loss.dims), along);
   }
   return loss;
 }
 
 }  // namespace
 
-void MatmulInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, bool transpose_x, bool transpose_y, Meta& out) {
+void MatmulInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, bool transpose_x, bool transpose_y,
+                     Meta& out) {
   check_same_dtype(ctx, "x", x, "y", y);
   const int rx = x.dims.rank();
   const int ry = y.dims.rank();
@@ -78,10 +85,13 @@ void MatmulInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, bool tr
   const int64_t ky = ry == 1 ? y.dims[0] : y.dims[transpose_y ? ry - 1 : ry - 2];
   const int64_t n = ry == 1 ? 1 : y.dims[transpose_y ? ry - 2 : ry - 1];
   if (kx != ky) {
-    fail(ErrorCode::shape_mismatch, "[{}] x is {}{} and y is {}{}, whose inner sizes {} and {} differ; transpose or reshape one of them",
-         ctx.op, to_string(x), transpose_x ? " (transposed)" : "", to_string(y), transpose_y ? " (transposed)" : "", kx, ky);
+    fail(ErrorCode::shape_mismatch,
+         "[{}] x is {}{} and y is {}{}, whose inner sizes {} and {} differ; transpose or reshape one of them", ctx.op,
+         to_string(x), transpose_x ? " (transposed)" : "", to_string(y), transpose_y ? " (transposed)" : "", kx, ky);
   }
-  const auto leading = [](const Dims& dims) { return Dims(std::span<const int64_t>(dims.begin(), static_cast<size_t>(dims.rank() > 2 ? dims.rank() - 2 : 0))); };
+  const auto leading = [](const Dims& dims) {
+    return Dims(std::span<const int64_t>(dims.begin(), static_cast<size_t>(dims.rank() > 2 ? dims.rank() - 2 : 0)));
+  };
   out = {broadcast(ctx, "the leading part of x", leading(x.dims), "of y", leading(y.dims)), x.dtype};
   if (rx > 1) out.dims.push_back(m);
   if (ry > 1) out.dims.push_back(n);
@@ -97,7 +107,8 @@ void SoftmaxInferMeta(const OpContext& ctx, const Meta& x, int axis, Meta& out) 
 void LabelSmoothInferMeta(const OpContext& ctx, const Meta& label, const Meta* prior_dist, Meta& out) {
   check_floating(ctx, "label", label);
   const int rank = label.dims.rank();
-  if (rank == 0) fail(ErrorCode::shape_mismatch, "[{}] label is {}, but needs a dim of classes", ctx.op, to_string(label));
+  if (rank == 0)
+    fail(ErrorCode::shape_mismatch, "[{}] label is {}, but needs a dim of classes", ctx.op, to_string(label));
   out = label;
   if (prior_dist == nullptr) return;
   check_same_dtype(ctx, "label", label, "prior_dist", *prior_dist);
@@ -106,14 +117,16 @@ void LabelSmoothInferMeta(const OpContext& ctx, const Meta& label, const Meta* p
   const Dims& global = global_dims(ctx, 1, *prior_dist);
   for (int d = 0; fits && d < dims.rank() - 1; ++d) fits = global[d] == 1;
   if (fits) return;
-  fail(ErrorCode::shape_mismatch, "[{}] prior_dist is {}, but for label, which is {}, it must be [{}], with dims of 1 before it at most", ctx.op,
+  fail(ErrorCode::shape_mismatch,
+       "[{}] prior_dist is {}, but for label, which is {}, it must be [{}], with dims of 1 before it at most", ctx.op,
        to_string(*prior_dist), to_string(label), label.dims[rank - 1]);
 }
 
 void EmbeddingInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, Meta& out) {
   check_index(ctx, "x", x);
   if (weight.dims.rank() != 2) {
-    fail(ErrorCode::shape_mismatch, "[{}] weight is {}, but must have the two dims [vocabulary, width]", ctx.op, to_string(weight));
+    fail(ErrorCode::shape_mismatch, "[{}] weight is {}, but must have the two dims [vocabulary, width]", ctx.op,
+         to_string(weight));
   }
   out = {x.dims, weight.dtype};
   out.dims.push_back(weight.dims[1]);
@@ -136,7 +149,8 @@ void LayerNormInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, 
 void RmsNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, Meta& out, Meta& invvar) {
   check_floating(ctx, "x", x);
   const int last = x.dims.rank() - 1;
-  if (last < 0) fail(ErrorCode::shape_mismatch, "[{}] x is {}, but needs a dim to normalise over", ctx.op, to_string(x));
+  if (last < 0)
+    fail(ErrorCode::shape_mismatch, "[{}] x is {}, but needs a dim to normalise over", ctx.op, to_string(x));
   check_affine(ctx, "scale", &scale, x, x.dims[last], true);
   out = x;
   invvar = {Dims(std::span<const int64_t>(x.dims.begin(), static_cast<size_t>(last))), statistics_dtype(x.dtype)};
@@ -161,43 +175,46 @@ void BatchNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& mean, c
   mean_out = variance_out = saved_mean = saved_variance = mean;
 }
 
-void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tensor, const Scalar& p, const std::string& mode,
-                      Meta& out, Meta& mask) {
+void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tensor, const Scalar& p,
+                      const std::string& mode, Meta& out, Meta& mask) {
   check_floating(ctx, "x", x);
   check_dropout(ctx, p, mode);
   if (seed_tensor != nullptr) {
     check_index(ctx, "seed_tensor", *seed_tensor);
     if (seed_tensor->numel() != 1) {
-      fail(ErrorCode::shape_mismatch, "[{}] seed_tensor is {}, but must have one element", ctx.op, to_string(*seed_tensor));
+      fail(ErrorCode::shape_mismatch, "[{}] seed_tensor is {}, but must have one element", ctx.op,
+           to_string(*seed_tensor));
     }
   }
   out = x;
   mask = {x.dims, DType::uint8};
 }
 
-void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, bool soft_label, int axis,
-                                      Meta& softmax, Meta& loss) {
+void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, bool soft_label,
+                                      int axis, Meta& softmax, Meta& loss) {
   loss = loss_of(ctx, "input", input, label, soft_label, axis);
   softmax = input;
 }
 
-void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& dout, const Meta* dweight, const Meta* dbias,
-                                      bool multi_precision, bool has_bias, Meta& dweight_out, Meta& dbias_out) {
+void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& dout, const Meta* dweight,
+                                      const Meta* dbias, bool multi_precision, bool has_bias, Meta& dweight_out,
+                                      Meta& dbias_out) {
   check_floating(ctx, "dout", dout);
   check_same_dtype(ctx, "x", x, "dout", dout);
   const int last = x.dims.rank() - 1;
   bool fits = last >= 0 && dout.dims.rank() == x.dims.rank();
   for (int d = 0; fits && d < last; ++d) fits = x.dims[d] == dout.dims[d];
   if (!fits) {
-    fail(ErrorCode::shape_mismatch, "[{}] x is {} and dout is {}, but all dims other than the last must be equal", ctx.op, to_string(x), to_string(dout));
+    fail(ErrorCode::shape_mismatch, "[{}] x is {} and dout is {}, but all dims other than the last must be equal",
+         ctx.op, to_string(x), to_string(dout));
   }
   const DType dtype = multi_precision ? statistics_dtype(dout.dtype) : dout.dtype;
   dweight_out = {Dims{x.dims[last], dout.dims[last]}, dtype};
   dbias_out = {Dims{has_bias ? dout.dims[last] : 0}, dtype};
   const auto check = [&](std::string_view name, const Meta* given, const Meta& result) {
     if (given == nullptr || *given == result) return;
-    fail(given->dtype == result.dtype ? ErrorCode::shape_mismatch : ErrorCode::dtype_mismatch, "[{}] {} is {}, but what is added to it is {}", ctx.op, name,
-         to_string(*given), to_string(result));
+    fail(given->dtype == result.dtype ? ErrorCode::shape_mismatch : ErrorCode::dtype_mismatch,
+         "[{}] {} is {}, but what is added to it is {}", ctx.op, name, to_string(*given), to_string(result));
   };
   check("dweight", dweight, dweight_out);
   if (has_bias) check("dbias", dbias, dbias_out);
@@ -211,7 +228,8 @@ void SoftmaxGradInferMeta(const OpContext& ctx, const Meta& out, const Meta& out
   x_grad = out;
 }
 
-void EmbeddingGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, const Meta& out_grad, Meta& weight_grad) {
+void EmbeddingGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, const Meta& out_grad,
+                            Meta& weight_grad) {
   Meta out;
   EmbeddingInferMeta(ctx, x, weight, out);
   check_floating(ctx, "weight", weight);
@@ -219,8 +237,9 @@ void EmbeddingGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& wei
   weight_grad = weight;
 }
 
-void LayerNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, const Meta& mean, const Meta& variance,
-                            const Meta& out_grad, int begin_norm_axis, Meta& x_grad, Meta& scale_grad, Meta& bias_grad) {
+void LayerNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, const Meta& mean,
+                            const Meta& variance, const Meta& out_grad, int begin_norm_axis, Meta& x_grad,
+                            Meta& scale_grad, Meta& bias_grad) {
   Meta out, statistic;
   LayerNormInferMeta(ctx, x, scale, bias, begin_norm_axis, out, statistic, statistic);
   check_like_forward(ctx, "mean", mean, statistic);
@@ -231,8 +250,8 @@ void LayerNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* sca
   if (bias != nullptr) bias_grad = *bias;
 }
 
-void RmsNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, const Meta& invvar, const Meta& out_grad, Meta& x_grad,
-                          Meta& scale_grad) {
+void RmsNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, const Meta& invvar,
+                          const Meta& out_grad, Meta& x_grad, Meta& scale_grad) {
   Meta out, statistic;
   RmsNormInferMeta(ctx, x, scale, out, statistic);
   check_like_forward(ctx, "invvar", invvar, statistic);
@@ -241,26 +260,28 @@ void RmsNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale
   scale_grad = scale;
 }
 
-void BatchNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, const Meta& saved_mean,
-                            const Meta& saved_variance, const Meta& out_grad, const std::string& data_format, Meta& x_grad, Meta& scale_grad,
-                            Meta& bias_grad) {
+void BatchNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias,
+                            const Meta& saved_mean, const Meta& saved_variance, const Meta& out_grad,
+                            const std::string& data_format, Meta& x_grad, Meta& scale_grad, Meta& bias_grad) {
   Meta out, statistic;
-  BatchNormInferMeta(ctx, x, saved_mean, saved_variance, scale, bias, data_format, out, statistic, statistic, statistic, statistic);
+  BatchNormInferMeta(ctx, x, saved_mean, saved_variance, scale, bias, data_format, out, statistic, statistic, statistic,
+                     statistic);
   check_like_forward(ctx, "out_grad", out_grad, out);
   x_grad = x;
   if (scale != nullptr) scale_grad = *scale;
   if (bias != nullptr) bias_grad = *bias;
 }
 
-void DropoutGradInferMeta(const OpContext& ctx, const Meta& mask, const Meta& out_grad, const Scalar& p, const std::string& mode, Meta& x_grad) {
+void DropoutGradInferMeta(const OpContext& ctx, const Meta& mask, const Meta& out_grad, const Scalar& p,
+                          const std::string& mode, Meta& x_grad) {
   check_floating(ctx, "out_grad", out_grad);
   check_dropout(ctx, p, mode);
   check_like_forward(ctx, "mask", mask, {out_grad.dims, DType::uint8});
   x_grad = out_grad;
 }
 
-void CrossEntropyWithSoftmaxGradInferMeta(const OpContext& ctx, const Meta& label, const Meta& softmax, const Meta& loss_grad, bool soft_label,
-                                          int axis, Meta& input_grad) {
+void CrossEntropyWithSoftmaxGradInferMeta(const OpContext& ctx, const Meta& label, const Meta& softmax,
+                                          const Meta& loss_grad, bool soft_label, int axis, Meta& input_grad) {
   check_like_forward(ctx, "loss_grad", loss_grad, loss_of(ctx, "softmax", softmax, label, soft_label, axis));
   input_grad = softmax;
 }

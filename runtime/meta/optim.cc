@@ -7,8 +7,8 @@ namespace {
 
 void check_like_param(const OpContext& ctx, std::string_view name, const Meta& x, const Meta& param) {
   if (x.dims == param.dims) return;
-  fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but must have the shape of param, which is {}", ctx.op, name, to_string(x),
-       to_string(param));
+  fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but must have the shape of param, which is {}", ctx.op, name,
+       to_string(x), to_string(param));
 }
 
 void check_number(const OpContext& ctx, std::string_view name, const Meta& x) {
@@ -17,7 +17,8 @@ void check_number(const OpContext& ctx, std::string_view name, const Meta& x) {
   fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but must have one element", ctx.op, name, to_string(x));
 }
 
-void check_master(const OpContext& ctx, const Meta* master_param, const Meta& param, bool multi_precision, Meta& master_out) {
+void check_master(const OpContext& ctx, const Meta* master_param, const Meta& param, bool multi_precision,
+                  Meta& master_out) {
   if (master_param != nullptr) {
     check_like_param(ctx, "master_param", *master_param, param);
     if (master_param->dtype != DType::float32) {
@@ -25,7 +26,8 @@ void check_master(const OpContext& ctx, const Meta* master_param, const Meta& pa
     }
     master_out = *master_param;
   } else if (multi_precision) {
-    fail(ErrorCode::undefined, "[{}] multi_precision needs master_param, a float32 copy of param, which is {}", ctx.op, to_string(param));
+    fail(ErrorCode::undefined, "[{}] multi_precision needs master_param, a float32 copy of param, which is {}", ctx.op,
+         to_string(param));
   }
 }
 
@@ -53,8 +55,9 @@ void AdamwInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, c
   check_like_param(ctx, "moment2", moment2, param);
   check_same_dtype(ctx, "moment1", moment1, "moment2", moment2);
   if (moment1.dtype != param.dtype && moment1.dtype != DType::float32) {
-    fail(ErrorCode::dtype_mismatch, "[{}] moment1 is {}, but for param, which is {}, it must be of its dtype or float32",
-         ctx.op, to_string(moment1), to_string(param));
+    fail(ErrorCode::dtype_mismatch,
+         "[{}] moment1 is {}, but for param, which is {}, it must be of its dtype or float32", ctx.op,
+         to_string(moment1), to_string(param));
   }
   check_number(ctx, "learning_rate", learning_rate);
   check_number(ctx, "beta1_pow", beta1_pow);

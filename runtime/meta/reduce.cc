@@ -12,7 +12,8 @@ unsigned reduced_axes(const OpContext& ctx, const Meta& x, const IntArray& axis)
   for (int64_t a : axis) {
     const unsigned bit = 1u << normalize_axis(ctx.op, "axis", a, x.dims.rank());
     if (mask & bit) {
-      fail(ErrorCode::invalid_argument, "[{}] axis {} has one dim of x, which is {}, twice", ctx.op, to_string(axis), to_string(x));
+      fail(ErrorCode::invalid_argument, "[{}] axis {} has one dim of x, which is {}, twice", ctx.op, to_string(axis),
+           to_string(x));
     }
     mask |= bit;
   }
@@ -34,8 +35,8 @@ void reduce_extreme(const OpContext& ctx, const Meta& x, const IntArray& axis, b
   reduce(ctx, x, axis, keepdim, x.dtype, out);
   if (ctx.local != nullptr || out.numel() == 0) return;
   if (x.numel() == 0) {
-    fail(ErrorCode::invalid_argument, "[{}] x is {}, and over no elements there is no {}; reduce other axes than {}", ctx.op,
-         to_string(x), ctx.op, to_string(axis));
+    fail(ErrorCode::invalid_argument, "[{}] x is {}, and over no elements there is no {}; reduce other axes than {}",
+         ctx.op, to_string(x), ctx.op, to_string(axis));
   }
 }
 
@@ -73,7 +74,8 @@ void SquaredL2NormInferMeta(const OpContext& ctx, const Meta& x, Meta& out) {
   out = {Dims{1}, x.dtype};
 }
 
-void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim, bool reduce_all, Meta& out) {
+void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim, bool reduce_all,
+                            Meta& out) {
   check_floating(ctx, "x", x);
   reduce(ctx, x, reduce_all ? IntArray() : axis, keep_dim, x.dtype, out);
 }
@@ -88,8 +90,9 @@ void ArgMaxInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bo
   const int along = flatten ? 0 : normalize_axis(ctx.op, "axis", integer(ctx, "axis", axis), x.dims.rank());
   reduce(ctx, x, flatten || x.dims.rank() == 0 ? IntArray() : IntArray{along}, keepdims, dtype, out);
   if (ctx.local == nullptr && x.numel() == 0 && out.numel() != 0) {
-    fail(ErrorCode::invalid_argument, "[{}] x is {}, and of no elements none is the largest; choose an axis that is not empty",
-         ctx.op, to_string(x));
+    fail(ErrorCode::invalid_argument,
+         "[{}] x is {}, and of no elements none is the largest; choose an axis that is not empty", ctx.op,
+         to_string(x));
   }
 }
 

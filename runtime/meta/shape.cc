@@ -31,7 +31,8 @@ void resolve_empty(const OpContext& ctx, const Meta& x, Dims& shape) {
 /// Replaces 0 by the dim of x and -1 by what is left.
 void resolve_shape(const OpContext& ctx, const Meta& x, Dims& shape) {
   if (std::count(shape.begin(), shape.end(), -1) > 1) {
-    fail(ErrorCode::invalid_argument, "[{}] shape {} has more than one -1; give all dims but one", ctx.op, to_string(shape));
+    fail(ErrorCode::invalid_argument, "[{}] shape {} has more than one -1; give all dims but one", ctx.op,
+         to_string(shape));
   }
   if (x.numel() == 0) return resolve_empty(ctx, x, shape);
   int inferred = -1;
@@ -47,17 +48,19 @@ void resolve_shape(const OpContext& ctx, const Meta& x, Dims& shape) {
     }
     if (shape[i] == 0) shape[i] = x.dims[i];
     if (shape[i] < 0) {
-      fail(ErrorCode::out_of_range, "[{}] shape {} has the negative dim {}; only -1 has a meaning", ctx.op, to_string(shape), shape[i]);
+      fail(ErrorCode::out_of_range, "[{}] shape {} has the negative dim {}; only -1 has a meaning", ctx.op,
+           to_string(shape), shape[i]);
     }
     if (__builtin_mul_overflow(known, shape[i], &known)) {
-      fail(ErrorCode::shape_mismatch, "[{}] shape {} has more elements than x, which is {}", ctx.op, to_string(shape), to_string(x));
+      fail(ErrorCode::shape_mismatch, "[{}] shape {} has more elements than x, which is {}", ctx.op, to_string(shape),
+           to_string(x));
     }
   }
   if (inferred < 0) return;
   const int64_t total = x.numel();
   if (known == 0 || total % known != 0) {
-    fail(ErrorCode::shape_mismatch, "[{}] x is {} with {} elements, which the -1 in shape {} cannot divide by {}", ctx.op,
-         to_string(x), total, to_string(shape), known);
+    fail(ErrorCode::shape_mismatch, "[{}] x is {} with {} elements, which the -1 in shape {} cannot divide by {}",
+         ctx.op, to_string(x), total, to_string(shape), known);
   }
   shape[inferred] = total / known;
 }
@@ -73,8 +76,8 @@ void ReshapeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape
   if (ctx.local == nullptr) resolve_shape(ctx, x, dims);
   check_size(ctx, dims, x.dtype);
   if (dims.numel() != x.numel()) {
-    fail(ErrorCode::shape_mismatch, "[{}] x is {} with {} elements, but shape {} has {}; both must have equally many", ctx.op,
-         to_string(x), x.numel(), to_string(dims), dims.numel());
+    fail(ErrorCode::shape_mismatch, "[{}] x is {} with {} elements, but shape {} has {}; both must have equally many",
+         ctx.op, to_string(x), x.numel(), to_string(dims), dims.numel());
   }
   out = {dims, x.dtype};
 }
@@ -89,8 +92,8 @@ void FlattenInferMeta(const OpContext& ctx, const Meta& x, int start_axis, int s
   const int first = normalize_axis(ctx.op, "start_axis", start_axis, x.dims.rank());
   const int last = normalize_axis(ctx.op, "stop_axis", stop_axis, x.dims.rank());
   if (first > last) {
-    fail(ErrorCode::invalid_argument, "[{}] start_axis {} comes after stop_axis {} of x, which is {}; swap them", ctx.op,
-         start_axis, stop_axis, to_string(x));
+    fail(ErrorCode::invalid_argument, "[{}] start_axis {} comes after stop_axis {} of x, which is {}; swap them",
+         ctx.op, start_axis, stop_axis, to_string(x));
   }
   Dims dims;
   for (int i = 0; i < first; ++i) dims.push_back(x.dims[i]);
@@ -127,8 +130,8 @@ void TransposeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& per
     }
   }
   if (static_cast<int>(perm.size()) != x.dims.rank() || seen != (1u << x.dims.rank()) - 1u) {
-    fail(ErrorCode::invalid_argument, "[{}] perm is {}, but must name each of the {} dims of x, which is {}, once", ctx.op,
-         to_string(perm), x.dims.rank(), to_string(x));
+    fail(ErrorCode::invalid_argument, "[{}] perm is {}, but must name each of the {} dims of x, which is {}, once",
+         ctx.op, to_string(perm), x.dims.rank(), to_string(x));
   }
   out = {dims, x.dtype};
 }
@@ -145,8 +148,9 @@ void ExpandInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape,
     int64_t& to = dims[i + added];
     if (to == -1 && ctx.local == nullptr) to = from;
     if (to != from && from != 1) {
-      fail(ErrorCode::shape_mismatch, "[{}] x is {}, whose dim {} of size {} cannot become {} in shape {}; only a 1 grows",
-           ctx.op, to_string(x), i, from, to, to_string(shape));
+      fail(ErrorCode::shape_mismatch,
+           "[{}] x is {}, whose dim {} of size {} cannot become {} in shape {}; only a 1 grows", ctx.op, to_string(x),
+           i, from, to, to_string(shape));
     }
   }
   check_size(ctx, dims, x.dtype);
@@ -160,14 +164,16 @@ void ExpandAsInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const
 void TileInferMeta(const OpContext& ctx, const Meta& x, const IntArray& repeat_times, Meta& out) {
   const size_t rank = std::max(repeat_times.size(), static_cast<size_t>(x.dims.rank()));
   if (rank > static_cast<size_t>(kMaxRank)) {
-    fail(ErrorCode::out_of_range, "[{}] repeat_times {} has {} numbers; a tensor has at most {} dims", ctx.op, to_string(repeat_times), rank, kMaxRank);
+    fail(ErrorCode::out_of_range, "[{}] repeat_times {} has {} numbers; a tensor has at most {} dims", ctx.op,
+         to_string(repeat_times), rank, kMaxRank);
   }
   out = x;
   while (out.dims.rank() < static_cast<int>(rank)) out.dims.insert(0, 1);
   for (size_t i = 0; i < repeat_times.size(); ++i) {
     int64_t& dim = out.dims[static_cast<int>(rank - repeat_times.size() + i)];
     if (repeat_times[i] < 0 || __builtin_mul_overflow(dim, repeat_times[i], &dim)) {
-      fail(ErrorCode::invalid_argument, "[{}] x is {}, which cannot be repeated {} times; give numbers of 0 or more for a result that fits", ctx.op,
+      fail(ErrorCode::invalid_argument,
+           "[{}] x is {}, which cannot be repeated {} times; give numbers of 0 or more for a result that fits", ctx.op,
            to_string(x), to_string(repeat_times));
     }
   }
@@ -176,7 +182,8 @@ void TileInferMeta(const OpContext& ctx, const Meta& x, const IntArray& repeat_t
 
 void TriangleInferMeta(const OpContext& ctx, const Meta& x, Meta& out) {
   if (x.dims.rank() < 2) {
-    fail(ErrorCode::shape_mismatch, "[{}] x is {}, but must have at least two dims; a diagonal needs rows and columns", ctx.op, to_string(x));
+    fail(ErrorCode::shape_mismatch, "[{}] x is {}, but must have at least two dims; a diagonal needs rows and columns",
+         ctx.op, to_string(x));
   }
   out = x;
 }

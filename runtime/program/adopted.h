@@ -33,7 +33,8 @@ class Adopted {
     impl.retain();
     handle_ = Tensor(Ref<TensorImpl>::adopt(&impl));
     GradState& state = impl.grad;
-    history_ = {state.requires_grad, state.output, std::move(state.node), std::move(state.root), state.root_version, state.views};
+    history_ = {state.requires_grad,   state.output,       std::move(state.node),
+                std::move(state.root), state.root_version, state.views};
     // Whatever it was computed from, in the program it is where computations start.
     state.output = 0;
     state.root_version = 0;

@@ -4,7 +4,8 @@
 
 namespace shard::program {
 
-AliasTrees::AliasTrees(const Program& program) : index_(program.value_count(), 0), outputs_(program.value_count(), false) {
+AliasTrees::AliasTrees(const Program& program)
+    : index_(program.value_count(), 0), outputs_(program.value_count(), false) {
   // A source has a lower number than what shares its buffer.
   for (ValueId id = 1; id < program.value_count(); ++id) {
     const Value& value = program.value(id);
@@ -22,7 +23,8 @@ AliasTrees::AliasTrees(const Program& program) : index_(program.value_count(), 0
       if (input.value != 0) of(input.value).last_use = static_cast<int>(i);
     }
     for (size_t o = 0; o < op.outputs.size(); ++o) {
-      if (op.outputs[o] != 0 && op.writes[o]) trees_[index_[op.outputs[o]]].writes.push_back({static_cast<int>(i), op.outputs[o]});
+      if (op.outputs[o] != 0 && op.writes[o])
+        trees_[index_[op.outputs[o]]].writes.push_back({static_cast<int>(i), op.outputs[o]});
     }
   }
   const auto give = [&](ValueId id) {
@@ -36,16 +38,20 @@ AliasTrees::AliasTrees(const Program& program) : index_(program.value_count(), 0
 
 const TreeWrite* AliasTrees::last_write(ValueId value, int op) const {
   const std::vector<TreeWrite>& writes = of(value).writes;
-  const auto after = std::lower_bound(writes.begin(), writes.end(), op, [](const TreeWrite& write, int at) { return write.op < at; });
+  const auto after =
+      std::lower_bound(writes.begin(), writes.end(), op, [](const TreeWrite& write, int at) { return write.op < at; });
   return after == writes.begin() ? nullptr : &*std::prev(after);
 }
 
-bool AliasTrees::unchanged(ValueId value, int earlier, int later) const { return last_write(value, earlier) == last_write(value, later); }
+bool AliasTrees::unchanged(ValueId value, int earlier, int later) const {
+  return last_write(value, earlier) == last_write(value, later);
+}
 
 ValueId handle_of(const Program& program, ValueId id) {
   while (program.value(id).op >= 0 && program.value(id).source != 0) {
     const Op& op = program.ops[static_cast<size_t>(program.value(id).op)];
-    const bool written = (op.inplace || op.kind == Kind::copy) && program.value(program.value(id).source).type == program.value(id).type;
+    const bool written =
+        (op.inplace || op.kind == Kind::copy) && program.value(program.value(id).source).type == program.value(id).type;
     if (!written) break;
     id = program.value(id).source;
   }
@@ -69,7 +75,8 @@ std::vector<InplaceChain> inplace_chains(const Program& program) {
     InplaceChain& chain = chains.emplace_back(InplaceChain{tree.root, {}});
     for (const ValueId id : std::span(tree.members).subspan(1)) {
       const Value& value = program.value(id);
-      chain.links.push_back({id, value.source, value.op, value.op >= 0 && is_write(program.ops[static_cast<size_t>(value.op)], id)});
+      chain.links.push_back(
+          {id, value.source, value.op, value.op >= 0 && is_write(program.ops[static_cast<size_t>(value.op)], id)});
     }
   }
   return chains;

@@ -20,7 +20,8 @@ struct AliasTree {
   std::vector<TreeWrite> writes;  // in the order of the ops
   int last_use = -1;              // the op that reads a member last; -1: none
   bool entry = false;             // the root is an input or parameter: others see the buffer before and after a run
-  bool output = false;            // a member is an output of the program, or the gradient of a leaf: the caller sees it after a run
+  bool output =
+      false;  // a member is an output of the program, or the gradient of a leaf: the caller sees it after a run
 
   /// The op that writes it last; -1: none.
   int last_write() const { return writes.empty() ? -1 : writes.back().op; }

@@ -6,7 +6,9 @@
 namespace shard::program {
 namespace {
 
-std::string text_of(const Scalar& scalar) { return scalar.is_integer() ? fmt::format("{}", scalar.to<int64_t>()) : fmt::format("{}", scalar.to<double>()); }
+std::string text_of(const Scalar& scalar) {
+  return scalar.is_integer() ? fmt::format("{}", scalar.to<int64_t>()) : fmt::format("{}", scalar.to<double>());
+}
 
 template <class T>
 std::string text_of(const T& value) {

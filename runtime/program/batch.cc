@@ -14,13 +14,15 @@ std::string batch_key(const ReshardPlan& plan) {
     if (step.bytes != 0) {
       double longest = 0;
       for (int axis = 0; axis < step.group->rank(); ++axis) {
-        if (step.group_axis() < 0 || step.group_axis() == axis) longest = std::max(longest, step.group->cost(axis).alpha_ns);
+        if (step.group_axis() < 0 || step.group_axis() == axis)
+          longest = std::max(longest, step.group->cost(axis).alpha_ns);
       }
       start += longest;
       packing += 2 * static_cast<double>(step.bytes_max) * costs.copy_ns_per_byte;  // in, and out again
     }
-    key += fmt::format(" {} {} {} {} {}", static_cast<int>(step.kind), static_cast<int>(step.type), static_cast<const void*>(step.group),
-                       static_cast<const void*>(step.before.mesh), static_cast<const void*>(step.after.mesh));
+    key += fmt::format(" {} {} {} {} {}", static_cast<int>(step.kind), static_cast<int>(step.type),
+                       static_cast<const void*>(step.group), static_cast<const void*>(step.before.mesh),
+                       static_cast<const void*>(step.after.mesh));
     key += fmt::format(" {} {}", static_cast<int>(step.dtype), static_cast<int>(step.after_dtype));
     for (int i = 0; i < step.axes.size(); ++i) key += fmt::format(",{}", step.axes[i]);
   }

@@ -37,7 +37,8 @@ void add_type(Key& key, const Tensor& tensor) {
   const Device device = tensor.device();
   // Views that had to move are captured apart: they are not written with a history.
   const bool is_view = tensor.get().grad.root && !autograd::shares_root(tensor.get());
-  key.push_back(1 | static_cast<uint64_t>(tensor.requires_grad()) << 1 | static_cast<uint64_t>(is_view) << 2 | static_cast<uint64_t>(meta.dtype) << 8 | static_cast<uint64_t>(meta.dims.rank()) << 16 |
+  key.push_back(1 | static_cast<uint64_t>(tensor.requires_grad()) << 1 | static_cast<uint64_t>(is_view) << 2 |
+                static_cast<uint64_t>(meta.dtype) << 8 | static_cast<uint64_t>(meta.dims.rank()) << 16 |
                 static_cast<uint64_t>(device.backend) << 24 | static_cast<uint64_t>(device.index) << 32);
   key.push_back(reinterpret_cast<uintptr_t>(spec_or_null(tensor)));
   for (const int64_t size : meta.dims) key.push_back(static_cast<uint64_t>(size));
@@ -85,8 +86,10 @@ void add_sharing(Key& key, const Arguments& arguments) {
   };
   std::sort(places.begin(), places.end(), before);
   for (auto group = places.begin(); group != places.end();) {
-    const auto end = std::find_if(group, places.end(), [&](const Place& each) { return each.storage != group->storage; });
-    const Place first = *std::min_element(group, end, [](const Place& a, const Place& b) { return a.number < b.number; });
+    const auto end =
+        std::find_if(group, places.end(), [&](const Place& each) { return each.storage != group->storage; });
+    const Place first =
+        *std::min_element(group, end, [](const Place& a, const Place& b) { return a.number < b.number; });
     const Place* same = &*group;
     for (; group != end; ++group) {
       if (group->storage == nullptr) continue;
@@ -105,7 +108,8 @@ void add_sharing(Key& key, const Arguments& arguments) {
   // Views of other arguments.
   for (const Place& place : places) {
     if (place.root == nullptr) continue;
-    const auto root = std::find_if(places.begin(), places.end(), [&](const Place& each) { return each.tensor == place.root; });
+    const auto root =
+        std::find_if(places.begin(), places.end(), [&](const Place& each) { return each.tensor == place.root; });
     if (root == places.end()) continue;
     key.push_back(place.number);
     key.push_back(root->number);
@@ -144,8 +148,10 @@ KeyWords key_of(const std::vector<Tensor>& inputs) {
   key.push_back(reinterpret_cast<uintptr_t>(rank));
   if (rank != nullptr) {
     const Policies& p = rank->policies;
-    key.push_back(static_cast<uint64_t>(p.view) | static_cast<uint64_t>(p.inplace) << 8 | static_cast<uint64_t>(p.comm) << 16 | static_cast<uint64_t>(p.fallback) << 24 |
-                  static_cast<uint64_t>(p.promotion) << 32 | static_cast<uint64_t>(p.save) << 40 | static_cast<uint64_t>(p.sums) << 48);
+    key.push_back(static_cast<uint64_t>(p.view) | static_cast<uint64_t>(p.inplace) << 8 |
+                  static_cast<uint64_t>(p.comm) << 16 | static_cast<uint64_t>(p.fallback) << 24 |
+                  static_cast<uint64_t>(p.promotion) << 32 | static_cast<uint64_t>(p.save) << 40 |
+                  static_cast<uint64_t>(p.sums) << 48);
   }
   key.push_back(static_cast<uint64_t>(grad_enabled()) | inputs.size() << 1);
   add_types(key, inputs);

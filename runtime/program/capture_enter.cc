@@ -27,7 +27,8 @@ std::vector<Tensor> CaptureRecorder::make_inputs(const std::vector<Tensor>& exam
   }
   // Views stay views of what they are views of, where that is an input too.
   for (size_t i = 0; i < examples.size(); ++i) {
-    if (!inputs[i].defined() || adopted_of(*inputs[i].impl()) != nullptr || !autograd::shares_root(examples[i].get())) continue;
+    if (!inputs[i].defined() || adopted_of(*inputs[i].impl()) != nullptr || !autograd::shares_root(examples[i].get()))
+      continue;
     const GradState& example = examples[i].get().grad;
     const auto root = numbers_.find(example.root.get());
     if (root == numbers_.end() || adopted_of(*inputs[root->second].impl()) != nullptr) continue;
@@ -43,19 +44,22 @@ void CaptureRecorder::adopt(TensorImpl& tensor) {
   const DenseTensor& value = tensor.value;
   if (is_ours(value) || value.storage()->state() == Storage::State::shape_only) return;
   check_outside(tensor);
-  if (value.storage()->state() == Storage::State::held && made_.contains(value.storage().get())) return adopt_made(tensor);
+  if (value.storage()->state() == Storage::State::held && made_.contains(value.storage().get()))
+    return adopt_made(tensor);
   tensor.retain();
   update_history(Tensor(Ref<TensorImpl>::adopt(&tensor)));
   auto [symbolic, id] = enter(tensor);
   Adopted& adopted = adopted_.emplace_back(tensor, std::move(symbolic), id);
   std::string name = scope_ == nullptr ? "" : scope_->name_of(adopted.handle());
   program_.parameters.push_back({name.empty() ? numbered_name("p") : name, id});
-  parameters_.push_back({.tensor = adopted.handle(), .leaf = {}, .requires_grad = recorded_ && tensor.grad.requires_grad});
+  parameters_.push_back(
+      {.tensor = adopted.handle(), .leaf = {}, .requires_grad = recorded_ && tensor.grad.requires_grad});
 }
 
 void CaptureRecorder::adopt_gradient(const Tensor& leaf) {
   adopt(*leaf.impl());
-  const auto known = std::find_if(gradients_.begin(), gradients_.end(), [&](const Gradient& each) { return each.leaf.impl() == leaf.impl(); });
+  const auto known = std::find_if(gradients_.begin(), gradients_.end(),
+                                  [&](const Gradient& each) { return each.leaf.impl() == leaf.impl(); });
   if (known != gradients_.end()) return;
   const autograd::LeafExtra* const extra = autograd::extra_or_null(leaf);
   const Tensor gradient = extra == nullptr ? Tensor() : extra->gradient;
@@ -127,7 +131,9 @@ Tensor CaptureRecorder::make_input(const Tensor& example, size_t number) {
   const Tensor input(impl.alias());
   input.impl()->value = std::move(value);
   input.impl()->grad.requires_grad = example.requires_grad();
-  inputs_.push_back({input, input.impl()->value, type_of(impl), number, example.is_leaf(), impl.grad.root && !autograd::shares_root(impl), autograd::shares_root(impl), example.requires_grad(), impl.value.storage().get()});
+  inputs_.push_back({input, input.impl()->value, type_of(impl), number, example.is_leaf(),
+                     impl.grad.root && !autograd::shares_root(impl), autograd::shares_root(impl),
+                     example.requires_grad(), impl.value.storage().get()});
   if (const autograd::LeafExtra* const extra = autograd::extra_or_null(example)) {
     autograd::LeafExtra& own = autograd::extra_of(input);
     own.gradient = extra->gradient;
@@ -139,7 +145,9 @@ Tensor CaptureRecorder::make_input(const Tensor& example, size_t number) {
 
 void CaptureRecorder::adopt_made(TensorImpl& tensor) {
   if (buffers_.contains(tensor.value.storage().get())) {
-    refuse("from_data", fmt::format("{} shares its buffer with another tensor that the function has made with its elements; make the one as a view of the other", tensor.describe()));
+    refuse("from_data", fmt::format("{} shares its buffer with another tensor that the function has made with its "
+                                    "elements; make the one as a view of the other",
+                                    tensor.describe()));
   }
   parameters_.push_back({.tensor = Tensor(tensor.alias()), .leaf = {}, .constant = true});
   const ValueId id = enter(tensor).second;
@@ -156,7 +164,8 @@ void CaptureRecorder::adopt_made(TensorImpl& tensor) {
 
 bool CaptureRecorder::is_free(const std::string& name) const {
   const auto same = [&](const Named& other) { return other.name == name; };
-  return !(scope_ != nullptr && scope_->has(name)) && std::none_of(program_.parameters.begin(), program_.parameters.end(), same);
+  return !(scope_ != nullptr && scope_->has(name)) &&
+         std::none_of(program_.parameters.begin(), program_.parameters.end(), same);
 }
 
 std::string CaptureRecorder::numbered_name(std::string_view stem) const {
@@ -173,13 +182,16 @@ std::string CaptureRecorder::free_name(std::string name) const {
 bool CaptureRecorder::is_ours(const DenseTensor& value) const {
   if ((value.symbol() & ~kValueBits) != tag_) return false;
   const Storage& storage = *value.storage();
-  return storage.state() == Storage::State::absent || storage.state() == Storage::State::shape_only || storage.meter() == &meter;
+  return storage.state() == Storage::State::absent || storage.state() == Storage::State::shape_only ||
+         storage.meter() == &meter;
 }
 
 void CaptureRecorder::check_outside(const TensorImpl& tensor) {
   Storage& storage = *tensor.value.storage();
   if (tensor.value.symbol() != 0) {
-    fail(ErrorCode::capture, "{} was made while another program was captured, and has no value; use what that program returns when it runs", tensor.describe());
+    fail(ErrorCode::capture,
+         "{} was made while another program was captured, and has no value; use what that program returns when it runs",
+         tensor.describe());
   }
   if (!storage.stale()) storage.check_read();
 }
@@ -191,7 +203,8 @@ void CaptureRecorder::update_history(const Tensor& tensor) const {
 
 void CaptureRecorder::tie_moved_view(const Buffer& view) const {
   const Detachment& from = *view.real->detachment();
-  const Storage* const known = nearest_source(*view.real, [&](const Storage* source) { return buffers_.contains(source); });
+  const Storage* const known =
+      nearest_source(*view.real, [&](const Storage* source) { return buffers_.contains(source); });
   Ref<Storage> source = known == nullptr ? Storage::absent() : buffers_.at(known).symbolic;
   uint64_t version = known == nullptr ? 0 : known->version();
   if (view_policy() == ViewPolicy::strict && view.real->stale()) {
@@ -211,7 +224,8 @@ const char* CaptureRecorder::writer_of(const Storage& view) {
 void CaptureRecorder::tie_moved_views(const Buffer& entered) const {
   if (entered.moved) tie_moved_view(entered);
   for (const auto& [real, view] : buffers_) {
-    const bool parted = view.symbolic->detachment() == nullptr;  // the function has written it, or read it stale, under ViewPolicy::temporary
+    const bool parted = view.symbolic->detachment() ==
+                        nullptr;  // the function has written it, or read it stale, under ViewPolicy::temporary
     if (view.moved && !parted && &view != &entered) tie_moved_view(view);
   }
 }
@@ -223,7 +237,9 @@ std::pair<DenseTensor, ValueId> CaptureRecorder::enter(const TensorImpl& tensor)
   ValueId id = 0;
   if (!buffer.real) {
     buffer.real = real;
-    buffer.symbolic = real->state() == Storage::State::absent ? Storage::absent() : Storage::unallocated(real->device(), real->bytes(), meter);
+    buffer.symbolic = real->state() == Storage::State::absent
+                          ? Storage::absent()
+                          : Storage::unallocated(real->device(), real->bytes(), meter);
     buffer.symbolic->set_version(real->version());
     // Under ViewPolicy::temporary a stale one parts when the program reads it.
     buffer.moved = real->detachment() != nullptr && !(view_policy() == ViewPolicy::temporary && real->stale());
@@ -242,7 +258,8 @@ std::string CaptureRecorder::name_of(const Tensor& tensor) const {
   const ValueId id = value_in(tensor);
   for (const std::vector<Named>* list : {&program_.parameters, &program_.inputs}) {
     for (const Named& each : *list) {
-      if (each.value != 0 && program_.value(each.value).root == program_.value(id).root && each.value <= id) return each.name;
+      if (each.value != 0 && program_.value(each.value).root == program_.value(id).root && each.value <= id)
+        return each.name;
     }
   }
   return fmt::format("%{}", id);
@@ -255,17 +272,20 @@ ValueId CaptureRecorder::entry_of(const Tensor& tensor) const {
 }
 
 const Adopted* CaptureRecorder::adopted_of(const TensorImpl& tensor) const {
-  const auto found = std::find_if(adopted_.begin(), adopted_.end(), [&](const Adopted& each) { return each.handle().impl().get() == &tensor; });
+  const auto found = std::find_if(adopted_.begin(), adopted_.end(),
+                                  [&](const Adopted& each) { return each.handle().impl().get() == &tensor; });
   return found == adopted_.end() ? nullptr : &*found;
 }
 
 const CaptureRecorder::Input* CaptureRecorder::input_of(const TensorImpl& tensor) const {
-  const auto found = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& each) { return each.tensor.impl().get() == &tensor; });
+  const auto found = std::find_if(inputs_.begin(), inputs_.end(),
+                                  [&](const Input& each) { return each.tensor.impl().get() == &tensor; });
   return found == inputs_.end() ? nullptr : &*found;
 }
 
 bool CaptureRecorder::is_moved_entry(const Storage& symbolic) const {
-  return std::any_of(buffers_.begin(), buffers_.end(), [&](const auto& each) { return each.second.moved && each.second.symbolic.get() == &symbolic; });
+  return std::any_of(buffers_.begin(), buffers_.end(),
+                     [&](const auto& each) { return each.second.moved && each.second.symbolic.get() == &symbolic; });
 }
 
 }  // namespace shard::program

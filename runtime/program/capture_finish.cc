@@ -27,7 +27,8 @@ Trace CaptureRecorder::finish(std::vector<Tensor> outputs) {
   std::optional<TracedGradient> gradient = differentiate(outputs);
   check_adopted();
   finish_draws();
-  Trace result{std::move(program_), std::move(parameters_), std::move(require_grad_), std::move(leaves_), written, std::move(detached), std::move(views), std::move(gradient)};
+  Trace result{std::move(program_), std::move(parameters_), std::move(require_grad_), std::move(leaves_), written,
+               std::move(detached), std::move(views),       std::move(gradient)};
   outputs.clear();
   end();
   return result;
@@ -38,8 +39,11 @@ void CaptureRecorder::check_constants() {
   inputs_.clear();
   for (const Constant& each : constants_) {
     if (!each.escapes()) continue;
-    fail(ErrorCode::capture, "the captured function keeps a tensor that it makes from data and then changes ({}), but each run makes its own; make it outside of the function, "
-         "so that all runs read and write that one", each.handle().get().describe());
+    fail(ErrorCode::capture,
+         "the captured function keeps a tensor that it makes from data and then changes ({}), but each run makes its "
+         "own; make it outside of the function, "
+         "so that all runs read and write that one",
+         each.handle().get().describe());
   }
 }
 
@@ -67,10 +71,14 @@ std::vector<DetachedOutput> CaptureRecorder::detached_outputs(const std::vector<
     while (link != nullptr && !seen.contains(link->source.get())) link = link->source->detachment();
     if (link == nullptr && !storage.stale()) continue;
     if (from->refresh && before_.rank->policies.view == ViewPolicy::sync) {
-      fail(ErrorCode::capture, "the captured function returns a view by [{}] of '{}', which had to move, and ViewPolicy::sync would keep the two in step after each run; return "
-           "a copy (assign(x)), or give '{}' the layout {} before", from->op, from->argument, from->argument, from->to);
+      fail(ErrorCode::capture,
+           "the captured function returns a view by [{}] of '{}', which had to move, and ViewPolicy::sync would keep "
+           "the two in step after each run; return "
+           "a copy (assign(x)), or give '{}' the layout {} before",
+           from->op, from->argument, from->argument, from->to);
     }
-    detached.push_back({i, link == nullptr ? value_in(outputs[i]) : seen.at(link->source.get()), storage.stale(), from->op, from->argument, from->from, from->to});
+    detached.push_back({i, link == nullptr ? value_in(outputs[i]) : seen.at(link->source.get()), storage.stale(),
+                        from->op, from->argument, from->from, from->to});
   }
   return detached;
 }
@@ -82,12 +90,16 @@ size_t CaptureRecorder::add_written(std::vector<Tensor>& outputs) {
     tensor.requires_grad();  // a view of what was written gets the history of that
     if (!tensor.get().grad.node) return;
     const char* const fault = input.moved_view ? "is a view that had to move"
-                              : !has_all_tensors_on(*input.real) ? "shares its buffer with a tensor that is no input, or whose base is none"
+                              : !has_all_tensors_on(*input.real)
+                                  ? "shares its buffer with a tensor that is no input, or whose base is none"
                               : !is_whole(tensor) ? "goes through that write backwards"
                                                   : nullptr;
     if (fault != nullptr) {
-      fail(ErrorCode::capture, "the captured function writes what requires a gradient into a tensor from outside ({}) that {}; write a copy (assign(x)) or detach() of it, or write under "
-           "NoGrad", tensor.get().describe(), fault);
+      fail(ErrorCode::capture,
+           "the captured function writes what requires a gradient into a tensor from outside ({}) that {}; write a "
+           "copy (assign(x)) or detach() of it, or write under "
+           "NoGrad",
+           tensor.get().describe(), fault);
     }
     const auto same = [&](const Tensor& output) { return output.impl() == tensor.impl(); };
     if (std::any_of(outputs.begin(), outputs.end(), same)) return;
@@ -98,8 +110,11 @@ size_t CaptureRecorder::add_written(std::vector<Tensor>& outputs) {
   for (const Adopted& each : adopted_) {
     if (!each.handle().get().grad.node) continue;
     // Its history would hold the program, and the program holds it.
-    fail(ErrorCode::capture, "the captured function writes what requires a gradient into a tensor from outside that is no input of it ({}); give it as an input, write a copy "
-         "(assign(x)) or detach() of it, or write under NoGrad", each.handle().get().describe());
+    fail(ErrorCode::capture,
+         "the captured function writes what requires a gradient into a tensor from outside that is no input of it "
+         "({}); give it as an input, write a copy "
+         "(assign(x)) or detach() of it, or write under NoGrad",
+         each.handle().get().describe());
   }
   return outputs.size() - returned;
 }
@@ -193,13 +208,15 @@ void CaptureRecorder::want_all(TracedGradient& gradient, const std::vector<Tenso
   gradient.wanted_groups.assign(gradient.wanted.size(), 0);
 }
 
-void CaptureRecorder::add_gradients(TracedGradient& gradient, const std::vector<Tensor>& from, const std::vector<Tensor>& leaves) {
+void CaptureRecorder::add_gradients(TracedGradient& gradient, const std::vector<Tensor>& from,
+                                    const std::vector<Tensor>& leaves) {
   std::vector<Tensor> given;
   for (size_t i = 0; i < from.size(); ++i) {
     Type type = type_of(from[i].get());
     if (type.spec != nullptr) type.spec = autograd::gradient_layout(type.spec);
     given.push_back(new_tensor(type));
-    program_.inputs.push_back({fmt::format("grad_{}", program_.outputs[gradient.outputs[i]].name), value_in(given.back())});
+    program_.inputs.push_back(
+        {fmt::format("grad_{}", program_.outputs[gradient.outputs[i]].name), value_in(given.back())});
   }
   gradient.output_groups = groups_of(from);
   for (size_t group = 0; group < group_count(gradient); ++group) {
@@ -209,7 +226,8 @@ void CaptureRecorder::add_gradients(TracedGradient& gradient, const std::vector<
       outputs.push_back(from[i]);
       of_outputs.push_back(given[i]);
     }
-    const std::vector<Tensor> found = grad(outputs, as_entered(leaves), of_outputs, {.retain_graph = true}, /*allow_unused=*/true);
+    const std::vector<Tensor> found =
+        grad(outputs, as_entered(leaves), of_outputs, {.retain_graph = true}, /*allow_unused=*/true);
     for (size_t i = 0; i < leaves.size(); ++i) {
       const std::string name = "grad_" + name_of(leaves[i]);
       if (group == 0) {
@@ -226,7 +244,8 @@ void CaptureRecorder::add_gradients(TracedGradient& gradient, const std::vector<
 Tensor CaptureRecorder::new_tensor(const Type& type) {
   DenseTensor piece = piece_of(type, meter);
   piece.set_symbol(symbol_of(program_.add_value(type)));
-  return type.spec == nullptr ? Tensor(std::move(piece)) : make_dist(*before_.rank, type.meta, type.spec, std::move(piece));
+  return type.spec == nullptr ? Tensor(std::move(piece))
+                              : make_dist(*before_.rank, type.meta, type.spec, std::move(piece));
 }
 
 void CaptureRecorder::finish_gradients() {
@@ -238,10 +257,14 @@ void CaptureRecorder::finish_gradients() {
     if (input == nullptr && adopted == nullptr) continue;  // a leaf of the function itself
     const bool changed = now.impl() != each.before.impl();
     if (changed && !(adopted != nullptr ? adopted->was_leaf() : input->was_leaf)) {
-      fail(ErrorCode::capture, "[backward] cannot be captured: it goes on into what {} was computed from, before the captured function. Give detach() of it, or call backward "
-           "outside", each.leaf.get().describe());
+      fail(ErrorCode::capture,
+           "[backward] cannot be captured: it goes on into what {} was computed from, before the captured function. "
+           "Give detach() of it, or call backward "
+           "outside",
+           each.leaf.get().describe());
     }
-    leaves_.push_back({input != nullptr ? Tensor() : each.leaf, input != nullptr ? input->number : 0, each.value, each.before.defined()});
+    leaves_.push_back({input != nullptr ? Tensor() : each.leaf, input != nullptr ? input->number : 0, each.value,
+                       each.before.defined()});
     if (!changed) continue;
     Recorder::adopt(now);
     program_.gradients.push_back({each.value, now.defined() ? value_for_caller(now) : 0});
@@ -251,26 +274,37 @@ void CaptureRecorder::finish_gradients() {
 void CaptureRecorder::check_adopted() const {
   for (const Input& each : inputs_) {
     const TensorImpl& impl = *each.tensor.impl();
-    check_kept(impl, each.type, impl.value.storage() == each.symbolic.storage() && type_of(impl) == each.type, each.required_grad);
+    check_kept(impl, each.type, impl.value.storage() == each.symbolic.storage() && type_of(impl) == each.type,
+               each.required_grad);
   }
-  for (const Adopted& each : adopted_) check_kept(*each.handle().impl(), each.type(), each.same_place(), each.required_grad());
+  for (const Adopted& each : adopted_)
+    check_kept(*each.handle().impl(), each.type(), each.same_place(), each.required_grad());
   for (const auto& [real, buffer] : buffers_) {
     const Detachment* const parted = buffer.symbolic->detachment();
     if (parted != nullptr && !buffer.moved) {
-      fail(ErrorCode::capture, "[{}] in the captured function gives another buffer to what shares that of a tensor from outside ({}), so that the two part in each run; give it a "
-           "copy (assign(x)), or call the op that is not in place", parted->op, to_string(program_.value(buffer.first).type));
+      fail(ErrorCode::capture,
+           "[{}] in the captured function gives another buffer to what shares that of a tensor from outside ({}), so "
+           "that the two part in each run; give it a "
+           "copy (assign(x)), or call the op that is not in place",
+           parted->op, to_string(program_.value(buffer.first).type));
     }
   }
 }
 
 void CaptureRecorder::check_kept(const TensorImpl& tensor, const Type& type, bool same_place, bool required_grad) {
   if (!same_place) {
-    fail(ErrorCode::capture, "the captured function gives a tensor from outside ({}) another shape, dtype, layout or buffer, which each run would do again; write its elements "
-         "alone, or return the new tensor", to_string(type));
+    fail(ErrorCode::capture,
+         "the captured function gives a tensor from outside ({}) another shape, dtype, layout or buffer, which each "
+         "run would do again; write its elements "
+         "alone, or return the new tensor",
+         to_string(type));
   }
   if (tensor.grad.requires_grad != required_grad && !tensor.grad.node) {
-    fail(ErrorCode::capture, "the captured function changes whether a tensor from outside ({}) requires a gradient, which each run would do again; call set_requires_grad "
-         "outside, or on detach() of it, which is a tensor of the function", to_string(type));
+    fail(ErrorCode::capture,
+         "the captured function changes whether a tensor from outside ({}) requires a gradient, which each run would "
+         "do again; call set_requires_grad "
+         "outside, or on detach() of it, which is a tensor of the function",
+         to_string(type));
   }
 }
 
@@ -283,7 +317,9 @@ void CaptureRecorder::finish_draws() {
     program_.world_draws = world.offset - world_state_.offset;
     seeded = seeded || world.seed != world_state_.seed;
   }
-  if (seeded) fail(ErrorCode::capture, "the captured function sets the seed of a generator, which each run would do again; set it outside");
+  if (seeded)
+    fail(ErrorCode::capture,
+         "the captured function sets the seed of a generator, which each run would do again; set it outside");
 }
 
 }  // namespace shard::program

@@ -19,7 +19,8 @@ class CaptureRecorder final : Metered, public Recorder {
  public:
   /// `shared`: example inputs that the function uses from outside too.
   CaptureRecorder(const Scope* scope, const TensorSet& shared, const autograd::NoBoundary& apart)
-      : Recorder(counted_), scope_(scope), shared_(shared), apart_(apart), before_(this_thread), recorded_(grad_enabled()), plain_(call::thread_generator()), plain_state_(plain_.state()) {
+      : Recorder(counted_), scope_(scope), shared_(shared), apart_(apart), before_(this_thread),
+        recorded_(grad_enabled()), plain_(call::thread_generator()), plain_state_(plain_.state()) {
     if (before_.rank != nullptr) {
       world_state_ = before_.rank->generator.state();
       calls_done_ = before_.rank->comm_queue().calls_done();
@@ -40,10 +41,13 @@ class CaptureRecorder final : Metered, public Recorder {
   /// The example inputs that the function has used from outside too, where that matters: two tensors stand for one leaf, which has one gradient.
   TensorSet found_shared() const;
   std::vector<uint32_t> call(const RecordedCall& call) override;
-  DenseTensor reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op_name, std::string_view argument) override;
+  DenseTensor reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op_name,
+                      std::string_view argument) override;
   void copy(DenseTensor& to, const DenseTensor& from) override;
   uint32_t convert(Conversion conversion, const DenseTensor& from, const RecordedOutput& to, int source_rank) override;
-  void refuse(std::string_view op, std::string_view what) override { fail(ErrorCode::capture, "[{}] cannot be captured: {}", op, what); }
+  void refuse(std::string_view op, std::string_view what) override {
+    fail(ErrorCode::capture, "[{}] cannot be captured: {}", op, what);
+  }
 
   /// Puts everything outside back as it was.
   void end();
@@ -107,7 +111,8 @@ class CaptureRecorder final : Metered, public Recorder {
   std::pair<DenseTensor, ValueId> enter(const TensorImpl& tensor);
   ValueId value_of(const DenseTensor& tensor, std::string_view op);
   bool is_on_mesh(const Op& op) const;
-  std::vector<uint32_t> add(Op op, std::span<const std::optional<Type>> types, std::span<const ValueId> sources, std::vector<bool> writes);
+  std::vector<uint32_t> add(Op op, std::span<const std::optional<Type>> types, std::span<const ValueId> sources,
+                            std::vector<bool> writes);
   ValueId add_single(Op op, const Type& type);
   std::string name_of(const Tensor& tensor) const;
   /// The value of the program that a tensor from outside is before any op writes it; 0 for one that the function has made.
@@ -152,8 +157,8 @@ class CaptureRecorder final : Metered, public Recorder {
   bool ended_ = false;
   const uint32_t tag_ = next_tag();
   Program program_;
-  std::unordered_map<const Storage*, Buffer> buffers_;  // from outside
-  std::unordered_set<const Storage*> made_;  // by the function, with bytes
+  std::unordered_map<const Storage*, Buffer> buffers_;     // from outside
+  std::unordered_set<const Storage*> made_;                // by the function, with bytes
   std::unordered_map<const TensorImpl*, size_t> numbers_;  // of the example inputs
   std::vector<Adopted> adopted_;
   std::vector<Constant> constants_;

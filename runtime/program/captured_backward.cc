@@ -45,17 +45,23 @@ Tensor snapshot(const Tensor& source) {
 
 Again::Again(const Entry& entry, const BackwardPart& part, const Arguments& arguments) : entry_(entry) {
   if (!entry.source->function || !entry.trace.program.gradients.empty()) return;  // it is an error
-  rerun_.emplace([&entry, &part](const std::vector<Tensor>& inputs) { return outputs_of(entry, part, inputs); }, arguments.inputs);
+  rerun_.emplace([&entry, &part](const std::vector<Tensor>& inputs) { return outputs_of(entry, part, inputs); },
+                 arguments.inputs);
   versions_.reserve(arguments.parameters.size());
-  for (const Tensor& parameter : arguments.parameters) versions_.push_back(parameter.defined() ? parameter.version() : 0);
+  for (const Tensor& parameter : arguments.parameters)
+    versions_.push_back(parameter.defined() ? parameter.version() : 0);
 }
 
 void Again::operator()(autograd::Pass& pass) const {
   if (!entry_.source->function) {
-    fail(ErrorCode::autograd, "[captured] create_graph calls the captured function again, and a loaded program has none; leave create_graph out, or capture the function itself");
+    fail(ErrorCode::autograd,
+         "[captured] create_graph calls the captured function again, and a loaded program has none; leave create_graph "
+         "out, or capture the function itself");
   }
   if (!entry_.trace.program.gradients.empty()) {
-    fail(ErrorCode::autograd, "[captured] create_graph calls the captured function again, which would change the gradients of leaves again; leave create_graph out, or call backward "
+    fail(ErrorCode::autograd,
+         "[captured] create_graph calls the captured function again, which would change the gradients of leaves again; "
+         "leave create_graph out, or call backward "
          "outside of the function");
   }
   check_unwritten();
@@ -67,18 +73,25 @@ void Again::check_unwritten() const {
   for (size_t i = 0; i < parameters.size(); ++i) {
     const std::string& name = entry_.trace.program.parameters[i].name;
     if (parameters[i].leaf_input >= 0) {
-      fail(ErrorCode::autograd, "[captured] create_graph calls the captured function again, which reads the gradient of an input ('{}'), and that may be another one by now; leave "
-           "create_graph out, or give the function a copy of the gradient (assign(x))", name);
+      fail(ErrorCode::autograd,
+           "[captured] create_graph calls the captured function again, which reads the gradient of an input ('{}'), "
+           "and that may be another one by now; leave "
+           "create_graph out, or give the function a copy of the gradient (assign(x))",
+           name);
     }
     const Tensor now = parameters[i].leaf.defined() ? parameters[i].leaf.grad() : parameters[i].tensor;
     if (!now.defined() || now.version() == versions_[i]) continue;
-    fail(ErrorCode::autograd, "[captured] create_graph calls the captured function again, but '{}' ({}) has been written since the call: it was at version {} and is at {}, written "
-         "last by {}. Call backward before that write, or give the function a copy (assign(x))", name, now.get().describe(), versions_[i], now.version(),
+    fail(ErrorCode::autograd,
+         "[captured] create_graph calls the captured function again, but '{}' ({}) has been written since the call: it "
+         "was at version {} and is at {}, written "
+         "last by {}. Call backward before that write, or give the function a copy (assign(x))",
+         name, now.get().describe(), versions_[i], now.version(),
          LastWrite::text(now.get().value.storage()->last_write()));
   }
 }
 
-Backward::Backward(std::shared_ptr<Entry> entry, size_t step, Again again, const Arguments& arguments, std::span<const Tensor> values, RandomStart random)
+Backward::Backward(std::shared_ptr<Entry> entry, size_t step, Again again, const Arguments& arguments,
+                   std::span<const Tensor> values, RandomStart random)
     : entry_(std::move(entry)), step_(step), again_(std::move(again)), random_(random) {
   if (!entry_->split) return;
   const Split& split = *entry_->split;
@@ -94,7 +107,8 @@ Backward::Backward(std::shared_ptr<Entry> entry, size_t step, Again again, const
 }
 
 void Backward::operator()(autograd::Pass& pass) const {
-  if (const std::string& error = entry_->trace.gradient->error; !error.empty()) fail(ErrorCode::autograd, "[captured] {}", error);
+  if (const std::string& error = entry_->trace.gradient->error; !error.empty())
+    fail(ErrorCode::autograd, "[captured] {}", error);
   if (grad_enabled()) return again_(pass);
   const Occupant::Stay stay(entry_->source->occupant);
   const std::vector<Tensor> gradients = pass.grads_or_none(0);
@@ -125,9 +139,13 @@ Arguments Backward::arguments_of(const BackwardPart& part, const std::vector<Ten
       continue;
     }
     const Type& type = part.program.value(part.program.inputs[k].value).type;
-    const auto output = std::find(part.outputs.begin(), part.outputs.end(), i - middles);  // none: of a step that does not run
-    const Tensor given = output == part.outputs.end() ? Tensor() : gradients[static_cast<size_t>(output - part.outputs.begin())];
-    arguments.inputs.push_back(!given.defined() ? zeros_of(type) : type.spec == nullptr ? given : reshard(given, type.spec));
+    const auto output =
+        std::find(part.outputs.begin(), part.outputs.end(), i - middles);  // none: of a step that does not run
+    const Tensor given =
+        output == part.outputs.end() ? Tensor() : gradients[static_cast<size_t>(output - part.outputs.begin())];
+    arguments.inputs.push_back(!given.defined()       ? zeros_of(type)
+                               : type.spec == nullptr ? given
+                                                      : reshard(given, type.spec));
   }
   for (const size_t i : part.parameters) arguments.parameters.push_back(snapshot(sources_[i].tensor));
   return arguments;
@@ -137,7 +155,8 @@ void Backward::check_versions(const BackwardPart& part) const {
   for (const size_t i : part.inputs) {
     if (i < values_.size()) check_version(values_[i], "an output");
   }
-  for (size_t k = 0; k < part.parameters.size(); ++k) check_version(sources_[part.parameters[k]], fmt::format("'{}'", part.program.parameters[k].name));
+  for (size_t k = 0; k < part.parameters.size(); ++k)
+    check_version(sources_[part.parameters[k]], fmt::format("'{}'", part.program.parameters[k].name));
 }
 
 void Backward::check_version(const Saved& saved, std::string_view name) {
@@ -145,8 +164,10 @@ void Backward::check_version(const Saved& saved, std::string_view name) {
   if (!tensor.defined() || tensor.version() == saved.version) return;
   const LastWrite* const write = tensor.get().value.storage()->last_write();
   fail(ErrorCode::autograd,
-       "[captured] backward reads {} ({}) as the captured function had it: version {}, but it is at version {}, written last by {}. Call backward before that write, or give the "
-       "function a copy (assign(x))", name, tensor.get().describe(), saved.version, tensor.version(), LastWrite::text(write));
+       "[captured] backward reads {} ({}) as the captured function had it: version {}, but it is at version {}, "
+       "written last by {}. Call backward before that write, or give the "
+       "function a copy (assign(x))",
+       name, tensor.get().describe(), saved.version, tensor.version(), LastWrite::text(write));
 }
 
 }  // namespace shard::program

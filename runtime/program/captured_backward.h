@@ -29,7 +29,8 @@ class Again {
 class Backward {
  public:
   /// `values`: what forward has given beside its outputs.
-  Backward(std::shared_ptr<Entry> entry, size_t step, Again again, const Arguments& arguments, std::span<const Tensor> values, RandomStart random);
+  Backward(std::shared_ptr<Entry> entry, size_t step, Again again, const Arguments& arguments,
+           std::span<const Tensor> values, RandomStart random);
   void operator()(autograd::Pass& pass) const;
 
  private:

@@ -47,13 +47,16 @@ std::vector<Tensor> parameters_of(const Entry& entry, const std::vector<Tensor>&
   parameters.reserve(entry.trace.parameters.size());
   for (const Parameter& each : entry.trace.parameters) {
     Tensor leaf = each.leaf;
-    if (const auto input = static_cast<size_t>(each.leaf_input); each.leaf_input >= 0) leaf = input < inputs.size() ? inputs[input] : Tensor();
+    if (const auto input = static_cast<size_t>(each.leaf_input); each.leaf_input >= 0)
+      leaf = input < inputs.size() ? inputs[input] : Tensor();
     parameters.push_back(leaf.defined() ? leaf.grad() : each.tensor);
   }
   return parameters;
 }
 
-const Tensor& tensor_of(const Leaf& leaf, const std::vector<Tensor>& inputs) { return leaf.tensor.defined() ? leaf.tensor : inputs[leaf.input]; }
+const Tensor& tensor_of(const Leaf& leaf, const std::vector<Tensor>& inputs) {
+  return leaf.tensor.defined() ? leaf.tensor : inputs[leaf.input];
+}
 
 bool fits(const Entry& entry, const Arguments& arguments) {
   for (const Leaf& leaf : entry.trace.leaves) {

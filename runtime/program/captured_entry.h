@@ -22,7 +22,9 @@ class Occupant {
       const ThreadState* nobody = nullptr;
       entered_ = occupant.thread_.compare_exchange_strong(nobody, &this_thread, std::memory_order_acquire);
       if (entered_ || nobody == &this_thread) return;
-      fail(ErrorCode::capture, "[captured] another thread is in a call or a backward pass of this captured function, whose programs keep buffers from run to run. Capture one function "
+      fail(ErrorCode::capture,
+           "[captured] another thread is in a call or a backward pass of this captured function, whose programs keep "
+           "buffers from run to run. Capture one function "
            "per thread, or let the threads take turns");
     }
     Stay(const Stay&) = delete;
@@ -47,7 +49,9 @@ struct CaptureSource {
   Occupant occupant;
 
   Program improved(Program program, int64_t goal = 0) const {
-    return options.passes ? run_passes(std::move(program), {.skip = options.skip, .memory_goal = goal, .observer = options.observer}) : std::move(program);
+    return options.passes ? run_passes(std::move(program),
+                                       {.skip = options.skip, .memory_goal = goal, .observer = options.observer})
+                          : std::move(program);
   }
 };
 
@@ -60,7 +64,7 @@ struct BackwardRun {
 
 /// The backward pass of outputs of one group.
 struct GradientStep {
-  BackwardRun all;  // without a program where the gradient is an error
+  BackwardRun all;                                     // without a program where the gradient is an error
   std::map<std::vector<bool>, BackwardRun> some = {};  // by which outputs have a gradient, where not all have
 };
 
@@ -75,10 +79,11 @@ struct Entry {
   Program whole;               // what runs where it has none
   std::unique_ptr<Executor> forward;
   std::vector<GradientStep> steps;
-  std::vector<size_t> argument_of;  // by value of trace.program: 1 + its number among the inputs of the function and then the parameters; 0: it is none
-  std::vector<bool> read;           // by value of trace.program that is the root of a tree: whether ops read bytes of it
-  std::vector<ValueId> written;     // arguments that the program writes with a history
-  std::vector<size_t> leaf_of;      // by gradient that a run leaves: its number in trace.leaves
+  std::vector<size_t>
+      argument_of;  // by value of trace.program: 1 + its number among the inputs of the function and then the parameters; 0: it is none
+  std::vector<bool> read;        // by value of trace.program that is the root of a tree: whether ops read bytes of it
+  std::vector<ValueId> written;  // arguments that the program writes with a history
+  std::vector<size_t> leaf_of;   // by gradient that a run leaves: its number in trace.leaves
 
   const Program& program() const { return split ? split->forward : whole; }
   void prepare_forward(const Arguments& arguments) {

@@ -21,7 +21,8 @@ Pairs common(const Lines& a, const Lines& b) {
   std::vector<uint32_t> longest((rows + 1) * (columns + 1), 0);  // from that place of a and of b on
   const auto at = [&](size_t i, size_t j) -> uint32_t& { return longest[i * (columns + 1) + j]; };
   for (size_t i = rows; i-- > 0;) {
-    for (size_t j = columns; j-- > 0;) at(i, j) = a[begin + i] == b[begin + j] ? at(i + 1, j + 1) + 1 : std::max(at(i + 1, j), at(i, j + 1));
+    for (size_t j = columns; j-- > 0;)
+      at(i, j) = a[begin + i] == b[begin + j] ? at(i + 1, j + 1) + 1 : std::max(at(i + 1, j), at(i, j + 1));
   }
   Pairs pairs;
   for (size_t i = 0; i < begin; ++i) pairs.emplace_back(i, i);
@@ -91,7 +92,9 @@ class Side {
       if (std::find(lines.begin(), lines.end(), last->describe()) == lines.end()) lines.push_back(last->describe());
     }
     const auto add = [&](const std::vector<Named>& list, const char* what) {
-      for (const Named& each : list) lines.push_back(fmt::format("{} {} {}", what, each.name, each.value == 0 ? "none" : value_text(program_, each.value, names())));
+      for (const Named& each : list)
+        lines.push_back(fmt::format("{} {} {}", what, each.name,
+                                    each.value == 0 ? "none" : value_text(program_, each.value, names())));
     };
     add(program_.inputs, "input");
     add(program_.parameters, "parameter");
@@ -99,11 +102,14 @@ class Side {
   }
   Lines results() const {
     Lines lines;
-    for (const Named& output : program_.outputs) lines.push_back(fmt::format("return {} {}", output.name, names_[output.value]));
+    for (const Named& output : program_.outputs)
+      lines.push_back(fmt::format("return {} {}", output.name, names_[output.value]));
     for (const GradientEffect& each : program_.gradients) {
-      lines.push_back(fmt::format("gradient of {} {}", names_[each.leaf], each.gradient == 0 ? "cleared" : "is " + names_[each.gradient]));
+      lines.push_back(fmt::format("gradient of {} {}", names_[each.leaf],
+                                  each.gradient == 0 ? "cleared" : "is " + names_[each.gradient]));
     }
-    lines.push_back(fmt::format("draws: on meshes {} after {}, plain {} after {}", program_.world_draws, program_.world_before, program_.plain_draws, program_.plain_before));
+    lines.push_back(fmt::format("draws: on meshes {} after {}, plain {} after {}", program_.world_draws,
+                                program_.world_before, program_.plain_draws, program_.plain_before));
     return lines;
   }
 
@@ -125,7 +131,7 @@ class Side {
 };
 
 /// Gives values of entries of the same name the same name.
-void pair_entries(const Side& a, Side& b, std::vector<Named> Program::* list) {
+void pair_entries(const Side& a, Side& b, std::vector<Named> Program::*list) {
   for (const Named& in_a : a.program().*list) {
     for (const Named& in_b : b.program().*list) {
       if (in_a.name == in_b.name && in_a.value != 0) b.set_name(in_b.value, a.name(in_a.value));
@@ -146,7 +152,8 @@ std::string diff(const Program& first, const Program& second) {
     for (size_t i = 0; i < from.size(); ++i) b.set_name(second.ops[in_b].outputs[i], a.name(from[i]));
   }
   b.number("%b");
-  return difference(a.entries(), b.entries()) + difference(a.ops(), b.ops(), ops) + difference(a.results(), b.results());
+  return difference(a.entries(), b.entries()) + difference(a.ops(), b.ops(), ops) +
+         difference(a.results(), b.results());
 }
 
 }  // namespace shard::program

@@ -13,7 +13,8 @@ namespace shard::program {
 namespace {
 
 constexpr const char* kMoveColour = "#d62728";
-constexpr const char* kColours[] = {"#1f77b4", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b", "#17becf", "#e377c2", "#bcbd22"};
+constexpr const char* kColours[] = {"#1f77b4", "#2ca02c", "#ff7f0e", "#9467bd",
+                                    "#8c564b", "#17becf", "#e377c2", "#bcbd22"};
 
 /// In a label.
 std::string quoted(std::string_view text) {
@@ -29,13 +30,19 @@ std::string quoted(std::string_view text) {
 /// What a move sends: "reshard 256 B\nall_gather(tp, dim 1) 256 B".
 std::string communication(const Op& op, const Type& from) {
   const auto of_plan = [&](const ReshardPlan& plan, int64_t before) {
-    return fmt::format("{} {} B{}", to_string(op.kind), plan.bytes + before, plan.steps.empty() ? "" : "\n" + plan.describe());
+    return fmt::format("{} {} B{}", to_string(op.kind), plan.bytes + before,
+                       plan.steps.empty() ? "" : "\n" + plan.describe());
   };
-  if (op.kind == Kind::relayout) return of_plan(*plan_relayout(from.meta, from.spec, Dims(std::span<const int64_t>(std::get<IntArray>(op.attrs[0]))), op.layout), 0);
+  if (op.kind == Kind::relayout)
+    return of_plan(*plan_relayout(from.meta, from.spec, Dims(std::span<const int64_t>(std::get<IntArray>(op.attrs[0]))),
+                                  op.layout),
+                   0);
   if (op.kind == Kind::reshard) return of_plan(*plan_reshard(from.meta, from.spec, op.layout), 0);
-  if (op.kind == Kind::full) return of_plan(*plan_reshard(from.meta, from.spec, DistSpec::replicated(from.spec->mesh(), from.spec->rank())), 0);
+  if (op.kind == Kind::full)
+    return of_plan(*plan_reshard(from.meta, from.spec, DistSpec::replicated(from.spec->mesh(), from.spec->rank())), 0);
   // One rank sends the whole to all others first, where only that has it.
-  const int64_t sent = op.source_rank < 0 ? 0 : static_cast<int64_t>(from.meta.bytes()) * (op.layout->mesh()->size() - 1);
+  const int64_t sent =
+      op.source_rank < 0 ? 0 : static_cast<int64_t>(from.meta.bytes()) * (op.layout->mesh()->size() - 1);
   return of_plan(*plan_reshard(from.meta, DistSpec::replicated(op.layout->mesh(), op.layout->rank()), op.layout), sent);
 }
 
@@ -50,14 +57,18 @@ class Drawing {
   }
 
   std::string run() {
-    text_ = "digraph program {\n  node [fontname=\"monospace\", fontsize=10];\n  edge [fontname=\"monospace\", fontsize=8];\n";
+    text_ =
+        "digraph program {\n  node [fontname=\"monospace\", fontsize=10];\n  edge [fontname=\"monospace\", "
+        "fontsize=8];\n";
     for (const Named& input : program_.inputs) enter(input, "ellipse");
     for (const Named& parameter : program_.parameters) enter(parameter, "cylinder");
     for (size_t i = 0; i < program_.ops.size(); ++i) draw(i);
-    for (size_t i = 0; i < program_.outputs.size(); ++i) leave(fmt::format("out{}", i), program_.outputs[i].name, program_.outputs[i].value);
+    for (size_t i = 0; i < program_.outputs.size(); ++i)
+      leave(fmt::format("out{}", i), program_.outputs[i].name, program_.outputs[i].value);
     for (size_t i = 0; i < program_.gradients.size(); ++i) {
       const GradientEffect& each = program_.gradients[i];
-      leave(fmt::format("gradient{}", i), fmt::format("gradient of {}{}", number_of(each.leaf), each.gradient == 0 ? " cleared" : ""), each.gradient);
+      leave(fmt::format("gradient{}", i),
+            fmt::format("gradient of {}{}", number_of(each.leaf), each.gradient == 0 ? " cleared" : ""), each.gradient);
     }
     return text_ + "}\n";
   }
@@ -77,12 +88,15 @@ class Drawing {
     return op < 0 ? fmt::format("v{}", from) : fmt::format("op{}", op);
   }
   void edge(const Operand& from, const std::string& to, const std::string& argument, const std::string& more) {
-    const std::string label = fmt::format("{}{}\n{}", argument, operand_text(from, number_of), to_string(program_.value(from.value).type));
+    const std::string label =
+        fmt::format("{}{}\n{}", argument, operand_text(from, number_of), to_string(program_.value(from.value).type));
     text_ += fmt::format("  {} -> {} [label={}{}];\n", node_of(from), to, quoted(label), more);
   }
 
   void enter(const Named& named, std::string_view shape) {
-    if (named.value != 0) node(fmt::format("v{}", named.value), shape, fmt::format("{}\n{}", named.name, value_text(program_, named.value, number_of)), colour_of(named.value));
+    if (named.value != 0)
+      node(fmt::format("v{}", named.value), shape,
+           fmt::format("{}\n{}", named.name, value_text(program_, named.value, number_of)), colour_of(named.value));
   }
 
   void draw(size_t i) {
@@ -96,15 +110,18 @@ class Drawing {
     if (!op.cause.empty()) label += "\nfor " + op.cause;
     const auto first = std::find_if(op.outputs.begin(), op.outputs.end(), [](ValueId id) { return id != 0; });
     node(name, "box", label, (first == op.outputs.end() ? "" : colour_of(*first)) + (writes ? ", style=bold" : ""));
-    const bool moves = op.kind == Kind::reshard || op.kind == Kind::relayout || op.kind == Kind::distribute || op.kind == Kind::full;
+    const bool moves =
+        op.kind == Kind::reshard || op.kind == Kind::relayout || op.kind == Kind::distribute || op.kind == Kind::full;
     for (size_t slot = 0; slot < op.slots.size(); ++slot) {
       for (size_t k = op.slots[slot].first; k < op.slots[slot].first + op.slots[slot].count; ++k) {
         const Operand& input = op.inputs[k];
         if (input.value == 0) continue;
         if (moves) {
-          edge(input, name, communication(op, program_.value(input.value).type) + "\n", fmt::format(", color=\"{0}\", fontcolor=\"{0}\"", kMoveColour));
+          edge(input, name, communication(op, program_.value(input.value).type) + "\n",
+               fmt::format(", color=\"{0}\", fontcolor=\"{0}\"", kMoveColour));
         } else {
-          edge(input, name, op.kind == Kind::call ? fmt::format("{}: ", op.entry->op->inputs[slot].name) : "", colour_of(input.value) + (is_written(op, input) ? ", style=bold" : ""));
+          edge(input, name, op.kind == Kind::call ? fmt::format("{}: ", op.entry->op->inputs[slot].name) : "",
+               colour_of(input.value) + (is_written(op, input) ? ", style=bold" : ""));
         }
       }
     }

@@ -19,7 +19,8 @@ Executor::~Executor() = default;
 void Executor::set_root(Root& root, const Ref<Storage>& storage, size_t base) {
   root.now = storage;
   root.base = base;
-  for (size_t i = 0; i < root.tensors.size(); ++i) *root.tensors[i] = DenseTensor(storage, root.tensors[i]->meta(), base + root.offsets[i]);
+  for (size_t i = 0; i < root.tensors.size(); ++i)
+    *root.tensors[i] = DenseTensor(storage, root.tensors[i]->meta(), base + root.offsets[i]);
 }
 
 namespace {
@@ -27,7 +28,8 @@ namespace {
 [[noreturn]] void fail_no_data(const std::string& name, const Tensor& tensor) {
   const std::string text = fmt::format("'{}' ({})", name, tensor.get().describe());
   if (tensor.get().value.symbol() != 0) fail_escaped("captured", text);
-  fail(ErrorCode::no_data, "[captured] {} is of a dry world and has no data; call the captured function inside of that world's run", text);
+  fail(ErrorCode::no_data,
+       "[captured] {} is of a dry world and has no data; call the captured function inside of that world's run", text);
 }
 
 }  // namespace
@@ -80,11 +82,13 @@ void Executor::draw_keys(const RandomStart& forward) {
     const RandomKey& now = state.on_mesh ? start_.world : start_.plain;
     const uint64_t before = state.on_mesh ? program_.world_before : program_.plain_before;
     const uint64_t draw = program_.ops[i].draw;
-    state.key = draw < before ? RandomKey{then.seed, then.offset + draw} : RandomKey{now.seed, now.offset + draw - before};
+    state.key =
+        draw < before ? RandomKey{then.seed, then.offset + draw} : RandomKey{now.seed, now.offset + draw - before};
     state.local.random = state.key;
   }
   if (program_.plain_draws != 0) plain.set_state({start_.plain.seed, start_.plain.offset + program_.plain_draws});
-  if (program_.world_draws != 0) rank_->generator.set_state({start_.world.seed, start_.world.offset + program_.world_draws});
+  if (program_.world_draws != 0)
+    rank_->generator.set_state({start_.world.seed, start_.world.offset + program_.world_draws});
 }
 
 void Executor::count_writes() {
@@ -103,7 +107,8 @@ size_t Executor::poison(const Step& step) {
     }
     return step.last;
   }
-  const auto [first, last] = step.graph != nullptr ? step.graph->failed() : std::pair(step.op, std::max(step.op, step.last));
+  const auto [first, last] =
+      step.graph != nullptr ? step.graph->failed() : std::pair(step.op, std::max(step.op, step.last));
   // Of ops that run as one, others have begun to write when one refuses its arguments.
   if (first != last || !call::failed_before_writing()) poison(first, last);
   return last;
@@ -140,7 +145,8 @@ void Executor::take_back(size_t op) {
 /// Holds nobody else's tensors any more.
 void Executor::let_go() {
   for (const std::unique_ptr<Root>& root : roots_) {
-    if ((root->kind == Root::Kind::entry && root->now) || (root->kind == Root::Kind::made && root->now)) set_root(*root, root->stand_in, 0);
+    if ((root->kind == Root::Kind::entry && root->now) || (root->kind == Root::Kind::made && root->now))
+      set_root(*root, root->stand_in, 0);
   }
 }
 
@@ -205,7 +211,8 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
     if (on_mesh) {
       if (running != nullptr) doubt_writes(before);
       done(program_.ops.size());
-      call::report_failed_call(*rank_, before + (running == nullptr ? 0 : running->op) + 1, std::current_exception(), "\n  in a captured function");
+      call::report_failed_call(*rank_, before + (running == nullptr ? 0 : running->op) + 1, std::current_exception(),
+                               "\n  in a captured function");
     }
     if (running != nullptr) take_back(poison(*running));
     if (!options_.keep_arguments) let_go();

@@ -21,10 +21,11 @@ struct RandomStart {
 };
 
 struct MemoryReport {
-  int64_t block = 0;  // bytes of the block in which buffers of the program lie
-  int64_t live = 0;   // the most bytes of it in use at one time
+  int64_t block = 0;    // bytes of the block in which buffers of the program lie
+  int64_t live = 0;     // the most bytes of it in use at one time
   int64_t outputs = 0;  // bytes of buffers that outputs are in, which the caller keeps
-  int64_t moved = 0;    // the most bytes at one time of results of moves between layouts and devices, which are in buffers of their own
+  int64_t moved =
+      0;  // the most bytes at one time of results of moves between layouts and devices, which are in buffers of their own
 };
 
 /// What runs as graphs of a device, and what has been done with them.
@@ -102,7 +103,7 @@ class Executor {
   std::vector<std::unique_ptr<OpState>> states_;
   std::vector<Step> steps_;
   std::vector<size_t> random_ops_;
-  std::vector<bool> read_;  // by root of a tree
+  std::vector<bool> read_;            // by root of a tree
   std::vector<Ref<Storage>> blocks_;  // by device
   MemoryPlan plan_;
   int64_t moved_ = 0;

@@ -14,20 +14,20 @@ namespace shard::program {
 /// A buffer. Until the program runs, a storage without bytes stands for it.
 struct Executor::Root {
   enum class Kind : uint8_t {
-    entry,   // of an input or parameter: whatever the run is given
+    entry,    // of an input or parameter: whatever the run is given
     planned,  // at a place of the block
-    output,  // new in each run, unless nobody else has it any more
-    made     // by the step that makes it: a move makes its own result
+    output,   // new in each run, unless nobody else has it any more
+    made      // by the step that makes it: a move makes its own result
   };
   Kind kind = Kind::planned;
   Ref<Storage> stand_in;
   size_t bytes = 0;
-  size_t first = 0, last = 0;        // op
+  size_t first = 0, last = 0;         // op
   std::vector<DenseTensor*> tensors;  // of steps, that are in it
   std::vector<size_t> offsets;        // of those, from the start
   Ref<Storage> now;
   size_t base = 0;
-  uint64_t writes = 0;               // in a run, of an entry
+  uint64_t writes = 0;  // in a run, of an entry
   const char* writer = nullptr;
 };
 
@@ -40,12 +40,12 @@ struct Executor::Place {
 struct Executor::Step {
   std::unique_ptr<call::BoundStep> step;
   size_t op;
-  size_t last = 0;                                           // of ops that run as one loop, together or as a graph: the last of them; else as op
+  size_t last = 0;  // of ops that run as one loop, together or as a graph: the last of them; else as op
   std::vector<std::unique_ptr<call::BoundStep>> parts = {};  // of a fused loop
-  bool computes = false;                                     // a kernel, a copy or a loop of them: it looks at its tensors alone
-  std::vector<Step> members = {};                            // of steps that run together
-  const GraphStep* graph = nullptr;                          // the step, where it is one
-  const TogetherStep* together = nullptr;                    // the step, where it is one
+  bool computes = false;                   // a kernel, a copy or a loop of them: it looks at its tensors alone
+  std::vector<Step> members = {};          // of steps that run together
+  const GraphStep* graph = nullptr;        // the step, where it is one
+  const TogetherStep* together = nullptr;  // the step, where it is one
 };
 
 /// What the steps of an op refer to.

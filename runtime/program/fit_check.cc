@@ -1,5 +1,5 @@
-#include "program/alias.h"
 #include "program/fit_check.h"
+#include "program/alias.h"
 
 #include <algorithm>
 
@@ -21,24 +21,32 @@ std::string text_of(const Type& type, bool requires_grad) {
 /// Collects how arguments differ from what a loaded program takes.
 class FitCheck {
  public:
-  FitCheck(const Trace& trace, const Arguments& arguments) : trace_(trace), program_(trace.program), arguments_(arguments) {}
+  FitCheck(const Trace& trace, const Arguments& arguments)
+      : trace_(trace), program_(trace.program), arguments_(arguments) {}
 
   void run() {
     const std::span<const Named> inputs = std::span(program_.inputs).first(trace_.require_grad.size());
-    if (arguments_.inputs.size() != inputs.size()) problem(fmt::format("expected {} inputs, but {} are given", inputs.size(), arguments_.inputs.size()));
+    if (arguments_.inputs.size() != inputs.size())
+      problem(fmt::format("expected {} inputs, but {} are given", inputs.size(), arguments_.inputs.size()));
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Tensor given = i < arguments_.inputs.size() ? arguments_.inputs[i] : Tensor();
       check("input", inputs[i], given, trace_.require_grad[i]);
     }
-    for (size_t i = 0; i < program_.parameters.size(); ++i) check("parameter", program_.parameters[i], arguments_.parameters[i], trace_.parameters[i].requires_grad);
+    for (size_t i = 0; i < program_.parameters.size(); ++i)
+      check("parameter", program_.parameters[i], arguments_.parameters[i], trace_.parameters[i].requires_grad);
     for (const Leaf& leaf : trace_.leaves) {
-      const Tensor tensor = leaf.tensor.defined() || leaf.input < arguments_.inputs.size() ? tensor_of(leaf, arguments_.inputs) : Tensor();
+      const Tensor tensor = leaf.tensor.defined() || leaf.input < arguments_.inputs.size()
+                                ? tensor_of(leaf, arguments_.inputs)
+                                : Tensor();
       if (!tensor.defined() || tensor.grad().defined() == leaf.had_gradient) continue;
-      problem(fmt::format("{} is expected to have {} gradient (set_grad)", tensor.get().describe(), leaf.had_gradient ? "a" : "no"));
+      problem(fmt::format("{} is expected to have {} gradient (set_grad)", tensor.get().describe(),
+                          leaf.had_gradient ? "a" : "no"));
     }
     for (ValueId id = 1; id < program_.value_count(); ++id) check_world(program_.value(id).type.spec);
-    if (program_.world_draws != 0 && current_rank_or_null() == nullptr) problem("it draws random numbers on meshes: call it on a rank of a world");
-    if (!problems_.empty()) fail(ErrorCode::invalid_argument, "[captured] the loaded program cannot run with these arguments:{}", problems_);
+    if (program_.world_draws != 0 && current_rank_or_null() == nullptr)
+      problem("it draws random numbers on meshes: call it on a rank of a world");
+    if (!problems_.empty())
+      fail(ErrorCode::invalid_argument, "[captured] the loaded program cannot run with these arguments:{}", problems_);
   }
 
  private:
@@ -48,7 +56,8 @@ class FitCheck {
     const bool requires_now = given.defined() && grad_enabled() && given.requires_grad();
     const std::string expected = named.value == 0 ? "none" : text_of(program_.value(named.value).type, requires_grad);
     const std::string has = given.defined() ? text_of(type_of(given.get()), requires_now) : "none";
-    if (expected != has) return problem(fmt::format("{} '{}': expected {}, but given {}", what, named.name, expected, has));
+    if (expected != has)
+      return problem(fmt::format("{} '{}': expected {}, but given {}", what, named.name, expected, has));
     if (named.value == 0) return;
     check_history(what, named, given);
     // The same buffer is one tree, and another one another.
@@ -57,9 +66,11 @@ class FitCheck {
     for (const Seen& other : seen_) {
       const bool one = other.value == named.value, shares = other.root == root;
       if (!one && shares != (other.storage == storage)) {
-        problem(fmt::format("{} '{}': expected {} '{}'", what, named.name, shares ? "to share the buffer of" : "to be in another buffer than", other.name));
+        problem(fmt::format("{} '{}': expected {} '{}'", what, named.name,
+                            shares ? "to share the buffer of" : "to be in another buffer than", other.name));
       } else if (one != (other.tensor == given.impl().get())) {
-        problem(fmt::format("{} '{}': expected {} '{}'", what, named.name, one ? "the tensor that is also" : "another tensor than", other.name));
+        problem(fmt::format("{} '{}': expected {} '{}'", what, named.name,
+                            one ? "the tensor that is also" : "another tensor than", other.name));
       }
     }
     seen_.push_back({named.value, root, given.impl().get(), storage, named.name});
@@ -70,14 +81,20 @@ class FitCheck {
     if (!trace_.gradient) return;
     const bool is_leaf = given.requires_grad() && given.is_leaf();
     const bool moved_view = given.get().grad.root && !autograd::shares_root(given.get());
-    const auto on_root = [&](const Named& other) { return other.value != 0 && program_.value(other.value).root == program_.value(named.value).root; };
+    const auto on_root = [&](const Named& other) {
+      return other.value != 0 && program_.value(other.value).root == program_.value(named.value).root;
+    };
     const auto inputs = program_.inputs.begin();
-    const bool shares = std::count_if(inputs, inputs + static_cast<std::ptrdiff_t>(trace_.require_grad.size()), on_root) > 1;
+    const bool shares =
+        std::count_if(inputs, inputs + static_cast<std::ptrdiff_t>(trace_.require_grad.size()), on_root) > 1;
     if (!moved_view && !is_leaf && !shares) return;
     for (const size_t output : trace_.gradient->outputs) {
       const ValueId value = program_.outputs[output].value;
       if (value == 0 || handle_of(program_, value) != named.value) continue;
-      problem(fmt::format("{} '{}': the program writes it with a history, so expected is neither a leaf that requires a gradient, nor a view that had to move, nor one that shares its buffer with another argument; give a copy (assign(x))", what, named.name));
+      problem(fmt::format(
+          "{} '{}': the program writes it with a history, so expected is neither a leaf that requires a gradient, nor "
+          "a view that had to move, nor one that shares its buffer with another argument; give a copy (assign(x))",
+          what, named.name));
     }
   }
 
@@ -87,7 +104,9 @@ class FitCheck {
     checked_ = spec->mesh();
     const std::vector<int>& processes = checked_->processes();
     const int last = *std::max_element(processes.begin(), processes.end());
-    if (rank == nullptr || last >= rank->world().size()) problem(fmt::format("it computes on {}: call it on a rank of a world that has these processes", checked_->describe()));
+    if (rank == nullptr || last >= rank->world().size())
+      problem(fmt::format("it computes on {}: call it on a rank of a world that has these processes",
+                          checked_->describe()));
   }
 
   const Trace& trace_;

@@ -37,7 +37,7 @@ constexpr OpDef kCaptured = {.name = "captured", .inputs = slots<"inputs[]">, .o
 
 struct CapturedFunction::State {
   std::shared_ptr<CaptureSource> source = std::make_shared<CaptureSource>();
-  std::optional<Trace> loaded;  // instead of what the function does
+  std::optional<Trace> loaded;                // instead of what the function does
   std::list<std::shared_ptr<Entry>> entries;  // most recently used first
   CaptureStats stats;
 
@@ -69,7 +69,8 @@ struct CapturedFunction::State {
     entry->sharing = program::sharing_key(arguments);
     entry->parameters = program::types_key(arguments.parameters);
     const bool has_backward = entry->trace.gradient && entry->trace.gradient->error.empty();
-    const bool recomputes = options.passes && options.memory_goal > 0 && std::find(options.skip.begin(), options.skip.end(), "recompute") == options.skip.end();
+    const bool recomputes = options.passes && options.memory_goal > 0 &&
+                            std::find(options.skip.begin(), options.skip.end(), "recompute") == options.skip.end();
     if (has_backward && recomputes) entry->trace = program::recompute(std::move(entry->trace), options.memory_goal);
     entry->trace.program.verify();
     entry->index();
@@ -104,7 +105,8 @@ void set_gradients(const Entry& entry, const Arguments& arguments) {
   if (program.gradients.empty()) return;
   const NoGrad off;
   const std::vector<Tensor> gradients = entry.forward->gradients(arguments);
-  for (size_t i = 0; i < gradients.size(); ++i) program::tensor_of(entry.trace.leaves[entry.leaf_of[i]], arguments.inputs).set_grad(gradients[i]);
+  for (size_t i = 0; i < gradients.size(); ++i)
+    program::tensor_of(entry.trace.leaves[entry.leaf_of[i]], arguments.inputs).set_grad(gradients[i]);
 }
 
 /// Outputs that are views of what had to move part from their sources, as those of eager calls.
@@ -157,24 +159,32 @@ void give_histories_to_bases(const Entry& entry, const Arguments& arguments) {
   for (const program::ValueId id : entry.written) written.push_back(entry.argument(id, arguments).impl().get());
   for (const program::ValueId id : entry.written) {
     const Tensor argument = entry.argument(id, arguments);
-    if (std::find(written.begin(), written.end(), argument.get().grad.root.get()) == written.end()) autograd::rebase_root(argument);
+    if (std::find(written.begin(), written.end(), argument.get().grad.root.get()) == written.end())
+      autograd::rebase_root(argument);
   }
 }
 
 void mark_views(const Entry& entry, const Arguments& arguments, const std::vector<Tensor>& outputs) {
   for (const program::ViewOutput& view : entry.trace.views) {
-    autograd::mark_view(kCaptured.name.data(), view.source != 0 ? entry.argument(view.source, arguments) : outputs[view.other], outputs[view.output]);
+    autograd::mark_view(kCaptured.name.data(),
+                        view.source != 0 ? entry.argument(view.source, arguments) : outputs[view.other],
+                        outputs[view.output]);
   }
 }
 
 }  // namespace
 
-CapturedFunction::CapturedFunction(program::Function function, CaptureOptions options) : state_(std::make_shared<State>()) {
-  if (!function) fail(ErrorCode::invalid_argument, "[CapturedFunction] there is no function to capture; give one that takes and returns tensors");
+CapturedFunction::CapturedFunction(program::Function function, CaptureOptions options)
+    : state_(std::make_shared<State>()) {
+  if (!function)
+    fail(ErrorCode::invalid_argument,
+         "[CapturedFunction] there is no function to capture; give one that takes and returns tensors");
   state_->source->function = std::move(function);
   state_->source->options = std::move(options);
 }
-CapturedFunction::CapturedFunction(Trace loaded) : state_(std::make_shared<State>()) { state_->loaded = std::move(loaded); }
+CapturedFunction::CapturedFunction(Trace loaded) : state_(std::make_shared<State>()) {
+  state_->loaded = std::move(loaded);
+}
 CapturedFunction::~CapturedFunction() = default;
 CapturedFunction::CapturedFunction(const CapturedFunction&) = default;
 CapturedFunction& CapturedFunction::operator=(const CapturedFunction&) = default;
@@ -182,7 +192,9 @@ CapturedFunction& CapturedFunction::operator=(const CapturedFunction&) = default
 std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inputs, CallSite site) {
   if (this_thread.dry != nullptr) {
     if (state_->source->function) return state_->source->function(inputs);
-    fail(ErrorCode::capture, "[captured] a loaded program runs neither in a dry world nor inside of another capture, as both would need the function that it was captured from");
+    fail(ErrorCode::capture,
+         "[captured] a loaded program runs neither in a dry world nor inside of another capture, as both would need "
+         "the function that it was captured from");
   }
   const Occupant::Stay stay(state_->source->occupant);
   Arguments arguments{inputs, {}};
@@ -196,7 +208,8 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   for (const GradientStep& step : entry->steps) {
     again.emplace_back(*entry, step.all.part, arguments);
     std::vector<OwnedEdge>& of_step = edges.emplace_back();
-    for (const size_t i : step.all.part.wanted) of_step.push_back(autograd::edge_of(entry->argument(entry->trace.gradient->wanted[i], arguments)));
+    for (const size_t i : step.all.part.wanted)
+      of_step.push_back(autograd::edge_of(entry->argument(entry->trace.gradient->wanted[i], arguments)));
   }
   std::vector<Tensor> outputs;
   {
@@ -249,12 +262,15 @@ program::MemoryReport CapturedFunction::memory(const std::vector<Tensor>& inputs
   return entry->forward->memory();
 }
 
-CapturedFunction capture(program::Function function, const std::vector<Tensor>& example_inputs, CaptureOptions options) {
+CapturedFunction capture(program::Function function, const std::vector<Tensor>& example_inputs,
+                         CaptureOptions options) {
   CapturedFunction captured(std::move(function), std::move(options));
   captured.trace(example_inputs);
   return captured;
 }
 
-CapturedFunction load_function(const std::string& path, const Scope& scope) { return CapturedFunction(program::load(path, scope)); }
+CapturedFunction load_function(const std::string& path, const Scope& scope) {
+  return CapturedFunction(program::load(path, scope));
+}
 
 }  // namespace shard

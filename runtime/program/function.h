@@ -72,7 +72,8 @@ class CapturedFunction {
 };
 
 /// Captures `function` for inputs like `example_inputs`, which are not changed; nothing runs.
-CapturedFunction capture(program::Function function, const std::vector<Tensor>& example_inputs, CaptureOptions options = {});
+CapturedFunction capture(program::Function function, const std::vector<Tensor>& example_inputs,
+                         CaptureOptions options = {});
 
 /// The function of a program in a file, with the parameters of `scope`. Throws what program::load does.
 CapturedFunction load_function(const std::string& path, const Scope& scope);

@@ -46,7 +46,8 @@ bool repeats(const Dims& x, const Dims& out) {
 
 }  // namespace
 
-bool FusedLoop::fits(const std::vector<FusedTensor>& tensors, std::vector<Use>& uses, int64_t& count, int64_t& length) const {
+bool FusedLoop::fits(const std::vector<FusedTensor>& tensors, std::vector<Use>& uses, int64_t& count,
+                     int64_t& length) const {
   const auto written = [](const FusedTensor& each) { return each.bound.written; };
   if (std::count_if(tensors.begin(), tensors.end(), written) != 1) return false;
   const DenseTensor& out = *std::find_if(tensors.begin(), tensors.end(), written)->bound.tensor;
@@ -88,6 +89,8 @@ bool FusedLoop::add(BoundStep& step, const std::vector<FusedTensor>& tensors) {
   return true;
 }
 
-std::unique_ptr<BoundStep> FusedLoop::make() const { return std::make_unique<LoopStep>(steps_, count_ / length_, length_, block_); }
+std::unique_ptr<BoundStep> FusedLoop::make() const {
+  return std::make_unique<LoopStep>(steps_, count_ / length_, length_, block_);
+}
 
 }  // namespace shard::program

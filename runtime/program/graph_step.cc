@@ -17,7 +17,8 @@ std::optional<Device> recorded_on(BoundStep& step) {
   const std::vector<const DenseTensor*> tensors = step.replayable_tensors();
   if (tensors.empty()) return std::nullopt;
   const Device device = tensors.front()->device();
-  const bool one_device = std::all_of(tensors.begin(), tensors.end(), [&](const DenseTensor* tensor) { return tensor->device() == device; });
+  const bool one_device = std::all_of(tensors.begin(), tensors.end(),
+                                      [&](const DenseTensor* tensor) { return tensor->device() == device; });
   if (!one_device || backend_of(device).graph_begin == nullptr) return std::nullopt;
   return device;
 }
@@ -58,7 +59,8 @@ void GraphStep::run_parts() {
 
 /// Makes the graph of these addresses the first one, if there is one.
 bool GraphStep::find() {
-  const auto found = std::find_if(graphs_.begin(), graphs_.end(), [&](const Graph& graph) { return graph.addresses == addresses_; });
+  const auto found =
+      std::find_if(graphs_.begin(), graphs_.end(), [&](const Graph& graph) { return graph.addresses == addresses_; });
   if (found == graphs_.end()) return false;
   graphs_.splice(graphs_.begin(), graphs_, found);
   fruitless_ = 0;
@@ -81,9 +83,7 @@ bool GraphStep::record() {
       throw;
     }
     handle = backend.graph_end(device_.index);
-  } catch (...) {
-    return false;
-  }
+  } catch (...) { return false; }
   graphs_.push_front({addresses_, handle});
   ++recordings_;
   ++fruitless_;

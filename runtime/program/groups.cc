@@ -16,7 +16,7 @@ std::vector<size_t> groups_of(const std::vector<Tensor>& tensors) {
     const size_t joined = group[a], other = group[b];
     std::replace(group.begin(), group.end(), joined, other);
   };
-  std::unordered_map<const Node*, size_t> first;  // the first tensor that a step leads to
+  std::unordered_map<const Node*, size_t> first;                   // the first tensor that a step leads to
   std::unordered_map<const Node*, std::vector<size_t>> gradients;  // of each leaf: from which tensors they come
   for (size_t i = 0; i < tensors.size(); ++i) {
     group.push_back(i);

@@ -16,7 +16,8 @@ MetaSink infer_metas(const Op& op, std::span<const Type* const> inputs) {
   sink.slots.resize(op.entry->op->outputs.size());
   std::vector<DenseTensor> tensors;
   for (const Type* type : inputs)
-    tensors.push_back(type == nullptr ? DenseTensor() : DenseTensor(Storage::unallocated(type->device, 0, meter), type->meta));
+    tensors.push_back(type == nullptr ? DenseTensor()
+                                      : DenseTensor(Storage::unallocated(type->device, 0, meter), type->meta));
   const OpContext ctx{.op = op.name().data(), .infer = &sink};
   EntryCall call{ctx, tensors, op.slots, op.attrs, {}};
   (op.inplace ? op.entry->inplace : op.entry->functional)(call);
@@ -49,14 +50,18 @@ std::vector<std::optional<Type>> infer_call(const Op& op, std::span<const Type* 
   for (size_t slot = 0; slot < slots.size(); ++slot) {
     for (size_t i = slots[slot].first; i < slots[slot].first + slots[slot].count; ++i) {
       if (is_absent(op, slot, inputs) || (plan && plan->outputs[i].spec == nullptr)) types.emplace_back();
-      else types.push_back(Type{flat[i], plan ? plan->outputs[i].spec : nullptr, first == inputs.end() ? kCpu : (*first)->device});
+      else
+        types.push_back(
+            Type{flat[i], plan ? plan->outputs[i].spec : nullptr, first == inputs.end() ? kCpu : (*first)->device});
     }
   }
   for (size_t i = 0; plan && i < inputs.size(); ++i) {
     if (inputs[i] == nullptr || !op.reads_bytes(i)) continue;
     const DistSpec* const wanted = plan->inputs[i].want;
     if (same_value(inputs[i]->meta.dtype, inputs[i]->spec, wanted)) continue;
-    fail(ErrorCode::internal, "[{}] argument {} has layout {}, but the op computes in {}: a reshard is missing before it", op.name(), i, inputs[i]->spec->text(), wanted->text());
+    fail(ErrorCode::internal,
+         "[{}] argument {} has layout {}, but the op computes in {}: a reshard is missing before it", op.name(), i,
+         inputs[i]->spec->text(), wanted->text());
   }
   return types;
 }
@@ -67,15 +72,14 @@ bool gives(const Op& op, std::span<const Type* const> inputs, const Type& output
   try {
     const std::vector<std::optional<Type>> types = infer_types(op, inputs);
     return types.size() == 1 && types[0] == output;
-  } catch (const Error&) {
-    return false;
-  }
+  } catch (const Error&) { return false; }
 }
 
 bool sends(const Program& program, const Op& op) {
   if (op.kind != Kind::call) return op.kind != Kind::alias && op.kind != Kind::copy && op.kind != Kind::clone;
   std::vector<const Type*> inputs;
-  for (const Operand& input : op.inputs) inputs.push_back(input.value == 0 ? nullptr : &program.value(input.value).type);
+  for (const Operand& input : op.inputs)
+    inputs.push_back(input.value == 0 ? nullptr : &program.value(input.value).type);
   if (op.layout != nullptr || mesh_of(op, inputs) == nullptr) return false;
   std::vector<Meta> outputs;
   for (const ValueId id : op.outputs) outputs.push_back(id == 0 ? Meta() : program.value(id).type.meta);
@@ -90,12 +94,16 @@ const ProcessMesh* mesh_of(const Op& op, std::span<const Type* const> inputs) {
   return nullptr;
 }
 
-call::CallPlan place(const Op& op, std::span<const Type* const> inputs, std::span<const Meta> outputs, std::span<const SlotRange> output_slots) {
+call::CallPlan place(const Op& op, std::span<const Type* const> inputs, std::span<const Meta> outputs,
+                     std::span<const SlotRange> output_slots) {
   std::vector<spmd::TensorArg> args;
-  for (const Type* type : inputs) args.push_back(type == nullptr ? spmd::TensorArg{} : spmd::TensorArg{type->meta, type->spec});
+  for (const Type* type : inputs)
+    args.push_back(type == nullptr ? spmd::TensorArg{} : spmd::TensorArg{type->meta, type->spec});
   std::vector<AttrRef> attrs;
-  for (const Attr& attr : op.attrs) attrs.push_back(std::visit([](const auto& value) { return AttrRef(&value); }, attr));
-  return call::place_call({*op.entry->op, op.name().data(), op.inplace, mesh_of(op, inputs), args, op.slots, attrs, op.layout, outputs, output_slots},
+  for (const Attr& attr : op.attrs)
+    attrs.push_back(std::visit([](const auto& value) { return AttrRef(&value); }, attr));
+  return call::place_call({*op.entry->op, op.name().data(), op.inplace, mesh_of(op, inputs), args, op.slots, attrs,
+                           op.layout, outputs, output_slots},
                           FallbackPolicy::replicate);
 }
 
@@ -117,7 +125,10 @@ std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type*
       return {first};
     case Kind::full: return {Type{first.meta, nullptr, first.device}};
     case Kind::clone: return {Type{first.meta, first.spec, std::get<Device>(op.attrs[0])}};
-    case Kind::alias: return {Type{{Dims(std::span<const int64_t>(std::get<IntArray>(op.attrs[0]))), std::get<DType>(op.attrs[1])}, op.layout, first.device}};
+    case Kind::alias:
+      return {Type{{Dims(std::span<const int64_t>(std::get<IntArray>(op.attrs[0]))), std::get<DType>(op.attrs[1])},
+                   op.layout,
+                   first.device}};
     case Kind::call: break;
   }
   return {};

@@ -16,7 +16,8 @@ std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type*
 bool gives(const Op& op, std::span<const Type* const> inputs, const Type& output);
 
 /// The placement of a call on a mesh; a program whose capture was allowed to replicate for want of a rule still is.
-call::CallPlan place(const Op& op, std::span<const Type* const> inputs, std::span<const Meta> outputs, std::span<const SlotRange> output_slots);
+call::CallPlan place(const Op& op, std::span<const Type* const> inputs, std::span<const Meta> outputs,
+                     std::span<const SlotRange> output_slots);
 
 /// Whether an op moves pieces between ranks, or reduces over them.
 bool sends(const Program& program, const Op& op);

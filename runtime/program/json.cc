@@ -34,7 +34,8 @@ Json real_json(T value) {
 
 template <class T>
 Json attr_json(const T& value) {
-  if constexpr (std::is_same_v<T, Scalar>) return value.is_integer() ? Json(value.template to<int64_t>()) : real_json(value.template to<double>());
+  if constexpr (std::is_same_v<T, Scalar>)
+    return value.is_integer() ? Json(value.template to<int64_t>()) : real_json(value.template to<double>());
   else if constexpr (std::is_floating_point_v<T>) return real_json(value);
   else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) return value;
   else if constexpr (std::is_same_v<T, IntArray>) return std::vector<int64_t>(value.begin(), value.end());
@@ -57,7 +58,9 @@ std::string layout_text(const DistSpec& spec) {
   std::string text = spec.text().substr(1, end - 1);
   for (int axis = 0; axis < spec.mesh()->rank(); ++axis) {
     const std::optional<ReduceType> type = spec.partial(axis);
-    if (type) text += fmt::format("{}{}({})", text.find('|') == std::string::npos ? " | " : ", ", to_string(*type), spec.mesh()->name(axis));
+    if (type)
+      text += fmt::format("{}{}({})", text.find('|') == std::string::npos ? " | " : ", ", to_string(*type),
+                          spec.mesh()->name(axis));
   }
   return text;
 }
@@ -97,12 +100,17 @@ class Writer {
     text["parameters"] = std::move(parameters);
     text["ops"] = std::move(ops);
     text["outputs"] = Json::array();
-    for (const Named& output : program_.outputs) text["outputs"].push_back({{"name", output.name}, {"value", id_json(output.value)}});
+    for (const Named& output : program_.outputs)
+      text["outputs"].push_back({{"name", output.name}, {"value", id_json(output.value)}});
     text["gradients"] = Json::array();
-    for (const GradientEffect& each : program_.gradients) text["gradients"].push_back({{"leaf", each.leaf}, {"gradient", id_json(each.gradient)}});
+    for (const GradientEffect& each : program_.gradients)
+      text["gradients"].push_back({{"leaf", each.leaf}, {"gradient", id_json(each.gradient)}});
     text["leaves"] = Json::array();
     for (const Leaf& leaf : trace_.leaves) text["leaves"].push_back(leaf_json(leaf));
-    text["draws"] = {{"world", program_.world_draws}, {"plain", program_.plain_draws}, {"world_before", program_.world_before}, {"plain_before", program_.plain_before}};
+    text["draws"] = {{"world", program_.world_draws},
+                     {"plain", program_.plain_draws},
+                     {"world_before", program_.world_before},
+                     {"plain_before", program_.plain_before}};
     if (trace_.gradient) text["gradient"] = gradient_json(*trace_.gradient);
     for (const DetachedOutput& each : trace_.detached) text["detached"].push_back(detached_json(each));
     if (trace_.written != 0) text["written"] = trace_.written;
@@ -137,8 +145,11 @@ class Writer {
     std::set<std::string> names;
     for (const Named& parameter : program_.parameters) {
       if (names.insert(parameter.name).second) continue;
-      fail(ErrorCode::invalid_argument, "[to_json] two parameters of the program are called '{}', so that a file cannot tell which is which; capture with a Scope that has "
-           "names for both", parameter.name);
+      fail(ErrorCode::invalid_argument,
+           "[to_json] two parameters of the program are called '{}', so that a file cannot tell which is which; "
+           "capture with a Scope that has "
+           "names for both",
+           parameter.name);
     }
   }
 
@@ -147,7 +158,8 @@ class Writer {
     for (size_t i = 0; i < trace_.parameters.size(); ++i) {
       if (trace_.parameters[i].tensor.impl() == tensor.impl()) return program_.parameters[i].name;
     }
-    fail(ErrorCode::internal, "[to_json] {}, whose gradient the program uses, is none of its parameters", tensor.get().describe());
+    fail(ErrorCode::internal, "[to_json] {}, whose gradient the program uses, is none of its parameters",
+         tensor.get().describe());
   }
 
   Json type_json(const Type& type) {
@@ -170,7 +182,9 @@ class Writer {
         names.push_back(mesh->name(axis));
         axes.push_back({{"alpha_ns", mesh->cost(axis).alpha_ns}, {"ns_per_byte", mesh->cost(axis).ns_per_byte}});
       }
-      const Json costs = {{"axes", axes}, {"copy_ns_per_byte", mesh->costs().copy_ns_per_byte}, {"memory_cap", mesh->costs().memory_cap}};
+      const Json costs = {{"axes", axes},
+                          {"copy_ns_per_byte", mesh->costs().copy_ns_per_byte},
+                          {"memory_cap", mesh->costs().memory_cap}};
       list.push_back({{"shape", shape}, {"names", names}, {"processes", mesh->processes()}, {"costs", costs}});
     }
     return list;
@@ -229,7 +243,8 @@ class Writer {
       json["inputs"] = slots_json(def.inputs, op.slots, input);
       json["attrs"] = Json::object();
       for (size_t i = 0; i < op.attrs.size(); ++i) {
-        json["attrs"][std::string(def.attrs[i])] = std::visit([](const auto& value) { return attr_json(value); }, op.attrs[i]);
+        json["attrs"][std::string(def.attrs[i])] =
+            std::visit([](const auto& value) { return attr_json(value); }, op.attrs[i]);
       }
       json["outputs"] = slots_json(def.outputs, op.output_slots, output);
       if (def.random) json["draw"] = op.draw;
@@ -253,8 +268,12 @@ class Writer {
   }
 
   static Json gradient_json(const TracedGradient& gradient) {
-    Json json = {{"forward_ops", gradient.forward_ops},         {"world_draws", gradient.world_draws},           {"plain_draws", gradient.plain_draws},
-                 {"function_inputs", gradient.function_inputs}, {"function_outputs", gradient.function_outputs}, {"outputs", gradient.outputs},
+    Json json = {{"forward_ops", gradient.forward_ops},
+                 {"world_draws", gradient.world_draws},
+                 {"plain_draws", gradient.plain_draws},
+                 {"function_inputs", gradient.function_inputs},
+                 {"function_outputs", gradient.function_outputs},
+                 {"outputs", gradient.outputs},
                  {"wanted", gradient.wanted}};
     if (group_count(gradient) > 1) {
       json["output_groups"] = gradient.output_groups;
@@ -266,7 +285,8 @@ class Writer {
   }
 
   static Json detached_json(const DetachedOutput& each) {
-    return {{"output", each.output}, {"source", each.source}, {"stale", each.stale}, {"op", each.op}, {"argument", each.argument}, {"from", each.from}, {"to", each.to}};
+    return {{"output", each.output},     {"source", each.source}, {"stale", each.stale}, {"op", each.op},
+            {"argument", each.argument}, {"from", each.from},     {"to", each.to}};
   }
 
   const Trace& trace_;
@@ -285,7 +305,8 @@ std::string read_file(const std::string& path) {
   std::string text;
   char buffer[1 << 16];
   while (const size_t size = std::fread(buffer, 1, sizeof buffer, file.get())) text.append(buffer, size);
-  if (std::ferror(file.get()) != 0) fail(ErrorCode::invalid_argument, "[load] cannot read '{}': {}", path, std::strerror(errno));
+  if (std::ferror(file.get()) != 0)
+    fail(ErrorCode::invalid_argument, "[load] cannot read '{}': {}", path, std::strerror(errno));
   return text;
 }
 
@@ -295,7 +316,9 @@ std::string to_json(const Trace& trace) {
   try {
     return Writer(trace).run();
   } catch (const Json::exception& error) {
-    fail(ErrorCode::invalid_argument, "[to_json] the program has a name or an attribute that JSON cannot hold, which must be UTF-8: {}", error.what());
+    fail(ErrorCode::invalid_argument,
+         "[to_json] the program has a name or an attribute that JSON cannot hold, which must be UTF-8: {}",
+         error.what());
   }
 }
 
@@ -324,9 +347,7 @@ Trace load(const std::string& path, const Scope& scope) {
   const std::string text = read_file(path);
   try {
     return from_json(text, scope);
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("'{}': {}", path, error.what()));
-  }
+  } catch (const Error& error) { throw Error(error.code(), fmt::format("'{}': {}", path, error.what())); }
 }
 
 }  // namespace shard::program

@@ -40,7 +40,8 @@ class Watch {
   /// Of the innermost list or object.
   std::string path() const {
     std::string path;
-    for (size_t i = 0; i + 1 < open_.size(); ++i) path += open_[i].list ? fmt::format("/{}", open_[i].index) : "/" + open_[i].key;
+    for (size_t i = 0; i + 1 < open_.size(); ++i)
+      path += open_[i].list ? fmt::format("/{}", open_[i].index) : "/" + open_[i].key;
     return path;
   }
   std::vector<Open> open_;
@@ -50,7 +51,9 @@ class Watch {
 
 Json parse_json(std::string_view text) {
   try {
-    return Json::parse(text, [watch = Watch()](int depth, Json::parse_event_t event, Json& parsed) mutable { return watch(depth, event, parsed); });
+    return Json::parse(text, [watch = Watch()](int depth, Json::parse_event_t event, Json& parsed) mutable {
+      return watch(depth, event, parsed);
+    });
   } catch (const Json::parse_error& error) {
     fail(ErrorCode::invalid_argument, "[from_json] at byte {}: the text is no JSON: {}", error.byte, error.what());
   } catch (const Json::exception& error) {

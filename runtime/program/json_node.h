@@ -22,7 +22,8 @@ using Json = nlohmann::ordered_json;
 
 template <class... Args>
 [[noreturn]] void refuse_at(const std::string& at, fmt::format_string<Args...> text, Args&&... args) {
-  fail(ErrorCode::invalid_argument, "[from_json] at {}: {}", at.empty() ? "the top" : at, fmt::format(text, std::forward<Args>(args)...));
+  fail(ErrorCode::invalid_argument, "[from_json] at {}: {}", at.empty() ? "the top" : at,
+       fmt::format(text, std::forward<Args>(args)...));
 }
 
 /// The text as JSON. Throws invalid_argument for what is none, and for keys that are there twice.
@@ -39,7 +40,8 @@ class Node {
   }
   template <class T>
   [[noreturn]] void expected(const T& what) const {
-    refuse("expected {}, but it is {}", what, json_->is_structured() ? (json_->is_array() ? "a list" : "an object") : json_->dump());
+    refuse("expected {}, but it is {}", what,
+           json_->is_structured() ? (json_->is_array() ? "a list" : "an object") : json_->dump());
   }
 
   bool is_null() const { return json_->is_null(); }
@@ -51,17 +53,20 @@ class Node {
   }
   /// Throws unless the keys are these; `optional` ones may be missing. `why`: what a difference means.
   template <class Required>
-  void keys(const Required& required, std::initializer_list<std::string_view> optional = {}, std::string_view why = "") const {
+  void keys(const Required& required, std::initializer_list<std::string_view> optional = {},
+            std::string_view why = "") const {
     for (const std::string_view key : required) {
       if (!has(key)) refuse("expected the key '{}', which is missing{}", key, why);
     }
     if (!json_->is_object()) expected("an object");
     for (const auto& [key, value] : json_->items()) {
-      const bool known = std::find(std::begin(required), std::end(required), key) != std::end(required) || std::find(optional.begin(), optional.end(), key) != optional.end();
+      const bool known = std::find(std::begin(required), std::end(required), key) != std::end(required) ||
+                         std::find(optional.begin(), optional.end(), key) != optional.end();
       if (!known) refuse("expected no key '{}'{}", key, why);
     }
   }
-  void keys(std::initializer_list<std::string_view> required, std::initializer_list<std::string_view> optional = {}) const {
+  void keys(std::initializer_list<std::string_view> required,
+            std::initializer_list<std::string_view> optional = {}) const {
     keys<std::initializer_list<std::string_view>>(required, optional);
   }
 
@@ -81,7 +86,8 @@ class Node {
   }
   template <class T>
   T integer(T least = std::numeric_limits<T>::min(), T most = std::numeric_limits<T>::max()) const {
-    bool fits = json_->is_number_unsigned() ? std::in_range<T>(json_->get<uint64_t>()) : json_->is_number_integer() && std::in_range<T>(json_->get<int64_t>());
+    bool fits = json_->is_number_unsigned() ? std::in_range<T>(json_->get<uint64_t>())
+                                            : json_->is_number_integer() && std::in_range<T>(json_->get<int64_t>());
     const T value = fits ? json_->get<T>() : T{};
     if (!fits || value < least || value > most) expected(fmt::format("an integer from {} to {}", least, most));
     return value;
@@ -96,10 +102,12 @@ class Node {
     }
     if (!json_->is_string()) expected("a number");
     const std::string& text = json_->get_ref<const std::string&>();
-    if (text == "inf" || text == "-inf") return text == "inf" ? std::numeric_limits<T>::infinity() : -std::numeric_limits<T>::infinity();
+    if (text == "inf" || text == "-inf")
+      return text == "inf" ? std::numeric_limits<T>::infinity() : -std::numeric_limits<T>::infinity();
     std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t> bits = 0;
     const char* const end = text.data() + text.size();
-    if (!text.starts_with("nan:") || std::from_chars(text.data() + 4, end, bits, 16).ptr != end || !std::isnan(std::bit_cast<T>(bits))) {
+    if (!text.starts_with("nan:") || std::from_chars(text.data() + 4, end, bits, 16).ptr != end ||
+        !std::isnan(std::bit_cast<T>(bits))) {
       expected("a number, \"inf\", \"-inf\" or \"nan:\" with its bits");
     }
     return std::bit_cast<T>(bits);
@@ -110,9 +118,7 @@ class Node {
   auto attempt(F&& make) const {
     try {
       return make();
-    } catch (const Error& error) {
-      refuse("{}", error.what());
-    }
+    } catch (const Error& error) { refuse("{}", error.what()); }
   }
 
  private:

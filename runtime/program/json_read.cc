@@ -30,7 +30,8 @@ Device read_device(const Node& node) {
 template <class T>
 T read_attr(const Node& node, std::type_identity<T>) {
   if constexpr (std::is_same_v<T, bool>) return node.boolean();
-  else if constexpr (std::is_same_v<T, Scalar>) return node.is_integer() ? Scalar(node.integer<int64_t>()) : Scalar(node.real<double>());
+  else if constexpr (std::is_same_v<T, Scalar>)
+    return node.is_integer() ? Scalar(node.integer<int64_t>()) : Scalar(node.real<double>());
   else if constexpr (std::is_integral_v<T>) return node.integer<T>();
   else if constexpr (std::is_floating_point_v<T>) return node.real<T>();
   else if constexpr (std::is_same_v<T, std::string>) return node.text();
@@ -70,7 +71,9 @@ Trace Reader::run() {
   for (const Node& node : top_["ops"].list()) read_op(node);
   add_entries();
   for (const auto& [id, entry] : entries_) {
-    if (id >= next()) entry.node.refuse("expected values to be numbered from 1 in the order in which they are made, but nothing is %{}", next());
+    if (id >= next())
+      entry.node.refuse("expected values to be numbered from 1 in the order in which they are made, but nothing is %{}",
+                        next());
   }
   for (const Node& node : top_["outputs"].list()) {
     node.keys({"name", "value"});
@@ -84,7 +87,8 @@ Trace Reader::run() {
   if (top_.has("detached")) {
     for (const Node& node : top_["detached"].list()) read_detached(node);
   }
-  if (top_.has("written")) trace_.written = top_["written"].integer<size_t>(1, trace_.gradient ? trace_.gradient->function_outputs : 0);
+  if (top_.has("written"))
+    trace_.written = top_["written"].integer<size_t>(1, trace_.gradient ? trace_.gradient->function_outputs : 0);
   if (top_.has("views")) {
     for (const Node& node : top_["views"].list()) read_view(node);
   }
@@ -93,16 +97,20 @@ Trace Reader::run() {
 }
 
 void Reader::check_format() const {
-  if (!top_.has("format")) top_.refuse("expected a program, which has the key 'format'; this is a text of another kind");
+  if (!top_.has("format"))
+    top_.refuse("expected a program, which has the key 'format'; this is a text of another kind");
   const Node format = top_["format"];
   if (format.text() != kFileFormat) format.expected(fmt::format("\"{}\"", kFileFormat));
   const Node version = top_["version"];
   const int number = version.integer<int>(1);
   if (number > kFileVersion) {
-    version.refuse("expected a version up to {}, but this is version {}, which a newer library has written; load it with that one, or capture the function again", kFileVersion,
-                   number);
+    version.refuse(
+        "expected a version up to {}, but this is version {}, which a newer library has written; load it with that "
+        "one, or capture the function again",
+        kFileVersion, number);
   }
-  top_.keys({"format", "version", "meshes", "inputs", "parameters", "ops", "outputs", "gradients", "leaves", "draws"}, {"gradient", "detached", "views", "written"});
+  top_.keys({"format", "version", "meshes", "inputs", "parameters", "ops", "outputs", "gradients", "leaves", "draws"},
+            {"gradient", "detached", "views", "written"});
 }
 
 const ProcessMesh* Reader::read_mesh(const Node& node) {
@@ -121,8 +129,10 @@ const ProcessMesh* Reader::read_mesh(const Node& node) {
   }
   read.copy_ns_per_byte = costs["copy_ns_per_byte"].real<double>();
   read.memory_cap = costs["memory_cap"].integer<int64_t>(0);
-  if (shape.size() > kMaxMeshRank || names.size() != shape.size() || read.axes.size() != shape.size() || processes.empty()) {
-    node.refuse("expected a mesh: up to {} axes, for each a size, name and cost, and the ids of its processes", kMaxMeshRank);
+  if (shape.size() > kMaxMeshRank || names.size() != shape.size() || read.axes.size() != shape.size() ||
+      processes.empty()) {
+    node.refuse("expected a mesh: up to {} axes, for each a size, name and cost, and the ids of its processes",
+                kMaxMeshRank);
   }
   return node.attempt([&] { return ProcessMesh::make(shape, processes, names, read); });
 }
@@ -136,14 +146,16 @@ Type Reader::read_type(const Node& node) const {
   if (dims.size() > kMaxRank) node["dims"].refuse("expected up to {} dims, but these are {}", kMaxRank, dims.size());
   for (const Node& dim : dims) {
     type.meta.dims.push_back(dim.integer<int64_t>(0));
-    if (__builtin_mul_overflow(bytes, std::max<int64_t>(type.meta.dims[type.meta.dims.rank() - 1], 1), &bytes)) dim.refuse("expected a tensor of less than 2^63 bytes");
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(type.meta.dims[type.meta.dims.rank() - 1], 1), &bytes))
+      dim.refuse("expected a tensor of less than 2^63 bytes");
   }
   if (node.has("device")) type.device = read_device(node["device"]);
   if (!node.has("mesh") && !node.has("layout")) return type;
   const auto mesh = node["mesh"].integer<int64_t>(0, static_cast<int64_t>(meshes_.size()) - 1);
   const Node layout = node["layout"];
   type.spec = layout.attempt([&] { return DistSpec::parse(meshes_[static_cast<size_t>(mesh)], layout.text()); });
-  if (type.spec->rank() != type.meta.dims.rank()) layout.expected(fmt::format("a layout of {} dims", type.meta.dims.rank()));
+  if (type.spec->rank() != type.meta.dims.rank())
+    layout.expected(fmt::format("a layout of {} dims", type.meta.dims.rank()));
   return type;
 }
 
@@ -152,7 +164,8 @@ ValueId Reader::read_entry(const Node& node) {
   const auto id = node["value"].integer<ValueId>(1);
   if (node.has("same") && node["same"].boolean()) {
     const auto first = entries_.find(id);
-    if (first == entries_.end() || !(first->second.type == read_type(node["type"]))) node["same"].refuse("expected an input or parameter before that is %{} too, of this type", id);
+    if (first == entries_.end() || !(first->second.type == read_type(node["type"])))
+      node["same"].refuse("expected an input or parameter before that is %{} too, of this type", id);
     return id;
   }
   const ValueId source = node.has("shares") ? node["shares"].integer<ValueId>(1, id - 1) : 0;
@@ -168,10 +181,12 @@ void Reader::read_entries() {
     trace_.require_grad.push_back(node.has("requires_grad") && node["requires_grad"].boolean());
   }
   for (const Node& node : top_["parameters"].list()) {
-    node.keys({"name", "value", "type"}, {"shares", "same", "requires_grad", "gradient_of", "gradient_of_input", "constant"});
+    node.keys({"name", "value", "type"},
+              {"shares", "same", "requires_grad", "gradient_of", "gradient_of_input", "constant"});
     const Node name = node["name"];
     const auto same = [&](const Named& other) { return other.name == name.text(); };
-    if (std::any_of(program_.parameters.begin(), program_.parameters.end(), same)) name.refuse("expected a name of its own, but another parameter is called '{}' too", name.text());
+    if (std::any_of(program_.parameters.begin(), program_.parameters.end(), same))
+      name.refuse("expected a name of its own, but another parameter is called '{}' too", name.text());
     program_.parameters.push_back({name.text(), read_entry(node)});
     if (program_.parameters.back().value == 0) node["value"].expected("the number of a value");
     trace_.parameters.push_back(find_parameter(node, entries_.at(program_.parameters.back().value).type));
@@ -189,14 +204,16 @@ Parameter Reader::find_parameter(const Node& node, const Type& type) const {
   if (node.has("gradient_of_input")) {
     parameter.leaf_input = node["gradient_of_input"].integer<int>(0);
     const auto number = static_cast<size_t>(parameter.leaf_input);
-    if (number >= program_.inputs.size() || program_.inputs[number].value == 0) node["gradient_of_input"].expected("the number of an input that is there");
+    if (number >= program_.inputs.size() || program_.inputs[number].value == 0)
+      node["gradient_of_input"].expected("the number of an input that is there");
     return parameter;
   }
   const bool gradient = node.has("gradient_of");
   const Node name = node[gradient ? "gradient_of" : "name"];
   if (!scope_.has(name.text())) {
-    name.refuse("the program uses {}'{}', of which {} is expected, but the scope has no such tensor; set it. There are: {}", gradient ? "the gradient of " : "", name.text(),
-                to_string(type), fmt::join(scope_.names(), ", "));
+    name.refuse(
+        "the program uses {}'{}', of which {} is expected, but the scope has no such tensor; set it. There are: {}",
+        gradient ? "the gradient of " : "", name.text(), to_string(type), fmt::join(scope_.names(), ", "));
   }
   parameter.tensor = scope_.get(name.text());
   if (gradient) {
@@ -207,20 +224,26 @@ Parameter Reader::find_parameter(const Node& node, const Type& type) const {
   const Type has = type_of(parameter.tensor.get());
   if (has == type) return parameter;
   const bool one_mesh = has.spec != nullptr && type.spec != nullptr && has.spec->mesh() == type.spec->mesh();
-  const auto text = [&](const Type& each) { return to_string(each) + (each.spec == nullptr || one_mesh ? "" : " on " + each.spec->mesh()->describe()); };
-  name.refuse("{}'{}' of the scope is {}, but expected is {}", gradient ? "the gradient of " : "", name.text(), text(has), text(type));
+  const auto text = [&](const Type& each) {
+    return to_string(each) + (each.spec == nullptr || one_mesh ? "" : " on " + each.spec->mesh()->describe());
+  };
+  name.refuse("{}'{}' of the scope is {}, but expected is {}", gradient ? "the gradient of " : "", name.text(),
+              text(has), text(type));
 }
 
 Tensor Reader::read_constant(const Node& node, const Type& type) {
   const std::string text = node.text();
   if (type.spec != nullptr) node.refuse("expected no elements of a distributed tensor");
-  if (text.size() != 2 * type.meta.bytes()) node.refuse("expected {} bytes, two digits each, but there are {} digits", type.meta.bytes(), text.size());
+  if (text.size() != 2 * type.meta.bytes())
+    node.refuse("expected {} bytes, two digits each, but there are {} digits", type.meta.bytes(), text.size());
   const DenseTensor host = DenseTensor::allocate(kCpu, type.meta);
   for (size_t i = 0; i < type.meta.bytes(); ++i) {
     const char* const digits = text.data() + 2 * i;
     unsigned char& byte = static_cast<unsigned char*>(host.raw())[i];
-    if (std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2) node.refuse("expected digits from 0 to f, but there is '{}{}'", digits[0], digits[1]);
-    if (type.meta.dtype == DType::boolean && byte > 1) node.refuse("expected bools, 00 or 01, but there is '{}{}'", digits[0], digits[1]);
+    if (std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2)
+      node.refuse("expected digits from 0 to f, but there is '{}{}'", digits[0], digits[1]);
+    if (type.meta.dtype == DType::boolean && byte > 1)
+      node.refuse("expected bools, 00 or 01, but there is '{}{}'", digits[0], digits[1]);
   }
   return Tensor(host).to(type.device);
 }
@@ -228,7 +251,8 @@ Tensor Reader::read_constant(const Node& node, const Type& type) {
 void Reader::add_entries() {
   for (auto found = entries_.find(next()); found != entries_.end(); found = entries_.find(next())) {
     const Entry& entry = found->second;
-    if (entry.source != 0 && program_.value(entry.source).op >= 0) entry.node["shares"].expected("an input or parameter that comes before");
+    if (entry.source != 0 && program_.value(entry.source).op >= 0)
+      entry.node["shares"].expected("an input or parameter that comes before");
     program_.add_value(entry.type, entry.source);
   }
 }
@@ -240,7 +264,9 @@ Operand Reader::read_operand(const Node& node) {
   if (operand.value == 0 || operand.value >= next()) node["value"].expected("a value that is made before");
   const ValueId state = program_.state_of(operand.value);
   if (state != operand.state) {
-    node.refuse("expected {}, but it is {}", state == 0 ? "no state, as nothing has written this value before" : fmt::format("the state {}, the last write of this value before", state),
+    node.refuse("expected {}, but it is {}",
+                state == 0 ? "no state, as nothing has written this value before"
+                           : fmt::format("the state {}, the last write of this value before", state),
                 operand.state == 0 ? "none" : std::to_string(operand.state));
   }
   return operand;
@@ -253,25 +279,33 @@ void Reader::read_output(const Node& node, Outputs& outputs) {
   outputs.writes.push_back(false);
   if (node.is_null()) return;
   node.keys({"value", "type"}, {"shares", "written"});
-  const auto made = static_cast<ValueId>(std::count_if(outputs.types.begin(), outputs.types.end(), [](const auto& type) { return type.has_value(); }));
-  if (node["value"].integer<ValueId>() != next() + made) node["value"].expected(fmt::format("{}: values are numbered in the order in which they are made", next() + made));
+  const auto made = static_cast<ValueId>(
+      std::count_if(outputs.types.begin(), outputs.types.end(), [](const auto& type) { return type.has_value(); }));
+  if (node["value"].integer<ValueId>() != next() + made)
+    node["value"].expected(fmt::format("{}: values are numbered in the order in which they are made", next() + made));
   outputs.types.back() = read_type(node["type"]);
   if (node.has("shares")) outputs.sources.back() = node["shares"].integer<ValueId>(1, next() - 1);
   outputs.writes.back() = node.has("written") && node["written"].boolean();
-  if (outputs.writes.back() && outputs.sources.back() == 0) node.refuse("expected the key 'shares', because the value is written in the buffer of another one");
+  if (outputs.writes.back() && outputs.sources.back() == 0)
+    node.refuse("expected the key 'shares', because the value is written in the buffer of another one");
 }
 
 std::string Reader::changed(std::string_view op, const std::string& has) {
-  return fmt::format("; [{}] has {}: it is another one than when the program was saved", op, has.empty() ? "none" : has);
+  return fmt::format("; [{}] has {}: it is another one than when the program was saved", op,
+                     has.empty() ? "none" : has);
 }
 
 const OpEntry* Reader::find_op(const Node& node, bool inplace) const {
   const OpEntry* const entry = OpTable::instance().find(node.text());
   if (entry == nullptr) {
-    node.refuse("there is no op '{}'. If it is one of your own, add the ops of its file first: the generated header has a function for that (register_... with "
-                "OpTable::instance())", node.text());
+    node.refuse(
+        "there is no op '{}'. If it is one of your own, add the ops of its file first: the generated header has a "
+        "function for that (register_... with "
+        "OpTable::instance())",
+        node.text());
   }
-  if (!(inplace ? entry->inplace : entry->functional)) node.refuse("'{}' has no {} form", node.text(), inplace ? "in-place" : "functional");
+  if (!(inplace ? entry->inplace : entry->functional))
+    node.refuse("'{}' has no {} form", node.text(), inplace ? "in-place" : "functional");
   return entry;
 }
 
@@ -280,7 +314,8 @@ void Reader::read_attrs(const Node& node, Op& op) const {
   const DenseEntry& function = op.inplace ? op.entry->inplace : op.entry->functional;
   node.keys(def.attrs, {}, changed(def.name, fmt::format("{}", fmt::join(def.attrs, ", "))));
   for (size_t i = 0; i < def.attrs.size(); ++i) {
-    op.attrs.push_back(read_attr(node[def.attrs[i]], function.attr_types[i], std::make_index_sequence<std::variant_size_v<Attr>>()));
+    op.attrs.push_back(
+        read_attr(node[def.attrs[i]], function.attr_types[i], std::make_index_sequence<std::variant_size_v<Attr>>()));
   }
 }
 
@@ -296,28 +331,34 @@ void Reader::read_call(const Node& node, Op& op, Outputs& outputs) {
     if (id == 0 && slot.kind != SlotDef::Kind::optional) each.expected("a value, as this argument is not optional");
     if (id == 0) return;
     const DistSpec* const spec = program_.value(id).type.spec;
-    const bool same = read_any(op) == id || (spec == nullptr ? nullptr : spec->mesh()) == (first == nullptr ? nullptr : first->mesh());
+    const bool same = read_any(op) == id ||
+                      (spec == nullptr ? nullptr : spec->mesh()) == (first == nullptr ? nullptr : first->mesh());
     if (!same) each.refuse("expected all arguments of a call to be plain tensors, or on one mesh");
     first = spec;
   });
   read_attrs(node["attrs"], op);
-  read_slots(node["outputs"], def.outputs, def.name, op.output_slots, [&](const Node& each, const SlotDef&) { read_output(each, outputs); });
+  read_slots(node["outputs"], def.outputs, def.name, op.output_slots,
+             [&](const Node& each, const SlotDef&) { read_output(each, outputs); });
   if (read_any(op) == 0) {
     for (const auto& type : outputs.types) {
       if (type && op.layout == nullptr) op.layout = type->spec;
     }
   }
   for (size_t slot = 0; slot < op.output_slots.size(); ++slot) {
-    for (size_t i = 0; i < op.output_slots[slot].count; ++i) check_alias(op, outputs, slot, op.output_slots[slot].first + i);
+    for (size_t i = 0; i < op.output_slots[slot].count; ++i)
+      check_alias(op, outputs, slot, op.output_slots[slot].first + i);
   }
-  if (def.random != node.has("draw")) node.refuse("expected {} key 'draw', as [{}] {} random", def.random ? "the" : "no", def.name, def.random ? "is" : "is not");
+  if (def.random != node.has("draw"))
+    node.refuse("expected {} key 'draw', as [{}] {} random", def.random ? "the" : "no", def.name,
+                def.random ? "is" : "is not");
   if (!def.random) return;
   op.draw = node["draw"].integer<uint64_t>();
   draws_.emplace_back(node["draw"], op.draw, op.layout != nullptr || first != nullptr);
 }
 
 ValueId Reader::read_any(const Op& op) {
-  const auto found = std::find_if(op.inputs.begin(), op.inputs.end(), [](const Operand& input) { return input.value != 0; });
+  const auto found =
+      std::find_if(op.inputs.begin(), op.inputs.end(), [](const Operand& input) { return input.value != 0; });
   return found == op.inputs.end() ? 0 : found->value;
 }
 
@@ -331,7 +372,8 @@ void Reader::check_alias(const Op& op, const Outputs& outputs, size_t slot, size
     written = written || alias.kind != AliasDef::Kind::view;
     const SlotRange& from = op.slots[static_cast<size_t>(alias.input)];
     if (alias.kind == AliasDef::Kind::inplace && from.count != op.output_slots[slot].count) {
-      outputs.nodes[i].refuse("expected {} outputs here, one for each argument that [{}] writes", from.count, op.name());
+      outputs.nodes[i].refuse("expected {} outputs here, one for each argument that [{}] writes", from.count,
+                              op.name());
     }
     for (size_t k = from.first; k < from.first + from.count && outputs.sources[i] != 0; ++k) {
       const ValueId input = op.inputs[k].value;
@@ -339,9 +381,13 @@ void Reader::check_alias(const Op& op, const Outputs& outputs, size_t slot, size
     }
   }
   const Node& node = outputs.nodes[i];
-  if (!shares) node["shares"].refuse("expected none, as [{}] does not give this output in the buffer of %{}", op.name(), outputs.sources[i]);
-  if (outputs.writes[i] && !written) node["written"].refuse("expected none, as [{}] does not write this output", op.name());
-  if (!outputs.writes[i] && target && !reinterprets && outputs.sources[i] != 0) node.refuse("expected the key 'written', as [{}] writes this output in place", op.name());
+  if (!shares)
+    node["shares"].refuse("expected none, as [{}] does not give this output in the buffer of %{}", op.name(),
+                          outputs.sources[i]);
+  if (outputs.writes[i] && !written)
+    node["written"].refuse("expected none, as [{}] does not write this output", op.name());
+  if (!outputs.writes[i] && target && !reinterprets && outputs.sources[i] != 0)
+    node.refuse("expected the key 'written', as [{}] writes this output in place", op.name());
 }
 
 void Reader::read_move(const Node& node, Op& op, Outputs& outputs) {
@@ -362,13 +408,19 @@ void Reader::read_move(const Node& node, Op& op, Outputs& outputs) {
   const Type& to = *outputs.types[0];
   const bool same_elements = from.meta.dtype == to.meta.dtype && from.meta.numel() == to.meta.numel();
   const bool shares = op.kind == Kind::copy || op.kind == Kind::alias;
-  bool right = (outputs.sources[0] == (shares ? op.inputs[0].value : 0)) && outputs.writes[0] == (op.kind == Kind::copy);
+  bool right =
+      (outputs.sources[0] == (shares ? op.inputs[0].value : 0)) && outputs.writes[0] == (op.kind == Kind::copy);
   switch (op.kind) {
     case Kind::reshard: right = right && from.spec != nullptr && to.spec != nullptr; break;
-    case Kind::relayout: right = right && from.spec != nullptr && to.spec != nullptr && from.spec->mesh() == to.spec->mesh() && same_elements; break;
+    case Kind::relayout:
+      right =
+          right && from.spec != nullptr && to.spec != nullptr && from.spec->mesh() == to.spec->mesh() && same_elements;
+      break;
     case Kind::distribute: right = right && from.spec == nullptr && to.spec != nullptr; break;
     case Kind::full: right = right && from.spec != nullptr; break;
-    case Kind::alias: right = right && from.meta.bytes() == to.meta.bytes() && (from.spec == nullptr) == (to.spec == nullptr); break;
+    case Kind::alias:
+      right = right && from.meta.bytes() == to.meta.bytes() && (from.spec == nullptr) == (to.spec == nullptr);
+      break;
     default: break;
   }
   if (!right) output.refuse("this is not what a {} makes of {}", to_string(op.kind), to_string(from));
@@ -379,16 +431,20 @@ void Reader::read_move(const Node& node, Op& op, Outputs& outputs) {
   if (!node.has("source_rank")) return;
   const Node source = node["source_rank"];
   op.source_rank = source.integer<int>(0);
-  if (!to.spec->mesh()->coordinate(op.source_rank)) source.expected(fmt::format("a rank of {}", to.spec->mesh()->describe()));
+  if (!to.spec->mesh()->coordinate(op.source_rank))
+    source.expected(fmt::format("a rank of {}", to.spec->mesh()->describe()));
 }
 
 void Reader::read_op(const Node& node) {
   add_entries();
   Op op;
   const std::string kind = node["kind"].text();
-  constexpr Kind kinds[] = {Kind::call, Kind::reshard, Kind::relayout, Kind::copy, Kind::distribute, Kind::full, Kind::clone, Kind::alias};
-  const auto found = std::find_if(std::begin(kinds), std::end(kinds), [&](Kind each) { return to_string(each) == kind; });
-  if (found == std::end(kinds)) node["kind"].expected("call, reshard, relayout, copy, distribute, full, clone or alias");
+  constexpr Kind kinds[] = {Kind::call,       Kind::reshard, Kind::relayout, Kind::copy,
+                            Kind::distribute, Kind::full,    Kind::clone,    Kind::alias};
+  const auto found =
+      std::find_if(std::begin(kinds), std::end(kinds), [&](Kind each) { return to_string(each) == kind; });
+  if (found == std::end(kinds))
+    node["kind"].expected("call, reshard, relayout, copy, distribute, full, clone or alias");
   op.kind = *found;
   Outputs outputs;
   if (op.kind == Kind::call) read_call(node, op, outputs);
@@ -406,7 +462,8 @@ void Reader::read_draws() {
   program_.world_before = node["world_before"].integer<uint64_t>(0, most);
   program_.plain_before = node["plain_before"].integer<uint64_t>(0, most);
   for (const auto& [place, draw, on_mesh] : draws_) {
-    const uint64_t end = on_mesh ? program_.world_before + program_.world_draws : program_.plain_before + program_.plain_draws;
+    const uint64_t end =
+        on_mesh ? program_.world_before + program_.world_draws : program_.plain_before + program_.plain_draws;
     if (draw >= end) place.expected(fmt::format("less than {}, the number of /draws", end));
   }
 }
@@ -414,9 +471,7 @@ void Reader::read_draws() {
 void Reader::check_ops() const {
   try {
     program_.verify();
-  } catch (const Error& error) {
-    refuse_at("/ops", "expected ops that fit each other: {}", error.what());
-  }
+  } catch (const Error& error) { refuse_at("/ops", "expected ops that fit each other: {}", error.what()); }
 }
 
 Trace from_json(std::string_view text, const Scope& scope) {
@@ -424,9 +479,11 @@ Trace from_json(std::string_view text, const Scope& scope) {
   try {
     return Reader(json, scope).run();
   } catch (const std::bad_alloc&) {
-    fail(ErrorCode::invalid_argument, "[from_json] the program has sizes for which there is not enough memory; its text is not what was saved");
+    fail(ErrorCode::invalid_argument,
+         "[from_json] the program has sizes for which there is not enough memory; its text is not what was saved");
   } catch (const std::length_error&) {
-    fail(ErrorCode::invalid_argument, "[from_json] the program has a list of a size that cannot be; its text is not what was saved");
+    fail(ErrorCode::invalid_argument,
+         "[from_json] the program has a list of a size that cannot be; its text is not what was saved");
   }
 }
 

@@ -16,6 +16,7 @@ class Reader {
   Reader(const Json& json, const Scope& scope) : top_(json, ""), scope_(scope) {}
 
   Trace run();
+
  private:
   struct Entry {
     Node node;
@@ -49,7 +50,8 @@ class Reader {
   static std::string changed(std::string_view op, const std::string& has);
   /// `read` takes the tensors of a slot of these names one by one.
   template <class F>
-  static void read_slots(const Node& node, std::span<const SlotDef> defs, std::string_view op, std::vector<SlotRange>& slots, F&& read) {
+  static void read_slots(const Node& node, std::span<const SlotDef> defs, std::string_view op,
+                         std::vector<SlotRange>& slots, F&& read) {
     std::vector<std::string_view> names;
     for (const SlotDef& def : defs) names.push_back(def.name);
     node.keys(names, {}, changed(op, fmt::format("{}", fmt::join(names, ", "))));
@@ -105,7 +107,8 @@ class Reader {
   Program& program_ = trace_.program;
   std::vector<const ProcessMesh*> meshes_;
   std::map<ValueId, Entry> entries_;
-  std::vector<std::tuple<Node, uint64_t, bool>> draws_;  // of random ops: where, which, and whether of the generator of distributed calls
+  std::vector<std::tuple<Node, uint64_t, bool>>
+      draws_;  // of random ops: where, which, and whether of the generator of distributed calls
 };
 
 }  // namespace shard::program

@@ -5,7 +5,8 @@
 namespace shard::program {
 
 int64_t bytes_of(const Type& type) {
-  return static_cast<int64_t>((type.spec == nullptr ? type.meta : shard_meta(type.meta, *type.spec, Coordinate{})).bytes());
+  return static_cast<int64_t>(
+      (type.spec == nullptr ? type.meta : shard_meta(type.meta, *type.spec, Coordinate{})).bytes());
 }
 
 namespace {
@@ -39,7 +40,8 @@ std::vector<int64_t> live_bytes(const Program& program) {
   for (const AliasTree& tree : trees.all()) {
     if (tree.entry || (on_mesh && program.value(tree.root).type.spec == nullptr)) continue;
     const auto first = static_cast<size_t>(program.value(tree.root).op);
-    const size_t end = tree.output ? program.ops.size() : static_cast<size_t>(std::max(last[tree.root], static_cast<int>(first))) + 1;
+    const size_t end =
+        tree.output ? program.ops.size() : static_cast<size_t>(std::max(last[tree.root], static_cast<int>(first))) + 1;
     const int64_t bytes = bytes_of(program.value(tree.root).type);
     change[first] += bytes;
     change[end] -= bytes;

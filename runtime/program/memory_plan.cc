@@ -8,7 +8,9 @@
 namespace shard::program {
 namespace {
 
-size_t aligned(size_t bytes) { return (bytes + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment; }
+size_t aligned(size_t bytes) {
+  return (bytes + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment;
+}
 
 size_t most_live(const std::vector<Lifetime>& buffers) {
   std::vector<std::pair<size_t, int64_t>> changes;
@@ -44,7 +46,8 @@ MemoryPlan plan_memory(const std::vector<Lifetime>& buffers) {
     }
     plan.offsets[i] = at;
     plan.bytes = std::max(plan.bytes, at + aligned(buffer.bytes));
-    const auto position = std::upper_bound(placed.begin(), placed.end(), at, [&](size_t offset, size_t other) { return offset < plan.offsets[other]; });
+    const auto position = std::upper_bound(placed.begin(), placed.end(), at,
+                                           [&](size_t offset, size_t other) { return offset < plan.offsets[other]; });
     placed.insert(position, i);
   }
   return plan;

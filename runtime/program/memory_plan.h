@@ -17,7 +17,8 @@ struct Lifetime {
 struct MemoryPlan {
   std::vector<size_t> offsets;  // of each buffer, multiples of kAllocationAlignment
   size_t bytes = 0;             // of the block
-  size_t live = 0;              // the most bytes that are in use at one time; `bytes` is at least that, and fragmentation what is beyond
+  size_t live =
+      0;  // the most bytes that are in use at one time; `bytes` is at least that, and fragmentation what is beyond
 };
 
 /// Largest first, each at the lowest place that is free while it is in use.

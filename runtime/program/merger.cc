@@ -7,10 +7,12 @@ namespace shard::program {
 bool crosses_mesh(const Program& program, const Op& op) {
   const auto is_on_mesh = [&](ValueId id) { return program.value(id).type.spec != nullptr; };
   const bool gives = std::any_of(op.outputs.begin(), op.outputs.end(), is_on_mesh);
-  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](const Operand& input) { return input.value != 0 && is_on_mesh(input.value) != gives; });
+  return std::any_of(op.inputs.begin(), op.inputs.end(),
+                     [&](const Operand& input) { return input.value != 0 && is_on_mesh(input.value) != gives; });
 }
 
-Merger::Merger(const Program& from, Program& to) : Rewriter(from, to), program_(from), result_(to), trees_(from), joined_(from.value_count(), 0) {}
+Merger::Merger(const Program& from, Program& to)
+    : Rewriter(from, to), program_(from), result_(to), trees_(from), joined_(from.value_count(), 0) {}
 
 ValueId Merger::tree_of(ValueId id) const {
   ValueId root = program_.value(id).root;
@@ -34,8 +36,12 @@ bool Merger::join(size_t i, ValueId id, ValueId same) {
   const ValueId from = tree_of(id), to = tree_of(same);
   const AliasTree& gone = trees_.of(from);
   AliasTree& kept = trees_.of(to);
-  const auto disturbs = [&](const TreeWrite& write) { return write.op >= static_cast<int>(i) && (gone.output || write.op <= gone.last_use); };
-  if (gone.last_write() >= 0 || std::any_of(kept.writes.begin(), kept.writes.end(), disturbs) || (gone.output && (kept.entry || kept.output))) return false;
+  const auto disturbs = [&](const TreeWrite& write) {
+    return write.op >= static_cast<int>(i) && (gone.output || write.op <= gone.last_use);
+  };
+  if (gone.last_write() >= 0 || std::any_of(kept.writes.begin(), kept.writes.end(), disturbs) ||
+      (gone.output && (kept.entry || kept.output)))
+    return false;
   joined_[from] = to;
   kept.output = kept.output || gone.output;
   kept.last_use = std::max(kept.last_use, gone.last_use);

@@ -34,7 +34,7 @@ void extract(const Program& backward, BackwardPart& part) {
   Program chosen = backward;
   chosen.outputs.clear();
   for (const size_t i : part.wanted) chosen.outputs.push_back(backward.outputs[i]);
-  chosen = remove_unused(chosen);  // the part is the same on all ranks, and others have their own
+  chosen = remove_unused(chosen);                       // the part is the same on all ranks, and others have their own
   std::vector<bool> used(chosen.value_count(), false);  // by root
   for (const Op& op : chosen.ops) {
     for (const Operand& input : op.inputs) used[chosen.value(input.value).root] = true;
@@ -58,8 +58,10 @@ void extract(const Program& backward, BackwardPart& part) {
 class Narrowing {
  public:
   /// `given`: by the gradient of outputs, those that come after the middles among the inputs.
-  Narrowing(const Split& split, const std::vector<bool>& given) : program_(split.backward), copy_(program_, result_), source_(program_.value_count(), Source::neither) {
-    for (size_t i = 0; i < given.size(); ++i) source_[program_.inputs[split.middles.size() + i].value] = given[i] ? Source::given : Source::absent;
+  Narrowing(const Split& split, const std::vector<bool>& given)
+      : program_(split.backward), copy_(program_, result_), source_(program_.value_count(), Source::neither) {
+    for (size_t i = 0; i < given.size(); ++i)
+      source_[program_.inputs[split.middles.size() + i].value] = given[i] ? Source::given : Source::absent;
     source_[0] = Source::neither;
   }
 
@@ -118,7 +120,8 @@ std::vector<BackwardPart> parts_of(const Split& split, const TracedGradient& gra
   const size_t groups = group_count(gradient);
   if (groups <= 1 || !gradient.error.empty() || !can_part(split.backward)) {
     const Program& whole = split.backward;
-    return {{whole, up_to(whole.inputs.size()), up_to(whole.parameters.size()), up_to(gradient.outputs.size()), up_to(gradient.wanted.size())}};
+    return {{whole, up_to(whole.inputs.size()), up_to(whole.parameters.size()), up_to(gradient.outputs.size()),
+             up_to(gradient.wanted.size())}};
   }
   std::vector<BackwardPart> parts(groups);
   for (size_t i = 0; i < gradient.outputs.size(); ++i) parts[gradient.output_groups[i]].outputs.push_back(i);
@@ -126,24 +129,33 @@ std::vector<BackwardPart> parts_of(const Split& split, const TracedGradient& gra
   for (BackwardPart& part : parts) {
     extract(split.backward, part);
     for (const size_t i : part.inputs) {
-      if (i < split.middles.size() || std::find(part.outputs.begin(), part.outputs.end(), i - split.middles.size()) != part.outputs.end()) continue;
-      fail(ErrorCode::internal, "[split] a gradient that is wanted of one group depends on '{}', which is of another one", split.backward.inputs[i].name);
+      if (i < split.middles.size() ||
+          std::find(part.outputs.begin(), part.outputs.end(), i - split.middles.size()) != part.outputs.end())
+        continue;
+      fail(ErrorCode::internal,
+           "[split] a gradient that is wanted of one group depends on '{}', which is of another one",
+           split.backward.inputs[i].name);
     }
   }
   return parts;
 }
 
-BackwardPart narrow(const Split& split, const TracedGradient& gradient, const BackwardPart& part, const std::vector<bool>& given) {
+BackwardPart narrow(const Split& split, const TracedGradient& gradient, const BackwardPart& part,
+                    const std::vector<bool>& given) {
   std::vector<bool> all_given(gradient.outputs.size(), false), kept(gradient.wanted.size(), false);
-  std::set<std::pair<size_t, ValueId>> reached;  // by group: where several run as one pass, each has gradients of its own
+  std::set<std::pair<size_t, ValueId>>
+      reached;  // by group: where several run as one pass, each has gradients of its own
   for (size_t i = 0; i < given.size(); ++i) {
     const size_t output = part.outputs[i];
     if (!given[i]) continue;
     all_given[output] = true;
     if (gradient.reaches.empty()) kept.assign(kept.size(), true);
-    else for (const size_t number : gradient.reaches[output]) reached.emplace(gradient.output_groups[output], gradient.wanted[number]);
+    else
+      for (const size_t number : gradient.reaches[output])
+        reached.emplace(gradient.output_groups[output], gradient.wanted[number]);
   }
-  for (const size_t i : part.wanted) kept[i] = kept[i] || reached.contains({gradient.wanted_groups[i], gradient.wanted[i]});
+  for (const size_t i : part.wanted)
+    kept[i] = kept[i] || reached.contains({gradient.wanted_groups[i], gradient.wanted[i]});
   BackwardPart narrowed{.program = {}, .inputs = {}, .parameters = {}, .outputs = part.outputs, .wanted = part.wanted};
   extract(Narrowing(split, all_given).run(kept), narrowed);
   return narrowed;

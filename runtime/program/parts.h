@@ -20,6 +20,7 @@ std::vector<BackwardPart> parts_of(const Split& split, const TracedGradient& gra
 /// `part` where only some of its outputs have a gradient (`given`, by part.outputs). Steps that only the other gradients lead to are left out, as in eager backward: they
 /// would make NaN of zeros and infinities. Where a step with a gradient also reads one of theirs, that is zeros. Gradients of what no given output was computed from
 /// have no value.
-BackwardPart narrow(const Split& split, const TracedGradient& gradient, const BackwardPart& part, const std::vector<bool>& given);
+BackwardPart narrow(const Split& split, const TracedGradient& gradient, const BackwardPart& part,
+                    const std::vector<bool>& given);
 
 }  // namespace shard::program

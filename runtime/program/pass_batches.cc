@@ -13,12 +13,8 @@ namespace {
 class Batches {
  public:
   explicit Batches(const Program& program)
-      : program_(program),
-        before_(program.ops.size() + 1),
-        moved_(program.ops.size(), false),
-        joins_(program.ops.size(), false),
-        kind_of_(program.value_count(), kNone),
-        sources_(program.value_count()) {}
+      : program_(program), before_(program.ops.size() + 1), moved_(program.ops.size(), false),
+        joins_(program.ops.size(), false), kind_of_(program.value_count(), kNone), sources_(program.value_count()) {}
 
   Program run() {
     for (now_ = 0; now_ < program_.ops.size(); ++now_) look_at(program_.ops[now_]);
@@ -78,12 +74,12 @@ class Batches {
 
   const Program& program_;
   size_t now_ = 0;
-  std::map<std::string, size_t> kinds_;              // by batch_key, numbered as they come: all ranks go through them in one order
-  std::map<size_t, std::vector<size_t>> waiting_;    // ops by kind
-  std::vector<std::vector<size_t>> before_;  // by op: moves that run before it
-  std::vector<bool> moved_, joins_;          // by op
-  std::vector<size_t> kind_of_;              // by value: of the waiting move that makes it
-  std::vector<std::set<size_t>> sources_;    // by root: kinds of waiting moves that read it
+  std::map<std::string, size_t> kinds_;  // by batch_key, numbered as they come: all ranks go through them in one order
+  std::map<size_t, std::vector<size_t>> waiting_;  // ops by kind
+  std::vector<std::vector<size_t>> before_;        // by op: moves that run before it
+  std::vector<bool> moved_, joins_;                // by op
+  std::vector<size_t> kind_of_;                    // by value: of the waiting move that makes it
+  std::vector<std::set<size_t>> sources_;          // by root: kinds of waiting moves that read it
 };
 
 }  // namespace

@@ -32,7 +32,9 @@ class Key {
   void add_parts(const Device& device) { add(device.backend), add(device.index); }
   void add_parts(const IntArray& values) { add_list(values); }
   template <class T>
-  void add_parts(const std::vector<T>& values) { add_list(values); }
+  void add_parts(const std::vector<T>& values) {
+    add_list(values);
+  }
   template <class T>
   void add_parts(const std::optional<T>& value) {
     add(value.has_value());
@@ -49,7 +51,8 @@ class Key {
 
 /// Whether calls of the op give the same for the same arguments and do nothing else.
 bool is_function(const Op& op) {
-  if (op.kind == Kind::copy || op.inplace || std::find(op.writes.begin(), op.writes.end(), true) != op.writes.end()) return false;
+  if (op.kind == Kind::copy || op.inplace || std::find(op.writes.begin(), op.writes.end(), true) != op.writes.end())
+    return false;
   return op.kind != Kind::call || !op.entry->op->random;
 }
 
@@ -102,7 +105,9 @@ class Common {
       if (ours[o] == 0) continue;
       // Two outputs of a program are two handles; a buffer that is written is no longer what the op made.
       const bool is_view = program_.value(ours[o]).source != 0;
-      if (is_view ? trees_.is_output(ours[o]) : is_written(ours[o]) || is_written(theirs[o]) || both_seen(ours[o], theirs[o])) return false;
+      if (is_view ? trees_.is_output(ours[o])
+                  : is_written(ours[o]) || is_written(theirs[o]) || both_seen(ours[o], theirs[o]))
+        return false;
     }
     for (size_t o = 0; o < ours.size(); ++o) {
       if (ours[o] == 0) continue;

@@ -20,7 +20,8 @@ Scalar element_of(const DenseTensor& tensor) {
 class Constants {
  public:
   explicit Constants(const Program& program)
-      : program_(program), copy_(program, result_), full_(OpTable::instance().find(ops::full.name)), values_(program.value_count()) {}
+      : program_(program), copy_(program, result_), full_(OpTable::instance().find(ops::full.name)),
+        values_(program.value_count()) {}
 
   Program run() {
     copy_.enter_all();
@@ -34,7 +35,8 @@ class Constants {
       values_[id] = value_of(op);
       const bool makes_buffer = program_.value(id).source == 0;
       if (makes_buffer && values_[id] && op.entry != full_) copy_full(i);
-      else if (const ValueId same = makes_buffer ? unchanged(op) : 0; same == 0 || !copy_.merge(i, id, same)) copy_.copy(i);
+      else if (const ValueId same = makes_buffer ? unchanged(op) : 0; same == 0 || !copy_.merge(i, id, same))
+        copy_.copy(i);
     }
     copy_.leave_all();
     return std::move(result_);
@@ -44,16 +46,21 @@ class Constants {
   const Type& type_of(ValueId id) const { return program_.value(id).type; }
 
   /// The value of all elements of an input, where it is known.
-  std::optional<Scalar> constant(const Operand& input) const { return input.state == 0 ? values_[input.value] : std::nullopt; }
+  std::optional<Scalar> constant(const Operand& input) const {
+    return input.state == 0 ? values_[input.value] : std::nullopt;
+  }
 
   /// That of the result. Not a NaN, whose bits a Scalar may not keep; nor of contributions to a pending reduction, which differ from rank to rank.
   std::optional<Scalar> value_of(const Op& op) const {
-    const auto is_plain = [&](const Type& type) { return type.device == kCpu && (type.spec == nullptr || !type.spec->layout().has_partial()); };
+    const auto is_plain = [&](const Type& type) {
+      return type.device == kCpu && (type.spec == nullptr || !type.spec->layout().has_partial());
+    };
     if (!is_plain(type_of(op.outputs[0])) || crosses_mesh(program_, op)) return std::nullopt;
     for (const Operand& input : op.inputs) {
       if (input.value == 0 || !is_plain(type_of(input.value))) return std::nullopt;
     }
-    if (op.kind != Kind::call) return op.kind == Kind::alias || op.kind == Kind::copy ? std::nullopt : constant(op.inputs[0]);
+    if (op.kind != Kind::call)
+      return op.kind == Kind::alias || op.kind == Kind::copy ? std::nullopt : constant(op.inputs[0]);
     if (op.inplace) return std::nullopt;
     if (op.entry->op->rearranging) return constant(op.inputs[0]);
     return op.entry->op->exact ? compute(op) : std::nullopt;
@@ -102,9 +109,12 @@ class Constants {
 
   /// The input that has all elements of the result; 0: none has. Quiet NaNs pass through arithmetic unchanged.
   ValueId unchanged(const Op& op) const {
-    const auto has_type = [&](size_t input) { return op.inputs[input].value != 0 && type_of(op.inputs[input].value) == type_of(op.outputs[0]); };
+    const auto has_type = [&](size_t input) {
+      return op.inputs[input].value != 0 && type_of(op.inputs[input].value) == type_of(op.outputs[0]);
+    };
     if (op.inputs.empty() || op.inplace) return 0;
-    if (op.kind != Kind::call) return (op.kind == Kind::reshard || op.kind == Kind::clone) && has_type(0) ? op.inputs[0].value : 0;
+    if (op.kind != Kind::call)
+      return (op.kind == Kind::reshard || op.kind == Kind::clone) && has_type(0) ? op.inputs[0].value : 0;
     if (op.entry->op->identity) return has_type(0) ? op.inputs[0].value : 0;
     for (size_t input = 0; input < 2 && op.inputs.size() == 2; ++input) {
       if (!has_type(input) || type_of(op.outputs[0]).meta.dtype == DType::boolean) continue;

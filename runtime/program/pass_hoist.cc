@@ -11,9 +11,11 @@ namespace {
 class Hoist {
  public:
   explicit Hoist(const Program& program)
-      : program_(program), trees_(program), copy_(program, result_), reader_(program.value_count(), -1), dropped_(program.ops.size(), false) {
+      : program_(program), trees_(program), copy_(program, result_), reader_(program.value_count(), -1),
+        dropped_(program.ops.size(), false) {
     for (size_t i = 0; i < program.ops.size(); ++i) {
-      for (const Operand& input : program.ops[i].inputs) reader_[input.value] = reader_[input.value] == -1 ? static_cast<int>(i) : -2;
+      for (const Operand& input : program.ops[i].inputs)
+        reader_[input.value] = reader_[input.value] == -1 ? static_cast<int>(i) : -2;
     }
   }
 
@@ -41,11 +43,13 @@ class Hoist {
     const Type& from = program_.value(first.inputs[0].value).type;
     const Type& middle = program_.value(first.outputs[0]).type;
     const Type& to = program_.value(second.outputs[0]).type;
-    if (from.spec->layout().has_partial() || to.spec->layout().has_partial() || !(from.meta.dims == to.meta.dims)) return false;
+    if (from.spec->layout().has_partial() || to.spec->layout().has_partial() || !(from.meta.dims == to.meta.dims))
+      return false;
     if (from.spec->mesh() != to.spec->mesh() || from.spec->mesh()->costs().memory_cap != 0) return false;
     // What is between them in the other order.
     const Type other{before ? from.meta : to.meta, before ? to.spec : from.spec, middle.device};
-    if (plan_reshard(other.meta, from.spec, to.spec)->ns >= plan_reshard(middle.meta, from.spec, to.spec)->ns) return false;
+    if (plan_reshard(other.meta, from.spec, to.spec)->ns >= plan_reshard(middle.meta, from.spec, to.spec)->ns)
+      return false;
     const Type* const input = before ? &other : &from;
     if (!gives(compute, {&input, 1}, before ? to : other)) return false;
     ValueId value = copy_(first.inputs[0].value);

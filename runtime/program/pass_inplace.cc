@@ -34,7 +34,8 @@ class InPlace {
   /// The argument that op `i` may write over; 0: none.
   ValueId target_of(size_t i) const {
     const Op& op = program_.ops[i];
-    if (op.kind != Kind::call || op.inplace || !op.entry->inplace || !op.entry->op->elementwise || op.entry->op->random) return 0;
+    if (op.kind != Kind::call || op.inplace || !op.entry->inplace || !op.entry->op->elementwise || op.entry->op->random)
+      return 0;
     if (op.outputs.size() != 1 || op.outputs[0] == 0 || program_.value(op.outputs[0]).source != 0) return 0;
     const std::span<const AliasDef> aliases = op.entry->op->aliases;
     if (aliases.size() != 1 || aliases[0].kind != AliasDef::Kind::inplace) return 0;
@@ -45,7 +46,9 @@ class InPlace {
     const AliasTree& tree = trees_.of(target);
     if (tree.entry || tree.output || tree.last_use != static_cast<int>(i)) return 0;
     const ValueId root = program_.value(target).root;
-    const auto overlaps = [&](const Operand& input) { return input.value != target && program_.value(input.value).root == root; };
+    const auto overlaps = [&](const Operand& input) {
+      return input.value != target && program_.value(input.value).root == root;
+    };
     if (std::any_of(op.inputs.begin(), op.inputs.end(), overlaps)) return 0;
     return computes_there(i) ? target : 0;
   }
@@ -54,7 +57,8 @@ class InPlace {
   bool computes_there(size_t i) const {
     const Op op = in_place(i);
     std::vector<const Type*> types;
-    for (const Operand& input : op.inputs) types.push_back(input.value == 0 ? nullptr : &program_.value(input.value).type);
+    for (const Operand& input : op.inputs)
+      types.push_back(input.value == 0 ? nullptr : &program_.value(input.value).type);
     return gives(op, types, program_.value(program_.ops[i].outputs[0]).type);
   }
 

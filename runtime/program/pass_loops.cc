@@ -13,7 +13,10 @@ const Type* looped(const Program& program, const Op& op) {
   return out.device == kCpu ? &out : nullptr;
 }
 
-bool as_long(const Type& a, const Type& b) { return a.spec == b.spec && (a.spec == nullptr ? a.meta.dims.numel() == b.meta.dims.numel() : a.meta.dims == b.meta.dims); }
+bool as_long(const Type& a, const Type& b) {
+  return a.spec == b.spec &&
+         (a.spec == nullptr ? a.meta.dims.numel() == b.meta.dims.numel() : a.meta.dims == b.meta.dims);
+}
 
 }  // namespace
 

@@ -13,8 +13,8 @@ namespace {
 class Order {
  public:
   explicit Order(const Program& program)
-      : program_(program), trees_(program), after_(program.ops.size()), before_(program.ops.size(), 0), done_(program.ops.size(), false), users_(program.value_count()),
-        left_(program.value_count(), 0) {
+      : program_(program), trees_(program), after_(program.ops.size()), before_(program.ops.size(), 0),
+        done_(program.ops.size(), false), users_(program.value_count()), left_(program.value_count(), 0) {
     find_dependences();
     keep_failures();
   }
@@ -50,7 +50,7 @@ class Order {
 
   /// An op runs after those that make and write what it reads, and a write after those that read what was there.
   void find_dependences() {
-    std::vector<int> writer(program_.value_count(), -1);            // by root
+    std::vector<int> writer(program_.value_count(), -1);               // by root
     std::vector<std::vector<size_t>> readers(program_.value_count());  // by root: since then
     for (size_t i = 0; i < program_.ops.size(); ++i) {
       const Op& op = program_.ops[i];
@@ -95,7 +95,9 @@ class Order {
 
   /// All ranks must do what they do on a mesh in one order. What plain tensors are may differ from rank to rank, so that ops between them and a mesh stay in
   /// their order; and so do random ops, which draw in it.
-  bool stays(const Op& op) const { return crosses_mesh(program_, op) || (op.kind == Kind::call && op.entry->op->random); }
+  bool stays(const Op& op) const {
+    return crosses_mesh(program_, op) || (op.kind == Kind::call && op.entry->op->random);
+  }
 
   bool frees(size_t i) const {
     const Op& op = program_.ops[i];

@@ -4,24 +4,27 @@
 #include <optional>
 #include <set>
 
-#include "program/live.h"
-#include "program/merger.h"
 #include "program/alias.h"
 #include "program/cost.h"
 #include "program/infer.h"
+#include "program/live.h"
+#include "program/merger.h"
 #include "program/recompute.h"
 #include "program/rewrite.h"
 
 namespace shard::program {
 namespace {
 
-int64_t most(const std::vector<int64_t>& live) { return live.empty() ? 0 : *std::max_element(live.begin(), live.end()); }
+int64_t most(const std::vector<int64_t>& live) {
+  return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
+}
 
 /// What is known of the program, whatever is kept.
 class Plan {
  public:
   /// `until`: the ops before it are the first phase, whose results are kept or made again.
-  Plan(const Program& program, size_t until) : program(program), trees(program), until(until), on_mesh_(is_on_mesh(program)), ops_(program.value_count()) {
+  Plan(const Program& program, size_t until)
+      : program(program), trees(program), until(until), on_mesh_(is_on_mesh(program)), ops_(program.value_count()) {
     for (size_t i = 0; i < until; ++i) {
       for (const ValueId id : program.ops[i].outputs) {
         std::vector<size_t>& ops = ops_[program.value(id).root];
@@ -67,10 +70,12 @@ class Plan {
   /// Nobody else may see that its ops run twice: they compute, and write nothing but new buffers of their own.
   bool can_repeat(const AliasTree& tree) const {
     if (tree.entry || tree.output || program.value(tree.root).op >= static_cast<int>(until)) return false;
-    if (on_mesh_ && program.value(tree.root).type.spec == nullptr) return false;  // may differ from rank to rank, which all must decide alike
+    if (on_mesh_ && program.value(tree.root).type.spec == nullptr)
+      return false;  // may differ from rank to rank, which all must decide alike
     for (const size_t i : ops_[tree.root]) {
       const Op& op = program.ops[i];
-      if ((op.kind != Kind::call && op.kind != Kind::alias) || crosses_mesh(program, op) || sends(program, op)) return false;
+      if ((op.kind != Kind::call && op.kind != Kind::alias) || crosses_mesh(program, op) || sends(program, op))
+        return false;
       for (size_t o = 0; o < op.outputs.size(); ++o) {
         const ValueId id = op.outputs[o];
         if (id != 0 && program.value(id).source != 0 && program.value(id).root != tree.root) return false;
@@ -81,15 +86,16 @@ class Plan {
 
   const bool on_mesh_;
   std::vector<std::vector<size_t>> ops_;  // by root
-  std::vector<int> read_before_;       // by root: the last op of the first phase that reads it
-  std::vector<bool> read_after_;       // by root: whether the second phase does
+  std::vector<int> read_before_;          // by root: the last op of the first phase that reads it
+  std::vector<bool> read_after_;          // by root: whether the second phase does
   std::set<ValueId> repeatable_;
 };
 
 /// Writes the program in which the trees that are not kept are made again where the second phase first reads them.
 class Repeating {
  public:
-  Repeating(const Plan& plan, std::vector<bool> kept) : plan_(plan), program_(plan.program), copy_(program_, result_), kept_(std::move(kept)) {}
+  Repeating(const Plan& plan, std::vector<bool> kept)
+      : plan_(plan), program_(plan.program), copy_(program_, result_), kept_(std::move(kept)) {}
 
   Program run() {
     repeated_.resize(plan_.until, false);
@@ -161,17 +167,18 @@ class Repeating {
   const Program& program_;
   Program result_;
   Rewriter copy_;
-  std::vector<bool> kept_;      // by root
-  std::vector<bool> repeated_;  // by op of the first phase
+  std::vector<bool> kept_;            // by root
+  std::vector<bool> repeated_;        // by op of the first phase
   std::map<ValueId, ValueId> first_;  // of values that have been made again: what they were before
-  size_t now_ = 0;              // the op that is copied
+  size_t now_ = 0;                    // the op that is copied
   double cost_ = 0;
 };
 
 /// Tries ways to drop and keep, and remembers the best.
 class Search {
  public:
-  Search(const Program& program, size_t until, int64_t goal) : plan_(program, until), goal_(goal), peak_(most(live_bytes(program))) {}
+  Search(const Program& program, size_t until, int64_t goal)
+      : plan_(program, until), goal_(goal), peak_(most(live_bytes(program))) {}
 
   /// What to keep; none where nothing is better than the program as it is.
   std::optional<std::vector<bool>> run() {
@@ -230,7 +237,8 @@ class Search {
       const auto cut = std::lower_bound(cuts.begin(), cuts.end(), first);
       const auto is_product = [&](size_t i) { return products_of(program, program.ops[i]) > 0; };
       const std::vector<size_t>& ops = plan_.ops(tree.root);
-      kept[tree.root] = (cut != cuts.end() && *cut <= last) || (keep_products && std::any_of(ops.begin(), ops.end(), is_product));
+      kept[tree.root] =
+          (cut != cuts.end() && *cut <= last) || (keep_products && std::any_of(ops.begin(), ops.end(), is_product));
     }
     // What the first op of the second phase reads is live there in any case.
     if (plan_.until < program.ops.size()) {
@@ -246,7 +254,8 @@ class Search {
       if (!plan_.is_waiting(tree.root) || (*best_)[tree.root]) continue;
       double cost = 0;
       for (const size_t i : plan_.ops(tree.root)) cost += cost_of(plan_.program, plan_.program.ops[i]);
-      dropped.emplace_back(-cost / static_cast<double>(std::max<int64_t>(bytes_of(plan_.program.value(tree.root).type), 1)), tree.root);
+      dropped.emplace_back(
+          -cost / static_cast<double>(std::max<int64_t>(bytes_of(plan_.program.value(tree.root).type), 1)), tree.root);
     }
     std::sort(dropped.begin(), dropped.end());
     const std::vector<bool> least = *best_;

@@ -21,7 +21,8 @@ using Family = std::vector<Member>;
 
 class Reshards {
  public:
-  explicit Reshards(const Program& program) : program_(program), copy_(program, result_), uses_(program.value_count(), 0) {
+  explicit Reshards(const Program& program)
+      : program_(program), copy_(program, result_), uses_(program.value_count(), 0) {
     for (const Op& op : program.ops) {
       for (const Operand& input : op.inputs) ++uses_[input.value];
     }
@@ -55,13 +56,16 @@ class Reshards {
   static bool stays(const Type& from, const DistSpec* to) {
     if (from.spec->mesh() != to->mesh()) return false;
     const std::shared_ptr<const ReshardPlan> plan = plan_reshard(from.meta, from.spec, to);
-    return !plan->steps.empty() && std::all_of(plan->steps.begin(), plan->steps.end(), [](const ReshardStep& step) { return step.kind == ReshardStep::Kind::copy; });
+    return !plan->steps.empty() && std::all_of(plan->steps.begin(), plan->steps.end(), [](const ReshardStep& step) {
+      return step.kind == ReshardStep::Kind::copy;
+    });
   }
 
   /// Predicted time in ns.
   double cost(ValueId from, const DistSpec* to) {
     const Type& type = type_of(from);
-    const auto key = std::tuple(type.spec, to, type.meta.dtype, std::vector<int64_t>(type.meta.dims.begin(), type.meta.dims.end()));
+    const auto key =
+        std::tuple(type.spec, to, type.meta.dtype, std::vector<int64_t>(type.meta.dims.begin(), type.meta.dims.end()));
     const auto [found, added] = costs_.try_emplace(key, 0.0);
     if (added) found->second = plan_reshard(type.meta, type.spec, to)->ns;
     return found->second;
@@ -81,9 +85,11 @@ class Reshards {
     const ValueId id = op.outputs[0];
     const size_t number = family_of(op.inputs[0].value);
     Family& family = families_[number];
-    if (stays(type_of(op.inputs[0].value), op.layout) && copy_.share(i, id, op.inputs[0].value)) return add(family, number, id, 0);
+    if (stays(type_of(op.inputs[0].value), op.layout) && copy_.share(i, id, op.inputs[0].value))
+      return add(family, number, id, 0);
     if (!is_free(type_of(family.front().value), op.layout)) return copy_.copy(i);
-    const auto same = std::find_if(family.begin(), family.end(), [&](const Member& each) { return type_of(each.value).spec == op.layout; });
+    const auto same = std::find_if(family.begin(), family.end(),
+                                   [&](const Member& each) { return type_of(each.value).spec == op.layout; });
     if (same != family.end() && is_current(*same) && copy_.merge(i, id, same->value)) {
       same->uses += uses_[id];
       return;
@@ -106,7 +112,8 @@ class Reshards {
 
   /// Where a move of `given` to a layout starts best. That saves the move that makes `given` where nothing else reads it.
   ValueId nearest(Family& family, ValueId given, const DistSpec* to) {
-    const auto ours = std::find_if(family.begin() + 1, family.end(), [&](const Member& each) { return copy_(each.value) == copy_(given); });
+    const auto ours = std::find_if(family.begin() + 1, family.end(),
+                                   [&](const Member& each) { return copy_(each.value) == copy_(given); });
     const bool only_use = ours != family.end() && ours->uses == 1;
     ValueId best = given;
     double least = cost(given, to) + (only_use ? ours->ns : 0);

@@ -10,12 +10,15 @@
 namespace shard::program {
 
 std::vector<Pass> standard_passes(int64_t memory_goal) {
-  const auto fit_memory = [memory_goal](const Program& program) { return memory_goal == 0 ? program : recompute(program, memory_goal); };
+  const auto fit_memory = [memory_goal](const Program& program) {
+    return memory_goal == 0 ? program : recompute(program, memory_goal);
+  };
   // Dead code goes before passes that count uses. What is repeated must not become common again. Writing in place makes states that would
   // hide equal ops from others.
-  return {{"constants", &fold_constants}, {"common", &share_common},         {"dead_code", &remove_dead_code}, {"hoist", &hoist_reshards},
-          {"reshards", &place_reshards},  {"dead_code", &remove_dead_code},  {"order", &order_for_memory},     {"recompute", fit_memory},
-          {"dead_code", &remove_dead_code}, {"batches", &batch_reshards},    {"inplace", &write_in_place},     {"loops", &join_elementwise}};
+  return {{"constants", &fold_constants}, {"common", &share_common},     {"dead_code", &remove_dead_code},
+          {"hoist", &hoist_reshards},     {"reshards", &place_reshards}, {"dead_code", &remove_dead_code},
+          {"order", &order_for_memory},   {"recompute", fit_memory},     {"dead_code", &remove_dead_code},
+          {"batches", &batch_reshards},   {"inplace", &write_in_place},  {"loops", &join_elementwise}};
 }
 
 Program run_passes(Program program, const PassOptions& options) {
@@ -24,7 +27,8 @@ Program run_passes(Program program, const PassOptions& options) {
     if (std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return pass.name == name; })) continue;
     std::string names;
     for (const Pass& pass : passes) {
-      if (names.find(pass.name) == std::string::npos) names += fmt::format("{}{}", names.empty() ? "" : ", ", pass.name);
+      if (names.find(pass.name) == std::string::npos)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", pass.name);
     }
     fail(ErrorCode::invalid_argument, "there is no pass '{}' to skip; there are {}", name, names);
   }

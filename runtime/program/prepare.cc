@@ -25,7 +25,8 @@ class MoveStep final : public BoundStep {
  public:
   using Move = std::function<DenseTensor(const DenseTensor& from)>;
   using Give = std::function<void(const DenseTensor& result)>;
-  MoveStep(DenseTensor from, Move move, Give give) : from_(std::move(from)), move_(std::move(move)), give_(std::move(give)) {}
+  MoveStep(DenseTensor from, Move move, Give give)
+      : from_(std::move(from)), move_(std::move(move)), give_(std::move(give)) {}
   DenseTensor& from() { return from_; }
   void run() override { give_(move_(from_)); }
 
@@ -43,7 +44,8 @@ class MovesStep final : public BoundStep {
     DenseTensor from;
     MoveStep::Give give;
   };
-  MovesStep(Rank& rank, std::vector<Part> parts, std::string_view cause) : rank_(rank), parts_(std::move(parts)), cause_(cause) {
+  MovesStep(Rank& rank, std::vector<Part> parts, std::string_view cause)
+      : rank_(rank), parts_(std::move(parts)), cause_(cause) {
     for (const Part& part : parts_) plans_.push_back(part.plan.get());
   }
   std::vector<Part>& parts() { return parts_; }
@@ -77,7 +79,8 @@ class IdentityStep final : public BoundStep {
 /// Prepares ops one after the other.
 class Executor::Build {
  public:
-  Build(Executor& executor, const Arguments& arguments) : executor_(executor), program_(executor.program_), arguments_(arguments) {}
+  Build(Executor& executor, const Arguments& arguments)
+      : executor_(executor), program_(executor.program_), arguments_(arguments) {}
 
   void run() {
     executor_.places_.resize(program_.value_count());
@@ -104,7 +107,10 @@ class Executor::Build {
       const Value& value = program_.value(names[i].value);
       const DenseTensor& real = tensors[i].get().value;
       Root* root = place_of(value.root).root;
-      if (value.source == 0) root = &new_root(Root::Kind::entry, real.storage()->state() == Storage::State::absent ? Storage::absent() : stand_in(real.device(), 0));
+      if (value.source == 0)
+        root = &new_root(Root::Kind::entry, real.storage()->state() == Storage::State::absent
+                                                ? Storage::absent()
+                                                : stand_in(real.device(), 0));
       place_of(names[i].value) = {DenseTensor(root->stand_in, real.meta(), real.offset()), root, first + i};
     }
   }
@@ -139,7 +145,8 @@ class Executor::Build {
 
   void set_output(ValueId id, DenseTensor tensor) {
     if (id == 0) return;
-    if (!tensor.defined()) fail(ErrorCode::internal, "[{}] gives no tensor for %{} of its program", program_.ops[op_].name(), id);
+    if (!tensor.defined())
+      fail(ErrorCode::internal, "[{}] gives no tensor for %{} of its program", program_.ops[op_].name(), id);
     Root& root = root_of(tensor);
     place_of(id) = {std::move(tensor), &root, 0};
   }
@@ -152,9 +159,13 @@ class Executor::Build {
     return place_of(id).tensor;
   }
 
-  bool here(const Type& type) const { return type.spec == nullptr || type.spec->mesh()->coordinate(executor_.rank_->id()).has_value(); }
+  bool here(const Type& type) const {
+    return type.spec == nullptr || type.spec->mesh()->coordinate(executor_.rank_->id()).has_value();
+  }
   Meta local_meta(const Type& type) const {
-    return type.spec == nullptr ? type.meta : shard_meta(type.meta, *type.spec, *type.spec->mesh()->coordinate(executor_.rank_->id()));
+    return type.spec == nullptr
+               ? type.meta
+               : shard_meta(type.meta, *type.spec, *type.spec->mesh()->coordinate(executor_.rank_->id()));
   }
 
   void add_step(std::unique_ptr<BoundStep> step) { executor_.steps_.push_back({.step = std::move(step), .op = op_}); }
@@ -190,7 +201,8 @@ class Executor::Build {
   void take(Binder& binder, OpState& state) {
     for (DenseTensor* tensor : binder.tensors) {
       hold(*tensor);
-      if (tensor->defined() && tensor->storage()->state() == Storage::State::unallocated) state.uses.push_back(&root_of(*tensor));
+      if (tensor->defined() && tensor->storage()->state() == Storage::State::unallocated)
+        state.uses.push_back(&root_of(*tensor));
     }
     for (std::unique_ptr<BoundStep>& step : binder.steps) {
       add_step(std::move(step));
@@ -199,7 +211,8 @@ class Executor::Build {
   }
 
   void bind_move(const Op& op) {
-    auto step = std::make_unique<MoveStep>(input(op, 0), mover(op, type_of(op.inputs[0].value), type_of(op.outputs[0])), make_moved(op.outputs[0]));
+    auto step = std::make_unique<MoveStep>(input(op, 0), mover(op, type_of(op.inputs[0].value), type_of(op.outputs[0])),
+                                           make_moved(op.outputs[0]));
     hold(step->from());
     add_step(std::move(step));
   }
@@ -210,13 +223,16 @@ class Executor::Build {
     Root& root = new_root(Root::Kind::made, here(type) ? stand_in(type.device, 0) : Storage::absent());
     set_output(id, DenseTensor(root.stand_in, here(type) ? local_meta(type) : absent_value(type.meta).meta()));
     root.bytes = here(type) ? place_of(id).tensor.meta().bytes() : 0;
-    return [this_ = &executor_, &root](const DenseTensor& made) { this_->set_root(root, made.storage(), made.offset()); };
+    return
+        [this_ = &executor_, &root](const DenseTensor& made) { this_->set_root(root, made.storage(), made.offset()); };
   }
 
   /// How many ops from this one on are moves that run together.
   size_t moves_together() const {
     size_t count = 1;
-    while (op_ + count < program_.ops.size() && program_.ops[op_ + count].kind == Kind::reshard && program_.ops[op_ + count].joins) ++count;
+    while (op_ + count < program_.ops.size() && program_.ops[op_ + count].kind == Kind::reshard &&
+           program_.ops[op_ + count].joins)
+      ++count;
     return count;
   }
 
@@ -231,7 +247,8 @@ class Executor::Build {
       parts.push_back({plan_of(op), input(op, 0), make_moved(op.outputs[0])});
     }
     const std::string& cause = program_.ops[first].cause;
-    auto step = std::make_unique<MovesStep>(*executor_.rank_, std::move(parts), cause.empty() ? to_string(Kind::reshard) : std::string_view(cause));
+    auto step = std::make_unique<MovesStep>(*executor_.rank_, std::move(parts),
+                                            cause.empty() ? to_string(Kind::reshard) : std::string_view(cause));
     for (MovesStep::Part& part : step->parts()) hold(part.from);
     add_step(std::move(step));
   }
@@ -253,14 +270,21 @@ class Executor::Build {
       };
     }
     if (op.kind == Kind::distribute) {
-      return [spec = to.spec, source = Source{op.source_rank}](const DenseTensor& value) { return unrecorded::distribute(Tensor(value), spec, source).get().value; };
+      return [spec = to.spec, source = Source{op.source_rank}](const DenseTensor& value) {
+        return unrecorded::distribute(Tensor(value), spec, source).get().value;
+      };
     }
     if (op.kind == Kind::full) {
-      return [rank, meta = from.meta, spec = from.spec](const DenseTensor& piece) { return unrecorded::full(make_dist(*rank, meta, spec, piece)).get().value; };
+      return [rank, meta = from.meta, spec = from.spec](const DenseTensor& piece) {
+        return unrecorded::full(make_dist(*rank, meta, spec, piece)).get().value;
+      };
     }
     const std::shared_ptr<const ReshardPlan> plan =
-        op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec, rank->policies.sums) : plan_of(op);
-    return [rank, plan, name, &op](const DenseTensor& piece) { return execute_reshard(*rank, *plan, piece, {op.cause.empty() ? name : std::string_view(op.cause), "tensor"}); };
+        op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec, rank->policies.sums)
+                                  : plan_of(op);
+    return [rank, plan, name, &op](const DenseTensor& piece) {
+      return execute_reshard(*rank, *plan, piece, {op.cause.empty() ? name : std::string_view(op.cause), "tensor"});
+    };
   }
 
   void bind_call(const Op& op, OpState& state) {
@@ -279,14 +303,19 @@ class Executor::Build {
       make_local(op, state, mesh, types);
       ctx.local = &state.local;
       const int shape = op.entry->op->local_shape;
-      if (shape >= 0) attrs[static_cast<size_t>(shape)] = IntArray(state.plan.output_shards[op.output_slots[static_cast<size_t>(op.entry->op->local_shape_output)].first].dims);
+      if (shape >= 0)
+        attrs[static_cast<size_t>(shape)] = IntArray(
+            state.plan.output_shards[op.output_slots[static_cast<size_t>(op.entry->op->local_shape_output)].first]
+                .dims);
     }
     std::vector<DenseTensor> tensors;
     for (size_t slot = 0; slot < op.slots.size(); ++slot) {
       const bool shape_only = (op.entry->op->no_need_buffer >> slot & 1u) != 0;
       for (size_t i = op.slots[slot].first; i < op.slots[slot].first + op.slots[slot].count; ++i) {
         if (!shape_only || types[i] == nullptr) tensors.push_back(input(op, i));
-        else tensors.emplace_back(Storage::shape_only(types[i]->device), mesh == nullptr ? types[i]->meta : state.plan.input_shards[i]);
+        else
+          tensors.emplace_back(Storage::shape_only(types[i]->device),
+                               mesh == nullptr ? types[i]->meta : state.plan.input_shards[i]);
       }
     }
     EntryCall call{ctx, tensors, op.slots, attrs, {}};
@@ -318,10 +347,12 @@ class Executor::Build {
     for (size_t slot = 0; slot < op.output_slots.size(); ++slot) {
       const AliasDef* target = nullptr;
       for (const AliasDef& alias : op.entry->op->aliases) {
-        if (op.inplace && alias.kind == AliasDef::Kind::inplace && alias.output == static_cast<int>(slot)) target = &alias;
+        if (op.inplace && alias.kind == AliasDef::Kind::inplace && alias.output == static_cast<int>(slot))
+          target = &alias;
       }
       for (size_t i = 0; i < op.output_slots[slot].count; ++i) {
-        outputs.push_back(target != nullptr ? call.tensors[op.slots[static_cast<size_t>(target->input)].first + i] : (*next)[i]);
+        outputs.push_back(target != nullptr ? call.tensors[op.slots[static_cast<size_t>(target->input)].first + i]
+                                            : (*next)[i]);
       }
       if (target == nullptr) ++next;
     }
@@ -332,26 +363,31 @@ class Executor::Build {
     std::vector<Meta> metas;
     for (const ValueId id : op.outputs) metas.push_back(id == 0 ? Meta() : type_of(id).meta);
     call::CallPlan& plan = state.plan = place(op, types, metas, op.output_slots);
-    for (size_t o = 0; o < op.outputs.size(); ++o) plan.outputs[o].spec = op.outputs[o] == 0 ? nullptr : type_of(op.outputs[o]).spec;
+    for (size_t o = 0; o < op.outputs.size(); ++o)
+      plan.outputs[o].spec = op.outputs[o] == 0 ? nullptr : type_of(op.outputs[o]).spec;
     bind_plan(plan, mesh->coordinate(executor_.rank_->id()));
-    if (!plan.reduce_axes.empty()) state.reducer = std::make_unique<call::MeshReducer>(*executor_.rank_, mesh, plan.reduce_axes, op.name());
+    if (!plan.reduce_axes.empty())
+      state.reducer = std::make_unique<call::MeshReducer>(*executor_.rank_, mesh, plan.reduce_axes, op.name());
     state.local.reducer = state.reducer.get();
     state.local.inputs = plan.input_boxes;
     state.local.outputs = plan.output_boxes;
     if (op.layout != nullptr) state.local.output_shards = plan.output_shards;
     for (size_t o = 0; o < op.outputs.size() && op.inplace; ++o) {
       const bool replaced = op.outputs[o] != 0 && program_.value(op.outputs[o]).source == 0;
-      const bool target = std::any_of(op.entry->op->aliases.begin(), op.entry->op->aliases.end(), [&](const AliasDef& alias) {
-        const SlotRange& slot = op.output_slots[static_cast<size_t>(alias.output)];
-        return alias.kind == AliasDef::Kind::inplace && o >= slot.first && o < slot.first + slot.count;
-      });
+      const bool target =
+          std::any_of(op.entry->op->aliases.begin(), op.entry->op->aliases.end(), [&](const AliasDef& alias) {
+            const SlotRange& slot = op.output_slots[static_cast<size_t>(alias.output)];
+            return alias.kind == AliasDef::Kind::inplace && o >= slot.first && o < slot.first + slot.count;
+          });
       state.local.replace_targets = state.local.replace_targets || (replaced && target);
     }
   }
 
   static bool only_reinterprets(const Op& op) {
     const OpDef& def = *op.entry->op;
-    return def.outputs.size() == 1 && std::any_of(def.aliases.begin(), def.aliases.end(), [](const AliasDef& alias) { return alias.kind == AliasDef::Kind::view && alias.input == 0; });
+    return def.outputs.size() == 1 && std::any_of(def.aliases.begin(), def.aliases.end(), [](const AliasDef& alias) {
+             return alias.kind == AliasDef::Kind::view && alias.input == 0;
+           });
   }
 
   void bind_reinterpretation(const Op& op) {
@@ -366,7 +402,8 @@ class Executor::Build {
       if (id == 0) continue;
       const Value& value = program_.value(id);
       const Meta meta = absent_value(value.type.meta).meta();
-      set_output(id, value.source == 0 ? DenseTensor(Storage::absent(), meta) : DenseTensor(place_of(value.source).tensor.storage(), meta));
+      set_output(id, value.source == 0 ? DenseTensor(Storage::absent(), meta)
+                                       : DenseTensor(place_of(value.source).tensor.storage(), meta));
     }
   }
 

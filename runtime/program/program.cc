@@ -11,12 +11,14 @@
 namespace shard::program {
 
 std::string to_string(const Type& type) {
-  if (type.spec == nullptr) return shard::to_string(type.meta) + (type.device == kCpu ? "" : " on " + shard::to_string(type.device));
+  if (type.spec == nullptr)
+    return shard::to_string(type.meta) + (type.device == kCpu ? "" : " on " + shard::to_string(type.device));
   return fmt::format("{} {}", shard::to_string(type.meta), type.spec->text());
 }
 
 Type type_of(const TensorImpl& tensor) {
-  return {tensor.meta(), tensor.kind() == TensorKind::dist ? static_cast<const DistTensorImpl&>(tensor).spec : nullptr, tensor.value.device()};
+  return {tensor.meta(), tensor.kind() == TensorKind::dist ? static_cast<const DistTensorImpl&>(tensor).spec : nullptr,
+          tensor.value.device()};
 }
 
 std::string_view to_string(Kind kind) {
@@ -32,7 +34,8 @@ std::string_view Op::name() const {
 bool Op::reads_bytes(size_t i) const {
   if (inputs[i].value == 0) return false;
   if (kind != Kind::call || entry->op->no_need_buffer == 0) return true;
-  const auto slot = std::find_if(slots.begin(), slots.end(), [&](const SlotRange& each) { return i >= each.first && i < each.first + each.count; });
+  const auto slot = std::find_if(slots.begin(), slots.end(),
+                                 [&](const SlotRange& each) { return i >= each.first && i < each.first + each.count; });
   return (entry->op->no_need_buffer >> (slot - slots.begin()) & 1u) == 0;
 }
 
@@ -43,7 +46,8 @@ ValueId Program::add_value(const Type& type, ValueId source) {
   return id;
 }
 
-int Program::add_op(Op op, std::span<const std::optional<Type>> outputs, std::span<const ValueId> sources, std::vector<bool> writes) {
+int Program::add_op(Op op, std::span<const std::optional<Type>> outputs, std::span<const ValueId> sources,
+                    std::vector<bool> writes) {
   const auto number = static_cast<int>(ops.size());
   for (Operand& input : op.inputs) input.state = input.value == 0 ? 0 : state_of(input.value);
   op.writes = std::move(writes);
@@ -81,7 +85,8 @@ namespace {
 /// Collects what is wrong with a program.
 class Verifier {
  public:
-  explicit Verifier(const Program& program) : program_(program), made_(program.value_count(), false), states_(program.value_count(), 0) {}
+  explicit Verifier(const Program& program)
+      : program_(program), made_(program.value_count(), false), states_(program.value_count(), 0) {}
 
   void run() {
     for (const Named& input : program_.inputs) enter(input, "input");
@@ -89,10 +94,12 @@ class Verifier {
     for (size_t i = 0; i < program_.ops.size(); ++i) check(i);
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
       const Named& output = program_.outputs[i];
-      if (output.value != 0 && !is_made(output.value)) problem("output '{}' is %{}, which nothing makes", output.name, output.value);
+      if (output.value != 0 && !is_made(output.value))
+        problem("output '{}' is %{}, which nothing makes", output.name, output.value);
     }
     for (const GradientEffect& effect : program_.gradients) {
-      if (effect.gradient != 0 && !is_made(effect.gradient)) problem("the gradient of %{} is %{}, which nothing makes", effect.leaf, effect.gradient);
+      if (effect.gradient != 0 && !is_made(effect.gradient))
+        problem("the gradient of %{} is %{}, which nothing makes", effect.leaf, effect.gradient);
     }
     if (problems_.empty()) return;
     std::string text = fmt::format("the program is not consistent, a defect of what made it ({} problems):", count_);
@@ -106,8 +113,10 @@ class Verifier {
   }
   bool is_made(ValueId id) const { return id < made_.size() && made_[id]; }
   void enter(const Named& value, std::string_view what) {
-    if (value.value >= made_.size() || program_.value(value.value).op >= 0) return problem("{} '{}' is %{}, which is none", what, value.name, value.value);
-    made_[value.value] = value.value != 0;  // of an undefined tensor there is none, and one tensor may be given several times
+    if (value.value >= made_.size() || program_.value(value.value).op >= 0)
+      return problem("{} '{}' is %{}, which is none", what, value.name, value.value);
+    made_[value.value] =
+        value.value != 0;  // of an undefined tensor there is none, and one tensor may be given several times
   }
 
   void check(size_t i) {
@@ -121,7 +130,9 @@ class Verifier {
         return;
       }
       const ValueId now = states_[program_.value(input.value).root];
-      if (now != input.state) problem("op {} ({}) reads %{} as %{} has left it, but in its place %{} has", i, op.name(), input.value, input.state, now);
+      if (now != input.state)
+        problem("op {} ({}) reads %{} as %{} has left it, but in its place %{} has", i, op.name(), input.value,
+                input.state, now);
     }
     check_outputs(i, op);
     if (!op.joins) together_ = static_cast<int>(i);
@@ -132,20 +143,21 @@ class Verifier {
         if (op.outputs[o] == 0 || !inferred[o]) continue;
         const Type& has = program_.value(op.outputs[o]).type;
         // Tensors whose layouts differ in axes of one process alone are not moved, and may be one value.
-        const bool same = has.spec == inferred[o]->spec ||
-                          (has.spec != nullptr && inferred[o]->spec != nullptr && same_value(has.meta.dtype, has.spec, inferred[o]->spec));
+        const bool same = has.spec == inferred[o]->spec || (has.spec != nullptr && inferred[o]->spec != nullptr &&
+                                                            same_value(has.meta.dtype, has.spec, inferred[o]->spec));
         if (!(has.meta == inferred[o]->meta) || !same)
-          problem("%{} of op {} ({}) is {}, but the op gives {} of {}", op.outputs[o], i, op.name(), to_string(has), to_string(*inferred[o]), text_of(types));
+          problem("%{} of op {} ({}) is {}, but the op gives {} of {}", op.outputs[o], i, op.name(), to_string(has),
+                  to_string(*inferred[o]), text_of(types));
       }
-      if (inferred.size() != op.outputs.size()) problem("op {} ({}) gives {} outputs, but {} are named", i, op.name(), inferred.size(), op.outputs.size());
-    } catch (const Error& error) {
-      problem("op {} ({}): {}", i, op.name(), error.what());
-    }
+      if (inferred.size() != op.outputs.size())
+        problem("op {} ({}) gives {} outputs, but {} are named", i, op.name(), inferred.size(), op.outputs.size());
+    } catch (const Error& error) { problem("op {} ({}): {}", i, op.name(), error.what()); }
   }
 
   static std::string text_of(std::span<const Type* const> types) {
     std::string text;
-    for (const Type* type : types) text += (text.empty() ? "" : ", ") + (type == nullptr ? "nothing" : to_string(*type));
+    for (const Type* type : types)
+      text += (text.empty() ? "" : ", ") + (type == nullptr ? "nothing" : to_string(*type));
     return text;
   }
 
@@ -153,7 +165,8 @@ class Verifier {
   void check_joins(size_t i, const Op& op) {
     const Op* const first = together_ < 0 ? nullptr : &program_.ops[static_cast<size_t>(together_)];
     const auto is_pointwise = [](const Op& each) { return each.kind == Kind::call && each.entry->op->pointwise; };
-    const bool moves = first != nullptr && first->kind == Kind::reshard && op.kind == Kind::reshard && program_.value(op.inputs[0].value).op < together_;
+    const bool moves = first != nullptr && first->kind == Kind::reshard && op.kind == Kind::reshard &&
+                       program_.value(op.inputs[0].value).op < together_;
     const bool loops = first != nullptr && is_pointwise(*first) && is_pointwise(op);
     if (!moves && !loops) problem("op {} ({}) cannot run with the one before it", i, op.name());
   }
@@ -169,12 +182,15 @@ class Verifier {
       if (made_[id]) problem("op {} ({}) makes %{}, which is made before", i, op.name(), id);
       made_[id] = true;
       const Value& value = program_.value(id);
-      if (value.op != static_cast<int>(i)) problem("%{} is made by op {} ({}), but names op {}", id, i, op.name(), value.op);
+      if (value.op != static_cast<int>(i))
+        problem("%{} is made by op {} ({}), but names op {}", id, i, op.name(), value.op);
       const auto is_source = [&](const Operand& input) { return input.value == value.source; };
       if (value.source != 0 && std::none_of(op.inputs.begin(), op.inputs.end(), is_source))
         problem("%{} of op {} ({}) shares the buffer of %{}, which is no input of it", id, i, op.name(), value.source);
-      if (value.root != (value.source == 0 ? id : program_.value(value.source).root)) problem("%{} names %{} as the root of its tree", id, value.root);
-      if (op.writes[o] && value.source == 0) problem("%{} of op {} ({}) is a write, but shares no buffer", id, i, op.name());
+      if (value.root != (value.source == 0 ? id : program_.value(value.source).root))
+        problem("%{} names %{} as the root of its tree", id, value.root);
+      if (op.writes[o] && value.source == 0)
+        problem("%{} of op {} ({}) is a write, but shares no buffer", id, i, op.name());
     }
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       if (op.outputs[o] != 0 && op.writes[o]) states_[program_.value(op.outputs[o]).root] = op.outputs[o];

@@ -64,14 +64,15 @@ struct Op {
   std::vector<SlotRange> slots;
   std::vector<Attr> attrs;
   const DistSpec* layout = nullptr;  // that an op without tensor arguments makes its outputs in
-  std::vector<ValueId> outputs;    // flat; 0 for absent ones
+  std::vector<ValueId> outputs;      // flat; 0 for absent ones
   std::vector<SlotRange> output_slots;
-  std::vector<bool> writes;        // by flat output: it is a new state of its tree
-  uint64_t draw = 0;               // of a random op: which draw of the run its key is
-  bool joins = false;              // it runs with the one just before it: moves in the same collectives, elementwise ops in one loop
-  int source_rank = -1;            // of distribute: the rank that has the value; -1: all have
-  std::string cause;               // of a move: the op and argument for which it is, "matmul y"
-  CallSite site = {};              // where the program called it, if it writes
+  std::vector<bool> writes;  // by flat output: it is a new state of its tree
+  uint64_t draw = 0;         // of a random op: which draw of the run its key is
+  bool joins =
+      false;  // it runs with the one just before it: moves in the same collectives, elementwise ops in one loop
+  int source_rank = -1;  // of distribute: the rank that has the value; -1: all have
+  std::string cause;     // of a move: the op and argument for which it is, "matmul y"
+  CallSite site = {};    // where the program called it, if it writes
 
   /// "matmul", "add_", "reshard"
   std::string_view name() const;
@@ -104,7 +105,8 @@ class Program {
   ValueId add_value(const Type& type, ValueId source = 0);
   /// Adds an op at the end, with a new value per type (an empty optional type is an absent output): it shares the buffer of `sources[i]`
   /// (0: none). Sets the states of its inputs. Returns its number.
-  int add_op(Op op, std::span<const std::optional<Type>> outputs, std::span<const ValueId> sources, std::vector<bool> writes);
+  int add_op(Op op, std::span<const std::optional<Type>> outputs, std::span<const ValueId> sources,
+             std::vector<bool> writes);
   /// The last write of the tree of `value` in the program so far.
   ValueId state_of(ValueId value) const;
 

@@ -33,7 +33,8 @@ void Rewriter::enter_all() {
 
 void Rewriter::leave_all() {
   for (const Named& output : from_.outputs) to_.outputs.push_back({output.name, (*this)(output.value)});
-  for (const GradientEffect& effect : from_.gradients) to_.gradients.push_back({(*this)(effect.leaf), (*this)(effect.gradient)});
+  for (const GradientEffect& effect : from_.gradients)
+    to_.gradients.push_back({(*this)(effect.leaf), (*this)(effect.gradient)});
   to_.world_draws = from_.world_draws;
   to_.plain_draws = from_.plain_draws;
   to_.world_before = from_.world_before;
@@ -55,7 +56,8 @@ void Rewriter::copy_as(size_t i, Op op, std::vector<ValueId> sources, std::vecto
   op.joins = false;
   for (ValueId& source : sources) source = (*this)(source);
   std::vector<std::optional<Type>> types;
-  for (const ValueId id : from_.ops[i].outputs) types.push_back(id == 0 ? std::nullopt : std::optional(from_.value(id).type));
+  for (const ValueId id : from_.ops[i].outputs)
+    types.push_back(id == 0 ? std::nullopt : std::optional(from_.value(id).type));
   const int number = to_.add_op(std::move(op), types, sources, std::move(writes));
   const std::vector<ValueId>& outputs = to_.ops[static_cast<size_t>(number)].outputs;
   for (size_t o = 0; o < outputs.size(); ++o) {

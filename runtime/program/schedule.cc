@@ -62,7 +62,9 @@ class Executor::Schedule {
       const size_t next = s + 1 < executor_.steps_.size() ? executor_.steps_[s + 1].op : program_.ops.size();
       for (size_t ended = op; ended < next; ++ended) {
         for (Root* root : ending[ended]) {
-          steps.push_back({.step = std::make_unique<ReleaseStep>([this_ = &executor_, root] { this_->set_root(*root, root->stand_in, 0); }), .op = ended});
+          steps.push_back({.step = std::make_unique<ReleaseStep>(
+                               [this_ = &executor_, root] { this_->set_root(*root, root->stand_in, 0); }),
+                           .op = ended});
         }
       }
     }
@@ -130,7 +132,8 @@ class Executor::Schedule {
 
   bool writes(const Op& op, const Root* root) const {
     const auto is_in = [&](ValueId id) { return id != 0 && executor_.places_[id].root == root; };
-    if (std::none_of(op.inputs.begin(), op.inputs.end(), [&](const Operand& input) { return is_in(input.value); })) return true;
+    if (std::none_of(op.inputs.begin(), op.inputs.end(), [&](const Operand& input) { return is_in(input.value); }))
+      return true;
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       if (op.writes[o] && is_in(op.outputs[o])) return true;
     }
@@ -140,19 +143,25 @@ class Executor::Schedule {
   Item item_at(size_t at) const {
     const std::vector<Step>& steps = executor_.steps_;
     Item item{at, 1, steps[at].op, std::max(steps[at].op, steps[at].last)};
-    while (at + item.steps < steps.size() && steps[at + item.steps].computes && steps[at + item.steps].op == item.op) ++item.steps;
+    while (at + item.steps < steps.size() && steps[at + item.steps].computes && steps[at + item.steps].op == item.op)
+      ++item.steps;
     for (size_t op = item.op; op <= item.last; ++op) {
       item.cost += cost_of(program_, program_.ops[op]);
       item.refuses = item.refuses || refuses_[op];
       item.lasts = item.lasts || lasts_[op];
-      for (Root* const root : executor_.states_[op]->uses) (writes(program_.ops[op], root) ? item.writes : item.reads).push_back(root);
+      for (Root* const root : executor_.states_[op]->uses)
+        (writes(program_.ops[op], root) ? item.writes : item.reads).push_back(root);
     }
     return item;
   }
 
-  static bool meet(const std::vector<Root*>& a, const std::vector<Root*>& b) { return std::find_first_of(a.begin(), a.end(), b.begin(), b.end()) != a.end(); }
+  static bool meet(const std::vector<Root*>& a, const std::vector<Root*>& b) {
+    return std::find_first_of(a.begin(), a.end(), b.begin(), b.end()) != a.end();
+  }
   /// `b` comes after `a`, and must not be done where that fails.
-  static bool depend(const Item& a, const Item& b) { return (a.refuses && b.lasts) || meet(a.writes, b.writes) || meet(a.writes, b.reads) || meet(a.reads, b.writes); }
+  static bool depend(const Item& a, const Item& b) {
+    return (a.refuses && b.lasts) || meet(a.writes, b.writes) || meet(a.writes, b.reads) || meet(a.reads, b.writes);
+  }
 
   /// Items of CPU work that follow each other and need nothing of each other run at the same time. It pays where each takes longer than the start of
   /// a task, and not so long that its own loops have all threads busy.
@@ -162,7 +171,10 @@ class Executor::Schedule {
     const auto close = [&] {
       std::vector<Step>& from = executor_.steps_;
       if (group.size() < 2) {
-        for (const Item& item : group) std::move(from.begin() + static_cast<std::ptrdiff_t>(item.first_step), from.begin() + static_cast<std::ptrdiff_t>(item.first_step + item.steps), std::back_inserter(steps));
+        for (const Item& item : group)
+          std::move(from.begin() + static_cast<std::ptrdiff_t>(item.first_step),
+                    from.begin() + static_cast<std::ptrdiff_t>(item.first_step + item.steps),
+                    std::back_inserter(steps));
       } else {
         std::vector<TogetherStep::Line> lines;
         Step together{.step = nullptr, .op = group.front().op, .last = group.back().last};
@@ -191,7 +203,9 @@ class Executor::Schedule {
       at += item.steps;
       const bool pays = item.cost >= executor_.options_.together_ns && item.cost <= kBusy;
       const bool full = group.size() == kLinesPerThread * static_cast<size_t>(cpu::threads());
-      if (!pays || full || std::any_of(group.begin(), group.end(), [&](const Item& other) { return depend(other, item); })) close();
+      if (!pays || full ||
+          std::any_of(group.begin(), group.end(), [&](const Item& other) { return depend(other, item); }))
+        close();
       group.push_back(std::move(item));
       if (!pays) close();
     }

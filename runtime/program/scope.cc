@@ -8,7 +8,8 @@
 namespace shard::program {
 
 void Scope::set(const std::string& name, const Tensor& tensor) {
-  if (name.empty()) fail(ErrorCode::invalid_argument, "[Scope::set] a tensor of a scope needs a name; give one that is not empty");
+  if (name.empty())
+    fail(ErrorCode::invalid_argument, "[Scope::set] a tensor of a scope needs a name; give one that is not empty");
   if (!tensor.defined()) fail(ErrorCode::undefined, "[Scope::set] '{}' is an undefined tensor; give a value", name);
   tensors_[name] = tensor;
 }
@@ -16,8 +17,8 @@ void Scope::set(const std::string& name, const Tensor& tensor) {
 const Tensor& Scope::get(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
-    fail(ErrorCode::invalid_argument, "[Scope::get] there is no tensor '{}' in this scope; set it first. There are: {}", name,
-         tensors_.empty() ? "none" : fmt::format("{}", fmt::join(names(), ", ")));
+    fail(ErrorCode::invalid_argument, "[Scope::get] there is no tensor '{}' in this scope; set it first. There are: {}",
+         name, tensors_.empty() ? "none" : fmt::format("{}", fmt::join(names(), ", ")));
   }
   return found->second;
 }

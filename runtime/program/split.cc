@@ -20,7 +20,8 @@ namespace {
 class Splitter {
  public:
   explicit Splitter(const Trace& trace)
-      : joint_(trace.program), gradient_(*trace.gradient), forward_(joint_, result_.forward), backward_(joint_, result_.backward) {}
+      : joint_(trace.program), gradient_(*trace.gradient), forward_(joint_, result_.forward),
+        backward_(joint_, result_.backward) {}
 
   Split run() {
     find_reads();
@@ -28,27 +29,35 @@ class Splitter {
     for (size_t i = 0; i < gradient_.function_inputs; ++i) forward_.enter(joint_.inputs[i], result_.forward.inputs);
     for (const Named& parameter : joint_.parameters) forward_.enter(parameter, result_.forward.parameters);
     for (size_t i = 0; i < gradient_.forward_ops; ++i) forward_.copy(i);
-    for (const Named& output : function_outputs()) result_.forward.outputs.push_back({output.name, forward_(output.value)});
+    for (const Named& output : function_outputs())
+      result_.forward.outputs.push_back({output.name, forward_(output.value)});
     result_.outputs = gradient_.function_outputs;
-    for (const GradientEffect& effect : joint_.gradients) result_.forward.gradients.push_back({forward_(effect.leaf), forward_(effect.gradient)});
+    for (const GradientEffect& effect : joint_.gradients)
+      result_.forward.gradients.push_back({forward_(effect.leaf), forward_(effect.gradient)});
     for (const auto& [value, data] : reads_) pass_on(value);
     for (const Named& given : given_gradients()) backward_.enter(given, result_.backward.inputs);
     for (const auto& [value, data] : reads_) derive(value);
     for (size_t i = gradient_.forward_ops; i < joint_.ops.size(); ++i) backward_.copy(i);
-    for (const Named& gradient : wanted_gradients()) result_.backward.outputs.push_back({gradient.name, backward_(gradient.value)});
+    for (const Named& gradient : wanted_gradients())
+      result_.backward.outputs.push_back({gradient.name, backward_(gradient.value)});
     divide_draws();
     return std::move(result_);
   }
 
  private:
   std::span<const Named> given_gradients() const { return std::span(joint_.inputs).subspan(gradient_.function_inputs); }
-  std::span<const Named> function_outputs() const { return std::span(joint_.outputs).first(gradient_.function_outputs); }
-  std::span<const Named> wanted_gradients() const { return std::span(joint_.outputs).subspan(gradient_.function_outputs); }
+  std::span<const Named> function_outputs() const {
+    return std::span(joint_.outputs).first(gradient_.function_outputs);
+  }
+  std::span<const Named> wanted_gradients() const {
+    return std::span(joint_.outputs).subspan(gradient_.function_outputs);
+  }
 
   bool is_before(ValueId id) const {
     const auto is_given = [&](const Named& given) { return given.value == id; };
     const std::span<const Named> given = given_gradients();
-    return joint_.value(id).op < static_cast<int>(gradient_.forward_ops) && std::none_of(given.begin(), given.end(), is_given);
+    return joint_.value(id).op < static_cast<int>(gradient_.forward_ops) &&
+           std::none_of(given.begin(), given.end(), is_given);
   }
 
   void read(ValueId id, bool data) {
@@ -72,7 +81,8 @@ class Splitter {
     for (size_t i = 0; i < joint_.ops.size(); ++i) {
       const Op& op = joint_.ops[i];
       for (size_t o = 0; o < op.outputs.size(); ++o) {
-        if (op.outputs[o] != 0 && op.writes[o]) (i < gradient_.forward_ops ? forward_writes_ : backward_writes_)[joint_.value(op.outputs[o]).root] = true;
+        if (op.outputs[o] != 0 && op.writes[o])
+          (i < gradient_.forward_ops ? forward_writes_ : backward_writes_)[joint_.value(op.outputs[o]).root] = true;
       }
     }
     for (const Named& output : function_outputs()) {
@@ -124,8 +134,11 @@ class Splitter {
   /// Inputs that share a buffer would not do so as copies.
   void check_apart(ValueId root) const {
     if (!has(backward_writes_, root)) return;
-    fail(ErrorCode::capture, "the captured function writes '{}' both forward and in its backward pass, which would overwrite what another run has left there; write a copy of it "
-         "in one of them (assign(x))", name_of(root));
+    fail(ErrorCode::capture,
+         "the captured function writes '{}' both forward and in its backward pass, which would overwrite what another "
+         "run has left there; write a copy of it "
+         "in one of them (assign(x))",
+         name_of(root));
   }
 
   /// The other members of a tree are made of the one that was passed on.
@@ -157,8 +170,8 @@ class Splitter {
   const TracedGradient& gradient_;
   Split result_;
   Rewriter forward_, backward_;
-  std::map<ValueId, bool> reads_;      // by value: whether its bytes are read
-  std::map<ValueId, bool> tree_read_;  // by root: whether bytes of any member are
+  std::map<ValueId, bool> reads_;                                    // by value: whether its bytes are read
+  std::map<ValueId, bool> tree_read_;                                // by root: whether bytes of any member are
   std::map<ValueId, bool> forward_writes_, backward_writes_, seen_;  // by root
 };
 

@@ -50,8 +50,10 @@ int run_dot(FILE* in, FILE* out, FILE* errors) {
   const int problem = posix_spawnp(&child, program, &actions, nullptr, arguments, environ);
   posix_spawn_file_actions_destroy(&actions);
   if (problem == ENOENT) {
-    fail(ErrorCode::invalid_argument, "[to_svg] Graphviz draws programs, and its program 'dot' is not in PATH: install it (Debian package graphviz), or "
-                                      "write to_dot() to a file and draw that elsewhere with 'dot -Tsvg'");
+    fail(ErrorCode::invalid_argument,
+         "[to_svg] Graphviz draws programs, and its program 'dot' is not in PATH: install it (Debian package "
+         "graphviz), or "
+         "write to_dot() to a file and draw that elsewhere with 'dot -Tsvg'");
   }
   if (problem != 0) fail(ErrorCode::invalid_argument, "[to_svg] cannot start 'dot': {}", std::strerror(problem));
   int status = 0;

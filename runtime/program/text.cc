@@ -28,7 +28,8 @@ std::string inputs_text(const Op& op, const ValueNames& name) {
     const SlotRange& range = op.slots[slot];
     const SlotDef* const def = op.kind == Kind::call ? &op.entry->op->inputs[slot] : nullptr;
     std::string tensors;
-    for (size_t i = range.first; i < range.first + range.count; ++i) tensors += (i == range.first ? "" : ", ") + operand_text(op.inputs[i], name);
+    for (size_t i = range.first; i < range.first + range.count; ++i)
+      tensors += (i == range.first ? "" : ", ") + operand_text(op.inputs[i], name);
     if (def != nullptr && def->kind == SlotDef::Kind::list) tensors = "[" + tensors + "]";
     add(def == nullptr ? tensors : fmt::format("{}: {}", def->name, tensors));
   }
@@ -47,25 +48,30 @@ std::string op_text(const Program& program, const Op& op, const ValueNames& name
   std::string outputs;
   for (size_t o = 0; o < op.outputs.size(); ++o) {
     if (!outputs.empty()) outputs += ", ";
-    outputs += op.outputs[o] == 0 ? "none" : value_text(program, op.outputs[o], name) + (op.writes[o] ? " written" : "");
+    outputs +=
+        op.outputs[o] == 0 ? "none" : value_text(program, op.outputs[o], name) + (op.writes[o] ? " written" : "");
   }
-  return fmt::format("{} = {}({}){}{}", outputs, op.name(), inputs_text(op, name), op.joins ? " with the one before" : "", op.cause.empty() ? "" : "  # for " + op.cause);
+  return fmt::format("{} = {}({}){}{}", outputs, op.name(), inputs_text(op, name),
+                     op.joins ? " with the one before" : "", op.cause.empty() ? "" : "  # for " + op.cause);
 }
 
 std::string to_text(const Program& program) {
   std::string text = "program(";
   const auto list = [&](const std::vector<Named>& names, const char* what) {
     for (const Named& each : names) {
-      text += fmt::format("\n    {} {} {}", what, each.name, each.value == 0 ? "none" : value_text(program, each.value, number_of));
+      text += fmt::format("\n    {} {} {}", what, each.name,
+                          each.value == 0 ? "none" : value_text(program, each.value, number_of));
     }
   };
   list(program.inputs, "input");
   list(program.parameters, "parameter");
   text += ")\n";
   for (const Op& op : program.ops) text += fmt::format("  {}\n", op_text(program, op, number_of));
-  for (const Named& output : program.outputs) text += fmt::format("  return {} {}\n", output.name, number_of(output.value));
+  for (const Named& output : program.outputs)
+    text += fmt::format("  return {} {}\n", output.name, number_of(output.value));
   for (const GradientEffect& effect : program.gradients) {
-    text += fmt::format("  gradient of %{} {} {}\n", effect.leaf, effect.gradient == 0 ? "cleared" : "is", effect.gradient == 0 ? "" : number_of(effect.gradient));
+    text += fmt::format("  gradient of %{} {} {}\n", effect.leaf, effect.gradient == 0 ? "cleared" : "is",
+                        effect.gradient == 0 ? "" : number_of(effect.gradient));
   }
   return text;
 }

@@ -10,9 +10,7 @@ void TogetherStep::run() {
     line.error = nullptr;
     try {
       for (call::BoundStep* const step : line.steps) step->run();
-    } catch (...) {
-      line.error = std::current_exception();
-    }
+    } catch (...) { line.error = std::current_exception(); }
   });
   for (const Line& line : lines_) {
     if (line.error) std::rethrow_exception(line.error);

@@ -16,10 +16,13 @@ std::vector<uint32_t> CaptureRecorder::call(const RecordedCall& call) {
   Op op;
   op.entry = OpTable::instance().find(call.op.name);
   if (op.entry == nullptr || op.entry->op->location != call.op.location) {
-    refuse(call.op.name, "it is not in the table of ops. Add the ops of its file: the generated header has a function for that (register_... with OpTable::instance())");
+    refuse(call.op.name,
+           "it is not in the table of ops. Add the ops of its file: the generated header has a function for that "
+           "(register_... with OpTable::instance())");
   }
   op.inplace = call.inplace;
-  for (const DenseTensor* input : call.inputs) op.inputs.push_back({input == nullptr ? 0 : value_of(*input, call.op.name), 0});
+  for (const DenseTensor* input : call.inputs)
+    op.inputs.push_back({input == nullptr ? 0 : value_of(*input, call.op.name), 0});
   op.slots.assign(call.slots.begin(), call.slots.end());
   op.attrs = call.attrs;
   op.layout = call.layout;
@@ -38,7 +41,8 @@ std::vector<uint32_t> CaptureRecorder::call(const RecordedCall& call) {
   return symbols;
 }
 
-DenseTensor CaptureRecorder::reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op_name, std::string_view argument) {
+DenseTensor CaptureRecorder::reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op_name,
+                                     std::string_view argument) {
   Op op;
   const bool relayout = !(plan.after_meta.dims == plan.meta.dims);
   op.kind = relayout ? Kind::relayout : Kind::reshard;
@@ -61,7 +65,8 @@ void CaptureRecorder::copy(DenseTensor& to, const DenseTensor& from) {
   to.set_symbol(symbol_of(add(std::move(op), {&type, 1}, {&target, 1}, {true})[0]));
 }
 
-uint32_t CaptureRecorder::convert(Conversion conversion, const DenseTensor& from, const RecordedOutput& to, int source_rank) {
+uint32_t CaptureRecorder::convert(Conversion conversion, const DenseTensor& from, const RecordedOutput& to,
+                                  int source_rank) {
   constexpr Kind kinds[] = {Kind::distribute, Kind::full, Kind::clone};
   Op op;
   op.kind = kinds[static_cast<size_t>(conversion)];
@@ -78,27 +83,34 @@ uint32_t CaptureRecorder::next_tag() {
 }
 
 uint32_t CaptureRecorder::symbol_of(ValueId id) const {
-  if (id > kValueBits) fail(ErrorCode::capture, "the captured function makes more than {} tensors; capture parts of it", kValueBits);
+  if (id > kValueBits)
+    fail(ErrorCode::capture, "the captured function makes more than {} tensors; capture parts of it", kValueBits);
   return id == 0 ? 0 : tag_ | id;
 }
 
 ValueId CaptureRecorder::value_of(const DenseTensor& tensor, std::string_view op) {
   if (tensor.symbol() == 0) {
-    refuse(op, fmt::format("an argument ({}) comes from computations that were recorded before the capture; compute it inside of the captured function, or give detach() of it",
+    refuse(op, fmt::format("an argument ({}) comes from computations that were recorded before the capture; compute it "
+                           "inside of the captured function, or give detach() of it",
                            shard::to_string(tensor.meta())));
   }
   if ((tensor.symbol() & ~kValueBits) != tag_) {
-    refuse(op, fmt::format("an argument ({}) was made while another program was captured, and has no value; use what that program returns when it runs", shard::to_string(tensor.meta())));
+    refuse(op, fmt::format("an argument ({}) was made while another program was captured, and has no value; use what "
+                           "that program returns when it runs",
+                           shard::to_string(tensor.meta())));
   }
   return tensor.symbol() & kValueBits;
 }
 
 bool CaptureRecorder::is_on_mesh(const Op& op) const {
   if (op.layout != nullptr) return true;
-  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](const Operand& input) { return input.value != 0 && program_.value(input.value).type.spec != nullptr; });
+  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](const Operand& input) {
+    return input.value != 0 && program_.value(input.value).type.spec != nullptr;
+  });
 }
 
-std::vector<uint32_t> CaptureRecorder::add(Op op, std::span<const std::optional<Type>> types, std::span<const ValueId> sources, std::vector<bool> writes) {
+std::vector<uint32_t> CaptureRecorder::add(Op op, std::span<const std::optional<Type>> types,
+                                           std::span<const ValueId> sources, std::vector<bool> writes) {
   if (op.slots.empty()) {
     for (size_t i = 0; i < op.inputs.size(); ++i) op.slots.push_back({i, 1});
   }
@@ -117,9 +129,13 @@ ValueId CaptureRecorder::add_single(Op op, const Type& type) {
 }
 
 Trace trace(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope) {
-  if (!function) fail(ErrorCode::invalid_argument, "[trace] there is no function to capture; give one that takes and returns tensors");
+  if (!function)
+    fail(ErrorCode::invalid_argument,
+         "[trace] there is no function to capture; give one that takes and returns tensors");
   if (Recorder::current() != nullptr) {
-    fail(ErrorCode::capture, "a captured function captures another one; call the inner function itself there, it becomes part of the program");
+    fail(ErrorCode::capture,
+         "a captured function captures another one; call the inner function itself there, it becomes part of the "
+         "program");
   }
   const autograd::NoBoundary apart;
   // Whether the function uses an input from outside too is known when it has run. Then it runs once more, where one tensor is both.

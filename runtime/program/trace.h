@@ -14,17 +14,17 @@ using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>& in
 
 /// A tensor from outside that a program uses, as it was when the function was captured.
 struct Parameter {
-  Tensor tensor;  // undefined for the gradient of a leaf
-  Tensor leaf;  // defined where it is the gradient of this leaf, which each run asks for anew
-  int leaf_input = -1;  // the same of this input of the call
+  Tensor tensor;               // undefined for the gradient of a leaf
+  Tensor leaf;                 // defined where it is the gradient of this leaf, which each run asks for anew
+  int leaf_input = -1;         // the same of this input of the call
   bool requires_grad = false;  // and the function ran with gradients recorded
   bool constant = false;       // the function makes it from its elements (Tensor::from_data): nobody else has it
 };
 
 /// A leaf whose gradient a program reads or leaves.
 struct Leaf {
-  Tensor tensor;       // undefined for an input
-  size_t input = 0;    // which one
+  Tensor tensor;     // undefined for an input
+  size_t input = 0;  // which one
   ValueId value = 0;
   bool had_gradient = false;  // before the function ran
 };
@@ -32,18 +32,21 @@ struct Leaf {
 /// The gradient of a function, which is part of its program: inputs of that are the gradients of outputs too, and its outputs the gradients
 /// of inputs and parameters.
 struct TracedGradient {
-  size_t forward_ops = 0;         // the ops from there on compute gradients
-  uint64_t world_draws = 0;       // keys that the ops before draw
+  size_t forward_ops = 0;    // the ops from there on compute gradients
+  uint64_t world_draws = 0;  // keys that the ops before draw
   uint64_t plain_draws = 0;
-  size_t function_inputs = 0;     // of program.inputs; then come the gradients of `outputs`
-  size_t function_outputs = 0;    // of program.outputs; then come the gradients of `wanted`, without a value where no output depends on one
-  std::vector<size_t> outputs;    // of the function, that have a gradient
-  std::vector<ValueId> wanted;    // the inputs and parameters that require gradients
+  size_t function_inputs = 0;  // of program.inputs; then come the gradients of `outputs`
+  size_t function_outputs =
+      0;  // of program.outputs; then come the gradients of `wanted`, without a value where no output depends on one
+  std::vector<size_t> outputs;  // of the function, that have a gradient
+  std::vector<ValueId> wanted;  // the inputs and parameters that require gradients
   // Outputs that have no step in common are of different groups, so that each group has a backward pass of its own: the number of the group of
   // each output, and of each wanted gradient. An input or parameter on which several groups depend is wanted once for each.
   std::vector<size_t> output_groups, wanted_groups;
-  std::vector<std::vector<size_t>> reaches;  // by each of `outputs`: of which of `wanted` it was computed; empty: each of all
-  std::string error;              // why there is no backward pass, as backward will say: the program has no ops, inputs and outputs for it
+  std::vector<std::vector<size_t>>
+      reaches;  // by each of `outputs`: of which of `wanted` it was computed; empty: each of all
+  std::string
+      error;  // why there is no backward pass, as backward will say: the program has no ops, inputs and outputs for it
 };
 
 /// How many groups of outputs there are.
@@ -52,8 +55,8 @@ size_t group_count(const TracedGradient& gradient);
 /// An output that is a view of what had to move: it has parted from its source, which the caller can still write.
 struct DetachedOutput {
   size_t output = 0;
-  ValueId source = 0;  // an input, parameter or other output, or of its tree
-  bool stale = false;  // the function has written the source since
+  ValueId source = 0;                  // an input, parameter or other output, or of its tree
+  bool stale = false;                  // the function has written the source since
   std::string op, argument, from, to;  // for messages: as Detachment
 };
 
@@ -68,9 +71,11 @@ struct ViewOutput {
 struct Trace {
   Program program;
   std::vector<Parameter> parameters;  // of program.parameters
-  std::vector<bool> require_grad;     // by input of the function: whether it does, and the function ran with gradients recorded
+  std::vector<bool>
+      require_grad;  // by input of the function: whether it does, and the function ran with gradients recorded
   std::vector<Leaf> leaves;
-  size_t written = 0;  // the last outputs of the function are arguments that it has given a history in place, and not returned
+  size_t written =
+      0;  // the last outputs of the function are arguments that it has given a history in place, and not returned
   std::vector<DetachedOutput> detached;
   std::vector<ViewOutput> views;
   std::optional<TracedGradient> gradient;  // where outputs require one

@@ -57,7 +57,8 @@ class StepRun {
  public:
   /// `later`: the collective is left under way, behind the storages of the tensors, where it is on their own buffers or a sum of several.
   StepRun(Rank& rank, std::span<Move> moves, CommCause cause, bool later)
-      : rank_(rank), moves_(moves), step_(*moves[0].step), dtype_(step_.dtype), element_(size_of(dtype_)), cause_(cause), later_(later) {
+      : rank_(rank), moves_(moves), step_(*moves[0].step), dtype_(step_.dtype), element_(size_of(dtype_)),
+        cause_(cause), later_(later) {
     before_at_ = step_.before.mesh->coordinate(rank.id());
     after_at_ = step_.after.mesh->coordinate(rank.id());
   }
@@ -116,40 +117,45 @@ class StepRun {
   DenseTensor allocate(const Meta& meta) const { return DenseTensor::allocate(kCpu, meta, rank_.dry.get()); }
 
   Communicator& group() const {
-    return step_.group_axis() >= 0 ? rank_.communicator(step_.group, step_.group_axis()) : rank_.communicator(step_.group);
+    return step_.group_axis() >= 0 ? rank_.communicator(step_.group, step_.group_axis())
+                                   : rank_.communicator(step_.group);
   }
   /// The position in the group of the process that stands at `index` in `mesh`.
   int position(const ProcessMesh& mesh, int index) const {
     if (step_.group_axis() >= 0) return mesh.coordinate_at(index)[static_cast<size_t>(step_.group_axis())];
     if (step_.group == &mesh) return index;
     const auto& all = step_.group->processes();
-    return static_cast<int>(std::lower_bound(all.begin(), all.end(), mesh.processes()[static_cast<size_t>(index)]) - all.begin());
+    return static_cast<int>(std::lower_bound(all.begin(), all.end(), mesh.processes()[static_cast<size_t>(index)]) -
+                            all.begin());
   }
 
   /// The end of a collective that reads and writes the buffers of `move` themselves.
   void finish(Work work, Move& move) const {
     if (!later_ || !work.pending()) return work.wait();
-    const auto shared = std::make_shared<Work>(std::make_unique<UnderWay>(std::move(work), DenseTensor(), move.in, std::vector<UnderWay::Part>()));
+    const auto shared = std::make_shared<Work>(
+        std::make_unique<UnderWay>(std::move(work), DenseTensor(), move.in, std::vector<UnderWay::Part>()));
     move.in.storage()->set_pending(shared, Storage::Use::reads);
     move.out.storage()->set_pending(shared, Storage::Use::writes);
   }
 
-  static void copy_part(const DenseTensor& to, const Dims& to_dims, const Dims& to_begin, const DenseTensor& from, const Dims& from_dims,
-      const Dims& from_begin,
-                        const Dims& extent) {
+  static void copy_part(const DenseTensor& to, const Dims& to_dims, const Dims& to_begin, const DenseTensor& from,
+                        const Dims& from_dims, const Dims& from_begin, const Dims& extent) {
     if (to.storage()->data() == nullptr || from.storage()->data() == nullptr) return;
-    copy_box({to.data<char>(), to_dims, to_begin}, {from.data<char>(), from_dims, from_begin}, extent, size_of(to.dtype()));
+    copy_box({to.data<char>(), to_dims, to_begin}, {from.data<char>(), from_dims, from_begin}, extent,
+             size_of(to.dtype()));
   }
 
   /// Everything that this rank needs is here.
   void stay(Move& move) const {
     const ReshardStep& step = *move.step;
     if (move.out.numel() == 0 || !after_at_) return;
-    if (step.kind == Kind::partial_init && step.type != ReduceType::avg && (*before_at_)[static_cast<size_t>(step.axes[0])] != 0) {
+    if (step.kind == Kind::partial_init && step.type != ReduceType::avg &&
+        (*before_at_)[static_cast<size_t>(step.axes[0])] != 0) {
       // An average of equal values is that value; any other type has the value once and identities elsewhere.
       if (move.out.raw() != nullptr) fill_identity(move.out.raw(), move.out.numel(), dtype_, step.type);
     } else if (step.reduces() || step.kind == Kind::partial_init || step.kind == Kind::copy) {
-      copy_part(move.out, move.out.dims(), zeros(move.out.dims()), move.in, move.in.dims(), zeros(move.in.dims()), move.out.dims());
+      copy_part(move.out, move.out.dims(), zeros(move.out.dims()), move.in, move.in.dims(), zeros(move.in.dims()),
+                move.out.dims());
     } else if (const auto space = box_space(step)) {
       const Piece held = piece_of(*space, space->before, space->before_grain, *before_at_);
       const Piece wanted = piece_of(*space, space->after, space->after_grain, *after_at_);
@@ -195,14 +201,16 @@ class StepRun {
       const Dims mine = piece_of(space, space.before, space.before_grain, *before_at_).dims;
       for (const BoxMove& move : boxes_sent_by(space, rank_.id())) {
         const Dims theirs = piece_of(space, space.after, space.after_grain, after.coordinate_at(move.index)).dims;
-        visit({position(after, move.index), mine, move.from_begin, theirs, move.to_begin, move.extent}, true, move.process);
+        visit({position(after, move.index), mine, move.from_begin, theirs, move.to_begin, move.extent}, true,
+              move.process);
       }
     }
     if (after_at_) {
       const Dims mine = piece_of(space, space.after, space.after_grain, *after_at_).dims;
       for (const BoxMove& move : boxes_received_by(space, rank_.id())) {
         const Dims theirs = piece_of(space, space.before, space.before_grain, before.coordinate_at(move.index)).dims;
-        visit({position(before, move.index), theirs, move.from_begin, mine, move.to_begin, move.extent}, false, move.process);
+        visit({position(before, move.index), theirs, move.from_begin, mine, move.to_begin, move.extent}, false,
+              move.process);
       }
     }
   }
@@ -218,14 +226,17 @@ class StepRun {
     for (Move* move : moves) {
       visit_boxes(*box_space(*move->step), [&](const BoxTransfer& box, bool outgoing, int peer) {
         if (peer != rank_.id()) (outgoing ? sent : received).push_back({move, box});
-        else if (outgoing) copy_part(move->out, box.to_dims, box.to_begin, move->in, box.from_dims, box.from_begin, box.extent);
+        else if (outgoing)
+          copy_part(move->out, box.to_dims, box.to_begin, move->in, box.from_dims, box.from_begin, box.extent);
       });
     }
     Communicator& all = group();
     const auto sizes_of = [&](std::vector<Part>& parts) {
-      std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.box.peer < b.box.peer; });
+      std::stable_sort(parts.begin(), parts.end(),
+                       [](const Part& a, const Part& b) { return a.box.peer < b.box.peer; });
       std::vector<int64_t> sizes(static_cast<size_t>(all.size()), 0);
-      for (const Part& part : parts) sizes[static_cast<size_t>(part.box.peer)] += part.box.extent.numel() * static_cast<int64_t>(element_);
+      for (const Part& part : parts)
+        sizes[static_cast<size_t>(part.box.peer)] += part.box.extent.numel() * static_cast<int64_t>(element_);
       return sizes;
     };
     const auto send_sizes = sizes_of(sent);
@@ -234,18 +245,19 @@ class StepRun {
     const DenseTensor receive = buffer_of(receive_sizes);
     size_t begin = 0;
     for (const Part& part : sent) {
-      copy_part(part_of(send, begin, part.box.extent), part.box.extent, zeros(part.box.extent), part.move->in, part.box.from_dims, part.box.from_begin,
-                part.box.extent);
+      copy_part(part_of(send, begin, part.box.extent), part.box.extent, zeros(part.box.extent), part.move->in,
+                part.box.from_dims, part.box.from_begin, part.box.extent);
     }
     all.all_to_all(cause_, send.raw(), send_sizes, receive.raw(), receive_sizes).wait();
     begin = 0;
     for (const Part& part : received) {
-      copy_part(part.move->out, part.box.to_dims, part.box.to_begin, part_of(receive, begin, part.box.extent), part.box.extent, zeros(part.box.extent),
-                part.box.extent);
+      copy_part(part.move->out, part.box.to_dims, part.box.to_begin, part_of(receive, begin, part.box.extent),
+                part.box.extent, zeros(part.box.extent), part.box.extent);
     }
   }
   DenseTensor buffer_of(std::span<const int64_t> bytes) const {
-    return allocate({{std::accumulate(bytes.begin(), bytes.end(), int64_t{0}) / static_cast<int64_t>(element_)}, dtype_});
+    return allocate(
+        {{std::accumulate(bytes.begin(), bytes.end(), int64_t{0}) / static_cast<int64_t>(element_)}, dtype_});
   }
   /// The next part of a buffer, seen in a shape; moves `begin` (in bytes) behind it.
   DenseTensor part_of(const DenseTensor& buffer, size_t& begin, const Dims& extent) const {
@@ -262,7 +274,10 @@ class StepRun {
     // Parts of the first dim (behind dims of size 1) lie one after the other as they are.
     const bool as_it_is = moves.size() == 1 && moves[0]->in.dims().numel(0, step_.after.dim_of(axis)) == 1;
     if (as_it_is) send = moves[0]->in;
-    else send = allocate({{std::accumulate(moves.begin(), moves.end(), int64_t{0}, [](int64_t n, const Move* move) { return n + move->in.numel(); })}, dtype_});
+    else
+      send = allocate({{std::accumulate(moves.begin(), moves.end(), int64_t{0},
+                                        [](int64_t n, const Move* move) { return n + move->in.numel(); })},
+                       dtype_});
     size_t begin = 0;
     for (int i = 0; i < step_.group->size(axis); ++i) {
       Coordinate at = *before_at_;
@@ -282,20 +297,26 @@ class StepRun {
       Work work = group().reduce_scatter(cause_, send.raw(), moves[0]->out.raw(), counts, dtype_, step_.type);
       return as_it_is ? finish(std::move(work), *moves[0]) : work.wait();
     }
-    const DenseTensor received = allocate({{counts[static_cast<size_t>((*before_at_)[static_cast<size_t>(axis)])]}, dtype_});
-    finish_packed(group().reduce_scatter(cause_, send.raw(), received.raw(), counts, dtype_, step_.type), received, moves, send);
+    const DenseTensor received =
+        allocate({{counts[static_cast<size_t>((*before_at_)[static_cast<size_t>(axis)])]}, dtype_});
+    finish_packed(group().reduce_scatter(cause_, send.raw(), received.raw(), counts, dtype_, step_.type), received,
+                  moves, send);
   }
   void copy_into_piece(Move& move, const DenseTensor& value) const {
-    copy_part(move.out, move.out.dims(), zeros(move.out.dims()), value, value.dims(), zeros(value.dims()), value.dims());
+    copy_part(move.out, move.out.dims(), zeros(move.out.dims()), value, value.dims(), zeros(value.dims()),
+              value.dims());
   }
 
   void all_reduce(std::span<Move*> moves) const {
     if (moves.size() == 1 && !converts()) {
       copy_into_piece(*moves[0], moves[0]->in);
-      return finish_packed(group().all_reduce(cause_, moves[0]->out.raw(), moves[0]->out.numel(), dtype_, step_.type), {}, moves);
+      return finish_packed(group().all_reduce(cause_, moves[0]->out.raw(), moves[0]->out.numel(), dtype_, step_.type),
+                           {}, moves);
     }
-    const DenseTensor all = allocate({{std::accumulate(moves.begin(), moves.end(), int64_t{0}, [](int64_t n,
-        const Move* move) { return n + move->in.numel(); })}, dtype_});
+    const DenseTensor all =
+        allocate({{std::accumulate(moves.begin(), moves.end(), int64_t{0},
+                                   [](int64_t n, const Move* move) { return n + move->in.numel(); })},
+                  dtype_});
     size_t begin = 0;
     for (const Move* move : moves) {
       const DenseTensor part = part_of(all, begin, move->in.dims());
@@ -313,7 +334,8 @@ class StepRun {
     if (!later_ || !under_way->pending()) return under_way->wait();
     const auto shared = std::make_shared<Work>(std::move(under_way));
     for (Move* move : moves) {
-      if (read.defined() && read.storage() == move->in.storage()) read.storage()->set_pending(shared, Storage::Use::reads);
+      if (read.defined() && read.storage() == move->in.storage())
+        read.storage()->set_pending(shared, Storage::Use::reads);
       move->out.storage()->set_pending(shared, Storage::Use::writes);
     }
   }
@@ -329,14 +351,17 @@ class StepRun {
     std::vector<std::vector<IndexRun>> outgoing(static_cast<size_t>(mesh.size()));
     std::vector<std::vector<IndexRun>> incoming(static_cast<size_t>(mesh.size()));
     const auto bytes = [&](const std::vector<IndexRun>& runs) {
-      return std::accumulate(runs.begin(), runs.end(), int64_t{0}, [](int64_t n,
-          const IndexRun& run) { return n + run.end - run.begin; }) * static_cast<int64_t>(element_);
+      return std::accumulate(runs.begin(), runs.end(), int64_t{0},
+                             [](int64_t n, const IndexRun& run) { return n + run.end - run.begin; }) *
+             static_cast<int64_t>(element_);
     };
     for (int i = 0; i < mesh.size(); ++i) {
       const Coordinate peer = mesh.coordinate_at(i);
       const auto k = static_cast<size_t>(i);
-      if (sends_to(step.before, *before_at_, peer)) outgoing[k] = intersect(held, index_runs(step.after_dims, local_piece(step.after, step.after_dims, peer)));
-      if (sends_to(step.before, peer, *before_at_)) incoming[k] = intersect(wanted, index_runs(step.dims, local_piece(step.before, step.dims, peer)));
+      if (sends_to(step.before, *before_at_, peer))
+        outgoing[k] = intersect(held, index_runs(step.after_dims, local_piece(step.after, step.after_dims, peer)));
+      if (sends_to(step.before, peer, *before_at_))
+        incoming[k] = intersect(wanted, index_runs(step.dims, local_piece(step.before, step.dims, peer)));
       send_sizes[k] = bytes(outgoing[k]);
       receive_sizes[k] = bytes(incoming[k]);
     }
@@ -344,23 +369,31 @@ class StepRun {
     const DenseTensor receive = buffer_of(receive_sizes);
     size_t begin = 0;
     for (const auto& runs : outgoing) {
-      walk(held, runs, [&](size_t position, size_t length) { copy_run(send, begin, move.in, position, length), begin += length; });
+      walk(held, runs,
+           [&](size_t position, size_t length) { copy_run(send, begin, move.in, position, length), begin += length; });
     }
     rank_.communicator(&mesh).all_to_all(cause_, send.raw(), send_sizes, receive.raw(), receive_sizes).wait();
     begin = 0;
     for (const auto& runs : incoming) {
-      walk(wanted, runs, [&](size_t position, size_t length) { copy_run(move.out, position, receive, begin, length), begin += length; });
+      walk(wanted, runs, [&](size_t position, size_t length) {
+        copy_run(move.out, position, receive, begin, length), begin += length;
+      });
     }
   }
   /// The same where every process has its elements already.
   void copy_runs(Move& move) const {
     const auto held = index_runs(move.step->dims, local_piece(move.step->before, move.step->dims, *before_at_));
-    const auto wanted = index_runs(move.step->after_dims, local_piece(move.step->after, move.step->after_dims, *after_at_));
+    const auto wanted =
+        index_runs(move.step->after_dims, local_piece(move.step->after, move.step->after_dims, *after_at_));
     size_t begin = 0;
-    walk(held, intersect(held, wanted), [&](size_t position, size_t length) { copy_run(move.out, begin, move.in, position, length), begin += length; });
+    walk(held, intersect(held, wanted), [&](size_t position, size_t length) {
+      copy_run(move.out, begin, move.in, position, length), begin += length;
+    });
   }
-  static void copy_run(const DenseTensor& to, size_t to_begin, const DenseTensor& from, size_t from_begin, size_t bytes) {
-    if (to.storage()->data() != nullptr && from.storage()->data() != nullptr) std::memcpy(to.data<char>() + to_begin, from.data<char>() + from_begin, bytes);
+  static void copy_run(const DenseTensor& to, size_t to_begin, const DenseTensor& from, size_t from_begin,
+                       size_t bytes) {
+    if (to.storage()->data() != nullptr && from.storage()->data() != nullptr)
+      std::memcpy(to.data<char>() + to_begin, from.data<char>() + from_begin, bytes);
   }
   /// Calls visit(byte position, bytes) for each of `runs` in a piece that holds the runs `outer` one after the other.
   template <class Visit>
@@ -372,7 +405,8 @@ class StepRun {
         position += outer[k].end - outer[k].begin;
         ++k;
       }
-      visit(static_cast<size_t>(position + run.begin - outer[k].begin) * element_, static_cast<size_t>(run.end - run.begin) * element_);
+      visit(static_cast<size_t>(position + run.begin - outer[k].begin) * element_,
+            static_cast<size_t>(run.end - run.begin) * element_);
     }
   }
 
@@ -388,9 +422,11 @@ class StepRun {
 };
 
 void check_host(const DenseTensor& piece, CommCause cause) {
-  if (piece.symbol() != 0 && !piece.has_data()) fail_escaped(cause.op, fmt::format("argument '{}' ({} here)", cause.argument, to_string(piece.meta())));
+  if (piece.symbol() != 0 && !piece.has_data())
+    fail_escaped(cause.op, fmt::format("argument '{}' ({} here)", cause.argument, to_string(piece.meta())));
   if (piece.device().backend != 0) {
-    fail(ErrorCode::mixed_device, "[{}] argument '{}' is on {}, but this world moves tensors between CPUs; copy it with to(kCpu) first",
+    fail(ErrorCode::mixed_device,
+         "[{}] argument '{}' is on {}, but this world moves tensors between CPUs; copy it with to(kCpu) first",
          cause.op, cause.argument, to_string(piece.device()));
   }
 }
@@ -398,15 +434,17 @@ void check_host(const DenseTensor& piece, CommCause cause) {
 /// True when the plans can share their collectives.
 bool equal_steps(const ReshardPlan& a, const ReshardPlan& b) {
   const auto same = [](const ReshardStep& x, const ReshardStep& y) {
-    return x.kind == y.kind && x.axes == y.axes && x.group == y.group && x.before.mesh == y.before.mesh && x.after.mesh == y.after.mesh && x.type == y.type &&
-           x.dtype == y.dtype && x.after_dtype == y.after_dtype;
+    return x.kind == y.kind && x.axes == y.axes && x.group == y.group && x.before.mesh == y.before.mesh &&
+           x.after.mesh == y.after.mesh && x.type == y.type && x.dtype == y.dtype && x.after_dtype == y.after_dtype;
   };
-  return a.meta.dtype == b.meta.dtype && std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(), same);
+  return a.meta.dtype == b.meta.dtype &&
+         std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(), same);
 }
 
 }  // namespace
 
-DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause, bool later) {
+DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause,
+                            bool later) {
   if (Recorder* const recorder = Recorder::current()) return recorder->reshard(plan, piece, cause.op, cause.argument);
   check_host(piece, cause);
   DenseTensor value = piece;
@@ -419,7 +457,8 @@ DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTens
   return plan.to->mesh()->coordinate(rank.id()) ? value : absent_value(plan.after_meta);
 }
 
-std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPlan* const> plans, std::span<const DenseTensor> pieces, CommCause cause, bool later) {
+std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPlan* const> plans,
+                                          std::span<const DenseTensor> pieces, CommCause cause, bool later) {
   std::vector<DenseTensor> values(pieces.begin(), pieces.end());
   if (Recorder::current() != nullptr) {
     for (size_t i = 0; i < plans.size(); ++i) values[i] = execute_reshard(rank, *plans[i], pieces[i], cause);
@@ -439,7 +478,8 @@ std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPla
       std::vector<Move> moves;
       for (size_t i : batch) moves.push_back({&plans[i]->steps[s], std::move(values[i]), {}});
       StepRun(rank, moves, cause, later && s + 1 == plans[first]->steps.size()).run();
-      for (size_t i = 0; i < batch.size(); ++i) values[batch[i]] = moves[i].out.defined() ? std::move(moves[i].out) : std::move(moves[i].in);
+      for (size_t i = 0; i < batch.size(); ++i)
+        values[batch[i]] = moves[i].out.defined() ? std::move(moves[i].out) : std::move(moves[i].in);
     }
   }
   for (size_t i = 0; i < plans.size(); ++i) {

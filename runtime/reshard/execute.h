@@ -12,12 +12,13 @@ namespace shard {
 /// This rank's piece after the plan; a new buffer whenever the plan has a step. On a rank outside the new mesh the result is absent.
 /// Collective over the processes of both meshes where the plan communicates. With `later` the last step may be left under way: the
 /// storages of the tensors that it reads and writes wait for it.
-DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause, bool later = false);
+DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause,
+                            bool later = false);
 
 /// The same for several tensors at once: tensors of one dtype whose plans have the same steps (kinds, axes, meshes) share each
 /// step's collective.
-std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPlan* const> plans, std::span<const DenseTensor> pieces, CommCause cause,
-                                          bool later = false);
+std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPlan* const> plans,
+                                          std::span<const DenseTensor> pieces, CommCause cause, bool later = false);
 
 /// The plan for moving `tensor` to `spec`, as text: a line per step with axes, dims, bytes, predicted time and peak memory, and totals.
 /// No communication.
@@ -33,10 +34,12 @@ Tensor reshard_async(const Tensor& tensor, const DistSpec* spec, int64_t memory_
 
 /// As reshard, for a list of tensors and as many layouts; tensors whose plans have equal steps move in one collective per step. Such
 /// steps pack the pieces, so that lists of small tensors gain and large ones do not.
-std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap = 0);
+std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs,
+                            int64_t memory_cap = 0);
 
 /// The same, but last steps that are reductions, or of one tensor alone, are only started, as by reshard_async for one tensor.
-std::vector<Tensor> reshard_async(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs, int64_t memory_cap = 0);
+std::vector<Tensor> reshard_async(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs,
+                                  int64_t memory_cap = 0);
 
 /// Where distribute takes the value from.
 struct Source {

@@ -54,7 +54,8 @@ int64_t positions(const AxisList& axes, const ProcessMesh& mesh) {
 
 size_t position(const AxisList& axes, const ProcessMesh& mesh, const Coordinate& at) {
   size_t i = 0;
-  for (int k = 0; k < axes.size(); ++k) i = i * static_cast<size_t>(mesh.size(axes[k])) + static_cast<size_t>(at[static_cast<size_t>(axes[k])]);
+  for (int k = 0; k < axes.size(); ++k)
+    i = i * static_cast<size_t>(mesh.size(axes[k])) + static_cast<size_t>(at[static_cast<size_t>(axes[k])]);
   return i;
 }
 
@@ -70,7 +71,9 @@ struct Unit {
   std::vector<std::vector<IndexRun>> old_runs, new_runs;
 
   int64_t held(size_t i) const { return old_runs.empty() ? length(old_ranges[i]) : length(old_runs[i]); }
-  int64_t both(size_t i, size_t k) const { return old_runs.empty() ? overlap(old_ranges[i], new_ranges[k]) : overlap(old_runs[i], new_runs[k]); }
+  int64_t both(size_t i, size_t k) const {
+    return old_runs.empty() ? overlap(old_ranges[i], new_ranges[k]) : overlap(old_runs[i], new_runs[k]);
+  }
 };
 
 /// Counts the elements of a moving step on one mesh. A process gives its old piece, or the part that is needed, to all that differ from
@@ -88,7 +91,8 @@ class MoveCount {
       for (int i = 0; i < unit.before.size(); ++i) sharding.push_back(unit.before[i]);
     }
     for (int i = 0; i < sharding.size(); ++i) {
-      const bool used = std::any_of(units_.begin(), units_.end(), [&](const Unit& unit) { return unit.after.contains(sharding[i]); });
+      const bool used =
+          std::any_of(units_.begin(), units_.end(), [&](const Unit& unit) { return unit.after.contains(sharding[i]); });
       if (!used) copies_ *= mesh_.size(sharding[i]);
     }
     for (Unit& unit : units_) {
@@ -181,13 +185,15 @@ class MoveCount {
     unit.new_runs = runs_of(step.after, step.after_dims, group.out_begin, group.out_end, unit.after);
     units_.push_back(std::move(unit));
   }
-  std::vector<std::vector<IndexRun>> runs_of(const Layout& layout, const Dims& dims, int begin, int end, AxisList& axes) const {
+  std::vector<std::vector<IndexRun>> runs_of(const Layout& layout, const Dims& dims, int begin, int end,
+                                             AxisList& axes) const {
     Layout part(&mesh_, end - begin);
     Dims sizes;
     for (int d = begin; d < end; ++d) {
       part.dims[static_cast<size_t>(d - begin)] = layout.dims[static_cast<size_t>(d)];
       sizes.push_back(dims[d]);
-      for (int i = 0; i < layout.dims[static_cast<size_t>(d)].size(); ++i) axes.push_back(layout.dims[static_cast<size_t>(d)][i]);
+      for (int i = 0; i < layout.dims[static_cast<size_t>(d)].size(); ++i)
+        axes.push_back(layout.dims[static_cast<size_t>(d)][i]);
     }
     std::vector<std::vector<IndexRun>> all;
     Coordinate at{};
@@ -216,7 +222,8 @@ int64_t all_reduce_sent(int64_t elements, int64_t n, int64_t k) {
 
 int64_t reduction_sent(const ReshardStep& step, const Coordinate& at) {
   const int64_t before = local_piece(step.before, step.dims, at).dims.numel();
-  if (step.kind == Kind::all_reduce) return all_reduce_sent(before, step.before.mesh->size(step.axes[0]), at[static_cast<size_t>(step.axes[0])]);
+  if (step.kind == Kind::all_reduce)
+    return all_reduce_sent(before, step.before.mesh->size(step.axes[0]), at[static_cast<size_t>(step.axes[0])]);
   return before - local_piece(step.after, step.dims, at).dims.numel();
 }
 
@@ -240,7 +247,8 @@ bool gives(const BoxSpace& space, const Coordinate& sender, int receiver, int re
   if (const auto own = mesh.coordinate(receiver)) {
     bool same_piece = true;
     for (int axis = 0; axis < mesh.rank(); ++axis) {
-      same_piece = same_piece && (space.before.dim_of(axis) < 0 || (*own)[static_cast<size_t>(axis)] == sender[static_cast<size_t>(axis)]);
+      same_piece = same_piece && (space.before.dim_of(axis) < 0 ||
+                                  (*own)[static_cast<size_t>(axis)] == sender[static_cast<size_t>(axis)]);
     }
     if (same_piece) return *own == sender;
   }
@@ -372,7 +380,11 @@ std::optional<BoxSpace> box_space(const ReshardStep& step) {
   }
   const auto groups = group_dims(step.dims, step.after_dims);
   if (groups.size() > kMaxRank) return std::nullopt;
-  BoxSpace space{{}, {}, {}, Layout(step.before.mesh, static_cast<int>(groups.size())), Layout(step.after.mesh, static_cast<int>(groups.size()))};
+  BoxSpace space{{},
+                 {},
+                 {},
+                 Layout(step.before.mesh, static_cast<int>(groups.size())),
+                 Layout(step.after.mesh, static_cast<int>(groups.size()))};
   // The first dim of a group that is longer than 1, the only one that may be sharded, is cut in units of the dims behind it.
   const auto leading = [](const Layout& layout, const Dims& dims, int begin, int end, AxisList& axes, Dims& grains) {
     int64_t grain = dims.numel(begin, end);
@@ -394,8 +406,10 @@ std::optional<BoxSpace> box_space(const ReshardStep& step) {
   for (size_t g = 0; g < groups.size(); ++g) {
     const DimGroup& group = groups[g];
     space.dims.push_back(step.dims.numel(group.in_begin, group.in_end));
-    if (!leading(step.before, step.dims, group.in_begin, group.in_end, space.before.dims[g], space.before_grain)) return std::nullopt;
-    if (!leading(step.after, step.after_dims, group.out_begin, group.out_end, space.after.dims[g], space.after_grain)) return std::nullopt;
+    if (!leading(step.before, step.dims, group.in_begin, group.in_end, space.before.dims[g], space.before_grain))
+      return std::nullopt;
+    if (!leading(step.after, step.after_dims, group.out_begin, group.out_end, space.after.dims[g], space.after_grain))
+      return std::nullopt;
   }
   return space;
 }
@@ -418,7 +432,8 @@ std::vector<BoxMove> boxes_sent_by(const BoxSpace& space, int process) {
   const Piece held = piece_of(space, space.before, space.before_grain, *at);
   visit_partners(space, mesh, *at, [&](int index, const Coordinate& other) {
     const int receiver = mesh.processes()[static_cast<size_t>(index)];
-    if (!crosses || gives(space, *at, receiver, index)) add_box(moves, mesh, index, held, piece_of(space, space.after, space.after_grain, other));
+    if (!crosses || gives(space, *at, receiver, index))
+      add_box(moves, mesh, index, held, piece_of(space, space.after, space.after_grain, other));
   });
   return moves;
 }
@@ -433,7 +448,8 @@ std::vector<BoxMove> boxes_received_by(const BoxSpace& space, int process) {
   const int mine = static_cast<int>(std::find(receivers.begin(), receivers.end(), process) - receivers.begin());
   const Piece wanted = piece_of(space, space.after, space.after_grain, *at);
   visit_partners(space, mesh, *at, [&](int index, const Coordinate& other) {
-    if (!crosses || gives(space, other, process, mine)) add_box(moves, mesh, index, piece_of(space, space.before, space.before_grain, other), wanted);
+    if (!crosses || gives(space, other, process, mine))
+      add_box(moves, mesh, index, piece_of(space, space.before, space.before_grain, other), wanted);
   });
   return moves;
 }
@@ -444,7 +460,8 @@ int64_t bytes_sent_by(const ReshardStep& step, DType dtype, int process) {
   if (!at || step.bytes == 0) return 0;
   if (step.kind == Kind::send_recv) {
     int64_t sent = 0;
-    for (const BoxMove& move : boxes_sent_by(*box_space(step), process)) sent += move.process == process ? 0 : move.extent.numel();
+    for (const BoxMove& move : boxes_sent_by(*box_space(step), process))
+      sent += move.process == process ? 0 : move.extent.numel();
     return sent * element;
   }
   return (step.reduces() ? reduction_sent(step, *at) : MoveCount(step).sent(*at)) * element;
@@ -463,7 +480,8 @@ void count_bytes(ReshardStep& step, DType dtype) {
       const BoxSpace space = *box_space(step);
       for (const int process : step.before.mesh->processes()) {
         int64_t sent = 0;
-        for (const BoxMove& move : boxes_sent_by(space, process)) sent += move.process == process ? 0 : move.extent.numel();
+        for (const BoxMove& move : boxes_sent_by(space, process))
+          sent += move.process == process ? 0 : move.extent.numel();
         total += sent;
         most = std::max(most, sent);
       }

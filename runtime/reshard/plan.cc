@@ -18,7 +18,8 @@ int64_t largest_piece(const Layout& layout, const Dims& dims, DType dtype) {
 }
 
 bool share_processes(const ProcessMesh& a, const ProcessMesh& b) {
-  return &a == &b || std::any_of(a.processes().begin(), a.processes().end(), [&](int process) { return b.coordinate(process).has_value(); });
+  return &a == &b || std::any_of(a.processes().begin(), a.processes().end(),
+                                 [&](int process) { return b.coordinate(process).has_value(); });
 }
 
 /// Start-up time and time per byte where any axis of the mesh may be used: those of the slowest.
@@ -45,12 +46,15 @@ ReshardStep make_step(Kind kind, const Layout& before, const Layout& after, cons
 
 ReshardStep copy_step(const Layout& before, const Layout& after, const Meta& meta, const Dims& after_dims) {
   ReshardStep step = make_step(Kind::copy, before, after, meta.dims, after_dims);
-  step.ns = local_ns(*after.mesh, static_cast<double>(largest_piece(after, after_dims, shard_dtype(meta.dtype, after))));
+  step.ns =
+      local_ns(*after.mesh, static_cast<double>(largest_piece(after, after_dims, shard_dtype(meta.dtype, after))));
   return step;
 }
 
 /// In which dtype a step from this layout moves a tensor of `dtype`.
-DType moved_dtype(DType dtype, const Layout& layout, SumPolicy sums) { return sums == SumPolicy::rounded ? dtype : shard_dtype(dtype, layout); }
+DType moved_dtype(DType dtype, const Layout& layout, SumPolicy sums) {
+  return sums == SumPolicy::rounded ? dtype : shard_dtype(dtype, layout);
+}
 
 /// Sets what the search does not: dtypes, bytes and peaks; then the totals. The caller of a plan keeps its input.
 void finish(ReshardPlan& plan) {
@@ -61,7 +65,8 @@ void finish(ReshardPlan& plan) {
   for (ReshardStep& step : plan.steps) step.dtype = moved_dtype(plan.meta.dtype, step.before, plan.sums);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     ReshardStep& step = plan.steps[i];
-    step.after_dtype = i + 1 < plan.steps.size() ? plan.steps[i + 1].dtype : shard_dtype(plan.meta.dtype, plan.to->layout());
+    step.after_dtype =
+        i + 1 < plan.steps.size() ? plan.steps[i + 1].dtype : shard_dtype(plan.meta.dtype, plan.to->layout());
     if (step.kind != Kind::send_recv) count_bytes(step, step.dtype);  // counted when it was chosen
     const bool reads_input = i == 0 && step.dtype == held;
     const int64_t before = reads_input ? 0 : largest_piece(step.before, step.dims, step.dtype);
@@ -95,9 +100,10 @@ ReshardStep send_step(const Meta& meta, const Layout& before, const Layout& afte
   const double copy = std::max(before.mesh->costs().copy_ns_per_byte, after.mesh->costs().copy_ns_per_byte);
   const AxisCost a = slowest(*before.mesh);
   const AxisCost b = slowest(*after.mesh);
-  step.ns = step.bytes == 0 ? local_ns(*after.mesh, piece)
-                            : std::max(a.alpha_ns, b.alpha_ns) + copy * piece +
-                                  std::max(a.ns_per_byte, b.ns_per_byte) * std::max(static_cast<double>(step.bytes_max), piece);
+  step.ns = step.bytes == 0
+                ? local_ns(*after.mesh, piece)
+                : std::max(a.alpha_ns, b.alpha_ns) + copy * piece +
+                      std::max(a.ns_per_byte, b.ns_per_byte) * std::max(static_cast<double>(step.bytes_max), piece);
   return step;
 }
 
@@ -144,10 +150,11 @@ bool plan_between_meshes(ReshardPlan& plan, const Layout& from, const Layout& to
 
 [[noreturn]] void fail_cap(const ReshardPlan& plan, int64_t cap, int64_t least, CommCause cause) {
   fail(ErrorCode::policy,
-       "[{}] argument '{}': no way to move {} from {} on {} to {} on {} keeps to the memory cap of {} bytes a rank; the smallest peak is {} bytes. Raise "
+       "[{}] argument '{}': no way to move {} from {} on {} to {} on {} keeps to the memory cap of {} bytes a rank; "
+       "the smallest peak is {} bytes. Raise "
        "the cap, or choose a layout with smaller pieces",
-       cause.op, cause.argument, to_string(plan.meta), plan.from->text(), plan.from->mesh()->describe(), plan.to->text(),
-       plan.to->mesh()->describe(), cap, least);
+       cause.op, cause.argument, to_string(plan.meta), plan.from->text(), plan.from->mesh()->describe(),
+       plan.to->text(), plan.to->mesh()->describe(), cap, least);
 }
 
 std::string name_of(const Layout& layout) { return DistSpec::make(layout)->text(); }
@@ -165,7 +172,8 @@ std::string added_axes(const Layout& longer, const Layout& shorter) {
     AxisList added;
     const AxisList& axes = longer.dims[static_cast<size_t>(d)];
     for (int i = shorter.dims[static_cast<size_t>(d)].size(); i < axes.size(); ++i) added.push_back(axes[i]);
-    if (!added.empty()) text += fmt::format("{}{}, dim {}", text.empty() ? "" : ", ", axes_text(*longer.mesh, added), d);
+    if (!added.empty())
+      text += fmt::format("{}{}, dim {}", text.empty() ? "" : ", ", axes_text(*longer.mesh, added), d);
   }
   return text;
 }
@@ -176,12 +184,15 @@ std::string where(const ReshardStep& step) {
   switch (step.kind) {
     case Kind::all_gather: return added_axes(step.before, step.after);
     case Kind::slice: return added_axes(step.after, step.before);
-    case Kind::all_to_all: return fmt::format("{}, dim {} -> {}", axes, step.before.dim_of(step.axes[0]), step.after.dim_of(step.axes[0]));
+    case Kind::all_to_all:
+      return fmt::format("{}, dim {} -> {}", axes, step.before.dim_of(step.axes[0]), step.after.dim_of(step.axes[0]));
     case Kind::permute:
     case Kind::exchange: return fmt::format("{}, {} -> {}", axes, name_of(step.before), name_of(step.after));
     case Kind::send_recv:
-      return fmt::format("{} on {} -> {} on {}", name_of(step.before), mesh.describe(), name_of(step.after), step.after.mesh->describe());
-    case Kind::reduce_scatter: return fmt::format("{}, {}, dim {}", axes, to_string(step.type), step.after.dim_of(step.axes[0]));
+      return fmt::format("{} on {} -> {} on {}", name_of(step.before), mesh.describe(), name_of(step.after),
+                         step.after.mesh->describe());
+    case Kind::reduce_scatter:
+      return fmt::format("{}, {}, dim {}", axes, to_string(step.type), step.after.dim_of(step.axes[0]));
     case Kind::all_reduce:
     case Kind::partial_init: return fmt::format("{}, {}", axes, to_string(step.type));
     case Kind::copy: return "";
@@ -193,7 +204,9 @@ std::string where(const ReshardStep& step) {
 std::string step_text(const ReshardStep& step) { return fmt::format("{}({})", to_string(step.kind), where(step)); }
 
 /// What a step's collective runs over: "tp", "mesh(dp=2, tp=2)".
-std::string group_text(const ReshardStep& step) { return step.group_axis() >= 0 ? step.group->name(step.group_axis()) : step.group->describe(); }
+std::string group_text(const ReshardStep& step) {
+  return step.group_axis() >= 0 ? step.group->name(step.group_axis()) : step.group->describe();
+}
 
 }  // namespace
 
@@ -222,7 +235,8 @@ int64_t ReshardPlan::bytes_along(const ProcessMesh* mesh, int axis) const {
 
 double ReshardPlan::ns_along(const ProcessMesh* mesh, int axis) const {
   double sum = 0;
-  for (const ReshardStep& step : steps) sum += step.bytes != 0 && step.group == mesh && step.group_axis() == axis ? step.ns : 0;
+  for (const ReshardStep& step : steps)
+    sum += step.bytes != 0 && step.group == mesh && step.group_axis() == axis ? step.ns : 0;
   return sum;
 }
 
@@ -237,22 +251,26 @@ std::string ReshardPlan::describe() const {
 
 std::string ReshardPlan::explain() const {
   const bool one_mesh = from->mesh() == to->mesh();
-  std::string text = one_mesh ? fmt::format("{} from {} to {} on {}\n", to_string(meta), from->text(), to->text(), to->mesh()->describe())
-                              : fmt::format("{} from {} on {} to {} on {}\n", to_string(meta), from->text(), from->mesh()->describe(), to->text(),
-                                  to->mesh()->describe());
+  std::string text = one_mesh ? fmt::format("{} from {} to {} on {}\n", to_string(meta), from->text(), to->text(),
+                                            to->mesh()->describe())
+                              : fmt::format("{} from {} on {} to {} on {}\n", to_string(meta), from->text(),
+                                            from->mesh()->describe(), to->text(), to->mesh()->describe());
   std::vector<const ReshardStep*> groups;  // the first step of each
   for (size_t i = 0; i < steps.size(); ++i) {
     const ReshardStep& step = steps[i];
-    text += fmt::format("  {}. {}: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B\n", i + 1, step_text(step), step.bytes, step.bytes_max,
-        step.ns / 1000, step.peak);
-    const auto same = [&](const ReshardStep* other) { return other->group == step.group && other->group_axis() == step.group_axis(); };
+    text += fmt::format("  {}. {}: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B\n", i + 1, step_text(step),
+                        step.bytes, step.bytes_max, step.ns / 1000, step.peak);
+    const auto same = [&](const ReshardStep* other) {
+      return other->group == step.group && other->group_axis() == step.group_axis();
+    };
     if (step.bytes != 0 && std::none_of(groups.begin(), groups.end(), same)) groups.push_back(&step);
   }
   for (const ReshardStep* step : groups) {
-    text += fmt::format("  over {}: {} B, {:.1f} us\n", group_text(*step), bytes_along(step->group, step->group_axis()), ns_along(step->group,
-        step->group_axis()) / 1000);
+    text += fmt::format("  over {}: {} B, {:.1f} us\n", group_text(*step), bytes_along(step->group, step->group_axis()),
+                        ns_along(step->group, step->group_axis()) / 1000);
   }
-  return text + fmt::format("  in all: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B", bytes, bytes_max, ns / 1000, peak);
+  return text + fmt::format("  in all: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B", bytes, bytes_max,
+                            ns / 1000, peak);
 }
 
 bool same_value(DType dtype, const DistSpec* from, const DistSpec* to) {
@@ -278,11 +296,14 @@ bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to) {
   return false;
 }
 
-std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to, int64_t memory_cap, CommCause cause,
-                                                SumPolicy sums) {
+std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to,
+                                                int64_t memory_cap, CommCause cause, SumPolicy sums) {
   if (from->rank() != meta.dims.rank() || to->rank() != meta.dims.rank()) {
-    fail(ErrorCode::layout, "[{}] argument '{}': {} has {} dims, but it is to move from layout {} on {} to {} on {}; give layouts with an entry for each dim",
-         cause.op, cause.argument, to_string(meta), meta.dims.rank(), from->text(), from->mesh()->describe(), to->text(), to->mesh()->describe());
+    fail(ErrorCode::layout,
+         "[{}] argument '{}': {} has {} dims, but it is to move from layout {} on {} to {} on {}; give layouts with an "
+         "entry for each dim",
+         cause.op, cause.argument, to_string(meta), meta.dims.rank(), from->text(), from->mesh()->describe(),
+         to->text(), to->mesh()->describe());
   }
   auto plan = std::make_shared<ReshardPlan>();
   plan->meta = plan->after_meta = meta;
@@ -305,14 +326,16 @@ std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec
     plan->steps.push_back(copy_step(before, after, meta, meta.dims));
     finish(*plan);
   } else {
-    if (!search_steps(meta, before, after, cap, sums, plan->steps)) fail_cap(*plan, cap, least_peak(meta, before, after, sums), cause);
+    if (!search_steps(meta, before, after, cap, sums, plan->steps))
+      fail_cap(*plan, cap, least_peak(meta, before, after, sums), cause);
     finish(*plan);
   }
   if (cap > 0 && plan->peak > cap) fail_cap(*plan, cap, plan->peak, cause);
   return plan;
 }
 
-std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpec* from, const Dims& after, const DistSpec* to, SumPolicy sums) {
+std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpec* from, const Dims& after,
+                                                 const DistSpec* to, SumPolicy sums) {
   auto plan = std::make_shared<ReshardPlan>();
   plan->meta = meta;
   plan->after_meta = {after, meta.dtype};

@@ -24,12 +24,12 @@ struct ReshardStep {
     all_reduce,      // a pending reduction is done
     slice,           // axes start to shard dims; no communication
     partial_init,    // the value becomes one contribution, the others the identity of `type`; no communication
-    copy,            // every process keeps its piece (axes of one process change, or there are no elements); no communication
-    relayout         // row-major elements go to the owner in another shape and layout
+    copy,     // every process keeps its piece (axes of one process change, or there are no elements); no communication
+    relayout  // row-major elements go to the owner in another shape and layout
   };
   Kind kind = Kind::copy;
-  AxisList axes;                      // the mesh axes that it acts along; of send_recv none
-  ReduceType type = ReduceType::sum;  // of reductions and partial_init
+  AxisList axes;                       // the mesh axes that it acts along; of send_recv none
+  ReduceType type = ReduceType::sum;   // of reductions and partial_init
   DType dtype = DType::float32;        // in which elements are moved
   DType after_dtype = DType::float32;  // and what they are converted to at the end
   Layout before;
@@ -59,8 +59,8 @@ struct ReshardPlan {
   std::vector<ReshardStep> steps;
   int64_t bytes = 0;      // sent by all ranks together
   int64_t bytes_max = 0;  // the sum of the steps' bytes_max
-  int64_t peak = 0;       // bytes on the fullest rank: the input, which its caller keeps, and what a step reads and writes
-  double ns = 0;          // predicted, by the costs of the mesh
+  int64_t peak = 0;  // bytes on the fullest rank: the input, which its caller keeps, and what a step reads and writes
+  double ns = 0;     // predicted, by the costs of the mesh
 
   /// Bytes and predicted time of the steps along one axis of `mesh`, or (axis -1) over all processes of `mesh`: of a step along
   /// several axes, a relayout, or the union of two meshes as their steps' `group`.
@@ -75,8 +75,9 @@ struct ReshardPlan {
 /// A plan of least predicted time from `from` to `to`, on one mesh or two, for a tensor of this global meta. With a memory cap (bytes
 /// on one rank; 0 takes that of `from`'s mesh, if it has one) the fastest among those whose peak is within it. Throws layout when the
 /// layouts do not fit the tensor, policy when no plan keeps to the cap, with the smallest peak there is; `cause` is for these messages.
-std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to, int64_t memory_cap = 0,
-                                                CommCause cause = {"reshard", "tensor"}, SumPolicy sums = SumPolicy::float32);
+std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to,
+                                                int64_t memory_cap = 0, CommCause cause = {"reshard", "tensor"},
+                                                SumPolicy sums = SumPolicy::float32);
 
 /// True when the layouts differ in mesh axes of one process alone, which split nothing and leave nothing pending: every process has the same
 /// elements in both. A pending any or all of numbers is the exception, because it becomes 0 or 1 with one contribution, too.
@@ -88,7 +89,7 @@ bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to);
 
 /// The plan of one relayout step: the tensor seen as `after` in layout `to`, same elements in row-major order. Both layouts are on
 /// one mesh; partial axes must be the same on both sides.
-std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpec* from, const Dims& after, const DistSpec* to,
-                                                 SumPolicy sums = SumPolicy::float32);
+std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpec* from, const Dims& after,
+                                                 const DistSpec* to, SumPolicy sums = SumPolicy::float32);
 
 }  // namespace shard

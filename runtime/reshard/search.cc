@@ -26,7 +26,9 @@ Key with(Key key, int axis, int at, int position) {
 }
 
 /// True for the place of an axis with a pending sum or average.
-bool is_linear(int at) { return at == kPending + static_cast<int>(ReduceType::sum) || at == kPending + static_cast<int>(ReduceType::avg); }
+bool is_linear(int at) {
+  return at == kPending + static_cast<int>(ReduceType::sum) || at == kPending + static_cast<int>(ReduceType::avg);
+}
 
 /// True when pending reductions (their places) can be done in either order.
 bool commute(int a, int b) { return a == b || (is_linear(a) && is_linear(b)); }
@@ -145,7 +147,9 @@ class Search {
 
   void append_steps(std::vector<ReshardStep>& all) const {
     std::vector<int> path;
-    for (int i = goal_node(); table_.nodes[static_cast<size_t>(i)].parent >= 0; i = table_.nodes[static_cast<size_t>(i)].parent) path.push_back(i);
+    for (int i = goal_node(); table_.nodes[static_cast<size_t>(i)].parent >= 0;
+         i = table_.nodes[static_cast<size_t>(i)].parent)
+      path.push_back(i);
     all.reserve(all.size() + path.size());
     for (auto i = path.rbegin(); i != path.rend(); ++i) {
       const Node& node = table_.nodes[static_cast<size_t>(*i)];
@@ -163,7 +167,8 @@ class Search {
         if (step.reduces()) step.type = static_cast<ReduceType>(place(before, node.axis) - kPending);
         else if (step.kind == Kind::partial_init) step.type = static_cast<ReduceType>(pending - kPending);
       }
-      if (!step.reduces() && step.kind != Kind::partial_init) step.kind = kind_of_move(step.before, step.after, step.axes);
+      if (!step.reduces() && step.kind != Kind::partial_init)
+        step.kind = kind_of_move(step.before, step.after, step.axes);
       all.push_back(step);
     }
   }
@@ -194,12 +199,14 @@ class Search {
     const View at = view(key);
     for (int d = 0; d < layout.rank; ++d) {
       for (int i = 0; i < at.count[static_cast<size_t>(d)]; ++i) {
-        layout.dims[static_cast<size_t>(d)].push_back(mesh_axes_[static_cast<size_t>(at.axes[static_cast<size_t>(d)][static_cast<size_t>(i)])]);
+        layout.dims[static_cast<size_t>(d)].push_back(
+            mesh_axes_[static_cast<size_t>(at.axes[static_cast<size_t>(d)][static_cast<size_t>(i)])]);
       }
     }
     for (int a = 0; a < axes_; ++a) {
       if (place(key, a) < kPending) continue;
-      layout.partial[static_cast<size_t>(mesh_axes_[static_cast<size_t>(a)])] = static_cast<ReduceType>(place(key, a) - kPending);
+      layout.partial[static_cast<size_t>(mesh_axes_[static_cast<size_t>(a)])] =
+          static_cast<ReduceType>(place(key, a) - kPending);
     }
     return layout;
   }
@@ -312,7 +319,8 @@ class Search {
   /// How long the lists of a dim agree.
   static int common_prefix(const View& a, const View& b, size_t d) {
     int n = 0;
-    while (n < a.count[d] && n < b.count[d] && a.axes[d][static_cast<size_t>(n)] == b.axes[d][static_cast<size_t>(n)]) ++n;
+    while (n < a.count[d] && n < b.count[d] && a.axes[d][static_cast<size_t>(n)] == b.axes[d][static_cast<size_t>(n)])
+      ++n;
     return n;
   }
 
@@ -321,7 +329,8 @@ class Search {
     double share = 1;
     for (int d = 0; d < meta_.dims.rank(); ++d) {
       const auto k = static_cast<size_t>(d);
-      if (from.pieces[k] > to.pieces[k]) share *= static_cast<double>(to.pieces[k]) / static_cast<double>(from.pieces[k]);
+      if (from.pieces[k] > to.pieces[k])
+        share *= static_cast<double>(to.pieces[k]) / static_cast<double>(from.pieces[k]);
     }
     return share;
   }
@@ -335,7 +344,8 @@ class Search {
       const int shorter = std::min(from.count[k], to.count[k]);
       conflict[k] = common_prefix(from, to, k) < shorter;
       if (!conflict[k]) {
-        if (from.pieces[k] > to.pieces[k]) share *= static_cast<double>(to.pieces[k]) / static_cast<double>(from.pieces[k]);
+        if (from.pieces[k] > to.pieces[k])
+          share *= static_cast<double>(to.pieces[k]) / static_cast<double>(from.pieces[k]);
         continue;
       }
       for (int i = 0; i < from.count[k]; ++i) involved |= 1 << from.axes[k][static_cast<size_t>(i)];
@@ -383,7 +393,8 @@ class Search {
     int mask = 0;
     for (int d = 0; d < meta_.dims.rank(); ++d) {
       const auto k = static_cast<size_t>(d);
-      for (int i = common_prefix(from, to, k); i < from.count[k]; ++i) mask |= 1 << from.axes[k][static_cast<size_t>(i)];
+      for (int i = common_prefix(from, to, k); i < from.count[k]; ++i)
+        mask |= 1 << from.axes[k][static_cast<size_t>(i)];
     }
     return mask;
   }
@@ -406,7 +417,8 @@ class Search {
     double ns = copy_ * end_.bytes;
     const int moving = moving_axes(at, end_);
     // Pieces may travel before a sum is begun.
-    if (moving != 0) ns += pace(moving).first + least_beta_ * (end_.bytes / widening(end_.key)) * (1 - share_at_most(at, end_));
+    if (moving != 0)
+      ns += pace(moving).first + least_beta_ * (end_.bytes / widening(end_.key)) * (1 - share_at_most(at, end_));
     const int left = pending(at.key);
     if (left == 0) return ns;
     double smallest = at.bytes / widening(at.key);
@@ -464,7 +476,9 @@ class Search {
       // With axes of unlike speed it may pay to do a reduction that could stay pending, and to begin it again.
       if ((left >> a & 1) != 0 || (!uniform_ && where >= kPending)) reduce(at, index, a, where);
       else if (where == kNowhere) slice_or_begin(at, index, a, left);
-      else if (where < kNowhere && (left != 0 || !uniform_) && order(at.key, a) + 1 == at.count[static_cast<size_t>(where)]) moves(at, index, a, where);
+      else if (where < kNowhere && (left != 0 || !uniform_) &&
+               order(at.key, a) + 1 == at.count[static_cast<size_t>(where)])
+        moves(at, index, a, where);
     }
   }
   /// Straight to the goal's dims.
@@ -476,7 +490,8 @@ class Search {
     const auto [alpha, beta] = pace(moving);
     const double known = table_.nodes[static_cast<size_t>(index)].cost;
     // A cheap bound first: the exact share may have to visit many coordinates.
-    if (goal_ == Goal::fastest && known + alpha + (beta * (1 - share_at_most(at, to)) + copy_) * to.bytes >= bound_) return;
+    if (goal_ == Goal::fastest && known + alpha + (beta * (1 - share_at_most(at, to)) + copy_) * to.bytes >= bound_)
+      return;
     add({to.key, Kind::exchange, -1, alpha + (beta * (1 - share(at, to)) + copy_) * to.bytes}, index);
   }
   void reduce(const View& at, int index, int a, int where) {
@@ -484,7 +499,9 @@ class Search {
     const double n = size(a);
     const double bytes = at.bytes;
     const AxisCost& c = cost(a);
-    add({with(at.key, a, kNowhere, 0), Kind::all_reduce, a, 2 * c.alpha_ns + (2 * c.ns_per_byte * (n - 1) / n + copy_) * bytes}, index);
+    add({with(at.key, a, kNowhere, 0), Kind::all_reduce, a,
+         2 * c.alpha_ns + (2 * c.ns_per_byte * (n - 1) / n + copy_) * bytes},
+        index);
     for (int i = 0; i < dim_count_; ++i) {
       const int d = dims_[static_cast<size_t>(i)];
       const Key to = with(at.key, a, d, at.count[static_cast<size_t>(d)]);
@@ -561,7 +578,8 @@ Layout without_unit_axes(const Layout& layout) {
   return rest;
 }
 
-bool search_steps(const Meta& meta, const Layout& from, const Layout& to, int64_t cap, SumPolicy sums, std::vector<ReshardStep>& steps) {
+bool search_steps(const Meta& meta, const Layout& from, const Layout& to, int64_t cap, SumPolicy sums,
+                  std::vector<ReshardStep>& steps) {
   Search search(meta, from, to, cap, sums, Search::Goal::fastest);
   if (!search.run()) return false;
   search.append_steps(steps);
@@ -570,7 +588,9 @@ bool search_steps(const Meta& meta, const Layout& from, const Layout& to, int64_
 
 int64_t least_peak(const Meta& meta, const Layout& from, const Layout& to, SumPolicy sums) {
   Search search(meta, from, to, 0, sums, Search::Goal::smallest);
-  if (!search.run()) fail(ErrorCode::internal, "no way from {} to {} for {}", DistSpec::make(from)->text(), DistSpec::make(to)->text(), to_string(meta));
+  if (!search.run())
+    fail(ErrorCode::internal, "no way from {} to {} for {}", DistSpec::make(from)->text(), DistSpec::make(to)->text(),
+         to_string(meta));
   return static_cast<int64_t>(search.cost_of_goal());
 }
 

@@ -20,7 +20,8 @@ Kind kind_of_move(const Layout& from, const Layout& to, AxisList& axes) {
     for (int i = common; i < b.size(); ++i) pieces_after *= from.mesh->size(b[i]);
     prefixes = prefixes && common == b.size();
     same_counts = same_counts && pieces == pieces_after;
-    last_only = last_only && common + 1 >= a.size() && common + 1 >= b.size() && (common == a.size() || common == b.size());
+    last_only =
+        last_only && common + 1 >= a.size() && common + 1 >= b.size() && (common == a.size() || common == b.size());
   }
   if (from == to) return Kind::copy;
   if (axes.empty()) return Kind::slice;

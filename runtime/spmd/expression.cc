@@ -146,14 +146,16 @@ class Builder {
     std::vector<int> letters;
     if (mark->kind == AxisMark::Kind::permuted) {
       const IntArray order = values_of(mark->attr);
-      if (static_cast<int>(order.size()) != rank) refuse("attribute '" + mark->attr + "' does not list each dim of '...' once");
+      if (static_cast<int>(order.size()) != rank)
+        refuse("attribute '" + mark->attr + "' does not list each dim of '...' once");
       for (const int64_t value : order) {
         letters.push_back(ellipsis_[static_cast<size_t>(normalize_axis(args_.op.name, mark->attr, value, rank))]);
       }
     } else if (mark->kind == AxisMark::Kind::added) {
       const std::vector<bool> added = named_dims(*mark, rank + static_cast<int>(values_of(mark->attr).size()));
       size_t next = 0;
-      for (const bool is_new : added) letters.push_back(is_new || next == ellipsis_.size() ? kNoLetter : ellipsis_[next++]);
+      for (const bool is_new : added)
+        letters.push_back(is_new || next == ellipsis_.size() ? kNoLetter : ellipsis_[next++]);
     } else {
       const std::vector<bool> removed = named_dims(*mark, rank);
       for (size_t d = 0; d < removed.size(); ++d) {
@@ -230,7 +232,8 @@ class Builder {
     std::vector<int> letters = letters_of(tensor);
     for (size_t d = 0; d < letters.size(); ++d) {
       const bool one = (*tensor.dims)[static_cast<int>(d)] == 1;
-      if (letters[d] != kNoLetter && one && (letter_at(letters[d]).size != 1 || args_.options.ones_whole)) letters[d] = kNoLetter;
+      if (letters[d] != kNoLetter && one && (letter_at(letters[d]).size != 1 || args_.options.ones_whole))
+        letters[d] = kNoLetter;
     }
     return letters;
   }

@@ -23,7 +23,8 @@ class Aligner {
  public:
   Aligner(const RuleArgs& args, const Notation& notation) : args_(args), notation_(notation) {
     for (int t : order_of(args.options.visit, args.tensors.size())) {
-      if (args.tensors[index(t)].spec != nullptr && !is_empty(args.tensors[index(t)].meta.dims)) tensors_.push_back(index(t));
+      if (args.tensors[index(t)].spec != nullptr && !is_empty(args.tensors[index(t)].meta.dims))
+        tensors_.push_back(index(t));
     }
     if (tensors_.empty()) return;
     // The letters of the tensor with the fewest dims are those that all have.
@@ -31,7 +32,9 @@ class Aligner {
       const std::vector<int>& letters = notation.inputs[t];
       if (t == tensors_[0] || letters.size() < shared_.size()) shared_ = letters;
     }
-    std::erase_if(shared_, [&](int letter) { return letter == kNoLetter || notation.letters[index(letter)].role == Letter::Role::whole; });
+    std::erase_if(shared_, [&](int letter) {
+      return letter == kNoLetter || notation.letters[index(letter)].role == Letter::Role::whole;
+    });
   }
 
   /// The layouts of all flat inputs; those that were not visited are replicated.
@@ -44,7 +47,8 @@ class Aligner {
       const Layout& first = layout(tensors_[0]);
       const int dim = first.dim_of(axis);
       const auto type = first.partial[index(axis)];
-      if (dim >= 0 && is_shared(notation_.inputs[tensors_[0]][index(dim)])) letter_of_[index(axis)] = notation_.inputs[tensors_[0]][index(dim)];
+      if (dim >= 0 && is_shared(notation_.inputs[tensors_[0]][index(dim)]))
+        letter_of_[index(axis)] = notation_.inputs[tensors_[0]][index(dim)];
       if (type == ReduceType::sum || type == ReduceType::avg) pending[index(axis)] = type;
     }
     for (int axis = 0; axis < axes; ++axis) {
@@ -58,7 +62,8 @@ class Aligner {
       for (int axis = 0; visited && axis < axes; ++axis) {
         const auto& letters = notation_.inputs[t];
         const auto found = std::find(letters.begin(), letters.end(), letter_of_[index(axis)]);
-        if (letter_of_[index(axis)] != kNoLetter && found != letters.end()) layout.dims[index(static_cast<int>(found - letters.begin()))].push_back(axis);
+        if (letter_of_[index(axis)] != kNoLetter && found != letters.end())
+          layout.dims[index(static_cast<int>(found - letters.begin()))].push_back(axis);
         if (keep) layout.partial[index(axis)] = pending[index(axis)];
       }
       result.push_back(layout);
@@ -69,12 +74,15 @@ class Aligner {
  private:
   const Layout& layout(size_t t) const { return args_.tensors[t].spec->layout(); }
   bool is_shared(int letter) const { return std::find(shared_.begin(), shared_.end(), letter) != shared_.end(); }
-  bool is_taken(int letter) const { return std::find(letter_of_.begin(), letter_of_.end(), letter) != letter_of_.end(); }
+  bool is_taken(int letter) const {
+    return std::find(letter_of_.begin(), letter_of_.end(), letter) != letter_of_.end();
+  }
 
   bool agree(int axis) const {
     return std::all_of(tensors_.begin(), tensors_.end(), [&](size_t t) {
       const Layout& first = layout(tensors_[0]);
-      return layout(t).dim_of(axis) == first.dim_of(axis) && layout(t).partial[index(axis)] == first.partial[index(axis)];
+      return layout(t).dim_of(axis) == first.dim_of(axis) &&
+             layout(t).partial[index(axis)] == first.partial[index(axis)];
     });
   }
 
@@ -133,7 +141,9 @@ void FirstCome::visit(const Layout& layout, const std::vector<int>& letters) {
     for (int i = 0; i < axes.size(); ++i) {
       int& axis = axis_[index(letter)];
       if (axis >= 0 && axis != axes[i]) {
-        fail(ErrorCode::layout, "[{}] one index of the op is sharded by two mesh axes, '{}' and '{}'; reshard an argument, or let costs decide",
+        fail(ErrorCode::layout,
+             "[{}] one index of the op is sharded by two mesh axes, '{}' and '{}'; reshard an argument, or let costs "
+             "decide",
              args_.op.name, args_.mesh->name(axis), args_.mesh->name(axes[i]));
       }
       axis = axes[i];
@@ -147,7 +157,8 @@ void FirstCome::settle() {
   for (size_t axis = 0; axis < letters_.size(); ++axis) {
     if (letters_[axis].size() < 2) continue;
     if (args_.options.conflict == RuleOptions::Conflict::error) {
-      fail(ErrorCode::layout, "[{}] mesh axis '{}' shards two indices of the op; reshard an argument, or let costs decide", args_.op.name,
+      fail(ErrorCode::layout,
+           "[{}] mesh axis '{}' shards two indices of the op; reshard an argument, or let costs decide", args_.op.name,
            args_.mesh->name(static_cast<int>(axis)));
     }
     for (size_t i = 1; i < letters_[axis].size(); ++i) axis_[index(letters_[axis][i])] = -1;
@@ -157,7 +168,8 @@ void FirstCome::settle() {
 Layout FirstCome::layout(const std::vector<int>& letters) const {
   Layout layout(args_.mesh, static_cast<int>(letters.size()));
   for (size_t d = 0; d < letters.size(); ++d) {
-    if (letters[d] != kNoLetter && !is_whole(letters[d]) && axis_[index(letters[d])] >= 0) layout.dims[d].push_back(axis_[index(letters[d])]);
+    if (letters[d] != kNoLetter && !is_whole(letters[d]) && axis_[index(letters[d])] >= 0)
+      layout.dims[d].push_back(axis_[index(letters[d])]);
   }
   return layout;
 }
@@ -201,14 +213,18 @@ RuleResult solve_first_come(const RuleArgs& args, const Notation& notation) {
     } else {
       result.inputs.push_back(axes.layout(notation.inputs[t]));
       if (aligned) result.inputs[t].partial = common[t].partial;
-      else if (!reverse && options.pending == RuleOptions::Pending::pass) result.inputs[t].partial = tensor.spec->layout().partial;
+      else if (!reverse && options.pending == RuleOptions::Pending::pass)
+        result.inputs[t].partial = tensor.spec->layout().partial;
     }
   }
-  const bool outputs_pend = !reverse && !aligned && (options.pending == RuleOptions::Pending::pass || options.pending == RuleOptions::Pending::copy);
+  const bool outputs_pend =
+      !reverse && !aligned &&
+      (options.pending == RuleOptions::Pending::pass || options.pending == RuleOptions::Pending::copy);
   for (size_t o = 0; o < args.outputs.size(); ++o) {
     const bool kept = reverse && options.keeps_outputs && args.wanted[o] != nullptr;
     result.outputs.push_back(kept ? args.wanted[o]->layout() : axes.output(o));
-    if (outputs_pend && args.tensors[0].spec != nullptr) result.outputs[o].partial = args.tensors[0].spec->layout().partial;
+    if (outputs_pend && args.tensors[0].spec != nullptr)
+      result.outputs[o].partial = args.tensors[0].spec->layout().partial;
   }
   return result;
 }

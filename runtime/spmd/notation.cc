@@ -28,7 +28,8 @@ constexpr unsigned kAllReduceTypes = (1u << kNumReduceTypes) - 1;
 
 class Solver {
  public:
-  Solver(const RuleArgs& args, const Notation& notation) : args_(args), notation_(notation), commuting_(commuting(args)) {}
+  Solver(const RuleArgs& args, const Notation& notation)
+      : args_(args), notation_(notation), commuting_(commuting(args)) {}
 
   RuleResult run() {
     std::vector<Choice> choices;
@@ -146,7 +147,8 @@ class Solver {
     double cost = 0;
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
       if (!present(t)) continue;
-      const double bytes = move_cost(t, axis, dim_with(notation_.inputs[t], choice.letter), wanted_partial(t, axis, choice));
+      const double bytes =
+          move_cost(t, axis, dim_with(notation_.inputs[t], choice.letter), wanted_partial(t, axis, choice));
       cost += pinned(t) && bytes > 0 ? kPinnedBytes : leads(t) ? kLeadFactor * bytes : bytes;
     }
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
@@ -180,9 +182,12 @@ class Solver {
 
   /// The result of an in-place op must come back into the target's layout: one that is pending is reduced, where the target is not.
   double write_back_cost(size_t t, int axis, const Choice& choice) const {
-    const bool reduces = choice.letter != kNoLetter && role(choice.letter) == Letter::Role::reduce && !kept(choice.letter);
+    const bool reduces =
+        choice.letter != kNoLetter && role(choice.letter) == Letter::Role::reduce && !kept(choice.letter);
     if (!reduces && !choice.partial) return 0;
-    return args_.tensors[t].spec->partial(axis) ? 0 : kStartBytes + 2.0 * static_cast<double>(args_.tensors[t].meta.bytes());
+    return args_.tensors[t].spec->partial(axis)
+               ? 0
+               : kStartBytes + 2.0 * static_cast<double>(args_.tensors[t].meta.bytes());
   }
 
   /// Several axes on one letter keep the order of the first argument that has them, the in-place target first.
@@ -204,7 +209,8 @@ class Solver {
       const AxisList& axes = spec.axes(static_cast<int>(d));
       AxisList& list = axes_[static_cast<size_t>(letters[d])];
       for (int i = 0; i < axes.size(); ++i) {
-        if (choices[static_cast<size_t>(axes[i])].letter == letters[d] && !list.contains(axes[i])) list.push_back(axes[i]);
+        if (choices[static_cast<size_t>(axes[i])].letter == letters[d] && !list.contains(axes[i]))
+          list.push_back(axes[i]);
       }
     }
   }
@@ -234,7 +240,8 @@ class Solver {
       partial = choice.partial;
       if (choice.letter == kNoLetter || role(choice.letter) != Letter::Role::reduce) continue;
       const bool uniform = o < notation_.uniform.size() && notation_.uniform[o] && kept(choice.letter);
-      if (!uniform && !notation_.has(o, choice.letter)) partial = notation_.letters[static_cast<size_t>(choice.letter)].type;
+      if (!uniform && !notation_.has(o, choice.letter))
+        partial = notation_.letters[static_cast<size_t>(choice.letter)].type;
     }
     return layout;
   }
@@ -251,7 +258,8 @@ RuleResult solve(const RuleArgs& args, const Notation& notation) {
   for (size_t t = 0; t < args.tensors.size(); ++t) {
     const int rank = args.tensors[t].meta.dims.rank();
     if (args.tensors[t].spec == nullptr || notation.inputs[t].size() == static_cast<size_t>(rank)) continue;
-    fail(ErrorCode::shape_mismatch, "[{}] argument {} has {} dims, but its placement rule names {}", args.op.name, t, rank, notation.inputs[t].size());
+    fail(ErrorCode::shape_mismatch, "[{}] argument {} has {} dims, but its placement rule names {}", args.op.name, t,
+         rank, notation.inputs[t].size());
   }
   if (!args.options.costs()) return solve_first_come(args, notation);
   return args.wanted.empty() ? Solver(args, notation).run() : solve_reverse(args, notation, args.wanted);

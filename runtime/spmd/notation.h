@@ -32,7 +32,9 @@ struct Notation {
   /// Per output, or empty: it does not depend on letters that other outputs keep, so it is not pending where those are sharded.
   std::vector<bool> uniform;
 
-  bool has(size_t output, int letter) const { return std::find(outputs[output].begin(), outputs[output].end(), letter) != outputs[output].end(); }
+  bool has(size_t output, int letter) const {
+    return std::find(outputs[output].begin(), outputs[output].end(), letter) != outputs[output].end();
+  }
   int add(Letter letter) {
     letters.push_back(letter);
     return static_cast<int>(letters.size()) - 1;

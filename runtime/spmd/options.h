@@ -10,9 +10,9 @@ namespace shard::spmd {
 struct RuleOptions {
   enum class Conflict : uint8_t {
     by_cost,  // each mesh axis goes where the fewest bytes move
-    first,    // an axis goes to the index that shows it first, in the order of the arguments; two axes on one index are an error
-    error,    // as first, but an axis on two indices is an error too
-    align     // as first, after the visited arguments got one common layout, chosen per axis by the elements that move
+    first,  // an axis goes to the index that shows it first, in the order of the arguments; two axes on one index are an error
+    error,  // as first, but an axis on two indices is an error too
+    align   // as first, after the visited arguments got one common layout, chosen per axis by the elements that move
   };
   enum class Pending : uint8_t {
     commute,  // pass through where the op commutes with them, else are done first
@@ -29,8 +29,9 @@ struct RuleOptions {
   bool keeps_outputs = false;           // in reverse the outputs get what was wanted, whatever the inputs are
   bool whole_claims = false;            // an axis on a dim that has to stay whole is lost to the other dims as well
   bool ones_whole = false;              // dims of size 1 stay whole, also where nothing is broadcast along them
-  bool leading_dims = false;            // reshapes keep the axes of the first dim of a group alone, and only where they split it evenly
-  bool sharded_classes = false;         // cross entropy combines over a sharded class axis
+  bool leading_dims =
+      false;  // reshapes keep the axes of the first dim of a group alone, and only where they split it evenly
+  bool sharded_classes = false;  // cross entropy combines over a sharded class axis
 
   bool costs() const { return conflict == Conflict::by_cost; }
 };

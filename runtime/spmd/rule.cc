@@ -53,7 +53,8 @@ const AttrValue& RuleArgs::attr(std::string_view name) const {
   for (size_t i = 0; i < attrs.size(); ++i) {
     if (op.attrs[i] == name) return attrs[i];
   }
-  fail(ErrorCode::internal, "[{}] the placement rule asks for an attribute '{}' that the op does not have", op.name, name);
+  fail(ErrorCode::internal, "[{}] the placement rule asks for an attribute '{}' that the op does not have", op.name,
+       name);
 }
 
 int64_t RuleArgs::integer(std::string_view name) const {
@@ -121,13 +122,16 @@ RuleResult infer(const RuleArgs& args) {
   if (rule.function != nullptr) return rule.function(args);
   if (!rule.expression.empty()) return solve(args, from_expression(args, rule.expression));
   fail(ErrorCode::no_rule,
-       "[{}] has no placement rule{}. Add `spmd_rule` to it in {}, or allow FallbackPolicy::replicate, which gathers every argument",
-       args.op.name, args.op.rule.empty() ? "" : fmt::format(" (no rule named '{}' is registered)", args.op.rule), args.op.location);
+       "[{}] has no placement rule{}. Add `spmd_rule` to it in {}, or allow FallbackPolicy::replicate, which gathers "
+       "every argument",
+       args.op.name, args.op.rule.empty() ? "" : fmt::format(" (no rule named '{}' is registered)", args.op.rule),
+       args.op.location);
 }
 
 RuleResult infer_reverse(const RuleArgs& args, std::span<const DistSpec* const> wanted) {
   if (wanted.size() != args.outputs.size()) {
-    fail(ErrorCode::layout, "[{}] reverse inference got the layouts of {} outputs, but the op has {}; give one, or null, for each",
+    fail(ErrorCode::layout,
+         "[{}] reverse inference got the layouts of {} outputs, but the op has {}; give one, or null, for each",
          args.op.name, wanted.size(), args.outputs.size());
   }
   RuleArgs reverse = args;
@@ -149,12 +153,14 @@ Commuting commuting(const RuleArgs& args) {
     if (rule.expression.empty()) return {};
     const std::optional<Commutation>& mark = parsed(args, rule.expression).commutation;
     if (!mark) return {};
-    result = {mark->kind == Commutation::Kind::multilinear ? Commutes::multilinear : Commutes::jointly, type_bits(*mark)};
+    result = {mark->kind == Commutation::Kind::multilinear ? Commutes::multilinear : Commutes::jointly,
+              type_bits(*mark)};
   }
   if (args.op.commute_guard.empty()) return result;
   const Guard guard = find(registry().guards, args.op.commute_guard);
   if (guard == nullptr) {
-    fail(ErrorCode::no_rule, "[{}] names the partial_guard '{}', which is not registered", args.op.name, args.op.commute_guard);
+    fail(ErrorCode::no_rule, "[{}] names the partial_guard '{}', which is not registered", args.op.name,
+         args.op.commute_guard);
   }
   return guard(args) ? result : Commuting{};
 }

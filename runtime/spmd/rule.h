@@ -38,7 +38,9 @@ struct RuleArgs {
 
   /// The attribute of that name. Throws internal when the op has none.
   const AttrValue& attr(std::string_view name) const;
-  bool has_attr(std::string_view name) const { return std::find(op.attrs.begin(), op.attrs.end(), name) != op.attrs.end(); }
+  bool has_attr(std::string_view name) const {
+    return std::find(op.attrs.begin(), op.attrs.end(), name) != op.attrs.end();
+  }
   int64_t integer(std::string_view name) const;
   bool flag(std::string_view name) const;
   IntArray integers(std::string_view name) const;
@@ -54,7 +56,8 @@ struct RuleResult {
   std::vector<Layout> outputs;
   AxisList reduce_axes;   // the kernel combines values over these axes itself
   bool relayout = false;  // input 0 is moved to the layout and shape of output 0, and no kernel runs
-  std::vector<bool> absent = {};  // per flat output, or empty: it is absent, because the optional argument that it follows is
+  std::vector<bool> absent =
+      {};  // per flat output, or empty: it is absent, because the optional argument that it follows is
 };
 
 using Rule = RuleResult (*)(const RuleArgs&);

@@ -52,14 +52,17 @@ struct Held {
       stride *= dims[d];
     }
   }
-  bool operator==(const Held& other) const { return any == other.any && (!any || (first == other.first && loops == other.loops)); }
+  bool operator==(const Held& other) const {
+    return any == other.any && (!any || (first == other.first && loops == other.loops));
+  }
 };
 
 /// Looks for a layout of the output in which every process holds the elements that it holds of the input, in their order. Axes of one process
 /// are left out on both sides.
 class ExactView {
  public:
-  ExactView(const RuleArgs& args, const Layout& in, const Dims& out) : args_(args), in_(in), sofar_(in.mesh, in.rank), found_(in.mesh, out.rank()), out_(out) {
+  ExactView(const RuleArgs& args, const Layout& in, const Dims& out)
+      : args_(args), in_(in), sofar_(in.mesh, in.rank), found_(in.mesh, out.rank()), out_(out) {
     found_.partial = in.partial;
     double ways = 1;
     for (int d = 0; d < in.rank; ++d) {
@@ -124,7 +127,8 @@ class ExactView {
 class Placer {
  public:
   using Lost = std::vector<std::pair<int, Group>>;  // axes, and the groups whose dims they sharded
-  Placer(const RuleArgs& args, const Layout& start, Lost lost) : args_(args), lost_(std::move(lost)), best_(start), current_(start) {}
+  Placer(const RuleArgs& args, const Layout& start, Lost lost)
+      : args_(args), lost_(std::move(lost)), best_(start), current_(start) {}
 
   Layout place() {
     visit(0);
@@ -199,7 +203,8 @@ RuleResult leading_reshape(const RuleArgs& args) {
   result.outputs.emplace_back(args.mesh, out.rank());
   const DistSpec* spec = reverse ? args.wanted[0] : args.tensors[0].spec;
   if (spec == nullptr || (in.numel() == 0 && in.rank() > 0)) return result;
-  const auto groups = args.has_attr("start_axis") && in.rank() > 0 ? flattened_group(args, in.rank()) : group_dims(in, out);
+  const auto groups =
+      args.has_attr("start_axis") && in.rank() > 0 ? flattened_group(args, in.rank()) : group_dims(in, out);
   for (const Group& g : groups) {
     if (g.in_begin == g.in_end || g.out_begin == g.out_end) continue;
     const AxisList& axes = spec->axes(reverse ? g.out_begin : g.in_begin);
@@ -246,7 +251,8 @@ RuleResult reshape(const RuleArgs& args) {
     // No elements: every piece is empty in any layout, so that nothing moves. Dims that stay as they are keep their axes.
     int left = 0, right = 0;
     while (left < std::min(in.rank(), out.rank()) && in[left] == out[left]) ++left;
-    while (left + right < std::min(in.rank(), out.rank()) && in[in.rank() - 1 - right] == out[out.rank() - 1 - right]) ++right;
+    while (left + right < std::min(in.rank(), out.rank()) && in[in.rank() - 1 - right] == out[out.rank() - 1 - right])
+      ++right;
     for (int d = 0; d < left; ++d) layout.dims[static_cast<size_t>(d)] = x.spec->axes(d);
     for (int d = 1; d <= right; ++d) layout.dims[static_cast<size_t>(out.rank() - d)] = x.spec->axes(in.rank() - d);
     result.outputs.push_back(layout);

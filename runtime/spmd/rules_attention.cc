@@ -12,9 +12,12 @@ namespace {
 int64_t head_shards(const RuleArgs& args, std::span<const int> inputs, std::span<const int> outputs) {
   int64_t shards = 1;
   for (int axis = 0; axis < args.mesh->rank(); ++axis) {
-    const auto on = [&](const DistSpec* spec, int dim) { return spec != nullptr && dim >= 0 && spec->layout().dim_of(axis) == dim; };
+    const auto on = [&](const DistSpec* spec, int dim) {
+      return spec != nullptr && dim >= 0 && spec->layout().dim_of(axis) == dim;
+    };
     bool used = false;
-    for (size_t t = 0; args.wanted.empty() && t < inputs.size(); ++t) used = used || on(args.tensors[t].spec, inputs[t]);
+    for (size_t t = 0; args.wanted.empty() && t < inputs.size(); ++t)
+      used = used || on(args.tensors[t].spec, inputs[t]);
     for (size_t o = 0; o < args.wanted.size(); ++o) used = used || on(args.wanted[o], outputs[o]);
     if (used) shards *= args.mesh->size(axis);
   }
@@ -38,7 +41,8 @@ struct AttentionLetters {
   std::vector<int> mask(const RuleArgs& args, const TensorArg& mask) const {
     if (mask.spec == nullptr) return {};
     const Dims &dims = mask.meta.dims, &q_dims = args.tensors[0].meta.dims;
-    return {dims[0] == q_dims[0] ? batch : kNoLetter, dims[1] == q_dims[2] ? heads : kNoLetter, dims[2] == q_dims[1] ? sequence : kNoLetter, kNoLetter};
+    return {dims[0] == q_dims[0] ? batch : kNoLetter, dims[1] == q_dims[2] ? heads : kNoLetter,
+            dims[2] == q_dims[1] ? sequence : kNoLetter, kNoLetter};
   }
 
   int batch, sequence, heads;
@@ -62,7 +66,9 @@ RuleResult flash_attn_grad(const RuleArgs& args) {
   const AttentionLetters letters(args, n, std::array{2, 2, 2, 2, 1, -1, 1, 2}, std::array{2, 2, 2});
   n.letters[static_cast<size_t>(letters.sequence)].role = Letter::Role::reduce;
   if (!letters.together) n.letters[static_cast<size_t>(letters.heads)].role = Letter::Role::reduce;
-  n.inputs = {letters.q, letters.kv, letters.kv, letters.q, letters.lse, {kNoLetter}, letters.mask(args, args.tensors[6]), letters.q};
+  n.inputs = {
+      letters.q, letters.kv, letters.kv, letters.q, letters.lse, {kNoLetter}, letters.mask(args, args.tensors[6]),
+      letters.q};
   n.outputs = {letters.q, letters.kv, letters.kv};
   return solve(args, n);
 }
@@ -72,7 +78,8 @@ RuleResult flash_attn_grad(const RuleArgs& args) {
 /// q, k and v share their axes even where they have different numbers of them.
 RuleResult rope(const RuleArgs& args, size_t first, size_t tables) {
   Notation n;
-  const int batch = n.add({Letter::Role::map, ReduceType::sum, 0}), sequence = n.add({Letter::Role::map, ReduceType::sum, 0});
+  const int batch = n.add({Letter::Role::map, ReduceType::sum, 0}),
+            sequence = n.add({Letter::Role::map, ReduceType::sum, 0});
   const int heads = n.add({Letter::Role::map, ReduceType::sum, args.tensors[first].meta.dims[2]});
   const bool time_major = args.flag("time_major");
   const std::vector<int> rotated = {time_major ? sequence : batch, time_major ? batch : sequence, heads, kNoLetter};
@@ -93,7 +100,8 @@ RuleResult fused_rope_grad(const RuleArgs& args) { return rope(args, 3, 0); }
 
 /// A rotation is linear in what it turns, but not in tables and positions.
 bool makes_angles(const RuleArgs& args, size_t tables) {
-  return std::all_of(args.tensors.begin() + static_cast<long>(tables), args.tensors.begin() + static_cast<long>(tables) + 3,
+  return std::all_of(args.tensors.begin() + static_cast<long>(tables),
+                     args.tensors.begin() + static_cast<long>(tables) + 3,
                      [](const TensorArg& table) { return table.spec == nullptr; });
 }
 bool rope_makes_its_angles(const RuleArgs& args) { return makes_angles(args, 3); }

@@ -32,7 +32,8 @@ RuleResult batch_norm(const RuleArgs& args) {
 RuleResult batch_norm_grad(const RuleArgs& args) {
   Notation n;
   const bool constants = args.flag("use_global_stats") || (args.flag("is_test") && !args.flag("trainable_statistics"));
-  const std::vector<int> x = fresh_letters(n, args.tensors[0].meta.dims, constants ? Letter::Role::reduce : Letter::Role::collective);
+  const std::vector<int> x =
+      fresh_letters(n, args.tensors[0].meta.dims, constants ? Letter::Role::reduce : Letter::Role::collective);
   const int channel = channel_dim(args);
   n.letters[static_cast<size_t>(channel)].role = Letter::Role::map;
   const std::vector<int> none, of_channel = {channel};
@@ -49,7 +50,8 @@ RuleResult cross_entropy(const RuleArgs& args) {
   const Dims& x = args.tensors[0].meta.dims;
   const int axis = normalize_axis(args.op.name, "axis", args.integer("axis"), x.rank());
   n.inputs = {fresh_letters(n, x)};
-  const bool combines = args.options.sharded_classes && axis == x.rank() - 1 && args.flag("use_softmax") && !args.flag("soft_label");
+  const bool combines =
+      args.options.sharded_classes && axis == x.rank() - 1 && args.flag("use_softmax") && !args.flag("soft_label");
   n.letters[static_cast<size_t>(axis)].role = combines ? Letter::Role::collective : Letter::Role::whole;
   std::vector<int> without = n.inputs[0];
   without[static_cast<size_t>(axis)] = kNoLetter;
@@ -87,7 +89,8 @@ RuleResult linear_param_grad_add(const RuleArgs& args) {
   std::vector<int> x = fresh_letters(n, args.tensors[0].meta.dims, Letter::Role::reduce);
   std::vector<int> dout = x;
   n.letters[static_cast<size_t>(x.back())].role = Letter::Role::map;
-  const int column = dout.back() = n.add({Letter::Role::map, ReduceType::sum, args.tensors[1].meta.dims[args.tensors[1].meta.dims.rank() - 1]});
+  const int column = dout.back() =
+      n.add({Letter::Role::map, ReduceType::sum, args.tensors[1].meta.dims[args.tensors[1].meta.dims.rank() - 1]});
   const bool has_bias = args.flag("has_bias");
   n.inputs = {x, dout, {}, {}};
   n.outputs = {{x.back(), column}, {has_bias ? column : kNoLetter}};
@@ -122,7 +125,9 @@ RuleResult swiglu_grad(const RuleArgs& args) {
 }
 
 /// silu(x) * y is linear in y alone.
-bool swiglu_is_linear(const RuleArgs& args) { return args.tensors[1].spec != nullptr && !args.tensors[0].spec->layout().has_partial(); }
+bool swiglu_is_linear(const RuleArgs& args) {
+  return args.tensors[1].spec != nullptr && !args.tensors[0].spec->layout().has_partial();
+}
 
 /// The gradient of a function of one tensor is linear in the gradient of the output, and in nothing else.
 bool only_out_grad_is_pending(const RuleArgs& args) {
@@ -156,8 +161,9 @@ bool sum_keeps_dtype(const RuleArgs& args) { return args.tensors[0].meta.dtype =
 void register_nn_rules() {
   register_rule("MatmulInferSpmd", "... m? k ^transpose_x, ... k n? ^transpose_y -> ... m? n?");
   register_rule("SoftmaxInferSpmd", "...{!axis} -> ...{!axis}");
-  register_rule("LayerNormInferSpmd",
-                "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}");
+  register_rule(
+      "LayerNormInferSpmd",
+      "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}");
   register_rule("BatchNormInferSpmd", batch_norm);
   register_rule("BatchNormGradInferSpmd", batch_norm_grad);
   register_rule("CrossEntropyWithSoftmaxInferSpmd", cross_entropy);

@@ -12,7 +12,8 @@ RuleResult argmax(const RuleArgs& args) {
   n.inputs = {fresh_letters(n, dims)};
   n.outputs = {{}};
   const bool flatten = args.flag("flatten");
-  const int axis = dims.rank() == 0 ? -1 : normalize_axis(args.op.name, "axis", flatten ? 0 : args.integer("axis"), dims.rank());
+  const int axis =
+      dims.rank() == 0 ? -1 : normalize_axis(args.op.name, "axis", flatten ? 0 : args.integer("axis"), dims.rank());
   for (int d = 0; d < dims.rank(); ++d) {
     const auto i = static_cast<size_t>(d);
     const bool searched = flatten || d == axis;
@@ -37,7 +38,9 @@ RuleResult cumsum(const RuleArgs& args) {
   Notation n;
   n.inputs = {fresh_letters(n, dims)};
   n.outputs = n.inputs;
-  if (dims.rank() > 0) n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axis", args.integer("axis"), dims.rank()))].role = Letter::Role::whole;
+  if (dims.rank() > 0)
+    n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axis", args.integer("axis"), dims.rank()))].role =
+        Letter::Role::whole;
   return solve(args, n);
 }
 
@@ -47,7 +50,9 @@ RuleResult frobenius_norm(const RuleArgs& args) {
   const Dims& dims = args.tensors[0].meta.dims;
   const IntArray axes = args.flag("reduce_all") ? IntArray() : args.integers("axis");
   n.inputs = {fresh_letters(n, dims)};
-  for (int64_t axis : axes) n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axis", axis, dims.rank()))].role = Letter::Role::collective;
+  for (int64_t axis : axes)
+    n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axis", axis, dims.rank()))].role =
+        Letter::Role::collective;
   n.outputs = {{}};
   for (Letter& letter : n.letters) {
     const bool reduced = axes.empty() || letter.role == Letter::Role::collective;
@@ -69,7 +74,8 @@ RuleResult numel(const RuleArgs& args) {
 
 void register_reduction_rules() {
   register_rule("ReductionSumInferSpmd", "...{axis:sum} -> ...{-axis?keepdim}");
-  register_rule("ReductionMeanInferSpmd", "...{axis:sum} -> ...{-axis?keepdim}");  // local means are divided by the global count, so they add up
+  register_rule("ReductionMeanInferSpmd",
+                "...{axis:sum} -> ...{-axis?keepdim}");  // local means are divided by the global count, so they add up
   register_rule("ReductionMaxInferSpmd", "...{axis:max} -> ...{-axis?keepdim}");
   register_rule("ReductionMinInferSpmd", "...{axis:min} -> ...{-axis?keepdim}");
   register_rule("ReductionProdInferSpmd", "...{axis:prod} -> ...{-axis?keepdim}");

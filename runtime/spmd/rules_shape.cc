@@ -5,7 +5,9 @@
 namespace shard::spmd {
 namespace {
 
-int axis_of(const RuleArgs& args, std::string_view name, int rank) { return normalize_axis(args.op.name, name, args.integer(name), rank); }
+int axis_of(const RuleArgs& args, std::string_view name, int rank) {
+  return normalize_axis(args.op.name, name, args.integer(name), rank);
+}
 
 /// No element of the input is read: it stays as it lies, pending or not, and the output is sharded alike.
 RuleResult full_like(const RuleArgs& args) {
@@ -42,12 +44,14 @@ RuleResult tile(const RuleArgs& args) {
   Notation n;
   const Dims& in = args.tensors[0].meta.dims;
   const IntArray repeats = args.integers("repeat_times");
-  const int rank = args.outputs[0].dims.rank(), lead = rank - in.rank(), unnamed = rank - static_cast<int>(repeats.size());
+  const int rank = args.outputs[0].dims.rank(), lead = rank - in.rank(),
+            unnamed = rank - static_cast<int>(repeats.size());
   n.inputs = {fresh_letters(n, in)};
   n.outputs = {std::vector<int>(static_cast<size_t>(lead), kNoLetter)};
   for (int d = lead; d < rank; ++d) {
     const int letter = n.inputs[0][static_cast<size_t>(d - lead)];
-    if (d >= unnamed && repeats[static_cast<size_t>(d - unnamed)] != 1) n.letters[static_cast<size_t>(letter)].role = Letter::Role::whole;
+    if (d >= unnamed && repeats[static_cast<size_t>(d - unnamed)] != 1)
+      n.letters[static_cast<size_t>(letter)].role = Letter::Role::whole;
     n.outputs[0].push_back(letter);
   }
   return solve(args, n);
@@ -63,7 +67,8 @@ RuleResult expand_as(const RuleArgs& args) {
   n.inputs = {{}, letters};
   n.outputs = {letters};
   const int lead = out.rank() - in.rank();
-  for (int d = 0; d < in.rank(); ++d) n.inputs[0].push_back(in[d] == out[lead + d] ? letters[static_cast<size_t>(lead + d)] : kNoLetter);
+  for (int d = 0; d < in.rank(); ++d)
+    n.inputs[0].push_back(in[d] == out[lead + d] ? letters[static_cast<size_t>(lead + d)] : kNoLetter);
   return solve(args, n);
 }
 
@@ -139,8 +144,9 @@ RuleResult gather_nd(const RuleArgs& args) {
   const Dims& index = args.tensors[1].meta.dims;
   const int64_t chosen = index.rank() == 0 ? -1 : index[index.rank() - 1];
   if (chosen < 0 || chosen > x.rank()) {
-    fail(ErrorCode::shape_mismatch, "[{}] the index is {}, whose last dim must be the number of leading dims of x to choose in; x is {}", args.op.name,
-         to_string(index), to_string(x));
+    fail(ErrorCode::shape_mismatch,
+         "[{}] the index is {}, whose last dim must be the number of leading dims of x to choose in; x is {}",
+         args.op.name, to_string(index), to_string(x));
   }
   n.inputs = {fresh_letters(n, x), fresh_letters(n, index)};
   for (int64_t d = 0; d < chosen; ++d) n.letters[static_cast<size_t>(d)].role = Letter::Role::whole;
@@ -165,8 +171,11 @@ RuleResult index_sum(const RuleArgs& args) {
 
 /// The op is linear in its other arguments.
 bool index_is_not_pending(const RuleArgs& args) {
-  const auto index = std::find_if(args.op.inputs.begin(), args.op.inputs.end(), [](const SlotDef& slot) { return slot.name == "index"; });
-  return !args.tensors[args.slots[static_cast<size_t>(index - args.op.inputs.begin())].first].spec->layout().has_partial();
+  const auto index = std::find_if(args.op.inputs.begin(), args.op.inputs.end(),
+                                  [](const SlotDef& slot) { return slot.name == "index"; });
+  return !args.tensors[args.slots[static_cast<size_t>(index - args.op.inputs.begin())].first]
+              .spec->layout()
+              .has_partial();
 }
 
 }  // namespace

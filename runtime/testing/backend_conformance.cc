@@ -21,9 +21,7 @@ template <class Test>
 void guarded(Findings& findings, const std::string& what, Test test) {
   try {
     test();
-  } catch (const std::exception& error) {
-    findings.push_back(fmt::format("{}: threw: {}", what, error.what()));
-  }
+  } catch (const std::exception& error) { findings.push_back(fmt::format("{}: threw: {}", what, error.what())); }
 }
 
 /// `test` must throw an Error of that code whose text has `part` in it.
@@ -38,7 +36,8 @@ void expect_error(Findings& findings, const std::string& what, ErrorCode code, c
                                    to_string(error.code()), text));
     return;
   }
-  findings.push_back(fmt::format("{}: expected an error {} with '{}', but nothing was thrown", what, to_string(code), part));
+  findings.push_back(
+      fmt::format("{}: expected an error {} with '{}', but nothing was thrown", what, to_string(code), part));
 }
 
 /// Memory of the backend, given back at the end.
@@ -68,10 +67,12 @@ void check_allocations(const Backend& backend, int index, Findings& findings) {
         const auto address = reinterpret_cast<uintptr_t>(block->data());
         if (address == 0) findings.push_back(fmt::format("allocate({}) gave null", bytes));
         if (address % kAllocationAlignment != 0) {
-          findings.push_back(fmt::format("allocate({}) gave an address that is no multiple of {}", bytes, kAllocationAlignment));
+          findings.push_back(
+              fmt::format("allocate({}) gave an address that is no multiple of {}", bytes, kAllocationAlignment));
         }
       }
-      if (first.data() == second.data()) findings.push_back(fmt::format("allocate({}) gave the same address twice", bytes));
+      if (first.data() == second.data())
+        findings.push_back(fmt::format("allocate({}) gave the same address twice", bytes));
     });
   }
 }
@@ -97,7 +98,8 @@ void check_round_trip(const Backend& backend, int index, size_t bytes, size_t sh
   backend.synchronize(index);
   backend.copy_to_host(index, got.data(), second.data(), room);
   if (got != expected) {
-    findings.push_back(fmt::format("copies of {} bytes at offset {}: what came back is not what was sent", bytes, shift));
+    findings.push_back(
+        fmt::format("copies of {} bytes at offset {}: what came back is not what was sent", bytes, shift));
   }
 }
 
@@ -147,7 +149,9 @@ void check_graphs(const Backend& backend, int index, Findings& findings) {
   guarded(findings, "graphs", [&] {
     constexpr size_t bytes = 1001;
     const Block from(backend, index, bytes), to(backend, index, bytes);
-    const auto set = [&](const Block& block, unsigned start) { backend.copy_from_host(index, block.data(), pattern(bytes, start).data(), bytes); };
+    const auto set = [&](const Block& block, unsigned start) {
+      backend.copy_from_host(index, block.data(), pattern(bytes, start).data(), bytes);
+    };
     const auto expect = [&](unsigned start, const char* finding) {
       std::vector<unsigned char> got(bytes);
       backend.copy_to_host(index, got.data(), to.data(), bytes);
@@ -179,12 +183,14 @@ void check_graphs(const Backend& backend, int index, Findings& findings) {
 void check_registration(Device device, Findings& findings) {
   const Backend& backend = backend_of(device);
   if (find_backend(backend.name) != device.backend) {
-    findings.push_back(fmt::format("find_backend(\"{}\") gives {}, not {}", backend.name, find_backend(backend.name), device.backend));
+    findings.push_back(
+        fmt::format("find_backend(\"{}\") gives {}, not {}", backend.name, find_backend(backend.name), device.backend));
   }
   expect_error(findings, "a second register_backend", ErrorCode::invalid_argument,
                fmt::format("backend '{}' is registered already", backend.name), [&] { register_backend(backend); });
   if (backend.device_count() <= device.index) {
-    findings.push_back(fmt::format("device_count() is {}, so that there is no {}", backend.device_count(), to_string(device)));
+    findings.push_back(
+        fmt::format("device_count() is {}, so that there is no {}", backend.device_count(), to_string(device)));
   }
   const OpContext ctx{"no_such_op"};
   expect_error(findings, "an op without kernels", ErrorCode::no_kernel,
@@ -212,7 +218,8 @@ bool is_intact_around(const DenseTensor& view) {
 void check_call(Device device, const std::string& kernel, const KernelCall& call, Findings& findings) {
   const OpContext ctx{kernel.c_str()};
   std::vector<DenseTensor> host;
-  for (const Meta& meta : call.inputs) host.push_back(random_tensor(meta.dims, meta.dtype, 11 + static_cast<unsigned>(host.size())));
+  for (const Meta& meta : call.inputs)
+    host.push_back(random_tensor(meta.dims, meta.dtype, 11 + static_cast<unsigned>(host.size())));
   DenseTensor expected = DenseTensor::allocate(kCpu, call.out);
   call.run(ctx, host, expected);
   for (const bool views : {false, true}) {
@@ -220,18 +227,21 @@ void check_call(Device device, const std::string& kernel, const KernelCall& call
     guarded(findings, what, [&] {
       std::vector<DenseTensor> inputs;
       for (const DenseTensor& tensor : host) {
-        inputs.push_back(views ? inside_of_buffer(device, tensor.meta()) : DenseTensor::allocate(device, tensor.meta()));
+        inputs.push_back(views ? inside_of_buffer(device, tensor.meta())
+                               : DenseTensor::allocate(device, tensor.meta()));
         copy_into(inputs.back(), tensor);
       }
       DenseTensor out = views ? inside_of_buffer(device, call.out) : DenseTensor::allocate(device, call.out);
       call.run(ctx, inputs, out);
-      if (const std::string problem = difference(out, expected); !problem.empty()) findings.push_back(what + ": " + problem);
+      if (const std::string problem = difference(out, expected); !problem.empty())
+        findings.push_back(what + ": " + problem);
       if (views && !is_intact_around(out)) findings.push_back(what + ": bytes next to the output were written");
       if (backend_of(device).graph_begin == nullptr) return;
       DenseTensor again = views ? inside_of_buffer(device, call.out) : DenseTensor::allocate(device, call.out);
       const Graph graph(backend_of(device), device.index, [&] { call.run(ctx, inputs, again); });
       graph.launch();
-      if (const std::string problem = difference(again, expected); !problem.empty()) findings.push_back(what + " as a graph: " + problem);
+      if (const std::string problem = difference(again, expected); !problem.empty())
+        findings.push_back(what + " as a graph: " + problem);
     });
   }
 }

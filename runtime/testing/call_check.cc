@@ -18,10 +18,10 @@ struct RankResult {
   ErrorCode code = ErrorCode::internal;
   bool threw = false;
   int64_t bytes = 0;
-  std::vector<DenseTensor> pieces;       // per output, then per input
-  std::vector<Meta> metas;               // global
+  std::vector<DenseTensor> pieces;  // per output, then per input
+  std::vector<Meta> metas;          // global
   std::vector<const DistSpec*> specs;
-  std::vector<int> targets;              // per output: the input that it is, or -1
+  std::vector<int> targets;  // per output: the input that it is, or -1
 };
 
 /// Which input an output is, where a call returns its in-place target.
@@ -32,7 +32,9 @@ int target_of(const Tensor& output, const Tensors& inputs) {
   return -1;
 }
 
-bool breaks_world(ErrorCode code) { return code == ErrorCode::peer_failed || code == ErrorCode::timeout || code == ErrorCode::communication; }
+bool breaks_world(ErrorCode code) {
+  return code == ErrorCode::peer_failed || code == ErrorCode::timeout || code == ErrorCode::communication;
+}
 
 /// One rank's part of one call.
 RankResult call_once(Rank& rank, const CaseCall& call, const Layouts& layouts, const DrawnCall& drawn) {
@@ -74,7 +76,8 @@ RankResult call_once(Rank& rank, const CaseCall& call, const Layouts& layouts, c
 /// Compares the results of all ranks with those of one.
 class Judge {
  public:
-  Judge(const CaseCall& call, const Layouts& layouts, const DrawnCall& drawn, const std::vector<RankResult>& ranks, double ulps)
+  Judge(const CaseCall& call, const Layouts& layouts, const DrawnCall& drawn, const std::vector<RankResult>& ranks,
+        double ulps)
       : call_(call), layouts_(layouts), drawn_(drawn), ranks_(ranks), ulps_(ulps) {}
 
   Outcome outcome(const Tensors& expected) {
@@ -82,7 +85,8 @@ class Judge {
     for (const RankResult& rank : ranks_) outcome.bytes += rank.bytes;
     const RankResult& first = ranks_[0];
     for (size_t r = 0; r < ranks_.size(); ++r) {
-      if (ranks_[r].threw != first.threw || ranks_[r].code != first.code) return wrong(fmt::format("ranks disagree: {}; {}", told(0), told(r)));
+      if (ranks_[r].threw != first.threw || ranks_[r].code != first.code)
+        return wrong(fmt::format("ranks disagree: {}; {}", told(0), told(r)));
     }
     if (first.threw) {
       outcome.kind = breaks_world(first.code) ? Outcome::Kind::wrong : Outcome::Kind::refused;
@@ -90,7 +94,8 @@ class Judge {
       outcome.code = first.code;
       return outcome;
     }
-    if (first.targets.size() != expected.size()) return wrong(fmt::format("{} outputs, expected {}", first.targets.size(), expected.size()));
+    if (first.targets.size() != expected.size())
+      return wrong(fmt::format("{} outputs, expected {}", first.targets.size(), expected.size()));
     outcome.outputs.assign(first.specs.begin(), first.specs.begin() + static_cast<std::ptrdiff_t>(expected.size()));
     std::string problem;
     for (size_t o = 0; o < expected.size() && problem.empty(); ++o) problem = output_problem(o, expected[o]);
@@ -101,14 +106,16 @@ class Judge {
  private:
   static Outcome wrong(const std::string& text) { return {.kind = Outcome::Kind::wrong, .text = text}; }
   std::string told(size_t rank) const {
-    return fmt::format("rank {} {}", rank, ranks_[rank].threw ? "threw: " + ranks_[rank].error : std::string("ended its call"));
+    return fmt::format("rank {} {}", rank,
+                       ranks_[rank].threw ? "threw: " + ranks_[rank].error : std::string("ended its call"));
   }
 
   /// What all ranks together have of the tensor `t` of a RankResult; a problem where they disagree about it.
   Joined joined(size_t t) const {
     const RankResult& first = ranks_[0];
     for (size_t r = 0; r < ranks_.size(); ++r) {
-      if (ranks_[r].specs[t] != first.specs[t] || !(ranks_[r].metas[t] == first.metas[t])) return {{}, fmt::format("ranks 0 and {} disagree about its meta or layout", r)};
+      if (ranks_[r].specs[t] != first.specs[t] || !(ranks_[r].metas[t] == first.metas[t]))
+        return {{}, fmt::format("ranks 0 and {} disagree about its meta or layout", r)};
     }
     const ProcessMesh& mesh = *first.specs[t]->mesh();
     std::vector<DenseTensor> pieces;
@@ -118,13 +125,15 @@ class Judge {
 
   std::string output_problem(size_t o, const Tensor& expected) const {
     const RankResult& first = ranks_[0];
-    if (expected.defined() != (first.specs[o] != nullptr)) return fmt::format("output {} is {}", o, expected.defined() ? "undefined" : "defined, but not on one rank");
+    if (expected.defined() != (first.specs[o] != nullptr))
+      return fmt::format("output {} is {}", o, expected.defined() ? "undefined" : "defined, but not on one rank");
     if (!expected.defined()) return "";
     const Joined got = joined(o);
     // Moves and reductions keep values exactly, so what a rank computes of them is what one rank computes.
     const bool pending = is_pending(first.specs[o]) || std::any_of(layouts_.begin(), layouts_.end(), is_pending);
     const double ulps = pending ? std::max(ulps_, rounding_of_target(o)) : 0;
-    const std::string problem = got.problem.empty() ? value_difference(got.value, expected.get().value, ulps) : got.problem;
+    const std::string problem =
+        got.problem.empty() ? value_difference(got.value, expected.get().value, ulps) : got.problem;
     return problem.empty() ? "" : fmt::format("output {} in {}: {}", o, first.specs[o]->text(), problem);
   }
 
@@ -152,7 +161,9 @@ class Judge {
       if (target == static_cast<int>(i)) return "";
     }
     const size_t t = outputs + i;
-    if (ranks_[0].specs[t] != layouts_[i]) return fmt::format("input {} changed its layout from {} to {}", i, layouts_[i]->text(), ranks_[0].specs[t]->text());
+    if (ranks_[0].specs[t] != layouts_[i])
+      return fmt::format("input {} changed its layout from {} to {}", i, layouts_[i]->text(),
+                         ranks_[0].specs[t]->text());
     const Joined got = joined(t);
     const std::string problem = got.problem.empty() ? value_difference(got.value, drawn_.values[i], 0) : got.problem;
     return problem.empty() ? "" : fmt::format("input {} was changed: {}", i, problem);
@@ -187,7 +198,8 @@ Tensors DrawnCall::expected(const CaseCall& call) const {
   return call.run(plain);
 }
 
-std::vector<Outcome> CallChecker::check(const CaseCall& call, const std::vector<Layouts>& layouts, double ulps, uint64_t seed, const Policies& policies) {
+std::vector<Outcome> CallChecker::check(const CaseCall& call, const std::vector<Layouts>& layouts, double ulps,
+                                        uint64_t seed, const Policies& policies) {
   std::vector<DrawnCall> drawn;
   for (const Layouts& choice : layouts) drawn.emplace_back(call, choice, seed, ulps > 0);
   std::vector<Tensors> expected(layouts.size());
@@ -195,9 +207,7 @@ std::vector<Outcome> CallChecker::check(const CaseCall& call, const std::vector<
   for (size_t k = 0; k < layouts.size(); ++k) {
     try {
       expected[k] = drawn[k].expected(call);
-    } catch (const std::exception& error) {
-      outcomes[k] = {.kind = Outcome::Kind::invalid, .text = error.what()};
-    }
+    } catch (const std::exception& error) { outcomes[k] = {.kind = Outcome::Kind::invalid, .text = error.what()}; }
   }
   for (size_t begin = 0; begin < layouts.size();) {
     if (!world_) world_ = World::local(ranks_, {.timeout = std::chrono::seconds(20)});
@@ -216,14 +226,15 @@ std::vector<Outcome> CallChecker::check(const CaseCall& call, const std::vector<
           if (end == k + 1) break;
         }
       });
-    } catch (const Error&) {
-      end = begin + 1;
-    }
+    } catch (const Error&) { end = begin + 1; }
     for (size_t k = begin; k < end; ++k) {
-      if (outcomes[k].kind != Outcome::Kind::invalid) outcomes[k] = Judge(call, layouts[k], drawn[k], results[k], ulps).outcome(expected[k]);
+      if (outcomes[k].kind != Outcome::Kind::invalid)
+        outcomes[k] = Judge(call, layouts[k], drawn[k], results[k], ulps).outcome(expected[k]);
     }
     const auto& last = results[end - 1];
-    const bool broken = end < layouts.size() || std::any_of(last.begin(), last.end(), [](const RankResult& r) { return r.threw && breaks_world(r.code); });
+    const bool broken = end < layouts.size() || std::any_of(last.begin(), last.end(), [](const RankResult& r) {
+                          return r.threw && breaks_world(r.code);
+                        });
     results.clear();  // no tensor may outlive its world
     if (broken) world_.reset();
     begin = end;

@@ -25,9 +25,9 @@ struct Outcome {
     invalid   // the call throws on one rank too
   };
   Kind kind = Kind::right;
-  std::string text;            // what is wrong, or the error
-  ErrorCode code = ErrorCode::internal;  // where it was refused
-  int64_t bytes = 0;           // sent by all ranks together during the call
+  std::string text;                           // what is wrong, or the error
+  ErrorCode code = ErrorCode::internal;       // where it was refused
+  int64_t bytes = 0;                          // sent by all ranks together during the call
   std::vector<const DistSpec*> outputs = {};  // the layouts of the outputs
 };
 
@@ -48,7 +48,8 @@ class CallChecker {
 
   /// Calls `call` once for each of `layouts`, which are on one mesh, and says how each went. `ulps` is the tolerance of the case.
   /// A rank that throws alone fails its world and is told as wrong; the next layouts get a new world.
-  std::vector<Outcome> check(const CaseCall& call, const std::vector<Layouts>& layouts, double ulps, uint64_t seed, const Policies& policies = {});
+  std::vector<Outcome> check(const CaseCall& call, const std::vector<Layouts>& layouts, double ulps, uint64_t seed,
+                             const Policies& policies = {});
 
  private:
   int ranks_;

@@ -18,10 +18,11 @@ RunKernel call(const char* kernel, std::decay_t<Attrs>... attrs) {
     const KernelTable& table = kernel_table(kernel);
     const Device device = in[0].device();
     if constexpr (count == 1) {
-      table.find<void(const OpContext&, In, Attrs..., DenseTensor&)>(ctx, device, in[0].dtype())(ctx, in[0], attrs..., out);
+      table.find<void(const OpContext&, In, Attrs..., DenseTensor&)>(ctx, device, in[0].dtype())(ctx, in[0], attrs...,
+                                                                                                 out);
     } else {
-      table.find<void(const OpContext&, In, In, Attrs..., DenseTensor&)>(ctx, device, in[0].dtype())(ctx, in[0], in[1], attrs...,
-                                                                                                    out);
+      table.find<void(const OpContext&, In, In, Attrs..., DenseTensor&)>(ctx, device, in[0].dtype())(ctx, in[0], in[1],
+                                                                                                     attrs..., out);
     }
   };
 }
@@ -84,7 +85,8 @@ const std::vector<Broadcast>& broadcasts() {
 KernelCases binary_cases(const char* kernel, bool gives_bool = false) {
   return for_dtypes(kernel, [&](DType dtype, std::vector<KernelCall>& calls) {
     for (const Broadcast& shape : broadcasts()) {
-      add_call(calls, {{shape.x, dtype}, {shape.y, dtype}}, {shape.out, gives_bool ? DType::boolean : dtype}, call<2>(kernel));
+      add_call(calls, {{shape.x, dtype}, {shape.y, dtype}}, {shape.out, gives_bool ? DType::boolean : dtype},
+               call<2>(kernel));
     }
   });
 }
@@ -169,7 +171,8 @@ KernelCases matmul_cases() {
   };
   return for_dtypes("matmul", [](DType dtype, std::vector<KernelCall>& calls) {
     for (const Product& p : products) {
-      add_call(calls, {{p.x, dtype}, {p.y, dtype}}, {p.out, dtype}, call<2, bool, bool>("matmul", p.transpose_x, p.transpose_y),
+      add_call(calls, {{p.x, dtype}, {p.y, dtype}}, {p.out, dtype},
+               call<2, bool, bool>("matmul", p.transpose_x, p.transpose_y),
                fmt::format("transpose_x={}, transpose_y={}", p.transpose_x, p.transpose_y));
     }
   });
@@ -209,7 +212,8 @@ KernelCases reduce_cases(const char* kernel, bool sums, bool of_none) {
   return for_dtypes(kernel, [&](DType dtype, std::vector<KernelCall>& calls) {
     const DType out = sums && !is_floating(dtype) ? DType::int64 : dtype;
     for (const Reduction& r : reductions()) {
-      if (is_floating(dtype) && size_of(dtype) == 2 && r.x.numel() > 20000) continue;  // beyond what 16-bit sums compare to
+      if (is_floating(dtype) && size_of(dtype) == 2 && r.x.numel() > 20000)
+        continue;  // beyond what 16-bit sums compare to
       if (!of_none && r.x.numel() == 0 && r.out.numel() != 0) continue;
       add_call(calls, {{r.x, dtype}}, {r.out, out}, call<1, const IntArray&, bool>(kernel, r.axes, r.keepdim),
                fmt::format("axis={}, keepdim={}", to_string(r.axes), r.keepdim));
@@ -218,9 +222,9 @@ KernelCases reduce_cases(const char* kernel, bool sums, bool of_none) {
 }
 
 KernelCases softmax_cases() {
-  static const std::vector<std::pair<Dims, int>> shapes = {{{1}, 0},         {{5}, 0},   {{7, 31}, -1},     {{3, 2000}, 1},
-                                                           {{130, 9}, 0},    {{3, 1}, 1}, {{4, 5, 6, 7}, 1}, {{4, 5, 6, 7}, -2},
-                                                           {{2, 0, 3}, 1}};
+  static const std::vector<std::pair<Dims, int>> shapes = {{{1}, 0},          {{5}, 0},           {{7, 31}, -1},
+                                                           {{3, 2000}, 1},    {{130, 9}, 0},      {{3, 1}, 1},
+                                                           {{4, 5, 6, 7}, 1}, {{4, 5, 6, 7}, -2}, {{2, 0, 3}, 1}};
   return for_dtypes("softmax", [](DType dtype, std::vector<KernelCall>& calls) {
     for (const auto& [dims, axis] : shapes) {
       add_call(calls, {{dims, dtype}}, {dims, dtype}, call<1, int>("softmax", axis), fmt::format("axis={}", axis));

@@ -15,15 +15,18 @@ Dims Draw::dims_above_0(int rank) {
   return dims;
 }
 
-void add_unary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Unary f, UnaryInplace f_, int64_t low, int64_t high) {
+void add_unary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Unary f, UnaryInplace f_,
+               int64_t low, int64_t high) {
   const auto make = [=](auto run) {
     return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(2)).between(low, high)}, run}; };
   };
   cases.push_back({op, "of two dims", dtypes, make([=](Tensors& t) { return Tensors{f(t[0])}; })});
-  if (f_ != nullptr) cases.push_back({op + "_", "of two dims", dtypes, make([=](Tensors& t) { return Tensors{f_(t[0])}; })});
+  if (f_ != nullptr)
+    cases.push_back({op + "_", "of two dims", dtypes, make([=](Tensors& t) { return Tensors{f_(t[0])}; })});
 }
 
-void add_binary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Binary f, BinaryInplace f_, int64_t low, int64_t high) {
+void add_binary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Binary f, BinaryInplace f_,
+                int64_t low, int64_t high) {
   using Shape = Dims (*)(int64_t m, int64_t n);
   const auto add = [&](const char* name, Shape x, Shape y, bool in_place) {
     const auto make = [=](auto run) {
@@ -33,7 +36,8 @@ void add_binary(OpCases& cases, const std::string& op, const std::vector<DType>&
       };
     };
     cases.push_back({op, name, dtypes, make([=](Tensors& t) { return Tensors{f(t[0], t[1])}; })});
-    if (in_place && f_ != nullptr) cases.push_back({op + "_", name, dtypes, make([=](Tensors& t) { return Tensors{f_(t[0], t[1])}; })});
+    if (in_place && f_ != nullptr)
+      cases.push_back({op + "_", name, dtypes, make([=](Tensors& t) { return Tensors{f_(t[0], t[1])}; })});
   };
   const Shape both = [](int64_t m, int64_t n) { return Dims{m, n}; };
   const Shape row = [](int64_t, int64_t n) { return Dims{n}; };
@@ -61,6 +65,5 @@ OpCases op_cases() {
   add_random_cases(cases);
   return cases;
 }
-
 
 }  // namespace shard::testing

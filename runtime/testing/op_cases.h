@@ -37,7 +37,8 @@ struct CaseCall {
 class Draw {
  public:
   /// Sizes come from `sizes`; `dtype` is one of OpCase::dtypes.
-  Draw(uint64_t seed, DType dtype, std::vector<int64_t> sizes) : dtype(dtype), random_(seed), sizes_(std::move(sizes)) {}
+  Draw(uint64_t seed, DType dtype, std::vector<int64_t> sizes)
+      : dtype(dtype), random_(seed), sizes_(std::move(sizes)) {}
 
   const DType dtype;
 
@@ -100,19 +101,21 @@ class Function : public std::function<Result(Args...)> {
 using Unary = Function<Tensor, const Tensor&>;
 using UnaryInplace = Function<Tensor&, Tensor&>;
 /// x of two dims, elements from low to high.
-void add_unary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Unary f, UnaryInplace f_, int64_t low = -3, int64_t high = 3);
+void add_unary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Unary f, UnaryInplace f_,
+               int64_t low = -3, int64_t high = 3);
 using Binary = Function<Tensor, const Tensor&, const Tensor&>;
 using BinaryInplace = Function<Tensor&, Tensor&, const Tensor&>;
 /// x and y of equal shapes, and broadcast against each other in each way; elements of y from low to high.
-void add_binary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Binary f, BinaryInplace f_, int64_t low = -3, int64_t high = 3);
+void add_binary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Binary f, BinaryInplace f_,
+                int64_t low = -3, int64_t high = 3);
 
-void add_math_cases(OpCases& cases);    // op_cases_math.cc
-void add_logic_cases(OpCases& cases);   // op_cases_logic.cc
-void add_reduce_cases(OpCases& cases);  // op_cases_reduce.cc
-void add_shape_cases(OpCases& cases);   // op_cases_shape.cc
-void add_nn_cases(OpCases& cases);      // op_cases_nn.cc
+void add_math_cases(OpCases& cases);     // op_cases_math.cc
+void add_logic_cases(OpCases& cases);    // op_cases_logic.cc
+void add_reduce_cases(OpCases& cases);   // op_cases_reduce.cc
+void add_shape_cases(OpCases& cases);    // op_cases_shape.cc
+void add_nn_cases(OpCases& cases);       // op_cases_nn.cc
 void add_nn_grad_cases(OpCases& cases);  // op_cases_nn_grad.cc
-void add_optim_cases(OpCases& cases);   // op_cases_optim.cc
+void add_optim_cases(OpCases& cases);    // op_cases_optim.cc
 void add_dynamic_cases(OpCases& cases);  // op_cases_dynamic.cc
 void add_random_cases(OpCases& cases);   // op_cases_dynamic.cc
 

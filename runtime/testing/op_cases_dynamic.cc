@@ -9,19 +9,23 @@ void add_dynamic_cases(OpCases& cases) {
   for (const int rank : {0, 1, 2, 3}) {
     const std::string name = "of " + std::to_string(rank) + " dims";
     cases.push_back({"nonzero", name, kAnyDType, [=](Draw& draw) {
-                       return CaseCall{{draw.input(draw.dims(rank)).between(-1, 1)}, [](Tensors& t) { return Tensors{nonzero(t[0])}; }};
+                       return CaseCall{{draw.input(draw.dims(rank)).between(-1, 1)},
+                                       [](Tensors& t) { return Tensors{nonzero(t[0])}; }};
                      }});
     cases.push_back({"masked_select", name, kAnyDType, [=](Draw& draw) {
                        const CaseInput x = draw.input(draw.dims(rank));
-                       return CaseCall{{x, x.of(DType::boolean).between(0, 1)}, [](Tensors& t) { return Tensors{masked_select(t[0], t[1])}; }};
+                       return CaseCall{{x, x.of(DType::boolean).between(0, 1)},
+                                       [](Tensors& t) { return Tensors{masked_select(t[0], t[1])}; }};
                      }});
   }
-  cases.push_back({"unique", "values", kAnyDType, [](Draw& draw) {
-                     return CaseCall{{draw.input(draw.dims(2))}, [](Tensors& t) { return Tensors{std::get<0>(unique(t[0]))}; }};
-                   }});
+  cases.push_back(
+      {"unique", "values", kAnyDType, [](Draw& draw) {
+         return CaseCall{{draw.input(draw.dims(2))}, [](Tensors& t) { return Tensors{std::get<0>(unique(t[0]))}; }};
+       }});
   cases.push_back({"unique", "with indices, inverse and counts", kAnyDType, [](Draw& draw) {
                      return CaseCall{{draw.input(draw.dims(2))}, [](Tensors& t) {
-                                       auto [out, indices, inverse, counts] = unique(t[0], true, true, true, DType::int32);
+                                       auto [out, indices, inverse, counts] =
+                                           unique(t[0], true, true, true, DType::int32);
                                        return Tensors{out, indices, inverse, counts};
                                      }};
                    }});
@@ -29,9 +33,10 @@ void add_dynamic_cases(OpCases& cases) {
 
 void add_random_cases(OpCases& cases) {
   // Each distributed call draws another key; where all probabilities are 0 or 1 that does not matter.
-  cases.push_back({"bernoulli", "of 0 and 1", kFloats, [](Draw& draw) {
-                     return CaseCall{{draw.input(draw.dims(2)).between(0, 1)}, [](Tensors& t) { return Tensors{bernoulli(t[0])}; }};
-                   }});
+  cases.push_back(
+      {"bernoulli", "of 0 and 1", kFloats, [](Draw& draw) {
+         return CaseCall{{draw.input(draw.dims(2)).between(0, 1)}, [](Tensors& t) { return Tensors{bernoulli(t[0])}; }};
+       }});
 }
 
 }  // namespace shard::testing

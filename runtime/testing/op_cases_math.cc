@@ -8,12 +8,13 @@ namespace {
 
 void add_casts(OpCases& cases) {
   const auto add = [&](DType from, DType to) {
-    const auto make = [=](auto run) {
-      return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(2))}, run}; };
-    };
+    const auto make = [=](auto run) { return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(2))}, run}; }; };
     const std::string name = std::string("to ") + to_string(to);
-    cases.push_back({"cast", name + " from " + to_string(from), {from}, make([=](Tensors& t) { return Tensors{cast(t[0], to)}; })});
-    cases.push_back({"cast_", name + " from " + to_string(from), {from}, make([=](Tensors& t) { return Tensors{cast_(t[0], to)}; })});
+    cases.push_back(
+        {"cast", name + " from " + to_string(from), {from}, make([=](Tensors& t) { return Tensors{cast(t[0], to)}; })});
+    cases.push_back({"cast_", name + " from " + to_string(from), {from}, make([=](Tensors& t) {
+                       return Tensors{cast_(t[0], to)};
+                     })});
   };
   // Float to float in both directions, and what the guard of cast refuses: integers and bools wrap, cut off, or forget.
   add(DType::float32, DType::float64);
@@ -31,12 +32,13 @@ void add_casts(OpCases& cases) {
 }
 
 void add_scales(OpCases& cases) {
-  const auto add = [&](const char* name, const std::vector<DType>& dtypes, Scalar factor, Scalar bias, bool after = true) {
-    const auto make = [=](auto run) {
-      return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(2))}, run}; };
-    };
-    cases.push_back({"scale", name, dtypes, make([=](Tensors& t) { return Tensors{scale(t[0], factor, bias, after)}; })});
-    cases.push_back({"scale_", name, dtypes, make([=](Tensors& t) { return Tensors{scale_(t[0], factor, bias, after)}; })});
+  const auto add = [&](const char* name, const std::vector<DType>& dtypes, Scalar factor, Scalar bias,
+                       bool after = true) {
+    const auto make = [=](auto run) { return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(2))}, run}; }; };
+    cases.push_back(
+        {"scale", name, dtypes, make([=](Tensors& t) { return Tensors{scale(t[0], factor, bias, after)}; })});
+    cases.push_back(
+        {"scale_", name, dtypes, make([=](Tensors& t) { return Tensors{scale_(t[0], factor, bias, after)}; })});
   };
   add("by 2", kNumbers, 2, 0);
   add("by -2", kNumbers, -2, 0);
@@ -50,15 +52,22 @@ void add_matmuls(OpCases& cases) {
   const auto add = [&](const char* name, Shape x, Shape y, bool transpose_x = false, bool transpose_y = false) {
     cases.push_back({"matmul", name, kNumbers, [=](Draw& draw) {
                        const int64_t m = draw.size(), k = draw.size(), n = draw.size(), b = draw.size();
-                       return CaseCall{{draw.input(x(m, k, n, b)), draw.input(y(m, k, n, b))},
-                                       [=](Tensors& t) { return Tensors{matmul(t[0], t[1], transpose_x, transpose_y)}; }};
+                       return CaseCall{{draw.input(x(m, k, n, b)), draw.input(y(m, k, n, b))}, [=](Tensors& t) {
+                                         return Tensors{matmul(t[0], t[1], transpose_x, transpose_y)};
+                                       }};
                      }});
   };
   using I = int64_t;
   const Shape mk = [](I m, I k, I, I) { return Dims{m, k}; }, km = [](I m, I k, I, I) { return Dims{k, m}; };
   const Shape kn = [](I, I k, I n, I) { return Dims{k, n}; }, nk = [](I, I k, I n, I) { return Dims{n, k}; };
   const Shape just_k = [](I, I k, I, I) { return Dims{k}; };
-  const Shape bmk = [](I m, I k, I, I b) { return Dims{b, m, k}; }, bkn = [](I, I k, I n, I b) { return Dims{b, k, n}; };
+  const Shape bmk =
+                  [](I m, I k, I, I b) {
+                    return Dims{b, m, k};
+                  },
+              bkn = [](I, I k, I n, I b) {
+                return Dims{b, k, n};
+              };
   const Shape one_mk = [](I m, I k, I, I) { return Dims{1, m, k}; };
   add("[m, k] and [k, n]", mk, kn);
   add("[k, m] transposed and [k, n]", km, kn, true);
@@ -76,11 +85,11 @@ void add_matmuls(OpCases& cases) {
 
 void add_cumsums(OpCases& cases) {
   const auto add = [&](const char* name, int axis, bool flatten, bool exclusive, bool reverse) {
-    const auto make = [=](auto run) {
-      return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(2))}, run}; };
-    };
-    cases.push_back({"cumsum", name, kNumbers, make([=](Tensors& t) { return Tensors{cumsum(t[0], axis, flatten, exclusive, reverse)}; })});
-    cases.push_back({"cumsum_", name, kNumbers, make([=](Tensors& t) { return Tensors{cumsum_(t[0], axis, flatten, exclusive, reverse)}; })});
+    const auto make = [=](auto run) { return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(2))}, run}; }; };
+    cases.push_back({"cumsum", name, kNumbers,
+                     make([=](Tensors& t) { return Tensors{cumsum(t[0], axis, flatten, exclusive, reverse)}; })});
+    cases.push_back({"cumsum_", name, kNumbers,
+                     make([=](Tensors& t) { return Tensors{cumsum_(t[0], axis, flatten, exclusive, reverse)}; })});
   };
   add("axis 0", 0, false, false, false);
   add("axis -1, exclusive", -1, false, true, false);
@@ -93,11 +102,14 @@ void add_wheres(OpCases& cases) {
     const auto make = [=](auto run) {
       return [=](Draw& draw) {
         const Dims wide = draw.dims(2), row = {wide[1]};
-        return CaseCall{{draw.input(wide_condition ? wide : row).of(DType::boolean), draw.input(wide), draw.input(wide_y ? wide : row)}, run};
+        return CaseCall{{draw.input(wide_condition ? wide : row).of(DType::boolean), draw.input(wide),
+                         draw.input(wide_y ? wide : row)},
+                        run};
       };
     };
     cases.push_back({"where", name, kNumbers, make([](Tensors& t) { return Tensors{where(t[0], t[1], t[2])}; })});
-    if (in_place) cases.push_back({"where_", name, kNumbers, make([](Tensors& t) { return Tensors{where_(t[0], t[1], t[2])}; })});
+    if (in_place)
+      cases.push_back({"where_", name, kNumbers, make([](Tensors& t) { return Tensors{where_(t[0], t[1], t[2])}; })});
   };
   add("all [m, n]", true, true, true);
   add("[n], [m, n] and [m, n]", false, true, true);
@@ -108,7 +120,8 @@ void add_wheres(OpCases& cases) {
 void add_gradients(OpCases& cases) {
   using Gradient = Function<Tensor, const Tensor&, const Tensor&>;
   using GradientInplace = Function<Tensor&, const Tensor&, Tensor&>;
-  const auto add = [&](const std::string& op, const char* name, Gradient f, GradientInplace f_, int64_t low = -3, int64_t high = 3, double ulps = 0) {
+  const auto add = [&](const std::string& op, const char* name, Gradient f, GradientInplace f_, int64_t low = -3,
+                       int64_t high = 3, double ulps = 0) {
     const char* inexact = ulps == 0 ? "" : "contributions to out_grad are multiplied by a rounded number each";
     const auto make = [=](auto run) {
       return [=](Draw& draw) {
@@ -117,7 +130,8 @@ void add_gradients(OpCases& cases) {
       };
     };
     cases.push_back({op, name, kFloats, make([=](Tensors& t) { return Tensors{f(t[0], t[1])}; }), ulps, inexact});
-    cases.push_back({op + "_", name, kFloats, make([=](Tensors& t) { return Tensors{f_(t[0], t[1])}; }), ulps, inexact});
+    cases.push_back(
+        {op + "_", name, kFloats, make([=](Tensors& t) { return Tensors{f_(t[0], t[1])}; }), ulps, inexact});
   };
   const char* plain = "of two dims";
   add("exp_grad", plain, exp_grad, exp_grad_);
@@ -132,9 +146,16 @@ void add_gradients(OpCases& cases) {
   add("square_grad", plain, square_grad, square_grad_);
   add("abs_grad", plain, abs_grad, abs_grad_);
   using In = const Tensor&;
-  add("clip_grad", "to [-1, 2]", [](In x, In g) { return clip_grad(x, g, -1, 2); }, [](In x, Tensor& g) -> Tensor& { return clip_grad_(x, g, -1, 2); });
+  add(
+      "clip_grad", "to [-1, 2]", [](In x, In g) { return clip_grad(x, g, -1, 2); },
+      [](In x, Tensor& g) -> Tensor& { return clip_grad_(x, g, -1, 2); });
   for (const int y : {0, 2, 3}) {
-    add("pow_grad", y == 0 ? "0" : y == 2 ? "2" : "3", [=](In x, In g) { return pow_grad(x, g, y); }, [=](In x, Tensor& g) -> Tensor& { return pow_grad_(x, g, y); });
+    add(
+        "pow_grad",
+        y == 0   ? "0"
+        : y == 2 ? "2"
+                 : "3",
+        [=](In x, In g) { return pow_grad(x, g, y); }, [=](In x, Tensor& g) -> Tensor& { return pow_grad_(x, g, y); });
   }
 }
 
@@ -162,9 +183,7 @@ void add_math_cases(OpCases& cases) {
   add_unary(cases, "relu", kNumbers, relu, relu_);
   add_unary(cases, "silu", kFloats, silu, silu_);
   add_unary(cases, "sigmoid", kFloats, sigmoid, sigmoid_);
-  const auto plain = [](auto run) {
-    return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(2))}, run}; };
-  };
+  const auto plain = [](auto run) { return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(2))}, run}; }; };
   cases.push_back({"full_like", "value 3", kAnyDType, plain([](Tensors& t) { return Tensors{full_like(t[0], 3)}; })});
   cases.push_back({"clip", "to [-1, 2]", kNumbers, plain([](Tensors& t) { return Tensors{clip(t[0], -1, 2)}; })});
   cases.push_back({"clip_", "to [-1, 2]", kNumbers, plain([](Tensors& t) { return Tensors{clip_(t[0], -1, 2)}; })});
@@ -186,7 +205,8 @@ void add_math_cases(OpCases& cases) {
                    16, rounded});
   cases.push_back({"swiglu", "x alone", kFloats,
                    [](Draw& draw) {
-                     return CaseCall{{draw.input({draw.size(), 2 * draw.size()})}, [](Tensors& t) { return Tensors{swiglu(t[0], {})}; }};
+                     return CaseCall{{draw.input({draw.size(), 2 * draw.size()})},
+                                     [](Tensors& t) { return Tensors{swiglu(t[0], {})}; }};
                    },
                    16, rounded});
   cases.push_back({"add_n", "three", kNumbers, [](Draw& draw) {

@@ -12,9 +12,7 @@ Tensors all(std::tuple<T...> values) {
 
 void add_softmaxes(OpCases& cases) {
   for (const int axis : {0, -1}) {
-    const auto make = [=](auto run) {
-      return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(3))}, run}; };
-    };
+    const auto make = [=](auto run) { return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(3))}, run}; }; };
     const std::string name = axis == 0 ? "axis 0" : "axis -1";
     cases.push_back({"softmax", name, kFloats, make([=](Tensors& t) { return Tensors{softmax(t[0], axis)}; })});
     cases.push_back({"log_softmax", name, kFloats, make([=](Tensors& t) { return Tensors{log_softmax(t[0], axis)}; })});
@@ -26,8 +24,9 @@ void add_embeddings(OpCases& cases) {
   for (const int64_t padding : {-1, 1}) {
     cases.push_back({"embedding", padding < 0 ? "of two dims" : "padding 1", kFloats, [=](Draw& draw) {
                        const int64_t v = draw.size_above_0(), d = draw.size();
-                       return CaseCall{{draw.input(draw.dims(2)).of(DType::int64).between(0, v - 1), draw.input({v, d})},
-                                       [=](Tensors& t) { return Tensors{embedding(t[0], t[1], padding)}; }};
+                       return CaseCall{
+                           {draw.input(draw.dims(2)).of(DType::int64).between(0, v - 1), draw.input({v, d})},
+                           [=](Tensors& t) { return Tensors{embedding(t[0], t[1], padding)}; }};
                      }});
   }
 }
@@ -36,29 +35,38 @@ void add_norms(OpCases& cases) {
   cases.push_back({"layer_norm", "from dim 1", kFloats, [](Draw& draw) {
                      const Dims x = draw.dims_above_0(3);
                      const CaseInput weight = draw.input({x[1] * x[2]});
-                     return CaseCall{{draw.input(x), weight, weight}, [](Tensors& t) { return all(layer_norm_intermediate(t[0], t[1], t[2], 1e-5f, 1)); }};
+                     return CaseCall{{draw.input(x), weight, weight}, [](Tensors& t) {
+                                       return all(layer_norm_intermediate(t[0], t[1], t[2], 1e-5f, 1));
+                                     }};
                    }});
   cases.push_back({"layer_norm", "from dim 2, without scale and bias", kFloats, [](Draw& draw) {
-                     return CaseCall{{draw.input(draw.dims_above_0(3))}, [](Tensors& t) { return all(layer_norm_intermediate(t[0], {}, {}, 1e-5f, 2)); }};
+                     return CaseCall{{draw.input(draw.dims_above_0(3))},
+                                     [](Tensors& t) { return all(layer_norm_intermediate(t[0], {}, {}, 1e-5f, 2)); }};
                    }});
   cases.push_back({"rms_norm", "of three dims", kFloats, [](Draw& draw) {
                      const Dims x = draw.dims_above_0(3);
-                     return CaseCall{{draw.input(x), draw.input({x[2]})}, [](Tensors& t) { return all(rms_norm(t[0], t[1], 1e-5f)); }};
+                     return CaseCall{{draw.input(x), draw.input({x[2]})},
+                                     [](Tensors& t) { return all(rms_norm(t[0], t[1], 1e-5f)); }};
                    }});
   const auto batch_norm_case = [&](const char* name, const char* format, bool is_test, bool weights) {
-    cases.push_back({"batch_norm", name, {DType::float32},
+    cases.push_back({"batch_norm",
+                     name,
+                     {DType::float32},
                      [=](Draw& draw) {
                        const Dims x = draw.dims_above_0(3);
                        const CaseInput channels = draw.input({format[1] == 'C' ? x[1] : x[2]});
                        std::vector<CaseInput> inputs = {draw.input(x), channels, channels.between(1, 3)};
                        if (weights) inputs.insert(inputs.end(), {channels, channels});
                        return CaseCall{inputs, [=](Tensors& t) {
-                                         Tensors out = all(batch_norm(t[0], t[1], t[2], weights ? t[3] : Tensor(), weights ? t[4] : Tensor(), is_test, 0.5f, 1e-2f, format));
+                                         Tensors out =
+                                             all(batch_norm(t[0], t[1], t[2], weights ? t[3] : Tensor(),
+                                                            weights ? t[4] : Tensor(), is_test, 0.5f, 1e-2f, format));
                                          out.insert(out.end(), {t[1], t[2]});  // they are written through their views
                                          return out;
                                        }};
                      },
-                     64, "sums of rounded squares are combined over ranks in another order"});
+                     64,
+                     "sums of rounded squares are combined over ranks in another order"});
   };
   batch_norm_case("training", "NCHW", false, false);
   batch_norm_case("training, channels last", "NHWC", false, false);
@@ -69,7 +77,9 @@ void add_norms(OpCases& cases) {
 void add_dropouts(OpCases& cases) {
   const auto add = [&](const char* name, bool is_test, const char* mode) {
     cases.push_back({"dropout", name, kFloats, [=](Draw& draw) {
-                       return CaseCall{{draw.input(draw.dims(2))}, [=](Tensors& t) { return all(dropout_intermediate(t[0], {}, 0.5f, is_test, mode, 7)); }};
+                       return CaseCall{{draw.input(draw.dims(2))}, [=](Tensors& t) {
+                                         return all(dropout_intermediate(t[0], {}, 0.5f, is_test, mode, 7));
+                                       }};
                      }});
   };
   add("upscale in train", false, "upscale_in_train");
@@ -89,9 +99,12 @@ void add_cross_entropies(OpCases& cases) {
                        Dims dims = x;
                        if (kind == Label::kept) dims[axis] = 1;
                        if (kind == Label::dropped) dims.erase(axis);
-                       const CaseInput label = kind == Label::soft ? draw.input(x).between(0, 1) : draw.input(dims).of(DType::int64).between(0, x[axis] - 1);
+                       const CaseInput label = kind == Label::soft
+                                                   ? draw.input(x).between(0, 1)
+                                                   : draw.input(dims).of(DType::int64).between(0, x[axis] - 1);
                        return CaseCall{{draw.input(x).between(1, 4), label}, [=](Tensors& t) {
-                                         return all(cross_entropy_with_softmax(t[0], t[1], kind == Label::soft, use_softmax, true, ignore, axis));
+                                         return all(cross_entropy_with_softmax(t[0], t[1], kind == Label::soft,
+                                                                               use_softmax, true, ignore, axis));
                                        }};
                      }});
   };
@@ -105,13 +118,16 @@ void add_cross_entropies(OpCases& cases) {
 void add_attention(OpCases& cases) {
   const auto add = [&](const char* name, int64_t heads, int64_t kv_heads, bool causal, bool mask, float dropout) {
     cases.push_back({"flash_attn", name, kFloats, [=](Draw& draw) {
-                       const int64_t b = draw.size(), s = draw.size(), t = draw.size(), h = heads * draw.size_above_0(), d = draw.size_above_0();
+                       const int64_t b = draw.size(), s = draw.size(), t = draw.size(), h = heads * draw.size_above_0(),
+                                     d = draw.size_above_0();
                        const int64_t kv = kv_heads == heads ? h : kv_heads;
-                       std::vector<CaseInput> inputs = {draw.input({b, s, h, d}), draw.input({b, t, kv, d}), draw.input({b, t, kv, d}),
+                       std::vector<CaseInput> inputs = {draw.input({b, s, h, d}), draw.input({b, t, kv, d}),
+                                                        draw.input({b, t, kv, d}),
                                                         draw.input({2}).of(DType::int64).between(1, 9)};
                        if (mask) inputs.push_back(draw.input({b, 1, s, t}));
                        return CaseCall{inputs, [=](Tensors& t) {
-                                         return all(flash_attn(t[0], t[1], t[2], t[3], mask ? t[4] : Tensor(), dropout, causal, true));
+                                         return all(flash_attn(t[0], t[1], t[2], t[3], mask ? t[4] : Tensor(), dropout,
+                                                               causal, true));
                                        }};
                      }});
   };
@@ -140,24 +156,30 @@ void add_ropes(OpCases& cases) {
         std::vector<CaseInput> inputs = {draw.input(q)};
         if (with_k) inputs.push_back(draw.input(k));
         const int64_t positions = ids ? s + 3 : s;
-        if (table) inputs.insert(inputs.end(), {draw.input({positions, d}).between(0, 1), draw.input({positions, d}).between(0, 1)});
+        if (table)
+          inputs.insert(inputs.end(),
+                        {draw.input({positions, d}).between(0, 1), draw.input({positions, d}).between(0, 1)});
         if (ids) inputs.push_back(draw.input({b, s}).of(DType::int64).between(0, positions - 1));
         return CaseCall{inputs, [=](Tensors& t) {
                           const size_t first = with_k ? 2 : 1;
                           Tensor none, k = with_k ? t[1] : Tensor();
-                          return run(t[0], k, none, table ? t[first] : none, table ? t[first + 1] : none, ids ? t.back() : none, neighbours, time_major);
+                          return run(t[0], k, none, table ? t[first] : none, table ? t[first + 1] : none,
+                                     ids ? t.back() : none, neighbours, time_major);
                         }};
       };
     };
-    cases.push_back({"fused_rotary_position_embedding", name, kFloats, make([](Tensor& q, Tensor& k, Tensor& v, const Tensor& sin, const Tensor& cos,
-          const Tensor& at, bool n, bool major) {
-                       return all(fused_rotary_position_embedding(q, k, v, sin, cos, at, n, major, 100.0f));
-                     }), ulps, inexact});
-    cases.push_back({"fused_rotary_position_embedding_", name, kFloats, make([](Tensor& q, Tensor& k, Tensor& v, const Tensor& sin, const Tensor& cos,
-          const Tensor& at, bool n, bool major) {
+    cases.push_back(
+        {"fused_rotary_position_embedding", name, kFloats,
+         make([](Tensor& q, Tensor& k, Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& at, bool n,
+                 bool major) { return all(fused_rotary_position_embedding(q, k, v, sin, cos, at, n, major, 100.0f)); }),
+         ulps, inexact});
+    cases.push_back({"fused_rotary_position_embedding_", name, kFloats,
+                     make([](Tensor& q, Tensor& k, Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& at,
+                             bool n, bool major) {
                        fused_rotary_position_embedding_(q, k, v, sin, cos, at, n, major, 100.0f);
                        return k.defined() ? Tensors{q, k} : Tensors{q};
-                     }), ulps, inexact});
+                     }),
+                     ulps, inexact});
   };
   add("q alone", true, false, false, false, false);
   add("q and k, halves", false, false, true, false, false);
@@ -174,10 +196,12 @@ void add_linear_grads(OpCases& cases) {
                        const DType wide = draw.dtype == DType::float64 ? DType::float64 : DType::float32;
                        if (dweight) inputs.push_back(draw.input({k, n}).of(wide));
                        if (dbias) inputs.push_back(draw.input({n}).of(wide));
-                       return CaseCall{inputs, [=](Tensors& t) {
-                                         const Tensor none;
-                                         return all(fused_linear_param_grad_add(t[0], t[1], dweight ? t[2] : none, dbias ? t.back() : none, true, has_bias));
-                                       }};
+                       return CaseCall{
+                           inputs, [=](Tensors& t) {
+                             const Tensor none;
+                             return all(fused_linear_param_grad_add(t[0], t[1], dweight ? t[2] : none,
+                                                                    dbias ? t.back() : none, true, has_bias));
+                           }};
                      }});
   };
   add("new", false, false, true, kFloats);
@@ -187,11 +211,13 @@ void add_linear_grads(OpCases& cases) {
 
 void add_label_smooths(OpCases& cases) {
   cases.push_back({"label_smooth", "uniform", kFloats, [](Draw& draw) {
-                     return CaseCall{{draw.input(draw.dims(2)).between(0, 1)}, [](Tensors& t) { return Tensors{label_smooth(t[0], {}, 0.25f)}; }};
+                     return CaseCall{{draw.input(draw.dims(2)).between(0, 1)},
+                                     [](Tensors& t) { return Tensors{label_smooth(t[0], {}, 0.25f)}; }};
                    }});
   cases.push_back({"label_smooth", "prior [1, n]", kFloats, [](Draw& draw) {
                      const Dims x = draw.dims(2);
-                     return CaseCall{{draw.input(x).between(0, 1), draw.input({1, x[1]})}, [](Tensors& t) { return Tensors{label_smooth(t[0], t[1], 0.25f)}; }};
+                     return CaseCall{{draw.input(x).between(0, 1), draw.input({1, x[1]})},
+                                     [](Tensors& t) { return Tensors{label_smooth(t[0], t[1], 0.25f)}; }};
                    }});
 }
 

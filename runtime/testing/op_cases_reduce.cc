@@ -23,13 +23,14 @@ const std::vector<Axes>& all_axes() {
 using Reduction = Function<Tensor, const Tensor&, const IntArray&, bool>;
 
 /// Of three dims, along each combination of axes; those that have no value for no elements get some.
-void add_reduction(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Reduction f, bool of_nothing, int64_t low = -3, int64_t high = 3,
-                   double ulps = 0, const char* inexact = "") {
+void add_reduction(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Reduction f,
+                   bool of_nothing, int64_t low = -3, int64_t high = 3, double ulps = 0, const char* inexact = "") {
   for (const Axes& axes : all_axes()) {
     cases.push_back({op, axes.name, dtypes,
                      [=](Draw& draw) {
                        const Dims dims = of_nothing ? draw.dims(3) : draw.dims_above_0(3);
-                       return CaseCall{{draw.input(dims).between(low, high)}, [=](Tensors& t) { return Tensors{f(t[0], axes.axis, axes.keepdim)}; }};
+                       return CaseCall{{draw.input(dims).between(low, high)},
+                                       [=](Tensors& t) { return Tensors{f(t[0], axes.axis, axes.keepdim)}; }};
                      },
                      ulps, inexact});
   }
@@ -38,8 +39,9 @@ void add_reduction(OpCases& cases, const std::string& op, const std::vector<DTyp
 void add_argmaxes(OpCases& cases) {
   const auto add = [&](const char* name, int axis, bool keepdims, bool flatten, DType dtype) {
     cases.push_back({"argmax", name, kNumbers, [=](Draw& draw) {
-                       return CaseCall{{draw.input(draw.dims_above_0(2))},
-                                       [=](Tensors& t) { return Tensors{argmax(t[0], axis, keepdims, flatten, dtype)}; }};
+                       return CaseCall{{draw.input(draw.dims_above_0(2))}, [=](Tensors& t) {
+                                         return Tensors{argmax(t[0], axis, keepdims, flatten, dtype)};
+                                       }};
                      }});
   };
   add("axis 0", 0, false, false, DType::int64);
@@ -51,15 +53,19 @@ void add_argmaxes(OpCases& cases) {
 void add_norms(OpCases& cases) {
   for (const Axes& axes : all_axes()) {
     cases.push_back({"frobenius_norm", axes.name, kFloats, [=](Draw& draw) {
-                       return CaseCall{{draw.input(draw.dims(3))}, [=](Tensors& t) { return Tensors{frobenius_norm(t[0], axes.axis, axes.keepdim, false)}; }};
+                       return CaseCall{{draw.input(draw.dims(3))}, [=](Tensors& t) {
+                                         return Tensors{frobenius_norm(t[0], axes.axis, axes.keepdim, false)};
+                                       }};
                      }});
   }
   cases.push_back({"frobenius_norm", "reduce_all", kFloats, [](Draw& draw) {
-                     return CaseCall{{draw.input(draw.dims(2))}, [](Tensors& t) { return Tensors{frobenius_norm(t[0], {0}, false, true)}; }};
+                     return CaseCall{{draw.input(draw.dims(2))},
+                                     [](Tensors& t) { return Tensors{frobenius_norm(t[0], {0}, false, true)}; }};
                    }});
-  cases.push_back({"squared_l2_norm", "of three dims", kFloats, [](Draw& draw) {
-                     return CaseCall{{draw.input(draw.dims(3))}, [](Tensors& t) { return Tensors{squared_l2_norm(t[0])}; }};
-                   }});
+  cases.push_back(
+      {"squared_l2_norm", "of three dims", kFloats, [](Draw& draw) {
+         return CaseCall{{draw.input(draw.dims(3))}, [](Tensors& t) { return Tensors{squared_l2_norm(t[0])}; }};
+       }});
   cases.push_back({"numel", "of three dims", kAnyDType, [](Draw& draw) {
                      return CaseCall{{draw.input(draw.dims(3))}, [](Tensors& t) { return Tensors{numel(t[0])}; }};
                    }});
@@ -71,7 +77,8 @@ void add_reduce_cases(OpCases& cases) {
   // Sums keep the dtype of floats and int64; int32, uint8 and bool become int64.
   const std::vector<DType> summed = {DType::float32, DType::int64, DType::int32, DType::uint8, DType::boolean};
   add_reduction(cases, "sum", summed, sum, true);
-  add_reduction(cases, "mean", kFloats, mean, false, -3, 3, 16, "each rank divides its own sum, and quotients are rounded");
+  add_reduction(cases, "mean", kFloats, mean, false, -3, 3, 16,
+                "each rank divides its own sum, and quotients are rounded");
   add_reduction(cases, "max", kAnyDType, max, false);
   add_reduction(cases, "min", kAnyDType, min, false);
   // 1 and -1 alone, and 0, have products that no float rounds.

@@ -65,7 +65,10 @@ class Splitter {
  public:
   using A = Wide<T>;
   Splitter(Random& random, int n, bool gentle, bool only, int64_t grid)
-      : random_(random), n_(n), spread_(gentle ? kGentleSpread : is_half<T> ? 8 : 1000), only_(only), grid_(grid) {}
+      : random_(random), n_(n), spread_(gentle       ? kGentleSpread
+                                        : is_half<T> ? 8
+                                                     : 1000),
+        only_(only), grid_(grid) {}
 
   std::vector<A> split(A value, ReduceType type) {
     holder_ = static_cast<size_t>(pick(random_, 0, n_ - 1));
@@ -89,7 +92,8 @@ class Splitter {
 
   /// All but one are free where that one decides, else they are equal.
   void split_bool(bool value, ReduceType type) {
-    const bool is_or = type == ReduceType::sum || type == ReduceType::avg || type == ReduceType::max || type == ReduceType::any;
+    const bool is_or =
+        type == ReduceType::sum || type == ReduceType::avg || type == ReduceType::max || type == ReduceType::any;
     parts_[holder_] = value;
     others([&] { return value == is_or && !alone_ ? chance() : !is_or; });
   }
@@ -165,7 +169,9 @@ class Splitter {
       }
       const auto distance = static_cast<A>(pick(random_, 0, chance() ? 2 : spread_ % 250));
       if constexpr (std::is_integral_v<A>) {  // which may be at an end of its range already
-        if (max) return value < static_cast<A>(Limits::lowest() + distance) ? Limits::lowest() : static_cast<A>(value - distance);
+        if (max)
+          return value < static_cast<A>(Limits::lowest() + distance) ? Limits::lowest()
+                                                                     : static_cast<A>(value - distance);
         return value > static_cast<A>(Limits::max() - distance) ? Limits::max() : static_cast<A>(value + distance);
       } else {
         return max ? value - distance : value + distance;
@@ -176,7 +182,8 @@ class Splitter {
   Random& random_;
   int n_;
   int64_t spread_;
-  bool only_;  // no other axis is reduced, so that averages of integers may be cut off, and extremes be as large as can be
+  bool
+      only_;  // no other axis is reduced, so that averages of integers may be cut off, and extremes be as large as can be
   int64_t grid_;  // contributions to an average differ by multiples of it
   size_t holder_ = 0;
   bool alone_ = false;
@@ -201,12 +208,14 @@ std::optional<ReduceType> split_type(const Layout& layout, Random& random) {
 /// The place of a coordinate among the processes.
 size_t index_of(const ProcessMesh& mesh, const Coordinate& at) {
   size_t index = 0;
-  for (int axis = 0; axis < mesh.rank(); ++axis) index = index * static_cast<size_t>(mesh.size(axis)) + static_cast<size_t>(at[static_cast<size_t>(axis)]);
+  for (int axis = 0; axis < mesh.rank(); ++axis)
+    index = index * static_cast<size_t>(mesh.size(axis)) + static_cast<size_t>(at[static_cast<size_t>(axis)]);
   return index;
 }
 
 int pending_axes(const Layout& layout) {
-  return static_cast<int>(std::count_if(layout.partial.begin(), layout.partial.end(), [](const auto& type) { return type.has_value(); }));
+  return static_cast<int>(
+      std::count_if(layout.partial.begin(), layout.partial.end(), [](const auto& type) { return type.has_value(); }));
 }
 
 /// What contributions to averages of floats are multiples of, but for one: the average along any axis, in any order of the axes, is then a
@@ -228,7 +237,8 @@ void split_axis(std::vector<Wide<T>>& parts, const Layout& layout, int axis, boo
   const ProcessMesh& mesh = *layout.mesh;
   const int n = mesh.size(axis);
   const ReduceType type = *layout.partial[static_cast<size_t>(axis)];
-  const auto holder = static_cast<size_t>(pick(random, 0, n - 1));  // one for all lines, or sums and products would not commute
+  const auto holder =
+      static_cast<size_t>(pick(random, 0, n - 1));  // one for all lines, or sums and products would not commute
   for (int i = 0; i < mesh.size(); ++i) {
     Coordinate at = mesh.coordinate_at(i);
     if (at[static_cast<size_t>(axis)] != 0) continue;
@@ -237,7 +247,9 @@ void split_axis(std::vector<Wide<T>>& parts, const Layout& layout, int axis, boo
     // One process alone reduces nothing, so that its contribution to an any is 0 or 1 already.
     if (n == 1) continue;
     if (split) {
-      line = Splitter<T>(random, n, gentle, pending_axes(layout) == 1, std::is_floating_point_v<Wide<T>> ? grid_of(layout) : 1).split(value, type);
+      line = Splitter<T>(random, n, gentle, pending_axes(layout) == 1,
+                         std::is_floating_point_v<Wide<T>> ? grid_of(layout) : 1)
+                 .split(value, type);
     } else if (type == ReduceType::sum || type == ReduceType::prod) {
       line.assign(static_cast<size_t>(n), Wide<T>(type == ReduceType::prod ? 1 : 0));
       line[holder] = value;
@@ -301,7 +313,8 @@ std::vector<DenseTensor> split_typed(const DenseTensor& value, const Layout& lay
   for (size_t i = 0; i < n; ++i) {
     const Piece piece = local_piece(layout, value.dims(), mesh.coordinate_at(static_cast<int>(i)));
     DenseTensor tensor = DenseTensor::allocate(kCpu, {piece.dims, value.dtype()});
-    for_elements(piece, value.dims(), [&](int64_t to, int64_t from) { tensor.data<T>()[to] = wholes[i].template data<T>()[from]; });
+    for_elements(piece, value.dims(),
+                 [&](int64_t to, int64_t from) { tensor.data<T>()[to] = wholes[i].template data<T>()[from]; });
     pieces.push_back(std::move(tensor));
   }
   return pieces;
@@ -343,7 +356,8 @@ std::string join_typed(DenseTensor& value, const Layout& layout, const std::vect
       else if (std::memcmp(&target, &element, sizeof(T)) != 0) differs_from = written[static_cast<size_t>(to)];
       written[static_cast<size_t>(to)] = i;
     });
-    if (differs_from >= 0) return fmt::format("processes {} and {} of the mesh hold replicas that differ", differs_from, i);
+    if (differs_from >= 0)
+      return fmt::format("processes {} and {} of the mesh hold replicas that differ", differs_from, i);
   }
   return "";
 }
@@ -375,7 +389,8 @@ DenseTensor draw_value(const CaseInput& input, const Layout& layout, Random& ran
   }
   DenseTensor value = DenseTensor::allocate(kCpu, {input.dims, input.dtype});
   visit_dtype(input.dtype, [&]<class T>(TypeTag<T>) {
-    for (int64_t i = 0; i < value.numel(); ++i) value.data<T>()[i] = static_cast<T>(static_cast<Wide<T>>(pick(random, low, high)));
+    for (int64_t i = 0; i < value.numel(); ++i)
+      value.data<T>()[i] = static_cast<T>(static_cast<Wide<T>>(pick(random, low, high)));
   });
   return value;
 }
@@ -389,7 +404,9 @@ Joined join_pieces(const Meta& global, const Layout& layout, const std::vector<D
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Meta expected{local_piece(layout, global.dims, layout.mesh->coordinate_at(static_cast<int>(i))).dims, dtype};
     if (!(pieces[i].meta() == expected)) {
-      return {{}, fmt::format("process {} of the mesh holds {}, but its layout says {}", i, to_string(pieces[i].meta()), to_string(expected))};
+      return {{},
+              fmt::format("process {} of the mesh holds {}, but its layout says {}", i, to_string(pieces[i].meta()),
+                          to_string(expected))};
     }
   }
   Joined joined{DenseTensor::allocate(kCpu, {global.dims, dtype}), ""};
@@ -399,7 +416,8 @@ Joined join_pieces(const Meta& global, const Layout& layout, const std::vector<D
 }
 
 std::string value_difference(const DenseTensor& actual, const DenseTensor& expected, double ulps) {
-  if (!(actual.meta() == expected.meta())) return fmt::format("it is {}, expected {}", to_string(actual.meta()), to_string(expected.meta()));
+  if (!(actual.meta() == expected.meta()))
+    return fmt::format("it is {}, expected {}", to_string(actual.meta()), to_string(expected.meta()));
   return visit_dtype(expected.dtype(), [&]<class T>(TypeTag<T>) -> std::string {
     double largest = 1;
     for (int64_t i = 0; ulps > 0 && i < expected.numel(); ++i) {

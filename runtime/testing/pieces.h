@@ -14,7 +14,9 @@ namespace shard::testing {
 using Random = std::mt19937_64;
 
 /// A number from low to high.
-inline int64_t pick(Random& random, int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); }
+inline int64_t pick(Random& random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
+}
 
 /// A plain tensor of drawn elements. Where `layout` has a pending any or all, whose results are 0 or 1, it has only these.
 DenseTensor draw_value(const CaseInput& input, const Layout& layout, Random& random);
@@ -22,7 +24,8 @@ DenseTensor draw_value(const CaseInput& input, const Layout& layout, Random& ran
 /// The piece of each process of layout.mesh, in the order of mesh->processes(). Contributions to a pending reduction differ wildly
 /// in size and sign, the value or the winner is at any process, and some processes have the identity; numbers stay so small that
 /// their reduction is exactly `value`, in every order of axes that commute (`gentle`: all but one of them are -1, 0 or 1).
-std::vector<DenseTensor> split_value(const DenseTensor& value, const Layout& layout, Random& random, bool gentle = false);
+std::vector<DenseTensor> split_value(const DenseTensor& value, const Layout& layout, Random& random,
+                                     bool gentle = false);
 
 /// The value that pieces stand for, or a sentence about what is wrong with them: a piece whose shape or dtype is not what the layout
 /// says (shard_meta), or replicas that differ in a bit.

@@ -64,7 +64,8 @@ std::vector<Layouts> choices_of(const ProcessMesh* mesh, const CaseCall& call, s
   std::set<Layouts> known;
   while (known.size() < most) {
     Layouts choice;
-    for (const Layouts& state : states) choice.push_back(state[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(state.size()) - 1))]);
+    for (const Layouts& state : states)
+      choice.push_back(state[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(state.size()) - 1))]);
     if (known.insert(choice).second) choices.push_back(choice);
   }
   return choices;
@@ -77,7 +78,8 @@ Layouts parse_layouts(const ProcessMesh* mesh, const std::string& text) {
     std::string one = text.substr(begin, end - begin);
     // "[a, -] sum(a)" is parsed as "a, - | sum(a)".
     const size_t open = one.find('['), close = one.find(']');
-    if (open == std::string::npos || close == std::string::npos) fail(ErrorCode::invalid_argument, "'{}' is no layout; write them as \"[a, -] ; [-, -] sum(a)\"", one);
+    if (open == std::string::npos || close == std::string::npos)
+      fail(ErrorCode::invalid_argument, "'{}' is no layout; write them as \"[a, -] ; [-, -] sum(a)\"", one);
     const std::string partial = one.substr(close + 1);
     one = one.substr(open + 1, close - open - 1);
     if (partial.find_first_not_of(' ') != std::string::npos) one += " |" + partial;
@@ -90,7 +92,9 @@ Layouts parse_layouts(const ProcessMesh* mesh, const std::string& text) {
 /// Whether one of the mesh axes shards a tensor, or is pending, as one of `states` says.
 bool has_state(const DistSpec& spec, const std::vector<std::string>& states) {
   for (int axis = 0; axis < spec.mesh()->rank(); ++axis) {
-    const std::string state = spec.partial(axis) ? to_string(*spec.partial(axis)) : spec.layout().dim_of(axis) >= 0 ? "shard" : "";
+    const std::string state = spec.partial(axis)                ? to_string(*spec.partial(axis))
+                              : spec.layout().dim_of(axis) >= 0 ? "shard"
+                                                                : "";
     if (std::find(states.begin(), states.end(), state) != states.end()) return true;
   }
   return false;
@@ -99,7 +103,8 @@ bool has_state(const DistSpec& spec, const std::vector<std::string>& states) {
 /// Tries one case in one dtype on so many ranks.
 class CaseCheck {
  public:
-  CaseCheck(const OpCase& one, DType dtype, CallChecker& ranks, const ProcessMesh* mesh, const RuleCheckOptions& options)
+  CaseCheck(const OpCase& one, DType dtype, CallChecker& ranks, const ProcessMesh* mesh,
+            const RuleCheckOptions& options)
       : one_(one), dtype_(dtype), ranks_(ranks), mesh_(mesh), options_(options),
         name_(fmt::format("{}: {} {} on {}", one.op, one.name, to_string(dtype), mesh->size())) {}
 
@@ -108,12 +113,15 @@ class CaseCheck {
     const std::vector<std::vector<int64_t>> sizes = {{2, 3, 5, 7}, {1, 2, 3, 5}, {0, 1, 2, 7}};
     Draw first = draw(0, sizes[0]);
     const std::vector<Layouts> choices =
-        options_.layouts.empty() ? choices_of(mesh_, one_.make(first), options_.most_layouts, seed_of(options_.seed, name_)) : std::vector<Layouts>(1, parse_layouts(mesh_, options_.layouts));
+        options_.layouts.empty()
+            ? choices_of(mesh_, one_.make(first), options_.most_layouts, seed_of(options_.seed, name_))
+            : std::vector<Layouts>(1, parse_layouts(mesh_, options_.layouts));
     std::vector<Outcome> worst(choices.size());
     for (int trial = 0; trial < options_.trials; ++trial) {
       Draw drawn = draw(trial, sizes[static_cast<size_t>(trial) % sizes.size()]);
       const CaseCall call = one_.make(drawn);
-      const std::vector<Outcome> outcomes = ranks_.check(call, choices, one_.ulps, seed_of(options_.seed, fmt::format("{} values {}", name_, trial)));
+      const std::vector<Outcome> outcomes =
+          ranks_.check(call, choices, one_.ulps, seed_of(options_.seed, fmt::format("{} values {}", name_, trial)));
       for (size_t k = 0; k < choices.size(); ++k) take(worst[k], outcomes[k], call, trial == 0);
     }
     RuleCounts& counts = report.ops[one_.op];
@@ -121,7 +129,9 @@ class CaseCheck {
   }
 
  private:
-  Draw draw(int trial, const std::vector<int64_t>& sizes) const { return {seed_of(options_.seed, fmt::format("{} sizes {}", name_, trial)), dtype_, sizes}; }
+  Draw draw(int trial, const std::vector<int64_t>& sizes) const {
+    return {seed_of(options_.seed, fmt::format("{} sizes {}", name_, trial)), dtype_, sizes};
+  }
 
   /// Keeps what is most to blame: wrong before refused before right; and the bytes of the first trial.
   static void take(Outcome& worst, const Outcome& outcome, const CaseCall& call, bool first) {
@@ -144,21 +154,25 @@ class CaseCheck {
     worst.bytes = bytes;
   }
 
-  void count(const Layouts& layouts, const Outcome& worst, const std::vector<Accepted>& accepted, RuleCounts& counts, std::vector<RuleFinding>& findings) {
+  void count(const Layouts& layouts, const Outcome& worst, const std::vector<Accepted>& accepted, RuleCounts& counts,
+             std::vector<RuleFinding>& findings) {
     RuleFinding finding{Verdict::correct, one_.op, to_string(layouts), worst.text, command(layouts)};
     switch (worst.kind) {
       case Outcome::Kind::wrong:
       case Outcome::Kind::invalid: finding.verdict = Verdict::wrong; break;
       case Outcome::Kind::refused:
         finding.verdict = Verdict::missing;
-        if (const Accepted* one = find_accepted(accepted, Accepted::What::refusal, one_.op, dtype_, layouts)) finding.accepted = one->reason;
+        if (const Accepted* one = find_accepted(accepted, Accepted::What::refusal, one_.op, dtype_, layouts))
+          finding.accepted = one->reason;
         break;
       case Outcome::Kind::right:
         if (worst.bytes == 0) break;
         if (const std::string outputs = outputs_without_moves(layouts); !outputs.empty()) {
           finding.verdict = Verdict::suboptimal;
-          finding.detail = fmt::format("sent {} bytes, but the op on the pieces as they lie gives {}", worst.bytes, outputs);
-          if (const Accepted* one = find_accepted(accepted, Accepted::What::move, one_.op, dtype_, layouts)) finding.accepted = one->reason;
+          finding.detail =
+              fmt::format("sent {} bytes, but the op on the pieces as they lie gives {}", worst.bytes, outputs);
+          if (const Accepted* one = find_accepted(accepted, Accepted::What::move, one_.op, dtype_, layouts))
+            finding.accepted = one->reason;
         }
     }
     switch (finding.verdict) {
@@ -171,8 +185,8 @@ class CaseCheck {
   }
 
   std::string command(const Layouts& layouts) const {
-    return fmt::format("shard_verify_rules --op {} --case \"{}\" --dtype {} --layouts \"{}\" --ranks {} --seed {}", one_.op, one_.name, to_string(dtype_),
-                       to_string(layouts), mesh_->size(), options_.seed);
+    return fmt::format("shard_verify_rules --op {} --case \"{}\" --dtype {} --layouts \"{}\" --ranks {} --seed {}",
+                       one_.op, one_.name, to_string(dtype_), to_string(layouts), mesh_->size(), options_.seed);
   }
 
   /// The layouts of the outputs with which the op, run on the pieces as they lie, gives the right result for all of many sizes
@@ -197,7 +211,8 @@ class CaseCheck {
   }
 
   /// Leaves of the possible layouts of each output those that hold for these values; false when an output has none.
-  bool narrow(std::vector<Layouts>& possible, const CaseCall& call, const DrawnCall& values, const Layouts& layouts, bool first) const {
+  bool narrow(std::vector<Layouts>& possible, const CaseCall& call, const DrawnCall& values, const Layouts& layouts,
+              bool first) const {
     const Tensors expected = values.expected(call);
     std::vector<Tensors> got;  // per process
     std::vector<int> targets(expected.size(), -1);
@@ -217,19 +232,23 @@ class CaseCheck {
       for (size_t o = 0; o < expected.size(); ++o) {
         const CaseInput output{expected[o].dims(), expected[o].dtype(), 0, 1};
         // A target that keeps its shape, for these sizes or others, must end in its own layout.
-        const bool stays = targets[o] >= 0 && call.inputs[static_cast<size_t>(targets[o])].dims.rank() == expected[o].dims().rank() &&
+        const bool stays = targets[o] >= 0 &&
+                           call.inputs[static_cast<size_t>(targets[o])].dims.rank() == expected[o].dims().rank() &&
                            call.inputs[static_cast<size_t>(targets[o])].dtype == expected[o].dtype();
         possible.push_back(stays ? Layouts{layouts[static_cast<size_t>(targets[o])]} : layouts_of(mesh_, output));
       }
     }
-    if (possible.size() != expected.size()) return false;  // other sizes give another number of outputs: nothing holds for all
+    if (possible.size() != expected.size())
+      return false;  // other sizes give another number of outputs: nothing holds for all
     for (size_t o = 0; o < expected.size(); ++o) {
       std::vector<DenseTensor> pieces;
       for (const Tensors& outputs : got) pieces.push_back(outputs[o].get().value);
       std::erase_if(possible[o], [&](const DistSpec* spec) {
         std::vector<DenseTensor> shards;
         for (const DenseTensor& piece : pieces) {
-          shards.push_back(piece.dtype() == expected[o].dtype() ? convert_floats(piece, shard_dtype(piece.dtype(), spec->layout())) : piece);
+          shards.push_back(piece.dtype() == expected[o].dtype()
+                               ? convert_floats(piece, shard_dtype(piece.dtype(), spec->layout()))
+                               : piece);
         }
         const Joined joined = join_pieces(expected[o].meta(), spec->layout(), shards);
         return !joined.problem.empty() || !value_difference(joined.value, expected[o].get().value, one_.ulps).empty();
@@ -249,12 +268,14 @@ class CaseCheck {
 
 }  // namespace
 
-const Accepted* find_accepted(const std::vector<Accepted>& accepted, Accepted::What what, std::string_view op, DType dtype, const Layouts& layouts) {
+const Accepted* find_accepted(const std::vector<Accepted>& accepted, Accepted::What what, std::string_view op,
+                              DType dtype, const Layouts& layouts) {
   const std::string_view plain = op.ends_with('_') ? op.substr(0, op.size() - 1) : op;
   for (const Accepted& one : accepted) {
     if (one.what != what || (one.op != "*" && one.op != op && one.op != plain)) continue;
     if (!one.dtypes.empty() && std::find(one.dtypes.begin(), one.dtypes.end(), dtype) == one.dtypes.end()) continue;
-    const bool there = std::any_of(layouts.begin(), layouts.end(), [&](const DistSpec* spec) { return has_state(*spec, one.states); });
+    const bool there =
+        std::any_of(layouts.begin(), layouts.end(), [&](const DistSpec* spec) { return has_state(*spec, one.states); });
     if (there) return &one;
   }
   return nullptr;
@@ -276,9 +297,11 @@ RuleReport check_rules(const OpCases& cases, const std::vector<Accepted>& accept
     CallChecker ranks(count);
     const ProcessMesh* mesh = ProcessMesh::make({count});
     for (const OpCase& one : cases) {
-      if ((!options.op.empty() && one.op != options.op) || (!options.name.empty() && one.name != options.name)) continue;
+      if ((!options.op.empty() && one.op != options.op) || (!options.name.empty() && one.name != options.name))
+        continue;
       for (const DType dtype : one.dtypes) {
-        if (options.dtype.empty() || options.dtype == to_string(dtype)) CaseCheck(one, dtype, ranks, mesh, options).run(accepted, report);
+        if (options.dtype.empty() || options.dtype == to_string(dtype))
+          CaseCheck(one, dtype, ranks, mesh, options).run(accepted, report);
       }
     }
   }

@@ -21,13 +21,13 @@ enum class Verdict {
 const char* to_string(Verdict verdict);
 
 struct RuleCheckOptions {
-  std::string op = {};      // only this one; all where empty
-  std::string name = {};    // only the case of this name
-  std::string dtype = {};   // only this dtype, "float32"
-  std::string layouts = {}; // only these, "[a] ; [-] sum(a)"
+  std::string op = {};       // only this one; all where empty
+  std::string name = {};     // only the case of this name
+  std::string dtype = {};    // only this dtype, "float32"
+  std::string layouts = {};  // only these, "[a] ; [-] sum(a)"
   std::vector<int> ranks = {2, 3};
   uint64_t seed = 1;
-  int trials = 3;             // random sizes and values per choice of layouts
+  int trials = 3;              // random sizes and values per choice of layouts
   size_t most_layouts = 1000;  // of a case; where it has more, so many are drawn
 };
 
@@ -37,7 +37,7 @@ struct RuleFinding {
   std::string op;
   std::string layouts;
   std::string detail;
-  std::string command;  // one line that shows it alone
+  std::string command;        // one line that shows it alone
   std::string accepted = {};  // the reason, where accepted_by_rules() has one
 };
 
@@ -58,7 +58,8 @@ struct RuleReport {
 RuleReport check_rules(const OpCases& cases, const std::vector<Accepted>& accepted, const RuleCheckOptions& options);
 
 /// What is accepted of an op that moves bytes, or refuses, for a case of that dtype in these layouts; null where nothing is.
-const Accepted* find_accepted(const std::vector<Accepted>& accepted, Accepted::What what, std::string_view op, DType dtype, const Layouts& layouts);
+const Accepted* find_accepted(const std::vector<Accepted>& accepted, Accepted::What what, std::string_view op,
+                              DType dtype, const Layouts& layouts);
 
 /// The counts as a table, below it what is not correct.
 std::string to_text(const RuleReport& report);

@@ -25,9 +25,9 @@ constexpr const char* kUsage =
     "\n"
     "The exit code is 0 where no rule is wrong, 1 where one is, 2 when the command line is wrong.\n";
 
-
 std::string row_text(const std::string& name, const RuleCounts& c) {
-  return fmt::format("{:<28} {:>8} {:>7} {:>9} {:>12} {:>10}\n", name, c.correct, c.wrong, c.missing, c.suboptimal, c.accepted);
+  return fmt::format("{:<28} {:>8} {:>7} {:>9} {:>12} {:>10}\n", name, c.correct, c.wrong, c.missing, c.suboptimal,
+                     c.accepted);
 }
 
 std::string quoted(const std::string& text) {
@@ -41,7 +41,8 @@ std::string quoted(const std::string& text) {
 }
 
 std::string counts_json(const RuleCounts& c) {
-  return fmt::format("{{\"correct\": {}, \"wrong\": {}, \"missing\": {}, \"suboptimal\": {}, \"accepted\": {}}}", c.correct, c.wrong, c.missing, c.suboptimal, c.accepted);
+  return fmt::format("{{\"correct\": {}, \"wrong\": {}, \"missing\": {}, \"suboptimal\": {}, \"accepted\": {}}}",
+                     c.correct, c.wrong, c.missing, c.suboptimal, c.accepted);
 }
 
 struct CommandLine {
@@ -59,7 +60,8 @@ bool parse_number(const std::string& text, T& number) {
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
   RuleCheckOptions& options = line.options;
-  const std::map<std::string, std::string*> texts = {{"--op", &options.op}, {"--case", &options.name}, {"--dtype", &options.dtype}, {"--layouts", &options.layouts}};
+  const std::map<std::string, std::string*> texts = {
+      {"--op", &options.op}, {"--case", &options.name}, {"--dtype", &options.dtype}, {"--layouts", &options.layouts}};
   for (int i = 1; i < argc && line.problem.empty(); ++i) {
     const std::string key = argv[i];
     if (key == "--all") {
@@ -100,10 +102,12 @@ RuleCounts RuleReport::total() const {
 }
 
 std::string to_text(const RuleReport& report) {
-  std::string text = fmt::format("{:<28} {:>8} {:>7} {:>9} {:>12} {:>10}\n", "op", "correct", "wrong", "missing", "suboptimal", "accepted");
+  std::string text = fmt::format("{:<28} {:>8} {:>7} {:>9} {:>12} {:>10}\n", "op", "correct", "wrong", "missing",
+                                 "suboptimal", "accepted");
   for (const auto& [op, counts] : report.ops) text += row_text(op, counts);
   text += row_text("total", report.total());
-  std::map<std::string, int> shown;  // per verdict, op and layouts: one of many cases, dtypes and numbers of ranks is enough
+  std::map<std::string, int>
+      shown;  // per verdict, op and layouts: one of many cases, dtypes and numbers of ranks is enough
   std::map<std::string, std::set<std::string>> reasons;  // to ops
   for (const RuleFinding& finding : report.findings) {
     if (!finding.accepted.empty()) reasons[finding.accepted].insert(finding.op);
@@ -112,7 +116,9 @@ std::string to_text(const RuleReport& report) {
   for (const RuleFinding& finding : report.findings) {
     const auto found = shown.find(fmt::format("{} {}: {}", to_string(finding.verdict), finding.op, finding.layouts));
     if (!finding.accepted.empty() || found == shown.end()) continue;
-    text += fmt::format("\n{}{}: {}\n    {}\n", found->first, found->second == 1 ? "" : fmt::format(" ({} times)", found->second), finding.detail, finding.command);
+    text += fmt::format("\n{}{}: {}\n    {}\n", found->first,
+                        found->second == 1 ? "" : fmt::format(" ({} times)", found->second), finding.detail,
+                        finding.command);
     shown.erase(found);
   }
   if (!reasons.empty()) text += "\naccepted:\n";
@@ -130,8 +136,10 @@ std::string to_json(const RuleReport& report) {
   text += fmt::format("\n  }},\n  \"total\": {},\n  \"findings\": [", counts_json(report.total()));
   separator = "\n";
   for (const RuleFinding& f : report.findings) {
-    text += fmt::format("{}    {{\"verdict\": \"{}\", \"op\": {}, \"layouts\": {}, \"detail\": {}, \"command\": {}, \"accepted\": {}}}", separator,
-                        to_string(f.verdict), quoted(f.op), quoted(f.layouts), quoted(f.detail), quoted(f.command), quoted(f.accepted));
+    text += fmt::format(
+        "{}    {{\"verdict\": \"{}\", \"op\": {}, \"layouts\": {}, \"detail\": {}, \"command\": {}, \"accepted\": {}}}",
+        separator, to_string(f.verdict), quoted(f.op), quoted(f.layouts), quoted(f.detail), quoted(f.command),
+        quoted(f.accepted));
     separator = ",\n";
   }
   return text + "\n  ]\n}\n";
@@ -147,9 +155,7 @@ int verify_rules_main(int argc, const char* const* argv, const OpCases& cases, c
   try {
     if (line.problem.empty()) report = check_rules(cases, accepted, line.options);
     if (line.problem.empty() && report.ops.empty()) line.problem = "no case has that op, name and dtype";
-  } catch (const Error& error) {
-    line.problem = error.what();
-  }
+  } catch (const Error& error) { line.problem = error.what(); }
   if (!line.problem.empty()) {
     std::fprintf(stderr, "shard_verify_rules: %s\n\n%s", line.problem.c_str(), kUsage);
     return 2;

@@ -68,8 +68,8 @@ std::string difference(const DenseTensor& actual, const DenseTensor& expected) {
     if (wrong++ == 0) first = i;
   }
   if (wrong == 0) return "";
-  return fmt::format("{} of {} elements differ; element {} is {}, expected {}", wrong, e.numel(), first, value_at(a, first),
-                     value_at(e, first));
+  return fmt::format("{} of {} elements differ; element {} is {}, expected {}", wrong, e.numel(), first,
+                     value_at(a, first), value_at(e, first));
 }
 
 }  // namespace shard::testing

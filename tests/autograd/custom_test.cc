@@ -13,7 +13,9 @@ namespace {
 
 using Values = std::vector<double>;
 using Tensors = std::vector<Tensor>;
-Tensor leaf(const Values& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true); }
+Tensor leaf(const Values& values) {
+  return Tensor::from_data(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true);
+}
 Values values(const Tensor& x) { return x.to_vector<double>(); }
 Tensor total(const Tensor& x) { return sum(x, {}, false); }
 
@@ -32,9 +34,7 @@ CustomFunction exp_times() {
 std::string told(const std::function<void()>& call) {
   try {
     call();
-  } catch (const Error& error) {
-    return error.what();
-  }
+  } catch (const Error& error) { return error.what(); }
   return "no error";
 }
 
@@ -64,7 +64,9 @@ TEST_CASE("autograd: a custom function may return its input, and give no gradien
   CustomFunction reversed;
   reversed.name = "reversed";
   reversed.forward = [](const Tensors& in) { return Tensors{in[0], in[0]}; };
-  reversed.backward = [](const Tensors&, const Tensors&, const Tensors& grads) { return Tensors{scale(add(grads[0], grads[1]), -1), Tensor()}; };
+  reversed.backward = [](const Tensors&, const Tensors&, const Tensors& grads) {
+    return Tensors{scale(add(grads[0], grads[1]), -1), Tensor()};
+  };
   const Tensor x = leaf({1, 2}), unused = leaf({5});
   const Tensors out = apply(reversed, {x, unused});
   CHECK_FALSE(out[0].shares_buffer_with(x));
@@ -78,17 +80,29 @@ TEST_CASE("autograd: mistakes of a custom function are told by its name") {
   const Tensor x = leaf({1, 2});
   CustomFunction function = exp_times();
   function.backward = [](const Tensors&, const Tensors&, const Tensors&) { return Tensors{}; };
-  CHECK_THAT(told([&] { total(apply(function, {x, x})[0]).backward(); }), Catch::Contains("[exp_times] backward has returned 0 gradients for 2 inputs"));
-  function.backward = [](const Tensors&, const Tensors&, const Tensors& grads) { return Tensors{total(grads[0]), grads[0]}; };
-  CHECK_THAT(told([&] { total(apply(function, {x, x})[0]).backward(); }), Catch::Contains("the gradient that [exp_times_grad] gave is f64[]"));
+  CHECK_THAT(told([&] {
+               total(apply(function, {x, x})[0]).backward();
+             }),
+             Catch::Contains("[exp_times] backward has returned 0 gradients for 2 inputs"));
+  function.backward = [](const Tensors&, const Tensors&, const Tensors& grads) {
+    return Tensors{total(grads[0]), grads[0]};
+  };
+  CHECK_THAT(told([&] {
+               total(apply(function, {x, x})[0]).backward();
+             }),
+             Catch::Contains("the gradient that [exp_times_grad] gave is f64[]"));
   function.forward = [](const Tensors&) { return Tensors{Tensor()}; };
-  CHECK_THAT(told([&] { apply(function, {x, x}); }), Catch::Contains("[exp_times] the function has returned an undefined tensor as output 0"));
+  CHECK_THAT(told([&] {
+               apply(function, {x, x});
+             }),
+             Catch::Contains("[exp_times] the function has returned an undefined tensor as output 0"));
   function.forward = nullptr;
   CHECK_THAT(told([&] { apply(function, {x, x}); }), Catch::Contains("[exp_times] a custom function needs both"));
   Tensor y = multiply(x, x);
   const Tensor out = apply(exp_times(), {y, x})[0];
   relu_(y);
-  CHECK_THAT(told([&] { total(out).backward(); }), Catch::Contains("was saved by [exp_times] at ") && Catch::Contains("last by [relu_] at "));
+  CHECK_THAT(told([&] { total(out).backward(); }),
+             Catch::Contains("was saved by [exp_times] at ") && Catch::Contains("last by [relu_] at "));
 }
 
 TEST_CASE("autograd: a recomputed scope gives the gradients that it gives without, to inputs and to what it captures") {
@@ -97,7 +111,8 @@ TEST_CASE("autograd: a recomputed scope gives the gradients that it gives withou
   int calls = 0;
   const auto layer = [&](const Tensors& in) {
     ++calls;
-    return Tensors{tanh(add(multiply(in[0], w), b)), multiply(hidden, in[0])};  // captures leaves, and a tensor that is none
+    return Tensors{tanh(add(multiply(in[0], w), b)),
+                   multiply(hidden, in[0])};  // captures leaves, and a tensor that is none
   };
   const auto run = [&](bool again) {
     const Tensors out = again ? recompute(layer, {multiply(x, w)}) : layer({multiply(x, w)});
@@ -118,7 +133,9 @@ TEST_CASE("autograd: a recomputed scope gives the gradients that it gives withou
 TEST_CASE("autograd: recomputed scopes lie in each other") {
   const Tensor x = leaf({0.5, -0.25}), w = leaf({3, 4});
   const auto inner = [&](const Tensors& in) { return Tensors{tanh(multiply(in[0], w))}; };
-  const auto outer = [&](const Tensors& in) { return Tensors{multiply(recompute(inner, {multiply(in[0], in[0])})[0], w)}; };
+  const auto outer = [&](const Tensors& in) {
+    return Tensors{multiply(recompute(inner, {multiply(in[0], in[0])})[0], w)};
+  };
   const auto run = [&](const Tensor& out) {
     const Tensors gradients = grad({total(out)}, {x, w});
     return std::pair(values(gradients[0]), values(gradients[1]));
@@ -152,9 +169,11 @@ TEST_CASE("autograd: a recomputed scope that does something else the second time
   const Tensor x = leaf({1, 2}), w = leaf({3, 4}), v = leaf({5, 6});
   int calls = 0;
   const auto changing = [&](const Tensors& in) { return Tensors{multiply(in[0], ++calls == 1 ? w : v)}; };
-  CHECK_THAT(told([&] { total(recompute(changing, {x})[0]).backward(); }), Catch::Contains("made by [leaf], in backward but not before"));
+  CHECK_THAT(told([&] { total(recompute(changing, {x})[0]).backward(); }),
+             Catch::Contains("made by [leaf], in backward but not before"));
   const auto growing = [&](const Tensors& in) { return calls++ == 2 ? Tensors{in[0]} : Tensors{in[0], in[0]}; };
-  CHECK_THAT(told([&] { total(recompute(growing, {x})[0]).backward(); }), Catch::Contains("[recompute] the function has returned 2 tensors in backward, and 1 before"));
+  CHECK_THAT(told([&] { total(recompute(growing, {x})[0]).backward(); }),
+             Catch::Contains("[recompute] the function has returned 2 tensors in backward, and 1 before"));
 }
 
 TEST_CASE("autograd: recompute keeps no tensor of the scope") {
@@ -179,10 +198,16 @@ TEST_CASE("autograd: recompute keeps no tensor of the scope") {
   CHECK(values(x.grad()) == Values{4, 32});
 }
 
-TEST_CASE("autograd: what a recomputed scope returns shares its buffer with nothing outside, also where it returns what it captures") {
+TEST_CASE(
+    "autograd: what a recomputed scope returns shares its buffer with nothing outside, also where it returns what it "
+    "captures") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4});
   Tensor hidden = multiply(w, w);
-  const Tensors out = recompute([&](const Tensors& in) { return Tensors{hidden, reshape(hidden, {2, 1}), multiply(in[0], in[0])}; }, {x});
+  const Tensors out = recompute(
+      [&](const Tensors& in) {
+        return Tensors{hidden, reshape(hidden, {2, 1}), multiply(in[0], in[0])};
+      },
+      {x});
   const auto backward = [&] { add(total(out[0]), total(out[2])).backward(Tensor::from_data<double>({1}, {}), true); };
   backward();
   CHECK(values(w.grad()) == Values{6, 8});
@@ -190,13 +215,15 @@ TEST_CASE("autograd: what a recomputed scope returns shares its buffer with noth
   scale_(hidden, Scalar(2), Scalar(0), true);
   CHECK(values(out[0]) == Values{9, 16});
   CHECK(values(out[1]) == Values{9, 16});
-  CHECK_THAT(told(backward), Catch::Contains("[recompute_grad] a tensor that the function reads beside its inputs") && Catch::Contains("last by [scale_] at "));
+  CHECK_THAT(told(backward), Catch::Contains("[recompute_grad] a tensor that the function reads beside its inputs") &&
+                                 Catch::Contains("last by [scale_] at "));
 }
 
 TEST_CASE("autograd: a recomputed scope on a mesh, with random numbers and parameters that are captured") {
   run_ranks(3, [](Rank&) {
     const ProcessMesh* mesh = ProcessMesh::make({3}, {}, {"p"});
-    const Tensor x = distribute(Tensor::from_data(Values{1, 2, 3, 4, 5, 6, 7}, {7}), DistSpec::parse(mesh, "p")).set_requires_grad(true);
+    const Tensor x = distribute(Tensor::from_data(Values{1, 2, 3, 4, 5, 6, 7}, {7}), DistSpec::parse(mesh, "p"))
+                         .set_requires_grad(true);
     const Tensor w = distribute(Tensor::from_data(Values{2}, {1}), DistSpec::parse(mesh, "-")).set_requires_grad(true);
     const auto layer = [&](const Tensors& in) { return Tensors{dropout(multiply(in[0], w), {}, Scalar(0.5f))}; };
     const Tensor out = recompute(layer, {x})[0];
@@ -212,7 +239,9 @@ TEST_CASE("autograd: a recomputed scope on a mesh, with random numbers and param
   });
 }
 
-TEST_CASE("autograd: a tensor that a recomputed scope takes from outside is not written before backward, whether it requires a gradient or not") {
+TEST_CASE(
+    "autograd: a tensor that a recomputed scope takes from outside is not written before backward, whether it requires "
+    "a gradient or not") {
   const Tensor q = leaf({1, 2}), w = leaf({7, 8});
   Tensor c = Tensor::from_data<double>({2, 3}, {2});
   const auto refused = [&](const std::function<Tensor(const Tensor&)>& scope, const std::function<void()>& write) {
@@ -223,13 +252,27 @@ TEST_CASE("autograd: a tensor that a recomputed scope takes from outside is not 
   const auto write_c = [&] { scale_(c, Scalar(5), Scalar(0), true); };
   const int line = __LINE__ - 1;
   const std::string text = refused([&](const Tensor& in) { return multiply(in, c); }, write_c);
-  CHECK_THAT(text, Catch::Contains("[recompute_grad] a tensor that the function reads beside its inputs (f64[2]) was saved by [recompute] at "));
-  CHECK_THAT(text, Catch::Contains("last by [scale_] at ") && Catch::Contains("custom_test.cc:" + std::to_string(line) + ": it was at version 0 and is at 1"));
+  CHECK_THAT(
+      text,
+      Catch::Contains(
+          "[recompute_grad] a tensor that the function reads beside its inputs (f64[2]) was saved by [recompute] at "));
+  CHECK_THAT(text, Catch::Contains("last by [scale_] at ") &&
+                       Catch::Contains("custom_test.cc:" + std::to_string(line) + ": it was at version 0 and is at 1"));
   // What only steps without a gradient read; through a view; under NoGrad; in a scope within the scope.
-  CHECK_THAT(refused([&](const Tensor& in) { return multiply(in, scale(c, Scalar(2), Scalar(1), true)); }, write_c), Catch::Contains("has been written since"));
-  CHECK_THAT(refused([&](const Tensor& in) { return multiply(in, where(greater_than(c, in), in, scale(in, Scalar(3), Scalar(0), true))); }, write_c),
+  CHECK_THAT(refused([&](const Tensor& in) { return multiply(in, scale(c, Scalar(2), Scalar(1), true)); }, write_c),
              Catch::Contains("has been written since"));
-  CHECK_THAT(refused([&](const Tensor& in) { return multiply(in, flatten(reshape(c, {1, 2}), 0, 1)); }, write_c), Catch::Contains("has been written since"));
+  CHECK_THAT(refused(
+                 [&](const Tensor& in) {
+                   return multiply(in, where(greater_than(c, in), in, scale(in, Scalar(3), Scalar(0), true)));
+                 },
+                 write_c),
+             Catch::Contains("has been written since"));
+  CHECK_THAT(refused(
+                 [&](const Tensor& in) {
+                   return multiply(in, flatten(reshape(c, {1, 2}), 0, 1));
+                 },
+                 write_c),
+             Catch::Contains("has been written since"));
   CHECK_THAT(refused(
                  [&](const Tensor& in) {
                    Tensor doubled;
@@ -241,14 +284,19 @@ TEST_CASE("autograd: a tensor that a recomputed scope takes from outside is not 
                  },
                  write_c),
              Catch::Contains("has been written since"));
-  CHECK_THAT(refused([&](const Tensor& in) { return recompute([&](const Tensors& inner) { return Tensors{multiply(inner[0], c)}; }, {in})[0]; }, write_c),
+  CHECK_THAT(refused(
+                 [&](const Tensor& in) {
+                   return recompute([&](const Tensors& inner) { return Tensors{multiply(inner[0], c)}; }, {in})[0];
+                 },
+                 write_c),
              Catch::Contains("has been written since"));
   const auto write_w = [&] {
     const NoGrad off;
     Tensor target = w;
     scale_(target, Scalar(2), Scalar(0), true);
   };
-  CHECK_THAT(refused([&](const Tensor& in) { return multiply(in, w); }, write_w), Catch::Contains("has been written since"));
+  CHECK_THAT(refused([&](const Tensor& in) { return multiply(in, w); }, write_w),
+             Catch::Contains("has been written since"));
   CHECK_FALSE(q.grad().defined());
 }
 
@@ -274,18 +322,21 @@ TEST_CASE("autograd: null functions are refused by name") {
   const Tensor x = leaf({1, 2});
   CHECK_THAT(told([&] { add_hook(x, nullptr); }), Catch::Contains("[add_hook] the hook is a null function"));
   CHECK_THAT(told([&] { recompute(nullptr, {x}); }), Catch::Contains("[recompute] the function is a null function"));
-  CHECK_THAT(told([&] { apply({}, {x}); }), Catch::Contains("[custom] a custom function needs both forward and backward"));
+  CHECK_THAT(told([&] { apply({}, {x}); }),
+             Catch::Contains("[custom] a custom function needs both forward and backward"));
 }
 
 TEST_CASE("autograd: what one thread has recorded, another one goes on with, after it has waited for the first") {
   const Tensor x = leaf({2}), w = leaf({3});
   Tensor y;
   std::thread([&] {
-    for (int i = 0; i < 100; ++i) multiply(x, x);  // so that its steps have higher numbers than those of the other threads
+    for (int i = 0; i < 100; ++i)
+      multiply(x, x);  // so that its steps have higher numbers than those of the other threads
     y = multiply(multiply(x, x), w);
   }).join();
   std::thread([&] {
-    const Tensor loss = multiply(recompute([&](const Tensors& in) { return Tensors{multiply(multiply(in[0], y), w)}; }, {y})[0], y);  // y^3 w
+    const Tensor loss = multiply(
+        recompute([&](const Tensors& in) { return Tensors{multiply(multiply(in[0], y), w)}; }, {y})[0], y);  // y^3 w
     total(loss).backward();
   }).join();
   // x^6 w^4: 6 x^5 w^4, 4 x^6 w^3
@@ -304,18 +355,24 @@ TEST_CASE("autograd: a hook that has detach() of its tensor does not keep it") {
     const Tensor x = leaf({1, 2});
     const Tensor h = multiply(x, x), watched = scale(h, Scalar(1), Scalar(0), true);
     watched.impl()->grad.extra = std::make_unique<Watch>(alive);
-    add_hook(h, [value = h.detach(), watched = watched.detach()](const Tensor& gradient) { return multiply(gradient, value); });
+    add_hook(h, [value = h.detach(), watched = watched.detach()](const Tensor& gradient) {
+      return multiply(gradient, value);
+    });
   }
   CHECK(alive == 0);
 }
 
-TEST_CASE("autograd: a view whose base was written before is brought up to date outside of the recomputed scopes that use it") {
+TEST_CASE(
+    "autograd: a view whose base was written before is brought up to date outside of the recomputed scopes that use "
+    "it") {
   const auto gradients = [](int scopes) {
     const Tensor w = leaf({1, 2, 3, 4}), x = leaf({2, 3, 4, 5});
     Tensor base = multiply(w, w);
     const Tensor view = reshape(base, {2, 2});
     multiply_(base, w);  // the view follows: w^3
-    std::function<Tensors(const Tensors&)> function = [&](const Tensors& in) -> Tensors { return {total(multiply(reshape(in[0], {2, 2}), view))}; };
+    std::function<Tensors(const Tensors&)> function = [&](const Tensors& in) -> Tensors {
+      return {total(multiply(reshape(in[0], {2, 2}), view))};
+    };
     for (int i = 0; i < scopes; ++i) function = [inner = function](const Tensors& in) { return recompute(inner, in); };
     const Tensor out = function({multiply(x, x)})[0];
     add(out, total(view)).backward();  // which is used outside of them, too

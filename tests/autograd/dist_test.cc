@@ -21,7 +21,8 @@ void require(bool holds, CallSite site = CallSite::here()) { check(holds, "the r
 TEST_CASE("autograd: gradients of a distributed layer equal those of one rank") {
   const std::vector<double> xs = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, ws = {1, -1, 2, 0, 3, 1};
   const auto run = [](const Tensor& x, const Tensor& w) { total(relu(matmul(x, w, false, false))).backward(); };
-  const Tensor x1 = Tensor::from_data(xs, {4, 3}).set_requires_grad(true), w1 = Tensor::from_data(ws, {3, 2}).set_requires_grad(true);
+  const Tensor x1 = Tensor::from_data(xs, {4, 3}).set_requires_grad(true),
+               w1 = Tensor::from_data(ws, {3, 2}).set_requires_grad(true);
   run(x1, w1);
   for (const char* x_layout : {"-, -", "p, -", "-, p"}) {
     for (const char* w_layout : {"-, -", "p, -", "-, p"}) {
@@ -48,7 +49,9 @@ TEST_CASE("autograd: a leaf may keep its gradient pending, and buckets move seve
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
     const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4}, {4, 1}), DistSpec::parse(mesh, "p, -"));
     std::vector<Tensor> weights;
-    for (int i = 0; i < 3; ++i) weights.push_back(distribute(Tensor::from_data<double>({1}, {1, 1}), DistSpec::parse(mesh, "-, -")).set_requires_grad(true));
+    for (int i = 0; i < 3; ++i)
+      weights.push_back(
+          distribute(Tensor::from_data<double>({1}, {1, 1}), DistSpec::parse(mesh, "-, -")).set_requires_grad(true));
     const auto forward = [&] {
       Tensor y = x;
       for (const Tensor& w : weights) y = matmul(y, w, false, false);
@@ -93,7 +96,8 @@ TEST_CASE("autograd: gradients go into and out of a mesh") {
   World::local(2)->run([&](Rank&) {
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
     const Tensor x = Tensor::from_data<double>({1, 2, 3}, {3}).set_requires_grad(true);
-    const Tensor out = full(multiply(distribute(x, DistSpec::parse(mesh, "p")), distribute(x, DistSpec::parse(mesh, "-"))));
+    const Tensor out =
+        full(multiply(distribute(x, DistSpec::parse(mesh, "p")), distribute(x, DistSpec::parse(mesh, "-"))));
     total(out).backward();
     require(x.grad().to_vector<double>() == std::vector<double>{2, 4, 6});
   });
@@ -102,7 +106,8 @@ TEST_CASE("autograd: gradients go into and out of a mesh") {
 TEST_CASE("autograd: a local piece has no gradient, and says so") {
   World::local(2)->run([&](Rank&) {
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
-    const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3}, {3}), DistSpec::parse(mesh, "p")).set_requires_grad(true);
+    const Tensor x =
+        distribute(Tensor::from_data<double>({1, 2, 3}, {3}), DistSpec::parse(mesh, "p")).set_requires_grad(true);
     const Tensor piece = local(x);
     check_contains(error_of([&] { total(piece).backward(); }, ErrorCode::autograd), "[local] has no gradient");
   });
@@ -111,7 +116,8 @@ TEST_CASE("autograd: a local piece has no gradient, and says so") {
 TEST_CASE("26: a saved view of a resharded temporary stays valid when the original is written") {
   World::local(2)->run([&](Rank&) {
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
-    const Tensor w = distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {6}), DistSpec::parse(mesh, "-")).set_requires_grad(true);
+    const Tensor w = distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {6}), DistSpec::parse(mesh, "-"))
+                         .set_requires_grad(true);
     Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {3, 2}), DistSpec::parse(mesh, "-, p"));
     const Tensor view = reshape(x, {6});
     require(!(view.shares_buffer_with(x)));
@@ -127,20 +133,26 @@ TEST_CASE("autograd: the gradient of local_map is that of the function on pieces
   // sum(x) * x * s: a function of pieces that has a pending sum, a sharded and a replicated argument, and returns all three kinds.
   run_ranks(3, [&](Rank&) {
     const ProcessMesh* mesh = ProcessMesh::make({3}, {}, {"p"});
-    const DistSpec *sharded = DistSpec::parse(mesh, "p"), *whole = DistSpec::parse(mesh, "-"), *pending = DistSpec::parse(mesh, "- | sum(p)");
+    const DistSpec *sharded = DistSpec::parse(mesh, "p"), *whole = DistSpec::parse(mesh, "-"),
+                   *pending = DistSpec::parse(mesh, "- | sum(p)");
     const Tensor x = distribute(Tensor::from_data(xs, {5}), sharded).set_requires_grad(true);
     const Tensor s = distribute(Tensor::from_data<double>({2}, {1}), whole).set_requires_grad(true);
-    const auto function = local_map([](const Tensor& piece, const Tensor& factor) {
-      return std::tuple(multiply(multiply(piece, piece), factor), multiply(sum(piece, {0}, true), factor), multiply(factor, factor));
-    }, {sharded, whole}, {sharded, pending, whole});
+    const auto function = local_map(
+        [](const Tensor& piece, const Tensor& factor) {
+          return std::tuple(multiply(multiply(piece, piece), factor), multiply(sum(piece, {0}, true), factor),
+                            multiply(factor, factor));
+        },
+        {sharded, whole}, {sharded, pending, whole});
     const auto [squares, sums, square] = function(x, s);
     // sum(x^2 s) + 3 sum(x) s + 10 s^2
     total(add(add(total(squares), scale(sums, 3)), scale(square, 10))).backward();
     std::vector<double> dx;
     double ds = 10 * 2 * 2;
     for (const double v : xs) dx.push_back(2 * v * 2 + 3 * 2), ds += v * v + 3 * v;
-    check(spec_of(x.grad()) == sharded && full(x.grad()).to_vector<double>() == dx, "the gradient of the sharded input");
-    check(spec_of(s.grad()) == whole && full(s.grad()).to_vector<double>() == std::vector<double>{ds}, "the gradient of the replicated input");
+    check(spec_of(x.grad()) == sharded && full(x.grad()).to_vector<double>() == dx,
+          "the gradient of the sharded input");
+    check(spec_of(s.grad()) == whole && full(s.grad()).to_vector<double>() == std::vector<double>{ds},
+          "the gradient of the replicated input");
   });
 }
 
@@ -150,7 +162,8 @@ TEST_CASE("autograd: the gradient of local_map on some of the ranks, with an inp
     const DistSpec *sharded = DistSpec::parse(mesh, "p"), *whole = DistSpec::parse(mesh, "-");
     const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3}, {3}), whole).set_requires_grad(true);
     const Tensor y = distribute(Tensor::from_data<double>({4, 5, 6}, {3}), sharded).set_requires_grad(true);
-    const auto function = local_map([](const Tensor& a, const Tensor& b) { return multiply(a, b); }, {sharded, nullptr}, {sharded});
+    const auto function =
+        local_map([](const Tensor& a, const Tensor& b) { return multiply(a, b); }, {sharded, nullptr}, {sharded});
     total(function(x, y)).backward();
     check(full_equals<double>(x.grad(), {4, 5, 6}), "the gradient of the input that is moved");
     check(full_equals<double>(y.grad(), {1, 2, 3}), "the gradient of the one that stays");
@@ -164,18 +177,29 @@ TEST_CASE("autograd: local_map refuses what it has no gradient for, before it ru
     const Tensor x = distribute(Tensor::from_data<double>({1, 2}, {2}), whole).set_requires_grad(true);
     const Tensor plain = Tensor::from_data<double>({1, 2}, {2}).set_requires_grad(true);
     const auto product = [](const Tensor& a, const Tensor& b) { return multiply(a, b); };
-    const auto refused = [](const auto& call, const char* part) { check_contains(error_of(call, ErrorCode::autograd), part); };
-    refused([&] { local_map(product, {whole, nullptr}, {whole})(x, plain); }, "[local_map] argument 'input 1' is a plain tensor");
-    refused([&] { local_map([&](const Tensor& a) { return multiply(a, plain); }, {whole}, {whole})(x); }, "is none of its inputs");
-    refused([&] { local_map([](const Tensor& a) { return a; }, {whole}, {DistSpec::parse(mesh, "- | max(p)")})(x); }, "a pending reduction that is no sum");
+    const auto refused = [](const auto& call, const char* part) {
+      check_contains(error_of(call, ErrorCode::autograd), part);
+    };
+    refused(
+        [&] {
+          local_map(product, {whole, nullptr}, {whole})(x, plain);
+        },
+        "[local_map] argument 'input 1' is a plain tensor");
+    refused([&] { local_map([&](const Tensor& a) { return multiply(a, plain); }, {whole}, {whole})(x); },
+            "is none of its inputs");
+    refused([&] { local_map([](const Tensor& a) { return a; }, {whole}, {DistSpec::parse(mesh, "- | max(p)")})(x); },
+            "a pending reduction that is no sum");
   });
 }
 
-TEST_CASE("26: under ViewPolicy::sync a view that had to move has the history of its source, and its source that of writes through it") {
+TEST_CASE(
+    "26: under ViewPolicy::sync a view that had to move has the history of its source, and its source that of writes "
+    "through it") {
   World::local(2)->run([&](Rank& rank) {
     const PolicyScope scope(rank, {.view = ViewPolicy::sync});
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
-    const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {3, 2}), DistSpec::parse(mesh, "-, p")).set_requires_grad(true);
+    const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {3, 2}), DistSpec::parse(mesh, "-, p"))
+                         .set_requires_grad(true);
     const auto gradient = [&](const Tensor& out) { return full(grad({total(out)}, {x})[0]).to_vector<double>(); };
     Tensor base = assign(x);
     Tensor view = reshape(base, {6});
@@ -198,7 +222,8 @@ TEST_CASE("28: a saved view that was brought up to date since is an error") {
   World::local(2)->run([&](Rank& rank) {
     const PolicyScope scope(rank, {.view = ViewPolicy::sync});
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
-    const Tensor w = distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {6}), DistSpec::parse(mesh, "-")).set_requires_grad(true);
+    const Tensor w = distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {6}), DistSpec::parse(mesh, "-"))
+                         .set_requires_grad(true);
     Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {3, 2}), DistSpec::parse(mesh, "-, p"));
     const Tensor view = reshape(x, {6});
     const Tensor before = multiply(view, w);
@@ -215,22 +240,28 @@ TEST_CASE("autograd: gradients are not added up in the buffer of a view that had
     World::local(2)->run([&](Rank& rank) {
       const PolicyScope scope(rank, {.view = view});
       const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
-      const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {2, 3}), DistSpec::parse(mesh, "-, -")).set_requires_grad(true);
+      const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {2, 3}), DistSpec::parse(mesh, "-, -"))
+                           .set_requires_grad(true);
       const Tensor y = square(x), flat = reshape(y, {6});
       // The gradient of y by flat is a view of the first one, and that of the square is added to it.
       const Tensor given = distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {6}), DistSpec::parse(mesh, "p"));
-      backward({square(y), flat}, {distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {2, 3}), DistSpec::parse(mesh, "-, p")), given});
+      backward(
+          {square(y), flat},
+          {distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {2, 3}), DistSpec::parse(mesh, "-, p")), given});
       require(full(x.grad()).to_vector<double>() == std::vector<double>{6, 36, 114, 264, 510, 876});
       require(full(given).to_vector<double>() == std::vector<double>(6, 1));
     });
   }
 }
 
-TEST_CASE("autograd: gradients of leaves are still under way when backward returns, and are waited for when they are read") {
+TEST_CASE(
+    "autograd: gradients of leaves are still under way when backward returns, and are waited for when they are read") {
   World::local(2)->run([&](Rank& rank) {
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
     const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4}, {4, 1}), DistSpec::parse(mesh, "p, -"));
-    const auto weight = [&] { return distribute(Tensor::from_data<double>({2}, {1, 1}), DistSpec::parse(mesh, "-, -")).set_requires_grad(true); };
+    const auto weight = [&] {
+      return distribute(Tensor::from_data<double>({2}, {1, 1}), DistSpec::parse(mesh, "-, -")).set_requires_grad(true);
+    };
     const Tensor a = weight(), b = weight(), c = weight();
     const auto before = rank.stats().collectives;
     // Buckets of one gradient of 8 bytes: three collectives, the first of which started while the others were still to be computed.
@@ -248,9 +279,10 @@ TEST_CASE("25: a leaf that requires a gradient does not adopt the layout of a re
   World::local(2)->run([&](Rank& rank) {
     const PolicyScope scope(rank, {.inplace = InplacePolicy::adopt});
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
-    const DistSpec *rows = DistSpec::parse(mesh, "p, -");
+    const DistSpec* rows = DistSpec::parse(mesh, "p, -");
     const Tensor value = Tensor::from_data<double>({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2});
-    Tensor x = distribute(value, rows).set_requires_grad(true), other = distribute(value, rows), same = distribute(value, rows).set_requires_grad(true);
+    Tensor x = distribute(value, rows).set_requires_grad(true), other = distribute(value, rows),
+           same = distribute(value, rows).set_requires_grad(true);
     const NoGrad off;
     softmax_(other, 0);
     require(spec_of(other) != rows);
@@ -271,7 +303,8 @@ TEST_CASE("26: SavePolicy resharded keeps what the call has moved, so that backw
     const Tensor out = multiply(x, scale(w, 2));  // moves one of the two
     const auto sent = rank.stats().bytes_sent;
     const std::vector<Tensor> gradients = grad({total(out)}, {x, w});
-    require(full_equals<double>(gradients[0], {2, 4, 6, 8, 10, 12, 14, 16, 18, 20}) && full_equals<double>(gradients[1], {2, 4, 6, 8, 10, 12, 14, 16, 18, 20}));
+    require(full_equals<double>(gradients[0], {2, 4, 6, 8, 10, 12, 14, 16, 18, 20}) &&
+            full_equals<double>(gradients[1], {2, 4, 6, 8, 10, 12, 14, 16, 18, 20}));
     return rank.stats().bytes_sent - sent;
   };
   std::array<std::array<int64_t, 2>, 3> bytes{};
@@ -289,13 +322,17 @@ TEST_CASE("autograd: a gradient that set_grad has left in another layout is adde
     for (const char* leaf_layout : {"p", "-"}) {
       for (const char* layout : {"-", "p", "-|sum(p)"}) {
         for (const bool create_graph : {false, true}) {
-          const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4}, {4}), DistSpec::parse(mesh, leaf_layout)).set_requires_grad(true);
-          const Tensor given = reshard(distribute(Tensor::from_data<double>({10, 20, 30, 40}, {4}), DistSpec::parse(mesh, "-")), DistSpec::parse(mesh, layout));
+          const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4}, {4}), DistSpec::parse(mesh, leaf_layout))
+                               .set_requires_grad(true);
+          const Tensor given =
+              reshard(distribute(Tensor::from_data<double>({10, 20, 30, 40}, {4}), DistSpec::parse(mesh, "-")),
+                      DistSpec::parse(mesh, layout));
           x.set_grad(given);
           backward({total(multiply(x, x))}, {}, {.create_graph = create_graph});
           require(spec_of(x.grad()) == spec_of(x));
           require(full(x.grad().detach()).to_vector<double>() == std::vector<double>{12, 24, 36, 48});
-          if (spec_of(given) != spec_of(x)) require(full(given).to_vector<double>() == std::vector<double>{10, 20, 30, 40});
+          if (spec_of(given) != spec_of(x))
+            require(full(given).to_vector<double>() == std::vector<double>{10, 20, 30, 40});
           x.set_grad({});
         }
       }
@@ -303,25 +340,32 @@ TEST_CASE("autograd: a gradient that set_grad has left in another layout is adde
   });
 }
 
-TEST_CASE("autograd: a gradient that a hook has given in another layout ends in that of the leaf, and a plain one is refused") {
+TEST_CASE(
+    "autograd: a gradient that a hook has given in another layout ends in that of the leaf, and a plain one is "
+    "refused") {
   World::local(2)->run([&](Rank&) {
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
-    const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4}, {4}), DistSpec::parse(mesh, "p")).set_requires_grad(true);
+    const Tensor x =
+        distribute(Tensor::from_data<double>({1, 2, 3, 4}, {4}), DistSpec::parse(mesh, "p")).set_requires_grad(true);
     add_hook(x, [&](const Tensor& gradient) { return reshard(gradient, DistSpec::parse(mesh, "-")); });
     total(multiply(x, x)).backward();
     require(spec_of(x.grad()) == spec_of(x));
     require(full(x.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8});
     const Tensor plain = Tensor::from_data<double>({1, 2, 3, 4}, {4});
     check_contains(error_of([&] { x.set_grad(plain); }, ErrorCode::layout), "[set_grad] the gradient of f64[4]");
-    check_contains(error_of([&] { Tensor(plain).set_requires_grad(true).set_grad(x); }, ErrorCode::layout), "must be a plain tensor as it is");
+    check_contains(error_of([&] { Tensor(plain).set_requires_grad(true).set_grad(x); }, ErrorCode::layout),
+                   "must be a plain tensor as it is");
   });
 }
 
-TEST_CASE("autograd: a view that had to move is checked in a recomputed scope under ViewPolicy::sync, where it follows its source") {
+TEST_CASE(
+    "autograd: a view that had to move is checked in a recomputed scope under ViewPolicy::sync, where it follows its "
+    "source") {
   World::local(2)->run([&](Rank& rank) {
     const PolicyScope policies(rank, {.view = ViewPolicy::sync});
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
-    const Tensor q = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {6}), DistSpec::parse(mesh, "-")).set_requires_grad(true);
+    const Tensor q = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {6}), DistSpec::parse(mesh, "-"))
+                         .set_requires_grad(true);
     Tensor base = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {2, 3}), DistSpec::parse(mesh, "-, p"));
     const Tensor view = reshape(base, {6});
     const auto scope = [&](const std::vector<Tensor>& in) { return std::vector<Tensor>{multiply(in[0], view)}; };

@@ -8,7 +8,9 @@ using namespace shard;
 
 namespace {
 
-Tensor leaf(const std::vector<double>& values, const Dims& dims) { return Tensor::from_data(values, dims).set_requires_grad(true); }
+Tensor leaf(const std::vector<double>& values, const Dims& dims) {
+  return Tensor::from_data(values, dims).set_requires_grad(true);
+}
 Tensor leaf(const std::vector<double>& values) { return leaf(values, {static_cast<int64_t>(values.size())}); }
 using Values = std::vector<double>;
 Values values(const Tensor& x) { return x.to_vector<double>(); }
@@ -84,21 +86,26 @@ TEST_CASE("autograd: backward twice is an error unless the graph is retained") {
   y.backward();
   CHECK(values(x.grad()) == Values{12});
   CHECK(error_of([&] { y.backward(); }) ==
-        "[multiply_grad] what [multiply] had saved is gone: an earlier backward has gone through it. Give retain_graph to that backward, or compute the result "
+        "[multiply_grad] what [multiply] had saved is gone: an earlier backward has gone through it. Give retain_graph "
+        "to that backward, or compute the result "
         "again");
 }
 
 TEST_CASE("autograd: backward of what needs a gradient given, or has none") {
   const Tensor x = leaf({1, 2});
-  CHECK_THAT(error_of([&] { multiply(x, x).backward(); }), Catch::Contains("has 2 elements") && Catch::Contains("grad_outputs"));
-  CHECK_THAT(error_of([&] { Tensor::from_data<double>({1}, {1}).backward(); }), Catch::Contains("requires no gradient"));
-  CHECK_THAT(error_of([&] { multiply(x, x).backward(Tensor::from_data<double>({1}, {1})); }), Catch::Contains("f64[1]") && Catch::Contains("f64[2]"));
+  CHECK_THAT(error_of([&] { multiply(x, x).backward(); }),
+             Catch::Contains("has 2 elements") && Catch::Contains("grad_outputs"));
+  CHECK_THAT(error_of([&] { Tensor::from_data<double>({1}, {1}).backward(); }),
+             Catch::Contains("requires no gradient"));
+  CHECK_THAT(error_of([&] { multiply(x, x).backward(Tensor::from_data<double>({1}, {1})); }),
+             Catch::Contains("f64[1]") && Catch::Contains("f64[2]"));
 }
 
 TEST_CASE("autograd: only leaves of floating dtypes can be told to require a gradient") {
   const Tensor x = leaf({1, 2});
   CHECK_THAT(error_of([&] { multiply(x, x).set_requires_grad(false); }), Catch::Contains("only a leaf"));
-  CHECK_THAT(error_of([&] { Tensor::from_data<int64_t>({1}, {1}).set_requires_grad(true); }), Catch::Contains("no floating-point dtype"));
+  CHECK_THAT(error_of([&] { Tensor::from_data<int64_t>({1}, {1}).set_requires_grad(true); }),
+             Catch::Contains("no floating-point dtype"));
 }
 
 TEST_CASE("autograd: grad gives gradients of any tensors and adds nothing to leaves") {
@@ -109,7 +116,8 @@ TEST_CASE("autograd: grad gives gradients of any tensors and adds nothing to lea
   CHECK(values(all[0]) == Values{4, 32});
   CHECK(values(all[1]) == Values{2, 8});
   CHECK_FALSE(x.grad().defined());
-  CHECK_THAT(error_of([&] { grad({z}, {unused}, {}, {.retain_graph = true}); }), Catch::Contains("no output depends on input 0"));
+  CHECK_THAT(error_of([&] { grad({z}, {unused}, {}, {.retain_graph = true}); }),
+             Catch::Contains("no output depends on input 0"));
   CHECK_FALSE(grad({z}, {unused}, {}, {}, true)[0].defined());
 }
 

@@ -8,7 +8,9 @@ using namespace shard;
 
 namespace {
 
-Tensor leaf(const std::vector<double>& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true); }
+Tensor leaf(const std::vector<double>& values) {
+  return Tensor::from_data(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true);
+}
 using Values = std::vector<double>;
 Values values(const Tensor& x) { return x.to_vector<double>(); }
 Tensor total(const Tensor& x) { return sum(x, {}, false); }
@@ -48,7 +50,8 @@ TEST_CASE("26: an in-place op whose gradient needs the old value saves it first"
 TEST_CASE("26: a leaf that requires a gradient, or a view of one, is not written where calls are recorded") {
   Tensor x = leaf({1, 2});
   const uint64_t before = x.version();
-  CHECK_THAT(error_of([&] { add_(x, x); }), Catch::Contains("[add_] cannot write argument 'x'") && Catch::Contains("a leaf that requires a gradient"));
+  CHECK_THAT(error_of([&] { add_(x, x); }),
+             Catch::Contains("[add_] cannot write argument 'x'") && Catch::Contains("a leaf that requires a gradient"));
   Tensor view = reshape(x, {1, 2});
   CHECK_THAT(error_of([&] { relu_(view); }), Catch::Contains("a view of a leaf"));
   CHECK(x.version() == before);
@@ -128,7 +131,8 @@ TEST_CASE("27: two batch_norms that update the same statistics can both be gone 
     return values(x.grad());
   };
   const Values first_alone = alone(first), second_alone = alone(second);
-  const Tensor a = Tensor::from_data(first, {3, 2}).set_requires_grad(true), b = Tensor::from_data(second, {3, 2}).set_requires_grad(true);
+  const Tensor a = Tensor::from_data(first, {3, 2}).set_requires_grad(true),
+               b = Tensor::from_data(second, {3, 2}).set_requires_grad(true);
   const Tensor loss_a = total(multiply(forward(a), weight)), loss_b = total(multiply(forward(b), weight));
   loss_a.backward();
   loss_b.backward();
@@ -149,7 +153,8 @@ TEST_CASE("27: what only an unwanted gradient reads is not saved") {
   CHECK(values(w.grad()) == Values{7, 16.5});
   Tensor other = divide(x, w);
   scale_(other, Scalar(2), Scalar(0), true);
-  CHECK_THAT(error_of([&] { total(other).backward(); }), Catch::Contains("[divide_grad] output 'out'") && Catch::Contains("last by [scale_]"));
+  CHECK_THAT(error_of([&] { total(other).backward(); }),
+             Catch::Contains("[divide_grad] output 'out'") && Catch::Contains("last by [scale_]"));
 }
 
 TEST_CASE("28: a saved tensor that was written since is an error that names who saved, who wrote, and from where") {
@@ -160,8 +165,10 @@ TEST_CASE("28: a saved tensor that was written since is an error that names who 
   const int written = __LINE__ + 1;
   relu_(y);
   const std::string text = error_of([&] { total(z).backward(); });
-  CHECK_THAT(text, Catch::Contains("[multiply_grad] argument '") && Catch::Contains("' (f64[2]) was saved by [multiply] at "));
-  CHECK_THAT(text, Catch::Contains("inplace_test.cc:" + std::to_string(saved) + " for its gradient and has been written since, last by [relu_] at "));
+  CHECK_THAT(
+      text, Catch::Contains("[multiply_grad] argument '") && Catch::Contains("' (f64[2]) was saved by [multiply] at "));
+  CHECK_THAT(text, Catch::Contains("inplace_test.cc:" + std::to_string(saved) +
+                                   " for its gradient and has been written since, last by [relu_] at "));
   CHECK_THAT(text, Catch::Contains("inplace_test.cc:" + std::to_string(written) + ": it was at version 0 and is at 1"));
 }
 
@@ -175,17 +182,21 @@ TEST_CASE("28: the error tells the views between, of who saved and of who wrote"
   relu_(other);
   const std::string text = error_of([&] { total(z).backward(); });
   CHECK_THAT(text, Catch::Contains("which is a view by flatten of reshape, was saved by [multiply] at "));
-  CHECK_THAT(text, Catch::Contains("inplace_test.cc:" + std::to_string(written) + " through a view by squeeze of unsqueeze: "));
+  CHECK_THAT(text, Catch::Contains("inplace_test.cc:" + std::to_string(written) +
+                                   " through a view by squeeze of unsqueeze: "));
 }
 
 TEST_CASE("28: an op that is made of others is called where the program calls it") {
   Tensor x = leaf({1, 2});
   Tensor y = multiply(x, x);
   const Tensor z = multiply(y, y);
-  const auto halve = [](Tensor& target, CallSite site = CallSite::here()) { scale_(target, Scalar(0.5), Scalar(0), true, site); };
+  const auto halve = [](Tensor& target, CallSite site = CallSite::here()) {
+    scale_(target, Scalar(0.5), Scalar(0), true, site);
+  };
   const int written = __LINE__ + 1;
   halve(y);
-  CHECK_THAT(error_of([&] { total(z).backward(); }), Catch::Contains("last by [scale_] at ") && Catch::Contains("inplace_test.cc:" + std::to_string(written)));
+  CHECK_THAT(error_of([&] { total(z).backward(); }),
+             Catch::Contains("last by [scale_] at ") && Catch::Contains("inplace_test.cc:" + std::to_string(written)));
 }
 
 TEST_CASE("28: a write under NoGrad is found out too") {
@@ -230,7 +241,8 @@ TEST_CASE("26: a retained gradient follows a write through a view, and a view fo
   retain_grad(view);
   scale_(view, Scalar(3), Scalar(0), true);
   const Tensor first = total(multiply(base, base));
-  CHECK(values(grad({first}, {view}, {}, {.retain_graph = true})[0]) == Values{6, 24});  // the base is what was written through the view
+  CHECK(values(grad({first}, {view}, {}, {.retain_graph = true})[0]) ==
+        Values{6, 24});  // the base is what was written through the view
   view.set_grad({});
   first.backward(Tensor::from_data<double>({1}, {}), true);
   CHECK(values(base.grad()) == Values{6, 24});
@@ -259,7 +271,9 @@ TEST_CASE("26: a retained gradient can be cleared, and is kept for no value with
   CHECK_FALSE(h.grad().defined());
 }
 
-TEST_CASE("26: a hook stays with the value that the tensor had, sees its gradient before retain_grad does, and can be removed after a write") {
+TEST_CASE(
+    "26: a hook stays with the value that the tensor had, sees its gradient before retain_grad does, and can be "
+    "removed after a write") {
   const Tensor x = leaf({1, 2});
   Tensor h = multiply(x, x);
   int calls = 0;
@@ -298,7 +312,8 @@ TEST_CASE("26: an op in place that gives a dtype without gradients ends the hist
       CHECK_FALSE(h.requires_grad());
       CHECK(h.is_leaf());
       CHECK_FALSE(cast(h, DType::float64).requires_grad());
-      CHECK_THAT(error_of([&] { add_hook(h, [](const Tensor&) { return Tensor(); }); }), Catch::Contains("requires no gradient"));
+      CHECK_THAT(error_of([&] { add_hook(h, [](const Tensor&) { return Tensor(); }); }),
+                 Catch::Contains("requires no gradient"));
     }
   };
   check_ended("equal_", [&](Tensor& h) { equal_(h, y); });
@@ -309,7 +324,8 @@ TEST_CASE("26: an op in place that gives a dtype without gradients ends the hist
 
 TEST_CASE("26: the message about a leaf that is written reads well") {
   Tensor x = leaf({1, 2});
-  CHECK_THAT(error_of([&] { add_(x, x); }), Catch::Contains("it is a leaf that requires a gradient, so") && Catch::Contains("(while an object of class NoGrad lives)"));
+  CHECK_THAT(error_of([&] { add_(x, x); }), Catch::Contains("it is a leaf that requires a gradient, so") &&
+                                                Catch::Contains("(while an object of class NoGrad lives)"));
   Tensor view = reshape(x, {1, 2});
   CHECK_THAT(error_of([&] { relu_(view); }), Catch::Contains("it is a view of a leaf that requires a gradient, so"));
 }

@@ -19,7 +19,10 @@ const std::vector<std::pair<const char*, Move>>& moves() {
   static const std::vector<std::pair<const char*, Move>> all = {
       {"reshard", [](const Tensor& x, const DistSpec* to) { return reshard(x, to); }},
       {"reshard_async", [](const Tensor& x, const DistSpec* to) { return reshard_async(x, to); }},
-      {"reshard of a list", [](const Tensor& x, const DistSpec* to) { return reshard(std::vector{x, x}, {to, spec_of(x)})[0]; }},
+      {"reshard of a list",
+       [](const Tensor& x, const DistSpec* to) {
+         return reshard(std::vector{x, x}, {to, spec_of(x)})[0];
+       }},
   };
   return all;
 }
@@ -32,12 +35,14 @@ TEST_CASE("placement: the gradient of a reshard is placed as its argument, whate
       const ProcessMesh* mesh = ProcessMesh::make({ranks}, {}, {"a"});
       const Dims dims{5, 4};
       const Tensor values = iota<double>(dims), weights = iota<double>(dims, 7);
-      const std::vector<const DistSpec*> layouts = one_axis_layouts(mesh, dims, {ReduceType::sum, ReduceType::max, ReduceType::avg});
+      const std::vector<const DistSpec*> layouts =
+          one_axis_layouts(mesh, dims, {ReduceType::sum, ReduceType::max, ReduceType::avg});
       for (const auto& [name, move] : moves()) {
         for (const DistSpec* from : layouts) {
           for (const DistSpec* to : layouts) {
             for (const DistSpec* given : layouts) {
-              const std::string what = fmt::format("{} from {} to {} with a gradient in {} on {} ranks", name, from->text(), to->text(), given->text(), ranks);
+              const std::string what = fmt::format("{} from {} to {} with a gradient in {} on {} ranks", name,
+                                                   from->text(), to->text(), given->text(), ranks);
               const Tensor leaf = distribute(values, from).set_requires_grad(true), middle = assign(leaf);
               set_grad_layout(leaf, GradLayout::as_is);
               const DistSpec* seen = nullptr;
@@ -47,7 +52,8 @@ TEST_CASE("placement: the gradient of a reshard is placed as its argument, whate
               moved.backward(distribute(weights, given));
               // One that stays where it is has no step.
               if (to != from) check(placement_problem(from, seen).empty(), what + ": " + placement_problem(from, seen));
-              check(placement_problem(from, spec_of(leaf.grad())).empty(), what + ": " + placement_problem(from, spec_of(leaf.grad())));
+              check(placement_problem(from, spec_of(leaf.grad())).empty(),
+                    what + ": " + placement_problem(from, spec_of(leaf.grad())));
               check(full_equals(leaf.grad(), weights.to_vector<double>()), what + ": another value");
             }
           }
@@ -86,7 +92,8 @@ TEST_CASE("placement: what a leaf may keep as it is, axis by axis") {
       set_grad_layout(leaf, GradLayout::as_is);
       leaf.backward(distribute(values, DistSpec::parse(mesh, gradient)));
       check(spec_of(leaf.grad()) == DistSpec::parse(mesh, kept), what + " keeps " + spec_of(leaf.grad())->text());
-      check(placement_problem(spec_of(leaf), spec_of(leaf.grad())).empty(), what + ": " + placement_problem(spec_of(leaf), spec_of(leaf.grad())));
+      check(placement_problem(spec_of(leaf), spec_of(leaf.grad())).empty(),
+            what + ": " + placement_problem(spec_of(leaf), spec_of(leaf.grad())));
       check(full_equals(leaf.grad(), values.to_vector<double>()), what + ": another value");
     }
   });

@@ -48,7 +48,8 @@ struct Place {
     const std::vector<DenseTensor> pieces = split_value(value.get().value, spec->layout(), random, true);
     const auto at = std::find(mesh->processes().begin(), mesh->processes().end(), rank->id());
     const bool here = at != mesh->processes().end();
-    return from_local(here ? Tensor(pieces[static_cast<size_t>(at - mesh->processes().begin())]) : Tensor(), spec, value.dims(), value.dtype());
+    return from_local(here ? Tensor(pieces[static_cast<size_t>(at - mesh->processes().begin())]) : Tensor(), spec,
+                      value.dims(), value.dtype());
   }
   Tensor move(const Tensor& x, uint64_t what) const {
     if (mesh == nullptr) return assign(x);
@@ -73,10 +74,12 @@ Tensor out_grad_of(int number, const Dims& dims) {
 Run run(const Program& program, const Tensors& leaves, const Place& place) {
   Run result;
   Values values;
-  for (size_t i = 0; i < leaves.size(); ++i) values[static_cast<int>(i)] = place.put(leaves[i], i).set_requires_grad(true);
+  for (size_t i = 0; i < leaves.size(); ++i)
+    values[static_cast<int>(i)] = place.put(leaves[i], i).set_requires_grad(true);
   const Values starts = values;
   for (size_t i = 0; i < program.steps.size(); ++i) {
-    const std::string error = run_step(program.steps[i], values, [&](const Tensor& x, uint64_t seed) { return place.move(x, 1000 + seed); });
+    const std::string error =
+        run_step(program.steps[i], values, [&](const Tensor& x, uint64_t seed) { return place.move(x, 1000 + seed); });
     if (!error.empty()) result.errors.push_back(fmt::format("step {}: {}", i, error));
   }
   const NoGrad off;
@@ -109,7 +112,9 @@ Run run(const Program& program, const Tensors& leaves, const Place& place) {
       if (place.mesh == nullptr) continue;
       Layout wanted = spec_of(leaf)->layout();
       wanted.partial = {};
-      if (spec_of(leaf.grad()) != DistSpec::make(wanted)) result.misplaced = fmt::format("the gradient of leaf {} {} is in {}", number, spec_of(leaf)->text(), spec_of(leaf.grad())->text());
+      if (spec_of(leaf.grad()) != DistSpec::make(wanted))
+        result.misplaced = fmt::format("the gradient of leaf {} {} is in {}", number, spec_of(leaf)->text(),
+                                       spec_of(leaf.grad())->text());
     }
   } catch (const Error& error) {
     if (error.code() == ErrorCode::peer_failed || error.code() == ErrorCode::timeout) throw;
@@ -137,24 +142,28 @@ double largest_of(const std::map<int, DenseTensor>& all) {
   return most;
 }
 
-std::string difference_of(const char* what, const std::map<int, DenseTensor>& actual, const std::map<int, DenseTensor>& expected) {
+std::string difference_of(const char* what, const std::map<int, DenseTensor>& actual,
+                          const std::map<int, DenseTensor>& expected) {
   const double tolerance = kTolerance * largest_of(expected);
   for (const auto& [number, a] : actual) {
     const auto found = expected.find(number);
     if (found == expected.end()) return fmt::format("{} v{} is not there on one rank", what, number);
     if (!a.defined()) continue;  // outside of the mesh
     const DenseTensor& e = found->second;
-    if (!(a.meta() == e.meta())) return fmt::format("{} v{} is {}, expected {}", what, number, to_string(a.meta()), to_string(e.meta()));
+    if (!(a.meta() == e.meta()))
+      return fmt::format("{} v{} is {}, expected {}", what, number, to_string(a.meta()), to_string(e.meta()));
     for (int64_t i = 0; i < e.numel(); ++i) {
       const double x = a.data<double>()[i], y = e.data<double>()[i];
-      if (!(std::abs(x - y) <= tolerance)) return fmt::format("{} v{} is {} at element {}, expected {}", what, number, x, i, y);
+      if (!(std::abs(x - y) <= tolerance))
+        return fmt::format("{} v{} is {} at element {}, expected {}", what, number, x, i, y);
     }
   }
   return "";
 }
 
 bool reshapes_in_place(const Program& program) {
-  return std::any_of(program.steps.begin(), program.steps.end(), [](const Step& step) { return step.kind->has(Kind::writes) && step.kind->has(Kind::view); });
+  return std::any_of(program.steps.begin(), program.steps.end(),
+                     [](const Step& step) { return step.kind->has(Kind::writes) && step.kind->has(Kind::view); });
 }
 
 /// A program, its leaves, and where it runs.
@@ -167,10 +176,14 @@ struct Case {
   /// What one rank of the mesh and one alone do not agree about.
   std::string compare(const Program& program, const Run& alone, const Run& here) const {
     if (here.errors != alone.errors) {
-      const auto [a, b] = std::mismatch(here.errors.begin(), here.errors.end(), alone.errors.begin(), alone.errors.end());
-      const std::string ours = a == here.errors.end() ? "no error" : *a, theirs = b == alone.errors.end() ? "no error" : *b;
+      const auto [a, b] =
+          std::mismatch(here.errors.begin(), here.errors.end(), alone.errors.begin(), alone.errors.end());
+      const std::string ours = a == here.errors.end() ? "no error" : *a,
+                        theirs = b == alone.errors.end() ? "no error" : *b;
       // A detached view is told of, unless it is kept in step: which one is not that has another buffer, as reshape_ moved pieces.
-      if ((view == ViewPolicy::strict || reshapes_in_place(program)) && (ours.ends_with("detached_view") || ours.ends_with("stale_view"))) return "";
+      if ((view == ViewPolicy::strict || reshapes_in_place(program)) &&
+          (ours.ends_with("detached_view") || ours.ends_with("stale_view")))
+        return "";
       return fmt::format("{}, but on one rank {}", ours, theirs);
     }
     if (const std::string values = difference_of("value", here.values, alone.values); !values.empty()) return values;
@@ -201,13 +214,12 @@ struct Case {
         const PolicyScope scope(rank, {.view = view});
         runs[static_cast<size_t>(rank.id())] = run(program, leaves, {seed, on.mesh, &rank});
       });
-    } catch (const std::exception& error) {
-      return fmt::format("a rank failed: {}", error.what());
-    }
+    } catch (const std::exception& error) { return fmt::format("a rank failed: {}", error.what()); }
     for (size_t r = 0; r < runs.size(); ++r) {
       const std::string problem = compare(program, alone, runs[r]);
       if (!problem.empty()) return fmt::format("rank {}: {}", r, problem);
-      if (runs[r].errors != runs[0].errors || runs[r].backward_error.empty() != runs[0].backward_error.empty()) return fmt::format("ranks 0 and {} disagree", r);
+      if (runs[r].errors != runs[0].errors || runs[r].backward_error.empty() != runs[0].backward_error.empty())
+        return fmt::format("ranks 0 and {} disagree", r);
     }
     return "";
   }
@@ -215,8 +227,10 @@ struct Case {
   std::string text(const Program& program) const {
     const Place place{seed, on.mesh, nullptr};
     std::string layouts;
-    for (size_t i = 0; i < program.leaves.size(); ++i) layouts += fmt::format(" {}", place.layout(i, program.leaves[i].rank())->text());
-    return fmt::format("on {}, ViewPolicy::{}, leaves in{}\n{}", on.text(), view == ViewPolicy::sync ? "sync" : "strict", layouts, to_string(program));
+    for (size_t i = 0; i < program.leaves.size(); ++i)
+      layouts += fmt::format(" {}", place.layout(i, program.leaves[i].rank())->text());
+    return fmt::format("on {}, ViewPolicy::{}, leaves in{}\n{}", on.text(),
+                       view == ViewPolicy::sync ? "sync" : "strict", layouts, to_string(program));
   }
 };
 
@@ -233,7 +247,8 @@ std::string try_distributed(uint64_t seed) {
     const Case one{on, view, seed, leaves};
     if (one.problem(program).empty()) continue;
     const Program least = shrink(program, [&](const Program& less) { return !one.problem(less).empty(); });
-    return one.problem(least) + "\n    the least program with a problem, " + one.text(least) + "    of\n" + to_string(program);
+    return one.problem(least) + "\n    the least program with a problem, " + one.text(least) + "    of\n" +
+           to_string(program);
   }
   return "";
 }
@@ -274,7 +289,8 @@ std::string difference_problem(const Program& program, const Tensors& leaves) {
     const Tensor flat = flat_outputs(program, copies(leaves, true));
     if (!flat.defined() || !flat.requires_grad()) return "";
     std::map<int, DenseTensor> first;
-    for (const Tensor& each : gradient(leaves, random_values(forward(leaves).dims(), 4711))) first[static_cast<int>(first.size())] = each.get().value;
+    for (const Tensor& each : gradient(leaves, random_values(forward(leaves).dims(), 4711)))
+      first[static_cast<int>(first.size())] = each.get().value;
     if (largest_of(first) > kSteepest) return "";
     ++differences_tried;
     return gradient_difference(forward, gradient, leaves, kCompositionTolerance, kStep);
@@ -290,7 +306,8 @@ std::string try_differences(uint64_t seed) {
   const Tensors leaves = draw_leaves(program);
   if (difference_problem(program, leaves).empty()) return "";
   const Program least = shrink(program, [&](const Program& less) { return !difference_problem(less, leaves).empty(); });
-  return difference_problem(least, leaves) + "\n    the least program with a problem\n" + to_string(least) + "    of\n" + to_string(program);
+  return difference_problem(least, leaves) + "\n    the least program with a problem\n" + to_string(least) +
+         "    of\n" + to_string(program);
 }
 
 }  // namespace

@@ -33,12 +33,18 @@ bool fit(const Dims& x, const Dims& y, bool into_x) {
 }
 Attributes both_fit(Random&, const Shapes& x) { return fit(x[0], x[1], false) ? Attributes(IntArray()) : std::nullopt; }
 Attributes fits_into(Random&, const Shapes& x) { return fit(x[0], x[1], true) ? Attributes(IntArray()) : std::nullopt; }
-Attributes alike(Random&, const Shapes& x) { return x[0] == x[1] && x[0].rank() > 0 ? Attributes(IntArray()) : std::nullopt; }
+Attributes alike(Random&, const Shapes& x) {
+  return x[0] == x[1] && x[0].rank() > 0 ? Attributes(IntArray()) : std::nullopt;
+}
 
 int64_t any_axis(Random& random, const Dims& x) { return pick(random, 0, x.rank() - 1); }
-Attributes axis(Random& random, const Shapes& x) { return x[0].rank() > 0 ? Attributes(IntArray{any_axis(random, x[0])}) : std::nullopt; }
+Attributes axis(Random& random, const Shapes& x) {
+  return x[0].rank() > 0 ? Attributes(IntArray{any_axis(random, x[0])}) : std::nullopt;
+}
 /// An axis, or -1 for all, and whether to keep it.
-Attributes reduced_axis(Random& random, const Shapes& x) { return IntArray{pick(random, -1, x[0].rank() - 1), pick(random, 0, 1)}; }
+Attributes reduced_axis(Random& random, const Shapes& x) {
+  return IntArray{pick(random, -1, x[0].rank() - 1), pick(random, 0, 1)};
+}
 IntArray list_of(int64_t axis) { return axis < 0 ? IntArray() : IntArray{axis}; }
 int to_int(int64_t value) { return static_cast<int>(value); }
 
@@ -96,15 +102,23 @@ Attributes product(Random& random, const Shapes& x) {
   return IntArray{tx, ty};
 }
 
-Attributes small(Random&, const Shapes& x) { return x[0].numel() <= 40 && x[0].rank() < 4 ? Attributes(IntArray()) : std::nullopt; }
+Attributes small(Random&, const Shapes& x) {
+  return x[0].numel() <= 40 && x[0].rank() < 4 ? Attributes(IntArray()) : std::nullopt;
+}
 Attributes small_axis(Random& random, const Shapes& x) { return x[0].numel() <= 40 ? axis(random, x) : std::nullopt; }
-Attributes new_axis(Random& random, const Shapes& x) { return x[0].rank() < 4 ? Attributes(IntArray{pick(random, 0, x[0].rank())}) : std::nullopt; }
+Attributes new_axis(Random& random, const Shapes& x) {
+  return x[0].rank() < 4 ? Attributes(IntArray{pick(random, 0, x[0].rank())}) : std::nullopt;
+}
 Attributes axis_of_1(Random& random, const Shapes& x) {
   Attributes found = axis(random, x);
   return found && x[0][to_int((*found)[0])] == 1 ? found : std::nullopt;
 }
-Attributes diagonal(Random& random, const Shapes& x) { return x[0].rank() >= 2 ? Attributes(IntArray{pick(random, -1, 1)}) : std::nullopt; }
-Attributes at_least_2_dims(Random&, const Shapes& x) { return x[0].rank() >= 2 ? Attributes(IntArray()) : std::nullopt; }
+Attributes diagonal(Random& random, const Shapes& x) {
+  return x[0].rank() >= 2 ? Attributes(IntArray{pick(random, -1, 1)}) : std::nullopt;
+}
+Attributes at_least_2_dims(Random&, const Shapes& x) {
+  return x[0].rank() >= 2 ? Attributes(IntArray()) : std::nullopt;
+}
 Attributes factor(Random& random, const Shapes&) { return IntArray{pick(random, -3, 3), pick(random, -1, 1)}; }
 Attributes layout_seed(Random& random, const Shapes&) { return IntArray{pick(random, 1, 1000000)}; }
 
@@ -137,28 +151,38 @@ std::vector<Kind> elementwise() {
       unary("relu", kAny, relu, Kind::bent),
       unary("abs", kAny, abs, Kind::bent),
       unary("assign", kAny, assign),
-      {"scale", 1, Kind::none, kAny, factor, [](T x, A a) { return Tensors{scale(x[0], 0.25 * static_cast<double>(a[0]), 0.5 * static_cast<double>(a[1]))}; }},
+      {"scale", 1, Kind::none, kAny, factor,
+       [](T x, A a) {
+         return Tensors{scale(x[0], 0.25 * static_cast<double>(a[0]), 0.5 * static_cast<double>(a[1]))};
+       }},
       {"gelu", 1, Kind::none, 20, always, [](T x, A) { return Tensors{gelu(x[0], true)}; }},
-      {"dropout", 1, Kind::none, kAny, always, [](T x, A) { return Tensors{dropout(x[0], {}, 0.25f, false, "upscale_in_train", 7)}; }},
+      {"dropout", 1, Kind::none, kAny, always,
+       [](T x, A) { return Tensors{dropout(x[0], {}, 0.25f, false, "upscale_in_train", 7)}; }},
       binary("add", kAny, add),
       binary("subtract", kAny, subtract),
       binary("multiply", 6, multiply),
       binary("maximum", kAny, maximum, Kind::bent),
       {"swiglu", 2, Kind::none, 6, alike, [](T x, A) { return Tensors{swiglu(x[0], x[1])}; }},
-      {"add_n", 2, Kind::none, kAny, alike, [](T x, A) { return Tensors{add_n({x[0], x[1], x[0]})}; }},
+      {"add_n", 2, Kind::none, kAny, alike,
+       [](T x, A) {
+         return Tensors{add_n({x[0], x[1], x[0]})};
+       }},
   };
 }
 
 std::vector<Kind> combining() {
   return {
       {"sum", 1, Kind::none, 20, reduced_axis, [](T x, A a) { return Tensors{sum(x[0], list_of(a[0]), a[1] != 0)}; }},
-      {"mean", 1, Kind::none, kAny, reduced_axis, [](T x, A a) { return Tensors{mean(x[0], list_of(a[0]), a[1] != 0)}; }},
-      {"amax", 1, Kind::bent, kAny, reduced_axis, [](T x, A a) { return Tensors{amax(x[0], list_of(a[0]), a[1] != 0)}; }},
+      {"mean", 1, Kind::none, kAny, reduced_axis,
+       [](T x, A a) { return Tensors{mean(x[0], list_of(a[0]), a[1] != 0)}; }},
+      {"amax", 1, Kind::bent, kAny, reduced_axis,
+       [](T x, A a) { return Tensors{amax(x[0], list_of(a[0]), a[1] != 0)}; }},
       {"squared_l2_norm", 1, Kind::none, 3, always, [](T x, A) { return Tensors{squared_l2_norm(x[0])}; }},
       {"cumsum", 1, Kind::none, 10, axis, [](T x, A a) { return Tensors{cumsum(x[0], a[0])}; }},
       {"softmax", 1, Kind::none, 20, axis, [](T x, A a) { return Tensors{softmax(x[0], to_int(a[0]))}; }},
       {"log_softmax", 1, Kind::none, 20, axis, [](T x, A a) { return Tensors{log_softmax(x[0], to_int(a[0]))}; }},
-      {"layer_norm", 1, Kind::none, 20, at_least_2_dims, [](T x, A) { return Tensors{layer_norm(x[0], {}, {}, 0.5f, x[0].dims().rank() - 1)}; }},
+      {"layer_norm", 1, Kind::none, 20, at_least_2_dims,
+       [](T x, A) { return Tensors{layer_norm(x[0], {}, {}, 0.5f, x[0].dims().rank() - 1)}; }},
       {"matmul", 2, Kind::none, 4, product, [](T x, A a) { return Tensors{matmul(x[0], x[1], a[0] != 0, a[1] != 0)}; }},
   };
 }
@@ -167,9 +191,18 @@ std::vector<Kind> rearranging() {
   return {
       {"transpose", 1, Kind::none, kAny, permutation, [](T x, A a) { return Tensors{transpose(x[0], a)}; }},
       {"slice", 1, Kind::none, kAny, range, [](T x, A a) { return Tensors{slice(x[0], {a[0]}, {a[1]}, {a[2]})}; }},
-      {"split", 1, Kind::none, kAny, cut, [](T x, A a) { return split(x[0], {a[1], -1}, a[0]); }},
-      {"concat", 2, Kind::none, kAny, joined_axis, [](T x, A a) { return Tensors{concat({x[0], x[1]}, a[0])}; }},
-      {"stack", 2, Kind::none, kAny, alike, [](T x, A) { return Tensors{stack({x[0], x[1]}, 0)}; }},
+      {"split", 1, Kind::none, kAny, cut,
+       [](T x, A a) {
+         return split(x[0], {a[1], -1}, a[0]);
+       }},
+      {"concat", 2, Kind::none, kAny, joined_axis,
+       [](T x, A a) {
+         return Tensors{concat({x[0], x[1]}, a[0])};
+       }},
+      {"stack", 2, Kind::none, kAny, alike,
+       [](T x, A) {
+         return Tensors{stack({x[0], x[1]}, 0)};
+       }},
       {"expand", 1, Kind::none, kAny, small,
        [](T x, A) {
          IntArray shape{2};
@@ -200,7 +233,9 @@ std::vector<Kind> in_place() {
       unary_("sigmoid_", kAny, sigmoid_),
       unary_("relu_", kAny, relu_, Kind::bent),
       {"scale_", 1, Kind::writes, kAny, factor,
-       [](T x, A a) { return scale_(x[0], 0.25 * static_cast<double>(a[0]), 0.5 * static_cast<double>(a[1])), Tensors{}; }},
+       [](T x, A a) {
+         return scale_(x[0], 0.25 * static_cast<double>(a[0]), 0.5 * static_cast<double>(a[1])), Tensors{};
+       }},
       binary_("add_", kAny, add_),
       binary_("subtract_", kAny, subtract_),
       binary_("multiply_", 6, multiply_),
@@ -209,7 +244,8 @@ std::vector<Kind> in_place() {
       {"softmax_", 1, Kind::writes, 20, axis, [](T x, A a) { return softmax_(x[0], to_int(a[0])), Tensors{}; }},
       {"tril_", 1, Kind::writes, kAny, diagonal, [](T x, A a) { return tril_(x[0], to_int(a[0])), Tensors{}; }},
       {"transpose_", 1, Kind::writes, kAny, permutation, [](T x, A a) { return transpose_(x[0], a), Tensors{}; }},
-      {"reshape_", 1, Kind::writes | Kind::view, kAny, other_shape, [](T x, A a) { return reshape_(x[0], a), Tensors{}; }},
+      {"reshape_", 1, Kind::writes | Kind::view, kAny, other_shape,
+       [](T x, A a) { return reshape_(x[0], a), Tensors{}; }},
   };
 }
 
@@ -217,7 +253,8 @@ std::vector<Kind> in_place() {
 double largest(const Tensor& x) {
   if (x.get().value.storage()->stale()) return INFINITY;
   double most = 0;
-  for (const double value : x.to_vector<double>()) most = std::isnan(value) ? INFINITY : std::max(most, std::abs(value));
+  for (const double value : x.to_vector<double>())
+    most = std::isnan(value) ? INFINITY : std::max(most, std::abs(value));
   return most;
 }
 
@@ -248,7 +285,8 @@ std::optional<Step> draw_step(Random& random, const Values& values, const Progra
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = [] {
     std::vector<Kind> list;
-    for (const auto& family : {elementwise(), combining(), rearranging(), in_place()}) list.insert(list.end(), family.begin(), family.end());
+    for (const auto& family : {elementwise(), combining(), rearranging(), in_place()})
+      list.insert(list.end(), family.begin(), family.end());
     return list;
   }();
   return all;
@@ -267,8 +305,9 @@ std::string run_step(const Step& step, Values& values, const Mover& move) {
   }
   try {
     const GradMode mode(!step.no_grad);
-    const Tensors results = step.kind->has(Kind::reshard) ? Tensors{move(operands[0], static_cast<uint64_t>(step.attributes[0]))}
-                                                          : step.kind->run(operands, step.attributes);
+    const Tensors results = step.kind->has(Kind::reshard)
+                                ? Tensors{move(operands[0], static_cast<uint64_t>(step.attributes[0]))}
+                                : step.kind->run(operands, step.attributes);
     for (size_t i = 0; i < results.size(); ++i) values[step.results[i]] = results[i];
     return "";
   } catch (const Error& error) {
@@ -282,7 +321,8 @@ Program draw_program(Random& random, const ProgramOptions& options) {
   program.seed = random();
   const int64_t m = pick(random, 1, 5), n = pick(random, 1, 5), k = pick(random, 1, 3);
   const Shapes shapes = {{m, n}, {m, n}, {n}, {n, m}, {m, 1}, {k, m, n}};
-  for (int64_t leaves = pick(random, 2, 3); leaves > 0; --leaves) program.leaves.push_back(shapes[static_cast<size_t>(pick(random, 0, 5))]);
+  for (int64_t leaves = pick(random, 2, 3); leaves > 0; --leaves)
+    program.leaves.push_back(shapes[static_cast<size_t>(pick(random, 0, 5))]);
   Values values;
   int next = 0;
   for (const Tensor& leaf : draw_leaves(program)) values[next++] = leaf.set_requires_grad(true);
@@ -303,8 +343,10 @@ Program draw_program(Random& random, const ProgramOptions& options) {
   }
   const int64_t last = static_cast<int64_t>(candidates.size()) - 1;
   for (int64_t outputs = pick(random, 1, 3); outputs > 0; --outputs) {
-    const int chosen = candidates[static_cast<size_t>(std::max({pick(random, 0, last), pick(random, 0, last), pick(random, 0, last)}))];
-    if (std::find(program.outputs.begin(), program.outputs.end(), chosen) == program.outputs.end()) program.outputs.push_back(chosen);
+    const int chosen = candidates[static_cast<size_t>(
+        std::max({pick(random, 0, last), pick(random, 0, last), pick(random, 0, last)}))];
+    if (std::find(program.outputs.begin(), program.outputs.end(), chosen) == program.outputs.end())
+      program.outputs.push_back(chosen);
   }
   return program;
 }
@@ -322,7 +364,8 @@ Tensors draw_leaves(const Program& program) {
 
 std::string to_string(const Program& program) {
   std::string text;
-  for (size_t i = 0; i < program.leaves.size(); ++i) text += fmt::format("    v{} = leaf({})\n", i, shard::to_string(program.leaves[i]));
+  for (size_t i = 0; i < program.leaves.size(); ++i)
+    text += fmt::format("    v{} = leaf({})\n", i, shard::to_string(program.leaves[i]));
   for (const Step& step : program.steps) {
     std::string operands;
     for (const int operand : step.operands) operands += fmt::format("{}v{}", operands.empty() ? "" : ", ", operand);

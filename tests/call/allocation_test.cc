@@ -33,7 +33,9 @@ TEST_CASE("12: an in-place call with one target allocates nothing, distributed w
       call();
       return allocated(call);
     };
-    const auto nothing = [&](auto&& call, const std::string& what) { check(count(call) == Allocations{}, where + " " + what); };
+    const auto nothing = [&](auto&& call, const std::string& what) {
+      check(count(call) == Allocations{}, where + " " + what);
+    };
     nothing([&] { relu_(x); }, "relu_");
     nothing([&] { add_(x, y); }, "add_");
     nothing([&] { scale_(x, Scalar(0.5), Scalar(0), true); }, "scale_");

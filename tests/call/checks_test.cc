@@ -26,18 +26,19 @@ auto normalise(const Tensor& x, const Tensor& mean, const Tensor& variance, cons
 /// A backend in host memory whose copies within the device can be told to fail half way.
 std::atomic<bool> copies_fail = false;
 int frail_backend() {
-  static const int id = register_backend({.name = "frail",
-                                          .device_count = [] { return 1; },
-                                          .allocate = [](int, size_t bytes) { return std::aligned_alloc(kAllocationAlignment, (bytes + 127) / 64 * 64); },
-                                          .free = [](int, void* data) { std::free(data); },
-                                          .copy =
-                                              [](int, void* to, const void* from, size_t bytes) {
-                                                std::memcpy(to, from, copies_fail ? bytes / 2 : bytes);
-                                                if (copies_fail) fail(ErrorCode::invalid_argument, "the copy failed half way");
-                                              },
-                                          .copy_from_host = [](int, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
-                                          .copy_to_host = [](int, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
-                                          .synchronize = [](int) {}});
+  static const int id = register_backend(
+      {.name = "frail",
+       .device_count = [] { return 1; },
+       .allocate = [](int, size_t bytes) { return std::aligned_alloc(kAllocationAlignment, (bytes + 127) / 64 * 64); },
+       .free = [](int, void* data) { std::free(data); },
+       .copy =
+           [](int, void* to, const void* from, size_t bytes) {
+             std::memcpy(to, from, copies_fail ? bytes / 2 : bytes);
+             if (copies_fail) fail(ErrorCode::invalid_argument, "the copy failed half way");
+           },
+       .copy_from_host = [](int, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
+       .copy_to_host = [](int, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
+       .synchronize = [](int) {}});
   return id;
 }
 }  // namespace
@@ -48,7 +49,8 @@ TEST_CASE("4: a missing kernel on a mesh is found before a key is drawn or a byt
     const RandomKey before = rank.generator.state();
     error_of([&] { bernoulli(x); }, ErrorCode::no_kernel);
     check(rank.generator.state().offset == before.offset, "no key is drawn");
-    const Tensor pending = from_local(rank.id() < 2 ? iota<int32_t>({4}) : Tensor(), DistSpec::parse(line(2), "- | sum(p)"), {4}, DType::int32);
+    const Tensor pending = from_local(rank.id() < 2 ? iota<int32_t>({4}) : Tensor(),
+                                      DistSpec::parse(line(2), "- | sum(p)"), {4}, DType::int32);
     Tensor target = pending;
     error_of([&] { exp(pending); }, ErrorCode::no_kernel);
     error_of([&] { exp_(target); }, ErrorCode::no_kernel);
@@ -58,8 +60,7 @@ TEST_CASE("4: a missing kernel on a mesh is found before a key is drawn or a byt
     try {
       normalise(numbers, statistics, statistics, Tensor());
       check(false, "an error");
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
     check(statistics.version() == 0 && rank.stats().bytes_sent == 0, "written views neither");
   });
 }
@@ -85,9 +86,12 @@ TEST_CASE("5: an argument that is also a written view is copied before the view 
 
 TEST_CASE("5: the kernel of an op with several targets never reads one of them through another argument") {
   static std::vector<bool> copied;
-  static const OpDef op = {.name = "two_targets", .inputs = slots<"x", "y", "z">, .outputs = slots<"a", "b">, .elementwise = true};
-  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, DenseTensor&, DenseTensor&);
-  Kernel* const kernel = [](const OpContext&, const DenseTensor& x, const DenseTensor& y, const DenseTensor& z, DenseTensor& a, DenseTensor& b) {
+  static const OpDef op = {
+      .name = "two_targets", .inputs = slots<"x", "y", "z">, .outputs = slots<"a", "b">, .elementwise = true};
+  using Kernel =
+      void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, DenseTensor&, DenseTensor&);
+  Kernel* const kernel = [](const OpContext&, const DenseTensor& x, const DenseTensor& y, const DenseTensor& z,
+                            DenseTensor& a, DenseTensor& b) {
     copied = {!(x.raw() == a.raw()), !(y.raw() == b.raw()), !(z.raw() == a.raw())};
   };
   register_kernel("two_targets", 0, DType::float32, kernel);
@@ -95,7 +99,8 @@ TEST_CASE("5: the kernel of an op with several targets never reads one of them t
   const DenseTensor& z = x;  // the handle of a target, as two_targets_(x, y, x) gives it
   const Meta meta = x.meta();
   const OpContext ctx{"two_targets_"};
-  call::compute_inplace(ctx, op, kernel_table("two_targets"), DType::float32, std::tie(x, y), std::tie(meta, meta), x, y, z);
+  call::compute_inplace(ctx, op, kernel_table("two_targets"), DType::float32, std::tie(x, y), std::tie(meta, meta), x,
+                        y, z);
   CHECK(copied == std::vector<bool>{false, false, true});
 }
 
@@ -109,9 +114,11 @@ TEST_CASE("4: a result that cannot be copied back poisons its target, whatever t
   const Meta meta = x.meta();
   const OpContext ctx{"into_new_buffer_"};
   copies_fail = true;
-  error_of([&] { call::compute_inplace(ctx, op, kernel_table("into_new_buffer"), DType::float32, x, meta, x); }, ErrorCode::invalid_argument);
+  error_of([&] { call::compute_inplace(ctx, op, kernel_table("into_new_buffer"), DType::float32, x, meta, x); },
+           ErrorCode::invalid_argument);
   copies_fail = false;
-  CHECK_THAT(error_of([&] { x.storage()->check_read(); }, ErrorCode::poisoned), Catch::Contains("the copy failed half way"));
+  CHECK_THAT(error_of([&] { x.storage()->check_read(); }, ErrorCode::poisoned),
+             Catch::Contains("the copy failed half way"));
 }
 
 TEST_CASE("4: a list of pieces that is shorter or longer than the plan says is an internal error") {

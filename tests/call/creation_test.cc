@@ -35,7 +35,8 @@ void compare(const std::function<Tensor(const DistSpec*)>& on_mesh, const std::f
         rank.plain_generator.set_seed(kSeed);
         const CommStats before = rank.stats();
         const Tensor made = on_mesh(spec);
-        check(rank.stats().collectives == before.collectives && rank.stats().bytes_sent == before.bytes_sent, "made without communication");
+        check(rank.stats().collectives == before.collectives && rank.stats().bytes_sent == before.bytes_sent,
+              "made without communication");
         check(spec_of(made) == spec, "the layout that was asked for");
         const std::vector<double> expected = values_of(plain());
         const Tensor whole = full(made);
@@ -49,7 +50,13 @@ void compare(const std::function<Tensor(const DistSpec*)>& on_mesh, const std::f
 
 TEST_CASE("6: creation ops with a layout make each rank's piece of the plain value") {
   compare([](const DistSpec* spec) { return full({5, 7}, 2.5, spec); }, [] { return full({5, 7}, 2.5); });
-  compare([](const DistSpec* spec) { return zeros({4, 3}, spec, DType::int32); }, [] { return zeros({4, 3}, DType::int32); });
+  compare(
+      [](const DistSpec* spec) {
+        return zeros({4, 3}, spec, DType::int32);
+      },
+      [] {
+        return zeros({4, 3}, DType::int32);
+      });
   compare([](const DistSpec* spec) { return ones({1, 0}, spec); }, [] { return ones({1, 0}); });
   compare([](const DistSpec* spec) { return eye(5, spec); }, [] { return eye(5); });
   compare([](const DistSpec* spec) { return eye(4, spec, 7, DType::int64); }, [] { return eye(4, 7, DType::int64); });
@@ -57,17 +64,42 @@ TEST_CASE("6: creation ops with a layout make each rank's piece of the plain val
     run_ranks(6, [&](Rank&) {
       const DistSpec* spec = DistSpec::parse(place.mesh, "a");
       check(full_equals(arange(3, 25, spec, 4), arange(3, 25, 4).to_vector<int64_t>()), "arange of integers");
-      check(full_equals(arange(1.0, -1.0, spec, -0.1, DType::float32), arange(1.0, -1.0, -0.1, DType::float32).to_vector<float>()), "arange of floats");
+      check(full_equals(arange(1.0, -1.0, spec, -0.1, DType::float32),
+                        arange(1.0, -1.0, -0.1, DType::float32).to_vector<float>()),
+            "arange of floats");
     });
   }
 }
 
 TEST_CASE("34: random numbers that are made on a mesh have the bits of the plain call with the same key") {
-  compare([](const DistSpec* spec) { return uniform({9, 7}, spec, DType::float32, -2.0, 3.0); },
-          [] { return uniform({9, 7}, DType::float32, -2.0, 3.0); });
-  compare([](const DistSpec* spec) { return randint(-3, 1000, spec, {5, 6}); }, [] { return randint(-3, 1000, {5, 6}); });
-  compare([](const DistSpec* spec) { return gaussian({9, 7}, spec, 1.0f, 2.0f); }, [] { return gaussian({9, 7}, 1.0f, 2.0f); });
-  compare([](const DistSpec* spec) { return gaussian({6, 5}, spec, 0, 1, 3, DType::float64); }, [] { return gaussian({6, 5}, 0, 1, 3, DType::float64); });
+  compare(
+      [](const DistSpec* spec) {
+        return uniform({9, 7}, spec, DType::float32, -2.0, 3.0);
+      },
+      [] {
+        return uniform({9, 7}, DType::float32, -2.0, 3.0);
+      });
+  compare(
+      [](const DistSpec* spec) {
+        return randint(-3, 1000, spec, {5, 6});
+      },
+      [] {
+        return randint(-3, 1000, {5, 6});
+      });
+  compare(
+      [](const DistSpec* spec) {
+        return gaussian({9, 7}, spec, 1.0f, 2.0f);
+      },
+      [] {
+        return gaussian({9, 7}, 1.0f, 2.0f);
+      });
+  compare(
+      [](const DistSpec* spec) {
+        return gaussian({6, 5}, spec, 0, 1, 3, DType::float64);
+      },
+      [] {
+        return gaussian({6, 5}, 0, 1, 3, DType::float64);
+      });
 }
 
 TEST_CASE("34: a permutation that is made on a mesh is the plain one") {
@@ -79,7 +111,8 @@ TEST_CASE("34: a permutation that is made on a mesh is the plain one") {
   }
 }
 
-TEST_CASE("35: a creation op on a mesh draws from the world's generator, outside the mesh too, and only once it is checked") {
+TEST_CASE(
+    "35: a creation op on a mesh draws from the world's generator, outside the mesh too, and only once it is checked") {
   run_ranks(3, [](Rank& rank) {
     const auto* mesh = ProcessMesh::make({2});
     const DistSpec* spec = DistSpec::parse(mesh, "a");
@@ -96,16 +129,19 @@ TEST_CASE("35: a creation op on a mesh draws from the world's generator, outside
 TEST_CASE("7: made in a pending layout, a value stands once, and identities elsewhere") {
   const auto* mesh = ProcessMesh::make({2, 3});
   const std::vector<float> counted = arange(1, 8, 1, DType::float32).to_vector<float>();
-  for (const std::string layout : {"a | sum(b)", "- | sum(a), max(b)", "- | max(a), sum(b)", "b | prod(a)", "- | avg(b)", "- | min(a), avg(b)"}) {
+  for (const std::string layout :
+       {"a | sum(b)", "- | sum(a), max(b)", "- | max(a), sum(b)", "b | prod(a)", "- | avg(b)", "- | min(a), avg(b)"}) {
     run_ranks(6, [&](Rank& rank) {
       const DistSpec* spec = DistSpec::parse(mesh, layout);
       check(full_equals(arange(1, 8, spec, 1, DType::float32), counted), "arange " + layout);
-      if (layout.find("avg") != std::string::npos) return;  // the average of three equal floats is rounded, and of integers refused
+      if (layout.find("avg") != std::string::npos)
+        return;  // the average of three equal floats is rounded, and of integers refused
       check(full_equals(ones({5}, spec, DType::int32), std::vector<int>(5, 1)), "ones " + layout);
       rank.generator.set_seed(5);
       const Tensor pending = uniform({7}, spec);
       rank.generator.set_seed(5);
-      check(full(pending).to_vector<float>() == full(uniform({7}, DistSpec::parse(mesh, "-"))).to_vector<float>(), "uniform " + layout);
+      check(full(pending).to_vector<float>() == full(uniform({7}, DistSpec::parse(mesh, "-"))).to_vector<float>(),
+            "uniform " + layout);
     });
   }
 }
@@ -138,11 +174,13 @@ TEST_CASE("36: a layout that does not fit a creation op is an error that names o
     const auto* mesh = ProcessMesh::make({2});
     const std::string dims = error_of([&] { zeros({4, 2}, DistSpec::parse(mesh, "a")); }, ErrorCode::layout);
     check_contains(dims, "[zeros] layout [a] on mesh(a=2) has 1 dims, but the result f32[4, 2] has 2");
-    const std::string large = error_of([&] { ones({4}, DistSpec::parse(ProcessMesh::make({3}), "a")); }, ErrorCode::layout);
+    const std::string large =
+        error_of([&] { ones({4}, DistSpec::parse(ProcessMesh::make({3}), "a")); }, ErrorCode::layout);
     check_contains(large, "names process 2, but the world has ranks 0 to 1");
     const DistSpec* none = nullptr;
     check_contains(error_of([&] { ones({4}, none); }, ErrorCode::layout), "[ones] the layout is null");
-    check_contains(error_of([&] { arange(0, 5, DistSpec::parse(mesh, "a"), 0); }, ErrorCode::invalid_argument), "step is 0");
+    check_contains(error_of([&] { arange(0, 5, DistSpec::parse(mesh, "a"), 0); }, ErrorCode::invalid_argument),
+                   "step is 0");
     check_contains(error_of([&] { zeros({-1}, DistSpec::parse(mesh, "a")); }, ErrorCode::out_of_range), "zeros");
   });
 }
@@ -158,6 +196,8 @@ TEST_CASE("12: a creation op on a mesh has its plan in the cache, and no step mo
     full({6, 2}, 1, spec);
     const call::CacheStats stats = call::plan_cache_stats(rank);
     check(stats.misses == 3 && stats.hits == 2, "shape and value are in the key");
-    check(records.size() == 5 && records[0].op == "full" && records[0].outputs == "out [a, -]" && records[0].moves.empty(), "recorded");
+    check(records.size() == 5 && records[0].op == "full" && records[0].outputs == "out [a, -]" &&
+              records[0].moves.empty(),
+          "recorded");
   });
 }

@@ -28,9 +28,7 @@ template <class Exception>
 void check_throws(const std::function<void()>& call, const std::string& text) {
   try {
     call();
-  } catch (const Exception& error) {
-    return check_contains(error.what(), text);
-  }
+  } catch (const Exception& error) { return check_contains(error.what(), text); }
   check(false, "no exception was thrown, expected " + text);
 }
 
@@ -42,21 +40,27 @@ void check_told(const std::string& text) {
 
 /// A step that fails on one rank.
 auto halve_unless(const Rank& rank, int failing, LocalMapOptions options) {
-  return local_map([&rank, failing](const Tensor& shard) {
-    if (rank.id() == failing) throw std::runtime_error("no halves today");
-    return scale(shard, 0.5);
-  }, {spec("p")}, {spec("p")}, std::move(options));
+  return local_map(
+      [&rank, failing](const Tensor& shard) {
+        if (rank.id() == failing) throw std::runtime_error("no halves today");
+        return scale(shard, 0.5);
+      },
+      {spec("p")}, {spec("p")}, std::move(options));
 }
 
 }  // namespace
 
-TEST_CASE("4, 9: after a data error on one rank the next collective fails on every rank, and the target is poisoned on all of them") {
+TEST_CASE(
+    "4, 9: after a data error on one rank the next collective fails on every rank, and the target is poisoned on all "
+    "of them") {
   run_torn_world(2, [](Rank& rank) {
     Tensor x = integers({1, 2, 3, 4}, spec("p"));
     const Tensor other = integers({5, 6, 7, 8}, spec("p"));
     const Tensor y = integers({1, 1, 1, 0}, spec("p"));
     if (rank.id() == 0) divide_(x, y);
-    else check_contains(error_of([&] { divide_(x, y); }, ErrorCode::invalid_argument), "[divide_] y is i32[4] and its element 3 is 0");
+    else
+      check_contains(error_of([&] { divide_(x, y); }, ErrorCode::invalid_argument),
+                     "[divide_] y is i32[4] and its element 3 is 0");
     check_told(error_of([&] { full(other); }, ErrorCode::peer_failed));
     check_told(error_of([&] { add(x, x); }, ErrorCode::poisoned));
     check_told(error_of([&] { local(x); }, ErrorCode::poisoned));
@@ -76,7 +80,8 @@ TEST_CASE("4, 9: a rank that waits in a collective learns of a data error of ano
     } else {
       std::this_thread::sleep_for(50ms);  // most often rank 0 waits by then; it makes no difference
       error_of([&] { divide_(x, y); }, ErrorCode::invalid_argument);
-      while (!rank.torn_calls()->tore(rank.comm_queue().calls_done())) std::this_thread::yield();  // this rank joins no collective
+      while (!rank.torn_calls()->tore(rank.comm_queue().calls_done()))
+        std::this_thread::yield();  // this rank joins no collective
     }
     check_told(error_of([&] { local(x); }, ErrorCode::poisoned));
   });
@@ -102,15 +107,22 @@ TEST_CASE("4, 9: in a plain call too, ranks learn which op failed where, at the 
     const Tensor x = distribute(iota<float>({3, 2}), DistSpec::parse(mesh, "-, -"));
     const Tensor index = distribute(Tensor::from_data<int64_t>({0, 1, 2, 3}, {4}), DistSpec::parse(mesh, "a"));
     if (rank.id() < 2) gather(x, index, 0);
-    else check_contains(error_of([&] { gather(x, index, 0); }, ErrorCode::out_of_range), "index is 3 at element 3, but must be from -3 to 2 (index is i64[4])");
+    else
+      check_contains(error_of([&] { gather(x, index, 0); }, ErrorCode::out_of_range),
+                     "index is 3 at element 3, but must be from -3 to 2 (index is i64[4])");
     const auto meet_along_b = [&] {
       int32_t word = 1;
       rank.communicator(mesh, 1).all_reduce({"sum", "x"}, &word, 1, DType::int32, ReduceType::sum).wait();
     };
-    texts[static_cast<size_t>(rank.id())] = error_of([&] { for (int i = 0; i < 100'000; ++i) meet_along_b(); }, ErrorCode::peer_failed);
+    texts[static_cast<size_t>(rank.id())] = error_of(
+        [&] {
+          for (int i = 0; i < 100'000; ++i) meet_along_b();
+        },
+        ErrorCode::peer_failed);
   });
   for (const std::string& text : texts) {
-    CHECK_THAT(text, Catch::Contains("failed in a distributed call that succeeded on rank") && Catch::Contains("[gather] index is 3 at element 3"));
+    CHECK_THAT(text, Catch::Contains("failed in a distributed call that succeeded on rank") &&
+                         Catch::Contains("[gather] index is 3 at element 3"));
   }
 }
 
@@ -135,8 +147,7 @@ TEST_CASE("4: what was written before a call that failed elsewhere stays readabl
     divide_(before, two);
     try {
       divide_(x, integers({1, 1, 1, 0}, spec("p")));
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
     Tensor after = integers({8, 8, 8, 8}, spec("p"));
     divide_(after, two);
     error_of([&] { full(before); }, ErrorCode::peer_failed);
@@ -146,35 +157,41 @@ TEST_CASE("4: what was written before a call that failed elsewhere stays readabl
   });
 }
 
-TEST_CASE("4, 9: a call that failed on one rank fails the world at the end of its program, where no collective follows") {
+TEST_CASE(
+    "4, 9: a call that failed on one rank fails the world at the end of its program, where no collective follows") {
   Tensor torn;
   run_torn_world(2, [&](Rank& rank) {
     Tensor x = integers({1, 2, 3, 4}, spec("p"));
     if (rank.id() == 0) torn = x;
     try {
       divide_(x, integers({1, 1, 1, 0}, spec("p")));
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
   });
   // Its rank is gone with its world, but the buffer still knows.
   check_told(error_of([&] { torn.get().value.storage()->check_read(); }, ErrorCode::poisoned));
 }
 
-TEST_CASE("4, 9: a function of local_map that fails on one rank is told to the others, which learn of it in the call where shapes are exchanged") {
+TEST_CASE(
+    "4, 9: a function of local_map that fails on one rank is told to the others, which learn of it in the call where "
+    "shapes are exchanged") {
   run_ranks(2, [](Rank& rank) {
     const Tensor x = distribute(iota<float>({4}), spec("p"));
     const auto halve = halve_unless(rank, 1, {.name = "halve"});
-    if (rank.id() == 0) check_contains(error_of([&] { halve(x); }, ErrorCode::peer_failed), "[halve] the function has failed on rank 1");
+    if (rank.id() == 0)
+      check_contains(error_of([&] { halve(x); }, ErrorCode::peer_failed), "[halve] the function has failed on rank 1");
     else check_throws<std::runtime_error>([&] { halve(x); }, "no halves today");
     check(full_equals<float>(x, {0, 1, 2, 3}), "nothing was written: the program goes on");
   });
   run_ranks(2, [](Rank& rank) {
     const Tensor x = distribute(iota<float>({4}), spec("p"));
-    const auto print = local_map([&](const Tensor&) -> std::vector<Tensor> {
-      if (rank.id() == 1) throw std::runtime_error("no paper");
-      return {};
-    }, {spec("p")}, {}, {.name = "print"});
-    if (rank.id() == 0) check_contains(error_of([&] { print(x); }, ErrorCode::peer_failed), "[print] the function has failed on rank 1");
+    const auto print = local_map(
+        [&](const Tensor&) -> std::vector<Tensor> {
+          if (rank.id() == 1) throw std::runtime_error("no paper");
+          return {};
+        },
+        {spec("p")}, {}, {.name = "print"});
+    if (rank.id() == 0)
+      check_contains(error_of([&] { print(x); }, ErrorCode::peer_failed), "[print] the function has failed on rank 1");
     else check_throws<std::runtime_error>([&] { print(x); }, "no paper");
   });
   run_torn_world(2, [](Rank& rank) {
@@ -186,24 +203,30 @@ TEST_CASE("4, 9: a function of local_map that fails on one rank is told to the o
   });
 }
 
-TEST_CASE("4, 9: calls that a function of local_map makes are part of its call, and those that it handles the failure of fail no world") {
+TEST_CASE(
+    "4, 9: calls that a function of local_map makes are part of its call, and those that it handles the failure of "
+    "fail no world") {
   run_ranks(2, [](Rank& rank) {
     const DistSpec* alone = DistSpec::parse(ProcessMesh::make({1}, {rank.id()}, {"q"}), "q");
     const Tensor x = distribute(iota<float>({4}), spec("p"));
-    const auto half = local_map([&](const Tensor& shard) {
-      if (rank.id() == 0) {
-        Tensor y = integers({1, 2}, alone);
-        add_(y, y);
-        error_of([&] { divide_(y, integers({1, 0}, alone)); }, ErrorCode::invalid_argument);
-      }
-      return scale(shard, 0.5);
-    }, {spec("p")}, {spec("p")}, {.outputs = {{{4}, DType::float32}}});
+    const auto half = local_map(
+        [&](const Tensor& shard) {
+          if (rank.id() == 0) {
+            Tensor y = integers({1, 2}, alone);
+            add_(y, y);
+            error_of([&] { divide_(y, integers({1, 0}, alone)); }, ErrorCode::invalid_argument);
+          }
+          return scale(shard, 0.5);
+        },
+        {spec("p")}, {spec("p")}, {.outputs = {{{4}, DType::float32}}});
     const uint64_t before = rank.comm_queue().calls_done();
     Tensor y = half(x);
     check(rank.comm_queue().calls_done() == before + 1, "one call on both ranks");
     for (int i = 0; i < 4; ++i) {
       scale_(y, 2.0);
-      check(full_equals<float>(y, {0, static_cast<float>(1 << i), static_cast<float>(2 << i), static_cast<float>(3 * (1 << i))}), "the world goes on");
+      check(full_equals<float>(
+                y, {0, static_cast<float>(1 << i), static_cast<float>(2 << i), static_cast<float>(3 * (1 << i))}),
+            "the world goes on");
     }
   });
 }
@@ -223,7 +246,8 @@ TEST_CASE("4, 9: a plain argument that cannot be promoted on one rank is told to
   });
 }
 
-TEST_CASE("4, 9: an argument that is poisoned on one rank is told to the others, and a capture on one rank counts no calls") {
+TEST_CASE(
+    "4, 9: an argument that is poisoned on one rank is told to the others, and a capture on one rank counts no calls") {
   run_torn_world(2, [](Rank& rank) {
     const Tensor x = distribute(iota<float>({4}), spec("p"));
     if (rank.id() == 0) {
@@ -237,7 +261,8 @@ TEST_CASE("4, 9: an argument that is poisoned on one rank is told to the others,
   });
   run_ranks(2, [](Rank& rank) {
     const Tensor x = integers({1, 2, 3, 4}, spec("p"));
-    if (rank.id() == 0) capture([](const std::vector<Tensor>& in) -> std::vector<Tensor> { return {add(in[0], in[0])}; }, {x});
+    if (rank.id() == 0)
+      capture([](const std::vector<Tensor>& in) -> std::vector<Tensor> { return {add(in[0], in[0])}; }, {x});
     error_of([&] { divide(x, integers({1, 0, 0, 1}, spec("p"))); }, ErrorCode::invalid_argument);
     check(full_equals<int32_t>(x, {1, 2, 3, 4}), "every rank failed in the same call: the program goes on");
   });

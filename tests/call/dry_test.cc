@@ -19,7 +19,8 @@ struct Facts {
   std::vector<std::string> tensors;  // meta, layout, piece and version of the results
   RandomKey key;
   bool operator==(const Facts& other) const {
-    return traffic == other.traffic && calls == other.calls && tensors == other.tensors && key.offset == other.key.offset;
+    return traffic == other.traffic && calls == other.calls && tensors == other.tensors &&
+           key.offset == other.key.offset;
   }
 };
 
@@ -37,18 +38,21 @@ using Program = std::function<std::vector<Tensor>(const ProcessMesh*)>;
 Facts observe(Rank& rank, const ProcessMesh* mesh, const Program& program) {
   Facts facts;
   call::observe_calls(rank, [&](const call::CallRecord& r) {
-    facts.calls.push_back(r.op + " " + r.inputs + " | " + r.moves + " | " + r.outputs + " | " + r.aliases + " " + std::to_string(r.bytes));
+    facts.calls.push_back(r.op + " " + r.inputs + " | " + r.moves + " | " + r.outputs + " | " + r.aliases + " " +
+                          std::to_string(r.bytes));
   });
   for (const Tensor& tensor : program(mesh)) {
     const DistTensorImpl& impl = dist_impl(tensor);
-    facts.tensors.push_back(impl.describe() + " " + (impl.here() ? to_string(impl.value.meta()) : "absent") + " version " + std::to_string(tensor.version()));
+    facts.tensors.push_back(impl.describe() + " " + (impl.here() ? to_string(impl.value.meta()) : "absent") +
+                            " version " + std::to_string(tensor.version()));
   }
   for (const auto& [group, axis] : rank.groups()) {
     const CommStats stats = rank.stats(group, axis);
     for (int k = 0; k < kNumCommKinds; ++k) {
       const CommCount& count = stats[static_cast<CommKind>(k)];
       if (count.calls == 0) continue;
-      facts.traffic[group->describe() + " " + std::to_string(axis) + " " + std::string(to_string(static_cast<CommKind>(k)))] =
+      facts.traffic[group->describe() + " " + std::to_string(axis) + " " +
+                    std::string(to_string(static_cast<CommKind>(k)))] =
           std::to_string(count.calls) + " " + std::to_string(count.bytes_sent);
     }
   }
@@ -58,7 +62,8 @@ Facts observe(Rank& rank, const ProcessMesh* mesh, const Program& program) {
 
 /// Compares a program on all ranks of a real world with each of them in a dry one.
 void compare(const std::string& name, const Program& program) {
-  for (const ProcessMesh* mesh : {ProcessMesh::make({2, 2}), ProcessMesh::make({2, 3}), ProcessMesh::make({2, 2}, {3, 1, 0, 4})}) {
+  for (const ProcessMesh* mesh :
+       {ProcessMesh::make({2, 2}), ProcessMesh::make({2, 3}), ProcessMesh::make({2, 2}, {3, 1, 0, 4})}) {
     const int ranks = 6;
     std::vector<Facts> real(ranks);
     World::local(ranks)->run([&](Rank& rank) { real[static_cast<size_t>(rank.id())] = observe(rank, mesh, program); });
@@ -66,7 +71,9 @@ void compare(const std::string& name, const Program& program) {
       Facts dry;
       const auto world = World::dry(ranks, id);
       world->run([&](Rank& rank) { dry = observe(rank, mesh, program); });
-      INFO(name << " on " << mesh->describe() << " rank " << id << "\nreal:\n" << text_of(real[static_cast<size_t>(id)]) << "dry:\n" << text_of(dry));
+      INFO(name << " on " << mesh->describe() << " rank " << id << "\nreal:\n"
+                << text_of(real[static_cast<size_t>(id)]) << "dry:\n"
+                << text_of(dry));
       CHECK(dry == real[static_cast<size_t>(id)]);
     }
   }
@@ -79,7 +86,8 @@ const DistSpec* spec(const ProcessMesh* mesh, const char* text) { return DistSpe
 TEST_CASE("12, 19: a dry rank sends what the real one sends: reshards of uneven pieces") {
   compare("reshard", [](const ProcessMesh* m) {
     Tensor x = distribute(iota<float>({7, 5}), spec(m, "a, b"));
-    for (const char* layout : {"b, a", "-, a+b", "b+a, -", "a, -", "-, - | sum(a), max(b)", "-, b", "-, -"}) x = reshard(x, spec(m, layout));
+    for (const char* layout : {"b, a", "-, a+b", "b+a, -", "a, -", "-, - | sum(a), max(b)", "-, b", "-, -"})
+      x = reshard(x, spec(m, layout));
     const Tensor y = distribute(iota<double>({3, 1}), spec(m, "a, -"), from_rank(m->processes()[1]));
     full(y);
     return std::vector<Tensor>{x, y};
@@ -121,11 +129,13 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: reductions inside o
     const auto out = batch_norm(x, mean, variance, scale, bias, false, 0.9f, 1e-5f, "NCHW", false, false);
     const auto given = batch_norm(x, mean, variance, scale, bias, true, 0.9f, 1e-5f, "NCHW", false, false);
     const auto grads = [&](bool is_test) {
-      return batch_norm_grad(x, scale, bias, std::get<3>(out), std::get<4>(out), std::get<0>(out), "NCHW", is_test, false, false);
+      return batch_norm_grad(x, scale, bias, std::get<3>(out), std::get<4>(out), std::get<0>(out), "NCHW", is_test,
+                             false, false);
     };
     const auto [x_grad, scale_grad, bias_grad] = grads(false);
     const auto [x_given, scale_given, bias_given] = grads(true);
-    return std::vector<Tensor>{std::get<0>(out), std::get<1>(out), std::get<0>(given), mean, variance, x_grad, scale_grad, bias_grad, x_given, scale_given};
+    return std::vector<Tensor>{std::get<0>(out), std::get<1>(out), std::get<0>(given), mean,    variance,
+                               x_grad,           scale_grad,       bias_grad,          x_given, scale_given};
   });
 }
 
@@ -148,7 +158,8 @@ TEST_CASE("16: a kernel with a reducer that a dry world does not know is an erro
     using Kernel = void(const OpContext&, DenseTensor&);
     register_kernel("dry_test_kernel", 0, DType::float32, static_cast<Kernel*>([](const OpContext&, DenseTensor&) {}));
     const auto find = [&] { kernel_table("dry_test_kernel").find<Kernel>(ctx, kCpu, DType::float32); };
-    check_contains(error_of(find, ErrorCode::no_kernel), "[mine] kernel dry_test_kernel combines values over mesh axes");
+    check_contains(error_of(find, ErrorCode::no_kernel),
+                   "[mine] kernel dry_test_kernel combines values over mesh axes");
     register_dry_kernel("dry_test_kernel", static_cast<Kernel*>([](const OpContext&, DenseTensor&) {}));
     find();
   });
@@ -164,8 +175,8 @@ TEST_CASE("12, 35: random keys advance in a dry world as in a real one") {
 TEST_CASE("local_map in a dry world runs the function on pieces without data") {
   compare("local_map", [](const ProcessMesh* m) {
     const Tensor x = distribute(iota<float>({5, 4}), spec(m, "a, -"));
-    const auto f = local_map([](const Tensor& x) { return add(relu(x), ones({1})); }, {spec(m, "-, b")}, {spec(m, "-, b")},
-                             {.name = "mine", .outputs = {{{5, 4}, DType::float32}}});
+    const auto f = local_map([](const Tensor& x) { return add(relu(x), ones({1})); }, {spec(m, "-, b")},
+                             {spec(m, "-, b")}, {.name = "mine", .outputs = {{{5, 4}, DType::float32}}});
     return std::vector<Tensor>{f(x)};
   });
   World::dry(4, 1)->run([](Rank&) {
@@ -184,20 +195,24 @@ TEST_CASE("2, 6: tensors of a dry world are unallocated, and reading a value is 
     const DistSpec* rows = spec(ProcessMesh::make({64}), "a, -");
     const Tensor given = iota<float>({128, 2});
     const Tensor x = distribute(given, rows);
-    check(local(x).get().value.storage()->state() == Storage::State::unallocated && local(x).dims() == Dims{2, 2}, "unallocated");
+    check(local(x).get().value.storage()->state() == Storage::State::unallocated && local(x).dims() == Dims{2, 2},
+          "unallocated");
     check(given.to_vector<float>()[3] == 3, "a plain tensor that was given keeps its data");
     kept = full(x);
     check_contains(error_of([&] { kept.to_vector<float>(); }, ErrorCode::no_data), "of a dry world");
     check_contains(error_of([&] { kept.to_vector<int>(); }, ErrorCode::dtype_mismatch), "cast it first");
     check_contains(to_text(x), "without data");
-    check(!relu(kept).get().value.has_data() && !zeros({4}).get().value.has_data(), "plain calls compute nothing either");
+    check(!relu(kept).get().value.has_data() && !zeros({4}).get().value.has_data(),
+          "plain calls compute nothing either");
     Tensor written = iota<float>({4});
     scale_(written, 2.0);
     error_of([&] { written.to_vector<float>(); }, ErrorCode::no_data);  // not the old value
-    check(from_local(iota<float>({2, 2}), rows, {128, 2}, DType::float32).get().value.storage()->meter() != nullptr, "from_local too");
+    check(from_local(iota<float>({2, 2}), rows, {128, 2}, DType::float32).get().value.storage()->meter() != nullptr,
+          "from_local too");
     check(kept.to(kCpu).meta() == kept.meta() && x.version() == 0, "meta");
   });
-  check_contains(error_of([&] { relu(kept); }, ErrorCode::no_data), "[relu] argument 'x' (f32[128, 2]) is of a dry world");
+  check_contains(error_of([&] { relu(kept); }, ErrorCode::no_data),
+                 "[relu] argument 'x' (f32[128, 2]) is of a dry world");
   kept = Tensor();
 }
 
@@ -229,9 +244,11 @@ TEST_CASE("12, 19: local shards of a dry world may have more than 2^31 elements,
     const Tensor x = full({many, 2}, 1.0, DistSpec::parse(mesh, "a, -"));
     check(local(x).dims() == Dims{many / 2, 2}, "a shard");
     check(local(add(x, x)).dims() == Dims{many / 2, 2}, "elementwise");
-    check(reshape(x, {2 * many}).dims() == Dims{2 * many} && local(reshape(x, {2, many})).dims() == Dims{1, many}, "views");
+    check(reshape(x, {2 * many}).dims() == Dims{2 * many} && local(reshape(x, {2, many})).dims() == Dims{1, many},
+          "views");
     check(local(slice(x, {1}, {1}, {2})).dims() == Dims{many / 2, 1}, "a slice");
-    check(sum(x, {0}).dims() == Dims{2} && local(transpose(x, {1, 0})).dims() == Dims{2, many / 2}, "a sum and a transpose");
+    check(sum(x, {0}).dims() == Dims{2} && local(transpose(x, {1, 0})).dims() == Dims{2, many / 2},
+          "a sum and a transpose");
     const int64_t before = rank.stats().bytes_sent;
     reshard(x, DistSpec::parse(mesh, "-, -"));
     check(rank.stats().bytes_sent - before == many / 2 * 2 * 4, "an all-gather of 96 GiB");
@@ -262,7 +279,7 @@ TEST_CASE("a dry rank counts the bytes that are alive and the most that ever wer
     {
       const Tensor x = zeros({16, 8}, spec(mesh, "a, b"));  // pieces of 8 x 2 floats
       check(live() == 64 && peak() == 64, "made in place: nothing but the piece");
-      const Tensor y = reshard(x, spec(mesh, "a, -"));      // 8 x 8 floats, and a buffer for the pieces as they come
+      const Tensor y = reshard(x, spec(mesh, "a, -"));  // 8 x 8 floats, and a buffer for the pieces as they come
       check(live() == 64 + 256 && peak() >= 64 + 256, "a second tensor");
       relu(y);
       check(live() == 64 + 256 && peak() >= 64 + 256 + 256, "freed again");
@@ -308,7 +325,8 @@ TEST_CASE("the dry report tells calls, pieces, traffic by axis and kind, and pre
   CHECK(report.bytes_sent == report.traffic[0].bytes_sent + report.traffic[1].bytes_sent);
   CHECK(report.text().find("matmul") != std::string::npos);
   CHECK(report.text().find("tp         exchange") != std::string::npos);
-  CHECK(report.json().find(R"("op": "matmul", "outputs": "out f32[3, 2] of f32[7, 6] [dp, tp]", "calls": 4)") != std::string::npos);
+  CHECK(report.json().find(R"("op": "matmul", "outputs": "out f32[3, 2] of f32[7, 6] [dp, tp]", "calls": 4)") !=
+        std::string::npos);
   CHECK(report.json().find(R"("kind": "exchange", "collectives": 1, "bytes_sent": 48)") != std::string::npos);
   const auto real = World::local(1);
   CHECK_THROWS_WITH(dry_report(real->rank(0)), Catch::Contains("World::dry"));

@@ -13,7 +13,8 @@ namespace {
 /// Zeros in runs, so that pieces have very different counts: element i is i where i % 5 < 2 or i is in the first third.
 Tensor sparse(const Dims& dims) {
   std::vector<float> values(static_cast<size_t>(dims.numel()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = i % 5 < 2 || 3 * i < values.size() ? static_cast<float>(i + 1) : 0.0f;
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = i % 5 < 2 || 3 * i < values.size() ? static_cast<float>(i + 1) : 0.0f;
   return Tensor::from_data(values, dims);
 }
 
@@ -29,19 +30,31 @@ struct Case {
   const char* layout;
   Dims dims;
 };
-const std::vector<Case> kCases = {
-    {{1}, "a, -", {4, 3}},          {{2}, "a, -", {7, 3}},         {{3}, "-, a", {5, 7}},         {{4}, "a, -", {2, 5}},
-    {{2, 2}, "a, b", {6, 5}},       {{2, 3}, "a+b, -", {10, 2}},   {{2, 3}, "-, b+a", {3, 13}},   {{3, 2}, "b, a", {9, 4}},
-    {{2, 2}, "b, -", {5, 5}},       {{2, 2}, "-, -", {3, 4}},      {{4}, "-, a", {1, 9}},         {{3}, "a", {11}},
-    {{2}, "", {}},                  {{3}, "a, -", {0, 4}},         {{2, 2}, "-, a, b", {2, 5, 3}}, {{2, 2}, "a, - | sum(b)", {5, 3}},
-    {{2, 2}, "-, - | max(b), sum(a)", {3, 3}}};
+const std::vector<Case> kCases = {{{1}, "a, -", {4, 3}},
+                                  {{2}, "a, -", {7, 3}},
+                                  {{3}, "-, a", {5, 7}},
+                                  {{4}, "a, -", {2, 5}},
+                                  {{2, 2}, "a, b", {6, 5}},
+                                  {{2, 3}, "a+b, -", {10, 2}},
+                                  {{2, 3}, "-, b+a", {3, 13}},
+                                  {{3, 2}, "b, a", {9, 4}},
+                                  {{2, 2}, "b, -", {5, 5}},
+                                  {{2, 2}, "-, -", {3, 4}},
+                                  {{4}, "-, a", {1, 9}},
+                                  {{3}, "a", {11}},
+                                  {{2}, "", {}},
+                                  {{3}, "a, -", {0, 4}},
+                                  {{2, 2}, "-, a, b", {2, 5, 3}},
+                                  {{2, 2}, "a, - | sum(b)", {5, 3}},
+                                  {{2, 2}, "-, - | max(b), sum(a)", {3, 3}}};
 
 std::string text_of(const Case& c) { return fmt::format("{} {}", c.layout, to_string(c.dims)); }
 
 /// Whether every rank of the world knows the shape, and the value of those of the mesh is `expected` in balanced pieces.
 template <class T>
 void check_dynamic(const Tensor& got, const Tensor& expected, const std::string& what) {
-  check(got.dims() == expected.dims(), what + ": shape " + to_string(got.dims()) + " is not " + to_string(expected.dims()));
+  check(got.dims() == expected.dims(),
+        what + ": shape " + to_string(got.dims()) + " is not " + to_string(expected.dims()));
   const DistTensorImpl& impl = dist_impl(got);
   if (impl.here()) {
     const Coordinate at = *impl.spec->mesh()->coordinate(impl.owner->id());
@@ -52,7 +65,9 @@ void check_dynamic(const Tensor& got, const Tensor& expected, const std::string&
 
 }  // namespace
 
-TEST_CASE("15: nonzero and masked_select of every layout are those of one rank, and all ranks of the world know their shape") {
+TEST_CASE(
+    "15: nonzero and masked_select of every layout are those of one rank, and all ranks of the world know their "
+    "shape") {
   for (const Case& c : kCases) {
     const Tensor x = sparse(c.dims);
     const Tensor mask = cast(x, DType::boolean);
@@ -68,8 +83,9 @@ TEST_CASE("15: nonzero and masked_select of every layout are those of one rank, 
       check(stats.hits == 1 && stats.misses == 1, "the plan is cached, the shape is not");
       const Tensor m = distribute(mask, DistSpec::replicated(mesh, c.dims.rank()));
       check_dynamic<float>(masked_select(d, m), chosen, "masked_select " + text_of(c));
-      check_dynamic<float>(masked_select(distribute(x, DistSpec::replicated(mesh, c.dims.rank())), reshard(m, DistSpec::replicated(mesh, c.dims.rank()))), chosen,
-                           "masked_select replicated " + text_of(c));
+      check_dynamic<float>(masked_select(distribute(x, DistSpec::replicated(mesh, c.dims.rank())),
+                                         reshard(m, DistSpec::replicated(mesh, c.dims.rank()))),
+                           chosen, "masked_select replicated " + text_of(c));
     });
   }
 }
@@ -112,7 +128,8 @@ TEST_CASE("15: unique gives sorted values, first indices, places and counts, wha
     const auto [u, i, v, n] = unique(y, true, true, true, DType::int32);
     const auto* mesh = ProcessMesh::make(c.mesh);
     run_ranks(mesh->size() + 1, [&, &u = u, &i = i, &v = v, &n = n](Rank&) {
-      const Tensor d = reshard(distribute(y, DistSpec::replicated(mesh, c.dims.rank())), DistSpec::parse(mesh, c.layout));
+      const Tensor d =
+          reshard(distribute(y, DistSpec::replicated(mesh, c.dims.rank())), DistSpec::parse(mesh, c.layout));
       const auto [du, di, dv, dn] = unique(d, true, true, true, DType::int32);
       check_dynamic<float>(du, u, "values " + text_of(c));
       check_dynamic<int32_t>(di, i, "indices " + text_of(c));
@@ -131,7 +148,8 @@ TEST_CASE("15: CommPolicy::forbid refuses to exchange counts before a byte is se
     check_contains(text, "how many rows");
     check(rank.stats().bytes_sent == 0, "nothing was sent");
     // Every rank has the whole value, and every rank of the world is in the mesh: nothing to tell.
-    check(nonzero(distribute(iota<float>({4}), DistSpec::parse(ProcessMesh::make({2}), "-"))).dims() == Dims{3, 1}, "replicated");
+    check(nonzero(distribute(iota<float>({4}), DistSpec::parse(ProcessMesh::make({2}), "-"))).dims() == Dims{3, 1},
+          "replicated");
   });
 }
 
@@ -146,7 +164,8 @@ TEST_CASE("15: row counts are in the bytes that a plan promises, and rows that c
     const int64_t before = rank.stats().bytes_sent;
     nonzero(x);
     check(record.bytes == 3 * 2 * 8, "planned: counts");
-    check(rank.stats().bytes_sent - before == 2 * 8 + (rank.id() == 0 ? 2 * 8 : 0), "sent: counts, and rows of 8 bytes");
+    check(rank.stats().bytes_sent - before == 2 * 8 + (rank.id() == 0 ? 2 * 8 : 0),
+          "sent: counts, and rows of 8 bytes");
     check_contains(record.moves, "rows counted over the world");
   });
 }
@@ -158,6 +177,7 @@ TEST_CASE("15: user errors of dynamic ops come from the global meta on every ran
     check_contains(error_of([&] { masked_select(x, x); }, ErrorCode::dtype_mismatch), "must be bool");
     const Tensor mask = distribute(Tensor::from_data(std::vector<bool>(5, true), {5}), spec);
     check_contains(error_of([&] { masked_select(x, mask); }, ErrorCode::shape_mismatch), "one shape");
-    check_contains(error_of([&] { unique(x, false, false, false, DType::float32); }, ErrorCode::dtype_mismatch), "int32 or int64");
+    check_contains(error_of([&] { unique(x, false, false, false, DType::float32); }, ErrorCode::dtype_mismatch),
+                   "int32 or int64");
   });
 }

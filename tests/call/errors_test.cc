@@ -39,7 +39,10 @@ struct ErrorCase {
 std::vector<ErrorCase> cases() {
   return {
       {"undefined", ErrorCode::undefined, [](Rank&) { add(by_rows(), Tensor()); }},
-      {"undefined_in_list", ErrorCode::undefined, [](Rank&) { concat({by_rows(), Tensor()}, 0); }},
+      {"undefined_in_list", ErrorCode::undefined,
+       [](Rank&) {
+         concat({by_rows(), Tensor()}, 0);
+       }},
       {"plain_argument", ErrorCode::layout, [](Rank&) { add(by_rows(), iota<float>({2})); }},
       {"promoted_target", ErrorCode::layout,
        [](Rank& rank) {
@@ -52,7 +55,10 @@ std::vector<ErrorCase> cases() {
          const PolicyScope scope(rank, {.promotion = PromotionPolicy::replicate_checked});
          add(by_rows(), iota<float>({2}, static_cast<float>(rank.id())));
        }},
-      {"other_mesh", ErrorCode::layout, [](Rank&) { add(by_rows(), distribute(iota<float>({2}), DistSpec::parse(ProcessMesh::make({2}, {1, 0}, {"q"}), "q"))); }},
+      {"other_mesh", ErrorCode::layout,
+       [](Rank&) {
+         add(by_rows(), distribute(iota<float>({2}), DistSpec::parse(ProcessMesh::make({2}, {1, 0}, {"q"}), "q")));
+       }},
       {"shapes", ErrorCode::shape_mismatch, [](Rank&) { add(by_rows(), distribute(iota<float>({3}), spec("-"))); }},
       {"dtypes", ErrorCode::dtype_mismatch, [](Rank&) { add(by_rows(), distribute(iota<int64_t>({2}), spec("-"))); }},
       {"axis", ErrorCode::out_of_range, [](Rank&) { sum(by_rows(), {2}); }},
@@ -114,9 +120,15 @@ std::vector<ErrorCase> cases() {
          x.get().value.storage()->poison(std::make_exception_ptr(std::runtime_error("the device is gone")), "scale_");
          relu(x);
        }},
-      {"data_of_a_piece", ErrorCode::invalid_argument, [](Rank&) { bernoulli(distribute(full({4, 2}, 2.0), spec("-, -"))); }},
+      {"data_of_a_piece", ErrorCode::invalid_argument,
+       [](Rank&) {
+         bernoulli(distribute(full({4, 2}, 2.0), spec("-, -")));
+       }},
       {"mask", ErrorCode::dtype_mismatch, [](Rank&) { masked_select(by_rows(), by_rows()); }},
-      {"layout_of_creation", ErrorCode::layout, [](Rank&) { uniform(IntArray{4, 2}, spec("p")); }},
+      {"layout_of_creation", ErrorCode::layout,
+       [](Rank&) {
+         uniform(IntArray{4, 2}, spec("p"));
+       }},
       {"item", ErrorCode::shape_mismatch, [](Rank&) { item(by_rows()); }},
       {"forbidden_item", ErrorCode::policy,
        [](Rank& rank) {
@@ -125,13 +137,22 @@ std::vector<ErrorCase> cases() {
        }},
       {"distribute_dims", ErrorCode::layout, [](Rank&) { distribute(iota<float>({4}), spec("p, -")); }},
       {"distribute_twice", ErrorCode::layout, [](Rank&) { distribute(by_rows(), spec("-, -")); }},
-      {"distribute_source", ErrorCode::layout, [](Rank&) { distribute(iota<float>({4}), DistSpec::parse(line(1), "p"), from_rank(1)); }},
-      {"mesh_outside_world", ErrorCode::layout, [](Rank&) { distribute(iota<float>({4}), DistSpec::parse(line(5), "p")); }},
+      {"distribute_source", ErrorCode::layout,
+       [](Rank&) { distribute(iota<float>({4}), DistSpec::parse(line(1), "p"), from_rank(1)); }},
+      {"mesh_outside_world", ErrorCode::layout,
+       [](Rank&) { distribute(iota<float>({4}), DistSpec::parse(line(5), "p")); }},
       {"reshard_plain", ErrorCode::layout, [](Rank&) { reshard(iota<float>({4}), spec("p")); }},
       {"full_plain", ErrorCode::layout, [](Rank&) { full(iota<float>({4})); }},
-      {"from_local_piece", ErrorCode::shape_mismatch, [](Rank&) { from_local(iota<float>({4, 2}), spec("p, -"), {4, 2}, DType::float32); }},
-      {"from_local_distributed", ErrorCode::layout, [](Rank&) { from_local(by_rows(), spec("p, -"), {4, 2}, DType::float32); }},
-      {"from_local_dims", ErrorCode::layout, [](Rank&) { from_local(iota<float>({4}), spec("p, -"), {4}, DType::float32); }},
+      {"from_local_piece", ErrorCode::shape_mismatch,
+       [](Rank&) {
+         from_local(iota<float>({4, 2}), spec("p, -"), {4, 2}, DType::float32);
+       }},
+      {"from_local_distributed", ErrorCode::layout,
+       [](Rank&) {
+         from_local(by_rows(), spec("p, -"), {4, 2}, DType::float32);
+       }},
+      {"from_local_dims", ErrorCode::layout,
+       [](Rank&) { from_local(iota<float>({4}), spec("p, -"), {4}, DType::float32); }},
   };
 }
 
@@ -172,9 +193,7 @@ TEST_CASE("36: the text of every error of a distributed call is that of its gold
   const auto text_of = [](const std::function<void()>& call) {
     try {
       call();
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
+    } catch (const Error& error) { return std::string(error.what()); }
     return std::string("no error");
   };
   // Of ranks that do not do the same.
@@ -190,7 +209,8 @@ TEST_CASE("36: the text of every error of a distributed call is that of its gold
   });
   texts[3] = text_of([&] { relu(shared[0]); });
   shared = {};
-  const std::array<const char*, 4> others = {"other_rank", "reshard_other_rank", "local_outside_mesh", "outside_of_run"};
+  const std::array<const char*, 4> others = {"other_rank", "reshard_other_rank", "local_outside_mesh",
+                                             "outside_of_run"};
   for (size_t i = 0; i < others.size(); ++i) {
     names.insert(others[i]);
     check_text(others[i], texts[i]);
@@ -219,14 +239,28 @@ TEST_CASE("36: errors of a distributed call name the op, layouts, the mesh and w
 TEST_CASE("Errors of an op that calls another name the op that was called") {
   CHECK_THAT(error_of([] { zeros({-1}); }, ErrorCode::out_of_range), Catch::StartsWith("[zeros] "));
   CHECK_THAT(error_of([] { full({-1}, 0); }, ErrorCode::out_of_range), Catch::StartsWith("[full] "));
-  CHECK_THAT(error_of([] { triu_grad(full({3}, 1.0), 0); }, ErrorCode::shape_mismatch), Catch::StartsWith("[triu_grad] "));
+  CHECK_THAT(error_of([] { triu_grad(full({3}, 1.0), 0); }, ErrorCode::shape_mismatch),
+             Catch::StartsWith("[triu_grad] "));
   run_ranks(2, [](Rank&) {
     const DistSpec* spec = DistSpec::parse(ProcessMesh::make({2}), "a");
-    for (const auto& [op, text] : {std::pair("[zeros] ", error_of([&] { zeros({5, 2}, spec); }, ErrorCode::layout)),
-                                   std::pair("[ones] ", error_of([&] { ones({5, 2}, spec); }, ErrorCode::layout)),
-                                   std::pair("[ones] ", error_of([&] { ones({5}, static_cast<const DistSpec*>(nullptr)); }, ErrorCode::layout)),
-                                   std::pair("[full] ", error_of([&] { full({5, 2}, 1.0, spec); }, ErrorCode::layout)),
-                                   std::pair("[triu_grad] ", error_of([&] { triu_grad(zeros({4}, spec), 0); }, ErrorCode::shape_mismatch))}) {
+    for (const auto& [op, text] :
+         {std::pair("[zeros] ", error_of(
+                                    [&] {
+                                      zeros({5, 2}, spec);
+                                    },
+                                    ErrorCode::layout)),
+          std::pair("[ones] ", error_of(
+                                   [&] {
+                                     ones({5, 2}, spec);
+                                   },
+                                   ErrorCode::layout)),
+          std::pair("[ones] ", error_of([&] { ones({5}, static_cast<const DistSpec*>(nullptr)); }, ErrorCode::layout)),
+          std::pair("[full] ", error_of(
+                                   [&] {
+                                     full({5, 2}, 1.0, spec);
+                                   },
+                                   ErrorCode::layout)),
+          std::pair("[triu_grad] ", error_of([&] { triu_grad(zeros({4}, spec), 0); }, ErrorCode::shape_mismatch))}) {
       check(text.starts_with(op), text);
     }
   });

@@ -129,7 +129,12 @@ TEST_CASE("24: reshape_ that has to move elements gives the handle a new buffer 
 
 TEST_CASE("24: an in-place result that would grow by broadcasting is an error and changes nothing") {
   Tensor x = iota<float>({1, 3});
-  CHECK_THAT(error_of([&] { add_(x, iota<float>({2, 3})); }, ErrorCode::shape_mismatch), Catch::Contains("[add_]") && Catch::Contains("use add instead"));
+  CHECK_THAT(error_of(
+                 [&] {
+                   add_(x, iota<float>({2, 3}));
+                 },
+                 ErrorCode::shape_mismatch),
+             Catch::Contains("[add_]") && Catch::Contains("use add instead"));
   CHECK(x.version() == 0);
   run_ranks(3, [](Rank&) {
     Tensor d = distribute(iota<float>({1, 3}), spec("-, p"));
@@ -202,7 +207,8 @@ TEST_CASE("24: InplacePolicy::error refuses to move the target, adopt takes the 
     relu_(x);
     check(spec_of(x)->text() == "[-]", spec_of(x)->text());
     check(full_equals<float>(x, {0, 0}), "value");
-    check(!x.shares_buffer_with(alias) && full_equals<float>(alias, {-2, -1}), "25: adopt makes a new buffer and detaches others");
+    check(!x.shares_buffer_with(alias) && full_equals<float>(alias, {-2, -1}),
+          "25: adopt makes a new buffer and detaches others");
   });
 }
 
@@ -275,7 +281,8 @@ TEST_CASE("24: an alias of a buffer that is replaced again and again keeps one b
   });
 }
 
-TEST_CASE("24: after 150,000 replaced buffers an alias has its old value, and the chain is freed without a deep stack") {
+TEST_CASE(
+    "24: after 150,000 replaced buffers an alias has its old value, and the chain is freed without a deep stack") {
   Tensor x = iota<float>({2, 3});
   const Tensor alias = x.detach();
   for (int i = 0; i < 150'001; ++i) transpose_(x, {1, 0});
@@ -290,7 +297,8 @@ TEST_CASE("11, 24: axes of one process never move or refuse a target") {
     const PolicyScope scope(rank, {.inplace = InplacePolicy::error, .comm = CommPolicy::forbid_moves});
     const Tensor piece = rank.id() < 2 ? Tensor::from_data<float>({-1, 2}, {2}) : Tensor();
     for (const char* type : {"sum", "avg", "max", "min", "prod"}) {
-      Tensor x = from_local(piece.defined() ? assign(piece) : piece, DistSpec::parse(mesh, fmt::format("- | {}(a)", type)), {2}, DType::float32);
+      Tensor x = from_local(piece.defined() ? assign(piece) : piece,
+                            DistSpec::parse(mesh, fmt::format("- | {}(a)", type)), {2}, DType::float32);
       const Tensor alias = reshape(x, {1, 2});
       relu_(x);
       check(spec_of(x)->text() == fmt::format("[-] {}(a)", type), "the layout stays");
@@ -300,7 +308,8 @@ TEST_CASE("11, 24: axes of one process never move or refuse a target") {
     Tensor y = distribute(Tensor::from_data<float>({0, 0, 0, 0}, {2, 2}), DistSpec::parse(mesh, "a, b"));
     softmax_(y, 0);  // wants dim 0 whole, and it is
     check(spec_of(y)->text() == "[a, b]" && full_equals<float>(y, {0.5f, 0.5f, 0.5f, 0.5f}), "softmax_");
-    Tensor flags = from_local(rank.id() < 2 ? Tensor::from_data<bool>({true, false}, {2}) : Tensor(), DistSpec::parse(mesh, "- | any(a)"), {2}, DType::boolean);
+    Tensor flags = from_local(rank.id() < 2 ? Tensor::from_data<bool>({true, false}, {2}) : Tensor(),
+                              DistSpec::parse(mesh, "- | any(a)"), {2}, DType::boolean);
     logical_not_(flags);
     check(spec_of(flags)->text() == "[-] any(a)" && full_equals<bool>(flags, {false, true}), "any of bools");
     const Tensor ones = full({2}, 1, DistSpec::parse(mesh, "- | avg(a)"), DType::int32);

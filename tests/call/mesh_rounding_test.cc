@@ -24,7 +24,8 @@ constexpr int64_t kCount = 1000;
 Tensor cancelling(DType dtype) {
   std::mt19937 engine(7);
   std::vector<float> numbers(kCount);
-  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(engine() % 2001) / 1000.0f - 1.0f + (i < kCount / 2 ? 1.0f : -1.0f);
+  for (size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = static_cast<float>(engine() % 2001) / 1000.0f - 1.0f + (i < kCount / 2 ? 1.0f : -1.0f);
   return cast(Tensor::from_data(numbers, {kCount}), dtype);
 }
 
@@ -43,7 +44,8 @@ TEST_CASE("a 16-bit sum over ranks is rounded once, and under SumPolicy::rounded
     const std::vector<double> numbers = cast(x, DType::float64).to_vector<double>();
     const double exact = total(numbers, 0, numbers.size());
     double parts = 0;
-    for (size_t r = 0; r < kRanks; ++r) parts += std::abs(total(numbers, r * kCount / kRanks, (r + 1) * kCount / kRanks));
+    for (size_t r = 0; r < kRanks; ++r)
+      parts += std::abs(total(numbers, r * kCount / kRanks, (r + 1) * kCount / kRanks));
     run_ranks(static_cast<int>(kRanks), [&, dtype = dtype, unit = unit](Rank& rank) {
       const Tensor sharded = distribute(x, DistSpec::parse(ProcessMesh::make({static_cast<int>(kRanks)}), "a"));
       const auto value = [](const Tensor& sum) { return cast(full(sum), DType::float64).to_vector<double>()[0]; };
@@ -55,8 +57,10 @@ TEST_CASE("a 16-bit sum over ranks is rounded once, and under SumPolicy::rounded
       check(std::abs(value(mean(sharded)) * kCount - exact) <= 3 * once, "so is the mean");
       PolicyScope rounding(rank, {.sums = SumPolicy::rounded});
       const double rounded = value(pending);
-      check(std::abs(rounded - exact) <= 1.001 * unit * (parts + std::abs(rounded)), "the sum of rounded parts is within its bound");
-      if (dtype == DType::bfloat16) check(std::abs(rounded - exact) > once, "and is worse: these numbers show the difference");
+      check(std::abs(rounded - exact) <= 1.001 * unit * (parts + std::abs(rounded)),
+            "the sum of rounded parts is within its bound");
+      if (dtype == DType::bfloat16)
+        check(std::abs(rounded - exact) > once, "and is worse: these numbers show the difference");
     });
   }
 }
@@ -92,40 +96,86 @@ const std::vector<Kept>& kept_cases() {
       {"assign", [](Tensor x) { return assign(x); }, {1.5, 3}},
       {"add", [](Tensor x) { return add(x, x); }, {3, 6}},
       {"scale", [](Tensor x) { return scale(x, 4.0f); }, {6, 12}},
-      {"multiply by a replicated tensor", [](Tensor x) { return multiply(x, bf16({3, 5}, {2}, "-")); }, {4.5, 15}},
-      {"multiply by one that is sharded elsewhere", [](Tensor x) { return multiply(x, bf16({3, 5}, {2}, "b")); }, {4.5, 15}},
-      {"matmul", [](Tensor x) { return matmul(reshape(x, {1, 2}), bf16({1, 2, 0, 4}, {2, 2}, "-, -")); }, {1.5, 15}},
+      {"multiply by a replicated tensor",
+       [](Tensor x) {
+         return multiply(x, bf16({3, 5}, {2}, "-"));
+       },
+       {4.5, 15}},
+      {"multiply by one that is sharded elsewhere",
+       [](Tensor x) {
+         return multiply(x, bf16({3, 5}, {2}, "b"));
+       },
+       {4.5, 15}},
+      {"matmul",
+       [](Tensor x) {
+         return matmul(reshape(x, {1, 2}), bf16({1, 2, 0, 4}, {2, 2}, "-, -"));
+       },
+       {1.5, 15}},
       {"cast to float16", [](Tensor x) { return cast(x, DType::float16); }, {1.5, 3}, DType::float16},
       {"cast to float32 and back", [](Tensor x) { return cast(cast(x, DType::float32), DType::bfloat16); }, {1.5, 3}},
       {"sum", [](Tensor x) { return sum(x); }, {4.5}},
       {"mean", [](Tensor x) { return mean(x); }, {2.25}},
       {"cumsum", [](Tensor x) { return cumsum(x, 0); }, {1.5, 4.5}},
-      {"concat", [](Tensor x) { return concat({x, x}, 0); }, {1.5, 3, 1.5, 3}},
-      {"reshape", [](Tensor x) { return reshape(x, {2, 1}); }, {1.5, 3}},
-      {"reshard to another pending layout", [](Tensor x) { return reshard(x, DistSpec::parse(square(), "b | sum(a)")); }, {1.5, 3}},
+      {"concat",
+       [](Tensor x) {
+         return concat({x, x}, 0);
+       },
+       {1.5, 3, 1.5, 3}},
+      {"reshape",
+       [](Tensor x) {
+         return reshape(x, {2, 1});
+       },
+       {1.5, 3}},
+      {"reshard to another pending layout",
+       [](Tensor x) { return reshard(x, DistSpec::parse(square(), "b | sum(a)")); },
+       {1.5, 3}},
       {"scale_", [](Tensor x) { return scale_(x, 4.0f); }, {6, 12}},
-      {"scale_ of a view", [](Tensor x) { Tensor y = reshape(x, {2, 1}); scale_(y, 4.0f); return x; }, {6, 12}},
+      {"scale_ of a view",
+       [](Tensor x) {
+         Tensor y = reshape(x, {2, 1});
+         scale_(y, 4.0f);
+         return x;
+       },
+       {6, 12}},
       {"add_", [](Tensor x) { return add_(x, assign(x)); }, {3, 6}},
-      {"multiply_", [](Tensor x) { return multiply_(x, bf16({3, 5}, {2}, "-")); }, {4.5, 15}},
-      {"cast_", [](Tensor x) { Tensor y = assign(x); return cast_(y, DType::float16); }, {1.5, 3}, DType::float16},
+      {"multiply_",
+       [](Tensor x) {
+         return multiply_(x, bf16({3, 5}, {2}, "-"));
+       },
+       {4.5, 15}},
+      {"cast_",
+       [](Tensor x) {
+         Tensor y = assign(x);
+         return cast_(y, DType::float16);
+       },
+       {1.5, 3},
+       DType::float16},
       {"relu_, which is written back", [](Tensor x) { return relu_(x); }, {1.5, 3}},
-      {"an average of sums", [](Tensor x) { return reshard(x, DistSpec::parse(square(), "- | sum(a) avg(b)")); }, {1.5, 3}},
+      {"an average of sums",
+       [](Tensor x) { return reshard(x, DistSpec::parse(square(), "- | sum(a) avg(b)")); },
+       {1.5, 3}},
   };
   return cases;
 }
 
 }  // namespace
 
-TEST_CASE("14: pending sums of 16-bit tensors are held in float32 through calls, views, in-place writes and moves, captured too") {
+TEST_CASE(
+    "14: pending sums of 16-bit tensors are held in float32 through calls, views, in-place writes and moves, captured "
+    "too") {
   for (const Kept& kept : kept_cases()) {
     INFO(kept.name);
     run_ranks(4, [&](Rank&) {
       const Tensor out = kept.run(pending_bf16());
       check(out.dtype() == kept.dtype, std::string(kept.name) + " has its dtype");
-      check(local(out).dtype() == shard_dtype(out.dtype(), spec_of(out)->layout()), std::string(kept.name) + " has a shard of the dtype of its layout");
+      check(local(out).dtype() == shard_dtype(out.dtype(), spec_of(out)->layout()),
+            std::string(kept.name) + " has a shard of the dtype of its layout");
       check(values(out) == kept.expected, std::string(kept.name) + " rounds once");
-      CapturedFunction captured([&](const std::vector<Tensor>& in) { return std::vector<Tensor>{kept.run(in[0])}; }, {});
-      for (int run = 0; run < 3; ++run) check(values(captured({pending_bf16()})[0]) == kept.expected, std::string(kept.name) + ", captured, rounds once");
+      CapturedFunction captured([&](const std::vector<Tensor>& in) { return std::vector<Tensor>{kept.run(in[0])}; },
+                                {});
+      for (int run = 0; run < 3; ++run)
+        check(values(captured({pending_bf16()})[0]) == kept.expected,
+              std::string(kept.name) + ", captured, rounds once");
       check(captured.stats().misses == 1, "captured once");
     });
   }
@@ -148,7 +198,9 @@ TEST_CASE("14: SumPolicy::rounded sends contributions in the dtype of the tensor
       check(narrow <= wide, "fewer bytes");
     }
     const auto bytes = [&](SumPolicy sums) {
-      return plan_reshard({{1024}, DType::bfloat16}, spec_of(x), DistSpec::parse(square(), "a"), 0, {"reshard", "tensor"}, sums)->bytes;
+      return plan_reshard({{1024}, DType::bfloat16}, spec_of(x), DistSpec::parse(square(), "a"), 0,
+                          {"reshard", "tensor"}, sums)
+          ->bytes;
     };
     check(bytes(SumPolicy::float32) == 2 * bytes(SumPolicy::rounded), "half of them");
     // Calls and programs plan by the policy in force.
@@ -167,19 +219,22 @@ TEST_CASE("14: the backward pass of a captured function sums by the SumPolicy in
     const auto made = [&](const Numbers& numbers, const Dims& dims, const char* layout) {
       return distribute(cast(Tensor::from_data(numbers, dims), DType::bfloat16), DistSpec::parse(mesh, layout));
     };
-    CapturedFunction captured([](const std::vector<Tensor>& in) { return std::vector<Tensor>{multiply(in[0], in[1])}; }, {});
+    CapturedFunction captured([](const std::vector<Tensor>& in) { return std::vector<Tensor>{multiply(in[0], in[1])}; },
+                              {});
     for (int run = 0; run < 4; ++run) {
       const Tensor x = made({128, 0.5, -127, 0}, {4, 1}, "a, -"), w = made({1}, {1}, "-").set_requires_grad(true);
       const Tensor y = captured({x, w})[0];
       const SumPolicy sums = run % 2 == 0 ? SumPolicy::float32 : SumPolicy::rounded;
       PolicyScope scope(rank, {.sums = sums});
       backward({y}, {made({1, 1, 1, 1}, {4, 1}, "a, -")});
-      check(values(w.grad()) == Numbers{sums == SumPolicy::float32 ? 1.5f : 1.0f}, "the gradient of w, a sum over rows of 128.5 and -127");
+      check(values(w.grad()) == Numbers{sums == SumPolicy::float32 ? 1.5f : 1.0f},
+            "the gradient of w, a sum over rows of 128.5 and -127");
     }
   });
 }
 
-TEST_CASE("14: reshard_async and lists of pending 16-bit sums round once, and what they read may be written meanwhile") {
+TEST_CASE(
+    "14: reshard_async and lists of pending 16-bit sums round once, and what they read may be written meanwhile") {
   run_ranks(4, [](Rank&) {
     const DistSpec* whole = DistSpec::replicated(square(), 1);
     for (const char* to : {"-", "a"}) {
@@ -190,7 +245,9 @@ TEST_CASE("14: reshard_async and lists of pending 16-bit sums round once, and wh
     }
     Tensor x = pending_bf16(), y = reshard(x, DistSpec::parse(square(), "b | sum(a)")), z = bf16({7, 8}, {2}, "b");
     const std::vector<Tensor> moved = reshard_async({x, y, z, x}, {whole, whole, whole, whole});
-    check(values(moved[0]) == Numbers{1.5, 3} && values(moved[2]) == Numbers{7, 8} && values(moved[3]) == Numbers{1.5, 3}, "several");
+    check(
+        values(moved[0]) == Numbers{1.5, 3} && values(moved[2]) == Numbers{7, 8} && values(moved[3]) == Numbers{1.5, 3},
+        "several");
     check(values(moved[1]) == Numbers{1.5, 3}, "one that is sharded, too");
   });
 }
@@ -201,16 +258,21 @@ TEST_CASE("14: pieces go in and out of pending 16-bit sums in float32, or in the
     const Tensor wide = Tensor::from_data(Numbers{0.25f, 0.5f}, {2}), narrow = cast(wide, DType::bfloat16);
     for (const Tensor& piece : {wide, narrow}) {
       const Tensor x = from_local(piece, pending, {2}, DType::bfloat16);
-      check(x.dtype() == DType::bfloat16 && local(x).dtype() == DType::float32 && values(x) == Numbers{0.5, 1}, "from_local takes both");
+      check(x.dtype() == DType::bfloat16 && local(x).dtype() == DType::float32 && values(x) == Numbers{0.5, 1},
+            "from_local takes both");
     }
     error_of([&] { from_local(cast(wide, DType::float16), pending, {2}, DType::bfloat16); }, ErrorCode::shape_mismatch);
-    error_of([&] { from_local(wide, DistSpec::parse(square(), "-"), {2}, DType::bfloat16); }, ErrorCode::shape_mismatch);
+    error_of([&] { from_local(wide, DistSpec::parse(square(), "-"), {2}, DType::bfloat16); },
+             ErrorCode::shape_mismatch);
     // Back and forth through a function of the pieces, with its gradient.
     Tensor x = bf16({1, 2}, {2}, "-");
     x.set_requires_grad(true);
-    const auto half = local_map([](const Tensor& piece) { return scale(piece, 0.5f); }, {DistSpec::parse(square(), "-")}, {pending});
+    const auto half =
+        local_map([](const Tensor& piece) { return scale(piece, 0.5f); }, {DistSpec::parse(square(), "-")}, {pending});
     const Tensor y = half(x);
-    check(y.dtype() == DType::bfloat16 && local(y.detach()).dtype() == DType::float32 && values(y.detach()) == Numbers{1, 2}, "local_map gives contributions");
+    check(y.dtype() == DType::bfloat16 && local(y.detach()).dtype() == DType::float32 &&
+              values(y.detach()) == Numbers{1, 2},
+          "local_map gives contributions");
     sum(y).backward();
     check(x.grad().dtype() == DType::bfloat16 && values(x.grad()) == Numbers{1, 1}, "and takes gradients");
     Tensor z = pending_bf16();

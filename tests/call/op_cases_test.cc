@@ -23,8 +23,10 @@ std::set<std::string> ops_with_tensors() {
     std::string line, op;
     bool tensors = false, backward = false;
     for (std::smatch match; std::getline(text, line);) {
-      if (std::regex_match(line, match, std::regex("- (backward_)?op : (\\w+)"))) backward = match[1].matched, op = match[2];
-      if (line.starts_with("  args :")) tensors = line.find("Tensor ") != std::string::npos || line.find("Tensor[] ") != std::string::npos;
+      if (std::regex_match(line, match, std::regex("- (backward_)?op : (\\w+)")))
+        backward = match[1].matched, op = match[2];
+      if (line.starts_with("  args :"))
+        tensors = line.find("Tensor ") != std::string::npos || line.find("Tensor[] ") != std::string::npos;
       if (line.starts_with(backward ? "  kernel :" : "  args :") && tensors) names.insert(op);
       if (line.starts_with("  inplace :") && names.contains(op) && !op.ends_with("_")) names.insert(op + "_");
     }

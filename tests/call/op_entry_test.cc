@@ -11,7 +11,9 @@ using namespace shard;
 
 namespace {
 
-DenseTensor dense(const std::vector<float>& values, const Dims& dims) { return Tensor::from_data(values, dims).impl()->value; }
+DenseTensor dense(const std::vector<float>& values, const Dims& dims) {
+  return Tensor::from_data(values, dims).impl()->value;
+}
 
 std::vector<float> floats(const DenseTensor& tensor) { return Tensor(DenseTensor(tensor)).to_vector<float>(); }
 
@@ -21,7 +23,8 @@ struct Call {
   std::vector<SlotRange> slots;
   std::vector<Attr> attrs;
 
-  explicit Call(const std::vector<std::vector<DenseTensor>>& arguments, std::vector<Attr> attributes = {}) : attrs(std::move(attributes)) {
+  explicit Call(const std::vector<std::vector<DenseTensor>>& arguments, std::vector<Attr> attributes = {})
+      : attrs(std::move(attributes)) {
     for (const std::vector<DenseTensor>& slot : arguments) {
       slots.push_back({tensors.size(), slot.size()});
       tensors.insert(tensors.end(), slot.begin(), slot.end());
@@ -79,8 +82,10 @@ TEST_CASE("an op that is added replaces the one of its name, and what was found 
   REQUIRE(first != nullptr);
   table.add({&def, entry_of("multiply").functional, {}});
   const OpEntry* const second = table.find("op_entry_test_op");
-  CHECK(floats(Call({{dense({1, 2}, {2})}, {dense({3, 4}, {2})}}).run(first->functional, "add")[0][0]) == std::vector<float>{4, 6});
-  CHECK(floats(Call({{dense({1, 2}, {2})}, {dense({3, 4}, {2})}}).run(second->functional, "multiply")[0][0]) == std::vector<float>{3, 8});
+  CHECK(floats(Call({{dense({1, 2}, {2})}, {dense({3, 4}, {2})}}).run(first->functional, "add")[0][0]) ==
+        std::vector<float>{4, 6});
+  CHECK(floats(Call({{dense({1, 2}, {2})}, {dense({3, 4}, {2})}}).run(second->functional, "multiply")[0][0]) ==
+        std::vector<float>{3, 8});
 }
 
 TEST_CASE("entries take tensors, lists and attributes of each type") {
@@ -107,7 +112,8 @@ TEST_CASE("entries of in-place forms write their arguments and return what is ne
   CHECK(floats(add.tensors[0]) == std::vector<float>{11, 22});
 
   // As the public function does, without master_param and skip_update.
-  Tensor param = Tensor::from_data<float>({1, -2}, {2}), moment1 = zeros({2}, DType::float32), moment2 = zeros({2}, DType::float32);
+  Tensor param = Tensor::from_data<float>({1, -2}, {2}), moment1 = zeros({2}, DType::float32),
+         moment2 = zeros({2}, DType::float32);
   Tensor beta1_pow = Tensor::from_data<float>({0.9f}, {1}), beta2_pow = Tensor::from_data<float>({0.99f}, {1}), none;
   const Tensor grad = Tensor::from_data<float>({0.5f, 0.25f}, {2}), rate = Tensor::from_data<float>({0.1f}, {1});
   std::vector<std::vector<DenseTensor>> tensors;

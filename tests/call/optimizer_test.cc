@@ -20,10 +20,12 @@ TEST_CASE("adamw_ scales step and weight decay by lr_ratio") {
   const float ratio = 0.25f, decay = 0.5f;
   Numbers value = {1, -2}, first = {0.5, 0.25}, second = {0.125, 1};
   const Numbers grad = {3, -0.5};
-  Tensor param = made(value), moment1 = made(first), moment2 = made(second), power1 = made({beta1}), power2 = made({beta2}), none;
+  Tensor param = made(value), moment1 = made(first), moment2 = made(second), power1 = made({beta1}),
+         power2 = made({beta2}), none;
   double p1 = beta1, p2 = beta2;
   for (int step = 0; step < 3; ++step) {
-    adamw_(param, made(grad), made({rate}), moment1, moment2, power1, power2, none, none, beta1, beta2, epsilon, ratio, decay, true);
+    adamw_(param, made(grad), made({rate}), moment1, moment2, power1, power2, none, none, beta1, beta2, epsilon, ratio,
+           decay, true);
     const double scaled = rate * static_cast<double>(ratio);
     for (size_t i = 0; i < value.size(); ++i) {
       first[i] = beta1 * first[i] + (1 - beta1) * grad[i];

@@ -17,7 +17,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Values = std::vector<double>;
 
 Tensor reals(const Values& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}); }
-Tensor ints(const std::vector<int32_t>& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}); }
+Tensor ints(const std::vector<int32_t>& values) {
+  return Tensor::from_data(values, {static_cast<int64_t>(values.size())});
+}
 Values of(const Tensor& x) { return cast(x, DType::float64).to_vector<double>(); }
 
 template <class F>
@@ -52,7 +54,8 @@ TEST_CASE("differences from Paddle: NaN and infinities") {
   CHECK(std::isnan(of(relu(reals({kNaN})))[0]));
   CHECK(of(argmax(reals({1, kNaN, 3, kNaN}), 0)) == Values{1});
   error_of([] { argmax(zeros({0}), 0); }, ErrorCode::invalid_argument);
-  for (const Tensor& limit : {gelu(reals({-kInfinity})), gelu(reals({-kInfinity}), true), silu(reals({-kInfinity}))}) CHECK(of(limit) == Values{0});
+  for (const Tensor& limit : {gelu(reals({-kInfinity})), gelu(reals({-kInfinity}), true), silu(reals({-kInfinity}))})
+    CHECK(of(limit) == Values{0});
   constexpr double kTop = std::numeric_limits<int32_t>::max(), kBottom = std::numeric_limits<int32_t>::lowest();
   CHECK(of(cast(reals({kNaN, 1e20, -1e20, kInfinity}), DType::int32)) == Values{0, kTop, kBottom, kTop});
   CHECK(of(full({1}, 3e10, DType::int32)) == Values{kTop});
@@ -85,8 +88,11 @@ TEST_CASE("differences from Paddle: errors where it computes") {
 }
 
 TEST_CASE("reshape without elements returns the shape that is asked for, as Paddle does, and its gradient comes back") {
-  for (const auto& [from, asked, to] : std::vector<std::tuple<Dims, IntArray, Dims>>{
-           {{0}, {3, 0}, {3, 0}}, {{2, 0}, {0, 5, 0}, {0, 5, 0}}, {{2, 0}, {0, 2}, {0, 2}}, {{2, 0}, {0, 0}, {0, 0}}, {{0, 3}, {0, -1}, {0, 3}}}) {
+  for (const auto& [from, asked, to] : std::vector<std::tuple<Dims, IntArray, Dims>>{{{0}, {3, 0}, {3, 0}},
+                                                                                     {{2, 0}, {0, 5, 0}, {0, 5, 0}},
+                                                                                     {{2, 0}, {0, 2}, {0, 2}},
+                                                                                     {{2, 0}, {0, 0}, {0, 0}},
+                                                                                     {{0, 3}, {0, -1}, {0, 3}}}) {
     const Tensor x = full(IntArray(from), 1.0, DType::float64).set_requires_grad(true);
     const Tensor y = reshape(x, asked);
     CHECK(y.dims() == to);

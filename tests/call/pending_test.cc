@@ -31,7 +31,8 @@ struct Commuting {
   DType dtype = DType::float32;
 };
 
-const std::vector<ReduceType> kAllTypes = {ReduceType::sum, ReduceType::max, ReduceType::min, ReduceType::prod, ReduceType::avg, ReduceType::any, ReduceType::all};
+const std::vector<ReduceType> kAllTypes = {ReduceType::sum, ReduceType::max, ReduceType::min, ReduceType::prod,
+                                           ReduceType::avg, ReduceType::any, ReduceType::all};
 const std::vector<ReduceType> kLinear = {ReduceType::sum, ReduceType::avg};
 const std::vector<ReduceType> kMonotone = {ReduceType::max, ReduceType::min};
 
@@ -58,38 +59,101 @@ std::vector<Commuting> commuting_ops() {
       {"mean", {{2, 4}}, kLinear, [](T t) { return Tensors{mean(t[0], {1})}; }},
       {"max", {d}, {ReduceType::max}, [](T t) { return Tensors{max(t[0], {1})}; }},
       {"min", {d}, {ReduceType::min}, [](T t) { return Tensors{min(t[0], {1})}; }},
-      {"reshape", {d}, kAllTypes, [](T t) { return Tensors{reshape(t[0], {3, 2})}; }},
+      {"reshape",
+       {d},
+       kAllTypes,
+       [](T t) {
+         return Tensors{reshape(t[0], {3, 2})};
+       }},
       {"flatten", {d}, kAllTypes, [](T t) { return Tensors{flatten(t[0], 0, 1)}; }},
       {"squeeze", {{2, 1}}, kAllTypes, [](T t) { return Tensors{squeeze(t[0], {1})}; }},
       {"unsqueeze", {d}, kAllTypes, [](T t) { return Tensors{unsqueeze(t[0], {0})}; }},
-      {"transpose", {d}, kAllTypes, [](T t) { return Tensors{transpose(t[0], {1, 0})}; }},
-      {"expand", {d}, kAllTypes, [](T t) { return Tensors{expand(t[0], {2, 2, 3})}; }},
-      {"concat", {d, {1, 3}}, kAllTypes, [](T t) { return Tensors{concat({t[0], t[1]}, 0)}; }},
-      {"stack", {d, d}, kAllTypes, [](T t) { return Tensors{stack({t[0], t[1]}, 1)}; }},
-      {"add_n", {d, d}, kLinear, [](T t) { return Tensors{add_n({t[0], t[1]})}; }},
+      {"transpose",
+       {d},
+       kAllTypes,
+       [](T t) {
+         return Tensors{transpose(t[0], {1, 0})};
+       }},
+      {"expand",
+       {d},
+       kAllTypes,
+       [](T t) {
+         return Tensors{expand(t[0], {2, 2, 3})};
+       }},
+      {"concat",
+       {d, {1, 3}},
+       kAllTypes,
+       [](T t) {
+         return Tensors{concat({t[0], t[1]}, 0)};
+       }},
+      {"stack",
+       {d, d},
+       kAllTypes,
+       [](T t) {
+         return Tensors{stack({t[0], t[1]}, 1)};
+       }},
+      {"add_n",
+       {d, d},
+       kLinear,
+       [](T t) {
+         return Tensors{add_n({t[0], t[1]})};
+       }},
       {"swiglu", {d, d}, kLinear, [](T t) { return Tensors{swiglu(t[0], t[1])}; }, 1},
       {"amax", {d}, {ReduceType::max}, [](T t) { return Tensors{amax(t[0], {1})}; }},
       {"amin", {d}, {ReduceType::min}, [](T t) { return Tensors{amin(t[0], {1})}; }},
       {"any", {d}, {ReduceType::any}, [](T t) { return Tensors{any(t[0], {1})}; }, -1, DType::boolean},
       {"all", {d}, {ReduceType::all}, [](T t) { return Tensors{all(t[0], {1})}; }, -1, DType::boolean},
-      {"logical_and", {d, d}, {ReduceType::all}, [](T t) { return Tensors{logical_and(t[0], t[1])}; }, -1, DType::boolean},
-      {"logical_or", {d, d}, {ReduceType::any}, [](T t) { return Tensors{logical_or(t[0], t[1])}; }, -1, DType::boolean},
-      {"tile", {d}, kAllTypes, [](T t) { return Tensors{tile(t[0], {2, 1})}; }},
+      {"logical_and",
+       {d, d},
+       {ReduceType::all},
+       [](T t) { return Tensors{logical_and(t[0], t[1])}; },
+       -1,
+       DType::boolean},
+      {"logical_or",
+       {d, d},
+       {ReduceType::any},
+       [](T t) { return Tensors{logical_or(t[0], t[1])}; },
+       -1,
+       DType::boolean},
+      {"tile",
+       {d},
+       kAllTypes,
+       [](T t) {
+         return Tensors{tile(t[0], {2, 1})};
+       }},
       // y lends its shape alone, but is a replicated argument: a number that is no contribution cannot become one to any or all.
-      {"expand_as", {d, {2, 2, 3}}, {ReduceType::sum, ReduceType::max, ReduceType::min, ReduceType::prod, ReduceType::avg}, [](T t) { return Tensors{expand_as(t[0], t[1], {2, 2, 3})}; }, 0},
+      {"expand_as",
+       {d, {2, 2, 3}},
+       {ReduceType::sum, ReduceType::max, ReduceType::min, ReduceType::prod, ReduceType::avg},
+       [](T t) {
+         return Tensors{expand_as(t[0], t[1], {2, 2, 3})};
+       },
+       0},
       {"log", {d}, {ReduceType::min}, [](T t) { return Tensors{log(t[0])}; }},
       {"sqrt", {d}, {ReduceType::min}, [](T t) { return Tensors{sqrt(t[0])}; }},
       // Position 0 is turned by no angle, so values stay exact.
-      {"fused_rotary_position_embedding", {{2, 1, 1, 4}}, kLinear,
+      {"fused_rotary_position_embedding",
+       {{2, 1, 1, 4}},
+       kLinear,
        [](T t) { return Tensors{std::get<0>(fused_rotary_position_embedding(t[0], {}, {}, {}, {}, {}))}; }},
       {"split_with_num", {{2, 4}}, kAllTypes, [](T t) { return split_with_num(t[0], 2, 1); }},
       {"unbind", {d}, kAllTypes, [](T t) { return unbind(t[0], 1); }},
       {"strided_slice", {d}, kAllTypes, [](T t) { return Tensors{strided_slice(t[0], {1}, {0}, {3}, {2})}; }},
       {"tril", {d}, kAllTypes, [](T t) { return Tensors{tril(t[0], 0)}; }},
       {"triu", {d}, kAllTypes, [](T t) { return Tensors{triu(t[0], 0)}; }},
-      {"split", {d}, kAllTypes, [](T t) { return split(t[0], {1, 2}, 1); }},
+      {"split",
+       {d},
+       kAllTypes,
+       [](T t) {
+         return split(t[0], {1, 2}, 1);
+       }},
       {"slice", {d}, kAllTypes, [](T t) { return Tensors{slice(t[0], {1}, {1}, {3})}; }},
-      {"unslice", {{2, 2}}, kAllTypes, [](T t) { return Tensors{unslice(t[0], {2, 3}, {1}, {0}, {3}, {2})}; }},
+      {"unslice",
+       {{2, 2}},
+       kAllTypes,
+       [](T t) {
+         return Tensors{unslice(t[0], {2, 3}, {1}, {0}, {3}, {2})};
+       }},
       {"index_sum", {d, {2}}, kLinear, [](T t) { return Tensors{index_sum(t[0], cast(t[1], DType::int64), 5)}; }, 0},
   };
 }
@@ -120,7 +184,8 @@ TEST_CASE("14: an op keeps the reductions that ops_yaml declares pending, and do
         for (size_t i = 0; i < c.inputs.size(); ++i) {
           pending.rank = c.inputs[i].rank();
           if (c.only >= 0 && i != static_cast<size_t>(c.only)) {
-            inputs.push_back(distribute(contribution(0, i, c.inputs[i], type, c.dtype), DistSpec::replicated(line(2), pending.rank)));
+            inputs.push_back(distribute(contribution(0, i, c.inputs[i], type, c.dtype),
+                                        DistSpec::replicated(line(2), pending.rank)));
           } else {
             const Tensor piece = rank.id() < 2 ? contribution(rank.id(), i, c.inputs[i], type, c.dtype) : Tensor();
             inputs.push_back(from_local(piece, DistSpec::make(pending), c.inputs[i], c.dtype));
@@ -130,7 +195,8 @@ TEST_CASE("14: an op keeps the reductions that ops_yaml declares pending, and do
         const Tensors outputs = c.run(inputs);
         const bool silent = rank.stats().collectives == before;
         for (const Tensor& out : outputs) {
-          check(spec_of(out)->partial(0) == (keeps ? std::optional(type) : std::nullopt), label + " has the layout " + spec_of(out)->text());
+          check(spec_of(out)->partial(0) == (keeps ? std::optional(type) : std::nullopt),
+                label + " has the layout " + spec_of(out)->text());
         }
         if (rank.id() < 2) check(silent == keeps, label + ": communication");
         Tensors reduced;
@@ -139,7 +205,9 @@ TEST_CASE("14: an op keeps the reductions that ops_yaml declares pending, and do
         for (const Tensor& out : outputs) actual.push_back(full(out));
         if (rank.id() == 2) return;
         const Tensors expected = c.run(reduced);
-        for (size_t i = 0; i < expected.size(); ++i) check(same_values(actual[i], expected[i]), label + ": value " + to_text(actual[i]) + ", not " + to_text(expected[i]));
+        for (size_t i = 0; i < expected.size(); ++i)
+          check(same_values(actual[i], expected[i]),
+                label + ": value " + to_text(actual[i]) + ", not " + to_text(expected[i]));
       });
     }
   }
@@ -154,7 +222,8 @@ TEST_CASE("14: the test above has every op that ops_yaml declares to commute") {
     std::string op;
     for (std::string text; std::getline(file, text);) {
       std::smatch match;
-      if (std::regex_match(text, match, std::regex(R"(- (backward_)?op : (\w+))"))) op = match[1].matched ? "" : match[2].str();
+      if (std::regex_match(text, match, std::regex(R"(- (backward_)?op : (\w+))")))
+        op = match[1].matched ? "" : match[2].str();
       if (!op.empty() && std::regex_search(text, std::regex(R"(^\s+partial :)"))) declared.insert(op);
     }
   }
@@ -179,10 +248,13 @@ TEST_CASE("14: guards look at attributes and dtypes: a bias, a narrowing cast an
     check(text(relu(x)) == "[-]", "relu of a sum");
     check(text(max(x, {0})) == "[]", "max of a sum");
     check(text(multiply(x, x)) == "[-]", "a product of two sums");
-    check(text(add(pending(DType::int64, "- | avg(p)"), pending(DType::int64, "- | avg(p)"))) == "[-]", "an integer average");
+    check(text(add(pending(DType::int64, "- | avg(p)"), pending(DType::int64, "- | avg(p)"))) == "[-]",
+          "an integer average");
     check(text(add(x, pending(DType::float32, "- | max(p)"))) == "[-]", "a sum and a maximum");
-    const Tensor bytes = from_local(Tensor::from_data<uint8_t>({200, 100}, {2}), spec(2, "- | sum(p)"), {2}, DType::uint8);
-    check(text(sum(bytes, {0})) == "[]" && full_equals<int64_t>(sum(bytes, {0}), {144 + 200}), "a sum in a wider dtype: the pending one wraps");
+    const Tensor bytes =
+        from_local(Tensor::from_data<uint8_t>({200, 100}, {2}), spec(2, "- | sum(p)"), {2}, DType::uint8);
+    check(text(sum(bytes, {0})) == "[]" && full_equals<int64_t>(sum(bytes, {0}), {144 + 200}),
+          "a sum in a wider dtype: the pending one wraps");
   });
 }
 

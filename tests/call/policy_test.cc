@@ -31,7 +31,8 @@ TEST_CASE("20: CommPolicy::forbid throws before a byte is sent and names op, arg
 
 TEST_CASE("20: CommPolicy::warn tells the log sink and goes on") {
   std::atomic<int> messages = 0;
-  set_log_sink([&](std::string_view text) { messages += text.find("[add] would communicate") != std::string_view::npos; });
+  set_log_sink(
+      [&](std::string_view text) { messages += text.find("[add] would communicate") != std::string_view::npos; });
   run_ranks(2, [](Rank& rank) {
     const PolicyScope scope(rank, {.comm = CommPolicy::warn});
     add(distribute(iota<float>({4, 4}), spec("p, -")), distribute(iota<float>({4, 4}), spec("-, p")));
@@ -69,7 +70,8 @@ TEST_CASE("19: a tensor of another rank, another mesh or no mesh in a call is an
   world->run([&](Rank& rank) {
     const Tensor& mine = shared[static_cast<size_t>(rank.id())];
     const Tensor& theirs = shared[static_cast<size_t>(1 - rank.id())];
-    check_contains(error_of([&] { add(mine, theirs); }, ErrorCode::wrong_rank), "argument 'y' (f32[4], layout [p] on mesh(p=2)) belongs to rank");
+    check_contains(error_of([&] { add(mine, theirs); }, ErrorCode::wrong_rank),
+                   "argument 'y' (f32[4], layout [p] on mesh(p=2)) belongs to rank");
     check_contains(error_of([&] { add(mine, iota<float>({4})); }, ErrorCode::layout), "distribute(tensor, spec)");
     const Tensor other = distribute(iota<float>({4}), DistSpec::parse(ProcessMesh::make({2}, {1, 0}, {"p"}), "p"));
     check_contains(error_of([&] { add(mine, other); }, ErrorCode::layout), "another mesh");
@@ -80,10 +82,13 @@ TEST_CASE("19: a tensor of another rank, another mesh or no mesh in a call is an
 
 TEST_CASE("36: errors name the op, the argument and what to do") {
   const Tensor x = iota<float>({2, 3});
-  CHECK_THAT(error_of([&] { add(x, iota<float>({4})); }, ErrorCode::shape_mismatch), Catch::Contains("[add]") && Catch::Contains("[2, 3]") && Catch::Contains("[4]"));
-  CHECK_THAT(error_of([&] { add(x, iota<int32_t>({3})); }, ErrorCode::dtype_mismatch), Catch::Contains("[add]") && Catch::Contains("cast"));
+  CHECK_THAT(error_of([&] { add(x, iota<float>({4})); }, ErrorCode::shape_mismatch),
+             Catch::Contains("[add]") && Catch::Contains("[2, 3]") && Catch::Contains("[4]"));
+  CHECK_THAT(error_of([&] { add(x, iota<int32_t>({3})); }, ErrorCode::dtype_mismatch),
+             Catch::Contains("[add]") && Catch::Contains("cast"));
   CHECK_THAT(error_of([&] { add(x, Tensor()); }, ErrorCode::undefined), Catch::Contains("argument 'y'"));
   CHECK_THAT(error_of([&] { sum(x, {2}); }, ErrorCode::out_of_range), Catch::Contains("[sum]") && Catch::Contains("2"));
-  CHECK_THAT(error_of([&] { exp(iota<int32_t>({2})); }, ErrorCode::no_kernel), Catch::Contains("[exp] no kernel registered for exp on cpu with int32"));
+  CHECK_THAT(error_of([&] { exp(iota<int32_t>({2})); }, ErrorCode::no_kernel),
+             Catch::Contains("[exp] no kernel registered for exp on cpu with int32"));
   CHECK_THAT(error_of([&] { matmul(x, x); }, ErrorCode::shape_mismatch), Catch::Contains("[matmul]"));
 }

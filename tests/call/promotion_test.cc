@@ -41,10 +41,12 @@ TEST_CASE("6: lists and optional arguments are promoted too, and share plans wit
     const PolicyScope scope(rank, kReplicate);
     const Tensor x = distribute(iota<float>({2, 3}), DistSpec::parse(line(2), "-, p"));
     const Tensor plain = iota<float>({2, 3}, 6.0f);
-    check(full_equals(concat({plain, x, plain}, 0), concat({plain, iota<float>({2, 3}), plain}, 0).to_vector<float>()), "list");
+    check(full_equals(concat({plain, x, plain}, 0), concat({plain, iota<float>({2, 3}), plain}, 0).to_vector<float>()),
+          "list");
     const Tensor scale = iota<float>({3}, 1.0f);
     const Tensor expected = std::get<0>(layer_norm_intermediate(iota<float>({2, 3}), scale, Tensor(), 1e-5f, 1));
-    check(full_equals(std::get<0>(layer_norm_intermediate(x, scale, Tensor(), 1e-5f, 1)), expected.to_vector<float>()), "optional");
+    check(full_equals(std::get<0>(layer_norm_intermediate(x, scale, Tensor(), 1e-5f, 1)), expected.to_vector<float>()),
+          "optional");
     const auto start = call::plan_cache_stats(rank);
     add(x, distribute(plain, DistSpec::parse(line(2), "-, -")));
     add(x, plain);
@@ -63,7 +65,12 @@ TEST_CASE("6: a target is never promoted, and the error says why") {
     check(target.to_vector<float>() == std::vector<float>{0, 1, 2, 3} && target.version() == 0, "unchanged");
     const Tensor images = distribute(iota<float>({4, 2}), DistSpec::parse(line(2), "p, -"));
     const Tensor statistics = iota<float>({2});
-    check_contains(error_of([&] { batch_norm(images, statistics, statistics, Tensor(), Tensor(), false, 0.9f, 1e-5f, "NCHW", false, false); }, ErrorCode::layout),
+    check_contains(error_of(
+                       [&] {
+                         batch_norm(images, statistics, statistics, Tensor(), Tensor(), false, 0.9f, 1e-5f, "NCHW",
+                                    false, false);
+                       },
+                       ErrorCode::layout),
                    "'mean_out' would share");
   });
 }
@@ -90,9 +97,11 @@ TEST_CASE("6: replicate_checked finds a rank that gives another value or shape")
 TEST_CASE("6: item reduces, gathers, and gives every rank of the world the value") {
   run_ranks(4, [](Rank& rank) {
     const auto* mesh = line(3);
-    const Tensor pending = from_local(rank.id() < 3 ? full({1}, rank.id() + 1.0, DType::float32) : Tensor(), DistSpec::parse(mesh, "- | sum(p)"), {1}, DType::float32);
+    const Tensor pending = from_local(rank.id() < 3 ? full({1}, rank.id() + 1.0, DType::float32) : Tensor(),
+                                      DistSpec::parse(mesh, "- | sum(p)"), {1}, DType::float32);
     check(item(pending).to<double>() == 6, "the sum, not a contribution");
-    const Tensor sharded = distribute(Tensor::from_data(std::vector<int64_t>{(int64_t{1} << 60) + 1}, {1, 1}), DistSpec::parse(mesh, "-, p"));
+    const Tensor sharded = distribute(Tensor::from_data(std::vector<int64_t>{(int64_t{1} << 60) + 1}, {1, 1}),
+                                      DistSpec::parse(mesh, "-, p"));
     check(item(sharded).is_integer() && item(sharded).to<int64_t>() == (int64_t{1} << 60) + 1, "the element, exactly");
     check(item(distribute(full({}, 2.5), DistSpec::parse(mesh, ""))).to<double>() == 2.5, "replicated");
     check(is_true(pending) && !is_true(distribute(full({1}, 0.0), DistSpec::parse(mesh, "p"))), "conditions");
@@ -123,7 +132,8 @@ TEST_CASE("20: item is traced, and CommPolicy applies to it") {
     item(x);
     const auto events = rank.trace.events();
     check(events.back().kind == TraceEvent::Kind::call && events.back().op == "item", "the call");
-    check(events[events.size() - 2].kind == TraceEvent::Kind::collective && events[events.size() - 2].op == "item", "its collective");
+    check(events[events.size() - 2].kind == TraceEvent::Kind::collective && events[events.size() - 2].op == "item",
+          "its collective");
   });
 }
 
@@ -137,7 +147,8 @@ TEST_CASE("20: CommPolicy::forbid_moves refuses a slice, which sends nothing, to
     }
     const PolicyScope scope(rank, {.comm = CommPolicy::forbid_moves});
     const std::string text = error_of([&] { add(rows, whole); }, ErrorCode::policy);
-    check_contains(text, "[add] would change layouts on mesh(p=2): argument 'y' (f32[4, 4]) from [-, -] to [p, -] (0 bytes)");
+    check_contains(text,
+                   "[add] would change layouts on mesh(p=2): argument 'y' (f32[4, 4]) from [-, -] to [p, -] (0 bytes)");
     add(rows, rows);
     add(whole, whole);
   });
@@ -175,11 +186,15 @@ TEST_CASE("12: a plan is found again under the policies that it was made by, and
       return call::plan_cache_stats(rank).misses - before;
     };
     check(misses({}) == 1, "the first time");
-    for (const Policies& of_plan : {Policies{.view = ViewPolicy::sync}, Policies{.view = ViewPolicy::temporary}, Policies{.inplace = InplacePolicy::error},
-                                    Policies{.inplace = InplacePolicy::adopt}, Policies{.fallback = FallbackPolicy::replicate}, Policies{.sums = SumPolicy::rounded}}) {
+    for (const Policies& of_plan :
+         {Policies{.view = ViewPolicy::sync}, Policies{.view = ViewPolicy::temporary},
+          Policies{.inplace = InplacePolicy::error}, Policies{.inplace = InplacePolicy::adopt},
+          Policies{.fallback = FallbackPolicy::replicate}, Policies{.sums = SumPolicy::rounded}}) {
       check(misses(of_plan) == 1 && misses(of_plan) == 0, "a plan of its own");
     }
-    for (const Policies& of_call : {Policies{}, Policies{.comm = CommPolicy::forbid}, Policies{.promotion = PromotionPolicy::replicate}, Policies{.save = SavePolicy::resharded}}) {
+    for (const Policies& of_call :
+         {Policies{}, Policies{.comm = CommPolicy::forbid}, Policies{.promotion = PromotionPolicy::replicate},
+          Policies{.save = SavePolicy::resharded}}) {
       check(misses(of_call) == 0, "asked in each call");
     }
   });

@@ -35,7 +35,8 @@ std::vector<ReduceType> types_of(const CaseInput& input) {
 
 std::string describe(const std::string& what, const CaseCall& call, const Layouts& layouts, const RandomMesh& on) {
   std::string text = what;
-  for (size_t i = 0; i < call.inputs.size(); ++i) text += " " + to_string(Meta{call.inputs[i].dims, call.inputs[i].dtype}) + " " + layouts[i]->text();
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    text += " " + to_string(Meta{call.inputs[i].dims, call.inputs[i].dtype}) + " " + layouts[i]->text();
   return text + " on " + on.text();
 }
 
@@ -46,13 +47,17 @@ std::string try_op(uint64_t seed) {
   Random random(seed);
   const RandomMesh on(random, kMostRanks);
   const OpCase& one = table[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(table.size()) - 1))];
-  Draw draw(random(), one.dtypes[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(one.dtypes.size()) - 1))], on.sizes());
+  Draw draw(random(), one.dtypes[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(one.dtypes.size()) - 1))],
+            on.sizes());
   const CaseCall call = one.make(draw);
   Layouts layouts;
-  for (const CaseInput& input : call.inputs) layouts.push_back(random_spec(random, on.mesh, input.dims.rank(), types_of(input)));
+  for (const CaseInput& input : call.inputs)
+    layouts.push_back(random_spec(random, on.mesh, input.dims.rank(), types_of(input)));
   const Outcome outcome = ranks_of(on.ranks).check(call, {layouts}, one.ulps, random())[0];
   if (outcome.kind == Outcome::Kind::right) return "";
-  if (outcome.kind == Outcome::Kind::refused && find_accepted(accepted, Accepted::What::refusal, one.op, draw.dtype, layouts) != nullptr) return "";
+  if (outcome.kind == Outcome::Kind::refused &&
+      find_accepted(accepted, Accepted::What::refusal, one.op, draw.dtype, layouts) != nullptr)
+    return "";
   return describe(one.op + " (" + one.name + ")", call, layouts, on) + ": " + outcome.text;
 }
 
@@ -99,9 +104,13 @@ std::string try_program(uint64_t seed) {
   for (const ViewPolicy policy : {ViewPolicy::sync, ViewPolicy::strict}) {
     const Outcome outcome = ranks_of(on.ranks).check(call, {layouts}, 0, values, {.view = policy})[0];
     if (outcome.kind == Outcome::Kind::right) continue;
-    const bool told = outcome.kind == Outcome::Kind::refused && (outcome.code == ErrorCode::detached_view || outcome.code == ErrorCode::stale_view);
+    const bool told = outcome.kind == Outcome::Kind::refused &&
+                      (outcome.code == ErrorCode::detached_view || outcome.code == ErrorCode::stale_view);
     if (policy == ViewPolicy::strict && told) continue;
-    return describe(policy == ViewPolicy::sync ? "a program under ViewPolicy::sync," : "a program under ViewPolicy::strict,", call, layouts, on) + ": " + outcome.text;
+    return describe(
+               policy == ViewPolicy::sync ? "a program under ViewPolicy::sync," : "a program under ViewPolicy::strict,",
+               call, layouts, on) +
+           ": " + outcome.text;
   }
   return "";
 }

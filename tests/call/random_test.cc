@@ -59,19 +59,20 @@ TEST_CASE("34: dropout gives the same bits for every mesh, layout and uneven spl
         return out;
       });
       for (const Placement& placement : placements()) {
-        run_ranks(
-            placement.mesh->size() + 1,
-            [&](Rank& rank) {
-              const RandomKey start = rank.generator.state();
-              for (const char* layout : placement.layouts) {
-                rank.generator.set_state(start);
-                const auto [out, kept] = dropout_intermediate(distribute(x, DistSpec::parse(placement.mesh, layout)), Tensor(), 0.3);
-                check(full_equals(kept, mask.to_vector<uint8_t>()), "mask " + to_string(dims) + " " + layout);
-                const Tensor whole = full(cast(out, DType::float64));
-                if (whole.defined()) check(whole.to_vector<double>() == cast(expected, DType::float64).to_vector<double>(), layout);
-              }
-            },
-            {.seed = kSeed});
+        run_ranks(placement.mesh->size() + 1,
+                  [&](Rank& rank) {
+                    const RandomKey start = rank.generator.state();
+                    for (const char* layout : placement.layouts) {
+                      rank.generator.set_state(start);
+                      const auto [out, kept] =
+                          dropout_intermediate(distribute(x, DistSpec::parse(placement.mesh, layout)), Tensor(), 0.3);
+                      check(full_equals(kept, mask.to_vector<uint8_t>()), "mask " + to_string(dims) + " " + layout);
+                      const Tensor whole = full(cast(out, DType::float64));
+                      if (whole.defined())
+                        check(whole.to_vector<double>() == cast(expected, DType::float64).to_vector<double>(), layout);
+                    }
+                  },
+                  {.seed = kSeed});
       }
     }
   }
@@ -111,7 +112,8 @@ TEST_CASE("34: a number depends on its global index alone, not on where a run of
     for (int64_t count : {1, 2, 3, 4, 5, 15, 16, 17, 4096, 4099}) {
       const Box boxes[] = {{{kCount}, {begin}}};
       const LocalCall local{{}, boxes, nullptr, {kSeed, 0}};
-      const DenseTensor piece = dense::uniform(OpContext{"uniform", &local}, {count}, DType::float32, -1.0, 1.0, 0, kCpu);
+      const DenseTensor piece =
+          dense::uniform(OpContext{"uniform", &local}, {count}, DType::float32, -1.0, 1.0, 0, kCpu);
       INFO(begin << " " << count);
       REQUIRE(std::equal(piece.data<float>(), piece.data<float>() + count, whole.begin() + begin));
     }
@@ -119,32 +121,33 @@ TEST_CASE("34: a number depends on its global index alone, not on where a run of
 }
 
 TEST_CASE("34: dropout of a pending sum drops elements of the sum") {
-  run_ranks(
-      3,
-      [](Rank& rank) {
-        const auto* mesh = ProcessMesh::make({2});
-        const std::vector<float> expected = plain([] { return dropout(unit({5, 3}, DType::float32), Tensor()); }).to_vector<float>();
-        const Tensor half = rank.id() < 2 ? full({5, 3}, 0.5) : Tensor();
-        const Tensor pending = from_local(half, DistSpec::parse(mesh, "-, - | sum(a)"), {5, 3}, DType::float32);
-        check(full_equals(dropout(pending, Tensor()), expected), "the sum is dropped, not each contribution");
-      },
-      {.seed = kSeed});
+  run_ranks(3,
+            [](Rank& rank) {
+              const auto* mesh = ProcessMesh::make({2});
+              const std::vector<float> expected = plain([] {
+                                                    return dropout(unit({5, 3}, DType::float32), Tensor());
+                                                  }).to_vector<float>();
+              const Tensor half = rank.id() < 2 ? full({5, 3}, 0.5) : Tensor();
+              const Tensor pending = from_local(half, DistSpec::parse(mesh, "-, - | sum(a)"), {5, 3}, DType::float32);
+              check(full_equals(dropout(pending, Tensor()), expected), "the sum is dropped, not each contribution");
+            },
+            {.seed = kSeed});
 }
 
 TEST_CASE("35: the world's generator advances alike on all ranks, outside the mesh too") {
   std::array<RandomKey, 4> states;
-  run_ranks(
-      4,
-      [&](Rank& rank) {
-        const auto* mesh = ProcessMesh::make({3});
-        const Tensor x = distribute(unit({5}, DType::float32), DistSpec::parse(mesh, "a"));
-        check(rank.generator.state().seed == kSeed && rank.generator.state().offset == 0, "starts at the world's seed");
-        for (int i = 0; i < 3; ++i) dropout(x, Tensor());
-        relu(x);
-        error_of([&] { dropout(x, Tensor(), 1.5); }, ErrorCode::invalid_argument);
-        states[static_cast<size_t>(rank.id())] = rank.generator.state();
-      },
-      {.seed = kSeed});
+  run_ranks(4,
+            [&](Rank& rank) {
+              const auto* mesh = ProcessMesh::make({3});
+              const Tensor x = distribute(unit({5}, DType::float32), DistSpec::parse(mesh, "a"));
+              check(rank.generator.state().seed == kSeed && rank.generator.state().offset == 0,
+                    "starts at the world's seed");
+              for (int i = 0; i < 3; ++i) dropout(x, Tensor());
+              relu(x);
+              error_of([&] { dropout(x, Tensor(), 1.5); }, ErrorCode::invalid_argument);
+              states[static_cast<size_t>(rank.id())] = rank.generator.state();
+            },
+            {.seed = kSeed});
   for (const RandomKey& state : states) CHECK((state.seed == kSeed && state.offset == 3));
 }
 
@@ -194,7 +197,8 @@ void check_pieces(const Tensor& expected, const ProcessMesh* mesh, const std::st
     const LocalCall local{{}, boxes, nullptr, {kSeed, 0}};
     const Tensor made(make(OpContext{"random", &local}, piece.dims));
     const Tensor whole = full(from_local(made, spec, expected.dims(), expected.dtype()));
-    check(cast(whole, DType::int64).to_vector<int64_t>() == cast(expected, DType::int64).to_vector<int64_t>(), layout + " " + to_string(expected.dims()));
+    check(cast(whole, DType::int64).to_vector<int64_t>() == cast(expected, DType::int64).to_vector<int64_t>(),
+          layout + " " + to_string(expected.dims()));
   });
 }
 
@@ -206,8 +210,9 @@ TEST_CASE("34: randint pieces have the bits of the whole for every mesh, layout 
       const Tensor expected = plain([&] { return randint(-2000000000, 2000000000, IntArray(dims), dtype); });
       for (const Placement& placement : wide_placements()) {
         for (const char* layout : placement.layouts) {
-          check_pieces(expected, placement.mesh, layout,
-                       [&](const OpContext& ctx, const Dims& piece) { return dense::randint(ctx, -2000000000, 2000000000, piece, dtype, 0, kCpu); });
+          check_pieces(expected, placement.mesh, layout, [&](const OpContext& ctx, const Dims& piece) {
+            return dense::randint(ctx, -2000000000, 2000000000, piece, dtype, 0, kCpu);
+          });
         }
       }
     }
@@ -218,18 +223,21 @@ TEST_CASE("34: bernoulli gives the same bits for every mesh, layout and uneven s
   for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16}) {
     for (const Dims& dims : kShapes) {
       const Tensor p = full(IntArray(dims), 0.3, dtype);
-      const std::vector<double> expected = cast(plain([&] { return bernoulli(p); }), DType::float64).to_vector<double>();
+      const std::vector<double> expected =
+          cast(plain([&] { return bernoulli(p); }), DType::float64).to_vector<double>();
       for (const Placement& placement : wide_placements()) {
-        run_ranks(
-            placement.mesh->size() + 1,
-            [&](Rank& rank) {
-              const RandomKey start = rank.generator.state();
-              for (const char* layout : placement.layouts) {
-                rank.generator.set_state(start);
-                check(full_equals(cast(bernoulli(distribute(p, DistSpec::parse(placement.mesh, layout))), DType::float64), expected), layout);
-              }
-            },
-            {.seed = kSeed});
+        run_ranks(placement.mesh->size() + 1,
+                  [&](Rank& rank) {
+                    const RandomKey start = rank.generator.state();
+                    for (const char* layout : placement.layouts) {
+                      rank.generator.set_state(start);
+                      check(full_equals(
+                                cast(bernoulli(distribute(p, DistSpec::parse(placement.mesh, layout))), DType::float64),
+                                expected),
+                            layout);
+                    }
+                  },
+                  {.seed = kSeed});
       }
     }
   }
@@ -246,7 +254,9 @@ TEST_CASE("34: randperm pieces agree with the whole, and each element is made fr
         // dense::randperm makes a whole tensor; what a call on a mesh runs is the kernel on a piece.
         check_pieces(expected, placement.mesh, layout, [&](const OpContext& ctx, const Dims& piece) {
           DenseTensor out = DenseTensor::allocate(kCpu, {piece, DType::int64});
-          kernel_table("randperm").find<void(const OpContext&, RandomKey, DenseTensor&)>(ctx, kCpu, DType::int64)(ctx, ctx.local->random, out);
+          kernel_table("randperm")
+              .find<void(const OpContext&, RandomKey, DenseTensor&)>(ctx, kCpu, DType::int64)(ctx, ctx.local->random,
+                                                                                              out);
           return out;
         });
       }
@@ -304,7 +314,8 @@ TEST_CASE("34: randint is uniform from low to before high, and bernoulli has the
   const std::vector<int64_t> ends = randint(INT32_MIN, INT32_MAX, {1000}).to_vector<int64_t>();
   CHECK(*std::min_element(ends.begin(), ends.end()) < -1900000000);
   CHECK(*std::max_element(ends.begin(), ends.end()) > 1900000000);
-  CHECK(randint(0, 9, {8}, DType::int64, 5).to_vector<int64_t>() == randint(0, 9, {8}, DType::int64, 5).to_vector<int64_t>());
+  CHECK(randint(0, 9, {8}, DType::int64, 5).to_vector<int64_t>() ==
+        randint(0, 9, {8}, DType::int64, 5).to_vector<int64_t>());
   error_of([] { randint(3, 3, {2}); }, ErrorCode::invalid_argument);
   error_of([] { randint(0, 3, {2}, DType::float32); }, ErrorCode::dtype_mismatch);
   error_of([] { randperm(-1); }, ErrorCode::invalid_argument);

@@ -59,7 +59,8 @@ TEST_CASE("7: pending reductions of several types are done from the last mesh ax
   const auto* mesh = ProcessMesh::make({2, 2});
   run_ranks(4, [&](Rank& rank) {
     const float mine = std::array<float, 4>{1, 5, 4, 2}[static_cast<size_t>(rank.id())];
-    const Tensor x = from_local(Tensor::from_data<float>({mine}, {1}), DistSpec::parse(mesh, "- | sum(a), max(b)"), {1}, DType::float32);
+    const Tensor x = from_local(Tensor::from_data<float>({mine}, {1}), DistSpec::parse(mesh, "- | sum(a), max(b)"), {1},
+                                DType::float32);
     // max over b: 5 and 4; their sum over a: 9.
     for (const char* way : {"-", "- | max(b)", "- | sum(a)", "a", "b", "a+b", "a | max(b)"}) {
       check(full_equals<float>(reshard(x, DistSpec::parse(mesh, way)), {9}), way);

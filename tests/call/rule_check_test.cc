@@ -15,15 +15,29 @@ using namespace shard::testing;
 namespace {
 
 // Ops of this test, which compute what relu and softmax do, under rules of their own.
-constexpr OpDef kRightRelu = {.name = "right_relu", .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> ...",
-                              .commutes = Commutes::jointly, .commute_types = 0x6};
-constexpr OpDef kLinearRelu = {.name = "linear_relu", .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> ...",
-                               .commutes = Commutes::jointly, .commute_types = 0x7};
-constexpr OpDef kWholeRelu = {.name = "whole_relu", .inputs = slots<"x">, .outputs = slots<"out">, .rule = "!m !n -> !m !n",
-                              .commutes = Commutes::jointly, .commute_types = 0x6};
-constexpr OpDef kSilentRelu = {.name = "silent_relu", .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> ..."};
+constexpr OpDef kRightRelu = {.name = "right_relu",
+                              .inputs = slots<"x">,
+                              .outputs = slots<"out">,
+                              .rule = "... -> ...",
+                              .commutes = Commutes::jointly,
+                              .commute_types = 0x6};
+constexpr OpDef kLinearRelu = {.name = "linear_relu",
+                               .inputs = slots<"x">,
+                               .outputs = slots<"out">,
+                               .rule = "... -> ...",
+                               .commutes = Commutes::jointly,
+                               .commute_types = 0x7};
+constexpr OpDef kWholeRelu = {.name = "whole_relu",
+                              .inputs = slots<"x">,
+                              .outputs = slots<"out">,
+                              .rule = "!m !n -> !m !n",
+                              .commutes = Commutes::jointly,
+                              .commute_types = 0x6};
+constexpr OpDef kSilentRelu = {
+    .name = "silent_relu", .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> ..."};
 constexpr OpDef kNoRule = {.name = "no_rule", .inputs = slots<"x">, .outputs = slots<"out">};
-constexpr OpDef kCutSoftmax = {.name = "cut_softmax", .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> ..."};
+constexpr OpDef kCutSoftmax = {
+    .name = "cut_softmax", .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> ..."};
 
 template <const OpDef& op, auto dense, auto plain>
 Tensor run_as(const Tensor& x) {
@@ -46,13 +60,15 @@ RuleReport report_of(Unary f) {
 
 std::string first_of(const RuleReport& report, Verdict verdict) {
   for (const RuleFinding& finding : report.findings) {
-    if (finding.verdict == verdict && finding.accepted.empty()) return finding.layouts + ": " + finding.command + ": " + finding.detail;
+    if (finding.verdict == verdict && finding.accepted.empty())
+      return finding.layouts + ": " + finding.command + ": " + finding.detail;
   }
   return "";
 }
 
 /// The average of element `e` over `axes`, one after the other, as float32 has it.
-float average(const ProcessMesh& mesh, const std::vector<DenseTensor>& pieces, int64_t e, std::vector<int> axes, Coordinate at = {}) {
+float average(const ProcessMesh& mesh, const std::vector<DenseTensor>& pieces, int64_t e, std::vector<int> axes,
+              Coordinate at = {}) {
   if (axes.empty()) {
     int process = 0;
     for (int axis = 0; axis < mesh.rank(); ++axis) process = process * mesh.size(axis) + at[static_cast<size_t>(axis)];
@@ -99,7 +115,8 @@ TEST_CASE("a commutation that does not hold is found, with a command that shows 
   CHECK(report.total().wrong == 2);
   const std::string finding = first_of(report, Verdict::wrong);
   CHECK(finding.starts_with("[-, -] sum(a): "));
-  CHECK_THAT(finding, Catch::Contains("shard_verify_rules --op op --case \"of two dims\" --dtype float32 --layouts \"[-, -] sum(a)\" --ranks 2 --seed 1"));
+  CHECK_THAT(finding, Catch::Contains("shard_verify_rules --op op --case \"of two dims\" --dtype float32 --layouts "
+                                      "\"[-, -] sum(a)\" --ranks 2 --seed 1"));
 }
 
 TEST_CASE("a rule that lets softmax shard its axis is wrong") {
@@ -129,12 +146,14 @@ TEST_CASE("one choice of layouts is tried alone, with the values it had among al
   OpCases cases;
   add_unary(cases, "op", {DType::float32, DType::int64}, run_as<kLinearRelu, dense_relu, plain_relu>, nullptr);
   const RuleReport all = check_rules(cases, {}, {});
-  RuleCheckOptions options{.op = "op", .name = "of two dims", .dtype = "int64", .layouts = "[-, -] sum(a)", .ranks = {3}};
+  RuleCheckOptions options{
+      .op = "op", .name = "of two dims", .dtype = "int64", .layouts = "[-, -] sum(a)", .ranks = {3}};
   const RuleReport one = check_rules(cases, {}, options);
   REQUIRE(one.findings.size() == 1);
   CHECK(one.findings[0].verdict == Verdict::wrong);
   bool same = false;
-  for (const RuleFinding& finding : all.findings) same = same || (finding.command == one.findings[0].command && finding.detail == one.findings[0].detail);
+  for (const RuleFinding& finding : all.findings)
+    same = same || (finding.command == one.findings[0].command && finding.detail == one.findings[0].detail);
   CHECK(same);
 }
 
@@ -145,7 +164,8 @@ TEST_CASE("the report counts per op, as text and as JSON") {
 }
 
 TEST_CASE("no rule of this library is wrong or missing on a sample of all layouts") {
-  const RuleReport report = check_rules(op_cases(), accepted_by_rules(), {.ranks = {3}, .trials = 2, .most_layouts = 5});
+  const RuleReport report =
+      check_rules(op_cases(), accepted_by_rules(), {.ranks = {3}, .trials = 2, .most_layouts = 5});
   INFO(to_text(report));
   const RuleCounts total = report.total();
   CHECK(total.wrong == 0);

@@ -72,9 +72,20 @@ TEST_CASE("6: values come in and go out as they are, and wrong counts and dtypes
   CHECK(x.to_vector<int64_t>() == std::vector<int64_t>{1, 2, 3, 4, 5, 6});
   CHECK(Tensor::from_data<bool>({true, false}, {2}).to_vector<bool>() == std::vector<bool>{true, false});
   CHECK(Tensor::from_data<float>({}, {0, 3}).to_vector<float>().empty());
-  CHECK_THAT(error_of([] { Tensor::from_data<float>({1, 2}, {3}); }, ErrorCode::shape_mismatch), Catch::Contains("2 values do not fill"));
-  CHECK_THAT(error_of([] { Tensor::from_data<float>({1, 2}, {-1, -2}); }, ErrorCode::invalid_argument), Catch::Contains("must not be negative"));
-  CHECK_THAT(error_of([&] { x.to_vector<float>(); }, ErrorCode::dtype_mismatch), Catch::Contains("cannot be read as float32"));
+  CHECK_THAT(error_of(
+                 [] {
+                   Tensor::from_data<float>({1, 2}, {3});
+                 },
+                 ErrorCode::shape_mismatch),
+             Catch::Contains("2 values do not fill"));
+  CHECK_THAT(error_of(
+                 [] {
+                   Tensor::from_data<float>({1, 2}, {-1, -2});
+                 },
+                 ErrorCode::invalid_argument),
+             Catch::Contains("must not be negative"));
+  CHECK_THAT(error_of([&] { x.to_vector<float>(); }, ErrorCode::dtype_mismatch),
+             Catch::Contains("cannot be read as float32"));
 }
 
 TEST_CASE("6: distribute takes equal values of all ranks without communication, or sends those of one") {
@@ -86,7 +97,8 @@ TEST_CASE("6: distribute takes equal values of all ranks without communication, 
     const Tensor y = distribute(iota<float>({5}, static_cast<float>(rank.id())), spec(3, "p"), from_rank(1));
     check(rank.stats().collectives == before + (rank.id() < 3 ? 1u : 0u), "from_rank is one broadcast in the mesh");
     check(full_equals<float>(y, {1, 2, 3, 4, 5}), "value of rank 1");
-    check_contains(error_of([] { distribute(iota<float>({5}), spec(3, "p"), from_rank(3)); }, ErrorCode::layout), "not in mesh(p=3)");
+    check_contains(error_of([] { distribute(iota<float>({5}), spec(3, "p"), from_rank(3)); }, ErrorCode::layout),
+                   "not in mesh(p=3)");
     check_contains(error_of([&] { distribute(x, spec(3, "p")); }, ErrorCode::layout), "use reshard");
     check_contains(error_of([] { distribute(iota<float>({5}), spec(3, "p, -")); }, ErrorCode::layout), "has 2 dims");
   });
@@ -138,10 +150,13 @@ TEST_CASE("6: printing never communicates, and a pending reduction is not shown 
     const Tensor piece = rank.id() < 2 ? iota<float>({2}, static_cast<float>(rank.id())) : Tensor();
     const Tensor pending = from_local(piece, spec(2, "- | sum(p)"), {2}, DType::float32);
     const auto before = rank.stats().collectives;
-    const std::vector<std::string> pieces = {"f32[3], layout [p] on mesh(p=2), local piece [2] {0, 1}", "f32[3], layout [p] on mesh(p=2), local piece [1] {2}",
+    const std::vector<std::string> pieces = {"f32[3], layout [p] on mesh(p=2), local piece [2] {0, 1}",
+                                             "f32[3], layout [p] on mesh(p=2), local piece [1] {2}",
                                              "f32[3], layout [p] on mesh(p=2), no local piece on this rank"};
     check(to_text(x) == pieces[static_cast<size_t>(rank.id())], to_text(x));
-    if (rank.id() == 1) check(to_text(pending) == "f32[2], layout [-] sum(p) on mesh(p=2), local contribution, not the value [2] {1, 2}", to_text(pending));
+    if (rank.id() == 1)
+      check(to_text(pending) == "f32[2], layout [-] sum(p) on mesh(p=2), local contribution, not the value [2] {1, 2}",
+            to_text(pending));
     check(rank.stats().collectives == before, "nothing was sent");
   });
   CHECK(to_text(iota<int32_t>({2})) == "i32[2] {0, 1}");
@@ -211,7 +226,8 @@ TEST_CASE("10: expand turns its global shape into local ones, for uneven and emp
       for (const char* layout : {"a, -, -", "a+b, -, -", "b, -, a", "-, -, b+a", "a, b, -", "-, a, -"}) {
         const Tensor x = distribute(plain, DistSpec::parse(mesh, layout));
         for (const IntArray& shape : {IntArray{3, size, 5, 4}, IntArray{-1, 2, -1}, IntArray{2, -1, 1, 4}}) {
-          check(same_values(full(expand(x, shape)), expand(plain, shape)), std::string(layout) + " to " + to_string(shape));
+          check(same_values(full(expand(x, shape)), expand(plain, shape)),
+                std::string(layout) + " to " + to_string(shape));
         }
       }
     }
@@ -249,9 +265,12 @@ TEST_CASE("13: embedding of a vocabulary in pieces gives contributions that add 
     const Tensor out = embedding(x, pieces);
     check(spec_of(out)->text() == "[-, -, -] sum(p)", spec_of(out)->text());
     check(full_equals(out, embedding(ids, weight).to_vector<float>()), "value");
-    check(full_equals(embedding(x, pieces, 3), embedding(ids, weight, 3).to_vector<float>()), "padding_idx is a global id");
-    check(full_equals(embedding(x, distribute(weight, spec(4, "-, p"))), embedding(ids, weight).to_vector<float>()), "columns");
-    check(full_equals(embedding(distribute(ids, spec(4, "-, p")), pieces), embedding(ids, weight).to_vector<float>()), "both sharded");
+    check(full_equals(embedding(x, pieces, 3), embedding(ids, weight, 3).to_vector<float>()),
+          "padding_idx is a global id");
+    check(full_equals(embedding(x, distribute(weight, spec(4, "-, p"))), embedding(ids, weight).to_vector<float>()),
+          "columns");
+    check(full_equals(embedding(distribute(ids, spec(4, "-, p")), pieces), embedding(ids, weight).to_vector<float>()),
+          "both sharded");
   });
 }
 
@@ -279,10 +298,12 @@ TEST_CASE("13: the mean over uneven shards is the global mean") {
 TEST_CASE("13: batch_norm in training has the statistics of the whole batch when it is sharded unevenly") {
   const int64_t kRows = 5;
   std::vector<double> values;
-  for (int64_t i = 0; i < kRows * 3 * 2; ++i) values.push_back(std::sin(static_cast<double>(i)) * 3 + static_cast<double>(i % 3));
+  for (int64_t i = 0; i < kRows * 3 * 2; ++i)
+    values.push_back(std::sin(static_cast<double>(i)) * 3 + static_cast<double>(i % 3));
   const Tensor plain = Tensor::from_data(values, {kRows, 3, 2});
   const auto ones = [] { return Tensor::from_data<double>({1, 2, 3}, {3}); };
-  const auto run = [](const Tensor& x, const Tensor& mean, const Tensor& variance, const Tensor& scale, const Tensor& bias) {
+  const auto run = [](const Tensor& x, const Tensor& mean, const Tensor& variance, const Tensor& scale,
+                      const Tensor& bias) {
     return batch_norm(x, mean, variance, scale, bias, false, 0.75f, 1e-5f, "NCHW", false, false);
   };
   const auto [out, mean_out, variance_out, saved_mean, saved_inverse] = run(plain, ones(), ones(), ones(), ones());
@@ -299,7 +320,8 @@ TEST_CASE("13: batch_norm in training has the statistics of the whole batch when
         if (!value.defined()) continue;
         const auto got = value.to_vector<double>();
         const auto want = expected[i].to_vector<double>();
-        for (size_t k = 0; k < want.size(); ++k) check(std::fabs(got[k] - want[k]) < 1e-12, "output " + std::to_string(i));
+        for (size_t k = 0; k < want.size(); ++k)
+          check(std::fabs(got[k] - want[k]) < 1e-12, "output " + std::to_string(i));
       }
     });
   }
@@ -317,13 +339,17 @@ TEST_CASE("13: the gradient of batch_norm is that of the whole batch when it is 
     const std::vector<Tensor> expected = {x_grad, scale_grad, bias_grad};
     for (int ranks : {2, 3, 7}) {
       run_ranks(ranks, [&](Rank&) {
-        const auto [x, s, b] = run(distribute(plain, spec(ranks, "p, -, -")), distribute(channels, spec(ranks, "-")), is_test);
+        const auto [x, s, b] =
+            run(distribute(plain, spec(ranks, "p, -, -")), distribute(channels, spec(ranks, "-")), is_test);
         // Training needs the sums of all ranks; constant statistics do not, and leave them pending.
-        check(spec_of(x)->text() == "[p, -, -]" && spec_of(s)->text() == (is_test ? "[-] sum(p)" : "[-]") && spec_of(b)->text() == spec_of(s)->text(), "layouts");
+        check(spec_of(x)->text() == "[p, -, -]" && spec_of(s)->text() == (is_test ? "[-] sum(p)" : "[-]") &&
+                  spec_of(b)->text() == spec_of(s)->text(),
+              "layouts");
         const std::vector<Tensor> actual = {x, s, b};
         for (size_t i = 0; i < actual.size(); ++i) {
           const auto got = full(actual[i]).to_vector<double>(), want = expected[i].to_vector<double>();
-          for (size_t k = 0; k < want.size(); ++k) check(std::fabs(got[k] - want[k]) < 1e-12 * (1 + std::fabs(want[k])), "gradient " + std::to_string(i));
+          for (size_t k = 0; k < want.size(); ++k)
+            check(std::fabs(got[k] - want[k]) < 1e-12 * (1 + std::fabs(want[k])), "gradient " + std::to_string(i));
         }
       });
     }
@@ -362,7 +388,8 @@ TEST_CASE("16: an op without a placement rule is an error that says where to add
     check_contains(text, "[mystery] has no placement rule");
     check_contains(text, "mine.yaml:7");
     check_contains(text, "FallbackPolicy::replicate");
-    check_contains(error_of([&] { mystery(x, unknown); }, ErrorCode::no_rule), "no rule named 'MysteryInferSpmd' is registered");
+    check_contains(error_of([&] { mystery(x, unknown); }, ErrorCode::no_rule),
+                   "no rule named 'MysteryInferSpmd' is registered");
     const auto before = call::plan_cache_stats(rank);
     check(before.fallback_calls == 0 && rank.stats().collectives == 0, "nothing ran");
     const PolicyScope scope(rank, {.fallback = FallbackPolicy::replicate});
@@ -379,7 +406,8 @@ TEST_CASE("16: an op without a placement rule is an error that says where to add
 }
 
 TEST_CASE("16: a missing kernel is an error, on one rank and on many") {
-  CHECK_THAT(error_of([] { exp(iota<int64_t>({2})); }, ErrorCode::no_kernel), Catch::Contains("[exp]") && Catch::Contains("int64"));
+  CHECK_THAT(error_of([] { exp(iota<int64_t>({2})); }, ErrorCode::no_kernel),
+             Catch::Contains("[exp]") && Catch::Contains("int64"));
   run_ranks(2, [](Rank&) {
     const Tensor x = distribute(iota<int64_t>({4}), spec(2, "p"));
     check_contains(error_of([&] { exp(x); }, ErrorCode::no_kernel), "no kernel registered for exp on cpu with int64");
@@ -392,7 +420,8 @@ TEST_CASE("18: what is planned and sent is the same on all ranks, uneven pieces 
   const auto plans = gather_from(5, [&](Rank& rank) {
     std::vector<std::string> seen;
     call::observe_calls(rank, [&](const call::CallRecord& r) {
-      seen.push_back(fmt::format("{} | {} | {} | {} | {} | {}", r.op, r.inputs, r.moves, r.outputs, r.aliases, r.bytes));
+      seen.push_back(
+          fmt::format("{} | {} | {} | {} | {} | {}", r.op, r.inputs, r.moves, r.outputs, r.aliases, r.bytes));
     });
     Tensor x = distribute(iota<float>({5, 3}), DistSpec::parse(mesh, "a, b"));
     const Tensor y = distribute(iota<float>({3, 7}), DistSpec::parse(mesh, "-, a+b"));

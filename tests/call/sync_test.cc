@@ -54,12 +54,13 @@ constexpr OpDef kUntold = {.name = "untold_norm",
 
 Tensor untold_norm(const Tensor& x) {
   using Kernel = void(const OpContext&, const DenseTensor&, DenseTensor&);
-  register_kernel("untold_norm", 0, DType::float32, static_cast<Kernel*>([](const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
-    float sum = 0;
-    for (int64_t i = 0; i < x.numel(); ++i) sum += x.data<float>()[i];
-    *out.data<float>() = sum;
-    if (ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(out, ReduceType::sum);
-  }));
+  register_kernel("untold_norm", 0, DType::float32,
+                  static_cast<Kernel*>([](const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
+                    float sum = 0;
+                    for (int64_t i = 0; i < x.numel(); ++i) sum += x.data<float>()[i];
+                    *out.data<float>() = sum;
+                    if (ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(out, ReduceType::sum);
+                  }));
   const IntArray axis{};
   const bool keepdim = false, all = true;
   call::DistCall call(kUntold, x, axis, keepdim, all);
@@ -76,7 +77,9 @@ Tensor untold_norm(const Tensor& x) {
 
 }  // namespace
 
-TEST_CASE("20: CommPolicy::forbid sees the refresh of a stale view and the write through one, and a refused call changes nothing") {
+TEST_CASE(
+    "20: CommPolicy::forbid sees the refresh of a stale view and the write through one, and a refused call changes "
+    "nothing") {
   run_ranks(3, [](Rank& rank) {
     const PolicyScope scope(rank, kSync);
     Tensor x = distribute(iota<float>({5, 4}), spec("-, p"));
@@ -157,11 +160,14 @@ TEST_CASE("20: a kernel that combines values and does not tell how many counts a
     const Tensor x = distribute(iota<float>({4}), spec("p"));
     const PolicyScope forbid(rank, {.comm = CommPolicy::forbid});
     const std::string text = error_of([&] { untold_norm(x); }, ErrorCode::policy);
-    check_contains(text, "would communicate on mesh(p=2): the kernel combines values over p, nothing tells how many (register_dry_kernel)");
+    check_contains(text,
+                   "would communicate on mesh(p=2): the kernel combines values over p, nothing tells how many "
+                   "(register_dry_kernel)");
   });
   run_ranks(1, [](Rank& rank) {
     const PolicyScope forbid(rank, {.comm = CommPolicy::forbid});
-    check(full_equals<float>(untold_norm(distribute(iota<float>({4}), DistSpec::parse(line(1), "p"))), {6}), "one process sends nothing");
+    check(full_equals<float>(untold_norm(distribute(iota<float>({4}), DistSpec::parse(line(1), "p"))), {6}),
+          "one process sends nothing");
   });
 }
 
@@ -231,14 +237,19 @@ TEST_CASE("22: under ViewPolicy::sync a view whose handle adopts another layout 
   });
 }
 
-TEST_CASE("5: under ViewPolicy::sync two targets of one call that are views of one tensor are refused before anything is written") {
+TEST_CASE(
+    "5: under ViewPolicy::sync two targets of one call that are views of one tensor are refused before anything is "
+    "written") {
   run_ranks(2, [](Rank& rank) {
     const PolicyScope scope(rank, kSync);
     Tensor x = distribute(iota<float>({2, 3}), spec("-, p"));
     const Tensor mean = reshape(x, {6}), variance = reshape(x, {6});
     check(!mean.shares_buffer_with(x) && !mean.shares_buffer_with(variance), "two copies");
-    const Tensor image = distribute(iota<float>({4, 6}), spec("-, -")), ones = distribute(full(Dims{6}, 1.0f), spec("-"));
-    const auto norm = [&](const Tensor& second) { batch_norm(image, mean, second, ones, ones, false, 0.5f, 1e-5f, "NCHW", false, false); };
+    const Tensor image = distribute(iota<float>({4, 6}), spec("-, -")),
+                 ones = distribute(full(Dims{6}, 1.0f), spec("-"));
+    const auto norm = [&](const Tensor& second) {
+      batch_norm(image, mean, second, ones, ones, false, 0.5f, 1e-5f, "NCHW", false, false);
+    };
     check_contains(error_of([&] { norm(variance); }, ErrorCode::invalid_argument), "is written twice");
     check(x.version() == 0 && mean.version() == 0 && full_equals(x, numbers(6)), "nothing was written");
     norm(assign(ones));
@@ -252,7 +263,8 @@ TEST_CASE("25: under strict a view does not adopt another layout, since what it 
     Tensor y = reshape(x, {2, 2});
     check(y.shares_buffer_with(x), "a view");
     const PolicyScope scope(rank, {.inplace = InplacePolicy::adopt});
-    check_contains(error_of([&] { relu_(y); }, ErrorCode::policy), "the tensor that it is a view of would not be written");
+    check_contains(error_of([&] { relu_(y); }, ErrorCode::policy),
+                   "the tensor that it is a view of would not be written");
     check(x.version() == 0 && full_equals<float>(x, {-1, 2, -3, 4}), "nothing was written");
     scale_(y, 2.0);
     check(full_equals<float>(x, {-2, 4, -6, 8}), "what keeps its layout is written through");
@@ -317,7 +329,9 @@ TEST_CASE("22: a view of a tensor without elements shares its buffer, whatever i
   }
 }
 
-TEST_CASE("22: the policy in force at a use counts: under temporary stale views can be read, and a write parts the two for good") {
+TEST_CASE(
+    "22: the policy in force at a use counts: under temporary stale views can be read, and a write parts the two for "
+    "good") {
   run_ranks(3, [](Rank& rank) {
     Tensor x = distribute(iota<float>({5, 4}), spec("-, p"));
     Tensor y = reshape(x, {20}), z = reshape(x, {20});
@@ -341,7 +355,9 @@ TEST_CASE("22: the policy in force at a use counts: under temporary stale views 
   });
 }
 
-TEST_CASE("24: a tensor that takes another dtype parts from its views under ViewPolicy::temporary, plain and distributed alike") {
+TEST_CASE(
+    "24: a tensor that takes another dtype parts from its views under ViewPolicy::temporary, plain and distributed "
+    "alike") {
   run_ranks(2, [](Rank& rank) {
     const PolicyScope scope(rank, {.view = ViewPolicy::temporary});
     for (const bool plain : {true, false}) {

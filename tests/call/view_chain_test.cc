@@ -26,7 +26,9 @@ std::vector<float> numbers(size_t count, float factor = 1) {
   return values;
 }
 
-IntArray shape_of_round(int round, int64_t columns) { return round % 2 == 0 ? IntArray{5 * columns} : IntArray{5, columns}; }
+IntArray shape_of_round(int round, int64_t columns) {
+  return round % 2 == 0 ? IntArray{5 * columns} : IntArray{5, columns};
+}
 
 /// Calls `step(round)`, which changes the shape of a tensor in every round, and checks that the bytes that are alive do not grow.
 template <class Step>
@@ -36,7 +38,9 @@ void check_live_bytes(Rank& rank, const std::string& what, const Step& step) {
     step(round);
     const int64_t live = dry_report(rank).live_bytes;
     if (round == 3) settled = live;
-    if (round > 3 && round % 2 == 1) check(live == settled, what + ": " + std::to_string(live) + " bytes in round " + std::to_string(round) + ", not " + std::to_string(settled));
+    if (round > 3 && round % 2 == 1)
+      check(live == settled, what + ": " + std::to_string(live) + " bytes in round " + std::to_string(round) +
+                                 ", not " + std::to_string(settled));
   }
 }
 
@@ -47,7 +51,9 @@ TEST_CASE("22: under ViewPolicy::sync rounds of reshapes that move hold no more 
   world->run([](Rank& rank) {
     const PolicyScope scope(rank, kSync);
     const auto live = [&] { return dry_report(rank).live_bytes; };
-    const auto check_two = [&](int64_t before, const char* what) { check(live() <= before + 2 * 5 * kColumns * 4, std::string(what) + " holds " + std::to_string(live())); };
+    const auto check_two = [&](int64_t before, const char* what) {
+      check(live() <= before + 2 * 5 * kColumns * 4, std::string(what) + " holds " + std::to_string(live()));
+    };
     {
       Tensor x = zeros({5, kColumns}, line("p, -"));
       const Tensor alias = x.detach(), view = reshape(x, {5, kColumns, 1});
@@ -66,13 +72,15 @@ TEST_CASE("22: under ViewPolicy::sync rounds of reshapes that move hold no more 
       check_live_bytes(rank, "reshape_ of a view", [&](int round) { reshape_(y, shape_of_round(round, kColumns)); });
       check_two(0, "a view");
       Tensor z = y;
-      check_live_bytes(rank, "views of views whose handles go", [&](int round) { z = reshape(z, shape_of_round(round, kColumns)); });
+      check_live_bytes(rank, "views of views whose handles go",
+                       [&](int round) { z = reshape(z, shape_of_round(round, kColumns)); });
       check_two(5 * kColumns * 4, "a view of views");
     }
     check(live() == 0, "all are gone");
     {
       Tensor z = zeros({5, kColumns}, line("p, -"));
-      check_live_bytes(rank, "where nobody sees the first one either", [&](int round) { z = reshape(z, shape_of_round(round, kColumns)); });
+      check_live_bytes(rank, "where nobody sees the first one either",
+                       [&](int round) { z = reshape(z, shape_of_round(round, kColumns)); });
       check_two(0, "the last view");
     }
     check(live() == 0, "all are gone");
@@ -115,7 +123,8 @@ TEST_CASE("22: views of views that are gone follow the tensor that they are view
       Tensor view = reshape(x, {20});
       float factor = 1;
       const auto check_all = [&](const std::string& what) {
-        for (const Tensor& each : {x, alias, view}) check(full_equals(each, numbers(20, factor)), what + " " + each.get().describe());
+        for (const Tensor& each : {x, alias, view})
+          check(full_equals(each, numbers(20, factor)), what + " " + each.get().describe());
       };
       for (int round = 0; round < 7; ++round) {
         pass(x.detach());
@@ -175,7 +184,8 @@ TEST_CASE("22: a view of a view that had another pending reduction is reached by
     relu(y);
     call::observe_calls(rank, {});
     sent += rank.stats().bytes_sent - before;
-    check(spec_of(y)->text() == "[a]" && spec_of(x)->text() == "[-, a] sum(b)", "only y has adopted " + spec_of(y)->text());
+    check(spec_of(y)->text() == "[a]" && spec_of(x)->text() == "[-, a] sum(b)",
+          "only y has adopted " + spec_of(y)->text());
     for (float& value : expected) value *= 4;
     for (const Tensor& each : {x, y, z}) check(full_equals(each, expected), each.get().describe());
   });
@@ -207,11 +217,13 @@ TEST_CASE("23: what a kernel has written in a moved view of a view is in step wi
   run_ranks(3, [](Rank& rank) {
     const PolicyScope scope(rank, kSync);
     constexpr int64_t kRows = 4096;  // so that the statistics move, and not the image
-    const Tensor image = distribute(iota<float>({kRows, 20}), line("p, -")), ones = distribute(full(Dims{20}, 1.0f), line("-"));
+    const Tensor image = distribute(iota<float>({kRows, 20}), line("p, -")),
+                 ones = distribute(full(Dims{20}, 1.0f), line("-"));
     Tensor source = distribute(iota<float>({5, 4}), line("p, -"));
     const Tensor mean = reshape(source, {20});
     check(!mean.shares_buffer_with(source) && spec_of(mean)->text() == "[p]", "a moved view");
-    const Tensor mean_out = std::get<1>(batch_norm(image, mean, assign(ones), ones, ones, false, 0.5f, 1e-5f, "NCHW", false, false));
+    const Tensor mean_out =
+        std::get<1>(batch_norm(image, mean, assign(ones), ones, ones, false, 0.5f, 1e-5f, "NCHW", false, false));
     check(!mean_out.shares_buffer_with(mean) && source.version() == 1, "moved again, and written back");
     {
       const PolicyScope forbid(rank, {.view = ViewPolicy::sync, .comm = CommPolicy::forbid});
@@ -219,7 +231,8 @@ TEST_CASE("23: what a kernel has written in a moved view of a view is in step wi
       relu(mean);
     }
     const Tensor values = full(source);
-    if (values.defined()) check(full_equals(mean_out, values.to_vector<float>()) && full_equals(mean, values.to_vector<float>()), "values");
+    if (values.defined())
+      check(full_equals(mean_out, values.to_vector<float>()) && full_equals(mean, values.to_vector<float>()), "values");
     scale_(source, 2.0);
     const Tensor scaled = full(source), again = full(mean_out);
     if (scaled.defined()) check(again.to_vector<float>() == scaled.to_vector<float>(), "and follows it");

@@ -25,7 +25,9 @@ struct BatchNorm {
     scale = distribute(Tensor::from_data<float>({1, 1, 1}, {3}), DistSpec::parse(mesh, "-"));
     bias = distribute(Tensor::from_data<float>({0, 0, 0}, {3}), DistSpec::parse(mesh, "-"));
   }
-  std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run() { return batch_norm(x, mean, variance, scale, bias, false, 0.5f, 1e-5f, "NCHW", false, false); }
+  std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run() {
+    return batch_norm(x, mean, variance, scale, bias, false, 0.5f, 1e-5f, "NCHW", false, false);
+  }
 };
 
 // Half of the batch mean joins half of the old one.
@@ -176,7 +178,8 @@ TEST_CASE("10, 11: reshape of sharded dims is exact for every factorisation, div
         for (const std::string& layout : layouts) {
           const Tensor x = distribute(iota<int32_t>(in), DistSpec::parse(mesh, layout));
           const Tensor y = reshape(x, IntArray(out));
-          check(full_equals(y, iota<int32_t>({24}).to_vector<int32_t>()), to_string(in) + " " + layout + " -> " + to_string(out));
+          check(full_equals(y, iota<int32_t>({24}).to_vector<int32_t>()),
+                to_string(in) + " " + layout + " -> " + to_string(out));
         }
       }
     }
@@ -215,9 +218,15 @@ TEST_CASE("11, 21: a view whose pieces all stay where they are shares, and write
     const char* layout;
     Dims out;
   };
-  const std::vector<Case> cases = {{square, {2, 4}, "a, b", {8}},           {square, {3, 8}, "-, a+b", {3, 2, 4}}, {flat, {4, 6}, "-, b", {24}},
-                                   {square, {1, 8}, "a, -", {2, 4, 1}},     {square, {8, 1, 1}, "-, a, b", {1, 8}}, {square, {1, 2}, "a, b", {2}},
-                                   {square, {2, 2, 3}, "a, b, -", {4, 3}},  {square, {2, 4}, "b, a", {4, 2}},       {flat, {1, 5}, "b, a", {5}},
+  const std::vector<Case> cases = {{square, {2, 4}, "a, b", {8}},
+                                   {square, {3, 8}, "-, a+b", {3, 2, 4}},
+                                   {flat, {4, 6}, "-, b", {24}},
+                                   {square, {1, 8}, "a, -", {2, 4, 1}},
+                                   {square, {8, 1, 1}, "-, a, b", {1, 8}},
+                                   {square, {1, 2}, "a, b", {2}},
+                                   {square, {2, 2, 3}, "a, b, -", {4, 3}},
+                                   {square, {2, 4}, "b, a", {4, 2}},
+                                   {flat, {1, 5}, "b, a", {5}},
                                    {square, {2, 3}, "a, - | sum(b)", {1, 6}}};
   run_ranks(5, [&](Rank& rank) {
     for (const Case& each : cases) {

@@ -29,8 +29,16 @@ void write(const std::string& path, const std::string& text) { std::ofstream(pat
 }  // namespace
 
 TEST_CASE("A wrong command line ends with 2, says what is wrong on stderr and nothing on stdout", "[codegen]") {
-  const std::vector<std::string> wrong = {"", "generat", "generate", "generate --out", "check --format xml " + kFixture, "check /no/such.yaml",
-                                          "explain", "schema --nothing", "completion tcsh", "generate -j 0 --out x " + kFixture};
+  const std::vector<std::string> wrong = {"",
+                                          "generat",
+                                          "generate",
+                                          "generate --out",
+                                          "check --format xml " + kFixture,
+                                          "check /no/such.yaml",
+                                          "explain",
+                                          "schema --nothing",
+                                          "completion tcsh",
+                                          "generate -j 0 --out x " + kFixture};
   for (const std::string& arguments : wrong) {
     INFO(arguments);
     const Ran ran = run_tool(arguments);
@@ -44,7 +52,8 @@ TEST_CASE("A wrong command line ends with 2, says what is wrong on stderr and no
 TEST_CASE("Each command has help with examples", "[codegen]") {
   const Ran top = run_tool("--help");
   CHECK(top.code == 0);
-  for (const std::string command : {"generate", "check", "dump", "explain", "scaffold", "docs", "schema", "completion"}) {
+  for (const std::string command :
+       {"generate", "check", "dump", "explain", "scaffold", "docs", "schema", "completion"}) {
     INFO(command);
     CHECK(has(top.out, command));
     const Ran help = run_tool(command + " --help");
@@ -83,7 +92,8 @@ TEST_CASE("generate tells in its last line what it did", "[codegen]") {
 TEST_CASE("generate --check writes nothing and prints a diff that patch takes", "[codegen]") {
   const TempFolder folder;
   const std::string out = folder.path("out");
-  write(folder.path("other.yaml"), "- op : f\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : F}\n  kernel : {func : f}\n");
+  write(folder.path("other.yaml"),
+        "- op : f\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : F}\n  kernel : {func : f}\n");
   REQUIRE(run_tool("generate " + kFixture + " " + folder.path("other.yaml") + " --out " + out).code == 0);
   const std::string check = "generate " + kFixture + " --check --out " + out;
   CHECK(run_tool("generate " + kFixture + " " + folder.path("other.yaml") + " --check --out " + out).code == 0);
@@ -111,9 +121,11 @@ TEST_CASE("generate --check writes nothing and prints a diff that patch takes", 
 TEST_CASE("The bytes are the same for any number of threads", "[codegen]") {
   const TempFolder folder;
   std::string files;
-  for (const auto& entry : std::filesystem::directory_iterator(source_path("ops_yaml"))) files += " " + entry.path().string();
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("ops_yaml")))
+    files += " " + entry.path().string();
   REQUIRE(run_tool("generate" + files + " --parts math=3 --parts shape=5 -j 1 --out " + folder.path("one")).code == 0);
-  REQUIRE(run_tool("generate" + files + " --parts math=3 --parts shape=5 -j 7 --out " + folder.path("seven")).code == 0);
+  REQUIRE(run_tool("generate" + files + " --parts math=3 --parts shape=5 -j 7 --out " + folder.path("seven")).code ==
+          0);
   CHECK(read_folder(folder.path("one")) == read_folder(folder.path("seven")));
 }
 
@@ -147,10 +159,12 @@ TEST_CASE("docs writes a page, and scaffold never overwrites a file unless it is
 
 TEST_CASE("The bash completion offers subcommands, options and values", "[codegen]") {
   const TempFolder folder;
-  write(folder.path("try.bash"),
-        "source <(" + tool_path() + " completion bash)\n"
-        "try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _shardgen; echo \"${COMPREPLY[*]}\"; }\n"
-        "try shardgen gen\ntry shardgen generate --str\ntry shardgen check --format ''\ntry shardgen completion f\n");
+  write(
+      folder.path("try.bash"),
+      "source <(" + tool_path() +
+          " completion bash)\n"
+          "try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _shardgen; echo \"${COMPREPLY[*]}\"; }\n"
+          "try shardgen gen\ntry shardgen generate --str\ntry shardgen check --format ''\ntry shardgen completion f\n");
   if (run_shell("bash --version").code != 0) {
     WARN("skipped: bash is not installed");
     return;

@@ -25,7 +25,8 @@ std::map<std::string, std::set<std::string>> documented(const std::string& page)
   REQUIRE(begin != std::string::npos);
   const std::string section = page.substr(begin, page.find("\n## ", begin + 1) - begin);
   const std::regex row("\n\\| `([a-z]+)` \\|([^\n]*)");
-  for (std::sregex_iterator at(section.begin(), section.end(), row), end; at != end; ++at) commands[(*at)[1]] = matches((*at)[2], "`(--?[a-z-]+)");
+  for (std::sregex_iterator at(section.begin(), section.end(), row), end; at != end; ++at)
+    commands[(*at)[1]] = matches((*at)[2], "`(--?[a-z-]+)");
   return commands;
 }
 

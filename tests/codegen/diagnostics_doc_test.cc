@@ -28,7 +28,8 @@ std::string sources() {
 }  // namespace
 
 TEST_CASE("docs/diagnostics.md lists every code of the sources, and no other", "[codegen]") {
-  const std::set<std::string> listed = matches(slurp(source_path("docs/diagnostics.md")), std::regex("\n\\| `([a-z0-9-]+)` \\|"));
+  const std::set<std::string> listed =
+      matches(slurp(source_path("docs/diagnostics.md")), std::regex("\n\\| `([a-z0-9-]+)` \\|"));
   const std::string text = sources();
   const std::set<std::string> words = matches(text, std::regex("\"([a-z0-9]+(?:-[a-z0-9]+)*)\""));
   CHECK(listed.size() > 50);
@@ -39,7 +40,8 @@ TEST_CASE("docs/diagnostics.md lists every code of the sources, and no other", "
   // Codes of one word cannot be told from other texts; those are found in what the bad files give.
   std::set<std::string> used = matches(text, std::regex("\"([a-z]+(?:-[a-z]+)+)\""));
   for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/codegen/bad"))) {
-    if (entry.path().extension() == ".expected") used.merge(matches(slurp(entry.path().string()), std::regex("\\[([a-z0-9-]+)\\]\n")));
+    if (entry.path().extension() == ".expected")
+      used.merge(matches(slurp(entry.path().string()), std::regex("\\[([a-z0-9-]+)\\]\n")));
   }
   for (const std::string& code : used) {
     INFO("used, and not listed: " << code);
@@ -50,9 +52,11 @@ TEST_CASE("docs/diagnostics.md lists every code of the sources, and no other", "
 TEST_CASE("Every code but those that files in a repository cannot show has a bad file", "[codegen]") {
   std::set<std::string> shown;
   for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/codegen/bad"))) {
-    if (entry.path().extension() == ".expected") shown.merge(matches(slurp(entry.path().string()), std::regex("\\[([a-z0-9-]+)\\]\n")));
+    if (entry.path().extension() == ".expected")
+      shown.merge(matches(slurp(entry.path().string()), std::regex("\\[([a-z0-9-]+)\\]\n")));
   }
-  for (const std::string& code : matches(slurp(source_path("docs/diagnostics.md")), std::regex("\n\\| `([a-z0-9-]+)` \\|"))) {
+  for (const std::string& code :
+       matches(slurp(source_path("docs/diagnostics.md")), std::regex("\n\\| `([a-z0-9-]+)` \\|"))) {
     INFO(code);
     CHECK((shown.count(code) == 1 || code == "unreadable" || code == "too-large"));
   }

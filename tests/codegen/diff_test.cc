@@ -61,7 +61,8 @@ TEST_CASE("Changes that are far apart get hunks of their own", "[codegen]") {
   CHECK(hunks == 2);
 }
 
-TEST_CASE("patch makes the new file of the old one, for random files and for ones with nothing in common", "[codegen]") {
+TEST_CASE("patch makes the new file of the old one, for random files and for ones with nothing in common",
+          "[codegen]") {
   if (!has_patch()) return;
   std::mt19937 random(7);
   for (int round = 0; round < 40; ++round) {

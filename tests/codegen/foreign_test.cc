@@ -112,7 +112,8 @@ TEST_CASE("Functions that the runtime lacks are declared, and scaffolded definit
   CHECK(has(tables, "Tensor handed_on_impl(const Tensor&, int, bool);"));
   CHECK_FALSE(has(tables, "UnchangedInferMeta("));  // the runtime has it with that signature
   const std::string good = folder.path("good.yaml");
-  std::ofstream(good) << slurp(yaml).substr(0, slurp(yaml).find("- op : strange")) << slurp(yaml).substr(slurp(yaml).find("- op : plain"));
+  std::ofstream(good) << slurp(yaml).substr(0, slurp(yaml).find("- op : strange"))
+                      << slurp(yaml).substr(slurp(yaml).find("- op : plain"));
   const Ran ran = run_tool("scaffold --missing --yaml " + good + " --out " + folder.path("missing"));
   CHECK(ran.code == 0);
   CHECK(has(ran.err, "1 infer_meta functions and 1 others throw"));
@@ -120,7 +121,8 @@ TEST_CASE("Functions that the runtime lacks are declared, and scaffolded definit
   CHECK(has(missing, "#include \"good_ops.h\""));
   CHECK(has(missing, "call::fail_missing(ctx.op, \"shard::meta::PlainInferMeta\");"));
   CHECK(has(missing, "call::fail_missing(\"handed_on\", \"shard::external::handed_on_impl\");"));
-  CHECK(run_tool("scaffold --missing --yaml " + good + " --out " + folder.path("missing")).code == 2);  // nothing is overwritten
+  CHECK(run_tool("scaffold --missing --yaml " + good + " --out " + folder.path("missing")).code ==
+        2);  // nothing is overwritten
   CHECK(run_tool("scaffold --missing good --yaml " + good + " --out " + folder.path("missing")).code == 2);
 }
 
@@ -143,8 +145,9 @@ TEST_CASE("coverage tells how each op is placed and counts what falls back", "[c
   CHECK(before["counts"]["replicated fallback: no rule"] == 1);
 
   const std::string overlay = folder.path("rules.yaml");
-  std::ofstream(overlay) << "- op : plain\n  infer_meta : {spmd_rule : \"m n -> m n\"}\n  shard : {elementwise : true}\n"
-                            "- op : named\n  infer_meta : {spmd_rule : SoftmaxInferSpmd}\n";
+  std::ofstream(overlay)
+      << "- op : plain\n  infer_meta : {spmd_rule : \"m n -> m n\"}\n  shard : {elementwise : true}\n"
+         "- op : named\n  infer_meta : {spmd_rule : SoftmaxInferSpmd}\n";
   const Json after = Json::parse(run_tool("coverage --format json --overlay " + overlay + " " + yaml).out);
   CHECK(placement(after, "plain") == "axis expression");
   CHECK(placement(after, "named") == "named rule");
@@ -156,7 +159,8 @@ TEST_CASE("An overlay adds rules and shard blocks to ops of unmodified files", "
   const std::string yaml = write_foreign(folder), overlay = folder.path("rules.yaml");
   std::ofstream(overlay) << "- op : plain\n  infer_meta : {spmd_rule : \"m n -> m n\"}\n"
                             "  shard :\n    partial : linear\n    doc : Says what it does.\n";
-  const std::string command = "generate --keep-going --overlay " + overlay + " " + yaml + " --out " + folder.path("out");
+  const std::string command =
+      "generate --keep-going --overlay " + overlay + " " + yaml + " --out " + folder.path("out");
   CHECK(run_tool(command).code == 0);
   const std::string tables = slurp(folder.path("out/their_ops.h"));
   CHECK(has(tables, ".rule = \"m n -> m n\""));
@@ -171,7 +175,9 @@ TEST_CASE("An overlay adds rules and shard blocks to ops of unmodified files", "
 
 TEST_CASE("Signatures of declared functions are read from headers", "[codegen]") {
   const std::set<std::string> signatures = read_declarations(
-      "// void No(int x);\nvoid F(const OpContext& ctx, std::span<const Meta> x,\n       const std::vector<int>& n, Meta& out);\n"
+      "// void No(int x);\nvoid F(const OpContext& ctx, std::span<const Meta> x,\n       const std::vector<int>& n, "
+      "Meta& out);\n"
       "/// void G(int)\nint H(int a);\nvoid I();\n");
-  CHECK(signatures == std::set<std::string>{"F(const OpContext&, std::span<const Meta>, const std::vector<int>&, Meta&)", "I()"});
+  CHECK(signatures ==
+        std::set<std::string>{"F(const OpContext&, std::span<const Meta>, const std::vector<int>&, Meta&)", "I()"});
 }

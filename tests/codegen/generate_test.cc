@@ -145,7 +145,8 @@ TEST_CASE("A family in parts keeps each op in the part of its name", "[codegen]"
   CHECK(both.find("\nTensor zeros(") != std::string::npos);
 }
 
-TEST_CASE("Each part has a function that adds its ops to a table, named after the header that includes all others", "[codegen]") {
+TEST_CASE("Each part has a function that adds its ops to a table, named after the header that includes all others",
+          "[codegen]") {
   const TempFolder folder;
   GenerateOptions options = options_for(source_path(kFixture), folder.path("out"));
   options.parts["mixed"] = 2;
@@ -153,14 +154,18 @@ TEST_CASE("Each part has a function that adds its ops to a table, named after th
   REQUIRE(run_generate(options) == kFine);
   auto files = read_folder(folder.path("out"));
   const std::string both = files.at("mixed_0_program.cc") + files.at("mixed_1_program.cc");
-  for (const char* line : {"void register_my_ops_api_mixed_0(", "void register_my_ops_api_mixed_1(", "  table.add(op_entry(ops::add, dense::add, dense::add_));\n",
-                           "  table.add(op_entry(ops::concat, dense::concat));\n", "  table.add(op_entry(ops::sgd_, nullptr, dense::sgd_));\n",
+  for (const char* line : {"void register_my_ops_api_mixed_0(", "void register_my_ops_api_mixed_1(",
+                           "  table.add(op_entry(ops::add, dense::add, dense::add_));\n",
+                           "  table.add(op_entry(ops::concat, dense::concat));\n",
+                           "  table.add(op_entry(ops::sgd_, nullptr, dense::sgd_));\n",
                            "  table.add(op_entry(ops::full, dense::full));\n"}) {
     INFO(line);
     CHECK(both.find(line) != std::string::npos);
   }
   CHECK(both.find("zeros") == std::string::npos);  // it only calls full
-  CHECK(files.at("my-ops__api.h").find("inline void register_my_ops_api(OpTable& table) {\n  register_my_ops_api_mixed_0(table);\n") != std::string::npos);
+  CHECK(files.at("my-ops__api.h")
+            .find("inline void register_my_ops_api(OpTable& table) {\n  register_my_ops_api_mixed_0(table);\n") !=
+        std::string::npos);
 
   write(folder.path("r.json"), R"({"extends": "shard", "layers": ["dense", "dist", "autograd"]})");
   options.runtime = folder.path("r.json");
@@ -175,9 +180,12 @@ TEST_CASE("Each part has a function that adds its ops to a table, named after th
 
 TEST_CASE("The table of an op tells which attribute is a local shape, and of which output", "[codegen]") {
   const TempFolder folder;
-  write(folder.path("ops.yaml"), "- op : fill\n  args : (Tensor x, int n, IntArray shape)\n  output : Tensor(first), Tensor(second)\n  infer_meta :\n"
-                                 "    func : FillInferMeta\n    local_shape : shape\n    global_shape : second\n    spmd_rule : \"... -> ..., ...\"\n"
-                                 "  kernel :\n    func : fill\n");
+  write(folder.path("ops.yaml"),
+        "- op : fill\n  args : (Tensor x, int n, IntArray shape)\n  output : Tensor(first), Tensor(second)\n  "
+        "infer_meta :\n"
+        "    func : FillInferMeta\n    local_shape : shape\n    global_shape : second\n    spmd_rule : \"... -> ..., "
+        "...\"\n"
+        "  kernel :\n    func : fill\n");
   REQUIRE(run_generate(options_for(folder.path("ops.yaml"), folder.path("out"))) == kFine);
   std::string text = slurp(folder.path("out/ops_ops.h"));
   std::replace(text.begin(), text.end(), '\n', ' ');

@@ -1,11 +1,11 @@
 // What the tests of the generator share.
 #pragma once
 
+#include <unistd.h>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include "check/check.h"

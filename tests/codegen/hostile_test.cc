@@ -3,8 +3,8 @@
 
 #include <sys/stat.h>
 
-#include <fstream>
 #include <unistd.h>
+#include <fstream>
 
 #include "codegen/helpers.h"
 #include "diag/printable.h"
@@ -20,20 +20,47 @@ namespace {
 
 /// An op with every key, in which each value stands once as {KEY}.
 const std::vector<std::pair<std::string, std::string>> kValues = {
-    {"name", "f"},           {"type", "Tensor"},        {"arg", "x"},
-    {"attr_type", "str"},    {"attr", "mode"},          {"text", "\"plain\""},
-    {"scalar", "\"1e-5\""},  {"list_text", "{\"a\"}"},  {"output", "out"},
-    {"length", "n"},         {"func", "InferMeta"},     {"param", "x"},
-    {"rule", "..., ... -> ..., [...]"},  {"local", "shape"},        {"global", "out"},
-    {"kernel", "k"},         {"kernel_param", "x"},     {"dtype", "x"},
-    {"backend", "x"},        {"layout", "x"},           {"force", "CPU"},
-    {"optional", "y"},       {"inter", "parts"},        {"need", "y"},
-    {"tensor", "mode"},      {"interface", "a::b"},     {"trait", "a::B"},
-    {"skip", "y"},           {"trans", "y"},            {"view", "y"},
-    {"format", "NCHW"},      {"backward", "f_grad"},    {"partial", "linear"},
-    {"guard", "guard"},      {"doc", "Says what."},     {"called", "f"},
-    {"constant", "2"},       {"forward", "f"},          {"gradient", "x_grad"},
-    {"composed", "h_impl"},  {"composed_arg", "x"},
+    {"name", "f"},
+    {"type", "Tensor"},
+    {"arg", "x"},
+    {"attr_type", "str"},
+    {"attr", "mode"},
+    {"text", "\"plain\""},
+    {"scalar", "\"1e-5\""},
+    {"list_text", "{\"a\"}"},
+    {"output", "out"},
+    {"length", "n"},
+    {"func", "InferMeta"},
+    {"param", "x"},
+    {"rule", "..., ... -> ..., [...]"},
+    {"local", "shape"},
+    {"global", "out"},
+    {"kernel", "k"},
+    {"kernel_param", "x"},
+    {"dtype", "x"},
+    {"backend", "x"},
+    {"layout", "x"},
+    {"force", "CPU"},
+    {"optional", "y"},
+    {"inter", "parts"},
+    {"need", "y"},
+    {"tensor", "mode"},
+    {"interface", "a::b"},
+    {"trait", "a::B"},
+    {"skip", "y"},
+    {"trans", "y"},
+    {"view", "y"},
+    {"format", "NCHW"},
+    {"backward", "f_grad"},
+    {"partial", "linear"},
+    {"guard", "guard"},
+    {"doc", "Says what."},
+    {"called", "f"},
+    {"constant", "2"},
+    {"forward", "f"},
+    {"gradient", "x_grad"},
+    {"composed", "h_impl"},
+    {"composed_arg", "x"},
 };
 
 const std::string kTemplate = R"(- op : "{name}"
@@ -77,7 +104,7 @@ const std::string kTemplate = R"(- op : "{name}"
 const std::vector<std::string> kHostile = {
     "x); pwned(); //",
     "x */ pwned(); /*",
-    "x\\\" + pwned + \\\"",   // an escaped quote, to YAML's double quotes
+    "x\\\" + pwned + \\\"",  // an escaped quote, to YAML's double quotes
     "x\\npwned();",          // a line break, to YAML's double quotes
     "x\\\\",                 // a backslash at the end
     "x\npwned();",           // a line break in the file
@@ -88,11 +115,11 @@ const std::vector<std::string> kHostile = {
     "x'; pwned(); '",
     "R\"(pwned)\"",
     "pwned\\u202ex",
-    "p\xD0\xB0wned",         // a Cyrillic letter
-    "x\xE2\x80\x8Bpwned",    // a space of no width
+    "p\xD0\xB0wned",       // a Cyrillic letter
+    "x\xE2\x80\x8Bpwned",  // a space of no width
     "%:define pwned",
     "?\?/\npwned",
-    "{{pwned}}",             // a tag of a template
+    "{{pwned}}",  // a tag of a template
     "$(pwned)",
     "x, int pwned = system(0)",
     "std::pwned<int>",
@@ -194,7 +221,8 @@ TEST_CASE("No value of any key gets into C++ as code", "[codegen]") {
 }
 
 TEST_CASE("A file name that could get into C++ is refused", "[codegen]") {
-  for (const std::string name : {"a.ya\nint pwned;//", "a\".yaml", "a b.yaml", ".yaml", "", "..", "a\\.yaml", "7.yaml"}) {
+  for (const std::string name :
+       {"a.ya\nint pwned;//", "a\".yaml", "a b.yaml", ".yaml", "", "..", "a\\.yaml", "7.yaml"}) {
     INFO(name);
     DiagnosticSink sink;
     read_text(fill("", ""), sink, name);
@@ -219,7 +247,8 @@ TEST_CASE("Inputs that cannot be read are reported with the reason, and do not h
   CHECK(problem_of(fifo) == "unreadable: The file cannot be read: it is not a regular file.");
   CHECK(problem_of("/dev/zero") == "unreadable: The file cannot be read: it is not a regular file.");
   // A superuser may read everything.
-  if (geteuid() != 0) CHECK(problem_of(folder.path("locked.yaml")) == "unreadable: The file cannot be read: Permission denied.");
+  if (geteuid() != 0)
+    CHECK(problem_of(folder.path("locked.yaml")) == "unreadable: The file cannot be read: Permission denied.");
 }
 
 TEST_CASE("Too many entries, too long texts and too many ops are refused in time", "[codegen]") {

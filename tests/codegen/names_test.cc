@@ -48,17 +48,19 @@ std::vector<std::string> used_names() {
 
 /// An op that is written in place and has a new output too, and its gradient. `n`: tensors, attributes and outputs, two of each.
 std::string op_text(const std::string& op, const std::vector<std::string>& n) {
-  return "- op : " + op + "\n  args : (Tensor " + n[0] + ", Tensor " + n[1] + ", IntArray " + n[2] + "={}, DataType " + n[3] +
-         "=DataType::UNDEFINED)\n  output : Tensor(" + n[4] + "), Tensor(" + n[5] + ")\n  infer_meta :\n    func : NamesInferMeta\n" +
-         "  kernel :\n    func : names\n    data_type : " + n[3] + " > " + n[0] + "\n  inplace : (" + n[0] + " -> " + n[4] +
-         ")\n  backward : " + op + "_grad\n";
+  return "- op : " + op + "\n  args : (Tensor " + n[0] + ", Tensor " + n[1] + ", IntArray " + n[2] + "={}, DataType " +
+         n[3] + "=DataType::UNDEFINED)\n  output : Tensor(" + n[4] + "), Tensor(" + n[5] +
+         ")\n  infer_meta :\n    func : NamesInferMeta\n" + "  kernel :\n    func : names\n    data_type : " + n[3] +
+         " > " + n[0] + "\n  inplace : (" + n[0] + " -> " + n[4] + ")\n  backward : " + op + "_grad\n";
 }
 
 std::string gradient_text(const std::string& op, const std::vector<std::string>& n) {
-  return "- backward_op : " + op + "_grad\n  forward : " + op + " (Tensor " + n[0] + ", Tensor " + n[1] + ", IntArray " + n[2] +
-         "={}, DataType " + n[3] + "=DataType::UNDEFINED) -> Tensor(" + n[4] + "), Tensor(" + n[5] + ")\n  args : (Tensor " + n[1] +
-         ", Tensor " + n[4] + ", Tensor " + n[4] + "_grad, IntArray " + n[2] + ")\n  output : Tensor(" + n[1] +
-         "_grad)\n  infer_meta :\n    func : NamesGradInferMeta\n  kernel :\n    func : names_grad\n    data_type : " + n[4] + "_grad\n";
+  return "- backward_op : " + op + "_grad\n  forward : " + op + " (Tensor " + n[0] + ", Tensor " + n[1] +
+         ", IntArray " + n[2] + "={}, DataType " + n[3] + "=DataType::UNDEFINED) -> Tensor(" + n[4] + "), Tensor(" +
+         n[5] + ")\n  args : (Tensor " + n[1] + ", Tensor " + n[4] + ", Tensor " + n[4] + "_grad, IntArray " + n[2] +
+         ")\n  output : Tensor(" + n[1] +
+         "_grad)\n  infer_meta :\n    func : NamesGradInferMeta\n  kernel :\n    func : names_grad\n    data_type : " +
+         n[4] + "_grad\n";
 }
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
@@ -68,8 +70,9 @@ std::string generate_and_compile(const TempFolder& folder, const std::string& fi
   const Ran generated = run_tool("generate " + files + " --keep-going --out " + folder.path("out"));
   INFO(generated.err);
   REQUIRE(generated.code == 0);
-  const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + source_path("runtime") + " -I" +
-                                 folder.path("out") + " " + folder.path("out") + "/*.cc");
+  const Ran compiled =
+      run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + source_path("runtime") +
+                " -I" + folder.path("out") + " " + folder.path("out") + "/*.cc");
   INFO(compiled.err.substr(0, 6000));
   CHECK(compiled.code == 0);
   return generated.err;
@@ -81,20 +84,25 @@ bool is_refused(const std::string& findings, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("Arguments and outputs with the names that generated code uses compile, and only words of C++ and macros are refused", "[codegen]") {
+TEST_CASE(
+    "Arguments and outputs with the names that generated code uses compile, and only words of C++ and macros are "
+    "refused",
+    "[codegen]") {
   const TempFolder folder;
   std::vector<std::string> names = used_names();
   CHECK(names.size() > 300);
   // What is refused is found first, so that it takes no other name of its op with it.
   std::string all = "- op : all\n  args : (Tensor x";
   for (const std::string& name : names) all += ", Tensor " + name;
-  write(folder.path("all.yaml"), all + ")\n  output : Tensor\n  infer_meta :\n    func : F\n  kernel :\n    func : f\n");
+  write(folder.path("all.yaml"),
+        all + ")\n  output : Tensor\n  infer_meta :\n    func : F\n  kernel :\n    func : f\n");
   const std::string findings = run_tool("check " + folder.path("all.yaml")).err;
   std::set<std::string> refused;
   for (const std::string& name : names) {
     if (is_refused(findings, name)) refused.insert(name);
   }
-  for (const char* runtime_name : {"kernels", "CallSite", "Pass", "Recording", "Writing", "call", "ctx", "ops", "dist", "std", "Tensor", "Meta"}) {
+  for (const char* runtime_name :
+       {"kernels", "CallSite", "Pass", "Recording", "Writing", "call", "ctx", "ops", "dist", "std", "Tensor", "Meta"}) {
     INFO(runtime_name);
     CHECK(std::find(names.begin(), names.end(), runtime_name) != names.end());
     CHECK_FALSE(refused.contains(runtime_name));
@@ -103,7 +111,9 @@ TEST_CASE("Arguments and outputs with the names that generated code uses compile
     INFO(word);
     CHECK(refused.contains(word));
   }
-  std::erase_if(names, [&](const std::string& name) { return refused.contains(name) || name.ends_with("_grad") || name.ends_with('_'); });
+  std::erase_if(names, [&](const std::string& name) {
+    return refused.contains(name) || name.ends_with("_grad") || name.ends_with('_');
+  });
   while (names.size() % 6 != 0) names.push_back("other" + std::to_string(names.size()));
   std::string forward, backward;
   for (size_t turn = 0; turn < 6; turn += 2) {
@@ -117,7 +127,8 @@ TEST_CASE("Arguments and outputs with the names that generated code uses compile
   }
   write(folder.path("forward.yaml"), forward);
   write(folder.path("backward.yaml"), backward);
-  const std::string err = generate_and_compile(folder, folder.path("forward.yaml") + " " + folder.path("backward.yaml"));
+  const std::string err =
+      generate_and_compile(folder, folder.path("forward.yaml") + " " + folder.path("backward.yaml"));
   INFO(err.substr(0, 3000));
   CHECK(err.find(": error:") == std::string::npos);
   CHECK(err.find("0 left out") != std::string::npos);
@@ -127,7 +138,9 @@ TEST_CASE("Ops with the names that generated code uses compile or are refused", 
   const TempFolder folder;
   std::string text;
   for (const std::string& name : used_names()) {
-    text += "- op : " + name + "\n  args : (Tensor x, int axis=0)\n  output : Tensor(out)\n  infer_meta :\n    func : NamesInferMeta\n    param : [x]\n" +
+    text += "- op : " + name +
+            "\n  args : (Tensor x, int axis=0)\n  output : Tensor(out)\n  infer_meta :\n    func : NamesInferMeta\n    "
+            "param : [x]\n" +
             "  kernel :\n    func : names\n  inplace : (x -> out)\n";
   }
   write(folder.path("named.yaml"), text);

@@ -71,8 +71,8 @@ std::vector<std::string> keys_of(const Json& object) {
 TEST_CASE("code generated for another runtime compiles and computes", "[codegen]") {
   const TempFolder out;
   REQUIRE(run_tool(generate_toy(out.path())).code == 0);
-  const Ran compiled = run_shell(compiler_path() + " -std=c++20 -Wall -Wextra -Werror -I" + kToy + " -I" + out.path() + " " + kToy +
-                                 "/toy_main.cc " + out.path("*.cc") + " -o " + out.path("toy"));
+  const Ran compiled = run_shell(compiler_path() + " -std=c++20 -Wall -Wextra -Werror -I" + kToy + " -I" + out.path() +
+                                 " " + kToy + "/toy_main.cc " + out.path("*.cc") + " -o " + out.path("toy"));
   INFO(compiled.err);
   REQUIRE(compiled.code == 0);
   const Ran ran = run_shell(out.path("toy"));
@@ -83,12 +83,14 @@ TEST_CASE("code generated for another runtime compiles and computes", "[codegen]
 TEST_CASE("Definitions are scaffolded for what another runtime lacks", "[codegen]") {
   const TempFolder out;
   REQUIRE(run_tool(generate_toy(out.path())).code == 0);
-  REQUIRE(run_tool("scaffold --missing --yaml " + kToy + "/toy_ops.yaml --runtime " + kToy + "/toy.json --out " + out.path()).code == 0);
+  REQUIRE(run_tool("scaffold --missing --yaml " + kToy + "/toy_ops.yaml --runtime " + kToy + "/toy.json --out " +
+                   out.path())
+              .code == 0);
   const std::string text = slurp(out.path("missing.cc"));
   CHECK(has(text, "toy::not_written(ctx.op, \"toy::forms::ReshapeForm\");"));
   CHECK_FALSE(has(text, "SameForm"));  // the runtime has it
-  const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + kToy + " -I" + out.path() + " " +
-                                 out.path("missing.cc"));
+  const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + kToy + " -I" +
+                                 out.path() + " " + out.path("missing.cc"));
   INFO(compiled.err);
   CHECK(compiled.code == 0);
 }
@@ -101,8 +103,9 @@ TEST_CASE("Code for another runtime has nothing of shard in it", "[codegen]") {
     for (std::string line; std::getline(lines, line);) {
       if (line.rfind("//", 0) == 0) continue;  // comments name the tool
       INFO(name << ": " << line);
-      for (const char* leak : {"shard", "Tensor", "DType", "IntArray", "Scalar", "std::vector", "std::span", "std::string", "std::optional",
-                               ".meta()", ".dtype()", ".defined()", "call::", "dist", "regenerate"})
+      for (const char* leak :
+           {"shard", "Tensor", "DType", "IntArray", "Scalar", "std::vector", "std::span", "std::string",
+            "std::optional", ".meta()", ".dtype()", ".defined()", "call::", "dist", "regenerate"})
         CHECK_FALSE(has(line, leak));
     }
   }
@@ -113,16 +116,20 @@ TEST_CASE("Ops that need what a runtime lacks are left out with the reason", "[c
   const Json json = Json::parse(run_tool(generate_toy(out.path(), "--format json")).out);
   std::map<std::string, std::string> reasons;
   for (const Json& each : json["left_out"]) reasons[each["op"]] = each["reason"];
-  CHECK(reasons == std::map<std::string, std::string>{{"noise", "the runtime has no symbol 'call::drawn_key'"},
-                                                      {"halved_precision", "the runtime does not have the dtype FLOAT16"},
-                                                      {"half_zeros", "the runtime does not have the dtype FLOAT16"},
-                                                      {"toy", "its name is that of a namespace of the runtime"}});
+  CHECK(reasons ==
+        std::map<std::string, std::string>{{"noise", "the runtime has no symbol 'call::drawn_key'"},
+                                           {"halved_precision", "the runtime does not have the dtype FLOAT16"},
+                                           {"half_zeros", "the runtime does not have the dtype FLOAT16"},
+                                           {"toy", "its name is that of a namespace of the runtime"}});
 }
 
-TEST_CASE("An op may have a name of this runtime that the described one does not have, and none of the described one", "[codegen]") {
+TEST_CASE("An op may have a name of this runtime that the described one does not have, and none of the described one",
+          "[codegen]") {
   const TempFolder folder;
   const auto entry = [](const std::string& op) {
-    return "- op : " + op + "\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : SameForm}\n  kernel : {func : " + op + "}\n";
+    return "- op : " + op +
+           "\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : SameForm}\n  kernel : {func : " + op +
+           "}\n";
   };
   Json toy = Json::parse(slurp(kToy + "/toy.json"));
   toy["names"] = {"launch_pad"};
@@ -133,26 +140,30 @@ TEST_CASE("An op may have a name of this runtime that the described one does not
   write(folder.path("theirs.yaml"), entry("launch_pad"));
   CHECK(run_tool("check " + folder.path("ours.yaml")).code == 1);
   CHECK(run_tool("check " + folder.path("ours.yaml") + runtime).err == "");
-  const Ran generated = run_tool("generate " + folder.path("ours.yaml") + runtime + " --strict --out " + folder.path("out"));
+  const Ran generated =
+      run_tool("generate " + folder.path("ours.yaml") + runtime + " --strict --out " + folder.path("out"));
   CHECK(has(generated.err, "3 ops generated, 0 left out"));
-  const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + kToy + " -I" + folder.path("out") + " " +
-                                 folder.path("out/*.cc"));
+  const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + kToy + " -I" +
+                                 folder.path("out") + " " + folder.path("out/*.cc"));
   INFO(compiled.err);
   CHECK(compiled.code == 0);
   CHECK(run_tool("check " + folder.path("theirs.yaml")).code == 0);
-  for (const std::string& command : {std::string("check "), std::string("coverage "), "generate --out " + folder.path("out") + " "}) {
+  for (const std::string& command :
+       {std::string("check "), std::string("coverage "), "generate --out " + folder.path("out") + " "}) {
     const Ran refused = run_tool(command + folder.path("theirs.yaml") + runtime);
     CHECK(refused.code == 1);
     CHECK(has(refused.err, "'launch_pad' cannot name an op: the runtime has a type or function of that name"));
   }
 }
 
-TEST_CASE("A constant of a dtype that the built-in runtime lacks drops that op alone, and what invokes it", "[codegen]") {
+TEST_CASE("A constant of a dtype that the built-in runtime lacks drops that op alone, and what invokes it",
+          "[codegen]") {
   const TempFolder folder;
-  write(folder.path("ops.yaml"), slurp(source_path("tests/codegen/fixtures/mixed.yaml")) +
-                                     "\n- op : small_zeros\n  args : (IntArray shape)\n  output : Tensor(out)\n"
-                                     "  invoke : full(shape, 0, DataType::INT8, CPUPlace())\n"
-                                     "\n- op : smaller\n  args : (IntArray shape)\n  output : Tensor(out)\n  invoke : small_zeros(shape)\n");
+  write(folder.path("ops.yaml"),
+        slurp(source_path("tests/codegen/fixtures/mixed.yaml")) +
+            "\n- op : small_zeros\n  args : (IntArray shape)\n  output : Tensor(out)\n"
+            "  invoke : full(shape, 0, DataType::INT8, CPUPlace())\n"
+            "\n- op : smaller\n  args : (IntArray shape)\n  output : Tensor(out)\n  invoke : small_zeros(shape)\n");
   const Ran ran = run_tool("generate " + folder.path("ops.yaml") + " --out " + folder.path("out"));
   CHECK(ran.code == 0);
   CHECK(has(ran.err, "Op 'small_zeros' is not generated: the runtime does not have the dtype INT8."));
@@ -170,7 +181,10 @@ TEST_CASE("What every file needs is an error of the description, and so is a sym
   const Ran lacking = run_tool(inputs + " --runtime " + folder.path("toy.json"));
   CHECK(lacking.code == 1);
   CHECK(has(lacking.err, "every file needs it, but the runtime has no symbol 'namespace_dense'."));
-  write(folder.path("api.h.mustache"), "@nothing {{#headers}}{{header}}{{/headers}}{{#program}}{{register}}{{#functions}}{{function}}{{/functions}}{{/program}}");
+  write(
+      folder.path("api.h.mustache"),
+      "@nothing "
+      "{{#headers}}{{header}}{{/headers}}{{#program}}{{register}}{{#functions}}{{function}}{{/functions}}{{/program}}");
   const Ran unknown = run_tool(inputs + " --templates " + folder.path());
   CHECK(unknown.code == 2);  // toy.json is no template
   std::filesystem::remove(folder.path("toy.json"));
@@ -178,10 +192,11 @@ TEST_CASE("What every file needs is an error of the description, and so is a sym
   CHECK_FALSE(std::filesystem::exists(folder.path("out")));
 }
 
-TEST_CASE("Without a dist layer no dist files are listed or written, and the runtime of this project works so too", "[codegen]") {
+TEST_CASE("Without a dist layer no dist files are listed or written, and the runtime of this project works so too",
+          "[codegen]") {
   const TempFolder folder;
-  const std::string arguments = "generate " + source_path("tests/codegen/fixtures/mixed.yaml") + " --runtime " + folder.path("r.json") + " --out " +
-                                folder.path("out");
+  const std::string arguments = "generate " + source_path("tests/codegen/fixtures/mixed.yaml") + " --runtime " +
+                                folder.path("r.json") + " --out " + folder.path("out");
   write(folder.path("r.json"), R"({"extends": "shard", "layers": ["dense"]})");
   CHECK(run_tool(arguments + " --list-outputs").out ==
         "mixed.h\nmixed.cc\nmixed_dense.h\nmixed_dense.cc\nmixed_ops.h\napi.h\nmanifest.json\n");
@@ -190,8 +205,9 @@ TEST_CASE("Without a dist layer no dist files are listed or written, and the run
   CHECK(files.size() == 7);
   for (const auto& [name, text] : files) CHECK_FALSE(has(text, "dist"));
   for (const char* source : {"mixed.cc", "mixed_dense.cc"}) {
-    const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + source_path("runtime") + " -I" +
-                                   folder.path("out") + " " + folder.path("out/") + source);
+    const Ran compiled =
+        run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + source_path("runtime") +
+                  " -I" + folder.path("out") + " " + folder.path("out/") + source);
     INFO(compiled.err);
     CHECK(compiled.code == 0);
   }
@@ -246,18 +262,22 @@ TEST_CASE("A wrong description is refused with a sentence for each mistake", "[c
   CHECK(problem_of(R"({"types": {"string": "T"}})").rfind("Unknown key 'string' in 'types'", 0) == 0);
   CHECK(problem_of(R"({"op_table": {"rul": "T"}})") == "Unknown key 'rul' in 'op_table'; did you mean 'rule'?");
   CHECK(problem_of(R"({"op_table": {"rule": "a.b"}})") == "The text of 'rule' in 'op_table' is not a name.");
-  CHECK(problem_of(R"({"headers": {"public.hh": []}})") == "Unknown key 'public.hh' in 'headers'; did you mean 'public.h'?");
-  CHECK(problem_of(R"({"headers": {"public.h": ["a\"\n#include <x>"]}})").rfind("'a\"\n#include <x>' in 'public.h' of 'headers' is not", 0) == 0);
+  CHECK(problem_of(R"({"headers": {"public.hh": []}})") ==
+        "Unknown key 'public.hh' in 'headers'; did you mean 'public.h'?");
+  CHECK(problem_of(R"({"headers": {"public.h": ["a\"\n#include <x>"]}})")
+            .rfind("'a\"\n#include <x>' in 'public.h' of 'headers' is not", 0) == 0);
   CHECK(problem_of(R"({"headers": {"public.h": "a.h"}})") == "'public.h' in 'headers' must be a list of texts.");
   CHECK(problem_of(R"({"symbols": {"Tensor": 1}})") == "'Tensor' in 'symbols' must be a text.");
   CHECK(problem_of(R"({"symbols": []})") == "'symbols' must be an object of texts.");
   CHECK(problem_of(R"({"symbols": {"Tensor": "A", "Tensor": "B"}})") == "The key 'Tensor' stands twice in an object.");
-  for (const char* wrong : {R"(["dist"])", R"([])", R"(["dense", "autograd"])", R"(["dense", "dist", "autograd", "program", "more"])", R"("dense")"}) {
+  for (const char* wrong : {R"(["dist"])", R"([])", R"(["dense", "autograd"])",
+                            R"(["dense", "dist", "autograd", "program", "more"])", R"("dense")"}) {
     INFO(wrong);
     CHECK(problem_of(std::string("{\"layers\": ") + wrong + "}") ==
           "'layers' must be the first of \"dense\", \"dist\", \"autograd\", \"program\", in this order.");
   }
-  for (const char* right : {R"(["dense"])", R"(["dense", "dist", "autograd"])", R"(["dense", "dist", "autograd", "program"])"}) {
+  for (const char* right :
+       {R"(["dense"])", R"(["dense", "dist", "autograd"])", R"(["dense", "dist", "autograd", "program"])"}) {
     INFO(right);
     CHECK(problem_of(std::string("{\"layers\": ") + right + "}").empty());
   }
@@ -266,7 +286,8 @@ TEST_CASE("A wrong description is refused with a sentence for each mistake", "[c
   CHECK(problem_of(R"({"extends": "sard"})") == "'extends' must be \"shard\".");
   CHECK(problem_of(R"({"rules": [1]})") == "'rules' must be a list of texts.");
   CHECK(has(problem_of(R"({"infer_meta": ["no_such.h"]})"), "no_such.h', which 'infer_meta' names."));
-  CHECK(has(run_tool("generate x.yaml --out x --runtime /no/such.json").err, "runtime '/no/such.json': The file cannot be read."));
+  CHECK(has(run_tool("generate x.yaml --out x --runtime /no/such.json").err,
+            "runtime '/no/such.json': The file cannot be read."));
 }
 
 TEST_CASE("Only names, types, calls and literals of a description reach C++", "[codegen]") {
@@ -274,8 +295,9 @@ TEST_CASE("Only names, types, calls and literals of a description reach C++", "[
     INFO(good);
     CHECK(problem_of_symbol("Tensor", good).empty());
   }
-  for (const std::string bad : {"", "a; b", "a\nb", "a // b", "a /* b", "#define a", "a\\", "f(", "a>", "f(]", "\"a", "a{}", "{}", "a::", "a, ",
-                                "a = b", "\x1f", "\u00e9", "@a", "a'b"}) {
+  for (const std::string bad :
+       {"",    "a; b", "a\nb", "a // b", "a /* b", "#define a", "a\\",  "f(",     "a>", "f(]",
+        "\"a", "a{}",  "{}",   "a::",    "a, ",    "a = b",     "\x1f", "\u00e9", "@a", "a'b"}) {
     INFO(bad);
     CHECK_FALSE(problem_of_symbol("Tensor", bad).empty());
   }
@@ -283,7 +305,8 @@ TEST_CASE("Only names, types, calls and literals of a description reach C++", "[
   CHECK(problem_of_symbol("list", "List") == "The text of 'list' in 'symbols' must have '{}' once, for its argument.");
   CHECK_FALSE(problem_of_symbol("list", "List<{}, {}>").empty());
   CHECK(problem_of_symbol("namespace_api", "a::b_2").empty());
-  for (const std::string bad : {"a::", "2a", "a b", "a::b<int>", "::a", ""}) CHECK_FALSE(problem_of_symbol("namespace_api", bad).empty());
+  for (const std::string bad : {"a::", "2a", "a b", "a::b<int>", "::a", ""})
+    CHECK_FALSE(problem_of_symbol("namespace_api", bad).empty());
   CHECK(problem_of_symbol("note", "Run `make`; it's quick.").empty());
   CHECK_FALSE(problem_of_symbol("note", "one\ntwo").empty());
   CHECK_FALSE(problem_of_symbol("mismatch", "a\" + b + \"").empty());
@@ -315,7 +338,8 @@ TEST_CASE("Every symbol is written by a template, by lower/ or by reference/", "
     for (const std::string& symbol : keys_of(shard_description()[group])) {
       INFO(symbol);
       const bool put_together = symbol.rfind("call::read", 0) == 0 || symbol.rfind("call::write", 0) == 0;
-      CHECK((has(sources, "@" + symbol) || has(sources, "\"" + symbol + "\"") || (put_together && has(sources, "\"call::\" + function"))));
+      CHECK((has(sources, "@" + symbol) || has(sources, "\"" + symbol + "\"") ||
+             (put_together && has(sources, "\"call::\" + function"))));
     }
   }
 }

@@ -16,7 +16,8 @@ using namespace shardgen::testing;
 namespace {
 
 const char* const kOps =
-    "- op : f\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : UnchangedInferMeta}\n  kernel : {func : relu}\n";
+    "- op : f\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : UnchangedInferMeta}\n  kernel : "
+    "{func : relu}\n";
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
@@ -33,11 +34,20 @@ TEST_CASE("A result that stdout does not take is exit code 2 with a message", "[
   write(folder.path("ops.yaml"), kOps);
   write(folder.path("bad.yaml"), "- op : f\n  kernl : f\n");
   const std::string ops = " " + folder.path("ops.yaml");
-  const std::vector<std::string> commands = {"schema", "dump" + ops, "coverage" + ops, "check" + ops + " --format json", "explain f" + ops, "completion bash",
-                                             "explain f" + ops + " --format json", "generate" + ops + " --check --out " + folder.path("none"),
+  const std::vector<std::string> commands = {"schema",
+                                             "dump" + ops,
+                                             "coverage" + ops,
+                                             "check" + ops + " --format json",
+                                             "explain f" + ops,
+                                             "completion bash",
+                                             "explain f" + ops + " --format json",
+                                             "generate" + ops + " --check --out " + folder.path("none"),
                                              "generate" + ops + " --list-outputs --out " + folder.path("none"),
                                              "generate" + ops + " --format json --out " + folder.path("out"),
-                                             "scaffold f --force --yaml" + ops + " --out " + folder.path("made"), "--help", "check --help", "--version"};
+                                             "scaffold f --force --yaml" + ops + " --out " + folder.path("made"),
+                                             "--help",
+                                             "check --help",
+                                             "--version"};
   for (const std::string& command : commands) {
     INFO(command);
     for (const char* where : {" >/dev/full", " >&-"}) {
@@ -48,10 +58,12 @@ TEST_CASE("A result that stdout does not take is exit code 2 with a message", "[
     }
     // A reader that has gone.
     const std::string pipe = folder.path("reader");
-    const Ran piped = run_shell("rm -f " + pipe + "; mkfifo " + pipe + "; exec 4<>" + pipe + " 3>" + pipe + " 4<&-; " + tool_path() + " " + command + " >&3; echo code $? >&2");
+    const Ran piped = run_shell("rm -f " + pipe + "; mkfifo " + pipe + "; exec 4<>" + pipe + " 3>" + pipe + " 4<&-; " +
+                                tool_path() + " " + command + " >&3; echo code $? >&2");
     CHECK(has(piped.err, "code 2"));
   }
-  for (const char* where : {" 2>/dev/full", " 2>&-"}) CHECK(run_tool("check " + folder.path("bad.yaml") + where).code == 2);
+  for (const char* where : {" 2>/dev/full", " 2>&-"})
+    CHECK(run_tool("check " + folder.path("bad.yaml") + where).code == 2);
   // What was to be written is there all the same.
   CHECK(run_tool("generate" + ops + " --out " + folder.path("said") + " 2>&-").code == 2);
   CHECK(run_tool("generate" + ops + " --check --out " + folder.path("said")).code == 0);
@@ -91,7 +103,8 @@ TEST_CASE("No output replaces what is not a regular file, and links are followed
 TEST_CASE("The option --umbrella takes the name of a file that is no other output", "[codegen]") {
   const TempFolder folder;
   write(folder.path("ops.yaml"), kOps);
-  for (const char* name : {"../x.h", "a/x.h", "''", "'x\ny.h'", ".", "..", ".x.h", "manifest.json", "ops.h", "ops_dense.cc", "'x y.h'"}) {
+  for (const char* name :
+       {"../x.h", "a/x.h", "''", "'x\ny.h'", ".", "..", ".x.h", "manifest.json", "ops.h", "ops_dense.cc", "'x y.h'"}) {
     const Ran ran = generate(folder, std::string("--umbrella ") + name);
     INFO(name << ran.err);
     CHECK(ran.code == 2);
@@ -106,7 +119,8 @@ TEST_CASE("Temporary files of killed runs are removed, and those of others stay"
   const TempFolder folder;
   write(folder.path("ops.yaml"), kOps);
   REQUIRE(generate(folder, "").code == 0);
-  const std::vector<std::string> gone = {"ops.h.123.tmp", "manifest.json.4.tmp", "ops_dense.cc.18446744073709551615.tmp"};
+  const std::vector<std::string> gone = {"ops.h.123.tmp", "manifest.json.4.tmp",
+                                         "ops_dense.cc.18446744073709551615.tmp"};
   const std::vector<std::string> stay = {"mine.h.123.tmp", "ops.h.x.tmp", "ops.h.tmp", "ops.h..tmp", "ops.h.1x.tmp"};
   for (int round = 0; round < 2; ++round) {
     for (const std::string& name : gone) write(folder.path("out/" + name), "x");
@@ -147,7 +161,8 @@ TEST_CASE("Templates that cannot be used are refused with a message that a termi
   CHECK(ran.code == 1);
   CHECK(has(ran.err, "section 'entries' is nested deeper than 64 sections"));
 
-  for (const std::string& binary : {std::string("a\n\x1b[31m{{name}}"), std::string("a\nb\0", 4), std::string("a\n\xff")}) {
+  for (const std::string& binary :
+       {std::string("a\n\x1b[31m{{name}}"), std::string("a\nb\0", 4), std::string("a\n\xff")}) {
     write(path, binary);
     ran = generate(folder, options);
     CHECK(ran.code == 2);

@@ -15,7 +15,8 @@ const std::string kRest = "  infer_meta : {func : F}\n  kernel : {func : f}\n";
 
 std::vector<std::string> messages(const DiagnosticSink& sink) {
   std::vector<std::string> texts;
-  for (const Diagnostic& each : sink.all()) texts.push_back((each.severity == Severity::error ? "error: " : "warning: ") + each.message);
+  for (const Diagnostic& each : sink.all())
+    texts.push_back((each.severity == Severity::error ? "error: " : "warning: ") + each.message);
   return texts;
 }
 
@@ -23,7 +24,10 @@ std::vector<std::string> messages(const DiagnosticSink& sink) {
 
 TEST_CASE("Pairs may share a bracket", "[codegen]") {
   DiagnosticSink sink;
-  const Family family = read_text("- op : f\n  args : (Tensor a, Tensor c)\n  output : Tensor(b), Tensor(d)\n  inplace : (a -> b, c -> d)\n" + kRest, sink);
+  const Family family = read_text(
+      "- op : f\n  args : (Tensor a, Tensor c)\n  output : Tensor(b), Tensor(d)\n  inplace : (a -> b, c -> d)\n" +
+          kRest,
+      sink);
   CHECK(messages(sink).empty());
   REQUIRE(family.ops[0].inplace.size() == 2);
   CHECK(family.ops[0].inplace[1].input.text == "c");
@@ -33,7 +37,8 @@ TEST_CASE("Pairs may share a bracket", "[codegen]") {
 TEST_CASE("Defaults are computed as C++ computes them", "[codegen]") {
   const auto value = [](const std::string& type, const std::string& text) {
     DiagnosticSink sink;
-    const Family family = read_text("- op : f\n  args : (Tensor x, " + type + " a = " + text + ")\n  output : Tensor(out)\n" + kRest, sink);
+    const Family family = read_text(
+        "- op : f\n  args : (Tensor x, " + type + " a = " + text + ")\n  output : Tensor(out)\n" + kRest, sink);
     INFO(text);
     CHECK(messages(sink).empty());
     return family.ops[0].signature.attrs[0].default_value->value;
@@ -54,7 +59,8 @@ TEST_CASE("Defaults are computed as C++ computes them", "[codegen]") {
   CHECK(std::get<int64_t>(value("int64_t", "(2 << 12) - 1")) == 8191);
   for (const char* bad : {"1.0f/0", "1.0 << 2", "inf", "nan", "1.0f/", "1..0 / 2"}) {
     DiagnosticSink sink;
-    read_text(std::string("- op : f\n  args : (Tensor x, float a = ") + bad + ")\n  output : Tensor(out)\n" + kRest, sink);
+    read_text(std::string("- op : f\n  args : (Tensor x, float a = ") + bad + ")\n  output : Tensor(out)\n" + kRest,
+              sink);
     INFO(bad);
     CHECK(sink.error_count() == 1);
   }
@@ -62,8 +68,10 @@ TEST_CASE("Defaults are computed as C++ computes them", "[codegen]") {
 
 TEST_CASE("A separator without a candidate behind it is a warning", "[codegen]") {
   DiagnosticSink sink;
-  const Family family =
-      read_text("- op : f\n  args : (Tensor x, Place place={})\n  output : Tensor(out)\n  infer_meta : {func : F}\n  kernel :\n    func : f\n    backend : place>\n", sink);
+  const Family family = read_text(
+      "- op : f\n  args : (Tensor x, Place place={})\n  output : Tensor(out)\n  infer_meta : {func : F}\n  kernel :\n  "
+      "  func : f\n    backend : place>\n",
+      sink);
   REQUIRE(sink.all().size() == 1);
   CHECK(messages(sink)[0] == "warning: No candidate follows '>': remove it.");
   CHECK(sink.all()[0].code == "stray-character");
@@ -86,10 +94,12 @@ TEST_CASE("An op without outputs is read, and left out with the reason", "[codeg
 }
 
 TEST_CASE("Of a key that stands twice the last one counts, with a warning that --strict makes an error", "[codegen]") {
-  const std::string text = "- op : f\n  args : (Tensor x)\n  args : (Tensor y, int n)\n  output : Tensor(out)\n" + kRest;
+  const std::string text =
+      "- op : f\n  args : (Tensor x)\n  args : (Tensor y, int n)\n  output : Tensor(out)\n" + kRest;
   DiagnosticSink sink;
   const Family family = read_text(text, sink);
-  CHECK(messages(sink) == std::vector<std::string>{"warning: Key 'args' stands here twice, and the last one counts: remove the other."});
+  CHECK(messages(sink) ==
+        std::vector<std::string>{"warning: Key 'args' stands here twice, and the last one counts: remove the other."});
   REQUIRE(family.ops[0].signature.inputs.size() == 1);
   CHECK(family.ops[0].signature.inputs[0].name.text == "y");
   CHECK(family.ops[0].signature.attrs.size() == 1);
@@ -98,26 +108,32 @@ TEST_CASE("Of a key that stands twice the last one counts, with a warning that -
   CHECK(strict.error_count() == 1);
 }
 
-TEST_CASE("An op that invokes another does not return its intermediate outputs, but has a function that does", "[codegen]") {
+TEST_CASE("An op that invokes another does not return its intermediate outputs, but has a function that does",
+          "[codegen]") {
   const TempFolder folder;
   std::ofstream(folder.path("ops.yaml"))
-      << "- op : squeeze\n  args : (Tensor x, IntArray axis={})\n  output : Tensor(out), Tensor(xshape)\n  infer_meta : {func : SqueezeInferMeta}\n"
+      << "- op : squeeze\n  args : (Tensor x, IntArray axis={})\n  output : Tensor(out), Tensor(xshape)\n  infer_meta "
+         ": {func : SqueezeInferMeta}\n"
          "  kernel : {func : squeeze}\n  intermediate : xshape\n  backward : squeeze_grad\n"
          "- backward_op : squeeze_grad\n  forward : squeeze(Tensor x, IntArray axis) -> Tensor(out), Tensor(xshape)\n"
-         "  args : (Tensor xshape, Tensor out_grad, IntArray axis)\n  output : Tensor(x_grad)\n  infer_meta : {func : F, param : [xshape]}\n"
+         "  args : (Tensor xshape, Tensor out_grad, IntArray axis)\n  output : Tensor(x_grad)\n  infer_meta : {func : "
+         "F, param : [xshape]}\n"
          "  kernel : {func : squeeze_grad, data_type : out_grad}\n  backward : squeeze_double_grad\n"
-         "- backward_op : squeeze_double_grad\n  forward : squeeze_grad(Tensor xshape, Tensor grad_out, IntArray axis) -> Tensor(grad_x)\n"
-         "  args : (Tensor grad_x_grad, IntArray axis)\n  output : Tensor(grad_out_grad), Tensor(xshape)\n  intermediate : xshape\n"
+         "- backward_op : squeeze_double_grad\n  forward : squeeze_grad(Tensor xshape, Tensor grad_out, IntArray axis) "
+         "-> Tensor(grad_x)\n"
+         "  args : (Tensor grad_x_grad, IntArray axis)\n  output : Tensor(grad_out_grad), Tensor(xshape)\n  "
+         "intermediate : xshape\n"
          "  invoke : squeeze(grad_x_grad, axis)\n";
   const Ran ran = run_tool("generate " + folder.path("ops.yaml") + " --keep-going --out " + folder.path("out"));
   INFO(ran.err);
   REQUIRE(ran.code == 0);
   const std::string header = slurp(folder.path("out/ops.h"));
   INFO(header);
-  CHECK(header.find("\nTensor squeeze_double_grad(const Tensor& grad_x_grad, const IntArray& axis") != std::string::npos);
+  CHECK(header.find("\nTensor squeeze_double_grad(const Tensor& grad_x_grad, const IntArray& axis") !=
+        std::string::npos);
   CHECK(header.find("std::tuple<Tensor, Tensor> squeeze_double_grad_intermediate(") != std::string::npos);
-  const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + source_path("runtime") + " -I" +
-                                 folder.path("out") + " " + folder.path("out/ops.cc"));
+  const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" +
+                                 source_path("runtime") + " -I" + folder.path("out") + " " + folder.path("out/ops.cc"));
   INFO(compiled.err);
   CHECK(compiled.code == 0);
 }

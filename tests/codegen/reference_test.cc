@@ -86,8 +86,10 @@ TEST_CASE("The page escapes every text of the YAML", "[codegen]") {
   const std::string attack = "<script>alert('x')</script><img src=x onerror=\"y\">";
   const std::vector<OpFacts> all = facts_of(
       "- op : f\n  args : (Tensor x, str mode=\"</pre><b>&\")\n  output : Tensor(out)\n"
-      "  infer_meta :\n    func : F\n    spmd_rule : \"<i>\"\n  kernel : {func : f}\n  shard :\n    doc : |\n      " + attack + "\n"
-      "- op : \"<b>g</b>\"\n  args : (Tensor x)\n  output : Tensor(out)\n",
+      "  infer_meta :\n    func : F\n    spmd_rule : \"<i>\"\n  kernel : {func : f}\n  shard :\n    doc : |\n      " +
+          attack +
+          "\n"
+          "- op : \"<b>g</b>\"\n  args : (Tensor x)\n  output : Tensor(out)\n",
       "a\"><script>.yaml");
   std::vector<std::string> problems;
   const std::string page = reference_page(all, problems);
@@ -124,32 +126,40 @@ TEST_CASE("Ops that are defined twice get anchors of their own", "[codegen]") {
 
 TEST_CASE("Skeletons compile against the runtime", "[codegen]") {
   const TempFolder folder;
-  std::ofstream(folder.path("new.yaml"))
-      << "- op : blend\n  args : (Tensor x, Tensor[] others, Tensor weight, IntArray axis={}, DataType dtype=DataType::UNDEFINED, str mode)\n"
-         "  output : Tensor(out), Tensor[](parts){others.size()}, Tensor(state)\n"
-         "  infer_meta : {func : BlendInferMeta, spmd_rule : BlendRule}\n"
-         "  kernel : {func : blend, data_type : x}\n  optional : weight\n  intermediate : state\n  inplace : (x -> out)\n"
-         "  shard : {random : true}\n";
+  std::ofstream(folder.path("new.yaml")) << "- op : blend\n  args : (Tensor x, Tensor[] others, Tensor weight, "
+                                            "IntArray axis={}, DataType dtype=DataType::UNDEFINED, str mode)\n"
+                                            "  output : Tensor(out), Tensor[](parts){others.size()}, Tensor(state)\n"
+                                            "  infer_meta : {func : BlendInferMeta, spmd_rule : BlendRule}\n"
+                                            "  kernel : {func : blend, data_type : x}\n  optional : weight\n  "
+                                            "intermediate : state\n  inplace : (x -> out)\n"
+                                            "  shard : {random : true}\n";
   REQUIRE(run_tool("generate " + folder.path("new.yaml") + " --out " + folder.path("generated")).code == kFine);
   const Ran made = run_tool("scaffold blend --yaml " + folder.path("new.yaml") + " --out " + folder.path("made"));
   INFO(made.err);
   REQUIRE(made.code == kFine);
   CHECK(count(made.out, "\n") == 4);
   for (const auto& [name, text] : read_folder(folder.path("made"))) {
-    const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + source_path("runtime") + " -I" +
-                                   folder.path("generated") + " " + folder.path("made/" + name));
+    const Ran compiled =
+        run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + source_path("runtime") +
+                  " -I" + folder.path("generated") + " " + folder.path("made/" + name));
     INFO(name << "\n" << text << compiled.err);
     CHECK(compiled.code == 0);
   }
 }
 
-TEST_CASE("The steps of a skeleton are those of a project of one's own, or of this repository, and a derived rule is not asked for", "[codegen]") {
+TEST_CASE(
+    "The steps of a skeleton are those of a project of one's own, or of this repository, and a derived rule is not "
+    "asked for",
+    "[codegen]") {
   const TempFolder folder;
   std::ofstream(folder.path("new.yaml"))
-      << "- op : squash\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : UnchangedInferMeta, spmd_rule : \"... -> ...\"}\n"
+      << "- op : squash\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : UnchangedInferMeta, "
+         "spmd_rule : \"... -> ...\"}\n"
          "  kernel : {func : squash}\n  backward : squash_grad\n"
-         "- backward_op : squash_grad\n  forward : squash (Tensor x) -> Tensor(out)\n  args : (Tensor x, Tensor out_grad)\n  output : Tensor(x_grad)\n"
-         "  infer_meta : {func : UnchangedInferMeta, param : [x]}\n  kernel : {func : squash_grad, data_type : out_grad}\n";
+         "- backward_op : squash_grad\n  forward : squash (Tensor x) -> Tensor(out)\n  args : (Tensor x, Tensor "
+         "out_grad)\n  output : Tensor(x_grad)\n"
+         "  infer_meta : {func : UnchangedInferMeta, param : [x]}\n  kernel : {func : squash_grad, data_type : "
+         "out_grad}\n";
   const Ran own = run_tool("scaffold squash_grad --yaml " + folder.path("new.yaml") + " --out " + folder.path("own"));
   INFO(own.err);
   CHECK(own.code == kFine);
@@ -162,7 +172,8 @@ TEST_CASE("The steps of a skeleton are those of a project of one's own, or of th
   std::filesystem::create_directories(folder.path("runtime/kernels"));
   std::filesystem::copy(folder.path("new.yaml"), folder.path("ops_yaml/new.yaml"));
   std::ofstream(folder.path("runtime/kernels/builtin.cc")) << "";
-  const Ran library = run_tool("scaffold squash --yaml " + folder.path("ops_yaml/new.yaml") + " --out " + folder.path("library"));
+  const Ran library =
+      run_tool("scaffold squash --yaml " + folder.path("ops_yaml/new.yaml") + " --out " + folder.path("library"));
   INFO(library.err);
   CHECK(library.err.find("runtime/kernels/builtin.cc") != std::string::npos);
   CHECK(slurp(folder.path("library/squash_test.cc")).find("support/mesh_run.h") != std::string::npos);
@@ -170,8 +181,10 @@ TEST_CASE("The steps of a skeleton are those of a project of one's own, or of th
 
 TEST_CASE("scaffold --missing leaves ops with errors out and ends as generate does", "[codegen]") {
   const TempFolder folder;
-  std::ofstream(folder.path("ops.yaml")) << "- op : good\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : GoodInferMeta}\n  kernel : {func : good}\n"
-                                            "- op : bad\n  args : (Tenso x)\n  output : Tensor(out)\n  infer_meta : {func : BadInferMeta}\n  kernel : {func : bad}\n";
+  std::ofstream(folder.path("ops.yaml")) << "- op : good\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : "
+                                            "{func : GoodInferMeta}\n  kernel : {func : good}\n"
+                                            "- op : bad\n  args : (Tenso x)\n  output : Tensor(out)\n  infer_meta : "
+                                            "{func : BadInferMeta}\n  kernel : {func : bad}\n";
   const auto run = [&](const std::string& command, const std::string& options) {
     return run_tool(command + " " + folder.path("ops.yaml") + " --out " + folder.path("out") + " " + options).code;
   };

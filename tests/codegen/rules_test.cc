@@ -12,11 +12,12 @@ using namespace shardgen::testing;
 namespace {
 
 /// A forward op and its backward op, with the forward op's rule.
-std::string pair_of(const std::string& args, const std::string& rule, const std::string& backward_args, const std::string& gradients,
-                    const std::string& forward = "") {
-  return "- op : f\n  args : " + args + "\n  output : Tensor(out)\n  infer_meta : {func : FInferMeta, spmd_rule : \"" + rule +
-         "\"}\n  kernel : {func : f, data_type : x}\n- backward_op : f_grad\n  forward : f " + (forward.empty() ? args : forward) +
-         " -> Tensor(out)\n  args : " + backward_args + "\n  output : " + gradients +
+std::string pair_of(const std::string& args, const std::string& rule, const std::string& backward_args,
+                    const std::string& gradients, const std::string& forward = "") {
+  return "- op : f\n  args : " + args + "\n  output : Tensor(out)\n  infer_meta : {func : FInferMeta, spmd_rule : \"" +
+         rule + "\"}\n  kernel : {func : f, data_type : x}\n- backward_op : f_grad\n  forward : f " +
+         (forward.empty() ? args : forward) + " -> Tensor(out)\n  args : " + backward_args +
+         "\n  output : " + gradients +
          "\n  infer_meta : {func : GradInferMeta, param : [x]}\n  kernel : {func : f_grad}\n";
 }
 
@@ -32,19 +33,22 @@ std::string derived(const std::string& yaml) {
 }  // namespace
 
 TEST_CASE("A backward op's rule follows from its forward op's expression", "[codegen]") {
-  CHECK(derived(pair_of("(Tensor x, Tensor y)", "..., ... -> ...", "(Tensor x, Tensor y, Tensor out_grad)", "Tensor(x_grad), Tensor(y_grad)")) ==
-        "..., ..., ... -> ..., ...");
   CHECK(derived(pair_of("(Tensor x, Tensor y)", "..., ... -> ...", "(Tensor x, Tensor y, Tensor out_grad)",
-                        "Tensor(x_grad), Tensor(y_grad)\n  no_need_buffer : x, y")) == "..., ..., ... -> ..., ... ~ linear");
+                        "Tensor(x_grad), Tensor(y_grad)")) == "..., ..., ... -> ..., ...");
+  CHECK(derived(pair_of("(Tensor x, Tensor y)", "..., ... -> ...", "(Tensor x, Tensor y, Tensor out_grad)",
+                        "Tensor(x_grad), Tensor(y_grad)\n  no_need_buffer : x, y")) ==
+        "..., ..., ... -> ..., ... ~ linear");
   CHECK(derived(pair_of("(Tensor x, IntArray axis={}, bool keepdim=false)", "...{axis:sum} -> ...{-axis?keepdim}",
-                        "(Tensor x, Tensor out_grad, IntArray axis={}, bool keepdim=false)", "Tensor(x_grad)")) == "..., ...{-axis?keepdim} -> ...");
-  CHECK(derived(pair_of("(Tensor[] x, Scalar axis=0)", "[...{!axis}] -> ...{!axis}", "(Tensor[] x, Tensor out_grad, Scalar axis=0)", "Tensor[](x_grad){x.size()}")) ==
+                        "(Tensor x, Tensor out_grad, IntArray axis={}, bool keepdim=false)", "Tensor(x_grad)")) ==
+        "..., ...{-axis?keepdim} -> ...");
+  CHECK(derived(pair_of("(Tensor[] x, Scalar axis=0)", "[...{!axis}] -> ...{!axis}",
+                        "(Tensor[] x, Tensor out_grad, Scalar axis=0)", "Tensor[](x_grad){x.size()}")) ==
         "[...{!axis}], ...{!axis} -> [...{!axis}]");
 }
 
 TEST_CASE("A backward op's tensors have the names of its own 'forward' line", "[codegen]") {
-  CHECK(derived(pair_of("(Tensor x, Tensor y)", "m k, k n -> m n", "(Tensor a, Tensor b, Tensor out_grad)", "Tensor(b_grad)", "(Tensor a, Tensor b)")) ==
-        "m k, k n, m n -> k n");
+  CHECK(derived(pair_of("(Tensor x, Tensor y)", "m k, k n -> m n", "(Tensor a, Tensor b, Tensor out_grad)",
+                        "Tensor(b_grad)", "(Tensor a, Tensor b)")) == "m k, k n, m n -> k n");
 }
 
 TEST_CASE("No rule follows where a tensor, a list or an attribute does not fit", "[codegen]") {
@@ -52,18 +56,22 @@ TEST_CASE("No rule follows where a tensor, a list or an attribute does not fit",
   CHECK(derived(pair_of(args, rule, "(Tensor saved, Tensor out_grad, int axis)", "Tensor(x_grad)")) == "none");
   CHECK(derived(pair_of(args, rule, "(Tensor x, Tensor out_grad)", "Tensor(x_grad)")) == "none");
   CHECK(derived(pair_of(args, rule, "(Tensor x, Tensor[] out_grad, int axis)", "Tensor(x_grad)")) == "none");
-  CHECK(derived(pair_of(args, rule, "(Tensor x, Tensor out_grad, int axis)", "Tensor(x_grad)", "(Tensor x, Tensor y)")) == "none");
+  CHECK(derived(pair_of(args, rule, "(Tensor x, Tensor out_grad, int axis)", "Tensor(x_grad)",
+                        "(Tensor x, Tensor y)")) == "none");
   CHECK(derived(pair_of("(Tensor x)", "m k -> m", "(Tensor out_grad)", "Tensor(x_grad)")) == "none");
 }
 
 TEST_CASE("An op's own rule comes before a derived one, and its mark is its commutation", "[codegen]") {
   DiagnosticSink sink;
   const Family family = read_text(
-      "- op : f\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : M, spmd_rule : \"...->... ~ monotone( max )\"}\n"
+      "- op : f\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : M, spmd_rule : \"...->... ~ "
+      "monotone( max )\"}\n"
       "  kernel : {func : f}\n"
-      "- backward_op : f_grad\n  forward : f (Tensor x) -> Tensor(out)\n  args : (Tensor out_grad)\n  output : Tensor(x_grad)\n"
+      "- backward_op : f_grad\n  forward : f (Tensor x) -> Tensor(out)\n  args : (Tensor out_grad)\n  output : "
+      "Tensor(x_grad)\n"
       "  infer_meta : {func : M, spmd_rule : MyRule}\n  kernel : {func : f_grad}\n"
-      "- backward_op : f_grad_of_grad\n  forward : f (Tensor x) -> Tensor(out)\n  args : (Tensor out_grad)\n  output : Tensor(x_grad)\n"
+      "- backward_op : f_grad_of_grad\n  forward : f (Tensor x) -> Tensor(out)\n  args : (Tensor out_grad)\n  output : "
+      "Tensor(x_grad)\n"
       "  infer_meta : {func : M}\n  kernel : {func : f_grad}\n",
       sink);
   REQUIRE(family.ops.size() == 3);

@@ -19,13 +19,16 @@ std::string invoking(const std::string& name, const std::string& target) {
 /// Ops c0, c1, ..., each of which invokes the next; the last invokes `end`.
 std::string chain(int length, const std::string& end) {
   std::string text;
-  for (int i = 0; i < length; ++i) text += invoking("c" + std::to_string(i), i + 1 < length ? "c" + std::to_string(i + 1) : end);
+  for (int i = 0; i < length; ++i)
+    text += invoking("c" + std::to_string(i), i + 1 < length ? "c" + std::to_string(i + 1) : end);
   return text;
 }
 
 const std::string kRelu =
-    "- op : base\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : UnchangedInferMeta}\n  kernel : {func : relu}\n  backward : base_grad\n"
-    "- backward_op : base_grad\n  forward : base (Tensor x) -> Tensor(out)\n  args : (Tensor out, Tensor out_grad)\n  output : Tensor(x_grad)\n"
+    "- op : base\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : UnchangedInferMeta}\n  kernel : "
+    "{func : relu}\n  backward : base_grad\n"
+    "- backward_op : base_grad\n  forward : base (Tensor x) -> Tensor(out)\n  args : (Tensor out, Tensor out_grad)\n  "
+    "output : Tensor(x_grad)\n"
     "  infer_meta : {func : UnchangedInferMeta, param : [out]}\n  kernel : {func : relu_grad, data_type : out_grad}\n";
 
 Selection select(const std::string& text, DiagnosticSink& sink, std::vector<Family>& families) {
@@ -48,12 +51,15 @@ TEST_CASE("Each op of a chain of invokes is looked at once, and its end is known
   std::string problem;
   const Templates templates = load_templates("", problem).value();
   const std::map<std::string, int> no_parts;
-  const Generated made = generate(families, {.runtime = own_runtime(), .templates = templates.texts, .umbrella = "api.h", .parts = no_parts, .refused = {}});
+  const Generated made = generate(
+      families,
+      {.runtime = own_runtime(), .templates = templates.texts, .umbrella = "api.h", .parts = no_parts, .refused = {}});
   CHECK(made.ops == 4002);
   size_t sites = 0;
   for (const auto& [name, text] : made.files) {
     if (!name.ends_with(".h") || name.ends_with("_ops.h") || name.ends_with("_dense.h")) continue;
-    for (size_t at = text.find("CallSite site = "); at != std::string::npos; at = text.find("CallSite site = ", at + 1)) ++sites;
+    for (size_t at = text.find("CallSite site = "); at != std::string::npos; at = text.find("CallSite site = ", at + 1))
+      ++sites;
   }
   CHECK(sites == 4001);
 }
@@ -61,7 +67,9 @@ TEST_CASE("Each op of a chain of invokes is looked at once, and its end is known
 TEST_CASE("A chain whose last op cannot be generated goes with two looks at each op", "[codegen]") {
   DiagnosticSink sink;
   std::vector<Family> families;
-  const std::string sparse = "- op : base\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : F}\n  kernel : {func : \"f{sparse_coo -> dense}\"}\n";
+  const std::string sparse =
+      "- op : base\n  args : (Tensor x)\n  output : Tensor(out)\n  infer_meta : {func : F}\n  kernel : {func : "
+      "\"f{sparse_coo -> dense}\"}\n";
   const Selection selection = select(chain(4000, "base") + sparse, sink, families);
   CHECK(selection.dropped.size() == 4001);
   CHECK(selection.invokes_seen <= 8000);

@@ -35,7 +35,8 @@ bool fits_object(const Json& schema, const YamlNode& node) {
     if (property != properties.end() ? !fits(*property, entry.value) : !fits(other, entry.value)) return false;
   }
   for (const Json& key : schema.value("required", Json::array())) {
-    if (std::none_of(node.entries.begin(), node.entries.end(), [&](const YamlEntry& e) { return e.key.text == key; })) return false;
+    if (std::none_of(node.entries.begin(), node.entries.end(), [&](const YamlEntry& e) { return e.key.text == key; }))
+      return false;
   }
   return true;
 }
@@ -47,7 +48,8 @@ bool fits(const Json& schema, const YamlNode& node) {
     const Json types = schema["type"].is_array() ? schema["type"] : Json::array({schema["type"]});
     if (std::none_of(types.begin(), types.end(), [&](const Json& type) { return has_type(type, node); })) return false;
   }
-  if (schema.contains("pattern") && !std::regex_search(node.text, std::regex(schema["pattern"].get<std::string>()))) return false;
+  if (schema.contains("pattern") && !std::regex_search(node.text, std::regex(schema["pattern"].get<std::string>())))
+    return false;
   if (schema.contains("anyOf") &&
       std::none_of(schema["anyOf"].begin(), schema["anyOf"].end(), [&](const Json& each) { return fits(each, node); }))
     return false;
@@ -83,7 +85,8 @@ TEST_CASE("The schema has every key that the reader knows, and no other", "[code
 
 TEST_CASE("Each file of ops_yaml/ and the fixture fits the schema", "[codegen]") {
   std::vector<std::string> files = {source_path("tests/codegen/fixtures/mixed.yaml")};
-  for (const auto& entry : std::filesystem::directory_iterator(source_path("ops_yaml"))) files.push_back(entry.path().string());
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("ops_yaml")))
+    files.push_back(entry.path().string());
   for (const std::string& file : files) {
     INFO(file);
     CHECK(fits_text(slurp(file)));

@@ -25,14 +25,14 @@ std::string without_spaces(std::string text) {
 }  // namespace
 
 TEST_CASE("A signature prints as it was read", "[codegen]") {
-  const std::string signature =
-      GENERATE("add(Tensor x, Tensor y) -> Tensor(out)", "f() -> Tensor",
-               "split(Tensor x, IntArray sections, Scalar(int) axis=0) -> Tensor[](out){sections.size()}",
-               "g(Tensor[] x, int low, int high) -> Tensor[]{high - low + 1}",
-               "h(Tensor x, float p=0.5f, str mode=\"a b\", bool b=true) -> Tensor(a), Tensor[](b){-1 + 2}",
-               "i(int64_t a=INT64_MAX, int[] b={1, 2}, DataType c=DataType::FLOAT32, Place d=CPUPlace(), Scalar e=-1.0e-8f) "
-               "-> Tensor(out)",
-               "j(double[] a={}, float[] b={1.0f}, str[] c, bool[] d, Scalar[] e, int64_t[] f, Place g={}) -> Tensor(out)");
+  const std::string signature = GENERATE(
+      "add(Tensor x, Tensor y) -> Tensor(out)", "f() -> Tensor",
+      "split(Tensor x, IntArray sections, Scalar(int) axis=0) -> Tensor[](out){sections.size()}",
+      "g(Tensor[] x, int low, int high) -> Tensor[]{high - low + 1}",
+      "h(Tensor x, float p=0.5f, str mode=\"a b\", bool b=true) -> Tensor(a), Tensor[](b){-1 + 2}",
+      "i(int64_t a=INT64_MAX, int[] b={1, 2}, DataType c=DataType::FLOAT32, Place d=CPUPlace(), Scalar e=-1.0e-8f) "
+      "-> Tensor(out)",
+      "j(double[] a={}, float[] b={1.0f}, str[] c, bool[] d, Scalar[] e, int64_t[] f, Place g={}) -> Tensor(out)");
   CHECK(round_trip(signature) == signature);
 }
 

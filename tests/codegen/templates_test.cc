@@ -51,7 +51,8 @@ TEST_CASE("A template folder with one file replaces that template alone", "[code
   const std::optional<Templates> loaded = load_templates(folder.path(), problem);
   REQUIRE(loaded.has_value());
   CHECK(loaded->replaced == std::vector<std::string>{"api.h.mustache"});
-  for (const auto& [name, text] : loaded->texts) CHECK(text == (name == "api.h.mustache" ? "mine" : built_in->texts.at(name)));
+  for (const auto& [name, text] : loaded->texts)
+    CHECK(text == (name == "api.h.mustache" ? "mine" : built_in->texts.at(name)));
   CHECK(loaded->texts.size() == built_in->texts.size());
 }
 
@@ -67,8 +68,9 @@ TEST_CASE("The depfile names the template folder and the files that it replaces"
   const TempFolder folder, templates;
   write(folder.path("base.yaml"), op("base", kKernel));
   write(folder.path("own.yaml"), op("mine", kKernel));
-  write(templates.path("api.h.mustache"), "// mine\n{{#headers}}\n#include \"{{header}}.h\"\n{{/headers}}\n"
-                                       "{{#program}}\n// {{register}}:{{#functions}} {{function}}{{/functions}}\n{{/program}}\n");
+  write(templates.path("api.h.mustache"),
+        "// mine\n{{#headers}}\n#include \"{{header}}.h\"\n{{/headers}}\n"
+        "{{#program}}\n// {{register}}:{{#functions}} {{function}}{{/functions}}\n{{/program}}\n");
   GenerateOptions options = options_for(folder);
   options.templates = templates.path();
   options.depfile = folder.path("deps.d");

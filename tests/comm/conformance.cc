@@ -28,8 +28,9 @@ Bytes filled(int member, int other, int64_t bytes) {
 void append(Bytes& to, const Bytes& data) { to.insert(to.end(), data.begin(), data.end()); }
 
 void check_all_gather(Communicator& group) {
-  const std::vector<std::function<int64_t(int)>> sizes = {[](int) { return 8; }, [](int i) { return i * 5 % 7 * 3; }, [](int i) { return i == 0 ? 12 : 0; },
-                                                          [](int) { return 0; }, [](int i) { return kLarge + i; }};
+  const std::vector<std::function<int64_t(int)>> sizes = {[](int) { return 8; }, [](int i) { return i * 5 % 7 * 3; },
+                                                          [](int i) { return i == 0 ? 12 : 0; }, [](int) { return 0; },
+                                                          [](int i) { return kLarge + i; }};
   for (const auto& size : sizes) {
     std::vector<int64_t> bytes;
     Bytes expected;
@@ -74,7 +75,8 @@ T element(int member, int64_t i) {
 
 template <class T>
 double as_double(T value) {
-  if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) return static_cast<double>(static_cast<float>(value));
+  if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+    return static_cast<double>(static_cast<float>(value));
   else return static_cast<double>(value);
 }
 
@@ -97,8 +99,11 @@ T reduced(int members, int64_t i, ReduceType type) {
   }
   if constexpr (std::is_same_v<T, bool>) return value != 0;
   else if constexpr (std::is_same_v<T, double>) return type == ReduceType::avg ? value / members : value;
-  else if constexpr (std::is_integral_v<T>) return static_cast<T>(type == ReduceType::avg ? std::trunc(value / members) : value);
-  else return static_cast<T>(type == ReduceType::avg ? static_cast<float>(value) / static_cast<float>(members) : static_cast<float>(value));
+  else if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(type == ReduceType::avg ? std::trunc(value / members) : value);
+  else
+    return static_cast<T>(type == ReduceType::avg ? static_cast<float>(value) / static_cast<float>(members)
+                                                  : static_cast<float>(value));
 }
 
 template <class T>
@@ -106,14 +111,16 @@ void check_reductions(Communicator& group, ReduceType type) {
   const int n = group.size();
   const std::string what = fmt::format("of {} ({}) in a group of {}", to_string(dtype_of<T>), to_string(type), n);
   if (n == 1 && (type == ReduceType::any || type == ReduceType::all)) return;  // one value stays as it is
-  for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{1000}, type == ReduceType::sum && size_of(dtype_of<T>) == 4 ? kLarge : int64_t{3}}) {
+  for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{1000},
+                              type == ReduceType::sum && size_of(dtype_of<T>) == 4 ? kLarge : int64_t{3}}) {
     const auto data = std::make_unique<T[]>(static_cast<size_t>(count) + 1);
     for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = element<T>(group.rank(), i);
     group.all_reduce({"test", "sum"}, data.get(), count, dtype_of<T>, type).wait();
     for (int64_t i = 0; i < count; ++i) {
       const T expected = reduced<T>(n, i, type);
       if (std::memcmp(&data[static_cast<size_t>(i)], &expected, sizeof(T)) == 0) continue;
-      check(false, fmt::format("all_reduce {}: element {} of {} is {}, not {}", what, i, count, as_double(data[static_cast<size_t>(i)]), as_double(expected)));
+      check(false, fmt::format("all_reduce {}: element {} of {} is {}, not {}", what, i, count,
+                               as_double(data[static_cast<size_t>(i)]), as_double(expected)));
     }
   }
   // Uneven parts, one of them empty.
@@ -132,7 +139,8 @@ void check_reductions(Communicator& group, ReduceType type) {
   group.reduce_scatter({"test", "scatter"}, send.get(), got.get(), counts, dtype_of<T>, type).wait();
   for (int64_t i = 0; i < mine; ++i) {
     const T expected = reduced<T>(n, begin + i, type);
-    if (std::memcmp(&got[static_cast<size_t>(i)], &expected, sizeof(T)) != 0) check(false, fmt::format("reduce_scatter {}: element {}", what, i));
+    if (std::memcmp(&got[static_cast<size_t>(i)], &expected, sizeof(T)) != 0)
+      check(false, fmt::format("reduce_scatter {}: element {}", what, i));
   }
 }
 
@@ -180,7 +188,8 @@ void check_exchange(Communicator& group, int64_t width) {
     for (int64_t c = 0; c < after[1]; ++c) {
       for (int64_t k = 0; k < width; ++k) {
         const auto expected = static_cast<int32_t>(r * 1'000'000 + (c * n + me) * width + k);
-        if (got[static_cast<size_t>((r * after[1] + c) * width + k)] != expected) check(false, fmt::format("exchange: row {}, column {}, element {}", r, c, k));
+        if (got[static_cast<size_t>((r * after[1] + c) * width + k)] != expected)
+          check(false, fmt::format("exchange: row {}, column {}, element {}", r, c, k));
       }
     }
   }
@@ -202,7 +211,8 @@ void check_strided_exchange(Communicator& group) {
     for (int64_t c = 0; c < 400; ++c) {
       const bool inside = r >= 5 && r < 205 && c >= 7 && c < 307;
       const auto expected = inside ? static_cast<int32_t>(last * 1'000'000 + (r + 5) * 400 + c + 13) : -1;
-      if (got[static_cast<size_t>(r * 400 + c)] != expected) check(false, fmt::format("strided exchange: row {}, column {}", r, c));
+      if (got[static_cast<size_t>(r * 400 + c)] != expected)
+        check(false, fmt::format("strided exchange: row {}, column {}", r, c));
     }
   }
   group.exchange({"test", "nothing"}, nullptr, {}, nullptr, {}, 4).wait();
@@ -227,21 +237,24 @@ void check_same_bits(Communicator& group) {
 void check_handles(Communicator& group) {
   std::vector<std::vector<int64_t>> words(4, std::vector<int64_t>(1000, group.rank() + 1));
   std::vector<Work> works;
-  for (auto& data : words) works.push_back(group.all_reduce({"test", "async"}, data.data(), 1000, DType::int64, ReduceType::sum));
+  for (auto& data : words)
+    works.push_back(group.all_reduce({"test", "async"}, data.data(), 1000, DType::int64, ReduceType::sum));
   std::rotate(works.begin(), works.begin() + group.rank() % 4, works.end());
   const int64_t expected = int64_t{group.size()} * (group.size() + 1) / 2;
   for (Work& work : works) {
     work.wait();
     work.wait();
   }
-  for (const auto& data : words) check(data == std::vector<int64_t>(1000, expected), "all_reduce under way with others");
+  for (const auto& data : words)
+    check(data == std::vector<int64_t>(1000, expected), "all_reduce under way with others");
 }
 
 /// All dtypes with all reductions.
 void check_all_reductions(Communicator& group) {
   for (int d = 0; d < kNumDTypes; ++d) {
     visit_dtype(static_cast<DType>(d), [&](auto tag) {
-      for (int t = 0; t < kNumReduceTypes; ++t) check_reductions<typename decltype(tag)::type>(group, static_cast<ReduceType>(t));
+      for (int t = 0; t < kNumReduceTypes; ++t)
+        check_reductions<typename decltype(tag)::type>(group, static_cast<ReduceType>(t));
     });
   }
 }
@@ -302,7 +315,8 @@ const std::vector<Fault>& faults() {
       {"a rank throws while others copy from it",
        [](Rank& rank) {
          std::vector<float> data(100'000, 1.0f);
-         const Work work = rank.communicator(line(4), 0).all_reduce({"sum", "x"}, data.data(), 100'000, DType::float32, ReduceType::sum);
+         const Work work = rank.communicator(line(4), 0)
+                               .all_reduce({"sum", "x"}, data.data(), 100'000, DType::float32, ReduceType::sum);
          if (rank.id() == 1) throw std::runtime_error("disk on fire");
        },
        {"disk on fire"}},
@@ -338,13 +352,17 @@ const std::vector<Fault>& faults() {
       {"a rank has another count",
        [](Rank& rank) {
          std::array<int32_t, 9> words = {};
-         rank.communicator(line(4), 0).all_reduce({"sum", "x"}, words.data(), rank.id() == 0 ? 9 : 8, DType::int32, ReduceType::sum).wait();
+         rank.communicator(line(4), 0)
+             .all_reduce({"sum", "x"}, words.data(), rank.id() == 0 ? 9 : 8, DType::int32, ReduceType::sum)
+             .wait();
        },
        {"all_reduce of 9 int32 (sum)"},
        20s,
        true},
       {"a rank runs another op",
-       [](Rank& rank) { sum_of_one(rank, line(4), 0, {rank.id() == 1 ? "add" : "multiply", "x"}); },
+       [](Rank& rank) {
+         sum_of_one(rank, line(4), 0, {rank.id() == 1 ? "add" : "multiply", "x"});
+       },
        {"all_reduce of 1 int32 (sum) for add argument 'x'"},
        20s,
        true},
@@ -360,7 +378,8 @@ const std::vector<Fault>& faults() {
        20s},
       {"ranks visit two groups in different orders",
        [](Rank& rank) {
-         for (const int turn : {0, 1}) sum_of_one(rank, grid(), rank.id() == 0 || rank.id() == 3 ? turn : 1 - turn, {"sum", "x"});
+         for (const int turn : {0, 1})
+           sum_of_one(rank, grid(), rank.id() == 0 || rank.id() == 3 ? turn : 1 - turn, {"sum", "x"});
        },
        {"never joined #0 all_reduce for sum argument 'x'"},
        400ms},
@@ -405,12 +424,11 @@ void check_fault(const Fault& fault, const std::function<std::unique_ptr<World>(
   std::string text;
   try {
     world->run(fault.program);
-  } catch (const std::exception& error) {
-    text = error.what();
-  }
+  } catch (const std::exception& error) { text = error.what(); }
   const auto told = [&](const std::string& part) { return text.find(part) != std::string::npos; };
   check(!text.empty(), fault.name + ": nothing was thrown");
-  check(std::any_of(fault.told.begin(), fault.told.end(), told), fmt::format("{}: '{}' in: {}", fault.name, fault.told.front(), text));
+  check(std::any_of(fault.told.begin(), fault.told.end(), told),
+        fmt::format("{}: '{}' in: {}", fault.name, fault.told.front(), text));
   check(now_ns() - begin < 10'000'000'000, fault.name + ": it took longer than 10 s");
   check_contains(error_of([&] { world->run([](Rank&) {}); }, ErrorCode::peer_failed), "has failed before");
 }

@@ -17,9 +17,10 @@ void check_collectives(Rank& rank);
 struct Fault {
   std::string name;
   std::function<void(Rank&)> program;
-  std::vector<std::string> told;         // one of these is in the text of the error
-  std::chrono::milliseconds timeout{20000};  // of a collective; far above what the test allows, unless the timeout is what is tested
-  bool debug = false;                    // needs debug mode on a transport that does not always compare
+  std::vector<std::string> told;  // one of these is in the text of the error
+  std::chrono::milliseconds timeout{
+      20000};          // of a collective; far above what the test allows, unless the timeout is what is tested
+  bool debug = false;  // needs debug mode on a transport that does not always compare
 };
 
 const std::vector<Fault>& faults();

@@ -50,7 +50,8 @@ TEST_CASE("collectives give every member what it should have") {
 
     const std::vector<float> parts = {1, 2, 3, 4};
     std::vector<float> part(2, -1);
-    all.reduce_scatter({}, parts.data(), part.data(), std::vector<int64_t>{1, 2, 1}, DType::float32, ReduceType::sum).wait();
+    all.reduce_scatter({}, parts.data(), part.data(), std::vector<int64_t>{1, 2, 1}, DType::float32, ReduceType::sum)
+        .wait();
     check(part[0] == (me == 0 ? 3 : me == 1 ? 6 : 12), "reduce_scatter");
 
     const std::vector<int64_t> one(3, 4);
@@ -76,17 +77,21 @@ TEST_CASE("an exchange moves boxes between buffers of other shapes, and counts t
     std::vector<BoxTransfer> sends;
     std::vector<BoxTransfer> receives;
     for (int to = 0; to < 2; ++to) sends.push_back({to, {1, 4}, {0, 1}, {3, 2}, {me, 0}, {1, 2}});
-    for (int from = 0; from < 3 && me < 2; ++from) receives.push_back({from, {1, 4}, {0, 1}, {3, 2}, {from, 0}, {1, 2}});
+    for (int from = 0; from < 3 && me < 2; ++from)
+      receives.push_back({from, {1, 4}, {0, 1}, {3, 2}, {from, 0}, {1, 2}});
     all.exchange({"move", "x"}, row.data(), sends, out.data(), receives, 4).wait();
     check(out == (me < 2 ? std::vector<int32_t>{1, 2, 11, 12, 21, 22} : std::vector<int32_t>(6, -1)), "exchange");
     all.exchange({}, nullptr, {}, nullptr, {}, 4).wait();
     const CommStats stats = rank.stats(line(3), 0);
-    check(stats[CommKind::exchange].calls == 2 && stats[CommKind::exchange].bytes_sent == (me < 2 ? 8 : 16), "bytes that leave are counted");
-    check(stats.collectives == 2 && rank.stats(line(3)).collectives == 0 && rank.stats().bytes_sent == stats.bytes_sent, "per axis and in all");
+    check(stats[CommKind::exchange].calls == 2 && stats[CommKind::exchange].bytes_sent == (me < 2 ? 8 : 16),
+          "bytes that leave are counted");
+    check(stats.collectives == 2 && rank.stats(line(3)).collectives == 0 && rank.stats().bytes_sent == stats.bytes_sent,
+          "per axis and in all");
   });
 }
 
-TEST_CASE("collectives that are under way are completed in the order of their start, at the latest when the program ends") {
+TEST_CASE(
+    "collectives that are under way are completed in the order of their start, at the latest when the program ends") {
   std::array<std::vector<int32_t>, 2> results;
   run_ranks(2, [&](Rank& rank) {
     Communicator& all = rank.communicator(line(2), 0);
@@ -111,7 +116,8 @@ TEST_CASE("collectives that are under way are completed in the order of their st
 TEST_CASE("19: a rank that another process runs is an error with the ranks that are here") {
   auto world = World::local(2);
   CHECK(world->local_ranks() == std::vector<int>{0, 1});
-  CHECK_THAT(error_of([&] { world->rank(2); }, ErrorCode::wrong_rank), Catch::Contains("rank 2 of 2") && Catch::Contains("has ranks 0, 1"));
+  CHECK_THAT(error_of([&] { world->rank(2); }, ErrorCode::wrong_rank),
+             Catch::Contains("rank 2 of 2") && Catch::Contains("has ranks 0, 1"));
 }
 
 TEST_CASE("18: an all-reduce of floats has the same bits on every rank") {
@@ -141,9 +147,7 @@ TEST_CASE("19: when a rank throws, run rethrows its error and the others fail at
       }
     });
     FAIL("no error");
-  } catch (const std::runtime_error& error) {
-    CHECK(std::string(error.what()) == "disk on fire");
-  }
+  } catch (const std::runtime_error& error) { CHECK(std::string(error.what()) == "disk on fire"); }
   CHECK(peers_failed == 2);
   CHECK(now_ns() - begin < 10'000'000'000);
   CHECK_THAT(error_of([&] { world->run([](Rank&) {}); }, ErrorCode::peer_failed), Catch::Contains("disk on fire"));
@@ -177,7 +181,9 @@ TEST_CASE("20: ranks that diverge are told which collective each is at") {
         });
       },
       ErrorCode::communication);
-  CHECK_THAT(text, Catch::Contains("ranks have diverged") && Catch::Contains("#0 all_reduce of 1 float32 (sum) for add argument 'x'") && Catch::Contains("(max) for max argument 'x'"));
+  CHECK_THAT(text, Catch::Contains("ranks have diverged") &&
+                       Catch::Contains("#0 all_reduce of 1 float32 (sum) for add argument 'x'") &&
+                       Catch::Contains("(max) for max argument 'x'"));
 }
 
 TEST_CASE("20: collectives stand in the trace ring with their cause") {
@@ -225,7 +231,8 @@ TEST_CASE("19: a world that cannot start a thread for each rank says so, runs no
       const AddressSpaceLimit limit(room);
       text = error_of([&] { world->run(count); }, ErrorCode::device);
     }
-    CHECK_THAT(text, Catch::Contains("could not start the thread of rank") && Catch::Contains("of 64") && Catch::Contains("ulimit"));
+    CHECK_THAT(text, Catch::Contains("could not start the thread of rank") && Catch::Contains("of 64") &&
+                         Catch::Contains("ulimit"));
     CHECK(ran == 0);
   }
   world->run([&](Rank& rank) {

@@ -35,12 +35,15 @@ const SlotNames kUnaryGrad{{"x", "out_grad"}, {"x_grad"}};
 }  // namespace
 
 TEST_CASE("an axis expression in canonical spacing prints as it was read") {
-  const std::string rule = GENERATE(
-      "m k, k n -> m n", "..., ... -> ...", "..., v d -> ... d", "!k 1 -> k", "... -> ", "b k:max -> b", "b k:avg -> b", "b k:min j:prod i:any h:all g:sum -> b",
-      "[...] -> ...{+axis}", "...{!axis} -> [...{!axis}]", "[a b], [1], 1 -> [a b]", "...{axis:sum} -> ...{-axis?keepdim}", "...{axis} -> ...{-axis}",
-      "...{!axis, other:max} -> ...{!axis, -other}", "... -> ...{@perm}", "...{!begin..}, 1, 1 -> ...{!begin..}, ...{-begin..}", "...{begin..:max} -> ...{-begin..?keep}",
-      "... m? k ^transpose_x, ... k n? ^transpose_y -> ... m? n?", "[m k ^flag] -> m k", "..., ... -> ... ~ linear", "... -> ... ~ monotone(max)",
-      "..., ... -> ... ~ multilinear(sum, avg)", "... -> ... ~ rearranging", "b !k, 1 -> b !k, 1:sum");
+  const std::string rule =
+      GENERATE("m k, k n -> m n", "..., ... -> ...", "..., v d -> ... d", "!k 1 -> k", "... -> ", "b k:max -> b",
+               "b k:avg -> b", "b k:min j:prod i:any h:all g:sum -> b", "[...] -> ...{+axis}",
+               "...{!axis} -> [...{!axis}]", "[a b], [1], 1 -> [a b]", "...{axis:sum} -> ...{-axis?keepdim}",
+               "...{axis} -> ...{-axis}", "...{!axis, other:max} -> ...{!axis, -other}", "... -> ...{@perm}",
+               "...{!begin..}, 1, 1 -> ...{!begin..}, ...{-begin..}", "...{begin..:max} -> ...{-begin..?keep}",
+               "... m? k ^transpose_x, ... k n? ^transpose_y -> ... m? n?", "[m k ^flag] -> m k",
+               "..., ... -> ... ~ linear", "... -> ... ~ monotone(max)", "..., ... -> ... ~ multilinear(sum, avg)",
+               "... -> ... ~ rearranging", "b !k, 1 -> b !k, 1:sum");
   CHECK(to_string(parse(rule)) == rule);
 }
 
@@ -90,17 +93,21 @@ TEST_CASE("each bad expression is one sentence with its column") {
       {"m{!axis} -> m", "2: Braces can stand after '...' only, where an attribute names some of its dims."},
       {"...{} -> ...", "5: Braces hold names of attributes: '!axis', 'axis:max', '-axis', '+axis' or '@perm'."},
       {"...{!axis -> ...", "11: Expected ',' or '}' after an attribute in braces, found '-'."},
-      {"...{-a, +b} -> ...", "9: Braces can hold one of '-axis', '+axis' and '@perm', as their order would not be told."},
+      {"...{-a, +b} -> ...",
+       "9: Braces can hold one of '-axis', '+axis' and '@perm', as their order would not be told."},
       {"... -> ...{@perm..}", "12: '..' cannot stand after '+perm' or '@perm'."},
       {"... -> ...{-axis?}", "18: '?' must be followed by the name of a bool attribute."},
       {"m k:maximum -> m", "5: 'maximum' is no reduction; choose sum, max, min, prod, avg, any or all."},
       {"...{axis:most} -> ...{-axis}", "10: 'most' is no reduction; choose sum, max, min, prod, avg, any or all."},
       {"m k:max -> m k", "3: Axis 'k' has a type of reduction, but an output keeps it."},
       {"m k:max, k:min -> m", "3: Axis 'k' is reduced by 'min' in one term and by 'max' in another."},
-      {"...{axis:max} -> ...", "5: The dims of 'axis' are reduced, but an output keeps them; write '...{-axis}' there."},
-      {"...{axis:max} -> ...{-other}", "5: The dims of 'axis' are reduced, but an output keeps them; write '...{-axis}' there."},
+      {"...{axis:max} -> ...",
+       "5: The dims of 'axis' are reduced, but an output keeps them; write '...{-axis}' there."},
+      {"...{axis:max} -> ...{-other}",
+       "5: The dims of 'axis' are reduced, but an output keeps them; write '...{-axis}' there."},
       {"m !k:max -> m", "3: Axis 'k' stays whole, so a type of reduction means nothing on it."},
-      {"m k -> m:max", "8: A type of reduction belongs to an axis of an input; in an output only '1:sum' has one, alone in its term."},
+      {"m k -> m:max",
+       "8: A type of reduction belongs to an axis of an input; in an output only '1:sum' has one, alone in its term."},
       {"... -> ...{axis:max}", "12: A reduction belongs to an input; an output says '-axis'."},
       {"m, 1:sum -> m", "4: '1' has a type in an output only, where it is a sum over what is sharded."},
       {"m? k, m -> m", "1: Axis 'm' has a '?' in one term and none in another."},
@@ -145,9 +152,12 @@ TEST_CASE("a kind of commutation stands for its types unless some are given") {
 
 TEST_CASE("gradients: each tensor keeps the term of the tensor that it belongs to") {
   CHECK(gradient("..., ... -> ... ~ linear", kBinary, kBinaryGrad) == "..., ..., ... -> ..., ...");
-  CHECK(gradient("... m? k ^tx, ... k n? ^ty -> ... m? n?", kBinary, kBinaryGrad) == "... m? k ^tx, ... k n? ^ty, ... m? n? -> ... m? k ^tx, ... k n? ^ty");
-  CHECK(gradient("...{!axis} -> ...{!axis}", kUnary, {{"out", "out_grad"}, {"x_grad"}}) == "...{!axis}, ...{!axis} -> ...{!axis}");
-  CHECK(gradient("..., v d -> ... d", {{"x", "weight"}, {"out"}}, {{"x", "weight", "out_grad"}, {"weight_grad"}}) == "..., v d, ... d -> v d");
+  CHECK(gradient("... m? k ^tx, ... k n? ^ty -> ... m? n?", kBinary, kBinaryGrad) ==
+        "... m? k ^tx, ... k n? ^ty, ... m? n? -> ... m? k ^tx, ... k n? ^ty");
+  CHECK(gradient("...{!axis} -> ...{!axis}", kUnary, {{"out", "out_grad"}, {"x_grad"}}) ==
+        "...{!axis}, ...{!axis} -> ...{!axis}");
+  CHECK(gradient("..., v d -> ... d", {{"x", "weight"}, {"out"}}, {{"x", "weight", "out_grad"}, {"weight_grad"}}) ==
+        "..., v d, ... d -> v d");
   CHECK(gradient("[...{!axis}] -> ...{!axis}", kUnary, kUnaryGrad) == "[...{!axis}], ...{!axis} -> [...{!axis}]");
 }
 
@@ -161,7 +171,8 @@ TEST_CASE("gradients: a sum gives its gradient to every summand, another reducti
 
 TEST_CASE("gradients: what was whole for all indices gets the sum over them") {
   const SlotNames forward{{"x", "scale", "bias"}, {"out", "mean", "variance"}};
-  const SlotNames backward{{"x", "scale", "bias", "mean", "variance", "out_grad"}, {"x_grad", "scale_grad", "bias_grad"}};
+  const SlotNames backward{{"x", "scale", "bias", "mean", "variance", "out_grad"},
+                           {"x_grad", "scale_grad", "bias_grad"}};
   CHECK(gradient("...{!a..}, 1, 1 -> ...{!a..}, ...{-a..}, ...{-a..}", forward, backward) ==
         "...{!a..}, 1, 1, ...{-a..}, ...{-a..}, ...{!a..} -> ...{!a..}, 1:sum, 1:sum");
 }
@@ -169,8 +180,10 @@ TEST_CASE("gradients: what was whole for all indices gets the sum over them") {
 TEST_CASE("gradients: linear where all arguments are gradients, in a second derivative too") {
   CHECK(gradient("... -> ...", kUnary, {{"out_grad"}, {"x_grad"}}) == "... -> ... ~ linear");
   CHECK(gradient("... -> ... ~ monotone", kUnary, kUnaryGrad) == "..., ... -> ...");
-  CHECK(gradient("..., ... -> ...", kBinary, {{"x", "y", "out_grad"}, {"x_grad", "y_grad"}, {"x", "y"}}) == "..., ..., ... -> ..., ... ~ linear");
-  CHECK(gradient("..., ... -> ...", {{"x", "out_grad"}, {"x_grad"}}, {{"x", "x_grad_grad"}, {"out_grad_grad"}}) == "..., ... -> ...");
+  CHECK(gradient("..., ... -> ...", kBinary, {{"x", "y", "out_grad"}, {"x_grad", "y_grad"}, {"x", "y"}}) ==
+        "..., ..., ... -> ..., ... ~ linear");
+  CHECK(gradient("..., ... -> ...", {{"x", "out_grad"}, {"x_grad"}}, {{"x", "x_grad_grad"}, {"out_grad_grad"}}) ==
+        "..., ... -> ...");
 }
 
 TEST_CASE("gradients: nothing follows where a name belongs to no tensor, or an output's dims to no argument") {

@@ -100,9 +100,19 @@ TEST_CASE("the bytes of a shape are checked before they are asked for") {
   CHECK(checked_bytes({{2, 3}, DType::int64}) == 48);
   CHECK(checked_bytes({{}, DType::float32}) == 4);
   CHECK(checked_bytes({{int64_t{1} << 40, 0, 5}, DType::float32}) == 0);
-  CHECK_THAT(error_of([] { checked_bytes({{int64_t{1} << 62, 4}, DType::uint8}, "op"); }, ErrorCode::out_of_range),
-             Catch::Contains("[op] a tensor of shape [4611686018427387904, 4] and dtype uint8 would have more bytes than an int64 can count"));
+  CHECK_THAT(error_of(
+                 [] {
+                   checked_bytes({{int64_t{1} << 62, 4}, DType::uint8}, "op");
+                 },
+                 ErrorCode::out_of_range),
+             Catch::Contains("[op] a tensor of shape [4611686018427387904, 4] and dtype uint8 would have more bytes "
+                             "than an int64 can count"));
   error_of([] { checked_bytes({{int64_t{1} << 62}, DType::int32}); }, ErrorCode::out_of_range);
   error_of([] { checked_bytes({{0, int64_t{1} << 62, 4}, DType::uint8}); }, ErrorCode::out_of_range);
-  CHECK_THAT(error_of([] { checked_bytes({{2, -3, -3}, DType::uint8}); }, ErrorCode::out_of_range), Catch::Contains("negative dim -3"));
+  CHECK_THAT(error_of(
+                 [] {
+                   checked_bytes({{2, -3, -3}, DType::uint8});
+                 },
+                 ErrorCode::out_of_range),
+             Catch::Contains("negative dim -3"));
 }

@@ -51,7 +51,8 @@ uint16_t encode(Format format, float value) {
     else high = middle;
   }
   const double below = decode(format, low);
-  const double above = high == infinity ? 2 * below - decode(format, static_cast<uint16_t>(low - 1)) : decode(format, high);
+  const double above =
+      high == infinity ? 2 * below - decode(format, static_cast<uint16_t>(low - 1)) : decode(format, high);
   const double to_low = magnitude - below;
   const double to_high = above - magnitude;
   const bool up = to_high < to_low || (to_high == to_low && low % 2 != 0);
@@ -82,14 +83,16 @@ void check_format(Format format) {
     // Above the largest number stands infinity; its halfway point is one step of the largest numbers further.
     T previous;
     previous.bits = static_cast<uint16_t>(bits - 1);
-    const double half = std::isinf(above) ? expected + (expected - decode(format, previous.bits)) / 2 : expected + (above - expected) / 2;
+    const double half = std::isinf(above) ? expected + (expected - decode(format, previous.bits)) / 2
+                                          : expected + (above - expected) / 2;
     const auto middle = static_cast<float>(half);
     expect(middle);
     expect(std::nextafter(middle, 0.0f));
     expect(std::nextafter(middle, std::copysign(std::numeric_limits<float>::infinity(), middle)));
   }
   CHECK(wrong == 0);
-  for (float value : {1e-45f, -1e-45f, 1e-8f, 3e38f, -3.4e38f, std::numeric_limits<float>::infinity(), 65519.0f, 65520.0f, 0.1f, -0.0f}) {
+  for (float value : {1e-45f, -1e-45f, 1e-8f, 3e38f, -3.4e38f, std::numeric_limits<float>::infinity(), 65519.0f,
+                      65520.0f, 0.1f, -0.0f}) {
     INFO(value);
     CHECK(T(value).bits == encode(format, value));
   }
@@ -97,9 +100,13 @@ void check_format(Format format) {
 
 }  // namespace
 
-TEST_CASE("float16 agrees with double precision for every bit pattern and rounds to nearest even") { check_format<float16>({5, 10}); }
+TEST_CASE("float16 agrees with double precision for every bit pattern and rounds to nearest even") {
+  check_format<float16>({5, 10});
+}
 
-TEST_CASE("bfloat16 agrees with double precision for every bit pattern and rounds to nearest even") { check_format<bfloat16>({8, 7}); }
+TEST_CASE("bfloat16 agrees with double precision for every bit pattern and rounds to nearest even") {
+  check_format<bfloat16>({8, 7});
+}
 
 TEST_CASE("dtypes have names that parse back, sizes and kinds") {
   for (int i = 0; i < kNumDTypes; ++i) {
@@ -113,7 +120,8 @@ TEST_CASE("dtypes have names that parse back, sizes and kinds") {
     });
     CHECK(is_floating(dtype) == (i < 4));
   }
-  CHECK_THAT(error_of([] { parse_dtype("float8"); }, ErrorCode::invalid_argument), Catch::Contains("'float8' is no dtype; choose float32"));
+  CHECK_THAT(error_of([] { parse_dtype("float8"); }, ErrorCode::invalid_argument),
+             Catch::Contains("'float8' is no dtype; choose float32"));
 }
 
 TEST_CASE("reduce types have names that parse back") {

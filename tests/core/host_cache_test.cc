@@ -31,7 +31,8 @@ TEST_CASE("the cache keeps no more than its bound, no small blocks, and gives al
   CHECK(host_cache_stats().bytes == 0);
   {
     std::vector<Ref<Storage>> blocks;
-    for (size_t held = 0; held <= kHostCacheBytes; held += kHostCacheBytes / 8) blocks.push_back(Storage::allocate(kCpu, kHostCacheBytes / 8));
+    for (size_t held = 0; held <= kHostCacheBytes; held += kHostCacheBytes / 8)
+      blocks.push_back(Storage::allocate(kCpu, kHostCacheBytes / 8));
   }
   CHECK(host_cache_stats().bytes == kHostCacheBytes);
   release_host_cache();

@@ -99,11 +99,13 @@ TEST_CASE("a detached view can be read until its source is written, and cannot b
   const Ref<Storage> view = buffer();
   detach(view, source);
   CHECK_NOTHROW(view->check_read());
-  CHECK_THAT(error_of([&] { view->check_write("relu_"); }, ErrorCode::detached_view), Catch::Contains("[relu_]") && Catch::Contains("[reshape]") && Catch::Contains("from [p, -] to [p]"));
+  CHECK_THAT(error_of([&] { view->check_write("relu_"); }, ErrorCode::detached_view),
+             Catch::Contains("[relu_]") && Catch::Contains("[reshape]") && Catch::Contains("from [p, -] to [p]"));
   CHECK_NOTHROW(source->check_write("exp_"));
   source->bump("exp_");
   CHECK(view->stale());
-  CHECK_THAT(error_of([&] { view->check_read(); }, ErrorCode::stale_view), Catch::Contains("exp_ has written the source since"));
+  CHECK_THAT(error_of([&] { view->check_read(); }, ErrorCode::stale_view),
+             Catch::Contains("exp_ has written the source since"));
   error_of([&] { view->check_write("relu_"); }, ErrorCode::stale_view);
   view->mark_in_step();
   CHECK_FALSE(view->stale());
@@ -219,7 +221,8 @@ TEST_CASE("copies are handed over to the source of their source where they can f
   CHECK((view->stale() && behind->stale() && other->stale()));
 }
 
-TEST_CASE("a chain of views that keep their sources is freed, refreshed and written back without a call inside a call") {
+TEST_CASE(
+    "a chain of views that keep their sources is freed, refreshed and written back without a call inside a call") {
   MemoryMeter meter;
   constexpr int kRounds = 150'000;
   const Ref<Storage> root = Storage::unallocated(kCpu, 8, meter);
@@ -280,12 +283,15 @@ TEST_CASE("a poisoned storage tells its cause at every read and write") {
   const Ref<Storage> storage = buffer();
   storage->poison(std::make_exception_ptr(std::runtime_error("disk on fire")), "add_");
   for (int i = 0; i < 2; ++i) {
-    CHECK_THAT(error_of([&] { storage->check_read(); }, ErrorCode::poisoned), Catch::Contains("add_") && Catch::Contains("disk on fire"));
+    CHECK_THAT(error_of([&] { storage->check_read(); }, ErrorCode::poisoned),
+               Catch::Contains("add_") && Catch::Contains("disk on fire"));
     error_of([&] { storage->check_write("relu_"); }, ErrorCode::poisoned);
   }
 }
 
-TEST_CASE("4: what a call wrote that failed on another rank is poisoned once that is known, and what was written before is not") {
+TEST_CASE(
+    "4: what a call wrote that failed on another rank is poisoned once that is known, and what was written before is "
+    "not") {
   const auto calls = std::make_shared<TornCalls>();
   const Ref<Storage> before = buffer();
   const Ref<Storage> written = buffer();
@@ -295,13 +301,16 @@ TEST_CASE("4: what a call wrote that failed on another rank is poisoned once tha
   calls->set(7, "rank 1 failed in divide_");
   calls->set(3, "a later one does not count");
   CHECK_NOTHROW(before->check_read());
-  CHECK_THAT(error_of([&] { written->check_read(); }, ErrorCode::poisoned), Catch::Contains("failed on some ranks only: rank 1 failed in divide_"));
+  CHECK_THAT(error_of([&] { written->check_read(); }, ErrorCode::poisoned),
+             Catch::Contains("failed on some ranks only: rank 1 failed in divide_"));
   error_of([&] { written->check_write("relu_"); }, ErrorCode::poisoned);
 }
 
 TEST_CASE("overlap is told by storage and byte range") {
   const Ref<Storage> storage = buffer(16);
-  const auto part = [&](size_t offset, int64_t count) { return DenseTensor(storage, {{count}, DType::float32}, offset); };
+  const auto part = [&](size_t offset, int64_t count) {
+    return DenseTensor(storage, {{count}, DType::float32}, offset);
+  };
   CHECK(overlap(part(0, 4), part(0, 4)) == Overlap::equal);
   CHECK(overlap(part(0, 3), part(4, 3)) == Overlap::partial);
   CHECK(overlap(part(0, 4), part(4, 2)) == Overlap::partial);
@@ -336,7 +345,9 @@ struct FakeWork final : Work::State {
   bool fails;
 };
 
-std::shared_ptr<Work> fake_work(int& waits, bool fails = false) { return std::make_shared<Work>(std::make_unique<FakeWork>(waits, fails)); }
+std::shared_ptr<Work> fake_work(int& waits, bool fails = false) {
+  return std::make_shared<Work>(std::make_unique<FakeWork>(waits, fails));
+}
 
 }  // namespace
 
@@ -362,14 +373,17 @@ TEST_CASE("work under way is waited for when its bytes are first needed, and bef
   CHECK(waits == 3);
   const auto failed = Storage::allocate(kCpu, 8);
   failed->set_pending(fake_work(waits, true), Storage::Use::writes);
-  for (int i = 0; i < 2; ++i) CHECK_THAT(error_of([&] { failed->check_read(); }, ErrorCode::timeout), Catch::Contains("rank 3"));
+  for (int i = 0; i < 2; ++i)
+    CHECK_THAT(error_of([&] { failed->check_read(); }, ErrorCode::timeout), Catch::Contains("rank 3"));
 }
 
 TEST_CASE("out of memory: the error names the op, the tensor, what was asked for and what is held, and what to do") {
   const DenseTensor large = DenseTensor::allocate(kCpu, {{1 << 20}, DType::float32});
   const Meta too_large{{int64_t{1} << 44, 8}, DType::float32};  // 2^49 bytes: more than addresses reach
-  const std::string text = error_of([&] { DenseTensor::allocate(kCpu, too_large, nullptr, "matmul"); }, ErrorCode::device);
-  CHECK_THAT(text, Catch::StartsWith("[matmul] no memory for f32[17592186044416, 8] on cpu: 562949953421312 bytes were asked for, while tensors of this process hold "));
+  const std::string text =
+      error_of([&] { DenseTensor::allocate(kCpu, too_large, nullptr, "matmul"); }, ErrorCode::device);
+  CHECK_THAT(text, Catch::StartsWith("[matmul] no memory for f32[17592186044416, 8] on cpu: 562949953421312 bytes were "
+                                     "asked for, while tensors of this process hold "));
   const size_t at = text.find(" hold ") + 6;
   const long long held = std::stoll(text.substr(at));
   CHECK(held >= (4 << 20));
@@ -389,13 +403,19 @@ TEST_CASE("out of memory: the error names the op, the tensor, what was asked for
 TEST_CASE("out of memory: to_vector of a tensor whose elements do not fit a vector is an error of the library") {
   // As large as nothing can be copied; its own bytes are never looked at.
   const Tensor tensor(DenseTensor(Storage::allocate(kCpu, 4), {{int64_t{1} << 44}, DType::float32}));
-  CHECK_THAT(error_of([&] { tensor.to_vector<float>(); }, ErrorCode::device), Catch::Contains("[to_vector] no memory for f32[17592186044416]"));
+  CHECK_THAT(error_of([&] { tensor.to_vector<float>(); }, ErrorCode::device),
+             Catch::Contains("[to_vector] no memory for f32[17592186044416]"));
   const Tensor endless(DenseTensor(Storage::allocate(kCpu, 8), {{int64_t{1} << 61}, DType::float64}));
   error_of([&] { endless.to_vector<double>(); }, ErrorCode::device);
 }
 
 TEST_CASE("values for a shape whose product overflows are refused") {
-  CHECK_THAT(error_of([] { Tensor::from_data(std::vector<float>{}, {int64_t{1} << 62, 4}); }, ErrorCode::out_of_range), Catch::Contains("[from_data] a tensor of shape"));
+  CHECK_THAT(error_of(
+                 [] {
+                   Tensor::from_data(std::vector<float>{}, {int64_t{1} << 62, 4});
+                 },
+                 ErrorCode::out_of_range),
+             Catch::Contains("[from_data] a tensor of shape"));
   error_of([] { DenseTensor::allocate(kCpu, {{int64_t{1} << 62, 4}, DType::uint8}); }, ErrorCode::out_of_range);
   error_of([] { Tensor::from_data(std::vector<float>{1, 2, 3, 4}, {-2, -2}); }, ErrorCode::invalid_argument);
 }

@@ -18,7 +18,8 @@ TEST_CASE("the status says whether there is a CUDA device, and why not") {
 TEST_CASE("the CUDA backend passes the conformance tests") {
   const auto device = cuda_device();
   if (!device) return;
-  for (const std::string& finding : testing::check_backend(*device, [](const std::string& reason) { WARN("skipped: " << reason); })) {
+  for (const std::string& finding :
+       testing::check_backend(*device, [](const std::string& reason) { WARN("skipped: " << reason); })) {
     FAIL_CHECK(finding);
   }
 }

@@ -16,7 +16,8 @@ TEST_CASE("relu on the device keeps NaN as on the CPU") {
 TEST_CASE("cast to integers clamps, and makes NaN 0, on the device as on the CPU") {
   const auto device = cuda_device();
   if (!device) return;
-  const std::vector<double> values = {NAN, INFINITY, -INFINITY, 1e30, -1e30, 255.9, 256, -0.9, -1.5, 2147483647.0, 9.3e18};
+  const std::vector<double> values = {NAN, INFINITY, -INFINITY, 1e30,         -1e30, 255.9,
+                                      256, -0.9,     -1.5,      2147483647.0, 9.3e18};
   const DenseTensor x = DenseTensor::allocate(kCpu, {{static_cast<int64_t>(values.size())}, DType::float64});
   std::copy(values.begin(), values.end(), x.data<double>());
   for (DType from : {DType::float64, DType::float32}) {

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "dist/world.h"
 #include "core/error.h"
+#include "dist/world.h"
 
 using namespace shard;
 
@@ -30,7 +30,9 @@ TraceEvent event() {
 
 }  // namespace
 
-TEST_CASE("the traces of ranks that are threads of one process stand in one file, those of other ranks in files with their numbers") {
+TEST_CASE(
+    "the traces of ranks that are threads of one process stand in one file, those of other ranks in files with their "
+    "numbers") {
   const std::string folder = (std::filesystem::temp_directory_path() / "shard_save_trace").string();
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
@@ -38,7 +40,8 @@ TEST_CASE("the traces of ranks that are threads of one process stand in one file
   threads->rank(1).trace.record(event());
   CHECK(save_trace(*threads, folder + "/a.json") == std::vector<std::string>{folder + "/a.json"});
   const std::string both = slurp(folder + "/a.json");
-  CHECK_THAT(both, Catch::Contains("\"rank 0\"") && Catch::Contains("\"rank 1\"") && Catch::Contains("\"pid\": 1, \"tid\": 0") && Catch::Contains("\"ts\": 0.000"));
+  CHECK_THAT(both, Catch::Contains("\"rank 0\"") && Catch::Contains("\"rank 1\"") &&
+                       Catch::Contains("\"pid\": 1, \"tid\": 0") && Catch::Contains("\"ts\": 0.000"));
 
   // A process that runs one rank of several, as each does under mpirun.
   const auto one = World::dry(4, 2);
@@ -46,9 +49,11 @@ TEST_CASE("the traces of ranks that are threads of one process stand in one file
   CHECK(save_trace(*one, folder + "/a.json") == std::vector<std::string>{folder + "/a.rank2.json"});
   const std::string alone = slurp(folder + "/a.rank2.json");
   CHECK_THAT(alone, Catch::Contains("\"rank 2\"") && Catch::Contains("\"pid\": 2") && !Catch::Contains("\"rank 0\""));
-  CHECK_THAT(alone, Catch::Contains("\"ts\": 5.000"));  // of the machine's clock, so that files of several processes fit together
+  CHECK_THAT(alone, Catch::Contains(
+                        "\"ts\": 5.000"));  // of the machine's clock, so that files of several processes fit together
   CHECK(slurp(folder + "/a.json") == both);
   CHECK(save_trace(*one, folder + "/plain") == std::vector<std::string>{folder + "/plain.rank2"});
-  CHECK_THROWS_WITH(save_trace(*threads, folder + "/missing/a.json"), Catch::Contains("[save_trace] cannot write") && Catch::Contains("missing/a.json"));
+  CHECK_THROWS_WITH(save_trace(*threads, folder + "/missing/a.json"),
+                    Catch::Contains("[save_trace] cannot write") && Catch::Contains("missing/a.json"));
   std::filesystem::remove_all(folder);
 }

@@ -24,7 +24,8 @@ TEST_CASE("a spec prints the text that parses to it") {
     CHECK(DistSpec::parse(mesh, spec->text()) == spec);
   }
   const DistSpec* pending = DistSpec::parse(mesh, "dp | sum(tp), max(sp)");
-  for (const char* text : {"[dp] sum(tp) max(sp)", "[dp] sum(tp), max(sp)", " [ dp ]  | max( sp ) sum(tp) ", "dp | sum(tp) max(sp)", "dp|sum(tp)max(sp)"}) {
+  for (const char* text : {"[dp] sum(tp) max(sp)", "[dp] sum(tp), max(sp)", " [ dp ]  | max( sp ) sum(tp) ",
+                           "dp | sum(tp) max(sp)", "dp|sum(tp)max(sp)"}) {
     CHECK(DistSpec::parse(mesh, text) == pending);
   }
 }
@@ -61,29 +62,66 @@ TEST_CASE("the text of every spec of up to three dims on a mesh of three axes pa
 }
 
 TEST_CASE("an invalid mesh or layout is an error that says why") {
-  CHECK_THAT(error_of([] { ProcessMesh::make({2, 2}, {0, 1, 1, 2}); }, ErrorCode::invalid_argument), Catch::Contains("twice"));
-  CHECK_THAT(error_of([] { ProcessMesh::make({2, 2}, {0, 1, 2}); }, ErrorCode::invalid_argument), Catch::Contains("needs 4 process ids, but 3"));
-  for (const std::vector<int>& shape : {std::vector{1 << 30, 1 << 30, 16}, {1 << 30, 1 << 30, 1 << 30}, {1 << 30, 1 << 30, 8, 1 << 30, 4}}) {
-    CHECK_THAT(error_of([&] { ProcessMesh::make(shape); }, ErrorCode::invalid_argument), Catch::Contains("more than 16777216 processes"));
-    CHECK_THAT(error_of([&] { ProcessMesh::make(shape, {0, 1}); }, ErrorCode::invalid_argument), Catch::Contains("make an axis smaller"));
+  CHECK_THAT(error_of(
+                 [] {
+                   ProcessMesh::make({2, 2}, {0, 1, 1, 2});
+                 },
+                 ErrorCode::invalid_argument),
+             Catch::Contains("twice"));
+  CHECK_THAT(error_of(
+                 [] {
+                   ProcessMesh::make({2, 2}, {0, 1, 2});
+                 },
+                 ErrorCode::invalid_argument),
+             Catch::Contains("needs 4 process ids, but 3"));
+  for (const std::vector<int>& shape :
+       {std::vector{1 << 30, 1 << 30, 16}, {1 << 30, 1 << 30, 1 << 30}, {1 << 30, 1 << 30, 8, 1 << 30, 4}}) {
+    CHECK_THAT(error_of([&] { ProcessMesh::make(shape); }, ErrorCode::invalid_argument),
+               Catch::Contains("more than 16777216 processes"));
+    CHECK_THAT(error_of(
+                   [&] {
+                     ProcessMesh::make(shape, {0, 1});
+                   },
+                   ErrorCode::invalid_argument),
+               Catch::Contains("make an axis smaller"));
   }
-  CHECK_THAT(error_of([] { ProcessMesh::make({0}); }, ErrorCode::invalid_argument), Catch::Contains("must be at least 1"));
-  CHECK_THAT(error_of([] { ProcessMesh::make({2}, {0, -1}); }, ErrorCode::invalid_argument), Catch::Contains("must not be negative"));
-  CHECK_THAT(error_of([] { ProcessMesh::make({1, 2}, {}, {"a", "a"}); }, ErrorCode::invalid_argument), Catch::Contains("axis twice"));
+  CHECK_THAT(error_of([] { ProcessMesh::make({0}); }, ErrorCode::invalid_argument),
+             Catch::Contains("must be at least 1"));
+  CHECK_THAT(error_of(
+                 [] {
+                   ProcessMesh::make({2}, {0, -1});
+                 },
+                 ErrorCode::invalid_argument),
+             Catch::Contains("must not be negative"));
+  CHECK_THAT(error_of(
+                 [] {
+                   ProcessMesh::make({1, 2}, {}, {"a", "a"});
+                 },
+                 ErrorCode::invalid_argument),
+             Catch::Contains("axis twice"));
   for (const char* name : {"", "-", "a+b", "a b"}) {
-    CHECK_THAT(error_of([&] { ProcessMesh::make({2}, {}, {name}); }, ErrorCode::invalid_argument), Catch::Contains("letters, digits and _"));
+    CHECK_THAT(error_of([&] { ProcessMesh::make({2}, {}, {name}); }, ErrorCode::invalid_argument),
+               Catch::Contains("letters, digits and _"));
   }
   const auto* mesh = ProcessMesh::make({2, 2}, {}, {"dp", "tp"});
-  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "pp"); }, ErrorCode::layout), Catch::Contains("has no axis 'pp'; its axes are: dp, tp"));
-  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "dp, dp"); }, ErrorCode::layout), Catch::Contains("uses axis 'dp' twice"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "pp"); }, ErrorCode::layout),
+             Catch::Contains("has no axis 'pp'; its axes are: dp, tp"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "dp, dp"); }, ErrorCode::layout),
+             Catch::Contains("uses axis 'dp' twice"));
   CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "dp | sum(dp)"); }, ErrorCode::layout), Catch::Contains("twice"));
-  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "dp | total(tp)"); }, ErrorCode::layout), Catch::Contains("no reduce type"));
-  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum(pp)"); }, ErrorCode::layout), Catch::Contains("has no axis 'pp'"));
-  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum(dp), max(dp)"); }, ErrorCode::layout), Catch::Contains("uses axis 'dp' twice"));
-  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum dp"); }, ErrorCode::layout), Catch::Contains("should read as in sum(axis)"));
-  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum(dp) | max(tp)"); }, ErrorCode::layout), Catch::Contains("more than one '|'"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "dp | total(tp)"); }, ErrorCode::layout),
+             Catch::Contains("no reduce type"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum(pp)"); }, ErrorCode::layout),
+             Catch::Contains("has no axis 'pp'"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum(dp), max(dp)"); }, ErrorCode::layout),
+             Catch::Contains("uses axis 'dp' twice"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum dp"); }, ErrorCode::layout),
+             Catch::Contains("should read as in sum(axis)"));
+  CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum(dp) | max(tp)"); }, ErrorCode::layout),
+             Catch::Contains("more than one '|'"));
   CHECK_THAT(error_of([&] { DistSpec::parse(nullptr, "-"); }, ErrorCode::layout), Catch::Contains("needs a mesh"));
-  for (const char* text : {"[dp", "dp]", "[dp] tp", "-,", ",", "dp+", "+", "- | sum(dp),", "- | )(", "- | sum()", "[-] sum(dp"}) {
+  for (const char* text :
+       {"[dp", "dp]", "[dp] tp", "-,", ",", "dp+", "+", "- | sum(dp),", "- | )(", "- | sum()", "[-] sum(dp"}) {
     INFO(text);
     CHECK_FALSE(error_of([&] { DistSpec::parse(mesh, text); }, ErrorCode::layout).empty());
   }

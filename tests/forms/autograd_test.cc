@@ -5,7 +5,8 @@
 
 namespace shard::external {
 
-std::tuple<Tensor, Tensor> gated_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, bool open, GradMask wanted) {
+std::tuple<Tensor, Tensor> gated_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, bool open,
+                                      GradMask wanted) {
   if (!open) return {out_grad, wanted[1] ? full_like(out_grad, 0) : Tensor()};
   return {wanted[0] ? multiply(out_grad, y) : Tensor(), wanted[1] ? multiply(out_grad, x) : Tensor()};
 }
@@ -41,7 +42,8 @@ TEST_CASE("27: an argument is saved under an attribute, and for a gradient that 
   CHECK_FALSE(reads(true, false));
   CHECK(reads(false, true));
   CHECK_FALSE(reads(false, false));
-  const Tensor x = Tensor::from_data<float>({2, 3}, {2}).set_requires_grad(true), y = Tensor::from_data<float>({5, 7}, {2}).set_requires_grad(true);
+  const Tensor x = Tensor::from_data<float>({2, 3}, {2}).set_requires_grad(true),
+               y = Tensor::from_data<float>({5, 7}, {2}).set_requires_grad(true);
   sum(gated(x, y, true), {}, false).backward();
   CHECK(floats(x.grad()) == std::vector<float>{5, 7});
   CHECK(floats(y.grad()) == std::vector<float>{2, 3});
@@ -51,7 +53,8 @@ TEST_CASE("27: what is not saved on a mesh keeps its layout") {
   use_forms();
   run_ranks(2, [](Rank&) {
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
-    const Tensor x = distribute(Tensor::from_data<float>({2, 3, 4}, {3}), DistSpec::parse(mesh, "p")).set_requires_grad(true);
+    const Tensor x =
+        distribute(Tensor::from_data<float>({2, 3, 4}, {3}), DistSpec::parse(mesh, "p")).set_requires_grad(true);
     const Tensor y = distribute(Tensor::from_data<float>({5, 6, 7}, {3}), DistSpec::parse(mesh, "-"));
     sum(gated(x, y, true), {}, false).backward();
     check(full_equals<float>(x.grad(), {5, 6, 7}), "open");

@@ -18,9 +18,11 @@ struct Pair {
 };
 
 std::vector<Pair> pairs() {
-  return {{line(), "p, -", "p, -"},     {line(), "p, -", "-, p"},       {line(), "-, -", "p, -"},
-          {line(), "p, -", "-, -"},     {line(), "-, - | sum(p)", "p, -"}, {line(), "-, p", "-, - | sum(p)"},
-          {grid(), "a, b", "b, a"},     {grid(), "a+b, -", "-, b | sum(a)"}, {grid(), "-, b | sum(a)", "a, -"}};
+  return {{line(), "p, -", "p, -"},          {line(), "p, -", "-, p"},
+          {line(), "-, -", "p, -"},          {line(), "p, -", "-, -"},
+          {line(), "-, - | sum(p)", "p, -"}, {line(), "-, p", "-, - | sum(p)"},
+          {grid(), "a, b", "b, a"},          {grid(), "a+b, -", "-, b | sum(a)"},
+          {grid(), "-, b | sum(a)", "a, -"}};
 }
 
 /// Calls `program` on five ranks for each of the pairs, with plain tensors and the same distributed.
@@ -29,7 +31,8 @@ void for_pairs(const std::function<void(Rank&, const Pair&, Tensor x, Tensor y, 
   for (const Pair& pair : pairs()) {
     run_ranks(5, [&](Rank& rank) {
       const Tensor x = iota<float>({5, 3}, 1), y = iota<float>({5, 3}, -4);
-      program(rank, pair, x, y, distribute(x, DistSpec::parse(pair.mesh, pair.x)), distribute(y, DistSpec::parse(pair.mesh, pair.y)));
+      program(rank, pair, x, y, distribute(x, DistSpec::parse(pair.mesh, pair.x)),
+              distribute(y, DistSpec::parse(pair.mesh, pair.y)));
     });
   }
 }
@@ -102,7 +105,8 @@ TEST_CASE("23, 24: a written view beside an output in place") {
       check(same_bits(dx, x) && same_bits(dy, y) && same_bits(dist_seen, seen), text_of(pair));
       check(same_bits(dist_state, state), "view");
       check(dx.version() == version + 1 && dy.version() == version + 1 && x.version() == y.version(), "one write each");
-      check(spec_of(dx) == DistSpec::parse(pair.mesh, pair.x) && spec_of(dy) == DistSpec::parse(pair.mesh, pair.y), "layouts");
+      check(spec_of(dx) == DistSpec::parse(pair.mesh, pair.x) && spec_of(dy) == DistSpec::parse(pair.mesh, pair.y),
+            "layouts");
     }
     const auto [first, absent, second] = track(x, Tensor(), y);
     const auto [dist_first, dist_absent, dist_second] = track(dx, Tensor(), dy);
@@ -125,7 +129,8 @@ TEST_CASE("an optional output is absent with the input that it shares a buffer w
     check(!none.defined() && !dist_none.defined(), "absent");
     check(same_bits(dist_alone, alone), "the other output");
     Tensor absent;
-    check(same_bits(std::get<0>(add_into_(dx, absent)), std::get<0>(add_into_(x, absent))) && !absent.defined(), "in place");
+    check(same_bits(std::get<0>(add_into_(dx, absent)), std::get<0>(add_into_(x, absent))) && !absent.defined(),
+          "in place");
     add_into_(x, y);
     add_into_(dx, dy);
     check(same_bits(dy, y) && dy.version() == 1 && dx.version() == 0, "in place");
@@ -197,7 +202,8 @@ TEST_CASE("34: a random op in place gives the same bits for every layout and dra
 TEST_CASE("an op without tensor arguments runs where its attributes say") {
   use_forms();
   CHECK(floats(ramp(3)) == std::vector<float>{0, 1, 2});
-  CHECK_THAT(error_of([] { ramp(3, DType::int32); }, ErrorCode::no_kernel), Catch::Contains("[ramp] no kernel registered for ramp on cpu with int32"));
+  CHECK_THAT(error_of([] { ramp(3, DType::int32); }, ErrorCode::no_kernel),
+             Catch::Contains("[ramp] no kernel registered for ramp on cpu with int32"));
 }
 
 TEST_CASE("16: the device is that of all tensor arguments, also of those that only infer_meta sees") {

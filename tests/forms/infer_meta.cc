@@ -13,7 +13,8 @@ void check_alike(const OpContext& ctx, const Meta& x, const Meta& y) {
 
 void check_counts(const OpContext& ctx, size_t x, size_t y) {
   if (x != 0 && x == y) return;
-  fail(ErrorCode::invalid_argument, "[{}] lists of {} and {} tensors; they must be equally long and not empty", ctx.op, x, y);
+  fail(ErrorCode::invalid_argument, "[{}] lists of {} and {} tensors; they must be equally long and not empty", ctx.op,
+       x, y);
 }
 
 }  // namespace
@@ -45,7 +46,9 @@ void ListWidenInferMeta(const OpContext& ctx, std::span<const Meta> x, std::vect
   for (const Meta& each : x) out.push_back({each.dims, DType::float64});
 }
 
-void ListBreakInferMeta(const OpContext& ctx, std::span<const Meta> x, std::vector<Meta>& out) { ListFlipInferMeta(ctx, x, out); }
+void ListBreakInferMeta(const OpContext& ctx, std::span<const Meta> x, std::vector<Meta>& out) {
+  ListFlipInferMeta(ctx, x, out);
+}
 
 void StepAndDeltaInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out, Meta& delta) {
   ++test::inferences;
@@ -53,15 +56,16 @@ void StepAndDeltaInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, M
   out = delta = x;
 }
 
-void StepAndPartsInferMeta(const OpContext& ctx, const Meta& x, std::span<const Meta> y, std::vector<Meta>& parts, Meta& out,
-                           Meta& total) {
+void StepAndPartsInferMeta(const OpContext& ctx, const Meta& x, std::span<const Meta> y, std::vector<Meta>& parts,
+                           Meta& out, Meta& total) {
   ++test::inferences;
   for (const Meta& each : y) check_alike(ctx, x, each);
   parts.assign(y.begin(), y.end());
   out = total = x;
 }
 
-void TrackInferMeta(const OpContext& ctx, const Meta& x, const Meta* state, const Meta& y, Meta& out, Meta& state_out, Meta& seen) {
+void TrackInferMeta(const OpContext& ctx, const Meta& x, const Meta* state, const Meta& y, Meta& out, Meta& state_out,
+                    Meta& seen) {
   if (state != nullptr) check_alike(ctx, x, *state);
   check_alike(ctx, x, y);
   out = state_out = seen = x;
@@ -88,15 +92,19 @@ void TwoViewsInferMeta(const OpContext&, const Meta& x, const Meta* y, Meta& a, 
   if (y != nullptr) b = *y;
 }
 
-void LikeInferMeta(const OpContext&, const Meta& x, std::optional<DType> dtype, Meta& out) { out = {x.dims, dtype.value_or(x.dtype)}; }
+void LikeInferMeta(const OpContext&, const Meta& x, std::optional<DType> dtype, Meta& out) {
+  out = {x.dims, dtype.value_or(x.dtype)};
+}
 
 void NumberLikeInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out) {
   check_alike(ctx, x, y);
   out = x;
 }
 
-void ConstantsInferMeta(const OpContext&, const Meta& x, int64_t, float, double, bool, const char*, DType, const IntArray&,
-                        Meta& out) { out = x; }
+void ConstantsInferMeta(const OpContext&, const Meta& x, int64_t, float, double, bool, const char*, DType,
+                        const IntArray&, Meta& out) {
+  out = x;
+}
 
 void JitterInferMeta(const OpContext& ctx, const Meta& x, float scale, Meta& out) {
   if (scale < 0) fail(ErrorCode::invalid_argument, "[{}] scale is {}, but must not be negative", ctx.op, scale);

@@ -22,7 +22,8 @@ struct State {
 
 }  // namespace
 
-TEST_CASE("4: a dense function that throws while metas are inferred leaves no plan, version, byte or random offset behind") {
+TEST_CASE(
+    "4: a dense function that throws while metas are inferred leaves no plan, version, byte or random offset behind") {
   use_forms();
   run_ranks(3, [](Rank& rank) {
     Tensor x = distribute(iota<float>({5}), spec("p"));

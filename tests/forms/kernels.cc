@@ -16,7 +16,8 @@ using Lists = std::span<DenseTensor>;
 const float* f32(const DenseTensor& tensor) { return tensor.data<float>(); }
 float* f32_out(const DenseTensor& tensor) { return tensor.data<float>(); }
 
-void list_sgd(const OpContext&, List params, const DenseTensor& rate, List grads, List masters, Lists params_out, Lists masters_out) {
+void list_sgd(const OpContext&, List params, const DenseTensor& rate, List grads, List masters, Lists params_out,
+              Lists masters_out) {
   const float r = *f32(rate);
   for (size_t k = 0; k < params.size(); ++k) {
     for (int64_t i = 0; i < params[k].numel(); ++i) {
@@ -64,7 +65,8 @@ void list_break(const OpContext& ctx, List x, int64_t good, Lists out) {
   }
 }
 
-void step_and_delta(const OpContext&, const DenseTensor& x, const DenseTensor& y, DenseTensor& out, DenseTensor& delta) {
+void step_and_delta(const OpContext&, const DenseTensor& x, const DenseTensor& y, DenseTensor& out,
+                    DenseTensor& delta) {
   for (int64_t i = 0; i < x.numel(); ++i) {
     f32_out(delta)[i] = f32(y)[i] - f32(x)[i];
     f32_out(out)[i] = f32(x)[i] + f32(y)[i];
@@ -115,7 +117,8 @@ void add_cast(const OpContext&, const DenseTensor& x, const DenseTensor& y, Dens
 }
 
 template <class T>
-void like(const OpContext&, const DenseTensor& x, std::optional<DType> dtype, std::optional<Device> place, DenseTensor& out) {
+void like(const OpContext&, const DenseTensor& x, std::optional<DType> dtype, std::optional<Device> place,
+          DenseTensor& out) {
   const double given = (dtype ? 100 : 0) + (place ? 1000 : 0);
   for (int64_t i = 0; i < x.numel(); ++i) {
     const double value = x.dtype() == DType::float32 ? static_cast<double>(f32(x)[i]) : x.data<double>()[i];
@@ -127,8 +130,8 @@ void number_like(const OpContext&, const Scalar& value, DenseTensor& out) {
   for (int64_t i = 0; i < out.numel(); ++i) f32_out(out)[i] = value.to<float>();
 }
 
-void constants(const OpContext&, const DenseTensor& x, int64_t integer, float single, double real, bool flag, const char* text,
-               DType dtype, const IntArray& list, DenseTensor& out) {
+void constants(const OpContext&, const DenseTensor& x, int64_t integer, float single, double real, bool flag,
+               const char* text, DType dtype, const IntArray& list, DenseTensor& out) {
   const double sum = static_cast<double>(integer) + static_cast<double>(single) + real + (flag ? 1 : 0) +
                      static_cast<double>(std::string(text).size()) + (dtype == DType::float32 ? 100 : 0) +
                      static_cast<double>(10 * list[0] + list[1]);
@@ -159,12 +162,15 @@ void ramp(const OpContext&, int64_t count, DenseTensor& out) {
 }
 
 /// Adds a number that stands for the values of all attributes.
-void all_types(const OpContext&, const DenseTensor& x, bool b, int i, int64_t l, float f, double d, const std::string& s, DType t,
-               Device p, const Scalar& sc, const IntArray& ia, const IntArray& il, const IntArray& ll, const std::vector<float>& fl,
-               const std::vector<double>& dl, const std::vector<bool>& bl, const std::vector<std::string>& sl,
-               const std::vector<Scalar>& scl, int i1, int i2, int i3, int i4, int i5, int i6, int i7, int i8, int i9, int i10,
-               int i11, int i12, std::optional<DType> ot, std::optional<Device> op, DenseTensor& out) {
-  const auto number = [](const Scalar& value) { return fmt::format("{}{}", value.is_integer() ? "i" : "r", value.to<double>()); };
+void all_types(const OpContext&, const DenseTensor& x, bool b, int i, int64_t l, float f, double d,
+               const std::string& s, DType t, Device p, const Scalar& sc, const IntArray& ia, const IntArray& il,
+               const IntArray& ll, const std::vector<float>& fl, const std::vector<double>& dl,
+               const std::vector<bool>& bl, const std::vector<std::string>& sl, const std::vector<Scalar>& scl, int i1,
+               int i2, int i3, int i4, int i5, int i6, int i7, int i8, int i9, int i10, int i11, int i12,
+               std::optional<DType> ot, std::optional<Device> op, DenseTensor& out) {
+  const auto number = [](const Scalar& value) {
+    return fmt::format("{}{}", value.is_integer() ? "i" : "r", value.to<double>());
+  };
   std::string text = fmt::format("{} {} {} {} {} <{}> {} {} {}", b, i, l, f, d, s, to_string(t), p.index, number(sc));
   text += to_string(ia) + to_string(il) + to_string(ll);
   for (const float each : fl) text += fmt::format("f{}", each);

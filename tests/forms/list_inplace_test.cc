@@ -39,10 +39,11 @@ struct SgdCase {
 };
 
 std::vector<SgdCase> sgd_cases() {
-  return {{line(), {{5, 3}, {4}, {3, 2}, {1, 7}}, {"p, -", "p", "-, -", "-, p"}, {"-, p", "-", "p, -", "- , - | sum(p)"}},
-          {line(), {{1}, {0, 2}}, {"p", "p, -"}, {"- | sum(p)", "-, -"}},
-          {line(), {{3}, {4}}, {"- | sum(p)", "- | sum(p)"}, {"p", "- | sum(p)"}},
-          {grid(), {{5, 3}, {7}, {2, 2}}, {"a, b", "a+b", "b, - | sum(a)"}, {"b, a", "-", "-, - | sum(a)"}}};
+  return {
+      {line(), {{5, 3}, {4}, {3, 2}, {1, 7}}, {"p, -", "p", "-, -", "-, p"}, {"-, p", "-", "p, -", "- , - | sum(p)"}},
+      {line(), {{1}, {0, 2}}, {"p", "p, -"}, {"- | sum(p)", "-, -"}},
+      {line(), {{3}, {4}}, {"- | sum(p)", "- | sum(p)"}, {"p", "- | sum(p)"}},
+      {grid(), {{5, 3}, {7}, {2, 2}}, {"a, b", "a+b", "b, - | sum(a)"}, {"b, a", "-", "-, - | sum(a)"}}};
 }
 
 void check_sgd(const SgdCase& c, bool with_masters) {
@@ -59,10 +60,12 @@ void check_sgd(const SgdCase& c, bool with_masters) {
     check(&std::get<0>(result) == &dist_params && &std::get<1>(result) == &dist_masters, "returns its arguments");
     check(step == 1 || inferences - before <= 1, "a hit infers for the local pieces alone");
     for (size_t k = 0; k < params.size(); ++k) {
-      check(dist_params[k].version() == step && params[k].version() == step && dist_grads[k].version() == 0, "versions");
+      check(dist_params[k].version() == step && params[k].version() == step && dist_grads[k].version() == 0,
+            "versions");
       check(spec_of(dist_params[k]) == DistSpec::parse(c.mesh, c.params[k]), "the layout stays");
       check(same_bits(dist_params[k], params[k]), fmt::format("element {}", k));
-      if (with_masters) check(same_bits<double>(dist_masters[k], masters[k]) && dist_masters[k].version() == step, "master");
+      if (with_masters)
+        check(same_bits<double>(dist_masters[k], masters[k]) && dist_masters[k].version() == step, "master");
     }
   }
 }
@@ -237,7 +240,8 @@ TEST_CASE("4: a kernel that fails half way poisons every target of its list, and
   CHECK(floats(x[0]) == std::vector<float>{1, 2});
   CHECK_THROWS_WITH(list_break_(x, 1), "the kernel broke");
   for (const Tensor& each : x) {
-    CHECK_THAT(error_of([&] { add(each, each); }, ErrorCode::poisoned), Catch::Contains("list_break_") && Catch::Contains("the kernel broke"));
+    CHECK_THAT(error_of([&] { add(each, each); }, ErrorCode::poisoned),
+               Catch::Contains("list_break_") && Catch::Contains("the kernel broke"));
     CHECK(each.version() == 0);
   }
   run_ranks(2, [](Rank&) {
@@ -248,18 +252,14 @@ TEST_CASE("4: a kernel that fails half way poisons every target of its list, and
     try {
       list_break_(d, 1);
       check(false, "it throws");
-    } catch (const Error&) {
-      throw;
-    } catch (const std::runtime_error& error) {
+    } catch (const Error&) { throw; } catch (const std::runtime_error& error) {
       check_contains(error.what(), "the kernel broke");
     }
     int poisoned = 0;
     for (const Tensor& each : d) {
       try {
         add(each, each);
-      } catch (const Error& error) {
-        poisoned += error.code() == ErrorCode::poisoned;
-      }
+      } catch (const Error& error) { poisoned += error.code() == ErrorCode::poisoned; }
       check(each.version() == 0, "version");
     }
     check(poisoned >= 1, "what the kernel wrote itself is poisoned");
@@ -278,7 +278,8 @@ TEST_CASE("24: a list may have more elements than a mask has bits") {
     const PolicyScope scope(rank, {.inplace = InplacePolicy::error});
     list_axpy_(x, y, 1.0f);
     list_axpy_(d, e, 1.0f);
-    for (size_t k = 0; k < count; ++k) check(same_bits(d[k], x[k]) && spec_of(d[k])->text() == "[-]", "value and layout");
+    for (size_t k = 0; k < count; ++k)
+      check(same_bits(d[k], x[k]) && spec_of(d[k])->text() == "[-]", "value and layout");
   });
 }
 

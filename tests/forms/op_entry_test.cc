@@ -16,7 +16,9 @@ const OpEntry& entry_of(const char* name) {
   return *entry;
 }
 
-DenseTensor dense(const std::vector<float>& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}).impl()->value; }
+DenseTensor dense(const std::vector<float>& values) {
+  return Tensor::from_data(values, {static_cast<int64_t>(values.size())}).impl()->value;
+}
 std::vector<float> floats_of(const DenseTensor& tensor) { return floats(Tensor(DenseTensor(tensor))); }
 
 }  // namespace

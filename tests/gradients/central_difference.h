@@ -32,7 +32,8 @@ inline Tensor random_values(const Dims& dims, unsigned seed, double low = -1, do
 /// between them.
 inline Tensor distinct_values(const Dims& dims, unsigned seed, double low = -1, double high = 1) {
   std::vector<double> values(static_cast<size_t>(dims.numel()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = low + (high - low) * (static_cast<double>(i) + 0.5) / static_cast<double>(values.size());
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = low + (high - low) * (static_cast<double>(i) + 0.5) / static_cast<double>(values.size());
   std::shuffle(values.begin(), values.end(), std::mt19937_64(seed));
   return Tensor::from_data(values, dims);
 }
@@ -47,8 +48,9 @@ inline constexpr double kDifferenceStep = 1.0 / 1024;  // a power of two: x + h 
 
 /// Nothing when `gradient` gives d/dx sum(w * forward(x)), w random, for each element x of each input for which it gives a tensor; else
 /// which element is off. Points where `forward` has no derivative must be 2/1024 away from every element.
-inline std::string gradient_difference(const ForwardFunction& forward, const GradientFunction& gradient, const std::vector<Tensor>& inputs,
-                                       double tolerance = kGradientTolerance, double step = kDifferenceStep) {
+inline std::string gradient_difference(const ForwardFunction& forward, const GradientFunction& gradient,
+                                       const std::vector<Tensor>& inputs, double tolerance = kGradientTolerance,
+                                       double step = kDifferenceStep) {
   const Tensor weight = random_values(forward(inputs).dims(), 4711);
   const std::vector<double> weights = weight.to_vector<double>();
   const auto weighted_sum = [&](const std::vector<Tensor>& at) {
@@ -58,12 +60,14 @@ inline std::string gradient_difference(const ForwardFunction& forward, const Gra
     return sum;
   };
   const std::vector<Tensor> gradients = gradient(inputs, weight);
-  if (gradients.size() != inputs.size()) return fmt::format("there are {} gradients for {} inputs", gradients.size(), inputs.size());
+  if (gradients.size() != inputs.size())
+    return fmt::format("there are {} gradients for {} inputs", gradients.size(), inputs.size());
   for (size_t input = 0; input < inputs.size(); ++input) {
     if (!gradients[input].defined()) continue;
     const Tensor& x = inputs[input];
     if (!(gradients[input].meta() == x.meta())) {
-      return fmt::format("the gradient of input {} is {}, but the input is {}", input, to_string(gradients[input].meta()), to_string(x.meta()));
+      return fmt::format("the gradient of input {} is {}, but the input is {}", input,
+                         to_string(gradients[input].meta()), to_string(x.meta()));
     }
     const std::vector<double> point = x.to_vector<double>(), actual = gradients[input].to_vector<double>();
     std::vector<double> expected(point.size());
@@ -81,7 +85,8 @@ inline std::string gradient_difference(const ForwardFunction& forward, const Gra
     }
     for (size_t i = 0; i < point.size(); ++i) {
       if (std::abs(actual[i] - expected[i]) <= tolerance * largest) continue;  // not for NaN
-      return fmt::format("the gradient of input {} is {} at element {}, but differences say {}", input, actual[i], i, expected[i]);
+      return fmt::format("the gradient of input {} is {} at element {}, but differences say {}", input, actual[i], i,
+                         expected[i]);
     }
   }
   return "";

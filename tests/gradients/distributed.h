@@ -14,7 +14,8 @@ namespace shard::test {
 using GradientCall = std::function<std::vector<Tensor>(const std::vector<Tensor>& arguments)>;
 
 /// The layouts of a tensor on a mesh of one axis "a": replicated, sharded on each dim, and pending with each of `types`.
-inline std::vector<const DistSpec*> one_axis_layouts(const ProcessMesh* mesh, const Dims& dims, const std::vector<ReduceType>& types = {}) {
+inline std::vector<const DistSpec*> one_axis_layouts(const ProcessMesh* mesh, const Dims& dims,
+                                                     const std::vector<ReduceType>& types = {}) {
   std::vector<const DistSpec*> specs = {DistSpec::replicated(mesh, dims.rank())};
   for (int d = 0; d < dims.rank(); ++d) {
     Layout layout(mesh, dims.rank());
@@ -40,7 +41,8 @@ inline std::string mesh_difference(const GradientCall& call, const std::vector<T
     run_ranks(ranks, [&](Rank&) {
       std::vector<std::vector<const DistSpec*>> layouts;
       size_t choices = 1;
-      for (const Tensor& argument : arguments) layouts.push_back(one_axis_layouts(mesh, argument.dims())), choices *= layouts.back().size();
+      for (const Tensor& argument : arguments)
+        layouts.push_back(one_axis_layouts(mesh, argument.dims())), choices *= layouts.back().size();
       for (size_t choice = 0; choice < choices; ++choice) {
         std::vector<Tensor> pieces;
         std::string text;
@@ -58,10 +60,12 @@ inline std::string mesh_difference(const GradientCall& call, const std::vector<T
           const std::vector<double> want = expected[r].to_vector<double>(), got = whole.to_vector<double>();
           bool equal = whole.meta() == expected[r].meta();
           for (size_t i = 0; equal && i < want.size(); ++i) {
-            equal = std::abs(got[i] - want[i]) <= 1e-13 * (1 + std::abs(want[i])) || (std::isnan(got[i]) && std::isnan(want[i]));
+            equal = std::abs(got[i] - want[i]) <= 1e-13 * (1 + std::abs(want[i])) ||
+                    (std::isnan(got[i]) && std::isnan(want[i]));
           }
           const std::scoped_lock guard(lock);
-          if (!equal) found += "result " + std::to_string(r) + " on " + std::to_string(ranks) + " ranks with" + text + "; ";
+          if (!equal)
+            found += "result " + std::to_string(r) + " on " + std::to_string(ranks) + " ranks with" + text + "; ";
         }
       }
     });

@@ -14,7 +14,8 @@ using In = const std::vector<Tensor>&;
 struct ReductionCase {
   const char* name;
   testing::Function<Tensor, const Tensor&, const IntArray&, bool> forward;
-  std::function<Tensor(const Tensor& x, const Tensor& out, const Tensor& g, const IntArray& axis, bool keepdim)> gradient;
+  std::function<Tensor(const Tensor& x, const Tensor& out, const Tensor& g, const IntArray& axis, bool keepdim)>
+      gradient;
 };
 
 const std::vector<ReductionCase>& reductions() {
@@ -47,13 +48,18 @@ TEST_CASE("gradients of reductions are those of central differences, for every c
       for (const bool keepdim : {false, true}) {
         INFO(one.name << " over " << to_string(axis) << (keepdim ? ", kept" : ""));
         CHECK(gradient_difference([&](In in) { return one.forward(in[0], axis, keepdim); },
-                                  [&](In in, const Tensor& g) { return std::vector{one.gradient(in[0], one.forward(in[0], axis, keepdim), g, axis, keepdim)}; },
+                                  [&](In in, const Tensor& g) {
+                                    return std::vector{
+                                        one.gradient(in[0], one.forward(in[0], axis, keepdim), g, axis, keepdim)};
+                                  },
                                   {distinct_values({2, 3, 4}, 3, 0.5, 1.5)}) == "");
       }
     }
     INFO(one.name << " of a number");
     CHECK(gradient_difference([&](In in) { return one.forward(in[0], {}, false); },
-                              [&](In in, const Tensor& g) { return std::vector{one.gradient(in[0], one.forward(in[0], {}, false), g, {}, false)}; },
+                              [&](In in, const Tensor& g) {
+                                return std::vector{one.gradient(in[0], one.forward(in[0], {}, false), g, {}, false)};
+                              },
                               {random_values({}, 3, 0.5, 1.5)}) == "");
   }
 }
@@ -92,7 +98,8 @@ TEST_CASE("of a reduction of nothing the gradient has no elements") {
 }
 
 TEST_CASE("equal elements each have the gradient of max and min, and share that of amax and amin") {
-  const Tensor x = Tensor::from_data(std::vector<double>{1, 3, 3, 2, 2, 2}, {2, 3}), g = Tensor::from_data(std::vector<double>{6, 9}, {2});
+  const Tensor x = Tensor::from_data(std::vector<double>{1, 3, 3, 2, 2, 2}, {2, 3}),
+               g = Tensor::from_data(std::vector<double>{6, 9}, {2});
   CHECK(max_grad(x, max(x, {1}), g, {1}, false).to_vector<double>() == std::vector<double>{0, 6, 6, 9, 9, 9});
   CHECK(min_grad(x, min(x, {1}), g, {1}, false).to_vector<double>() == std::vector<double>{6, 0, 0, 9, 9, 9});
   CHECK(amax_grad(x, amax(x, {1}), g, {1}, false).to_vector<double>() == std::vector<double>{0, 3, 3, 3, 3, 3});
@@ -100,23 +107,29 @@ TEST_CASE("equal elements each have the gradient of max and min, and share that 
 }
 
 TEST_CASE("the gradient of a product is right beside no, one and two zeros") {
-  const Tensor x = Tensor::from_data(std::vector<double>{2, 3, 4, 0, 3, 4, 0, 5, 0}, {3, 3}), g = Tensor::from_data(std::vector<double>{1, 10, 100}, {3});
+  const Tensor x = Tensor::from_data(std::vector<double>{2, 3, 4, 0, 3, 4, 0, 5, 0}, {3, 3}),
+               g = Tensor::from_data(std::vector<double>{1, 10, 100}, {3});
   CHECK(prod_grad(x, g, {1}, false).to_vector<double>() == std::vector<double>{12, 8, 6, 120, 0, 0, 0, 0, 0});
-  CHECK(gradient_difference([](In in) { return prod(in[0], {1}); }, [](In in, const Tensor& out) { return std::vector{prod_grad(in[0], out, {1}, false)}; },
+  CHECK(gradient_difference([](In in) { return prod(in[0], {1}); },
+                            [](In in, const Tensor& out) { return std::vector{prod_grad(in[0], out, {1}, false)}; },
                             {x}) == "");
 }
 
 TEST_CASE("the gradient of a norm is 0 where the norm is") {
-  const Tensor x = Tensor::from_data(std::vector<double>{0, 0, 3, 4}, {2, 2}), g = Tensor::from_data(std::vector<double>{7, 10}, {2});
-  CHECK(frobenius_norm_grad(x, frobenius_norm(x, {1}, false, false), g, {1}, false, false).to_vector<double>() == std::vector<double>{0, 0, 6, 8});
+  const Tensor x = Tensor::from_data(std::vector<double>{0, 0, 3, 4}, {2, 2}),
+               g = Tensor::from_data(std::vector<double>{7, 10}, {2});
+  CHECK(frobenius_norm_grad(x, frobenius_norm(x, {1}, false, false), g, {1}, false, false).to_vector<double>() ==
+        std::vector<double>{0, 0, 6, 8});
 }
 
 TEST_CASE("gradients of squared_l2_norm") {
   for (const Dims& dims : {Dims{3, 4}, Dims{}, Dims{1}}) {
-    CHECK(gradient_difference([](In in) { return squared_l2_norm(in[0]); }, [](In in, const Tensor& g) { return std::vector{squared_l2_norm_grad(in[0], g)}; },
+    CHECK(gradient_difference([](In in) { return squared_l2_norm(in[0]); },
+                              [](In in, const Tensor& g) { return std::vector{squared_l2_norm_grad(in[0], g)}; },
                               {random_values(dims, 3)}) == "");
   }
-  CHECK(mesh_difference([](In in) { return std::vector{squared_l2_norm_grad(in[0], in[1])}; }, {random_values({4, 3}, 3), random_values({1}, 5)}) == "");
+  CHECK(mesh_difference([](In in) { return std::vector{squared_l2_norm_grad(in[0], in[1])}; },
+                        {random_values({4, 3}, 3), random_values({1}, 5)}) == "");
 }
 
 }  // namespace

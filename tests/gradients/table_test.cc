@@ -54,10 +54,12 @@ const Differentiable& differentiable() {
         if (line.starts_with("    record_composite : true")) op->recorded_as_composite = true;
       }
     }
-    ops.at("scatter_grad").in_place = false;  // scatter_grad_ is not recorded, because it returns a new tensor beside its argument
+    ops.at("scatter_grad").in_place =
+        false;  // scatter_grad_ is not recorded, because it returns a new tensor beside its argument
     Differentiable found;
     for (const auto& [name, op] : ops) {
-      if (op.is_backward && op.kernel && op.backward.empty() && !op.recorded_as_composite) found.without_gradient.insert(name);
+      if (op.is_backward && op.kernel && op.backward.empty() && !op.recorded_as_composite)
+        found.without_gradient.insert(name);
       if (op.backward.empty()) continue;
       found.functions.insert(name);
       if (op.in_place) found.functions.insert(name + "_");
@@ -75,9 +77,9 @@ struct Constant {
 };
 /// Those with which the op has no gradient although they are of a floating dtype.
 const std::vector<Constant> kConstantInputs = {
-    {"batch_norm", {1, 2}},               // running statistics, which are written
-    {"cross_entropy_with_softmax", {1}},  // a soft label
-    {"flash_attn", {4}},                  // the mask
+    {"batch_norm", {1, 2}},                                // running statistics, which are written
+    {"cross_entropy_with_softmax", {1}},                   // a soft label
+    {"flash_attn", {4}},                                   // the mask
     {"fused_rotary_position_embedding", {2, 3}, "table"},  // sines and cosines
     {"fused_rotary_position_embedding", {1, 2}, "table and ids, sequence first"},
     {"fused_rotary_position_embedding_grad", {2, 3}, "table"},
@@ -85,9 +87,9 @@ const std::vector<Constant> kConstantInputs = {
     {"label_smooth", {1}},  // the prior
 };
 const std::vector<Constant> kConstantOutputs = {
-    {"batch_norm", {1, 2, 3, 4, 5, 6}},   // statistics
-    {"flash_attn", {1, 2, 3}},            // the weights, what the gradient uses, and the seed
-    {"layer_norm", {1, 2}},               // statistics
+    {"batch_norm", {1, 2, 3, 4, 5, 6}},  // statistics
+    {"flash_attn", {1, 2, 3}},           // the weights, what the gradient uses, and the seed
+    {"layer_norm", {1, 2}},              // statistics
     {"rms_norm", {1}},
 };
 /// Inputs that are kept from 0 up: powers of them are real then, and roots have a derivative.
@@ -121,7 +123,9 @@ const std::vector<TableCase>& table() {
   static const std::vector<TableCase> all = [] {
     std::vector<TableCase> found;
     for (const OpCase& one : cases) {
-      if (!differentiable().functions.contains(one.op) || std::none_of(one.dtypes.begin(), one.dtypes.end(), is_floating)) continue;
+      if (!differentiable().functions.contains(one.op) ||
+          std::none_of(one.dtypes.begin(), one.dtypes.end(), is_floating))
+        continue;
       const bool in_place = one.op.ends_with('_');
       found.push_back({&one, in_place ? one.op.substr(0, one.op.size() - 1) : one.op, in_place});
     }
@@ -144,9 +148,11 @@ std::vector<DenseTensor> draw_values(const TableCase& one, const CaseCall& call,
     const auto& input = call.inputs[i];
     values.push_back(testing::draw_value(input, {}, random));
     if (!is_floating(input.dtype)) continue;
-    const int64_t low = std::max<int64_t>(input.low, listed(kPositiveInputs, one, i) ? 1 : input.low), high = std::max(low, input.high - 1);
+    const int64_t low = std::max<int64_t>(input.low, listed(kPositiveInputs, one, i) ? 1 : input.low),
+                  high = std::max(low, input.high - 1);
     for (int64_t e = 0; e < values.back().numel(); ++e) {
-      values.back().data<double>()[e] = static_cast<double>(pick(random, low, high)) + static_cast<double>(fractions.back()) / 4096;
+      values.back().data<double>()[e] =
+          static_cast<double>(pick(random, low, high)) + static_cast<double>(fractions.back()) / 4096;
       fractions.pop_back();
     }
   }
@@ -176,7 +182,8 @@ Tensors run(const TableCase& one, const CaseCall& call, const Tensors& leaves) {
   const Tensors outputs = call.run(inputs);
   Tensors found;
   for (size_t o = 0; o < outputs.size(); ++o) {
-    if (outputs[o].defined() && is_floating(outputs[o].dtype()) && !listed(kConstantOutputs, one, o)) found.push_back(outputs[o]);
+    if (outputs[o].defined() && is_floating(outputs[o].dtype()) && !listed(kConstantOutputs, one, o))
+      found.push_back(outputs[o]);
   }
   return found;
 }
@@ -191,11 +198,13 @@ Tensor run_flat(const TableCase& one, const CaseCall& call, const Tensors& leave
 /// Not so casts, whose steps differences would see.
 bool is_smooth(const TableCase& one, const CaseCall& call, const Tensors& inputs) {
   const Tensors outputs = run(one, call, inputs);
-  return !outputs.empty() && std::all_of(outputs.begin(), outputs.end(), [](const Tensor& output) { return output.dtype() == DType::float64; });
+  return !outputs.empty() && std::all_of(outputs.begin(), outputs.end(),
+                                         [](const Tensor& output) { return output.dtype() == DType::float64; });
 }
 
 /// The gradients of outputs in all leaves; undefined where a leaf gets none.
-Tensors gradients(const Tensors& outputs, const Tensors& leaves, const Tensors& out_grads, const BackwardOptions& options = {}) {
+Tensors gradients(const Tensors& outputs, const Tensors& leaves, const Tensors& out_grads,
+                  const BackwardOptions& options = {}) {
   Tensors wanted;
   for (const Tensor& leaf : leaves) {
     if (leaf.requires_grad()) wanted.push_back(leaf);
@@ -221,7 +230,8 @@ std::vector<DenseTensor> draw_out_grads(const Tensors& outputs, Random& random) 
   for (const Tensor& output : outputs) {
     const int64_t unit = output.dtype() == DType::float64 ? 4096 : 1;
     std::vector<double> values(static_cast<size_t>(output.numel()));
-    for (double& value : values) value = static_cast<double>(pick(random, -3 * unit, 3 * unit)) / static_cast<double>(unit);
+    for (double& value : values)
+      value = static_cast<double>(pick(random, -3 * unit, 3 * unit)) / static_cast<double>(unit);
     grads.push_back(cast(Tensor::from_data(values, output.dims()), output.dtype()).get().value);
   }
   return grads;
@@ -260,7 +270,10 @@ TEST_CASE("the gradients of every op by the engine are those of central differen
 TEST_CASE("every gradient can be differentiated again, to any order") {
   std::string missing;
   for (const std::string& op : differentiable().without_gradient) missing += " " + op;
-  INFO("give these backward ops a 'backward', or a 'composite' with 'record_composite', or list them in docs/autograd.md and here:" << missing);
+  INFO(
+      "give these backward ops a 'backward', or a 'composite' with 'record_composite', or list them in "
+      "docs/autograd.md and here:"
+      << missing);
   CHECK(missing.empty());
 }
 
@@ -277,7 +290,8 @@ TEST_CASE("the gradients of gradients by the engine are those of central differe
     const auto first = [&](const Tensors& leaves, bool create_graph) {
       const Tensors arguments(leaves.begin(), leaves.end() - 1);
       Tensors flat;
-      for (const Tensor& gradient : gradients({run_flat(one, call, arguments)}, arguments, {leaves.back()}, {.create_graph = create_graph})) {
+      for (const Tensor& gradient :
+           gradients({run_flat(one, call, arguments)}, arguments, {leaves.back()}, {.create_graph = create_graph})) {
         if (gradient.defined()) flat.push_back(reshape(gradient, {gradient.numel()}));
       }
       return flat.size() == 1 ? flat[0] : concat(flat, 0);
@@ -291,7 +305,8 @@ TEST_CASE("the gradients of gradients by the engine are those of central differe
       const Tensors leaves = leaves_at(at);
       return zeros_for_none(gradients({first(leaves, true)}, leaves, {weight}), leaves);
     };
-    CHECK(gradient_difference([&](const Tensors& at) { return first(leaves_at(at), false).detach(); }, second, inputs) == "");
+    CHECK(gradient_difference([&](const Tensors& at) { return first(leaves_at(at), false).detach(); }, second,
+                              inputs) == "");
     ++tried;
   }
   CHECK(tried > 100);
@@ -307,7 +322,8 @@ TEST_CASE("the gradients of an in-place form are those of the op, bit for bit") 
     REQUIRE(same != table().end());  // the op needs a case of the same name
     const CaseCall in_place = one.call(kPlainSizes), fresh = same->call(kPlainSizes);
     Random random(one.seed());
-    const Tensors inputs = tensors_of(draw_values(one, in_place, random)), leaves = leaves_of(one, inputs), others = leaves_of(one, inputs);
+    const Tensors inputs = tensors_of(draw_values(one, in_place, random)), leaves = leaves_of(one, inputs),
+                  others = leaves_of(one, inputs);
     const Tensors written = run(one, in_place, leaves), outputs = run(*same, fresh, others);
     REQUIRE(written.size() == outputs.size());
     const Tensors out_grads = tensors_of(draw_out_grads(outputs, random));
@@ -343,7 +359,9 @@ struct Placed {
   Meta meta;
   std::vector<DenseTensor> pieces;
 
-  Tensor on(const Rank& rank) const { return from_local(Tensor(clone(pieces[static_cast<size_t>(rank.id())])), spec, meta.dims, meta.dtype); }
+  Tensor on(const Rank& rank) const {
+    return from_local(Tensor(clone(pieces[static_cast<size_t>(rank.id())])), spec, meta.dims, meta.dtype);
+  }
 };
 using Choice = std::vector<const Placed*>;  // of the inputs, then of the gradients of the outputs
 
@@ -364,7 +382,8 @@ std::vector<std::vector<Placed>> place_all(const Trial& trial, const ProcessMesh
 }
 
 /// Every choice of layouts of the inputs, or so many drawn ones where there are more. Those of the gradients of the outputs are drawn.
-std::vector<Choice> choices_of(const std::vector<std::vector<Placed>>& placed, size_t inputs, size_t most, Random& random) {
+std::vector<Choice> choices_of(const std::vector<std::vector<Placed>>& placed, size_t inputs, size_t most,
+                               Random& random) {
   size_t count = 1;
   for (size_t i = 0; i < inputs; ++i) count *= placed[i].size();
   std::vector<Choice> choices;
@@ -373,7 +392,9 @@ std::vector<Choice> choices_of(const std::vector<std::vector<Placed>>& placed, s
     size_t rest = c;
     for (size_t i = 0; i < placed.size(); ++i) {
       const bool drawn = i >= inputs || count > most;
-      choice.push_back(&placed[i][drawn ? static_cast<size_t>(pick(random, 0, static_cast<int64_t>(placed[i].size()) - 1)) : rest % placed[i].size()]);
+      choice.push_back(
+          &placed[i][drawn ? static_cast<size_t>(pick(random, 0, static_cast<int64_t>(placed[i].size()) - 1))
+                           : rest % placed[i].size()]);
       rest /= placed[i].size();
     }
     choices.push_back(choice);
@@ -383,7 +404,11 @@ std::vector<Choice> choices_of(const std::vector<std::vector<Placed>>& placed, s
 
 std::string text_of(const Choice& choice, size_t inputs) {
   std::string text;
-  for (size_t i = 0; i < choice.size(); ++i) text += (i == 0 ? "" : i == inputs ? " with gradients " : " ; ") + to_string(choice[i]->meta) + " " + choice[i]->spec->text();
+  for (size_t i = 0; i < choice.size(); ++i)
+    text += (i == 0        ? ""
+             : i == inputs ? " with gradients "
+                           : " ; ") +
+            to_string(choice[i]->meta) + " " + choice[i]->spec->text();
   return text;
 }
 
@@ -394,7 +419,8 @@ constexpr double kUlps = 200;
 /// What is wrong with the gradients of one call on the ranks of a mesh; collective.
 std::string problem_of(const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank) {
   Tensors inputs, out_grads;
-  for (const Placed* placed : choice) (inputs.size() < trial.values.size() ? inputs : out_grads).push_back(placed->on(rank));
+  for (const Placed* placed : choice)
+    (inputs.size() < trial.values.size() ? inputs : out_grads).push_back(placed->on(rank));
   const Tensors leaves = leaves_of(one, inputs), outputs = run(one, trial.call, leaves);
   if (outputs.size() != out_grads.size()) return "another number of outputs";
   for (const Tensor& leaf : leaves) set_grad_layout(leaf, GradLayout::as_is);
@@ -404,7 +430,8 @@ std::string problem_of(const TableCase& one, const Trial& trial, const Choice& c
     if (!leaves[i].requires_grad()) continue;
     const Tensor kept = leaves[i].grad();
     for (const Tensor* gradient : {&moved[i], &kept}) {
-      if (gradient->defined() != trial.expected[i].defined()) return fmt::format("gradient {} is {}", i, gradient->defined() ? "there" : "absent");
+      if (gradient->defined() != trial.expected[i].defined())
+        return fmt::format("gradient {} is {}", i, gradient->defined() ? "there" : "absent");
       if (!gradient->defined()) continue;
       const DistSpec* spec = spec_of(*gradient);
       std::string problem = placement_problem(spec_of(leaves[i]), spec);
@@ -425,7 +452,8 @@ Tensors second_gradients(const TableCase& one, const CaseCall& call, const Tenso
   for (const Tensor& gradient : gradients(run(one, call, leaves), leaves, outer, {.create_graph = true})) {
     if (!gradient.defined() || !gradient.requires_grad()) continue;
     first.push_back(gradient);
-    weights.push_back(place(cast(random_values(gradient.dims(), static_cast<unsigned>(first.size())), gradient.dtype())));
+    weights.push_back(
+        place(cast(random_values(gradient.dims(), static_cast<unsigned>(first.size())), gradient.dtype())));
   }
   return zeros_for_none(gradients(first, all, weights), all);
 }
@@ -434,14 +462,17 @@ Tensors second_gradients(const TableCase& one, const CaseCall& call, const Tenso
 constexpr double kSecondTolerance = 1e-11;
 
 /// What is wrong with the gradients of gradients of one call on the ranks of a mesh; collective.
-std::string second_problem_of(const TableCase& one, const Trial& trial, const Choice& choice, const Tensors& expected, const Rank& rank) {
+std::string second_problem_of(const TableCase& one, const Trial& trial, const Choice& choice, const Tensors& expected,
+                              const Rank& rank) {
   Tensors inputs, out_grads;
-  for (const Placed* placed : choice) (inputs.size() < trial.values.size() ? inputs : out_grads).push_back(placed->on(rank));
+  for (const Placed* placed : choice)
+    (inputs.size() < trial.values.size() ? inputs : out_grads).push_back(placed->on(rank));
   const ProcessMesh* mesh = choice[0]->spec->mesh();
   const auto replicate = [&](const Tensor& x) { return distribute(x, DistSpec::replicated(mesh, x.dims().rank())); };
   const Tensors actual = second_gradients(one, trial.call, leaves_of(one, inputs), out_grads, replicate);
   for (size_t i = 0; i < expected.size(); ++i) {
-    if (actual[i].defined() != expected[i].defined()) return fmt::format("gradient {} is {}", i, actual[i].defined() ? "there" : "absent");
+    if (actual[i].defined() != expected[i].defined())
+      return fmt::format("gradient {} is {}", i, actual[i].defined() ? "there" : "absent");
     if (!actual[i].defined()) continue;
     const Tensor whole = cast(full(actual[i]), DType::float64), right = cast(expected[i], DType::float64);
     if (whole.dims() != right.dims()) return fmt::format("gradient {} is {}", i, to_string(whole.meta()));
@@ -450,17 +481,20 @@ std::string second_problem_of(const TableCase& one, const Trial& trial, const Ch
     for (const double value : want) largest = std::max(largest, std::abs(value));
     const double tolerance = expected[i].dtype() == DType::float64 ? kSecondTolerance : 1e-5;
     for (size_t e = 0; e < want.size(); ++e) {
-      if (!(std::abs(got[e] - want[e]) <= tolerance * largest)) return fmt::format("gradient {} at {} is {}, not {}", i, e, got[e], want[e]);
+      if (!(std::abs(got[e] - want[e]) <= tolerance * largest))
+        return fmt::format("gradient {} at {} is {}, not {}", i, e, got[e], want[e]);
     }
   }
   return "";
 }
 
 /// Calls that a test makes in several layouts: what is wrong with one of them, on a rank.
-using Problem = std::function<std::string(const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank)>;
+using Problem =
+    std::function<std::string(const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank)>;
 
 /// Makes every op's calls on 2 and 3 ranks in at most `most` choices of one-axis layouts, and reports what `problem_in(trial)` finds.
-void check_layouts(const std::vector<std::vector<int64_t>>& all_sizes, size_t most, const std::function<Problem(const TableCase&, const Trial&)>& problem_in) {
+void check_layouts(const std::vector<std::vector<int64_t>>& all_sizes, size_t most,
+                   const std::function<Problem(const TableCase&, const Trial&)>& problem_in) {
   std::set<std::string> problems;
   std::mutex lock;
   size_t tried = 0;
@@ -486,7 +520,8 @@ void check_layouts(const std::vector<std::vector<int64_t>>& all_sizes, size_t mo
             }
             if (problem.empty()) continue;
             const std::scoped_lock guard(lock);
-            problems.insert(fmt::format("{} on {} ranks of {}: {}", one.text(), ranks, text_of(choice, trial.values.size()), problem));
+            problems.insert(fmt::format("{} on {} ranks of {}: {}", one.text(), ranks,
+                                        text_of(choice, trial.values.size()), problem));
           }
         });
       }
@@ -500,19 +535,25 @@ void check_layouts(const std::vector<std::vector<int64_t>>& all_sizes, size_t mo
   CHECK(tried > 80 * all_sizes.size() * most);
 }
 
-TEST_CASE("the gradients of every op are those of one rank in every one-axis layout of its arguments, and in checked layouts") {
+TEST_CASE(
+    "the gradients of every op are those of one rank in every one-axis layout of its arguments, and in checked "
+    "layouts") {
   // Uneven pieces; pieces without elements; nothing at all.
-  check_layouts({{3, 4, 5}, {1, 2}, {0, 1, 7}}, from_environment("SHARD_TABLE_CHOICES", 40), [](const auto&, const auto&) { return problem_of; });
+  check_layouts({{3, 4, 5}, {1, 2}, {0, 1, 7}}, from_environment("SHARD_TABLE_CHOICES", 40),
+                [](const auto&, const auto&) { return problem_of; });
 }
 
 TEST_CASE("the gradients of gradients of every op are those of one rank in one-axis layouts of its arguments") {
-  check_layouts({{3, 4}, {1, 2}, {0, 1, 7}}, from_environment("SHARD_SECOND_CHOICES", 4), [](const TableCase& first, const Trial& one_rank) {
-    const auto itself = [](const Tensor& x) { return x; };
-    const Tensors expected = second_gradients(first, one_rank.call, leaves_of(first, tensors_of(one_rank.values)), tensors_of(one_rank.out_grads), itself);
-    return [=](const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank) {
-      return second_problem_of(one, trial, choice, expected, rank);
-    };
-  });
+  check_layouts({{3, 4}, {1, 2}, {0, 1, 7}}, from_environment("SHARD_SECOND_CHOICES", 4),
+                [](const TableCase& first, const Trial& one_rank) {
+                  const auto itself = [](const Tensor& x) { return x; };
+                  const Tensors expected =
+                      second_gradients(first, one_rank.call, leaves_of(first, tensors_of(one_rank.values)),
+                                       tensors_of(one_rank.out_grads), itself);
+                  return [=](const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank) {
+                    return second_problem_of(one, trial, choice, expected, rank);
+                  };
+                });
 }
 
 }  // namespace

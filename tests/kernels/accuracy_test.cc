@@ -54,7 +54,10 @@ struct Range {
   Real ulps;
 };
 /// To where each dtype has reached 0. 16 bits are rounded once from float.
-constexpr Range kRanges[] = {{DType::float32, -120, 90, 6}, {DType::bfloat16, -120, 90, 0.51L}, {DType::float16, -25, 90, 0.51L}, {DType::float64, -707, 700, 5}};
+constexpr Range kRanges[] = {{DType::float32, -120, 90, 6},
+                             {DType::bfloat16, -120, 90, 0.51L},
+                             {DType::float16, -25, 90, 0.51L},
+                             {DType::float64, -707, 700, 5}};
 
 Real none(Real) { return 0; }
 
@@ -74,14 +77,19 @@ void check(const char* name, Range range, const Function& reference, const Call&
 TEST_CASE("activations are within a few ulp of long double, far tails too") {
   for (const Range& range : kRanges) {
     const DType dtype = range.dtype;
-    check("sigmoid", range, sigmoid_ref, [&](const DenseTensor& x, DenseTensor& out) { call<Unary>("sigmoid", dtype, x, out); });
+    check("sigmoid", range, sigmoid_ref,
+          [&](const DenseTensor& x, DenseTensor& out) { call<Unary>("sigmoid", dtype, x, out); });
     check("silu", range, silu_ref, [&](const DenseTensor& x, DenseTensor& out) { call<Unary>("silu", dtype, x, out); });
-    check("tanh", range, [](Real x) { return std::tanh(x); }, [&](const DenseTensor& x, DenseTensor& out) { call<Unary>("tanh", dtype, x, out); });
+    check(
+        "tanh", range, [](Real x) { return std::tanh(x); },
+        [&](const DenseTensor& x, DenseTensor& out) { call<Unary>("tanh", dtype, x, out); });
     Range bell = range;
     bell.low = dtype == DType::float64 ? -37 : -16;
-    check("gelu", bell, gelu_ref, [&](const DenseTensor& x, DenseTensor& out) { call<WithFlag>("gelu", dtype, x, false, out); });
+    check("gelu", bell, gelu_ref,
+          [&](const DenseTensor& x, DenseTensor& out) { call<WithFlag>("gelu", dtype, x, false, out); });
     bell.low = dtype == DType::float64 ? -21 : -16;
-    check("gelu, approximate", bell, gelu_tanh_ref, [&](const DenseTensor& x, DenseTensor& out) { call<WithFlag>("gelu", dtype, x, true, out); });
+    check("gelu, approximate", bell, gelu_tanh_ref,
+          [&](const DenseTensor& x, DenseTensor& out) { call<WithFlag>("gelu", dtype, x, true, out); });
   }
 }
 
@@ -95,24 +103,29 @@ TEST_CASE("gradients of activations are within a few ulp of their larger term") 
     const DType dtype = range.dtype;
     if (size_of(dtype) == 2) range.ulps = 1;  // near a zero of the gradient its terms are larger than it
     else range.ulps = 8;
-    const auto ones = [&](const DenseTensor& x) { return tensor(std::vector<double>(static_cast<size_t>(x.numel()), 1), x.dims(), dtype); };
+    const auto ones = [&](const DenseTensor& x) {
+      return tensor(std::vector<double>(static_cast<size_t>(x.numel()), 1), x.dims(), dtype);
+    };
     if (size_of(dtype) != 2) {  // of 16 bits the output that the gradient reads is rounded
-      check("silu_grad", range, [](Real x) { return sigmoid_ref(x) * (1 + x * sigmoid_ref(-x)); },
-            [&](const DenseTensor& x, DenseTensor& out) {
-              DenseTensor forward = uninitialized(x.dims(), dtype);
-              call<Unary>("silu", dtype, x, forward);
-              call<SiluGrad>("silu_grad", dtype, x, forward, ones(x), out);
-            },
-            silu_ref);
+      check(
+          "silu_grad", range, [](Real x) { return sigmoid_ref(x) * (1 + x * sigmoid_ref(-x)); },
+          [&](const DenseTensor& x, DenseTensor& out) {
+            DenseTensor forward = uninitialized(x.dims(), dtype);
+            call<Unary>("silu", dtype, x, forward);
+            call<SiluGrad>("silu_grad", dtype, x, forward, ones(x), out);
+          },
+          silu_ref);
     }
     Range bell = range;
     bell.low = dtype == DType::float64 ? -37 : -16;
-    check("gelu_grad", bell, [&](Real x) { return below_ref(x) + x * density(x); },
-          [&](const DenseTensor& x, DenseTensor& out) { call<Grad>("gelu_grad", dtype, x, ones(x), false, out); },
-          [&](Real x) { return x * density(x); });
+    check(
+        "gelu_grad", bell, [&](Real x) { return below_ref(x) + x * density(x); },
+        [&](const DenseTensor& x, DenseTensor& out) { call<Grad>("gelu_grad", dtype, x, ones(x), false, out); },
+        [&](Real x) { return x * density(x); });
     bell.low = dtype == DType::float64 ? -21 : -16;
-    check("gelu_grad, approximate", bell, [&](Real x) { return sigmoid_ref(twice_u_ref(x)) + turn(x); },
-          [&](const DenseTensor& x, DenseTensor& out) { call<Grad>("gelu_grad", dtype, x, ones(x), true, out); }, turn);
+    check(
+        "gelu_grad, approximate", bell, [&](Real x) { return sigmoid_ref(twice_u_ref(x)) + turn(x); },
+        [&](const DenseTensor& x, DenseTensor& out) { call<Grad>("gelu_grad", dtype, x, ones(x), true, out); }, turn);
   }
 }
 
@@ -120,7 +133,8 @@ TEST_CASE("swiglu gates as silu does, far tails too") {
   for (const Range& range : kRanges) {
     if (range.dtype == DType::float64) continue;
     check("swiglu", range, silu_ref, [&](const DenseTensor& x, DenseTensor& out) {
-      call<Binary>("swiglu", range.dtype, x, tensor(std::vector<double>(static_cast<size_t>(x.numel()), 1), x.dims(), range.dtype), out);
+      call<Binary>("swiglu", range.dtype, x,
+                   tensor(std::vector<double>(static_cast<size_t>(x.numel()), 1), x.dims(), range.dtype), out);
     });
   }
 }

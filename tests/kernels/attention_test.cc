@@ -7,8 +7,9 @@
 namespace shard::testing {
 namespace {
 
-using FlashAttn = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, float, bool,
-                       bool, bool, const std::string&, RandomKey, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
+using FlashAttn = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                       const DenseTensor&, float, bool, bool, bool, const std::string&, RandomKey, DenseTensor&,
+                       DenseTensor&, DenseTensor&, DenseTensor&);
 
 struct Shape {
   int64_t batch, queries, keys, heads, kv_heads, width, value_width;
@@ -19,8 +20,10 @@ struct Result {
 };
 
 /// By the definition, in double.
-Result reference(const Shape& s, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v, const DenseTensor& mask, bool causal) {
-  const std::vector<double> qs = values(q), ks = values(k), vs = values(v), ms = mask.defined() ? values(mask) : std::vector<double>();
+Result reference(const Shape& s, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
+                 const DenseTensor& mask, bool causal) {
+  const std::vector<double> qs = values(q), ks = values(k), vs = values(v),
+                            ms = mask.defined() ? values(mask) : std::vector<double>();
   Result result{std::vector<double>(size_t(s.batch * s.queries * s.heads * s.value_width)), {}, {}};
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
@@ -31,11 +34,13 @@ Result reference(const Shape& s, const DenseTensor& q, const DenseTensor& k, con
           if (causal && j > i + s.keys - s.queries) continue;
           double dot = 0;
           for (int64_t d = 0; d < s.width; ++d) {
-            dot += qs[size_t(((b * s.queries + i) * s.heads + h) * s.width + d)] * ks[size_t(((b * s.keys + j) * s.kv_heads + kv) * s.width + d)];
+            dot += qs[size_t(((b * s.queries + i) * s.heads + h) * s.width + d)] *
+                   ks[size_t(((b * s.keys + j) * s.kv_heads + kv) * s.width + d)];
           }
           scores[size_t(j)] = dot / std::sqrt(static_cast<double>(s.width));
-          if (mask.defined()) scores[size_t(j)] += ms[broadcast_index({s.batch, s.heads, s.queries, s.keys}, mask.dims(),
-                ((b * s.heads + h) * s.queries + i) * s.keys + j)];
+          if (mask.defined())
+            scores[size_t(j)] += ms[broadcast_index({s.batch, s.heads, s.queries, s.keys}, mask.dims(),
+                                                    ((b * s.heads + h) * s.queries + i) * s.keys + j)];
         }
         const double largest = s.keys == 0 ? -INFINITY : *std::max_element(scores.begin(), scores.end());
         double total = 0;
@@ -46,7 +51,7 @@ Result reference(const Shape& s, const DenseTensor& q, const DenseTensor& k, con
           result.softmax.push_back(weight);
           for (int64_t d = 0; d < s.value_width; ++d) {
             result.out[size_t(((b * s.queries + i) * s.heads + h) * s.value_width + d)] +=
-                  weight * vs[size_t(((b * s.keys + j) * s.kv_heads + kv) * s.value_width + d)];
+                weight * vs[size_t(((b * s.keys + j) * s.kv_heads + kv) * s.value_width + d)];
           }
         }
       }
@@ -62,7 +67,8 @@ void check_near(const DenseTensor& got, const std::vector<double>& expected, dou
   double largest = 1;
   for (double value : expected) largest = std::isfinite(value) ? std::max(largest, std::abs(value)) : largest;
   for (size_t i = 0; i < actual.size(); ++i) {
-    if (actual[i] == expected[i] || std::abs(actual[i] - expected[i]) <= roundings * rounding(got.dtype()) * largest) continue;
+    if (actual[i] == expected[i] || std::abs(actual[i] - expected[i]) <= roundings * rounding(got.dtype()) * largest)
+      continue;
     FAIL("element " << i << " of " << to_string(got.meta()) << ": " << actual[i] << ", expected " << expected[i]);
   }
 }
@@ -77,19 +83,20 @@ struct Outputs {
 };
 
 TEST_CASE("flash_attn agrees with the definition: heads in groups, causal, masks, several blocks, no keys") {
-  const Shape shapes[] = {{2, 3, 5, 2, 2, 4, 4}, {1, 40, 150, 4, 2, 8, 6}, {2, 9, 4, 3, 1, 2, 2}, {1, 70, 70, 1, 1, 16, 16}, {1, 2, 0, 1, 1, 4, 4},
-                          {2, 0, 3, 1, 1, 4, 4}};
+  const Shape shapes[] = {{2, 3, 5, 2, 2, 4, 4},     {1, 40, 150, 4, 2, 8, 6}, {2, 9, 4, 3, 1, 2, 2},
+                          {1, 70, 70, 1, 1, 16, 16}, {1, 2, 0, 1, 1, 4, 4},    {2, 0, 3, 1, 1, 4, 4}};
   for (const DType dtype : kFloatDTypes) {
     for (const Shape& s : shapes) {
-      const DenseTensor q = arbitrary({s.batch, s.queries, s.heads, s.width}, dtype, 1), k = arbitrary({s.batch, s.keys, s.kv_heads, s.width}, dtype, 2);
+      const DenseTensor q = arbitrary({s.batch, s.queries, s.heads, s.width}, dtype, 1),
+                        k = arbitrary({s.batch, s.keys, s.kv_heads, s.width}, dtype, 2);
       const DenseTensor v = arbitrary({s.batch, s.keys, s.kv_heads, s.value_width}, dtype, 3);
       for (const bool causal : {false, true}) {
         for (const Dims& mask_dims : {Dims{}, Dims{s.batch, 1, s.queries, s.keys}, Dims{1, s.heads, 1, s.keys}}) {
           INFO(to_string(q.meta()) << to_string(k.meta()) << " causal " << causal << " mask " << to_string(mask_dims));
           const DenseTensor mask = mask_dims.rank() == 0 ? DenseTensor() : arbitrary(mask_dims, dtype, 4);
           Outputs o(s, dtype, true);
-          call<FlashAttn>("flash_attn", dtype, q, k, v, DenseTensor(), mask, 0.0f, causal, true, false, "", RandomKey{1, 2}, o.out, o.softmax, o.lse,
-                o.seed_offset);
+          call<FlashAttn>("flash_attn", dtype, q, k, v, DenseTensor(), mask, 0.0f, causal, true, false, "",
+                          RandomKey{1, 2}, o.out, o.softmax, o.lse, o.seed_offset);
           const Result expected = reference(s, q, k, v, mask, causal);
           check_near(o.out, expected.out, 30);
           check_near(o.softmax, expected.softmax, 30);
@@ -121,12 +128,12 @@ TEST_CASE("a piece of the queries, heads or batches has the bits of the whole, w
   const DenseTensor k = arbitrary({2, 80, 2, 8}, DType::float32, 2), v = arbitrary({2, 80, 2, 8}, DType::float32, 3);
   const DenseTensor seed = tensor({7, 9}, {2}, DType::int64);
   Outputs whole(s, DType::float32, false);
-  call<FlashAttn>("flash_attn", DType::float32, q, k, v, seed, DenseTensor(), 0.5f, true, false, false, "", RandomKey{}, whole.out, whole.softmax,
-        whole.lse, whole.seed_offset);
+  call<FlashAttn>("flash_attn", DType::float32, q, k, v, seed, DenseTensor(), 0.5f, true, false, false, "", RandomKey{},
+                  whole.out, whole.softmax, whole.lse, whole.seed_offset);
   CHECK(values(whole.seed_offset) == std::vector<double>{7, 9});
   Outputs undropped(s, DType::float32, false);
-  call<FlashAttn>("flash_attn", DType::float32, q, k, v, seed, DenseTensor(), 0.5f, true, false, true, "", RandomKey{}, undropped.out, undropped.softmax,
-                  undropped.lse, undropped.seed_offset);
+  call<FlashAttn>("flash_attn", DType::float32, q, k, v, seed, DenseTensor(), 0.5f, true, false, true, "", RandomKey{},
+                  undropped.out, undropped.softmax, undropped.lse, undropped.seed_offset);
   CHECK(values(undropped.out) != values(whole.out));
   CHECK(values(undropped.lse) == values(whole.lse));
   struct Cut {
@@ -150,14 +157,14 @@ TEST_CASE("a piece of the queries, heads or batches has the bits of the whole, w
     const LocalCall local{inputs, {}, nullptr, {}};
     const Dims& d = piece.dims();
     Outputs part({d[0], d[1], 80, d[2], kp.dims()[2], 8, 8}, DType::float32, false);
-    call_in<FlashAttn>({"flash_attn", &local}, "flash_attn", DType::float32, piece, kp, vp, seed, DenseTensor(), 0.5f, true, false, false, "", RandomKey{},
-                       part.out, part.softmax, part.lse, part.seed_offset);
+    call_in<FlashAttn>({"flash_attn", &local}, "flash_attn", DType::float32, piece, kp, vp, seed, DenseTensor(), 0.5f,
+                       true, false, false, "", RandomKey{}, part.out, part.softmax, part.lse, part.seed_offset);
     CHECK(values(part.out) == values(piece_of(whole.out, cut.dim, cut.first, cut.n)));
   }
 }
 
-using Rope = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
-                  bool, bool, float, DenseTensor&, DenseTensor&, DenseTensor&);
+using Rope = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                  const DenseTensor&, const DenseTensor&, bool, bool, float, DenseTensor&, DenseTensor&, DenseTensor&);
 
 /// x [1, s, 1, 4] with its two pairs turned by position and position / 10.
 std::vector<double> turned(const std::vector<double>& x, const std::vector<int64_t>& positions, bool adjacent) {
@@ -179,8 +186,10 @@ TEST_CASE("rotary positions turn pairs by their place, by an id, or by given sin
     for (const bool adjacent : {true, false}) {
       const DenseTensor q = arbitrary({1, 3, 1, 4}, dtype), ids = tensor({5, 0, 2}, {1, 3}, DType::int64);
       DenseTensor out = uninitialized({1, 3, 1, 4}, dtype), absent;
-      const auto rotate = [&](const OpContext& ctx, const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& positions) {
-        call_in<Rope>(ctx, "fused_rotary_position_embedding", dtype, q, none, none, sin, cos, positions, adjacent, false, 100.0f, out, absent, absent);
+      const auto rotate = [&](const OpContext& ctx, const DenseTensor& sin, const DenseTensor& cos,
+                              const DenseTensor& positions) {
+        call_in<Rope>(ctx, "fused_rotary_position_embedding", dtype, q, none, none, sin, cos, positions, adjacent,
+                      false, 100.0f, out, absent, absent);
         return out;
       };
       const DType wide = dtype == DType::float64 ? dtype : DType::float32;  // of the tables
@@ -195,39 +204,47 @@ TEST_CASE("rotary positions turn pairs by their place, by an id, or by given sin
           cosines.push_back(std::cos(angle));
         }
       }
-      check_near(rotate(plain, tensor(sines, {6, 4}, wide), tensor(cosines, {6, 4}, wide), ids), turned(values(q), {5, 0, 2}, adjacent), 4);
+      check_near(rotate(plain, tensor(sines, {6, 4}, wide), tensor(cosines, {6, 4}, wide), ids),
+                 turned(values(q), {5, 0, 2}, adjacent), 4);
       // A later piece of the sequence, with its piece of a table.
-      Box inputs[] = {{{1, 8, 1, 4}, {0, 3, 0, 0}}, {}, {}, {{1, 8, 1, 4}, {0, 3, 0, 0}}, {{1, 8, 1, 4}, {0, 3, 0, 0}}, {}};
+      Box inputs[] = {{{1, 8, 1, 4}, {0, 3, 0, 0}}, {}, {}, {{1, 8, 1, 4}, {0, 3, 0, 0}},
+                      {{1, 8, 1, 4}, {0, 3, 0, 0}}, {}};
       const LocalCall local{inputs, {}, nullptr, {}};
       const OpContext pieces{"fused_rotary_position_embedding", &local};
       check_near(rotate(pieces, none, none, none), turned(values(q), {3, 4, 5}, adjacent), 4);
-      const std::vector<double> late_sines(sines.begin() + 12, sines.end()), late_cosines(cosines.begin() + 12, cosines.end());
+      const std::vector<double> late_sines(sines.begin() + 12, sines.end()),
+          late_cosines(cosines.begin() + 12, cosines.end());
       check_near(rotate(pieces, tensor(late_sines, {1, 3, 1, 4}, wide), tensor(late_cosines, {1, 3, 1, 4}, wide), none),
                  turned(values(q), {3, 4, 5}, adjacent), 4);
     }
   }
   DenseTensor out = uninitialized({1, 1, 1, 2}, DType::float32), absent;
   const DenseTensor x = tensor({1, 2}, {1, 1, 1, 2}), table = tensor({0, 0}, {1, 2});
-  CHECK_THROWS_WITH(call<Rope>("fused_rotary_position_embedding", DType::float32, x, none, none, table, table, tensor({1}, {1, 1}, DType::int64), true,
-                               false, 10.0f, out, absent, absent),
+  CHECK_THROWS_WITH(call<Rope>("fused_rotary_position_embedding", DType::float32, x, none, none, table, table,
+                               tensor({1}, {1, 1}, DType::int64), true, false, 10.0f, out, absent, absent),
                     Catch::Contains("position_ids has 1, but sin and cos have the positions 0 to 0"));
 }
 
 TEST_CASE("rotary positions turn all heads of q, k and v, also where the sequence comes first") {
-  const DenseTensor none, q = arbitrary({3, 2, 2, 4}, DType::float64, 1), k = arbitrary({3, 2, 1, 4}, DType::float64, 2);
-  DenseTensor out_q = uninitialized({3, 2, 2, 4}, DType::float64), out_k = uninitialized({3, 2, 1, 4}, DType::float64), absent;
+  const DenseTensor none, q = arbitrary({3, 2, 2, 4}, DType::float64, 1),
+                          k = arbitrary({3, 2, 1, 4}, DType::float64, 2);
+  DenseTensor out_q = uninitialized({3, 2, 2, 4}, DType::float64), out_k = uninitialized({3, 2, 1, 4}, DType::float64),
+              absent;
   const DenseTensor ids = tensor({0, 1, 2, 7, 8, 9}, {2, 3}, DType::int64);
-  call<Rope>("fused_rotary_position_embedding", DType::float64, q, k, none, none, none, ids, true, true, 100.0f, out_q, out_k, absent);
+  call<Rope>("fused_rotary_position_embedding", DType::float64, q, k, none, none, none, ids, true, true, 100.0f, out_q,
+             out_k, absent);
   const std::vector<double> qs = values(q), ks = values(k), got_q = values(out_q), got_k = values(out_k);
   for (size_t s = 0; s < 3; ++s) {
     for (size_t b = 0; b < 2; ++b) {
       const int64_t position = static_cast<int64_t>(s + 7 * b);
       const size_t row = 2 * s + b;
       for (size_t h = 0; h < 2; ++h) {
-        const std::vector<double> head(qs.begin() + long(8 * row + 4 * h), qs.begin() + long(8 * row + 4 * h + 4)), expected = turned(head, {position}, true);
+        const std::vector<double> head(qs.begin() + long(8 * row + 4 * h), qs.begin() + long(8 * row + 4 * h + 4)),
+            expected = turned(head, {position}, true);
         for (size_t d = 0; d < 4; ++d) CHECK(got_q[8 * row + 4 * h + d] == Approx(expected[d]).margin(1e-12));
       }
-      const std::vector<double> head(ks.begin() + long(4 * row), ks.begin() + long(4 * row + 4)), expected = turned(head, {position}, true);
+      const std::vector<double> head(ks.begin() + long(4 * row), ks.begin() + long(4 * row + 4)),
+          expected = turned(head, {position}, true);
       for (size_t d = 0; d < 4; ++d) CHECK(got_k[4 * row + d] == Approx(expected[d]).margin(1e-12));
     }
   }

@@ -19,9 +19,7 @@ template <class F>
 std::string error_of(F&& call) {
   try {
     call();
-  } catch (const Error& error) {
-    return error.what();
-  }
+  } catch (const Error& error) { return error.what(); }
   return "";
 }
 
@@ -58,7 +56,8 @@ TEST_CASE("Built-in backends are found before any kernel is looked up", "[kernel
 
 TEST_CASE("The CPU passes the conformance tests of backends", "[kernels]") {
   std::vector<std::string> skipped;
-  const std::vector<std::string> findings = testing::check_backend(kCpu, [&](const std::string& reason) { skipped.push_back(reason); });
+  const std::vector<std::string> findings =
+      testing::check_backend(kCpu, [&](const std::string& reason) { skipped.push_back(reason); });
   CHECK(findings == std::vector<std::string>());
   CHECK(skipped == std::vector<std::string>());
 }
@@ -90,7 +89,9 @@ TEST_CASE("The conformance tests find what a backend does wrong", "[kernels]") {
   static const Backend cpu = backend_of(kCpu);
   Backend bad = cpu;
   bad.name = "bad";
-  bad.allocate = [](int index, size_t bytes) -> void* { return static_cast<char*>(cpu.allocate(index, bytes + 64)) + 16; };
+  bad.allocate = [](int index, size_t bytes) -> void* {
+    return static_cast<char*>(cpu.allocate(index, bytes + 64)) + 16;
+  };
   bad.free = [](int index, void* data) { cpu.free(index, static_cast<char*>(data) - 16); };
   bad.copy = [](int index, void* to, const void* from, size_t bytes) { cpu.copy(index, to, from, bytes / 2); };
   bad.graph_begin = [](int) {};  // runs everything at once
@@ -99,14 +100,15 @@ TEST_CASE("The conformance tests find what a backend does wrong", "[kernels]") {
   bad.graph_launch = [](int, void*) {};
   bad.graph_free = [](int, void*) {};
   const Device device{static_cast<uint8_t>(register_backend(bad)), 0};
-  register_kernel("relu", device.backend, DType::float32,
-                  +[](const OpContext&, const DenseTensor& x, DenseTensor& out) {
-                    for (int64_t i = 0; i < x.numel(); ++i) out.data<float>()[i] = x.data<float>()[i];
-                    out.data<float>()[x.numel()] = 5;
-                  });
+  register_kernel(
+      "relu", device.backend, DType::float32, +[](const OpContext&, const DenseTensor& x, DenseTensor& out) {
+        for (int64_t i = 0; i < x.numel(); ++i) out.data<float>()[i] = x.data<float>()[i];
+        out.data<float>()[x.numel()] = 5;
+      });
   std::string all;
   int skipped = 0;
-  for (const std::string& finding : testing::check_backend(device, [&](const std::string&) { ++skipped; })) all += finding + "\n";
+  for (const std::string& finding : testing::check_backend(device, [&](const std::string&) { ++skipped; }))
+    all += finding + "\n";
   CHECK_THAT(all, Catch::Contains("allocate(1000) gave an address that is no multiple of 64"));
   CHECK_THAT(all, Catch::Contains("copies of 1001 bytes at offset 1: what came back is not what was sent"));
   CHECK_THAT(all, Catch::Contains("graphs: work was run while it was recorded"));

@@ -12,12 +12,18 @@ struct Shapes {
   Dims x, y, out;
 };
 const Shapes kShapes[] = {
-    {{5}, {5}, {5}},          {{}, {}, {}},
-    {{2, 3, 4}, {}, {2, 3, 4}}, {{}, {7}, {7}},
-    {{4, 37}, {37}, {4, 37}}, {{37}, {4, 37}, {4, 37}},
-    {{4, 5}, {4, 1}, {4, 5}}, {{4, 1}, {1, 5}, {4, 5}},
-    {{2, 1, 3}, {4, 1}, {2, 4, 3}}, {{0, 3}, {3}, {0, 3}},
-    {{1}, {0}, {0}},          {{300, 301}, {301}, {300, 301}},
+    {{5}, {5}, {5}},
+    {{}, {}, {}},
+    {{2, 3, 4}, {}, {2, 3, 4}},
+    {{}, {7}, {7}},
+    {{4, 37}, {37}, {4, 37}},
+    {{37}, {4, 37}, {4, 37}},
+    {{4, 5}, {4, 1}, {4, 5}},
+    {{4, 1}, {1, 5}, {4, 5}},
+    {{2, 1, 3}, {4, 1}, {2, 4, 3}},
+    {{0, 3}, {3}, {0, 3}},
+    {{1}, {0}, {0}},
+    {{300, 301}, {301}, {300, 301}},
     {{3, 50000}, {3, 1}, {3, 50000}},
 };
 
@@ -34,7 +40,8 @@ void check_binary(const char* name, std::span<const DType> dtypes, const Functio
       const std::vector<double> a = values(x), b = values(y);
       for (size_t i = 0; i < expected.size(); ++i) {
         const auto at = static_cast<int64_t>(i);
-        expected[i] = function(a[broadcast_index(shapes.out, shapes.x, at)], b[broadcast_index(shapes.out, shapes.y, at)]);
+        expected[i] =
+            function(a[broadcast_index(shapes.out, shapes.x, at)], b[broadcast_index(shapes.out, shapes.y, at)]);
         if (dtype == DType::uint8) expected[i] = static_cast<uint8_t>(static_cast<int64_t>(expected[i]));
       }
       check_close(out, expected);
@@ -70,7 +77,8 @@ TEST_CASE("kernels of gradients agree with the reference on every float dtype") 
     const DenseTensor x = tensor({-2, -1, 0, 1, 2, 3}, {6}, dtype), g = tensor({1, 2, 3, 4, 5, 6}, {6}, dtype);
     DenseTensor out = uninitialized({6}, dtype);
     using In = const DenseTensor&;
-    call<void(const OpContext&, In, In, const Scalar&, const Scalar&, DenseTensor&)>("clip_grad", dtype, x, g, Scalar(-1), Scalar(2.5), out);
+    call<void(const OpContext&, In, In, const Scalar&, const Scalar&, DenseTensor&)>("clip_grad", dtype, x, g,
+                                                                                     Scalar(-1), Scalar(2.5), out);
     check_close(out, {0, 0, 3, 4, 5, 0});
     for (const int y : {0, 1, 2, 3}) {
       call<void(const OpContext&, In, In, const Scalar&, DenseTensor&)>("pow_grad", dtype, x, g, Scalar(y), out);
@@ -83,8 +91,10 @@ TEST_CASE("kernels of gradients agree with the reference on every float dtype") 
 
 TEST_CASE("comparisons give bools, and NaN is beyond all of them") {
   const DenseTensor x = tensor({1, 2, NAN, 4}, {4}), y = tensor({1, 3, NAN, 3}, {4});
-  const std::pair<const char*, std::vector<double>> expected[] = {{"not_equal", {0, 1, 1, 1}},  {"less_than", {0, 1, 0, 0}},
-                                                                  {"less_equal", {1, 1, 0, 0}}, {"greater_than", {0, 0, 0, 1}},
+  const std::pair<const char*, std::vector<double>> expected[] = {{"not_equal", {0, 1, 1, 1}},
+                                                                  {"less_than", {0, 1, 0, 0}},
+                                                                  {"less_equal", {1, 1, 0, 0}},
+                                                                  {"greater_than", {0, 0, 0, 1}},
                                                                   {"greater_equal", {1, 0, 0, 1}}};
   for (const auto& [name, result] : expected) {
     INFO(name);
@@ -95,7 +105,8 @@ TEST_CASE("comparisons give bools, and NaN is beyond all of them") {
       DenseTensor of_any = uninitialized({2}, DType::boolean);
       call<Binary>(name, dtype, tensor({0, 1}, {2}, dtype), tensor({1}, {1}, dtype), of_any);
       const std::string op = name;
-      const bool below = op.starts_with("less") || op == "not_equal", alike = op.ends_with("equal") && op != "not_equal";
+      const bool below = op.starts_with("less") || op == "not_equal",
+                 alike = op.ends_with("equal") && op != "not_equal";
       CHECK(values(of_any) == std::vector<double>{below ? 1.0 : 0.0, alike ? 1.0 : 0.0});
     }
   }
@@ -133,7 +144,8 @@ TEST_CASE("bitwise ops work on the bits of integers and on bools") {
   DenseTensor out = uninitialized({2}, DType::boolean);
   call<Unary>("bitwise_not", DType::boolean, tensor({1, 0}, {2}, DType::boolean), out);
   CHECK(values(out) == std::vector<double>{0, 1});
-  call<Binary>("bitwise_xor", DType::boolean, tensor({1, 1}, {2}, DType::boolean), tensor({1, 0}, {2}, DType::boolean), out);
+  call<Binary>("bitwise_xor", DType::boolean, tensor({1, 1}, {2}, DType::boolean), tensor({1, 0}, {2}, DType::boolean),
+               out);
   CHECK(values(out) == std::vector<double>{0, 1});
 }
 
@@ -144,7 +156,8 @@ TEST_CASE("elementwise_pow takes a power per element") {
     check_close(out, {8, 3, 4});
   }
   DenseTensor out = uninitialized({4}, DType::int32);
-  call<Binary>("elementwise_pow", DType::int32, tensor({2, -3, 5, -1}, {4}, DType::int32), tensor({10, 3, -1, -5}, {4}, DType::int32), out);
+  call<Binary>("elementwise_pow", DType::int32, tensor({2, -3, 5, -1}, {4}, DType::int32),
+               tensor({10, 3, -1, -5}, {4}, DType::int32), out);
   CHECK(values(out) == std::vector<double>{1024, -27, 0, -1});
 }
 
@@ -166,7 +179,8 @@ TEST_CASE("swiglu gates y, or the second half of each row of x") {
 TEST_CASE("add_n adds a list, and rounds 16-bit sums once") {
   using AddN = void(const OpContext&, std::span<const DenseTensor>, DenseTensor&);
   for (const DType dtype : {DType::float32, DType::bfloat16, DType::int64}) {
-    const std::vector<DenseTensor> list = {arbitrary({1030}, dtype, 1), arbitrary({1030}, dtype, 2), arbitrary({1030}, dtype, 3)};
+    const std::vector<DenseTensor> list = {arbitrary({1030}, dtype, 1), arbitrary({1030}, dtype, 2),
+                                           arbitrary({1030}, dtype, 3)};
     DenseTensor out = uninitialized({1030}, dtype);
     call<AddN>("add_n", dtype, list, out);
     std::vector<double> expected = values(list[0]);
@@ -185,16 +199,19 @@ TEST_CASE("equal gives bools") {
 TEST_CASE("integers divide towards zero and wrap around") {
   constexpr double low = std::numeric_limits<int32_t>::lowest();
   DenseTensor out = uninitialized({4}, DType::int32);
-  call<Binary>("divide", DType::int32, tensor({7, -7, low, 5}, {4}, DType::int32), tensor({2, 2, -1, 7}, {4}, DType::int32), out);
+  call<Binary>("divide", DType::int32, tensor({7, -7, low, 5}, {4}, DType::int32),
+               tensor({2, 2, -1, 7}, {4}, DType::int32), out);
   CHECK(values(out) == std::vector<double>{3, -3, low, 0});
-  call<Binary>("add", DType::int32, tensor({low, 1, 2, 3}, {4}, DType::int32), tensor({-1, 1, 1, 1}, {4}, DType::int32), out);
+  call<Binary>("add", DType::int32, tensor({low, 1, 2, 3}, {4}, DType::int32), tensor({-1, 1, 1, 1}, {4}, DType::int32),
+               out);
   CHECK(values(out) == std::vector<double>{2147483647, 2, 3, 4});
 }
 
 TEST_CASE("an integer division by zero is an error before anything is written") {
   DenseTensor x = tensor({6, 8}, {2}, DType::int64);
   const DenseTensor y = tensor({2, 0}, {2}, DType::int64);
-  CHECK_THROWS_WITH(call<Binary>("divide", DType::int64, x, y, x), Catch::Contains("[divide] y is i64[2] and its element 1 is 0"));
+  CHECK_THROWS_WITH(call<Binary>("divide", DType::int64, x, y, x),
+                    Catch::Contains("[divide] y is i64[2] and its element 1 is 0"));
   CHECK(values(x) == std::vector<double>{6, 8});
 }
 
@@ -207,7 +224,8 @@ TEST_CASE("NaN wins in maximum and minimum") {
   check_close(out, {NAN, NAN, 2});
 }
 
-void check_unary(const char* name, const std::vector<double>& inputs, double ulps, const std::function<double(double)>& function) {
+void check_unary(const char* name, const std::vector<double>& inputs, double ulps,
+                 const std::function<double(double)>& function) {
   for (const DType dtype : kFloatDTypes) {
     INFO(name << " " << to_string(dtype));
     const DenseTensor x = tensor(inputs, {static_cast<int64_t>(inputs.size())}, dtype);
@@ -231,7 +249,8 @@ std::vector<double> grid(double low, double high, int count) {
 TEST_CASE("functions of one tensor are accurate to a few roundings") {
   check_unary("exp", grid(-87, 88, 20001), 2, [](double x) { return std::exp(x); });
   check_unary("tanh", grid(-10, 10, 20001), 3, [](double x) { return std::tanh(x); });
-  check_unary("sigmoid", grid(-80, 80, 20001), 4, [](double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); });
+  check_unary("sigmoid", grid(-80, 80, 20001), 4,
+              [](double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); });
   check_unary("silu", grid(-80, 80, 2001), 5, [](double x) { return x / (1 + std::exp(-x)); });
   check_unary("log", grid(0.01, 80, 2001), 2, [](double x) { return std::log(x); });
   check_unary("sqrt", grid(0, 80, 2001), 1, [](double x) { return std::sqrt(x); });
@@ -268,9 +287,11 @@ TEST_CASE("gelu follows the error function, and the tanh formula when approximat
   const DenseTensor x = tensor(points, {101}, DType::float64);
   DenseTensor out = uninitialized({101}, DType::float64);
   call<Gelu>("gelu", DType::float64, x, false, out);
-  for (size_t i = 0; i < points.size(); ++i) CHECK(values(out)[i] == Approx(0.5 * points[i] * std::erfc(-points[i] / std::sqrt(2.0))).margin(1e-15));
+  for (size_t i = 0; i < points.size(); ++i)
+    CHECK(values(out)[i] == Approx(0.5 * points[i] * std::erfc(-points[i] / std::sqrt(2.0))).margin(1e-15));
   call<Gelu>("gelu", DType::float64, x, true, out);
-  for (size_t i = 0; i < points.size(); ++i) CHECK(values(out)[i] == Approx(0.5 * points[i] * (1 + std::erf(points[i] / std::sqrt(2.0)))).margin(1e-3));
+  for (size_t i = 0; i < points.size(); ++i)
+    CHECK(values(out)[i] == Approx(0.5 * points[i] * (1 + std::erf(points[i] / std::sqrt(2.0)))).margin(1e-3));
 }
 
 TEST_CASE("gelu in float32 and its gradient are within 1e-6 of double, far tails too") {
@@ -284,7 +305,8 @@ TEST_CASE("gelu in float32 and its gradient are within 1e-6 of double, far tails
   call<GeluGrad>("gelu_grad", DType::float32, x, one, false, slope);
   const std::vector<double> result = values(out), slopes = values(slope);
   for (size_t i = 0; i < points.size(); ++i) {
-    const double p = points[i], below = 0.5 * std::erfc(-p / std::sqrt(2.0)), bell = 0.3989422804014327 * std::exp(-0.5 * p * p);
+    const double p = points[i], below = 0.5 * std::erfc(-p / std::sqrt(2.0)),
+                 bell = 0.3989422804014327 * std::exp(-0.5 * p * p);
     CHECK(result[i] == Approx(p * below).epsilon(1e-6));
     // The two terms of the gradient nearly cancel about its zero at -0.75.
     CHECK(slopes[i] == Approx(below + p * bell).epsilon(0).margin(1e-6 * (below + std::abs(p) * bell)));
@@ -319,7 +341,8 @@ TEST_CASE("scale, clip and pow compute in the dtype of x") {
   using Scale = void(const OpContext&, const DenseTensor&, const Scalar&, const Scalar&, bool, DenseTensor&);
   using Clip = void(const OpContext&, const DenseTensor&, const Scalar&, const Scalar&, DenseTensor&);
   using Pow = void(const OpContext&, const DenseTensor&, const Scalar&, DenseTensor&);
-  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64}) {
+  for (const DType dtype :
+       {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64}) {
     const DenseTensor x = tensor({-3, 0, 1, 4}, {4}, dtype);
     DenseTensor out = uninitialized({4}, dtype);
     call<Scale>("scale", dtype, x, Scalar(2.0), Scalar(1), true, out);
@@ -357,11 +380,15 @@ TEST_CASE("full, full_like and other numbers given as attributes convert as cast
   using Full = void(const OpContext&, const Scalar&, DenseTensor&);
   using FullLike = void(const OpContext&, const DenseTensor&, const Scalar&, DenseTensor&);
   using Cast = void(const OpContext&, const DenseTensor&, DType, DenseTensor&);
-  const std::vector<double> numbers = {0,    1,   -1,       2.7,  -2.7,      255.5, 256,  300,           3e9,     -3e9,         1e20,   -1e20,
-                                       1e40, NAN, INFINITY, -INFINITY, 65519.9, 65520, 1e-8, 1.0 + 0x1p-11 + 0x1p-40, 0x1p63, -0x1p63};
-  const std::vector<int64_t> integers = {0, 1, -1, 255, 256, -129, int64_t{1} << 31, int64_t{1} << 40, INT64_MAX, INT64_MIN, (int64_t{1} << 60) + 1};
+  const std::vector<double> numbers = {
+      0,      1,      -1,   2.7, -2.7,     255.5,     256,     300,   3e9,  -3e9,
+      1e20,   -1e20,  1e40, NAN, INFINITY, -INFINITY, 65519.9, 65520, 1e-8, 1.0 + 0x1p-11 + 0x1p-40,
+      0x1p63, -0x1p63};
+  const std::vector<int64_t> integers = {
+      0, 1, -1, 255, 256, -129, int64_t{1} << 31, int64_t{1} << 40, INT64_MAX, INT64_MIN, (int64_t{1} << 60) + 1};
   for (const DType dtype : kAllDTypes) {
-    DenseTensor full = uninitialized({1}, dtype), like = uninitialized({1}, dtype), expected = uninitialized({1}, dtype);
+    DenseTensor full = uninitialized({1}, dtype), like = uninitialized({1}, dtype),
+                expected = uninitialized({1}, dtype);
     const auto check = [&](const Scalar& number, const DenseTensor& source) {
       call<Full>("full", dtype, number, full);
       call<FullLike>("full_like", dtype, full, number, like);
@@ -403,8 +430,10 @@ TEST_CASE("a cast from float64 to 16 bits rounds once") {
   const double over_bf16 = -(1.0 + 0x1p-8 + 0x1p-40);
   const shard::Tensor x = shard::Tensor::from_data<double>({over, -over, 1.0 + 0x1p-11, 65504.0, 1e300, 0.0}, {6});
   const auto halves = shard::cast(x, shard::DType::float16).to_vector<shard::float16>();
-  const std::vector<float> expected = {1.0f + 0x1p-10f, -(1.0f + 0x1p-10f), 1.0f, 65504.0f, std::numeric_limits<float>::infinity(), 0.0f};
+  const std::vector<float> expected = {
+      1.0f + 0x1p-10f, -(1.0f + 0x1p-10f), 1.0f, 65504.0f, std::numeric_limits<float>::infinity(), 0.0f};
   for (size_t i = 0; i < expected.size(); ++i) CHECK(static_cast<float>(halves[i]) == expected[i]);
-  const auto brain = shard::cast(shard::Tensor::from_data<double>({over_bf16}, {1}), shard::DType::bfloat16).to_vector<shard::bfloat16>();
+  const auto brain = shard::cast(shard::Tensor::from_data<double>({over_bf16}, {1}), shard::DType::bfloat16)
+                         .to_vector<shard::bfloat16>();
   CHECK(static_cast<float>(brain[0]) == -(1.0f + 0x1p-7f));
 }

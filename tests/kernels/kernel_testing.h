@@ -28,7 +28,8 @@ inline DenseTensor tensor(const std::vector<double>& values, const Dims& dims, D
   REQUIRE(static_cast<int64_t>(values.size()) == dims.numel());
   visit_dtype(dtype, [&]<class T>(TypeTag<T>) {
     for (size_t i = 0; i < values.size(); ++i) {
-      if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>) result.data<T>()[i] = T(static_cast<float>(values[i]));
+      if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>)
+        result.data<T>()[i] = T(static_cast<float>(values[i]));
       else result.data<T>()[i] = static_cast<T>(values[i]);
     }
   });
@@ -77,7 +78,8 @@ inline void check_close(const DenseTensor& got, const std::vector<double>& expec
   REQUIRE(actual.size() == expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {
     if (actual[i] == expected[i] || (std::isnan(actual[i]) && std::isnan(expected[i]))) continue;
-    const double tolerance = ulps * rounding(got.dtype()) * std::abs(expected[i]) + (rounding(got.dtype()) > 0 ? 1e-37 : 0);
+    const double tolerance =
+        ulps * rounding(got.dtype()) * std::abs(expected[i]) + (rounding(got.dtype()) > 0 ? 1e-37 : 0);
     INFO("element " << i << " of " << to_string(got.meta()) << ": " << actual[i] << ", expected " << expected[i]);
     REQUIRE(std::abs(actual[i] - expected[i]) <= tolerance);
   }

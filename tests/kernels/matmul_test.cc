@@ -9,8 +9,8 @@ namespace {
 using Matmul = void(const OpContext&, const DenseTensor&, const DenseTensor&, bool, bool, DenseTensor&);
 
 /// Plain product of [b, m, k] and [b or 1, k, n], given as stored.
-std::vector<double> reference(const DenseTensor& x, const DenseTensor& y, int64_t batches, bool y_shared, int64_t m, int64_t n,
-                              int64_t k, bool tx, bool ty) {
+std::vector<double> reference(const DenseTensor& x, const DenseTensor& y, int64_t batches, bool y_shared, int64_t m,
+                              int64_t n, int64_t k, bool tx, bool ty) {
   const std::vector<double> a = values(x), b = values(y);
   std::vector<double> out(static_cast<size_t>(batches * m * n), 0);
   for (int64_t t = 0; t < batches; ++t) {
@@ -29,14 +29,16 @@ std::vector<double> reference(const DenseTensor& x, const DenseTensor& y, int64_
   return out;
 }
 
-constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64};
+constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::bfloat16,
+                             DType::float16, DType::int32,   DType::int64};
 
 TEST_CASE("matmul agrees with the reference for every dtype and transpose flag") {
   struct Size {
     int64_t m, n, k;
   };
   for (const DType dtype : kDTypes) {
-    for (const Size s : {Size{2, 3, 4}, Size{1, 1, 1}, Size{33, 17, 40}, Size{0, 3, 4}, Size{3, 0, 4}, Size{3, 4, 0}, Size{300, 40, 400}}) {
+    for (const Size s : {Size{2, 3, 4}, Size{1, 1, 1}, Size{33, 17, 40}, Size{0, 3, 4}, Size{3, 0, 4}, Size{3, 4, 0},
+                         Size{300, 40, 400}}) {
       for (int flags = 0; flags < 4; ++flags) {
         const bool tx = flags & 1, ty = flags & 2;
         INFO(to_string(dtype) << " " << s.m << " " << s.n << " " << s.k << " flags " << flags);

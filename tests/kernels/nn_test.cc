@@ -7,15 +7,20 @@ namespace shard::testing {
 namespace {
 
 using Softmax = void(const OpContext&, const DenseTensor&, int, DenseTensor&);
-using CrossEntropy = void(const OpContext&, const DenseTensor&, const DenseTensor&, bool, bool, bool, int, int, DenseTensor&, DenseTensor&);
+using CrossEntropy = void(const OpContext&, const DenseTensor&, const DenseTensor&, bool, bool, bool, int, int,
+                          DenseTensor&, DenseTensor&);
 using Embedding = void(const OpContext&, const DenseTensor&, const DenseTensor&, int64_t, DenseTensor&);
-using LayerNorm = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, float, int, DenseTensor&, DenseTensor&, DenseTensor&);
-using BatchNorm = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool,
-                       float, float, const std::string&, bool, bool, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
-using Sgd = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, DenseTensor&, DenseTensor&);
-using Adamw = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
-                   const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const Scalar&, const Scalar&, const Scalar&,
-                   float, float, bool, bool, bool, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
+using LayerNorm = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, float, int,
+                       DenseTensor&, DenseTensor&, DenseTensor&);
+using BatchNorm = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                       const DenseTensor&, bool, float, float, const std::string&, bool, bool, DenseTensor&,
+                       DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
+using Sgd = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool,
+                 DenseTensor&, DenseTensor&);
+using Adamw = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                   const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                   const Scalar&, const Scalar&, const Scalar&, float, float, bool, bool, bool, DenseTensor&,
+                   DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
 
 TEST_CASE("softmax sums to one along any axis and takes large numbers") {
   for (const DType dtype : kFloatDTypes) {
@@ -71,17 +76,20 @@ TEST_CASE("cross entropy takes indices, weights and labels to ignore") {
     const DenseTensor input = tensor({1, 2, 3, 1, 1, 1}, {2, 3}, dtype);
     DenseTensor softmax = uninitialized({2, 3}, dtype), loss = uninitialized({2, 1}, dtype);
     const double first = std::log(std::exp(1) + std::exp(2) + std::exp(3)) - 3;
-    call<CrossEntropy>("cross_entropy_with_softmax", dtype, input, tensor({2, 0}, {2}, DType::int64), false, true, true, -100, -1, softmax, loss);
+    call<CrossEntropy>("cross_entropy_with_softmax", dtype, input, tensor({2, 0}, {2}, DType::int64), false, true, true,
+                       -100, -1, softmax, loss);
     check_close(loss, {first, std::log(3.0)}, 10);
-    call<CrossEntropy>("cross_entropy_with_softmax", dtype, input, tensor({2, 7}, {2, 1}, DType::int32), false, true, true, 7, -1, softmax, loss);
+    call<CrossEntropy>("cross_entropy_with_softmax", dtype, input, tensor({2, 7}, {2, 1}, DType::int32), false, true,
+                       true, 7, -1, softmax, loss);
     check_close(loss, {first, 0}, 10);
-    call<CrossEntropy>("cross_entropy_with_softmax", dtype, input, tensor({0, 0, 1, 0.5, 0.5, 0}, {2, 3}, dtype), true, true, true, -100, 1, softmax, loss);
+    call<CrossEntropy>("cross_entropy_with_softmax", dtype, input, tensor({0, 0, 1, 0.5, 0.5, 0}, {2, 3}, dtype), true,
+                       true, true, -100, 1, softmax, loss);
     check_close(loss, {first, std::log(3.0)}, 10);
     check_close(softmax, {std::exp(-2 - first), std::exp(-1 - first), std::exp(-first), 1.0 / 3, 1.0 / 3, 1.0 / 3}, 4);
   }
   DenseTensor softmax = uninitialized({1, 2}, DType::float32), loss = uninitialized({1, 1}, DType::float32);
-  CHECK_THROWS_WITH(call<CrossEntropy>("cross_entropy_with_softmax", DType::float32, tensor({1, 2}, {1, 2}), tensor({2}, {1}, DType::int64),
-                                       false, true, true, -100, -1, softmax, loss),
+  CHECK_THROWS_WITH(call<CrossEntropy>("cross_entropy_with_softmax", DType::float32, tensor({1, 2}, {1, 2}),
+                                       tensor({2}, {1}, DType::int64), false, true, true, -100, -1, softmax, loss),
                     Catch::Contains("label has the class 2 at element 0, but there are 2 classes"));
 }
 
@@ -99,7 +107,8 @@ TEST_CASE("embedding pieces of a vocabulary add up to the whole") {
     CHECK(values(out) == std::vector<double>{7, 8, 0, 0, 5, 6, 0, 0});
   }
   DenseTensor out = tensor({9}, {1, 1});
-  CHECK_THROWS_WITH(call<Embedding>("embedding", DType::float32, tensor({4}, {1}, DType::int32), tensor({1, 2}, {2, 1}), int64_t{-1}, out),
+  CHECK_THROWS_WITH(call<Embedding>("embedding", DType::float32, tensor({4}, {1}, DType::int32), tensor({1, 2}, {2, 1}),
+                                    int64_t{-1}, out),
                     Catch::Contains("[embedding] x is 4 at element 0, but must be from 0 to 1"));
   CHECK(values(out) == std::vector<double>{9});
 }
@@ -108,7 +117,8 @@ TEST_CASE("layer_norm normalises the trailing dims") {
   for (const DType dtype : kFloatDTypes) {
     const DType statistics = dtype == DType::float64 ? dtype : DType::float32;
     const DenseTensor x = tensor({1, 3, 2, 2}, {2, 2}, dtype), scale = tensor({2, 1}, {2}, statistics);
-    DenseTensor out = uninitialized({2, 2}, dtype), mean = uninitialized({2}, statistics), variance = uninitialized({2}, statistics);
+    DenseTensor out = uninitialized({2, 2}, dtype), mean = uninitialized({2}, statistics),
+                variance = uninitialized({2}, statistics);
     call<LayerNorm>("layer_norm", dtype, x, scale, DenseTensor(), 0.0f, 1, out, mean, variance);
     CHECK(values(mean) == std::vector<double>{2, 2});
     CHECK(values(variance) == std::vector<double>{1, 0});
@@ -125,34 +135,39 @@ TEST_CASE("rms_norm divides by the root of the mean square of the last dim") {
   for (const DType dtype : kFloatDTypes) {
     const DType statistics = dtype == DType::float64 ? dtype : DType::float32;
     DenseTensor out = uninitialized({2, 2}, dtype), invvar = uninitialized({2}, statistics);
-    call<RmsNorm>("rms_norm", dtype, tensor({1, 7, 0, 0}, {2, 2}, dtype), tensor({1, 2}, {2}, dtype), 0.0f, out, invvar);
+    call<RmsNorm>("rms_norm", dtype, tensor({1, 7, 0, 0}, {2, 2}, dtype), tensor({1, 2}, {2}, dtype), 0.0f, out,
+                  invvar);
     CHECK(values(invvar)[0] == Approx(0.2));
     CHECK(values(out)[0] == Approx(0.2).epsilon(0.01));
     CHECK(values(out)[1] == Approx(2.8).epsilon(0.01));
-    call<RmsNorm>("rms_norm", dtype, tensor({1, 7, 0, 0}, {2, 2}, dtype), tensor({1, 2}, {2}, statistics), 0.25f, out, invvar);
+    call<RmsNorm>("rms_norm", dtype, tensor({1, 7, 0, 0}, {2, 2}, dtype), tensor({1, 2}, {2}, statistics), 0.25f, out,
+                  invvar);
     check_close(invvar, {1 / std::sqrt(25.25), 2}, 2);
     CHECK(values(out)[3] == 0);
   }
 }
 
 TEST_CASE("the gradient of a linear layer is added to what is there") {
-  using LinearGrad = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, DenseTensor&,
-        DenseTensor&);
+  using LinearGrad = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                          const DenseTensor&, bool, bool, DenseTensor&, DenseTensor&);
   const DenseTensor absent;
   for (const DType dtype : kFloatDTypes) {
     const DType wide = dtype == DType::float64 ? dtype : DType::float32;
     const DenseTensor x = tensor({1, 2, 3, 4, 5, 6}, {3, 1, 2}, dtype), dout = tensor({1, 0, -1}, {3, 1, 1}, dtype);
-    DenseTensor dweight = uninitialized({2, 1}, wide), dbias = uninitialized({1}, wide), narrow = uninitialized({2, 1}, dtype), none = uninitialized({0},
-          dtype);
+    DenseTensor dweight = uninitialized({2, 1}, wide), dbias = uninitialized({1}, wide),
+                narrow = uninitialized({2, 1}, dtype), none = uninitialized({0}, dtype);
     call<LinearGrad>("fused_linear_param_grad_add", dtype, x, dout, absent, absent, true, true, dweight, dbias);
     CHECK(values(dweight) == std::vector<double>{-4, -4});
     CHECK(values(dbias) == std::vector<double>{0});
-    call<LinearGrad>("fused_linear_param_grad_add", dtype, x, dout, tensor({1, 2}, {2, 1}, wide), tensor({3}, {1}, wide), true, true, dweight, dbias);
+    call<LinearGrad>("fused_linear_param_grad_add", dtype, x, dout, tensor({1, 2}, {2, 1}, wide),
+                     tensor({3}, {1}, wide), true, true, dweight, dbias);
     CHECK(values(dweight) == std::vector<double>{-3, -2});
     CHECK(values(dbias) == std::vector<double>{3});
-    call<LinearGrad>("fused_linear_param_grad_add", dtype, x, dout, tensor({1, 2}, {2, 1}, dtype), absent, false, false, narrow, none);
+    call<LinearGrad>("fused_linear_param_grad_add", dtype, x, dout, tensor({1, 2}, {2, 1}, dtype), absent, false, false,
+                     narrow, none);
     CHECK(values(narrow) == std::vector<double>{-3, -2});
-    call<LinearGrad>("fused_linear_param_grad_add", dtype, tensor({}, {0, 2}, dtype), tensor({}, {0, 1}, dtype), absent, absent, true, true, dweight, dbias);
+    call<LinearGrad>("fused_linear_param_grad_add", dtype, tensor({}, {0, 2}, dtype), tensor({}, {0, 1}, dtype), absent,
+                     absent, true, true, dweight, dbias);
     CHECK(values(dweight) == std::vector<double>{0, 0});
     CHECK(values(dbias) == std::vector<double>{0});
   }
@@ -173,16 +188,21 @@ TEST_CASE("batch_norm learns the running statistics in their buffers") {
     const DType statistics = dtype == DType::float64 ? dtype : DType::float32;
     const DenseTensor x = tensor({1, 3, 10, 10, 5, 7, 10, 14}, {2, 2, 2}, dtype);
     DenseTensor mean = tensor({0, 1}, {2}, statistics), variance = tensor({1, 1}, {2}, statistics);
-    DenseTensor out = uninitialized(x.dims(), dtype), saved_mean = uninitialized({2}, statistics), saved_variance = uninitialized({2}, statistics);
+    DenseTensor out = uninitialized(x.dims(), dtype), saved_mean = uninitialized({2}, statistics),
+                saved_variance = uninitialized({2}, statistics);
     const DenseTensor absent;
-    call<BatchNorm>("batch_norm", dtype, x, mean, variance, absent, absent, false, 0.5f, 0.0f, "NCHW", false, false, out, mean, variance, saved_mean, saved_variance);
+    call<BatchNorm>("batch_norm", dtype, x, mean, variance, absent, absent, false, 0.5f, 0.0f, "NCHW", false, false,
+                    out, mean, variance, saved_mean, saved_variance);
     check_close(saved_mean, {4, 11}, 1);
     check_close(saved_variance, {1 / std::sqrt(5.0), 1 / std::sqrt(3.0)}, 1);
     check_close(mean, {2, 6}, 1);
     check_close(variance, {3, 2}, 1);
-    check_close(out, {-3 / std::sqrt(5.0), -1 / std::sqrt(5.0), -1 / std::sqrt(3.0), -1 / std::sqrt(3.0), 1 / std::sqrt(5.0), 3 / std::sqrt(5.0),
-                      -1 / std::sqrt(3.0), 3 / std::sqrt(3.0)}, 2);
-    call<BatchNorm>("batch_norm", dtype, x, mean, variance, absent, absent, true, 0.5f, 1.0f, "NCHW", false, false, out, mean, variance, saved_mean, saved_variance);
+    check_close(out,
+                {-3 / std::sqrt(5.0), -1 / std::sqrt(5.0), -1 / std::sqrt(3.0), -1 / std::sqrt(3.0), 1 / std::sqrt(5.0),
+                 3 / std::sqrt(5.0), -1 / std::sqrt(3.0), 3 / std::sqrt(3.0)},
+                2);
+    call<BatchNorm>("batch_norm", dtype, x, mean, variance, absent, absent, true, 0.5f, 1.0f, "NCHW", false, false, out,
+                    mean, variance, saved_mean, saved_variance);
     check_close(mean, {2, 6}, 1);
     CHECK(values(out)[0] == Approx((1 - 2) / 2.0).epsilon(0.01));
   }
@@ -195,14 +215,15 @@ TEST_CASE("batch_norm combines sums over the ranks that hold other pieces, also 
   DenseTensor mean = tensor({0}, {1}), variance = tensor({1}, {1}), out = uninitialized({2, 1}, DType::float32);
   DenseTensor saved_mean = uninitialized({1}, DType::float32), saved_variance = uninitialized({1}, DType::float32);
   const DenseTensor absent;
-  call_in<BatchNorm>({"batch_norm", &local}, "batch_norm", DType::float32, tensor({1, 3}, {2, 1}), mean, variance, absent, absent, false, 0.0f, 0.0f,
-                     "NC", false, false, out, mean, variance, saved_mean, saved_variance);
+  call_in<BatchNorm>({"batch_norm", &local}, "batch_norm", DType::float32, tensor({1, 3}, {2, 1}), mean, variance,
+                     absent, absent, false, 0.0f, 0.0f, "NC", false, false, out, mean, variance, saved_mean,
+                     saved_variance);
   CHECK(values(mean) == std::vector<double>{2});
   CHECK(values(variance) == std::vector<double>{1});
   CHECK(reducer.calls == 2);
   DenseTensor none = uninitialized({0, 1}, DType::float32);
-  call_in<BatchNorm>({"batch_norm", &local}, "batch_norm", DType::float32, none, mean, variance, absent, absent, false, 0.0f, 0.0f, "NC", false, false,
-                     none, mean, variance, saved_mean, saved_variance);
+  call_in<BatchNorm>({"batch_norm", &local}, "batch_norm", DType::float32, none, mean, variance, absent, absent, false,
+                     0.0f, 0.0f, "NC", false, false, none, mean, variance, saved_mean, saved_variance);
   CHECK(reducer.calls == 4);
 }
 
@@ -225,31 +246,35 @@ TEST_CASE("adamw follows the formula for two steps, and skips when told") {
     const DenseTensor grad = tensor({0.5}, {1}, dtype), rate = tensor({0.1}, {1}, dtype);
     double w = 1, a = 0, b = 0;
     for (int step = 1; step <= 2; ++step) {
-      call<Adamw>("adamw", dtype, param, grad, rate, m1, m2, p1, p2, absent, absent, Scalar(0.9), Scalar(0.99), Scalar(1e-8), 1.0f, 0.25f, true, false,
-                  false, param, m1, m2, p1, p2, absent);
+      call<Adamw>("adamw", dtype, param, grad, rate, m1, m2, p1, p2, absent, absent, Scalar(0.9), Scalar(0.99),
+                  Scalar(1e-8), 1.0f, 0.25f, true, false, false, param, m1, m2, p1, p2, absent);
       a = 0.9 * a + 0.1 * 0.5;
       b = 0.99 * b + 0.01 * 0.25;
-      w = w - 0.1 * 0.25 * w - 0.1 / (1 - std::pow(0.9, step)) * a / (std::sqrt(b) / std::sqrt(1 - std::pow(0.99, step)) + 1e-8);
+      w = w - 0.1 * 0.25 * w -
+          0.1 / (1 - std::pow(0.9, step)) * a / (std::sqrt(b) / std::sqrt(1 - std::pow(0.99, step)) + 1e-8);
     }
     CHECK(values(param)[0] == Approx(w).epsilon(1e-5));
     CHECK(values(p1)[0] == Approx(std::pow(0.9, 3)));
     const DenseTensor skip = tensor({1}, {1}, DType::boolean);
     const std::vector<double> before = values(param);
-    call<Adamw>("adamw", dtype, param, grad, rate, m1, m2, p1, p2, absent, skip, Scalar(0.9), Scalar(0.99), Scalar(1e-8), 1.0f, 0.25f, true, false, false,
-                param, m1, m2, p1, p2, absent);
+    call<Adamw>("adamw", dtype, param, grad, rate, m1, m2, p1, p2, absent, skip, Scalar(0.9), Scalar(0.99),
+                Scalar(1e-8), 1.0f, 0.25f, true, false, false, param, m1, m2, p1, p2, absent);
     CHECK(values(param) == before);
   }
 }
 
 TEST_CASE("adam is adamw without decay") {
-  using Adam = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
-                    const DenseTensor&, const DenseTensor&, const DenseTensor&, const Scalar&, const Scalar&, const Scalar&, bool, int64_t, bool, bool,
-                    DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
-  DenseTensor w = tensor({1}, {1}, DType::float64), m1 = tensor({0}, {1}, DType::float64), m2 = m1, p1 = tensor({0.9}, {1}, DType::float64), absent;
+  using Adam = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                    const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                    const Scalar&, const Scalar&, const Scalar&, bool, int64_t, bool, bool, DenseTensor&, DenseTensor&,
+                    DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
+  DenseTensor w = tensor({1}, {1}, DType::float64), m1 = tensor({0}, {1}, DType::float64), m2 = m1,
+              p1 = tensor({0.9}, {1}, DType::float64), absent;
   m2 = tensor({0}, {1}, DType::float64);
   DenseTensor p2 = tensor({0.99}, {1}, DType::float64);
-  call<Adam>("adam", DType::float64, w, tensor({0.5}, {1}, DType::float64), tensor({0.1}, {1}, DType::float64), m1, m2, p1, p2, absent, absent, Scalar(0.9),
-             Scalar(0.99), Scalar(1e-8), false, int64_t{1000}, false, false, w, m1, m2, p1, p2, absent);
+  call<Adam>("adam", DType::float64, w, tensor({0.5}, {1}, DType::float64), tensor({0.1}, {1}, DType::float64), m1, m2,
+             p1, p2, absent, absent, Scalar(0.9), Scalar(0.99), Scalar(1e-8), false, int64_t{1000}, false, false, w, m1,
+             m2, p1, p2, absent);
   CHECK(values(m1)[0] == Approx(0.05));
   CHECK(values(m2)[0] == Approx(0.0025));
   CHECK(values(w)[0] == Approx(1 - 0.1).epsilon(1e-6));  // the first step has the length of the rate

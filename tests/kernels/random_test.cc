@@ -8,8 +8,8 @@ namespace {
 
 using Uniform = void(const OpContext&, const Scalar&, const Scalar&, int, RandomKey, DenseTensor&);
 using Gaussian = void(const OpContext&, float, float, int, RandomKey, DenseTensor&);
-using Dropout = void(const OpContext&, const DenseTensor&, const DenseTensor&, const Scalar&, bool, const std::string&, int, bool, RandomKey,
-                     DenseTensor&, DenseTensor&);
+using Dropout = void(const OpContext&, const DenseTensor&, const DenseTensor&, const Scalar&, bool, const std::string&,
+                     int, bool, RandomKey, DenseTensor&, DenseTensor&);
 constexpr RandomKey kKey{42, 7};
 
 /// Checks each [2, 3]-piece of a [4, 9] tensor against the whole.
@@ -26,7 +26,8 @@ void check_pieces(DType dtype, const Fill& fill) {
       DenseTensor piece = uninitialized({2, 3}, dtype);
       fill(OpContext{"random", &local}, piece);
       for (int64_t i = 0; i < 6; ++i) {
-        CHECK(values(piece)[static_cast<size_t>(i)] == expected[static_cast<size_t>((row + i / 3) * 9 + column + i % 3)]);
+        CHECK(values(piece)[static_cast<size_t>(i)] ==
+              expected[static_cast<size_t>((row + i / 3) * 9 + column + i % 3)]);
       }
     }
   }
@@ -34,12 +35,17 @@ void check_pieces(DType dtype, const Fill& fill) {
 
 TEST_CASE("uniform and gaussian give the same bits for every split") {
   for (const DType dtype : kFloatDTypes) {
-    check_pieces(dtype, [&](const OpContext& ctx, DenseTensor& out) { call_in<Uniform>(ctx, "uniform", dtype, Scalar(-1), Scalar(1), 0, kKey, out); });
-    check_pieces(dtype, [&](const OpContext& ctx, DenseTensor& out) { call_in<Gaussian>(ctx, "gaussian", dtype, 0.0f, 1.0f, 0, kKey, out); });
+    check_pieces(dtype, [&](const OpContext& ctx, DenseTensor& out) {
+      call_in<Uniform>(ctx, "uniform", dtype, Scalar(-1), Scalar(1), 0, kKey, out);
+    });
+    check_pieces(dtype, [&](const OpContext& ctx, DenseTensor& out) {
+      call_in<Gaussian>(ctx, "gaussian", dtype, 0.0f, 1.0f, 0, kKey, out);
+    });
     check_pieces(dtype, [&](const OpContext& ctx, DenseTensor& out) {
       DenseTensor mask = uninitialized(out.dims(), DType::uint8);
       const DenseTensor ones = tensor(std::vector<double>(static_cast<size_t>(out.numel()), 1), out.dims(), dtype);
-      call_in<Dropout>(ctx, "dropout", dtype, ones, DenseTensor(), Scalar(0.5), false, "upscale_in_train", 0, false, kKey, out, mask);
+      call_in<Dropout>(ctx, "dropout", dtype, ones, DenseTensor(), Scalar(0.5), false, "upscale_in_train", 0, false,
+                       kKey, out, mask);
     });
   }
 }
@@ -97,7 +103,8 @@ TEST_CASE("every permutation of 2 to 8 numbers is equally likely") {
       ++counts[rank];
     }
     INFO("n " << n);
-    check_chi_squared(chi_squared(counts, static_cast<double>(draws) / static_cast<double>(orders)), static_cast<double>(orders - 1));
+    check_chi_squared(chi_squared(counts, static_cast<double>(draws) / static_cast<double>(orders)),
+                      static_cast<double>(orders - 1));
   }
 }
 
@@ -112,7 +119,8 @@ TEST_CASE("large permutations have as many fixed points, and neighbours as far a
       call<Randperm>("randperm", DType::int32, RandomKey{5, static_cast<uint64_t>(draw)}, out);
       const int32_t* order = out.data<int32_t>();
       for (int i = 0; i < n; ++i) fixed += order[i] == i;
-      for (const int i : {0, 1000, 2000}) ++steps[static_cast<size_t>(((order[i + 1] - order[i] + n) % n) * int64_t{kBins} / n)];
+      for (const int i : {0, 1000, 2000})
+        ++steps[static_cast<size_t>(((order[i + 1] - order[i] + n) % n) * int64_t{kBins} / n)];
     }
     INFO("n " << n);
     CHECK(std::abs(fixed - kDraws) < 5 * std::sqrt(kDraws));  // a Poisson distribution of mean 1 in each
@@ -181,16 +189,19 @@ TEST_CASE("a seed gives the same numbers whatever key is drawn") {
 TEST_CASE("dropout keeps 1 - p of the elements and scales by mode") {
   const DenseTensor x = tensor(std::vector<double>(20000, 1), {20000}), absent;
   DenseTensor out = uninitialized({20000}, DType::float32), mask = uninitialized({20000}, DType::uint8);
-  call<Dropout>("dropout", DType::float32, x, absent, Scalar(0.75), false, "upscale_in_train", 0, false, kKey, out, mask);
+  call<Dropout>("dropout", DType::float32, x, absent, Scalar(0.75), false, "upscale_in_train", 0, false, kKey, out,
+                mask);
   double kept = 0;
   for (size_t i = 0; i < 20000; ++i) {
     kept += mask.data<uint8_t>()[i];
     REQUIRE(out.data<float>()[i] == (mask.data<uint8_t>()[i] ? 4.0f : 0.0f));
   }
   CHECK(kept / 20000 == Approx(0.25).epsilon(0.1));
-  call<Dropout>("dropout", DType::float32, x, absent, Scalar(0.75), true, "downscale_in_infer", 0, false, kKey, out, mask);
+  call<Dropout>("dropout", DType::float32, x, absent, Scalar(0.75), true, "downscale_in_infer", 0, false, kKey, out,
+                mask);
   CHECK(out.data<float>()[7] == 0.25f);
-  call<Dropout>("dropout", DType::float32, x, absent, Scalar(1.0), false, "upscale_in_train", 0, false, kKey, out, mask);
+  call<Dropout>("dropout", DType::float32, x, absent, Scalar(1.0), false, "upscale_in_train", 0, false, kKey, out,
+                mask);
   CHECK(values(out) == std::vector<double>(20000, 0));
   call<Dropout>("dropout", DType::float32, x, absent, Scalar(0), false, "upscale_in_train", 0, false, kKey, out, mask);
   CHECK(values(out) == std::vector<double>(20000, 1));

@@ -11,14 +11,15 @@ struct Case {
   Dims dims;
   IntArray axis;
 };
-const Case kCases[] = {{{}, {}},          {{7}, {}},          {{7}, {0}},           {{3, 5}, {0}},         {{3, 5}, {1}},
-                       {{3, 5}, {-1, 0}}, {{2, 3, 4}, {1}},   {{2, 3, 4}, {0, 2}},  {{2, 3, 4, 5}, {1, 3}}, {{2, 3, 4, 5}, {0, 2}},
-                       {{1, 6, 1}, {1}},  {{4, 0, 3}, {0}},   {{0, 3}, {1}},        {{300, 400}, {0}},     {{300, 400}, {1}},
-                       {{100000}, {}},    {{5000, 3}, {0}},   {{3, 70000}, {1}}};
+const Case kCases[] = {
+    {{}, {}},          {{7}, {}},        {{7}, {0}},          {{3, 5}, {0}},          {{3, 5}, {1}},
+    {{3, 5}, {-1, 0}}, {{2, 3, 4}, {1}}, {{2, 3, 4}, {0, 2}}, {{2, 3, 4, 5}, {1, 3}}, {{2, 3, 4, 5}, {0, 2}},
+    {{1, 6, 1}, {1}},  {{4, 0, 3}, {0}}, {{0, 3}, {1}},       {{300, 400}, {0}},      {{300, 400}, {1}},
+    {{100000}, {}},    {{5000, 3}, {0}}, {{3, 70000}, {1}}};
 
 /// Folds x over the axes in double.
-std::vector<double> fold(const DenseTensor& x, const IntArray& axis, double start, const std::function<double(double, double)>& combine,
-                         Dims& out) {
+std::vector<double> fold(const DenseTensor& x, const IntArray& axis, double start,
+                         const std::function<double(double, double)>& combine, Dims& out) {
   const Dims& dims = x.dims();
   unsigned mask = axis.empty() ? ~0u : 0u;
   for (int64_t a : axis) mask |= 1u << (a < 0 ? a + dims.rank() : a);
@@ -47,7 +48,8 @@ DType result_dtype(const std::string& name, DType dtype) {
   return (name == "sum" || name == "prod") && !is_floating(dtype) ? DType::int64 : dtype;
 }
 
-void check_reduce(const std::string& name, std::span<const DType> dtypes, double start, const std::function<double(double, double)>& combine) {
+void check_reduce(const std::string& name, std::span<const DType> dtypes, double start,
+                  const std::function<double(double, double)>& combine) {
   for (const DType dtype : dtypes) {
     for (const Case& c : kCases) {
       INFO(name << " " << to_string(dtype) << to_string(c.dims) << " over " << to_string(c.axis));
@@ -68,8 +70,15 @@ TEST_CASE("sum, max and min agree with the reference") {
   check_reduce("sum", kAllDTypes, 0, [](double a, double b) { return a + b; });
   for (const DType dtype : kAllDTypes) {
     const DType one[] = {dtype};
-    const double low = is_floating(dtype) ? -INFINITY : dtype == DType::int32 ? -0x1p31 : dtype == DType::int64 ? -0x1p63 : 0;
-    const double high = is_floating(dtype) ? INFINITY : dtype == DType::int32 ? 0x1p31 - 1 : dtype == DType::int64 ? 0x1p63 : dtype == DType::uint8 ? 255 : 1;
+    const double low = is_floating(dtype)      ? -INFINITY
+                       : dtype == DType::int32 ? -0x1p31
+                       : dtype == DType::int64 ? -0x1p63
+                                               : 0;
+    const double high = is_floating(dtype)      ? INFINITY
+                        : dtype == DType::int32 ? 0x1p31 - 1
+                        : dtype == DType::int64 ? 0x1p63
+                        : dtype == DType::uint8 ? 255
+                                                : 1;
     check_reduce("max", one, low, [](double a, double b) { return std::max(a, b); });
     check_reduce("min", one, high, [](double a, double b) { return std::min(a, b); });
   }
@@ -81,8 +90,10 @@ TEST_CASE("all and any fold truth values of every dtype, amax and amin are max a
       INFO(to_string(dtype) << to_string(c.dims) << " over " << to_string(c.axis));
       const DenseTensor x = arbitrary(c.dims, dtype);
       Dims dims;
-      const std::vector<double> every = fold(x, c.axis, 1, [](double a, double b) { return a != 0 && b != 0 ? 1 : 0; }, dims);
-      const std::vector<double> some = fold(x, c.axis, 0, [](double a, double b) { return a != 0 || b != 0 ? 1 : 0; }, dims);
+      const std::vector<double> every = fold(
+          x, c.axis, 1, [](double a, double b) { return a != 0 && b != 0 ? 1 : 0; }, dims);
+      const std::vector<double> some = fold(
+          x, c.axis, 0, [](double a, double b) { return a != 0 || b != 0 ? 1 : 0; }, dims);
       DenseTensor out = uninitialized(dims, DType::boolean);
       call<Reduce>("all", dtype, x, c.axis, false, out);
       CHECK(values(out) == every);
@@ -124,7 +135,8 @@ TEST_CASE("norms add squares, of all pieces before a root is taken") {
   }
   // Squares of 16-bit floats are added up beyond the range of 16 bits.
   DenseTensor out = uninitialized({1}, DType::float16);
-  call<Norm>("frobenius_norm", DType::float16, tensor({3000, 4000}, {1, 2}, DType::float16), IntArray{1}, false, false, out);
+  call<Norm>("frobenius_norm", DType::float16, tensor({3000, 4000}, {1, 2}, DType::float16), IntArray{1}, false, false,
+             out);
   CHECK(values(out) == std::vector<double>{5000});
 }
 
@@ -156,7 +168,8 @@ TEST_CASE("a float sum of a million tenths keeps its accuracy, and a 16-bit one 
   call<Reduce>("sum", DType::float32, tensor(tenths, {500000, 2}), IntArray{0}, false, columns);
   CHECK(values(columns)[1] == Approx(500000 * static_cast<double>(0.1f)).epsilon(1e-6));
   DenseTensor half = uninitialized({}, DType::bfloat16);
-  call<Reduce>("sum", DType::bfloat16, tensor(std::vector<double>(1000, 1), {1000}, DType::bfloat16), IntArray{}, false, half);
+  call<Reduce>("sum", DType::bfloat16, tensor(std::vector<double>(1000, 1), {1000}, DType::bfloat16), IntArray{}, false,
+               half);
   CHECK(values(half)[0] == 1000);
 }
 
@@ -200,7 +213,8 @@ TEST_CASE("argmax gives the lowest index of equal elements") {
 
 TEST_CASE("cumsum runs along an axis, exclusive and in reverse") {
   using Cumsum = void(const OpContext&, const DenseTensor&, const Scalar&, bool, bool, bool, DenseTensor&);
-  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64, DType::uint8}) {
+  for (const DType dtype :
+       {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64, DType::uint8}) {
     const DenseTensor x = tensor({1, 2, 3, 4, 5, 6}, {2, 3}, dtype);
     DenseTensor out = uninitialized({2, 3}, dtype);
     call<Cumsum>("cumsum", dtype, x, Scalar(-1), false, false, false, out);

@@ -5,7 +5,8 @@ namespace shard::testing {
 namespace {
 
 using Transpose = void(const OpContext&, const DenseTensor&, const IntArray&, DenseTensor&);
-using Slice = void(const OpContext&, const DenseTensor&, const IntArray&, const IntArray&, const IntArray&, DenseTensor&);
+using Slice = void(const OpContext&, const DenseTensor&, const IntArray&, const IntArray&, const IntArray&,
+                   DenseTensor&);
 using Concat = void(const OpContext&, std::span<const DenseTensor>, const Scalar&, DenseTensor&);
 using Stack = void(const OpContext&, std::span<const DenseTensor>, int, DenseTensor&);
 using Split = void(const OpContext&, const DenseTensor&, const IntArray&, const Scalar&, std::span<DenseTensor>);
@@ -53,10 +54,12 @@ TEST_CASE("slice clamps positions and counts negative ones from the end") {
 
 TEST_CASE("concat, split and stack are inverse to each other") {
   for (const DType dtype : kAllDTypes) {
-    const DenseTensor pieces[] = {arbitrary({2, 1, 3}, dtype, 1), arbitrary({2, 0, 3}, dtype, 2), arbitrary({2, 4, 3}, dtype, 3)};
+    const DenseTensor pieces[] = {arbitrary({2, 1, 3}, dtype, 1), arbitrary({2, 0, 3}, dtype, 2),
+                                  arbitrary({2, 4, 3}, dtype, 3)};
     DenseTensor joined = uninitialized({2, 5, 3}, dtype);
     call<Concat>("concat", dtype, std::span<const DenseTensor>(pieces), Scalar(-2), joined);
-    DenseTensor cut[] = {uninitialized({2, 1, 3}, dtype), uninitialized({2, 0, 3}, dtype), uninitialized({2, 4, 3}, dtype)};
+    DenseTensor cut[] = {uninitialized({2, 1, 3}, dtype), uninitialized({2, 0, 3}, dtype),
+                         uninitialized({2, 4, 3}, dtype)};
     call<Split>("split", dtype, joined, IntArray{1, 0, -1}, Scalar(1), std::span<DenseTensor>(cut));
     for (size_t i = 0; i < 3; ++i) CHECK(values(cut[i]) == values(pieces[i]));
   }
@@ -124,17 +127,20 @@ TEST_CASE("tile repeats dims, and new ones before them") {
 }
 
 TEST_CASE("strided_slice steps forwards and backwards") {
-  using Strided = void(const OpContext&, const DenseTensor&, const IntArray&, const IntArray&, const IntArray&, const IntArray&, DenseTensor&);
+  using Strided = void(const OpContext&, const DenseTensor&, const IntArray&, const IntArray&, const IntArray&,
+                       const IntArray&, DenseTensor&);
   for (const DType dtype : {DType::float32, DType::int64, DType::bfloat16, DType::uint8}) {
     const DenseTensor x = tensor({0, 1, 2, 3, 4, 5}, {6}, dtype), y = tensor({0, 1, 2, 3, 4, 5}, {2, 3}, dtype);
-    DenseTensor three = uninitialized({3}, dtype), six = uninitialized({6}, dtype), two = uninitialized({2}, dtype), matrix = uninitialized({2, 2}, dtype);
+    DenseTensor three = uninitialized({3}, dtype), six = uninitialized({6}, dtype), two = uninitialized({2}, dtype),
+                matrix = uninitialized({2, 2}, dtype);
     call<Strided>("strided_slice", dtype, x, IntArray{0}, IntArray{1}, IntArray{100}, IntArray{2}, three);
     CHECK(values(three) == std::vector<double>{1, 3, 5});
     call<Strided>("strided_slice", dtype, x, IntArray{0}, IntArray{100}, IntArray{-1}, IntArray{-1}, six);
     CHECK(values(six) == std::vector<double>{5, 4, 3, 2, 1, 0});
     call<Strided>("strided_slice", dtype, x, IntArray{0}, IntArray{-2}, IntArray{0}, IntArray{-3}, two);
     CHECK(values(two) == std::vector<double>{4, 1});
-    call<Strided>("strided_slice", dtype, y, IntArray{1, 0}, IntArray{2, 1}, IntArray{-1, -1}, IntArray{-2, -1}, matrix);
+    call<Strided>("strided_slice", dtype, y, IntArray{1, 0}, IntArray{2, 1}, IntArray{-1, -1}, IntArray{-2, -1},
+                  matrix);
     CHECK(values(matrix) == std::vector<double>{5, 3, 2, 0});
   }
 }
@@ -174,7 +180,8 @@ TEST_CASE("eye has its ones on the diagonal of the whole") {
 }
 
 TEST_CASE("scatter writes or adds up rows, on each rank its own") {
-  using Scatter = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, DenseTensor&);
+  using Scatter =
+      void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, DenseTensor&);
   for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::int32, DType::uint8}) {
     const DenseTensor x = tensor({9, 9, 8, 8, 7, 7}, {3, 2}, dtype), index = tensor({2, 0, 2}, {3}, DType::int64);
     const DenseTensor updates = tensor({1, 2, 3, 4, 5, 6}, {3, 2}, dtype);
@@ -189,19 +196,23 @@ TEST_CASE("scatter writes or adds up rows, on each rank its own") {
     CHECK(values(out) == std::vector<double>{5, 6, 8, 8, 7, 7});
   }
   DenseTensor out = tensor({5}, {1});
-  CHECK_THROWS_WITH(call<Scatter>("scatter", DType::float32, tensor({1}, {1}), tensor({1}, {1}, DType::int64), tensor({2}, {1}), true, out),
+  CHECK_THROWS_WITH(call<Scatter>("scatter", DType::float32, tensor({1}, {1}), tensor({1}, {1}, DType::int64),
+                                  tensor({2}, {1}), true, out),
                     Catch::Contains("[scatter] index is 1 at element 0, but must be from 0 to 0"));
   CHECK(values(out) == std::vector<double>{5});
 }
 
 TEST_CASE("unslice puts elements where the slice takes them, and zeros elsewhere") {
-  using Unslice = void(const OpContext&, const DenseTensor&, const IntArray&, const IntArray&, const IntArray&, const IntArray&, const IntArray&, DenseTensor&);
+  using Unslice = void(const OpContext&, const DenseTensor&, const IntArray&, const IntArray&, const IntArray&,
+                       const IntArray&, const IntArray&, DenseTensor&);
   for (const DType dtype : kAllDTypes) {
     DenseTensor out = arbitrary({3, 4}, dtype);
     const DenseTensor x = tensor({1, 0, 0, 1}, {2, 2}, dtype);
-    call<Unslice>("unslice", dtype, x, IntArray{3, 4}, IntArray{1, 0}, IntArray{-1, 0}, IntArray{0, 100}, IntArray{-2, 2}, out);
+    call<Unslice>("unslice", dtype, x, IntArray{3, 4}, IntArray{1, 0}, IntArray{-1, 0}, IntArray{0, 100},
+                  IntArray{-2, 2}, out);
     CHECK(values(out) == std::vector<double>{0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0});
-    call<Unslice>("unslice", dtype, uninitialized({3, 0}, dtype), IntArray{3, 4}, IntArray{1}, IntArray{2}, IntArray{2}, IntArray{1}, out);
+    call<Unslice>("unslice", dtype, uninitialized({3, 0}, dtype), IntArray{3, 4}, IntArray{1}, IntArray{2}, IntArray{2},
+                  IntArray{1}, out);
     CHECK(values(out) == std::vector<double>(12));
   }
 }
@@ -209,7 +220,8 @@ TEST_CASE("unslice puts elements where the slice takes them, and zeros elsewhere
 TEST_CASE("index_sum adds up slices in their order, 16-bit floats in float32") {
   using IndexSum = void(const OpContext&, const DenseTensor&, const DenseTensor&, int64_t, int, DenseTensor&);
   const DenseTensor index = tensor({2, 0, -1}, {3}, DType::int32);
-  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64, DType::uint8}) {
+  for (const DType dtype :
+       {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64, DType::uint8}) {
     DenseTensor rows = arbitrary({3, 2}, dtype), columns = arbitrary({2, 3}, dtype);
     call<IndexSum>("index_sum", dtype, tensor({1, 2, 3, 4, 5, 6}, {3, 2}, dtype), index, 3, 0, rows);
     CHECK(values(rows) == std::vector<double>{3, 4, 0, 0, 6, 8});
@@ -219,20 +231,25 @@ TEST_CASE("index_sum adds up slices in their order, 16-bit floats in float32") {
   // In bfloat16 256 + 1 is 256.
   DenseTensor sum = uninitialized({1, 600}, DType::bfloat16);
   std::vector<double> ones(257 * 600, 1.0);
-  call<IndexSum>("index_sum", DType::bfloat16, tensor(ones, {257, 600}, DType::bfloat16), tensor(std::vector<double>(257), {257}, DType::int64), 1, 0, sum);
+  call<IndexSum>("index_sum", DType::bfloat16, tensor(ones, {257, 600}, DType::bfloat16),
+                 tensor(std::vector<double>(257), {257}, DType::int64), 1, 0, sum);
   CHECK(values(sum) == std::vector<double>(600, 256));
   std::vector<double> many(512 * 600, 1.0);
-  call<IndexSum>("index_sum", DType::bfloat16, tensor(many, {512, 600}, DType::bfloat16), tensor(std::vector<double>(512), {512}, DType::int64), 1, 0, sum);
+  call<IndexSum>("index_sum", DType::bfloat16, tensor(many, {512, 600}, DType::bfloat16),
+                 tensor(std::vector<double>(512), {512}, DType::int64), 1, 0, sum);
   CHECK(values(sum) == std::vector<double>(600, 512));
   DenseTensor none = uninitialized({0, 2}, DType::float32);
-  CHECK_THROWS_WITH(call<IndexSum>("index_sum", DType::float32, tensor({1, 2}, {1, 2}), tensor({0}, {1}, DType::int64), 0, 0, none),
-                    Catch::Contains("[index_sum] index is 0 at element 0, but must be from 0 to -1"));
+  CHECK_THROWS_WITH(
+      call<IndexSum>("index_sum", DType::float32, tensor({1, 2}, {1, 2}), tensor({0}, {1}, DType::int64), 0, 0, none),
+      Catch::Contains("[index_sum] index is 0 at element 0, but must be from 0 to -1"));
 }
 
-TEST_CASE("the gradient of scatter goes to the update that was last, or to all that were added, and never to replaced rows") {
+TEST_CASE(
+    "the gradient of scatter goes to the update that was last, or to all that were added, and never to replaced rows") {
   using ScatterGrad = void(const OpContext&, const DenseTensor&, const DenseTensor&, bool, DenseTensor&, DenseTensor&);
   for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
-    const DenseTensor index = tensor({2, 0, 2}, {3, 1}, DType::int64), out_grad = tensor({1, 2, 3, 4, 5, 6}, {3, 2}, dtype);
+    const DenseTensor index = tensor({2, 0, 2}, {3, 1}, DType::int64),
+                      out_grad = tensor({1, 2, 3, 4, 5, 6}, {3, 2}, dtype);
     DenseTensor x_grad = arbitrary({3, 2}, dtype), updates_grad = arbitrary({3, 2}, dtype);
     call<ScatterGrad>("scatter_grad", dtype, index, out_grad, true, x_grad, updates_grad);
     CHECK(values(x_grad) == std::vector<double>{0, 0, 3, 4, 0, 0});
@@ -258,7 +275,8 @@ TEST_CASE("one_hot marks the class of each element") {
     DenseTensor out = uninitialized({2, 3}, DType::float32);
     call<OneHot>("one_hot", dtype, tensor({2, 0}, {2}, dtype), Scalar(3), out);
     CHECK(values(out) == std::vector<double>{0, 0, 1, 1, 0, 0});
-    CHECK_THROWS_WITH(call<OneHot>("one_hot", dtype, tensor({2, 3}, {2}, dtype), Scalar(3), out), Catch::Contains("x is 3 at element 1"));
+    CHECK_THROWS_WITH(call<OneHot>("one_hot", dtype, tensor({2, 3}, {2}, dtype), Scalar(3), out),
+                      Catch::Contains("x is 3 at element 1"));
   }
 }
 

@@ -34,7 +34,8 @@ void check_value(const Tensor& tensor, const Tensor& expected, const std::string
   const auto wanted = expected.to_vector<float>();
   check(got.size() == wanted.size(), what + ": size");
   for (size_t i = 0; i < got.size(); ++i) {
-    check(std::abs(got[i] - wanted[i]) <= tolerance * std::max(1.0f, std::abs(wanted[i])), fmt::format("{}: element {} is {}, not {}", what, i, got[i], wanted[i]));
+    check(std::abs(got[i] - wanted[i]) <= tolerance * std::max(1.0f, std::abs(wanted[i])),
+          fmt::format("{}: element {} is {}, not {}", what, i, got[i], wanted[i]));
   }
 }
 
@@ -42,7 +43,8 @@ void check_reshards(const ProcessMesh* mesh, const Dims& dims) {
   const Tensor value = iota<float>(dims, 1.0f);
   for (const DistSpec* from : layouts(mesh, dims.rank(), true)) {
     const Tensor start = distribute(value, from);
-    for (const DistSpec* to : layouts(mesh, dims.rank(), true)) check_value(reshard(start, to), value, from->text() + " to " + to->text());
+    for (const DistSpec* to : layouts(mesh, dims.rank(), true))
+      check_value(reshard(start, to), value, from->text() + " to " + to->text());
   }
 }
 

@@ -15,7 +15,8 @@ namespace {
 /// "%2: %3 = view of %2, %4 writes %3"
 std::string text(const InplaceChain& chain) {
   std::string all = "%" + std::to_string(chain.root) + ":";
-  for (const ChainLink& link : chain.links) all += " %" + std::to_string(link.value) + (link.written ? " writes %" : " views %") + std::to_string(link.source);
+  for (const ChainLink& link : chain.links)
+    all += " %" + std::to_string(link.value) + (link.written ? " writes %" : " views %") + std::to_string(link.source);
   return all;
 }
 
@@ -41,7 +42,9 @@ TEST_CASE("30: chains are trees: a source may have several views and several wri
         return {reader, c, own};
       },
       {vec({1, 1})});
-  CHECK(chains(traced.program) == std::vector<std::string>{"%2: %3 views %2 %4 views %2 %5 writes %3 %7 writes %4 %8 views %5", "%9: %10 writes %9"});
+  CHECK(chains(traced.program) ==
+        std::vector<std::string>{"%2: %3 views %2 %4 views %2 %5 writes %3 %7 writes %4 %8 views %5",
+                                 "%9: %10 writes %9"});
   CHECK(source_of(traced.program, 8) == 2);
   CHECK(source_of(traced.program, 2) == 2);
   CHECK(source_of(traced.program, 1) == 1);
@@ -111,14 +114,16 @@ TEST_CASE("29: a program that is not consistent is refused with all that is wron
     change(program);
     try {
       program.verify();
-    } catch (const Error& error) {
-      return error.what();
-    }
+    } catch (const Error& error) { return error.what(); }
     return "none";
   };
-  CHECK_THAT(problem([](Program& p) { p.ops[2].inputs[0].state = 0; }), Catch::Contains("op 2 (add) reads %3 as %0 has left it, but in its place %3 has"));
-  CHECK_THAT(problem([](Program& p) { std::swap(p.ops[1], p.ops[2]); }), Catch::Contains("reads %3 before it is made") && Catch::Contains("(3 problems)"));
-  CHECK_THAT(problem([](Program& p) { p.value(4).type.meta.dims = {3}; }), Catch::Contains("%4 of op 2 (add) is f64[3], but the op gives f64[2]"));
+  CHECK_THAT(problem([](Program& p) { p.ops[2].inputs[0].state = 0; }),
+             Catch::Contains("op 2 (add) reads %3 as %0 has left it, but in its place %3 has"));
+  CHECK_THAT(problem([](Program& p) { std::swap(p.ops[1], p.ops[2]); }),
+             Catch::Contains("reads %3 before it is made") && Catch::Contains("(3 problems)"));
+  CHECK_THAT(problem([](Program& p) { p.value(4).type.meta.dims = {3}; }),
+             Catch::Contains("%4 of op 2 (add) is f64[3], but the op gives f64[2]"));
   CHECK_THAT(problem([](Program& p) { p.value(3).source = 1; }), Catch::Contains("which is no input of it"));
-  CHECK_THAT(problem([](Program& p) { p.outputs[0].value = 9; }), Catch::Contains("output 'output_0' is %9, which nothing makes"));
+  CHECK_THAT(problem([](Program& p) { p.outputs[0].value = 9; }),
+             Catch::Contains("output 'output_0' is %9, which nothing makes"));
 }

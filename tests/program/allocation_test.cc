@@ -25,7 +25,8 @@ Allocations of_training(int layers, bool on_mesh, Gradients gradients) {
   Allocations found;
   run_ranks(1, [&](Rank&) {
     const auto make = [&](const Dims& dims, double start) {
-      return on_mesh ? distribute(iota<double>(dims, start), DistSpec::replicated(ProcessMesh::make({1}), dims.rank())) : iota<double>(dims, start);
+      return on_mesh ? distribute(iota<double>(dims, start), DistSpec::replicated(ProcessMesh::make({1}), dims.rank()))
+                     : iota<double>(dims, start);
     };
     Tensors weights;
     for (int i = 0; i < layers; ++i) {
@@ -57,7 +58,9 @@ Allocations of_training(int layers, bool on_mesh, Gradients gradients) {
 
 }  // namespace
 
-TEST_CASE("29: a run of 100 ops allocates what one of 10 does: two lists of tensors, one of buffers, and the output's handle") {
+TEST_CASE(
+    "29: a run of 100 ops allocates what one of 10 does: two lists of tensors, one of buffers, and the output's "
+    "handle") {
   for (const int64_t size : {16, 10000}) {  // the larger ones run in loops
     for (const int ops : {10, 100}) {
       CapturedFunction captured(
@@ -75,7 +78,9 @@ TEST_CASE("29: a run of 100 ops allocates what one of 10 does: two lists of tens
   }
 }
 
-TEST_CASE("32: a training step of 6 layers allocates what one of 2 does, and each gradient that it leaves a handle and a buffer") {
+TEST_CASE(
+    "32: a training step of 6 layers allocates what one of 2 does, and each gradient that it leaves a handle and a "
+    "buffer") {
   for (const bool on_mesh : {false, true}) {
     for (const int layers : {2, 6}) {
       CHECK(of_training(layers, on_mesh, Gradients::added) == Allocations{5, 0});

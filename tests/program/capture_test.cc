@@ -15,7 +15,8 @@ using namespace shard::test;
 
 namespace {
 
-std::string capture_error(const program::Function& function, const Tensors& inputs, ErrorCode code = ErrorCode::capture) {
+std::string capture_error(const program::Function& function, const Tensors& inputs,
+                          ErrorCode code = ErrorCode::capture) {
   try {
     capture(function, inputs);
   } catch (const Error& error) {
@@ -114,16 +115,25 @@ TEST_CASE("31: writes reach parameters and inputs, through views of views too, a
 }
 
 TEST_CASE("29: what depends on values cannot be captured, and the error names the op") {
-  CHECK_THAT(capture_error([](const Tensors& in) -> Tensors { return item(total(in[0])).to<double>() > 0 ? in : Tensors{}; }, {vec({1})}),
-             Catch::Contains("[item] cannot be captured") && Catch::Contains("Return the tensor"));
-  CHECK_THAT(capture_error([](const Tensors& in) -> Tensors { return {vec(values(in[0]))}; }, {vec({1})}), Catch::Contains("[to_vector] cannot be captured"));
+  CHECK_THAT(
+      capture_error([](const Tensors& in) -> Tensors { return item(total(in[0])).to<double>() > 0 ? in : Tensors{}; },
+                    {vec({1})}),
+      Catch::Contains("[item] cannot be captured") && Catch::Contains("Return the tensor"));
+  CHECK_THAT(capture_error([](const Tensors& in) -> Tensors { return {vec(values(in[0]))}; }, {vec({1})}),
+             Catch::Contains("[to_vector] cannot be captured"));
   CHECK_THAT(capture_error([](const Tensors& in) -> Tensors { return {nonzero(in[0])}; }, {vec({1})}),
              Catch::Contains("[nonzero] cannot be captured") && Catch::Contains("comes from data"));
   Tensor p = vec({1, 2});
-  CHECK_THAT(capture_error([&](const Tensors&) -> Tensors { return {reshape_(p, {2, 1})}; }, {}), Catch::Contains("another shape"));
+  CHECK_THAT(capture_error(
+                 [&](const Tensors&) -> Tensors {
+                   return {reshape_(p, {2, 1})};
+                 },
+                 {}),
+             Catch::Contains("another shape"));
   CHECK(p.dims() == Dims{2});
   Tensor view = reshape(p, {2});
-  CHECK_THAT(capture_error([&](const Tensors& in) -> Tensors { return {multiply_(view, in[0])}; }, {leaf({1, 2})}), Catch::Contains("requires a gradient"));
+  CHECK_THAT(capture_error([&](const Tensors& in) -> Tensors { return {multiply_(view, in[0])}; }, {leaf({1, 2})}),
+             Catch::Contains("requires a gradient"));
   CHECK_FALSE(p.requires_grad());
 }
 
@@ -151,7 +161,9 @@ TEST_CASE("33: programs are found by shapes, dtypes and shared buffers, and are 
 }
 
 TEST_CASE("33: random ops draw in each run what eager calls would") {
-  const auto function = [](const Tensors& in) -> Tensors { return {multiply(in[0], uniform({3}, DType::float64)), gaussian({2}, 0, 1, 0, DType::float64)}; };
+  const auto function = [](const Tensors& in) -> Tensors {
+    return {multiply(in[0], uniform({3}, DType::float64)), gaussian({2}, 0, 1, 0, DType::float64)};
+  };
   call::thread_generator().set_seed(7);
   CapturedFunction captured = capture(function, {vec({1, 1, 1})});
   std::vector<Values> replayed, eager;
@@ -170,7 +182,8 @@ TEST_CASE("30: batch_norm's running mean and variance over 5 training steps are 
   const Tensors a = make(), b = make();
   const auto step = [](const Tensors& state) {
     return [state](const Tensors& in) -> Tensors {
-      auto [out, mean, variance, saved_mean, saved_variance] = batch_norm(in[0], state[0], state[1], state[2], state[3]);
+      auto [out, mean, variance, saved_mean, saved_variance] =
+          batch_norm(in[0], state[0], state[1], state[2], state[3]);
       return {out, mean, variance};
     };
   };
@@ -222,7 +235,11 @@ TEST_CASE("33: parameters without a name in the scope take none that the scope h
 }
 
 TEST_CASE("29: a file has the elements of constants, and the scope need not") {
-  const CapturedFunction captured = capture([](const Tensors& in) -> Tensors { return {add(in[0], vec({-0.0, 1e-300}))}; }, {vec({1, 2})});
+  const CapturedFunction captured = capture(
+      [](const Tensors& in) -> Tensors {
+        return {add(in[0], vec({-0.0, 1e-300}))};
+      },
+      {vec({1, 2})});
   const std::string text = program::to_json(CapturedFunction(captured).trace({vec({1, 2})}));
   CapturedFunction loaded(program::from_json(text, {}));
   CHECK(values(loaded({vec({0, 0})})[0]) == Values{0, 1e-300});

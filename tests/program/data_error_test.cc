@@ -8,7 +8,9 @@
 using namespace shard;
 using namespace shard::test;
 
-TEST_CASE("4, 29: a data error of one rank in a captured function fails the world at the next collective, and poisons what was written") {
+TEST_CASE(
+    "4, 29: a data error of one rank in a captured function fails the world at the next collective, and poisons what "
+    "was written") {
   const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
   const auto integers = [&](const std::vector<int32_t>& values) {
     return distribute(Tensor::from_data(values, {static_cast<int64_t>(values.size())}), DistSpec::parse(mesh, "p"));
@@ -30,7 +32,13 @@ TEST_CASE("4, 29: a data error of one rank in a captured function fails the worl
     const Tensor y = integers({1, 1, 1, 0});
     std::string text;
     if (rank.id() == 0) text = error_of([&] { full(captured({x, y})[0]); }, ErrorCode::peer_failed);
-    else check_contains(error_of([&] { captured({x, y}); }, ErrorCode::invalid_argument), "y is i32[4] and its element 3 is 0");
+    else
+      check_contains(error_of(
+                         [&] {
+                           captured({x, y});
+                         },
+                         ErrorCode::invalid_argument),
+                     "y is i32[4] and its element 3 is 0");
     if (rank.id() == 1) text = error_of([&] { full(good); }, ErrorCode::peer_failed);
     check_contains(text, "rank 1 failed in a distributed call that succeeded on rank 0");
     check_contains(text, "y is i32[4] and its element 3 is 0");

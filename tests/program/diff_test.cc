@@ -12,7 +12,9 @@ using program::diff;
 
 namespace {
 
-program::Program program_of(const program::Function& function, const Tensors& inputs) { return CapturedFunction(function, {}).trace(inputs).program; }
+program::Program program_of(const program::Function& function, const Tensors& inputs) {
+  return CapturedFunction(function, {}).trace(inputs).program;
+}
 
 }  // namespace
 
@@ -27,7 +29,8 @@ TEST_CASE("34: programs that differ in the numbers of their values alone are equ
   for (const program::Op& op : late.ops) {
     program::Op copy = op;
     copy.outputs.clear();
-    for (program::Operand& input : copy.inputs) input.value = input.value == late.parameters[0].value ? 1 : input.value == 1 ? 2 : 3;
+    for (program::Operand& input : copy.inputs)
+      input.value = input.value == late.parameters[0].value ? 1 : input.value == 1 ? 2 : 3;
     const std::optional<program::Type> given = type;
     const program::ValueId none = 0;
     early.add_op(copy, {&given, 1}, {&none, 1}, {false});
@@ -40,8 +43,10 @@ TEST_CASE("34: programs that differ in the numbers of their values alone are equ
 }
 
 TEST_CASE("34: a diff has the ops that one program has alone, and not those after them") {
-  const auto a = program_of([](const Tensors& in) -> Tensors { return {multiply(tanh(exp(in[0])), in[0])}; }, {vec({1, 2})});
-  const auto b = program_of([](const Tensors& in) -> Tensors { return {multiply(tanh(relu(exp(in[0]))), in[0])}; }, {vec({1, 2})});
+  const auto a =
+      program_of([](const Tensors& in) -> Tensors { return {multiply(tanh(exp(in[0])), in[0])}; }, {vec({1, 2})});
+  const auto b =
+      program_of([](const Tensors& in) -> Tensors { return {multiply(tanh(relu(exp(in[0]))), in[0])}; }, {vec({1, 2})});
   CHECK(diff(a, b) ==
         "+ %b1: f64[2] = relu(x: %2)\n"
         "- %3: f64[2] = tanh(x: %2)\n"
@@ -53,31 +58,39 @@ TEST_CASE("34: a diff has the ops that one program has alone, and not those afte
 }
 
 TEST_CASE("34: a diff has attributes, types, operands, outputs and draws that differ") {
-  const auto scaled = [](double by) { return [by](const Tensors& in) -> Tensors { return {scale(in[0], Scalar(by), Scalar(0), true)}; }; };
+  const auto scaled = [](double by) {
+    return [by](const Tensors& in) -> Tensors { return {scale(in[0], Scalar(by), Scalar(0), true)}; };
+  };
   const auto a = program_of(scaled(2), {vec({1, 2})});
-  CHECK_THAT(diff(a, program_of(scaled(3), {vec({1, 2})})), Catch::Contains("- %2: f64[2] = scale(x: %1, scale=2") && Catch::Contains("+ %b1: f64[2] = scale(x: %1, scale=3") &&
-                                                          Catch::Contains("- return output_0 %2\n+ return output_0 %b1\n"));
-  CHECK_THAT(diff(a, program_of(scaled(2), {iota<double>({3})})), Catch::Contains("- input input_0 %1: f64[2]\n+ input input_0 %1: f64[3]\n"));
+  CHECK_THAT(diff(a, program_of(scaled(3), {vec({1, 2})})),
+             Catch::Contains("- %2: f64[2] = scale(x: %1, scale=2") &&
+                 Catch::Contains("+ %b1: f64[2] = scale(x: %1, scale=3") &&
+                 Catch::Contains("- return output_0 %2\n+ return output_0 %b1\n"));
+  CHECK_THAT(diff(a, program_of(scaled(2), {iota<double>({3})})),
+             Catch::Contains("- input input_0 %1: f64[2]\n+ input input_0 %1: f64[3]\n"));
   const auto order = [](bool swap) {
     return [swap](const Tensors& in) -> Tensors { return {swap ? subtract(in[1], in[0]) : subtract(in[0], in[1])}; };
   };
-  CHECK(diff(program_of(order(false), {vec({1, 2}), vec({1, 2})}), program_of(order(true), {vec({1, 2}), vec({1, 2})})) ==
-        "- %3: f64[2] = subtract(x: %1, y: %2)\n"
-        "+ %3: f64[2] = subtract(x: %2, y: %1)\n");
+  CHECK(
+      diff(program_of(order(false), {vec({1, 2}), vec({1, 2})}), program_of(order(true), {vec({1, 2}), vec({1, 2})})) ==
+      "- %3: f64[2] = subtract(x: %1, y: %2)\n"
+      "+ %3: f64[2] = subtract(x: %2, y: %1)\n");
   const auto drawn = [](int before) {
     return [before](const Tensors&) -> Tensors {
       for (int i = 0; i < before; ++i) uniform({2}, DType::float64);
       return {uniform({2}, DType::float64)};
     };
   };
-  CHECK_THAT(diff(program_of(drawn(0), {}), program_of(drawn(1), {})), Catch::Contains("# draw 1\n") && Catch::Contains("+ draws: on meshes 0 after 0, plain 2 after 0"));
+  CHECK_THAT(diff(program_of(drawn(0), {}), program_of(drawn(1), {})),
+             Catch::Contains("# draw 1\n") && Catch::Contains("+ draws: on meshes 0 after 0, plain 2 after 0"));
 }
 
 TEST_CASE("34: a diff has layouts and meshes") {
   run_ranks(4, [](Rank&) {
     const auto program = [](const char* layout, const char* axis) {
       const ProcessMesh* const mesh = ProcessMesh::make({2, 2}, {}, {axis, "b"});
-      return program_of([](const Tensors& in) -> Tensors { return {exp(in[0])}; }, {distribute(iota<double>({4, 4}), DistSpec::parse(mesh, layout))});
+      return program_of([](const Tensors& in) -> Tensors { return {exp(in[0])}; },
+                        {distribute(iota<double>({4, 4}), DistSpec::parse(mesh, layout))});
     };
     const std::string text = diff(program("-, b", "a"), program("b, -", "a"));
     check_contains(text, "- input input_0 %1: f64[4, 4] [-, b]\n+ input input_0 %1: f64[4, 4] [b, -]\n");

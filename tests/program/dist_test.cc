@@ -24,7 +24,9 @@ void compare(int ranks, const program::Function& function, const std::function<T
       const Tensors expected = function(b);
       check(out.size() == expected.size(), "as many outputs");
       for (size_t i = 0; i < out.size(); ++i) {
-        check(out[i].is_dist() == expected[i].is_dist() && (!out[i].is_dist() || spec_of(out[i]) == spec_of(expected[i])), "the layout of output " + std::to_string(i));
+        check(
+            out[i].is_dist() == expected[i].is_dist() && (!out[i].is_dist() || spec_of(out[i]) == spec_of(expected[i])),
+            "the layout of output " + std::to_string(i));
         check(whole(out[i]) == whole(expected[i]), "output " + std::to_string(i));
       }
       for (size_t i = 0; i < a.size(); ++i) {
@@ -45,16 +47,24 @@ TEST_CASE("33: a distributed tensor that outlives its capture is found out by ca
     CapturedFunction captured([&](const Tensors& in) -> Tensors { return {kept = relu(in[0])}; }, {});
     const Tensor x = on("a, -", {4, 4}, 0, mesh);
     captured({x});
-    const std::function<void()> uses[] = {[&] { add(x, kept); }, [&] { relu_(kept); }, [&] { reshape(kept, {16}); }, [&] { reshard(kept, DistSpec::parse(mesh, "-, a")); }, [&] { full(kept); },
-                                          [&] { captured({kept}); }};
-    for (const auto& use : uses) check_contains(error_of(use, ErrorCode::no_data), "was made while a function was captured, and no run gives it a value");
+    const std::function<void()> uses[] = {
+        [&] { add(x, kept); },        [&] { relu_(kept); },
+        [&] { reshape(kept, {16}); }, [&] { reshard(kept, DistSpec::parse(mesh, "-, a")); },
+        [&] { full(kept); },          [&] { captured({kept}); }};
+    for (const auto& use : uses)
+      check_contains(error_of(use, ErrorCode::no_data),
+                     "was made while a function was captured, and no run gives it a value");
     check_contains(to_text(kept), "of a captured function");
   });
 }
 
 TEST_CASE("29: reshards are ops of the program, and layouts stand on every value") {
   run_ranks(4, [](Rank&) {
-    CapturedFunction captured([](const Tensors& in) -> Tensors { return {matmul(in[0], in[1]), relu(matmul(in[0], in[1]))}; }, {});
+    CapturedFunction captured(
+        [](const Tensors& in) -> Tensors {
+          return {matmul(in[0], in[1]), relu(matmul(in[0], in[1]))};
+        },
+        {});
     const Tensors in = {on("a, b", {4, 6}), on("b, -", {6, 2})};
     const std::string text = to_text(captured.trace(in).program);
     check_contains(text, "input input_0 %1: f64[4, 6] [a, b]");
@@ -74,7 +84,12 @@ TEST_CASE("29: programs on meshes do what eager calls do, for uneven pieces and 
         [](const Tensors& in) -> Tensors {
           Tensor y = matmul(in[0], in[1]);
           Tensor z = softmax(add(y, in[2]), 1);
-          return {y, z, sum(z, {0}, false), reshape(z, {3, 5}), reshape(in[0], {14, 1, 5}), expand(sum(in[2], {1}, true), {5, 4})};
+          return {y,
+                  z,
+                  sum(z, {0}, false),
+                  reshape(z, {3, 5}),
+                  reshape(in[0], {14, 1, 5}),
+                  expand(sum(in[2], {1}, true), {5, 4})};
         },
         [](int run) -> Tensors {
           return {on("a, b", {5, 14}, run), on("b, -", {14, 3}, 2 * run), on("-, a", {5, 3})};
@@ -91,7 +106,9 @@ TEST_CASE("29: a target that has to move is moved, written and written back, as 
         relu_(y);
         return {x, multiply(x, y)};
       },
-      [](int run) -> Tensors { return {on("a, b", {5, 3}, run), on("a, - | sum(b)", {5, 3}, -7.0 + run)}; });
+      [](int run) -> Tensors {
+        return {on("a, b", {5, 3}, run), on("a, - | sum(b)", {5, 3}, -7.0 + run)};
+      });
 }
 
 TEST_CASE("31: under ViewPolicy::sync writes through views of moved inputs reach the source in programs too") {
@@ -137,7 +154,8 @@ TEST_CASE("31: under ViewPolicy::sync writes through views of views reach the so
       for (int run = 0; run < 3; ++run) {
         const Tensor x = on(layout, {5, 3}, run - 7);
         const Tensors out = captured({x}), expected = function({x});
-        for (size_t i = 0; i < out.size(); ++i) check(whole(out[i]) == whole(expected[i]), layout + std::string(" output ") + std::to_string(i));
+        for (size_t i = 0; i < out.size(); ++i)
+          check(whole(out[i]) == whole(expected[i]), layout + std::string(" output ") + std::to_string(i));
       }
     }
   });
@@ -147,9 +165,12 @@ TEST_CASE("35: random ops on meshes draw what eager calls draw") {
   compare(
       4,
       [](const Tensors& in) -> Tensors {
-        return {multiply(in[0], uniform({5, 4}, DistSpec::parse(mesh22(), "b, a"), DType::float64)), std::get<0>(std::tuple(dropout(in[0], {}, Scalar(0.5))))};
+        return {multiply(in[0], uniform({5, 4}, DistSpec::parse(mesh22(), "b, a"), DType::float64)),
+                std::get<0>(std::tuple(dropout(in[0], {}, Scalar(0.5))))};
       },
-      [](int run) -> Tensors { return {on("a, b", {5, 4}, run)}; });
+      [](int run) -> Tensors {
+        return {on("a, b", {5, 4}, run)};
+      });
 }
 
 TEST_CASE("29: creation in a pending layout, distribute and full are ops of the program") {
@@ -159,7 +180,9 @@ TEST_CASE("29: creation in a pending layout, distribute and full are ops of the 
         const Tensor pending = full({5, 4}, Scalar(3), DistSpec::parse(mesh22(), "-, a | sum(b)"), DType::float64);
         return {add(pending, in[0]), distribute(full(in[0]), DistSpec::parse(mesh22(), "b, -"))};
       },
-      [](int run) -> Tensors { return {on("a, b", {5, 4}, run)}; });
+      [](int run) -> Tensors {
+        return {on("a, b", {5, 4}, run)};
+      });
 }
 
 TEST_CASE("32: a training step on a mesh is one program, equal to eager after each of 5 steps") {
@@ -201,7 +224,8 @@ TEST_CASE("32: backward of a captured function on a mesh, called outside") {
   run_ranks(5, [](Rank&) {
     Tensors grads[2];
     for (const bool use_capture : {false, true}) {
-      const Tensor x = on("a, -", {5, 4}, -2).set_requires_grad(true), w = on("-, b", {4, 6}, 1).set_requires_grad(true);
+      const Tensor x = on("a, -", {5, 4}, -2).set_requires_grad(true),
+                   w = on("-, b", {4, 6}, 1).set_requires_grad(true);
       const program::Function function = [&](const Tensors& in) -> Tensors {
         const Tensor y = tanh(scale(matmul(in[0], w), Scalar(0.01), Scalar(0), true));
         return {y, sum(multiply(y, y), {1}, false)};
@@ -215,7 +239,8 @@ TEST_CASE("32: backward of a captured function on a mesh, called outside") {
       check(spec_of(grads[0][i]) == spec_of(grads[1][i]), "layout of gradient " + std::to_string(i));
       const auto a = whole(grads[0][i]), b = whole(grads[1][i]);
       check(a.size() == b.size(), "size");
-      for (size_t k = 0; k < a.size(); ++k) check(std::abs(a[k] - b[k]) <= 1e-12 * (1 + std::abs(a[k])), "gradient " + std::to_string(i));
+      for (size_t k = 0; k < a.size(); ++k)
+        check(std::abs(a[k] - b[k]) <= 1e-12 * (1 + std::abs(a[k])), "gradient " + std::to_string(i));
     }
   });
 }
@@ -228,7 +253,8 @@ TEST_CASE("31: a view that had to move is an input or parameter as it is an argu
       Tensor base = on("-,p", {2, 3}, 1, mesh);
       const Tensor view = reshape(base, {6});
       check(!view.shares_buffer_with(base), "the view had to move");
-      CapturedFunction captured([&](const Tensors& in) -> Tensors { return {multiply(in[0], closure ? view : in[1])}; }, {});
+      CapturedFunction captured([&](const Tensors& in) -> Tensors { return {multiply(in[0], closure ? view : in[1])}; },
+                                {});
       const Tensors inputs = closure ? Tensors{q} : Tensors{q, view};
       const Tensor out = captured(inputs)[0];
       check(whole(out.detach()) == Values{1, 4, 9, 16, 25, 36}, "the value");
@@ -239,13 +265,19 @@ TEST_CASE("31: a view that had to move is an input or parameter as it is an argu
     }
     Tensor base = on("-,p", {2, 3}, 1, mesh), other = on("-,p", {2, 3}, 1, mesh);
     Tensor view = reshape(base, {6});
-    CapturedFunction writes([&](const Tensors& in) -> Tensors { return {scale_(view, Scalar(2), Scalar(0), true), in[0]}; }, {});
+    CapturedFunction writes(
+        [&](const Tensors& in) -> Tensors {
+          return {scale_(view, Scalar(2), Scalar(0), true), in[0]};
+        },
+        {});
     error_of([&] { writes({base}); }, ErrorCode::detached_view);
-    CapturedFunction reads_old([&](const Tensors& in) -> Tensors {
-      Tensor target = in[0];
-      scale_(target, Scalar(2), Scalar(0), true);
-      return {add(in[1], in[1])};
-    }, {});
+    CapturedFunction reads_old(
+        [&](const Tensors& in) -> Tensors {
+          Tensor target = in[0];
+          scale_(target, Scalar(2), Scalar(0), true);
+          return {add(in[1], in[1])};
+        },
+        {});
     check(whole(reads_old({other, view})[0]) == Values{2, 4, 6, 8, 10, 12}, "another tensor is written");
     error_of([&] { reads_old({base, view}); }, ErrorCode::stale_view);
     check(whole(base) == Values{1, 2, 3, 4, 5, 6}, "nothing was written");
@@ -272,11 +304,14 @@ TEST_CASE("32: on meshes too a leaf in two places has one gradient, and constant
     for (int run = 0; run < 3; ++run) {
       const Tensor x = on("a, -", {4, 4}, run, mesh);
       const Tensors out = captured({x}), expected = function({x});
-      for (size_t i = 0; i < out.size(); ++i) check(whole(out[i]) == whole(expected[i]) && spec_of(out[i]) == spec_of(expected[i]), "outputs");
+      for (size_t i = 0; i < out.size(); ++i)
+        check(whole(out[i]) == whole(expected[i]) && spec_of(out[i]) == spec_of(expected[i]), "outputs");
     }
     const auto make = [&] { return on("a, -", {4, 4}, 1, mesh).set_requires_grad(true); };
     const auto step = [](const Tensor& w) {
-      return [w](const Tensors& in) -> Tensors { return sum(multiply(in[0], multiply(in[1], w))).backward(), Tensors{assign(w.grad())}; };
+      return [w](const Tensors& in) -> Tensors {
+        return sum(multiply(in[0], multiply(in[1], w))).backward(), Tensors{assign(w.grad())};
+      };
     };
     const Tensor a = make(), b = make();
     CapturedFunction trained(step(a), {});

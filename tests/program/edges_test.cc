@@ -23,7 +23,8 @@ TEST_CASE("33: a tensor that outlives its capture is found out by the next one, 
   CHECK(values(captured({vec({1, 2})})[0]) == Values{2, 3});
   CHECK(values(captured({vec({3, 4})})[0]) == Values{4, 5});
   CHECK_THROWS_WITH(captured({vec({1, 2, 3})}), Catch::Contains("was made while another program was captured"));
-  CHECK_THROWS_WITH(values(state), Catch::Contains("was made while a function was captured, and no run gives it a value"));
+  CHECK_THROWS_WITH(values(state),
+                    Catch::Contains("was made while a function was captured, and no run gives it a value"));
   CHECK_THROWS_WITH(add(state, state), Catch::Contains("was made while a function was captured"));
   state = Tensor();
   CHECK(values(captured({vec({1, 2, 3})})[0]) == Values{2, 3, 4});
@@ -49,7 +50,8 @@ TEST_CASE("32: a gradient that a captured function sets to an argument is that h
 
 TEST_CASE("32: backward inside of a captured function does not end at an input that was computed") {
   const Tensor w = leaf({1, 2});
-  CapturedFunction captured([](const Tensors& in) -> Tensors { return total(multiply(in[0], in[0])).backward(), Tensors{}; }, {});
+  CapturedFunction captured(
+      [](const Tensors& in) -> Tensors { return total(multiply(in[0], in[0])).backward(), Tensors{}; }, {});
   CHECK_THROWS_WITH(captured({multiply(w, w)}), Catch::Contains("[backward] cannot be captured: it goes on into what"));
   const Tensor own = leaf({3, 4});
   captured({own});
@@ -59,7 +61,8 @@ TEST_CASE("32: backward inside of a captured function does not end at an input t
 
 TEST_CASE("33: hooks of leaves are part of what is captured, and another hook is another capture") {
   const Tensor w = leaf({1, 2});
-  CapturedFunction step([&](const Tensors& in) -> Tensors { return total(multiply(w, in[0])).backward(), Tensors{}; }, {});
+  CapturedFunction step([&](const Tensors& in) -> Tensors { return total(multiply(w, in[0])).backward(), Tensors{}; },
+                        {});
   const auto gradient = [&](const Tensor& x) {
     w.set_grad({});
     step({x});
@@ -78,7 +81,8 @@ TEST_CASE("33: hooks of leaves are part of what is captured, and another hook is
 
 TEST_CASE("32: a leaf that is an input and a parameter gets both gradients") {
   const Tensor w = leaf({1, 2});
-  CapturedFunction captured([&](const Tensors& in) -> Tensors { return total(multiply(w, in[0])).backward(), Tensors{}; }, {});
+  CapturedFunction captured(
+      [&](const Tensors& in) -> Tensors { return total(multiply(w, in[0])).backward(), Tensors{}; }, {});
   captured({w});
   CHECK(values(w.grad()) == Values{2, 4});
   captured({w});
@@ -141,7 +145,11 @@ TEST_CASE("31: a view whose source got another buffer has parted from it as in a
   for (int run = 0; run < 2; ++run) {
     const Tensors expected = function(in), out = captured(in);
     for (size_t i = 0; i < 2; ++i) CHECK(values(out[i]) == values(expected[i]));
-    for (Tensor view : {expected[1], out[1]}) CHECK_THROWS_WITH(square_(view), Catch::Contains("it is a view or alias of a tensor f64[2, 3] that [transpose_] has given a new buffer, as f64[3, 2]"));
+    for (Tensor view : {expected[1], out[1]})
+      CHECK_THROWS_WITH(
+          square_(view),
+          Catch::Contains(
+              "it is a view or alias of a tensor f64[2, 3] that [transpose_] has given a new buffer, as f64[3, 2]"));
   }
 }
 
@@ -152,8 +160,10 @@ TEST_CASE("31: a captured function cannot part a tensor from outside from what s
     transpose_(same, {1, 0});
     return {assign(same)};
   };
-  CHECK_THROWS_WITH(CapturedFunction(function, {})({}), Catch::Contains("[transpose_] in the captured function gives another buffer to what shares that of a tensor") &&
-                                                            Catch::Contains("from outside (f64[2, 3])"));
+  CHECK_THROWS_WITH(
+      CapturedFunction(function, {})({}),
+      Catch::Contains("[transpose_] in the captured function gives another buffer to what shares that of a tensor") &&
+          Catch::Contains("from outside (f64[2, 3])"));
   CHECK(p.get().value.storage()->detachment() == nullptr);
   run_ranks(2, [](Rank&) {
     const Tensor p = on("-, a", {4, 4}, 0, ProcessMesh::make({2}, {}, {"a"}));
@@ -164,11 +174,14 @@ TEST_CASE("31: a captured function cannot part a tensor from outside from what s
           return {};
         },
         {});
-    check_contains(error_of([&] { captured({}); }, ErrorCode::capture), "[reshape_] in the captured function gives another buffer");
+    check_contains(error_of([&] { captured({}); }, ErrorCode::capture),
+                   "[reshape_] in the captured function gives another buffer");
   });
 }
 
-TEST_CASE("30: detach() of a parameter is not that parameter: neither as an output, nor as a gradient, nor once it is written with a history") {
+TEST_CASE(
+    "30: detach() of a parameter is not that parameter: neither as an output, nor as a gradient, nor once it is "
+    "written with a history") {
   const Tensor p = leaf({1, 2}), q = leaf({3, 4}), w = leaf({0, 0});
   CapturedFunction captured(
       [&](const Tensors& in) -> Tensors {
@@ -249,13 +262,16 @@ TEST_CASE("29: a tensor that the function makes from elements and keeps is read 
         return {add_(sum, in[0])};
       },
       {});
-  CHECK_THROWS_WITH(writes({vec({3, 4})}), Catch::Contains("keeps a tensor that it makes from data and then changes (f64[2])"));
+  CHECK_THROWS_WITH(writes({vec({3, 4})}),
+                    Catch::Contains("keeps a tensor that it makes from data and then changes (f64[2])"));
   CHECK(values(sum) == Values{0, 0});
   CHECK(values(writes({vec({3, 4})})[0]) == Values{3, 4});  // now it is one from outside
   CHECK(values(writes({vec({3, 4})})[0]) == Values{6, 8});
 }
 
-TEST_CASE("33: what a captured function tells tensors about their gradients does not leak out, and must be as before when it ends") {
+TEST_CASE(
+    "33: what a captured function tells tensors about their gradients does not leak out, and must be as before when it "
+    "ends") {
   const Tensor w = vec({1, 2}), x = vec({3, 4});
   const auto function = [&](bool back, bool fails) {
     return [&, back, fails](const Tensors& in) -> Tensors {
@@ -269,7 +285,8 @@ TEST_CASE("33: what a captured function tells tensors about their gradients does
   };
   CHECK_THROWS_AS(CapturedFunction(function(false, true), {})({x}), Error);
   CHECK(!w.requires_grad());
-  CHECK_THROWS_WITH(CapturedFunction(function(false, false), {})({x}), Catch::Contains("changes whether a tensor from outside (f64[2]) requires a gradient"));
+  CHECK_THROWS_WITH(CapturedFunction(function(false, false), {})({x}),
+                    Catch::Contains("changes whether a tensor from outside (f64[2]) requires a gradient"));
   CHECK(!w.requires_grad());
   CHECK(values(CapturedFunction(function(true, false), {})({x})[0]) == Values{3, 8});
   CHECK(!w.requires_grad());
@@ -302,7 +319,11 @@ TEST_CASE("32: a captured function inside of recompute, where it is captured or 
     const Tensor x = leaf({1, 2}), y = leaf({1, 2});
     w.set_grad({});
     if (before) captured({x});
-    const Tensor out = recompute([&](const Tensors& in) -> Tensors { return {multiply(captured(in)[0], captured({multiply(in[0], in[0])})[0])}; }, {x})[0];
+    const Tensor out = recompute(
+        [&](const Tensors& in) -> Tensors {
+          return {multiply(captured(in)[0], captured({multiply(in[0], in[0])})[0])};
+        },
+        {x})[0];
     const Tensor expected = multiply(multiply(exp(y), w), multiply(exp(multiply(y, y)), w));
     CHECK(values(out) == values(expected));
     total(out).backward();
@@ -347,9 +368,7 @@ TEST_CASE("33: a captured function is in one thread at a time: another one is re
         std::thread([&] {
           try {
             (*self)(in);
-          } catch (const Error& error) {
-            message = error.what();
-          }
+          } catch (const Error& error) { message = error.what(); }
         }).join();
         return in;
       },

@@ -7,8 +7,8 @@
 #include "api.h"
 #include "autograd/autograd.h"
 #include "program/function.h"
-#include "testing/op_cases.h"
 #include "support/tensors.h"
+#include "testing/op_cases.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -31,7 +31,8 @@ std::vector<std::vector<uint32_t>> values(const Tensors& tensors) {
   std::vector<std::vector<uint32_t>> all;
   for (const Tensor& tensor : tensors) {
     std::vector<uint32_t>& bits = all.emplace_back();
-    for (const float value : cast(tensor, DType::float32).to_vector<float>()) bits.push_back(std::bit_cast<uint32_t>(value));
+    for (const float value : cast(tensor, DType::float32).to_vector<float>())
+      bits.push_back(std::bit_cast<uint32_t>(value));
   }
   return all;
 }
@@ -90,7 +91,7 @@ TEST_CASE("fusion: in-place ops, views and other dtypes keep their order") {
   CHECK(fused(
             [](const Tensors& in) -> Tensors {
               Tensor x = in[0];
-              add_(x, in[1]);                              // writes an input
+              add_(x, in[1]);  // writes an input
               const Tensor wide = cast(x, DType::float64);
               scale_(x, Scalar(2), Scalar(1), true);
               const Tensor view = reshape(x, {20000});
@@ -119,7 +120,9 @@ TEST_CASE("fusion: pieces on a mesh, and gradients, are those of eager calls") {
       sum(out, {}, false).backward();
       grads[use_capture] = {out.detach(), x.grad(), bias.grad()};
     }
-    for (size_t i = 0; i < 3; ++i) check(full(grads[0][i]).to_vector<float>() == full(grads[1][i]).to_vector<float>(), "tensor " + std::to_string(i));
+    for (size_t i = 0; i < 3; ++i)
+      check(full(grads[0][i]).to_vector<float>() == full(grads[1][i]).to_vector<float>(),
+            "tensor " + std::to_string(i));
   });
 }
 
@@ -138,7 +141,8 @@ TEST_CASE("fusion: every pointwise op of the library has the same bits in blocks
       testing::Draw draw(7, dtype, {130, 131});
       const testing::CaseCall call = each.make(draw);
       Tensors inputs;
-      for (const testing::CaseInput& input : call.inputs) inputs.push_back(cast(scale(ramp(input.dims, 1, 0), 0.01, static_cast<double>(input.low)), input.dtype));
+      for (const testing::CaseInput& input : call.inputs)
+        inputs.push_back(cast(scale(ramp(input.dims, 1, 0), 0.01, static_cast<double>(input.low)), input.dtype));
       const auto function = [&](const Tensors& in) {
         Tensors copies = copy(in);
         return call.run(copies);

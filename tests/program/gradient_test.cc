@@ -18,11 +18,14 @@ program::Function product(const Tensor& w) {
   return [w](const Tensors& in) -> Tensors { return {multiply(in[0], w)}; };
 }
 
-program::Split split_of(CapturedFunction& captured, const Tensors& inputs) { return program::split(captured.trace(inputs)); }
+program::Split split_of(CapturedFunction& captured, const Tensors& inputs) {
+  return program::split(captured.trace(inputs));
+}
 
 }  // namespace
 
-TEST_CASE("32: a training step with backward and optimiser inside is one program, equal to eager after each of 5 steps") {
+TEST_CASE(
+    "32: a training step with backward and optimiser inside is one program, equal to eager after each of 5 steps") {
   const auto make = [] { return leaf({1, -2, 3}); };
   Tensor a = make(), b = make(), none;
   const Tensor rate = vec({0.1});
@@ -91,7 +94,9 @@ TEST_CASE("32: backward twice with retain_graph is right, and without it an erro
   CHECK_THROWS_WITH(out.backward(vec({1, 1})), Catch::Contains("is gone"));
 }
 
-TEST_CASE("32: a parameter that backward reads stands in its own place, and a write before backward is an error that names it") {
+TEST_CASE(
+    "32: a parameter that backward reads stands in its own place, and a write before backward is an error that names "
+    "it") {
   const Tensor w = leaf({2, 3}), x = leaf({1, 2});
   CapturedFunction captured(product(w), {});
   const program::Split split = split_of(captured, {x});
@@ -103,7 +108,8 @@ TEST_CASE("32: a parameter that backward reads stands in its own place, and a wr
     Tensor target = w;
     scale_(target, Scalar(2), Scalar(0), true);
   }
-  CHECK_THROWS_WITH(total(out).backward(), Catch::Contains("[captured] backward reads 'p0'") && Catch::Contains("version 0") && Catch::Contains("[scale_] at"));
+  CHECK_THROWS_WITH(total(out).backward(), Catch::Contains("[captured] backward reads 'p0'") &&
+                                               Catch::Contains("version 0") && Catch::Contains("[scale_] at"));
 }
 
 TEST_CASE("32: a parameter that forward writes and backward reads is copied, so that another forward does no harm") {
@@ -162,7 +168,8 @@ TEST_CASE("32: a middle value of the call is its own, also where it is an output
 
 TEST_CASE("32: what backward reads the shape of alone is not kept") {
   const Tensor x = leaf({1, 2});
-  CapturedFunction captured([](const Tensors& in) -> Tensors { return {total(scale(in[0], Scalar(2), Scalar(0), true))}; }, {});
+  CapturedFunction captured(
+      [](const Tensors& in) -> Tensors { return {total(scale(in[0], Scalar(2), Scalar(0), true))}; }, {});
   for (const program::Middle& middle : split_of(captured, {x}).middles) CHECK(middle.held == program::Held::shape_only);
   captured({x})[0].backward();
   CHECK(values(x.grad()) == Values{2, 2});
@@ -171,7 +178,8 @@ TEST_CASE("32: what backward reads the shape of alone is not kept") {
 TEST_CASE("32: dropout's mask goes from forward to backward, and recompute draws the same again") {
   const Tensor x = leaf(Values(64, 1)), y = leaf(Values(64, 1));
   const auto function = [](const Tensors& in) -> Tensors {
-    return recompute([](const Tensors& inner) -> Tensors { return {dropout(multiply(inner[0], inner[0]), {}, Scalar(0.5))}; }, in);
+    return recompute(
+        [](const Tensors& inner) -> Tensors { return {dropout(multiply(inner[0], inner[0]), {}, Scalar(0.5))}; }, in);
   };
   CapturedFunction captured(function, {});
   call::thread_generator().set_seed(3);
@@ -200,13 +208,16 @@ TEST_CASE("32: gradients of captured functions go on to what their inputs were c
 
 TEST_CASE("32: the gradient of a captured function can be differentiated") {
   const Tensor x = leaf({0.5, -2}), w = leaf({3, 4});
-  const auto cube = [&](const Tensors& in) -> Tensors { return {multiply(multiply(in[0], in[0]), multiply(in[0], w)), total(in[0])}; };
+  const auto cube = [&](const Tensors& in) -> Tensors {
+    return {multiply(multiply(in[0], in[0]), multiply(in[0], w)), total(in[0])};
+  };
   CapturedFunction captured(cube, {});
   const auto check = [&](const Tensor& input) {
     const auto derivatives = [&](const program::Function& function) {
       const Tensor first = grad({total(function({input})[0])}, {x}, {}, {.create_graph = true})[0];
       const Tensors second = grad({total(first)}, {x, w}, {}, {.create_graph = true});
-      return std::vector<Values>{values(first), values(second[0]), values(second[1]), values(grad({total(second[0])}, {x}, {}, {.retain_graph = true})[0])};
+      return std::vector<Values>{values(first), values(second[0]), values(second[1]),
+                                 values(grad({total(second[0])}, {x}, {}, {.retain_graph = true})[0])};
     };
     CHECK(derivatives([&](const Tensors& in) { return captured(in); }) == derivatives(cube));
   };
@@ -216,7 +227,8 @@ TEST_CASE("32: the gradient of a captured function can be differentiated") {
 
 TEST_CASE("32: a gradient of a captured function that is recorded draws the random numbers of the call again") {
   const Tensor x = leaf(Values(64, 1));
-  CapturedFunction captured([](const Tensors& in) -> Tensors { return {dropout(multiply(in[0], in[0]), {}, Scalar(0.5f))}; }, {});
+  CapturedFunction captured(
+      [](const Tensors& in) -> Tensors { return {dropout(multiply(in[0], in[0]), {}, Scalar(0.5f))}; }, {});
   const Tensor out = captured({x})[0];
   const RandomKey after = call::thread_generator().state();
   const Tensor first = grad({total(out)}, {x}, {}, {.create_graph = true})[0];
@@ -231,15 +243,14 @@ TEST_CASE("32: what a captured function cannot be called again for is refused, a
     std::string text = "no error";
     try {
       grad({total(out)}, {x}, {}, {.create_graph = true});
-    } catch (const Error& error) {
-      text = error.what();
-    }
+    } catch (const Error& error) { text = error.what(); }
     return text;
   };
   CapturedFunction reads([&](const Tensors& in) -> Tensors { return {add(in[0], c)}; }, {});
   const Tensor out = reads({x})[0];
   scale_(c, Scalar(2), Scalar(0), true);
-  CHECK_THAT(refused(out), Catch::Contains("'p0' (f64[2]) has been written since the call: it was at version 0 and is at 1, written last by [scale_] at "));
+  CHECK_THAT(refused(out), Catch::Contains("'p0' (f64[2]) has been written since the call: it was at version 0 and is "
+                                           "at 1, written last by [scale_] at "));
   total(out).backward();
   CHECK(values(x.grad()) == Values{1, 1});
   CapturedFunction counts(
@@ -253,7 +264,9 @@ TEST_CASE("32: what a captured function cannot be called again for is refused, a
 
 TEST_CASE("32: outputs that share no step have backward passes of their own, as eager ones have") {
   const Tensor x = leaf({1, 2}), y = leaf({3, 4}), w = leaf({5, 6});
-  const auto losses = [&](const Tensors& in) -> Tensors { return {total(multiply(in[0], w)), total(multiply(multiply(in[1], in[1]), w))}; };
+  const auto losses = [&](const Tensors& in) -> Tensors {
+    return {total(multiply(in[0], w)), total(multiply(multiply(in[1], in[1]), w))};
+  };
   Scope scope;
   scope.set("w", w);
   CapturedFunction captured(losses, {.scope = &scope});
@@ -297,7 +310,8 @@ TEST_CASE("32: outputs that share a step need retain_graph, as eager ones do") {
   };
   CapturedFunction captured(function, {});
   CHECK(captured.trace({x}).gradient->output_groups == std::vector<size_t>{0, 1, 0});
-  for (const program::Function& each : {program::Function(function), program::Function([&](const Tensors& in) { return captured(in); })}) {
+  for (const program::Function& each :
+       {program::Function(function), program::Function([&](const Tensors& in) { return captured(in); })}) {
     const Tensors out = each({x});
     out[0].backward();
     CHECK_THROWS_WITH(out[2].backward(), Catch::Contains("is gone"));
@@ -310,7 +324,8 @@ TEST_CASE("32: outputs that share a step need retain_graph, as eager ones do") {
 namespace {
 
 /// Captured and eager calls with one leaf that is given in several ways.
-void check_one_leaf(const std::function<program::Function(const Tensor&)>& make, const std::function<Tensors(const Tensor&)>& inputs) {
+void check_one_leaf(const std::function<program::Function(const Tensor&)>& make,
+                    const std::function<Tensors(const Tensor&)>& inputs) {
   const Tensor a = leaf({1, 2}), b = leaf({1, 2});
   CapturedFunction captured(make(a), {});
   const program::Function eager = make(b);
@@ -328,7 +343,9 @@ void check_one_leaf(const std::function<program::Function(const Tensor&)>& make,
 
 }  // namespace
 
-TEST_CASE("32: one leaf that is given as two inputs, or as an input and by closure, has one gradient inside of the function") {
+TEST_CASE(
+    "32: one leaf that is given as two inputs, or as an input and by closure, has one gradient inside of the "
+    "function") {
   const auto twice = [](const Tensor& x) -> Tensors { return {x, x}; };
   const auto once = [](const Tensor& x) -> Tensors { return {x, vec({1, 1})}; };
   // a b^2 of the two, and what the gradient is when it has been computed.
@@ -346,7 +363,9 @@ TEST_CASE("32: one leaf that is given as two inputs, or as an input and by closu
         inputs);
     check_one_leaf(  // grad()
         [&](const Tensor& x) {
-          return [=](const Tensors& in) -> Tensors { return grad({product(in[0], other(in, x))}, {in[0], other(in, x)}); };
+          return [=](const Tensors& in) -> Tensors {
+            return grad({product(in[0], other(in, x))}, {in[0], other(in, x)});
+          };
         },
         inputs);
     check_one_leaf(  // set_grad through one, and a backward pass through the other
@@ -372,22 +391,27 @@ TEST_CASE("32: one leaf that is given as two inputs, or as an input and by closu
         },
         inputs);
     check_one_leaf(  // a backward pass outside is the caller's
-        [&](const Tensor& x) { return [=](const Tensors& in) -> Tensors { return {product(in[0], other(in, x))}; }; }, inputs);
+        [&](const Tensor& x) { return [=](const Tensors& in) -> Tensors { return {product(in[0], other(in, x))}; }; },
+        inputs);
   }
 }
 
 TEST_CASE("32: a program for one leaf in two places is not that for two tensors, captured or loaded") {
   const Tensor x = leaf({1, 2}), y = leaf({3, 4});
-  const program::Function function = [&](const Tensors& in) -> Tensors { return {multiply(multiply(in[0], in[1]), x)}; };
+  const program::Function function = [&](const Tensors& in) -> Tensors {
+    return {multiply(multiply(in[0], in[1]), x)};
+  };
   CapturedFunction captured(function, {});
   for (const Tensors& in : {Tensors{x, x}, Tensors{x, y}, Tensors{y, x}, Tensors{y, y}, Tensors{x, x.detach()}}) {
     for (const Tensor& each : {x, y}) each.set_grad({});
     total(function(in)[0]).backward();
-    const std::vector<std::optional<Values>> expected = {x.grad().defined() ? std::optional(values(x.grad())) : std::nullopt,
-                                                         y.grad().defined() ? std::optional(values(y.grad())) : std::nullopt};
+    const std::vector<std::optional<Values>> expected = {
+        x.grad().defined() ? std::optional(values(x.grad())) : std::nullopt,
+        y.grad().defined() ? std::optional(values(y.grad())) : std::nullopt};
     program::Scope scope;
     scope.set("p0", x);
-    for (CapturedFunction called : {captured, CapturedFunction(program::from_json(program::to_json(captured.trace(in)), scope))}) {
+    for (CapturedFunction called :
+         {captured, CapturedFunction(program::from_json(program::to_json(captured.trace(in)), scope))}) {
       for (const Tensor& each : {x, y}) each.set_grad({});
       total(called(in)[0]).backward();
       CHECK(values(x.grad()) == *expected[0]);
@@ -401,15 +425,19 @@ TEST_CASE("32: a program for one leaf in two places is not that for two tensors,
   CHECK_THROWS_WITH(loaded({y, x}), Catch::Contains("expected the tensor that is also"));
 }
 
-TEST_CASE("32: an output leaves no gradient in leaves that it was not computed from, and grad of such a leaf is an error") {
+TEST_CASE(
+    "32: an output leaves no gradient in leaves that it was not computed from, and grad of such a leaf is an error") {
   const Tensor a = leaf({1, 2}), b = leaf({3, 4}), unused = leaf({5, 6});
-  const program::Function function = [&](const Tensors& in) -> Tensors { return {multiply(in[0], a), multiply(in[0], b), multiply(in[1], in[1])}; };
+  const program::Function function = [&](const Tensors& in) -> Tensors {
+    return {multiply(in[0], a), multiply(in[0], b), multiply(in[1], in[1])};
+  };
   for (const bool loads : {false, true}) {
     CapturedFunction captured(function, {});
     const Tensor x = leaf({1, 1});
     if (loads) {
       program::Scope scope;
-      for (const program::Parameter& each : captured.trace({x, unused}).parameters) scope.set(each.tensor.impl() == a.impl() ? "p0" : "p1", each.tensor);
+      for (const program::Parameter& each : captured.trace({x, unused}).parameters)
+        scope.set(each.tensor.impl() == a.impl() ? "p0" : "p1", each.tensor);
       captured = CapturedFunction(program::from_json(program::to_json(captured.trace({x, unused})), scope));
     }
     const auto gradients_after = [&](size_t output) {
@@ -423,7 +451,8 @@ TEST_CASE("32: an output leaves no gradient in leaves that it was not computed f
     CHECK(values(a.grad()) == Values{1, 1});
     CHECK(gradients_after(1) == std::vector<bool>{false, true, true, false});
     CHECK(gradients_after(2) == std::vector<bool>{false, false, false, true});
-    CHECK_THROWS_WITH(grad({total(captured({x, unused})[0])}, {b}), Catch::Contains("[grad] no output depends on input 0 (f64[2])"));
+    CHECK_THROWS_WITH(grad({total(captured({x, unused})[0])}, {b}),
+                      Catch::Contains("[grad] no output depends on input 0 (f64[2])"));
     CHECK(!grad({total(captured({x, unused})[0])}, {b}, {}, {}, true)[0].defined());
     const Tensors out = captured({x, unused});
     const Tensors both = grad({add(total(out[0]), total(out[1]))}, {a, b});
@@ -431,7 +460,8 @@ TEST_CASE("32: an output leaves no gradient in leaves that it was not computed f
   }
 }
 
-TEST_CASE("32: the gradient that an input has is read, replaced and added to inside of the function, captured and loaded") {
+TEST_CASE(
+    "32: the gradient that an input has is read, replaced and added to inside of the function, captured and loaded") {
   const auto function = [](const Tensors& in) -> Tensors {
     const Tensor before = in[0].grad().defined() ? assign(in[0].grad()) : vec({0, 0});
     in[0].set_grad(vec({1, 1}));
@@ -464,7 +494,8 @@ TEST_CASE("32: a gradient that is also an input or held by closure is the leaf's
   const program::Function eager = make(b);
   for (int run = 0; run < 6; ++run) {
     const bool as_input = run % 2 == 1;
-    const Tensors out = captured({as_input ? a.grad() : vec({2, 3})}), expected = eager({as_input ? b.grad() : vec({2, 3})});
+    const Tensors out = captured({as_input ? a.grad() : vec({2, 3})}),
+                  expected = eager({as_input ? b.grad() : vec({2, 3})});
     for (size_t i = 0; i < out.size(); ++i) CHECK(values(out[i]) == values(expected[i]));
     CHECK(values(a.grad()) == values(b.grad()));
     for (const Tensor& w : {a, b}) {

@@ -16,7 +16,9 @@ using Tensors = std::vector<Tensor>;
 using Values = std::vector<float>;
 
 Device device() { return test::recording::device(); }
-Tensor there(const Values& values) { return Tensor::from_data(values, {static_cast<int64_t>(values.size())}).to(device()); }
+Tensor there(const Values& values) {
+  return Tensor::from_data(values, {static_cast<int64_t>(values.size())}).to(device());
+}
 Values values(const Tensor& x) { return x.to_vector<float>(); }
 
 /// Nothing has been done yet, and nothing goes wrong.
@@ -29,7 +31,8 @@ void start() {
 Tensors three_ops(const Tensors& in) { return {relu(multiply(add(in[0], in[1]), in[0]))}; }
 
 /// How many sequences and steps the function's graphs have.
-std::pair<size_t, size_t> graphs_of(const program::Function& function, const Tensors& inputs, bool device_graphs = true) {
+std::pair<size_t, size_t> graphs_of(const program::Function& function, const Tensors& inputs,
+                                    bool device_graphs = true) {
   const program::Trace trace = program::trace(function, inputs);
   const program::Executor executor(trace.program, {inputs, {}}, {.device_graphs = device_graphs});
   return {executor.graphs().sequences, executor.graphs().steps};
@@ -74,7 +77,9 @@ TEST_CASE("graphs: four are kept, for as many sets of addresses") {
   for (int i = 0; i < 5; ++i) inputs.push_back(there({static_cast<float>(i), -1, 2}));
   const Tensor y = there({1, 1, -5});
   CapturedFunction captured(three_ops, {});
-  const auto run = [&](size_t i) { CHECK(values(captured({inputs[i], y})[0]) == values(three_ops({inputs[i], y})[0])); };
+  const auto run = [&](size_t i) {
+    CHECK(values(captured({inputs[i], y})[0]) == values(three_ops({inputs[i], y})[0]));
+  };
   for (size_t i = 0; i < 13; ++i) run(i % 4);  // the first run is not recorded
   CHECK(state.recordings == 4);
   CHECK(state.launches == 12);
@@ -140,13 +145,15 @@ TEST_CASE("graphs: what draws random numbers or moves stands between them") {
   const auto moved = [](const Tensors& in) -> Tensors {
     const Tensor a = multiply(add(in[0], in[1]), in[1]);
     const Tensor host = add(a.to(kCpu), a.to(kCpu));
-    return {add(relu(multiply(host.to(in[0].device()), in[1])), in[0])};  // what has moved is freed after multiply, its last use
+    return {add(relu(multiply(host.to(in[0].device()), in[1])),
+                in[0])};  // what has moved is freed after multiply, its last use
   };
   CHECK(graphs_of(moved, {x, y}) == std::pair<size_t, size_t>(2, 4));
   CapturedFunction on_both(moved, {});
   for (int run = 0; run < 4; ++run) CHECK(values(on_both({x, y})[0]) == values(moved({x, y})[0]));
   // A step that stands alone, and steps on the CPU.
-  CHECK(graphs_of([](const Tensors& in) -> Tensors { return {relu(bernoulli(relu(in[0])))}; }, {x}) == std::pair<size_t, size_t>(0, 0));
+  CHECK(graphs_of([](const Tensors& in) -> Tensors { return {relu(bernoulli(relu(in[0])))}; }, {x}) ==
+        std::pair<size_t, size_t>(0, 0));
   CHECK(graphs_of(three_ops, {x.to(kCpu), y.to(kCpu)}) == std::pair<size_t, size_t>(0, 0));
   CHECK(graphs_of(three_ops, {x, y}, false) == std::pair<size_t, size_t>(0, 0));
 }
@@ -175,7 +182,9 @@ TEST_CASE("graphs: kernels of lists and copies are part of them, and so are in-p
 
 TEST_CASE("graphs: backward programs run as graphs, too") {
   start();
-  const auto function = [](const Tensors& in) -> Tensors { return {multiply(multiply(add(in[0], in[1]), in[0]), in[1])}; };
+  const auto function = [](const Tensors& in) -> Tensors {
+    return {multiply(multiply(add(in[0], in[1]), in[0]), in[1])};
+  };
   const Tensor seed = there({1, 0.5f, -2});
   Tensor eager = there({1, -2, 3}), x = there({1, -2, 3});
   const Tensor y = there({1, 1, -5});
@@ -242,7 +251,8 @@ TEST_CASE("graphs: a kernel that throws leaves what it does in eager calls") {
   for (const ErrorCode code : {ErrorCode::device, ErrorCode::invalid_argument}) {
     for (const int failing_run : {0, 1}) {  // the one that is not recorded, and the one that is
       start();
-      const Tensors eager{there({1}), there({-2}), there({3}), there({4})}, inputs{there({1}), there({-2}), there({3}), there({4})};
+      const Tensors eager{there({1}), there({-2}), there({3}), there({4})},
+          inputs{there({1}), there({-2}), there({3}), there({4})};
       CapturedFunction captured(function, {});
       for (int run = 0; run < failing_run; ++run) {
         function(eager);
@@ -285,8 +295,11 @@ TEST_CASE("graphs: steps that reduce over ranks or draw are not recorded, nor th
     void all_reduce(DenseTensor&, ReduceType) override {}
   };
   MemoryMeter meter;
-  const auto tensor = [&](Device where) { return DenseTensor(Storage::unallocated(where, 4, meter), {{1}, DType::float32}); };
-  void (*const kernel)(const OpContext&, const DenseTensor&, DenseTensor&) = [](const OpContext&, const DenseTensor&, DenseTensor&) {};
+  const auto tensor = [&](Device where) {
+    return DenseTensor(Storage::unallocated(where, 4, meter), {{1}, DType::float32});
+  };
+  void (*const kernel)(const OpContext&, const DenseTensor&, DenseTensor&) = [](const OpContext&, const DenseTensor&,
+                                                                                DenseTensor&) {};
   void (*const random)(const OpContext&, RandomKey, DenseTensor&) = [](const OpContext&, RandomKey, DenseTensor&) {};
   Reducer reducer;
   LocalCall local;

@@ -18,9 +18,13 @@ using Function = std::function<Tensors(Tensor computed, Tensor plain, const Tens
 const std::vector<Function>& functions() {
   static const std::vector<Function> all = {
       [](Tensor computed, Tensor, const Tensor& w) { return multiply_(computed, w), Tensors{}; },
-      [](Tensor computed, Tensor, const Tensor& w) { return multiply_(computed, w), Tensors{computed, total(computed)}; },
+      [](Tensor computed, Tensor, const Tensor& w) {
+        return multiply_(computed, w), Tensors{computed, total(computed)};
+      },
       [](Tensor, Tensor plain, const Tensor& w) { return add_(plain, multiply(w, w)), Tensors{total(plain)}; },
-      [](Tensor computed, Tensor plain, const Tensor& w) { return multiply_(computed, w), add_(plain, add(computed, w)), Tensors{reshape(plain, {2, 1})}; },
+      [](Tensor computed, Tensor plain, const Tensor& w) {
+        return multiply_(computed, w), add_(plain, add(computed, w)), Tensors{reshape(plain, {2, 1})};
+      },
       [](Tensor computed, Tensor plain, const Tensor& w) {  // through views, and apart from each other
         Tensor view = reshape(computed, {2, 1});
         multiply_(view, reshape(w, {2, 1}));
@@ -48,7 +52,8 @@ void log_state(const Tensors& all, std::vector<Values>& log) {
 void log_gradients(const Tensors& all, const Tensors& leaves, std::vector<Values>& log) {
   for (const Tensor& each : all) {
     if (!each.requires_grad()) continue;
-    for (const Tensor& gradient : grad({total(each)}, leaves, {}, {.retain_graph = true}, true)) log.push_back(gradient.defined() ? values(gradient) : Values{});
+    for (const Tensor& gradient : grad({total(each)}, leaves, {}, {.retain_graph = true}, true))
+      log.push_back(gradient.defined() ? values(gradient) : Values{});
   }
 }
 
@@ -58,7 +63,8 @@ enum class Way { eager, captured, loaded };
 /// the first two, which stay what they are views of.
 std::vector<Values> run(const Function& function, Way way, bool views) {
   const Tensor w = leaf({2, 3}), x = leaf({1, 2}), base = reshape(multiply(x, x), {2, 1}), plain_base = vec({5, 7});
-  const Tensor computed = views ? reshape(base, {2}) : multiply(x, x), plain = views ? reshape(reshape(plain_base, {2, 1}), {2}) : plain_base;
+  const Tensor computed = views ? reshape(base, {2}) : multiply(x, x),
+               plain = views ? reshape(reshape(plain_base, {2, 1}), {2}) : plain_base;
   const program::Function called = [&function](const Tensors& in) { return function(in[0], in[1], in[2]); };
   CapturedFunction captured(called, {});
   std::vector<Values> log;
@@ -66,7 +72,8 @@ std::vector<Values> run(const Function& function, Way way, bool views) {
   for (int call = 0; call < 2; ++call) {
     const Tensors inputs{computed, plain, w};
     Tensors out;
-    if (way == Way::loaded) out = CapturedFunction(program::from_json(program::to_json(captured.trace(inputs)), {}))(inputs);
+    if (way == Way::loaded)
+      out = CapturedFunction(program::from_json(program::to_json(captured.trace(inputs)), {}))(inputs);
     else out = way == Way::eager ? called(inputs) : captured(inputs);
     all.insert(all.end(), out.begin(), out.end());
     log_state(all, log);
@@ -97,7 +104,9 @@ const std::vector<program::Function>& sharing_functions() {
   static const std::vector<program::Function> all = {
       [](const Tensors& in) { return times(in[0], in[2]), Tensors{total(in[1])}; },
       [](const Tensors& in) { return times(in[1], in[2]), Tensors{total(in[0])}; },
-      [](const Tensors& in) { return times(in[0], in[2]), times(in[1], in[2]), Tensors{in[0], in[1]}; },
+      [](const Tensors& in) {
+        return times(in[0], in[2]), times(in[1], in[2]), Tensors{in[0], in[1]};
+      },
       [](const Tensors& in) {
         const Tensor before = multiply(assign(in[1]), in[2]);
         times(in[0], in[2]);
@@ -127,7 +136,9 @@ std::vector<Values> run_sharing(const program::Function& function, int kind, boo
 
 }  // namespace
 
-TEST_CASE("30: arguments that share a buffer, of which a captured function writes one where calls are recorded, have the histories of eager calls") {
+TEST_CASE(
+    "30: arguments that share a buffer, of which a captured function writes one where calls are recorded, have the "
+    "histories of eager calls") {
   for (size_t i = 0; i < sharing_functions().size(); ++i) {
     for (const int kind : {0, 1, 2}) {
       CAPTURE(i, kind);
@@ -136,7 +147,8 @@ TEST_CASE("30: arguments that share a buffer, of which a captured function write
   }
 }
 
-TEST_CASE("30: a written argument that shares its buffer, and a leaf or a view of one, are refused, and nothing is written") {
+TEST_CASE(
+    "30: a written argument that shares its buffer, and a leaf or a view of one, are refused, and nothing is written") {
   const Tensor x = leaf({1, 2}), v = vec({3, 4});
   const program::Function function = [&](const Tensors& in) -> Tensors {
     Tensor written = in[0];
@@ -161,15 +173,19 @@ TEST_CASE("30: a written argument that shares its buffer, and a leaf or a view o
   CHECK_THROWS_WITH(CapturedFunction(reads_base, {})({view, v}), Catch::Contains("shares its buffer"));
   CHECK(view.version() == 0);
   Tensor outside = multiply(x, x);
-  CHECK_THROWS_WITH(CapturedFunction([&](const Tensors& in) { return multiply_(outside, in[0]), Tensors{}; }, {})({v}), Catch::Contains("that is no input of it"));
+  CHECK_THROWS_WITH(CapturedFunction([&](const Tensors& in) { return multiply_(outside, in[0]), Tensors{}; }, {})({v}),
+                    Catch::Contains("that is no input of it"));
   CHECK(outside.version() == 0);
 }
 
-TEST_CASE("30: on a mesh too a written argument goes on with the captured step, and only the outputs with a gradient take part") {
+TEST_CASE(
+    "30: on a mesh too a written argument goes on with the captured step, and only the outputs with a gradient take "
+    "part") {
   for (const int ranks : {4, 5}) {
     run_ranks(ranks, [](Rank&) {
       const auto run = [](bool captures, bool view) {
-        const Tensor w = on("a, b", {4, 6}, 1).set_requires_grad(true), x = on("b, -", {4, 6}, 2).set_requires_grad(true);
+        const Tensor w = on("a, b", {4, 6}, 1).set_requires_grad(true),
+                     x = on("b, -", {4, 6}, 2).set_requires_grad(true);
         const Tensor computed = multiply(x, x), target = view ? unsqueeze(computed, {0}) : computed;
         const program::Function function = [](const Tensors& in) -> Tensors {
           Tensor target = in[0];
@@ -179,7 +195,8 @@ TEST_CASE("30: on a mesh too a written argument goes on with the captured step, 
         CapturedFunction captured(function, {});
         const Tensor out = captures ? captured({target, w})[0] : function({target, w})[0];
         std::vector<Values> log;
-        for (const Tensors& from : {Tensors{sum(computed)}, Tensors{sum(target)}, Tensors{out}, Tensors{sum(computed), out}}) {
+        for (const Tensors& from :
+             {Tensors{sum(computed)}, Tensors{sum(target)}, Tensors{out}, Tensors{sum(computed), out}}) {
           for (const Tensor& each : grad(from, {w, x}, {}, {.retain_graph = true})) log.push_back(whole(each));
         }
         return log;
@@ -189,7 +206,9 @@ TEST_CASE("30: on a mesh too a written argument goes on with the captured step, 
   }
 }
 
-TEST_CASE("30: a program that writes an argument with a history is not run with a leaf or a view of one in its place, captured or loaded") {
+TEST_CASE(
+    "30: a program that writes an argument with a history is not run with a leaf or a view of one in its place, "
+    "captured or loaded") {
   const Tensor w = leaf({2, 3}), x = leaf({1, 2});
   for (const bool through_view : {false, true}) {
     const program::Function function = [through_view](const Tensors& in) -> Tensors {
@@ -203,7 +222,8 @@ TEST_CASE("30: a program that writes an argument with a history is not run with 
     captured({computed, w});
     CHECK_THROWS_WITH(captured({other, w}), Catch::Contains("a leaf that requires a gradient"));
     CHECK_THROWS_WITH(captured({reshape(other, {2}), w}), Catch::Contains("a view of a leaf that requires a gradient"));
-    CHECK_THROWS_WITH(loaded({other, w}), Catch::Contains("neither a leaf that requires a gradient, nor a view that had to move"));
+    CHECK_THROWS_WITH(loaded({other, w}),
+                      Catch::Contains("neither a leaf that requires a gradient, nor a view that had to move"));
     CHECK_THROWS_WITH(loaded({reshape(other, {2}), w}), Catch::Contains("a view of a leaf that requires a gradient"));
     CHECK(values(other.detach()) == Values{5, 7});
     CHECK(values(computed.detach()) == Values{2, 12});

@@ -25,7 +25,9 @@ using program::Trace;
 
 namespace {
 
-const ProcessMesh* priced_mesh() { return ProcessMesh::make({2, 2}, {}, {"a", "b"}, {.axes = {{5000, 0.1}, {7000, 1.0 / 3}}, .memory_cap = 1 << 20}); }
+const ProcessMesh* priced_mesh() {
+  return ProcessMesh::make({2, 2}, {}, {"a", "b"}, {.axes = {{5000, 0.1}, {7000, 1.0 / 3}}, .memory_cap = 1 << 20});
+}
 Tensor put(const char* layout, const Dims& dims, double start = 0) { return on(layout, dims, start, priced_mesh()); }
 
 /// A step with views, writes, lists, random numbers, and a backward pass outside.
@@ -41,7 +43,8 @@ Trace sample(Scope& scope) {
           scale_(view, Scalar(0.5), Scalar(1), true);
         }
         const Tensors parts = split(multiply(in[0], w), {1, 3}, 0);
-        return {concat({parts[1], parts[0], reshape(view, {4})}, 0), multiply(dropout(parts[1], {}, Scalar(0.25)), uniform({3}, DType::float64)), state};
+        return {concat({parts[1], parts[0], reshape(view, {4})}, 0),
+                multiply(dropout(parts[1], {}, Scalar(0.25)), uniform({3}, DType::float64)), state};
       },
       {.scope = &scope});
   return captured.trace({vec({1, 2, 3, 4})});
@@ -72,7 +75,8 @@ bool loads(const std::string& text, const Scope& scope, const std::string& origi
     return true;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::invalid_argument) throw;
-    if (std::string_view(error.what()).find("[from_json]") == std::string_view::npos) throw std::runtime_error(std::string("no place: ") + error.what());
+    if (std::string_view(error.what()).find("[from_json]") == std::string_view::npos)
+      throw std::runtime_error(std::string("no place: ") + error.what());
     return false;
   }
 }
@@ -95,10 +99,10 @@ int mutate(const std::string& text, const Scope& scope, const std::string& origi
   const auto attempt = [&](const std::string& mutated) { loaded += loads(mutated, scope, original) ? 1 : 0; };
   for (size_t size = 0; size < text.size(); size += 97) attempt(text.substr(0, size));
   for (const auto& [open, close] : keys_of(text)) {
-    attempt(text.substr(0, open + 1) + "x" + text.substr(open + 2));                                             // another key
-    attempt(text.substr(0, open) + text.substr(open, close - open + 1) + ": 7, " + text.substr(open));           // twice
-    attempt(text.substr(0, open) + "\"new\": 7, " + text.substr(open));                                          // one more
-    attempt(text.substr(0, close + 2) + " [[], " + text.substr(close + 2));                                      // no JSON
+    attempt(text.substr(0, open + 1) + "x" + text.substr(open + 2));                                    // another key
+    attempt(text.substr(0, open) + text.substr(open, close - open + 1) + ": 7, " + text.substr(open));  // twice
+    attempt(text.substr(0, open) + "\"new\": 7, " + text.substr(open));                                 // one more
+    attempt(text.substr(0, close + 2) + " [[], " + text.substr(close + 2));                             // no JSON
     const size_t end = text.find_first_of(",}]", close);
     attempt(text.substr(0, close + 2) + " null" + text.substr(end));
     attempt(text.substr(0, close + 2) + " -1" + text.substr(end));
@@ -111,11 +115,14 @@ int mutate(const std::string& text, const Scope& scope, const std::string& origi
   for (size_t at = text.find('['); at != std::string::npos; at = text.find_first_of("[,", at + 1)) {
     const size_t end = text.find_first_not_of("0123456789", at + 1);
     if (end == at + 1) continue;
-    for (const char* number : {"0", "-1", "1", "2", "100000", "2147483647", "4611686018427387904", "9223372036854775807", "0.5"}) attempt(text.substr(0, at + 1) + number + text.substr(end));
+    for (const char* number :
+         {"0", "-1", "1", "2", "100000", "2147483647", "4611686018427387904", "9223372036854775807", "0.5"})
+      attempt(text.substr(0, at + 1) + number + text.substr(end));
   }
   for (size_t at = text.find("\"op\":\""); at != std::string::npos; at = text.find("\"op\":\"", at + 1)) {
     const size_t begin = at + 6, end = text.find('"', begin);
-    for (const std::string& name : OpTable::instance().all_names()) attempt(text.substr(0, begin) + name + text.substr(end));
+    for (const std::string& name : OpTable::instance().all_names())
+      attempt(text.substr(0, begin) + name + text.substr(end));
   }
   std::mt19937 random(42);
   const std::string_view bytes = "0123456789\"{}[],:.-e \n\x01\xffntf";
@@ -159,7 +166,11 @@ TEST_CASE("34: numbers keep all bits, and infinities and NaN are kept too") {
   const Values numbers = {0.1, -0.0, 1e308, 5e-324, 1.0 / 3, INFINITY, -INFINITY, odd};
   for (const double number : numbers) {
     const float small = std::isfinite(number) && std::abs(number) > 1e38 ? 1e38f : static_cast<float>(number);
-    CapturedFunction captured([&](const Tensors& in) -> Tensors { return {scale(in[0], Scalar(number), Scalar(int64_t{1} << 60), true), layer_norm(in[0], {}, {}, small)}; }, {});
+    CapturedFunction captured(
+        [&](const Tensors& in) -> Tensors {
+          return {scale(in[0], Scalar(number), Scalar(int64_t{1} << 60), true), layer_norm(in[0], {}, {}, small)};
+        },
+        {});
     const Trace trace = captured.trace({Tensor::from_data(Values{1, 2}, {1, 2})});
     const Trace loaded = from_json(to_json(trace), {});
     for (size_t op = 0; op < 2; ++op) {
@@ -167,7 +178,8 @@ TEST_CASE("34: numbers keep all bits, and infinities and NaN are kept too") {
         const Attr &saved = trace.program.ops[op].attrs[i], &read = loaded.program.ops[op].attrs[i];
         CHECK(saved.index() == read.index());
         const auto bits = [](const Attr& attr) {
-          if (const auto* scalar = std::get_if<Scalar>(&attr)) return scalar->is_integer() ? scalar->to<int64_t>() : std::bit_cast<int64_t>(scalar->to<double>());
+          if (const auto* scalar = std::get_if<Scalar>(&attr))
+            return scalar->is_integer() ? scalar->to<int64_t>() : std::bit_cast<int64_t>(scalar->to<double>());
           if (const auto* real = std::get_if<double>(&attr)) return std::bit_cast<int64_t>(*real);
           if (const auto* real = std::get_if<float>(&attr)) return static_cast<int64_t>(std::bit_cast<int32_t>(*real));
           return int64_t{0};
@@ -178,7 +190,9 @@ TEST_CASE("34: numbers keep all bits, and infinities and NaN are kept too") {
   }
 }
 
-TEST_CASE("34: a loaded function does what the captured one does: parameters that are written, views, random numbers, gradients outside") {
+TEST_CASE(
+    "34: a loaded function does what the captured one does: parameters that are written, views, random numbers, "
+    "gradients outside") {
   Scope a, b;
   const Trace trace = sample(a);
   sample(b);
@@ -262,7 +276,8 @@ TEST_CASE("34: programs on meshes are saved and loaded on each rank, gradients i
           },
           {.scope = &a});
       for (const Scope* scope : {&a, &b}) {
-        for (const char* name : {"w0", "w1"}) scope->get(name).set_grad(put(name[1] == '0' ? "-, b" : "b, -", name[1] == '0' ? Dims{4, 6} : Dims{6, 3}));
+        for (const char* name : {"w0", "w1"})
+          scope->get(name).set_grad(put(name[1] == '0' ? "-, b" : "b, -", name[1] == '0' ? Dims{4, 6} : Dims{6, 3}));
       }
       const Trace trace = captured.trace({put("a, -", {5, 4})});
       const Trace read = from_json(to_json(trace), b);
@@ -288,12 +303,17 @@ TEST_CASE("34: programs on meshes are saved and loaded on each rank, gradients i
   for (const std::string& text : texts) CHECK(text == texts[0]);
 }
 
-TEST_CASE("34: a constant that is made inside of the function is saved with its bytes, and bytes that are no bools are refused") {
-  const auto function = [](const Tensors& in) -> Tensors { return {where(Tensor::from_data<bool>({true, false, true}, {3}), in[0], scale(in[0], -1.0))}; };
+TEST_CASE(
+    "34: a constant that is made inside of the function is saved with its bytes, and bytes that are no bools are "
+    "refused") {
+  const auto function = [](const Tensors& in) -> Tensors {
+    return {where(Tensor::from_data<bool>({true, false, true}, {3}), in[0], scale(in[0], -1.0))};
+  };
   const std::string text = to_json(program::trace(function, {vec({1, 2, 3})}));
   CapturedFunction loaded(from_json(text, {}));
   CHECK(values(loaded({vec({4, 5, 6})})[0]) == std::vector<double>{4, -5, 6});
-  CHECK_THAT(load_error(with(text, "\"010001\"", "\"010002\""), {}), Catch::Contains("/parameters/0/constant: expected bools, 00 or 01, but there is '02'"));
+  CHECK_THAT(load_error(with(text, "\"010001\"", "\"010002\""), {}),
+             Catch::Contains("/parameters/0/constant: expected bools, 00 or 01, but there is '02'"));
   CHECK_THAT(load_error(with(text, "\"010001\"", "\"01000g\""), {}), Catch::Contains("expected digits from 0 to f"));
 }
 
@@ -304,7 +324,8 @@ TEST_CASE("34: copies and their sources that go in a circle are refused") {
     transpose_(x, {1, 0});
     return {x, alias};
   };
-  auto json = nlohmann::ordered_json::parse(to_json(program::trace(function, {reshape(vec({1, 2, 3, 4, 5, 6}), {2, 3})})));
+  auto json =
+      nlohmann::ordered_json::parse(to_json(program::trace(function, {reshape(vec({1, 2, 3, 4, 5, 6}), {2, 3})})));
   REQUIRE(json["detached"].size() == 1);
   auto copy = json["detached"][0];
   REQUIRE(copy["output"] == 1);
@@ -312,27 +333,34 @@ TEST_CASE("34: copies and their sources that go in a circle are refused") {
   copy["output"] = 0;
   copy["source"] = json["outputs"][1]["value"];
   json["detached"].push_back(copy);
-  CHECK_THAT(load_error(json.dump(), {}), Catch::Contains("/detached/1/source: expected a buffer that is no copy of this output"));
+  CHECK_THAT(load_error(json.dump(), {}),
+             Catch::Contains("/detached/1/source: expected a buffer that is no copy of this output"));
   json["detached"][1]["output"] = 1;
-  CHECK_THAT(load_error(json.dump(), {}), Catch::Contains("/detached/1/output: expected an output in another buffer than those before"));
+  CHECK_THAT(load_error(json.dump(), {}),
+             Catch::Contains("/detached/1/output: expected an output in another buffer than those before"));
 }
 
 TEST_CASE("34: inputs that do not fit a loaded program are an error with the expected types") {
   Scope scope;
   CapturedFunction loaded(from_json(to_json(sample(scope)), scope));
   CHECK_THROWS_WITH(loaded({vec({1, 2})}), Catch::Contains("input 'input_0': expected f64[4], but given f64[2]"));
-  CHECK_THROWS_WITH(loaded({}), Catch::Contains("expected 1 inputs, but 0 are given") && Catch::Contains("input 'input_0': expected f64[4], but given none"));
+  CHECK_THROWS_WITH(loaded({}), Catch::Contains("expected 1 inputs, but 0 are given") &&
+                                    Catch::Contains("input 'input_0': expected f64[4], but given none"));
   CHECK_THROWS_WITH(loaded({leaf({1, 2, 3, 4})}), Catch::Contains("but given f64[4], requires a gradient"));
-  CHECK_THROWS_WITH(loaded({scope.get("state")}), Catch::Contains("parameter 'state': expected to be in another buffer than 'input_0'"));
-  CHECK_THROWS_WITH(capture([&](const Tensors& in) { return loaded(in); }, {vec({1, 2, 3, 4})}), Catch::Contains("[captured] a loaded program runs neither in a dry world"));
+  CHECK_THROWS_WITH(loaded({scope.get("state")}),
+                    Catch::Contains("parameter 'state': expected to be in another buffer than 'input_0'"));
+  CHECK_THROWS_WITH(capture([&](const Tensors& in) { return loaded(in); }, {vec({1, 2, 3, 4})}),
+                    Catch::Contains("[captured] a loaded program runs neither in a dry world"));
   const NoGrad off;
-  CHECK_THROWS_WITH(loaded({vec({1, 2, 3, 4})}), Catch::Contains("parameter 'w': expected f64[4], requires a gradient, but given f64[4]"));
+  CHECK_THROWS_WITH(loaded({vec({1, 2, 3, 4})}),
+                    Catch::Contains("parameter 'w': expected f64[4], requires a gradient, but given f64[4]"));
 }
 
 TEST_CASE("34: parameters are found by name, and one that is missing or differs is an error that names it") {
   Scope scope, other;
   const std::string text = to_json(sample(scope));
-  CHECK_THAT(load_error(text, {}), Catch::Contains("/parameters/0/name: the program uses 'state', of which f64[4] is expected"));
+  CHECK_THAT(load_error(text, {}),
+             Catch::Contains("/parameters/0/name: the program uses 'state', of which f64[4] is expected"));
   other.set("state", vec({1, 2}));
   CHECK_THAT(load_error(text, other), Catch::Contains("'state' of the scope is f64[2], but expected is f64[4]"));
 }
@@ -340,24 +368,37 @@ TEST_CASE("34: parameters are found by name, and one that is missing or differs 
 TEST_CASE("34: foreign, newer and broken texts are errors that say where and what was expected") {
   Scope scope;
   const std::string text = to_json(sample(scope));
-  const auto error = [&](const std::string& from, const std::string& to) { return load_error(with(text, from, to), scope); };
+  const auto error = [&](const std::string& from, const std::string& to) {
+    return load_error(with(text, from, to), scope);
+  };
   CHECK_THAT(load_error("", scope), Catch::Contains("at byte 1: the text is no JSON"));
   CHECK_THAT(load_error("[1, 2]", scope), Catch::Contains("at the top: expected a program"));
-  CHECK_THAT(load_error(R"({"format": "other", "version": 1})", scope), Catch::Contains("at /format: expected \"shard.program\", but it is \"other\""));
-  CHECK_THAT(error("\"version\": 1", "\"version\": 2"), Catch::Contains("at /version: expected a version up to 1, but this is version 2, which a newer library has written"));
-  CHECK_THAT(error("\"leaves\"", "\"leafs\""), Catch::Contains("at the top: expected the key 'leaves', which is missing"));
+  CHECK_THAT(load_error(R"({"format": "other", "version": 1})", scope),
+             Catch::Contains("at /format: expected \"shard.program\", but it is \"other\""));
+  CHECK_THAT(error("\"version\": 1", "\"version\": 2"),
+             Catch::Contains(
+                 "at /version: expected a version up to 1, but this is version 2, which a newer library has written"));
+  CHECK_THAT(error("\"leaves\"", "\"leafs\""),
+             Catch::Contains("at the top: expected the key 'leaves', which is missing"));
   CHECK_THAT(error("\"ops\": [", "\"ops\": 3, \"ops\": ["), Catch::Contains("the key 'ops' is there twice"));
-  CHECK_THAT(error("\"op\":\"reshape\"", "\"op\":\"no_such\""), Catch::Contains("at /ops/0/op: there is no op 'no_such'") && Catch::Contains("register_"));
+  CHECK_THAT(error("\"op\":\"reshape\"", "\"op\":\"no_such\""),
+             Catch::Contains("at /ops/0/op: there is no op 'no_such'") && Catch::Contains("register_"));
   CHECK_THAT(error("\"attrs\":{\"shape\":[2,2]}", "\"attrs\":{\"size\":[2,2]}"),
-             Catch::Contains("at /ops/0/attrs: expected the key 'shape'") && Catch::Contains("another one than when the program was saved"));
-  CHECK_THAT(error("\"shape\":[2,2]", "\"shape\":\"2\""), Catch::Contains("at /ops/0/attrs/shape: expected a list, but it is \"2\""));
+             Catch::Contains("at /ops/0/attrs: expected the key 'shape'") &&
+                 Catch::Contains("another one than when the program was saved"));
+  CHECK_THAT(error("\"shape\":[2,2]", "\"shape\":\"2\""),
+             Catch::Contains("at /ops/0/attrs/shape: expected a list, but it is \"2\""));
   CHECK_THAT(error("\"shape\":[2,2]", "\"shape\":[2,3]"), Catch::Contains("at /ops: expected ops that fit each other"));
-  CHECK_THAT(error("\"inputs\":{\"x\":", "\"inputs\":{\"y\":"), Catch::Contains("at /ops/0/inputs: expected the key 'x'"));
-  CHECK_THAT(error("\"inputs\":{\"x\":{\"value\":", "\"inputs\":{\"x\":{\"value\":9"), Catch::Contains("at /ops/0/inputs/x/value: expected a value that is made before"));
+  CHECK_THAT(error("\"inputs\":{\"x\":", "\"inputs\":{\"y\":"),
+             Catch::Contains("at /ops/0/inputs: expected the key 'x'"));
+  CHECK_THAT(error("\"inputs\":{\"x\":{\"value\":", "\"inputs\":{\"x\":{\"value\":9"),
+             Catch::Contains("at /ops/0/inputs/x/value: expected a value that is made before"));
   CHECK_THAT(error("\"state\":", "\"state\":1"), Catch::Contains("the last write of this value before"));
-  CHECK_THAT(error("\"written\":true", "\"written\":false"), Catch::Contains("expected the key 'written', as [scale_] writes this output in place"));
+  CHECK_THAT(error("\"written\":true", "\"written\":false"),
+             Catch::Contains("expected the key 'written', as [scale_] writes this output in place"));
   CHECK_THAT(error("\"dims\":[4]", "\"dims\":[-4]"), Catch::Contains("/type/dims/0: expected an integer from 0"));
-  CHECK_THAT(error("\"forward_ops\":", "\"forward_ops\":100"), Catch::Contains("at /gradient/forward_ops: expected an integer from 0"));
+  CHECK_THAT(error("\"forward_ops\":", "\"forward_ops\":100"),
+             Catch::Contains("at /gradient/forward_ops: expected an integer from 0"));
   CHECK_THAT(error("\"version\": 1", "\"version\": 1e999"), Catch::Contains("too large"));
   CHECK_THAT(load_error(std::string(100000, '['), scope), Catch::Contains("nested deeper"));
 }
@@ -380,11 +421,13 @@ TEST_CASE("34: no bytes of a program on a mesh crash the loader") {
           Tensor x = in[0];
           softmax_(x, 0);
           const Tensor y = reshape(matmul(x, w), {6, 5});
-          return {relu(y), distribute(full(x), DistSpec::parse(priced_mesh(), "b, -"), from_rank(1)), uniform({4}, DistSpec::parse(priced_mesh(), "a"), DType::float64)};
+          return {relu(y), distribute(full(x), DistSpec::parse(priced_mesh(), "b, -"), from_rank(1)),
+                  uniform({4}, DistSpec::parse(priced_mesh(), "a"), DType::float64)};
         },
         {.scope = &scope});
     const Trace trace = captured.trace({put("a, b", {5, 4})});
-    if (rank.id() == 0) check(mutate(to_json(trace), scope, to_text(trace.program), 700) > 0, "some changes leave a program");
+    if (rank.id() == 0)
+      check(mutate(to_json(trace), scope, to_text(trace.program), 700) > 0, "some changes leave a program");
   });
 }
 
@@ -400,9 +443,11 @@ TEST_CASE("34: files are there whole or not at all, and errors say the path") {
   CHECK(std::distance(std::filesystem::directory_iterator(folder), {}) == 1);
   CapturedFunction loaded = load_function(path, scope);
   CHECK(loaded({vec({1, 2, 3, 4})}).size() == 3);
-  CHECK_THROWS_WITH(load_function((folder / "none.json").string(), scope), Catch::Contains("[load] cannot read") && Catch::Contains("none.json': No such file"));
+  CHECK_THROWS_WITH(load_function((folder / "none.json").string(), scope),
+                    Catch::Contains("[load] cannot read") && Catch::Contains("none.json': No such file"));
   CHECK_THROWS_WITH(program::load(folder.string(), scope), Catch::Contains("[load] cannot read '" + folder.string()));
-  CHECK_THROWS_WITH(program::save(trace, (folder / "no" / "program.json").string()), Catch::Contains("[save] cannot write") && Catch::Contains("No such file"));
+  CHECK_THROWS_WITH(program::save(trace, (folder / "no" / "program.json").string()),
+                    Catch::Contains("[save] cannot write") && Catch::Contains("No such file"));
   std::ofstream(path, std::ios::app) << "}";
   CHECK_THROWS_WITH(program::load(path, scope), Catch::Contains(path) && Catch::Contains("at byte"));
   std::filesystem::remove_all(folder);
@@ -412,7 +457,8 @@ TEST_CASE("34: two parameters of one name cannot be saved") {
   Scope scope;
   const Tensor named = vec({1}), other = vec({2});
   scope.set("p1", named);
-  CapturedFunction captured([&](const Tensors& in) -> Tensors { return {add(add(in[0], named), other)}; }, {.scope = &scope});
+  CapturedFunction captured([&](const Tensors& in) -> Tensors { return {add(add(in[0], named), other)}; },
+                            {.scope = &scope});
   program::Trace trace = captured.trace({vec({1})});
   CHECK_NOTHROW(to_json(trace));
   for (program::Named& each : trace.program.parameters) each.name = "p1";

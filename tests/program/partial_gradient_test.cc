@@ -1,6 +1,6 @@
 // Backward passes of captured functions where only some outputs have a gradient: what leads to the others alone takes no part, as in eager calls.
-#include <catch2/catch.hpp>
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 #include <regex>
@@ -23,19 +23,24 @@ using Gradients = std::vector<std::optional<Values>>;
 bool same(const Gradients& a, const Gradients& b) {
   const auto same_number = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
   const auto same_values = [&](const std::optional<Values>& x, const std::optional<Values>& y) {
-    return x.has_value() == y.has_value() && (!x || std::equal(x->begin(), x->end(), y->begin(), y->end(), same_number));
+    return x.has_value() == y.has_value() &&
+           (!x || std::equal(x->begin(), x->end(), y->begin(), y->end(), same_number));
   };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_values);
 }
 
 size_t finite_numbers(const Gradients& gradients) {
   size_t count = 0;
-  for (const std::optional<Values>& each : gradients) count += each ? static_cast<size_t>(std::count_if(each->begin(), each->end(), [](double x) { return std::isfinite(x); })) : 0;
+  for (const std::optional<Values>& each : gradients)
+    count +=
+        each ? static_cast<size_t>(std::count_if(each->begin(), each->end(), [](double x) { return std::isfinite(x); }))
+             : 0;
   return count;
 }
 
 /// The gradients of `leaves` where the outputs of the set `which` alone are differentiated; none where a leaf gets none.
-Gradients gradients_of(const program::Function& function, const Tensors& inputs, const Tensors& leaves, unsigned which, bool retain = false) {
+Gradients gradients_of(const program::Function& function, const Tensors& inputs, const Tensors& leaves, unsigned which,
+                       bool retain = false) {
   const Tensors out = function(inputs);
   Tensors chosen;
   for (size_t i = 0; i < out.size(); ++i) {
@@ -93,12 +98,14 @@ TEST_CASE("32: backward of some outputs checks and needs only what they read") {
     return {total(multiply(shared, w)), total(multiply(shared, v))};
   };
   CapturedFunction captured(eager, {});
-  for (const program::Function& function : {eager, program::Function([&](const Tensors& in) { return captured(in); })}) {
+  for (const program::Function& function :
+       {eager, program::Function([&](const Tensors& in) { return captured(in); })}) {
     const Tensors out = function({x});
     scale_(w, Scalar(2), Scalar(0), true);
     out[1].backward(one, /*retain_graph=*/true);
     CHECK(values(x.grad())[0] == Approx(3 * std::exp(1.0)));
-    CHECK_THROWS_WITH(out[0].backward(one, true), Catch::Contains("written last by [scale_]") || Catch::Contains("last by [scale_]"));
+    CHECK_THROWS_WITH(out[0].backward(one, true),
+                      Catch::Contains("written last by [scale_]") || Catch::Contains("last by [scale_]"));
     CHECK_THROWS_WITH(add(out[0], out[1]).backward(), Catch::Contains("by [scale_]"));
     x.set_grad({});
   }
@@ -115,12 +122,15 @@ TEST_CASE("32: a gradient that is added in place to one that is absent, and part
     CapturedFunction captured(eager, {.memory_goal = goal});
     for (unsigned which = 1; which < 8; ++which) {
       CAPTURE(goal, which);
-      CHECK(gradients_of([&](const Tensors& in) { return captured(in); }, {x}, {x}, which) == gradients_of(eager, {x}, {x}, which));
+      CHECK(gradients_of([&](const Tensors& in) { return captured(in); }, {x}, {x}, which) ==
+            gradients_of(eager, {x}, {x}, which));
     }
   }
 }
 
-TEST_CASE("32: a random op in the backward pass keeps all groups in one program, in files too, and each group has its own gradients") {
+TEST_CASE(
+    "32: a random op in the backward pass keeps all groups in one program, in files too, and each group has its own "
+    "gradients") {
   const Tensor x = leaf({0, 2}), y = leaf({3, 4});
   // The hook draws, so that the backward pass can only run as a whole.
   const program::Function eager = [](const Tensors& in) -> Tensors {
@@ -142,7 +152,8 @@ TEST_CASE("32: a random op in the backward pass keeps all groups in one program,
         call::thread_generator().set_seed(which);
         return gradients_of(function, {x, y}, {x, y}, which);
       };
-      const Gradients found = run([&](const Tensors& in) { return CapturedFunction(called)(in); }), expected = run(eager);
+      const Gradients found = run([&](const Tensors&in) { return CapturedFunction(called)(in); }),
+                      expected = run(eager);
       CHECK(same(found, expected));
     }
   }
@@ -150,26 +161,34 @@ TEST_CASE("32: a random op in the backward pass keeps all groups in one program,
 
 TEST_CASE("32: a file that does not say which outputs were computed from what gives zeros instead of no gradient") {
   const Tensor x = leaf({1, 2}), y = leaf({3, 4});
-  CapturedFunction captured([](const Tensors& in) -> Tensors {
-    const Tensor shared = multiply(in[0], in[0]);
-    return {total(shared), total(multiply(shared, in[1]))};
-  }, {});
+  CapturedFunction captured(
+      [](const Tensors& in) -> Tensors {
+        const Tensor shared = multiply(in[0], in[0]);
+        return {total(shared), total(multiply(shared, in[1]))};
+      },
+      {});
   const std::string text = program::to_json(captured.trace({x, y}));
   const std::string shorter = std::regex_replace(text, std::regex(R"(,"reaches":\[(\[[0-9,]*\],?)*\])"), "");
   REQUIRE(shorter.size() < text.size());
   CapturedFunction loaded(program::from_json(shorter, {}));
-  CHECK(gradients_of([&](const Tensors& in) { return loaded(in); }, {x, y}, {x, y}, 1) == Gradients{Values{2, 4}, Values{0, 0}});
-  CHECK(gradients_of([&](const Tensors& in) { return loaded(in); }, {x, y}, {x, y}, 3) == Gradients{Values{8, 20}, Values{1, 4}});
+  CHECK(gradients_of([&](const Tensors& in) { return loaded(in); }, {x, y}, {x, y}, 1) ==
+        Gradients{Values{2, 4}, Values{0, 0}});
+  CHECK(gradients_of([&](const Tensors& in) { return loaded(in); }, {x, y}, {x, y}, 3) ==
+        Gradients{Values{8, 20}, Values{1, 4}});
 }
 
-TEST_CASE("32: on meshes groups have backward passes of their own, and outputs of one group that have a gradient are differentiated alone") {
+TEST_CASE(
+    "32: on meshes groups have backward passes of their own, and outputs of one group that have a gradient are "
+    "differentiated alone") {
   for (const int ranks : {4, 5}) {
     run_ranks(ranks, [ranks](Rank&) {
       Tensor a = on("a, b", {4, 6}, 0), b = on("b, -", {3, 2}, 1);
       for (Tensor* each : {&a, &b}) each->set_requires_grad(true);
       // A program is the same on all ranks, so full() needs all of them in the mesh.
       const auto value = [ranks](const Tensor& x) { return ranks == 4 ? full(x) : x; };
-      const program::Function apart = [value](const Tensors& in) -> Tensors { return {value(total(multiply(in[0], in[0]))), value(total(multiply(in[1], in[1])))}; };
+      const program::Function apart = [value](const Tensors& in) -> Tensors {
+        return {value(total(multiply(in[0], in[0]))), value(total(multiply(in[1], in[1])))};
+      };
       const program::Function together = [](const Tensors& in) -> Tensors {
         const Tensor shared = multiply(in[0], in[0]);
         return {total(sqrt(shared)), sum(matmul(shared, expand(total(in[1]), {6, 2})), {1}, false), total(shared)};
@@ -185,10 +204,11 @@ TEST_CASE("32: on meshes groups have backward passes of their own, and outputs o
               if ((which >> i & 1u) != 0) chosen.push_back(total(out[i]));
             }
             Gradients found;
-            for (const Tensor& each : grad(chosen, {a, b}, {}, {}, true)) found.push_back(each.defined() ? std::optional(whole(each)) : std::nullopt);
+            for (const Tensor& each : grad(chosen, {a, b}, {}, {}, true))
+              found.push_back(each.defined() ? std::optional(whole(each)) : std::nullopt);
             return found;
           };
-          const auto found = gradients([&](const Tensors& in) { return captured(in); }), expected = gradients(eager);
+          const auto found = gradients([&](const Tensors&in) { return captured(in); }), expected = gradients(eager);
           check(same(found, expected), "the gradients of the set " + std::to_string(which));
         }
       }

@@ -137,7 +137,9 @@ TEST_CASE("passes: equal results that are written, or that are both outputs, sta
   CHECK(count(passed(&program::share_common, one_output, in), "exp") == 1);
   check_same(one_output);
 
-  const Function third_output = [](const Tensors& in) -> Tensors { return {doubled(exp(in[0])), exp(in[0]), exp(in[0])}; };
+  const Function third_output = [](const Tensors& in) -> Tensors {
+    return {doubled(exp(in[0])), exp(in[0]), exp(in[0])};
+  };
   CHECK(count(passed(&program::share_common, third_output, in), "exp") == 2);
 }
 
@@ -165,17 +167,24 @@ TEST_CASE("passes: views of one tensor are one view, unless they are outputs") {
 TEST_CASE("passes: ops with other attributes, and random ones, are not the same") {
   const Tensors in = {vec({-0.0, 2, 3, 4})};
   const Function zeros = [](const Tensors& in) -> Tensors {
-    return {divide(constant(1), add(scale(in[0], Scalar(1), Scalar(0.0), true), constant(0))), scale(in[0], Scalar(1), Scalar(-0.0), true)};
+    return {divide(constant(1), add(scale(in[0], Scalar(1), Scalar(0.0), true), constant(0))),
+            scale(in[0], Scalar(1), Scalar(-0.0), true)};
   };
   CHECK(count(passed(&program::share_common, zeros, in), "scale") == 2);
   check_same(zeros);
-  const Function random = [](const Tensors&) -> Tensors { return {subtract(uniform({4}, DType::float64), uniform({4}, DType::float64))}; };
+  const Function random = [](const Tensors&) -> Tensors {
+    return {subtract(uniform({4}, DType::float64), uniform({4}, DType::float64))};
+  };
   CHECK(count(passed(&program::share_common, random, {}), "uniform") == 2);
 }
 
 TEST_CASE("passes: what backward reads and what the caller gets stay two buffers") {
   const Tensor x = vec({1, 2}).set_requires_grad(true), w = vec({3, 4}).set_requires_grad(true);
-  CapturedFunction captured([&](const Tensors& in) -> Tensors { return {add(in[0], in[0]), multiply(add(in[0], in[0]), w)}; }, {});
+  CapturedFunction captured(
+      [&](const Tensors& in) -> Tensors {
+        return {add(in[0], in[0]), multiply(add(in[0], in[0]), w)};
+      },
+      {});
   Tensors out = captured({x});
   {
     const NoGrad off;
@@ -190,7 +199,8 @@ TEST_CASE("passes: what backward reads and what the caller gets stay two buffers
 TEST_CASE("passes: ops on constants become constants, also larger ones") {
   const Function function = [](const Tensors& in) -> Tensors {
     const Tensor c = multiply(constant(3), scale(constant(0.5), Scalar(4), Scalar(-8), true));  // -18
-    return {add(in[0], expand(reshape(slice(c, {0}, {0}, {1}), {1}), {4})), cast(cast(c, DType::int32), DType::float64)};
+    return {add(in[0], expand(reshape(slice(c, {0}, {0}, {1}), {1}), {4})),
+            cast(cast(c, DType::int32), DType::float64)};
   };
   const Program folded = passed(&program::fold_constants, function, {vec({1, 2, 3, 4})});
   const Program program = program::remove_dead_code(folded);
@@ -237,7 +247,9 @@ TEST_CASE("passes: a constant that is written is none afterwards, and functions 
   CHECK(count(program, "scale") == 1);
   CHECK(count(program, "exp") == 1);
   check_same(written);
-  const Function throws = [](const Tensors&) -> Tensors { return {divide(full({2}, Scalar(1), DType::int32), full({2}, Scalar(0), DType::int32))}; };
+  const Function throws = [](const Tensors&) -> Tensors {
+    return {divide(full({2}, Scalar(1), DType::int32), full({2}, Scalar(0), DType::int32))};
+  };
   CHECK(count(passed(&program::fold_constants, throws, {}), "divide") == 1);
 }
 
@@ -256,7 +268,8 @@ TEST_CASE("passes: ops that change nothing vanish, and x + 0.0 is not one of the
     }
     return same;
   };
-  const Program program = program::remove_dead_code(passed(&program::fold_constants, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})}));
+  const Program program =
+      program::remove_dead_code(passed(&program::fold_constants, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})}));
   CHECK(count(program, "multiply") == 0);
   CHECK(count(program, "assign") == 0);
   CHECK(count(program, "cast") == 0);
@@ -326,7 +339,8 @@ TEST_CASE("passes: an elementwise op writes over an argument that is read there 
   check_same(function);
 }
 
-TEST_CASE("passes: nothing is written over that is read later, the caller's, of another type, or read otherwise by the op") {
+TEST_CASE(
+    "passes: nothing is written over that is read later, the caller's, of another type, or read otherwise by the op") {
   Tensor p = vec({1, 2, 3, 4});
   const Tensors in = {vec({1, 2, 3, 4}), vec({4, 3, 2, 1})};
   const auto in_place = [&](const Function& function) {
@@ -343,7 +357,9 @@ TEST_CASE("passes: nothing is written over that is read later, the caller's, of 
           const Tensor x = exp(in[0]), view = reshape(x, {2, 2}), y = relu(x);
           return {matmul(view, view), y};
         }) == 0);
-  CHECK(in_place([](const Tensors& in) -> Tensors { return {cast(cast(doubled(in[0]), DType::int32), DType::float64), sum(tanh(in[1]), {}, false)}; }) == 0);
+  CHECK(in_place([](const Tensors& in) -> Tensors {
+          return {cast(cast(doubled(in[0]), DType::int32), DType::float64), sum(tanh(in[1]), {}, false)};
+        }) == 0);
   CHECK(in_place([](const Tensors& in) -> Tensors {
           const Tensor x = exp(in[0]);
           return {add(x, reshape(reshape(x, {2, 2}), {4}))};
@@ -382,15 +398,21 @@ TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name 
   const Function function = [](const Tensors& in) -> Tensors { return {add(exp(in[0]), exp(in[0]))}; };
   std::vector<std::string> seen;
   const Tensors in = {vec({1, 2})};
-  CapturedFunction captured(function, {.observer = [&](std::string_view pass, const Program& before, const Program& after) {
-                              seen.push_back(std::string(pass) + " " + std::to_string(before.ops.size()) + " " + std::to_string(after.ops.size()));
+  CapturedFunction captured(function,
+                            {.observer = [&](std::string_view pass, const Program& before, const Program& after) {
+                              seen.push_back(std::string(pass) + " " + std::to_string(before.ops.size()) + " " +
+                                             std::to_string(after.ops.size()));
                             }});
   captured(in);
-  CHECK(seen == std::vector<std::string>{"constants 3 3", "common 3 2", "dead_code 2 2", "hoist 2 2", "reshards 2 2", "dead_code 2 2", "order 2 2", "recompute 2 2", "dead_code 2 2", "batches 2 2", "inplace 2 2", "loops 2 2"});
+  CHECK(seen == std::vector<std::string>{"constants 3 3", "common 3 2", "dead_code 2 2", "hoist 2 2", "reshards 2 2",
+                                         "dead_code 2 2", "order 2 2", "recompute 2 2", "dead_code 2 2", "batches 2 2",
+                                         "inplace 2 2", "loops 2 2"});
   const Program program = traced(function, in);
   CHECK(program::run_passes(program).ops.size() == 2);
   CHECK(program::run_passes(program, {.skip = {"common"}}).ops.size() == 3);
-  const auto wrong_name = Catch::Contains("there is no pass 'fold' to skip; there are constants, common, dead_code, hoist, reshards, order, recompute, batches, inplace, loops");
+  const auto wrong_name = Catch::Contains(
+      "there is no pass 'fold' to skip; there are constants, common, dead_code, hoist, reshards, order, recompute, "
+      "batches, inplace, loops");
   CHECK_THROWS_WITH(program::run_passes(program, {.skip = {"fold"}}), wrong_name);
   CHECK_THROWS_WITH(CapturedFunction(function, {.skip = {"fold"}})(in), wrong_name);
 }
@@ -398,13 +420,15 @@ TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name 
 TEST_CASE("passes: a captured function leaves out those that its options skip, of its gradient too") {
   const Function function = [](const Tensors& in) -> Tensors { return {add(exp(in[0]), exp(in[0]))}; };
   std::vector<std::string> seen;
-  CapturedFunction captured(function, {.skip = {"dead_code", "common"}, .observer = [&](std::string_view pass, const Program&, const Program& after) {
-                              seen.push_back(std::string(pass) + " " + std::to_string(after.ops.size()));
-                            }});
+  CapturedFunction captured(function, {.skip = {"dead_code", "common"},
+                                       .observer = [&](std::string_view pass, const Program&, const Program& after) {
+                                         seen.push_back(std::string(pass) + " " + std::to_string(after.ops.size()));
+                                       }});
   const Tensor x = leaf({1, 2}), expected = function({x})[0];
   const Tensor out = captured({x})[0];
   CHECK(bits(out) == bits(expected));
-  const std::vector<std::string> forward = {"constants 3", "hoist 3", "reshards 3", "order 3", "recompute 3", "batches 3", "inplace 3", "loops 3"};
+  const std::vector<std::string> forward = {"constants 3", "hoist 3",   "reshards 3", "order 3",
+                                            "recompute 3", "batches 3", "inplace 3",  "loops 3"};
   REQUIRE(seen.size() == 2 * forward.size());
   CHECK(std::equal(forward.begin(), forward.end(), seen.begin()));
   total(out).backward();
@@ -434,7 +458,8 @@ TEST_CASE("passes: programs of 10000 ops, and the time that passes take") {
       const auto middle = std::chrono::steady_clock::now();
       program.verify();
       const auto ms = [](auto time) { return std::chrono::duration<double, std::milli>(time).count(); };
-      std::cout << "  " << pass.name << " " << ms(middle - start) << " ms (verify " << ms(std::chrono::steady_clock::now() - middle) << ")";
+      std::cout << "  " << pass.name << " " << ms(middle - start) << " ms (verify "
+                << ms(std::chrono::steady_clock::now() - middle) << ")";
     }
     std::cout << "\n";
     CHECK(program.ops.size() == static_cast<size_t>(2 * n / 5));  // a tanh and an addition of each round

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <tbb/global_control.h>
+#include <algorithm>
 
 #include <atomic>
 #include <cmath>
@@ -54,7 +54,9 @@ struct Place {
     Random random(seed * 1000003 + (restless() ? what % 3 : what));
     return random_spec(random, mesh, dims, {ReduceType::sum});
   }
-  Tensor put(const Tensor& value, uint64_t what) const { return mesh == nullptr ? assign(value) : distribute(value, layout(what, value.dims().rank())); }
+  Tensor put(const Tensor& value, uint64_t what) const {
+    return mesh == nullptr ? assign(value) : distribute(value, layout(what, value.dims().rank()));
+  }
   Tensor move(const Tensor& x, uint64_t what) const {
     if (mesh == nullptr) return assign(x);
     const DistSpec* spec = layout(what, x.dims().rank());
@@ -73,7 +75,7 @@ struct Subject {
   const RandomProgram& program;
   const Place& place;
   Way way;
-  Tensors parameters;       // kept from run to run
+  Tensors parameters;        // kept from run to run
   Tensors output_gradients;  // of each output that there may be
   std::vector<std::string>* errors;
 
@@ -81,17 +83,21 @@ struct Subject {
     for (const int operand : program.steps[step].operands) {
       const auto found = values.find(operand);
       const uint64_t what = step * 7 + static_cast<uint64_t>(operand);
-      if (place.restless() && what % 3 != 0 && found != values.end()) found->second = place.move(found->second, what / 3);
+      if (place.restless() && what % 3 != 0 && found != values.end())
+        found->second = place.move(found->second, what / 3);
     }
   }
 
   Tensors operator()(const Tensors& inputs) const {
     errors->clear();
     Values values;
-    for (size_t i = 0; i < program.leaves.size(); ++i) values[static_cast<int>(i)] = i % 2 == 0 ? inputs[i / 2] : parameters[i / 2];
+    for (size_t i = 0; i < program.leaves.size(); ++i)
+      values[static_cast<int>(i)] = i % 2 == 0 ? inputs[i / 2] : parameters[i / 2];
     for (size_t i = 0; i < program.steps.size(); ++i) {
       std::string error = code_of([&] { move_operands(i, values); });
-      if (error.empty()) error = run_step(program.steps[i], values, [&](const Tensor& x, uint64_t seed) { return place.move(x, 1000 + seed); });
+      if (error.empty())
+        error = run_step(program.steps[i], values,
+                         [&](const Tensor& x, uint64_t seed) { return place.move(x, 1000 + seed); });
       if (!error.empty()) errors->push_back(fmt::format("step {}: {}", i, error));
     }
     Tensors outputs;
@@ -137,7 +143,8 @@ std::string bytes_of(const Tensor& tensor) {
       using T = typename decltype(tag)::type;
       for (int64_t i = 0; i < piece.numel(); ++i) {
         const T value = piece.data<T>()[i];
-        if constexpr (std::is_floating_point_v<T>) text += std::isnan(value) ? std::string("nan ") : fmt::format("{:a} ", value);
+        if constexpr (std::is_floating_point_v<T>)
+          text += std::isnan(value) ? std::string("nan ") : fmt::format("{:a} ", value);
         else text += fmt::format("{} ", static_cast<double>(value));
       }
     });
@@ -151,7 +158,8 @@ std::string handle_of(const Tensor& output, const Tensors& inputs, const Tensors
   std::string text = output.requires_grad() ? "requires a gradient " : "";
   for (const Tensors* arguments : {&inputs, &parameters}) {
     for (size_t i = 0; i < arguments->size(); ++i) {
-      if ((*arguments)[i].impl() == output.impl()) text += fmt::format("{} {} itself ", arguments == &inputs ? "input" : "parameter", i);
+      if ((*arguments)[i].impl() == output.impl())
+        text += fmt::format("{} {} itself ", arguments == &inputs ? "input" : "parameter", i);
     }
   }
   return text;
@@ -177,7 +185,8 @@ std::vector<Mode> other_modes() {
   for (const program::Pass& pass : program::standard_passes()) names.emplace(pass.name);
   for (const std::string& name : names) {
     Mode& mode = modes.emplace_back(Mode{.name = "only " + name, .memory_goal = 1});
-    std::copy_if(names.begin(), names.end(), std::back_inserter(mode.skip), [&](const std::string& each) { return each != name; });
+    std::copy_if(names.begin(), names.end(), std::back_inserter(mode.skip),
+                 [&](const std::string& each) { return each != name; });
   }
   return modes;
 }
@@ -187,7 +196,8 @@ CapturedFunction through_text(CapturedFunction& function, const Tensors& inputs)
   const program::Trace& trace = function.trace(inputs);
   program::Scope scope;
   for (size_t i = 0; i < trace.parameters.size(); ++i) {
-    if (!trace.parameters[i].leaf.defined() && trace.parameters[i].tensor.defined()) scope.set(trace.program.parameters[i].name, trace.parameters[i].tensor);
+    if (!trace.parameters[i].leaf.defined() && trace.parameters[i].tensor.defined())
+      scope.set(trace.program.parameters[i].name, trace.parameters[i].tensor);
   }
   return CapturedFunction(program::from_json(program::to_json(trace), scope));
 }
@@ -197,13 +207,15 @@ std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way,
   std::vector<std::string> errors;
   Subject subject{program, place, way, {}, {}, &errors};
   const Tensors leaves = draw_leaves(program);
-  for (size_t i = 1; i < leaves.size(); i += 2) subject.parameters.push_back(place.put(leaves[i], i).set_requires_grad(true));
+  for (size_t i = 1; i < leaves.size(); i += 2)
+    subject.parameters.push_back(place.put(leaves[i], i).set_requires_grad(true));
   if (place.rank != nullptr) place.rank->generator.set_seed(5);
   call::thread_generator().set_seed(5);
-  CapturedFunction function(subject, {.passes = mode.passes,
-                                      .skip = mode.skip,
-                                      .memory_goal = mode.memory_goal,
-                                      .executor = {.fuse_block = place.seed % 4 < 2 ? 3 : 0, .together_ns = mode.together_ns}});
+  CapturedFunction function(subject,
+                            {.passes = mode.passes,
+                             .skip = mode.skip,
+                             .memory_goal = mode.memory_goal,
+                             .executor = {.fuse_block = place.seed % 4 < 2 ? 3 : 0, .together_ns = mode.together_ns}});
   std::vector<Seen> all;
   for (int run = 0; run < kRuns; ++run) {
     Seen& seen = all.emplace_back();
@@ -235,13 +247,15 @@ std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way,
       if (!seen["backward"].empty()) return all;
     }
     for (const std::string& error : errors) seen["errors"] += error + "; ";
-    for (size_t i = 0; i < outputs.size(); ++i) seen[fmt::format("output {}", i)] = handle_of(outputs[i], inputs, subject.parameters) + bytes_of(outputs[i]);
+    for (size_t i = 0; i < outputs.size(); ++i)
+      seen[fmt::format("output {}", i)] = handle_of(outputs[i], inputs, subject.parameters) + bytes_of(outputs[i]);
     for (size_t i = 0; i < inputs.size(); ++i) {
       seen[fmt::format("input {}", i)] = fmt::format("version {} {}", inputs[i].version(), bytes_of(inputs[i]));
       seen[fmt::format("gradient of input {}", i)] = bytes_of(inputs[i].grad());
     }
     for (size_t i = 0; i < subject.parameters.size(); ++i) {
-      seen[fmt::format("parameter {}", i)] = fmt::format("version {} {}", subject.parameters[i].version(), bytes_of(subject.parameters[i]));
+      seen[fmt::format("parameter {}", i)] =
+          fmt::format("version {} {}", subject.parameters[i].version(), bytes_of(subject.parameters[i]));
       seen[fmt::format("gradient of parameter {}", i)] = bytes_of(subject.parameters[i].grad());
     }
   }
@@ -256,7 +270,8 @@ std::string difference(const std::vector<Seen>& eager, const std::vector<Seen>& 
     for (const auto& [name, value] : captured[run]) {
       const auto found = eager[run].find(name);
       if (found == eager[run].end() || found->second != value) {
-        return fmt::format("run {}: {} is {}, eager {}", run, name, value.substr(0, 300), found == eager[run].end() ? "nothing" : found->second.substr(0, 300));
+        return fmt::format("run {}: {} is {}, eager {}", run, name, value.substr(0, 300),
+                           found == eager[run].end() ? "nothing" : found->second.substr(0, 300));
       }
     }
   }
@@ -272,7 +287,8 @@ std::string compare_modes(const RandomProgram& program, const Place& place, Way 
   }
   if (const std::string differs = difference(eager, captured); !differs.empty()) return kCaptured.name + ": " + differs;
   for (const Mode& mode : other_modes()) {
-    if (const std::string differs = difference(eager, run(program, place, way, mode)); !differs.empty()) return mode.name + ": " + differs;
+    if (const std::string differs = difference(eager, run(program, place, way, mode)); !differs.empty())
+      return mode.name + ": " + differs;
   }
   return "";
 }
@@ -299,14 +315,13 @@ std::string attempt(uint64_t seed) {
   const auto differs = [&](const RandomProgram& part) {
     try {
       return compare(part, seed, way, on_mesh ? &mesh : nullptr);
-    } catch (const std::exception& error) {
-      return std::string(error.what());
-    }
+    } catch (const std::exception& error) { return std::string(error.what()); }
   };
   if (differs(program).empty()) return "";
   const RandomProgram small = shrink(program, [&](const RandomProgram& part) { return !differs(part).empty(); });
-  return fmt::format("{}{}, {}\n{}\n{}", way.backward_inside ? "backward inside" : "backward outside", way.optimise ? ", optimised" : "",
-                     on_mesh ? mesh.text() : "plain", differs(small), to_string(small));
+  return fmt::format("{}{}, {}\n{}\n{}", way.backward_inside ? "backward inside" : "backward outside",
+                     way.optimise ? ", optimised" : "", on_mesh ? mesh.text() : "plain", differs(small),
+                     to_string(small));
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ int64_t most_live(const program::Program& program) {
 }
 
 size_t count(const program::Program& program, std::string_view name) {
-  return static_cast<size_t>(std::count_if(program.ops.begin(), program.ops.end(), [&](const program::Op& op) { return op.name() == name; }));
+  return static_cast<size_t>(
+      std::count_if(program.ops.begin(), program.ops.end(), [&](const program::Op& op) { return op.name() == name; }));
 }
 
 /// Blocks with a product, a view that is written, dropout and batch_norm, whose running mean and variance are parameters; and their training.
@@ -31,7 +32,8 @@ struct Model {
   Tensors weights, means, variances;
   Tensor rate, none;
 
-  Model(int layers, const ProcessMesh* mesh, bool running = true) : mesh(mesh), running(running), rate(put(vec({0.01}), "-")) {
+  Model(int layers, const ProcessMesh* mesh, bool running = true)
+      : mesh(mesh), running(running), rate(put(vec({0.01}), "-")) {
     for (int i = 0; i < layers; ++i) {
       Values elements;
       for (int k = 0; k < 36; ++k) elements.push_back(0.05 * ((k * 7 + i * 5) % 11) - 0.2);
@@ -40,7 +42,9 @@ struct Model {
       variances.push_back(put(vec(Values(6, 1)), "-"));
     }
   }
-  Tensor put(const Tensor& x, const char* layout) const { return mesh == nullptr ? x : distribute(x, DistSpec::parse(mesh, layout)); }
+  Tensor put(const Tensor& x, const char* layout) const {
+    return mesh == nullptr ? x : distribute(x, DistSpec::parse(mesh, layout));
+  }
 
   Tensor loss(const Tensor& in) const {
     Tensor x = in;
@@ -69,10 +73,14 @@ struct Model {
 program::Program train_both(const ProcessMesh* mesh, bool running, int64_t goal) {
   Model a(8, mesh, running), b(8, mesh, running);
   std::vector<program::Program> after;
-  CapturedFunction captured([&](const Tensors& in) { return a.step(in); },
-                            {.memory_goal = goal, .observer = [&](std::string_view, const program::Program&, const program::Program& to) { after = {to}; }});
+  CapturedFunction captured(
+      [&](const Tensors& in) { return a.step(in); },
+      {.memory_goal = goal,
+       .observer = [&](std::string_view, const program::Program&, const program::Program& to) { after = {to}; }});
   for (int run = 0; run < 5; ++run) {
-    const Tensor x = a.put(add(scale(iota<double>({8, 6}), Scalar(0.02), Scalar(0), true), full({8, 6}, Scalar(0.1 * run), DType::float64)), "a, -");
+    const Tensor x = a.put(add(scale(iota<double>({8, 6}), Scalar(0.02), Scalar(0), true),
+                               full({8, 6}, Scalar(0.1 * run), DType::float64)),
+                           "a, -");
     const auto seeded = [&](const auto& call) {
       call::thread_generator().set_seed(static_cast<uint64_t>(run));
       if (mesh != nullptr) current_rank_or_null()->generator.set_seed(static_cast<uint64_t>(run));
@@ -80,7 +88,8 @@ program::Program train_both(const ProcessMesh* mesh, bool running, int64_t goal)
     };
     check(seeded([&] { return captured({x}); }) == seeded([&] { return b.step({x}); }), "losses are equal");
     for (size_t i = 0; i < a.weights.size(); ++i) {
-      for (const auto& [ours, theirs] : {std::pair(a.weights[i], b.weights[i]), std::pair(a.means[i], b.means[i]), std::pair(a.variances[i], b.variances[i])}) {
+      for (const auto& [ours, theirs] : {std::pair(a.weights[i], b.weights[i]), std::pair(a.means[i], b.means[i]),
+                                         std::pair(a.variances[i], b.variances[i])}) {
         check(whole(ours) == whole(theirs), "weights and running values are equal");
         check(ours.version() == theirs.version(), "and as often written");
       }
@@ -92,7 +101,9 @@ program::Program train_both(const ProcessMesh* mesh, bool running, int64_t goal)
 
 }  // namespace
 
-TEST_CASE("recompute: a training step in fewer bytes is eager's, bit for bit, with dropout, written values and running means") {
+TEST_CASE(
+    "recompute: a training step in fewer bytes is eager's, bit for bit, with dropout, written values and running "
+    "means") {
   const program::Program plain = train_both(nullptr, true, 0), small = train_both(nullptr, true, 1);
   CHECK(most_live(small) < most_live(plain));
   CHECK(small.ops.size() > plain.ops.size());
@@ -125,7 +136,9 @@ TEST_CASE("recompute: on meshes moves are not repeated, and all ranks have the s
   for (const std::string& text : texts) CHECK(text == texts[0]);
 }
 
-TEST_CASE("recompute: what reduces over ranks is not repeated, and plain values, which may differ from rank to rank, decide nothing") {
+TEST_CASE(
+    "recompute: what reduces over ranks is not repeated, and plain values, which may differ from rank to rank, decide "
+    "nothing") {
   run_ranks(4, [](Rank& rank) {
     const Tensor x = on("a, b", {64, 64});
     const auto function = [&](const Tensors& in) -> Tensors {
@@ -136,9 +149,11 @@ TEST_CASE("recompute: what reduces over ranks is not repeated, and plain values,
       return {total(multiply(multiply(y, kept), norm))};
     };
     std::vector<program::Program> after;
-    CapturedFunction captured(function, {.memory_goal = 1, .observer = [&](std::string_view pass, const program::Program&, const program::Program& to) {
-                                           if (pass == "recompute") after = {to};
-                                         }});
+    CapturedFunction captured(
+        function,
+        {.memory_goal = 1, .observer = [&](std::string_view pass, const program::Program&, const program::Program& to) {
+           if (pass == "recompute") after = {to};
+         }});
     check(whole(captured({x})[0]) == whole(function({x})[0]), "the same bits");
     check(count(after.at(0), "frobenius_norm") == 1, "one norm");
     check(count(after.at(0), "divide") > 1, "other values are made again");
@@ -167,7 +182,9 @@ TEST_CASE("recompute: what a function keeps for its gradient becomes less") {
     const program::Split split = program::split(function.trace({iota<double>({8, 6}).set_requires_grad(true)}));
     int64_t bytes = 0;
     for (const program::Middle& middle : split.middles) {
-      if (middle.held == program::Held::own) bytes += program::bytes_of(split.forward.value(split.forward.outputs[static_cast<size_t>(middle.output)].value).type);
+      if (middle.held == program::Held::own)
+        bytes += program::bytes_of(
+            split.forward.value(split.forward.outputs[static_cast<size_t>(middle.output)].value).type);
     }
     return bytes;
   };

@@ -38,9 +38,7 @@ TEST_CASE("33: a capture that is over holds none of its inputs, parameters and g
     try {
       CapturedFunction(function, {}).trace({x});
       CHECK(!fails);
-    } catch (const Error&) {
-      CHECK(fails);
-    }
+    } catch (const Error&) { CHECK(fails); }
     for (const Tensor& each : all) CHECK(holders(each) == 1);
   }
 }
@@ -49,7 +47,8 @@ TEST_CASE("33: a program that is kept holds no gradient that a leaf had") {
   const Tensor w = leaf({5, 6}), x = leaf({1, 2});
   for (const Tensor& each : {w, x}) each.set_grad(vec({7, 8}));
   const Tensors gradients = {w.grad(), x.grad()};
-  const CapturedFunction captured = capture([&](const Tensors& in) -> Tensors { return total(multiply(in[0], w)).backward(), Tensors{}; }, {x});
+  const CapturedFunction captured =
+      capture([&](const Tensors& in) -> Tensors { return total(multiply(in[0], w)).backward(), Tensors{}; }, {x});
   for (const Tensor& each : {w, x}) each.set_grad({});
   for (const Tensor& each : gradients) CHECK(holders(each) == 1);
 }
@@ -57,7 +56,8 @@ TEST_CASE("33: a program that is kept holds no gradient that a leaf had") {
 TEST_CASE("33: a tensor that outlives its capture holds no other of it") {
   const Tensor x = vec({1, 2}), p = vec({3, 4});
   Tensors kept;
-  CapturedFunction([&](const Tensors& in) -> Tensors { return kept.push_back(multiply(in[0], p)), Tensors{}; }, {}).trace({x});
+  CapturedFunction([&](const Tensors& in) -> Tensors { return kept.push_back(multiply(in[0], p)), Tensors{}; }, {})
+      .trace({x});
   CHECK(holders(x) == 1);
   CHECK(holders(p) == 1);
   CHECK_THROWS_WITH(values(kept[0]), Catch::Contains("was made while a function was captured"));

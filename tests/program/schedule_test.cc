@@ -23,7 +23,9 @@ std::vector<std::string> op_names(const Program& program) {
 }
 using Names = std::vector<std::string>;
 
-Program traced(const program::Function& function, const Tensors& inputs) { return program::trace(function, inputs).program; }
+Program traced(const program::Function& function, const Tensors& inputs) {
+  return program::trace(function, inputs).program;
+}
 
 Tensor large(double start) {
   Values values(20000);
@@ -57,13 +59,16 @@ TEST_CASE("hoist: a cast to a larger dtype runs after the move, one to a smaller
     check(op_names(program::hoist_reshards(traced(smaller, {x}))) == Names{"cast", "reshard"}, "moved as bfloat16");
     for (const program::Function& function : {program::Function(larger), program::Function(smaller)}) {
       CapturedFunction captured = capture(function, {x});
-      check(whole(cast(captured({x})[0], DType::float64)) == whole(cast(function({x})[0], DType::float64)), "the same elements");
+      check(whole(cast(captured({x})[0], DType::float64)) == whole(cast(function({x})[0], DType::float64)),
+            "the same elements");
       check(spec_of(captured({x})[0]) == spec_of(function({x})[0]), "in the same layout");
     }
   });
 }
 
-TEST_CASE("hoist: the order stays where somebody else sees what is between, where nothing is saved, and where a sum is pending") {
+TEST_CASE(
+    "hoist: the order stays where somebody else sees what is between, where nothing is saved, and where a sum is "
+    "pending") {
   run_ranks(4, [](Rank&) {
     const Tensor x = cast(on("a, -", {5, 4}), DType::float32);
     const auto to = [](const Tensor& x, const char* layout) { return reshard(x, DistSpec::parse(mesh22(), layout)); };
@@ -78,7 +83,8 @@ TEST_CASE("hoist: the order stays where somebody else sees what is between, wher
         },
         {"cast", "reshard"});
     unchanged([&](const Tensors& in) -> Tensors { return {to(exp(in[0]), "-, b")}; }, {"exp", "reshard"});
-    unchanged([&](const Tensors& in) -> Tensors { return {to(cast(sum(in[0], IntArray{0}), DType::float64), "b")}; }, {"sum", "cast", "reshard"});
+    unchanged([&](const Tensors& in) -> Tensors { return {to(cast(sum(in[0], IntArray{0}), DType::float64), "b")}; },
+              {"sum", "cast", "reshard"});
   });
 }
 
@@ -163,9 +169,9 @@ TEST_CASE("together: what one op writes and another reads or writes keeps its or
   const auto writes = [](const Tensors& in) -> Tensors {
     Tensor x = exp(in[0]);
     const Tensor before = sum(x, {0});
-    relu_(x);                            // after it has been read
+    relu_(x);  // after it has been read
     const Tensor view = reshape(x, {-1});
-    add_(x, in[1]);                      // after the first write
+    add_(x, in[1]);                             // after the first write
     const Tensor after = sum(view, {}, false);  // of the last
     return {before, after, x};
   };
@@ -232,7 +238,7 @@ TEST_CASE("together: training steps on two ranks with several threads are eager'
 TEST_CASE("order: what frees more than it takes runs first, and never before what it needs") {
   const auto function = [](const Tensors& in) -> Tensors {
     const Tensor wide = exp(in[0]);
-    const Tensor other = sin(in[0]);          // as wide
+    const Tensor other = sin(in[0]);  // as wide
     const Tensor view = reshape(wide, {-1});
     const Tensor narrow = sum(view, {}, false);  // the last use of the first
     Tensor written = cos(in[0]);

@@ -27,9 +27,7 @@ void twice(Tensor x) { scale_(x, Scalar(2), Scalar(0), true); }
 std::string told(const std::function<void()>& call) {
   try {
     call();
-  } catch (const Error& error) {
-    return to_string(error.code());
-  }
+  } catch (const Error& error) { return to_string(error.code()); }
   return "";
 }
 
@@ -43,10 +41,12 @@ program::Function maybe_captured(bool captures, const program::Function& functio
 
 TEST_CASE("22: an output that was dropped is not reused while a copy knows it as its source") {
   run_ranks(2, [](Rank&) {
-    CapturedFunction captured([](const Tensors& in) -> Tensors {
-      const Tensor out = scale(in[0], Scalar(2), Scalar(0), true);
-      return {out, moved(out)};
-    }, {});
+    CapturedFunction captured(
+        [](const Tensors& in) -> Tensors {
+          const Tensor out = scale(in[0], Scalar(2), Scalar(0), true);
+          return {out, moved(out)};
+        },
+        {});
     Tensors out = captured({base_of()});
     const Tensor view = out[1];
     out.clear();
@@ -76,7 +76,9 @@ TEST_CASE("22: captured functions read and write moved views as eager calls do u
             const Tensor base = base_of(), view = moved(base), other = base_of(100);
             if (each.writes_before) twice(base);
             const PolicyScope policies(rank, {.view = policy});
-            const program::Function function = maybe_captured(captures, [&](const Tensors& in) { return closure ? each.function({base, view}) : each.function(in); });
+            const program::Function function = maybe_captured(captures, [&](const Tensors& in) {
+              return closure ? each.function({base, view}) : each.function(in);
+            });
             std::vector<std::string>& log = seen[captures ? 1 : 0];
             for (int run = 0; run < 2; ++run) {
               log.push_back(told([&] {
@@ -97,30 +99,38 @@ TEST_CASE("22: captured functions read and write moved views as eager calls do u
 
 TEST_CASE("22: a view of a moved view is stale in a captured function that writes the source of both") {
   run_ranks(2, [](Rank&) {
-    const program::Function function = [](const Tensors& in) -> Tensors { return twice(in[0]), Tensors{add(in[1], in[1])}; };
+    const program::Function function = [](const Tensors& in) -> Tensors {
+      return twice(in[0]), Tensors{add(in[1], in[1])};
+    };
     CapturedFunction captured(function, {});
     for (const bool captures : {false, true}) {
       const Tensor base = base_of();
       const Tensor view = moved(base);
       const Tensor far = reshape(view, {3, 2});  // "p" on 6 elements to 3 rows: moves again
       check(!far.shares_buffer_with(view), "the second view had to move, too");
-      const program::Function called = captures ? program::Function([&](const Tensors& in) { return captured(in); }) : function;
+      const program::Function called =
+          captures ? program::Function([&](const Tensors& in) { return captured(in); }) : function;
       check(whole(called({base_of(5), far})[0]) == Values{2, 4, 6, 8, 10, 12}, "another tensor is written");
       check(told([&] { called({base, far}); }) == "stale_view", "the source is written");
     }
   });
 }
 
-TEST_CASE("20: the refresh before a captured function runs is judged, traced and reported, and a refused one changes nothing") {
+TEST_CASE(
+    "20: the refresh before a captured function runs is judged, traced and reported, and a refused one changes "
+    "nothing") {
   run_ranks(2, [](Rank& rank) {
     const PolicyScope policies(rank, {.view = ViewPolicy::sync});
     for (const bool closure : {false, true}) {
       const Tensor base = base_of(), view = moved(base), input = base_of();
-      CapturedFunction captured([&](const Tensors& in) -> Tensors { return {add(closure ? view : in[0], closure ? view : in[0])}; }, {});
+      CapturedFunction captured(
+          [&](const Tensors& in) -> Tensors { return {add(closure ? view : in[0], closure ? view : in[0])}; }, {});
       const Tensors inputs = {closure ? input : view};
       captured(inputs);
       for (const bool captured_before : {true, false}) {
-        if (!captured_before) captured = CapturedFunction([&](const Tensors& in) -> Tensors { return {add(closure ? view : in[0], closure ? view : in[0])}; }, {});
+        if (!captured_before)
+          captured = CapturedFunction(
+              [&](const Tensors& in) -> Tensors { return {add(closure ? view : in[0], closure ? view : in[0])}; }, {});
         twice(base);
         const uint64_t version = view.version();
         {
@@ -148,7 +158,9 @@ TEST_CASE("33: a view whose history a capture brings up to date stays inside of 
     Tensor base = multiply(w, w);
     const Tensor view = reshape(base, {2, 2});
     multiply_(base, w);  // the view follows: w^3
-    const program::Function function = maybe_captured(captures, [&](const Tensors& in) -> Tensors { return {total(multiply(reshape(in[0], {2, 2}), view))}; });
+    const program::Function function = maybe_captured(captures, [&](const Tensors& in) -> Tensors {
+      return {total(multiply(reshape(in[0], {2, 2}), view))};
+    });
     const Tensor out = recompute([&](const Tensors& in) { return function(in); }, {multiply(x, x)})[0];
     out.backward();
     return std::vector<Values>{values(out.detach()), values(w.grad()), values(x.grad())};
@@ -157,10 +169,13 @@ TEST_CASE("33: a view whose history a capture brings up to date stays inside of 
   CHECK(gradients(true) == eager);
 }
 
-TEST_CASE("30: detach() of an argument or output that is returned has no history, and is no view, however it is written later") {
+TEST_CASE(
+    "30: detach() of an argument or output that is returned has no history, and is no view, however it is written "
+    "later") {
   const program::Function function = [](const Tensors& in) -> Tensors {
     const Tensor y = scale(in[0], Scalar(3), Scalar(0), true);
-    return {in[0].detach(), reshape(in[0].detach(), {2, 1}), reshape(in[0], {2, 1}), y, y.detach(), reshape(y, {1, 2}), reshape(y.detach(), {2, 1})};
+    return {in[0].detach(),     reshape(in[0].detach(), {2, 1}), reshape(in[0], {2, 1}), y, y.detach(),
+            reshape(y, {1, 2}), reshape(y.detach(), {2, 1})};
   };
   for (const bool records : {true, false}) {
     std::vector<std::vector<Values>> seen;
@@ -195,7 +210,9 @@ TEST_CASE("30: detach() of an argument or output that is returned has no history
   }
 }
 
-TEST_CASE("30: a write through one output that is a view reaches the histories of the others that share its buffer, in any order") {
+TEST_CASE(
+    "30: a write through one output that is a view reaches the histories of the others that share its buffer, in any "
+    "order") {
   const program::Function functions[] = {
       [](const Tensors& in) -> Tensors {
         const Tensor y = scale(in[0], Scalar(3), Scalar(0), true);

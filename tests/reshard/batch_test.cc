@@ -1,6 +1,6 @@
 // Lists of tensors in one collective per step, and moves that are waited for when their result is read.
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include "support/mesh_run.h"
 
@@ -49,14 +49,17 @@ TEST_CASE("100 parameters with equal plans are one collective per step") {
 TEST_CASE("a list of unlike tensors moves too, and must have a layout for each") {
   const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
   run_ranks(3, [&](Rank&) {
-    const std::vector<Tensor> list = {distribute(iota<float>({4, 2}), DistSpec::parse(mesh, "p, -")), distribute(iota<int64_t>({5}),
-        DistSpec::parse(mesh, "p")),
+    const std::vector<Tensor> list = {distribute(iota<float>({4, 2}), DistSpec::parse(mesh, "p, -")),
+                                      distribute(iota<int64_t>({5}), DistSpec::parse(mesh, "p")),
                                       distribute(iota<float>({3}), DistSpec::parse(mesh, "-"))};
-    const auto moved = reshard(list, {DistSpec::parse(mesh, "-, p"), DistSpec::parse(mesh, "-"), DistSpec::parse(mesh, "-")});
-    check(full_equals(moved[0], list[0].is_dist() ? iota<float>({4, 2}).to_vector<float>() : std::vector<float>()), "floats");
+    const auto moved =
+        reshard(list, {DistSpec::parse(mesh, "-, p"), DistSpec::parse(mesh, "-"), DistSpec::parse(mesh, "-")});
+    check(full_equals(moved[0], list[0].is_dist() ? iota<float>({4, 2}).to_vector<float>() : std::vector<float>()),
+          "floats");
     check(full_equals(moved[1], iota<int64_t>({5}).to_vector<int64_t>()), "integers");
     check(moved[2].impl() == list[2].impl(), "nothing to do: the same tensor");
-    check_contains(error_of([&] { reshard(list, {}); }, ErrorCode::invalid_argument), "[reshard] argument 'specs' has 0 layouts for 3 tensors");
+    check_contains(error_of([&] { reshard(list, {}); }, ErrorCode::invalid_argument),
+                   "[reshard] argument 'specs' has 0 layouts for 3 tensors");
   });
 }
 
@@ -69,7 +72,8 @@ TEST_CASE("an asynchronous move is waited for when its result is read") {
     const Tensor whole = reshard_async(start, DistSpec::parse(mesh, "-, -"));
     check(full_equals(whole, value.to_vector<float>()), "gathered");
     check(full_equals(columns, value.to_vector<float>()), "moved");
-    const Tensor chained = reshard_async(reshard_async(start, DistSpec::parse(mesh, "-, p")), DistSpec::parse(mesh, "p, -"));
+    const Tensor chained =
+        reshard_async(reshard_async(start, DistSpec::parse(mesh, "-, p")), DistSpec::parse(mesh, "p, -"));
     check(full_equals(chained, value.to_vector<float>()), "a chain of moves");
   });
 }
@@ -77,10 +81,13 @@ TEST_CASE("an asynchronous move is waited for when its result is read") {
 TEST_CASE("11: a list may be reduced asynchronously, and each result waits for the collective that they share") {
   const ProcessMesh* mesh = ProcessMesh::make({3}, {}, {"p"});
   run_ranks(3, [&](Rank& rank) {
-    const DistSpec *pending = DistSpec::parse(mesh, "- | sum(p)"), *whole = DistSpec::parse(mesh, "-"), *rows = DistSpec::parse(mesh, "p");
+    const DistSpec *pending = DistSpec::parse(mesh, "- | sum(p)"), *whole = DistSpec::parse(mesh, "-"),
+                   *rows = DistSpec::parse(mesh, "p");
     for (const DistSpec* to : {whole, rows}) {
       std::vector<Tensor> contributions;
-      for (const int64_t size : {4, 0, 7}) contributions.push_back(from_local(iota<float>({size}, static_cast<float>(rank.id())), pending, {size}, DType::float32));
+      for (const int64_t size : {4, 0, 7})
+        contributions.push_back(
+            from_local(iota<float>({size}, static_cast<float>(rank.id())), pending, {size}, DType::float32));
       const auto before = rank.stats().collectives;
       std::vector<Tensor> sums = reshard_async(contributions, {to, to, to});
       check(rank.stats().collectives == before + 1, "one collective");
@@ -89,7 +96,8 @@ TEST_CASE("11: a list may be reduced asynchronously, and each result waits for t
       sums.erase(sums.begin());  // one is freed before anything is read
       check(full_equals<float>(sums[1], {3, 6, 9, 12, 15, 18, 21}), "the last");
       check(full_equals<float>(first, {3, 6, 9, 12}), "the first");
-      for (const int64_t size : {5, 6}) contributions.push_back(from_local(iota<float>({size}), pending, {size}, DType::float32));
+      for (const int64_t size : {5, 6})
+        contributions.push_back(from_local(iota<float>({size}), pending, {size}, DType::float32));
       reshard_async(contributions, {to, to});  // nobody reads these
     }
   });

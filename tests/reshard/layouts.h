@@ -7,7 +7,8 @@ namespace shard::test {
 
 /// All layouts of a tensor with `rank` dims on `mesh`: each axis replicated, pending with one of `types`, or at any position in the list
 /// of any dim.
-inline std::vector<const DistSpec*> all_layouts(const ProcessMesh* mesh, int rank, std::initializer_list<ReduceType> types) {
+inline std::vector<const DistSpec*> all_layouts(const ProcessMesh* mesh, int rank,
+                                                std::initializer_list<ReduceType> types) {
   std::vector<Layout> layouts{Layout(mesh, rank)};
   for (int axis = 0; axis < mesh->rank(); ++axis) {
     std::vector<Layout> next;

@@ -1,6 +1,6 @@
 // Moves between meshes: disjoint, overlapping, parts of each other, of other shapes, and with ranks in another order.
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include "reshard/layouts.h"
 #include "reshard/pieces.h"
@@ -13,8 +13,8 @@ namespace {
 
 /// The value on the ranks of `spec`'s mesh, as `full` would give it, equals `expected`; a move back from there too.
 void check_pair(Rank& rank, const Tensor& value, const DistSpec* from, const DistSpec* to) {
-  const std::string what = fmt::format("{} {} on {} to {} on {}", to_string(value.meta()), from->text(), from->mesh()->describe(), to->text(),
-                                       to->mesh()->describe());
+  const std::string what = fmt::format("{} {} on {} to {} on {}", to_string(value.meta()), from->text(),
+                                       from->mesh()->describe(), to->text(), to->mesh()->describe());
   const Tensor start = distribute(value, from);
   const auto plan = plan_reshard(start.meta(), from, to);
   const int64_t before = rank.stats().bytes_sent;
@@ -22,10 +22,13 @@ void check_pair(Rank& rank, const Tensor& value, const DistSpec* from, const Dis
   const int64_t sent = rank.stats().bytes_sent - before;
   int64_t planned = 0;
   for (const ReshardStep& step : plan->steps) planned += bytes_sent_by(step, value.dtype(), rank.id());
-  check(planned == sent, fmt::format("{}: rank {} sent {} bytes, planned {}; {}", what, rank.id(), sent, planned, plan->describe()));
+  check(planned == sent,
+        fmt::format("{}: rank {} sent {} bytes, planned {}; {}", what, rank.id(), sent, planned, plan->describe()));
   check(spec_of(moved) == to, what);
-  check(moved.get().value.dims() == (to->mesh()->coordinate(rank.id()) ? local_piece(to->layout(), value.dims(), *to->mesh()->coordinate(rank.id())).dims
-                                                                         : Dims::filled(value.dims().rank(), 0)),
+  check(moved.get().value.dims() ==
+            (to->mesh()->coordinate(rank.id())
+                 ? local_piece(to->layout(), value.dims(), *to->mesh()->coordinate(rank.id())).dims
+                 : Dims::filled(value.dims().rank(), 0)),
         what);
   check(full_equals(moved, value.to_vector<float>()), what + ": " + plan->explain());
 }
@@ -33,8 +36,10 @@ void check_pair(Rank& rank, const Tensor& value, const DistSpec* from, const Dis
 }  // namespace
 
 TEST_CASE("tensors move between meshes of any shapes and ranks, and every rank sends what was planned") {
-  const std::vector<const ProcessMesh*> meshes = {ProcessMesh::make({2, 2}), ProcessMesh::make({2}, {4, 5}), ProcessMesh::make({3}, {1, 2, 4}),
-                                                  ProcessMesh::make({4}, {3, 1, 0, 2}), ProcessMesh::make({1}, {5}), ProcessMesh::make({3, 2})};
+  const std::vector<const ProcessMesh*> meshes = {
+      ProcessMesh::make({2, 2}),         ProcessMesh::make({2}, {4, 5}),
+      ProcessMesh::make({3}, {1, 2, 4}), ProcessMesh::make({4}, {3, 1, 0, 2}),
+      ProcessMesh::make({1}, {5}),       ProcessMesh::make({3, 2})};
   size_t pair = 0;
   run_ranks(7, [&](Rank& rank) {
     size_t mine = 0;
@@ -60,7 +65,9 @@ TEST_CASE("between meshes pending reductions are done before and begun after, an
   const auto* first = ProcessMesh::make({4}, {0, 1, 2, 3}, {"a"});
   const auto* second = ProcessMesh::make({4}, {4, 5, 6, 7}, {"b"});
   const Meta meta{{1024, 1024}, DType::float32};
-  const auto plan = [&](const char* from, const char* to) { return plan_reshard(meta, DistSpec::parse(first, from), DistSpec::parse(second, to)); };
+  const auto plan = [&](const char* from, const char* to) {
+    return plan_reshard(meta, DistSpec::parse(first, from), DistSpec::parse(second, to));
+  };
   // Each rank of the target takes its piece from another holder.
   const auto spread = plan("-, -", "b, -");
   REQUIRE(spread->steps.size() == 1);
@@ -75,10 +82,12 @@ TEST_CASE("between meshes pending reductions are done before and begun after, an
   CHECK(begun->peak > 0);
 }
 
-TEST_CASE("between overlapping meshes with replicas each missing element is received once, by those who lack it alone") {
+TEST_CASE(
+    "between overlapping meshes with replicas each missing element is received once, by those who lack it alone") {
   const Dims dims{6, 4};
   const Meta meta{dims, DType::float32};
-  const std::vector<const ProcessMesh*> meshes = {ProcessMesh::make({3}, {0, 1, 2}), ProcessMesh::make({3}, {2, 1, 3}), ProcessMesh::make({2, 2}, {3, 1, 4, 2}),
+  const std::vector<const ProcessMesh*> meshes = {ProcessMesh::make({3}, {0, 1, 2}), ProcessMesh::make({3}, {2, 1, 3}),
+                                                  ProcessMesh::make({2, 2}, {3, 1, 4, 2}),
                                                   ProcessMesh::make({4}, {4, 0, 1, 5})};
   int64_t checked = 0;
   for (const ProcessMesh* from : meshes) {
@@ -103,7 +112,8 @@ TEST_CASE("between overlapping meshes with replicas each missing element is rece
             }
             lacking += wanted.dims.numel() - held;
           }
-          INFO(a->text() << " on " << from->describe() << " to " << b->text() << " on " << to->describe() << ": " << plan->describe());
+          INFO(a->text() << " on " << from->describe() << " to " << b->text() << " on " << to->describe() << ": "
+                         << plan->describe());
           CHECK(plan->bytes == 4 * lacking);
           ++checked;
         }
@@ -116,7 +126,8 @@ TEST_CASE("between overlapping meshes with replicas each missing element is rece
 TEST_CASE("one rank's value reaches a mesh in pieces, which the mesh then gathers") {
   const auto* one = ProcessMesh::make({1}, {0}, {"one"});
   const auto* four = ProcessMesh::make({4}, {1, 2, 3, 4}, {"b"});
-  const auto plan = plan_reshard({{1024, 1024}, DType::float32}, DistSpec::parse(one, "-, -"), DistSpec::parse(four, "-, -"));
+  const auto plan =
+      plan_reshard({{1024, 1024}, DType::float32}, DistSpec::parse(one, "-, -"), DistSpec::parse(four, "-, -"));
   REQUIRE(plan->steps.size() == 2);
   CHECK(plan->steps[0].bytes == 1024 * 1024 * 4);
   CHECK(plan->steps[1].kind == ReshardStep::Kind::all_gather);
@@ -126,6 +137,11 @@ TEST_CASE("a mesh outside the world is refused as the target of a move") {
   const auto* mesh = ProcessMesh::make({2});
   run_ranks(2, [&](Rank&) {
     const Tensor x = distribute(iota<float>({4}), DistSpec::parse(mesh, "a"));
-    check_contains(error_of([&] { reshard(x, DistSpec::parse(ProcessMesh::make({2}, {1, 2}), "a")); }, ErrorCode::layout), "names process 2");
+    check_contains(error_of(
+                       [&] {
+                         reshard(x, DistSpec::parse(ProcessMesh::make({2}, {1, 2}), "a"));
+                       },
+                       ErrorCode::layout),
+                   "names process 2");
   });
 }

@@ -1,6 +1,6 @@
 // Plans as values: what they predict, what they never do, and what communicators count.
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include <map>
 #include <mutex>
@@ -17,12 +17,15 @@ namespace {
 
 using Kind = ReshardStep::Kind;
 
-std::shared_ptr<const ReshardPlan> plan_of(const ProcessMesh* mesh, const Dims& dims, const char* from, const char* to, int64_t cap = 0) {
+std::shared_ptr<const ReshardPlan> plan_of(const ProcessMesh* mesh, const Dims& dims, const char* from, const char* to,
+                                           int64_t cap = 0) {
   return plan_reshard({dims, DType::float32}, DistSpec::parse(mesh, from), DistSpec::parse(mesh, to), cap);
 }
 
 /// Bytes of the largest piece.
-int64_t piece(const DistSpec* spec, const Dims& dims) { return 4 * local_piece(spec->layout(), dims, Coordinate{}).dims.numel(); }
+int64_t piece(const DistSpec* spec, const Dims& dims) {
+  return 4 * local_piece(spec->layout(), dims, Coordinate{}).dims.numel();
+}
 
 /// Steps; an all-reduce is two, a reduce-scatter and an all-gather.
 int phases(const ReshardPlan& plan) {
@@ -43,15 +46,19 @@ void check_counts(const ProcessMesh* mesh, const Dims& dims, size_t stride) {
         if (pair++ % stride != 0) continue;
         const auto plan = plan_reshard(start.meta(), from, to);
         std::vector<int64_t> before(static_cast<size_t>(mesh->rank()) + 1);
-        const auto sent = [&](int axis) { return axis < 0 ? rank.stats(mesh).bytes_sent : rank.stats(mesh, axis).bytes_sent; };
+        const auto sent = [&](int axis) {
+          return axis < 0 ? rank.stats(mesh).bytes_sent : rank.stats(mesh, axis).bytes_sent;
+        };
         for (int axis = -1; axis < mesh->rank(); ++axis) before[static_cast<size_t>(axis + 1)] = sent(axis);
         reshard(start, to);
         for (int axis = -1; axis < mesh->rank(); ++axis) {
           int64_t planned = 0;
-          for (const ReshardStep& step : plan->steps) planned += step.group_axis() == axis ? bytes_sent_by(step, DType::float32, rank.id()) : 0;
+          for (const ReshardStep& step : plan->steps)
+            planned += step.group_axis() == axis ? bytes_sent_by(step, DType::float32, rank.id()) : 0;
           const int64_t counted = sent(axis) - before[static_cast<size_t>(axis + 1)];
-          check(planned == counted, fmt::format("{} {} -> {} rank {} axis {}: planned {}, counted {}; {}", to_string(dims), from->text(), to->text(),
-                                                rank.id(), axis, planned, counted, plan->describe()));
+          check(planned == counted,
+                fmt::format("{} {} -> {} rank {} axis {}: planned {}, counted {}; {}", to_string(dims), from->text(),
+                            to->text(), rank.id(), axis, planned, counted, plan->describe()));
         }
       }
     }
@@ -81,7 +88,8 @@ void check_plans(const ProcessMesh* mesh, const Dims& dims, double slack = 1) {
           sum += sent;
           most = std::max(most, sent);
         }
-        if (sum != step.bytes || most != step.bytes_max) FAIL(step.bytes << " B, at most " << step.bytes_max << " planned, but " << sum << ", " << most);
+        if (sum != step.bytes || most != step.bytes_max)
+          FAIL(step.bytes << " B, at most " << step.bytes_max << " planned, but " << sum << ", " << most);
         total += sum;
       }
       const auto gather = plan_reshard(meta, layouts[i], whole);
@@ -90,7 +98,8 @@ void check_plans(const ProcessMesh* mesh, const Dims& dims, double slack = 1) {
       const int64_t peak = std::max(gather->peak, piece(layouts[i], dims) + 4 * dims.numel() + piece(layouts[k], dims));
       if (total != plan->bytes) FAIL(total << " B by steps");
       // Where an axis is slow, more steps and bytes along the others may take less time.
-      const bool better = phases(*plan) <= std::max(1, phases(*gather) + phases(*scatter)) && (plan->peak <= peak || scatter->steps.empty()) &&
+      const bool better = phases(*plan) <= std::max(1, phases(*gather) + phases(*scatter)) &&
+                          (plan->peak <= peak || scatter->steps.empty()) &&
                           plan->bytes <= gather->bytes + scatter->bytes;
       if (uniform && !better) FAIL("not as good as\n" << gather->explain() << "\n" << scatter->explain());
     }
@@ -99,8 +108,9 @@ void check_plans(const ProcessMesh* mesh, const Dims& dims, double slack = 1) {
     for (size_t b = 0; b < n; ++b) {
       for (size_t c = 0; c < n; ++c) {
         if (costs[a * n + c] <= slack * (costs[a * n + b] + costs[b * n + c]) + 1e-6) continue;
-        FAIL(to_string(dims) << ": " << layouts[a]->text() << " -> " << layouts[c]->text() << " costs " << costs[a * n + c] << ", by way of "
-                             << layouts[b]->text() << " " << costs[a * n + b] << " + " << costs[b * n + c] << "\n"
+        FAIL(to_string(dims) << ": " << layouts[a]->text() << " -> " << layouts[c]->text() << " costs "
+                             << costs[a * n + c] << ", by way of " << layouts[b]->text() << " " << costs[a * n + b]
+                             << " + " << costs[b * n + c] << "\n"
                              << plan_reshard(meta, layouts[a], layouts[c])->explain() << "\n"
                              << plan_reshard(meta, layouts[a], layouts[b])->explain() << "\n"
                              << plan_reshard(meta, layouts[b], layouts[c])->explain());
@@ -118,7 +128,8 @@ TEST_CASE("planned bytes are the bytes that communicators count, per rank and pe
 }
 
 TEST_CASE("closed forms of bytes agree with each rank's, and no plan is worse than full replication") {
-  for (const Dims& dims : {Dims{4, 6}, Dims{3, 5}, Dims{1, 7}, Dims{2, 2}}) check_plans(ProcessMesh::make({2, 2}), dims);
+  for (const Dims& dims : {Dims{4, 6}, Dims{3, 5}, Dims{1, 7}, Dims{2, 2}})
+    check_plans(ProcessMesh::make({2, 2}), dims);
   for (const Dims& dims : {Dims{12, 6}, Dims{5, 4}}) check_plans(ProcessMesh::make({2, 3}), dims);
   check_plans(ProcessMesh::make({3, 1, 2}), {6, 6});
   check_plans(ProcessMesh::make({3, 1, 2}), {7, 5});
@@ -135,8 +146,10 @@ TEST_CASE("equal meshes with other costs are other meshes, and bad costs are ref
   const auto* slow = ProcessMesh::make({2}, {}, {}, {.axes = {{9000, 0.5}}, .memory_cap = 64});
   CHECK(slow != ProcessMesh::make({2}));
   CHECK(slow->describe() == "mesh(a=2; costs 9000 ns + 0.5 ns/B; memory cap 64 B)");
-  CHECK_THROWS_WITH(ProcessMesh::make({2, 2}, {}, {}, {.axes = {{}}}), Catch::Contains("needs 2 axis costs, but 1 were given"));
-  CHECK_THROWS_WITH(ProcessMesh::make({2}, {}, {}, {.axes = {{-1, 0}}}), Catch::Contains("must be finite and not negative"));
+  CHECK_THROWS_WITH(ProcessMesh::make({2, 2}, {}, {}, {.axes = {{}}}),
+                    Catch::Contains("needs 2 axis costs, but 1 were given"));
+  CHECK_THROWS_WITH(ProcessMesh::make({2}, {}, {}, {.axes = {{-1, 0}}}),
+                    Catch::Contains("must be finite and not negative"));
 }
 
 TEST_CASE("costs of axes decide: a slow axis is gathered while the pieces are small") {
@@ -197,12 +210,15 @@ TEST_CASE("a memory cap takes a slower plan that fits, or says how much is neede
   CHECK(small->ns > fast->ns);
   CHECK(small->peak == (4096 * 4096 / 16 + 4096 * 4096 / 4) * 4);
   CHECK_THROWS_WITH(plan_of(mesh, dims, "node, local", "local, -", small->peak - 1),
-                    "[reshard] argument 'tensor': no way to move f32[4096, 4096] from [node, local] on mesh(node=4, local=4; costs 5000 ns + 1 ns/B, "
-                    "5000 ns + 0.05 ns/B) to [local, -] on mesh(node=4, local=4; costs 5000 ns + 1 ns/B, 5000 ns + 0.05 ns/B) keeps to the memory cap of 20971519 bytes a "
+                    "[reshard] argument 'tensor': no way to move f32[4096, 4096] from [node, local] on mesh(node=4, "
+                    "local=4; costs 5000 ns + 1 ns/B, "
+                    "5000 ns + 0.05 ns/B) to [local, -] on mesh(node=4, local=4; costs 5000 ns + 1 ns/B, 5000 ns + "
+                    "0.05 ns/B) keeps to the memory cap of 20971519 bytes a "
                     "rank; the smallest peak is 20971520 bytes. Raise the cap, or choose a layout with smaller pieces");
   // The mesh may bring a cap of its own.
   const auto* capped = ProcessMesh::make({4}, {}, {"a"}, {.memory_cap = 100});
-  CHECK_THROWS_WITH(plan_of(capped, {8, 4}, "a, -", "-, -"), Catch::Contains("memory cap of 100 bytes a rank; the smallest peak is 160 bytes"));
+  CHECK_THROWS_WITH(plan_of(capped, {8, 4}, "a, -", "-, -"),
+                    Catch::Contains("memory cap of 100 bytes a rank; the smallest peak is 160 bytes"));
 }
 
 TEST_CASE("the smallest peak that a refusal names is a memory cap that is kept to, in every dtype and SumPolicy") {
@@ -213,7 +229,9 @@ TEST_CASE("the smallest peak that a refusal names is a memory cap that is kept t
     for (const SumPolicy sums : {SumPolicy::float32, SumPolicy::rounded}) {
       for (const DistSpec* from : layouts) {
         for (const DistSpec* to : layouts) {
-          const auto planned = [&](int64_t cap) { return plan_reshard({{10, 30}, dtype}, from, to, cap, {"reshard", "tensor"}, sums); };
+          const auto planned = [&](int64_t cap) {
+            return plan_reshard({{10, 30}, dtype}, from, to, cap, {"reshard", "tensor"}, sums);
+          };
           int64_t least = 0;
           try {
             planned(1);
@@ -223,7 +241,8 @@ TEST_CASE("the smallest peak that a refusal names is a memory cap that is kept t
           }
           if (least == 0) continue;
           ++refused;
-          INFO(from->text() << " to " << to->text() << ", " << to_string(dtype) << (sums == SumPolicy::rounded ? ", rounded" : ""));
+          INFO(from->text() << " to " << to->text() << ", " << to_string(dtype)
+                            << (sums == SumPolicy::rounded ? ", rounded" : ""));
           CHECK(planned(least)->peak == least);
           CHECK(planned(least + 1)->peak <= least + 1);
           CHECK_THROWS_AS(planned(least - 1), Error);
@@ -260,7 +279,8 @@ TEST_CASE("a plan is the same on all ranks, also where several cost the same") {
 TEST_CASE("layouts of another rank are refused with shape, layouts and meshes") {
   const auto* mesh = ProcessMesh::make({2}, {}, {"a"});
   CHECK_THROWS_WITH(plan_of(mesh, {4, 4}, "a", "-, a"),
-                    "[reshard] argument 'tensor': f32[4, 4] has 2 dims, but it is to move from layout [a] on mesh(a=2) to [-, a] on mesh(a=2); give layouts "
+                    "[reshard] argument 'tensor': f32[4, 4] has 2 dims, but it is to move from layout [a] on mesh(a=2) "
+                    "to [-, a] on mesh(a=2); give layouts "
                     "with an entry for each dim");
 }
 
@@ -281,9 +301,11 @@ TEST_CASE("explain_reshard prints steps, bytes, predicted time and peak, per col
 
 TEST_CASE("relayouts of huge tensors and layouts of 4096 ranks are planned in closed form") {
   const auto* mesh = ProcessMesh::make({8}, {}, {"tp"});
-  const auto flat = plan_relayout({{8192, 50000}, DType::float32}, DistSpec::parse(mesh, "-, tp"), {8192 * 50000}, DistSpec::parse(mesh, "tp"));
+  const auto flat = plan_relayout({{8192, 50000}, DType::float32}, DistSpec::parse(mesh, "-, tp"), {8192 * 50000},
+                                  DistSpec::parse(mesh, "tp"));
   CHECK(flat->bytes == int64_t{8192} * 50000 / 8 * 7 * 4);
   const auto* pod = ProcessMesh::make({64, 8, 8}, {}, {"dp", "tp", "pp"});
   const auto plan = plan_of(pod, {4096, 2048, 8192}, "dp, -, tp", "dp, tp, -");
-  CHECK(plan->describe() == fmt::format("all_to_all(tp, dim 2 -> 1) {} B", int64_t{4096} * 2048 * 8192 / 8 * 7 * 8 * 4));
+  CHECK(plan->describe() ==
+        fmt::format("all_to_all(tp, dim 2 -> 1) {} B", int64_t{4096} * 2048 * 8192 / 8 * 7 * 8 * 4));
 }

@@ -41,10 +41,12 @@ TEST_CASE("every transition keeps the value on two axes, uneven sizes included")
 
 TEST_CASE("moving a shard from one dim to another is one all-to-all and never gathers") {
   const auto* mesh = ProcessMesh::make({4}, {}, {"tp"});
-  const auto plan = plan_reshard({{64, 64}, DType::float32}, DistSpec::parse(mesh, "tp, -"), DistSpec::parse(mesh, "-, tp"));
+  const auto plan =
+      plan_reshard({{64, 64}, DType::float32}, DistSpec::parse(mesh, "tp, -"), DistSpec::parse(mesh, "-, tp"));
   REQUIRE(plan->steps.size() == 1);
   CHECK(plan->steps[0].kind == ReshardStep::Kind::all_to_all);
-  const auto scatter = plan_reshard({{64, 64}, DType::float32}, DistSpec::parse(mesh, "-, - | sum(tp)"), DistSpec::parse(mesh, "-, tp"));
+  const auto scatter =
+      plan_reshard({{64, 64}, DType::float32}, DistSpec::parse(mesh, "-, - | sum(tp)"), DistSpec::parse(mesh, "-, tp"));
   REQUIRE(scatter->steps.size() == 1);
   CHECK(scatter->steps[0].kind == ReshardStep::Kind::reduce_scatter);
 }
@@ -65,8 +67,9 @@ TEST_CASE("several axes on one dim reshard in every order") {
 
 TEST_CASE("partial values of every reduce type combine to the reduction of their pieces") {
   const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
-  const std::vector<std::pair<ReduceType, float>> cases = {{ReduceType::sum, 6}, {ReduceType::max, 3}, {ReduceType::min, 1},
-                                                           {ReduceType::prod, 6}, {ReduceType::avg, 2}, {ReduceType::any, 1}, {ReduceType::all, 1}};
+  const std::vector<std::pair<ReduceType, float>> cases = {
+      {ReduceType::sum, 6}, {ReduceType::max, 3}, {ReduceType::min, 1}, {ReduceType::prod, 6},
+      {ReduceType::avg, 2}, {ReduceType::any, 1}, {ReduceType::all, 1}};
   for (const auto& [type, expected] : cases) {
     run_ranks(3, [&, type = type, expected = expected](Rank& rank) {
       Layout layout(mesh, 1);
@@ -84,11 +87,14 @@ TEST_CASE("a layout in which values would be lost is refused") {
     const auto spec = [&](const char* text) { return DistSpec::parse(mesh, text); };
     const Tensor floats = iota<float>({3}, 5.0f);
     check_contains(error_of([&] { distribute(floats, spec("- | any(p)")); }, ErrorCode::layout), "cast it to bool");
-    check_contains(error_of([&] { reshard(distribute(floats, spec("p")), spec("- | all(p)")); }, ErrorCode::layout), "layout [p] on mesh(p=2)");
-    check_contains(error_of([&] { distribute(iota<int64_t>({3}), spec("- | avg(p)")); }, ErrorCode::layout), "pending average of integers");
+    check_contains(error_of([&] { reshard(distribute(floats, spec("p")), spec("- | all(p)")); }, ErrorCode::layout),
+                   "layout [p] on mesh(p=2)");
+    check_contains(error_of([&] { distribute(iota<int64_t>({3}), spec("- | avg(p)")); }, ErrorCode::layout),
+                   "pending average of integers");
     check(full_equals<float>(distribute(floats, spec("- | avg(p)")), {5, 6, 7}), "an average of floats");
     const Tensor truth = Tensor::from_data<bool>({true, false, true}, {3});
-    check(full(distribute(truth, spec("- | any(p)"))).to_vector<bool>() == std::vector<bool>{true, false, true}, "truth values");
+    check(full(distribute(truth, spec("- | any(p)"))).to_vector<bool>() == std::vector<bool>{true, false, true},
+          "truth values");
   });
 }
 
@@ -104,7 +110,8 @@ TEST_CASE("11: a relayout moves row-major elements to their owners in another sh
         const int64_t before = rank.stats().bytes_sent;
         const DenseTensor piece = execute_reshard(rank, *plan, start.get().value, {});
         check(plan->bytes != 0 || rank.stats().bytes_sent == before, "no bytes where none were planned");
-        check(full_equals(make_dist(rank, {{20}, DType::int32}, plan->to, piece), expected), std::string(from) + " to " + to);
+        check(full_equals(make_dist(rank, {{20}, DType::int32}, plan->to, piece), expected),
+              std::string(from) + " to " + to);
       }
     }
   });
@@ -125,14 +132,17 @@ TEST_CASE("distribute takes the value from one rank when asked to") {
 TEST_CASE("from_local refuses a piece of the wrong shape and says which is right") {
   const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
   run_ranks(2, [&](Rank&) {
-    const std::string text = error_of([&] { from_local(iota<float>({4}), DistSpec::parse(mesh, "p"), {5}, DType::float32); }, ErrorCode::shape_mismatch);
+    const std::string text =
+        error_of([&] { from_local(iota<float>({4}), DistSpec::parse(mesh, "p"), {5}, DType::float32); },
+                 ErrorCode::shape_mismatch);
     check_contains(text, "must be f32");
   });
 }
 
 TEST_CASE("a mesh that names a process outside the world is refused") {
   run_ranks(2, [&](Rank&) {
-    const std::string text = error_of([&] { distribute(iota<float>({4}), DistSpec::parse(ProcessMesh::make({3}), "a")); }, ErrorCode::layout);
+    const std::string text = error_of(
+        [&] { distribute(iota<float>({4}), DistSpec::parse(ProcessMesh::make({3}), "a")); }, ErrorCode::layout);
     check_contains(text, "names process 2, but the world has ranks 0 to 1");
   });
 }

@@ -40,15 +40,19 @@ TEST_CASE("axis expressions: what does not fit is an error with the op, the expr
   };
   const In x{{6, 4}, "a, b"};
   const std::string few = text(Expression("m k -> m"), {x, x}, {{6}});
-  CHECK_THAT(few, Catch::Contains("[mine] axis expression \"m k -> m\" (mine.yaml:3): it has another number of inputs than the op"));
+  CHECK_THAT(few,
+             Catch::Contains(
+                 "[mine] axis expression \"m k -> m\" (mine.yaml:3): it has another number of inputs than the op"));
   CHECK_THAT(text(Expression("m k, k n -> m n, m"), {x, x}, {{6, 4}}), Catch::Contains("another number of outputs"));
   CHECK_THAT(text(Expression("m k n -> m", 1), {x}, {{6}}), Catch::Contains("[6, 4] has too few dims"));
   CHECK_THAT(text(Expression("m -> m", 1), {x}, {{6}}), Catch::Contains("[6, 4] has too many dims"));
   CHECK_THAT(text(Expression("... m k n -> m", 1), {x}, {{6}}), Catch::Contains("too few dims"));
-  CHECK_THAT(text(Expression("m k -> m z", 1), {x}, {{6, 4}}), Catch::Contains("column 10: Axis 'z' of an output occurs in no input"));
+  CHECK_THAT(text(Expression("m k -> m z", 1), {x}, {{6, 4}}),
+             Catch::Contains("column 10: Axis 'z' of an output occurs in no input"));
   CHECK_THAT(text(Expression("m k -> m k", 1), {x}, {{6}}), Catch::Contains("too few dims"));
   CHECK_THAT(text(Expression("m k -> m", 1), {x}, {{6, 4}}), Catch::Contains("too many dims"));
-  CHECK_THAT(text(Expression("... -> ...", 1), {{{6}, "a"}}, {{2, 6}}), Catch::Contains("more dims than the inputs give"));
+  CHECK_THAT(text(Expression("... -> ...", 1), {{{6}, "a"}}, {{2, 6}}),
+             Catch::Contains("more dims than the inputs give"));
 }
 
 TEST_CASE("axis expressions: a reduced axis leaves a pending reduction of its type") {
@@ -61,8 +65,10 @@ TEST_CASE("axis expressions: a reduced axis leaves a pending reduction of its ty
 }
 
 TEST_CASE("axis expressions: attributes name dims of '...' that stay whole or are reduced") {
-  const Expression whole("...{!axis} -> ...{!axis}", 1, 1, kAxis), onward("...{!axis..}, 1 -> ...{!axis..}, ...{-axis..}", 2, 2, kAxis);
-  const Expression max("...{axis:max} -> ...{-axis?keep}", 1, 1, kAxisKeep), drop("...{axis:min} -> ...{-axis}", 1, 1, kAxis);
+  const Expression whole("...{!axis} -> ...{!axis}", 1, 1, kAxis),
+      onward("...{!axis..}, 1 -> ...{!axis..}, ...{-axis..}", 2, 2, kAxis);
+  const Expression max("...{axis:max} -> ...{-axis?keep}", 1, 1, kAxisKeep),
+      drop("...{axis:min} -> ...{-axis}", 1, 1, kAxis);
   const Dims d{6, 4, 8};
   check_cases({
       {whole.def, {{d, "a, -, b"}}, {int64_t{-1}}, {d}, "[a, -, -] -> [a, -, -]"},
@@ -80,7 +86,8 @@ TEST_CASE("axis expressions: attributes name dims of '...' that stay whole or ar
 }
 
 TEST_CASE("axis expressions: attributes add and order dims of '...'") {
-  const Expression stack("[...] -> ...{+axis}", 1, 1, kAxis), order("... -> ...{@axis}", 1, 1, kAxis), back("...{@axis} -> ...", 1, 1, kAxis);
+  const Expression stack("[...] -> ...{+axis}", 1, 1, kAxis), order("... -> ...{@axis}", 1, 1, kAxis),
+      back("...{@axis} -> ...", 1, 1, kAxis);
   const Dims d{6, 4};
   check_cases({
       {stack.def, {{d, "a, -"}, {d, "-, b"}}, {int64_t{0}}, {{2, 6, 4}}, "[a, b], [a, b] -> [-, a, b]", {2}},
@@ -102,7 +109,8 @@ TEST_CASE("axis expressions: a flag swaps the last two axes, tensors with too fe
 }
 
 TEST_CASE("axis expressions: lists, and outputs that lack a letter others keep") {
-  const Expression list("[m k], k -> [m k]", 2, 1), sums("m k -> m k, m", 1, 2), uniform("..., 1 -> ..., 1", 2, 2), total("... -> 1", 1);
+  const Expression list("[m k], k -> [m k]", 2, 1), sums("m k -> m k, m", 1, 2), uniform("..., 1 -> ..., 1", 2, 2),
+      total("... -> 1", 1);
   Expression pieces = list;
   static constexpr SlotDef results[] = {{"out", SlotDef::Kind::list}};
   pieces.def.outputs = results;
@@ -116,7 +124,8 @@ TEST_CASE("axis expressions: lists, and outputs that lack a letter others keep")
 }
 
 TEST_CASE("axis expressions: the commutation mark counts as the op's table does") {
-  const Expression linear("..., ... -> ... ~ linear"), multilinear("..., ... -> ... ~ multilinear"), max("... -> ... ~ monotone(max)", 1);
+  const Expression linear("..., ... -> ... ~ linear"), multilinear("..., ... -> ... ~ multilinear"),
+      max("... -> ... ~ monotone(max)", 1);
   Expression guarded("... -> ... ~ linear", 1);
   register_guard("TestNever", [](const RuleArgs&) { return false; });
   guarded.def.commute_guard = "TestNever";
@@ -130,16 +139,22 @@ TEST_CASE("axis expressions: the commutation mark counts as the op's table does"
 }
 
 TEST_CASE("axis expressions: attributes that do not fit a call are named") {
-  const auto text = [](const Expression& e, const std::vector<In>& inputs, const std::vector<AttrValue>& attrs, const std::vector<Dims>& outputs, ErrorCode code) {
+  const auto text = [](const Expression& e, const std::vector<In>& inputs, const std::vector<AttrValue>& attrs,
+                       const std::vector<Dims>& outputs, ErrorCode code) {
     return error_of([&] { run({e.def, inputs, attrs, outputs, ""}); }, code);
   };
   const Dims d{6, 4};
   const In x{d, "a, b"};
-  CHECK_THAT(text(Expression("...{!axis} -> ...{!axis}", 1, 1, kAxis), {x}, {int64_t{2}}, {d}, ErrorCode::out_of_range), Catch::Contains("axis"));
-  CHECK_THAT(text(Expression("...{!dim} -> ...{!dim}", 1, 1, kAxis), {x}, {int64_t{0}}, {d}, ErrorCode::internal), Catch::Contains("'dim'"));
-  CHECK_THAT(text(Expression("... -> ...{@axis}", 1, 1, kAxis), {x}, {IntArray{0}}, {d}, ErrorCode::layout), Catch::Contains("'axis' does not list each dim"));
-  CHECK_THAT(text(Expression("m k ^axis -> m k", 1, 1, kAxis), {x}, {int64_t{0}}, {d}, ErrorCode::internal), Catch::Contains("'axis' is no bool"));
-  CHECK_THAT(text(Expression("m? n? k -> m? n? k", 1), {x}, {}, {d}, ErrorCode::layout), Catch::Contains("does not tell which of its optional axes"));
+  CHECK_THAT(text(Expression("...{!axis} -> ...{!axis}", 1, 1, kAxis), {x}, {int64_t{2}}, {d}, ErrorCode::out_of_range),
+             Catch::Contains("axis"));
+  CHECK_THAT(text(Expression("...{!dim} -> ...{!dim}", 1, 1, kAxis), {x}, {int64_t{0}}, {d}, ErrorCode::internal),
+             Catch::Contains("'dim'"));
+  CHECK_THAT(text(Expression("... -> ...{@axis}", 1, 1, kAxis), {x}, {IntArray{0}}, {d}, ErrorCode::layout),
+             Catch::Contains("'axis' does not list each dim"));
+  CHECK_THAT(text(Expression("m k ^axis -> m k", 1, 1, kAxis), {x}, {int64_t{0}}, {d}, ErrorCode::internal),
+             Catch::Contains("'axis' is no bool"));
+  CHECK_THAT(text(Expression("m? n? k -> m? n? k", 1), {x}, {}, {d}, ErrorCode::layout),
+             Catch::Contains("does not tell which of its optional axes"));
 }
 
 // --- reverse
@@ -166,8 +181,10 @@ TEST_CASE("reverse: whole and reduced dims are asked of nobody") {
   const Dims d{5, 4, 7};
   CHECK(reverse({ops::softmax, {{d, "-, -, -"}}, {int64_t{-1}}, {d}, ""}, {"a, -, b"}) == "[a, -, -] -> [a, -, -]");
   CHECK(reverse({ops::sum, {{d, "a, -, b"}}, {IntArray{1}, kNo}, {{5, 7}}, ""}, {"b, a"}) == "[b, -, a] -> [b, a]");
-  CHECK(reverse({ops::sum, {{d, "a, -, b"}}, {IntArray{1}, kYes}, {{5, 1, 7}}, ""}, {"b, a, -"}) == "[b, -, -] -> [b, -, -]");
-  CHECK(reverse({ops::transpose, {{d, "-, -, -"}}, {IntArray{2, 0, 1}}, {{7, 5, 4}}, ""}, {"a, b, -"}) == "[b, -, a] -> [a, b, -]");
+  CHECK(reverse({ops::sum, {{d, "a, -, b"}}, {IntArray{1}, kYes}, {{5, 1, 7}}, ""}, {"b, a, -"}) ==
+        "[b, -, -] -> [b, -, -]");
+  CHECK(reverse({ops::transpose, {{d, "-, -, -"}}, {IntArray{2, 0, 1}}, {{7, 5, 4}}, ""}, {"a, b, -"}) ==
+        "[b, -, a] -> [a, b, -]");
   const std::vector<AttrValue> norm = {AttrValue(1e-5), AttrValue(int64_t{1})};
   const Case layer{ops::layer_norm, {{d, "-, -, -"}, {{28}, "-"}, {{28}, nullptr}}, norm, {d, {5}, {5}}, ""};
   CHECK(reverse(layer, {"-, a, -", "b", nullptr}) == "[b, -, -], [-], [] -> [b, -, -], [b], [b]");
@@ -182,7 +199,8 @@ TEST_CASE("reverse: the first output with an axis decides, and outputs without i
 
 TEST_CASE("reverse: rules in C++ have it too, and reshape keeps the axes whose pieces stay exact") {
   const Dims d{6, 4};
-  CHECK(run({ops::gather, {{d, "-, -"}, {{3}, "-", DType::int64}}, {Scalar(0)}, {{3, 4}}, ""}, {"a, b"}).text == "[-, b], [a] -> [a, b]");
+  CHECK(run({ops::gather, {{d, "-, -"}, {{3}, "-", DType::int64}}, {Scalar(0)}, {{3, 4}}, ""}, {"a, b"}).text ==
+        "[-, b], [a] -> [a, b]");
   const auto reshape = [](const Dims& in, const Dims& out, const char* wanted) {
     std::string whole = "-";
     for (int i = 1; i < in.rank(); ++i) whole += ", -";
@@ -194,10 +212,16 @@ TEST_CASE("reverse: rules in C++ have it too, and reshape keeps the axes whose p
   CHECK(reshape({6, 4}, {24}, "b+a") == "[b+a, -] -> [b+a]");
   CHECK(reshape({5, 4}, {20}, "a") == "[-, -] -> [-]");
   CHECK(reshape({6, 4}, {24}, "- | max(a)") == "[-, -] -> [-]");
-  CHECK_THAT(error_of([&] { run({ops::relu, {{d, "-, -"}}, {}, {d}, ""}, {"a, b", "a, b"}); }, ErrorCode::layout), Catch::Contains("1"));
+  CHECK_THAT(error_of(
+                 [&] {
+                   run({ops::relu, {{d, "-, -"}}, {}, {d}, ""}, {"a, b", "a, b"});
+                 },
+                 ErrorCode::layout),
+             Catch::Contains("1"));
 }
 
-TEST_CASE("reverse: a call whose inputs have the layouts that reverse inference gives keeps them and gives those outputs") {
+TEST_CASE(
+    "reverse: a call whose inputs have the layouts that reverse inference gives keeps them and gives those outputs") {
   std::mt19937 random(7);
   const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   const auto random_layout = [&](int rank) {
@@ -259,27 +283,59 @@ TEST_CASE("gradients: dims that the forward op broadcast are pending sums") {
   const Expression add_grad("..., ..., ... -> ..., ...", 3, 2);
   const Dims d{6, 4};
   check_cases({
-      {add_grad.def, {{d, "-, -"}, {{1, 4}, "-, -"}, {d, "a, b"}}, {}, {d, {1, 4}}, "[a, b], [-, b], [a, b] -> [a, b], [-, b] sum(a)"},
+      {add_grad.def,
+       {{d, "-, -"}, {{1, 4}, "-, -"}, {d, "a, b"}},
+       {},
+       {d, {1, 4}},
+       "[a, b], [-, b], [a, b] -> [a, b], [-, b] sum(a)"},
       {add_grad.def, {{d, "-, -"}, {{4}, "-"}, {d, "a, b"}}, {}, {d, {4}}, "[a, b], [b], [a, b] -> [a, b], [b] sum(a)"},
-      {add_grad.def, {{d, "-, -"}, {{}, ""}, {d, "a, b"}}, {}, {d, {}}, "[a, b], [], [a, b] -> [a, b], [] sum(a) sum(b)"},
+      {add_grad.def,
+       {{d, "-, -"}, {{}, ""}, {d, "a, b"}},
+       {},
+       {d, {}},
+       "[a, b], [], [a, b] -> [a, b], [] sum(a) sum(b)"},
       {add_grad.def, {{d, "-, -"}, {d, "-, -"}, {d, "a, b"}}, {}, {d, d}, "[a, b], [a, b], [a, b] -> [a, b], [a, b]"},
-      {add_grad.def, {{{6, 1}, "-, -"}, {{1, 4}, "-, -"}, {d, "a, b"}}, {}, {{6, 1}, {1, 4}}, "[a, -], [-, b], [a, b] -> [a, -] sum(b), [-, b] sum(a)"},
+      {add_grad.def,
+       {{{6, 1}, "-, -"}, {{1, 4}, "-, -"}, {d, "a, b"}},
+       {},
+       {{6, 1}, {1, 4}},
+       "[a, -], [-, b], [a, b] -> [a, -] sum(b), [-, b] sum(a)"},
   });
 }
 
 TEST_CASE("gradients: of matmul, sums, maxima and normalisation") {
   const Expression product("... m? k ^tx, ... k n? ^ty, ... m? n? -> ... m? k ^tx, ... k n? ^ty", 3, 2, kFlags);
-  const Expression sum("..., ...{-axis?keep} -> ...", 2, 1, kAxisKeep), alone("...{-axis?keep} -> ... ~ linear", 1, 1, kAxisKeep);
+  const Expression sum("..., ...{-axis?keep} -> ...", 2, 1, kAxisKeep),
+      alone("...{-axis?keep} -> ... ~ linear", 1, 1, kAxisKeep);
   const Expression norm("...{!axis..}, 1, 1, ...{-axis..}, ...{!axis..} -> ...{!axis..}, 1:sum, 1:sum", 5, 3, kAxis);
   const Dims x{5, 6, 4}, y{4, 8}, out{5, 6, 8};
   check_cases({
-      {product.def, {{x, "-, -, -"}, {y, "-, -"}, {out, "a, -, b"}}, {kNo, kNo}, {x, y}, "[a, -, -], [-, b], [a, -, b] -> [a, -, -] sum(b), [-, b] sum(a)"},
-      {product.def, {{x, "-, a, -"}, {{8, 4}, "-, -"}, {out, "-, a, -"}}, {kNo, kYes}, {x, {8, 4}}, "[-, a, -], [-, -], [-, a, -] -> [-, a, -], [-, -] sum(a)"},
-      {product.def, {{{4}, "-"}, {y, "-, b"}, {{8}, "b"}}, {kNo, kNo}, {{4}, y}, "[-], [-, b], [b] -> [-] sum(b), [-, b]"},
+      {product.def,
+       {{x, "-, -, -"}, {y, "-, -"}, {out, "a, -, b"}},
+       {kNo, kNo},
+       {x, y},
+       "[a, -, -], [-, b], [a, -, b] -> [a, -, -] sum(b), [-, b] sum(a)"},
+      {product.def,
+       {{x, "-, a, -"}, {{8, 4}, "-, -"}, {out, "-, a, -"}},
+       {kNo, kYes},
+       {x, {8, 4}},
+       "[-, a, -], [-, -], [-, a, -] -> [-, a, -], [-, -] sum(a)"},
+      {product.def,
+       {{{4}, "-"}, {y, "-, b"}, {{8}, "b"}},
+       {kNo, kNo},
+       {{4}, y},
+       "[-], [-, b], [b] -> [-] sum(b), [-, b]"},
       {sum.def, {{x, "-, -, -"}, {{5, 4}, "a, b"}}, {IntArray{1}, kNo}, {x}, "[a, -, b], [a, b] -> [a, -, b]"},
-      {sum.def, {{x, "-, b, -"}, {{5, 1, 4}, "a, -, -"}}, {IntArray{-2}, kYes}, {x}, "[a, b, -], [a, -, -] -> [a, b, -]"},
+      {sum.def,
+       {{x, "-, b, -"}, {{5, 1, 4}, "a, -, -"}},
+       {IntArray{-2}, kYes},
+       {x},
+       "[a, b, -], [a, -, -] -> [a, b, -]"},
       {alone.def, {{{5, 4}, "a, - | sum(b)"}}, {IntArray{1}, kNo}, {x}, "[a, -] sum(b) -> [a, -, -] sum(b)"},
-      {norm.def, {{x, "a, b, -"}, {{24}, "-"}, {{24}, nullptr}, {{5}, "-"}, {x, "-, -, -"}}, {int64_t{1}}, {x, {24}, {24}},
+      {norm.def,
+       {{x, "a, b, -"}, {{24}, "-"}, {{24}, nullptr}, {{5}, "-"}, {x, "-, -, -"}},
+       {int64_t{1}},
+       {x, {24}, {24}},
        "[a, -, -], [-], [], [a], [a, -, -] -> [a, -, -], [-] sum(a), [-] sum(a)"},
   });
 }

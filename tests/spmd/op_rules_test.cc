@@ -15,9 +15,17 @@ using namespace shard::test;
 TEST_CASE("logic: and keeps a pending all, or keeps a pending any, and nothing else commutes") {
   const Dims d{6, 4};
   check_cases({
-      {ops::logical_and, {{d, "-, - | all(a)", DType::boolean}, {d, "-, -", DType::boolean}}, {}, {d}, "[-, -] all(a), [-, -] all(a) -> [-, -] all(a)"},
+      {ops::logical_and,
+       {{d, "-, - | all(a)", DType::boolean}, {d, "-, -", DType::boolean}},
+       {},
+       {d},
+       "[-, -] all(a), [-, -] all(a) -> [-, -] all(a)"},
       {ops::logical_and, {{d, "-, - | any(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
-      {ops::logical_or, {{d, "-, b | any(a)"}, {d, "-, b | any(a)"}}, {}, {d}, "[-, b] any(a), [-, b] any(a) -> [-, b] any(a)"},
+      {ops::logical_or,
+       {{d, "-, b | any(a)"}, {d, "-, b | any(a)"}},
+       {},
+       {d},
+       "[-, b] any(a), [-, b] any(a) -> [-, b] any(a)"},
       {ops::logical_or, {{d, "-, - | max(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
       {ops::logical_xor, {{d, "-, - | any(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
       {ops::logical_not, {{d, "-, - | any(a)"}}, {}, {d}, "[-, -] -> [-, -]"},
@@ -73,12 +81,24 @@ TEST_CASE("movement: dims that are repeated or cut stay whole, triangles and sca
       {ops::one_hot, {{d, "a, - | sum(b)", DType::int64}}, {Scalar(9)}, {{6, 4, 9}}, "[a, -] -> [a, -, -]"},
       {ops::expand_as, {{{1, 4}, "-, -"}, {d, "a, b"}}, {IntArray{}}, {d}, "[-, b], [a, b] -> [a, b]"},
       {ops::expand_as, {{{4}, "b"}, {{}, nullptr}}, {IntArray{6, 4}}, {d}, "[b], [] -> [-, b]"},
-      {ops::strided_slice, {{d, "a, b"}}, {IntArray{1}, IntArray{0}, IntArray{4}, IntArray{2}}, {{6, 2}}, "[a, -] -> [a, -]"},
+      {ops::strided_slice,
+       {{d, "a, b"}},
+       {IntArray{1}, IntArray{0}, IntArray{4}, IntArray{2}},
+       {{6, 2}},
+       "[a, -] -> [a, -]"},
       {ops::strided_slice, {{d, "a, b"}}, {IntArray{}, IntArray{}, IntArray{}, IntArray{}}, {d}, "[a, b] -> [a, b]"},
       {ops::tril, {{d, "a, b"}}, {int64_t{0}}, {d}, "[a, b] -> [a, b]"},
       {ops::triu, {{d, "a, - | min(b)"}}, {int64_t{0}}, {d}, "[a, -] min(b) -> [a, -] min(b)"},
-      {ops::scatter, {{d, "a, b"}, {{3}, "a", DType::int64}, {{3, 4}, "a, -"}}, {kYes}, {d}, "[a, b], [-], [-, b] -> [a, b]"},
-      {ops::scatter, {{d, "-, - | sum(a)"}, {{3}, "-", DType::int64}, {{3, 4}, "-, b"}}, {kYes}, {d}, "[-, b], [-], [-, b] -> [-, b]"},
+      {ops::scatter,
+       {{d, "a, b"}, {{3}, "a", DType::int64}, {{3, 4}, "a, -"}},
+       {kYes},
+       {d},
+       "[a, b], [-], [-, b] -> [a, b]"},
+      {ops::scatter,
+       {{d, "-, - | sum(a)"}, {{3}, "-", DType::int64}, {{3, 4}, "-, b"}},
+       {kYes},
+       {d},
+       "[-, b], [-], [-, b] -> [-, b]"},
   });
 }
 
@@ -86,10 +106,17 @@ TEST_CASE("flash_attn: batches, heads and queries are on their own, keys are who
   const Dims q{6, 8, 12, 16}, k{6, 9, 12, 16}, out = q, lse{6, 12, 8}, none{0}, seed{2};
   const std::vector<AttrValue> attrs = {0.0, kNo, kNo, kNo, std::string()};
   const auto with = [&](const Dims& kv, const char* on_q, const char* on_k, const char* on_v) {
-    return run({ops::flash_attn, {{q, on_q}, {kv, on_k}, {kv, on_v}, {{}, nullptr}, {{}, nullptr}}, attrs, {out, none, lse, seed}, ""}).text;
+    return run({ops::flash_attn,
+                {{q, on_q}, {kv, on_k}, {kv, on_v}, {{}, nullptr}, {{}, nullptr}},
+                attrs,
+                {out, none, lse, seed},
+                ""})
+        .text;
   };
-  CHECK(with(k, "a, -, b, -", "a, -, -, -", "-, -, -, -") == "[a, -, b, -], [a, -, b, -], [a, -, b, -], [], [] -> [a, -, b, -], [-], [a, b, -], [-]");
-  CHECK(with(k, "-, a, -, b", "-, a, -, -", "-, -, -, -") == "[-, a, -, -], [-, -, -, -], [-, -, -, -], [], [] -> [-, a, -, -], [-], [-, -, a], [-]");
+  CHECK(with(k, "a, -, b, -", "a, -, -, -", "-, -, -, -") ==
+        "[a, -, b, -], [a, -, b, -], [a, -, b, -], [], [] -> [a, -, b, -], [-], [a, b, -], [-]");
+  CHECK(with(k, "-, a, -, b", "-, a, -, -", "-, -, -, -") ==
+        "[-, a, -, -], [-, -, -, -], [-, -, -, -], [], [] -> [-, a, -, -], [-], [-, -, a], [-]");
   // Three ranks: six heads of k and v are cut with the twelve of q, four are not.
   CHECK(with({6, 9, 6, 16}, "-, -, b, -", "-, -, -, -", "-, -, -, -") ==
         "[-, -, b, -], [-, -, b, -], [-, -, b, -], [], [] -> [-, -, b, -], [-], [-, b, -], [-]");
@@ -97,9 +124,12 @@ TEST_CASE("flash_attn: batches, heads and queries are on their own, keys are who
         "[-, -, b, -], [-, -, -, -], [-, -, -, -], [], [] -> [-, -, b, -], [-], [-, b, -], [-]");
   CHECK(with({6, 9, 4, 16}, "-, -, a, -", "-, -, -, -", "-, -, -, -") ==
         "[-, -, a, -], [-, -, a, -], [-, -, a, -], [], [] -> [-, -, a, -], [-], [-, a, -], [-]");
-  check_cases({{ops::flash_attn, {{q, "a, -, -, -"}, {k, "-, -, -, -"}, {k, "-, -, -, -"}, {{}, nullptr}, {{1, 12, 8, 9}, "-, b, -, -"}}, {0.0, kNo, kYes,
-        kNo, std::string()},
-                {out, {6, 12, 8, 9}, lse, seed}, "[a, -, b, -], [a, -, b, -], [a, -, b, -], [], [-, b, -, -] -> [a, -, b, -], [a, b, -, -], [a, b, -], [-]"}});
+  check_cases(
+      {{ops::flash_attn,
+        {{q, "a, -, -, -"}, {k, "-, -, -, -"}, {k, "-, -, -, -"}, {{}, nullptr}, {{1, 12, 8, 9}, "-, b, -, -"}},
+        {0.0, kNo, kYes, kNo, std::string()},
+        {out, {6, 12, 8, 9}, lse, seed},
+        "[a, -, b, -], [a, -, b, -], [a, -, b, -], [], [-, b, -, -] -> [a, -, b, -], [a, b, -, -], [a, b, -], [-]"}});
 }
 
 TEST_CASE("rotary positions: the sequence may be cut, with its table, and sums of what is turned stay pending") {
@@ -107,14 +137,31 @@ TEST_CASE("rotary positions: the sequence may be cut, with its table, and sums o
   const std::vector<AttrValue> attrs = {kYes, kNo, 10000.0};
   const In absent{{}, nullptr};
   check_cases({
-      {ops::fused_rotary_position_embedding, {{q, "a, b, -, -"}, {k, "-, -, -, -"}, absent, {{8, 16}, "-, -"}, {{8, 16}, "-, -"}, absent}, attrs, {q, k, {}},
+      {ops::fused_rotary_position_embedding,
+       {{q, "a, b, -, -"}, {k, "-, -, -, -"}, absent, {{8, 16}, "-, -"}, {{8, 16}, "-, -"}, absent},
+       attrs,
+       {q, k, {}},
        "[a, b, -, -], [a, b, -, -], [], [b, -], [b, -], [] -> [a, b, -, -], [a, b, -, -], []"},
-      {ops::fused_rotary_position_embedding, {{q, "a, b, -, -"}, absent, absent, {{1, 9, 1, 16}, "-, b, -, -"}, {{1, 9, 1, 16}, "-, -, -, -"}, {{6, 8},
-            "-, -", DType::int64}}, attrs,
-       {q, {}, {}}, "[a, b, -, -], [], [], [-, -, -, -], [-, -, -, -], [a, b] -> [a, b, -, -], [], []"},
-      {ops::fused_rotary_position_embedding, {{q, "-, -, b, - | sum(a)"}, {k, "-, -, b, -"}, absent, absent, absent, absent}, attrs, {q, k, {}},
-       "[-, -, b, -] sum(a), [-, -, b, -] sum(a), [], [], [], [] -> [-, -, b, -] sum(a), [-, -, b, -] sum(a), [] sum(a)"},
-      {ops::fused_rotary_position_embedding, {{q, "-, -, -, - | sum(a)"}, absent, absent, {{8, 16}, "-, -"}, {{8, 16}, "-, -"}, absent}, attrs, {q, {}, {}},
+      {ops::fused_rotary_position_embedding,
+       {{q, "a, b, -, -"},
+        absent,
+        absent,
+        {{1, 9, 1, 16}, "-, b, -, -"},
+        {{1, 9, 1, 16}, "-, -, -, -"},
+        {{6, 8}, "-, -", DType::int64}},
+       attrs,
+       {q, {}, {}},
+       "[a, b, -, -], [], [], [-, -, -, -], [-, -, -, -], [a, b] -> [a, b, -, -], [], []"},
+      {ops::fused_rotary_position_embedding,
+       {{q, "-, -, b, - | sum(a)"}, {k, "-, -, b, -"}, absent, absent, absent, absent},
+       attrs,
+       {q, k, {}},
+       "[-, -, b, -] sum(a), [-, -, b, -] sum(a), [], [], [], [] -> [-, -, b, -] sum(a), [-, -, b, -] sum(a), [] "
+       "sum(a)"},
+      {ops::fused_rotary_position_embedding,
+       {{q, "-, -, -, - | sum(a)"}, absent, absent, {{8, 16}, "-, -"}, {{8, 16}, "-, -"}, absent},
+       attrs,
+       {q, {}, {}},
        "[-, -, -, -], [], [], [-, -], [-, -], [] -> [-, -, -, -], [], []"},
   });
 }
@@ -123,14 +170,30 @@ TEST_CASE("rms_norm keeps the last dim whole, the gradient of a linear layer is 
   const Dims x{6, 5, 4}, dout{6, 5, 3}, dweight{4, 3}, dbias{3};
   const std::vector<AttrValue> bias = {kYes, kYes}, no_bias = {kYes, kNo};
   check_cases({
-      {ops::rms_norm, {{{6, 8, 4}, "a, -, b"}, {{4}, "b"}}, {1e-6}, {{6, 8, 4}, {6, 8}}, "[a, -, -], [-] -> [a, -, -], [a, -]"},
-      {ops::fused_linear_param_grad_add, {{x, "a, -, -"}, {dout, "a, -, b"}, {{}, nullptr}, {{}, nullptr}}, bias, {dweight, dbias},
+      {ops::rms_norm,
+       {{{6, 8, 4}, "a, -, b"}, {{4}, "b"}},
+       {1e-6},
+       {{6, 8, 4}, {6, 8}},
+       "[a, -, -], [-] -> [a, -, -], [a, -]"},
+      {ops::fused_linear_param_grad_add,
+       {{x, "a, -, -"}, {dout, "a, -, b"}, {{}, nullptr}, {{}, nullptr}},
+       bias,
+       {dweight, dbias},
        "[a, -, -], [a, -, b], [], [] -> [-, b] sum(a), [b] sum(a)"},
-      {ops::fused_linear_param_grad_add, {{x, "a, -, -"}, {dout, "a, -, -"}, {dweight, "-, -"}, {dbias, "- | sum(a)"}}, bias, {dweight, dbias},
+      {ops::fused_linear_param_grad_add,
+       {{x, "a, -, -"}, {dout, "a, -, -"}, {dweight, "-, -"}, {dbias, "- | sum(a)"}},
+       bias,
+       {dweight, dbias},
        "[a, -, -], [a, -, -], [-, -] sum(a), [-] sum(a) -> [-, -] sum(a), [-] sum(a)"},
-      {ops::fused_linear_param_grad_add, {{x, "-, -, b"}, {dout, "-, -, -"}, {dweight, "-, -"}, {{}, nullptr}}, bias, {dweight, dbias},
+      {ops::fused_linear_param_grad_add,
+       {{x, "-, -, b"}, {dout, "-, -, -"}, {dweight, "-, -"}, {{}, nullptr}},
+       bias,
+       {dweight, dbias},
        "[-, -, b], [-, -, -], [b, -], [] -> [b, -], [-]"},
-      {ops::fused_linear_param_grad_add, {{x, "a, -, -"}, {dout, "-, -, -"}, {{}, nullptr}, {{}, nullptr}}, no_bias, {dweight, {0}},
+      {ops::fused_linear_param_grad_add,
+       {{x, "a, -, -"}, {dout, "-, -, -"}, {{}, nullptr}, {{}, nullptr}},
+       no_bias,
+       {dweight, {0}},
        "[a, -, -], [a, -, -], [], [] -> [-, -] sum(a), [-]"},
   });
 }
@@ -139,14 +202,26 @@ TEST_CASE("gradients of layers: what is summed over sharded rows is pending, unl
   const Dims x{6, 8, 12}, rows{6}, weight{8, 12}, none{}, channel{8};
   const In absent{{}, nullptr};
   check_cases({
-      {ops::layer_norm_grad, {{x, "a, b, -"}, {weight, "-, -"}, absent, {rows, "-"}, {rows, "-"}, {x, "a, -, -"}}, {1e-5, int64_t{1}}, {x, weight, none},
+      {ops::layer_norm_grad,
+       {{x, "a, b, -"}, {weight, "-, -"}, absent, {rows, "-"}, {rows, "-"}, {x, "a, -, -"}},
+       {1e-5, int64_t{1}},
+       {x, weight, none},
        "[a, -, -], [-, -], [], [a], [a], [a, -, -] -> [a, -, -], [-, -] sum(a), [] sum(a)"},
-      {ops::embedding_grad, {{{6, 8}, "a, -", DType::int64}, {{16, 12}, "-, b"}, {{6, 8, 12}, "a, -, b"}}, {int64_t{-1}}, {{16, 12}},
+      {ops::embedding_grad,
+       {{{6, 8}, "a, -", DType::int64}, {{16, 12}, "-, b"}, {{6, 8, 12}, "a, -, b"}},
+       {int64_t{-1}},
+       {{16, 12}},
        "[a, -], [-, b], [a, -, b] -> [-, b] sum(a)"},
-      {ops::batch_norm_grad, {{x, "a, b, -"}, {channel, "b"}, {channel, "b"}, {channel, "b"}, {channel, "b"}, {x, "a, b, -"}},
-       {std::string("NCHW"), kYes, kNo, kNo}, {x, channel, channel}, "[a, b, -], [b], [b], [b], [b], [a, b, -] -> [a, b, -], [b] sum(a), [b] sum(a)"},
-      {ops::batch_norm_grad, {{x, "a, b, -"}, {channel, "b"}, {channel, "b"}, {channel, "b"}, {channel, "b"}, {x, "a, b, -"}},
-       {std::string("NCHW"), kNo, kNo, kNo}, {x, channel, channel}, "[a, b, -], [b], [b], [b], [b], [a, b, -] -> [a, b, -], [b], [b]"},
+      {ops::batch_norm_grad,
+       {{x, "a, b, -"}, {channel, "b"}, {channel, "b"}, {channel, "b"}, {channel, "b"}, {x, "a, b, -"}},
+       {std::string("NCHW"), kYes, kNo, kNo},
+       {x, channel, channel},
+       "[a, b, -], [b], [b], [b], [b], [a, b, -] -> [a, b, -], [b] sum(a), [b] sum(a)"},
+      {ops::batch_norm_grad,
+       {{x, "a, b, -"}, {channel, "b"}, {channel, "b"}, {channel, "b"}, {channel, "b"}, {x, "a, b, -"}},
+       {std::string("NCHW"), kNo, kNo, kNo},
+       {x, channel, channel},
+       "[a, b, -], [b], [b], [b], [b], [a, b, -] -> [a, b, -], [b], [b]"},
   });
 }
 
@@ -156,11 +231,20 @@ TEST_CASE("cross_entropy_with_softmax_grad: classes may be cut, but not those of
     return std::vector<AttrValue>{soft, use_softmax, kYes, int64_t{-100}, int64_t{-1}};
   };
   check_cases({
-      {ops::cross_entropy_with_softmax_grad, {{{6, 8}, "a, -", DType::int64}, {x, "a, -, b"}, {loss, "a, -, -"}}, attrs(kNo, kYes), {x},
+      {ops::cross_entropy_with_softmax_grad,
+       {{{6, 8}, "a, -", DType::int64}, {x, "a, -, b"}, {loss, "a, -, -"}},
+       attrs(kNo, kYes),
+       {x},
        "[a, -], [a, -, b], [a, -, -] -> [a, -, b]"},
-      {ops::cross_entropy_with_softmax_grad, {{x, "-, -, b"}, {x, "-, -, b"}, {loss, "-, -, -"}}, attrs(kYes, kYes), {x},
+      {ops::cross_entropy_with_softmax_grad,
+       {{x, "-, -, b"}, {x, "-, -, b"}, {loss, "-, -, -"}},
+       attrs(kYes, kYes),
+       {x},
        "[-, -, -], [-, -, -], [-, -, -] -> [-, -, -]"},
-      {ops::cross_entropy_with_softmax_grad, {{x, "-, -, b"}, {x, "-, -, b"}, {loss, "-, -, -"}}, attrs(kYes, kNo), {x},
+      {ops::cross_entropy_with_softmax_grad,
+       {{x, "-, -, b"}, {x, "-, -, b"}, {loss, "-, -, -"}},
+       attrs(kYes, kNo),
+       {x},
        "[-, -, b], [-, -, b], [-, -, -] -> [-, -, b]"},
   });
 }
@@ -169,12 +253,18 @@ TEST_CASE("flash_attn_grad: queries that are cut, and heads where k and v are wh
   const Dims q{6, 8, 12, 16}, lse{6, 12, 8};
   const auto with = [&](const Dims& kv, const char* on_q, const char* on_lse) {
     const In like_q{q, on_q}, like_k{kv, "-, -, -, -"};
-    return run({ops::flash_attn_grad, {like_q, like_k, like_k, like_q, {lse, on_lse}, {{2}, "-", DType::int64}, {{}, nullptr}, like_q}, {0.0, kNo, kNo}, {q, kv, kv}, ""})
+    return run({ops::flash_attn_grad,
+                {like_q, like_k, like_k, like_q, {lse, on_lse}, {{2}, "-", DType::int64}, {{}, nullptr}, like_q},
+                {0.0, kNo, kNo},
+                {q, kv, kv},
+                ""})
         .text;
   };
   CHECK(with({6, 9, 12, 16}, "-, a, b, -", "-, b, a") ==
-        "[-, a, b, -], [-, -, b, -], [-, -, b, -], [-, a, b, -], [-, b, a], [-], [], [-, a, b, -] -> [-, a, b, -], [-, -, b, -] sum(a), [-, -, b, -] sum(a)");
+        "[-, a, b, -], [-, -, b, -], [-, -, b, -], [-, a, b, -], [-, b, a], [-], [], [-, a, b, -] -> [-, a, b, -], [-, "
+        "-, b, -] sum(a), [-, -, b, -] sum(a)");
   // Three ranks do not divide four heads of k and v.
   CHECK(with({6, 9, 4, 16}, "-, -, b, -", "-, b, -") ==
-        "[-, -, b, -], [-, -, -, -], [-, -, -, -], [-, -, b, -], [-, b, -], [-], [], [-, -, b, -] -> [-, -, b, -], [-, -, -, -] sum(b), [-, -, -, -] sum(b)");
+        "[-, -, b, -], [-, -, -, -], [-, -, -, -], [-, -, b, -], [-, b, -], [-], [], [-, -, b, -] -> [-, -, b, -], [-, "
+        "-, -, -] sum(b), [-, -, -, -] sum(b)");
 }

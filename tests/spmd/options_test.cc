@@ -109,5 +109,6 @@ TEST_CASE("a rule that names too few dims is an error with the argument's rank")
     return solve(args, n);
   });
   op.rule = "ForgetfulInferSpmd";
-  CHECK_THROWS_WITH(run({op, {{{6, 4}, "a, -"}, {{6, 4}, "-, -"}}, {}, {{6, 4}}, ""}), Catch::Contains("argument 1 has 2 dims, but its placement rule names 0"));
+  CHECK_THROWS_WITH(run({op, {{{6, 4}, "a, -"}, {{6, 4}, "-, -"}}, {}, {{6, 4}}, ""}),
+                    Catch::Contains("argument 1 has 2 dims, but its placement rule names 0"));
 }

@@ -69,7 +69,8 @@ Dims random_shape(std::mt19937& random, int64_t numel) {
     dims.push_back(divisors[random() % divisors.size()]);
     numel /= dims.back();
   }
-  for (int ones = static_cast<int>(random() % 3); ones > 0 && dims.size() < 4; --ones) dims.insert(dims.begin() + static_cast<long>(random() % (dims.size() + 1)), 1);
+  for (int ones = static_cast<int>(random() % 3); ones > 0 && dims.size() < 4; --ones)
+    dims.insert(dims.begin() + static_cast<long>(random() % (dims.size() + 1)), 1);
   Dims result;
   for (const int64_t n : dims) result.push_back(n);
   return result;
@@ -79,7 +80,8 @@ Dims random_shape(std::mt19937& random, int64_t numel) {
 
 TEST_CASE("11, 21: a reshape shares where every process keeps its elements, on whichever dims of the result they are") {
   const auto* square = ProcessMesh::make({2, 2});
-  const auto expect = [](const ProcessMesh* mesh, const Dims& in, const char* layout, const Dims& out, const char* expected) {
+  const auto expect = [](const ProcessMesh* mesh, const Dims& in, const char* layout, const Dims& out,
+                         const char* expected) {
     INFO(to_string(in) << " [" << layout << "] to " << to_string(out));
     const Inferred inferred = infer_reshape(mesh, in, layout, out);
     CHECK_FALSE(inferred.relayout);
@@ -99,10 +101,12 @@ TEST_CASE("11, 21: a reshape shares where every process keeps its elements, on w
   CHECK(infer_reshape(square, {4, 4}, "a, b", {16}).relayout);
 }
 
-TEST_CASE("property: a reshape of up to 64 elements shares if and only if some layout keeps every element where it is") {
+TEST_CASE(
+    "property: a reshape of up to 64 elements shares if and only if some layout keeps every element where it is") {
   std::mt19937 random(20240611);
-  const ProcessMesh* const meshes[] = {ProcessMesh::make({2}), ProcessMesh::make({3}), ProcessMesh::make({2, 2}), ProcessMesh::make({2, 1}),
-                                       ProcessMesh::make({2, 3}), ProcessMesh::make({1, 4}), ProcessMesh::make({2, 2, 2})};
+  const ProcessMesh* const meshes[] = {
+      ProcessMesh::make({2}),    ProcessMesh::make({3}),    ProcessMesh::make({2, 2}),   ProcessMesh::make({2, 1}),
+      ProcessMesh::make({2, 3}), ProcessMesh::make({1, 4}), ProcessMesh::make({2, 2, 2})};
   int shared = 0, moved = 0;
   for (int i = 0; i < 1500; ++i) {
     const ProcessMesh* const mesh = meshes[random() % std::size(meshes)];
@@ -114,7 +118,8 @@ TEST_CASE("property: a reshape of up to 64 elements shares if and only if some l
     }
     const DistSpec* const spec = DistSpec::make(layout);
     bool possible = false;
-    for_all_layouts(mesh, out.rank(), [&](const Layout& each) { possible = possible || same_elements(layout, in, each, out); });
+    for_all_layouts(mesh, out.rank(),
+                    [&](const Layout& each) { possible = possible || same_elements(layout, in, each, out); });
     const Inferred inferred = infer_reshape(mesh, in, spec->text(), out);
     INFO(to_string(in) << " " << inferred.text << " " << to_string(out) << " on " << mesh->describe());
     if (possible == inferred.relayout) FAIL_CHECK("relayout: " << inferred.relayout);

@@ -23,7 +23,7 @@ struct Case {
   std::vector<In> inputs;
   std::vector<AttrValue> attrs;
   std::vector<Dims> outputs;
-  std::string expected;  // "wanted -> given"
+  std::string expected;            // "wanted -> given"
   std::vector<size_t> slots = {};  // tensors per input slot; empty: one each
   std::vector<bool> pinned = {};
   const ProcessMesh* mesh = grid();
@@ -47,7 +47,8 @@ inline std::string join(const std::vector<Layout>& layouts) {
 inline Inferred run(const Case& c, const std::vector<const char*>& wanted = {}) {
   std::vector<TensorArg> tensors;
   for (const In& in : c.inputs) {
-    tensors.push_back(in.layout == nullptr ? TensorArg{} : TensorArg{{in.dims, in.dtype}, DistSpec::parse(c.mesh, in.layout)});
+    tensors.push_back(in.layout == nullptr ? TensorArg{}
+                                           : TensorArg{{in.dims, in.dtype}, DistSpec::parse(c.mesh, in.layout)});
   }
   std::vector<SlotRange> slots;
   size_t first = 0;
@@ -74,7 +75,8 @@ inline Inferred run(const Case& c, const std::vector<const char*>& wanted = {}) 
 inline void check_cases(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
     std::string label(c.op.name);
-    for (const In& in : c.inputs) label += in.layout == nullptr ? " (absent)" : " " + to_string(in.dims) + " [" + in.layout + "]";
+    for (const In& in : c.inputs)
+      label += in.layout == nullptr ? " (absent)" : " " + to_string(in.dims) + " [" + in.layout + "]";
     INFO(label);
     CHECK(run(c).text == c.expected);
   }
@@ -82,7 +84,8 @@ inline void check_cases(const std::vector<Case>& cases) {
 
 /// An op with up to five inputs and three outputs of one tensor each, whose rule is an axis expression.
 struct Expression {
-  explicit Expression(std::string_view rule, size_t inputs = 2, size_t outputs = 1, std::span<const std::string_view> attrs = {}) {
+  explicit Expression(std::string_view rule, size_t inputs = 2, size_t outputs = 1,
+                      std::span<const std::string_view> attrs = {}) {
     def.name = "mine";
     def.location = "mine.yaml:3";
     def.rule = rule;

@@ -32,9 +32,21 @@ TEST_CASE("matmul: leading dims and transposes") {
   const Dims x{512, 48, 64, 32}, y{32, 48}, out{512, 48, 64, 48};
   check_cases({
       {ops::matmul, {{x, "b, -, -, a"}, {y, "-, -"}}, {kNo, kNo}, {out}, "[b, -, -, a], [a, -] -> [b, -, -, -] sum(a)"},
-      {ops::matmul, {{{512, 48, 32, 64}, "b, -, -, a"}, {y, "-, -"}}, {kYes, kNo}, {out}, "[b, -, -, a], [-, -] -> [b, -, a, -]"},
-      {ops::matmul, {{x, "-, -, -, -"}, {{48, 32}, "b, a"}}, {kNo, kYes}, {out}, "[-, -, -, a], [b, a] -> [-, -, -, b] sum(a)"},
-      {ops::matmul, {{{1, 64, 32}, "a, -, -"}, {{8, 32, 48}, "b, -, -"}}, {kNo, kNo}, {{8, 64, 48}}, "[-, -, -], [b, -, -] -> [b, -, -]"},
+      {ops::matmul,
+       {{{512, 48, 32, 64}, "b, -, -, a"}, {y, "-, -"}},
+       {kYes, kNo},
+       {out},
+       "[b, -, -, a], [-, -] -> [b, -, a, -]"},
+      {ops::matmul,
+       {{x, "-, -, -, -"}, {{48, 32}, "b, a"}},
+       {kNo, kYes},
+       {out},
+       "[-, -, -, a], [b, a] -> [-, -, -, b] sum(a)"},
+      {ops::matmul,
+       {{{1, 64, 32}, "a, -, -"}, {{8, 32, 48}, "b, -, -"}},
+       {kNo, kNo},
+       {{8, 64, 48}},
+       "[-, -, -], [b, -, -] -> [b, -, -]"},
       {ops::matmul, {{{32}, "a"}, {{32}, "-"}}, {kNo, kNo}, {{}}, "[a], [a] -> [] sum(a)"},
       {ops::matmul, {{{64, 32}, "b, -"}, {{32}, "a"}}, {kNo, kNo}, {{64}}, "[b, a], [a] -> [b] sum(a)"},
   });
@@ -44,11 +56,23 @@ TEST_CASE("matmul: an axis that two arguments want differently goes where fewer 
   // x is by far the larger one, so it stays.
   const Dims x{512, 48, 32, 64}, y{48, 32}, out{512, 48, 64, 48};
   check_cases({
-      {ops::matmul, {{x, "-, -, a, b"}, {y, "b, a"}}, {kYes, kYes}, {out}, "[-, -, a, b], [-, a] -> [-, -, b, -] sum(a)"},
+      {ops::matmul,
+       {{x, "-, -, a, b"}, {y, "b, a"}},
+       {kYes, kYes},
+       {out},
+       "[-, -, a, b], [-, a] -> [-, -, b, -] sum(a)"},
       // The inner dim is on b in x and on a in y. A rule without costs has to refuse this.
-      {ops::matmul, {{x, "-, -, b, a"}, {y, "b, a"}}, {kYes, kYes}, {out}, "[-, -, b, a], [-, b] -> [-, -, a, -] sum(b)"},
+      {ops::matmul,
+       {{x, "-, -, b, a"}, {y, "b, a"}},
+       {kYes, kYes},
+       {out},
+       "[-, -, b, a], [-, b] -> [-, -, a, -] sum(b)"},
       // Both keep their axis of the inner dim; the order is that of the first argument.
-      {ops::matmul, {{{64, 32}, "-, a"}, {{32, 48}, "b, -"}}, {kNo, kNo}, {{64, 48}}, "[-, a+b], [a+b, -] -> [-, -] sum(a) sum(b)"},
+      {ops::matmul,
+       {{{64, 32}, "-, a"}, {{32, 48}, "b, -"}},
+       {kNo, kNo},
+       {{64, 48}},
+       "[-, a+b], [a+b, -] -> [-, -] sum(a) sum(b)"},
       // Equal costs: the first argument's letter.
       {ops::matmul, {{{32, 32}, "a, -"}, {{32, 32}, "-, a"}}, {kNo, kNo}, {{32, 32}}, "[a, -], [-, -] -> [a, -]"},
       // The smaller y is gathered, then the smaller x.
@@ -90,20 +114,32 @@ TEST_CASE("elementwise ops: conflicts go to the cheaper side, ties to the first 
       {ops::add, {{d, "a, -"}, {d, "-, a"}}, {}, {d}, "[a, -], [a, -] -> [a, -]"},
       {ops::add, {{d, "-, a"}, {d, "a, -"}}, {}, {d}, "[-, a], [-, a] -> [-, a]"},
       {ops::add, {{{1, 400}, "-, a"}, {d, "a, -"}}, {}, {d}, "[-, -], [a, -] -> [a, -]"},
-      {ops::where, {{d, "-, a", DType::boolean}, {d, "a, -"}, {d, "a, -"}}, {}, {d}, "[a, -], [a, -], [a, -] -> [a, -]"},
+      {ops::where,
+       {{d, "-, a", DType::boolean}, {d, "a, -"}, {d, "a, -"}},
+       {},
+       {d},
+       "[a, -], [a, -], [a, -] -> [a, -]"},
   });
 }
 
 TEST_CASE("pending reductions: kept where all arguments have them or can, else done first") {
   const Dims d{6, 4};
   check_cases({
-      {ops::add, {{d, "-, - | sum(a)"}, {d, "-, - | sum(a)"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)"},
+      {ops::add,
+       {{d, "-, - | sum(a)"}, {d, "-, - | sum(a)"}},
+       {},
+       {d},
+       "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)"},
       {ops::add, {{d, "-, b | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, b] sum(a), [-, b] sum(a) -> [-, b] sum(a)"},
       {ops::add, {{d, "-, - | sum(a)"}, {d, "-, - | max(a)"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
       {ops::add, {{d, "-, - | sum(a)"}, {d, "a, -"}}, {}, {d}, "[a, -], [a, -] -> [a, -]"},
       {ops::add, {{d, "-, - | sum(a), max(b)"}, {d, "-, -"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)"},
       {ops::multiply, {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -] sum(a), [-, -] -> [-, -] sum(a)"},
-      {ops::multiply, {{d, "-, - | sum(a)"}, {d, "-, - | sum(b)"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(b) -> [-, -] sum(a) sum(b)"},
+      {ops::multiply,
+       {{d, "-, - | sum(a)"}, {d, "-, - | sum(b)"}},
+       {},
+       {d},
+       "[-, -] sum(a), [-, -] sum(b) -> [-, -] sum(a) sum(b)"},
       {ops::multiply, {{d, "-, - | sum(a)"}, {d, "-, - | sum(a)"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
       {ops::divide, {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
       {ops::relu, {{d, "-, - | sum(a)"}}, {}, {d}, "[-, -] -> [-, -]"},
@@ -141,13 +177,41 @@ TEST_CASE("layers: what is normalised or looked up decides what may be sharded")
   check_cases({
       {ops::softmax, {{x, "a, -, b"}}, {int64_t{-1}}, {x}, "[a, -, -] -> [a, -, -]"},
       {ops::softmax, {{x, "a, -, b"}}, {int64_t{1}}, {x}, "[a, -, b] -> [a, -, b]"},
-      {ops::layer_norm, {{x, "a, b, -"}, {{8}, "b"}, {{8}, nullptr}}, {epsilon, int64_t{2}}, {x, {6, 4}, {6, 4}}, "[a, b, -], [-], [] -> [a, b, -], [a, b], [a, b]"},
-      {ops::layer_norm, {{x, "a, b, -"}, {{32}, "-"}, {{32}, "a"}}, {epsilon, int64_t{1}}, {x, {6}, {6}}, "[a, -, -], [-], [-] -> [a, -, -], [a], [a]"},
-      {ops::embedding, {{{6, 5}, "a, -", DType::int64}, {{100, 8}, "b, -"}}, {int64_t{-1}}, {{6, 5, 8}}, "[a, -], [b, -] -> [a, -, -] sum(b)"},
-      {ops::embedding, {{{6, 5}, "a, -", DType::int64}, {{100, 8}, "-, b"}}, {int64_t{-1}}, {{6, 5, 8}}, "[a, -], [-, b] -> [a, -, b]"},
-      {ops::embedding, {{{6, 5}, "-, a", DType::int64}, {{100000, 8}, "a, b"}}, {int64_t{-1}}, {{6, 5, 8}}, "[-, -], [a, b] -> [-, -, b] sum(a)"},
-      {ops::dropout, {{{6, 4}, "a, b"}, {{1}, "-", DType::int64}}, {Scalar(0.5), kNo, std::string(""), int64_t{0}, kNo}, {{6, 4}, {6, 4}}, "[a, b], [-] -> [a, b], [a, b]"},
-      {ops::cross_entropy_with_softmax, {{{6, 4}, "a, b"}, {{6, 1}, "a, -", DType::int64}}, {kNo, kYes, kYes, int64_t{-100}, int64_t{-1}}, {{6, 4}, {6, 1}}, "[a, -], [a, -] -> [a, -], [a, -]"},
+      {ops::layer_norm,
+       {{x, "a, b, -"}, {{8}, "b"}, {{8}, nullptr}},
+       {epsilon, int64_t{2}},
+       {x, {6, 4}, {6, 4}},
+       "[a, b, -], [-], [] -> [a, b, -], [a, b], [a, b]"},
+      {ops::layer_norm,
+       {{x, "a, b, -"}, {{32}, "-"}, {{32}, "a"}},
+       {epsilon, int64_t{1}},
+       {x, {6}, {6}},
+       "[a, -, -], [-], [-] -> [a, -, -], [a], [a]"},
+      {ops::embedding,
+       {{{6, 5}, "a, -", DType::int64}, {{100, 8}, "b, -"}},
+       {int64_t{-1}},
+       {{6, 5, 8}},
+       "[a, -], [b, -] -> [a, -, -] sum(b)"},
+      {ops::embedding,
+       {{{6, 5}, "a, -", DType::int64}, {{100, 8}, "-, b"}},
+       {int64_t{-1}},
+       {{6, 5, 8}},
+       "[a, -], [-, b] -> [a, -, b]"},
+      {ops::embedding,
+       {{{6, 5}, "-, a", DType::int64}, {{100000, 8}, "a, b"}},
+       {int64_t{-1}},
+       {{6, 5, 8}},
+       "[-, -], [a, b] -> [-, -, b] sum(a)"},
+      {ops::dropout,
+       {{{6, 4}, "a, b"}, {{1}, "-", DType::int64}},
+       {Scalar(0.5), kNo, std::string(""), int64_t{0}, kNo},
+       {{6, 4}, {6, 4}},
+       "[a, b], [-] -> [a, b], [a, b]"},
+      {ops::cross_entropy_with_softmax,
+       {{{6, 4}, "a, b"}, {{6, 1}, "a, -", DType::int64}},
+       {kNo, kYes, kYes, int64_t{-100}, int64_t{-1}},
+       {{6, 4}, {6, 1}},
+       "[a, -], [a, -] -> [a, -], [a, -]"},
   });
 }
 
@@ -173,14 +237,25 @@ TEST_CASE("dims that are cut, joined or grown stay whole, the others keep their 
       {ops::expand, {{{1, 4}, "a, b"}}, {IntArray{6, 4}}, {d}, "[-, b] -> [-, b]"},
       {ops::expand, {{{4}, "a+b"}}, {IntArray{6, 4}}, {d}, "[a+b] -> [-, a+b]"},
       {ops::split, {{d, "a, b"}}, {IntArray{2, 4}, Scalar(0)}, {{2, 4}, {4, 4}}, "[-, b] -> [-, b], [-, b]"},
-      {ops::slice, {{d, "a, b"}}, {IntArray{1}, IntArray{0}, IntArray{1}, IntArray{}, IntArray{1}}, {{6}}, "[a, -] -> [a]"},
+      {ops::slice,
+       {{d, "a, b"}},
+       {IntArray{1}, IntArray{0}, IntArray{1}, IntArray{}, IntArray{1}},
+       {{6}},
+       "[a, -] -> [a]"},
       {ops::gather, {{d, "a, b"}, {{3}, "-", DType::int64}}, {Scalar(0)}, {{3, 4}}, "[-, b], [-] -> [-, b]"},
       {ops::gather, {{d, "-, b"}, {{3}, "a", DType::int64}}, {Scalar(0)}, {{3, 4}}, "[-, b], [a] -> [a, b]"},
       {ops::stack, {{d, "a, -"}, {d, "-, b"}}, {int64_t{1}}, {{6, 2, 4}}, "[a, b], [a, b] -> [a, -, b]", {2}},
       {ops::concat, {{d, "a, b"}, {d, "-, -"}}, {Scalar(0)}, {{12, 4}}, "[-, b], [-, b] -> [-, b]", {2}},
       // A rule that takes one axis per dim gives [-, b, a] here. Several may share one: each goes where the large x0 can stay, or
       // where fewer of the three move.
-      {ops::concat, {{x0, "-, a, b"}, {x1, "-, b, a"}, {x2, "-, -, a"}}, {Scalar(0)}, {{22, 16, 16}}, "[-, -, b+a], [-, -, b+a], [-, -, b+a] -> [-, -, b+a]", {3}, {}, square},
+      {ops::concat,
+       {{x0, "-, a, b"}, {x1, "-, b, a"}, {x2, "-, -, a"}},
+       {Scalar(0)},
+       {{22, 16, 16}},
+       "[-, -, b+a], [-, -, b+a], [-, -, b+a] -> [-, -, b+a]",
+       {3},
+       {},
+       square},
   });
 }
 
@@ -206,7 +281,13 @@ TEST_CASE("an in-place target stays where it is, whatever that costs the others"
       {ops::add, {{{600, 400}, "-, -"}, {d, "a, b"}}, {}, {d}, "[-, -], [-, -] -> [-, -]", {}, {true}},
       {ops::add, {{d, "-, a"}, {d, "a, -"}}, {}, {d}, "[-, a], [-, a] -> [-, a]", {}, {true}},
       {ops::add, {{d, "a, -"}, {d, "-, - | sum(a)"}}, {}, {d}, "[a, -], [a, -] -> [a, -]", {}, {true}},
-      {ops::add, {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)", {}, {true}},
+      {ops::add,
+       {{d, "-, - | sum(a)"}, {d, "-, -"}},
+       {},
+       {d},
+       "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)",
+       {},
+       {true}},
       // The result would have to be reduced for the first target, which is not pending: rather the second is reduced.
       {ops::add, {{d, "-, -"}, {d, "-, - | sum(a)"}}, {}, {d}, "[-, -], [-, -] -> [-, -]", {}, {true, true}},
       // relu does not commute with a sum: here even the target has to move.
@@ -217,15 +298,29 @@ TEST_CASE("an in-place target stays where it is, whatever that costs the others"
 TEST_CASE("a rule or guard that is not registered, and an attribute the op lacks, are named") {
   Expression e("NoSuchRule", 1);
   CHECK_FALSE(has_rule(e.def));
-  CHECK_THAT(error_of([&] { run({e.def, {{{6, 4}, "a, b"}}, {}, {{6, 4}}, ""}); }, ErrorCode::no_rule),
+  CHECK_THAT(error_of(
+                 [&] {
+                   run({e.def, {{{6, 4}, "a, b"}}, {}, {{6, 4}}, ""});
+                 },
+                 ErrorCode::no_rule),
              Catch::Contains("no rule named 'NoSuchRule' is registered") && Catch::Contains("mine.yaml:3"));
   Expression guarded("... -> ...", 1);
   guarded.def.commutes = Commutes::jointly;
   guarded.def.commute_types = 1;
   guarded.def.commute_guard = "NoSuchGuard";
-  CHECK_THAT(error_of([&] { run({guarded.def, {{{6, 4}, "a, b"}}, {}, {{6, 4}}, ""}); }, ErrorCode::no_rule), Catch::Contains("'NoSuchGuard'"));
+  CHECK_THAT(error_of(
+                 [&] {
+                   run({guarded.def, {{{6, 4}, "a, b"}}, {}, {{6, 4}}, ""});
+                 },
+                 ErrorCode::no_rule),
+             Catch::Contains("'NoSuchGuard'"));
   Expression soft("SoftmaxInferSpmd", 1);
-  CHECK_THAT(error_of([&] { run({soft.def, {{{6, 4}, "a, b"}}, {}, {{6, 4}}, ""}); }, ErrorCode::internal), Catch::Contains("'axis'"));
+  CHECK_THAT(error_of(
+                 [&] {
+                   run({soft.def, {{{6, 4}, "a, b"}}, {}, {{6, 4}}, ""});
+                 },
+                 ErrorCode::internal),
+             Catch::Contains("'axis'"));
 }
 
 TEST_CASE("a registered rule and guard are used, and a later one replaces the earlier") {

@@ -15,7 +15,9 @@ struct Allocations {
   int64_t buffers = 0;  // by malloc, as each Storage is
   bool operator==(const Allocations&) const = default;
 };
-inline std::ostream& operator<<(std::ostream& out, const Allocations& counts) { return out << counts.objects << " objects, " << counts.buffers << " buffers"; }
+inline std::ostream& operator<<(std::ostream& out, const Allocations& counts) {
+  return out << counts.objects << " objects, " << counts.buffers << " buffers";
+}
 
 inline thread_local Allocations allocations;
 

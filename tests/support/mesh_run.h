@@ -47,13 +47,16 @@ std::string error_of(F&& call, ErrorCode code) {
   try {
     call();
   } catch (const Error& error) {
-    check(error.code() == code, std::string("expected code ") + to_string(code) + " but got " + to_string(error.code()) + ": " + error.what());
+    check(error.code() == code, std::string("expected code ") + to_string(code) + " but got " +
+                                    to_string(error.code()) + ": " + error.what());
     return error.what();
   }
   throw std::runtime_error(std::string("no error was thrown, expected ") + to_string(code));
 }
 
-inline void check_contains(const std::string& text, const std::string& part) { check(text.find(part) != std::string::npos, "'" + part + "' in: " + text); }
+inline void check_contains(const std::string& text, const std::string& part) {
+  check(text.find(part) != std::string::npos, "'" + part + "' in: " + text);
+}
 
 /// True when `tensor` equals `expected` in the ranks of its mesh. Collective.
 template <class T>

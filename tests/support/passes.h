@@ -31,7 +31,9 @@ inline std::vector<uint64_t> bits(const Values& elements) {
 }
 inline std::vector<uint64_t> bits(const Tensor& x) { return bits(values(x)); }
 
-inline Program traced(const Function& function, const Tensors& inputs) { return program::trace(function, inputs).program; }
+inline Program traced(const Function& function, const Tensors& inputs) {
+  return program::trace(function, inputs).program;
+}
 
 /// What a pass makes of a function.
 inline Program passed(PassRun pass, const Function& function, const Tensors& inputs) {
@@ -66,7 +68,9 @@ inline void check_same(const Function& function, const std::function<Tensors(int
   }
 }
 inline void check_same(const Function& function) {
-  check_same(function, [](int run) -> Tensors { return {vec({-0.0, 1.5 + run, -2, kInf}), vec({3, kNan, -kInf, 0.25 - run})}; });
+  check_same(function, [](int run) -> Tensors {
+    return {vec({-0.0, 1.5 + run, -2, kInf}), vec({3, kNan, -kInf, 0.25 - run})};
+  });
 }
 
 }  // namespace shard::test

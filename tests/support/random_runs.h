@@ -46,7 +46,8 @@ struct RandomMesh {
 };
 
 /// Each axis replicated, on a random dim in a random order, or pending with one of `types`.
-inline const DistSpec* random_spec(testing::Random& random, const ProcessMesh* mesh, int rank, const std::vector<ReduceType>& types) {
+inline const DistSpec* random_spec(testing::Random& random, const ProcessMesh* mesh, int rank,
+                                   const std::vector<ReduceType>& types) {
   using testing::pick;
   Layout layout(mesh, rank);
   std::vector<int> axes(static_cast<size_t>(mesh->rank()));
@@ -55,7 +56,9 @@ inline const DistSpec* random_spec(testing::Random& random, const ProcessMesh* m
   for (int axis : axes) {
     const int64_t choice = pick(random, -2, rank - 1);
     if (choice >= 0) layout.dims[static_cast<size_t>(choice)].push_back(axis);
-    if (choice == -2) layout.partial[static_cast<size_t>(axis)] = types[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(types.size()) - 1))];
+    if (choice == -2)
+      layout.partial[static_cast<size_t>(axis)] =
+          types[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(types.size()) - 1))];
   }
   return DistSpec::make(layout);
 }
@@ -77,7 +80,8 @@ void try_seeds(const char* program, const char* test, Attempt attempt, uint64_t 
     const std::string problem = attempt(seed);
     if (problem.empty()) continue;
     ++failures;
-    report += "SHARD_PROPERTY_SEED=" + std::to_string(seed) + " SHARD_PROPERTY_CASES=1 " + program + " \"" + test + "\"\n    " + problem + "\n";
+    report += "SHARD_PROPERTY_SEED=" + std::to_string(seed) + " SHARD_PROPERTY_CASES=1 " + program + " \"" + test +
+              "\"\n    " + problem + "\n";
   }
   INFO(report);
   REQUIRE(failures == 0);

@@ -30,10 +30,10 @@ struct Journal {
 /// What has been done, and what is to go wrong. Tests set it back.
 struct State {
   int recordings = 0, launches = 0, abandoned = 0;
-  int kept = 0;               // graphs that are not freed
-  bool refuses_end = false;   // graph_end throws
+  int kept = 0;              // graphs that are not freed
+  bool refuses_end = false;  // graph_end throws
   bool refuses_launch = false;
-  int refused_relu = 0;       // so many calls of relu from now on throw ...
+  int refused_relu = 0;                // so many calls of relu from now on throw ...
   ErrorCode code = ErrorCode::device;  // ... an error of this code
 };
 inline State state;
@@ -109,8 +109,11 @@ void run_on_host(const std::vector<Operand>& inputs, const Operand& out, const A
     const KernelTable& table = kernels<name>();
     const DType dtype = inputs[0].meta.dtype;
     using In = const DenseTensor&;
-    if (inputs.size() == 2) table.find<void(const OpContext&, In, In, Args..., DenseTensor&)>(ctx, kCpu, dtype)(ctx, hosts[0], hosts[1], args..., result);
-    else table.find<void(const OpContext&, In, Args..., DenseTensor&)>(ctx, kCpu, dtype)(ctx, hosts[0], args..., result);
+    if (inputs.size() == 2)
+      table.find<void(const OpContext&, In, In, Args..., DenseTensor&)>(ctx, kCpu, dtype)(ctx, hosts[0], hosts[1],
+                                                                                          args..., result);
+    else
+      table.find<void(const OpContext&, In, Args..., DenseTensor&)>(ctx, kCpu, dtype)(ctx, hosts[0], args..., result);
     out.write(result);
   });
 }
@@ -119,7 +122,9 @@ template <FixedString name>
 void binary(const OpContext&, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
   run_on_host<name>({Operand(x), Operand(y)}, Operand(out));
 }
-inline void assign(const OpContext&, const DenseTensor& x, DenseTensor& out) { copy(0, out.raw(), x.raw(), x.meta().bytes()); }
+inline void assign(const OpContext&, const DenseTensor& x, DenseTensor& out) {
+  copy(0, out.raw(), x.raw(), x.meta().bytes());
+}
 inline void relu(const OpContext&, const DenseTensor& x, DenseTensor& out) {
   if (state.refused_relu > 0) {
     --state.refused_relu;
@@ -130,7 +135,9 @@ inline void relu(const OpContext&, const DenseTensor& x, DenseTensor& out) {
 inline void bernoulli(const OpContext&, const DenseTensor& x, RandomKey key, DenseTensor& out) {
   run_on_host<"bernoulli">({Operand(x)}, Operand(out), key);
 }
-inline void softmax(const OpContext&, const DenseTensor& x, int axis, DenseTensor& out) { run_on_host<"softmax">({Operand(x)}, Operand(out), axis); }
+inline void softmax(const OpContext&, const DenseTensor& x, int axis, DenseTensor& out) {
+  run_on_host<"softmax">({Operand(x)}, Operand(out), axis);
+}
 /// Of a list; joins along dim 0.
 inline void concat(const OpContext&, std::span<const DenseTensor> x, const Scalar&, DenseTensor& out) {
   char* to = static_cast<char*>(out.raw());

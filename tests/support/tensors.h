@@ -14,7 +14,9 @@ inline Tensor leaf(const Values& values) { return vec(values).set_requires_grad(
 inline Values values(const Tensor& x) { return x.to_vector<double>(); }
 inline Tensor total(const Tensor& x) { return sum(x, {}, false); }
 
-inline const ProcessMesh* mesh22(MeshCosts costs = {}) { return ProcessMesh::make({2, 2}, {}, {"a", "b"}, std::move(costs)); }
+inline const ProcessMesh* mesh22(MeshCosts costs = {}) {
+  return ProcessMesh::make({2, 2}, {}, {"a", "b"}, std::move(costs));
+}
 /// The numbers from `start` on. Collective.
 inline Tensor on(const char* layout, const Dims& dims, double start = 0, const ProcessMesh* mesh = mesh22()) {
   return distribute(iota<double>(dims, start), DistSpec::parse(mesh, layout));

@@ -17,7 +17,9 @@ struct Node {
   std::string of;     // "case 'matmul-1'"
   std::string where;  // empty for the case itself
 
-  [[noreturn]] void refuse(std::string_view problem) const { throw BadInput(fmt::format("{}: {}{}{}", of, where, where.empty() ? "" : ": ", problem)); }
+  [[noreturn]] void refuse(std::string_view problem) const {
+    throw BadInput(fmt::format("{}: {}{}{}", of, where, where.empty() ? "" : ": ", problem));
+  }
 
   void check_object(std::initializer_list<std::string_view> known) const {
     if (!value.is_object()) refuse(fmt::format("expected an object, found {}", value.type_name()));
@@ -73,7 +75,8 @@ std::vector<int> read_small(const Node& node, int64_t least, const char* problem
 
 TensorCase read_tensor(const Node& node) {
   node.check_object({"shape", "dims_mapping", "partial"});
-  return {node["shape"].integers(-1, "is no size; -1 is an unknown one"), node["dims_mapping"].integers(-1, "is no mesh axis; -1 is none"),
+  return {node["shape"].integers(-1, "is no size; -1 is an unknown one"),
+          node["dims_mapping"].integers(-1, "is no mesh axis; -1 is none"),
           node.has("partial") ? read_axes(node["partial"]) : std::vector<int64_t>()};
 }
 
@@ -142,7 +145,8 @@ Case read_case(const json& value, size_t number) {
   const Node node{value, fmt::format("case '{}'", result.id), {}};
   result.rule = node["rule"].text();
   const std::string direction = node["direction"].text();
-  if (direction != "forward" && direction != "backward") node["direction"].refuse(fmt::format("'{}' is neither forward nor backward", direction));
+  if (direction != "forward" && direction != "backward")
+    node["direction"].refuse(fmt::format("'{}' is neither forward nor backward", direction));
   result.backward = direction == "backward";
   const Node mesh = node["mesh"];
   mesh.check_object({"shape", "process_ids"});
@@ -169,9 +173,7 @@ std::vector<Case> read_cases(const std::string& text) {
   json root;
   try {
     root = json::parse(text);
-  } catch (const json::parse_error& problem) {
-    throw BadInput(fmt::format("no JSON: {}", problem.what()));
-  }
+  } catch (const json::parse_error& problem) { throw BadInput(fmt::format("no JSON: {}", problem.what())); }
   if (!root.is_array()) throw BadInput(fmt::format("expected a list of cases, found {}", root.type_name()));
   std::vector<Case> cases;
   for (size_t i = 0; i < root.size(); ++i) cases.push_back(read_case(root[i], i));

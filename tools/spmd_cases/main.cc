@@ -41,9 +41,7 @@ Outcome run_case(const Case& c, bool compat) {
   try {
     outcome.answer = answer(c, compat);
     outcome.differences = differences(c, outcome.answer);
-  } catch (const UnknownRule& problem) {
-    outcome.differences = {fmt::format("rule '{}': {}", c.rule, problem.what())};
-  }
+  } catch (const UnknownRule& problem) { outcome.differences = {fmt::format("rule '{}': {}", c.rule, problem.what())}; }
   return outcome;
 }
 
@@ -53,8 +51,10 @@ json to_json(const AnswerSide& side) {
     for (size_t i = 0; i < side.slots[s].size(); ++i) {
       const Placed& placed = side.slots[s][i];
       json mapping = json::array();
-      for (const auto& axes : placed.axes) mapping.push_back(axes.empty() ? json(-1) : axes.size() == 1 ? json(axes[0]) : json(axes));
-      at[side.lists[s] ? fmt::format("{}.{}", s, i) : fmt::format("{}", s)] = {{"dims_mapping", mapping}, {"partial", placed.partial}};
+      for (const auto& axes : placed.axes)
+        mapping.push_back(axes.empty() ? json(-1) : axes.size() == 1 ? json(axes[0]) : json(axes));
+      at[side.lists[s] ? fmt::format("{}.{}", s, i) : fmt::format("{}", s)] = {{"dims_mapping", mapping},
+                                                                               {"partial", placed.partial}};
     }
   }
   return {{"count", side.slots.size()}, {"at", at}};
@@ -71,7 +71,8 @@ void print(const Outcome& outcome, bool verbose) {
   if (!outcome.differences.empty()) fmt::print("FAIL {}: {}\n", outcome.id, fmt::join(outcome.differences, "; "));
   else if (verbose) fmt::print("pass {}\n", outcome.id);
   if (!verbose || outcome.answer.error) return;
-  for (const auto& [name, side] : {std::pair{"inputs", &outcome.answer.inputs}, std::pair{"outputs", &outcome.answer.outputs}}) {
+  for (const auto& [name, side] :
+       {std::pair{"inputs", &outcome.answer.inputs}, std::pair{"outputs", &outcome.answer.outputs}}) {
     for (size_t s = 0; s < side->slots.size(); ++s) {
       for (const Placed& placed : side->slots[s]) fmt::print("  {} {}: {}\n", name, s, to_text(placed));
     }
@@ -81,7 +82,9 @@ void print(const Outcome& outcome, bool verbose) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Runs cases of placement rules: docs/sharding.md tells of the format and of --compat.\nExit status: 0 all pass, 1 some fail, 2 bad input.");
+  CLI::App app(
+      "Runs cases of placement rules: docs/sharding.md tells of the format and of --compat.\nExit status: 0 all pass, "
+      "1 some fail, 2 bad input.");
   std::vector<std::string> files;
   std::string filter;
   std::string format = "text";
@@ -96,9 +99,7 @@ int main(int argc, char** argv) {
   app.add_flag("--list-rules", list_rules, "Print the names that cases may use, and end");
   try {
     app.parse(argc, argv);
-  } catch (const CLI::ParseError& problem) {
-    return app.exit(problem) == 0 ? kPassed : kBadInput;
-  }
+  } catch (const CLI::ParseError& problem) { return app.exit(problem) == 0 ? kPassed : kBadInput; }
   if (list_rules) {
     for (const std::string& name : rule_names()) fmt::print("{}\n", name);
     return kPassed;
@@ -121,7 +122,8 @@ int main(int argc, char** argv) {
       return kBadInput;
     }
   }
-  const auto failed = static_cast<size_t>(std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return !o.differences.empty(); }));
+  const auto failed = static_cast<size_t>(
+      std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return !o.differences.empty(); }));
   const size_t passed = outcomes.size() - failed;
   if (format == "json") {
     json report = {{"passed", passed}, {"failed", failed}, {"cases", json::array()}};

@@ -13,7 +13,9 @@ using namespace shard::spmd;
 
 using Letters = std::vector<int>;
 
-Letters letters_for(Notation& n, const RuleArgs& args, size_t slot) { return fresh_letters(n, args.tensors[args.slots[slot].first].meta.dims); }
+Letters letters_for(Notation& n, const RuleArgs& args, size_t slot) {
+  return fresh_letters(n, args.tensors[args.slots[slot].first].meta.dims);
+}
 const TensorArg& tensor(const RuleArgs& args, size_t slot) { return args.tensors[args.slots[slot].first]; }
 const Dims& dims(const RuleArgs& args, size_t slot) { return tensor(args, slot).meta.dims; }
 bool present(const RuleArgs& args, size_t slot) { return tensor(args, slot).spec != nullptr; }
@@ -56,14 +58,17 @@ RuleResult swiglu_grad(const RuleArgs& args) {
 
 /// The peer: two matmuls have to agree on layouts that they need not change, and all is replicated where the forward op changed some.
 RuleResult matmul_grad(const RuleArgs& args) {
-  const Notation n = from_expression(args, "... m? k ^transpose_x, ... k n? ^transpose_y, ... m? n? -> ... m? k ^transpose_x, ... k n? ^transpose_y");
+  const Notation n = from_expression(
+      args, "... m? k ^transpose_x, ... k n? ^transpose_y, ... m? n? -> ... m? k ^transpose_x, ... k n? ^transpose_y");
   const auto merged = [&](size_t first, size_t second) {
     FirstCome axes(args, n);
     for (size_t t : {first, second}) axes.visit(args.tensors[t].spec->layout(), n.inputs[t]);
     axes.settle();
     return axes;
   };
-  const auto as_it_is = [&](const FirstCome& axes, size_t t) { return axes.layout(n.inputs[t]) == args.tensors[t].spec->layout(); };
+  const auto as_it_is = [&](const FirstCome& axes, size_t t) {
+    return axes.layout(n.inputs[t]) == args.tensors[t].spec->layout();
+  };
   const FirstCome forward = merged(0, 1);
   if (!as_it_is(forward, 0) || !as_it_is(forward, 1)) return infer_replicated(args);
   const bool transpose_x = args.flag("transpose_x");
@@ -72,7 +77,8 @@ RuleResult matmul_grad(const RuleArgs& args) {
   const FirstCome dy = transpose_y ? merged(2, 0) : merged(0, 2);
   bool agrees = as_it_is(dx, 1) && as_it_is(dy, 0) && dx.layout(n.inputs[2]) == dy.layout(n.inputs[2]);
   if (transpose_x || transpose_y) agrees = agrees && as_it_is(dx, 2);
-  if (!agrees) fail(ErrorCode::layout, "[{}] the gradients of x and y need an argument in different layouts", args.op.name);
+  if (!agrees)
+    fail(ErrorCode::layout, "[{}] the gradients of x and y need an argument in different layouts", args.op.name);
   RuleResult result;
   for (size_t t = 0; t < 3; ++t) result.inputs.push_back(dx.layout(n.inputs[t]));
   result.inputs[0] = args.tensors[0].spec->layout();
@@ -102,7 +108,8 @@ RuleResult expand_as_grad(const RuleArgs& args) {
   Notation n;
   const Dims& x = dims(args, 0);
   const Dims& grad = dims(args, 1);
-  if (x.rank() > grad.rank()) fail(ErrorCode::shape_mismatch, "[{}] x has more dims than what it was expanded to", args.op.name);
+  if (x.rank() > grad.rank())
+    fail(ErrorCode::shape_mismatch, "[{}] x has more dims than what it was expanded to", args.op.name);
   const Letters wide = fresh_letters(n, grad);
   Letters narrow = whole_dims(x);
   for (int d = 0; d < grad.rank(); ++d) {
@@ -121,13 +128,15 @@ RuleResult tile(const RuleArgs& args) {
   const bool gradient = args.op.name.ends_with("_grad");
   const IntArray repeats = args.integers("repeat_times");
   const Letters x = letters_for(n, args, 0);
-  if (repeats.size() < x.size()) fail(ErrorCode::shape_mismatch, "[{}] repeat_times has fewer values than x has dims", args.op.name);
+  if (repeats.size() < x.size())
+    fail(ErrorCode::shape_mismatch, "[{}] repeat_times has fewer values than x has dims", args.op.name);
   const size_t lead = repeats.size() - x.size();
   for (size_t d = 0; d < x.size(); ++d) {
     if (repeats[lead + d] != 1) letter_at(n, x[d]).role = Letter::Role::whole;
   }
   Letters out;
-  for (size_t d = 0; d < lead; ++d) out.push_back(n.add({gradient ? Letter::Role::reduce : Letter::Role::map, ReduceType::sum, repeats[d]}));
+  for (size_t d = 0; d < lead; ++d)
+    out.push_back(n.add({gradient ? Letter::Role::reduce : Letter::Role::map, ReduceType::sum, repeats[d]}));
   out.insert(out.end(), x.begin(), x.end());
   n.inputs = {x};
   if (gradient) n.inputs.push_back(out);
@@ -139,7 +148,8 @@ RuleResult tile(const RuleArgs& args) {
 RuleResult scatter(const RuleArgs& args) {
   Notation n;
   const Letters updates = letters_for(n, args, 2);
-  if (dims(args, 1).rank() > dims(args, 2).rank()) fail(ErrorCode::shape_mismatch, "[{}] index has more dims than updates", args.op.name);
+  if (dims(args, 1).rank() > dims(args, 2).rank())
+    fail(ErrorCode::shape_mismatch, "[{}] index has more dims than updates", args.op.name);
   if (!updates.empty()) letter_at(n, updates[0]).role = Letter::Role::reduce;
   Letters x = whole_dims(dims(args, 0));
   for (size_t d = 1; d < x.size() && d < updates.size(); ++d) x[d] = updates[d];
@@ -199,7 +209,9 @@ RuleResult slice_grad(const RuleArgs& args) {
   Notation n;
   const Letters input = letters_for(n, args, 0);
   const int rank = static_cast<int>(input.size());
-  const auto index_of = [&](std::string_view name, int64_t axis) { return static_cast<size_t>(normalize_axis(args.op.name, name, axis, rank)); };
+  const auto index_of = [&](std::string_view name, int64_t axis) {
+    return static_cast<size_t>(normalize_axis(args.op.name, name, axis, rank));
+  };
   for (int64_t axis : args.integers("axes")) letter_at(n, input[index_of("axes", axis)]).role = Letter::Role::whole;
   std::vector<bool> dropped(input.size(), false);
   for (int64_t axis : args.integers("decrease_axis")) dropped[index_of("decrease_axis", axis)] = true;
@@ -220,7 +232,8 @@ RuleResult cumsum_grad(const RuleArgs& args) {
   const Letters x = letters_for(n, args, 0);
   const bool flatten = args.flag("flatten");
   for (size_t d = 0; d < x.size(); ++d) {
-    if (flatten || static_cast<int>(d) == axis_of(args, "axis", static_cast<int>(x.size()))) letter_at(n, x[d]).role = Letter::Role::whole;
+    if (flatten || static_cast<int>(d) == axis_of(args, "axis", static_cast<int>(x.size())))
+      letter_at(n, x[d]).role = Letter::Role::whole;
   }
   n.inputs = {x, flatten ? whole_dims(dims(args, 1)) : x};
   n.outputs = {x};
@@ -269,7 +282,8 @@ RuleResult flash_attention(const RuleArgs& args) {
 
 /// Where the arguments of rotary embeddings stand: forward q, k, v, sin, cos, ids; in the gradient the tensors to turn come last.
 RuleResult rope_from(const RuleArgs& args, size_t q, size_t sin, size_t cos, size_t ids) {
-  if (dims(args, q).rank() != 4) fail(ErrorCode::shape_mismatch, "[{}] q has dims [batch, sequence, heads, head size]", args.op.name);
+  if (dims(args, q).rank() != 4)
+    fail(ErrorCode::shape_mismatch, "[{}] q has dims [batch, sequence, heads, head size]", args.op.name);
   const size_t seq = args.flag("time_major") ? 0 : 1;
   const bool shards_sequence = present(args, sin) && present(args, cos) && !present(args, ids);
   Notation n;
@@ -342,7 +356,8 @@ RuleResult adam(const RuleArgs& args) {
   axes.settle();
   Layout common = axes.layout(all);
   for (size_t t : {3, 4}) {
-    if (dims(args, t).rank() != common.rank) fail(ErrorCode::shape_mismatch, "[{}] a moment has another number of dims than param", args.op.name);
+    if (dims(args, t).rank() != common.rank)
+      fail(ErrorCode::shape_mismatch, "[{}] a moment has another number of dims than param", args.op.name);
   }
   for (size_t d = 0; d < all.size(); ++d) {
     AxisList& kept = common.dims[d];
@@ -350,7 +365,10 @@ RuleResult adam(const RuleArgs& args) {
       const AxisList& axis = tensor(args, t).spec->layout().dims[d];
       if (axis.empty()) continue;
       if (kept.empty()) kept = axis;
-      else if (!(kept == axis)) { kept = {}; break; }
+      else if (!(kept == axis)) {
+        kept = {};
+        break;
+      }
     }
   }
   RuleResult result;
@@ -366,7 +384,8 @@ RuleResult adam(const RuleArgs& args) {
 /// The rule of reshape for a tensor that changes from `from` to `to`.
 RuleResult reshaped(const RuleArgs& args, const DistSpec* from_spec, const Dims& from, const Dims& to) {
   if (from.numel() != to.numel()) {
-    fail(ErrorCode::shape_mismatch, "[{}] {} and {} have different numbers of elements", args.op.name, to_string(from), to_string(to));
+    fail(ErrorCode::shape_mismatch, "[{}] {} and {} have different numbers of elements", args.op.name, to_string(from),
+         to_string(to));
   }
   const OpDef* op = find_op("reshape");
   const std::vector<TensorArg> tensors = {{{from, DType::float32}, from_spec}};
@@ -391,7 +410,8 @@ RuleResult reshape_grad(const RuleArgs& args) {
     return result;
   }
   const RuleResult forward = reshaped(args, tensor(args, 0).spec, dims(args, 0), dims(args, 1));
-  if (!(forward.inputs[0] == tensor(args, 0).spec->layout())) fail(ErrorCode::layout, "[{}] xshape would have to be resharded", args.op.name);
+  if (!(forward.inputs[0] == tensor(args, 0).spec->layout()))
+    fail(ErrorCode::layout, "[{}] xshape would have to be resharded", args.op.name);
   result.inputs = {forward.inputs[0], forward.outputs[0]};
   result.outputs = {forward.inputs[0]};
   return result;
@@ -406,26 +426,33 @@ RuleResult squeeze_grad(const RuleArgs& args) {
   return result;
 }
 
-[[noreturn]] void refuse(const Call& call, std::string_view problem) { fail(ErrorCode::layout, "({}): {}", call.signature.text, problem); }
+[[noreturn]] void refuse(const Call& call, std::string_view problem) {
+  fail(ErrorCode::layout, "({}): {}", call.signature.text, problem);
+}
 
-bool is_sharded(const Call& call, size_t slot, int dim) { return !call.tensors[call.slots[slot].first].spec->axes(dim).empty(); }
+bool is_sharded(const Call& call, size_t slot, int dim) {
+  return !call.tensors[call.slots[slot].first].spec->axes(dim).empty();
+}
 
 }  // namespace
 
 void check_matmul(const Call& call) {
-  if (call.backward && call.given[0].rank() != std::max(call.dims(0).rank(), call.dims(1).rank())) refuse(call, "no reverse rule for vectors");
+  if (call.backward && call.given[0].rank() != std::max(call.dims(0).rank(), call.dims(1).rank()))
+    refuse(call, "no reverse rule for vectors");
 }
 
 void check_cross_entropy(const Call& call) {
   const int rank = call.dims(0).rank();
   const int axis = shard::normalize_axis(call.signature.text, "axis", call.integer("axis"), rank);
   if (call.backward || !is_sharded(call, 0, axis)) return;
-  if (call.flag("soft_label") || axis != rank - 1 || !call.flag("use_softmax")) refuse(call, "the class axis is sharded, and the kernel cannot combine it");
+  if (call.flag("soft_label") || axis != rank - 1 || !call.flag("use_softmax"))
+    refuse(call, "the class axis is sharded, and the kernel cannot combine it");
 }
 
 void check_embedding(const Call& call) {
   if (call.backward || !is_sharded(call, 1, 0)) return;
-  if (call.integer("padding_idx") != -1 || call.flag("sparse")) refuse(call, "the rows of the table are sharded, with a padding index or sparse gradients");
+  if (call.integer("padding_idx") != -1 || call.flag("sparse"))
+    refuse(call, "the rows of the table are sharded, with a padding index or sparse gradients");
 }
 
 void check_swiglu(const Call& call) {
@@ -435,7 +462,8 @@ void check_swiglu(const Call& call) {
 }
 
 void check_where(const Call& call) {
-  if (call.dims(0).rank() < std::max(call.dims(1).rank(), call.dims(2).rank())) refuse(call, "the condition has fewer dims than x or y");
+  if (call.dims(0).rank() < std::max(call.dims(1).rank(), call.dims(2).rank()))
+    refuse(call, "the condition has fewer dims than x or y");
 }
 
 void check_last_two(const Call& call) {

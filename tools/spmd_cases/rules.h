@@ -67,7 +67,7 @@ using Check = void (*)(const Call&);
 shard::spmd::RuleOptions peer_options();
 
 struct Entry {
-  std::string_view names;      // separated by spaces
+  std::string_view names;  // separated by spaces
   std::string_view signature;
   std::string_view rule = {};  // an expression, or a registered rule; empty: that of the op with the first of the names
   ShapesOf shapes = nullptr;
@@ -78,8 +78,9 @@ struct Entry {
   bool flat = false;           // lists of tensors count as so many arguments or outputs
   bool outputs_given = false;  // a forward case lists the outputs too
   bool free_outputs = false;   // the outputs of a backward case need not have the shapes that the op gives
-  bool xshape = false;         // the peer's op has a last output, xshape: a dim that nothing shards and then x's, for the gradient alone
-  bool open_sizes = false;     // 0 and -1 in the shapes of the outputs of a backward case are those of reshape
+  bool xshape =
+      false;  // the peer's op has a last output, xshape: a dim that nothing shards and then x's, for the gradient alone
+  bool open_sizes = false;           // 0 and -1 in the shapes of the outputs of a backward case are those of reshape
   std::vector<size_t> answers = {};  // the input slots that the peer's rule answers for; empty: all
 };
 

@@ -32,7 +32,9 @@ bool has_marker(const SlotDef& slot, const TensorCase& tensor) {
   if (tensor.shape.empty() || tensor.shape[0] != 0) return false;
   return slot.name == "xshape" || tensor.shape.size() == tensor.mapping.size() + 1;
 }
-bool maps_marker(const SlotDef& slot, const TensorCase& tensor) { return has_marker(slot, tensor) && tensor.shape.size() == tensor.mapping.size(); }
+bool maps_marker(const SlotDef& slot, const TensorCase& tensor) {
+  return has_marker(slot, tensor) && tensor.shape.size() == tensor.mapping.size();
+}
 TensorCase without_marker(const SlotDef& slot, const TensorCase& tensor) {
   TensorCase result = tensor;
   if (has_marker(slot, tensor)) result.shape.erase(result.shape.begin());
@@ -51,12 +53,15 @@ const DistSpec* spec_of(const ProcessMesh* mesh, const TensorCase& tensor, const
   for (size_t d = 0; d < tensor.mapping.size() && !scalar; ++d) {
     const int64_t axis = tensor.mapping[d];
     if (axis < 0) continue;
-    if (axis >= mesh->rank()) fail(ErrorCode::layout, "dim {} is sharded by axis {} of a mesh with {}", d, axis, mesh->rank());
+    if (axis >= mesh->rank())
+      fail(ErrorCode::layout, "dim {} is sharded by axis {} of a mesh with {}", d, axis, mesh->rank());
     // Where a conflict is no error, the first dim keeps an axis that stands twice.
-    if (options.conflict != RuleOptions::Conflict::first || layout.dim_of(static_cast<int>(axis)) < 0) layout.dims[d].push_back(static_cast<int>(axis));
+    if (options.conflict != RuleOptions::Conflict::first || layout.dim_of(static_cast<int>(axis)) < 0)
+      layout.dims[d].push_back(static_cast<int>(axis));
   }
   for (int64_t axis : tensor.partial) {
-    if (axis >= mesh->rank()) fail(ErrorCode::layout, "a tensor is partial on axis {} of a mesh with {}", axis, mesh->rank());
+    if (axis >= mesh->rank())
+      fail(ErrorCode::layout, "a tensor is partial on axis {} of a mesh with {}", axis, mesh->rank());
     layout.partial[static_cast<size_t>(axis)] = ReduceType::sum;
   }
   return DistSpec::make(layout);
@@ -110,7 +115,8 @@ AttrValue attr_value(const AttrDef& def, const nlohmann::json& value) {
 Bound bind(const Case& c, const Entry& entry, const Signature& signature) {
   Bound bound;
   size_t next = 0;
-  const auto take = [&](const std::vector<SlotDef>& slots, std::vector<std::vector<TensorCase>>& into, const char* what) {
+  const auto take = [&](const std::vector<SlotDef>& slots, std::vector<std::vector<TensorCase>>& into,
+                        const char* what) {
     for (const SlotDef& slot : slots) {
       const bool list = slot.kind == SlotDef::Kind::list;
       const bool more = next < c.args.size() && c.args[next].kind != Argument::Kind::attribute;
@@ -121,7 +127,8 @@ Bound bind(const Case& c, const Entry& entry, const Signature& signature) {
       if (!more) throw Misfit(fmt::format("argument {} should be {} '{}'", next, what, slot.name));
       // Tensors of the peer's list arguments may stand one by one.
       if ((c.args[next].kind == Argument::Kind::list) != list) {
-        throw Misfit(fmt::format("argument {} should be {} for {} '{}'", next, list ? "a list of tensors" : "one tensor", what, slot.name));
+        throw Misfit(fmt::format("argument {} should be {} for {} '{}'", next,
+                                 list ? "a list of tensors" : "one tensor", what, slot.name));
       }
       into.push_back(c.args[next++].tensors);
     }
@@ -132,7 +139,8 @@ Bound bind(const Case& c, const Entry& entry, const Signature& signature) {
   if (c.backward && entry.xshape && next < c.args.size() && c.args[next].kind == Argument::Kind::tensor) ++next;
   for (const AttrDef& attr : signature.attrs) {
     const bool more = next < c.args.size();
-    if (more && c.args[next].kind != Argument::Kind::attribute) throw Misfit(fmt::format("argument {} should be attribute '{}'", next, attr.name));
+    if (more && c.args[next].kind != Argument::Kind::attribute)
+      throw Misfit(fmt::format("argument {} should be attribute '{}'", next, attr.name));
     if (!more && attr.fallback.is_null()) throw Misfit(fmt::format("attribute '{}' is missing", attr.name));
     bound.attrs.push_back(attr_value(attr, more ? c.args[next].attribute : attr.fallback));
     if (more) ++next;
@@ -146,7 +154,8 @@ Placed placed(const Layout& layout) {
   Placed result;
   for (int d = 0; d < layout.rank; ++d) {
     std::vector<int> axes;
-    for (int i = 0; i < layout.dims[static_cast<size_t>(d)].size(); ++i) axes.push_back(layout.dims[static_cast<size_t>(d)][i]);
+    for (int i = 0; i < layout.dims[static_cast<size_t>(d)].size(); ++i)
+      axes.push_back(layout.dims[static_cast<size_t>(d)][i]);
     result.axes.push_back(axes);
   }
   for (int axis = 0; axis < layout.mesh->rank(); ++axis) {
@@ -155,8 +164,8 @@ Placed placed(const Layout& layout) {
   return result;
 }
 
-AnswerSide side_of(const std::vector<Layout>& layouts, const std::vector<SlotDef>& slots, const std::vector<SlotRange>& ranges, bool flat,
-                   const std::vector<size_t>& chosen) {
+AnswerSide side_of(const std::vector<Layout>& layouts, const std::vector<SlotDef>& slots,
+                   const std::vector<SlotRange>& ranges, bool flat, const std::vector<size_t>& chosen) {
   AnswerSide side;
   for (size_t s = 0; s < slots.size(); ++s) {
     if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), s) == chosen.end()) continue;
@@ -180,7 +189,8 @@ AnswerSide side_of(const std::vector<Layout>& layouts, const std::vector<SlotDef
 class Run {
  public:
   Run(const Case& c, const Entry& entry, const Signature& signature, bool compat)
-      : case_(c), entry_(entry), signature_(signature), call_{.signature = signature, .backward = c.backward, .compat = compat} {
+      : case_(c), entry_(entry),
+        signature_(signature), call_{.signature = signature, .backward = c.backward, .compat = compat} {
     if (!compat) return;
     options_ = entry.peer;
     if (c.backward) options_.conflict = entry.peer_reverse;
@@ -237,7 +247,9 @@ class Run {
   void add_outputs(const Bound& bound) {
     for (const auto& list : bound.outputs) {
       // Sizes that a reshape leaves open are resolved with the shape of its input.
-      for (const TensorCase& tensor : list) call_.given.push_back(entry_.open_sizes ? Dims(std::span<const int64_t>(tensor.shape)) : known_dims(tensor.shape));
+      for (const TensorCase& tensor : list)
+        call_.given.push_back(entry_.open_sizes ? Dims(std::span<const int64_t>(tensor.shape))
+                                                : known_dims(tensor.shape));
     }
     const Shapes shapes = entry_.shapes != nullptr ? entry_.shapes(call_) : shapes_like_inputs();
     for (const std::vector<Dims>& list : shapes) {
@@ -256,21 +268,26 @@ class Run {
     if (o >= outputs_.size()) fail(ErrorCode::shape_mismatch, "the case has more outputs than the op");
     Dims& dims = outputs_[o].dims;
     const bool none = tensor.mapping.empty() && (tensor.shape.empty() || dims.rank() > 0);
-    if (!none && dims.rank() == 0 && !tensor.shape.empty()) return wanted_.push_back(nullptr);  // an output that the op does not make
+    if (!none && dims.rank() == 0 && !tensor.shape.empty())
+      return wanted_.push_back(nullptr);  // an output that the op does not make
     if (!none && static_cast<size_t>(dims.rank()) != tensor.shape.size() && !entry_.free_outputs) {
-      fail(ErrorCode::shape_mismatch, "output {} has {} dims, but the op gives {}", o, tensor.shape.size(), dims.rank());
+      fail(ErrorCode::shape_mismatch, "output {} has {} dims, but the op gives {}", o, tensor.shape.size(),
+           dims.rank());
     }
     wanted_.push_back(none ? nullptr : spec_of(mesh_, tensor, options_));
     if (wanted_.back() != nullptr && wanted_.back()->rank() != dims.rank()) {
-      fail(ErrorCode::shape_mismatch, "output {} has {} dims, but the op gives {}", o, wanted_.back()->rank(), dims.rank());
+      fail(ErrorCode::shape_mismatch, "output {} has {} dims, but the op gives {}", o, wanted_.back()->rank(),
+           dims.rank());
     }
   }
 
   Shapes shapes_like_inputs() const {
     Shapes shapes;
     for (const OutputDef& output : signature_.outputs) {
-      const auto found = std::find_if(signature_.inputs.begin(), signature_.inputs.end(), [&](const SlotDef& slot) { return slot.name == output.like; });
-      if (found == signature_.inputs.end()) fail(ErrorCode::internal, "({}) does not tell the shape of '{}'", signature_.text, output.slot.name);
+      const auto found = std::find_if(signature_.inputs.begin(), signature_.inputs.end(),
+                                      [&](const SlotDef& slot) { return slot.name == output.like; });
+      if (found == signature_.inputs.end())
+        fail(ErrorCode::internal, "({}) does not tell the shape of '{}'", signature_.text, output.slot.name);
       shapes.push_back({call_.dims(static_cast<size_t>(found - signature_.inputs.begin()))});
     }
     return shapes;
@@ -328,12 +345,15 @@ std::string mapping_text(const Placed& placed) {
   return fmt::format("[{}]", fmt::join(dims, ", "));
 }
 
-void compare(const char* what, const ExpectedSide& expected, const AnswerSide& actual, std::vector<std::string>& found) {
-  if (expected.count && *expected.count != actual.slots.size() && *expected.count + actual.intermediate != actual.slots.size()) {
+void compare(const char* what, const ExpectedSide& expected, const AnswerSide& actual,
+             std::vector<std::string>& found) {
+  if (expected.count && *expected.count != actual.slots.size() &&
+      *expected.count + actual.intermediate != actual.slots.size()) {
     found.push_back(fmt::format("{}: expected {}, got {}", what, *expected.count, actual.slots.size()));
   }
   for (const Expected& one : expected.at) {
-    const std::string at = one.element ? fmt::format("{} {}.{}", what, one.slot, *one.element) : fmt::format("{} {}", what, one.slot);
+    const std::string at =
+        one.element ? fmt::format("{} {}.{}", what, one.slot, *one.element) : fmt::format("{} {}", what, one.slot);
     const size_t element = one.element.value_or(0);
     if (one.slot >= actual.slots.size() || element >= actual.slots[one.slot].size()) {
       found.push_back(fmt::format("{}: there is none", at));
@@ -345,13 +365,17 @@ void compare(const char* what, const ExpectedSide& expected, const AnswerSide& a
     }
     const Placed& placed = actual.slots[one.slot][element];
     if (one.mapping && !same_mapping(*one.mapping, placed)) {
-      found.push_back(fmt::format("{}: expected dims_mapping {}, got {}", at, to_text(*one.mapping), mapping_text(placed)));
+      found.push_back(
+          fmt::format("{}: expected dims_mapping {}, got {}", at, to_text(*one.mapping), mapping_text(placed)));
     }
-    if (one.partial && std::set<int64_t>(one.partial->begin(), one.partial->end()) != std::set<int64_t>(placed.partial.begin(), placed.partial.end())) {
-      found.push_back(fmt::format("{}: expected partial {}, got {}", at, to_text(*one.partial), to_text(placed.partial)));
+    if (one.partial && std::set<int64_t>(one.partial->begin(), one.partial->end()) !=
+                           std::set<int64_t>(placed.partial.begin(), placed.partial.end())) {
+      found.push_back(
+          fmt::format("{}: expected partial {}, got {}", at, to_text(*one.partial), to_text(placed.partial)));
     }
     if (one.is_partial && *one.is_partial == placed.partial.empty()) {
-      found.push_back(fmt::format("{}: expected is_partial {}, got partial {}", at, *one.is_partial, to_text(placed.partial)));
+      found.push_back(
+          fmt::format("{}: expected is_partial {}, got partial {}", at, *one.is_partial, to_text(placed.partial)));
     }
   }
 }

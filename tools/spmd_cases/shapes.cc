@@ -11,7 +11,9 @@ using shard::Dims;
 using shard::ErrorCode;
 using shard::fail;
 
-[[noreturn]] void refuse(const Call& call, std::string_view problem) { fail(ErrorCode::shape_mismatch, "({}): {}", call.signature.text, problem); }
+[[noreturn]] void refuse(const Call& call, std::string_view problem) {
+  fail(ErrorCode::shape_mismatch, "({}): {}", call.signature.text, problem);
+}
 
 int axis_of(const Call& call, std::string_view attr, int64_t value, int rank) {
   if (rank == 0) refuse(call, "a tensor without dims has no axis");
@@ -40,10 +42,12 @@ Dims resolved(const Call& call, const Dims& in, std::span<const int64_t> target)
     out.push_back(size == -1 ? 1 : size);
   }
   if (unknown >= 0) {
-    if (out.numel() == 0 || in.numel() % out.numel() != 0) refuse(call, "what is left for the size of -1 is no whole number");
+    if (out.numel() == 0 || in.numel() % out.numel() != 0)
+      refuse(call, "what is left for the size of -1 is no whole number");
     out[unknown] = in.numel() / out.numel();
   }
-  if (out.numel() != in.numel()) refuse(call, "the shapes have different numbers of elements: " + to_string(in) + " and " + to_string(out));
+  if (out.numel() != in.numel())
+    refuse(call, "the shapes have different numbers of elements: " + to_string(in) + " and " + to_string(out));
   return out;
 }
 
@@ -80,7 +84,8 @@ Shapes matmul_shapes(const Call& call) {
   const Dims& x = call.dims(0);
   const Dims& y = call.dims(1);
   if (x.rank() == 0 || y.rank() == 0) refuse(call, "matmul takes tensors of one dim or more");
-  if ((call.flag("transpose_x") && x.rank() < 2) || (call.flag("transpose_y") && y.rank() < 2)) refuse(call, "a vector cannot be transposed");
+  if ((call.flag("transpose_x") && x.rank() < 2) || (call.flag("transpose_y") && y.rank() < 2))
+    refuse(call, "a vector cannot be transposed");
   const Dims& wide = x.rank() >= y.rank() ? x : y;
   Dims out;
   for (int d = 0; d < wide.rank() - 2; ++d) {
@@ -186,11 +191,14 @@ Shapes tile_shapes(const Call& call) {
   const int rank = static_cast<int>(repeats.size());
   if (rank < x.rank()) refuse(call, "repeat_times has fewer values than x has dims");
   Dims out;
-  for (int d = 0; d < rank; ++d) out.push_back(repeats[static_cast<size_t>(d)] * (d < rank - x.rank() ? 1 : x[d - rank + x.rank()]));
+  for (int d = 0; d < rank; ++d)
+    out.push_back(repeats[static_cast<size_t>(d)] * (d < rank - x.rank() ? 1 : x[d - rank + x.rank()]));
   return {{out}};
 }
 
-Shapes expand_as_shapes(const Call& call) { return {{call.present(1) ? call.dims(1) : Dims(call.integers("target_shape"))}}; }
+Shapes expand_as_shapes(const Call& call) {
+  return {{call.present(1) ? call.dims(1) : Dims(call.integers("target_shape"))}};
+}
 
 Shapes transpose_shapes(const Call& call) {
   const Dims& x = call.dims(0);
@@ -271,7 +279,8 @@ Shapes slice_shapes(const Call& call) {
   std::vector<bool> dropped(static_cast<size_t>(x.rank()), false);
   // The peer's rule does not look at decrease_axis.
   if (!call.compat) {
-    for (int64_t axis : call.integers("decrease_axis")) dropped[static_cast<size_t>(axis_of(call, "decrease_axis", axis, x.rank()))] = true;
+    for (int64_t axis : call.integers("decrease_axis"))
+      dropped[static_cast<size_t>(axis_of(call, "decrease_axis", axis, x.rank()))] = true;
   }
   Dims out;
   for (int d = 0; d < x.rank(); ++d) {
@@ -282,9 +291,11 @@ Shapes slice_shapes(const Call& call) {
 
 Shapes split_shapes(const Call& call) {
   const auto* num = std::get_if<int64_t>(&call.attrs[0]);
-  const size_t pieces = num != nullptr ? static_cast<size_t>(std::max<int64_t>(*num, 0)) : std::get<shard::IntArray>(call.attrs[0]).size();
+  const size_t pieces = num != nullptr ? static_cast<size_t>(std::max<int64_t>(*num, 0))
+                                       : std::get<shard::IntArray>(call.attrs[0]).size();
   axis_of(call, "axis", call.integer("axis"), call.dims(0).rank());
-  if (call.backward && call.given.size() != pieces) refuse(call, "the case lists another number of outputs than the split has");
+  if (call.backward && call.given.size() != pieces)
+    refuse(call, "the case lists another number of outputs than the split has");
   return {std::vector<Dims>(pieces, call.dims(0))};
 }
 
@@ -326,9 +337,11 @@ Shapes flash_attention_shapes(const Call& call) {
   const Dims& q = call.dims(0);
   const Dims& k = call.dims(1);
   const Dims& v = call.dims(2);
-  if (q.rank() != 4 || k.rank() != 4 || v.rank() != 4) refuse(call, "q, k and v have dims [batch, sequence, heads, head size]");
+  if (q.rank() != 4 || k.rank() != 4 || v.rank() != 4)
+    refuse(call, "q, k and v have dims [batch, sequence, heads, head size]");
   if (q[0] != k[0] || q[0] != v[0]) refuse(call, "q, k and v have different batch sizes");
-  if (k[2] == 0 || v[2] == 0 || q[2] % k[2] != 0 || q[2] % v[2] != 0) refuse(call, "the heads of q are no multiple of those of k and v");
+  if (k[2] == 0 || v[2] == 0 || q[2] % k[2] != 0 || q[2] % v[2] != 0)
+    refuse(call, "the heads of q are no multiple of those of k and v");
   if (q[3] != k[3]) refuse(call, "q and k have different head sizes");
   if (k[1] != v[1]) refuse(call, "k and v have sequences of different lengths");
   if (call.signature.outputs.size() == 3) return {{q}, {k}, {v}};
@@ -340,7 +353,8 @@ Shapes rope_grad_shapes(const Call& call) { return {{call.dims(3)}, {call.dims(4
 Shapes linear_grad_shapes(const Call& call) {
   const Dims& x = call.dims(0);
   const Dims& dout = call.dims(1);
-  if (x.rank() < 2 || x.rank() != dout.rank()) refuse(call, "x and dout have different numbers of dims, or fewer than two");
+  if (x.rank() < 2 || x.rank() != dout.rank())
+    refuse(call, "x and dout have different numbers of dims, or fewer than two");
   const int64_t columns = dout[dout.rank() - 1];
   return {{Dims{x[x.rank() - 1], columns}}, {call.flag("has_bias") ? Dims{columns} : Dims{}}};
 }

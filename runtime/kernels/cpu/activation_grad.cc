@@ -33,7 +33,8 @@ struct GeluTanhGrad {
 };
 
 template <class T>
-void gelu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad, bool approximate, DenseTensor& x_grad) {
+void gelu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad, bool approximate,
+               DenseTensor& x_grad) {
   if (approximate) binary<GeluTanhGrad, T, T>(ctx, x, out_grad, x_grad);
   else binary<GeluGrad, T, T>(ctx, x, out_grad, x_grad);
 }
@@ -41,7 +42,8 @@ void gelu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& ou
 template <class T>
 void silu_grad_row(const Row& row) {
   using C = Compute<T>;
-  const T *x = static_cast<const T*>(row.in[0]), *out = static_cast<const T*>(row.in[1]), *grad = static_cast<const T*>(row.in[2]);
+  const T *x = static_cast<const T*>(row.in[0]), *out = static_cast<const T*>(row.in[1]),
+          *grad = static_cast<const T*>(row.in[2]);
   T* to = static_cast<T*>(row.out);
   for (int64_t i = 0; i < row.n; ++i) {
     const Logistic<C> s = logistic_of<C>({static_cast<C>(x[i]), C(0)});
@@ -50,7 +52,8 @@ void silu_grad_row(const Row& row) {
 }
 
 template <class T>
-void silu_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out, const DenseTensor& out_grad, DenseTensor& x_grad) {
+void silu_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out, const DenseTensor& out_grad,
+               DenseTensor& x_grad) {
   const DenseTensor* const inputs[] = {&x, &out, &out_grad};
   run_broadcast(&silu_grad_row<T>, inputs, x_grad, nullptr);
 }
@@ -68,11 +71,13 @@ void swiglu_grad_row(const T* x, const T* y, const T* grad, T* x_grad, T* y_grad
 
 /// Without y each row of x holds the gates and then the values, and so does its gradient.
 template <class T>
-void swiglu_grad(const OpContext&, const DenseTensor& x, const DenseTensor& y, const DenseTensor& out_grad, DenseTensor& x_grad, DenseTensor& y_grad) {
+void swiglu_grad(const OpContext&, const DenseTensor& x, const DenseTensor& y, const DenseTensor& out_grad,
+                 DenseTensor& x_grad, DenseTensor& y_grad) {
   const int64_t count = out_grad.numel();
   if (y.defined()) {
     return parallel_for(count, 8, [&](int64_t begin, int64_t end) {
-      swiglu_grad_row(x.data<T>() + begin, y.data<T>() + begin, out_grad.data<T>() + begin, x_grad.data<T>() + begin, y_grad.data<T>() + begin, end - begin);
+      swiglu_grad_row(x.data<T>() + begin, y.data<T>() + begin, out_grad.data<T>() + begin, x_grad.data<T>() + begin,
+                      y_grad.data<T>() + begin, end - begin);
     });
   }
   const int64_t width = out_grad.dims()[out_grad.dims().rank() - 1];

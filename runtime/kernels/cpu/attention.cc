@@ -52,8 +52,10 @@ struct Attention {
   }
   /// 1 / (1 - dropout) where the weight of key j is kept, else 0; by the position in the whole [batch, heads, queries, keys].
   C kept(int64_t b, int64_t h, int64_t i, int64_t j) const {
-    const int64_t row = ((q_box.begin[0] + b) * q_box.global[2] + q_box.begin[2] + h) * q_box.global[1] + q_box.begin[1] + i;
-    const bool keeps = uniform01(random_word(key, static_cast<uint64_t>(row * keys() + j))) >= static_cast<float>(dropout);
+    const int64_t row =
+        ((q_box.begin[0] + b) * q_box.global[2] + q_box.begin[2] + h) * q_box.global[1] + q_box.begin[1] + i;
+    const bool keeps =
+        uniform01(random_word(key, static_cast<uint64_t>(row * keys() + j))) >= static_cast<float>(dropout);
     return keeps ? static_cast<C>(1.0 / (1.0 - dropout)) : C(0);
   }
 };
@@ -62,7 +64,8 @@ struct Attention {
 template <class C>
 struct Block {
   Block(int64_t width, int64_t value_width)
-      : query(size_t(kQueries * width)), keys(size_t(kKeys * width)), values(size_t(kKeys * value_width)), sums(size_t(kQueries * value_width)) {}
+      : query(size_t(kQueries * width)), keys(size_t(kKeys * width)), values(size_t(kKeys * value_width)),
+        sums(size_t(kQueries * value_width)) {}
   std::vector<C> query;   // [row][width], scaled
   std::vector<C> keys;    // [width][kKeys]: a score is a sum over rows, which vectors hold side by side
   std::vector<C> values;  // [kKeys][value_width]
@@ -86,7 +89,8 @@ void load_queries(const Attention<T>& a, int64_t b, int64_t h, int64_t first, in
 
 /// The scores of keys [start, start + n) for the block's queries; -infinity where one may not be seen.
 template <class T, class C>
-void score(const Attention<T>& a, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n, Block<C>& block) {
+void score(const Attention<T>& a, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n,
+           Block<C>& block) {
   const int64_t width = a.width(), heads = a.k.dims()[2], head = a.kv_head(h);
   for (int64_t j = 0; j < n; ++j) {
     const T* from = a.k.template data<T>() + ((b * a.keys() + start + j) * heads + head) * width;
@@ -110,7 +114,8 @@ void score(const Attention<T>& a, int64_t b, int64_t h, int64_t first, int64_t r
 
 /// Adds the block's keys to the running maximum, sum and weighted values of each query.
 template <class T, class C>
-void accumulate(const Attention<T>& a, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n, Block<C>& block) {
+void accumulate(const Attention<T>& a, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n,
+                Block<C>& block) {
   const int64_t width = a.value_width(), heads = a.v.dims()[2], head = a.kv_head(h);
   for (int64_t j = 0; j < n; ++j) {
     const T* from = a.v.template data<T>() + ((b * a.keys() + start + j) * heads + head) * width;
@@ -138,7 +143,8 @@ void accumulate(const Attention<T>& a, int64_t b, int64_t h, int64_t first, int6
 }
 
 template <class T>
-void attend(const Attention<T>& a, int64_t b, int64_t h, int64_t first, DenseTensor& out, DenseTensor& softmax, DenseTensor& lse) {
+void attend(const Attention<T>& a, int64_t b, int64_t h, int64_t first, DenseTensor& out, DenseTensor& softmax,
+            DenseTensor& lse) {
   using C = Compute<T>;
   const int64_t rows = std::min(kQueries, a.queries() - first), heads = a.q.dims()[2], width = a.value_width();
   Block<C> block(a.width(), width);
@@ -169,18 +175,29 @@ void attend(const Attention<T>& a, int64_t b, int64_t h, int64_t first, DenseTen
 }
 
 template <class T>
-void flash_attn(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v, const DenseTensor& fixed_seed_offset,
-                const DenseTensor& attn_mask, float dropout, bool causal, bool, bool is_test, const std::string&, RandomKey drawn,
-                DenseTensor& out, DenseTensor& softmax, DenseTensor& softmax_lse, DenseTensor& seed_offset) {
+void flash_attn(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
+                const DenseTensor& fixed_seed_offset, const DenseTensor& attn_mask, float dropout, bool causal, bool,
+                bool is_test, const std::string&, RandomKey drawn, DenseTensor& out, DenseTensor& softmax,
+                DenseTensor& softmax_lse, DenseTensor& seed_offset) {
   RandomKey key = drawn;
   if (fixed_seed_offset.defined()) {
-    key = {static_cast<uint64_t>(fixed_seed_offset.data<int64_t>()[0]), static_cast<uint64_t>(fixed_seed_offset.data<int64_t>()[1])};
+    key = {static_cast<uint64_t>(fixed_seed_offset.data<int64_t>()[0]),
+           static_cast<uint64_t>(fixed_seed_offset.data<int64_t>()[1])};
   }
   const bool drops = dropout > 0 && !is_test;
   seed_offset.data<int64_t>()[0] = drops ? static_cast<int64_t>(key.seed) : 0;
   seed_offset.data<int64_t>()[1] = drops ? static_cast<int64_t>(key.offset) : 0;
   const Box mask_box = attn_mask.defined() ? ctx.input_box(4, attn_mask) : Box();
-  const Attention<T> a{q, k, v, attn_mask, ctx.input_box(0, q), ctx.input_box(1, k), mask_box, causal, drops ? static_cast<double>(dropout) : 0, key};
+  const Attention<T> a{q,
+                       k,
+                       v,
+                       attn_mask,
+                       ctx.input_box(0, q),
+                       ctx.input_box(1, k),
+                       mask_box,
+                       causal,
+                       drops ? static_cast<double>(dropout) : 0,
+                       key};
   const int64_t heads = q.dims()[2], blocks = (a.queries() + kQueries - 1) / kQueries;
   const int64_t cost = kQueries * a.keys() * (a.width() + a.value_width()) / 4;
   parallel_for(q.dims()[0] * heads * blocks, cost, [&](int64_t begin, int64_t end) {
@@ -202,13 +219,15 @@ struct AttentionGrad {
 template <class C>
 struct GradBlock : Block<C> {
   GradBlock(int64_t width, int64_t value_width)
-      : Block<C>(width, value_width), columns(size_t(kKeys * value_width)), rows(size_t(kKeys * width)), grads(size_t(kQueries * value_width)) {}
-  std::vector<C> columns;  // [value_width][kKeys]: the values, as `keys` are the keys
-  std::vector<C> rows;     // [kKeys][width]: the keys, as `values` are the values
-  std::vector<C> grads;    // [row][value_width]: the gradients of the results
+      : Block<C>(width, value_width), columns(size_t(kKeys * value_width)), rows(size_t(kKeys * width)),
+        grads(size_t(kQueries * value_width)) {}
+  std::vector<C> columns;      // [value_width][kKeys]: the values, as `keys` are the keys
+  std::vector<C> rows;         // [kKeys][width]: the keys, as `values` are the values
+  std::vector<C> grads;        // [row][value_width]: the gradients of the results
   C weights[kQueries][kKeys];  // what the values are multiplied with
   C slopes[kQueries][kKeys];   // the gradients of the scores
-  C dot[kQueries];             // of result and gradient: the mean of a row's weight gradients, which each score's weight is lowered by
+  C dot
+      [kQueries];  // of result and gradient: the mean of a row's weight gradients, which each score's weight is lowered by
 };
 
 template <class T, class C>
@@ -229,7 +248,8 @@ void load_grads(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first, 
 
 /// The weights and the gradients of the scores of keys [start, start + n) for the block's queries.
 template <class T, class C>
-void weigh(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n, GradBlock<C>& block) {
+void weigh(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n,
+           GradBlock<C>& block) {
   const Attention<T>& a = g.a;
   score(a, b, h, first, rows, start, n, block);
   const int64_t width = a.value_width(), kv_heads = a.v.dims()[2], head = a.kv_head(h), heads = a.q.dims()[2];
@@ -264,7 +284,8 @@ template <class T>
 void query_grads(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first, DenseTensor& q_grad) {
   using C = Compute<T>;
   const Attention<T>& a = g.a;
-  const int64_t rows = std::min(kQueries, a.queries() - first), heads = a.q.dims()[2], width = a.width(), kv_heads = a.k.dims()[2], head = a.kv_head(h);
+  const int64_t rows = std::min(kQueries, a.queries() - first), heads = a.q.dims()[2], width = a.width(),
+                kv_heads = a.k.dims()[2], head = a.kv_head(h);
   GradBlock<C> block(width, a.value_width());
   load_grads(g, b, h, first, rows, block);
   std::vector<C> sums(size_t(kQueries * width));
@@ -292,10 +313,12 @@ void query_grads(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first,
 
 /// The gradients of a block of keys and their values of one head of k and v: sums over the heads of q that read it, and their queries, in order.
 template <class T>
-void key_grads(const AttentionGrad<T>& g, int64_t b, int64_t head, int64_t start, DenseTensor& k_grad, DenseTensor& v_grad) {
+void key_grads(const AttentionGrad<T>& g, int64_t b, int64_t head, int64_t start, DenseTensor& k_grad,
+               DenseTensor& v_grad) {
   using C = Compute<T>;
   const Attention<T>& a = g.a;
-  const int64_t n = std::min(kKeys, a.keys() - start), width = a.width(), value_width = a.value_width(), kv_heads = a.k.dims()[2];
+  const int64_t n = std::min(kKeys, a.keys() - start), width = a.width(), value_width = a.value_width(),
+                kv_heads = a.k.dims()[2];
   GradBlock<C> block(width, value_width);
   std::vector<C> key_sums(size_t(kKeys * width)), value_sums(size_t(kKeys * value_width));
   for (int64_t h = 0; h < a.q.dims()[2]; ++h) {
@@ -318,16 +341,19 @@ void key_grads(const AttentionGrad<T>& g, int64_t b, int64_t head, int64_t start
   for (int64_t j = 0; j < n; ++j) {
     const int64_t line = (b * a.keys() + start + j) * kv_heads + head;
     for (int64_t d = 0; d < width; ++d) k_grad.data<T>()[line * width + d] = T(key_sums[size_t(j * width + d)]);
-    for (int64_t d = 0; d < value_width; ++d) v_grad.data<T>()[line * value_width + d] = T(value_sums[size_t(j * value_width + d)]);
+    for (int64_t d = 0; d < value_width; ++d)
+      v_grad.data<T>()[line * value_width + d] = T(value_sums[size_t(j * value_width + d)]);
   }
 }
 
 /// Weights are computed twice, for the queries and for the keys, so that no two jobs add to one element.
 template <class T>
-void flash_attn_grad(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v, const DenseTensor& out,
-                     const DenseTensor& softmax_lse, const DenseTensor& seed_offset, const DenseTensor& attn_mask, const DenseTensor& out_grad,
-                     float dropout, bool causal, bool is_test, DenseTensor& q_grad, DenseTensor& k_grad, DenseTensor& v_grad) {
-  const RandomKey key = {static_cast<uint64_t>(seed_offset.data<int64_t>()[0]), static_cast<uint64_t>(seed_offset.data<int64_t>()[1])};
+void flash_attn_grad(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
+                     const DenseTensor& out, const DenseTensor& softmax_lse, const DenseTensor& seed_offset,
+                     const DenseTensor& attn_mask, const DenseTensor& out_grad, float dropout, bool causal,
+                     bool is_test, DenseTensor& q_grad, DenseTensor& k_grad, DenseTensor& v_grad) {
+  const RandomKey key = {static_cast<uint64_t>(seed_offset.data<int64_t>()[0]),
+                         static_cast<uint64_t>(seed_offset.data<int64_t>()[1])};
   const Box mask_box = attn_mask.defined() ? ctx.input_box(6, attn_mask) : Box();
   const double drops = is_test ? 0 : static_cast<double>(dropout);
   const Attention<T> a{q, k, v, attn_mask, ctx.input_box(0, q), ctx.input_box(1, k), mask_box, causal, drops, key};
@@ -341,8 +367,10 @@ void flash_attn_grad(const OpContext& ctx, const DenseTensor& q, const DenseTens
   };
   for_blocks(q.dims()[0] * heads, a.queries(), kQueries, kQueries * a.keys() * widths / 2,
              [&](int64_t line, int64_t first) { query_grads<T>(g, line / heads, line % heads, first, q_grad); });
-  for_blocks(k.dims()[0] * kv_heads, a.keys(), kKeys, kKeys * a.queries() * widths / 2 * std::max<int64_t>(heads / std::max<int64_t>(kv_heads, 1), 1),
-             [&](int64_t line, int64_t start) { key_grads<T>(g, line / kv_heads, line % kv_heads, start, k_grad, v_grad); });
+  for_blocks(
+      k.dims()[0] * kv_heads, a.keys(), kKeys,
+      kKeys * a.queries() * widths / 2 * std::max<int64_t>(heads / std::max<int64_t>(kv_heads, 1), 1),
+      [&](int64_t line, int64_t start) { key_grads<T>(g, line / kv_heads, line % kv_heads, start, k_grad, v_grad); });
 }
 
 void register_attention_here() {

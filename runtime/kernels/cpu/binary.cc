@@ -18,15 +18,21 @@ namespace {
 
 struct Add {
   template <class C>
-  static C apply(C a, C b) { return wrap_add(a, b); }
+  static C apply(C a, C b) {
+    return wrap_add(a, b);
+  }
 };
 struct Subtract {
   template <class C>
-  static C apply(C a, C b) { return wrap_sub(a, b); }
+  static C apply(C a, C b) {
+    return wrap_sub(a, b);
+  }
 };
 struct Multiply {
   template <class C>
-  static C apply(C a, C b) { return wrap_mul(a, b); }
+  static C apply(C a, C b) {
+    return wrap_mul(a, b);
+  }
 };
 struct Divide {
   template <class C>
@@ -38,11 +44,15 @@ struct Divide {
 };
 struct Maximum {
   template <class C>
-  static C apply(C a, C b) { return nan_max(a, b); }
+  static C apply(C a, C b) {
+    return nan_max(a, b);
+  }
 };
 struct Minimum {
   template <class C>
-  static C apply(C a, C b) { return nan_min(a, b); }
+  static C apply(C a, C b) {
+    return nan_min(a, b);
+  }
 };
 /// Integers by squaring, as pow does with one number.
 struct Power {
@@ -60,8 +70,9 @@ void divide_integers(const OpContext& ctx, const DenseTensor& x, const DenseTens
   const T* divisor = y.data<T>();
   for (int64_t i = 0, n = out.numel() == 0 ? 0 : y.numel(); i < n; ++i) {
     if (divisor[i] != 0) continue;
-    fail(ErrorCode::invalid_argument, "[{}] y is {} and its element {} is 0, by which integers cannot be divided; cast to a float dtype",
-         ctx.op, global_text(ctx, 1, y), index_text(ctx, 1, y, i));
+    fail(ErrorCode::invalid_argument,
+         "[{}] y is {} and its element {} is 0, by which integers cannot be divided; cast to a float dtype", ctx.op,
+         global_text(ctx, 1, y), index_text(ctx, 1, y, i));
   }
   run_binary(&binary_row<Divide, T, T>, x, y, out);
 }
@@ -84,7 +95,8 @@ void where_row(const Row& row) {
 }
 
 template <class T>
-void where(const OpContext&, const DenseTensor& condition, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
+void where(const OpContext&, const DenseTensor& condition, const DenseTensor& x, const DenseTensor& y,
+           DenseTensor& out) {
   const DenseTensor* const inputs[] = {&condition, &x, &y};
   run_broadcast(&where_row<T>, inputs, out, nullptr);
 }
@@ -119,17 +131,18 @@ template <class T>
 void add_n(const OpContext&, std::span<const DenseTensor> inputs, DenseTensor& out) {
   using C = Compute<T>;
   constexpr int64_t kBlock = 512;
-  parallel_for((out.numel() + kBlock - 1) / kBlock, kBlock * static_cast<int64_t>(inputs.size()), [&](int64_t first, int64_t last) {
-    for (int64_t start = first * kBlock; start < std::min(last * kBlock, out.numel()); start += kBlock) {
-      const int64_t n = std::min(kBlock, out.numel() - start);
-      C sums[kBlock] = {};
-      for (const DenseTensor& input : inputs) {
-        const T* x = input.data<T>() + start;
-        for (int64_t i = 0; i < n; ++i) sums[i] = wrap_add(sums[i], static_cast<C>(x[i]));
-      }
-      for (int64_t i = 0; i < n; ++i) out.data<T>()[start + i] = static_cast<T>(sums[i]);
-    }
-  });
+  parallel_for((out.numel() + kBlock - 1) / kBlock, kBlock * static_cast<int64_t>(inputs.size()),
+               [&](int64_t first, int64_t last) {
+                 for (int64_t start = first * kBlock; start < std::min(last * kBlock, out.numel()); start += kBlock) {
+                   const int64_t n = std::min(kBlock, out.numel() - start);
+                   C sums[kBlock] = {};
+                   for (const DenseTensor& input : inputs) {
+                     const T* x = input.data<T>() + start;
+                     for (int64_t i = 0; i < n; ++i) sums[i] = wrap_add(sums[i], static_cast<C>(x[i]));
+                   }
+                   for (int64_t i = 0; i < n; ++i) out.data<T>()[start + i] = static_cast<T>(sums[i]);
+                 }
+               });
 }
 
 template <class Op, class List>
@@ -144,7 +157,8 @@ void register_binary_here() {
   add_op<Divide>("divide", FloatTypes{});
   add_op<Maximum>("maximum", AllTypes{});
   add_op<Minimum>("minimum", AllTypes{});
-  for_types(IntTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("divide", kBackend, dtype_of<T>, &divide_integers<T>); });
+  for_types(IntTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel("divide", kBackend, dtype_of<T>, &divide_integers<T>); });
   add_op<Power>("elementwise_pow", NumberTypes{});
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("where", kBackend, dtype_of<T>, &where<T>); });
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("swiglu", kBackend, dtype_of<T>, &swiglu<T>); });

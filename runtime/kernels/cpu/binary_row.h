@@ -26,7 +26,8 @@ void binary_row(const Row& row) {
   R* out = static_cast<R*>(row.out);
   const int64_t n = row.n;
   if (row.step[0] != 0 && row.step[1] != 0) {
-    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<R>(Op::template apply<C>(static_cast<C>(x[i]), static_cast<C>(y[i])));
+    for (int64_t i = 0; i < n; ++i)
+      out[i] = static_cast<R>(Op::template apply<C>(static_cast<C>(x[i]), static_cast<C>(y[i])));
   } else if (row.step[0] != 0) {
     const C b = static_cast<C>(*y);
     for (int64_t i = 0; i < n; ++i) out[i] = static_cast<R>(Op::template apply<C>(static_cast<C>(x[i]), b));
@@ -34,7 +35,8 @@ void binary_row(const Row& row) {
     const C a = static_cast<C>(*x);
     const int64_t step = row.step[1];
     if (step == 0) *out = static_cast<R>(Op::template apply<C>(a, static_cast<C>(*y)));
-    else for (int64_t i = 0; i < n; ++i) out[i] = static_cast<R>(Op::template apply<C>(a, static_cast<C>(y[i])));
+    else
+      for (int64_t i = 0; i < n; ++i) out[i] = static_cast<R>(Op::template apply<C>(a, static_cast<C>(y[i])));
   }
 }
 

@@ -65,7 +65,8 @@ void assign(const OpContext&, const DenseTensor& x, DenseTensor& out) {
   const char* from = x.data<char>();
   char* to = out.data<char>();
   parallel_for(x.numel(), 1, [&](int64_t begin, int64_t end) {
-    std::memcpy(to + static_cast<size_t>(begin) * size, from + static_cast<size_t>(begin) * size, static_cast<size_t>(end - begin) * size);
+    std::memcpy(to + static_cast<size_t>(begin) * size, from + static_cast<size_t>(begin) * size,
+                static_cast<size_t>(end - begin) * size);
   });
 }
 

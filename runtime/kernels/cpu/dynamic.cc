@@ -61,8 +61,8 @@ bool is_less(T a, T b) {
 }
 
 template <class T, class Index>
-void unique_as(const DenseTensor& x, bool return_index, bool return_inverse, bool return_counts, DenseTensor& out, DenseTensor& indices,
-               DenseTensor& inverse, DenseTensor& counts) {
+void unique_as(const DenseTensor& x, bool return_index, bool return_inverse, bool return_counts, DenseTensor& out,
+               DenseTensor& indices, DenseTensor& inverse, DenseTensor& counts) {
   const T* values = x.data<T>();
   std::vector<int64_t> order(static_cast<size_t>(x.numel()));
   std::iota(order.begin(), order.end(), 0);
@@ -82,13 +82,14 @@ void unique_as(const DenseTensor& x, bool return_index, bool return_inverse, boo
     out.data<T>()[k] = values[order[static_cast<size_t>(first)]];
     if (return_index) indices.data<Index>()[k] = static_cast<Index>(order[static_cast<size_t>(first)]);
     if (return_counts) counts.data<Index>()[k] = static_cast<Index>(end - first);
-    for (int64_t i = first; return_inverse && i < end; ++i) inverse.data<Index>()[order[static_cast<size_t>(i)]] = static_cast<Index>(k);
+    for (int64_t i = first; return_inverse && i < end; ++i)
+      inverse.data<Index>()[order[static_cast<size_t>(i)]] = static_cast<Index>(k);
   }
 }
 
 template <class T>
-void unique(const OpContext&, const DenseTensor& x, bool return_index, bool return_inverse, bool return_counts, DType dtype, DenseTensor& out,
-            DenseTensor& indices, DenseTensor& inverse, DenseTensor& counts) {
+void unique(const OpContext&, const DenseTensor& x, bool return_index, bool return_inverse, bool return_counts,
+            DType dtype, DenseTensor& out, DenseTensor& indices, DenseTensor& inverse, DenseTensor& counts) {
   const auto run = dtype == DType::int32 ? unique_as<T, int32_t> : unique_as<T, int64_t>;
   run(x, return_index, return_inverse, return_counts, out, indices, inverse, counts);
 }

@@ -54,7 +54,8 @@ void run_range(RowLoop loop, const Plan& plan, const Row& whole, std::span<const
     Row row = whole;
     for (size_t i = 0; i < in_sizes.size(); ++i) {
       int64_t index = column * plan.stride[0][i];
-      for (int64_t d = 1, left = rest; d < plan.rank; left /= plan.size[d], ++d) index += left % plan.size[d] * plan.stride[d][i];
+      for (int64_t d = 1, left = rest; d < plan.rank; left /= plan.size[d], ++d)
+        index += left % plan.size[d] * plan.stride[d][i];
       row.in[i] = static_cast<const char*>(whole.in[i]) + static_cast<size_t>(index) * in_sizes[i];
       row.step[i] = plan.stride[0][i];
     }
@@ -79,7 +80,8 @@ void run_broadcast(RowLoop loop, std::span<const DenseTensor* const> inputs, Den
   }
   const std::span<const size_t> in_sizes(sizes, inputs.size());
   const size_t out_size = size_of(out.dtype());
-  parallel_for(total, 1, [&](int64_t begin, int64_t end) { run_range(loop, plan, whole, in_sizes, out_size, begin, end); });
+  parallel_for(total, 1,
+               [&](int64_t begin, int64_t end) { run_range(loop, plan, whole, in_sizes, out_size, begin, end); });
 }
 
 void run_parallel(RowLoop loop, const Row& row, std::span<const size_t> in_sizes, size_t out_size) {

@@ -2,8 +2,8 @@
 // unary.cc, scalar.cc and cast.cc, which compile them for several instruction sets.
 #pragma once
 
-#include "kernels/cpu/parallel.h"
 #include "core/dense_tensor.h"
+#include "kernels/cpu/parallel.h"
 
 namespace shard::cpu {
 
@@ -24,7 +24,8 @@ void run_broadcast(RowLoop loop, std::span<const DenseTensor* const> inputs, Den
 /// Runs `loop` over n elements that all inputs have in the same places, on several threads.
 void run_parallel(RowLoop loop, const Row& row, std::span<const size_t> in_sizes, size_t out_size);
 
-inline void run_binary(RowLoop loop, const DenseTensor& x, const DenseTensor& y, DenseTensor& out, const void* params = nullptr) {
+inline void run_binary(RowLoop loop, const DenseTensor& x, const DenseTensor& y, DenseTensor& out,
+                       const void* params = nullptr) {
   if (x.dims() == y.dims()) {
     const Row row{{x.raw(), y.raw(), nullptr}, {1, 1, 0}, out.raw(), out.numel(), params};
     if (row.n <= kGrain) return loop(row);

@@ -17,18 +17,20 @@ int64_t index_at(const DenseTensor& index, int64_t i) {
 }
 
 /// `index` is input `input` of the op, called `name`.
-void check_indices(const OpContext& ctx, size_t input, const char* name, const DenseTensor& index, int64_t low, int64_t high) {
+void check_indices(const OpContext& ctx, size_t input, const char* name, const DenseTensor& index, int64_t low,
+                   int64_t high) {
   ctx.note_data_check();
   for (int64_t i = 0; i < index.numel(); ++i) {
     const int64_t value = index_at(index, i);
     if (value >= low && value < high) continue;
-    fail(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {} ({} is {})", ctx.op, name, value,
-         index_text(ctx, input, index, i), low, high - 1, name, global_text(ctx, input, index));
+    fail(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {} ({} is {})", ctx.op, name,
+         value, index_text(ctx, input, index, i), low, high - 1, name, global_text(ctx, input, index));
   }
 }
 
 /// Rows that another rank holds are zeros here: the contributions of all ranks add up to the result.
-void embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight, int64_t padding_idx, DenseTensor& out) {
+void embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight, int64_t padding_idx,
+               DenseTensor& out) {
   const Box box = ctx.input_box(1, weight);
   check_indices(ctx, 0, "x", x, 0, box.global[0]);
   const size_t bytes = static_cast<size_t>(weight.dims()[1]) * size_of(weight.dtype());
@@ -49,8 +51,8 @@ void embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& we
 
 /// Each row that this rank holds adds up its gradients in the order of x, in double.
 template <class T>
-void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight, const DenseTensor& out_grad, int64_t padding_idx,
-                    DenseTensor& weight_grad) {
+void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight, const DenseTensor& out_grad,
+                    int64_t padding_idx, DenseTensor& weight_grad) {
   const Box box = ctx.input_box(1, weight);
   check_indices(ctx, 0, "x", x, 0, box.global[0]);
   const int64_t rows = weight.dims()[0], width = weight.dims()[1], count = x.numel();
@@ -74,7 +76,8 @@ void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTenso
       std::fill(sums.begin(), sums.end(), 0.0);
       for (int64_t place = begin; place < ends[static_cast<size_t>(row)]; ++place) {
         const T* from = out_grad.data<T>() + places[static_cast<size_t>(place)] * width;
-        for (int64_t c = 0; c < width; ++c) sums[static_cast<size_t>(c)] += static_cast<double>(static_cast<Compute<T>>(from[c]));
+        for (int64_t c = 0; c < width; ++c)
+          sums[static_cast<size_t>(c)] += static_cast<double>(static_cast<Compute<T>>(from[c]));
       }
       T* to = weight_grad.data<T>() + row * width;
       for (int64_t c = 0; c < width; ++c) to[c] = T(static_cast<Compute<T>>(sums[static_cast<size_t>(c)]));
@@ -82,7 +85,8 @@ void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTenso
   });
 }
 
-void gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, const Scalar& axis, DenseTensor& out) {
+void gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, const Scalar& axis,
+            DenseTensor& out) {
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank()));
   check_indices(ctx, 1, "index", index, -view.size, view.size);
   const int64_t count = index.numel();
@@ -110,7 +114,8 @@ Positions positions_of(const DenseTensor& index, int64_t size) {
     const int64_t at = index_at(index, i);
     return static_cast<size_t>(at < 0 ? at + size : at);
   };
-  Positions result{std::vector<int64_t>(static_cast<size_t>(size) + 1), std::vector<int64_t>(static_cast<size_t>(count))};
+  Positions result{std::vector<int64_t>(static_cast<size_t>(size) + 1),
+                   std::vector<int64_t>(static_cast<size_t>(count))};
   for (int64_t i = 0; i < count; ++i) ++result.begin[number(i) + 1];
   for (size_t i = 1; i < result.begin.size(); ++i) result.begin[i] += result.begin[i - 1];
   std::vector<int64_t> next = result.begin;
@@ -137,7 +142,8 @@ void add_rows(const T* from, const int64_t* rows, int64_t n, int64_t width, T* t
 
 /// A thread makes whole rows of the result, so that their sums are in the order of x however many threads there are.
 template <class T>
-void index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, int64_t size, int axis, DenseTensor& out) {
+void index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, int64_t size, int axis,
+               DenseTensor& out) {
   check_indices(ctx, 1, "index", index, -size, size);
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
   const Positions positions = positions_of(index, size);
@@ -168,7 +174,8 @@ void one_hot(const OpContext& ctx, const DenseTensor& x, const Scalar& num_class
 
 /// Threads take ranges of columns, so that updates of one row stay in their order. Rows of other ranks are passed over.
 template <class T>
-void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, const DenseTensor& updates, bool overwrite, DenseTensor& out) {
+void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, const DenseTensor& updates,
+             bool overwrite, DenseTensor& out) {
   using C = Compute<T>;
   const Box box = ctx.input_box(0, x);
   check_indices(ctx, 1, "index", index, 0, box.global[0]);
@@ -184,16 +191,19 @@ void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& inde
     if (overwrite) return for_updates([=](T* to, const T* from) { std::copy(from + first, from + last, to + first); });
     for_updates([=](T* to, const T*) { std::fill(to + first, to + last, T(C(0))); });
     for_updates([=](T* to, const T* from) {
-      for (int64_t c = first; c < last; ++c) to[c] = static_cast<T>(wrap_add(static_cast<C>(to[c]), static_cast<C>(from[c])));
+      for (int64_t c = first; c < last; ++c)
+        to[c] = static_cast<T>(wrap_add(static_cast<C>(to[c]), static_cast<C>(from[c])));
     });
   });
 }
 
 /// Rows of updates that another one replaced, or that are written by another rank, get zeros here; rows of x that were replaced do too.
-void scatter_grad(const OpContext& ctx, const DenseTensor& index, const DenseTensor& out_grad, bool overwrite, DenseTensor& x_grad, DenseTensor& updates_grad) {
+void scatter_grad(const OpContext& ctx, const DenseTensor& index, const DenseTensor& out_grad, bool overwrite,
+                  DenseTensor& x_grad, DenseTensor& updates_grad) {
   const Box box = ctx.input_box(1, out_grad);
   check_indices(ctx, 0, "index", index, 0, box.global[0]);
-  const int64_t rows = out_grad.dims()[0], width = out_grad.dims().numel(1, out_grad.dims().rank()), count = index.numel();
+  const int64_t rows = out_grad.dims()[0], width = out_grad.dims().numel(1, out_grad.dims().rank()),
+                count = index.numel();
   const size_t bytes = static_cast<size_t>(width) * size_of(out_grad.dtype());
   std::vector<int64_t> writer(static_cast<size_t>(rows), -1);  // the last update of each row
   for (int64_t i = 0; i < count; ++i) {
@@ -222,13 +232,17 @@ void scatter_grad(const OpContext& ctx, const DenseTensor& index, const DenseTen
 }  // namespace
 
 void register_embedding() {
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("embedding", kBackend, dtype_of<T>, &embedding); });
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("embedding_grad", kBackend, dtype_of<T>, &embedding_grad<T>); });
+  for_types(FloatTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel("embedding", kBackend, dtype_of<T>, &embedding); });
+  for_types(FloatTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel("embedding_grad", kBackend, dtype_of<T>, &embedding_grad<T>); });
   register_for_all("gather", &gather);
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("scatter", kBackend, dtype_of<T>, &scatter<T>); });
-  for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("index_sum", kBackend, dtype_of<T>, &index_sum<T>); });
+  for_types(NumberTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel("index_sum", kBackend, dtype_of<T>, &index_sum<T>); });
   register_for_all("scatter_grad", &scatter_grad);
-  for_types(Types<int32_t, int64_t>{}, [&]<class I>(TypeTag<I>) { register_kernel("one_hot", kBackend, dtype_of<I>, &one_hot<I>); });
+  for_types(Types<int32_t, int64_t>{},
+            [&]<class I>(TypeTag<I>) { register_kernel("one_hot", kBackend, dtype_of<I>, &one_hot<I>); });
 }
 
 }  // namespace shard::cpu

@@ -106,7 +106,9 @@ template <class C>
 
 /// `x`, or `bound` where x is below it: there a function has reached 0, and infinities must not meet that.
 template <class C>
-[[gnu::always_inline]] inline C at_least(C bound, C x) { return select(x < bound, bound, x); }
+[[gnu::always_inline]] inline C at_least(C bound, C x) {
+  return select(x < bound, bound, x);
+}
 
 /// x / (1 + exp(-x)), within 4 ulp.
 [[gnu::always_inline]] inline float silu_of(float x) { return times_sigmoid(at_least(-126.0f, x), {x, 0.0f}); }
@@ -147,7 +149,8 @@ struct Normal {
   const float exponent = -0.5f * (high * high);
   const float tail = scaled_exp(factor, exponent);
   const float above = 1.0f - tail;
-  return {scaled_exp(near, exponent), select(x < 0.0f, tail, above), select(x < 0.0f, scaled_exp(-a * factor, exponent), x * above)};
+  return {scaled_exp(near, exponent), select(x < 0.0f, tail, above),
+          select(x < 0.0f, scaled_exp(-a * factor, exponent), x * above)};
 }
 /// With the part of x / sqrt(2) and of x^2 that a double has no bits for: far from 0 the tail changes by many times that.
 inline Normal<double> normal_at(double x) {

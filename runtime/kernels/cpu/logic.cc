@@ -15,76 +15,108 @@ namespace {
 
 struct Equal {
   template <class C>
-  static bool apply(C a, C b) { return a == b; }
+  static bool apply(C a, C b) {
+    return a == b;
+  }
 };
 struct NotEqual {
   template <class C>
-  static bool apply(C a, C b) { return a != b; }
+  static bool apply(C a, C b) {
+    return a != b;
+  }
 };
 struct Less {
   template <class C>
-  static bool apply(C a, C b) { return a < b; }
+  static bool apply(C a, C b) {
+    return a < b;
+  }
 };
 struct LessEqual {
   template <class C>
-  static bool apply(C a, C b) { return a <= b; }
+  static bool apply(C a, C b) {
+    return a <= b;
+  }
 };
 struct Greater {
   template <class C>
-  static bool apply(C a, C b) { return a > b; }
+  static bool apply(C a, C b) {
+    return a > b;
+  }
 };
 struct GreaterEqual {
   template <class C>
-  static bool apply(C a, C b) { return a >= b; }
+  static bool apply(C a, C b) {
+    return a >= b;
+  }
 };
 
 // & and | on both sides, as && and || would be branches.
 struct And {
   template <class C>
-  static bool apply(C a, C b) { return (a != C(0)) & (b != C(0)); }
+  static bool apply(C a, C b) {
+    return (a != C(0)) & (b != C(0));
+  }
 };
 struct Or {
   template <class C>
-  static bool apply(C a, C b) { return (a != C(0)) | (b != C(0)); }
+  static bool apply(C a, C b) {
+    return (a != C(0)) | (b != C(0));
+  }
 };
 struct Xor {
   template <class C>
-  static bool apply(C a, C b) { return (a != C(0)) != (b != C(0)); }
+  static bool apply(C a, C b) {
+    return (a != C(0)) != (b != C(0));
+  }
 };
 struct Not {
   template <class C>
-  static bool apply(C a) { return a == C(0); }
+  static bool apply(C a) {
+    return a == C(0);
+  }
 };
 
 struct BitAnd {
   template <class C>
-  static C apply(C a, C b) { return static_cast<C>(a & b); }
+  static C apply(C a, C b) {
+    return static_cast<C>(a & b);
+  }
 };
 struct BitOr {
   template <class C>
-  static C apply(C a, C b) { return static_cast<C>(a | b); }
+  static C apply(C a, C b) {
+    return static_cast<C>(a | b);
+  }
 };
 struct BitXor {
   template <class C>
-  static C apply(C a, C b) { return static_cast<C>(a ^ b); }
+  static C apply(C a, C b) {
+    return static_cast<C>(a ^ b);
+  }
 };
 struct BitNot {
   template <class C>
-  static C apply(C a) { return static_cast<C>(~a); }
+  static C apply(C a) {
+    return static_cast<C>(~a);
+  }
 };
 
 template <class Op, class T, class R>
 void unary(const OpContext&, const DenseTensor& x, DenseTensor& out) {
-  run_unary([](const Row& row) {
-    const T* from = static_cast<const T*>(row.in[0]);
-    R* to = static_cast<R*>(row.out);
-    for (int64_t i = 0, n = row.n; i < n; ++i) to[i] = Op::template apply<Compute<T>>(static_cast<Compute<T>>(from[i]));
-  }, x, out);
+  run_unary(
+      [](const Row& row) {
+        const T* from = static_cast<const T*>(row.in[0]);
+        R* to = static_cast<R*>(row.out);
+        for (int64_t i = 0, n = row.n; i < n; ++i)
+          to[i] = Op::template apply<Compute<T>>(static_cast<Compute<T>>(from[i]));
+      },
+      x, out);
 }
 
 template <class Op>
 void add_truth(const char* name) {
-  for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, bool>); });
+  for_types(AllTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, bool>); });
 }
 
 /// The bits of a bool are those of a byte that is 0 or 1.
@@ -104,11 +136,13 @@ void register_logic_here() {
   add_truth<And>("logical_and");
   add_truth<Or>("logical_or");
   add_truth<Xor>("logical_xor");
-  for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("logical_not", kBackend, dtype_of<T>, &unary<Not, T, bool>); });
+  for_types(AllTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel("logical_not", kBackend, dtype_of<T>, &unary<Not, T, bool>); });
   add_bits<BitAnd>("bitwise_and");
   add_bits<BitOr>("bitwise_or");
   add_bits<BitXor>("bitwise_xor");
-  for_types(IntTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("bitwise_not", kBackend, dtype_of<T>, &unary<BitNot, T, T>); });
+  for_types(IntTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel("bitwise_not", kBackend, dtype_of<T>, &unary<BitNot, T, T>); });
   register_kernel("bitwise_not", kBackend, DType::boolean, &unary<Not, bool, bool>);
 }
 

@@ -10,7 +10,7 @@
 namespace shard::cpu {
 namespace {
 
-constexpr int64_t kTiny = 4096;      // multiplications below which a BLAS call costs more than it saves
+constexpr int64_t kTiny = 4096;        // multiplications below which a BLAS call costs more than it saves
 constexpr int64_t kBlasJob = 1 << 22;  // multiplications that are worth a thread
 
 /// One product [m, k] x [k, n], with the leading dimensions as stored.
@@ -90,7 +90,8 @@ Product product_of(const DenseTensor& x, const DenseTensor& y, bool transpose_x,
 template <class C>
 void multiply_batches(Product p, const Batches& batches, const C* x, const C* y, C* out) {
   int64_t count = batches.out.numel();
-  if (!p.transpose_x && batches.y.numel() == 1 && batches.x == batches.out) {  // one matrix for all batches: one product
+  if (!p.transpose_x && batches.y.numel() == 1 &&
+      batches.x == batches.out) {  // one matrix for all batches: one product
     p.m *= count;
     count = 1;
   }
@@ -130,12 +131,13 @@ std::vector<float> to_floats(const OpContext& ctx, const DenseTensor& x) {
 
 void check_blas_sizes(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, const Product& p) {
   if (std::max({p.m, p.n, p.k}) <= INT32_MAX) return;
-  fail(ErrorCode::out_of_range, "[{}] x is {} and y is {}, but a size above {} is beyond the BLAS library; split it", ctx.op,
-       to_string(x.meta()), to_string(y.meta()), INT32_MAX);
+  fail(ErrorCode::out_of_range, "[{}] x is {} and y is {}, but a size above {} is beyond the BLAS library; split it",
+       ctx.op, to_string(x.meta()), to_string(y.meta()), INT32_MAX);
 }
 
 template <class T>
-void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool transpose_x, bool transpose_y, DenseTensor& out) {
+void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool transpose_x, bool transpose_y,
+            DenseTensor& out) {
   if (out.numel() == 0) return;
   const Product p = product_of(x, y, transpose_x, transpose_y);
   const int tail = (x.dims().rank() > 1 ? 1 : 0) + (y.dims().rank() > 1 ? 1 : 0);
@@ -173,8 +175,9 @@ void store_sums(const std::vector<C>& sums, const DenseTensor& added, DenseTenso
 
 /// Leading dims of x and dout count as one: the gradient of a weight is one product.
 template <class T>
-void linear_param_grad_add(const OpContext& ctx, const DenseTensor& x, const DenseTensor& dout, const DenseTensor& dweight, const DenseTensor& dbias,
-                           bool, bool has_bias, DenseTensor& dweight_out, DenseTensor& dbias_out) {
+void linear_param_grad_add(const OpContext& ctx, const DenseTensor& x, const DenseTensor& dout,
+                           const DenseTensor& dweight, const DenseTensor& dbias, bool, bool has_bias,
+                           DenseTensor& dweight_out, DenseTensor& dbias_out) {
   using C = Compute<T>;
   const int last = x.dims().rank() - 1;
   const Product p{x.dims()[last], dout.dims()[last], x.dims().numel(0, last), true, false};
@@ -194,7 +197,9 @@ void linear_param_grad_add(const OpContext& ctx, const DenseTensor& x, const Den
 void register_matmul() {
   openblas_set_num_threads(1);  // several ranks call it at once; threads are ours to divide
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("matmul", kBackend, dtype_of<T>, &matmul<T>); });
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("fused_linear_param_grad_add", kBackend, dtype_of<T>, &linear_param_grad_add<T>); });
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("fused_linear_param_grad_add", kBackend, dtype_of<T>, &linear_param_grad_add<T>);
+  });
 }
 
 }  // namespace shard::cpu

@@ -24,7 +24,8 @@ void copy_walk(const T* x, const Walk& walk, T* out) {
       T* to = out + r * n;
       if (step == 1) std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
       else if (step == 0) std::fill_n(to, n, *from);
-      else for (int64_t i = 0; i < n; ++i) to[i] = from[i * step];
+      else
+        for (int64_t i = 0; i < n; ++i) to[i] = from[i * step];
     }
   });
 }
@@ -91,7 +92,9 @@ void transpose(const OpContext& ctx, const DenseTensor& x, const IntArray& perm,
 
 void expand(const OpContext&, const DenseTensor& x, const IntArray&, DenseTensor& out) { broadcast_copy(x, out); }
 
-void expand_as(const OpContext&, const DenseTensor& x, const DenseTensor&, const IntArray&, DenseTensor& out) { broadcast_copy(x, out); }
+void expand_as(const OpContext&, const DenseTensor& x, const DenseTensor&, const IntArray&, DenseTensor& out) {
+  broadcast_copy(x, out);
+}
 
 /// The elements of a slice, and the offset of the first.
 struct SliceWalk {
@@ -100,7 +103,8 @@ struct SliceWalk {
 };
 
 /// Of a tensor of shape `dims`; without steps they are 1.
-SliceWalk slice_walk(const OpContext& ctx, const Dims& dims, const IntArray& axes, const IntArray& starts, const IntArray& ends, const IntArray& steps) {
+SliceWalk slice_walk(const OpContext& ctx, const Dims& dims, const IntArray& axes, const IntArray& starts,
+                     const IntArray& ends, const IntArray& steps) {
   Dims strides = strides_of(dims);
   Dims sizes = dims;
   SliceWalk slice;
@@ -115,13 +119,14 @@ SliceWalk slice_walk(const OpContext& ctx, const Dims& dims, const IntArray& axe
   return slice;
 }
 
-void strided_slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes, const IntArray& starts, const IntArray& ends,
-                   const IntArray& steps, DenseTensor& out) {
+void strided_slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes, const IntArray& starts,
+                   const IntArray& ends, const IntArray& steps, DenseTensor& out) {
   const SliceWalk slice = slice_walk(ctx, input.dims(), axes, starts, ends, steps);
   copy_elements(input, slice.base, slice.walk, out);
 }
 
-void slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes, const IntArray& starts, const IntArray& ends, DenseTensor& out) {
+void slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes, const IntArray& starts,
+           const IntArray& ends, DenseTensor& out) {
   strided_slice(ctx, input, axes, starts, ends, {}, out);
 }
 
@@ -137,13 +142,14 @@ void spread_walk(const T* x, const Walk& walk, T* out) {
       const T* from = x + r * n;
       T* to = out + rows.offset(r);
       if (step == 1) std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
-      else for (int64_t i = 0; i < n; ++i) to[i * step] = from[i];
+      else
+        for (int64_t i = 0; i < n; ++i) to[i * step] = from[i];
     }
   });
 }
 
-void unslice(const OpContext& ctx, const DenseTensor& x, const IntArray&, const IntArray& axes, const IntArray& starts, const IntArray& ends,
-             const IntArray& steps, DenseTensor& out) {
+void unslice(const OpContext& ctx, const DenseTensor& x, const IntArray&, const IntArray& axes, const IntArray& starts,
+             const IntArray& ends, const IntArray& steps, DenseTensor& out) {
   parallel_for(static_cast<int64_t>(out.meta().bytes()), 1, [&](int64_t first, int64_t last) {
     std::memset(out.data<char>() + first, 0, static_cast<size_t>(last - first));
   });
@@ -161,7 +167,8 @@ void unslice(const OpContext& ctx, const DenseTensor& x, const IntArray&, const 
 /// Each dim is walked once per repetition.
 void tile(const OpContext&, const DenseTensor& x, const IntArray& repeat_times, DenseTensor& out) {
   const Dims strides = strides_of(x.dims());
-  const int rank = out.dims().rank(), added = rank - x.dims().rank(), unnamed = rank - static_cast<int>(repeat_times.size());
+  const int rank = out.dims().rank(), added = rank - x.dims().rank(),
+            unnamed = rank - static_cast<int>(repeat_times.size());
   Walk walk;
   for (int i = 0; i < rank; ++i) {
     if (i >= unnamed) walk.add(repeat_times[static_cast<size_t>(i - unnamed)], 0);
@@ -182,7 +189,8 @@ void triangle(const OpContext& ctx, const DenseTensor& x, int diagonal, DenseTen
     for (int64_t r = first; r < last; ++r) {
       // The first column to the right of those that the lower triangle keeps.
       const int64_t border = begin[rank - 2] + r % rows + diagonal + (lower ? 1 : 0) - begin[rank - 1];
-      const size_t cut = static_cast<size_t>(std::clamp<int64_t>(border, 0, width)) * size, row = static_cast<size_t>(width) * size;
+      const size_t cut = static_cast<size_t>(std::clamp<int64_t>(border, 0, width)) * size,
+                   row = static_cast<size_t>(width) * size;
       const char* from = x.data<char>() + static_cast<size_t>(r) * row;
       char* to = out.data<char>() + static_cast<size_t>(r) * row;
       if (from != to) std::memcpy(to, from, row);

@@ -18,8 +18,8 @@ namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
 template <class T>
-void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias, float epsilon,
-                int begin_norm_axis, DenseTensor& out, DenseTensor& mean, DenseTensor& variance) {
+void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
+                float epsilon, int begin_norm_axis, DenseTensor& out, DenseTensor& mean, DenseTensor& variance) {
   const int begin = normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank());
   const int64_t rows = x.dims().numel(0, begin);
   const int64_t width = x.dims().numel(begin, x.dims().rank());
@@ -32,10 +32,12 @@ void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& s
       T* to = out.data<T>() + r * width;
       const double sum = sum_of<double>(width, [=](int64_t i) { return value_at(from, i); });
       const double center = width == 0 ? 0 : sum / static_cast<double>(width);
-      const double squares = sum_of<double>(width, [=](int64_t i) { return (value_at(from, i) - center) * (value_at(from, i) - center); });
+      const double squares =
+          sum_of<double>(width, [=](int64_t i) { return (value_at(from, i) - center) * (value_at(from, i) - center); });
       const double spread = width == 0 ? 0 : squares / static_cast<double>(width);
       const double inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
-      for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>((value_at(from, i) - center) * inverse * factor[i] + offset[i]);
+      for (int64_t i = 0; i < width; ++i)
+        to[i] = from_double<T>((value_at(from, i) - center) * inverse * factor[i] + offset[i]);
       mean.data<S>()[r] = static_cast<S>(center);
       variance.data<S>()[r] = static_cast<S>(spread);
     }
@@ -43,7 +45,8 @@ void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& s
 }
 
 template <class T>
-void rms_norm(const OpContext&, const DenseTensor& x, const DenseTensor& scale, float epsilon, DenseTensor& out, DenseTensor& invvar) {
+void rms_norm(const OpContext&, const DenseTensor& x, const DenseTensor& scale, float epsilon, DenseTensor& out,
+              DenseTensor& invvar) {
   const int64_t width = x.dims()[x.dims().rank() - 1];
   const std::vector<double> factors = affine_of(scale, width, 1.0);
   const double* factor = factors.data();
@@ -53,7 +56,8 @@ void rms_norm(const OpContext&, const DenseTensor& x, const DenseTensor& scale, 
       const T* from = x.data<T>() + r * width;
       T* to = out.data<T>() + r * width;
       const double squares = sum_of<double>(width, [=](int64_t i) { return value_at(from, i) * value_at(from, i); });
-      const double inverse = 1.0 / std::sqrt((width == 0 ? 0 : squares / static_cast<double>(width)) + static_cast<double>(epsilon));
+      const double inverse =
+          1.0 / std::sqrt((width == 0 ? 0 : squares / static_cast<double>(width)) + static_cast<double>(epsilon));
       for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>(value_at(from, i) * inverse * factor[i]);
       invvar.data<S>()[r] = static_cast<S>(inverse);
     }
@@ -93,7 +97,8 @@ ChannelStatistics batch_statistics(const OpContext& ctx, const DenseTensor& x, c
   result.mean = channel_sums<T>(ctx, x, view, [](double value, int64_t) { return value; });
   for (double& value : result.mean) value /= count;
   const double* center = result.mean.data();
-  result.variance = channel_sums<T>(ctx, x, view, [center](double value, int64_t c) { return (value - center[c]) * (value - center[c]); });
+  result.variance = channel_sums<T>(
+      ctx, x, view, [center](double value, int64_t c) { return (value - center[c]) * (value - center[c]); });
   for (double& value : result.variance) value /= count;
   return result;
 }
@@ -104,13 +109,15 @@ void update_running(const DenseTensor& old, const std::vector<double>* batch, fl
   for (int64_t c = 0; c < out.numel(); ++c) {
     const double before = static_cast<double>(old.data<S>()[c]);
     const double m = static_cast<double>(momentum);
-    out.data<S>()[c] = static_cast<S>(batch == nullptr ? before : before * m + (*batch)[static_cast<size_t>(c)] * (1.0 - m));
+    out.data<S>()[c] =
+        static_cast<S>(batch == nullptr ? before : before * m + (*batch)[static_cast<size_t>(c)] * (1.0 - m));
   }
 }
 
 template <class T>
-void normalise_channels(const DenseTensor& x, const AxisView& view, const ChannelStatistics& used, const std::vector<double>& inverse,
-                        const DenseTensor& scale, const DenseTensor& bias, DenseTensor& out) {
+void normalise_channels(const DenseTensor& x, const AxisView& view, const ChannelStatistics& used,
+                        const std::vector<double>& inverse, const DenseTensor& scale, const DenseTensor& bias,
+                        DenseTensor& out) {
   const std::vector<double> factor = affine_of(scale, view.size, 1.0), offset = affine_of(bias, view.size, 0.0);
   parallel_for(view.outer * view.size, view.inner, [&](int64_t first, int64_t last) {
     for (int64_t line = first; line < last; ++line) {
@@ -118,14 +125,16 @@ void normalise_channels(const DenseTensor& x, const AxisView& view, const Channe
       const double gain = inverse[c] * factor[c];
       const T* from = x.data<T>() + line * view.inner;
       T* to = out.data<T>() + line * view.inner;
-      for (int64_t i = 0; i < view.inner; ++i) to[i] = from_double<T>((value_at(from, i) - used.mean[c]) * gain + offset[c]);
+      for (int64_t i = 0; i < view.inner; ++i)
+        to[i] = from_double<T>((value_at(from, i) - used.mean[c]) * gain + offset[c]);
     }
   });
 }
 
 /// Mean and variance of the batch are summed over all ranks, one after the other.
-void batch_norm_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, bool is_test,
-                    float, float, const std::string& data_format, bool use_global_stats, bool trainable_statistics, DenseTensor&, DenseTensor&, DenseTensor&,
+void batch_norm_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&,
+                    const DenseTensor&, const DenseTensor&, bool is_test, float, float, const std::string& data_format,
+                    bool use_global_stats, bool trainable_statistics, DenseTensor&, DenseTensor&, DenseTensor&,
                     DenseTensor&, DenseTensor&) {
   if (takes_given_statistics(is_test, use_global_stats, trainable_statistics)) return;
   const Meta sums{Dims{x.dims()[channel_axis(x, data_format)]}, DType::float64};
@@ -136,7 +145,8 @@ template <class T>
 void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
                 const DenseTensor& scale, const DenseTensor& bias, bool is_test, float momentum, float epsilon,
                 const std::string& data_format, bool use_global_stats, bool trainable_statistics, DenseTensor& out,
-                DenseTensor& mean_out, DenseTensor& variance_out, DenseTensor& saved_mean, DenseTensor& saved_variance) {
+                DenseTensor& mean_out, DenseTensor& variance_out, DenseTensor& saved_mean,
+                DenseTensor& saved_variance) {
   using S = Statistic<T>;
   const int axis = channel_axis(x, data_format);
   const AxisView view = axis_view(x.dims(), axis);

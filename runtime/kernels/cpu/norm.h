@@ -30,7 +30,9 @@ inline std::vector<double> affine_of(const DenseTensor& affine, int64_t count, d
 }
 
 /// The dim of x with the channels.
-inline int channel_axis(const DenseTensor& x, const std::string& data_format) { return data_format[1] == 'C' ? 1 : x.dims().rank() - 1; }
+inline int channel_axis(const DenseTensor& x, const std::string& data_format) {
+  return data_format[1] == 'C' ? 1 : x.dims().rank() - 1;
+}
 
 /// True where batch_norm normalises with the running statistics, which are constants then.
 inline bool takes_given_statistics(bool is_test, bool use_global_stats, bool trainable_statistics) {

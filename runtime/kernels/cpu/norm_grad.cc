@@ -49,9 +49,9 @@ class ColumnSums {
 
 /// With n = (x - mean) / deviation and h = out_grad * scale: x_grad = (h - mean(h) - n * mean(h * n)) / deviation.
 template <class T>
-void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor&, const DenseTensor& mean,
-                     const DenseTensor& variance, const DenseTensor& out_grad, float epsilon, int begin_norm_axis, DenseTensor& x_grad,
-                     DenseTensor& scale_grad, DenseTensor& bias_grad) {
+void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor&,
+                     const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& out_grad, float epsilon,
+                     int begin_norm_axis, DenseTensor& x_grad, DenseTensor& scale_grad, DenseTensor& bias_grad) {
   using S = Statistic<T>;
   const int begin = normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank());
   const int64_t rows = x.dims().numel(0, begin), width = x.dims().numel(begin, x.dims().rank());
@@ -65,14 +65,17 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
         const T *from = x.data<T>() + r * width, *grad = out_grad.data<T>() + r * width;
         T* to = x_grad.data<T>() + r * width;
         const double center = static_cast<double>(mean.data<S>()[r]);
-        const double inverse = 1.0 / std::sqrt(static_cast<double>(variance.data<S>()[r]) + static_cast<double>(epsilon));
+        const double inverse =
+            1.0 / std::sqrt(static_cast<double>(variance.data<S>()[r]) + static_cast<double>(epsilon));
         for (int64_t i = 0; i < width; ++i) {
           const double g = value_at(grad, i);
           scale_sums[i] += g * ((value_at(from, i) - center) * inverse);
           bias_sums[i] += g;
         }
-        const double along = sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * factor[i]; }) / static_cast<double>(width);
-        const double products = sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * factor[i] * ((value_at(from, i) - center) * inverse); });
+        const double along = sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * factor[i]; }) /
+                             static_cast<double>(width);
+        const double products = sum_of<double>(
+            width, [=](int64_t i) { return value_at(grad, i) * factor[i] * ((value_at(from, i) - center) * inverse); });
         const double across = products / static_cast<double>(width);
         for (int64_t i = 0; i < width; ++i) {
           const double normal = (value_at(from, i) - center) * inverse;
@@ -87,8 +90,8 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
 
 /// With n = x * invvar and h = out_grad * scale: x_grad = (h - n * mean(h * n)) * invvar.
 template <class T>
-void rms_norm_grad(const OpContext&, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& invvar, const DenseTensor& out_grad,
-                   DenseTensor& x_grad, DenseTensor& scale_grad) {
+void rms_norm_grad(const OpContext&, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& invvar,
+                   const DenseTensor& out_grad, DenseTensor& x_grad, DenseTensor& scale_grad) {
   using S = Statistic<T>;
   const int64_t width = x.dims()[x.dims().rank() - 1];
   const std::vector<double> factors = affine_of(scale, width, 1.0);
@@ -103,8 +106,11 @@ void rms_norm_grad(const OpContext&, const DenseTensor& x, const DenseTensor& sc
         const double inverse = static_cast<double>(invvar.data<S>()[r]);
         for (int64_t i = 0; i < width; ++i) scale_sums[i] += value_at(grad, i) * value_at(from, i) * inverse;
         const double across =
-            sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * value_at(from, i) * inverse * factor[i]; }) / static_cast<double>(width);
-        for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>((value_at(grad, i) * factor[i] - value_at(from, i) * inverse * across) * inverse);
+            sum_of<double>(width,
+                           [=](int64_t i) { return value_at(grad, i) * value_at(from, i) * inverse * factor[i]; }) /
+            static_cast<double>(width);
+        for (int64_t i = 0; i < width; ++i)
+          to[i] = from_double<T>((value_at(grad, i) * factor[i] - value_at(from, i) * inverse * across) * inverse);
       }
     }
   });
@@ -112,16 +118,18 @@ void rms_norm_grad(const OpContext&, const DenseTensor& x, const DenseTensor& sc
 }
 
 /// The sums over the whole batch that the statistics pass on to each element are summed over all ranks.
-void batch_norm_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
-                         const DenseTensor&, const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics, DenseTensor&,
-                         DenseTensor&, DenseTensor&) {
+void batch_norm_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&,
+                         const DenseTensor&, const DenseTensor&, const DenseTensor&, const std::string& data_format,
+                         bool is_test, bool use_global_stats, bool trainable_statistics, DenseTensor&, DenseTensor&,
+                         DenseTensor&) {
   if (takes_given_statistics(is_test, use_global_stats, trainable_statistics)) return;
   dry_all_reduce(ctx, {Dims{2, x.dims()[channel_axis(x, data_format)]}, DType::float64}, ReduceType::sum);
 }
 
 /// Per channel the sums of out_grad and of out_grad * (x - mean) / deviation, as [2, channels].
 template <class T>
-DenseTensor channel_sums(const DenseTensor& x, const DenseTensor& out_grad, const AxisView& view, const double* mean, const double* inverse) {
+DenseTensor channel_sums(const DenseTensor& x, const DenseTensor& out_grad, const AxisView& view, const double* mean,
+                         const double* inverse) {
   DenseTensor sums = DenseTensor::allocate(kCpu, {Dims{2, view.size}, DType::float64});
   double *plain = sums.data<double>(), *normal = plain + view.size;
   parallel_for(view.size, 4 * view.outer * view.inner, [&](int64_t first, int64_t last) {
@@ -133,7 +141,8 @@ DenseTensor channel_sums(const DenseTensor& x, const DenseTensor& out_grad, cons
         const T *from = x.data<T>() + at, *grad = out_grad.data<T>() + at;
         const double center = mean[c], steep = inverse[c];
         plain[c] += sum_of<double>(view.inner, [=](int64_t i) { return value_at(grad, i); });
-        normal[c] += sum_of<double>(view.inner, [=](int64_t i) { return value_at(grad, i) * ((value_at(from, i) - center) * steep); });
+        normal[c] += sum_of<double>(
+            view.inner, [=](int64_t i) { return value_at(grad, i) * ((value_at(from, i) - center) * steep); });
       }
     }
   });
@@ -142,17 +151,20 @@ DenseTensor channel_sums(const DenseTensor& x, const DenseTensor& out_grad, cons
 
 /// As layer_norm_grad in each channel; where the statistics are constants, no means are taken away.
 template <class T>
-void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor&, const DenseTensor& saved_mean,
-                     const DenseTensor& saved_variance, const DenseTensor& out_grad, const std::string& data_format, bool is_test, bool use_global_stats,
-                     bool trainable_statistics, DenseTensor& x_grad, DenseTensor& scale_grad, DenseTensor& bias_grad) {
+void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor&,
+                     const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& out_grad,
+                     const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics,
+                     DenseTensor& x_grad, DenseTensor& scale_grad, DenseTensor& bias_grad) {
   using S = Statistic<T>;
   const int axis = channel_axis(x, data_format);
   const AxisView view = axis_view(x.dims(), axis);
   const bool constants = takes_given_statistics(is_test, use_global_stats, trainable_statistics);
-  const std::vector<double> mean = affine_of(saved_mean, view.size, 0.0), inverse = affine_of(saved_variance, view.size, 1.0);
+  const std::vector<double> mean = affine_of(saved_mean, view.size, 0.0),
+                            inverse = affine_of(saved_variance, view.size, 1.0);
   const std::vector<double> factor = affine_of(scale, view.size, 1.0);
   DenseTensor sums = channel_sums<T>(x, out_grad, view, mean.data(), inverse.data());
-  if (!constants && ctx.local != nullptr && ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(sums, ReduceType::sum);
+  if (!constants && ctx.local != nullptr && ctx.local->reducer != nullptr)
+    ctx.local->reducer->all_reduce(sums, ReduceType::sum);
   const double *plain = sums.data<double>(), *normal = plain + view.size;
   for (int64_t c = 0; c < view.size; ++c) {
     if (scale_grad.defined()) scale_grad.data<S>()[c] = static_cast<S>(normal[c]);
@@ -168,7 +180,8 @@ void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
       const double center = mean[c], steep = inverse[c], gain = steep * factor[c];
       const T *from = x.data<T>() + line * view.inner, *grad = out_grad.data<T>() + line * view.inner;
       T* to = x_grad.data<T>() + line * view.inner;
-      for (int64_t i = 0; i < view.inner; ++i) to[i] = from_double<T>((value_at(grad, i) - along - (value_at(from, i) - center) * steep * across) * gain);
+      for (int64_t i = 0; i < view.inner; ++i)
+        to[i] = from_double<T>((value_at(grad, i) - along - (value_at(from, i) - center) * steep * across) * gain);
     }
   });
 }

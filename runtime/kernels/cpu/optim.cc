@@ -15,7 +15,8 @@ namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
 double number_of(const DenseTensor& x) {
-  return visit_dtype(x.dtype(), [&]<class T>(TypeTag<T>) { return static_cast<double>(static_cast<Compute<T>>(*x.data<T>())); });
+  return visit_dtype(x.dtype(),
+                     [&]<class T>(TypeTag<T>) { return static_cast<double>(static_cast<Compute<T>>(*x.data<T>())); });
 }
 
 void set_number(DenseTensor& x, double value) {
@@ -42,12 +43,13 @@ void update_param(bool multi_precision, DenseTensor& param, DenseTensor& master,
 }
 
 template <class T>
-void sgd(const OpContext&, const DenseTensor&, const DenseTensor& learning_rate, const DenseTensor& grad, const DenseTensor&, bool multi_precision,
-         DenseTensor& param, DenseTensor& master_param) {
+void sgd(const OpContext&, const DenseTensor&, const DenseTensor& learning_rate, const DenseTensor& grad,
+         const DenseTensor&, bool multi_precision, DenseTensor& param, DenseTensor& master_param) {
   using C = Compute<T>;
   const C rate = static_cast<C>(number_of(learning_rate));
   const T* slope = grad.data<T>();
-  update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) { return value - rate * static_cast<C>(slope[i]); });
+  update_param<T>(multi_precision, param, master_param,
+                  [=](int64_t i, C value) { return value - rate * static_cast<C>(slope[i]); });
 }
 
 /// The numbers of one AdamW step.
@@ -57,8 +59,8 @@ struct AdamwStep {
 };
 
 template <class T, class M>
-void adamw_update(const AdamwStep<Compute<T>>& s, const DenseTensor& grad, bool multi_precision, DenseTensor& param, DenseTensor& master,
-                  DenseTensor& moment1, DenseTensor& moment2) {
+void adamw_update(const AdamwStep<Compute<T>>& s, const DenseTensor& grad, bool multi_precision, DenseTensor& param,
+                  DenseTensor& master, DenseTensor& moment1, DenseTensor& moment2) {
   using C = Compute<T>;
   const T* slope = grad.data<T>();
   M *first = moment1.data<M>(), *second = moment2.data<M>();
@@ -76,17 +78,20 @@ template <class T>
 void adamw(const OpContext&, const DenseTensor& param, const DenseTensor& grad, const DenseTensor& learning_rate,
            const DenseTensor& moment1, const DenseTensor&, const DenseTensor& beta1_pow, const DenseTensor& beta2_pow,
            const DenseTensor&, const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2,
-           const Scalar& epsilon, float lr_ratio, float coeff, bool with_decay, bool multi_precision, bool use_global_beta_pow,
-           DenseTensor& param_out, DenseTensor& moment1_out, DenseTensor& moment2_out, DenseTensor& beta1_pow_out,
-           DenseTensor& beta2_pow_out, DenseTensor& master_param_out) {
+           const Scalar& epsilon, float lr_ratio, float coeff, bool with_decay, bool multi_precision,
+           bool use_global_beta_pow, DenseTensor& param_out, DenseTensor& moment1_out, DenseTensor& moment2_out,
+           DenseTensor& beta1_pow_out, DenseTensor& beta2_pow_out, DenseTensor& master_param_out) {
   if (skip_update.defined() && *skip_update.data<bool>()) return;
   using C = Compute<T>;
   const double b1 = beta1.to<double>(), b2 = beta2.to<double>();
   const double power1 = number_of(beta1_pow), power2 = number_of(beta2_pow);
   const double rate = number_of(learning_rate) * static_cast<double>(lr_ratio);
-  const AdamwStep<C> step{static_cast<C>(b1), static_cast<C>(b2), epsilon.to<C>(),
+  const AdamwStep<C> step{static_cast<C>(b1),
+                          static_cast<C>(b2),
+                          epsilon.to<C>(),
                           static_cast<C>(with_decay ? rate * static_cast<double>(coeff) : 0.0),
-                          static_cast<C>(rate / (1.0 - power1)), static_cast<C>(std::sqrt(1.0 - power2))};
+                          static_cast<C>(rate / (1.0 - power1)),
+                          static_cast<C>(std::sqrt(1.0 - power2))};
   const bool wide = moment1.dtype() != param.dtype();
   const auto update = wide ? &adamw_update<T, float> : &adamw_update<T, T>;
   update(step, grad, multi_precision, param_out, master_param_out, moment1_out, moment2_out);
@@ -96,13 +101,15 @@ void adamw(const OpContext&, const DenseTensor& param, const DenseTensor& grad, 
 }
 
 template <class T>
-void adam(const OpContext& ctx, const DenseTensor& param, const DenseTensor& grad, const DenseTensor& learning_rate, const DenseTensor& moment1,
-          const DenseTensor& moment2, const DenseTensor& beta1_pow, const DenseTensor& beta2_pow, const DenseTensor& master_param,
-          const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, bool, int64_t, bool multi_precision,
-          bool use_global_beta_pow, DenseTensor& param_out, DenseTensor& moment1_out, DenseTensor& moment2_out, DenseTensor& beta1_pow_out,
-          DenseTensor& beta2_pow_out, DenseTensor& master_param_out) {
-  adamw<T>(ctx, param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow, master_param, skip_update, beta1, beta2, epsilon, 1.0f, 0.0f, false,
-           multi_precision, use_global_beta_pow, param_out, moment1_out, moment2_out, beta1_pow_out, beta2_pow_out, master_param_out);
+void adam(const OpContext& ctx, const DenseTensor& param, const DenseTensor& grad, const DenseTensor& learning_rate,
+          const DenseTensor& moment1, const DenseTensor& moment2, const DenseTensor& beta1_pow,
+          const DenseTensor& beta2_pow, const DenseTensor& master_param, const DenseTensor& skip_update,
+          const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, bool, int64_t, bool multi_precision,
+          bool use_global_beta_pow, DenseTensor& param_out, DenseTensor& moment1_out, DenseTensor& moment2_out,
+          DenseTensor& beta1_pow_out, DenseTensor& beta2_pow_out, DenseTensor& master_param_out) {
+  adamw<T>(ctx, param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow, master_param, skip_update, beta1,
+           beta2, epsilon, 1.0f, 0.0f, false, multi_precision, use_global_beta_pow, param_out, moment1_out, moment2_out,
+           beta1_pow_out, beta2_pow_out, master_param_out);
 }
 
 void register_optim_here() {

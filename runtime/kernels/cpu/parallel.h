@@ -12,7 +12,8 @@ inline constexpr int64_t kGrain = 32768;
 
 namespace detail {
 /// Runs call(body, begin, end) on ranges of at least `grain` items that cover [0, count).
-void run_on_threads(int64_t count, int64_t grain, void (*call)(const void* body, int64_t begin, int64_t end), const void* body);
+void run_on_threads(int64_t count, int64_t grain, void (*call)(const void* body, int64_t begin, int64_t end),
+                    const void* body);
 }  // namespace detail
 
 /// Calls body(begin, end) on ranges that cover [0, count); `cost` is the work of one item in simple elements. Which thread

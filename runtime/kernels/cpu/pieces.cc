@@ -51,7 +51,8 @@ void cut(const DenseTensor& x, int along, std::span<DenseTensor> out) {
   }
 }
 
-void split(const OpContext& ctx, const DenseTensor& x, const IntArray&, const Scalar& axis, std::span<DenseTensor> out) {
+void split(const OpContext& ctx, const DenseTensor& x, const IntArray&, const Scalar& axis,
+           std::span<DenseTensor> out) {
   cut(x, normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank()), out);
 }
 

@@ -125,8 +125,9 @@ void bernoulli(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseT
   for (int64_t i = 0; i < x.numel(); ++i) {
     const auto value = static_cast<Real<T>>(p[i]);
     if (value >= 0 && value <= 1) continue;
-    fail(ErrorCode::invalid_argument, "[{}] argument 'x' has the probability {}, which must be from 0 to 1; clip it (element {} of {})", ctx.op, value,
-         index_text(ctx, 0, x, i), global_text(ctx, 0, x));
+    fail(ErrorCode::invalid_argument,
+         "[{}] argument 'x' has the probability {}, which must be from 0 to 1; clip it (element {} of {})", ctx.op,
+         value, index_text(ctx, 0, x, i), global_text(ctx, 0, x));
   }
   T* to = out.data<T>();
   for_runs(ctx.input_box(0, x), x.dims(), [&](int64_t local, int64_t global, int64_t n) {
@@ -195,7 +196,8 @@ void randperm(const OpContext& ctx, RandomKey key, DenseTensor& out) {
   T* data = out.data<T>();
   constexpr int64_t kCost = 256;
   parallel_for(out.numel(), kCost, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) data[i] = static_cast<T>(permutation(static_cast<uint64_t>(box.begin[0] + i)));
+    for (int64_t i = begin; i < end; ++i)
+      data[i] = static_cast<T>(permutation(static_cast<uint64_t>(box.begin[0] + i)));
   });
 }
 
@@ -237,8 +239,8 @@ void dropout(const OpContext& ctx, const DenseTensor& x, const DenseTensor& seed
 
 /// What dropout multiplied x with where it kept an element; nothing is drawn.
 template <class T>
-void dropout_grad(const OpContext&, const DenseTensor& mask, const DenseTensor& out_grad, const Scalar& p, bool is_test, const std::string& mode,
-                  DenseTensor& x_grad) {
+void dropout_grad(const OpContext&, const DenseTensor& mask, const DenseTensor& out_grad, const Scalar& p, bool is_test,
+                  const std::string& mode, DenseTensor& x_grad) {
   using C = Compute<T>;
   const C keep = static_cast<C>(1.0 - p.to<double>());
   const bool upscale = mode == "upscale_in_train";

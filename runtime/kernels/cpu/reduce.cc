@@ -33,9 +33,13 @@ struct Sum {
   template <class T>
   using Result = std::conditional_t<is_half<T>, T, SumOf<T>>;
   template <class C>
-  static C identity() { return C(0); }
+  static C identity() {
+    return C(0);
+  }
   template <class C>
-  static C combine(C a, C b) { return wrap_add(a, b); }
+  static C combine(C a, C b) {
+    return wrap_add(a, b);
+  }
 };
 struct Prod {
   template <class T>
@@ -43,9 +47,13 @@ struct Prod {
   template <class T>
   using Result = std::conditional_t<is_half<T>, T, SumOf<T>>;
   template <class C>
-  static C identity() { return C(1); }
+  static C identity() {
+    return C(1);
+  }
   template <class C>
-  static C combine(C a, C b) { return wrap_mul(a, b); }
+  static C combine(C a, C b) {
+    return wrap_mul(a, b);
+  }
 };
 struct Max {
   template <class T>
@@ -53,9 +61,13 @@ struct Max {
   template <class T>
   using Result = T;
   template <class C>
-  static C identity() { return lowest<C>(); }
+  static C identity() {
+    return lowest<C>();
+  }
   template <class C>
-  static C combine(C a, C b) { return nan_max(a, b); }
+  static C combine(C a, C b) {
+    return nan_max(a, b);
+  }
 };
 struct Min {
   template <class T>
@@ -63,9 +75,13 @@ struct Min {
   template <class T>
   using Result = T;
   template <class C>
-  static C identity() { return highest<C>(); }
+  static C identity() {
+    return highest<C>();
+  }
   template <class C>
-  static C combine(C a, C b) { return nan_min(a, b); }
+  static C combine(C a, C b) {
+    return nan_min(a, b);
+  }
 };
 
 /// Truth values in bytes, of which vectors hold plain elements.
@@ -75,9 +91,13 @@ struct All {
   template <class T>
   using Result = bool;
   template <class C>
-  static C identity() { return C(1); }
+  static C identity() {
+    return C(1);
+  }
   template <class C>
-  static C combine(C a, C b) { return static_cast<C>(a & b); }
+  static C combine(C a, C b) {
+    return static_cast<C>(a & b);
+  }
 };
 struct Any {
   template <class T>
@@ -85,31 +105,40 @@ struct Any {
   template <class T>
   using Result = bool;
   template <class C>
-  static C identity() { return C(0); }
+  static C identity() {
+    return C(0);
+  }
   template <class C>
-  static C combine(C a, C b) { return static_cast<C>(a | b); }
+  static C combine(C a, C b) {
+    return static_cast<C>(a | b);
+  }
 };
 struct SumOfSquares {
   template <class T>
   using Acc = Statistic<T>;
   template <class C>
-  static C identity() { return C(0); }
+  static C identity() {
+    return C(0);
+  }
   template <class C>
-  static C combine(C a, C b) { return a + b; }
+  static C combine(C a, C b) {
+    return a + b;
+  }
 };
 
 /// What an element contributes to its reduction.
 template <class Op, class C, class T>
 C element(T x) {
-  if constexpr (std::is_same_v<Op, All> || std::is_same_v<Op, Any>) return static_cast<C>(static_cast<Compute<T>>(x) != Compute<T>(0));
+  if constexpr (std::is_same_v<Op, All> || std::is_same_v<Op, Any>)
+    return static_cast<C>(static_cast<Compute<T>>(x) != Compute<T>(0));
   else if constexpr (std::is_same_v<Op, SumOfSquares>) return static_cast<C>(x) * static_cast<C>(x);
   else return static_cast<C>(x);
 }
 
-constexpr int64_t kLanes = 16;     // independent accumulators, the same on every instruction set
-constexpr int64_t kBlock = 512;    // elements of a row that one accumulator set takes
-constexpr int64_t kRows = 32;      // rows that one accumulator row takes
-constexpr int64_t kTile = 256;     // columns of an accumulator row
+constexpr int64_t kLanes = 16;   // independent accumulators, the same on every instruction set
+constexpr int64_t kBlock = 512;  // elements of a row that one accumulator set takes
+constexpr int64_t kRows = 32;    // rows that one accumulator row takes
+constexpr int64_t kTile = 256;   // columns of an accumulator row
 
 /// Reduces at most kBlock contiguous elements.
 template <class Op, class T, class C>
@@ -151,7 +180,8 @@ void reduce_rows(const T* x, const ReducePlan& plan, const Store& store) {
   const int64_t block_size = std::min(plan.inner, kBlock);
   if (groups <= 1) {
     parallel_for(results, all * block_size, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) store(r, reduce_blocks<Op, T, C>(x + plan.kept.offset(r), plan, blocks, 0, all));
+      for (int64_t r = begin; r < end; ++r)
+        store(r, reduce_blocks<Op, T, C>(x + plan.kept.offset(r), plan, blocks, 0, all));
     });
     return;
   }
@@ -203,7 +233,8 @@ void reduce_columns(const T* x, const ReducePlan& plan, const Store& store) {
       const int64_t kept = job / groups / tiles;
       const int64_t columns = std::min(kTile, plan.inner - column);
       Total<C> tile[kTile];
-      reduce_tile<Op, T, C>(x + plan.kept.offset(kept) + column, plan, group * kGroup, std::min((group + 1) * kGroup, rows), columns, tile);
+      reduce_tile<Op, T, C>(x + plan.kept.offset(kept) + column, plan, group * kGroup,
+                            std::min((group + 1) * kGroup, rows), columns, tile);
       for (int64_t j = 0; j < columns; ++j) {
         if (groups == 1) store(kept * plan.inner + column + j, tile[j]);
         else partial[static_cast<size_t>(group * results + kept * plan.inner + column + j)] = tile[j];
@@ -260,7 +291,8 @@ void squared_l2_norm(const OpContext& ctx, const DenseTensor& x, DenseTensor& ou
 
 /// The squares of all pieces are added up, in double, before the root is taken.
 template <class T>
-void frobenius_norm(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool, bool all, DenseTensor& out) {
+void frobenius_norm(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool, bool all,
+                    DenseTensor& out) {
   DenseTensor squares = DenseTensor::allocate(kCpu, {out.dims(), DType::float64});
   double* sums = squares.data<double>();
   reduce_all<SumOfSquares, T>(ctx, x, all ? IntArray() : axis, [sums](int64_t i, double value) { sums[i] = value; });
@@ -272,7 +304,9 @@ void frobenius_norm_dry(const OpContext& ctx, const DenseTensor&, const IntArray
   dry_all_reduce(ctx, {out.dims(), DType::float64}, ReduceType::sum);
 }
 
-void numel(const OpContext& ctx, const DenseTensor& x, DenseTensor& size) { *size.data<int64_t>() = ctx.input_box(0, x).global.numel(); }
+void numel(const OpContext& ctx, const DenseTensor& x, DenseTensor& size) {
+  *size.data<int64_t>() = ctx.input_box(0, x).global.numel();
+}
 
 void register_reduce_here() {
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {

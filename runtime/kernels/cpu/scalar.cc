@@ -22,11 +22,15 @@ struct Pair {
 
 struct ScaleThenBias {
   template <class C>
-  static C apply(C x, Pair<C> p) { return wrap_add(wrap_mul(x, p.first), p.second); }
+  static C apply(C x, Pair<C> p) {
+    return wrap_add(wrap_mul(x, p.first), p.second);
+  }
 };
 struct BiasThenScale {
   template <class C>
-  static C apply(C x, Pair<C> p) { return wrap_mul(wrap_add(x, p.second), p.first); }
+  static C apply(C x, Pair<C> p) {
+    return wrap_mul(wrap_add(x, p.second), p.first);
+  }
 };
 struct Clip {
   template <class C>
@@ -37,16 +41,22 @@ struct Clip {
 };
 struct Square {
   template <class C>
-  static C apply(C x, Pair<C>) { return wrap_mul(x, x); }
+  static C apply(C x, Pair<C>) {
+    return wrap_mul(x, x);
+  }
 };
 struct Pow {
   template <class C>
-  static C apply(C x, Pair<C> p) { return std::pow(x, p.first); }
+  static C apply(C x, Pair<C> p) {
+    return std::pow(x, p.first);
+  }
 };
 /// The exponent is the int64 in the params.
 struct IntegerPow {
   template <class C>
-  static C apply(C x, Pair<int64_t> p) { return integer_power(x, p.first); }
+  static C apply(C x, Pair<int64_t> p) {
+    return integer_power(x, p.first);
+  }
 };
 
 template <class Op, class T, class P>
@@ -55,11 +65,13 @@ void scalar_row(const Row& row) {
   const T* x = static_cast<const T*>(row.in[0]);
   T* out = static_cast<T*>(row.out);
   const Pair<P> params = *static_cast<const Pair<P>*>(row.params);
-  for (int64_t i = 0, n = row.n; i < n; ++i) out[i] = static_cast<T>(Op::template apply<C>(static_cast<C>(x[i]), params));
+  for (int64_t i = 0, n = row.n; i < n; ++i)
+    out[i] = static_cast<T>(Op::template apply<C>(static_cast<C>(x[i]), params));
 }
 
 template <class T>
-void scale(const OpContext&, const DenseTensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale, DenseTensor& out) {
+void scale(const OpContext&, const DenseTensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
+           DenseTensor& out) {
   using C = Compute<T>;
   const Pair<C> params{scale.to<C>(), bias.to<C>()};
   run_unary(bias_after_scale ? &scalar_row<ScaleThenBias, T, C> : &scalar_row<BiasThenScale, T, C>, x, out, &params);
@@ -72,7 +84,8 @@ C bound(const Scalar& value, bool lower) {
     return value.to<C>();
   } else {
     using Limits = std::numeric_limits<C>;
-    if (value.is_integer()) return static_cast<C>(std::clamp<int64_t>(value.to<int64_t>(), Limits::lowest(), Limits::max()));
+    if (value.is_integer())
+      return static_cast<C>(std::clamp<int64_t>(value.to<int64_t>(), Limits::lowest(), Limits::max()));
     const double real = lower ? std::ceil(value.to<double>()) : std::floor(value.to<double>());
     if (real <= static_cast<double>(Limits::lowest())) return Limits::lowest();
     if (real >= static_cast<double>(Limits::max())) return Limits::max();

@@ -29,12 +29,14 @@ template <class T>
 void argmax(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, DenseTensor& out) {
   const AxisView view = view_of(ctx, x, axis, flatten);
   const Box box = ctx.input_box(0, x);
-  const int along = flatten || box.begin.rank() == 0 ? -1 : normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank());
+  const int along =
+      flatten || box.begin.rank() == 0 ? -1 : normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank());
   const int64_t begin = along < 0 ? 0 : box.begin[along];
   const T* data = x.data<T>();
   parallel_for(view.outer * view.inner, view.size, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const int64_t at = begin + largest_at(data + i / view.inner * view.size * view.inner + i % view.inner, view.size, view.inner);
+      const int64_t at =
+          begin + largest_at(data + i / view.inner * view.size * view.inner + i % view.inner, view.size, view.inner);
       if (out.dtype() == DType::int64) out.data<int64_t>()[i] = at;
       else out.data<int32_t>()[i] = static_cast<int32_t>(at);
     }
@@ -52,7 +54,8 @@ T rounded(Running<T> value) {
 }
 
 template <class T>
-void cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse, DenseTensor& out) {
+void cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse,
+            DenseTensor& out) {
   const AxisView view = view_of(ctx, x, axis, flatten);
   parallel_for(view.outer * view.inner, view.size, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {

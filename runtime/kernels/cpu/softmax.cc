@@ -27,7 +27,8 @@ void for_lines(const AxisView& view, const Body& body) {
     if (view.inner == 1) {
       for (int64_t i = first; i < last; ++i) body(i * view.size, i, std::integral_constant<int64_t, 1>());
     } else {
-      for (int64_t i = first; i < last; ++i) body(i / view.inner * view.size * view.inner + i % view.inner, i, view.inner);
+      for (int64_t i = first; i < last; ++i)
+        body(i / view.inner * view.size * view.inner + i % view.inner, i, view.inner);
     }
   });
 }
@@ -43,7 +44,9 @@ constexpr int64_t kBlock = 512;  // elements that add up in Compute<T>
 template <class T, class Step>
 Compute<T> largest_of(const T* x, int64_t size, Step step) {
   using C = Compute<T>;
-  return fold(size, lowest<C>(), [=](int64_t k) { return static_cast<C>(x[k * step]); }, [](C a, C b) { return nan_max(a, b); });
+  return fold(
+      size, lowest<C>(), [=](int64_t k) { return static_cast<C>(x[k * step]); },
+      [](C a, C b) { return nan_max(a, b); });
 }
 
 template <class T, class Step>
@@ -53,7 +56,8 @@ LineSums<T> sums_of(const T* x, int64_t size, Step step) {
   double sum = 0;
   for (int64_t begin = 0; begin < size; begin += kBlock) {
     const T* from = x + begin * step;
-    sum += static_cast<double>(sum_of<C>(std::min(kBlock, size - begin), [=](int64_t k) { return exp_of(static_cast<C>(from[k * step]) - largest); }));
+    sum += static_cast<double>(sum_of<C>(std::min(kBlock, size - begin),
+                                         [=](int64_t k) { return exp_of(static_cast<C>(from[k * step]) - largest); }));
   }
   return {largest, sum};
 }
@@ -107,7 +111,8 @@ void log_softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTens
 
 /// Each line has its own sum, taken before anything is written: x_grad may be out_grad.
 template <class T>
-void softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad, int axis, DenseTensor& x_grad) {
+void softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad, int axis,
+                  DenseTensor& x_grad) {
   using C = Compute<T>;
   const AxisView view = axis_view(out.dims(), normalize_axis(ctx.op, "axis", axis, out.dims().rank()));
   for_lines(view, [&](int64_t at, int64_t, auto step) {
@@ -116,29 +121,35 @@ void softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTenso
     const C total = static_cast<C>(sum_of<double>(view.size, [=](int64_t k) {
       return static_cast<double>(static_cast<C>(y[k * step])) * static_cast<double>(static_cast<C>(grad[k * step]));
     }));
-    for (int64_t k = 0, n = view.size; k < n; ++k) to[k * step] = T(static_cast<C>(y[k * step]) * (static_cast<C>(grad[k * step]) - total));
+    for (int64_t k = 0, n = view.size; k < n; ++k)
+      to[k * step] = T(static_cast<C>(y[k * step]) * (static_cast<C>(grad[k * step]) - total));
   });
 }
 
 template <class T>
-void log_softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad, int axis, DenseTensor& x_grad) {
+void log_softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad, int axis,
+                      DenseTensor& x_grad) {
   using C = Compute<T>;
   const AxisView view = axis_view(out.dims(), normalize_axis(ctx.op, "axis", axis, out.dims().rank()));
   for_lines(view, [&](int64_t at, int64_t, auto step) {
     const T *y = out.data<T>() + at, *grad = out_grad.data<T>() + at;
     T* to = x_grad.data<T>() + at;
-    const C total = static_cast<C>(sum_of<double>(view.size, [=](int64_t k) { return static_cast<double>(static_cast<C>(grad[k * step])); }));
-    for (int64_t k = 0, n = view.size; k < n; ++k) to[k * step] = T(static_cast<C>(grad[k * step]) - exp_of(static_cast<C>(y[k * step])) * total);
+    const C total = static_cast<C>(
+        sum_of<double>(view.size, [=](int64_t k) { return static_cast<double>(static_cast<C>(grad[k * step])); }));
+    for (int64_t k = 0, n = view.size; k < n; ++k)
+      to[k * step] = T(static_cast<C>(grad[k * step]) - exp_of(static_cast<C>(y[k * step])) * total);
   });
 }
 
 /// The classes are the last dim of the whole label.
 template <class T>
-void label_smooth(const OpContext& ctx, const DenseTensor& label, const DenseTensor& prior, float epsilon, DenseTensor& out) {
+void label_smooth(const OpContext& ctx, const DenseTensor& label, const DenseTensor& prior, float epsilon,
+                  DenseTensor& out) {
   using C = Compute<T>;
   const Dims global = ctx.input_box(0, label).global;
   const int64_t width = label.dims()[label.dims().rank() - 1];
-  const C keep = C(1) - static_cast<C>(epsilon), uniform = static_cast<C>(epsilon) / static_cast<C>(global[global.rank() - 1]);
+  const C keep = C(1) - static_cast<C>(epsilon),
+          uniform = static_cast<C>(epsilon) / static_cast<C>(global[global.rank() - 1]);
   parallel_for(width == 0 ? 0 : label.numel() / width, 2 * width, [&](int64_t first, int64_t last) {
     for (int64_t i = first * width; i < last * width; ++i) {
       const C added = prior.defined() ? static_cast<C>(epsilon) * static_cast<C>(prior.data<T>()[i % width]) : uniform;
@@ -157,7 +168,8 @@ void check_labels(const OpContext& ctx, size_t input, const DenseTensor& label, 
   for (int64_t i = 0; i < label.numel(); ++i) {
     const int64_t value = index_at(label, i);
     if (value == ignore_index || (value >= 0 && value < classes)) continue;
-    fail(ErrorCode::out_of_range, "[{}] label has the class {} at element {}, but there are {} classes and ignore_index is {} (label is {})",
+    fail(ErrorCode::out_of_range,
+         "[{}] label has the class {} at element {}, but there are {} classes and ignore_index is {} (label is {})",
          ctx.op, value, index_text(ctx, input, label, i), classes, ignore_index, global_text(ctx, input, label));
   }
 }
@@ -170,8 +182,8 @@ double negative_log(const T* x, int64_t k, int64_t step, const LineSums<T>& sums
 }
 
 template <class T>
-void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTensor& label, bool soft_label, bool use_softmax,
-                   bool, int ignore_index, int axis, DenseTensor& softmax_out, DenseTensor& loss) {
+void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTensor& label, bool soft_label,
+                   bool use_softmax, bool, int ignore_index, int axis, DenseTensor& softmax_out, DenseTensor& loss) {
   const AxisView view = axis_view(input.dims(), normalize_axis(ctx.op, "axis", axis, input.dims().rank()));
   if (!soft_label) check_labels(ctx, 1, label, view.size, ignore_index);
   if (view.size == 0) std::fill_n(loss.data<T>(), loss.numel(), T(0.0f));
@@ -201,7 +213,8 @@ void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTe
 /// Of one line; `weight` gives the label's share of class k. With use_softmax x is p = softmax(input), and d loss / d input = p * sum(weight) -
 /// weight; else x is given, and the derivative of -weight * log(x) is -weight / x.
 template <class T, class Step, class Weight>
-void cross_entropy_line(const T* x, int64_t size, Step step, bool use_softmax, double sum_of_weights, double loss_grad, const Weight& weight, T* to) {
+void cross_entropy_line(const T* x, int64_t size, Step step, bool use_softmax, double sum_of_weights, double loss_grad,
+                        const Weight& weight, T* to) {
   using C = Compute<T>;
   for (int64_t k = 0; k < size; ++k) {
     const double p = static_cast<double>(static_cast<C>(x[k * step])), w = weight(k);
@@ -212,8 +225,9 @@ void cross_entropy_line(const T* x, int64_t size, Step step, bool use_softmax, d
 
 /// The classes of a hard label may be in pieces: each rank knows which it has.
 template <class T>
-void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const DenseTensor& softmax_in, const DenseTensor& loss_grad, bool soft_label,
-                        bool use_softmax, bool, int ignore_index, int axis, DenseTensor& input_grad) {
+void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const DenseTensor& softmax_in,
+                        const DenseTensor& loss_grad, bool soft_label, bool use_softmax, bool, int ignore_index,
+                        int axis, DenseTensor& input_grad) {
   using C = Compute<T>;
   const int along = normalize_axis(ctx.op, "axis", axis, softmax_in.dims().rank());
   const AxisView view = axis_view(softmax_in.dims(), along);
@@ -232,7 +246,8 @@ void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const De
     }
     const int64_t value = index_at(label, line), mine = value - box.begin[along];
     const double kept = value == ignore_index ? 0 : 1;
-    cross_entropy_line(from, view.size, step, use_softmax, kept, gradient, [=](int64_t k) { return k == mine ? kept : 0; }, to);
+    cross_entropy_line(
+        from, view.size, step, use_softmax, kept, gradient, [=](int64_t k) { return k == mine ? kept : 0; }, to);
   });
 }
 

@@ -17,51 +17,75 @@ namespace {
 
 struct Exp {
   template <class C>
-  static C apply(C x) { return exp_of(x); }
+  static C apply(C x) {
+    return exp_of(x);
+  }
 };
 struct Log {
   template <class C>
-  static C apply(C x) { return std::log(x); }
+  static C apply(C x) {
+    return std::log(x);
+  }
 };
 struct Tanh {
   template <class C>
-  static C apply(C x) { return tanh_of(x); }
+  static C apply(C x) {
+    return tanh_of(x);
+  }
 };
 struct Sqrt {
   template <class C>
-  static C apply(C x) { return std::sqrt(x); }
+  static C apply(C x) {
+    return std::sqrt(x);
+  }
 };
 struct Rsqrt {
   template <class C>
-  static C apply(C x) { return C(1) / std::sqrt(x); }
+  static C apply(C x) {
+    return C(1) / std::sqrt(x);
+  }
 };
 struct Sigmoid {
   template <class C>
-  static C apply(C x) { return sigmoid_of(x); }
+  static C apply(C x) {
+    return sigmoid_of(x);
+  }
 };
 struct Silu {
   template <class C>
-  static C apply(C x) { return silu_of(x); }
+  static C apply(C x) {
+    return silu_of(x);
+  }
 };
 struct Gelu {
   template <class C>
-  static HWY_INLINE C apply(C x) { return normal_at(x).times; }  // a call would keep the loop from being vectorised
+  static HWY_INLINE C apply(C x) {
+    return normal_at(x).times;
+  }  // a call would keep the loop from being vectorised
 };
 struct ApproximateGelu {
   template <class C>
-  static C apply(C x) { return gelu_tanh_of(x); }
+  static C apply(C x) {
+    return gelu_tanh_of(x);
+  }
 };
 struct Sin {
   template <class C>
-  static C apply(C x) { return std::sin(x); }
+  static C apply(C x) {
+    return std::sin(x);
+  }
 };
 struct Cos {
   template <class C>
-  static C apply(C x) { return std::cos(x); }
+  static C apply(C x) {
+    return std::cos(x);
+  }
 };
 struct Square {
   template <class C>
-  static C apply(C x) { return wrap_mul(x, x); }
+  static C apply(C x) {
+    return wrap_mul(x, x);
+  }
 };
 struct Abs {
   template <class C>
@@ -73,7 +97,9 @@ struct Abs {
 };
 struct Relu {
   template <class C>
-  static C apply(C x) { return x < C(0) ? C(0) : x; }
+  static C apply(C x) {
+    return x < C(0) ? C(0) : x;
+  }
 };
 
 template <class Op, class T>

@@ -18,47 +18,69 @@ namespace {
 // g is the gradient of the output.
 struct ExpGrad {
   template <class C>
-  static C apply(C out, C g) { return g * out; }
+  static C apply(C out, C g) {
+    return g * out;
+  }
 };
 struct LogGrad {
   template <class C>
-  static C apply(C x, C g) { return g / x; }
+  static C apply(C x, C g) {
+    return g / x;
+  }
 };
 struct TanhGrad {
   template <class C>
-  static C apply(C out, C g) { return g * (C(1) - out * out); }
+  static C apply(C out, C g) {
+    return g * (C(1) - out * out);
+  }
 };
 struct SqrtGrad {
   template <class C>
-  static C apply(C out, C g) { return C(0.5) * g / out; }
+  static C apply(C out, C g) {
+    return C(0.5) * g / out;
+  }
 };
 struct RsqrtGrad {
   template <class C>
-  static C apply(C out, C g) { return C(-0.5) * g * (out * out * out); }
+  static C apply(C out, C g) {
+    return C(-0.5) * g * (out * out * out);
+  }
 };
 struct SigmoidGrad {
   template <class C>
-  static C apply(C out, C g) { return g * (out * (C(1) - out)); }
+  static C apply(C out, C g) {
+    return g * (out * (C(1) - out));
+  }
 };
 struct SinGrad {
   template <class C>
-  static C apply(C x, C g) { return g * std::cos(x); }
+  static C apply(C x, C g) {
+    return g * std::cos(x);
+  }
 };
 struct CosGrad {
   template <class C>
-  static C apply(C x, C g) { return -g * std::sin(x); }
+  static C apply(C x, C g) {
+    return -g * std::sin(x);
+  }
 };
 struct SquareGrad {
   template <class C>
-  static C apply(C x, C g) { return C(2) * g * x; }
+  static C apply(C x, C g) {
+    return C(2) * g * x;
+  }
 };
 struct AbsGrad {
   template <class C>
-  static C apply(C x, C g) { return select(x > C(0), g, select(x < C(0), -g, C(0))); }
+  static C apply(C x, C g) {
+    return select(x > C(0), g, select(x < C(0), -g, C(0)));
+  }
 };
 struct ReluGrad {
   template <class C>
-  static C apply(C out, C g) { return select(out > C(0), g, C(0)); }
+  static C apply(C out, C g) {
+    return select(out > C(0), g, C(0));
+  }
 };
 
 template <class C>
@@ -68,17 +90,23 @@ struct Pair {
 };
 struct ClipGrad {
   template <class C>
-  static C apply(C x, C g, Pair<C> p) { return select((x > p.first) & (x < p.second), g, C(0)); }
+  static C apply(C x, C g, Pair<C> p) {
+    return select((x > p.first) & (x < p.second), g, C(0));
+  }
 };
 /// The exponent of the function, and that exponent less one.
 struct PowGrad {
   template <class C>
-  static C apply(C x, C g, Pair<C> p) { return g * p.first * std::pow(x, p.second); }
+  static C apply(C x, C g, Pair<C> p) {
+    return g * p.first * std::pow(x, p.second);
+  }
 };
 /// The gradient of a linear function, such as x^1 and x^0.
 struct LinearGrad {
   template <class C>
-  static C apply(C, C g, Pair<C> p) { return g * p.first; }
+  static C apply(C, C g, Pair<C> p) {
+    return g * p.first;
+  }
 };
 
 template <class Op, class T>
@@ -88,18 +116,21 @@ void pair_row(const Row& row) {
   const T* g = static_cast<const T*>(row.in[1]);
   T* out = static_cast<T*>(row.out);
   const Pair<C> params = *static_cast<const Pair<C>*>(row.params);
-  for (int64_t i = 0, n = row.n; i < n; ++i) out[i] = static_cast<T>(Op::template apply<C>(static_cast<C>(x[i]), static_cast<C>(g[i]), params));
+  for (int64_t i = 0, n = row.n; i < n; ++i)
+    out[i] = static_cast<T>(Op::template apply<C>(static_cast<C>(x[i]), static_cast<C>(g[i]), params));
 }
 
 template <class T>
-void clip_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out_grad, const Scalar& min, const Scalar& max, DenseTensor& x_grad) {
+void clip_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out_grad, const Scalar& min,
+               const Scalar& max, DenseTensor& x_grad) {
   using C = Compute<T>;
   const Pair<C> params{min.to<C>(), max.to<C>()};
   run_binary(&pair_row<ClipGrad, T>, x, out_grad, x_grad, &params);
 }
 
 template <class T>
-void pow_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out_grad, const Scalar& y, DenseTensor& x_grad) {
+void pow_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out_grad, const Scalar& y,
+              DenseTensor& x_grad) {
   using C = Compute<T>;
   const C exponent = y.to<C>();
   const Pair<C> params{exponent, exponent - C(1)};
@@ -110,7 +141,8 @@ void pow_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out_gra
 
 template <class Op>
 void add_op(const char* name) {
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, T>); });
+  for_types(FloatTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, T>); });
 }
 
 void register_unary_grad_here() {

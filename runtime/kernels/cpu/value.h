@@ -27,9 +27,18 @@ template <class T>
 struct Wrap {
   using type = T;
 };
-template <> struct Wrap<int32_t> { using type = uint32_t; };
-template <> struct Wrap<int64_t> { using type = uint64_t; };
-template <> struct Wrap<uint8_t> { using type = uint32_t; };
+template <>
+struct Wrap<int32_t> {
+  using type = uint32_t;
+};
+template <>
+struct Wrap<int64_t> {
+  using type = uint64_t;
+};
+template <>
+struct Wrap<uint8_t> {
+  using type = uint32_t;
+};
 
 template <class C>
 inline C wrap_add(C a, C b) {

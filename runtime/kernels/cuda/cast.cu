@@ -47,7 +47,8 @@ void cast(const OpContext& ctx, const DenseTensor& x, DType, DenseTensor& out) {
   const DeviceScope scope(out.device().index);
   visit_dtype(out.dtype(), [&]<class To>(TypeTag<To>) {
     using D = device_t<To>;
-    cast_kernel<<<grid_for(count, kThreads), kThreads, 0, stream()>>>(count, elements<D>(out), elements<const device_t<T>>(x));
+    cast_kernel<<<grid_for(count, kThreads), kThreads, 0, stream()>>>(count, elements<D>(out),
+                                                                      elements<const device_t<T>>(x));
   });
   check_launch(ctx.op);
 }

@@ -16,7 +16,8 @@ void check(cudaError_t status, const char* call) {
 void check_launch(const char* op) {
   const cudaError_t status = cudaGetLastError();
   if (status == cudaSuccess) return;
-  fail(ErrorCode::device, "[{}] cudaLaunchKernel failed: {} ({})", op, cudaGetErrorString(status), cudaGetErrorName(status));
+  fail(ErrorCode::device, "[{}] cudaLaunchKernel failed: {} ({})", op, cudaGetErrorString(status),
+       cudaGetErrorName(status));
 }
 
 DeviceScope::DeviceScope(int index) {

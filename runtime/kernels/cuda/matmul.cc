@@ -56,7 +56,8 @@ using Handle = std::unique_ptr<void, Deleter<cublasLtHandle_t, cublasLtDestroy>>
 /// A row-major rows x cols matrix, which cuBLAS reads as a column-major cols x rows one.
 Layout make_layout(DType dtype, int64_t rows, int64_t cols, int64_t batch, int64_t step) {
   cublasLtMatrixLayout_t raw = nullptr;
-  check_blas(cublasLtMatrixLayoutCreate(&raw, data_type(dtype), static_cast<uint64_t>(cols), static_cast<uint64_t>(rows), cols),
+  check_blas(cublasLtMatrixLayoutCreate(&raw, data_type(dtype), static_cast<uint64_t>(cols),
+                                        static_cast<uint64_t>(rows), cols),
              "cublasLtMatrixLayoutCreate");
   Layout layout(raw);
   const int32_t count = static_cast<int32_t>(batch);
@@ -95,7 +96,8 @@ Preference make_preference(const Product& p) {
   check_blas(cublasLtMatmulPreferenceCreate(&raw), "cublasLtMatmulPreferenceCreate");
   Preference preference(raw);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
-    check_blas(cublasLtMatmulPreferenceSetAttribute(raw, what, &value, sizeof(value)), "cublasLtMatmulPreferenceSetAttribute");
+    check_blas(cublasLtMatmulPreferenceSetAttribute(raw, what, &value, sizeof(value)),
+               "cublasLtMatmulPreferenceSetAttribute");
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(p.y_align));
@@ -165,8 +167,8 @@ void multiply(int device, Product product, const char* x, const char* y, char* o
   const bool is_double = product.dtype == DType::float64;
   const void* alpha = is_double ? static_cast<const void*>(&double_one) : &one;
   const void* beta = is_double ? static_cast<const void*>(&double_zero) : &zero;
-  check_blas(cublasLtMatmul(library.handle.get(), plan.operation.get(), alpha, y, plan.y.get(), x, plan.x.get(), beta, out,
-                            plan.out.get(), out, plan.out.get(), &plan.choice.algo, workspace.data(),
+  check_blas(cublasLtMatmul(library.handle.get(), plan.operation.get(), alpha, y, plan.y.get(), x, plan.x.get(), beta,
+                            out, plan.out.get(), out, plan.out.get(), &plan.choice.algo, workspace.data(),
                             plan.choice.workspaceSize, stream()),
              "cublasLtMatmul");
 }
@@ -189,7 +191,8 @@ std::vector<Leading> leading_dims(const Dims& x, const Dims& y) {
     x_step *= x_size;
     y_step *= y_size;
     if (dim.size == 1) continue;
-    if (!joined.empty() && dim.x == joined.back().x * joined.back().size && dim.y == joined.back().y * joined.back().size) {
+    if (!joined.empty() && dim.x == joined.back().x * joined.back().size &&
+        dim.y == joined.back().y * joined.back().size) {
       joined.back().size *= dim.size;
     } else {
       joined.push_back(dim);

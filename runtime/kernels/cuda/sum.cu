@@ -178,9 +178,7 @@ void sum(const OpContext& ctx, const DenseTensor& x, const IntArray& axes, bool,
   using Acc = math_t<R>;
   if (out.numel() == 0) return;
   const DeviceScope scope(out.device().index);
-  if (x.numel() == 0) {
-    return check(cudaMemsetAsync(out.raw(), 0, out.meta().bytes(), stream()), "cudaMemsetAsync");
-  }
+  if (x.numel() == 0) { return check(cudaMemsetAsync(out.raw(), 0, out.meta().bytes(), stream()), "cudaMemsetAsync"); }
   const Shape shape = shape_of(ctx, x, axes);
   if (shape.outputs == 1) {
     sum_everything<Acc>(shape.terms, elements<R>(out), elements<const D>(x));

@@ -64,7 +64,8 @@ bool swaps_last_two(const Strided<1>& shape) {
   if (n != 2 && n != 3) return false;
   const int64_t cols = shape.sizes[n - 2];
   const int64_t rows = shape.sizes[n - 1];
-  return shape.strides[0][n - 2] == 1 && shape.strides[0][n - 1] == cols && (n == 2 || shape.strides[0][0] == rows * cols);
+  return shape.strides[0][n - 2] == 1 && shape.strides[0][n - 1] == cols &&
+         (n == 2 || shape.strides[0][0] == rows * cols);
 }
 
 template <class T>

@@ -86,7 +86,8 @@ struct Form {
 class Array {
  public:
   Array() = default;
-  explicit Array(Form form) : form_(std::move(form)), elements_(std::make_shared<std::vector<double>>(form_.elements())) {}
+  explicit Array(Form form)
+      : form_(std::move(form)), elements_(std::make_shared<std::vector<double>>(form_.elements())) {}
   Array(Form form, const Array& whole) : form_(std::move(form)), elements_(whole.elements_) {}
 
   const Form& form() const { return form_; }
@@ -124,7 +125,8 @@ class Kernels {
   Function* find(const Call& call, Where, Type type) const {
     const auto found = entries_.find(type);
     if (found == entries_.end()) throw std::runtime_error(std::string(call.op) + ": no kernel");
-    if (*found->second.type != typeid(Function)) throw std::runtime_error(std::string(call.op) + ": a kernel of another type");
+    if (*found->second.type != typeid(Function))
+      throw std::runtime_error(std::string(call.op) + ": a kernel of another type");
     return reinterpret_cast<Function*>(found->second.kernel);
   }
 
@@ -186,24 +188,27 @@ void run(void (*kernel)(const Call&, P...), const Call& call, std::type_identity
 
 /// How a kernel takes an argument, and what it writes for a form.
 template <class T>
-using Taken = std::conditional_t<std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, View<const Array>>, T, const T&>;
+using Taken = std::conditional_t<std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, View<const Array>>,
+                                 T, const T&>;
 template <class F>
 using Made = std::conditional_t<std::is_same_v<F, Form>, Array, List<Array>>;
 template <class F>
 using Written = std::conditional_t<std::is_same_v<F, Form>, Array&, View<Array>>;
 
 template <class F, class... Args>
-Made<F> launch_at(Where where, const Call& call, const Kernels& kernels, Type type, const F& form, const Args&... args) {
+Made<F> launch_at(Where where, const Call& call, const Kernels& kernels, Type type, const F& form,
+                  const Args&... args) {
   auto* const kernel = kernels.find<void(const Call&, Taken<Args>..., Written<F>)>(call, where, type);
   Made<F> made = make(call, where, form);
   kernel(call, args..., made);
   return made;
 }
 template <class... F, class... Args>
-std::tuple<Made<F>...> launch_at(Where where, const Call& call, const Kernels& kernels, Type type, const std::tuple<F&...>& forms,
-                                 const Args&... args) {
+std::tuple<Made<F>...> launch_at(Where where, const Call& call, const Kernels& kernels, Type type,
+                                 const std::tuple<F&...>& forms, const Args&... args) {
   auto* const kernel = kernels.find<void(const Call&, Taken<Args>..., Written<F>...)>(call, where, type);
-  std::tuple<Made<F>...> made = std::apply([&](auto&... form) { return std::tuple(make(call, where, form)...); }, forms);
+  std::tuple<Made<F>...> made =
+      std::apply([&](auto&... form) { return std::tuple(make(call, where, form)...); }, forms);
   std::apply([&](auto&... each) { kernel(call, args..., each...); }, made);
   return made;
 }
@@ -212,7 +217,8 @@ auto launch(const Call& call, const Kernels& kernels, Type type, const Forms& fo
   return launch_at(Where::host, call, kernels, type, forms, args...);
 }
 template <class... Args>
-void launch_over(const Call& call, const OpFacts&, const Kernels& kernels, Type type, Array& target, const Form& form, const Args&... args) {
+void launch_over(const Call& call, const OpFacts&, const Kernels& kernels, Type type, Array& target, const Form& form,
+                 const Args&... args) {
   target.overwrite(launch(call, kernels, type, form, args...));
 }
 

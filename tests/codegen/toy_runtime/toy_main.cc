@@ -13,7 +13,9 @@ namespace toy::forms {
 
 void SameForm(const Call&, const Form& x, Form& out) { out = x; }
 void FilledForm(const Call&, const Ints& shape, Type dtype, Form& out) { out = {shape, dtype}; }
-void BlendForm(const Call&, const Form& x, const Form&, Maybe<Type> dtype, Form& out) { out = {x.sizes, dtype.value_or(x.type)}; }
+void BlendForm(const Call&, const Form& x, const Form&, Maybe<Type> dtype, Form& out) {
+  out = {x.sizes, dtype.value_or(x.type)};
+}
 void ReshapeForm(const Call&, const Form& x, const Ints& shape, Form& out) { out = {shape, x.type}; }
 void JoinForm(const Call&, View<const Form> x, Form& out) {
   int64_t total = 0;
@@ -41,8 +43,9 @@ using namespace toy;
 void negate(const Call&, const Array& x, Array& out) {
   for (size_t i = 0; i < x.elements().size(); ++i) out.elements()[i] = -x.elements()[i];
 }
-void blend(const Call&, const Array& x, const Array& y, float alpha, double beta, int times, int64_t offset, bool absolute,
-           const Text& mode, const Number& bias, const List<float>& weights, const Ints& skip, Array& out) {
+void blend(const Call&, const Array& x, const Array& y, float alpha, double beta, int times, int64_t offset,
+           bool absolute, const Text& mode, const Number& bias, const List<float>& weights, const Ints& skip,
+           Array& out) {
   for (size_t i = 0; i < x.elements().size(); ++i) {
     const double right = beta * y.elements()[i];
     const double sum = mode == "sum" ? alpha * x.elements()[i] + right : alpha * x.elements()[i] - right;
@@ -70,7 +73,9 @@ void flat_and_sum(const Call&, const Array& x, const Array& start, Array&, Array
   const double first = start.exists() ? start.elements()[0] : 0.0;
   sum.elements()[0] = std::accumulate(x.elements().begin(), x.elements().end(), first);
 }
-void filled(const Call&, const Number& value, Array& out) { std::fill(out.elements().begin(), out.elements().end(), value.value); }
+void filled(const Call&, const Number& value, Array& out) {
+  std::fill(out.elements().begin(), out.elements().end(), value.value);
+}
 
 int wrong = 0;
 
@@ -106,7 +111,8 @@ int main() {
   const Array y = array_of({2, 2}, {2, 2, 4, 4});
   expect("negate", api::negate(x), {2, 2}, {-1, 2, -3, -4});
   expect("blend with defaults", api::blend(x, y), {2, 2}, {3, -3, 8, 10});
-  expect("blend", api::blend(x, y, 1.0f, 1.0, 2, 10, true, "difference", 0.5, {3.0f}, {1, 1}, Type::i64), {2, 2}, {6.5, 11.5, 6.5, 12.5});
+  expect("blend", api::blend(x, y, 1.0f, 1.0, 2, 10, true, "difference", 0.5, {3.0f}, {1, 1}, Type::i64), {2, 2},
+         {6.5, 11.5, 6.5, 12.5});
   expect("join", api::join({x, y}), {8}, {1, -2, 3, 4, 2, 2, 4, 4});
   const List<Array> halves = api::halves(x);
   expect("the second half", halves[1], {2}, {3, 4});

@@ -20,7 +20,9 @@ void check(bool good, const char* what) {
   failures += good ? 0 : 1;
 }
 
-Tensor values(const std::vector<float>& numbers) { return Tensor::from_data(numbers, {static_cast<int64_t>(numbers.size())}); }
+Tensor values(const std::vector<float>& numbers) {
+  return Tensor::from_data(numbers, {static_cast<int64_t>(numbers.size())});
+}
 
 bool equals(const Tensor& tensor, const std::vector<float>& numbers) { return tensor.to_vector<float>() == numbers; }
 
@@ -28,9 +30,7 @@ template <class F>
 std::string error_of(F&& call) {
   try {
     call();
-  } catch (const Error& error) {
-    return error.what();
-  }
+  } catch (const Error& error) { return error.what(); }
   return "no error";
 }
 
@@ -48,9 +48,15 @@ int main() {
   check(equals(relu(x), {1, 0, 3}), "relu computes");
   check(equals(scale(x, 2.0f, 1.0f), {3, -3, 7}), "scale takes defaults");
   check(has(error_of([&] { acos(x); }), "no kernel registered for acos"), "an op without a kernel says so");
-  check(has(error_of([&] { acos_grad(x, y); }), "no kernel registered for acos_grad"), "a backward op without a kernel says so");
-  check(has(error_of([&] { bmm(x, y); }), "no kernel registered for bmm: shard::meta::BmmInferMeta is only scaffolded"), "a scaffold says what to write");
-  check(has(error_of([&] { add_n({x, y}); }), "shard::external::add_n_impl is only scaffolded"), "an invoked function that nobody wrote says so");
+  check(has(error_of([&] { acos_grad(x, y); }), "no kernel registered for acos_grad"),
+        "a backward op without a kernel says so");
+  check(has(error_of([&] { bmm(x, y); }), "no kernel registered for bmm: shard::meta::BmmInferMeta is only scaffolded"),
+        "a scaffold says what to write");
+  check(has(error_of([&] {
+              add_n({x, y});
+            }),
+            "shard::external::add_n_impl is only scaffolded"),
+        "an invoked function that nobody wrote says so");
   Tensor target = values({1, 2, 3});
   check(equals(add_(target, y), {11, 22, 33}) && equals(target, {11, 22, 33}), "add_ writes its argument");
   World::local(2)->run([&](Rank& rank) {
