@@ -11,7 +11,7 @@
 namespace shard {
 
 Tensor full(const IntArray& shape, const Scalar& value, DType dtype, Device place) {
-  return call::call_local(ops::full, dense::full, shape, value, dtype, place);
+  return call::call_local(ops::full, infer::full, dense::full, shape, value, dtype, place);
 }
 
 Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType dtype,
@@ -20,7 +20,8 @@ Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType 
 }
 
 Tensor full_like(const Tensor& x, const Scalar& value) {
-  return call::dispatch(ops::full_like, dist::full_like, dense::full_like, x, value);
+  return call::dispatch(ops::full_like, dist::full_like, infer::full_like, dense::full_like, x,
+      value);
 }
 
 Tensor zeros(const IntArray& shape, DType dtype, Device place) {
@@ -57,7 +58,8 @@ Tensor ones(const IntArray& shape, LayoutArg layout, DType dtype, Device place) 
 
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype,
     Device place) {
-  return call::call_local(ops::arange, dense::arange, start, end, step, dtype, place);
+  return call::call_local(ops::arange, infer::arange, dense::arange, start, end, step, dtype,
+      place);
 }
 
 Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Scalar& step,
@@ -66,7 +68,7 @@ Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Sc
 }
 
 Tensor eye(const Scalar& num_rows, const Scalar& num_columns, DType dtype, Device place) {
-  return call::call_local(ops::eye, dense::eye, num_rows, num_columns, dtype, place);
+  return call::call_local(ops::eye, infer::eye, dense::eye, num_rows, num_columns, dtype, place);
 }
 
 Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns, DType dtype,
@@ -75,7 +77,7 @@ Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns, 
 }
 
 Tensor empty(const IntArray& shape, DType dtype, Device place) {
-  return call::call_local(ops::empty, dense::empty, shape, dtype, place);
+  return call::call_local(ops::empty, infer::empty, dense::empty, shape, dtype, place);
 }
 
 Tensor empty(const IntArray& shape, LayoutArg layout, DType dtype, Device place) {

@@ -5,38 +5,67 @@
 #include "meta/infer_meta.h"
 #include "creation_ops.h"
 
-namespace shard::dense {
+namespace shard::infer {
 
-DenseTensor full(const OpContext& ctx, const IntArray& shape, const Scalar& value, DType dtype,
-    Device place) {
+Meta full(const OpContext& ctx, const IntArray& shape, const Scalar& /*value*/, DType dtype,
+    Device /*place*/) {
   Meta out_meta;
   meta::CreateInferMeta(ctx, shape, dtype, out_meta);
+  return out_meta;
+}
+
+Meta full_like(const OpContext& ctx, const Meta& x, const Scalar& /*value*/) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta arange(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step,
+    DType dtype, Device /*place*/) {
+  Meta out_meta;
+  meta::ArangeInferMeta(ctx, start, end, step, dtype, out_meta);
+  return out_meta;
+}
+
+Meta eye(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype,
+    Device /*place*/) {
+  Meta out_meta;
+  meta::EyeInferMeta(ctx, num_rows, num_columns, dtype, out_meta);
+  return out_meta;
+}
+
+Meta empty(const OpContext& ctx, const IntArray& shape, DType dtype, Device /*place*/) {
+  Meta out_meta;
+  meta::CreateInferMeta(ctx, shape, dtype, out_meta);
+  return out_meta;
+}
+
+}  // namespace shard::infer
+
+namespace shard::dense {
+
+DenseTensor full(const OpContext& ctx, const Meta& out_meta, const IntArray& /*shape*/,
+    const Scalar& value, DType dtype, Device place) {
   return call::compute_on(place, ctx, kernels<"full">(), dtype, out_meta, value);
 }
 
-DenseTensor full_like(const OpContext& ctx, const DenseTensor& x, const Scalar& value) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor full_like(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& value) {
   return call::compute(ctx, kernels<"full_like">(), x.dtype(), out_meta, x, value);
 }
 
-DenseTensor arange(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step,
-    DType dtype, Device place) {
-  Meta out_meta;
-  meta::ArangeInferMeta(ctx, start, end, step, dtype, out_meta);
+DenseTensor arange(const OpContext& ctx, const Meta& out_meta, const Scalar& start,
+    const Scalar& /*end*/, const Scalar& step, DType dtype, Device place) {
   return call::compute_on(place, ctx, kernels<"arange">(), dtype, out_meta, start, step);
 }
 
-DenseTensor eye(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns,
-    DType dtype, Device place) {
-  Meta out_meta;
-  meta::EyeInferMeta(ctx, num_rows, num_columns, dtype, out_meta);
+DenseTensor eye(const OpContext& ctx, const Meta& out_meta, const Scalar& /*num_rows*/,
+    const Scalar& /*num_columns*/, DType dtype, Device place) {
   return call::compute_on(place, ctx, kernels<"eye">(), dtype, out_meta);
 }
 
-DenseTensor empty(const OpContext& ctx, const IntArray& shape, DType dtype, Device place) {
-  Meta out_meta;
-  meta::CreateInferMeta(ctx, shape, dtype, out_meta);
+DenseTensor empty(const OpContext& ctx, const Meta& out_meta, const IntArray& /*shape*/,
+    DType dtype, Device place) {
   return call::compute_on(place, ctx, kernels<"empty">(), dtype, out_meta);
 }
 

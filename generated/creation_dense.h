@@ -3,13 +3,26 @@
 
 #include "call/dense_call.h"
 
-namespace shard::dense {
-DenseTensor full(const OpContext& ctx, const IntArray& shape, const Scalar& value, DType dtype,
+namespace shard::infer {
+Meta full(const OpContext& ctx, const IntArray& shape, const Scalar& value, DType dtype,
     Device place);
-DenseTensor full_like(const OpContext& ctx, const DenseTensor& x, const Scalar& value);
-DenseTensor arange(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step,
+Meta full_like(const OpContext& ctx, const Meta& x, const Scalar& value);
+Meta arange(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step,
     DType dtype, Device place);
-DenseTensor eye(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns,
-    DType dtype, Device place);
-DenseTensor empty(const OpContext& ctx, const IntArray& shape, DType dtype, Device place);
+Meta eye(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype,
+    Device place);
+Meta empty(const OpContext& ctx, const IntArray& shape, DType dtype, Device place);
+}  // namespace shard::infer
+
+namespace shard::dense {
+DenseTensor full(const OpContext& ctx, const Meta& out_meta, const IntArray& shape,
+    const Scalar& value, DType dtype, Device place);
+DenseTensor full_like(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& value);
+DenseTensor arange(const OpContext& ctx, const Meta& out_meta, const Scalar& start,
+    const Scalar& end, const Scalar& step, DType dtype, Device place);
+DenseTensor eye(const OpContext& ctx, const Meta& out_meta, const Scalar& num_rows,
+    const Scalar& num_columns, DType dtype, Device place);
+DenseTensor empty(const OpContext& ctx, const Meta& out_meta, const IntArray& shape, DType dtype,
+    Device place);
 }  // namespace shard::dense

@@ -5,36 +5,48 @@
 #include "creation_dense.h"
 #include "creation_ops.h"
 
-// A call collects its arguments. run() plans, from the cache or by global metas, rule and reshards;
-// moves what differs; calls the dense function on local tensors; writes back and wraps.
+// A call collects its arguments. run() makes a plan (or finds it in the cache) from the inferred
+// global metas,
+// the op's rule and reshards; reshards inputs; calls the dense function on local tensors; writes
+// back and wraps.
 namespace shard::dist {
 
 Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType dtype,
     Device place) {
   call::DistCall call(layout, ops::full, shape, value, dtype, place);
-  return call.run([&] { return dense::full(call, shape, value, dtype, place); });
+  return call.run(infer::full, [&] {
+    return dense::full(call, call.meta(0), shape, value, dtype, place);
+  });
 }
 
 Tensor full_like(const Tensor& x, const Scalar& value) {
   call::DistCall call(ops::full_like, x, value);
-  return call.run([&] { return dense::full_like(call, call[0], value); });
+  return call.run(infer::full_like, [&] {
+    return dense::full_like(call, call.meta(0), call[0], value);
+  });
 }
 
 Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Scalar& step,
     DType dtype, Device place) {
   call::DistCall call(layout, ops::arange, start, end, step, dtype, place);
-  return call.run([&] { return dense::arange(call, start, end, step, dtype, place); });
+  return call.run(infer::arange, [&] {
+    return dense::arange(call, call.meta(0), start, end, step, dtype, place);
+  });
 }
 
 Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns, DType dtype,
     Device place) {
   call::DistCall call(layout, ops::eye, num_rows, num_columns, dtype, place);
-  return call.run([&] { return dense::eye(call, num_rows, num_columns, dtype, place); });
+  return call.run(infer::eye, [&] {
+    return dense::eye(call, call.meta(0), num_rows, num_columns, dtype, place);
+  });
 }
 
 Tensor empty(const IntArray& shape, LayoutArg layout, DType dtype, Device place) {
   call::DistCall call(layout, ops::empty, shape, dtype, place);
-  return call.run([&] { return dense::empty(call, shape, dtype, place); });
+  return call.run(infer::empty, [&] {
+    return dense::empty(call, call.meta(0), shape, dtype, place);
+  });
 }
 
 }  // namespace shard::dist

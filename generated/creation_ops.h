@@ -4,18 +4,23 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 6, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 7, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef full = {.name = "full", .location = "creation.yaml",
-    .attrs = names<"shape", "value", "dtype", "place">, .outputs = slots<"out">, .exact = true};
+    .attrs = names<"shape", "value", "dtype", "place">, .outputs = slots<"out">, .exact = true,
+    .kernel = "full", .kernel_dtypes = dtype_sources<attr_dtype(2)>};
 inline constexpr OpDef full_like = {.name = "full_like", .location = "creation.yaml",
     .inputs = slots<"x">, .attrs = names<"value">, .outputs = slots<"out">,
-    .rule = "FullLikeInferSpmd", .exact = true, .no_need_buffer = 0x1};
+    .rule = "FullLikeInferSpmd", .exact = true, .kernel = "full_like",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>, .no_need_buffer = 0x1};
 inline constexpr OpDef arange = {.name = "arange", .location = "creation.yaml",
-    .attrs = names<"start", "end", "step", "dtype", "place">, .outputs = slots<"out">};
+    .attrs = names<"start", "end", "step", "dtype", "place">, .outputs = slots<"out">,
+    .kernel = "arange", .kernel_dtypes = dtype_sources<attr_dtype(3)>};
 inline constexpr OpDef eye = {.name = "eye", .location = "creation.yaml",
-    .attrs = names<"num_rows", "num_columns", "dtype", "place">, .outputs = slots<"out">};
+    .attrs = names<"num_rows", "num_columns", "dtype", "place">, .outputs = slots<"out">,
+    .kernel = "eye", .kernel_dtypes = dtype_sources<attr_dtype(2)>};
 inline constexpr OpDef empty = {.name = "empty", .location = "creation.yaml",
-    .attrs = names<"shape", "dtype", "place">, .outputs = slots<"out">};
+    .attrs = names<"shape", "dtype", "place">, .outputs = slots<"out">, .kernel = "empty",
+    .kernel_dtypes = dtype_sources<attr_dtype(1)>};
 }  // namespace shard::ops

@@ -6,11 +6,11 @@
 namespace shard::program {
 
 void register_api_creation([[maybe_unused]] OpTable& table) {
-  table.add(op_entry(ops::full, dense::full));
-  table.add(op_entry(ops::full_like, dense::full_like));
-  table.add(op_entry(ops::arange, dense::arange));
-  table.add(op_entry(ops::eye, dense::eye));
-  table.add(op_entry(ops::empty, dense::empty));
+  table.add(op_entry(ops::full, infer::full, dense::full));
+  table.add(op_entry(ops::full_like, infer::full_like, dense::full_like));
+  table.add(op_entry(ops::arange, infer::arange, dense::arange));
+  table.add(op_entry(ops::eye, infer::eye, dense::eye));
+  table.add(op_entry(ops::empty, infer::empty, dense::empty));
 }
 
 }  // namespace shard::program

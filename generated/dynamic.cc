@@ -12,19 +12,21 @@ namespace shard {
 
 Tensor nonzero(const Tensor& condition) {
   return autograd::unlinked(ops::nonzero,
-      call::dispatch(ops::nonzero, dist::nonzero, dense::nonzero, condition), condition);
+      call::dispatch(ops::nonzero, dist::nonzero, infer::nonzero, dense::nonzero, condition),
+      condition);
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask, CallSite site) {
   if (autograd::records(x, mask)) return autograd::masked_select(x, mask, site);
-  return call::dispatch(ops::masked_select, dist::masked_select, dense::masked_select, x, mask);
+  return call::dispatch(ops::masked_select, dist::masked_select, infer::masked_select,
+      dense::masked_select, x, mask);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> unique(const Tensor& x, bool return_index,
     bool return_inverse, bool return_counts, DType dtype) {
   return autograd::unlinked(ops::unique,
-      call::dispatch(ops::unique, dist::unique, dense::unique, x, return_index, return_inverse,
-      return_counts, dtype), x);
+      call::dispatch(ops::unique, dist::unique, infer::unique, dense::unique, x, return_index,
+      return_inverse, return_counts, dtype), x);
 }
 
 Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out_grad) {

@@ -16,7 +16,8 @@ Tensor masked_select(const Tensor& x, const Tensor& mask, CallSite site) {
     pass.give<0>(shard::masked_select_grad(x.input(pass, 0), mask.input(pass, 1), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::masked_select, dist::masked_select, dense::masked_select, x, mask));
+      call::dispatch(ops::masked_select, dist::masked_select, infer::masked_select,
+          dense::masked_select, x, mask));
 }
 
 }  // namespace shard::autograd

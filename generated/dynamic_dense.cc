@@ -5,26 +5,48 @@
 #include "meta/infer_meta.h"
 #include "dynamic_ops.h"
 
+namespace shard::infer {
+
+call::DynamicMeta nonzero(const OpContext& ctx, const Meta& condition) {
+  call::DynamicMeta out_meta;
+  meta::NonZeroInferMeta(ctx, condition, out_meta);
+  return out_meta;
+}
+
+call::DynamicMeta masked_select(const OpContext& ctx, const Meta& x, const Meta& mask) {
+  call::DynamicMeta out_meta;
+  meta::MaskedSelectInferMeta(ctx, x, mask, out_meta);
+  return out_meta;
+}
+
+std::tuple<call::DynamicMeta, call::DynamicMeta, Meta, call::DynamicMeta> unique(
+    const OpContext& ctx, const Meta& x, bool return_index, bool return_inverse, bool return_counts,
+    DType dtype) {
+  Meta inverse_meta;
+  call::DynamicMeta out_meta, indices_meta, counts_meta;
+  meta::UniqueInferMeta(ctx, x, return_index, return_inverse, return_counts, dtype, out_meta,
+      indices_meta, inverse_meta, counts_meta);
+  return {out_meta, indices_meta, inverse_meta, counts_meta};
+}
+
+}  // namespace shard::infer
+
 namespace shard::dense {
 
-DenseTensor nonzero(const OpContext& ctx, const DenseTensor& condition) {
-  call::DynamicMeta out_meta;
-  meta::NonZeroInferMeta(ctx, condition.meta(), out_meta);
+DenseTensor nonzero(const OpContext& ctx, const call::DynamicMeta& out_meta,
+    const DenseTensor& condition) {
   return call::compute(ctx, kernels<"nonzero">(), condition.dtype(), out_meta, condition);
 }
 
-DenseTensor masked_select(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mask) {
-  call::DynamicMeta out_meta;
-  meta::MaskedSelectInferMeta(ctx, x.meta(), mask.meta(), out_meta);
+DenseTensor masked_select(const OpContext& ctx, const call::DynamicMeta& out_meta,
+    const DenseTensor& x, const DenseTensor& mask) {
   return call::compute(ctx, kernels<"masked_select">(), x.dtype(), out_meta, x, mask);
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> unique(const OpContext& ctx,
-    const DenseTensor& x, bool return_index, bool return_inverse, bool return_counts, DType dtype) {
-  Meta inverse_meta;
-  call::DynamicMeta out_meta, indices_meta, counts_meta;
-  meta::UniqueInferMeta(ctx, x.meta(), return_index, return_inverse, return_counts, dtype, out_meta,
-      indices_meta, inverse_meta, counts_meta);
+    const call::DynamicMeta& out_meta, const call::DynamicMeta& indices_meta,
+    const Meta& inverse_meta, const call::DynamicMeta& counts_meta, const DenseTensor& x,
+    bool return_index, bool return_inverse, bool return_counts, DType dtype) {
   return call::compute(ctx, kernels<"unique">(), x.dtype(),
       std::tie(out_meta, indices_meta, inverse_meta, counts_meta), x, return_index, return_inverse,
       return_counts, dtype);

@@ -3,9 +3,21 @@
 
 #include "call/dense_call.h"
 
+namespace shard::infer {
+call::DynamicMeta nonzero(const OpContext& ctx, const Meta& condition);
+call::DynamicMeta masked_select(const OpContext& ctx, const Meta& x, const Meta& mask);
+std::tuple<call::DynamicMeta, call::DynamicMeta, Meta, call::DynamicMeta> unique(
+    const OpContext& ctx, const Meta& x, bool return_index, bool return_inverse, bool return_counts,
+    DType dtype);
+}  // namespace shard::infer
+
 namespace shard::dense {
-DenseTensor nonzero(const OpContext& ctx, const DenseTensor& condition);
-DenseTensor masked_select(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mask);
+DenseTensor nonzero(const OpContext& ctx, const call::DynamicMeta& out_meta,
+    const DenseTensor& condition);
+DenseTensor masked_select(const OpContext& ctx, const call::DynamicMeta& out_meta,
+    const DenseTensor& x, const DenseTensor& mask);
 std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> unique(const OpContext& ctx,
-    const DenseTensor& x, bool return_index, bool return_inverse, bool return_counts, DType dtype);
+    const call::DynamicMeta& out_meta, const call::DynamicMeta& indices_meta,
+    const Meta& inverse_meta, const call::DynamicMeta& counts_meta, const DenseTensor& x,
+    bool return_index, bool return_inverse, bool return_counts, DType dtype);
 }  // namespace shard::dense

@@ -5,25 +5,32 @@
 #include "dynamic_dense.h"
 #include "dynamic_ops.h"
 
-// A call collects its arguments. run() plans, from the cache or by global metas, rule and reshards;
-// moves what differs; calls the dense function on local tensors; writes back and wraps.
+// A call collects its arguments. run() makes a plan (or finds it in the cache) from the inferred
+// global metas,
+// the op's rule and reshards; reshards inputs; calls the dense function on local tensors; writes
+// back and wraps.
 namespace shard::dist {
 
 Tensor nonzero(const Tensor& condition) {
   call::DistCall call(ops::nonzero, condition);
-  return call.run([&] { return dense::nonzero(call, call[0]); });
+  return call.run(infer::nonzero, [&] {
+    return dense::nonzero(call, call.dynamic_meta(0), call[0]);
+  });
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   call::DistCall call(ops::masked_select, x, mask);
-  return call.run([&] { return dense::masked_select(call, call[0], call[1]); });
+  return call.run(infer::masked_select, [&] {
+    return dense::masked_select(call, call.dynamic_meta(0), call[0], call[1]);
+  });
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> unique(const Tensor& x, bool return_index,
     bool return_inverse, bool return_counts, DType dtype) {
   call::DistCall call(ops::unique, x, return_index, return_inverse, return_counts, dtype);
-  return call.run([&] {
-    return dense::unique(call, call[0], return_index, return_inverse, return_counts,
+  return call.run(infer::unique, [&] {
+    return dense::unique(call, call.dynamic_meta(0), call.dynamic_meta(1), call.meta(2),
+        call.dynamic_meta(3), call[0], return_index, return_inverse, return_counts,
         call.local_dtype(dtype));
   });
 }

@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 6, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 7, "not this runtime; run cmake --build BUILD -t regenerate");
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
@@ -14,12 +14,13 @@ Tensor masked_select_grad(const Tensor&, const Tensor&, const Tensor&);
 namespace shard::ops {
 inline constexpr OpDef nonzero = {.name = "nonzero", .location = "dynamic.yaml",
     .inputs = slots<"condition">, .outputs = slots<"out">, .rule = "RowMajorInferSpmd",
-    .dynamic_outputs = 0x1};
+    .kernel = "nonzero", .kernel_dtypes = dtype_sources<input_dtype(0)>, .dynamic_outputs = 0x1};
 inline constexpr OpDef masked_select = {.name = "masked_select", .location = "dynamic.yaml",
     .inputs = slots<"x", "mask">, .outputs = slots<"out">, .rule = "RowMajorInferSpmd",
+    .kernel = "masked_select", .kernel_dtypes = dtype_sources<input_dtype(0)>,
     .dynamic_outputs = 0x1};
 inline constexpr OpDef unique = {.name = "unique", .location = "dynamic.yaml", .inputs = slots<"x">,
     .attrs = names<"return_index", "return_inverse", "return_counts", "dtype">,
     .outputs = slots<"out", "indices", "inverse", "counts">, .rule = "UniqueInferSpmd",
-    .dynamic_outputs = 0xb};
+    .kernel = "unique", .kernel_dtypes = dtype_sources<input_dtype(0)>, .dynamic_outputs = 0xb};
 }  // namespace shard::ops

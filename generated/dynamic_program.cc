@@ -6,9 +6,9 @@
 namespace shard::program {
 
 void register_api_dynamic([[maybe_unused]] OpTable& table) {
-  table.add(op_entry(ops::nonzero, dense::nonzero));
-  table.add(op_entry(ops::masked_select, dense::masked_select));
-  table.add(op_entry(ops::unique, dense::unique));
+  table.add(op_entry(ops::nonzero, infer::nonzero, dense::nonzero));
+  table.add(op_entry(ops::masked_select, infer::masked_select, dense::masked_select));
+  table.add(op_entry(ops::unique, infer::unique, dense::unique));
 }
 
 }  // namespace shard::program

@@ -11,170 +11,196 @@
 namespace shard {
 
 Tensor equal(const Tensor& x, const Tensor& y) {
-  return autograd::unlinked(ops::equal, call::dispatch(ops::equal, dist::equal, dense::equal, x, y),
-      x, y);
+  return autograd::unlinked(ops::equal,
+      call::dispatch(ops::equal, dist::equal, infer::equal, dense::equal, x, y), x, y);
 }
 
 Tensor& equal_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::equal, x, y);
-  call::dispatch_inplace(ops::equal, dist::equal_, dense::equal_, x, y);
+  call::dispatch_inplace(ops::equal, dist::equal_, infer::equal, dense::equal_, x, y);
   return x;
 }
 
 Tensor not_equal(const Tensor& x, const Tensor& y) {
   return autograd::unlinked(ops::not_equal,
-      call::dispatch(ops::not_equal, dist::not_equal, dense::not_equal, x, y), x, y);
+      call::dispatch(ops::not_equal, dist::not_equal, infer::not_equal, dense::not_equal, x, y), x,
+      y);
 }
 
 Tensor& not_equal_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::not_equal, x, y);
-  call::dispatch_inplace(ops::not_equal, dist::not_equal_, dense::not_equal_, x, y);
+  call::dispatch_inplace(ops::not_equal, dist::not_equal_, infer::not_equal, dense::not_equal_, x,
+      y);
   return x;
 }
 
 Tensor less_than(const Tensor& x, const Tensor& y) {
   return autograd::unlinked(ops::less_than,
-      call::dispatch(ops::less_than, dist::less_than, dense::less_than, x, y), x, y);
+      call::dispatch(ops::less_than, dist::less_than, infer::less_than, dense::less_than, x, y), x,
+      y);
 }
 
 Tensor& less_than_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::less_than, x, y);
-  call::dispatch_inplace(ops::less_than, dist::less_than_, dense::less_than_, x, y);
+  call::dispatch_inplace(ops::less_than, dist::less_than_, infer::less_than, dense::less_than_, x,
+      y);
   return x;
 }
 
 Tensor less_equal(const Tensor& x, const Tensor& y) {
   return autograd::unlinked(ops::less_equal,
-      call::dispatch(ops::less_equal, dist::less_equal, dense::less_equal, x, y), x, y);
+      call::dispatch(ops::less_equal, dist::less_equal, infer::less_equal, dense::less_equal, x, y),
+      x, y);
 }
 
 Tensor& less_equal_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::less_equal, x, y);
-  call::dispatch_inplace(ops::less_equal, dist::less_equal_, dense::less_equal_, x, y);
+  call::dispatch_inplace(ops::less_equal, dist::less_equal_, infer::less_equal, dense::less_equal_,
+      x, y);
   return x;
 }
 
 Tensor greater_than(const Tensor& x, const Tensor& y) {
   return autograd::unlinked(ops::greater_than,
-      call::dispatch(ops::greater_than, dist::greater_than, dense::greater_than, x, y), x, y);
+      call::dispatch(ops::greater_than, dist::greater_than, infer::greater_than,
+      dense::greater_than, x, y), x, y);
 }
 
 Tensor& greater_than_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::greater_than, x, y);
-  call::dispatch_inplace(ops::greater_than, dist::greater_than_, dense::greater_than_, x, y);
+  call::dispatch_inplace(ops::greater_than, dist::greater_than_, infer::greater_than,
+      dense::greater_than_, x, y);
   return x;
 }
 
 Tensor greater_equal(const Tensor& x, const Tensor& y) {
   return autograd::unlinked(ops::greater_equal,
-      call::dispatch(ops::greater_equal, dist::greater_equal, dense::greater_equal, x, y), x, y);
+      call::dispatch(ops::greater_equal, dist::greater_equal, infer::greater_equal,
+      dense::greater_equal, x, y), x, y);
 }
 
 Tensor& greater_equal_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::greater_equal, x, y);
-  call::dispatch_inplace(ops::greater_equal, dist::greater_equal_, dense::greater_equal_, x, y);
+  call::dispatch_inplace(ops::greater_equal, dist::greater_equal_, infer::greater_equal,
+      dense::greater_equal_, x, y);
   return x;
 }
 
 Tensor bitwise_and(const Tensor& x, const Tensor& y) {
   return autograd::unlinked(ops::bitwise_and,
-      call::dispatch(ops::bitwise_and, dist::bitwise_and, dense::bitwise_and, x, y), x, y);
+      call::dispatch(ops::bitwise_and, dist::bitwise_and, infer::bitwise_and, dense::bitwise_and, x,
+      y), x, y);
 }
 
 Tensor& bitwise_and_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::bitwise_and, x, y);
-  call::dispatch_inplace(ops::bitwise_and, dist::bitwise_and_, dense::bitwise_and_, x, y);
+  call::dispatch_inplace(ops::bitwise_and, dist::bitwise_and_, infer::bitwise_and,
+      dense::bitwise_and_, x, y);
   return x;
 }
 
 Tensor bitwise_or(const Tensor& x, const Tensor& y) {
   return autograd::unlinked(ops::bitwise_or,
-      call::dispatch(ops::bitwise_or, dist::bitwise_or, dense::bitwise_or, x, y), x, y);
+      call::dispatch(ops::bitwise_or, dist::bitwise_or, infer::bitwise_or, dense::bitwise_or, x, y),
+      x, y);
 }
 
 Tensor& bitwise_or_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::bitwise_or, x, y);
-  call::dispatch_inplace(ops::bitwise_or, dist::bitwise_or_, dense::bitwise_or_, x, y);
+  call::dispatch_inplace(ops::bitwise_or, dist::bitwise_or_, infer::bitwise_or, dense::bitwise_or_,
+      x, y);
   return x;
 }
 
 Tensor bitwise_xor(const Tensor& x, const Tensor& y) {
   return autograd::unlinked(ops::bitwise_xor,
-      call::dispatch(ops::bitwise_xor, dist::bitwise_xor, dense::bitwise_xor, x, y), x, y);
+      call::dispatch(ops::bitwise_xor, dist::bitwise_xor, infer::bitwise_xor, dense::bitwise_xor, x,
+      y), x, y);
 }
 
 Tensor& bitwise_xor_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::bitwise_xor, x, y);
-  call::dispatch_inplace(ops::bitwise_xor, dist::bitwise_xor_, dense::bitwise_xor_, x, y);
+  call::dispatch_inplace(ops::bitwise_xor, dist::bitwise_xor_, infer::bitwise_xor,
+      dense::bitwise_xor_, x, y);
   return x;
 }
 
 Tensor bitwise_not(const Tensor& x) {
   return autograd::unlinked(ops::bitwise_not,
-      call::dispatch(ops::bitwise_not, dist::bitwise_not, dense::bitwise_not, x), x);
+      call::dispatch(ops::bitwise_not, dist::bitwise_not, infer::bitwise_not, dense::bitwise_not,
+      x), x);
 }
 
 Tensor& bitwise_not_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::bitwise_not, x);
-  call::dispatch_inplace(ops::bitwise_not, dist::bitwise_not_, dense::bitwise_not_, x);
+  call::dispatch_inplace(ops::bitwise_not, dist::bitwise_not_, infer::bitwise_not,
+      dense::bitwise_not_, x);
   return x;
 }
 
 Tensor logical_and(const Tensor& x, const Tensor& y) {
   return autograd::unlinked(ops::logical_and,
-      call::dispatch(ops::logical_and, dist::logical_and, dense::logical_and, x, y), x, y);
+      call::dispatch(ops::logical_and, dist::logical_and, infer::logical_and, dense::logical_and, x,
+      y), x, y);
 }
 
 Tensor& logical_and_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::logical_and, x, y);
-  call::dispatch_inplace(ops::logical_and, dist::logical_and_, dense::logical_and_, x, y);
+  call::dispatch_inplace(ops::logical_and, dist::logical_and_, infer::logical_and,
+      dense::logical_and_, x, y);
   return x;
 }
 
 Tensor logical_or(const Tensor& x, const Tensor& y) {
   return autograd::unlinked(ops::logical_or,
-      call::dispatch(ops::logical_or, dist::logical_or, dense::logical_or, x, y), x, y);
+      call::dispatch(ops::logical_or, dist::logical_or, infer::logical_or, dense::logical_or, x, y),
+      x, y);
 }
 
 Tensor& logical_or_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::logical_or, x, y);
-  call::dispatch_inplace(ops::logical_or, dist::logical_or_, dense::logical_or_, x, y);
+  call::dispatch_inplace(ops::logical_or, dist::logical_or_, infer::logical_or, dense::logical_or_,
+      x, y);
   return x;
 }
 
 Tensor logical_xor(const Tensor& x, const Tensor& y) {
   return autograd::unlinked(ops::logical_xor,
-      call::dispatch(ops::logical_xor, dist::logical_xor, dense::logical_xor, x, y), x, y);
+      call::dispatch(ops::logical_xor, dist::logical_xor, infer::logical_xor, dense::logical_xor, x,
+      y), x, y);
 }
 
 Tensor& logical_xor_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::logical_xor, x, y);
-  call::dispatch_inplace(ops::logical_xor, dist::logical_xor_, dense::logical_xor_, x, y);
+  call::dispatch_inplace(ops::logical_xor, dist::logical_xor_, infer::logical_xor,
+      dense::logical_xor_, x, y);
   return x;
 }
 
 Tensor logical_not(const Tensor& x) {
   return autograd::unlinked(ops::logical_not,
-      call::dispatch(ops::logical_not, dist::logical_not, dense::logical_not, x), x);
+      call::dispatch(ops::logical_not, dist::logical_not, infer::logical_not, dense::logical_not,
+      x), x);
 }
 
 Tensor& logical_not_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::logical_not, x);
-  call::dispatch_inplace(ops::logical_not, dist::logical_not_, dense::logical_not_, x);
+  call::dispatch_inplace(ops::logical_not, dist::logical_not_, infer::logical_not,
+      dense::logical_not_, x);
   return x;
 }
 

@@ -5,182 +5,232 @@
 #include "meta/infer_meta.h"
 #include "logic_ops.h"
 
+namespace shard::infer {
+
+Meta equal(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::CompareInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta not_equal(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::CompareInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta less_than(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::CompareInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta less_equal(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::CompareInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta greater_than(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::CompareInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta greater_equal(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::CompareInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta bitwise_and(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta bitwise_or(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta bitwise_xor(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta bitwise_not(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta logical_and(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::CompareInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta logical_or(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::CompareInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta logical_xor(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::CompareInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta logical_not(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::LogicalNotInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+}  // namespace shard::infer
+
 namespace shard::dense {
 
-DenseTensor equal(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor equal(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"equal">(), x.dtype(), out_meta, x, y);
 }
 
-void equal_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void equal_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::equal, kernels<"equal">(), x.dtype(), x, out_meta, x, y);
 }
 
-DenseTensor not_equal(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor not_equal(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"not_equal">(), x.dtype(), out_meta, x, y);
 }
 
-void not_equal_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void not_equal_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::not_equal, kernels<"not_equal">(), x.dtype(), x, out_meta, x, y);
 }
 
-DenseTensor less_than(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor less_than(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"less_than">(), x.dtype(), out_meta, x, y);
 }
 
-void less_than_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void less_than_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::less_than, kernels<"less_than">(), x.dtype(), x, out_meta, x, y);
 }
 
-DenseTensor less_equal(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor less_equal(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"less_equal">(), x.dtype(), out_meta, x, y);
 }
 
-void less_equal_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void less_equal_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::less_equal, kernels<"less_equal">(), x.dtype(), x, out_meta, x,
       y);
 }
 
-DenseTensor greater_than(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor greater_than(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"greater_than">(), x.dtype(), out_meta, x, y);
 }
 
-void greater_than_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void greater_than_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y) {
   call::compute_inplace(ctx, ops::greater_than, kernels<"greater_than">(), x.dtype(), x, out_meta,
       x, y);
 }
 
-DenseTensor greater_equal(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor greater_equal(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"greater_equal">(), x.dtype(), out_meta, x, y);
 }
 
-void greater_equal_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void greater_equal_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y) {
   call::compute_inplace(ctx, ops::greater_equal, kernels<"greater_equal">(), x.dtype(), x, out_meta,
       x, y);
 }
 
-DenseTensor bitwise_and(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor bitwise_and(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"bitwise_and">(), x.dtype(), out_meta, x, y);
 }
 
-void bitwise_and_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void bitwise_and_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y) {
   call::compute_inplace(ctx, ops::bitwise_and, kernels<"bitwise_and">(), x.dtype(), x, out_meta, x,
       y);
 }
 
-DenseTensor bitwise_or(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor bitwise_or(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"bitwise_or">(), x.dtype(), out_meta, x, y);
 }
 
-void bitwise_or_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void bitwise_or_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::bitwise_or, kernels<"bitwise_or">(), x.dtype(), x, out_meta, x,
       y);
 }
 
-DenseTensor bitwise_xor(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor bitwise_xor(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"bitwise_xor">(), x.dtype(), out_meta, x, y);
 }
 
-void bitwise_xor_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void bitwise_xor_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y) {
   call::compute_inplace(ctx, ops::bitwise_xor, kernels<"bitwise_xor">(), x.dtype(), x, out_meta, x,
       y);
 }
 
-DenseTensor bitwise_not(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor bitwise_not(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"bitwise_not">(), x.dtype(), out_meta, x);
 }
 
-void bitwise_not_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void bitwise_not_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::bitwise_not, kernels<"bitwise_not">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor logical_and(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor logical_and(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"logical_and">(), x.dtype(), out_meta, x, y);
 }
 
-void logical_and_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void logical_and_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y) {
   call::compute_inplace(ctx, ops::logical_and, kernels<"logical_and">(), x.dtype(), x, out_meta, x,
       y);
 }
 
-DenseTensor logical_or(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor logical_or(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"logical_or">(), x.dtype(), out_meta, x, y);
 }
 
-void logical_or_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void logical_or_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::logical_or, kernels<"logical_or">(), x.dtype(), x, out_meta, x,
       y);
 }
 
-DenseTensor logical_xor(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor logical_xor(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"logical_xor">(), x.dtype(), out_meta, x, y);
 }
 
-void logical_xor_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::CompareInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void logical_xor_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y) {
   call::compute_inplace(ctx, ops::logical_xor, kernels<"logical_xor">(), x.dtype(), x, out_meta, x,
       y);
 }
 
-DenseTensor logical_not(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::LogicalNotInferMeta(ctx, x.meta(), out_meta);
+DenseTensor logical_not(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"logical_not">(), x.dtype(), out_meta, x);
 }
 
-void logical_not_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::LogicalNotInferMeta(ctx, x.meta(), out_meta);
+void logical_not_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::logical_not, kernels<"logical_not">(), x.dtype(), x, out_meta, x);
 }
 

@@ -3,33 +3,64 @@
 
 #include "call/dense_call.h"
 
+namespace shard::infer {
+Meta equal(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta not_equal(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta less_than(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta less_equal(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta greater_than(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta greater_equal(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta bitwise_and(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta bitwise_or(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta bitwise_xor(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta bitwise_not(const OpContext& ctx, const Meta& x);
+Meta logical_and(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta logical_or(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta logical_xor(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta logical_not(const OpContext& ctx, const Meta& x);
+}  // namespace shard::infer
+
 namespace shard::dense {
-DenseTensor equal(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void equal_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor not_equal(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void not_equal_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor less_than(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void less_than_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor less_equal(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void less_equal_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor greater_than(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void greater_than_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor greater_equal(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void greater_equal_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor bitwise_and(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void bitwise_and_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor bitwise_or(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void bitwise_or_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor bitwise_xor(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void bitwise_xor_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor bitwise_not(const OpContext& ctx, const DenseTensor& x);
-void bitwise_not_(const OpContext& ctx, DenseTensor& x);
-DenseTensor logical_and(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void logical_and_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor logical_or(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void logical_or_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor logical_xor(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void logical_xor_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor logical_not(const OpContext& ctx, const DenseTensor& x);
-void logical_not_(const OpContext& ctx, DenseTensor& x);
+DenseTensor equal(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void equal_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor not_equal(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void not_equal_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor less_than(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void less_than_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor less_equal(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void less_equal_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor greater_than(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void greater_than_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y);
+DenseTensor greater_equal(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void greater_equal_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y);
+DenseTensor bitwise_and(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void bitwise_and_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor bitwise_or(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void bitwise_or_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor bitwise_xor(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void bitwise_xor_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor bitwise_not(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void bitwise_not_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor logical_and(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void logical_and_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor logical_or(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void logical_or_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor logical_xor(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void logical_xor_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor logical_not(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void logical_not_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
 }  // namespace shard::dense

@@ -5,161 +5,211 @@
 #include "logic_dense.h"
 #include "logic_ops.h"
 
-// A call collects its arguments. run() plans, from the cache or by global metas, rule and reshards;
-// moves what differs; calls the dense function on local tensors; writes back and wraps.
+// A call collects its arguments. run() makes a plan (or finds it in the cache) from the inferred
+// global metas,
+// the op's rule and reshards; reshards inputs; calls the dense function on local tensors; writes
+// back and wraps.
 namespace shard::dist {
 
 Tensor equal(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::equal, x, y);
-  return call.run([&] { return dense::equal(call, call[0], call[1]); });
+  return call.run(infer::equal, [&] { return dense::equal(call, call.meta(0), call[0], call[1]); });
 }
 
 Tensor& equal_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::equal, x, y);
-  call.run([&] { dense::equal_(call, call.target(0), call[1]); });
+  call.run(infer::equal, [&] { dense::equal_(call, call.meta(0), call.target(0), call[1]); });
   return x;
 }
 
 Tensor not_equal(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::not_equal, x, y);
-  return call.run([&] { return dense::not_equal(call, call[0], call[1]); });
+  return call.run(infer::not_equal, [&] {
+    return dense::not_equal(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& not_equal_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::not_equal, x, y);
-  call.run([&] { dense::not_equal_(call, call.target(0), call[1]); });
+  call.run(infer::not_equal, [&] {
+    dense::not_equal_(call, call.meta(0), call.target(0), call[1]);
+  });
   return x;
 }
 
 Tensor less_than(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::less_than, x, y);
-  return call.run([&] { return dense::less_than(call, call[0], call[1]); });
+  return call.run(infer::less_than, [&] {
+    return dense::less_than(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& less_than_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::less_than, x, y);
-  call.run([&] { dense::less_than_(call, call.target(0), call[1]); });
+  call.run(infer::less_than, [&] {
+    dense::less_than_(call, call.meta(0), call.target(0), call[1]);
+  });
   return x;
 }
 
 Tensor less_equal(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::less_equal, x, y);
-  return call.run([&] { return dense::less_equal(call, call[0], call[1]); });
+  return call.run(infer::less_equal, [&] {
+    return dense::less_equal(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& less_equal_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::less_equal, x, y);
-  call.run([&] { dense::less_equal_(call, call.target(0), call[1]); });
+  call.run(infer::less_equal, [&] {
+    dense::less_equal_(call, call.meta(0), call.target(0), call[1]);
+  });
   return x;
 }
 
 Tensor greater_than(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::greater_than, x, y);
-  return call.run([&] { return dense::greater_than(call, call[0], call[1]); });
+  return call.run(infer::greater_than, [&] {
+    return dense::greater_than(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& greater_than_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::greater_than, x, y);
-  call.run([&] { dense::greater_than_(call, call.target(0), call[1]); });
+  call.run(infer::greater_than, [&] {
+    dense::greater_than_(call, call.meta(0), call.target(0), call[1]);
+  });
   return x;
 }
 
 Tensor greater_equal(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::greater_equal, x, y);
-  return call.run([&] { return dense::greater_equal(call, call[0], call[1]); });
+  return call.run(infer::greater_equal, [&] {
+    return dense::greater_equal(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& greater_equal_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::greater_equal, x, y);
-  call.run([&] { dense::greater_equal_(call, call.target(0), call[1]); });
+  call.run(infer::greater_equal, [&] {
+    dense::greater_equal_(call, call.meta(0), call.target(0), call[1]);
+  });
   return x;
 }
 
 Tensor bitwise_and(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::bitwise_and, x, y);
-  return call.run([&] { return dense::bitwise_and(call, call[0], call[1]); });
+  return call.run(infer::bitwise_and, [&] {
+    return dense::bitwise_and(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& bitwise_and_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::bitwise_and, x, y);
-  call.run([&] { dense::bitwise_and_(call, call.target(0), call[1]); });
+  call.run(infer::bitwise_and, [&] {
+    dense::bitwise_and_(call, call.meta(0), call.target(0), call[1]);
+  });
   return x;
 }
 
 Tensor bitwise_or(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::bitwise_or, x, y);
-  return call.run([&] { return dense::bitwise_or(call, call[0], call[1]); });
+  return call.run(infer::bitwise_or, [&] {
+    return dense::bitwise_or(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& bitwise_or_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::bitwise_or, x, y);
-  call.run([&] { dense::bitwise_or_(call, call.target(0), call[1]); });
+  call.run(infer::bitwise_or, [&] {
+    dense::bitwise_or_(call, call.meta(0), call.target(0), call[1]);
+  });
   return x;
 }
 
 Tensor bitwise_xor(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::bitwise_xor, x, y);
-  return call.run([&] { return dense::bitwise_xor(call, call[0], call[1]); });
+  return call.run(infer::bitwise_xor, [&] {
+    return dense::bitwise_xor(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& bitwise_xor_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::bitwise_xor, x, y);
-  call.run([&] { dense::bitwise_xor_(call, call.target(0), call[1]); });
+  call.run(infer::bitwise_xor, [&] {
+    dense::bitwise_xor_(call, call.meta(0), call.target(0), call[1]);
+  });
   return x;
 }
 
 Tensor bitwise_not(const Tensor& x) {
   call::DistCall call(ops::bitwise_not, x);
-  return call.run([&] { return dense::bitwise_not(call, call[0]); });
+  return call.run(infer::bitwise_not, [&] {
+    return dense::bitwise_not(call, call.meta(0), call[0]);
+  });
 }
 
 Tensor& bitwise_not_(Tensor& x) {
   call::DistCall call(call::inplace, ops::bitwise_not, x);
-  call.run([&] { dense::bitwise_not_(call, call.target(0)); });
+  call.run(infer::bitwise_not, [&] { dense::bitwise_not_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor logical_and(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::logical_and, x, y);
-  return call.run([&] { return dense::logical_and(call, call[0], call[1]); });
+  return call.run(infer::logical_and, [&] {
+    return dense::logical_and(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& logical_and_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::logical_and, x, y);
-  call.run([&] { dense::logical_and_(call, call.target(0), call[1]); });
+  call.run(infer::logical_and, [&] {
+    dense::logical_and_(call, call.meta(0), call.target(0), call[1]);
+  });
   return x;
 }
 
 Tensor logical_or(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::logical_or, x, y);
-  return call.run([&] { return dense::logical_or(call, call[0], call[1]); });
+  return call.run(infer::logical_or, [&] {
+    return dense::logical_or(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& logical_or_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::logical_or, x, y);
-  call.run([&] { dense::logical_or_(call, call.target(0), call[1]); });
+  call.run(infer::logical_or, [&] {
+    dense::logical_or_(call, call.meta(0), call.target(0), call[1]);
+  });
   return x;
 }
 
 Tensor logical_xor(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::logical_xor, x, y);
-  return call.run([&] { return dense::logical_xor(call, call[0], call[1]); });
+  return call.run(infer::logical_xor, [&] {
+    return dense::logical_xor(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& logical_xor_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::logical_xor, x, y);
-  call.run([&] { dense::logical_xor_(call, call.target(0), call[1]); });
+  call.run(infer::logical_xor, [&] {
+    dense::logical_xor_(call, call.meta(0), call.target(0), call[1]);
+  });
   return x;
 }
 
 Tensor logical_not(const Tensor& x) {
   call::DistCall call(ops::logical_not, x);
-  return call.run([&] { return dense::logical_not(call, call[0]); });
+  return call.run(infer::logical_not, [&] {
+    return dense::logical_not(call, call.meta(0), call[0]);
+  });
 }
 
 Tensor& logical_not_(Tensor& x) {
   call::DistCall call(call::inplace, ops::logical_not, x);
-  call.run([&] { dense::logical_not_(call, call.target(0)); });
+  call.run(infer::logical_not, [&] { dense::logical_not_(call, call.meta(0), call.target(0)); });
   return x;
 }
 

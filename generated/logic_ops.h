@@ -4,62 +4,65 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 6, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 7, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef equal = {.name = "equal", .inplace_name = "equal_", .location = "logic.yaml",
     .inputs = slots<"x", "y">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
-    .rule = "..., ... -> ...", .elementwise = true, .pointwise = true};
+    .rule = "..., ... -> ...", .elementwise = true, .pointwise = true, .kernel = "equal",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef not_equal = {.name = "not_equal", .inplace_name = "not_equal_",
     .location = "logic.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "not_equal", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef less_than = {.name = "less_than", .inplace_name = "less_than_",
     .location = "logic.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "less_than", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef less_equal = {.name = "less_equal", .inplace_name = "less_equal_",
     .location = "logic.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "less_equal", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef greater_than = {.name = "greater_than", .inplace_name = "greater_than_",
     .location = "logic.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "greater_than", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef greater_equal = {.name = "greater_equal", .inplace_name = "greater_equal_",
     .location = "logic.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "greater_equal", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef bitwise_and = {.name = "bitwise_and", .inplace_name = "bitwise_and_",
     .location = "logic.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "bitwise_and", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef bitwise_or = {.name = "bitwise_or", .inplace_name = "bitwise_or_",
     .location = "logic.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "bitwise_or", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef bitwise_xor = {.name = "bitwise_xor", .inplace_name = "bitwise_xor_",
     .location = "logic.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "bitwise_xor", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef bitwise_not = {.name = "bitwise_not", .inplace_name = "bitwise_not_",
     .location = "logic.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "bitwise_not", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef logical_and = {.name = "logical_and", .inplace_name = "logical_and_",
     .location = "logic.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...",
-    .commutes = Commutes::jointly, .commute_types = 0x40, .elementwise = true, .pointwise = true};
+    .commutes = Commutes::jointly, .commute_types = 0x40, .elementwise = true, .pointwise = true,
+    .kernel = "logical_and", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef logical_or = {.name = "logical_or", .inplace_name = "logical_or_",
     .location = "logic.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...",
-    .commutes = Commutes::jointly, .commute_types = 0x20, .elementwise = true, .pointwise = true};
+    .commutes = Commutes::jointly, .commute_types = 0x20, .elementwise = true, .pointwise = true,
+    .kernel = "logical_or", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef logical_xor = {.name = "logical_xor", .inplace_name = "logical_xor_",
     .location = "logic.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "logical_xor", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef logical_not = {.name = "logical_not", .inplace_name = "logical_not_",
     .location = "logic.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "logical_not", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

@@ -6,20 +6,29 @@
 namespace shard::program {
 
 void register_api_logic([[maybe_unused]] OpTable& table) {
-  table.add(op_entry(ops::equal, dense::equal, dense::equal_));
-  table.add(op_entry(ops::not_equal, dense::not_equal, dense::not_equal_));
-  table.add(op_entry(ops::less_than, dense::less_than, dense::less_than_));
-  table.add(op_entry(ops::less_equal, dense::less_equal, dense::less_equal_));
-  table.add(op_entry(ops::greater_than, dense::greater_than, dense::greater_than_));
-  table.add(op_entry(ops::greater_equal, dense::greater_equal, dense::greater_equal_));
-  table.add(op_entry(ops::bitwise_and, dense::bitwise_and, dense::bitwise_and_));
-  table.add(op_entry(ops::bitwise_or, dense::bitwise_or, dense::bitwise_or_));
-  table.add(op_entry(ops::bitwise_xor, dense::bitwise_xor, dense::bitwise_xor_));
-  table.add(op_entry(ops::bitwise_not, dense::bitwise_not, dense::bitwise_not_));
-  table.add(op_entry(ops::logical_and, dense::logical_and, dense::logical_and_));
-  table.add(op_entry(ops::logical_or, dense::logical_or, dense::logical_or_));
-  table.add(op_entry(ops::logical_xor, dense::logical_xor, dense::logical_xor_));
-  table.add(op_entry(ops::logical_not, dense::logical_not, dense::logical_not_));
+  table.add(op_entry(ops::equal, infer::equal, dense::equal, dense::equal_));
+  table.add(op_entry(ops::not_equal, infer::not_equal, dense::not_equal, dense::not_equal_));
+  table.add(op_entry(ops::less_than, infer::less_than, dense::less_than, dense::less_than_));
+  table.add(op_entry(ops::less_equal, infer::less_equal, dense::less_equal, dense::less_equal_));
+  table.add(
+      op_entry(ops::greater_than, infer::greater_than, dense::greater_than, dense::greater_than_));
+  table.add(
+      op_entry(ops::greater_equal, infer::greater_equal, dense::greater_equal,
+      dense::greater_equal_));
+  table.add(
+      op_entry(ops::bitwise_and, infer::bitwise_and, dense::bitwise_and, dense::bitwise_and_));
+  table.add(op_entry(ops::bitwise_or, infer::bitwise_or, dense::bitwise_or, dense::bitwise_or_));
+  table.add(
+      op_entry(ops::bitwise_xor, infer::bitwise_xor, dense::bitwise_xor, dense::bitwise_xor_));
+  table.add(
+      op_entry(ops::bitwise_not, infer::bitwise_not, dense::bitwise_not, dense::bitwise_not_));
+  table.add(
+      op_entry(ops::logical_and, infer::logical_and, dense::logical_and, dense::logical_and_));
+  table.add(op_entry(ops::logical_or, infer::logical_or, dense::logical_or, dense::logical_or_));
+  table.add(
+      op_entry(ops::logical_xor, infer::logical_xor, dense::logical_xor, dense::logical_xor_));
+  table.add(
+      op_entry(ops::logical_not, infer::logical_not, dense::logical_not, dense::logical_not_));
 }
 
 }  // namespace shard::program

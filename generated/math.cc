@@ -12,339 +12,343 @@ namespace shard {
 
 Tensor add(const Tensor& x, const Tensor& y, CallSite site) {
   if (autograd::records(x, y)) return autograd::add(x, y, site);
-  return call::dispatch(ops::add, dist::add, dense::add, x, y);
+  return call::dispatch(ops::add, dist::add, infer::add, dense::add, x, y);
 }
 
 Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x, y)) return autograd::add_(x, y, site);
-  call::dispatch_inplace(ops::add, dist::add_, dense::add_, x, y);
+  call::dispatch_inplace(ops::add, dist::add_, infer::add, dense::add_, x, y);
   return x;
 }
 
 Tensor subtract(const Tensor& x, const Tensor& y, CallSite site) {
   if (autograd::records(x, y)) return autograd::subtract(x, y, site);
-  return call::dispatch(ops::subtract, dist::subtract, dense::subtract, x, y);
+  return call::dispatch(ops::subtract, dist::subtract, infer::subtract, dense::subtract, x, y);
 }
 
 Tensor& subtract_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x, y)) return autograd::subtract_(x, y, site);
-  call::dispatch_inplace(ops::subtract, dist::subtract_, dense::subtract_, x, y);
+  call::dispatch_inplace(ops::subtract, dist::subtract_, infer::subtract, dense::subtract_, x, y);
   return x;
 }
 
 Tensor multiply(const Tensor& x, const Tensor& y, CallSite site) {
   if (autograd::records(x, y)) return autograd::multiply(x, y, site);
-  return call::dispatch(ops::multiply, dist::multiply, dense::multiply, x, y);
+  return call::dispatch(ops::multiply, dist::multiply, infer::multiply, dense::multiply, x, y);
 }
 
 Tensor& multiply_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x, y)) return autograd::multiply_(x, y, site);
-  call::dispatch_inplace(ops::multiply, dist::multiply_, dense::multiply_, x, y);
+  call::dispatch_inplace(ops::multiply, dist::multiply_, infer::multiply, dense::multiply_, x, y);
   return x;
 }
 
 Tensor divide(const Tensor& x, const Tensor& y, CallSite site) {
   if (autograd::records(x, y)) return autograd::divide(x, y, site);
-  return call::dispatch(ops::divide, dist::divide, dense::divide, x, y);
+  return call::dispatch(ops::divide, dist::divide, infer::divide, dense::divide, x, y);
 }
 
 Tensor& divide_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x, y)) return autograd::divide_(x, y, site);
-  call::dispatch_inplace(ops::divide, dist::divide_, dense::divide_, x, y);
+  call::dispatch_inplace(ops::divide, dist::divide_, infer::divide, dense::divide_, x, y);
   return x;
 }
 
 Tensor maximum(const Tensor& x, const Tensor& y, CallSite site) {
   if (autograd::records(x, y)) return autograd::maximum(x, y, site);
-  return call::dispatch(ops::maximum, dist::maximum, dense::maximum, x, y);
+  return call::dispatch(ops::maximum, dist::maximum, infer::maximum, dense::maximum, x, y);
 }
 
 Tensor& maximum_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x, y)) return autograd::maximum_(x, y, site);
-  call::dispatch_inplace(ops::maximum, dist::maximum_, dense::maximum_, x, y);
+  call::dispatch_inplace(ops::maximum, dist::maximum_, infer::maximum, dense::maximum_, x, y);
   return x;
 }
 
 Tensor minimum(const Tensor& x, const Tensor& y, CallSite site) {
   if (autograd::records(x, y)) return autograd::minimum(x, y, site);
-  return call::dispatch(ops::minimum, dist::minimum, dense::minimum, x, y);
+  return call::dispatch(ops::minimum, dist::minimum, infer::minimum, dense::minimum, x, y);
 }
 
 Tensor& minimum_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x, y)) return autograd::minimum_(x, y, site);
-  call::dispatch_inplace(ops::minimum, dist::minimum_, dense::minimum_, x, y);
+  call::dispatch_inplace(ops::minimum, dist::minimum_, infer::minimum, dense::minimum_, x, y);
   return x;
 }
 
 Tensor assign(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::assign(x, site);
-  return call::dispatch(ops::assign, dist::assign, dense::assign, x);
+  return call::dispatch(ops::assign, dist::assign, infer::assign, dense::assign, x);
 }
 
 Tensor& assign_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::assign_(x, site);
-  call::dispatch_inplace(ops::assign, dist::assign_, dense::assign_, x);
+  call::dispatch_inplace(ops::assign, dist::assign_, infer::assign, dense::assign_, x);
   return x;
 }
 
 Tensor cast(const Tensor& x, DType dtype, CallSite site) {
   if (autograd::records(x)) return autograd::cast(x, dtype, site);
-  return call::dispatch(ops::cast, dist::cast, dense::cast, x, dtype);
+  return call::dispatch(ops::cast, dist::cast, infer::cast, dense::cast, x, dtype);
 }
 
 Tensor& cast_(Tensor& x, DType dtype, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::cast_(x, dtype, site);
-  call::dispatch_inplace(ops::cast, dist::cast_, dense::cast_, x, dtype);
+  call::dispatch_inplace(ops::cast, dist::cast_, infer::cast, dense::cast_, x, dtype);
   return x;
 }
 
 Tensor scale(const Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
     CallSite site) {
   if (autograd::records(x)) return autograd::scale(x, scale, bias, bias_after_scale, site);
-  return call::dispatch(ops::scale, dist::scale, dense::scale, x, scale, bias, bias_after_scale);
+  return call::dispatch(ops::scale, dist::scale, infer::scale, dense::scale, x, scale, bias,
+      bias_after_scale);
 }
 
 Tensor& scale_(Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
     CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::scale_(x, scale, bias, bias_after_scale, site);
-  call::dispatch_inplace(ops::scale, dist::scale_, dense::scale_, x, scale, bias, bias_after_scale);
+  call::dispatch_inplace(ops::scale, dist::scale_, infer::scale, dense::scale_, x, scale, bias,
+      bias_after_scale);
   return x;
 }
 
 Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max, CallSite site) {
   if (autograd::records(x)) return autograd::clip(x, min, max, site);
-  return call::dispatch(ops::clip, dist::clip, dense::clip, x, min, max);
+  return call::dispatch(ops::clip, dist::clip, infer::clip, dense::clip, x, min, max);
 }
 
 Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::clip_(x, min, max, site);
-  call::dispatch_inplace(ops::clip, dist::clip_, dense::clip_, x, min, max);
+  call::dispatch_inplace(ops::clip, dist::clip_, infer::clip, dense::clip_, x, min, max);
   return x;
 }
 
 Tensor pow(const Tensor& x, const Scalar& y, CallSite site) {
   if (autograd::records(x)) return autograd::pow(x, y, site);
-  return call::dispatch(ops::pow, dist::pow, dense::pow, x, y);
+  return call::dispatch(ops::pow, dist::pow, infer::pow, dense::pow, x, y);
 }
 
 Tensor& pow_(Tensor& x, const Scalar& y, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::pow_(x, y, site);
-  call::dispatch_inplace(ops::pow, dist::pow_, dense::pow_, x, y);
+  call::dispatch_inplace(ops::pow, dist::pow_, infer::pow, dense::pow_, x, y);
   return x;
 }
 
 Tensor exp(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::exp(x, site);
-  return call::dispatch(ops::exp, dist::exp, dense::exp, x);
+  return call::dispatch(ops::exp, dist::exp, infer::exp, dense::exp, x);
 }
 
 Tensor& exp_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::exp_(x, site);
-  call::dispatch_inplace(ops::exp, dist::exp_, dense::exp_, x);
+  call::dispatch_inplace(ops::exp, dist::exp_, infer::exp, dense::exp_, x);
   return x;
 }
 
 Tensor log(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::log(x, site);
-  return call::dispatch(ops::log, dist::log, dense::log, x);
+  return call::dispatch(ops::log, dist::log, infer::log, dense::log, x);
 }
 
 Tensor& log_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::log_(x, site);
-  call::dispatch_inplace(ops::log, dist::log_, dense::log_, x);
+  call::dispatch_inplace(ops::log, dist::log_, infer::log, dense::log_, x);
   return x;
 }
 
 Tensor tanh(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::tanh(x, site);
-  return call::dispatch(ops::tanh, dist::tanh, dense::tanh, x);
+  return call::dispatch(ops::tanh, dist::tanh, infer::tanh, dense::tanh, x);
 }
 
 Tensor& tanh_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::tanh_(x, site);
-  call::dispatch_inplace(ops::tanh, dist::tanh_, dense::tanh_, x);
+  call::dispatch_inplace(ops::tanh, dist::tanh_, infer::tanh, dense::tanh_, x);
   return x;
 }
 
 Tensor sqrt(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::sqrt(x, site);
-  return call::dispatch(ops::sqrt, dist::sqrt, dense::sqrt, x);
+  return call::dispatch(ops::sqrt, dist::sqrt, infer::sqrt, dense::sqrt, x);
 }
 
 Tensor& sqrt_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::sqrt_(x, site);
-  call::dispatch_inplace(ops::sqrt, dist::sqrt_, dense::sqrt_, x);
+  call::dispatch_inplace(ops::sqrt, dist::sqrt_, infer::sqrt, dense::sqrt_, x);
   return x;
 }
 
 Tensor rsqrt(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::rsqrt(x, site);
-  return call::dispatch(ops::rsqrt, dist::rsqrt, dense::rsqrt, x);
+  return call::dispatch(ops::rsqrt, dist::rsqrt, infer::rsqrt, dense::rsqrt, x);
 }
 
 Tensor& rsqrt_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::rsqrt_(x, site);
-  call::dispatch_inplace(ops::rsqrt, dist::rsqrt_, dense::rsqrt_, x);
+  call::dispatch_inplace(ops::rsqrt, dist::rsqrt_, infer::rsqrt, dense::rsqrt_, x);
   return x;
 }
 
 Tensor relu(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::relu(x, site);
-  return call::dispatch(ops::relu, dist::relu, dense::relu, x);
+  return call::dispatch(ops::relu, dist::relu, infer::relu, dense::relu, x);
 }
 
 Tensor& relu_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::relu_(x, site);
-  call::dispatch_inplace(ops::relu, dist::relu_, dense::relu_, x);
+  call::dispatch_inplace(ops::relu, dist::relu_, infer::relu, dense::relu_, x);
   return x;
 }
 
 Tensor gelu(const Tensor& x, bool approximate, CallSite site) {
   if (autograd::records(x)) return autograd::gelu(x, approximate, site);
-  return call::dispatch(ops::gelu, dist::gelu, dense::gelu, x, approximate);
+  return call::dispatch(ops::gelu, dist::gelu, infer::gelu, dense::gelu, x, approximate);
 }
 
 Tensor& gelu_(Tensor& x, bool approximate, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::gelu_(x, approximate, site);
-  call::dispatch_inplace(ops::gelu, dist::gelu_, dense::gelu_, x, approximate);
+  call::dispatch_inplace(ops::gelu, dist::gelu_, infer::gelu, dense::gelu_, x, approximate);
   return x;
 }
 
 Tensor silu(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::silu(x, site);
-  return call::dispatch(ops::silu, dist::silu, dense::silu, x);
+  return call::dispatch(ops::silu, dist::silu, infer::silu, dense::silu, x);
 }
 
 Tensor& silu_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::silu_(x, site);
-  call::dispatch_inplace(ops::silu, dist::silu_, dense::silu_, x);
+  call::dispatch_inplace(ops::silu, dist::silu_, infer::silu, dense::silu_, x);
   return x;
 }
 
 Tensor sigmoid(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::sigmoid(x, site);
-  return call::dispatch(ops::sigmoid, dist::sigmoid, dense::sigmoid, x);
+  return call::dispatch(ops::sigmoid, dist::sigmoid, infer::sigmoid, dense::sigmoid, x);
 }
 
 Tensor& sigmoid_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::sigmoid_(x, site);
-  call::dispatch_inplace(ops::sigmoid, dist::sigmoid_, dense::sigmoid_, x);
+  call::dispatch_inplace(ops::sigmoid, dist::sigmoid_, infer::sigmoid, dense::sigmoid_, x);
   return x;
 }
 
 Tensor sin(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::sin(x, site);
-  return call::dispatch(ops::sin, dist::sin, dense::sin, x);
+  return call::dispatch(ops::sin, dist::sin, infer::sin, dense::sin, x);
 }
 
 Tensor& sin_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::sin_(x, site);
-  call::dispatch_inplace(ops::sin, dist::sin_, dense::sin_, x);
+  call::dispatch_inplace(ops::sin, dist::sin_, infer::sin, dense::sin_, x);
   return x;
 }
 
 Tensor cos(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::cos(x, site);
-  return call::dispatch(ops::cos, dist::cos, dense::cos, x);
+  return call::dispatch(ops::cos, dist::cos, infer::cos, dense::cos, x);
 }
 
 Tensor& cos_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::cos_(x, site);
-  call::dispatch_inplace(ops::cos, dist::cos_, dense::cos_, x);
+  call::dispatch_inplace(ops::cos, dist::cos_, infer::cos, dense::cos_, x);
   return x;
 }
 
 Tensor square(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::square(x, site);
-  return call::dispatch(ops::square, dist::square, dense::square, x);
+  return call::dispatch(ops::square, dist::square, infer::square, dense::square, x);
 }
 
 Tensor& square_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::square_(x, site);
-  call::dispatch_inplace(ops::square, dist::square_, dense::square_, x);
+  call::dispatch_inplace(ops::square, dist::square_, infer::square, dense::square_, x);
   return x;
 }
 
 Tensor abs(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::abs(x, site);
-  return call::dispatch(ops::abs, dist::abs, dense::abs, x);
+  return call::dispatch(ops::abs, dist::abs, infer::abs, dense::abs, x);
 }
 
 Tensor& abs_(Tensor& x, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::abs_(x, site);
-  call::dispatch_inplace(ops::abs, dist::abs_, dense::abs_, x);
+  call::dispatch_inplace(ops::abs, dist::abs_, infer::abs, dense::abs_, x);
   return x;
 }
 
 Tensor elementwise_pow(const Tensor& x, const Tensor& y, CallSite site) {
   if (autograd::records(x, y)) return autograd::elementwise_pow(x, y, site);
-  return call::dispatch(ops::elementwise_pow, dist::elementwise_pow, dense::elementwise_pow, x, y);
+  return call::dispatch(ops::elementwise_pow, dist::elementwise_pow, infer::elementwise_pow,
+      dense::elementwise_pow, x, y);
 }
 
 Tensor swiglu(const Tensor& x, const Tensor& y, CallSite site) {
   if (autograd::records(x, y)) return autograd::swiglu(x, y, site);
-  return call::dispatch(ops::swiglu, dist::swiglu, dense::swiglu, x, y);
+  return call::dispatch(ops::swiglu, dist::swiglu, infer::swiglu, dense::swiglu, x, y);
 }
 
 Tensor add_n(const std::vector<Tensor>& inputs, CallSite site) {
   if (autograd::records(inputs)) return autograd::add_n(inputs, site);
-  return call::dispatch(ops::add_n, dist::add_n, dense::add_n, inputs);
+  return call::dispatch(ops::add_n, dist::add_n, infer::add_n, dense::add_n, inputs);
 }
 
 Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y, CallSite site) {
   if (autograd::records(condition, x, y)) return autograd::where(condition, x, y, site);
-  return call::dispatch(ops::where, dist::where, dense::where, condition, x, y);
+  return call::dispatch(ops::where, dist::where, infer::where, dense::where, condition, x, y);
 }
 
 Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(condition, x, y)) return autograd::where_(condition, x, y, site);
-  call::dispatch_inplace(ops::where, dist::where_, dense::where_, condition, x, y);
+  call::dispatch_inplace(ops::where, dist::where_, infer::where, dense::where_, condition, x, y);
   return x;
 }
 
 Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose_y, CallSite site) {
   if (autograd::records(x, y)) return autograd::matmul(x, y, transpose_x, transpose_y, site);
-  return call::dispatch(ops::matmul, dist::matmul, dense::matmul, x, y, transpose_x, transpose_y);
+  return call::dispatch(ops::matmul, dist::matmul, infer::matmul, dense::matmul, x, y, transpose_x,
+      transpose_y);
 }
 
 Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse,
     CallSite site) {
   if (autograd::records(x)) return autograd::cumsum(x, axis, flatten, exclusive, reverse, site);
-  return call::dispatch(ops::cumsum, dist::cumsum, dense::cumsum, x, axis, flatten, exclusive,
-      reverse);
+  return call::dispatch(ops::cumsum, dist::cumsum, infer::cumsum, dense::cumsum, x, axis, flatten,
+      exclusive, reverse);
 }
 
 Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse,
     CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::cumsum_(x, axis, flatten, exclusive, reverse, site);
-  call::dispatch_inplace(ops::cumsum, dist::cumsum_, dense::cumsum_, x, axis, flatten, exclusive,
-      reverse);
+  call::dispatch_inplace(ops::cumsum, dist::cumsum_, infer::cumsum, dense::cumsum_, x, axis,
+      flatten, exclusive, reverse);
   return x;
 }
 
@@ -395,15 +399,16 @@ Tensor scale_grad(const Tensor& out_grad, const Scalar& scale, CallSite site) {
 Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max,
     CallSite site) {
   if (autograd::records(x, out_grad)) return autograd::clip_grad(x, out_grad, min, max, site);
-  return call::dispatch(ops::clip_grad, dist::clip_grad, dense::clip_grad, x, out_grad, min, max);
+  return call::dispatch(ops::clip_grad, dist::clip_grad, infer::clip_grad, dense::clip_grad, x,
+      out_grad, min, max);
 }
 
 Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max,
     CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(x, out_grad)) return autograd::clip_grad_(x, out_grad, min, max, site);
-  call::dispatch_inplace(ops::clip_grad, dist::clip_grad_, dense::clip_grad_, x, out_grad, min,
-      max);
+  call::dispatch_inplace(ops::clip_grad, dist::clip_grad_, infer::clip_grad, dense::clip_grad_, x,
+      out_grad, min, max);
   return out_grad;
 }
 
@@ -418,13 +423,15 @@ Tensor clip_double_grad(const Tensor& x, const Tensor& grad_x_grad, const Scalar
 
 Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y, CallSite site) {
   if (autograd::records(x, out_grad)) return autograd::pow_grad(x, out_grad, y, site);
-  return call::dispatch(ops::pow_grad, dist::pow_grad, dense::pow_grad, x, out_grad, y);
+  return call::dispatch(ops::pow_grad, dist::pow_grad, infer::pow_grad, dense::pow_grad, x,
+      out_grad, y);
 }
 
 Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(x, out_grad)) return autograd::pow_grad_(x, out_grad, y, site);
-  call::dispatch_inplace(ops::pow_grad, dist::pow_grad_, dense::pow_grad_, x, out_grad, y);
+  call::dispatch_inplace(ops::pow_grad, dist::pow_grad_, infer::pow_grad, dense::pow_grad_, x,
+      out_grad, y);
   return out_grad;
 }
 
@@ -435,13 +442,15 @@ std::tuple<Tensor, Tensor> pow_double_grad(const Tensor& x, const Tensor& grad_o
 
 Tensor exp_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
   if (autograd::records(out, out_grad)) return autograd::exp_grad(out, out_grad, site);
-  return call::dispatch(ops::exp_grad, dist::exp_grad, dense::exp_grad, out, out_grad);
+  return call::dispatch(ops::exp_grad, dist::exp_grad, infer::exp_grad, dense::exp_grad, out,
+      out_grad);
 }
 
 Tensor& exp_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(out, out_grad)) return autograd::exp_grad_(out, out_grad, site);
-  call::dispatch_inplace(ops::exp_grad, dist::exp_grad_, dense::exp_grad_, out, out_grad);
+  call::dispatch_inplace(ops::exp_grad, dist::exp_grad_, infer::exp_grad, dense::exp_grad_, out,
+      out_grad);
   return out_grad;
 }
 
@@ -452,13 +461,15 @@ std::tuple<Tensor, Tensor> exp_double_grad(const Tensor& out, const Tensor& grad
 
 Tensor log_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
   if (autograd::records(x, out_grad)) return autograd::log_grad(x, out_grad, site);
-  return call::dispatch(ops::log_grad, dist::log_grad, dense::log_grad, x, out_grad);
+  return call::dispatch(ops::log_grad, dist::log_grad, infer::log_grad, dense::log_grad, x,
+      out_grad);
 }
 
 Tensor& log_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(x, out_grad)) return autograd::log_grad_(x, out_grad, site);
-  call::dispatch_inplace(ops::log_grad, dist::log_grad_, dense::log_grad_, x, out_grad);
+  call::dispatch_inplace(ops::log_grad, dist::log_grad_, infer::log_grad, dense::log_grad_, x,
+      out_grad);
   return out_grad;
 }
 
@@ -469,13 +480,15 @@ std::tuple<Tensor, Tensor> log_double_grad(const Tensor& x, const Tensor& grad_o
 
 Tensor tanh_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
   if (autograd::records(out, out_grad)) return autograd::tanh_grad(out, out_grad, site);
-  return call::dispatch(ops::tanh_grad, dist::tanh_grad, dense::tanh_grad, out, out_grad);
+  return call::dispatch(ops::tanh_grad, dist::tanh_grad, infer::tanh_grad, dense::tanh_grad, out,
+      out_grad);
 }
 
 Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(out, out_grad)) return autograd::tanh_grad_(out, out_grad, site);
-  call::dispatch_inplace(ops::tanh_grad, dist::tanh_grad_, dense::tanh_grad_, out, out_grad);
+  call::dispatch_inplace(ops::tanh_grad, dist::tanh_grad_, infer::tanh_grad, dense::tanh_grad_, out,
+      out_grad);
   return out_grad;
 }
 
@@ -486,13 +499,15 @@ std::tuple<Tensor, Tensor> tanh_double_grad(const Tensor& out, const Tensor& gra
 
 Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
   if (autograd::records(out, out_grad)) return autograd::sqrt_grad(out, out_grad, site);
-  return call::dispatch(ops::sqrt_grad, dist::sqrt_grad, dense::sqrt_grad, out, out_grad);
+  return call::dispatch(ops::sqrt_grad, dist::sqrt_grad, infer::sqrt_grad, dense::sqrt_grad, out,
+      out_grad);
 }
 
 Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(out, out_grad)) return autograd::sqrt_grad_(out, out_grad, site);
-  call::dispatch_inplace(ops::sqrt_grad, dist::sqrt_grad_, dense::sqrt_grad_, out, out_grad);
+  call::dispatch_inplace(ops::sqrt_grad, dist::sqrt_grad_, infer::sqrt_grad, dense::sqrt_grad_, out,
+      out_grad);
   return out_grad;
 }
 
@@ -503,13 +518,15 @@ std::tuple<Tensor, Tensor> sqrt_double_grad(const Tensor& out, const Tensor& gra
 
 Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
   if (autograd::records(out, out_grad)) return autograd::rsqrt_grad(out, out_grad, site);
-  return call::dispatch(ops::rsqrt_grad, dist::rsqrt_grad, dense::rsqrt_grad, out, out_grad);
+  return call::dispatch(ops::rsqrt_grad, dist::rsqrt_grad, infer::rsqrt_grad, dense::rsqrt_grad,
+      out, out_grad);
 }
 
 Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(out, out_grad)) return autograd::rsqrt_grad_(out, out_grad, site);
-  call::dispatch_inplace(ops::rsqrt_grad, dist::rsqrt_grad_, dense::rsqrt_grad_, out, out_grad);
+  call::dispatch_inplace(ops::rsqrt_grad, dist::rsqrt_grad_, infer::rsqrt_grad, dense::rsqrt_grad_,
+      out, out_grad);
   return out_grad;
 }
 
@@ -520,13 +537,15 @@ std::tuple<Tensor, Tensor> rsqrt_double_grad(const Tensor& out, const Tensor& gr
 
 Tensor relu_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
   if (autograd::records(out, out_grad)) return autograd::relu_grad(out, out_grad, site);
-  return call::dispatch(ops::relu_grad, dist::relu_grad, dense::relu_grad, out, out_grad);
+  return call::dispatch(ops::relu_grad, dist::relu_grad, infer::relu_grad, dense::relu_grad, out,
+      out_grad);
 }
 
 Tensor& relu_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(out, out_grad)) return autograd::relu_grad_(out, out_grad, site);
-  call::dispatch_inplace(ops::relu_grad, dist::relu_grad_, dense::relu_grad_, out, out_grad);
+  call::dispatch_inplace(ops::relu_grad, dist::relu_grad_, infer::relu_grad, dense::relu_grad_, out,
+      out_grad);
   return out_grad;
 }
 
@@ -540,14 +559,15 @@ Tensor relu_double_grad(const Tensor& out, const Tensor& grad_x_grad, CallSite s
 
 Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
   if (autograd::records(out, out_grad)) return autograd::sigmoid_grad(out, out_grad, site);
-  return call::dispatch(ops::sigmoid_grad, dist::sigmoid_grad, dense::sigmoid_grad, out, out_grad);
+  return call::dispatch(ops::sigmoid_grad, dist::sigmoid_grad, infer::sigmoid_grad,
+      dense::sigmoid_grad, out, out_grad);
 }
 
 Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(out, out_grad)) return autograd::sigmoid_grad_(out, out_grad, site);
-  call::dispatch_inplace(ops::sigmoid_grad, dist::sigmoid_grad_, dense::sigmoid_grad_, out,
-      out_grad);
+  call::dispatch_inplace(ops::sigmoid_grad, dist::sigmoid_grad_, infer::sigmoid_grad,
+      dense::sigmoid_grad_, out, out_grad);
   return out_grad;
 }
 
@@ -558,13 +578,15 @@ std::tuple<Tensor, Tensor> sigmoid_double_grad(const Tensor& out, const Tensor& 
 
 Tensor sin_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
   if (autograd::records(x, out_grad)) return autograd::sin_grad(x, out_grad, site);
-  return call::dispatch(ops::sin_grad, dist::sin_grad, dense::sin_grad, x, out_grad);
+  return call::dispatch(ops::sin_grad, dist::sin_grad, infer::sin_grad, dense::sin_grad, x,
+      out_grad);
 }
 
 Tensor& sin_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(x, out_grad)) return autograd::sin_grad_(x, out_grad, site);
-  call::dispatch_inplace(ops::sin_grad, dist::sin_grad_, dense::sin_grad_, x, out_grad);
+  call::dispatch_inplace(ops::sin_grad, dist::sin_grad_, infer::sin_grad, dense::sin_grad_, x,
+      out_grad);
   return out_grad;
 }
 
@@ -575,13 +597,15 @@ std::tuple<Tensor, Tensor> sin_double_grad(const Tensor& x, const Tensor& grad_o
 
 Tensor cos_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
   if (autograd::records(x, out_grad)) return autograd::cos_grad(x, out_grad, site);
-  return call::dispatch(ops::cos_grad, dist::cos_grad, dense::cos_grad, x, out_grad);
+  return call::dispatch(ops::cos_grad, dist::cos_grad, infer::cos_grad, dense::cos_grad, x,
+      out_grad);
 }
 
 Tensor& cos_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(x, out_grad)) return autograd::cos_grad_(x, out_grad, site);
-  call::dispatch_inplace(ops::cos_grad, dist::cos_grad_, dense::cos_grad_, x, out_grad);
+  call::dispatch_inplace(ops::cos_grad, dist::cos_grad_, infer::cos_grad, dense::cos_grad_, x,
+      out_grad);
   return out_grad;
 }
 
@@ -592,13 +616,15 @@ std::tuple<Tensor, Tensor> cos_double_grad(const Tensor& x, const Tensor& grad_o
 
 Tensor square_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
   if (autograd::records(x, out_grad)) return autograd::square_grad(x, out_grad, site);
-  return call::dispatch(ops::square_grad, dist::square_grad, dense::square_grad, x, out_grad);
+  return call::dispatch(ops::square_grad, dist::square_grad, infer::square_grad, dense::square_grad,
+      x, out_grad);
 }
 
 Tensor& square_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(x, out_grad)) return autograd::square_grad_(x, out_grad, site);
-  call::dispatch_inplace(ops::square_grad, dist::square_grad_, dense::square_grad_, x, out_grad);
+  call::dispatch_inplace(ops::square_grad, dist::square_grad_, infer::square_grad,
+      dense::square_grad_, x, out_grad);
   return out_grad;
 }
 
@@ -609,13 +635,15 @@ std::tuple<Tensor, Tensor> square_double_grad(const Tensor& x, const Tensor& gra
 
 Tensor abs_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
   if (autograd::records(x, out_grad)) return autograd::abs_grad(x, out_grad, site);
-  return call::dispatch(ops::abs_grad, dist::abs_grad, dense::abs_grad, x, out_grad);
+  return call::dispatch(ops::abs_grad, dist::abs_grad, infer::abs_grad, dense::abs_grad, x,
+      out_grad);
 }
 
 Tensor& abs_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(x, out_grad)) return autograd::abs_grad_(x, out_grad, site);
-  call::dispatch_inplace(ops::abs_grad, dist::abs_grad_, dense::abs_grad_, x, out_grad);
+  call::dispatch_inplace(ops::abs_grad, dist::abs_grad_, infer::abs_grad, dense::abs_grad_, x,
+      out_grad);
   return out_grad;
 }
 
@@ -653,27 +681,29 @@ Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis, 
 
 Tensor silu_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad) {
   if (autograd::records(x, out, out_grad)) return external::silu_grad(x, out_grad);
-  return call::dispatch(ops::silu_grad, dist::silu_grad, dense::silu_grad, x, out, out_grad);
+  return call::dispatch(ops::silu_grad, dist::silu_grad, infer::silu_grad, dense::silu_grad, x, out,
+      out_grad);
 }
 
 Tensor& silu_grad_(const Tensor& x, const Tensor& out, Tensor& out_grad, CallSite site) {
   const Writing writing(site, out_grad);
   const autograd::UnlinkedWrite write(ops::silu_grad, x, out, out_grad);
-  call::dispatch_inplace(ops::silu_grad, dist::silu_grad_, dense::silu_grad_, x, out, out_grad);
+  call::dispatch_inplace(ops::silu_grad, dist::silu_grad_, infer::silu_grad, dense::silu_grad_, x,
+      out, out_grad);
   return out_grad;
 }
 
 Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate, CallSite site) {
   if (autograd::records(x, out_grad)) return autograd::gelu_grad(x, out_grad, approximate, site);
-  return call::dispatch(ops::gelu_grad, dist::gelu_grad, dense::gelu_grad, x, out_grad,
-      approximate);
+  return call::dispatch(ops::gelu_grad, dist::gelu_grad, infer::gelu_grad, dense::gelu_grad, x,
+      out_grad, approximate);
 }
 
 Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate, CallSite site) {
   const Writing writing(site, out_grad);
   if (autograd::records(x, out_grad)) return autograd::gelu_grad_(x, out_grad, approximate, site);
-  call::dispatch_inplace(ops::gelu_grad, dist::gelu_grad_, dense::gelu_grad_, x, out_grad,
-      approximate);
+  call::dispatch_inplace(ops::gelu_grad, dist::gelu_grad_, infer::gelu_grad, dense::gelu_grad_, x,
+      out_grad, approximate);
   return out_grad;
 }
 
@@ -684,7 +714,8 @@ std::tuple<Tensor, Tensor> gelu_double_grad(const Tensor& x, const Tensor& grad_
 
 std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
   if (autograd::records(x, y, out_grad)) return external::swiglu_grad(x, y, out_grad);
-  return call::dispatch(ops::swiglu_grad, dist::swiglu_grad, dense::swiglu_grad, x, y, out_grad);
+  return call::dispatch(ops::swiglu_grad, dist::swiglu_grad, infer::swiglu_grad, dense::swiglu_grad,
+      x, y, out_grad);
 }
 
 }  // namespace shard

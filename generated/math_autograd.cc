@@ -17,7 +17,7 @@ Tensor add(const Tensor& x, const Tensor& y, CallSite site) {
         shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::add, dist::add, dense::add, x, y));
+      call::dispatch(ops::add, dist::add, infer::add, dense::add, x, y));
 }
 
 Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
@@ -26,7 +26,7 @@ Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
     pass.give<0, 1>(
         shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::add, dist::add_, dense::add_, x, y);
+  call::dispatch_inplace(ops::add, dist::add_, infer::add, dense::add_, x, y);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -39,7 +39,7 @@ Tensor subtract(const Tensor& x, const Tensor& y, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::subtract, dist::subtract, dense::subtract, x, y));
+      call::dispatch(ops::subtract, dist::subtract, infer::subtract, dense::subtract, x, y));
 }
 
 Tensor& subtract_(Tensor& x, const Tensor& y, CallSite site) {
@@ -49,7 +49,7 @@ Tensor& subtract_(Tensor& x, const Tensor& y, CallSite site) {
         shard::subtract_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::subtract, dist::subtract_, dense::subtract_, x, y);
+  call::dispatch_inplace(ops::subtract, dist::subtract_, infer::subtract, dense::subtract_, x, y);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -63,7 +63,7 @@ Tensor multiply(const Tensor& x, const Tensor& y, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::multiply, dist::multiply, dense::multiply, x, y));
+      call::dispatch(ops::multiply, dist::multiply, infer::multiply, dense::multiply, x, y));
 }
 
 Tensor& multiply_(Tensor& x, const Tensor& y, CallSite site) {
@@ -74,7 +74,7 @@ Tensor& multiply_(Tensor& x, const Tensor& y, CallSite site) {
         shard::multiply_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::multiply, dist::multiply_, dense::multiply_, x, y);
+  call::dispatch_inplace(ops::multiply, dist::multiply_, infer::multiply, dense::multiply_, x, y);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -88,7 +88,7 @@ Tensor divide(const Tensor& x, const Tensor& y, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::divide, dist::divide, dense::divide, x, y));
+      call::dispatch(ops::divide, dist::divide, infer::divide, dense::divide, x, y));
 }
 
 Tensor& divide_(Tensor& x, const Tensor& y, CallSite site) {
@@ -99,7 +99,7 @@ Tensor& divide_(Tensor& x, const Tensor& y, CallSite site) {
         shard::divide_grad(x.input(pass, 0), y.input(pass, 1), pass.output(0), pass.grad(0),
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::divide, dist::divide_, dense::divide_, x, y);
+  call::dispatch_inplace(ops::divide, dist::divide_, infer::divide, dense::divide_, x, y);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -111,7 +111,7 @@ Tensor maximum(const Tensor& x, const Tensor& y, CallSite site) {
         shard::maximum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::maximum, dist::maximum, dense::maximum, x, y));
+      call::dispatch(ops::maximum, dist::maximum, infer::maximum, dense::maximum, x, y));
 }
 
 Tensor& maximum_(Tensor& x, const Tensor& y, CallSite site) {
@@ -120,7 +120,7 @@ Tensor& maximum_(Tensor& x, const Tensor& y, CallSite site) {
     pass.give<0, 1>(
         shard::maximum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::maximum, dist::maximum_, dense::maximum_, x, y);
+  call::dispatch_inplace(ops::maximum, dist::maximum_, infer::maximum, dense::maximum_, x, y);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -132,7 +132,7 @@ Tensor minimum(const Tensor& x, const Tensor& y, CallSite site) {
         shard::minimum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::minimum, dist::minimum, dense::minimum, x, y));
+      call::dispatch(ops::minimum, dist::minimum, infer::minimum, dense::minimum, x, y));
 }
 
 Tensor& minimum_(Tensor& x, const Tensor& y, CallSite site) {
@@ -141,7 +141,7 @@ Tensor& minimum_(Tensor& x, const Tensor& y, CallSite site) {
     pass.give<0, 1>(
         shard::minimum_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0), pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::minimum, dist::minimum_, dense::minimum_, x, y);
+  call::dispatch_inplace(ops::minimum, dist::minimum_, infer::minimum, dense::minimum_, x, y);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -152,7 +152,7 @@ Tensor assign(const Tensor& x, CallSite site) {
     pass.give<0>(shard::assign_grad(pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::assign, dist::assign, dense::assign, x));
+      call::dispatch(ops::assign, dist::assign, infer::assign, dense::assign, x));
 }
 
 Tensor& assign_(Tensor& x, CallSite site) {
@@ -160,7 +160,7 @@ Tensor& assign_(Tensor& x, CallSite site) {
   auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::assign_grad(pass.grad(0)));
   };
-  call::dispatch_inplace(ops::assign, dist::assign_, dense::assign_, x);
+  call::dispatch_inplace(ops::assign, dist::assign_, infer::assign, dense::assign_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -171,7 +171,7 @@ Tensor cast(const Tensor& x, DType dtype, CallSite site) {
     pass.give<0>(shard::cast_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::cast, dist::cast, dense::cast, x, dtype));
+      call::dispatch(ops::cast, dist::cast, infer::cast, dense::cast, x, dtype));
 }
 
 Tensor& cast_(Tensor& x, DType dtype, CallSite site) {
@@ -179,7 +179,7 @@ Tensor& cast_(Tensor& x, DType dtype, CallSite site) {
   auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::cast_grad(x.input(pass, 0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::cast, dist::cast_, dense::cast_, x, dtype);
+  call::dispatch_inplace(ops::cast, dist::cast_, infer::cast, dense::cast_, x, dtype);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -191,7 +191,8 @@ Tensor scale(const Tensor& x, const Scalar& scale, const Scalar& bias, bool bias
     pass.give<0>(shard::scale_grad(pass.grad(0), scale));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::scale, dist::scale, dense::scale, x, scale, bias, bias_after_scale));
+      call::dispatch(ops::scale, dist::scale, infer::scale, dense::scale, x, scale, bias,
+          bias_after_scale));
 }
 
 Tensor& scale_(Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
@@ -200,7 +201,8 @@ Tensor& scale_(Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_aft
   auto backward = [scale](autograd::Pass& pass) {
     pass.give<0>(shard::scale_grad(pass.grad(0), scale));
   };
-  call::dispatch_inplace(ops::scale, dist::scale_, dense::scale_, x, scale, bias, bias_after_scale);
+  call::dispatch_inplace(ops::scale, dist::scale_, infer::scale, dense::scale_, x, scale, bias,
+      bias_after_scale);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -211,7 +213,7 @@ Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max, CallSite site
     pass.give<0>(shard::clip_grad(x.input(pass, 0), pass.grad(0), min, max));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::clip, dist::clip, dense::clip, x, min, max));
+      call::dispatch(ops::clip, dist::clip, infer::clip, dense::clip, x, min, max));
 }
 
 Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max, CallSite site) {
@@ -219,7 +221,7 @@ Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max, CallSite site) {
   auto backward = [x = record.save(x), min, max](autograd::Pass& pass) {
     pass.give<0>(shard::clip_grad(x.input(pass, 0), pass.grad(0), min, max));
   };
-  call::dispatch_inplace(ops::clip, dist::clip_, dense::clip_, x, min, max);
+  call::dispatch_inplace(ops::clip, dist::clip_, infer::clip, dense::clip_, x, min, max);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -230,7 +232,7 @@ Tensor pow(const Tensor& x, const Scalar& y, CallSite site) {
     pass.give<0>(shard::pow_grad(x.input(pass, 0), pass.grad(0), y));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::pow, dist::pow, dense::pow, x, y));
+      call::dispatch(ops::pow, dist::pow, infer::pow, dense::pow, x, y));
 }
 
 Tensor& pow_(Tensor& x, const Scalar& y, CallSite site) {
@@ -238,7 +240,7 @@ Tensor& pow_(Tensor& x, const Scalar& y, CallSite site) {
   auto backward = [x = record.save(x), y](autograd::Pass& pass) {
     pass.give<0>(shard::pow_grad(x.input(pass, 0), pass.grad(0), y));
   };
-  call::dispatch_inplace(ops::pow, dist::pow_, dense::pow_, x, y);
+  call::dispatch_inplace(ops::pow, dist::pow_, infer::pow, dense::pow_, x, y);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -250,7 +252,7 @@ Tensor exp(const Tensor& x, CallSite site) {
     pass.give<0>(shard::exp_grad(pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::exp, dist::exp, dense::exp, x));
+      call::dispatch(ops::exp, dist::exp, infer::exp, dense::exp, x));
 }
 
 Tensor& exp_(Tensor& x, CallSite site) {
@@ -259,7 +261,7 @@ Tensor& exp_(Tensor& x, CallSite site) {
   auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::exp_grad(pass.output(0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::exp, dist::exp_, dense::exp_, x);
+  call::dispatch_inplace(ops::exp, dist::exp_, infer::exp, dense::exp_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -270,7 +272,7 @@ Tensor log(const Tensor& x, CallSite site) {
     pass.give<0>(shard::log_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::log, dist::log, dense::log, x));
+      call::dispatch(ops::log, dist::log, infer::log, dense::log, x));
 }
 
 Tensor& log_(Tensor& x, CallSite site) {
@@ -278,7 +280,7 @@ Tensor& log_(Tensor& x, CallSite site) {
   auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::log_grad(x.input(pass, 0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::log, dist::log_, dense::log_, x);
+  call::dispatch_inplace(ops::log, dist::log_, infer::log, dense::log_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -290,7 +292,7 @@ Tensor tanh(const Tensor& x, CallSite site) {
     pass.give<0>(shard::tanh_grad(pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::tanh, dist::tanh, dense::tanh, x));
+      call::dispatch(ops::tanh, dist::tanh, infer::tanh, dense::tanh, x));
 }
 
 Tensor& tanh_(Tensor& x, CallSite site) {
@@ -299,7 +301,7 @@ Tensor& tanh_(Tensor& x, CallSite site) {
   auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::tanh_grad(pass.output(0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::tanh, dist::tanh_, dense::tanh_, x);
+  call::dispatch_inplace(ops::tanh, dist::tanh_, infer::tanh, dense::tanh_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -311,7 +313,7 @@ Tensor sqrt(const Tensor& x, CallSite site) {
     pass.give<0>(shard::sqrt_grad(pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::sqrt, dist::sqrt, dense::sqrt, x));
+      call::dispatch(ops::sqrt, dist::sqrt, infer::sqrt, dense::sqrt, x));
 }
 
 Tensor& sqrt_(Tensor& x, CallSite site) {
@@ -320,7 +322,7 @@ Tensor& sqrt_(Tensor& x, CallSite site) {
   auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::sqrt_grad(pass.output(0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::sqrt, dist::sqrt_, dense::sqrt_, x);
+  call::dispatch_inplace(ops::sqrt, dist::sqrt_, infer::sqrt, dense::sqrt_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -332,7 +334,7 @@ Tensor rsqrt(const Tensor& x, CallSite site) {
     pass.give<0>(shard::rsqrt_grad(pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::rsqrt, dist::rsqrt, dense::rsqrt, x));
+      call::dispatch(ops::rsqrt, dist::rsqrt, infer::rsqrt, dense::rsqrt, x));
 }
 
 Tensor& rsqrt_(Tensor& x, CallSite site) {
@@ -341,7 +343,7 @@ Tensor& rsqrt_(Tensor& x, CallSite site) {
   auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::rsqrt_grad(pass.output(0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::rsqrt, dist::rsqrt_, dense::rsqrt_, x);
+  call::dispatch_inplace(ops::rsqrt, dist::rsqrt_, infer::rsqrt, dense::rsqrt_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -353,7 +355,7 @@ Tensor relu(const Tensor& x, CallSite site) {
     pass.give<0>(shard::relu_grad(pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::relu, dist::relu, dense::relu, x));
+      call::dispatch(ops::relu, dist::relu, infer::relu, dense::relu, x));
 }
 
 Tensor& relu_(Tensor& x, CallSite site) {
@@ -362,7 +364,7 @@ Tensor& relu_(Tensor& x, CallSite site) {
   auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::relu_grad(pass.output(0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::relu, dist::relu_, dense::relu_, x);
+  call::dispatch_inplace(ops::relu, dist::relu_, infer::relu, dense::relu_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -373,7 +375,7 @@ Tensor gelu(const Tensor& x, bool approximate, CallSite site) {
     pass.give<0>(shard::gelu_grad(x.input(pass, 0), pass.grad(0), approximate));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::gelu, dist::gelu, dense::gelu, x, approximate));
+      call::dispatch(ops::gelu, dist::gelu, infer::gelu, dense::gelu, x, approximate));
 }
 
 Tensor& gelu_(Tensor& x, bool approximate, CallSite site) {
@@ -381,7 +383,7 @@ Tensor& gelu_(Tensor& x, bool approximate, CallSite site) {
   auto backward = [x = record.save(x), approximate](autograd::Pass& pass) {
     pass.give<0>(shard::gelu_grad(x.input(pass, 0), pass.grad(0), approximate));
   };
-  call::dispatch_inplace(ops::gelu, dist::gelu_, dense::gelu_, x, approximate);
+  call::dispatch_inplace(ops::gelu, dist::gelu_, infer::gelu, dense::gelu_, x, approximate);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -393,7 +395,7 @@ Tensor silu(const Tensor& x, CallSite site) {
     pass.give<0>(shard::silu_grad(x.input(pass, 0), pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::silu, dist::silu, dense::silu, x));
+      call::dispatch(ops::silu, dist::silu, infer::silu, dense::silu, x));
 }
 
 Tensor& silu_(Tensor& x, CallSite site) {
@@ -402,7 +404,7 @@ Tensor& silu_(Tensor& x, CallSite site) {
   auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::silu_grad(x.input(pass, 0), pass.output(0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::silu, dist::silu_, dense::silu_, x);
+  call::dispatch_inplace(ops::silu, dist::silu_, infer::silu, dense::silu_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -414,7 +416,7 @@ Tensor sigmoid(const Tensor& x, CallSite site) {
     pass.give<0>(shard::sigmoid_grad(pass.output(0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::sigmoid, dist::sigmoid, dense::sigmoid, x));
+      call::dispatch(ops::sigmoid, dist::sigmoid, infer::sigmoid, dense::sigmoid, x));
 }
 
 Tensor& sigmoid_(Tensor& x, CallSite site) {
@@ -423,7 +425,7 @@ Tensor& sigmoid_(Tensor& x, CallSite site) {
   auto backward = [](autograd::Pass& pass) {
     pass.give<0>(shard::sigmoid_grad(pass.output(0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::sigmoid, dist::sigmoid_, dense::sigmoid_, x);
+  call::dispatch_inplace(ops::sigmoid, dist::sigmoid_, infer::sigmoid, dense::sigmoid_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -434,7 +436,7 @@ Tensor sin(const Tensor& x, CallSite site) {
     pass.give<0>(shard::sin_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::sin, dist::sin, dense::sin, x));
+      call::dispatch(ops::sin, dist::sin, infer::sin, dense::sin, x));
 }
 
 Tensor& sin_(Tensor& x, CallSite site) {
@@ -442,7 +444,7 @@ Tensor& sin_(Tensor& x, CallSite site) {
   auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::sin_grad(x.input(pass, 0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::sin, dist::sin_, dense::sin_, x);
+  call::dispatch_inplace(ops::sin, dist::sin_, infer::sin, dense::sin_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -453,7 +455,7 @@ Tensor cos(const Tensor& x, CallSite site) {
     pass.give<0>(shard::cos_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::cos, dist::cos, dense::cos, x));
+      call::dispatch(ops::cos, dist::cos, infer::cos, dense::cos, x));
 }
 
 Tensor& cos_(Tensor& x, CallSite site) {
@@ -461,7 +463,7 @@ Tensor& cos_(Tensor& x, CallSite site) {
   auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::cos_grad(x.input(pass, 0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::cos, dist::cos_, dense::cos_, x);
+  call::dispatch_inplace(ops::cos, dist::cos_, infer::cos, dense::cos_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -472,7 +474,7 @@ Tensor square(const Tensor& x, CallSite site) {
     pass.give<0>(shard::square_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::square, dist::square, dense::square, x));
+      call::dispatch(ops::square, dist::square, infer::square, dense::square, x));
 }
 
 Tensor& square_(Tensor& x, CallSite site) {
@@ -480,7 +482,7 @@ Tensor& square_(Tensor& x, CallSite site) {
   auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::square_grad(x.input(pass, 0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::square, dist::square_, dense::square_, x);
+  call::dispatch_inplace(ops::square, dist::square_, infer::square, dense::square_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -491,7 +493,7 @@ Tensor abs(const Tensor& x, CallSite site) {
     pass.give<0>(shard::abs_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::abs, dist::abs, dense::abs, x));
+      call::dispatch(ops::abs, dist::abs, infer::abs, dense::abs, x));
 }
 
 Tensor& abs_(Tensor& x, CallSite site) {
@@ -499,7 +501,7 @@ Tensor& abs_(Tensor& x, CallSite site) {
   auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<0>(shard::abs_grad(x.input(pass, 0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::abs, dist::abs_, dense::abs_, x);
+  call::dispatch_inplace(ops::abs, dist::abs_, infer::abs, dense::abs_, x);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -512,7 +514,8 @@ Tensor elementwise_pow(const Tensor& x, const Tensor& y, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::elementwise_pow, dist::elementwise_pow, dense::elementwise_pow, x, y));
+      call::dispatch(ops::elementwise_pow, dist::elementwise_pow, infer::elementwise_pow,
+          dense::elementwise_pow, x, y));
 }
 
 Tensor swiglu(const Tensor& x, const Tensor& y, CallSite site) {
@@ -521,7 +524,7 @@ Tensor swiglu(const Tensor& x, const Tensor& y, CallSite site) {
     pass.give<0, 1>(shard::swiglu_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::swiglu, dist::swiglu, dense::swiglu, x, y));
+      call::dispatch(ops::swiglu, dist::swiglu, infer::swiglu, dense::swiglu, x, y));
 }
 
 Tensor add_n(const std::vector<Tensor>& inputs, CallSite site) {
@@ -530,7 +533,7 @@ Tensor add_n(const std::vector<Tensor>& inputs, CallSite site) {
     pass.give<0>(shard::add_n_grad(autograd::inputs(inputs, pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::add_n, dist::add_n, dense::add_n, inputs));
+      call::dispatch(ops::add_n, dist::add_n, infer::add_n, dense::add_n, inputs));
 }
 
 Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y, CallSite site) {
@@ -542,7 +545,7 @@ Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y, CallSite
         pass.grad(0), pass.wanted<1, 2>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::where, dist::where, dense::where, condition, x, y));
+      call::dispatch(ops::where, dist::where, infer::where, dense::where, condition, x, y));
 }
 
 Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y, CallSite site) {
@@ -553,7 +556,7 @@ Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y, CallSite sit
         shard::where_grad(condition.input(pass, 0), x.input(pass, 1), y.input(pass, 2),
         pass.grad(0), pass.wanted<1, 2>()));
   };
-  call::dispatch_inplace(ops::where, dist::where_, dense::where_, condition, x, y);
+  call::dispatch_inplace(ops::where, dist::where_, infer::where, dense::where_, condition, x, y);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -568,7 +571,8 @@ Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose
         transpose_y, pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::matmul, dist::matmul, dense::matmul, x, y, transpose_x, transpose_y));
+      call::dispatch(ops::matmul, dist::matmul, infer::matmul, dense::matmul, x, y, transpose_x,
+          transpose_y));
 }
 
 Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse,
@@ -580,8 +584,8 @@ Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive,
         shard::cumsum_grad(x.input(pass, 0), pass.grad(0), axis, flatten, exclusive, reverse));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::cumsum, dist::cumsum, dense::cumsum, x, axis, flatten, exclusive,
-          reverse));
+      call::dispatch(ops::cumsum, dist::cumsum, infer::cumsum, dense::cumsum, x, axis, flatten,
+          exclusive, reverse));
 }
 
 Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse,
@@ -592,8 +596,8 @@ Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, boo
     pass.give<0>(
         shard::cumsum_grad(x.input(pass, 0), pass.grad(0), axis, flatten, exclusive, reverse));
   };
-  call::dispatch_inplace(ops::cumsum, dist::cumsum_, dense::cumsum_, x, axis, flatten, exclusive,
-      reverse);
+  call::dispatch_inplace(ops::cumsum, dist::cumsum_, infer::cumsum, dense::cumsum_, x, axis,
+      flatten, exclusive, reverse);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -605,7 +609,8 @@ Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, con
     pass.give<1>(shard::clip_double_grad(x.input(pass, 0), pass.grad(0), min, max));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::clip_grad, dist::clip_grad, dense::clip_grad, x, out_grad, min, max));
+      call::dispatch(ops::clip_grad, dist::clip_grad, infer::clip_grad, dense::clip_grad, x,
+          out_grad, min, max));
 }
 
 Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max,
@@ -614,8 +619,8 @@ Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const S
   auto backward = [x = record.save(x), min, max](autograd::Pass& pass) {
     pass.give<1>(shard::clip_double_grad(x.input(pass, 0), pass.grad(0), min, max));
   };
-  call::dispatch_inplace(ops::clip_grad, dist::clip_grad_, dense::clip_grad_, x, out_grad, min,
-      max);
+  call::dispatch_inplace(ops::clip_grad, dist::clip_grad_, infer::clip_grad, dense::clip_grad_, x,
+      out_grad, min, max);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -628,7 +633,8 @@ Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y, CallSi
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::pow_grad, dist::pow_grad, dense::pow_grad, x, out_grad, y));
+      call::dispatch(ops::pow_grad, dist::pow_grad, infer::pow_grad, dense::pow_grad, x, out_grad,
+          y));
 }
 
 Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y, CallSite site) {
@@ -638,7 +644,8 @@ Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y, CallSite s
         shard::pow_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0), y,
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::pow_grad, dist::pow_grad_, dense::pow_grad_, x, out_grad, y);
+  call::dispatch_inplace(ops::pow_grad, dist::pow_grad_, infer::pow_grad, dense::pow_grad_, x,
+      out_grad, y);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -651,7 +658,8 @@ Tensor exp_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::exp_grad, dist::exp_grad, dense::exp_grad, out, out_grad));
+      call::dispatch(ops::exp_grad, dist::exp_grad, infer::exp_grad, dense::exp_grad, out,
+          out_grad));
 }
 
 Tensor& exp_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
@@ -661,7 +669,8 @@ Tensor& exp_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
         shard::exp_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::exp_grad, dist::exp_grad_, dense::exp_grad_, out, out_grad);
+  call::dispatch_inplace(ops::exp_grad, dist::exp_grad_, infer::exp_grad, dense::exp_grad_, out,
+      out_grad);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -674,7 +683,7 @@ Tensor log_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::log_grad, dist::log_grad, dense::log_grad, x, out_grad));
+      call::dispatch(ops::log_grad, dist::log_grad, infer::log_grad, dense::log_grad, x, out_grad));
 }
 
 Tensor& log_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
@@ -684,7 +693,8 @@ Tensor& log_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
         shard::log_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::log_grad, dist::log_grad_, dense::log_grad_, x, out_grad);
+  call::dispatch_inplace(ops::log_grad, dist::log_grad_, infer::log_grad, dense::log_grad_, x,
+      out_grad);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -697,7 +707,8 @@ Tensor tanh_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::tanh_grad, dist::tanh_grad, dense::tanh_grad, out, out_grad));
+      call::dispatch(ops::tanh_grad, dist::tanh_grad, infer::tanh_grad, dense::tanh_grad, out,
+          out_grad));
 }
 
 Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
@@ -707,7 +718,8 @@ Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
         shard::tanh_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::tanh_grad, dist::tanh_grad_, dense::tanh_grad_, out, out_grad);
+  call::dispatch_inplace(ops::tanh_grad, dist::tanh_grad_, infer::tanh_grad, dense::tanh_grad_, out,
+      out_grad);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -721,7 +733,8 @@ Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::sqrt_grad, dist::sqrt_grad, dense::sqrt_grad, out, out_grad));
+      call::dispatch(ops::sqrt_grad, dist::sqrt_grad, infer::sqrt_grad, dense::sqrt_grad, out,
+          out_grad));
 }
 
 Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
@@ -732,7 +745,8 @@ Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
         shard::sqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::sqrt_grad, dist::sqrt_grad_, dense::sqrt_grad_, out, out_grad);
+  call::dispatch_inplace(ops::sqrt_grad, dist::sqrt_grad_, infer::sqrt_grad, dense::sqrt_grad_, out,
+      out_grad);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -746,7 +760,8 @@ Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::rsqrt_grad, dist::rsqrt_grad, dense::rsqrt_grad, out, out_grad));
+      call::dispatch(ops::rsqrt_grad, dist::rsqrt_grad, infer::rsqrt_grad, dense::rsqrt_grad, out,
+          out_grad));
 }
 
 Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
@@ -757,7 +772,8 @@ Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
         shard::rsqrt_double_grad(out.input(pass, 0), pass.output(0), pass.grad(0),
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::rsqrt_grad, dist::rsqrt_grad_, dense::rsqrt_grad_, out, out_grad);
+  call::dispatch_inplace(ops::rsqrt_grad, dist::rsqrt_grad_, infer::rsqrt_grad, dense::rsqrt_grad_,
+      out, out_grad);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -768,7 +784,8 @@ Tensor relu_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
     pass.give<1>(shard::relu_double_grad(out.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::relu_grad, dist::relu_grad, dense::relu_grad, out, out_grad));
+      call::dispatch(ops::relu_grad, dist::relu_grad, infer::relu_grad, dense::relu_grad, out,
+          out_grad));
 }
 
 Tensor& relu_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
@@ -776,7 +793,8 @@ Tensor& relu_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
   auto backward = [out = record.save(out)](autograd::Pass& pass) {
     pass.give<1>(shard::relu_double_grad(out.input(pass, 0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::relu_grad, dist::relu_grad_, dense::relu_grad_, out, out_grad);
+  call::dispatch_inplace(ops::relu_grad, dist::relu_grad_, infer::relu_grad, dense::relu_grad_, out,
+      out_grad);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -789,7 +807,8 @@ Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::sigmoid_grad, dist::sigmoid_grad, dense::sigmoid_grad, out, out_grad));
+      call::dispatch(ops::sigmoid_grad, dist::sigmoid_grad, infer::sigmoid_grad,
+          dense::sigmoid_grad, out, out_grad));
 }
 
 Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
@@ -799,8 +818,8 @@ Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad, CallSite site) {
         shard::sigmoid_double_grad(out.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::sigmoid_grad, dist::sigmoid_grad_, dense::sigmoid_grad_, out,
-      out_grad);
+  call::dispatch_inplace(ops::sigmoid_grad, dist::sigmoid_grad_, infer::sigmoid_grad,
+      dense::sigmoid_grad_, out, out_grad);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -813,7 +832,7 @@ Tensor sin_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::sin_grad, dist::sin_grad, dense::sin_grad, x, out_grad));
+      call::dispatch(ops::sin_grad, dist::sin_grad, infer::sin_grad, dense::sin_grad, x, out_grad));
 }
 
 Tensor& sin_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
@@ -823,7 +842,8 @@ Tensor& sin_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
         shard::sin_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::sin_grad, dist::sin_grad_, dense::sin_grad_, x, out_grad);
+  call::dispatch_inplace(ops::sin_grad, dist::sin_grad_, infer::sin_grad, dense::sin_grad_, x,
+      out_grad);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -836,7 +856,7 @@ Tensor cos_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::cos_grad, dist::cos_grad, dense::cos_grad, x, out_grad));
+      call::dispatch(ops::cos_grad, dist::cos_grad, infer::cos_grad, dense::cos_grad, x, out_grad));
 }
 
 Tensor& cos_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
@@ -846,7 +866,8 @@ Tensor& cos_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
         shard::cos_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::cos_grad, dist::cos_grad_, dense::cos_grad_, x, out_grad);
+  call::dispatch_inplace(ops::cos_grad, dist::cos_grad_, infer::cos_grad, dense::cos_grad_, x,
+      out_grad);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -859,7 +880,8 @@ Tensor square_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
         pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::square_grad, dist::square_grad, dense::square_grad, x, out_grad));
+      call::dispatch(ops::square_grad, dist::square_grad, infer::square_grad, dense::square_grad, x,
+          out_grad));
 }
 
 Tensor& square_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
@@ -869,7 +891,8 @@ Tensor& square_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
         shard::square_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::square_grad, dist::square_grad_, dense::square_grad_, x, out_grad);
+  call::dispatch_inplace(ops::square_grad, dist::square_grad_, infer::square_grad,
+      dense::square_grad_, x, out_grad);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -880,7 +903,7 @@ Tensor abs_grad(const Tensor& x, const Tensor& out_grad, CallSite site) {
     pass.give<1>(shard::abs_double_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::abs_grad, dist::abs_grad, dense::abs_grad, x, out_grad));
+      call::dispatch(ops::abs_grad, dist::abs_grad, infer::abs_grad, dense::abs_grad, x, out_grad));
 }
 
 Tensor& abs_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
@@ -888,7 +911,8 @@ Tensor& abs_grad_(const Tensor& x, Tensor& out_grad, CallSite site) {
   auto backward = [x = record.save(x)](autograd::Pass& pass) {
     pass.give<1>(shard::abs_double_grad(x.input(pass, 0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::abs_grad, dist::abs_grad_, dense::abs_grad_, x, out_grad);
+  call::dispatch_inplace(ops::abs_grad, dist::abs_grad_, infer::abs_grad, dense::abs_grad_, x,
+      out_grad);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -902,7 +926,8 @@ Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate, Call
         approximate, pass.wanted<0, 1>()));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::gelu_grad, dist::gelu_grad, dense::gelu_grad, x, out_grad, approximate));
+      call::dispatch(ops::gelu_grad, dist::gelu_grad, infer::gelu_grad, dense::gelu_grad, x,
+          out_grad, approximate));
 }
 
 Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate, CallSite site) {
@@ -913,8 +938,8 @@ Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate, CallSite
         shard::gelu_double_grad(x.input(pass, 0), out_grad.input(pass, 1), pass.grad(0),
         approximate, pass.wanted<0, 1>()));
   };
-  call::dispatch_inplace(ops::gelu_grad, dist::gelu_grad_, dense::gelu_grad_, x, out_grad,
-      approximate);
+  call::dispatch_inplace(ops::gelu_grad, dist::gelu_grad_, infer::gelu_grad, dense::gelu_grad_, x,
+      out_grad, approximate);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }

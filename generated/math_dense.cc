@@ -5,578 +5,720 @@
 #include "meta/infer_meta.h"
 #include "math_ops.h"
 
+namespace shard::infer {
+
+Meta add(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta subtract(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta multiply(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta divide(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta maximum(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta minimum(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta assign(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta cast(const OpContext& ctx, const Meta& x, DType dtype) {
+  Meta out_meta;
+  meta::CastInferMeta(ctx, x, dtype, out_meta);
+  return out_meta;
+}
+
+Meta scale(const OpContext& ctx, const Meta& x, const Scalar& scale, const Scalar& bias,
+    bool bias_after_scale) {
+  Meta out_meta;
+  meta::ScaleInferMeta(ctx, x, scale, bias, bias_after_scale, out_meta);
+  return out_meta;
+}
+
+Meta clip(const OpContext& ctx, const Meta& x, const Scalar& min, const Scalar& max) {
+  Meta out_meta;
+  meta::ClipInferMeta(ctx, x, min, max, out_meta);
+  return out_meta;
+}
+
+Meta pow(const OpContext& ctx, const Meta& x, const Scalar& y) {
+  Meta out_meta;
+  meta::PowInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta exp(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta log(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta tanh(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta sqrt(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta rsqrt(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta relu(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta gelu(const OpContext& ctx, const Meta& x, bool /*approximate*/) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta silu(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta sigmoid(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta sin(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta cos(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta square(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta abs(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta elementwise_pow(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta swiglu(const OpContext& ctx, const Meta& x, const Meta* y) {
+  Meta out_meta;
+  meta::SwiGLUInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta add_n(const OpContext& ctx, std::span<const Meta> inputs) {
+  Meta out_meta;
+  meta::AddNInferMeta(ctx, inputs, out_meta);
+  return out_meta;
+}
+
+Meta where(const OpContext& ctx, const Meta& condition, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::WhereInferMeta(ctx, condition, x, y, out_meta);
+  return out_meta;
+}
+
+Meta matmul(const OpContext& ctx, const Meta& x, const Meta& y, bool transpose_x,
+    bool transpose_y) {
+  Meta out_meta;
+  meta::MatmulInferMeta(ctx, x, y, transpose_x, transpose_y, out_meta);
+  return out_meta;
+}
+
+Meta cumsum(const OpContext& ctx, const Meta& x, const Scalar& axis, bool flatten,
+    bool /*exclusive*/, bool /*reverse*/) {
+  Meta out_meta;
+  meta::CumsumInferMeta(ctx, x, axis, flatten, out_meta);
+  return out_meta;
+}
+
+Meta clip_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad, const Scalar& /*min*/,
+    const Scalar& /*max*/) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta pow_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad, const Scalar& /*y*/) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta exp_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta log_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta tanh_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta sqrt_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta rsqrt_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta relu_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta sigmoid_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, out, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta sin_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta cos_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta square_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta abs_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta silu_grad(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad) {
+  Meta x_grad_meta;
+  meta::SiluGradInferMeta(ctx, x, out, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta gelu_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad, bool /*approximate*/) {
+  Meta x_grad_meta;
+  meta::ActivationGradInferMeta(ctx, x, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
+std::tuple<Meta, Meta> swiglu_grad(const OpContext& ctx, const Meta& x, const Meta* y,
+    const Meta& out_grad) {
+  Meta x_grad_meta, y_grad_meta;
+  meta::SwiGLUGradInferMeta(ctx, x, y, out_grad, x_grad_meta, y_grad_meta);
+  return {x_grad_meta, y_grad_meta};
+}
+
+}  // namespace shard::infer
+
 namespace shard::dense {
 
-DenseTensor add(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor add(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"add">(), x.dtype(), out_meta, x, y);
 }
 
-void add_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void add_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::add, kernels<"add">(), x.dtype(), x, out_meta, x, y);
 }
 
-DenseTensor subtract(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor subtract(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"subtract">(), x.dtype(), out_meta, x, y);
 }
 
-void subtract_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void subtract_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::subtract, kernels<"subtract">(), x.dtype(), x, out_meta, x, y);
 }
 
-DenseTensor multiply(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor multiply(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"multiply">(), x.dtype(), out_meta, x, y);
 }
 
-void multiply_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void multiply_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::multiply, kernels<"multiply">(), x.dtype(), x, out_meta, x, y);
 }
 
-DenseTensor divide(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor divide(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"divide">(), x.dtype(), out_meta, x, y);
 }
 
-void divide_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void divide_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::divide, kernels<"divide">(), x.dtype(), x, out_meta, x, y);
 }
 
-DenseTensor maximum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor maximum(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"maximum">(), x.dtype(), out_meta, x, y);
 }
 
-void maximum_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void maximum_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::maximum, kernels<"maximum">(), x.dtype(), x, out_meta, x, y);
 }
 
-DenseTensor minimum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor minimum(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"minimum">(), x.dtype(), out_meta, x, y);
 }
 
-void minimum_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void minimum_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::minimum, kernels<"minimum">(), x.dtype(), x, out_meta, x, y);
 }
 
-DenseTensor assign(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor assign(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"assign">(), x.dtype(), out_meta, x);
 }
 
-void assign_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void assign_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::assign, kernels<"assign">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor cast(const OpContext& ctx, const DenseTensor& x, DType dtype) {
-  Meta out_meta;
-  meta::CastInferMeta(ctx, x.meta(), dtype, out_meta);
+DenseTensor cast(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, DType dtype) {
   return call::compute(ctx, kernels<"cast">(), x.dtype(), out_meta, x, dtype);
 }
 
-void cast_(const OpContext& ctx, DenseTensor& x, DType dtype) {
-  Meta out_meta;
-  meta::CastInferMeta(ctx, x.meta(), dtype, out_meta);
+void cast_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, DType dtype) {
   call::compute_inplace(ctx, ops::cast, kernels<"cast">(), x.dtype(), x, out_meta, x, dtype);
 }
 
-DenseTensor scale(const OpContext& ctx, const DenseTensor& x, const Scalar& scale,
-    const Scalar& bias, bool bias_after_scale) {
-  Meta out_meta;
-  meta::ScaleInferMeta(ctx, x.meta(), scale, bias, bias_after_scale, out_meta);
+DenseTensor scale(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& scale, const Scalar& bias, bool bias_after_scale) {
   return call::compute(ctx, kernels<"scale">(), x.dtype(), out_meta, x, scale, bias,
       bias_after_scale);
 }
 
-void scale_(const OpContext& ctx, DenseTensor& x, const Scalar& scale, const Scalar& bias,
-    bool bias_after_scale) {
-  Meta out_meta;
-  meta::ScaleInferMeta(ctx, x.meta(), scale, bias, bias_after_scale, out_meta);
+void scale_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const Scalar& scale,
+    const Scalar& bias, bool bias_after_scale) {
   call::compute_inplace(ctx, ops::scale, kernels<"scale">(), x.dtype(), x, out_meta, x, scale, bias,
       bias_after_scale);
 }
 
-DenseTensor clip(const OpContext& ctx, const DenseTensor& x, const Scalar& min, const Scalar& max) {
-  Meta out_meta;
-  meta::ClipInferMeta(ctx, x.meta(), min, max, out_meta);
+DenseTensor clip(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& min, const Scalar& max) {
   return call::compute(ctx, kernels<"clip">(), x.dtype(), out_meta, x, min, max);
 }
 
-void clip_(const OpContext& ctx, DenseTensor& x, const Scalar& min, const Scalar& max) {
-  Meta out_meta;
-  meta::ClipInferMeta(ctx, x.meta(), min, max, out_meta);
+void clip_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const Scalar& min,
+    const Scalar& max) {
   call::compute_inplace(ctx, ops::clip, kernels<"clip">(), x.dtype(), x, out_meta, x, min, max);
 }
 
-DenseTensor pow(const OpContext& ctx, const DenseTensor& x, const Scalar& y) {
-  Meta out_meta;
-  meta::PowInferMeta(ctx, x.meta(), y, out_meta);
+DenseTensor pow(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, const Scalar& y) {
   return call::compute(ctx, kernels<"pow">(), x.dtype(), out_meta, x, y);
 }
 
-void pow_(const OpContext& ctx, DenseTensor& x, const Scalar& y) {
-  Meta out_meta;
-  meta::PowInferMeta(ctx, x.meta(), y, out_meta);
+void pow_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const Scalar& y) {
   call::compute_inplace(ctx, ops::pow, kernels<"pow">(), x.dtype(), x, out_meta, x, y);
 }
 
-DenseTensor exp(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor exp(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"exp">(), x.dtype(), out_meta, x);
 }
 
-void exp_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void exp_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::exp, kernels<"exp">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor log(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor log(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"log">(), x.dtype(), out_meta, x);
 }
 
-void log_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void log_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::log, kernels<"log">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor tanh(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor tanh(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"tanh">(), x.dtype(), out_meta, x);
 }
 
-void tanh_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void tanh_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::tanh, kernels<"tanh">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor sqrt(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor sqrt(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"sqrt">(), x.dtype(), out_meta, x);
 }
 
-void sqrt_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void sqrt_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::sqrt, kernels<"sqrt">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor rsqrt(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor rsqrt(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"rsqrt">(), x.dtype(), out_meta, x);
 }
 
-void rsqrt_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void rsqrt_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::rsqrt, kernels<"rsqrt">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor relu(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor relu(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"relu">(), x.dtype(), out_meta, x);
 }
 
-void relu_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void relu_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::relu, kernels<"relu">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor gelu(const OpContext& ctx, const DenseTensor& x, bool approximate) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor gelu(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    bool approximate) {
   return call::compute(ctx, kernels<"gelu">(), x.dtype(), out_meta, x, approximate);
 }
 
-void gelu_(const OpContext& ctx, DenseTensor& x, bool approximate) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void gelu_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, bool approximate) {
   call::compute_inplace(ctx, ops::gelu, kernels<"gelu">(), x.dtype(), x, out_meta, x, approximate);
 }
 
-DenseTensor silu(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor silu(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"silu">(), x.dtype(), out_meta, x);
 }
 
-void silu_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void silu_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::silu, kernels<"silu">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor sigmoid(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor sigmoid(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"sigmoid">(), x.dtype(), out_meta, x);
 }
 
-void sigmoid_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void sigmoid_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::sigmoid, kernels<"sigmoid">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor sin(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor sin(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"sin">(), x.dtype(), out_meta, x);
 }
 
-void sin_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void sin_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::sin, kernels<"sin">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor cos(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor cos(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"cos">(), x.dtype(), out_meta, x);
 }
 
-void cos_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void cos_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::cos, kernels<"cos">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor square(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor square(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"square">(), x.dtype(), out_meta, x);
 }
 
-void square_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void square_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::square, kernels<"square">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor abs(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor abs(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"abs">(), x.dtype(), out_meta, x);
 }
 
-void abs_(const OpContext& ctx, DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+void abs_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::abs, kernels<"abs">(), x.dtype(), x, out_meta, x);
 }
 
-DenseTensor elementwise_pow(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor elementwise_pow(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"elementwise_pow">(), x.dtype(), out_meta, x, y);
 }
 
-DenseTensor swiglu(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::SwiGLUInferMeta(ctx, x.meta(), call::meta_or_null(y), out_meta);
+DenseTensor swiglu(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"swiglu">(), x.dtype(), out_meta, x, y);
 }
 
-DenseTensor add_n(const OpContext& ctx, std::span<const DenseTensor> inputs) {
-  Meta out_meta;
-  meta::AddNInferMeta(ctx, call::metas(inputs), out_meta);
+DenseTensor add_n(const OpContext& ctx, const Meta& out_meta, std::span<const DenseTensor> inputs) {
   return call::compute(ctx, kernels<"add_n">(), inputs.front().dtype(), out_meta, inputs);
 }
 
-DenseTensor where(const OpContext& ctx, const DenseTensor& condition, const DenseTensor& x,
-    const DenseTensor& y) {
-  Meta out_meta;
-  meta::WhereInferMeta(ctx, condition.meta(), x.meta(), y.meta(), out_meta);
+DenseTensor where(const OpContext& ctx, const Meta& out_meta, const DenseTensor& condition,
+    const DenseTensor& x, const DenseTensor& y) {
   return call::compute(ctx, kernels<"where">(), x.dtype(), out_meta, condition, x, y);
 }
 
-void where_(const OpContext& ctx, const DenseTensor& condition, DenseTensor& x,
-    const DenseTensor& y) {
-  Meta out_meta;
-  meta::WhereInferMeta(ctx, condition.meta(), x.meta(), y.meta(), out_meta);
+void where_(const OpContext& ctx, const Meta& out_meta, const DenseTensor& condition,
+    DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::where, kernels<"where">(), x.dtype(), x, out_meta, condition, x,
       y);
 }
 
-DenseTensor matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y,
-    bool transpose_x, bool transpose_y) {
-  Meta out_meta;
-  meta::MatmulInferMeta(ctx, x.meta(), y.meta(), transpose_x, transpose_y, out_meta);
+DenseTensor matmul(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, bool transpose_x, bool transpose_y) {
   return call::compute(ctx, kernels<"matmul">(), x.dtype(), out_meta, x, y, transpose_x,
       transpose_y);
 }
 
-DenseTensor cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten,
-    bool exclusive, bool reverse) {
-  Meta out_meta;
-  meta::CumsumInferMeta(ctx, x.meta(), axis, flatten, out_meta);
+DenseTensor cumsum(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
   return call::compute(ctx, kernels<"cumsum">(), x.dtype(), out_meta, x, axis, flatten, exclusive,
       reverse);
 }
 
-void cumsum_(const OpContext& ctx, DenseTensor& x, const Scalar& axis, bool flatten, bool exclusive,
-    bool reverse) {
-  Meta out_meta;
-  meta::CumsumInferMeta(ctx, x.meta(), axis, flatten, out_meta);
+void cumsum_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const Scalar& axis,
+    bool flatten, bool exclusive, bool reverse) {
   call::compute_inplace(ctx, ops::cumsum, kernels<"cumsum">(), x.dtype(), x, out_meta, x, axis,
       flatten, exclusive, reverse);
 }
 
-DenseTensor clip_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
-    const Scalar& min, const Scalar& max) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor clip_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad, const Scalar& min, const Scalar& max) {
   return call::compute(ctx, kernels<"clip_grad">(), x.dtype(), x_grad_meta, x, out_grad, min, max);
 }
 
-void clip_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad,
-    const Scalar& min, const Scalar& max) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+void clip_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad, const Scalar& min, const Scalar& max) {
   call::compute_inplace(ctx, ops::clip_grad, kernels<"clip_grad">(), x.dtype(), out_grad,
       x_grad_meta, x, out_grad, min, max);
 }
 
-DenseTensor pow_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
-    const Scalar& y) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor pow_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad, const Scalar& y) {
   return call::compute(ctx, kernels<"pow_grad">(), x.dtype(), x_grad_meta, x, out_grad, y);
 }
 
-void pow_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad, const Scalar& y) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+void pow_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad, const Scalar& y) {
   call::compute_inplace(ctx, ops::pow_grad, kernels<"pow_grad">(), x.dtype(), out_grad, x_grad_meta,
       x, out_grad, y);
 }
 
-DenseTensor exp_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor exp_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"exp_grad">(), out.dtype(), x_grad_meta, out, out_grad);
 }
 
-void exp_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+void exp_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad) {
   call::compute_inplace(ctx, ops::exp_grad, kernels<"exp_grad">(), out.dtype(), out_grad,
       x_grad_meta, out, out_grad);
 }
 
-DenseTensor log_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor log_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"log_grad">(), x.dtype(), x_grad_meta, x, out_grad);
 }
 
-void log_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+void log_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad) {
   call::compute_inplace(ctx, ops::log_grad, kernels<"log_grad">(), x.dtype(), out_grad, x_grad_meta,
       x, out_grad);
 }
 
-DenseTensor tanh_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor tanh_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"tanh_grad">(), out.dtype(), x_grad_meta, out, out_grad);
 }
 
-void tanh_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+void tanh_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad) {
   call::compute_inplace(ctx, ops::tanh_grad, kernels<"tanh_grad">(), out.dtype(), out_grad,
       x_grad_meta, out, out_grad);
 }
 
-DenseTensor sqrt_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor sqrt_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"sqrt_grad">(), out.dtype(), x_grad_meta, out, out_grad);
 }
 
-void sqrt_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+void sqrt_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad) {
   call::compute_inplace(ctx, ops::sqrt_grad, kernels<"sqrt_grad">(), out.dtype(), out_grad,
       x_grad_meta, out, out_grad);
 }
 
-DenseTensor rsqrt_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor rsqrt_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"rsqrt_grad">(), out.dtype(), x_grad_meta, out, out_grad);
 }
 
-void rsqrt_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+void rsqrt_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad) {
   call::compute_inplace(ctx, ops::rsqrt_grad, kernels<"rsqrt_grad">(), out.dtype(), out_grad,
       x_grad_meta, out, out_grad);
 }
 
-DenseTensor relu_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor relu_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"relu_grad">(), out.dtype(), x_grad_meta, out, out_grad);
 }
 
-void relu_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+void relu_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad) {
   call::compute_inplace(ctx, ops::relu_grad, kernels<"relu_grad">(), out.dtype(), out_grad,
       x_grad_meta, out, out_grad);
 }
 
-DenseTensor sigmoid_grad(const OpContext& ctx, const DenseTensor& out,
+DenseTensor sigmoid_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
     const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
   return call::compute(ctx, kernels<"sigmoid_grad">(), out.dtype(), x_grad_meta, out, out_grad);
 }
 
-void sigmoid_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, out.meta(), out_grad.meta(), x_grad_meta);
+void sigmoid_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad) {
   call::compute_inplace(ctx, ops::sigmoid_grad, kernels<"sigmoid_grad">(), out.dtype(), out_grad,
       x_grad_meta, out, out_grad);
 }
 
-DenseTensor sin_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor sin_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"sin_grad">(), x.dtype(), x_grad_meta, x, out_grad);
 }
 
-void sin_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+void sin_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad) {
   call::compute_inplace(ctx, ops::sin_grad, kernels<"sin_grad">(), x.dtype(), out_grad, x_grad_meta,
       x, out_grad);
 }
 
-DenseTensor cos_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor cos_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"cos_grad">(), x.dtype(), x_grad_meta, x, out_grad);
 }
 
-void cos_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+void cos_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad) {
   call::compute_inplace(ctx, ops::cos_grad, kernels<"cos_grad">(), x.dtype(), out_grad, x_grad_meta,
       x, out_grad);
 }
 
-DenseTensor square_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor square_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"square_grad">(), x.dtype(), x_grad_meta, x, out_grad);
 }
 
-void square_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+void square_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad) {
   call::compute_inplace(ctx, ops::square_grad, kernels<"square_grad">(), x.dtype(), out_grad,
       x_grad_meta, x, out_grad);
 }
 
-DenseTensor abs_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor abs_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"abs_grad">(), x.dtype(), x_grad_meta, x, out_grad);
 }
 
-void abs_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+void abs_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad) {
   call::compute_inplace(ctx, ops::abs_grad, kernels<"abs_grad">(), x.dtype(), out_grad, x_grad_meta,
       x, out_grad);
 }
 
-DenseTensor silu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out,
-    const DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::SiluGradInferMeta(ctx, x.meta(), out.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor silu_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out, const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"silu_grad">(), x.dtype(), x_grad_meta, x, out, out_grad);
 }
 
-void silu_grad_(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out,
-    DenseTensor& out_grad) {
-  Meta x_grad_meta;
-  meta::SiluGradInferMeta(ctx, x.meta(), out.meta(), out_grad.meta(), x_grad_meta);
+void silu_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out, DenseTensor& out_grad) {
   call::compute_inplace(ctx, ops::silu_grad, kernels<"silu_grad">(), x.dtype(), out_grad,
       x_grad_meta, x, out, out_grad);
 }
 
-DenseTensor gelu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
-    bool approximate) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+DenseTensor gelu_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad, bool approximate) {
   return call::compute(ctx, kernels<"gelu_grad">(), x.dtype(), x_grad_meta, x, out_grad,
       approximate);
 }
 
-void gelu_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad,
-    bool approximate) {
-  Meta x_grad_meta;
-  meta::ActivationGradInferMeta(ctx, x.meta(), out_grad.meta(), x_grad_meta);
+void gelu_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad, bool approximate) {
   call::compute_inplace(ctx, ops::gelu_grad, kernels<"gelu_grad">(), x.dtype(), out_grad,
       x_grad_meta, x, out_grad, approximate);
 }
 
-std::tuple<DenseTensor, DenseTensor> swiglu_grad(const OpContext& ctx, const DenseTensor& x,
-    const DenseTensor& y, const DenseTensor& out_grad) {
-  // 1. infer meta
-  Meta x_grad_meta, y_grad_meta;
-  meta::SwiGLUGradInferMeta(ctx, x.meta(), call::meta_or_null(y), out_grad.meta(), x_grad_meta,
-      y_grad_meta);
-  // 2. choose the kernel
+std::tuple<DenseTensor, DenseTensor> swiglu_grad(const OpContext& ctx, const Meta& x_grad_meta,
+    const Meta& y_grad_meta, const DenseTensor& x, const DenseTensor& y,
+    const DenseTensor& out_grad) {
+  // 1. choose the kernel
   const Device device = call::common_device(ctx, x, y, out_grad);
   static const KernelTable& kernels = kernel_table("swiglu_grad");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  if (call::infers(ctx, x_grad_meta, y_grad_meta)) return {};
-  // 3. allocate
+  // 2. allocate
   DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
   DenseTensor y_grad = y.defined() ? call::allocate(ctx, device, y_grad_meta) : DenseTensor{};
-  // 4. run
+  // 3. run
   call::run(kernel, ctx, x, y, out_grad, x_grad, y_grad);
   return {std::move(x_grad), std::move(y_grad)};
 }

@@ -3,107 +3,195 @@
 
 #include "call/dense_call.h"
 
-namespace shard::dense {
-DenseTensor add(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void add_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor subtract(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void subtract_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor multiply(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void multiply_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor divide(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void divide_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor maximum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void maximum_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor minimum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void minimum_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor assign(const OpContext& ctx, const DenseTensor& x);
-void assign_(const OpContext& ctx, DenseTensor& x);
-DenseTensor cast(const OpContext& ctx, const DenseTensor& x, DType dtype);
-void cast_(const OpContext& ctx, DenseTensor& x, DType dtype);
-DenseTensor scale(const OpContext& ctx, const DenseTensor& x, const Scalar& scale,
-    const Scalar& bias, bool bias_after_scale);
-void scale_(const OpContext& ctx, DenseTensor& x, const Scalar& scale, const Scalar& bias,
+namespace shard::infer {
+Meta add(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta subtract(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta multiply(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta divide(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta maximum(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta minimum(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta assign(const OpContext& ctx, const Meta& x);
+Meta cast(const OpContext& ctx, const Meta& x, DType dtype);
+Meta scale(const OpContext& ctx, const Meta& x, const Scalar& scale, const Scalar& bias,
     bool bias_after_scale);
-DenseTensor clip(const OpContext& ctx, const DenseTensor& x, const Scalar& min, const Scalar& max);
-void clip_(const OpContext& ctx, DenseTensor& x, const Scalar& min, const Scalar& max);
-DenseTensor pow(const OpContext& ctx, const DenseTensor& x, const Scalar& y);
-void pow_(const OpContext& ctx, DenseTensor& x, const Scalar& y);
-DenseTensor exp(const OpContext& ctx, const DenseTensor& x);
-void exp_(const OpContext& ctx, DenseTensor& x);
-DenseTensor log(const OpContext& ctx, const DenseTensor& x);
-void log_(const OpContext& ctx, DenseTensor& x);
-DenseTensor tanh(const OpContext& ctx, const DenseTensor& x);
-void tanh_(const OpContext& ctx, DenseTensor& x);
-DenseTensor sqrt(const OpContext& ctx, const DenseTensor& x);
-void sqrt_(const OpContext& ctx, DenseTensor& x);
-DenseTensor rsqrt(const OpContext& ctx, const DenseTensor& x);
-void rsqrt_(const OpContext& ctx, DenseTensor& x);
-DenseTensor relu(const OpContext& ctx, const DenseTensor& x);
-void relu_(const OpContext& ctx, DenseTensor& x);
-DenseTensor gelu(const OpContext& ctx, const DenseTensor& x, bool approximate);
-void gelu_(const OpContext& ctx, DenseTensor& x, bool approximate);
-DenseTensor silu(const OpContext& ctx, const DenseTensor& x);
-void silu_(const OpContext& ctx, DenseTensor& x);
-DenseTensor sigmoid(const OpContext& ctx, const DenseTensor& x);
-void sigmoid_(const OpContext& ctx, DenseTensor& x);
-DenseTensor sin(const OpContext& ctx, const DenseTensor& x);
-void sin_(const OpContext& ctx, DenseTensor& x);
-DenseTensor cos(const OpContext& ctx, const DenseTensor& x);
-void cos_(const OpContext& ctx, DenseTensor& x);
-DenseTensor square(const OpContext& ctx, const DenseTensor& x);
-void square_(const OpContext& ctx, DenseTensor& x);
-DenseTensor abs(const OpContext& ctx, const DenseTensor& x);
-void abs_(const OpContext& ctx, DenseTensor& x);
-DenseTensor elementwise_pow(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-DenseTensor swiglu(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-DenseTensor add_n(const OpContext& ctx, std::span<const DenseTensor> inputs);
-DenseTensor where(const OpContext& ctx, const DenseTensor& condition, const DenseTensor& x,
-    const DenseTensor& y);
-void where_(const OpContext& ctx, const DenseTensor& condition, DenseTensor& x,
-    const DenseTensor& y);
-DenseTensor matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y,
-    bool transpose_x, bool transpose_y);
-DenseTensor cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten,
-    bool exclusive, bool reverse);
-void cumsum_(const OpContext& ctx, DenseTensor& x, const Scalar& axis, bool flatten, bool exclusive,
+Meta clip(const OpContext& ctx, const Meta& x, const Scalar& min, const Scalar& max);
+Meta pow(const OpContext& ctx, const Meta& x, const Scalar& y);
+Meta exp(const OpContext& ctx, const Meta& x);
+Meta log(const OpContext& ctx, const Meta& x);
+Meta tanh(const OpContext& ctx, const Meta& x);
+Meta sqrt(const OpContext& ctx, const Meta& x);
+Meta rsqrt(const OpContext& ctx, const Meta& x);
+Meta relu(const OpContext& ctx, const Meta& x);
+Meta gelu(const OpContext& ctx, const Meta& x, bool approximate);
+Meta silu(const OpContext& ctx, const Meta& x);
+Meta sigmoid(const OpContext& ctx, const Meta& x);
+Meta sin(const OpContext& ctx, const Meta& x);
+Meta cos(const OpContext& ctx, const Meta& x);
+Meta square(const OpContext& ctx, const Meta& x);
+Meta abs(const OpContext& ctx, const Meta& x);
+Meta elementwise_pow(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta swiglu(const OpContext& ctx, const Meta& x, const Meta* y);
+Meta add_n(const OpContext& ctx, std::span<const Meta> inputs);
+Meta where(const OpContext& ctx, const Meta& condition, const Meta& x, const Meta& y);
+Meta matmul(const OpContext& ctx, const Meta& x, const Meta& y, bool transpose_x, bool transpose_y);
+Meta cumsum(const OpContext& ctx, const Meta& x, const Scalar& axis, bool flatten, bool exclusive,
     bool reverse);
-DenseTensor clip_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
+Meta clip_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad, const Scalar& min,
+    const Scalar& max);
+Meta pow_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad, const Scalar& y);
+Meta exp_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad);
+Meta log_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad);
+Meta tanh_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad);
+Meta sqrt_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad);
+Meta rsqrt_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad);
+Meta relu_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad);
+Meta sigmoid_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad);
+Meta sin_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad);
+Meta cos_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad);
+Meta square_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad);
+Meta abs_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad);
+Meta silu_grad(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad);
+Meta gelu_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad, bool approximate);
+std::tuple<Meta, Meta> swiglu_grad(const OpContext& ctx, const Meta& x, const Meta* y,
+    const Meta& out_grad);
+}  // namespace shard::infer
+
+namespace shard::dense {
+DenseTensor add(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void add_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor subtract(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void subtract_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor multiply(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void multiply_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor divide(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void divide_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor maximum(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void maximum_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor minimum(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void minimum_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor assign(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void assign_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor cast(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, DType dtype);
+void cast_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, DType dtype);
+DenseTensor scale(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& scale, const Scalar& bias, bool bias_after_scale);
+void scale_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const Scalar& scale,
+    const Scalar& bias, bool bias_after_scale);
+DenseTensor clip(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
     const Scalar& min, const Scalar& max);
-void clip_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad,
-    const Scalar& min, const Scalar& max);
-DenseTensor pow_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
-    const Scalar& y);
-void pow_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad, const Scalar& y);
-DenseTensor exp_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
-void exp_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
-DenseTensor log_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
-void log_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
-DenseTensor tanh_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
-void tanh_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
-DenseTensor sqrt_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
-void sqrt_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
-DenseTensor rsqrt_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
-void rsqrt_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
-DenseTensor relu_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
-void relu_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
-DenseTensor sigmoid_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad);
-void sigmoid_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad);
-DenseTensor sin_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
-void sin_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
-DenseTensor cos_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
-void cos_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
-DenseTensor square_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
-void square_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
-DenseTensor abs_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad);
-void abs_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad);
-DenseTensor silu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out,
+void clip_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const Scalar& min,
+    const Scalar& max);
+DenseTensor pow(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, const Scalar& y);
+void pow_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const Scalar& y);
+DenseTensor exp(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void exp_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor log(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void log_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor tanh(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void tanh_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor sqrt(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void sqrt_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor rsqrt(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void rsqrt_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor relu(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void relu_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor gelu(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    bool approximate);
+void gelu_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, bool approximate);
+DenseTensor silu(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void silu_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor sigmoid(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void sigmoid_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor sin(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void sin_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor cos(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void cos_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor square(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void square_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor abs(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+void abs_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor elementwise_pow(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+DenseTensor swiglu(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+DenseTensor add_n(const OpContext& ctx, const Meta& out_meta, std::span<const DenseTensor> inputs);
+DenseTensor where(const OpContext& ctx, const Meta& out_meta, const DenseTensor& condition,
+    const DenseTensor& x, const DenseTensor& y);
+void where_(const OpContext& ctx, const Meta& out_meta, const DenseTensor& condition,
+    DenseTensor& x, const DenseTensor& y);
+DenseTensor matmul(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, bool transpose_x, bool transpose_y);
+DenseTensor cumsum(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& axis, bool flatten, bool exclusive, bool reverse);
+void cumsum_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const Scalar& axis,
+    bool flatten, bool exclusive, bool reverse);
+DenseTensor clip_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad, const Scalar& min, const Scalar& max);
+void clip_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad, const Scalar& min, const Scalar& max);
+DenseTensor pow_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad, const Scalar& y);
+void pow_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad, const Scalar& y);
+DenseTensor exp_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
     const DenseTensor& out_grad);
-void silu_grad_(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out,
+void exp_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
     DenseTensor& out_grad);
-DenseTensor gelu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad,
-    bool approximate);
-void gelu_grad_(const OpContext& ctx, const DenseTensor& x, DenseTensor& out_grad,
-    bool approximate);
-std::tuple<DenseTensor, DenseTensor> swiglu_grad(const OpContext& ctx, const DenseTensor& x,
-    const DenseTensor& y, const DenseTensor& out_grad);
+DenseTensor log_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad);
+void log_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad);
+DenseTensor tanh_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    const DenseTensor& out_grad);
+void tanh_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad);
+DenseTensor sqrt_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    const DenseTensor& out_grad);
+void sqrt_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad);
+DenseTensor rsqrt_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    const DenseTensor& out_grad);
+void rsqrt_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad);
+DenseTensor relu_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    const DenseTensor& out_grad);
+void relu_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad);
+DenseTensor sigmoid_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    const DenseTensor& out_grad);
+void sigmoid_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad);
+DenseTensor sin_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad);
+void sin_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad);
+DenseTensor cos_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad);
+void cos_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad);
+DenseTensor square_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad);
+void square_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad);
+DenseTensor abs_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad);
+void abs_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad);
+DenseTensor silu_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out, const DenseTensor& out_grad);
+void silu_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out, DenseTensor& out_grad);
+DenseTensor gelu_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out_grad, bool approximate);
+void gelu_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    DenseTensor& out_grad, bool approximate);
+std::tuple<DenseTensor, DenseTensor> swiglu_grad(const OpContext& ctx, const Meta& x_grad_meta,
+    const Meta& y_grad_meta, const DenseTensor& x, const DenseTensor& y,
+    const DenseTensor& out_grad);
 }  // namespace shard::dense

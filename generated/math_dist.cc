@@ -5,484 +5,572 @@
 #include "math_dense.h"
 #include "math_ops.h"
 
-// A call collects its arguments. run() plans, from the cache or by global metas, rule and reshards;
-// moves what differs; calls the dense function on local tensors; writes back and wraps.
+// A call collects its arguments. run() makes a plan (or finds it in the cache) from the inferred
+// global metas,
+// the op's rule and reshards; reshards inputs; calls the dense function on local tensors; writes
+// back and wraps.
 namespace shard::dist {
 
 Tensor add(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::add, x, y);
-  return call.run([&] { return dense::add(call, call[0], call[1]); });
+  return call.run(infer::add, [&] { return dense::add(call, call.meta(0), call[0], call[1]); });
 }
 
 Tensor& add_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::add, x, y);
-  call.run([&] { dense::add_(call, call.target(0), call[1]); });
+  call.run(infer::add, [&] { dense::add_(call, call.meta(0), call.target(0), call[1]); });
   return x;
 }
 
 Tensor subtract(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::subtract, x, y);
-  return call.run([&] { return dense::subtract(call, call[0], call[1]); });
+  return call.run(infer::subtract, [&] {
+    return dense::subtract(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& subtract_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::subtract, x, y);
-  call.run([&] { dense::subtract_(call, call.target(0), call[1]); });
+  call.run(infer::subtract, [&] { dense::subtract_(call, call.meta(0), call.target(0), call[1]); });
   return x;
 }
 
 Tensor multiply(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::multiply, x, y);
-  return call.run([&] { return dense::multiply(call, call[0], call[1]); });
+  return call.run(infer::multiply, [&] {
+    return dense::multiply(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& multiply_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::multiply, x, y);
-  call.run([&] { dense::multiply_(call, call.target(0), call[1]); });
+  call.run(infer::multiply, [&] { dense::multiply_(call, call.meta(0), call.target(0), call[1]); });
   return x;
 }
 
 Tensor divide(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::divide, x, y);
-  return call.run([&] { return dense::divide(call, call[0], call[1]); });
+  return call.run(infer::divide, [&] {
+    return dense::divide(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& divide_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::divide, x, y);
-  call.run([&] { dense::divide_(call, call.target(0), call[1]); });
+  call.run(infer::divide, [&] { dense::divide_(call, call.meta(0), call.target(0), call[1]); });
   return x;
 }
 
 Tensor maximum(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::maximum, x, y);
-  return call.run([&] { return dense::maximum(call, call[0], call[1]); });
+  return call.run(infer::maximum, [&] {
+    return dense::maximum(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& maximum_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::maximum, x, y);
-  call.run([&] { dense::maximum_(call, call.target(0), call[1]); });
+  call.run(infer::maximum, [&] { dense::maximum_(call, call.meta(0), call.target(0), call[1]); });
   return x;
 }
 
 Tensor minimum(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::minimum, x, y);
-  return call.run([&] { return dense::minimum(call, call[0], call[1]); });
+  return call.run(infer::minimum, [&] {
+    return dense::minimum(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& minimum_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::minimum, x, y);
-  call.run([&] { dense::minimum_(call, call.target(0), call[1]); });
+  call.run(infer::minimum, [&] { dense::minimum_(call, call.meta(0), call.target(0), call[1]); });
   return x;
 }
 
 Tensor assign(const Tensor& x) {
   call::DistCall call(ops::assign, x);
-  return call.run([&] { return dense::assign(call, call[0]); });
+  return call.run(infer::assign, [&] { return dense::assign(call, call.meta(0), call[0]); });
 }
 
 Tensor& assign_(Tensor& x) {
   call::DistCall call(call::inplace, ops::assign, x);
-  call.run([&] { dense::assign_(call, call.target(0)); });
+  call.run(infer::assign, [&] { dense::assign_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor cast(const Tensor& x, DType dtype) {
   call::DistCall call(ops::cast, x, dtype);
-  return call.run([&] { return dense::cast(call, call[0], call.local_dtype(dtype)); });
+  return call.run(infer::cast, [&] {
+    return dense::cast(call, call.meta(0), call[0], call.local_dtype(dtype));
+  });
 }
 
 Tensor& cast_(Tensor& x, DType dtype) {
   call::DistCall call(call::inplace, ops::cast, x, dtype);
-  call.run([&] { dense::cast_(call, call.target(0), call.local_dtype(dtype)); });
+  call.run(infer::cast, [&] {
+    dense::cast_(call, call.meta(0), call.target(0), call.local_dtype(dtype));
+  });
   return x;
 }
 
 Tensor scale(const Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale) {
   call::DistCall call(ops::scale, x, scale, bias, bias_after_scale);
-  return call.run([&] { return dense::scale(call, call[0], scale, bias, bias_after_scale); });
+  return call.run(infer::scale, [&] {
+    return dense::scale(call, call.meta(0), call[0], scale, bias, bias_after_scale);
+  });
 }
 
 Tensor& scale_(Tensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale) {
   call::DistCall call(call::inplace, ops::scale, x, scale, bias, bias_after_scale);
-  call.run([&] { dense::scale_(call, call.target(0), scale, bias, bias_after_scale); });
+  call.run(infer::scale, [&] {
+    dense::scale_(call, call.meta(0), call.target(0), scale, bias, bias_after_scale);
+  });
   return x;
 }
 
 Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max) {
   call::DistCall call(ops::clip, x, min, max);
-  return call.run([&] { return dense::clip(call, call[0], min, max); });
+  return call.run(infer::clip, [&] { return dense::clip(call, call.meta(0), call[0], min, max); });
 }
 
 Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max) {
   call::DistCall call(call::inplace, ops::clip, x, min, max);
-  call.run([&] { dense::clip_(call, call.target(0), min, max); });
+  call.run(infer::clip, [&] { dense::clip_(call, call.meta(0), call.target(0), min, max); });
   return x;
 }
 
 Tensor pow(const Tensor& x, const Scalar& y) {
   call::DistCall call(ops::pow, x, y);
-  return call.run([&] { return dense::pow(call, call[0], y); });
+  return call.run(infer::pow, [&] { return dense::pow(call, call.meta(0), call[0], y); });
 }
 
 Tensor& pow_(Tensor& x, const Scalar& y) {
   call::DistCall call(call::inplace, ops::pow, x, y);
-  call.run([&] { dense::pow_(call, call.target(0), y); });
+  call.run(infer::pow, [&] { dense::pow_(call, call.meta(0), call.target(0), y); });
   return x;
 }
 
 Tensor exp(const Tensor& x) {
   call::DistCall call(ops::exp, x);
-  return call.run([&] { return dense::exp(call, call[0]); });
+  return call.run(infer::exp, [&] { return dense::exp(call, call.meta(0), call[0]); });
 }
 
 Tensor& exp_(Tensor& x) {
   call::DistCall call(call::inplace, ops::exp, x);
-  call.run([&] { dense::exp_(call, call.target(0)); });
+  call.run(infer::exp, [&] { dense::exp_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor log(const Tensor& x) {
   call::DistCall call(ops::log, x);
-  return call.run([&] { return dense::log(call, call[0]); });
+  return call.run(infer::log, [&] { return dense::log(call, call.meta(0), call[0]); });
 }
 
 Tensor& log_(Tensor& x) {
   call::DistCall call(call::inplace, ops::log, x);
-  call.run([&] { dense::log_(call, call.target(0)); });
+  call.run(infer::log, [&] { dense::log_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor tanh(const Tensor& x) {
   call::DistCall call(ops::tanh, x);
-  return call.run([&] { return dense::tanh(call, call[0]); });
+  return call.run(infer::tanh, [&] { return dense::tanh(call, call.meta(0), call[0]); });
 }
 
 Tensor& tanh_(Tensor& x) {
   call::DistCall call(call::inplace, ops::tanh, x);
-  call.run([&] { dense::tanh_(call, call.target(0)); });
+  call.run(infer::tanh, [&] { dense::tanh_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor sqrt(const Tensor& x) {
   call::DistCall call(ops::sqrt, x);
-  return call.run([&] { return dense::sqrt(call, call[0]); });
+  return call.run(infer::sqrt, [&] { return dense::sqrt(call, call.meta(0), call[0]); });
 }
 
 Tensor& sqrt_(Tensor& x) {
   call::DistCall call(call::inplace, ops::sqrt, x);
-  call.run([&] { dense::sqrt_(call, call.target(0)); });
+  call.run(infer::sqrt, [&] { dense::sqrt_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor rsqrt(const Tensor& x) {
   call::DistCall call(ops::rsqrt, x);
-  return call.run([&] { return dense::rsqrt(call, call[0]); });
+  return call.run(infer::rsqrt, [&] { return dense::rsqrt(call, call.meta(0), call[0]); });
 }
 
 Tensor& rsqrt_(Tensor& x) {
   call::DistCall call(call::inplace, ops::rsqrt, x);
-  call.run([&] { dense::rsqrt_(call, call.target(0)); });
+  call.run(infer::rsqrt, [&] { dense::rsqrt_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor relu(const Tensor& x) {
   call::DistCall call(ops::relu, x);
-  return call.run([&] { return dense::relu(call, call[0]); });
+  return call.run(infer::relu, [&] { return dense::relu(call, call.meta(0), call[0]); });
 }
 
 Tensor& relu_(Tensor& x) {
   call::DistCall call(call::inplace, ops::relu, x);
-  call.run([&] { dense::relu_(call, call.target(0)); });
+  call.run(infer::relu, [&] { dense::relu_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor gelu(const Tensor& x, bool approximate) {
   call::DistCall call(ops::gelu, x, approximate);
-  return call.run([&] { return dense::gelu(call, call[0], approximate); });
+  return call.run(infer::gelu, [&] {
+    return dense::gelu(call, call.meta(0), call[0], approximate);
+  });
 }
 
 Tensor& gelu_(Tensor& x, bool approximate) {
   call::DistCall call(call::inplace, ops::gelu, x, approximate);
-  call.run([&] { dense::gelu_(call, call.target(0), approximate); });
+  call.run(infer::gelu, [&] { dense::gelu_(call, call.meta(0), call.target(0), approximate); });
   return x;
 }
 
 Tensor silu(const Tensor& x) {
   call::DistCall call(ops::silu, x);
-  return call.run([&] { return dense::silu(call, call[0]); });
+  return call.run(infer::silu, [&] { return dense::silu(call, call.meta(0), call[0]); });
 }
 
 Tensor& silu_(Tensor& x) {
   call::DistCall call(call::inplace, ops::silu, x);
-  call.run([&] { dense::silu_(call, call.target(0)); });
+  call.run(infer::silu, [&] { dense::silu_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor sigmoid(const Tensor& x) {
   call::DistCall call(ops::sigmoid, x);
-  return call.run([&] { return dense::sigmoid(call, call[0]); });
+  return call.run(infer::sigmoid, [&] { return dense::sigmoid(call, call.meta(0), call[0]); });
 }
 
 Tensor& sigmoid_(Tensor& x) {
   call::DistCall call(call::inplace, ops::sigmoid, x);
-  call.run([&] { dense::sigmoid_(call, call.target(0)); });
+  call.run(infer::sigmoid, [&] { dense::sigmoid_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor sin(const Tensor& x) {
   call::DistCall call(ops::sin, x);
-  return call.run([&] { return dense::sin(call, call[0]); });
+  return call.run(infer::sin, [&] { return dense::sin(call, call.meta(0), call[0]); });
 }
 
 Tensor& sin_(Tensor& x) {
   call::DistCall call(call::inplace, ops::sin, x);
-  call.run([&] { dense::sin_(call, call.target(0)); });
+  call.run(infer::sin, [&] { dense::sin_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor cos(const Tensor& x) {
   call::DistCall call(ops::cos, x);
-  return call.run([&] { return dense::cos(call, call[0]); });
+  return call.run(infer::cos, [&] { return dense::cos(call, call.meta(0), call[0]); });
 }
 
 Tensor& cos_(Tensor& x) {
   call::DistCall call(call::inplace, ops::cos, x);
-  call.run([&] { dense::cos_(call, call.target(0)); });
+  call.run(infer::cos, [&] { dense::cos_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor square(const Tensor& x) {
   call::DistCall call(ops::square, x);
-  return call.run([&] { return dense::square(call, call[0]); });
+  return call.run(infer::square, [&] { return dense::square(call, call.meta(0), call[0]); });
 }
 
 Tensor& square_(Tensor& x) {
   call::DistCall call(call::inplace, ops::square, x);
-  call.run([&] { dense::square_(call, call.target(0)); });
+  call.run(infer::square, [&] { dense::square_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor abs(const Tensor& x) {
   call::DistCall call(ops::abs, x);
-  return call.run([&] { return dense::abs(call, call[0]); });
+  return call.run(infer::abs, [&] { return dense::abs(call, call.meta(0), call[0]); });
 }
 
 Tensor& abs_(Tensor& x) {
   call::DistCall call(call::inplace, ops::abs, x);
-  call.run([&] { dense::abs_(call, call.target(0)); });
+  call.run(infer::abs, [&] { dense::abs_(call, call.meta(0), call.target(0)); });
   return x;
 }
 
 Tensor elementwise_pow(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::elementwise_pow, x, y);
-  return call.run([&] { return dense::elementwise_pow(call, call[0], call[1]); });
+  return call.run(infer::elementwise_pow, [&] {
+    return dense::elementwise_pow(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor swiglu(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::swiglu, x, y);
-  return call.run([&] { return dense::swiglu(call, call[0], call[1]); });
+  return call.run(infer::swiglu, [&] {
+    return dense::swiglu(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor add_n(const std::vector<Tensor>& inputs) {
   call::DistCall call(ops::add_n, inputs);
-  return call.run([&] { return dense::add_n(call, call.locals(0)); });
+  return call.run(infer::add_n, [&] { return dense::add_n(call, call.meta(0), call.locals(0)); });
 }
 
 Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::where, condition, x, y);
-  return call.run([&] { return dense::where(call, call[0], call[1], call[2]); });
+  return call.run(infer::where, [&] {
+    return dense::where(call, call.meta(0), call[0], call[1], call[2]);
+  });
 }
 
 Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::where, condition, x, y);
-  call.run([&] { dense::where_(call, call[0], call.target(1), call[2]); });
+  call.run(infer::where, [&] {
+    dense::where_(call, call.meta(0), call[0], call.target(1), call[2]);
+  });
   return x;
 }
 
 Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose_y) {
   call::DistCall call(ops::matmul, x, y, transpose_x, transpose_y);
-  return call.run([&] { return dense::matmul(call, call[0], call[1], transpose_x, transpose_y); });
+  return call.run(infer::matmul, [&] {
+    return dense::matmul(call, call.meta(0), call[0], call[1], transpose_x, transpose_y);
+  });
 }
 
 Tensor cumsum(const Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
   call::DistCall call(ops::cumsum, x, axis, flatten, exclusive, reverse);
-  return call.run([&] { return dense::cumsum(call, call[0], axis, flatten, exclusive, reverse); });
+  return call.run(infer::cumsum, [&] {
+    return dense::cumsum(call, call.meta(0), call[0], axis, flatten, exclusive, reverse);
+  });
 }
 
 Tensor& cumsum_(Tensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse) {
   call::DistCall call(call::inplace, ops::cumsum, x, axis, flatten, exclusive, reverse);
-  call.run([&] { dense::cumsum_(call, call.target(0), axis, flatten, exclusive, reverse); });
+  call.run(infer::cumsum, [&] {
+    dense::cumsum_(call, call.meta(0), call.target(0), axis, flatten, exclusive, reverse);
+  });
   return x;
 }
 
 Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max) {
   call::DistCall call(ops::clip_grad, x, out_grad, min, max);
-  return call.run([&] { return dense::clip_grad(call, call[0], call[1], min, max); });
+  return call.run(infer::clip_grad, [&] {
+    return dense::clip_grad(call, call.meta(0), call[0], call[1], min, max);
+  });
 }
 
 Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max) {
   call::DistCall call(call::inplace, ops::clip_grad, x, out_grad, min, max);
-  call.run([&] { dense::clip_grad_(call, call[0], call.target(1), min, max); });
+  call.run(infer::clip_grad, [&] {
+    dense::clip_grad_(call, call.meta(0), call[0], call.target(1), min, max);
+  });
   return out_grad;
 }
 
 Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y) {
   call::DistCall call(ops::pow_grad, x, out_grad, y);
-  return call.run([&] { return dense::pow_grad(call, call[0], call[1], y); });
+  return call.run(infer::pow_grad, [&] {
+    return dense::pow_grad(call, call.meta(0), call[0], call[1], y);
+  });
 }
 
 Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y) {
   call::DistCall call(call::inplace, ops::pow_grad, x, out_grad, y);
-  call.run([&] { dense::pow_grad_(call, call[0], call.target(1), y); });
+  call.run(infer::pow_grad, [&] {
+    dense::pow_grad_(call, call.meta(0), call[0], call.target(1), y);
+  });
   return out_grad;
 }
 
 Tensor exp_grad(const Tensor& out, const Tensor& out_grad) {
   call::DistCall call(ops::exp_grad, out, out_grad);
-  return call.run([&] { return dense::exp_grad(call, call[0], call[1]); });
+  return call.run(infer::exp_grad, [&] {
+    return dense::exp_grad(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& exp_grad_(const Tensor& out, Tensor& out_grad) {
   call::DistCall call(call::inplace, ops::exp_grad, out, out_grad);
-  call.run([&] { dense::exp_grad_(call, call[0], call.target(1)); });
+  call.run(infer::exp_grad, [&] { dense::exp_grad_(call, call.meta(0), call[0], call.target(1)); });
   return out_grad;
 }
 
 Tensor log_grad(const Tensor& x, const Tensor& out_grad) {
   call::DistCall call(ops::log_grad, x, out_grad);
-  return call.run([&] { return dense::log_grad(call, call[0], call[1]); });
+  return call.run(infer::log_grad, [&] {
+    return dense::log_grad(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& log_grad_(const Tensor& x, Tensor& out_grad) {
   call::DistCall call(call::inplace, ops::log_grad, x, out_grad);
-  call.run([&] { dense::log_grad_(call, call[0], call.target(1)); });
+  call.run(infer::log_grad, [&] { dense::log_grad_(call, call.meta(0), call[0], call.target(1)); });
   return out_grad;
 }
 
 Tensor tanh_grad(const Tensor& out, const Tensor& out_grad) {
   call::DistCall call(ops::tanh_grad, out, out_grad);
-  return call.run([&] { return dense::tanh_grad(call, call[0], call[1]); });
+  return call.run(infer::tanh_grad, [&] {
+    return dense::tanh_grad(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad) {
   call::DistCall call(call::inplace, ops::tanh_grad, out, out_grad);
-  call.run([&] { dense::tanh_grad_(call, call[0], call.target(1)); });
+  call.run(infer::tanh_grad, [&] {
+    dense::tanh_grad_(call, call.meta(0), call[0], call.target(1));
+  });
   return out_grad;
 }
 
 Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad) {
   call::DistCall call(ops::sqrt_grad, out, out_grad);
-  return call.run([&] { return dense::sqrt_grad(call, call[0], call[1]); });
+  return call.run(infer::sqrt_grad, [&] {
+    return dense::sqrt_grad(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad) {
   call::DistCall call(call::inplace, ops::sqrt_grad, out, out_grad);
-  call.run([&] { dense::sqrt_grad_(call, call[0], call.target(1)); });
+  call.run(infer::sqrt_grad, [&] {
+    dense::sqrt_grad_(call, call.meta(0), call[0], call.target(1));
+  });
   return out_grad;
 }
 
 Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad) {
   call::DistCall call(ops::rsqrt_grad, out, out_grad);
-  return call.run([&] { return dense::rsqrt_grad(call, call[0], call[1]); });
+  return call.run(infer::rsqrt_grad, [&] {
+    return dense::rsqrt_grad(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad) {
   call::DistCall call(call::inplace, ops::rsqrt_grad, out, out_grad);
-  call.run([&] { dense::rsqrt_grad_(call, call[0], call.target(1)); });
+  call.run(infer::rsqrt_grad, [&] {
+    dense::rsqrt_grad_(call, call.meta(0), call[0], call.target(1));
+  });
   return out_grad;
 }
 
 Tensor relu_grad(const Tensor& out, const Tensor& out_grad) {
   call::DistCall call(ops::relu_grad, out, out_grad);
-  return call.run([&] { return dense::relu_grad(call, call[0], call[1]); });
+  return call.run(infer::relu_grad, [&] {
+    return dense::relu_grad(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& relu_grad_(const Tensor& out, Tensor& out_grad) {
   call::DistCall call(call::inplace, ops::relu_grad, out, out_grad);
-  call.run([&] { dense::relu_grad_(call, call[0], call.target(1)); });
+  call.run(infer::relu_grad, [&] {
+    dense::relu_grad_(call, call.meta(0), call[0], call.target(1));
+  });
   return out_grad;
 }
 
 Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad) {
   call::DistCall call(ops::sigmoid_grad, out, out_grad);
-  return call.run([&] { return dense::sigmoid_grad(call, call[0], call[1]); });
+  return call.run(infer::sigmoid_grad, [&] {
+    return dense::sigmoid_grad(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad) {
   call::DistCall call(call::inplace, ops::sigmoid_grad, out, out_grad);
-  call.run([&] { dense::sigmoid_grad_(call, call[0], call.target(1)); });
+  call.run(infer::sigmoid_grad, [&] {
+    dense::sigmoid_grad_(call, call.meta(0), call[0], call.target(1));
+  });
   return out_grad;
 }
 
 Tensor sin_grad(const Tensor& x, const Tensor& out_grad) {
   call::DistCall call(ops::sin_grad, x, out_grad);
-  return call.run([&] { return dense::sin_grad(call, call[0], call[1]); });
+  return call.run(infer::sin_grad, [&] {
+    return dense::sin_grad(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& sin_grad_(const Tensor& x, Tensor& out_grad) {
   call::DistCall call(call::inplace, ops::sin_grad, x, out_grad);
-  call.run([&] { dense::sin_grad_(call, call[0], call.target(1)); });
+  call.run(infer::sin_grad, [&] { dense::sin_grad_(call, call.meta(0), call[0], call.target(1)); });
   return out_grad;
 }
 
 Tensor cos_grad(const Tensor& x, const Tensor& out_grad) {
   call::DistCall call(ops::cos_grad, x, out_grad);
-  return call.run([&] { return dense::cos_grad(call, call[0], call[1]); });
+  return call.run(infer::cos_grad, [&] {
+    return dense::cos_grad(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& cos_grad_(const Tensor& x, Tensor& out_grad) {
   call::DistCall call(call::inplace, ops::cos_grad, x, out_grad);
-  call.run([&] { dense::cos_grad_(call, call[0], call.target(1)); });
+  call.run(infer::cos_grad, [&] { dense::cos_grad_(call, call.meta(0), call[0], call.target(1)); });
   return out_grad;
 }
 
 Tensor square_grad(const Tensor& x, const Tensor& out_grad) {
   call::DistCall call(ops::square_grad, x, out_grad);
-  return call.run([&] { return dense::square_grad(call, call[0], call[1]); });
+  return call.run(infer::square_grad, [&] {
+    return dense::square_grad(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& square_grad_(const Tensor& x, Tensor& out_grad) {
   call::DistCall call(call::inplace, ops::square_grad, x, out_grad);
-  call.run([&] { dense::square_grad_(call, call[0], call.target(1)); });
+  call.run(infer::square_grad, [&] {
+    dense::square_grad_(call, call.meta(0), call[0], call.target(1));
+  });
   return out_grad;
 }
 
 Tensor abs_grad(const Tensor& x, const Tensor& out_grad) {
   call::DistCall call(ops::abs_grad, x, out_grad);
-  return call.run([&] { return dense::abs_grad(call, call[0], call[1]); });
+  return call.run(infer::abs_grad, [&] {
+    return dense::abs_grad(call, call.meta(0), call[0], call[1]);
+  });
 }
 
 Tensor& abs_grad_(const Tensor& x, Tensor& out_grad) {
   call::DistCall call(call::inplace, ops::abs_grad, x, out_grad);
-  call.run([&] { dense::abs_grad_(call, call[0], call.target(1)); });
+  call.run(infer::abs_grad, [&] { dense::abs_grad_(call, call.meta(0), call[0], call.target(1)); });
   return out_grad;
 }
 
 Tensor silu_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad) {
   call::DistCall call(ops::silu_grad, x, out, out_grad);
-  return call.run([&] { return dense::silu_grad(call, call[0], call[1], call[2]); });
+  return call.run(infer::silu_grad, [&] {
+    return dense::silu_grad(call, call.meta(0), call[0], call[1], call[2]);
+  });
 }
 
 Tensor& silu_grad_(const Tensor& x, const Tensor& out, Tensor& out_grad) {
   call::DistCall call(call::inplace, ops::silu_grad, x, out, out_grad);
-  call.run([&] { dense::silu_grad_(call, call[0], call[1], call.target(2)); });
+  call.run(infer::silu_grad, [&] {
+    dense::silu_grad_(call, call.meta(0), call[0], call[1], call.target(2));
+  });
   return out_grad;
 }
 
 Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate) {
   call::DistCall call(ops::gelu_grad, x, out_grad, approximate);
-  return call.run([&] { return dense::gelu_grad(call, call[0], call[1], approximate); });
+  return call.run(infer::gelu_grad, [&] {
+    return dense::gelu_grad(call, call.meta(0), call[0], call[1], approximate);
+  });
 }
 
 Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate) {
   call::DistCall call(call::inplace, ops::gelu_grad, x, out_grad, approximate);
-  call.run([&] { dense::gelu_grad_(call, call[0], call.target(1), approximate); });
+  call.run(infer::gelu_grad, [&] {
+    dense::gelu_grad_(call, call.meta(0), call[0], call.target(1), approximate);
+  });
   return out_grad;
 }
 
 std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
   call::DistCall call(ops::swiglu_grad, x, y, out_grad);
-  return call.run([&] { return dense::swiglu_grad(call, call[0], call[1], call[2]); });
+  return call.run(infer::swiglu_grad, [&] {
+    return dense::swiglu_grad(call, call.meta(0), call.meta(1), call[0], call[1], call[2]);
+  });
 }
 
 }  // namespace shard::dist

@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 6, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 7, "not this runtime; run cmake --build BUILD -t regenerate");
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
@@ -48,197 +48,231 @@ namespace shard::ops {
 inline constexpr OpDef add = {.name = "add", .inplace_name = "add_", .location = "math.yaml",
     .inputs = slots<"x", "y">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "..., ... -> ...", .commutes = Commutes::jointly, .commute_types = 0x11,
-    .elementwise = true, .pointwise = true, .exact = true, .neutral = {-0.0, -0.0}};
+    .elementwise = true, .pointwise = true, .exact = true, .neutral = {-0.0, -0.0}, .kernel = "add",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef subtract = {.name = "subtract", .inplace_name = "subtract_",
     .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...",
     .commutes = Commutes::jointly, .commute_types = 0x11, .elementwise = true, .pointwise = true,
-    .exact = true, .neutral = {kNoNeutral, 0.0}};
+    .exact = true, .neutral = {kNoNeutral, 0.0}, .kernel = "subtract",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef multiply = {.name = "multiply", .inplace_name = "multiply_",
     .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11, .elementwise = true,
-    .pointwise = true, .exact = true, .neutral = {1.0, 1.0}};
+    .pointwise = true, .exact = true, .neutral = {1.0, 1.0}, .kernel = "multiply",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef divide = {.name = "divide", .inplace_name = "divide_",
     .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
-    .pointwise = true, .exact = true, .neutral = {kNoNeutral, 1.0}};
+    .pointwise = true, .exact = true, .neutral = {kNoNeutral, 1.0}, .kernel = "divide",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef maximum = {.name = "maximum", .inplace_name = "maximum_",
     .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...",
     .commutes = Commutes::jointly, .commute_types = 0x2, .elementwise = true, .pointwise = true,
-    .exact = true};
+    .exact = true, .kernel = "maximum", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef minimum = {.name = "minimum", .inplace_name = "minimum_",
     .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...",
     .commutes = Commutes::jointly, .commute_types = 0x4, .elementwise = true, .pointwise = true,
-    .exact = true};
+    .exact = true, .kernel = "minimum", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef assign = {.name = "assign", .inplace_name = "assign_",
     .location = "math.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
     .commute_types = 0x7f, .elementwise = true, .pointwise = true, .rearranging = true,
-    .identity = true};
+    .identity = true, .kernel = "assign", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef cast = {.name = "cast", .inplace_name = "cast_", .location = "math.yaml",
     .inputs = slots<"x">, .attrs = names<"dtype">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
     .commute_types = 0x11, .commute_guard = "CastKeepsFloat", .elementwise = true,
-    .pointwise = true, .exact = true, .identity = true};
+    .pointwise = true, .exact = true, .identity = true, .kernel = "cast",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef scale = {.name = "scale", .inplace_name = "scale_", .location = "math.yaml",
     .inputs = slots<"x">, .attrs = names<"scale", "bias", "bias_after_scale">,
     .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...",
     .commutes = Commutes::jointly, .commute_types = 0x11, .commute_guard = "ScaleHasNoBias",
-    .elementwise = true, .pointwise = true, .exact = true};
+    .elementwise = true, .pointwise = true, .exact = true, .kernel = "scale",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef clip = {.name = "clip", .inplace_name = "clip_", .location = "math.yaml",
     .inputs = slots<"x">, .attrs = names<"min", "max">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
-    .commute_types = 0x6, .elementwise = true, .pointwise = true};
+    .commute_types = 0x6, .elementwise = true, .pointwise = true, .kernel = "clip",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef pow = {.name = "pow", .inplace_name = "pow_", .location = "math.yaml",
     .inputs = slots<"x">, .attrs = names<"y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "pow", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef exp = {.name = "exp", .inplace_name = "exp_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "exp", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef log = {.name = "log", .inplace_name = "log_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x4, .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "log", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef tanh = {.name = "tanh", .inplace_name = "tanh_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "tanh", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef sqrt = {.name = "sqrt", .inplace_name = "sqrt_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x4, .elementwise = true,
-    .pointwise = true, .exact = true};
+    .pointwise = true, .exact = true, .kernel = "sqrt",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef rsqrt = {.name = "rsqrt", .inplace_name = "rsqrt_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
-    .rule = "... -> ...", .elementwise = true, .pointwise = true};
+    .rule = "... -> ...", .elementwise = true, .pointwise = true, .kernel = "rsqrt",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef relu = {.name = "relu", .inplace_name = "relu_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "... -> ...", .commutes = Commutes::jointly, .commute_types = 0x6, .elementwise = true,
-    .pointwise = true, .exact = true};
+    .pointwise = true, .exact = true, .kernel = "relu",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef gelu = {.name = "gelu", .inplace_name = "gelu_", .location = "math.yaml",
     .inputs = slots<"x">, .attrs = names<"approximate">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "gelu", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef silu = {.name = "silu", .inplace_name = "silu_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
-    .rule = "... -> ...", .elementwise = true, .pointwise = true};
+    .rule = "... -> ...", .elementwise = true, .pointwise = true, .kernel = "silu",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef sigmoid = {.name = "sigmoid", .inplace_name = "sigmoid_",
     .location = "math.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
-    .commute_types = 0x6, .elementwise = true, .pointwise = true};
+    .commute_types = 0x6, .elementwise = true, .pointwise = true, .kernel = "sigmoid",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef sin = {.name = "sin", .inplace_name = "sin_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
-    .rule = "... -> ...", .elementwise = true, .pointwise = true};
+    .rule = "... -> ...", .elementwise = true, .pointwise = true, .kernel = "sin",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef cos = {.name = "cos", .inplace_name = "cos_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
-    .rule = "... -> ...", .elementwise = true, .pointwise = true};
+    .rule = "... -> ...", .elementwise = true, .pointwise = true, .kernel = "cos",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef square = {.name = "square", .inplace_name = "square_",
     .location = "math.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true,
-    .pointwise = true, .exact = true};
+    .pointwise = true, .exact = true, .kernel = "square",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef abs = {.name = "abs", .inplace_name = "abs_", .location = "math.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
-    .rule = "... -> ...", .elementwise = true, .pointwise = true, .exact = true};
+    .rule = "... -> ...", .elementwise = true, .pointwise = true, .exact = true, .kernel = "abs",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef elementwise_pow = {.name = "elementwise_pow", .location = "math.yaml",
     .inputs = slots<"x", "y">, .outputs = slots<"out">, .rule = "..., ... -> ...",
-    .elementwise = true, .pointwise = true};
+    .elementwise = true, .pointwise = true, .kernel = "elementwise_pow",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef swiglu = {.name = "swiglu", .location = "math.yaml",
     .inputs = slots<"x", "y?">, .outputs = slots<"out">, .rule = "SwiGLUInferSpmd",
-    .commutes = Commutes::multilinear, .commute_types = 0x11, .commute_guard = "SwiGLUIsLinear"};
+    .commutes = Commutes::multilinear, .commute_types = 0x11, .commute_guard = "SwiGLUIsLinear",
+    .kernel = "swiglu", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef add_n = {.name = "add_n", .location = "math.yaml",
     .inputs = slots<"inputs[]">, .outputs = slots<"out">, .rule = "[...] -> ...",
-    .commutes = Commutes::jointly, .commute_types = 0x11};
+    .commutes = Commutes::jointly, .commute_types = 0x11, .kernel = "add_n",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef where = {.name = "where", .inplace_name = "where_", .location = "math.yaml",
     .inputs = slots<"condition", "x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ..., ... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "where", .kernel_dtypes = dtype_sources<input_dtype(1)>};
 inline constexpr OpDef matmul = {.name = "matmul", .location = "math.yaml",
     .inputs = slots<"x", "y">, .attrs = names<"transpose_x", "transpose_y">,
     .outputs = slots<"out">, .rule = "... m? k ^transpose_x, ... k n? ^transpose_y -> ... m? n?",
-    .commutes = Commutes::multilinear, .commute_types = 0x11};
+    .commutes = Commutes::multilinear, .commute_types = 0x11, .kernel = "matmul",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef cumsum = {.name = "cumsum", .inplace_name = "cumsum_",
     .location = "math.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "flatten", "exclusive", "reverse">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "CumsumInferSpmd",
-    .commutes = Commutes::jointly, .commute_types = 0x11};
+    .commutes = Commutes::jointly, .commute_types = 0x11, .kernel = "cumsum",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef clip_grad = {.name = "clip_grad", .inplace_name = "clip_grad_",
     .location = "math.yaml", .inputs = slots<"x", "out_grad">, .attrs = names<"min", "max">,
     .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11,
-    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true};
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true,
+    .kernel = "clip_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef pow_grad = {.name = "pow_grad", .inplace_name = "pow_grad_",
     .location = "math.yaml", .inputs = slots<"x", "out_grad">, .attrs = names<"y">,
     .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11,
-    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true};
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true,
+    .kernel = "pow_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef exp_grad = {.name = "exp_grad", .inplace_name = "exp_grad_",
     .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11, .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "exp_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef log_grad = {.name = "log_grad", .inplace_name = "log_grad_",
     .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11,
-    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true};
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true,
+    .kernel = "log_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef tanh_grad = {.name = "tanh_grad", .inplace_name = "tanh_grad_",
     .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11,
-    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true};
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true,
+    .kernel = "tanh_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef sqrt_grad = {.name = "sqrt_grad", .inplace_name = "sqrt_grad_",
     .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11,
-    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true};
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true,
+    .kernel = "sqrt_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef rsqrt_grad = {.name = "rsqrt_grad", .inplace_name = "rsqrt_grad_",
     .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11,
-    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true};
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true,
+    .kernel = "rsqrt_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef relu_grad = {.name = "relu_grad", .inplace_name = "relu_grad_",
     .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11,
-    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true};
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true,
+    .kernel = "relu_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef sigmoid_grad = {.name = "sigmoid_grad", .inplace_name = "sigmoid_grad_",
     .location = "math.yaml", .inputs = slots<"out", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11,
-    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true};
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true,
+    .kernel = "sigmoid_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef sin_grad = {.name = "sin_grad", .inplace_name = "sin_grad_",
     .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11,
-    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true};
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true,
+    .kernel = "sin_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef cos_grad = {.name = "cos_grad", .inplace_name = "cos_grad_",
     .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11,
-    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true};
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true,
+    .kernel = "cos_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef square_grad = {.name = "square_grad", .inplace_name = "square_grad_",
     .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11, .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "square_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef abs_grad = {.name = "abs_grad", .inplace_name = "abs_grad_",
     .location = "math.yaml", .inputs = slots<"x", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
     .commutes = Commutes::multilinear, .commute_types = 0x11,
-    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true};
+    .commute_guard = "OnlyOutGradIsPending", .elementwise = true, .pointwise = true,
+    .kernel = "abs_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef silu_grad = {.name = "silu_grad", .inplace_name = "silu_grad_",
     .location = "math.yaml", .inputs = slots<"x", "out", "out_grad">, .outputs = slots<"x_grad">,
     .aliases = aliases<inplace_alias(0, 2)>, .rule = "..., ..., ... -> ...", .elementwise = true,
-    .pointwise = true};
+    .pointwise = true, .kernel = "silu_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef gelu_grad = {.name = "gelu_grad", .inplace_name = "gelu_grad_",
     .location = "math.yaml", .inputs = slots<"x", "out_grad">, .attrs = names<"approximate">,
     .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...",
-    .elementwise = true, .pointwise = true};
+    .elementwise = true, .pointwise = true, .kernel = "gelu_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef swiglu_grad = {.name = "swiglu_grad", .location = "math.yaml",
     .inputs = slots<"x", "y?", "out_grad">, .outputs = slots<"x_grad", "y_grad?">,
-    .rule = "SwiGLUGradInferSpmd"};
+    .rule = "SwiGLUGradInferSpmd", .kernel = "swiglu_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

@@ -12,24 +12,26 @@ namespace shard {
 
 Tensor softmax(const Tensor& x, int axis, CallSite site) {
   if (autograd::records(x)) return autograd::softmax(x, axis, site);
-  return call::dispatch(ops::softmax, dist::softmax, dense::softmax, x, axis);
+  return call::dispatch(ops::softmax, dist::softmax, infer::softmax, dense::softmax, x, axis);
 }
 
 Tensor& softmax_(Tensor& x, int axis, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::softmax_(x, axis, site);
-  call::dispatch_inplace(ops::softmax, dist::softmax_, dense::softmax_, x, axis);
+  call::dispatch_inplace(ops::softmax, dist::softmax_, infer::softmax, dense::softmax_, x, axis);
   return x;
 }
 
 Tensor log_softmax(const Tensor& x, int axis, CallSite site) {
   if (autograd::records(x)) return autograd::log_softmax(x, axis, site);
-  return call::dispatch(ops::log_softmax, dist::log_softmax, dense::log_softmax, x, axis);
+  return call::dispatch(ops::log_softmax, dist::log_softmax, infer::log_softmax, dense::log_softmax,
+      x, axis);
 }
 
 Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx, CallSite site) {
   if (autograd::records(x, weight)) return autograd::embedding(x, weight, padding_idx, site);
-  return call::dispatch(ops::embedding, dist::embedding, dense::embedding, x, weight, padding_idx);
+  return call::dispatch(ops::embedding, dist::embedding, infer::embedding, dense::embedding, x,
+      weight, padding_idx);
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, const Tensor& scale,
@@ -37,8 +39,8 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, cons
   if (autograd::records(x, scale, bias)) {
     return autograd::layer_norm_intermediate(x, scale, bias, epsilon, begin_norm_axis, site);
   }
-  return call::dispatch(ops::layer_norm, dist::layer_norm, dense::layer_norm, x, scale, bias,
-      epsilon, begin_norm_axis);
+  return call::dispatch(ops::layer_norm, dist::layer_norm, infer::layer_norm, dense::layer_norm, x,
+      scale, bias, epsilon, begin_norm_axis);
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& bias, float epsilon,
@@ -50,7 +52,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& bias, floa
 std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon,
     CallSite site) {
   if (autograd::records(x, scale)) return autograd::rms_norm(x, scale, epsilon, site);
-  return call::dispatch(ops::rms_norm, dist::rms_norm, dense::rms_norm, x, scale, epsilon);
+  return call::dispatch(ops::rms_norm, dist::rms_norm, infer::rms_norm, dense::rms_norm, x, scale,
+      epsilon);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
@@ -63,9 +66,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
         data_format, use_global_stats, trainable_statistics, site);
   }
   return autograd::views(ops::batch_norm,
-      call::dispatch(ops::batch_norm, dist::batch_norm, dense::batch_norm, x, mean, variance, scale,
-      bias, is_test, momentum, epsilon, data_format, use_global_stats, trainable_statistics), x,
-      mean, variance, scale, bias);
+      call::dispatch(ops::batch_norm, dist::batch_norm, infer::batch_norm, dense::batch_norm, x,
+      mean, variance, scale, bias, is_test, momentum, epsilon, data_format, use_global_stats,
+      trainable_statistics), x, mean, variance, scale, bias);
 }
 
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
@@ -74,8 +77,8 @@ std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& s
   if (autograd::records(x, seed_tensor)) {
     return autograd::dropout_intermediate(x, seed_tensor, p, is_test, mode, seed, fix_seed, site);
   }
-  return call::dispatch(ops::dropout, dist::dropout, dense::dropout, x, seed_tensor, p, is_test,
-      mode, seed, fix_seed);
+  return call::dispatch(ops::dropout, dist::dropout, infer::dropout, dense::dropout, x, seed_tensor,
+      p, is_test, mode, seed, fix_seed);
 }
 
 Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p, bool is_test,
@@ -88,8 +91,8 @@ Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon
   if (autograd::records(label, prior_dist)) {
     return autograd::label_smooth(label, prior_dist, epsilon, site);
   }
-  return call::dispatch(ops::label_smooth, dist::label_smooth, dense::label_smooth, label,
-      prior_dist, epsilon);
+  return call::dispatch(ops::label_smooth, dist::label_smooth, infer::label_smooth,
+      dense::label_smooth, label, prior_dist, epsilon);
 }
 
 std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,
@@ -100,8 +103,8 @@ std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const
         numeric_stable_mode, ignore_index, axis, site);
   }
   return call::dispatch(ops::cross_entropy_with_softmax, dist::cross_entropy_with_softmax,
-      dense::cross_entropy_with_softmax, input, label, soft_label, use_softmax, numeric_stable_mode,
-      ignore_index, axis);
+      infer::cross_entropy_with_softmax, dense::cross_entropy_with_softmax, input, label,
+      soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
@@ -111,8 +114,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Ten
     return autograd::flash_attn(q, k, v, fixed_seed_offset, attn_mask, dropout, causal,
         return_softmax, is_test, rng_name, site);
   }
-  return call::dispatch(ops::flash_attn, dist::flash_attn, dense::flash_attn, q, k, v,
-      fixed_seed_offset, attn_mask, dropout, causal, return_softmax, is_test, rng_name);
+  return call::dispatch(ops::flash_attn, dist::flash_attn, infer::flash_attn, dense::flash_attn, q,
+      k, v, fixed_seed_offset, attn_mask, dropout, causal, return_softmax, is_test, rng_name);
 }
 
 std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
@@ -123,8 +126,8 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor&
         use_neox_rotary_style, time_major, rotary_emb_base, site);
   }
   return call::dispatch(ops::fused_rotary_position_embedding, dist::fused_rotary_position_embedding,
-      dense::fused_rotary_position_embedding, q, k, v, sin, cos, position_ids,
-      use_neox_rotary_style, time_major, rotary_emb_base);
+      infer::fused_rotary_position_embedding, dense::fused_rotary_position_embedding, q, k, v, sin,
+      cos, position_ids, use_neox_rotary_style, time_major, rotary_emb_base);
 }
 
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
@@ -136,8 +139,9 @@ std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q
         use_neox_rotary_style, time_major, rotary_emb_base, site);
   }
   call::dispatch_inplace(ops::fused_rotary_position_embedding,
-      dist::fused_rotary_position_embedding_, dense::fused_rotary_position_embedding_, q, k, v, sin,
-      cos, position_ids, use_neox_rotary_style, time_major, rotary_emb_base);
+      dist::fused_rotary_position_embedding_, infer::fused_rotary_position_embedding,
+      dense::fused_rotary_position_embedding_, q, k, v, sin, cos, position_ids,
+      use_neox_rotary_style, time_major, rotary_emb_base);
   return {q, k, v};
 }
 
@@ -145,35 +149,35 @@ std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Te
     const Tensor& dweight, const Tensor& dbias, bool multi_precision, bool has_bias) {
   return autograd::unlinked(ops::fused_linear_param_grad_add,
       call::dispatch(ops::fused_linear_param_grad_add, dist::fused_linear_param_grad_add,
-      dense::fused_linear_param_grad_add, x, dout, dweight, dbias, multi_precision, has_bias), x,
-      dout, dweight, dbias);
+      infer::fused_linear_param_grad_add, dense::fused_linear_param_grad_add, x, dout, dweight,
+      dbias, multi_precision, has_bias), x, dout, dweight, dbias);
 }
 
 Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
   if (autograd::records(out, out_grad)) return external::softmax_grad(out, out_grad, axis);
-  return call::dispatch(ops::softmax_grad, dist::softmax_grad, dense::softmax_grad, out, out_grad,
-      axis);
+  return call::dispatch(ops::softmax_grad, dist::softmax_grad, infer::softmax_grad,
+      dense::softmax_grad, out, out_grad, axis);
 }
 
 Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis, CallSite site) {
   const Writing writing(site, out_grad);
   const autograd::UnlinkedWrite write(ops::softmax_grad, out, out_grad);
-  call::dispatch_inplace(ops::softmax_grad, dist::softmax_grad_, dense::softmax_grad_, out,
-      out_grad, axis);
+  call::dispatch_inplace(ops::softmax_grad, dist::softmax_grad_, infer::softmax_grad,
+      dense::softmax_grad_, out, out_grad, axis);
   return out_grad;
 }
 
 Tensor log_softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
   if (autograd::records(out, out_grad)) return external::log_softmax_grad(out, out_grad, axis);
-  return call::dispatch(ops::log_softmax_grad, dist::log_softmax_grad, dense::log_softmax_grad, out,
-      out_grad, axis);
+  return call::dispatch(ops::log_softmax_grad, dist::log_softmax_grad, infer::log_softmax_grad,
+      dense::log_softmax_grad, out, out_grad, axis);
 }
 
 Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis, CallSite site) {
   const Writing writing(site, out_grad);
   const autograd::UnlinkedWrite write(ops::log_softmax_grad, out, out_grad);
-  call::dispatch_inplace(ops::log_softmax_grad, dist::log_softmax_grad_, dense::log_softmax_grad_,
-      out, out_grad, axis);
+  call::dispatch_inplace(ops::log_softmax_grad, dist::log_softmax_grad_, infer::log_softmax_grad,
+      dense::log_softmax_grad_, out, out_grad, axis);
   return out_grad;
 }
 
@@ -182,8 +186,8 @@ Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_g
   if (autograd::records(x, weight, out_grad)) {
     return autograd::embedding_grad(x, weight, out_grad, padding_idx, site);
   }
-  return call::dispatch(ops::embedding_grad, dist::embedding_grad, dense::embedding_grad, x, weight,
-      out_grad, padding_idx);
+  return call::dispatch(ops::embedding_grad, dist::embedding_grad, infer::embedding_grad,
+      dense::embedding_grad, x, weight, out_grad, padding_idx);
 }
 
 Tensor embedding_double_grad(const Tensor& x, const Tensor& grad_weight_grad, int64_t padding_idx,
@@ -201,8 +205,8 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor
   if (autograd::records(x, scale, bias, mean, variance, out_grad)) {
     return external::layer_norm_grad(x, scale, bias, out_grad, epsilon, begin_norm_axis);
   }
-  return call::dispatch(ops::layer_norm_grad, dist::layer_norm_grad, dense::layer_norm_grad, x,
-      scale, bias, mean, variance, out_grad, epsilon, begin_norm_axis);
+  return call::dispatch(ops::layer_norm_grad, dist::layer_norm_grad, infer::layer_norm_grad,
+      dense::layer_norm_grad, x, scale, bias, mean, variance, out_grad, epsilon, begin_norm_axis);
 }
 
 std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& invvar,
@@ -210,8 +214,8 @@ std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale, c
   if (autograd::records(x, scale, invvar, out_grad)) {
     return external::rms_norm_grad(x, scale, invvar, out_grad);
   }
-  return call::dispatch(ops::rms_norm_grad, dist::rms_norm_grad, dense::rms_norm_grad, x, scale,
-      invvar, out_grad);
+  return call::dispatch(ops::rms_norm_grad, dist::rms_norm_grad, infer::rms_norm_grad,
+      dense::rms_norm_grad, x, scale, invvar, out_grad);
 }
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor& scale,
@@ -222,9 +226,9 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor
     return external::batch_norm_grad(x, scale, bias, saved_mean, saved_variance, out_grad,
         data_format, is_test, use_global_stats, trainable_statistics);
   }
-  return call::dispatch(ops::batch_norm_grad, dist::batch_norm_grad, dense::batch_norm_grad, x,
-      scale, bias, saved_mean, saved_variance, out_grad, data_format, is_test, use_global_stats,
-      trainable_statistics);
+  return call::dispatch(ops::batch_norm_grad, dist::batch_norm_grad, infer::batch_norm_grad,
+      dense::batch_norm_grad, x, scale, bias, saved_mean, saved_variance, out_grad, data_format,
+      is_test, use_global_stats, trainable_statistics);
 }
 
 Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,
@@ -232,8 +236,8 @@ Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p,
   if (autograd::records(mask, out_grad)) {
     return autograd::dropout_grad(mask, out_grad, p, is_test, mode, site);
   }
-  return call::dispatch(ops::dropout_grad, dist::dropout_grad, dense::dropout_grad, mask, out_grad,
-      p, is_test, mode);
+  return call::dispatch(ops::dropout_grad, dist::dropout_grad, infer::dropout_grad,
+      dense::dropout_grad, mask, out_grad, p, is_test, mode);
 }
 
 Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,
@@ -242,8 +246,8 @@ Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, boo
   if (autograd::records(mask, out_grad)) {
     return autograd::dropout_grad_(mask, out_grad, p, is_test, mode, site);
   }
-  call::dispatch_inplace(ops::dropout_grad, dist::dropout_grad_, dense::dropout_grad_, mask,
-      out_grad, p, is_test, mode);
+  call::dispatch_inplace(ops::dropout_grad, dist::dropout_grad_, infer::dropout_grad,
+      dense::dropout_grad_, mask, out_grad, p, is_test, mode);
   return out_grad;
 }
 
@@ -268,8 +272,8 @@ Tensor cross_entropy_with_softmax_grad(const Tensor& label, const Tensor& softma
         use_softmax, ignore_index, axis);
   }
   return call::dispatch(ops::cross_entropy_with_softmax_grad, dist::cross_entropy_with_softmax_grad,
-      dense::cross_entropy_with_softmax_grad, label, softmax, loss_grad, soft_label, use_softmax,
-      numeric_stable_mode, ignore_index, axis);
+      infer::cross_entropy_with_softmax_grad, dense::cross_entropy_with_softmax_grad, label,
+      softmax, loss_grad, soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
 }
 
 Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
@@ -279,8 +283,9 @@ Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
   const autograd::UnlinkedWrite write(ops::cross_entropy_with_softmax_grad, label, softmax,
       loss_grad);
   call::dispatch_inplace(ops::cross_entropy_with_softmax_grad,
-      dist::cross_entropy_with_softmax_grad_, dense::cross_entropy_with_softmax_grad_, label,
-      softmax, loss_grad, soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
+      dist::cross_entropy_with_softmax_grad_, infer::cross_entropy_with_softmax_grad,
+      dense::cross_entropy_with_softmax_grad_, label, softmax, loss_grad, soft_label, use_softmax,
+      numeric_stable_mode, ignore_index, axis);
   return softmax;
 }
 
@@ -298,8 +303,9 @@ std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor
     return external::flash_attn_grad(q, k, v, seed_offset, attn_mask, out_grad, dropout, causal,
         is_test);
   }
-  return call::dispatch(ops::flash_attn_grad, dist::flash_attn_grad, dense::flash_attn_grad, q, k,
-      v, out, softmax_lse, seed_offset, attn_mask, out_grad, dropout, causal, is_test);
+  return call::dispatch(ops::flash_attn_grad, dist::flash_attn_grad, infer::flash_attn_grad,
+      dense::flash_attn_grad, q, k, v, out, softmax_lse, seed_offset, attn_mask, out_grad, dropout,
+      causal, is_test);
 }
 
 std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,
@@ -311,9 +317,9 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Te
         out_k_grad, out_v_grad, use_neox_rotary_style, time_major, rotary_emb_base, site);
   }
   return call::dispatch(ops::fused_rotary_position_embedding_grad,
-      dist::fused_rotary_position_embedding_grad, dense::fused_rotary_position_embedding_grad, sin,
-      cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,
-      rotary_emb_base);
+      dist::fused_rotary_position_embedding_grad, infer::fused_rotary_position_embedding_grad,
+      dense::fused_rotary_position_embedding_grad, sin, cos, position_ids, out_q_grad, out_k_grad,
+      out_v_grad, use_neox_rotary_style, time_major, rotary_emb_base);
 }
 
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
@@ -326,9 +332,9 @@ std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(cons
         out_k_grad, out_v_grad, use_neox_rotary_style, time_major, rotary_emb_base, site);
   }
   call::dispatch_inplace(ops::fused_rotary_position_embedding_grad,
-      dist::fused_rotary_position_embedding_grad_, dense::fused_rotary_position_embedding_grad_,
-      sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,
-      rotary_emb_base);
+      dist::fused_rotary_position_embedding_grad_, infer::fused_rotary_position_embedding_grad,
+      dense::fused_rotary_position_embedding_grad_, sin, cos, position_ids, out_q_grad, out_k_grad,
+      out_v_grad, use_neox_rotary_style, time_major, rotary_emb_base);
   return {out_q_grad, out_k_grad, out_v_grad};
 }
 

@@ -17,7 +17,7 @@ Tensor softmax(const Tensor& x, int axis, CallSite site) {
     pass.give<0>(shard::softmax_grad(pass.output(0), pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::softmax, dist::softmax, dense::softmax, x, axis));
+      call::dispatch(ops::softmax, dist::softmax, infer::softmax, dense::softmax, x, axis));
 }
 
 Tensor& softmax_(Tensor& x, int axis, CallSite site) {
@@ -26,7 +26,7 @@ Tensor& softmax_(Tensor& x, int axis, CallSite site) {
   auto backward = [axis](autograd::Pass& pass) {
     pass.give<0>(shard::softmax_grad(pass.output(0), pass.grad(0), axis));
   };
-  call::dispatch_inplace(ops::softmax, dist::softmax_, dense::softmax_, x, axis);
+  call::dispatch_inplace(ops::softmax, dist::softmax_, infer::softmax, dense::softmax_, x, axis);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -38,7 +38,8 @@ Tensor log_softmax(const Tensor& x, int axis, CallSite site) {
     pass.give<0>(shard::log_softmax_grad(pass.output(0), pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::log_softmax, dist::log_softmax, dense::log_softmax, x, axis));
+      call::dispatch(ops::log_softmax, dist::log_softmax, infer::log_softmax, dense::log_softmax, x,
+          axis));
 }
 
 Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx, CallSite site) {
@@ -49,7 +50,8 @@ Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx, Cal
         shard::embedding_grad(x.input(pass, 0), weight.input(pass, 1), pass.grad(0), padding_idx));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::embedding, dist::embedding, dense::embedding, x, weight, padding_idx));
+      call::dispatch(ops::embedding, dist::embedding, infer::embedding, dense::embedding, x, weight,
+          padding_idx));
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, const Tensor& scale,
@@ -64,8 +66,8 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, cons
         pass.output(1), pass.output(2), pass.grad(0), epsilon, begin_norm_axis));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::layer_norm, dist::layer_norm, dense::layer_norm, x, scale, bias, epsilon,
-          begin_norm_axis));
+      call::dispatch(ops::layer_norm, dist::layer_norm, infer::layer_norm, dense::layer_norm, x,
+          scale, bias, epsilon, begin_norm_axis));
 }
 
 std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon,
@@ -77,7 +79,8 @@ std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float 
         shard::rms_norm_grad(x.input(pass, 0), scale.input(pass, 1), pass.output(1), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::rms_norm, dist::rms_norm, dense::rms_norm, x, scale, epsilon));
+      call::dispatch(ops::rms_norm, dist::rms_norm, infer::rms_norm, dense::rms_norm, x, scale,
+          epsilon));
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
@@ -95,8 +98,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
         trainable_statistics));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::batch_norm, dist::batch_norm, dense::batch_norm, x, mean, variance, scale,
-          bias, is_test, momentum, epsilon, data_format, use_global_stats, trainable_statistics));
+      call::dispatch(ops::batch_norm, dist::batch_norm, infer::batch_norm, dense::batch_norm, x,
+          mean, variance, scale, bias, is_test, momentum, epsilon, data_format, use_global_stats,
+          trainable_statistics));
 }
 
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
@@ -108,8 +112,8 @@ std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& s
     pass.give<0>(shard::dropout_grad(pass.output(1), pass.grad(0), p, is_test, mode));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::dropout, dist::dropout, dense::dropout, x, seed_tensor, p, is_test, mode,
-          seed, fix_seed));
+      call::dispatch(ops::dropout, dist::dropout, infer::dropout, dense::dropout, x, seed_tensor, p,
+          is_test, mode, seed, fix_seed));
 }
 
 Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon, CallSite site) {
@@ -118,8 +122,8 @@ Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon
     pass.give<0>(shard::label_smooth_grad(pass.grad(0), epsilon));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::label_smooth, dist::label_smooth, dense::label_smooth, label, prior_dist,
-          epsilon));
+      call::dispatch(ops::label_smooth, dist::label_smooth, infer::label_smooth,
+          dense::label_smooth, label, prior_dist, epsilon));
 }
 
 std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,
@@ -136,8 +140,8 @@ std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const
   };
   return record.link<0, 1>(std::move(backward),
       call::dispatch(ops::cross_entropy_with_softmax, dist::cross_entropy_with_softmax,
-          dense::cross_entropy_with_softmax, input, label, soft_label, use_softmax,
-          numeric_stable_mode, ignore_index, axis));
+          infer::cross_entropy_with_softmax, dense::cross_entropy_with_softmax, input, label,
+          soft_label, use_softmax, numeric_stable_mode, ignore_index, axis));
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
@@ -155,8 +159,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Ten
         is_test));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::flash_attn, dist::flash_attn, dense::flash_attn, q, k, v,
-          fixed_seed_offset, attn_mask, dropout, causal, return_softmax, is_test, rng_name));
+      call::dispatch(ops::flash_attn, dist::flash_attn, infer::flash_attn, dense::flash_attn, q, k,
+          v, fixed_seed_offset, attn_mask, dropout, causal, return_softmax, is_test, rng_name));
 }
 
 std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
@@ -174,8 +178,8 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor&
   };
   return record.link<0, 1, 2>(std::move(backward),
       call::dispatch(ops::fused_rotary_position_embedding, dist::fused_rotary_position_embedding,
-          dense::fused_rotary_position_embedding, q, k, v, sin, cos, position_ids,
-          use_neox_rotary_style, time_major, rotary_emb_base));
+          infer::fused_rotary_position_embedding, dense::fused_rotary_position_embedding, q, k, v,
+          sin, cos, position_ids, use_neox_rotary_style, time_major, rotary_emb_base));
 }
 
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
@@ -192,8 +196,9 @@ std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q
         use_neox_rotary_style, time_major, rotary_emb_base));
   };
   call::dispatch_inplace(ops::fused_rotary_position_embedding,
-      dist::fused_rotary_position_embedding_, dense::fused_rotary_position_embedding_, q, k, v, sin,
-      cos, position_ids, use_neox_rotary_style, time_major, rotary_emb_base);
+      dist::fused_rotary_position_embedding_, infer::fused_rotary_position_embedding,
+      dense::fused_rotary_position_embedding_, q, k, v, sin, cos, position_ids,
+      use_neox_rotary_style, time_major, rotary_emb_base);
   record.link_inplace<0, 1, 2>(std::move(backward), { &q, &k, &v });
   return {q, k, v};
 }
@@ -205,8 +210,8 @@ Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_g
     pass.give<2>(shard::embedding_double_grad(x.input(pass, 0), pass.grad(0), padding_idx));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::embedding_grad, dist::embedding_grad, dense::embedding_grad, x, weight,
-          out_grad, padding_idx));
+      call::dispatch(ops::embedding_grad, dist::embedding_grad, infer::embedding_grad,
+          dense::embedding_grad, x, weight, out_grad, padding_idx));
 }
 
 Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,
@@ -216,8 +221,8 @@ Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p,
     pass.give<1>(shard::dropout_double_grad(mask.input(pass, 0), pass.grad(0), p, is_test, mode));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::dropout_grad, dist::dropout_grad, dense::dropout_grad, mask, out_grad, p,
-          is_test, mode));
+      call::dispatch(ops::dropout_grad, dist::dropout_grad, infer::dropout_grad,
+          dense::dropout_grad, mask, out_grad, p, is_test, mode));
 }
 
 Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,
@@ -226,8 +231,8 @@ Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, boo
   auto backward = [mask = record.save(mask), p, is_test, mode](autograd::Pass& pass) {
     pass.give<1>(shard::dropout_double_grad(mask.input(pass, 0), pass.grad(0), p, is_test, mode));
   };
-  call::dispatch_inplace(ops::dropout_grad, dist::dropout_grad_, dense::dropout_grad_, mask,
-      out_grad, p, is_test, mode);
+  call::dispatch_inplace(ops::dropout_grad, dist::dropout_grad_, infer::dropout_grad,
+      dense::dropout_grad_, mask, out_grad, p, is_test, mode);
   record.link_inplace<0>(std::move(backward), { &out_grad });
   return out_grad;
 }
@@ -248,9 +253,9 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Te
   };
   return record.link<0, 1, 2>(std::move(backward),
       call::dispatch(ops::fused_rotary_position_embedding_grad,
-          dist::fused_rotary_position_embedding_grad, dense::fused_rotary_position_embedding_grad,
-          sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style,
-          time_major, rotary_emb_base));
+          dist::fused_rotary_position_embedding_grad, infer::fused_rotary_position_embedding_grad,
+          dense::fused_rotary_position_embedding_grad, sin, cos, position_ids, out_q_grad,
+          out_k_grad, out_v_grad, use_neox_rotary_style, time_major, rotary_emb_base));
 }
 
 std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
@@ -268,9 +273,9 @@ std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(cons
         use_neox_rotary_style, time_major, rotary_emb_base));
   };
   call::dispatch_inplace(ops::fused_rotary_position_embedding_grad,
-      dist::fused_rotary_position_embedding_grad_, dense::fused_rotary_position_embedding_grad_,
-      sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,
-      rotary_emb_base);
+      dist::fused_rotary_position_embedding_grad_, infer::fused_rotary_position_embedding_grad,
+      dense::fused_rotary_position_embedding_grad_, sin, cos, position_ids, out_q_grad, out_k_grad,
+      out_v_grad, use_neox_rotary_style, time_major, rotary_emb_base);
   record.link_inplace<0, 1, 2>(std::move(backward), { &out_q_grad, &out_k_grad, &out_v_grad });
   return {out_q_grad, out_k_grad, out_v_grad};
 }

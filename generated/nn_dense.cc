@@ -5,74 +5,231 @@
 #include "meta/infer_meta.h"
 #include "nn_ops.h"
 
+namespace shard::infer {
+
+Meta softmax(const OpContext& ctx, const Meta& x, int axis) {
+  Meta out_meta;
+  meta::SoftmaxInferMeta(ctx, x, axis, out_meta);
+  return out_meta;
+}
+
+Meta log_softmax(const OpContext& ctx, const Meta& x, int axis) {
+  Meta out_meta;
+  meta::SoftmaxInferMeta(ctx, x, axis, out_meta);
+  return out_meta;
+}
+
+Meta embedding(const OpContext& ctx, const Meta& x, const Meta& weight, int64_t /*padding_idx*/) {
+  Meta out_meta;
+  meta::EmbeddingInferMeta(ctx, x, weight, out_meta);
+  return out_meta;
+}
+
+std::tuple<Meta, Meta, Meta> layer_norm(const OpContext& ctx, const Meta& x, const Meta* scale,
+    const Meta* bias, float /*epsilon*/, int begin_norm_axis) {
+  Meta out_meta, mean_meta, variance_meta;
+  meta::LayerNormInferMeta(ctx, x, scale, bias, begin_norm_axis, out_meta, mean_meta,
+      variance_meta);
+  return {out_meta, mean_meta, variance_meta};
+}
+
+std::tuple<Meta, Meta> rms_norm(const OpContext& ctx, const Meta& x, const Meta& scale,
+    float /*epsilon*/) {
+  Meta out_meta, invvar_meta;
+  meta::RmsNormInferMeta(ctx, x, scale, out_meta, invvar_meta);
+  return {out_meta, invvar_meta};
+}
+
+std::tuple<Meta, Meta, Meta, Meta, Meta> batch_norm(const OpContext& ctx, const Meta& x,
+    const Meta& mean, const Meta& variance, const Meta* scale, const Meta* bias, bool /*is_test*/,
+    float /*momentum*/, float /*epsilon*/, const std::string& data_format,
+    bool /*use_global_stats*/, bool /*trainable_statistics*/) {
+  Meta out_meta, mean_out_meta, variance_out_meta, saved_mean_meta, saved_variance_meta;
+  meta::BatchNormInferMeta(ctx, x, mean, variance, scale, bias, data_format, out_meta,
+      mean_out_meta, variance_out_meta, saved_mean_meta, saved_variance_meta);
+  return {out_meta, mean_out_meta, variance_out_meta, saved_mean_meta, saved_variance_meta};
+}
+
+std::tuple<Meta, Meta> dropout(const OpContext& ctx, const Meta& x, const Meta* seed_tensor,
+    const Scalar& p, bool /*is_test*/, const std::string& mode, int /*seed*/, bool /*fix_seed*/) {
+  Meta out_meta, mask_meta;
+  meta::DropoutInferMeta(ctx, x, seed_tensor, p, mode, out_meta, mask_meta);
+  return {out_meta, mask_meta};
+}
+
+Meta label_smooth(const OpContext& ctx, const Meta& label, const Meta* prior_dist,
+    float /*epsilon*/) {
+  Meta out_meta;
+  meta::LabelSmoothInferMeta(ctx, label, prior_dist, out_meta);
+  return out_meta;
+}
+
+std::tuple<Meta, Meta> cross_entropy_with_softmax(const OpContext& ctx, const Meta& input,
+    const Meta& label, bool soft_label, bool /*use_softmax*/, bool /*numeric_stable_mode*/,
+    int /*ignore_index*/, int axis) {
+  Meta softmax_meta, loss_meta;
+  meta::CrossEntropyWithSoftmaxInferMeta(ctx, input, label, soft_label, axis, softmax_meta,
+      loss_meta);
+  return {softmax_meta, loss_meta};
+}
+
+std::tuple<Meta, Meta, Meta, Meta> flash_attn(const OpContext& ctx, const Meta& q, const Meta& k,
+    const Meta& v, const Meta* fixed_seed_offset, const Meta* attn_mask, float dropout,
+    bool /*causal*/, bool return_softmax, bool /*is_test*/, const std::string& /*rng_name*/) {
+  Meta out_meta, softmax_meta, softmax_lse_meta, seed_offset_meta;
+  meta::FlashAttnInferMeta(ctx, q, k, v, fixed_seed_offset, attn_mask, dropout, return_softmax,
+      out_meta, softmax_meta, softmax_lse_meta, seed_offset_meta);
+  return {out_meta, softmax_meta, softmax_lse_meta, seed_offset_meta};
+}
+
+std::tuple<Meta, Meta, Meta> fused_rotary_position_embedding(const OpContext& ctx, const Meta& q,
+    const Meta* k, const Meta* v, const Meta* sin, const Meta* cos, const Meta* position_ids,
+    bool /*use_neox_rotary_style*/, bool time_major, float /*rotary_emb_base*/) {
+  Meta out_q_meta, out_k_meta, out_v_meta;
+  meta::FusedRopeInferMeta(ctx, q, k, v, sin, cos, position_ids, time_major, out_q_meta, out_k_meta,
+      out_v_meta);
+  return {out_q_meta, out_k_meta, out_v_meta};
+}
+
+std::tuple<Meta, Meta> fused_linear_param_grad_add(const OpContext& ctx, const Meta& x,
+    const Meta& dout, const Meta* dweight, const Meta* dbias, bool multi_precision, bool has_bias) {
+  Meta dweight_out_meta, dbias_out_meta;
+  meta::FusedLinearParamGradAddInferMeta(ctx, x, dout, dweight, dbias, multi_precision, has_bias,
+      dweight_out_meta, dbias_out_meta);
+  return {dweight_out_meta, dbias_out_meta};
+}
+
+Meta softmax_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad, int axis) {
+  Meta x_grad_meta;
+  meta::SoftmaxGradInferMeta(ctx, out, out_grad, axis, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta log_softmax_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad, int axis) {
+  Meta x_grad_meta;
+  meta::SoftmaxGradInferMeta(ctx, out, out_grad, axis, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta embedding_grad(const OpContext& ctx, const Meta& x, const Meta& weight, const Meta& out_grad,
+    int64_t /*padding_idx*/) {
+  Meta weight_grad_meta;
+  meta::EmbeddingGradInferMeta(ctx, x, weight, out_grad, weight_grad_meta);
+  return weight_grad_meta;
+}
+
+std::tuple<Meta, Meta, Meta> layer_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
+    const Meta* bias, const Meta& mean, const Meta& variance, const Meta& out_grad,
+    float /*epsilon*/, int begin_norm_axis) {
+  Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
+  meta::LayerNormGradInferMeta(ctx, x, scale, bias, mean, variance, out_grad, begin_norm_axis,
+      x_grad_meta, scale_grad_meta, bias_grad_meta);
+  return {x_grad_meta, scale_grad_meta, bias_grad_meta};
+}
+
+std::tuple<Meta, Meta> rms_norm_grad(const OpContext& ctx, const Meta& x, const Meta& scale,
+    const Meta& invvar, const Meta& out_grad) {
+  Meta x_grad_meta, scale_grad_meta;
+  meta::RmsNormGradInferMeta(ctx, x, scale, invvar, out_grad, x_grad_meta, scale_grad_meta);
+  return {x_grad_meta, scale_grad_meta};
+}
+
+std::tuple<Meta, Meta, Meta> batch_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
+    const Meta* bias, const Meta& saved_mean, const Meta& saved_variance, const Meta& out_grad,
+    const std::string& data_format, bool /*is_test*/, bool /*use_global_stats*/,
+    bool /*trainable_statistics*/) {
+  Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
+  meta::BatchNormGradInferMeta(ctx, x, scale, bias, saved_mean, saved_variance, out_grad,
+      data_format, x_grad_meta, scale_grad_meta, bias_grad_meta);
+  return {x_grad_meta, scale_grad_meta, bias_grad_meta};
+}
+
+Meta dropout_grad(const OpContext& ctx, const Meta& mask, const Meta& out_grad, const Scalar& p,
+    bool /*is_test*/, const std::string& mode) {
+  Meta x_grad_meta;
+  meta::DropoutGradInferMeta(ctx, mask, out_grad, p, mode, x_grad_meta);
+  return x_grad_meta;
+}
+
+Meta cross_entropy_with_softmax_grad(const OpContext& ctx, const Meta& label, const Meta& softmax,
+    const Meta& loss_grad, bool soft_label, bool /*use_softmax*/, bool /*numeric_stable_mode*/,
+    int /*ignore_index*/, int axis) {
+  Meta input_grad_meta;
+  meta::CrossEntropyWithSoftmaxGradInferMeta(ctx, label, softmax, loss_grad, soft_label, axis,
+      input_grad_meta);
+  return input_grad_meta;
+}
+
+std::tuple<Meta, Meta, Meta> flash_attn_grad(const OpContext& ctx, const Meta& q, const Meta& k,
+    const Meta& v, const Meta& out, const Meta& softmax_lse, const Meta& seed_offset,
+    const Meta* attn_mask, const Meta& out_grad, float /*dropout*/, bool /*causal*/,
+    bool /*is_test*/) {
+  Meta q_grad_meta, k_grad_meta, v_grad_meta;
+  meta::FlashAttnGradInferMeta(ctx, q, k, v, out, softmax_lse, seed_offset, attn_mask, out_grad,
+      q_grad_meta, k_grad_meta, v_grad_meta);
+  return {q_grad_meta, k_grad_meta, v_grad_meta};
+}
+
+std::tuple<Meta, Meta, Meta> fused_rotary_position_embedding_grad(const OpContext& ctx,
+    const Meta* sin, const Meta* cos, const Meta* position_ids, const Meta& out_q_grad,
+    const Meta* out_k_grad, const Meta* out_v_grad, bool /*use_neox_rotary_style*/, bool time_major,
+    float /*rotary_emb_base*/) {
+  Meta q_grad_meta, k_grad_meta, v_grad_meta;
+  meta::FusedRopeGradInferMeta(ctx, sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad,
+      time_major, q_grad_meta, k_grad_meta, v_grad_meta);
+  return {q_grad_meta, k_grad_meta, v_grad_meta};
+}
+
+}  // namespace shard::infer
+
 namespace shard::dense {
 
-DenseTensor softmax(const OpContext& ctx, const DenseTensor& x, int axis) {
-  Meta out_meta;
-  meta::SoftmaxInferMeta(ctx, x.meta(), axis, out_meta);
+DenseTensor softmax(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int axis) {
   return call::compute(ctx, kernels<"softmax">(), x.dtype(), out_meta, x, axis);
 }
 
-void softmax_(const OpContext& ctx, DenseTensor& x, int axis) {
-  Meta out_meta;
-  meta::SoftmaxInferMeta(ctx, x.meta(), axis, out_meta);
+void softmax_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, int axis) {
   call::compute_inplace(ctx, ops::softmax, kernels<"softmax">(), x.dtype(), x, out_meta, x, axis);
 }
 
-DenseTensor log_softmax(const OpContext& ctx, const DenseTensor& x, int axis) {
-  Meta out_meta;
-  meta::SoftmaxInferMeta(ctx, x.meta(), axis, out_meta);
+DenseTensor log_softmax(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    int axis) {
   return call::compute(ctx, kernels<"log_softmax">(), x.dtype(), out_meta, x, axis);
 }
 
-DenseTensor embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight,
-    int64_t padding_idx) {
-  Meta out_meta;
-  meta::EmbeddingInferMeta(ctx, x.meta(), weight.meta(), out_meta);
+DenseTensor embedding(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& weight, int64_t padding_idx) {
   return call::compute(ctx, kernels<"embedding">(), weight.dtype(), out_meta, x, weight,
       padding_idx);
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm(const OpContext& ctx,
-    const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias, float epsilon,
-    int begin_norm_axis) {
-  Meta out_meta, mean_meta, variance_meta;
-  meta::LayerNormInferMeta(ctx, x.meta(), call::meta_or_null(scale), call::meta_or_null(bias),
-      begin_norm_axis, out_meta, mean_meta, variance_meta);
+    const Meta& out_meta, const Meta& mean_meta, const Meta& variance_meta, const DenseTensor& x,
+    const DenseTensor& scale, const DenseTensor& bias, float epsilon, int begin_norm_axis) {
   return call::compute(ctx, kernels<"layer_norm">(), x.dtype(),
       std::tie(out_meta, mean_meta, variance_meta), x, scale, bias, epsilon, begin_norm_axis);
 }
 
-std::tuple<DenseTensor, DenseTensor> rms_norm(const OpContext& ctx, const DenseTensor& x,
-    const DenseTensor& scale, float epsilon) {
-  Meta out_meta, invvar_meta;
-  meta::RmsNormInferMeta(ctx, x.meta(), scale.meta(), out_meta, invvar_meta);
+std::tuple<DenseTensor, DenseTensor> rms_norm(const OpContext& ctx, const Meta& out_meta,
+    const Meta& invvar_meta, const DenseTensor& x, const DenseTensor& scale, float epsilon) {
   return call::compute(ctx, kernels<"rms_norm">(), x.dtype(), std::tie(out_meta, invvar_meta), x,
       scale, epsilon);
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batch_norm(
-    const OpContext& ctx, const DenseTensor& x, const DenseTensor& mean,
-    const DenseTensor& variance, const DenseTensor& scale, const DenseTensor& bias, bool is_test,
-    float momentum, float epsilon, const std::string& data_format, bool use_global_stats,
-    bool trainable_statistics) {
-  // 1. infer meta
-  Meta out_meta, mean_out_meta, variance_out_meta, saved_mean_meta, saved_variance_meta;
-  meta::BatchNormInferMeta(ctx, x.meta(), mean.meta(), variance.meta(), call::meta_or_null(scale),
-      call::meta_or_null(bias), data_format, out_meta, mean_out_meta, variance_out_meta,
-      saved_mean_meta, saved_variance_meta);
-  // 2. choose the kernel
+    const OpContext& ctx, const Meta& out_meta, const Meta& mean_out_meta,
+    const Meta& variance_out_meta, const Meta& saved_mean_meta, const Meta& saved_variance_meta,
+    const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
+    const DenseTensor& scale, const DenseTensor& bias, bool is_test, float momentum, float epsilon,
+    const std::string& data_format, bool use_global_stats, bool trainable_statistics) {
+  // 1. choose the kernel
   const Device device = call::common_device(ctx, x, mean, variance, scale, bias);
   static const KernelTable& kernels = kernel_table("batch_norm");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       const DenseTensor&, const DenseTensor&, bool, float, float, const std::string&, bool, bool,
       DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  if (call::infers(ctx, out_meta, mean_out_meta, variance_out_meta, saved_mean_meta,
-      saved_variance_meta)) {
-    return {};
-  }
-  // 3. the targets, and arguments that do not overlap them
+  // 2. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::batch_norm);
   DenseTensor out = call::allocate(ctx, device, out_meta);
   DenseTensor mean_out = write.written_view(mean, mean_out_meta);
@@ -82,7 +239,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
   const DenseTensor x_safe = write.reader(x);
   const DenseTensor scale_safe = write.reader(scale);
   const DenseTensor bias_safe = write.reader(bias);
-  // 4. run, then bump versions
+  // 3. run, then bump versions
   write.run(kernel, ctx, x_safe, mean, variance, scale_safe, bias_safe, is_test, momentum, epsilon,
       data_format, use_global_stats, trainable_statistics, out, mean_out, variance_out, saved_mean,
       saved_variance);
@@ -90,43 +247,33 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
       std::move(saved_variance)};
 }
 
-std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const DenseTensor& x,
-    const DenseTensor& seed_tensor, const Scalar& p, bool is_test, const std::string& mode,
-    int seed, bool fix_seed) {
-  Meta out_meta, mask_meta;
-  meta::DropoutInferMeta(ctx, x.meta(), call::meta_or_null(seed_tensor), p, mode, out_meta,
-      mask_meta);
+std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const Meta& out_meta,
+    const Meta& mask_meta, const DenseTensor& x, const DenseTensor& seed_tensor, const Scalar& p,
+    bool is_test, const std::string& mode, int seed, bool fix_seed) {
   return call::compute(ctx, kernels<"dropout">(), x.dtype(), std::tie(out_meta, mask_meta), x,
       seed_tensor, p, is_test, mode, seed, fix_seed, call::drawn_key);
 }
 
-DenseTensor label_smooth(const OpContext& ctx, const DenseTensor& label,
+DenseTensor label_smooth(const OpContext& ctx, const Meta& out_meta, const DenseTensor& label,
     const DenseTensor& prior_dist, float epsilon) {
-  Meta out_meta;
-  meta::LabelSmoothInferMeta(ctx, label.meta(), call::meta_or_null(prior_dist), out_meta);
   return call::compute(ctx, kernels<"label_smooth">(), label.dtype(), out_meta, label, prior_dist,
       epsilon);
 }
 
 std::tuple<DenseTensor, DenseTensor> cross_entropy_with_softmax(const OpContext& ctx,
-    const DenseTensor& input, const DenseTensor& label, bool soft_label, bool use_softmax,
-    bool numeric_stable_mode, int ignore_index, int axis) {
-  Meta softmax_meta, loss_meta;
-  meta::CrossEntropyWithSoftmaxInferMeta(ctx, input.meta(), label.meta(), soft_label, axis,
-      softmax_meta, loss_meta);
+    const Meta& softmax_meta, const Meta& loss_meta, const DenseTensor& input,
+    const DenseTensor& label, bool soft_label, bool use_softmax, bool numeric_stable_mode,
+    int ignore_index, int axis) {
   return call::compute(ctx, kernels<"cross_entropy_with_softmax">(), input.dtype(),
       std::tie(softmax_meta, loss_meta), input, label, soft_label, use_softmax, numeric_stable_mode,
       ignore_index, axis);
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> flash_attn(const OpContext& ctx,
-    const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
+    const Meta& out_meta, const Meta& softmax_meta, const Meta& softmax_lse_meta,
+    const Meta& seed_offset_meta, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
     const DenseTensor& fixed_seed_offset, const DenseTensor& attn_mask, float dropout, bool causal,
     bool return_softmax, bool is_test, const std::string& rng_name) {
-  Meta out_meta, softmax_meta, softmax_lse_meta, seed_offset_meta;
-  meta::FlashAttnInferMeta(ctx, q.meta(), k.meta(), v.meta(), call::meta_or_null(fixed_seed_offset),
-      call::meta_or_null(attn_mask), dropout, return_softmax, out_meta, softmax_meta,
-      softmax_lse_meta, seed_offset_meta);
   return call::compute(ctx, kernels<"flash_attn">(), q.dtype(),
       std::tie(out_meta, softmax_meta, softmax_lse_meta, seed_offset_meta), q, k, v,
       fixed_seed_offset, attn_mask, dropout, causal, return_softmax, is_test, rng_name,
@@ -134,39 +281,31 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> flash_attn(const 
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embedding(
-    const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
-    const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
-    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
-  // 1. infer meta
-  Meta out_q_meta, out_k_meta, out_v_meta;
-  meta::FusedRopeInferMeta(ctx, q.meta(), call::meta_or_null(k), call::meta_or_null(v),
-      call::meta_or_null(sin), call::meta_or_null(cos), call::meta_or_null(position_ids),
-      time_major, out_q_meta, out_k_meta, out_v_meta);
-  // 2. choose the kernel
+    const OpContext& ctx, const Meta& out_q_meta, const Meta& out_k_meta, const Meta& out_v_meta,
+    const DenseTensor& q, const DenseTensor& k, const DenseTensor& v, const DenseTensor& sin,
+    const DenseTensor& cos, const DenseTensor& position_ids, bool use_neox_rotary_style,
+    bool time_major, float rotary_emb_base) {
+  // 1. choose the kernel
   const Device device = call::common_device(ctx, q, k, v, sin, cos, position_ids);
   static const KernelTable& kernels = kernel_table("fused_rotary_position_embedding");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, float, DenseTensor&,
       DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, q.dtype());
-  if (call::infers(ctx, out_q_meta, out_k_meta, out_v_meta)) return {};
-  // 3. allocate
+  // 2. allocate
   DenseTensor out_q = call::allocate(ctx, device, out_q_meta);
   DenseTensor out_k = k.defined() ? call::allocate(ctx, device, out_k_meta) : DenseTensor{};
   DenseTensor out_v = v.defined() ? call::allocate(ctx, device, out_v_meta) : DenseTensor{};
-  // 4. run
+  // 3. run
   call::run(kernel, ctx, q, k, v, sin, cos, position_ids, use_neox_rotary_style, time_major,
       rotary_emb_base, out_q, out_k, out_v);
   return {std::move(out_q), std::move(out_k), std::move(out_v)};
 }
 
-void fused_rotary_position_embedding_(const OpContext& ctx, DenseTensor& q, DenseTensor& k,
-    DenseTensor& v, const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
+void fused_rotary_position_embedding_(const OpContext& ctx, const Meta& out_q_meta,
+    const Meta& out_k_meta, const Meta& out_v_meta, DenseTensor& q, DenseTensor& k, DenseTensor& v,
+    const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
     bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
-  Meta out_q_meta, out_k_meta, out_v_meta;
-  meta::FusedRopeInferMeta(ctx, q.meta(), call::meta_or_null(k), call::meta_or_null(v),
-      call::meta_or_null(sin), call::meta_or_null(cos), call::meta_or_null(position_ids),
-      time_major, out_q_meta, out_k_meta, out_v_meta);
   call::compute_inplace(ctx, ops::fused_rotary_position_embedding,
       kernels<"fused_rotary_position_embedding">(), q.dtype(), std::tie(q, k, v),
       std::tie(out_q_meta, out_k_meta, out_v_meta), q, k, v, sin, cos, position_ids,
@@ -174,104 +313,82 @@ void fused_rotary_position_embedding_(const OpContext& ctx, DenseTensor& q, Dens
 }
 
 std::tuple<DenseTensor, DenseTensor> fused_linear_param_grad_add(const OpContext& ctx,
-    const DenseTensor& x, const DenseTensor& dout, const DenseTensor& dweight,
-    const DenseTensor& dbias, bool multi_precision, bool has_bias) {
-  Meta dweight_out_meta, dbias_out_meta;
-  meta::FusedLinearParamGradAddInferMeta(ctx, x.meta(), dout.meta(), call::meta_or_null(dweight),
-      call::meta_or_null(dbias), multi_precision, has_bias, dweight_out_meta, dbias_out_meta);
+    const Meta& dweight_out_meta, const Meta& dbias_out_meta, const DenseTensor& x,
+    const DenseTensor& dout, const DenseTensor& dweight, const DenseTensor& dbias,
+    bool multi_precision, bool has_bias) {
   return call::compute(ctx, kernels<"fused_linear_param_grad_add">(), dout.dtype(),
       std::tie(dweight_out_meta, dbias_out_meta), x, dout, dweight, dbias, multi_precision,
       has_bias);
 }
 
-DenseTensor softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad,
-    int axis) {
-  Meta x_grad_meta;
-  meta::SoftmaxGradInferMeta(ctx, out.meta(), out_grad.meta(), axis, x_grad_meta);
+DenseTensor softmax_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    const DenseTensor& out_grad, int axis) {
   return call::compute(ctx, kernels<"softmax_grad">(), out.dtype(), x_grad_meta, out, out_grad,
       axis);
 }
 
-void softmax_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad, int axis) {
-  Meta x_grad_meta;
-  meta::SoftmaxGradInferMeta(ctx, out.meta(), out_grad.meta(), axis, x_grad_meta);
+void softmax_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad, int axis) {
   call::compute_inplace(ctx, ops::softmax_grad, kernels<"softmax_grad">(), out.dtype(), out_grad,
       x_grad_meta, out, out_grad, axis);
 }
 
-DenseTensor log_softmax_grad(const OpContext& ctx, const DenseTensor& out,
+DenseTensor log_softmax_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
     const DenseTensor& out_grad, int axis) {
-  Meta x_grad_meta;
-  meta::SoftmaxGradInferMeta(ctx, out.meta(), out_grad.meta(), axis, x_grad_meta);
   return call::compute(ctx, kernels<"log_softmax_grad">(), out.dtype(), x_grad_meta, out, out_grad,
       axis);
 }
 
-void log_softmax_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad,
-    int axis) {
-  Meta x_grad_meta;
-  meta::SoftmaxGradInferMeta(ctx, out.meta(), out_grad.meta(), axis, x_grad_meta);
+void log_softmax_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad, int axis) {
   call::compute_inplace(ctx, ops::log_softmax_grad, kernels<"log_softmax_grad">(), out.dtype(),
       out_grad, x_grad_meta, out, out_grad, axis);
 }
 
-DenseTensor embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight,
-    const DenseTensor& out_grad, int64_t padding_idx) {
-  Meta weight_grad_meta;
-  meta::EmbeddingGradInferMeta(ctx, x.meta(), weight.meta(), out_grad.meta(), weight_grad_meta);
+DenseTensor embedding_grad(const OpContext& ctx, const Meta& weight_grad_meta, const DenseTensor& x,
+    const DenseTensor& weight, const DenseTensor& out_grad, int64_t padding_idx) {
   return call::compute(ctx, kernels<"embedding_grad">(), out_grad.dtype(), weight_grad_meta, x,
       weight, out_grad, padding_idx);
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm_grad(const OpContext& ctx,
+    const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& out_grad,
     float epsilon, int begin_norm_axis) {
-  // 1. infer meta
-  Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
-  meta::LayerNormGradInferMeta(ctx, x.meta(), call::meta_or_null(scale), call::meta_or_null(bias),
-      mean.meta(), variance.meta(), out_grad.meta(), begin_norm_axis, x_grad_meta, scale_grad_meta,
-      bias_grad_meta);
-  // 2. choose the kernel
+  // 1. choose the kernel
   const Device device = call::common_device(ctx, x, scale, bias, mean, variance, out_grad);
   static const KernelTable& kernels = kernel_table("layer_norm_grad");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       const DenseTensor&, const DenseTensor&, const DenseTensor&, float, int, DenseTensor&,
       DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  if (call::infers(ctx, x_grad_meta, scale_grad_meta, bias_grad_meta)) return {};
-  // 3. allocate
+  // 2. allocate
   DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
   DenseTensor scale_grad = scale.defined() ? call::allocate(ctx, device, scale_grad_meta)
       : DenseTensor{};
   DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
       : DenseTensor{};
-  // 4. run
+  // 3. run
   call::run(kernel, ctx, x, scale, bias, mean, variance, out_grad, epsilon, begin_norm_axis, x_grad,
       scale_grad, bias_grad);
   return {std::move(x_grad), std::move(scale_grad), std::move(bias_grad)};
 }
 
-std::tuple<DenseTensor, DenseTensor> rms_norm_grad(const OpContext& ctx, const DenseTensor& x,
-    const DenseTensor& scale, const DenseTensor& invvar, const DenseTensor& out_grad) {
-  Meta x_grad_meta, scale_grad_meta;
-  meta::RmsNormGradInferMeta(ctx, x.meta(), scale.meta(), invvar.meta(), out_grad.meta(),
-      x_grad_meta, scale_grad_meta);
+std::tuple<DenseTensor, DenseTensor> rms_norm_grad(const OpContext& ctx, const Meta& x_grad_meta,
+    const Meta& scale_grad_meta, const DenseTensor& x, const DenseTensor& scale,
+    const DenseTensor& invvar, const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"rms_norm_grad">(), x.dtype(),
       std::tie(x_grad_meta, scale_grad_meta), x, scale, invvar, out_grad);
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm_grad(const OpContext& ctx,
+    const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& out_grad,
     const std::string& data_format, bool is_test, bool use_global_stats,
     bool trainable_statistics) {
-  // 1. infer meta
-  Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
-  meta::BatchNormGradInferMeta(ctx, x.meta(), call::meta_or_null(scale), call::meta_or_null(bias),
-      saved_mean.meta(), saved_variance.meta(), out_grad.meta(), data_format, x_grad_meta,
-      scale_grad_meta, bias_grad_meta);
-  // 2. choose the kernel
+  // 1. choose the kernel
   const Device device =
       call::common_device(ctx, x, scale, bias, saved_mean, saved_variance, out_grad);
   static const KernelTable& kernels = kernel_table("batch_norm_grad");
@@ -279,81 +396,62 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm_grad(const OpContex
       const DenseTensor&, const DenseTensor&, const DenseTensor&, const std::string&, bool, bool,
       bool, DenseTensor&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  if (call::infers(ctx, x_grad_meta, scale_grad_meta, bias_grad_meta)) return {};
-  // 3. allocate
+  // 2. allocate
   DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
   DenseTensor scale_grad = scale.defined() ? call::allocate(ctx, device, scale_grad_meta)
       : DenseTensor{};
   DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
       : DenseTensor{};
-  // 4. run
+  // 3. run
   call::run(kernel, ctx, x, scale, bias, saved_mean, saved_variance, out_grad, data_format, is_test,
       use_global_stats, trainable_statistics, x_grad, scale_grad, bias_grad);
   return {std::move(x_grad), std::move(scale_grad), std::move(bias_grad)};
 }
 
-DenseTensor dropout_grad(const OpContext& ctx, const DenseTensor& mask, const DenseTensor& out_grad,
-    const Scalar& p, bool is_test, const std::string& mode) {
-  Meta x_grad_meta;
-  meta::DropoutGradInferMeta(ctx, mask.meta(), out_grad.meta(), p, mode, x_grad_meta);
+DenseTensor dropout_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& mask,
+    const DenseTensor& out_grad, const Scalar& p, bool is_test, const std::string& mode) {
   return call::compute(ctx, kernels<"dropout_grad">(), out_grad.dtype(), x_grad_meta, mask,
       out_grad, p, is_test, mode);
 }
 
-void dropout_grad_(const OpContext& ctx, const DenseTensor& mask, DenseTensor& out_grad,
-    const Scalar& p, bool is_test, const std::string& mode) {
-  Meta x_grad_meta;
-  meta::DropoutGradInferMeta(ctx, mask.meta(), out_grad.meta(), p, mode, x_grad_meta);
+void dropout_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& mask,
+    DenseTensor& out_grad, const Scalar& p, bool is_test, const std::string& mode) {
   call::compute_inplace(ctx, ops::dropout_grad, kernels<"dropout_grad">(), out_grad.dtype(),
       out_grad, x_grad_meta, mask, out_grad, p, is_test, mode);
 }
 
-DenseTensor cross_entropy_with_softmax_grad(const OpContext& ctx, const DenseTensor& label,
-    const DenseTensor& softmax, const DenseTensor& loss_grad, bool soft_label, bool use_softmax,
-    bool numeric_stable_mode, int ignore_index, int axis) {
-  Meta input_grad_meta;
-  meta::CrossEntropyWithSoftmaxGradInferMeta(ctx, label.meta(), softmax.meta(), loss_grad.meta(),
-      soft_label, axis, input_grad_meta);
+DenseTensor cross_entropy_with_softmax_grad(const OpContext& ctx, const Meta& input_grad_meta,
+    const DenseTensor& label, const DenseTensor& softmax, const DenseTensor& loss_grad,
+    bool soft_label, bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis) {
   return call::compute(ctx, kernels<"cross_entropy_with_softmax_grad">(), softmax.dtype(),
       input_grad_meta, label, softmax, loss_grad, soft_label, use_softmax, numeric_stable_mode,
       ignore_index, axis);
 }
 
-void cross_entropy_with_softmax_grad_(const OpContext& ctx, const DenseTensor& label,
-    DenseTensor& softmax, const DenseTensor& loss_grad, bool soft_label, bool use_softmax,
-    bool numeric_stable_mode, int ignore_index, int axis) {
-  Meta input_grad_meta;
-  meta::CrossEntropyWithSoftmaxGradInferMeta(ctx, label.meta(), softmax.meta(), loss_grad.meta(),
-      soft_label, axis, input_grad_meta);
+void cross_entropy_with_softmax_grad_(const OpContext& ctx, const Meta& input_grad_meta,
+    const DenseTensor& label, DenseTensor& softmax, const DenseTensor& loss_grad, bool soft_label,
+    bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis) {
   call::compute_inplace(ctx, ops::cross_entropy_with_softmax_grad,
       kernels<"cross_entropy_with_softmax_grad">(), softmax.dtype(), softmax, input_grad_meta,
       label, softmax, loss_grad, soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor> flash_attn_grad(const OpContext& ctx,
-    const DenseTensor& q, const DenseTensor& k, const DenseTensor& v, const DenseTensor& out,
+    const Meta& q_grad_meta, const Meta& k_grad_meta, const Meta& v_grad_meta, const DenseTensor& q,
+    const DenseTensor& k, const DenseTensor& v, const DenseTensor& out,
     const DenseTensor& softmax_lse, const DenseTensor& seed_offset, const DenseTensor& attn_mask,
     const DenseTensor& out_grad, float dropout, bool causal, bool is_test) {
-  Meta q_grad_meta, k_grad_meta, v_grad_meta;
-  meta::FlashAttnGradInferMeta(ctx, q.meta(), k.meta(), v.meta(), out.meta(), softmax_lse.meta(),
-      seed_offset.meta(), call::meta_or_null(attn_mask), out_grad.meta(), q_grad_meta, k_grad_meta,
-      v_grad_meta);
   return call::compute(ctx, kernels<"flash_attn_grad">(), q.dtype(),
       std::tie(q_grad_meta, k_grad_meta, v_grad_meta), q, k, v, out, softmax_lse, seed_offset,
       attn_mask, out_grad, dropout, causal, is_test);
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embedding_grad(
-    const OpContext& ctx, const DenseTensor& sin, const DenseTensor& cos,
-    const DenseTensor& position_ids, const DenseTensor& out_q_grad, const DenseTensor& out_k_grad,
-    const DenseTensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
-    float rotary_emb_base) {
-  // 1. infer meta
-  Meta q_grad_meta, k_grad_meta, v_grad_meta;
-  meta::FusedRopeGradInferMeta(ctx, call::meta_or_null(sin), call::meta_or_null(cos),
-      call::meta_or_null(position_ids), out_q_grad.meta(), call::meta_or_null(out_k_grad),
-      call::meta_or_null(out_v_grad), time_major, q_grad_meta, k_grad_meta, v_grad_meta);
-  // 2. choose the kernel
+    const OpContext& ctx, const Meta& q_grad_meta, const Meta& k_grad_meta, const Meta& v_grad_meta,
+    const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
+    const DenseTensor& out_q_grad, const DenseTensor& out_k_grad, const DenseTensor& out_v_grad,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
+  // 1. choose the kernel
   const Device device =
       call::common_device(ctx, sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad);
   static const KernelTable& kernels = kernel_table("fused_rotary_position_embedding_grad");
@@ -361,27 +459,23 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embeddin
       const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, float, DenseTensor&,
       DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, out_q_grad.dtype());
-  if (call::infers(ctx, q_grad_meta, k_grad_meta, v_grad_meta)) return {};
-  // 3. allocate
+  // 2. allocate
   DenseTensor q_grad = call::allocate(ctx, device, q_grad_meta);
   DenseTensor k_grad = out_k_grad.defined() ? call::allocate(ctx, device, k_grad_meta)
       : DenseTensor{};
   DenseTensor v_grad = out_v_grad.defined() ? call::allocate(ctx, device, v_grad_meta)
       : DenseTensor{};
-  // 4. run
+  // 3. run
   call::run(kernel, ctx, sin, cos, position_ids, out_q_grad, out_k_grad, out_v_grad,
       use_neox_rotary_style, time_major, rotary_emb_base, q_grad, k_grad, v_grad);
   return {std::move(q_grad), std::move(k_grad), std::move(v_grad)};
 }
 
-void fused_rotary_position_embedding_grad_(const OpContext& ctx, const DenseTensor& sin,
+void fused_rotary_position_embedding_grad_(const OpContext& ctx, const Meta& q_grad_meta,
+    const Meta& k_grad_meta, const Meta& v_grad_meta, const DenseTensor& sin,
     const DenseTensor& cos, const DenseTensor& position_ids, DenseTensor& out_q_grad,
     DenseTensor& out_k_grad, DenseTensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
     float rotary_emb_base) {
-  Meta q_grad_meta, k_grad_meta, v_grad_meta;
-  meta::FusedRopeGradInferMeta(ctx, call::meta_or_null(sin), call::meta_or_null(cos),
-      call::meta_or_null(position_ids), out_q_grad.meta(), call::meta_or_null(out_k_grad),
-      call::meta_or_null(out_v_grad), time_major, q_grad_meta, k_grad_meta, v_grad_meta);
   call::compute_inplace(ctx, ops::fused_rotary_position_embedding_grad,
       kernels<"fused_rotary_position_embedding_grad">(), out_q_grad.dtype(),
       std::tie(out_q_grad, out_k_grad, out_v_grad), std::tie(q_grad_meta, k_grad_meta, v_grad_meta),

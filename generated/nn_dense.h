@@ -3,83 +3,147 @@
 
 #include "call/dense_call.h"
 
-namespace shard::dense {
-DenseTensor softmax(const OpContext& ctx, const DenseTensor& x, int axis);
-void softmax_(const OpContext& ctx, DenseTensor& x, int axis);
-DenseTensor log_softmax(const OpContext& ctx, const DenseTensor& x, int axis);
-DenseTensor embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight,
-    int64_t padding_idx);
-std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm(const OpContext& ctx,
-    const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias, float epsilon,
-    int begin_norm_axis);
-std::tuple<DenseTensor, DenseTensor> rms_norm(const OpContext& ctx, const DenseTensor& x,
-    const DenseTensor& scale, float epsilon);
-std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batch_norm(
-    const OpContext& ctx, const DenseTensor& x, const DenseTensor& mean,
-    const DenseTensor& variance, const DenseTensor& scale, const DenseTensor& bias, bool is_test,
+namespace shard::infer {
+Meta softmax(const OpContext& ctx, const Meta& x, int axis);
+Meta log_softmax(const OpContext& ctx, const Meta& x, int axis);
+Meta embedding(const OpContext& ctx, const Meta& x, const Meta& weight, int64_t padding_idx);
+std::tuple<Meta, Meta, Meta> layer_norm(const OpContext& ctx, const Meta& x, const Meta* scale,
+    const Meta* bias, float epsilon, int begin_norm_axis);
+std::tuple<Meta, Meta> rms_norm(const OpContext& ctx, const Meta& x, const Meta& scale,
+    float epsilon);
+std::tuple<Meta, Meta, Meta, Meta, Meta> batch_norm(const OpContext& ctx, const Meta& x,
+    const Meta& mean, const Meta& variance, const Meta* scale, const Meta* bias, bool is_test,
     float momentum, float epsilon, const std::string& data_format, bool use_global_stats,
     bool trainable_statistics);
-std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const DenseTensor& x,
-    const DenseTensor& seed_tensor, const Scalar& p, bool is_test, const std::string& mode,
-    int seed, bool fix_seed);
-DenseTensor label_smooth(const OpContext& ctx, const DenseTensor& label,
+std::tuple<Meta, Meta> dropout(const OpContext& ctx, const Meta& x, const Meta* seed_tensor,
+    const Scalar& p, bool is_test, const std::string& mode, int seed, bool fix_seed);
+Meta label_smooth(const OpContext& ctx, const Meta& label, const Meta* prior_dist, float epsilon);
+std::tuple<Meta, Meta> cross_entropy_with_softmax(const OpContext& ctx, const Meta& input,
+    const Meta& label, bool soft_label, bool use_softmax, bool numeric_stable_mode,
+    int ignore_index, int axis);
+std::tuple<Meta, Meta, Meta, Meta> flash_attn(const OpContext& ctx, const Meta& q, const Meta& k,
+    const Meta& v, const Meta* fixed_seed_offset, const Meta* attn_mask, float dropout, bool causal,
+    bool return_softmax, bool is_test, const std::string& rng_name);
+std::tuple<Meta, Meta, Meta> fused_rotary_position_embedding(const OpContext& ctx, const Meta& q,
+    const Meta* k, const Meta* v, const Meta* sin, const Meta* cos, const Meta* position_ids,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base);
+std::tuple<Meta, Meta> fused_linear_param_grad_add(const OpContext& ctx, const Meta& x,
+    const Meta& dout, const Meta* dweight, const Meta* dbias, bool multi_precision, bool has_bias);
+Meta softmax_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad, int axis);
+Meta log_softmax_grad(const OpContext& ctx, const Meta& out, const Meta& out_grad, int axis);
+Meta embedding_grad(const OpContext& ctx, const Meta& x, const Meta& weight, const Meta& out_grad,
+    int64_t padding_idx);
+std::tuple<Meta, Meta, Meta> layer_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
+    const Meta* bias, const Meta& mean, const Meta& variance, const Meta& out_grad, float epsilon,
+    int begin_norm_axis);
+std::tuple<Meta, Meta> rms_norm_grad(const OpContext& ctx, const Meta& x, const Meta& scale,
+    const Meta& invvar, const Meta& out_grad);
+std::tuple<Meta, Meta, Meta> batch_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
+    const Meta* bias, const Meta& saved_mean, const Meta& saved_variance, const Meta& out_grad,
+    const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics);
+Meta dropout_grad(const OpContext& ctx, const Meta& mask, const Meta& out_grad, const Scalar& p,
+    bool is_test, const std::string& mode);
+Meta cross_entropy_with_softmax_grad(const OpContext& ctx, const Meta& label, const Meta& softmax,
+    const Meta& loss_grad, bool soft_label, bool use_softmax, bool numeric_stable_mode,
+    int ignore_index, int axis);
+std::tuple<Meta, Meta, Meta> flash_attn_grad(const OpContext& ctx, const Meta& q, const Meta& k,
+    const Meta& v, const Meta& out, const Meta& softmax_lse, const Meta& seed_offset,
+    const Meta* attn_mask, const Meta& out_grad, float dropout, bool causal, bool is_test);
+std::tuple<Meta, Meta, Meta> fused_rotary_position_embedding_grad(const OpContext& ctx,
+    const Meta* sin, const Meta* cos, const Meta* position_ids, const Meta& out_q_grad,
+    const Meta* out_k_grad, const Meta* out_v_grad, bool use_neox_rotary_style, bool time_major,
+    float rotary_emb_base);
+}  // namespace shard::infer
+
+namespace shard::dense {
+DenseTensor softmax(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int axis);
+void softmax_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, int axis);
+DenseTensor log_softmax(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int axis);
+DenseTensor embedding(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& weight, int64_t padding_idx);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm(const OpContext& ctx,
+    const Meta& out_meta, const Meta& mean_meta, const Meta& variance_meta, const DenseTensor& x,
+    const DenseTensor& scale, const DenseTensor& bias, float epsilon, int begin_norm_axis);
+std::tuple<DenseTensor, DenseTensor> rms_norm(const OpContext& ctx, const Meta& out_meta,
+    const Meta& invvar_meta, const DenseTensor& x, const DenseTensor& scale, float epsilon);
+std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batch_norm(
+    const OpContext& ctx, const Meta& out_meta, const Meta& mean_out_meta,
+    const Meta& variance_out_meta, const Meta& saved_mean_meta, const Meta& saved_variance_meta,
+    const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
+    const DenseTensor& scale, const DenseTensor& bias, bool is_test, float momentum, float epsilon,
+    const std::string& data_format, bool use_global_stats, bool trainable_statistics);
+std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const Meta& out_meta,
+    const Meta& mask_meta, const DenseTensor& x, const DenseTensor& seed_tensor, const Scalar& p,
+    bool is_test, const std::string& mode, int seed, bool fix_seed);
+DenseTensor label_smooth(const OpContext& ctx, const Meta& out_meta, const DenseTensor& label,
     const DenseTensor& prior_dist, float epsilon);
 std::tuple<DenseTensor, DenseTensor> cross_entropy_with_softmax(const OpContext& ctx,
-    const DenseTensor& input, const DenseTensor& label, bool soft_label, bool use_softmax,
-    bool numeric_stable_mode, int ignore_index, int axis);
+    const Meta& softmax_meta, const Meta& loss_meta, const DenseTensor& input,
+    const DenseTensor& label, bool soft_label, bool use_softmax, bool numeric_stable_mode,
+    int ignore_index, int axis);
 std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> flash_attn(const OpContext& ctx,
-    const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
+    const Meta& out_meta, const Meta& softmax_meta, const Meta& softmax_lse_meta,
+    const Meta& seed_offset_meta, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
     const DenseTensor& fixed_seed_offset, const DenseTensor& attn_mask, float dropout, bool causal,
     bool return_softmax, bool is_test, const std::string& rng_name);
 std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embedding(
-    const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
+    const OpContext& ctx, const Meta& out_q_meta, const Meta& out_k_meta, const Meta& out_v_meta,
+    const DenseTensor& q, const DenseTensor& k, const DenseTensor& v, const DenseTensor& sin,
+    const DenseTensor& cos, const DenseTensor& position_ids, bool use_neox_rotary_style,
+    bool time_major, float rotary_emb_base);
+void fused_rotary_position_embedding_(const OpContext& ctx, const Meta& out_q_meta,
+    const Meta& out_k_meta, const Meta& out_v_meta, DenseTensor& q, DenseTensor& k, DenseTensor& v,
     const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
     bool use_neox_rotary_style, bool time_major, float rotary_emb_base);
-void fused_rotary_position_embedding_(const OpContext& ctx, DenseTensor& q, DenseTensor& k,
-    DenseTensor& v, const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
-    bool use_neox_rotary_style, bool time_major, float rotary_emb_base);
 std::tuple<DenseTensor, DenseTensor> fused_linear_param_grad_add(const OpContext& ctx,
-    const DenseTensor& x, const DenseTensor& dout, const DenseTensor& dweight,
-    const DenseTensor& dbias, bool multi_precision, bool has_bias);
-DenseTensor softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad,
-    int axis);
-void softmax_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad, int axis);
-DenseTensor log_softmax_grad(const OpContext& ctx, const DenseTensor& out,
+    const Meta& dweight_out_meta, const Meta& dbias_out_meta, const DenseTensor& x,
+    const DenseTensor& dout, const DenseTensor& dweight, const DenseTensor& dbias,
+    bool multi_precision, bool has_bias);
+DenseTensor softmax_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
     const DenseTensor& out_grad, int axis);
-void log_softmax_grad_(const OpContext& ctx, const DenseTensor& out, DenseTensor& out_grad,
-    int axis);
-DenseTensor embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight,
-    const DenseTensor& out_grad, int64_t padding_idx);
+void softmax_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad, int axis);
+DenseTensor log_softmax_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    const DenseTensor& out_grad, int axis);
+void log_softmax_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& out,
+    DenseTensor& out_grad, int axis);
+DenseTensor embedding_grad(const OpContext& ctx, const Meta& weight_grad_meta, const DenseTensor& x,
+    const DenseTensor& weight, const DenseTensor& out_grad, int64_t padding_idx);
 std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm_grad(const OpContext& ctx,
+    const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& out_grad,
     float epsilon, int begin_norm_axis);
-std::tuple<DenseTensor, DenseTensor> rms_norm_grad(const OpContext& ctx, const DenseTensor& x,
-    const DenseTensor& scale, const DenseTensor& invvar, const DenseTensor& out_grad);
+std::tuple<DenseTensor, DenseTensor> rms_norm_grad(const OpContext& ctx, const Meta& x_grad_meta,
+    const Meta& scale_grad_meta, const DenseTensor& x, const DenseTensor& scale,
+    const DenseTensor& invvar, const DenseTensor& out_grad);
 std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm_grad(const OpContext& ctx,
+    const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& out_grad,
     const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics);
-DenseTensor dropout_grad(const OpContext& ctx, const DenseTensor& mask, const DenseTensor& out_grad,
-    const Scalar& p, bool is_test, const std::string& mode);
-void dropout_grad_(const OpContext& ctx, const DenseTensor& mask, DenseTensor& out_grad,
-    const Scalar& p, bool is_test, const std::string& mode);
-DenseTensor cross_entropy_with_softmax_grad(const OpContext& ctx, const DenseTensor& label,
-    const DenseTensor& softmax, const DenseTensor& loss_grad, bool soft_label, bool use_softmax,
-    bool numeric_stable_mode, int ignore_index, int axis);
-void cross_entropy_with_softmax_grad_(const OpContext& ctx, const DenseTensor& label,
-    DenseTensor& softmax, const DenseTensor& loss_grad, bool soft_label, bool use_softmax,
-    bool numeric_stable_mode, int ignore_index, int axis);
+DenseTensor dropout_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& mask,
+    const DenseTensor& out_grad, const Scalar& p, bool is_test, const std::string& mode);
+void dropout_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& mask,
+    DenseTensor& out_grad, const Scalar& p, bool is_test, const std::string& mode);
+DenseTensor cross_entropy_with_softmax_grad(const OpContext& ctx, const Meta& input_grad_meta,
+    const DenseTensor& label, const DenseTensor& softmax, const DenseTensor& loss_grad,
+    bool soft_label, bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis);
+void cross_entropy_with_softmax_grad_(const OpContext& ctx, const Meta& input_grad_meta,
+    const DenseTensor& label, DenseTensor& softmax, const DenseTensor& loss_grad, bool soft_label,
+    bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis);
 std::tuple<DenseTensor, DenseTensor, DenseTensor> flash_attn_grad(const OpContext& ctx,
-    const DenseTensor& q, const DenseTensor& k, const DenseTensor& v, const DenseTensor& out,
+    const Meta& q_grad_meta, const Meta& k_grad_meta, const Meta& v_grad_meta, const DenseTensor& q,
+    const DenseTensor& k, const DenseTensor& v, const DenseTensor& out,
     const DenseTensor& softmax_lse, const DenseTensor& seed_offset, const DenseTensor& attn_mask,
     const DenseTensor& out_grad, float dropout, bool causal, bool is_test);
 std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embedding_grad(
-    const OpContext& ctx, const DenseTensor& sin, const DenseTensor& cos,
-    const DenseTensor& position_ids, const DenseTensor& out_q_grad, const DenseTensor& out_k_grad,
-    const DenseTensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
-    float rotary_emb_base);
-void fused_rotary_position_embedding_grad_(const OpContext& ctx, const DenseTensor& sin,
+    const OpContext& ctx, const Meta& q_grad_meta, const Meta& k_grad_meta, const Meta& v_grad_meta,
+    const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,
+    const DenseTensor& out_q_grad, const DenseTensor& out_k_grad, const DenseTensor& out_v_grad,
+    bool use_neox_rotary_style, bool time_major, float rotary_emb_base);
+void fused_rotary_position_embedding_grad_(const OpContext& ctx, const Meta& q_grad_meta,
+    const Meta& k_grad_meta, const Meta& v_grad_meta, const DenseTensor& sin,
     const DenseTensor& cos, const DenseTensor& position_ids, DenseTensor& out_q_grad,
     DenseTensor& out_k_grad, DenseTensor& out_v_grad, bool use_neox_rotary_style, bool time_major,
     float rotary_emb_base);

@@ -5,42 +5,53 @@
 #include "nn_dense.h"
 #include "nn_ops.h"
 
-// A call collects its arguments. run() plans, from the cache or by global metas, rule and reshards;
-// moves what differs; calls the dense function on local tensors; writes back and wraps.
+// A call collects its arguments. run() makes a plan (or finds it in the cache) from the inferred
+// global metas,
+// the op's rule and reshards; reshards inputs; calls the dense function on local tensors; writes
+// back and wraps.
 namespace shard::dist {
 
 Tensor softmax(const Tensor& x, int axis) {
   call::DistCall call(ops::softmax, x, axis);
-  return call.run([&] { return dense::softmax(call, call[0], axis); });
+  return call.run(infer::softmax, [&] {
+    return dense::softmax(call, call.meta(0), call[0], axis);
+  });
 }
 
 Tensor& softmax_(Tensor& x, int axis) {
   call::DistCall call(call::inplace, ops::softmax, x, axis);
-  call.run([&] { dense::softmax_(call, call.target(0), axis); });
+  call.run(infer::softmax, [&] { dense::softmax_(call, call.meta(0), call.target(0), axis); });
   return x;
 }
 
 Tensor log_softmax(const Tensor& x, int axis) {
   call::DistCall call(ops::log_softmax, x, axis);
-  return call.run([&] { return dense::log_softmax(call, call[0], axis); });
+  return call.run(infer::log_softmax, [&] {
+    return dense::log_softmax(call, call.meta(0), call[0], axis);
+  });
 }
 
 Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx) {
   call::DistCall call(ops::embedding, x, weight, padding_idx);
-  return call.run([&] { return dense::embedding(call, call[0], call[1], padding_idx); });
+  return call.run(infer::embedding, [&] {
+    return dense::embedding(call, call.meta(0), call[0], call[1], padding_idx);
+  });
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, const Tensor& scale,
     const Tensor& bias, float epsilon, int begin_norm_axis) {
   call::DistCall call(ops::layer_norm, x, scale, bias, epsilon, begin_norm_axis);
-  return call.run([&] {
-    return dense::layer_norm(call, call[0], call[1], call[2], epsilon, begin_norm_axis);
+  return call.run(infer::layer_norm, [&] {
+    return dense::layer_norm(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
+        call[2], epsilon, begin_norm_axis);
   });
 }
 
 std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon) {
   call::DistCall call(ops::rms_norm, x, scale, epsilon);
-  return call.run([&] { return dense::rms_norm(call, call[0], call[1], epsilon); });
+  return call.run(infer::rms_norm, [&] {
+    return dense::rms_norm(call, call.meta(0), call.meta(1), call[0], call[1], epsilon);
+  });
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
@@ -49,32 +60,36 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
     bool trainable_statistics) {
   call::DistCall call(ops::batch_norm, x, mean, variance, scale, bias, is_test, momentum, epsilon,
       data_format, use_global_stats, trainable_statistics);
-  return call.run([&] {
-    return dense::batch_norm(call, call[0], call[1], call[2], call[3], call[4], is_test, momentum,
-        epsilon, data_format, use_global_stats, trainable_statistics);
+  return call.run(infer::batch_norm, [&] {
+    return dense::batch_norm(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3),
+        call.meta(4), call[0], call[1], call[2], call[3], call[4], is_test, momentum, epsilon,
+        data_format, use_global_stats, trainable_statistics);
   });
 }
 
 std::tuple<Tensor, Tensor> dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p,
     bool is_test, const std::string& mode, int seed, bool fix_seed) {
   call::DistCall call(ops::dropout, x, seed_tensor, p, is_test, mode, seed, fix_seed);
-  return call.run([&] {
-    return dense::dropout(call, call[0], call[1], p, is_test, mode, seed, fix_seed);
+  return call.run(infer::dropout, [&] {
+    return dense::dropout(call, call.meta(0), call.meta(1), call[0], call[1], p, is_test, mode,
+        seed, fix_seed);
   });
 }
 
 Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon) {
   call::DistCall call(ops::label_smooth, label, prior_dist, epsilon);
-  return call.run([&] { return dense::label_smooth(call, call[0], call[1], epsilon); });
+  return call.run(infer::label_smooth, [&] {
+    return dense::label_smooth(call, call.meta(0), call[0], call[1], epsilon);
+  });
 }
 
 std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,
     bool soft_label, bool use_softmax, bool numeric_stable_mode, int ignore_index, int axis) {
   call::DistCall call(ops::cross_entropy_with_softmax, input, label, soft_label, use_softmax,
       numeric_stable_mode, ignore_index, axis);
-  return call.run([&] {
-    return dense::cross_entropy_with_softmax(call, call[0], call[1], soft_label, use_softmax,
-        numeric_stable_mode, ignore_index, axis);
+  return call.run(infer::cross_entropy_with_softmax, [&] {
+    return dense::cross_entropy_with_softmax(call, call.meta(0), call.meta(1), call[0], call[1],
+        soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
   });
 }
 
@@ -83,9 +98,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Ten
     bool causal, bool return_softmax, bool is_test, const std::string& rng_name) {
   call::DistCall call(ops::flash_attn, q, k, v, fixed_seed_offset, attn_mask, dropout, causal,
       return_softmax, is_test, rng_name);
-  return call.run([&] {
-    return dense::flash_attn(call, call[0], call[1], call[2], call[3], call[4], dropout, causal,
-        return_softmax, is_test, rng_name);
+  return call.run(infer::flash_attn, [&] {
+    return dense::flash_attn(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3), call[0],
+        call[1], call[2], call[3], call[4], dropout, causal, return_softmax, is_test, rng_name);
   });
 }
 
@@ -94,9 +109,10 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor&
     bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
   call::DistCall call(ops::fused_rotary_position_embedding, q, k, v, sin, cos, position_ids,
       use_neox_rotary_style, time_major, rotary_emb_base);
-  return call.run([&] {
-    return dense::fused_rotary_position_embedding(call, call[0], call[1], call[2], call[3], call[4],
-        call[5], use_neox_rotary_style, time_major, rotary_emb_base);
+  return call.run(infer::fused_rotary_position_embedding, [&] {
+    return dense::fused_rotary_position_embedding(call, call.meta(0), call.meta(1), call.meta(2),
+        call[0], call[1], call[2], call[3], call[4], call[5], use_neox_rotary_style, time_major,
+        rotary_emb_base);
   });
 }
 
@@ -105,9 +121,10 @@ std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q
     bool use_neox_rotary_style, bool time_major, float rotary_emb_base) {
   call::DistCall call(call::inplace, ops::fused_rotary_position_embedding, q, k, v, sin, cos,
       position_ids, use_neox_rotary_style, time_major, rotary_emb_base);
-  call.run([&] {
-    dense::fused_rotary_position_embedding_(call, call.target(0), call.target(1), call.target(2),
-        call[3], call[4], call[5], use_neox_rotary_style, time_major, rotary_emb_base);
+  call.run(infer::fused_rotary_position_embedding, [&] {
+    dense::fused_rotary_position_embedding_(call, call.meta(0), call.meta(1), call.meta(2),
+        call.target(0), call.target(1), call.target(2), call[3], call[4], call[5],
+        use_neox_rotary_style, time_major, rotary_emb_base);
   });
   return {q, k, v};
 }
@@ -116,39 +133,47 @@ std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Te
     const Tensor& dweight, const Tensor& dbias, bool multi_precision, bool has_bias) {
   call::DistCall call(ops::fused_linear_param_grad_add, x, dout, dweight, dbias, multi_precision,
       has_bias);
-  return call.run([&] {
-    return dense::fused_linear_param_grad_add(call, call[0], call[1], call[2], call[3],
-        multi_precision, has_bias);
+  return call.run(infer::fused_linear_param_grad_add, [&] {
+    return dense::fused_linear_param_grad_add(call, call.meta(0), call.meta(1), call[0], call[1],
+        call[2], call[3], multi_precision, has_bias);
   });
 }
 
 Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
   call::DistCall call(ops::softmax_grad, out, out_grad, axis);
-  return call.run([&] { return dense::softmax_grad(call, call[0], call[1], axis); });
+  return call.run(infer::softmax_grad, [&] {
+    return dense::softmax_grad(call, call.meta(0), call[0], call[1], axis);
+  });
 }
 
 Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis) {
   call::DistCall call(call::inplace, ops::softmax_grad, out, out_grad, axis);
-  call.run([&] { dense::softmax_grad_(call, call[0], call.target(1), axis); });
+  call.run(infer::softmax_grad, [&] {
+    dense::softmax_grad_(call, call.meta(0), call[0], call.target(1), axis);
+  });
   return out_grad;
 }
 
 Tensor log_softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
   call::DistCall call(ops::log_softmax_grad, out, out_grad, axis);
-  return call.run([&] { return dense::log_softmax_grad(call, call[0], call[1], axis); });
+  return call.run(infer::log_softmax_grad, [&] {
+    return dense::log_softmax_grad(call, call.meta(0), call[0], call[1], axis);
+  });
 }
 
 Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis) {
   call::DistCall call(call::inplace, ops::log_softmax_grad, out, out_grad, axis);
-  call.run([&] { dense::log_softmax_grad_(call, call[0], call.target(1), axis); });
+  call.run(infer::log_softmax_grad, [&] {
+    dense::log_softmax_grad_(call, call.meta(0), call[0], call.target(1), axis);
+  });
   return out_grad;
 }
 
 Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_grad,
     int64_t padding_idx) {
   call::DistCall call(ops::embedding_grad, x, weight, out_grad, padding_idx);
-  return call.run([&] {
-    return dense::embedding_grad(call, call[0], call[1], call[2], padding_idx);
+  return call.run(infer::embedding_grad, [&] {
+    return dense::embedding_grad(call, call.meta(0), call[0], call[1], call[2], padding_idx);
   });
 }
 
@@ -157,16 +182,19 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor
     float epsilon, int begin_norm_axis) {
   call::DistCall call(ops::layer_norm_grad, x, scale, bias, mean, variance, out_grad, epsilon,
       begin_norm_axis);
-  return call.run([&] {
-    return dense::layer_norm_grad(call, call[0], call[1], call[2], call[3], call[4], call[5],
-        epsilon, begin_norm_axis);
+  return call.run(infer::layer_norm_grad, [&] {
+    return dense::layer_norm_grad(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
+        call[2], call[3], call[4], call[5], epsilon, begin_norm_axis);
   });
 }
 
 std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& invvar,
     const Tensor& out_grad) {
   call::DistCall call(ops::rms_norm_grad, x, scale, invvar, out_grad);
-  return call.run([&] { return dense::rms_norm_grad(call, call[0], call[1], call[2], call[3]); });
+  return call.run(infer::rms_norm_grad, [&] {
+    return dense::rms_norm_grad(call, call.meta(0), call.meta(1), call[0], call[1], call[2],
+        call[3]);
+  });
 }
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor& scale,
@@ -175,22 +203,27 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor
     bool trainable_statistics) {
   call::DistCall call(ops::batch_norm_grad, x, scale, bias, saved_mean, saved_variance, out_grad,
       data_format, is_test, use_global_stats, trainable_statistics);
-  return call.run([&] {
-    return dense::batch_norm_grad(call, call[0], call[1], call[2], call[3], call[4], call[5],
-        data_format, is_test, use_global_stats, trainable_statistics);
+  return call.run(infer::batch_norm_grad, [&] {
+    return dense::batch_norm_grad(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
+        call[2], call[3], call[4], call[5], data_format, is_test, use_global_stats,
+        trainable_statistics);
   });
 }
 
 Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,
     const std::string& mode) {
   call::DistCall call(ops::dropout_grad, mask, out_grad, p, is_test, mode);
-  return call.run([&] { return dense::dropout_grad(call, call[0], call[1], p, is_test, mode); });
+  return call.run(infer::dropout_grad, [&] {
+    return dense::dropout_grad(call, call.meta(0), call[0], call[1], p, is_test, mode);
+  });
 }
 
 Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,
     const std::string& mode) {
   call::DistCall call(call::inplace, ops::dropout_grad, mask, out_grad, p, is_test, mode);
-  call.run([&] { dense::dropout_grad_(call, call[0], call.target(1), p, is_test, mode); });
+  call.run(infer::dropout_grad, [&] {
+    dense::dropout_grad_(call, call.meta(0), call[0], call.target(1), p, is_test, mode);
+  });
   return out_grad;
 }
 
@@ -199,9 +232,9 @@ Tensor cross_entropy_with_softmax_grad(const Tensor& label, const Tensor& softma
     int ignore_index, int axis) {
   call::DistCall call(ops::cross_entropy_with_softmax_grad, label, softmax, loss_grad, soft_label,
       use_softmax, numeric_stable_mode, ignore_index, axis);
-  return call.run([&] {
-    return dense::cross_entropy_with_softmax_grad(call, call[0], call[1], call[2], soft_label,
-        use_softmax, numeric_stable_mode, ignore_index, axis);
+  return call.run(infer::cross_entropy_with_softmax_grad, [&] {
+    return dense::cross_entropy_with_softmax_grad(call, call.meta(0), call[0], call[1], call[2],
+        soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
   });
 }
 
@@ -210,9 +243,9 @@ Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
     int ignore_index, int axis) {
   call::DistCall call(call::inplace, ops::cross_entropy_with_softmax_grad, label, softmax,
       loss_grad, soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
-  call.run([&] {
-    dense::cross_entropy_with_softmax_grad_(call, call[0], call.target(1), call[2], soft_label,
-        use_softmax, numeric_stable_mode, ignore_index, axis);
+  call.run(infer::cross_entropy_with_softmax_grad, [&] {
+    dense::cross_entropy_with_softmax_grad_(call, call.meta(0), call[0], call.target(1), call[2],
+        soft_label, use_softmax, numeric_stable_mode, ignore_index, axis);
   });
   return softmax;
 }
@@ -222,9 +255,9 @@ std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor
     const Tensor& attn_mask, const Tensor& out_grad, float dropout, bool causal, bool is_test) {
   call::DistCall call(ops::flash_attn_grad, q, k, v, out, softmax_lse, seed_offset, attn_mask,
       out_grad, dropout, causal, is_test);
-  return call.run([&] {
-    return dense::flash_attn_grad(call, call[0], call[1], call[2], call[3], call[4], call[5],
-        call[6], call[7], dropout, causal, is_test);
+  return call.run(infer::flash_attn_grad, [&] {
+    return dense::flash_attn_grad(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
+        call[2], call[3], call[4], call[5], call[6], call[7], dropout, causal, is_test);
   });
 }
 
@@ -234,9 +267,10 @@ std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Te
     float rotary_emb_base) {
   call::DistCall call(ops::fused_rotary_position_embedding_grad, sin, cos, position_ids, out_q_grad,
       out_k_grad, out_v_grad, use_neox_rotary_style, time_major, rotary_emb_base);
-  return call.run([&] {
-    return dense::fused_rotary_position_embedding_grad(call, call[0], call[1], call[2], call[3],
-        call[4], call[5], use_neox_rotary_style, time_major, rotary_emb_base);
+  return call.run(infer::fused_rotary_position_embedding_grad, [&] {
+    return dense::fused_rotary_position_embedding_grad(call, call.meta(0), call.meta(1),
+        call.meta(2), call[0], call[1], call[2], call[3], call[4], call[5], use_neox_rotary_style,
+        time_major, rotary_emb_base);
   });
 }
 
@@ -246,9 +280,10 @@ std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(cons
   call::DistCall call(call::inplace, ops::fused_rotary_position_embedding_grad, sin, cos,
       position_ids, out_q_grad, out_k_grad, out_v_grad, use_neox_rotary_style, time_major,
       rotary_emb_base);
-  call.run([&] {
-    dense::fused_rotary_position_embedding_grad_(call, call[0], call[1], call[2], call.target(3),
-        call.target(4), call.target(5), use_neox_rotary_style, time_major, rotary_emb_base);
+  call.run(infer::fused_rotary_position_embedding_grad, [&] {
+    dense::fused_rotary_position_embedding_grad_(call, call.meta(0), call.meta(1), call.meta(2),
+        call[0], call[1], call[2], call.target(3), call.target(4), call.target(5),
+        use_neox_rotary_style, time_major, rotary_emb_base);
   });
   return {out_q_grad, out_k_grad, out_v_grad};
 }

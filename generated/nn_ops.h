@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 6, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 7, "not this runtime; run cmake --build BUILD -t regenerate");
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
@@ -28,43 +28,52 @@ std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor&, const Tensor&,
 namespace shard::ops {
 inline constexpr OpDef softmax = {.name = "softmax", .inplace_name = "softmax_",
     .location = "nn.yaml", .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "...{!axis} -> ...{!axis}"};
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "...{!axis} -> ...{!axis}",
+    .kernel = "softmax", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef log_softmax = {.name = "log_softmax", .location = "nn.yaml",
     .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
-    .rule = "...{!axis} -> ...{!axis}"};
+    .rule = "...{!axis} -> ...{!axis}", .kernel = "log_softmax",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef embedding = {.name = "embedding", .location = "nn.yaml",
     .inputs = slots<"x", "weight">, .attrs = names<"padding_idx">, .outputs = slots<"out">,
-    .rule = "..., v d -> ... d"};
+    .rule = "..., v d -> ... d", .kernel = "embedding",
+    .kernel_dtypes = dtype_sources<input_dtype(1)>};
 inline constexpr OpDef layer_norm = {.name = "layer_norm", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?">, .attrs = names<"epsilon", "begin_norm_axis">,
     .outputs = slots<"out", "mean", "variance">,
     .rule = "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, "
-    "...{-begin_norm_axis..}, ...{-begin_norm_axis..}"};
+    "...{-begin_norm_axis..}, ...{-begin_norm_axis..}", .kernel = "layer_norm", .kernel_dtypes =
+        dtype_sources<input_dtype(0)>};
 inline constexpr OpDef rms_norm = {.name = "rms_norm", .location = "nn.yaml",
     .inputs = slots<"x", "scale">, .attrs = names<"epsilon">, .outputs = slots<"out", "invvar">,
-    .rule = "... !d, !d -> ... !d, ..."};
+    .rule = "... !d, !d -> ... !d, ...", .kernel = "rms_norm",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef batch_norm = {.name = "batch_norm", .location = "nn.yaml",
     .inputs = slots<"x", "mean", "variance", "scale?", "bias?">,
     .attrs = names<"is_test", "momentum", "epsilon", "data_format", "use_global_stats",
     "trainable_statistics">,
     .outputs = slots<"out", "mean_out", "variance_out", "saved_mean", "saved_variance">,
-    .aliases = aliases<written_alias(1, 1), written_alias(2, 2)>, .rule = "BatchNormInferSpmd"};
+    .aliases = aliases<written_alias(1, 1), written_alias(2, 2)>, .rule = "BatchNormInferSpmd",
+    .kernel = "batch_norm", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef dropout = {.name = "dropout", .location = "nn.yaml",
     .inputs = slots<"x", "seed_tensor?">,
     .attrs = names<"p", "is_test", "mode", "seed", "fix_seed">, .outputs = slots<"out", "mask">,
-    .rule = "..., 1 -> ..., ...", .elementwise = true, .random = true};
+    .rule = "..., 1 -> ..., ...", .elementwise = true, .kernel = "dropout",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
 inline constexpr OpDef label_smooth = {.name = "label_smooth", .location = "nn.yaml",
     .inputs = slots<"label", "prior_dist?">, .attrs = names<"epsilon">, .outputs = slots<"out">,
-    .rule = "..., ... -> ...", .elementwise = true};
+    .rule = "..., ... -> ...", .elementwise = true, .kernel = "label_smooth",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef cross_entropy_with_softmax = {.name = "cross_entropy_with_softmax",
     .location = "nn.yaml", .inputs = slots<"input", "label">,
     .attrs = names<"soft_label", "use_softmax", "numeric_stable_mode", "ignore_index", "axis">,
-    .outputs = slots<"softmax", "loss">, .rule = "CrossEntropyWithSoftmaxInferSpmd"};
+    .outputs = slots<"softmax", "loss">, .rule = "CrossEntropyWithSoftmaxInferSpmd",
+    .kernel = "cross_entropy_with_softmax", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef flash_attn = {.name = "flash_attn", .location = "nn.yaml",
     .inputs = slots<"q", "k", "v", "fixed_seed_offset?", "attn_mask?">,
     .attrs = names<"dropout", "causal", "return_softmax", "is_test", "rng_name">,
     .outputs = slots<"out", "softmax", "softmax_lse", "seed_offset">, .rule = "FlashAttInferSpmd",
-    .random = true};
+    .kernel = "flash_attn", .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
 inline constexpr OpDef fused_rotary_position_embedding = {.name = "fused_rotary_position_embedding",
     .inplace_name = "fused_rotary_position_embedding_", .location = "nn.yaml",
     .inputs = slots<"q", "k?", "v?", "sin?", "cos?", "position_ids?">,
@@ -72,51 +81,62 @@ inline constexpr OpDef fused_rotary_position_embedding = {.name = "fused_rotary_
     .outputs = slots<"out_q", "out_k?", "out_v?">,
     .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 1), inplace_alias(2, 2)>,
     .rule = "FusedRopeInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x11,
-    .commute_guard = "RopeMakesItsAngles"};
+    .commute_guard = "RopeMakesItsAngles", .kernel = "fused_rotary_position_embedding",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef fused_linear_param_grad_add = {.name = "fused_linear_param_grad_add",
     .location = "nn.yaml", .inputs = slots<"x", "dout", "dweight?", "dbias?">,
     .attrs = names<"multi_precision", "has_bias">, .outputs = slots<"dweight_out", "dbias_out">,
-    .rule = "FusedLinearParamGradAddInferSpmd"};
+    .rule = "FusedLinearParamGradAddInferSpmd", .kernel = "fused_linear_param_grad_add",
+    .kernel_dtypes = dtype_sources<input_dtype(1)>};
 inline constexpr OpDef softmax_grad = {.name = "softmax_grad", .inplace_name = "softmax_grad_",
     .location = "nn.yaml", .inputs = slots<"out", "out_grad">, .attrs = names<"axis">,
     .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>,
-    .rule = "...{!axis}, ...{!axis} -> ...{!axis}"};
+    .rule = "...{!axis}, ...{!axis} -> ...{!axis}", .kernel = "softmax_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef log_softmax_grad = {.name = "log_softmax_grad",
     .inplace_name = "log_softmax_grad_", .location = "nn.yaml", .inputs = slots<"out", "out_grad">,
     .attrs = names<"axis">, .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>,
-    .rule = "...{!axis}, ...{!axis} -> ...{!axis}"};
+    .rule = "...{!axis}, ...{!axis} -> ...{!axis}", .kernel = "log_softmax_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef embedding_grad = {.name = "embedding_grad", .location = "nn.yaml",
     .inputs = slots<"x", "weight", "out_grad">, .attrs = names<"padding_idx">,
-    .outputs = slots<"weight_grad">, .rule = "..., v d, ... d -> v d", .no_need_buffer = 0x2};
+    .outputs = slots<"weight_grad">, .rule = "..., v d, ... d -> v d", .kernel = "embedding_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(2)>, .no_need_buffer = 0x2};
 inline constexpr OpDef layer_norm_grad = {.name = "layer_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?", "mean", "variance", "out_grad">,
     .attrs = names<"epsilon", "begin_norm_axis">,
     .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">,
     .rule = "...{!begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, "
     "...{-begin_norm_axis..}, ...{!begin_norm_axis..} -> "
-    "...{!begin_norm_axis..}, 1:sum, 1:sum", .no_need_buffer = 0x4};
+    "...{!begin_norm_axis..}, 1:sum, 1:sum", .kernel = "layer_norm_grad", .kernel_dtypes =
+        dtype_sources<input_dtype(0)>, .no_need_buffer = 0x4};
 inline constexpr OpDef rms_norm_grad = {.name = "rms_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale", "invvar", "out_grad">, .outputs = slots<"x_grad", "scale_grad">,
-    .rule = "... !d, !d, ..., ... !d -> ... !d, !d"};
+    .rule = "... !d, !d, ..., ... !d -> ... !d, !d", .kernel = "rms_norm_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef batch_norm_grad = {.name = "batch_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?", "saved_mean", "saved_variance", "out_grad">,
     .attrs = names<"data_format", "is_test", "use_global_stats", "trainable_statistics">,
     .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">, .rule = "BatchNormGradInferSpmd",
+    .kernel = "batch_norm_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>,
     .no_need_buffer = 0x4};
 inline constexpr OpDef dropout_grad = {.name = "dropout_grad", .inplace_name = "dropout_grad_",
     .location = "nn.yaml", .inputs = slots<"mask", "out_grad">,
     .attrs = names<"p", "is_test", "mode">, .outputs = slots<"x_grad">,
-    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ..."};
+    .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ... -> ...", .kernel = "dropout_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(1)>};
 inline constexpr OpDef cross_entropy_with_softmax_grad = {.name = "cross_entropy_with_softmax_grad",
     .inplace_name = "cross_entropy_with_softmax_grad_", .location = "nn.yaml",
     .inputs = slots<"label", "softmax", "loss_grad">,
     .attrs = names<"soft_label", "use_softmax", "numeric_stable_mode", "ignore_index", "axis">,
     .outputs = slots<"input_grad">, .aliases = aliases<inplace_alias(0, 1)>,
-    .rule = "CrossEntropyWithSoftmaxGradInferSpmd"};
+    .rule = "CrossEntropyWithSoftmaxGradInferSpmd", .kernel = "cross_entropy_with_softmax_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(1)>};
 inline constexpr OpDef flash_attn_grad = {.name = "flash_attn_grad", .location = "nn.yaml",
     .inputs = slots<"q", "k", "v", "out", "softmax_lse", "seed_offset", "attn_mask?", "out_grad">,
     .attrs = names<"dropout", "causal", "is_test">, .outputs = slots<"q_grad", "k_grad", "v_grad">,
-    .rule = "FlashAttGradInferSpmd"};
+    .rule = "FlashAttGradInferSpmd", .kernel = "flash_attn_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef fused_rotary_position_embedding_grad = {
     .name = "fused_rotary_position_embedding_grad",
     .inplace_name = "fused_rotary_position_embedding_grad_", .location = "nn.yaml",
@@ -125,5 +145,6 @@ inline constexpr OpDef fused_rotary_position_embedding_grad = {
     .outputs = slots<"q_grad", "k_grad?", "v_grad?">,
     .aliases = aliases<inplace_alias(0, 3), inplace_alias(1, 4), inplace_alias(2, 5)>,
     .rule = "FusedRopeGradInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x11,
-    .commute_guard = "RopeGradMakesItsAngles"};
+    .commute_guard = "RopeGradMakesItsAngles", .kernel = "fused_rotary_position_embedding_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(3)>};
 }  // namespace shard::ops

@@ -6,34 +6,43 @@
 namespace shard::program {
 
 void register_api_nn([[maybe_unused]] OpTable& table) {
-  table.add(op_entry(ops::softmax, dense::softmax, dense::softmax_));
-  table.add(op_entry(ops::log_softmax, dense::log_softmax));
-  table.add(op_entry(ops::embedding, dense::embedding));
-  table.add(op_entry(ops::layer_norm, dense::layer_norm));
-  table.add(op_entry(ops::rms_norm, dense::rms_norm));
-  table.add(op_entry(ops::batch_norm, dense::batch_norm));
-  table.add(op_entry(ops::dropout, dense::dropout));
-  table.add(op_entry(ops::label_smooth, dense::label_smooth));
-  table.add(op_entry(ops::cross_entropy_with_softmax, dense::cross_entropy_with_softmax));
-  table.add(op_entry(ops::flash_attn, dense::flash_attn));
+  table.add(op_entry(ops::softmax, infer::softmax, dense::softmax, dense::softmax_));
+  table.add(op_entry(ops::log_softmax, infer::log_softmax, dense::log_softmax));
+  table.add(op_entry(ops::embedding, infer::embedding, dense::embedding));
+  table.add(op_entry(ops::layer_norm, infer::layer_norm, dense::layer_norm));
+  table.add(op_entry(ops::rms_norm, infer::rms_norm, dense::rms_norm));
+  table.add(op_entry(ops::batch_norm, infer::batch_norm, dense::batch_norm));
+  table.add(op_entry(ops::dropout, infer::dropout, dense::dropout));
+  table.add(op_entry(ops::label_smooth, infer::label_smooth, dense::label_smooth));
   table.add(
-      op_entry(ops::fused_rotary_position_embedding, dense::fused_rotary_position_embedding,
-      dense::fused_rotary_position_embedding_));
-  table.add(op_entry(ops::fused_linear_param_grad_add, dense::fused_linear_param_grad_add));
-  table.add(op_entry(ops::softmax_grad, dense::softmax_grad, dense::softmax_grad_));
-  table.add(op_entry(ops::log_softmax_grad, dense::log_softmax_grad, dense::log_softmax_grad_));
-  table.add(op_entry(ops::embedding_grad, dense::embedding_grad));
-  table.add(op_entry(ops::layer_norm_grad, dense::layer_norm_grad));
-  table.add(op_entry(ops::rms_norm_grad, dense::rms_norm_grad));
-  table.add(op_entry(ops::batch_norm_grad, dense::batch_norm_grad));
-  table.add(op_entry(ops::dropout_grad, dense::dropout_grad, dense::dropout_grad_));
+      op_entry(ops::cross_entropy_with_softmax, infer::cross_entropy_with_softmax,
+      dense::cross_entropy_with_softmax));
+  table.add(op_entry(ops::flash_attn, infer::flash_attn, dense::flash_attn));
   table.add(
-      op_entry(ops::cross_entropy_with_softmax_grad, dense::cross_entropy_with_softmax_grad,
-      dense::cross_entropy_with_softmax_grad_));
-  table.add(op_entry(ops::flash_attn_grad, dense::flash_attn_grad));
+      op_entry(ops::fused_rotary_position_embedding, infer::fused_rotary_position_embedding,
+      dense::fused_rotary_position_embedding, dense::fused_rotary_position_embedding_));
+  table.add(
+      op_entry(ops::fused_linear_param_grad_add, infer::fused_linear_param_grad_add,
+      dense::fused_linear_param_grad_add));
+  table.add(
+      op_entry(ops::softmax_grad, infer::softmax_grad, dense::softmax_grad, dense::softmax_grad_));
+  table.add(
+      op_entry(ops::log_softmax_grad, infer::log_softmax_grad, dense::log_softmax_grad,
+      dense::log_softmax_grad_));
+  table.add(op_entry(ops::embedding_grad, infer::embedding_grad, dense::embedding_grad));
+  table.add(op_entry(ops::layer_norm_grad, infer::layer_norm_grad, dense::layer_norm_grad));
+  table.add(op_entry(ops::rms_norm_grad, infer::rms_norm_grad, dense::rms_norm_grad));
+  table.add(op_entry(ops::batch_norm_grad, infer::batch_norm_grad, dense::batch_norm_grad));
+  table.add(
+      op_entry(ops::dropout_grad, infer::dropout_grad, dense::dropout_grad, dense::dropout_grad_));
+  table.add(
+      op_entry(ops::cross_entropy_with_softmax_grad, infer::cross_entropy_with_softmax_grad,
+      dense::cross_entropy_with_softmax_grad, dense::cross_entropy_with_softmax_grad_));
+  table.add(op_entry(ops::flash_attn_grad, infer::flash_attn_grad, dense::flash_attn_grad));
   table.add(
       op_entry(ops::fused_rotary_position_embedding_grad,
-      dense::fused_rotary_position_embedding_grad, dense::fused_rotary_position_embedding_grad_));
+      infer::fused_rotary_position_embedding_grad, dense::fused_rotary_position_embedding_grad,
+      dense::fused_rotary_position_embedding_grad_));
 }
 
 }  // namespace shard::program

@@ -14,8 +14,8 @@ std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, co
     Tensor& master_param, bool multi_precision, CallSite site) {
   const Writing writing(site, param, master_param);
   const autograd::UnlinkedWrite write(ops::sgd_, param, learning_rate, grad, master_param);
-  call::dispatch_inplace(ops::sgd_, dist::sgd_, dense::sgd_, param, learning_rate, grad,
-      master_param, multi_precision);
+  call::dispatch_inplace(ops::sgd_, dist::sgd_, infer::sgd_, dense::sgd_, param, learning_rate,
+      grad, master_param, multi_precision);
   return {param, master_param};
 }
 
@@ -27,9 +27,9 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adamw_(Tensor& 
   const Writing writing(site, param, moment1, moment2, beta1_pow, beta2_pow, master_param);
   const autograd::UnlinkedWrite write(ops::adamw_, param, grad, learning_rate, moment1, moment2,
       beta1_pow, beta2_pow, master_param, skip_update);
-  call::dispatch_inplace(ops::adamw_, dist::adamw_, dense::adamw_, param, grad, learning_rate,
-      moment1, moment2, beta1_pow, beta2_pow, master_param, skip_update, beta1, beta2, epsilon,
-      lr_ratio, coeff, with_decay, multi_precision, use_global_beta_pow);
+  call::dispatch_inplace(ops::adamw_, dist::adamw_, infer::adamw_, dense::adamw_, param, grad,
+      learning_rate, moment1, moment2, beta1_pow, beta2_pow, master_param, skip_update, beta1,
+      beta2, epsilon, lr_ratio, coeff, with_decay, multi_precision, use_global_beta_pow);
   return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
 }
 
@@ -42,9 +42,10 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& p
   const Writing writing(site, param, moment1, moment2, beta1_pow, beta2_pow, master_param);
   const autograd::UnlinkedWrite write(ops::adam_, param, grad, learning_rate, moment1, moment2,
       beta1_pow, beta2_pow, master_param, skip_update);
-  call::dispatch_inplace(ops::adam_, dist::adam_, dense::adam_, param, grad, learning_rate, moment1,
-      moment2, beta1_pow, beta2_pow, master_param, skip_update, beta1, beta2, epsilon, lazy_mode,
-      min_row_size_to_use_multithread, multi_precision, use_global_beta_pow);
+  call::dispatch_inplace(ops::adam_, dist::adam_, infer::adam_, dense::adam_, param, grad,
+      learning_rate, moment1, moment2, beta1_pow, beta2_pow, master_param, skip_update, beta1,
+      beta2, epsilon, lazy_mode, min_row_size_to_use_multithread, multi_precision,
+      use_global_beta_pow);
   return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
 }
 

@@ -5,29 +5,64 @@
 #include "meta/infer_meta.h"
 #include "optim_ops.h"
 
+namespace shard::infer {
+
+std::tuple<Meta, Meta> sgd_(const OpContext& ctx, const Meta& param, const Meta& learning_rate,
+    const Meta& grad, const Meta* master_param, bool multi_precision) {
+  Meta param_out_meta, master_param_out_meta;
+  meta::SgdInferMeta(ctx, param, learning_rate, grad, master_param, multi_precision, param_out_meta,
+      master_param_out_meta);
+  return {param_out_meta, master_param_out_meta};
+}
+
+std::tuple<Meta, Meta, Meta, Meta, Meta, Meta> adamw_(const OpContext& ctx, const Meta& param,
+    const Meta& grad, const Meta& learning_rate, const Meta& moment1, const Meta& moment2,
+    const Meta& beta1_pow, const Meta& beta2_pow, const Meta* master_param, const Meta* skip_update,
+    const Scalar& /*beta1*/, const Scalar& /*beta2*/, const Scalar& /*epsilon*/, float /*lr_ratio*/,
+    float /*coeff*/, bool /*with_decay*/, bool multi_precision, bool /*use_global_beta_pow*/) {
+  Meta param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta, beta2_pow_out_meta,
+      master_param_out_meta;
+  meta::AdamwInferMeta(ctx, param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow,
+      master_param, skip_update, multi_precision, param_out_meta, moment1_out_meta,
+      moment2_out_meta, beta1_pow_out_meta, beta2_pow_out_meta, master_param_out_meta);
+  return {param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta,
+      beta2_pow_out_meta, master_param_out_meta};
+}
+
+std::tuple<Meta, Meta, Meta, Meta, Meta, Meta> adam_(const OpContext& ctx, const Meta& param,
+    const Meta& grad, const Meta& learning_rate, const Meta& moment1, const Meta& moment2,
+    const Meta& beta1_pow, const Meta& beta2_pow, const Meta* master_param, const Meta* skip_update,
+    const Scalar& /*beta1*/, const Scalar& /*beta2*/, const Scalar& /*epsilon*/, bool /*lazy_mode*/,
+    int64_t /*min_row_size_to_use_multithread*/, bool multi_precision,
+    bool /*use_global_beta_pow*/) {
+  Meta param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta, beta2_pow_out_meta,
+      master_param_out_meta;
+  meta::AdamwInferMeta(ctx, param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow,
+      master_param, skip_update, multi_precision, param_out_meta, moment1_out_meta,
+      moment2_out_meta, beta1_pow_out_meta, beta2_pow_out_meta, master_param_out_meta);
+  return {param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta,
+      beta2_pow_out_meta, master_param_out_meta};
+}
+
+}  // namespace shard::infer
+
 namespace shard::dense {
 
-void sgd_(const OpContext& ctx, DenseTensor& param, const DenseTensor& learning_rate,
-    const DenseTensor& grad, DenseTensor& master_param, bool multi_precision) {
-  Meta param_out_meta, master_param_out_meta;
-  meta::SgdInferMeta(ctx, param.meta(), learning_rate.meta(), grad.meta(),
-      call::meta_or_null(master_param), multi_precision, param_out_meta, master_param_out_meta);
+void sgd_(const OpContext& ctx, const Meta& param_out_meta, const Meta& master_param_out_meta,
+    DenseTensor& param, const DenseTensor& learning_rate, const DenseTensor& grad,
+    DenseTensor& master_param, bool multi_precision) {
   call::compute_inplace(ctx, ops::sgd_, kernels<"sgd">(), param.dtype(),
       std::tie(param, master_param), std::tie(param_out_meta, master_param_out_meta), param,
       learning_rate, grad, master_param, multi_precision);
 }
 
-void adamw_(const OpContext& ctx, DenseTensor& param, const DenseTensor& grad,
+void adamw_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment1_out_meta,
+    const Meta& moment2_out_meta, const Meta& beta1_pow_out_meta, const Meta& beta2_pow_out_meta,
+    const Meta& master_param_out_meta, DenseTensor& param, const DenseTensor& grad,
     const DenseTensor& learning_rate, DenseTensor& moment1, DenseTensor& moment2,
     DenseTensor& beta1_pow, DenseTensor& beta2_pow, DenseTensor& master_param,
     const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon,
     float lr_ratio, float coeff, bool with_decay, bool multi_precision, bool use_global_beta_pow) {
-  Meta param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta, beta2_pow_out_meta,
-      master_param_out_meta;
-  meta::AdamwInferMeta(ctx, param.meta(), grad.meta(), learning_rate.meta(), moment1.meta(),
-      moment2.meta(), beta1_pow.meta(), beta2_pow.meta(), call::meta_or_null(master_param),
-      call::meta_or_null(skip_update), multi_precision, param_out_meta, moment1_out_meta,
-      moment2_out_meta, beta1_pow_out_meta, beta2_pow_out_meta, master_param_out_meta);
   call::compute_inplace(ctx, ops::adamw_, kernels<"adamw">(), param.dtype(),
       std::tie(param, moment1, moment2, beta1_pow, beta2_pow, master_param),
       std::tie(param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta,
@@ -36,18 +71,14 @@ void adamw_(const OpContext& ctx, DenseTensor& param, const DenseTensor& grad,
       with_decay, multi_precision, use_global_beta_pow);
 }
 
-void adam_(const OpContext& ctx, DenseTensor& param, const DenseTensor& grad,
+void adam_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment1_out_meta,
+    const Meta& moment2_out_meta, const Meta& beta1_pow_out_meta, const Meta& beta2_pow_out_meta,
+    const Meta& master_param_out_meta, DenseTensor& param, const DenseTensor& grad,
     const DenseTensor& learning_rate, DenseTensor& moment1, DenseTensor& moment2,
     DenseTensor& beta1_pow, DenseTensor& beta2_pow, DenseTensor& master_param,
     const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon,
     bool lazy_mode, int64_t min_row_size_to_use_multithread, bool multi_precision,
     bool use_global_beta_pow) {
-  Meta param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta, beta2_pow_out_meta,
-      master_param_out_meta;
-  meta::AdamwInferMeta(ctx, param.meta(), grad.meta(), learning_rate.meta(), moment1.meta(),
-      moment2.meta(), beta1_pow.meta(), beta2_pow.meta(), call::meta_or_null(master_param),
-      call::meta_or_null(skip_update), multi_precision, param_out_meta, moment1_out_meta,
-      moment2_out_meta, beta1_pow_out_meta, beta2_pow_out_meta, master_param_out_meta);
   call::compute_inplace(ctx, ops::adam_, kernels<"adam">(), param.dtype(),
       std::tie(param, moment1, moment2, beta1_pow, beta2_pow, master_param),
       std::tie(param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta,

@@ -3,15 +3,35 @@
 
 #include "call/dense_call.h"
 
+namespace shard::infer {
+std::tuple<Meta, Meta> sgd_(const OpContext& ctx, const Meta& param, const Meta& learning_rate,
+    const Meta& grad, const Meta* master_param, bool multi_precision);
+std::tuple<Meta, Meta, Meta, Meta, Meta, Meta> adamw_(const OpContext& ctx, const Meta& param,
+    const Meta& grad, const Meta& learning_rate, const Meta& moment1, const Meta& moment2,
+    const Meta& beta1_pow, const Meta& beta2_pow, const Meta* master_param, const Meta* skip_update,
+    const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, float lr_ratio, float coeff,
+    bool with_decay, bool multi_precision, bool use_global_beta_pow);
+std::tuple<Meta, Meta, Meta, Meta, Meta, Meta> adam_(const OpContext& ctx, const Meta& param,
+    const Meta& grad, const Meta& learning_rate, const Meta& moment1, const Meta& moment2,
+    const Meta& beta1_pow, const Meta& beta2_pow, const Meta* master_param, const Meta* skip_update,
+    const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, bool lazy_mode,
+    int64_t min_row_size_to_use_multithread, bool multi_precision, bool use_global_beta_pow);
+}  // namespace shard::infer
+
 namespace shard::dense {
-void sgd_(const OpContext& ctx, DenseTensor& param, const DenseTensor& learning_rate,
-    const DenseTensor& grad, DenseTensor& master_param, bool multi_precision);
-void adamw_(const OpContext& ctx, DenseTensor& param, const DenseTensor& grad,
+void sgd_(const OpContext& ctx, const Meta& param_out_meta, const Meta& master_param_out_meta,
+    DenseTensor& param, const DenseTensor& learning_rate, const DenseTensor& grad,
+    DenseTensor& master_param, bool multi_precision);
+void adamw_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment1_out_meta,
+    const Meta& moment2_out_meta, const Meta& beta1_pow_out_meta, const Meta& beta2_pow_out_meta,
+    const Meta& master_param_out_meta, DenseTensor& param, const DenseTensor& grad,
     const DenseTensor& learning_rate, DenseTensor& moment1, DenseTensor& moment2,
     DenseTensor& beta1_pow, DenseTensor& beta2_pow, DenseTensor& master_param,
     const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon,
     float lr_ratio, float coeff, bool with_decay, bool multi_precision, bool use_global_beta_pow);
-void adam_(const OpContext& ctx, DenseTensor& param, const DenseTensor& grad,
+void adam_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment1_out_meta,
+    const Meta& moment2_out_meta, const Meta& beta1_pow_out_meta, const Meta& beta2_pow_out_meta,
+    const Meta& master_param_out_meta, DenseTensor& param, const DenseTensor& grad,
     const DenseTensor& learning_rate, DenseTensor& moment1, DenseTensor& moment2,
     DenseTensor& beta1_pow, DenseTensor& beta2_pow, DenseTensor& master_param,
     const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon,

@@ -5,16 +5,19 @@
 #include "optim_dense.h"
 #include "optim_ops.h"
 
-// A call collects its arguments. run() plans, from the cache or by global metas, rule and reshards;
-// moves what differs; calls the dense function on local tensors; writes back and wraps.
+// A call collects its arguments. run() makes a plan (or finds it in the cache) from the inferred
+// global metas,
+// the op's rule and reshards; reshards inputs; calls the dense function on local tensors; writes
+// back and wraps.
 namespace shard::dist {
 
 std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
     Tensor& master_param, bool multi_precision) {
   call::DistCall call(call::inplace, ops::sgd_, param, learning_rate, grad, master_param,
       multi_precision);
-  call.run([&] {
-    dense::sgd_(call, call.target(0), call[1], call[2], call.target(3), multi_precision);
+  call.run(infer::sgd_, [&] {
+    dense::sgd_(call, call.meta(0), call.meta(1), call.target(0), call[1], call[2], call.target(3),
+        multi_precision);
   });
   return {param, master_param};
 }
@@ -27,8 +30,9 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adamw_(Tensor& 
   call::DistCall call(call::inplace, ops::adamw_, param, grad, learning_rate, moment1, moment2,
       beta1_pow, beta2_pow, master_param, skip_update, beta1, beta2, epsilon, lr_ratio, coeff,
       with_decay, multi_precision, use_global_beta_pow);
-  call.run([&] {
-    dense::adamw_(call, call.target(0), call[1], call[2], call.target(3), call.target(4),
+  call.run(infer::adamw_, [&] {
+    dense::adamw_(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3), call.meta(4),
+        call.meta(5), call.target(0), call[1], call[2], call.target(3), call.target(4),
         call.target(5), call.target(6), call.target(7), call[8], beta1, beta2, epsilon, lr_ratio,
         coeff, with_decay, multi_precision, use_global_beta_pow);
   });
@@ -43,8 +47,9 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& p
   call::DistCall call(call::inplace, ops::adam_, param, grad, learning_rate, moment1, moment2,
       beta1_pow, beta2_pow, master_param, skip_update, beta1, beta2, epsilon, lazy_mode,
       min_row_size_to_use_multithread, multi_precision, use_global_beta_pow);
-  call.run([&] {
-    dense::adam_(call, call.target(0), call[1], call[2], call.target(3), call.target(4),
+  call.run(infer::adam_, [&] {
+    dense::adam_(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3), call.meta(4),
+        call.meta(5), call.target(0), call[1], call[2], call.target(3), call.target(4),
         call.target(5), call.target(6), call.target(7), call[8], beta1, beta2, epsilon, lazy_mode,
         min_row_size_to_use_multithread, multi_precision, use_global_beta_pow);
   });

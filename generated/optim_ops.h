@@ -4,14 +4,15 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 6, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 7, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef sgd_ = {.name = "sgd_", .inplace_name = "sgd_", .location = "optim.yaml",
     .inputs = slots<"param", "learning_rate", "grad", "master_param?">,
     .attrs = names<"multi_precision">, .outputs = slots<"param_out", "master_param_out?">,
     .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3)>,
-    .rule = "..., 1, ..., ... -> ..., ...", .elementwise = true};
+    .rule = "..., 1, ..., ... -> ..., ...", .elementwise = true, .kernel = "sgd",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef adamw_ = {.name = "adamw_", .inplace_name = "adamw_",
     .location = "optim.yaml",
     .inputs = slots<"param", "grad", "learning_rate", "moment1", "moment2", "beta1_pow",
@@ -22,7 +23,8 @@ inline constexpr OpDef adamw_ = {.name = "adamw_", .inplace_name = "adamw_",
     "master_param_out?">,
     .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
     inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>,
-    .rule = "..., ..., 1, ..., ..., 1, 1, ..., 1 -> ..., ..., ..., 1, 1, ...", .elementwise = true};
+    .rule = "..., ..., 1, ..., ..., 1, 1, ..., 1 -> ..., ..., ..., 1, 1, ...", .elementwise = true,
+    .kernel = "adamw", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef adam_ = {.name = "adam_", .inplace_name = "adam_", .location = "optim.yaml",
     .inputs = slots<"param", "grad", "learning_rate", "moment1", "moment2", "beta1_pow",
     "beta2_pow", "master_param?", "skip_update?">,
@@ -32,5 +34,6 @@ inline constexpr OpDef adam_ = {.name = "adam_", .inplace_name = "adam_", .locat
     "master_param_out?">,
     .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
     inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>,
-    .rule = "..., ..., 1, ..., ..., 1, 1, ..., 1 -> ..., ..., ..., 1, 1, ...", .elementwise = true};
+    .rule = "..., ..., 1, ..., ..., 1, 1, ..., 1 -> ..., ..., ..., 1, 1, ...", .elementwise = true,
+    .kernel = "adam", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

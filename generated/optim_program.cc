@@ -6,9 +6,9 @@
 namespace shard::program {
 
 void register_api_optim([[maybe_unused]] OpTable& table) {
-  table.add(op_entry(ops::sgd_, nullptr, dense::sgd_));
-  table.add(op_entry(ops::adamw_, nullptr, dense::adamw_));
-  table.add(op_entry(ops::adam_, nullptr, dense::adam_));
+  table.add(op_entry(ops::sgd_, infer::sgd_, nullptr, dense::sgd_));
+  table.add(op_entry(ops::adamw_, infer::adamw_, nullptr, dense::adamw_));
+  table.add(op_entry(ops::adam_, infer::adam_, nullptr, dense::adam_));
 }
 
 }  // namespace shard::program

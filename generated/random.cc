@@ -12,7 +12,8 @@ namespace shard {
 
 Tensor uniform(const IntArray& shape, DType dtype, const Scalar& min, const Scalar& max, int seed,
     Device place) {
-  return call::call_local(ops::uniform, dense::uniform, shape, dtype, min, max, seed, place);
+  return call::call_local(ops::uniform, infer::uniform, dense::uniform, shape, dtype, min, max,
+      seed, place);
 }
 
 Tensor uniform(const IntArray& shape, LayoutArg layout, DType dtype, const Scalar& min,
@@ -21,7 +22,8 @@ Tensor uniform(const IntArray& shape, LayoutArg layout, DType dtype, const Scala
 }
 
 Tensor gaussian(const IntArray& shape, float mean, float std, int seed, DType dtype, Device place) {
-  return call::call_local(ops::gaussian, dense::gaussian, shape, mean, std, seed, dtype, place);
+  return call::call_local(ops::gaussian, infer::gaussian, dense::gaussian, shape, mean, std, seed,
+      dtype, place);
 }
 
 Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean, float std, int seed,
@@ -30,7 +32,8 @@ Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean, float std, 
 }
 
 Tensor randint(int low, int high, const IntArray& shape, DType dtype, int seed, Device place) {
-  return call::call_local(ops::randint, dense::randint, low, high, shape, dtype, seed, place);
+  return call::call_local(ops::randint, infer::randint, dense::randint, low, high, shape, dtype,
+      seed, place);
 }
 
 Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape, DType dtype, int seed,
@@ -39,11 +42,11 @@ Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape, DType
 }
 
 Tensor bernoulli(const Tensor& x) {
-  return call::dispatch(ops::bernoulli, dist::bernoulli, dense::bernoulli, x);
+  return call::dispatch(ops::bernoulli, dist::bernoulli, infer::bernoulli, dense::bernoulli, x);
 }
 
 Tensor randperm(int n, DType dtype, Device place) {
-  return call::call_local(ops::randperm, dense::randperm, n, dtype, place);
+  return call::call_local(ops::randperm, infer::randperm, dense::randperm, n, dtype, place);
 }
 
 Tensor randperm(int n, LayoutArg layout, DType dtype, Device place) {

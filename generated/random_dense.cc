@@ -5,41 +5,69 @@
 #include "meta/infer_meta.h"
 #include "random_ops.h"
 
-namespace shard::dense {
+namespace shard::infer {
 
-DenseTensor uniform(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min,
-    const Scalar& max, int seed, Device place) {
+Meta uniform(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min,
+    const Scalar& max, int /*seed*/, Device /*place*/) {
   Meta out_meta;
   meta::UniformInferMeta(ctx, shape, dtype, min, max, out_meta);
+  return out_meta;
+}
+
+Meta gaussian(const OpContext& ctx, const IntArray& shape, float /*mean*/, float std, int /*seed*/,
+    DType dtype, Device /*place*/) {
+  Meta out_meta;
+  meta::GaussianInferMeta(ctx, shape, std, dtype, out_meta);
+  return out_meta;
+}
+
+Meta randint(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype,
+    int /*seed*/, Device /*place*/) {
+  Meta out_meta;
+  meta::RandintInferMeta(ctx, low, high, shape, dtype, out_meta);
+  return out_meta;
+}
+
+Meta bernoulli(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta randperm(const OpContext& ctx, int n, DType dtype, Device /*place*/) {
+  Meta out_meta;
+  meta::RandpermInferMeta(ctx, n, dtype, out_meta);
+  return out_meta;
+}
+
+}  // namespace shard::infer
+
+namespace shard::dense {
+
+DenseTensor uniform(const OpContext& ctx, const Meta& out_meta, const IntArray& /*shape*/,
+    DType dtype, const Scalar& min, const Scalar& max, int seed, Device place) {
   return call::compute_on(place, ctx, kernels<"uniform">(), dtype, out_meta, min, max, seed,
       call::drawn_key);
 }
 
-DenseTensor gaussian(const OpContext& ctx, const IntArray& shape, float mean, float std, int seed,
-    DType dtype, Device place) {
-  Meta out_meta;
-  meta::GaussianInferMeta(ctx, shape, std, dtype, out_meta);
+DenseTensor gaussian(const OpContext& ctx, const Meta& out_meta, const IntArray& /*shape*/,
+    float mean, float std, int seed, DType dtype, Device place) {
   return call::compute_on(place, ctx, kernels<"gaussian">(), dtype, out_meta, mean, std, seed,
       call::drawn_key);
 }
 
-DenseTensor randint(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype,
-    int seed, Device place) {
-  Meta out_meta;
-  meta::RandintInferMeta(ctx, low, high, shape, dtype, out_meta);
+DenseTensor randint(const OpContext& ctx, const Meta& out_meta, int low, int high,
+    const IntArray& /*shape*/, DType dtype, int seed, Device place) {
   return call::compute_on(place, ctx, kernels<"randint">(), dtype, out_meta, low, high, seed,
       call::drawn_key);
 }
 
-DenseTensor bernoulli(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::UnchangedInferMeta(ctx, x.meta(), out_meta);
+DenseTensor bernoulli(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"bernoulli">(), x.dtype(), out_meta, x, call::drawn_key);
 }
 
-DenseTensor randperm(const OpContext& ctx, int n, DType dtype, Device place) {
-  Meta out_meta;
-  meta::RandpermInferMeta(ctx, n, dtype, out_meta);
+DenseTensor randperm(const OpContext& ctx, const Meta& out_meta, int /*n*/, DType dtype,
+    Device place) {
   return call::compute_on(place, ctx, kernels<"randperm">(), dtype, out_meta, call::drawn_key);
 }
 

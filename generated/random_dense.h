@@ -3,13 +3,24 @@
 
 #include "call/dense_call.h"
 
-namespace shard::dense {
-DenseTensor uniform(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min,
+namespace shard::infer {
+Meta uniform(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min,
     const Scalar& max, int seed, Device place);
-DenseTensor gaussian(const OpContext& ctx, const IntArray& shape, float mean, float std, int seed,
+Meta gaussian(const OpContext& ctx, const IntArray& shape, float mean, float std, int seed,
     DType dtype, Device place);
-DenseTensor randint(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype,
-    int seed, Device place);
-DenseTensor bernoulli(const OpContext& ctx, const DenseTensor& x);
-DenseTensor randperm(const OpContext& ctx, int n, DType dtype, Device place);
+Meta randint(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype, int seed,
+    Device place);
+Meta bernoulli(const OpContext& ctx, const Meta& x);
+Meta randperm(const OpContext& ctx, int n, DType dtype, Device place);
+}  // namespace shard::infer
+
+namespace shard::dense {
+DenseTensor uniform(const OpContext& ctx, const Meta& out_meta, const IntArray& shape, DType dtype,
+    const Scalar& min, const Scalar& max, int seed, Device place);
+DenseTensor gaussian(const OpContext& ctx, const Meta& out_meta, const IntArray& shape, float mean,
+    float std, int seed, DType dtype, Device place);
+DenseTensor randint(const OpContext& ctx, const Meta& out_meta, int low, int high,
+    const IntArray& shape, DType dtype, int seed, Device place);
+DenseTensor bernoulli(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+DenseTensor randperm(const OpContext& ctx, const Meta& out_meta, int n, DType dtype, Device place);
 }  // namespace shard::dense

@@ -5,36 +5,46 @@
 #include "random_dense.h"
 #include "random_ops.h"
 
-// A call collects its arguments. run() plans, from the cache or by global metas, rule and reshards;
-// moves what differs; calls the dense function on local tensors; writes back and wraps.
+// A call collects its arguments. run() makes a plan (or finds it in the cache) from the inferred
+// global metas,
+// the op's rule and reshards; reshards inputs; calls the dense function on local tensors; writes
+// back and wraps.
 namespace shard::dist {
 
 Tensor uniform(const IntArray& shape, LayoutArg layout, DType dtype, const Scalar& min,
     const Scalar& max, int seed, Device place) {
   call::DistCall call(layout, ops::uniform, shape, dtype, min, max, seed, place);
-  return call.run([&] { return dense::uniform(call, shape, dtype, min, max, seed, place); });
+  return call.run(infer::uniform, [&] {
+    return dense::uniform(call, call.meta(0), shape, dtype, min, max, seed, place);
+  });
 }
 
 Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean, float std, int seed,
     DType dtype, Device place) {
   call::DistCall call(layout, ops::gaussian, shape, mean, std, seed, dtype, place);
-  return call.run([&] { return dense::gaussian(call, shape, mean, std, seed, dtype, place); });
+  return call.run(infer::gaussian, [&] {
+    return dense::gaussian(call, call.meta(0), shape, mean, std, seed, dtype, place);
+  });
 }
 
 Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape, DType dtype, int seed,
     Device place) {
   call::DistCall call(layout, ops::randint, low, high, shape, dtype, seed, place);
-  return call.run([&] { return dense::randint(call, low, high, shape, dtype, seed, place); });
+  return call.run(infer::randint, [&] {
+    return dense::randint(call, call.meta(0), low, high, shape, dtype, seed, place);
+  });
 }
 
 Tensor bernoulli(const Tensor& x) {
   call::DistCall call(ops::bernoulli, x);
-  return call.run([&] { return dense::bernoulli(call, call[0]); });
+  return call.run(infer::bernoulli, [&] { return dense::bernoulli(call, call.meta(0), call[0]); });
 }
 
 Tensor randperm(int n, LayoutArg layout, DType dtype, Device place) {
   call::DistCall call(layout, ops::randperm, n, dtype, place);
-  return call.run([&] { return dense::randperm(call, n, dtype, place); });
+  return call.run(infer::randperm, [&] {
+    return dense::randperm(call, call.meta(0), n, dtype, place);
+  });
 }
 
 }  // namespace shard::dist

@@ -4,21 +4,22 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 6, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 7, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef uniform = {.name = "uniform", .location = "random.yaml",
     .attrs = names<"shape", "dtype", "min", "max", "seed", "place">, .outputs = slots<"out">,
-    .random = true};
+    .kernel = "uniform", .kernel_dtypes = dtype_sources<attr_dtype(1)>, .random = true};
 inline constexpr OpDef gaussian = {.name = "gaussian", .location = "random.yaml",
     .attrs = names<"shape", "mean", "std", "seed", "dtype", "place">, .outputs = slots<"out">,
-    .random = true};
+    .kernel = "gaussian", .kernel_dtypes = dtype_sources<attr_dtype(4)>, .random = true};
 inline constexpr OpDef randint = {.name = "randint", .location = "random.yaml",
     .attrs = names<"low", "high", "shape", "dtype", "seed", "place">, .outputs = slots<"out">,
-    .random = true};
+    .kernel = "randint", .kernel_dtypes = dtype_sources<attr_dtype(3)>, .random = true};
 inline constexpr OpDef bernoulli = {.name = "bernoulli", .location = "random.yaml",
     .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> ...", .elementwise = true,
-    .random = true};
+    .kernel = "bernoulli", .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
 inline constexpr OpDef randperm = {.name = "randperm", .location = "random.yaml",
-    .attrs = names<"n", "dtype", "place">, .outputs = slots<"out">, .random = true};
+    .attrs = names<"n", "dtype", "place">, .outputs = slots<"out">, .kernel = "randperm",
+    .kernel_dtypes = dtype_sources<attr_dtype(1)>, .random = true};
 }  // namespace shard::ops

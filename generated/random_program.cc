@@ -6,11 +6,11 @@
 namespace shard::program {
 
 void register_api_random([[maybe_unused]] OpTable& table) {
-  table.add(op_entry(ops::uniform, dense::uniform));
-  table.add(op_entry(ops::gaussian, dense::gaussian));
-  table.add(op_entry(ops::randint, dense::randint));
-  table.add(op_entry(ops::bernoulli, dense::bernoulli));
-  table.add(op_entry(ops::randperm, dense::randperm));
+  table.add(op_entry(ops::uniform, infer::uniform, dense::uniform));
+  table.add(op_entry(ops::gaussian, infer::gaussian, dense::gaussian));
+  table.add(op_entry(ops::randint, infer::randint, dense::randint));
+  table.add(op_entry(ops::bernoulli, infer::bernoulli, dense::bernoulli));
+  table.add(op_entry(ops::randperm, infer::randperm, dense::randperm));
 }
 
 }  // namespace shard::program

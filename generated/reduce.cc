@@ -12,70 +12,71 @@ namespace shard {
 
 Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
   if (autograd::records(x)) return autograd::sum(x, axis, keepdim, site);
-  return call::dispatch(ops::sum, dist::sum, dense::sum, x, axis, keepdim);
+  return call::dispatch(ops::sum, dist::sum, infer::sum, dense::sum, x, axis, keepdim);
 }
 
 Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
   if (autograd::records(x)) return autograd::mean(x, axis, keepdim, site);
-  return call::dispatch(ops::mean, dist::mean, dense::mean, x, axis, keepdim);
+  return call::dispatch(ops::mean, dist::mean, infer::mean, dense::mean, x, axis, keepdim);
 }
 
 Tensor max(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
   if (autograd::records(x)) return autograd::max(x, axis, keepdim, site);
-  return call::dispatch(ops::max, dist::max, dense::max, x, axis, keepdim);
+  return call::dispatch(ops::max, dist::max, infer::max, dense::max, x, axis, keepdim);
 }
 
 Tensor min(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
   if (autograd::records(x)) return autograd::min(x, axis, keepdim, site);
-  return call::dispatch(ops::min, dist::min, dense::min, x, axis, keepdim);
+  return call::dispatch(ops::min, dist::min, infer::min, dense::min, x, axis, keepdim);
 }
 
 Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
   if (autograd::records(x)) return autograd::prod(x, axis, keepdim, site);
-  return call::dispatch(ops::prod, dist::prod, dense::prod, x, axis, keepdim);
+  return call::dispatch(ops::prod, dist::prod, infer::prod, dense::prod, x, axis, keepdim);
 }
 
 Tensor all(const Tensor& x, const IntArray& axis, bool keepdim) {
   return autograd::unlinked(ops::all,
-      call::dispatch(ops::all, dist::all, dense::all, x, axis, keepdim), x);
+      call::dispatch(ops::all, dist::all, infer::all, dense::all, x, axis, keepdim), x);
 }
 
 Tensor any(const Tensor& x, const IntArray& axis, bool keepdim) {
   return autograd::unlinked(ops::any,
-      call::dispatch(ops::any, dist::any, dense::any, x, axis, keepdim), x);
+      call::dispatch(ops::any, dist::any, infer::any, dense::any, x, axis, keepdim), x);
 }
 
 Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
   if (autograd::records(x)) return autograd::amax(x, axis, keepdim, site);
-  return call::dispatch(ops::amax, dist::amax, dense::amax, x, axis, keepdim);
+  return call::dispatch(ops::amax, dist::amax, infer::amax, dense::amax, x, axis, keepdim);
 }
 
 Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
   if (autograd::records(x)) return autograd::amin(x, axis, keepdim, site);
-  return call::dispatch(ops::amin, dist::amin, dense::amin, x, axis, keepdim);
+  return call::dispatch(ops::amin, dist::amin, infer::amin, dense::amin, x, axis, keepdim);
 }
 
 Tensor squared_l2_norm(const Tensor& x, CallSite site) {
   if (autograd::records(x)) return autograd::squared_l2_norm(x, site);
-  return call::dispatch(ops::squared_l2_norm, dist::squared_l2_norm, dense::squared_l2_norm, x);
+  return call::dispatch(ops::squared_l2_norm, dist::squared_l2_norm, infer::squared_l2_norm,
+      dense::squared_l2_norm, x);
 }
 
 Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all,
     CallSite site) {
   if (autograd::records(x)) return autograd::frobenius_norm(x, axis, keep_dim, reduce_all, site);
-  return call::dispatch(ops::frobenius_norm, dist::frobenius_norm, dense::frobenius_norm, x, axis,
-      keep_dim, reduce_all);
+  return call::dispatch(ops::frobenius_norm, dist::frobenius_norm, infer::frobenius_norm,
+      dense::frobenius_norm, x, axis, keep_dim, reduce_all);
 }
 
 Tensor numel(const Tensor& x) {
-  return autograd::unlinked(ops::numel, call::dispatch(ops::numel, dist::numel, dense::numel, x),
-      x);
+  return autograd::unlinked(ops::numel,
+      call::dispatch(ops::numel, dist::numel, infer::numel, dense::numel, x), x);
 }
 
 Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype) {
   return autograd::unlinked(ops::argmax,
-      call::dispatch(ops::argmax, dist::argmax, dense::argmax, x, axis, keepdims, flatten, dtype),
-      x);
+      call::dispatch(ops::argmax, dist::argmax, infer::argmax, dense::argmax, x, axis, keepdims,
+      flatten, dtype), x);
 }
 
 Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool keepdim) {

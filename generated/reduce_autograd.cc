@@ -16,7 +16,7 @@ Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
     pass.give<0>(shard::sum_grad(x.input(pass, 0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::sum, dist::sum, dense::sum, x, axis, keepdim));
+      call::dispatch(ops::sum, dist::sum, infer::sum, dense::sum, x, axis, keepdim));
 }
 
 Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
@@ -25,7 +25,7 @@ Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) 
     pass.give<0>(shard::mean_grad(x.input(pass, 0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::mean, dist::mean, dense::mean, x, axis, keepdim));
+      call::dispatch(ops::mean, dist::mean, infer::mean, dense::mean, x, axis, keepdim));
 }
 
 Tensor max(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
@@ -35,7 +35,7 @@ Tensor max(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
     pass.give<0>(shard::max_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::max, dist::max, dense::max, x, axis, keepdim));
+      call::dispatch(ops::max, dist::max, infer::max, dense::max, x, axis, keepdim));
 }
 
 Tensor min(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
@@ -45,7 +45,7 @@ Tensor min(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
     pass.give<0>(shard::min_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::min, dist::min, dense::min, x, axis, keepdim));
+      call::dispatch(ops::min, dist::min, infer::min, dense::min, x, axis, keepdim));
 }
 
 Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
@@ -54,7 +54,7 @@ Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) 
     pass.give<0>(shard::prod_grad(x.input(pass, 0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::prod, dist::prod, dense::prod, x, axis, keepdim));
+      call::dispatch(ops::prod, dist::prod, infer::prod, dense::prod, x, axis, keepdim));
 }
 
 Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
@@ -64,7 +64,7 @@ Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) 
     pass.give<0>(shard::amax_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::amax, dist::amax, dense::amax, x, axis, keepdim));
+      call::dispatch(ops::amax, dist::amax, infer::amax, dense::amax, x, axis, keepdim));
 }
 
 Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) {
@@ -74,7 +74,7 @@ Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim, CallSite site) 
     pass.give<0>(shard::amin_grad(x.input(pass, 0), pass.output(0), pass.grad(0), axis, keepdim));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::amin, dist::amin, dense::amin, x, axis, keepdim));
+      call::dispatch(ops::amin, dist::amin, infer::amin, dense::amin, x, axis, keepdim));
 }
 
 Tensor squared_l2_norm(const Tensor& x, CallSite site) {
@@ -83,7 +83,8 @@ Tensor squared_l2_norm(const Tensor& x, CallSite site) {
     pass.give<0>(shard::squared_l2_norm_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::squared_l2_norm, dist::squared_l2_norm, dense::squared_l2_norm, x));
+      call::dispatch(ops::squared_l2_norm, dist::squared_l2_norm, infer::squared_l2_norm,
+          dense::squared_l2_norm, x));
 }
 
 Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all,
@@ -96,8 +97,8 @@ Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool
         reduce_all));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::frobenius_norm, dist::frobenius_norm, dense::frobenius_norm, x, axis,
-          keep_dim, reduce_all));
+      call::dispatch(ops::frobenius_norm, dist::frobenius_norm, infer::frobenius_norm,
+          dense::frobenius_norm, x, axis, keep_dim, reduce_all));
 }
 
 }  // namespace shard::autograd

@@ -5,86 +5,153 @@
 #include "meta/infer_meta.h"
 #include "reduce_ops.h"
 
+namespace shard::infer {
+
+Meta sum(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::SumInferMeta(ctx, x, axis, keepdim, out_meta);
+  return out_meta;
+}
+
+Meta mean(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::MeanInferMeta(ctx, x, axis, keepdim, out_meta);
+  return out_meta;
+}
+
+Meta max(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::MaxInferMeta(ctx, x, axis, keepdim, out_meta);
+  return out_meta;
+}
+
+Meta min(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::MinInferMeta(ctx, x, axis, keepdim, out_meta);
+  return out_meta;
+}
+
+Meta prod(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::ProdInferMeta(ctx, x, axis, keepdim, out_meta);
+  return out_meta;
+}
+
+Meta all(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::TruthInferMeta(ctx, x, axis, keepdim, out_meta);
+  return out_meta;
+}
+
+Meta any(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::TruthInferMeta(ctx, x, axis, keepdim, out_meta);
+  return out_meta;
+}
+
+Meta amax(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::MaxInferMeta(ctx, x, axis, keepdim, out_meta);
+  return out_meta;
+}
+
+Meta amin(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim) {
+  Meta out_meta;
+  meta::MinInferMeta(ctx, x, axis, keepdim, out_meta);
+  return out_meta;
+}
+
+Meta squared_l2_norm(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::SquaredL2NormInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta frobenius_norm(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim,
+    bool reduce_all) {
+  Meta out_meta;
+  meta::FrobeniusNormInferMeta(ctx, x, axis, keep_dim, reduce_all, out_meta);
+  return out_meta;
+}
+
+Meta numel(const OpContext& ctx, const Meta& x) {
+  Meta size_meta;
+  meta::NumelInferMeta(ctx, x, size_meta);
+  return size_meta;
+}
+
+Meta argmax(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten,
+    DType dtype) {
+  Meta out_meta;
+  meta::ArgMaxInferMeta(ctx, x, axis, keepdims, flatten, dtype, out_meta);
+  return out_meta;
+}
+
+}  // namespace shard::infer
+
 namespace shard::dense {
 
-DenseTensor sum(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
-  Meta out_meta;
-  meta::SumInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+DenseTensor sum(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim) {
   return call::compute(ctx, kernels<"sum">(), x.dtype(), out_meta, x, axis, keepdim);
 }
 
-DenseTensor mean(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
-  Meta out_meta;
-  meta::MeanInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+DenseTensor mean(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim) {
   return call::compute(ctx, kernels<"mean">(), x.dtype(), out_meta, x, axis, keepdim);
 }
 
-DenseTensor max(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
-  Meta out_meta;
-  meta::MaxInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+DenseTensor max(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim) {
   return call::compute(ctx, kernels<"max">(), x.dtype(), out_meta, x, axis, keepdim);
 }
 
-DenseTensor min(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
-  Meta out_meta;
-  meta::MinInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+DenseTensor min(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim) {
   return call::compute(ctx, kernels<"min">(), x.dtype(), out_meta, x, axis, keepdim);
 }
 
-DenseTensor prod(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
-  Meta out_meta;
-  meta::ProdInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+DenseTensor prod(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim) {
   return call::compute(ctx, kernels<"prod">(), x.dtype(), out_meta, x, axis, keepdim);
 }
 
-DenseTensor all(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
-  Meta out_meta;
-  meta::TruthInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+DenseTensor all(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim) {
   return call::compute(ctx, kernels<"all">(), x.dtype(), out_meta, x, axis, keepdim);
 }
 
-DenseTensor any(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
-  Meta out_meta;
-  meta::TruthInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+DenseTensor any(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim) {
   return call::compute(ctx, kernels<"any">(), x.dtype(), out_meta, x, axis, keepdim);
 }
 
-DenseTensor amax(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
-  Meta out_meta;
-  meta::MaxInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+DenseTensor amax(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim) {
   return call::compute(ctx, kernels<"amax">(), x.dtype(), out_meta, x, axis, keepdim);
 }
 
-DenseTensor amin(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim) {
-  Meta out_meta;
-  meta::MinInferMeta(ctx, x.meta(), axis, keepdim, out_meta);
+DenseTensor amin(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim) {
   return call::compute(ctx, kernels<"amin">(), x.dtype(), out_meta, x, axis, keepdim);
 }
 
-DenseTensor squared_l2_norm(const OpContext& ctx, const DenseTensor& x) {
-  Meta out_meta;
-  meta::SquaredL2NormInferMeta(ctx, x.meta(), out_meta);
+DenseTensor squared_l2_norm(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"squared_l2_norm">(), x.dtype(), out_meta, x);
 }
 
-DenseTensor frobenius_norm(const OpContext& ctx, const DenseTensor& x, const IntArray& axis,
-    bool keep_dim, bool reduce_all) {
-  Meta out_meta;
-  meta::FrobeniusNormInferMeta(ctx, x.meta(), axis, keep_dim, reduce_all, out_meta);
+DenseTensor frobenius_norm(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keep_dim, bool reduce_all) {
   return call::compute(ctx, kernels<"frobenius_norm">(), x.dtype(), out_meta, x, axis, keep_dim,
       reduce_all);
 }
 
-DenseTensor numel(const OpContext& ctx, const DenseTensor& x) {
-  Meta size_meta;
-  meta::NumelInferMeta(ctx, x.meta(), size_meta);
+DenseTensor numel(const OpContext& ctx, const Meta& size_meta, const DenseTensor& x) {
   return call::compute(ctx, kernels<"numel">(), x.dtype(), size_meta, x);
 }
 
-DenseTensor argmax(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool keepdims,
-    bool flatten, DType dtype) {
-  Meta out_meta;
-  meta::ArgMaxInferMeta(ctx, x.meta(), axis, keepdims, flatten, dtype, out_meta);
+DenseTensor argmax(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& axis, bool /*keepdims*/, bool flatten, DType /*dtype*/) {
   return call::compute(ctx, kernels<"argmax">(), x.dtype(), out_meta, x, axis, flatten);
 }
 

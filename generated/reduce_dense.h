@@ -3,20 +3,47 @@
 
 #include "call/dense_call.h"
 
+namespace shard::infer {
+Meta sum(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim);
+Meta mean(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim);
+Meta max(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim);
+Meta min(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim);
+Meta prod(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim);
+Meta all(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim);
+Meta any(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim);
+Meta amax(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim);
+Meta amin(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim);
+Meta squared_l2_norm(const OpContext& ctx, const Meta& x);
+Meta frobenius_norm(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim,
+    bool reduce_all);
+Meta numel(const OpContext& ctx, const Meta& x);
+Meta argmax(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten,
+    DType dtype);
+}  // namespace shard::infer
+
 namespace shard::dense {
-DenseTensor sum(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
-DenseTensor mean(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
-DenseTensor max(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
-DenseTensor min(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
-DenseTensor prod(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
-DenseTensor all(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
-DenseTensor any(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
-DenseTensor amax(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
-DenseTensor amin(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool keepdim);
-DenseTensor squared_l2_norm(const OpContext& ctx, const DenseTensor& x);
-DenseTensor frobenius_norm(const OpContext& ctx, const DenseTensor& x, const IntArray& axis,
-    bool keep_dim, bool reduce_all);
-DenseTensor numel(const OpContext& ctx, const DenseTensor& x);
-DenseTensor argmax(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool keepdims,
-    bool flatten, DType dtype);
+DenseTensor sum(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim);
+DenseTensor mean(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim);
+DenseTensor max(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim);
+DenseTensor min(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim);
+DenseTensor prod(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim);
+DenseTensor all(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim);
+DenseTensor any(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim);
+DenseTensor amax(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim);
+DenseTensor amin(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim);
+DenseTensor squared_l2_norm(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+DenseTensor frobenius_norm(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keep_dim, bool reduce_all);
+DenseTensor numel(const OpContext& ctx, const Meta& size_meta, const DenseTensor& x);
+DenseTensor argmax(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& axis, bool keepdims, bool flatten, DType dtype);
 }  // namespace shard::dense

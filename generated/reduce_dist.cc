@@ -5,74 +5,99 @@
 #include "reduce_dense.h"
 #include "reduce_ops.h"
 
-// A call collects its arguments. run() plans, from the cache or by global metas, rule and reshards;
-// moves what differs; calls the dense function on local tensors; writes back and wraps.
+// A call collects its arguments. run() makes a plan (or finds it in the cache) from the inferred
+// global metas,
+// the op's rule and reshards; reshards inputs; calls the dense function on local tensors; writes
+// back and wraps.
 namespace shard::dist {
 
 Tensor sum(const Tensor& x, const IntArray& axis, bool keepdim) {
   call::DistCall call(ops::sum, x, axis, keepdim);
-  return call.run([&] { return dense::sum(call, call[0], axis, keepdim); });
+  return call.run(infer::sum, [&] {
+    return dense::sum(call, call.meta(0), call[0], axis, keepdim);
+  });
 }
 
 Tensor mean(const Tensor& x, const IntArray& axis, bool keepdim) {
   call::DistCall call(ops::mean, x, axis, keepdim);
-  return call.run([&] { return dense::mean(call, call[0], axis, keepdim); });
+  return call.run(infer::mean, [&] {
+    return dense::mean(call, call.meta(0), call[0], axis, keepdim);
+  });
 }
 
 Tensor max(const Tensor& x, const IntArray& axis, bool keepdim) {
   call::DistCall call(ops::max, x, axis, keepdim);
-  return call.run([&] { return dense::max(call, call[0], axis, keepdim); });
+  return call.run(infer::max, [&] {
+    return dense::max(call, call.meta(0), call[0], axis, keepdim);
+  });
 }
 
 Tensor min(const Tensor& x, const IntArray& axis, bool keepdim) {
   call::DistCall call(ops::min, x, axis, keepdim);
-  return call.run([&] { return dense::min(call, call[0], axis, keepdim); });
+  return call.run(infer::min, [&] {
+    return dense::min(call, call.meta(0), call[0], axis, keepdim);
+  });
 }
 
 Tensor prod(const Tensor& x, const IntArray& axis, bool keepdim) {
   call::DistCall call(ops::prod, x, axis, keepdim);
-  return call.run([&] { return dense::prod(call, call[0], axis, keepdim); });
+  return call.run(infer::prod, [&] {
+    return dense::prod(call, call.meta(0), call[0], axis, keepdim);
+  });
 }
 
 Tensor all(const Tensor& x, const IntArray& axis, bool keepdim) {
   call::DistCall call(ops::all, x, axis, keepdim);
-  return call.run([&] { return dense::all(call, call[0], axis, keepdim); });
+  return call.run(infer::all, [&] {
+    return dense::all(call, call.meta(0), call[0], axis, keepdim);
+  });
 }
 
 Tensor any(const Tensor& x, const IntArray& axis, bool keepdim) {
   call::DistCall call(ops::any, x, axis, keepdim);
-  return call.run([&] { return dense::any(call, call[0], axis, keepdim); });
+  return call.run(infer::any, [&] {
+    return dense::any(call, call.meta(0), call[0], axis, keepdim);
+  });
 }
 
 Tensor amax(const Tensor& x, const IntArray& axis, bool keepdim) {
   call::DistCall call(ops::amax, x, axis, keepdim);
-  return call.run([&] { return dense::amax(call, call[0], axis, keepdim); });
+  return call.run(infer::amax, [&] {
+    return dense::amax(call, call.meta(0), call[0], axis, keepdim);
+  });
 }
 
 Tensor amin(const Tensor& x, const IntArray& axis, bool keepdim) {
   call::DistCall call(ops::amin, x, axis, keepdim);
-  return call.run([&] { return dense::amin(call, call[0], axis, keepdim); });
+  return call.run(infer::amin, [&] {
+    return dense::amin(call, call.meta(0), call[0], axis, keepdim);
+  });
 }
 
 Tensor squared_l2_norm(const Tensor& x) {
   call::DistCall call(ops::squared_l2_norm, x);
-  return call.run([&] { return dense::squared_l2_norm(call, call[0]); });
+  return call.run(infer::squared_l2_norm, [&] {
+    return dense::squared_l2_norm(call, call.meta(0), call[0]);
+  });
 }
 
 Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all) {
   call::DistCall call(ops::frobenius_norm, x, axis, keep_dim, reduce_all);
-  return call.run([&] { return dense::frobenius_norm(call, call[0], axis, keep_dim, reduce_all); });
+  return call.run(infer::frobenius_norm, [&] {
+    return dense::frobenius_norm(call, call.meta(0), call[0], axis, keep_dim, reduce_all);
+  });
 }
 
 Tensor numel(const Tensor& x) {
   call::DistCall call(ops::numel, x);
-  return call.run([&] { return dense::numel(call, call[0]); });
+  return call.run(infer::numel, [&] { return dense::numel(call, call.meta(0), call[0]); });
 }
 
 Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype) {
   call::DistCall call(ops::argmax, x, axis, keepdims, flatten, dtype);
-  return call.run([&] {
-    return dense::argmax(call, call[0], axis, keepdims, flatten, call.local_dtype(dtype));
+  return call.run(infer::argmax, [&] {
+    return dense::argmax(call, call.meta(0), call[0], axis, keepdims, flatten,
+        call.local_dtype(dtype));
   });
 }
 

@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 6, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 7, "not this runtime; run cmake --build BUILD -t regenerate");
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
@@ -24,46 +24,51 @@ namespace shard::ops {
 inline constexpr OpDef sum = {.name = "sum", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
     .rule = "...{axis:sum} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
-    .commute_types = 0x11, .commute_guard = "SumKeepsDType"};
+    .commute_types = 0x11, .commute_guard = "SumKeepsDType", .kernel = "sum",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef mean = {.name = "mean", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
     .rule = "...{axis:sum} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
-    .commute_types = 0x11};
+    .commute_types = 0x11, .kernel = "mean", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef max = {.name = "max", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
     .rule = "...{axis:max} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
-    .commute_types = 0x2};
+    .commute_types = 0x2, .kernel = "max", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef min = {.name = "min", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
     .rule = "...{axis:min} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
-    .commute_types = 0x4};
+    .commute_types = 0x4, .kernel = "min", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef prod = {.name = "prod", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
-    .rule = "...{axis:prod} -> ...{-axis?keepdim}"};
+    .rule = "...{axis:prod} -> ...{-axis?keepdim}", .kernel = "prod",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef all = {.name = "all", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
     .rule = "...{axis:all} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
-    .commute_types = 0x40};
+    .commute_types = 0x40, .kernel = "all", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef any = {.name = "any", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
     .rule = "...{axis:any} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
-    .commute_types = 0x20};
+    .commute_types = 0x20, .kernel = "any", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef amax = {.name = "amax", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
     .rule = "...{axis:max} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
-    .commute_types = 0x2};
+    .commute_types = 0x2, .kernel = "amax", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef amin = {.name = "amin", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdim">, .outputs = slots<"out">,
     .rule = "...{axis:min} -> ...{-axis?keepdim}", .commutes = Commutes::jointly,
-    .commute_types = 0x4};
+    .commute_types = 0x4, .kernel = "amin", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef squared_l2_norm = {.name = "squared_l2_norm", .location = "reduce.yaml",
-    .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> 1:sum"};
+    .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> 1:sum",
+    .kernel = "squared_l2_norm", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef frobenius_norm = {.name = "frobenius_norm", .location = "reduce.yaml",
     .inputs = slots<"x">, .attrs = names<"axis", "keep_dim", "reduce_all">, .outputs = slots<"out">,
-    .rule = "FrobeniusNormInferSpmd"};
+    .rule = "FrobeniusNormInferSpmd", .kernel = "frobenius_norm",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef numel = {.name = "numel", .location = "reduce.yaml", .inputs = slots<"x">,
-    .outputs = slots<"size">, .rule = "NumelInferSpmd"};
+    .outputs = slots<"size">, .rule = "NumelInferSpmd", .kernel = "numel",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef argmax = {.name = "argmax", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdims", "flatten", "dtype">, .outputs = slots<"out">,
-    .rule = "ArgMaxInferSpmd"};
+    .rule = "ArgMaxInferSpmd", .kernel = "argmax", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

@@ -6,19 +6,19 @@
 namespace shard::program {
 
 void register_api_reduce([[maybe_unused]] OpTable& table) {
-  table.add(op_entry(ops::sum, dense::sum));
-  table.add(op_entry(ops::mean, dense::mean));
-  table.add(op_entry(ops::max, dense::max));
-  table.add(op_entry(ops::min, dense::min));
-  table.add(op_entry(ops::prod, dense::prod));
-  table.add(op_entry(ops::all, dense::all));
-  table.add(op_entry(ops::any, dense::any));
-  table.add(op_entry(ops::amax, dense::amax));
-  table.add(op_entry(ops::amin, dense::amin));
-  table.add(op_entry(ops::squared_l2_norm, dense::squared_l2_norm));
-  table.add(op_entry(ops::frobenius_norm, dense::frobenius_norm));
-  table.add(op_entry(ops::numel, dense::numel));
-  table.add(op_entry(ops::argmax, dense::argmax));
+  table.add(op_entry(ops::sum, infer::sum, dense::sum));
+  table.add(op_entry(ops::mean, infer::mean, dense::mean));
+  table.add(op_entry(ops::max, infer::max, dense::max));
+  table.add(op_entry(ops::min, infer::min, dense::min));
+  table.add(op_entry(ops::prod, infer::prod, dense::prod));
+  table.add(op_entry(ops::all, infer::all, dense::all));
+  table.add(op_entry(ops::any, infer::any, dense::any));
+  table.add(op_entry(ops::amax, infer::amax, dense::amax));
+  table.add(op_entry(ops::amin, infer::amin, dense::amin));
+  table.add(op_entry(ops::squared_l2_norm, infer::squared_l2_norm, dense::squared_l2_norm));
+  table.add(op_entry(ops::frobenius_norm, infer::frobenius_norm, dense::frobenius_norm));
+  table.add(op_entry(ops::numel, infer::numel, dense::numel));
+  table.add(op_entry(ops::argmax, infer::argmax, dense::argmax));
 }
 
 }  // namespace shard::program

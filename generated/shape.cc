@@ -13,107 +13,114 @@ namespace shard {
 Tensor reshape(const Tensor& x, const IntArray& shape, CallSite site) {
   if (autograd::records(x)) return autograd::reshape(x, shape, site);
   return autograd::views(ops::reshape,
-      call::dispatch(ops::reshape, dist::reshape, dense::reshape, x, shape), x);
+      call::dispatch(ops::reshape, dist::reshape, infer::reshape, dense::reshape, x, shape), x);
 }
 
 Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::reshape_(x, shape, site);
-  call::dispatch_inplace(ops::reshape, dist::reshape_, dense::reshape_, x, shape);
+  call::dispatch_inplace(ops::reshape, dist::reshape_, infer::reshape, dense::reshape_, x, shape);
   return x;
 }
 
 Tensor flatten(const Tensor& x, int start_axis, int stop_axis, CallSite site) {
   if (autograd::records(x)) return autograd::flatten(x, start_axis, stop_axis, site);
   return autograd::views(ops::flatten,
-      call::dispatch(ops::flatten, dist::flatten, dense::flatten, x, start_axis, stop_axis), x);
+      call::dispatch(ops::flatten, dist::flatten, infer::flatten, dense::flatten, x, start_axis,
+      stop_axis), x);
 }
 
 Tensor& flatten_(Tensor& x, int start_axis, int stop_axis, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::flatten_(x, start_axis, stop_axis, site);
-  call::dispatch_inplace(ops::flatten, dist::flatten_, dense::flatten_, x, start_axis, stop_axis);
+  call::dispatch_inplace(ops::flatten, dist::flatten_, infer::flatten, dense::flatten_, x,
+      start_axis, stop_axis);
   return x;
 }
 
 Tensor squeeze(const Tensor& x, const IntArray& axis, CallSite site) {
   if (autograd::records(x)) return autograd::squeeze(x, axis, site);
   return autograd::views(ops::squeeze,
-      call::dispatch(ops::squeeze, dist::squeeze, dense::squeeze, x, axis), x);
+      call::dispatch(ops::squeeze, dist::squeeze, infer::squeeze, dense::squeeze, x, axis), x);
 }
 
 Tensor& squeeze_(Tensor& x, const IntArray& axis, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::squeeze_(x, axis, site);
-  call::dispatch_inplace(ops::squeeze, dist::squeeze_, dense::squeeze_, x, axis);
+  call::dispatch_inplace(ops::squeeze, dist::squeeze_, infer::squeeze, dense::squeeze_, x, axis);
   return x;
 }
 
 Tensor unsqueeze(const Tensor& x, const IntArray& axis, CallSite site) {
   if (autograd::records(x)) return autograd::unsqueeze(x, axis, site);
   return autograd::views(ops::unsqueeze,
-      call::dispatch(ops::unsqueeze, dist::unsqueeze, dense::unsqueeze, x, axis), x);
+      call::dispatch(ops::unsqueeze, dist::unsqueeze, infer::unsqueeze, dense::unsqueeze, x, axis),
+      x);
 }
 
 Tensor& unsqueeze_(Tensor& x, const IntArray& axis, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::unsqueeze_(x, axis, site);
-  call::dispatch_inplace(ops::unsqueeze, dist::unsqueeze_, dense::unsqueeze_, x, axis);
+  call::dispatch_inplace(ops::unsqueeze, dist::unsqueeze_, infer::unsqueeze, dense::unsqueeze_, x,
+      axis);
   return x;
 }
 
 Tensor transpose(const Tensor& x, const IntArray& perm, CallSite site) {
   if (autograd::records(x)) return autograd::transpose(x, perm, site);
-  return call::dispatch(ops::transpose, dist::transpose, dense::transpose, x, perm);
+  return call::dispatch(ops::transpose, dist::transpose, infer::transpose, dense::transpose, x,
+      perm);
 }
 
 Tensor& transpose_(Tensor& x, const IntArray& perm, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::transpose_(x, perm, site);
-  call::dispatch_inplace(ops::transpose, dist::transpose_, dense::transpose_, x, perm);
+  call::dispatch_inplace(ops::transpose, dist::transpose_, infer::transpose, dense::transpose_, x,
+      perm);
   return x;
 }
 
 Tensor expand(const Tensor& x, const IntArray& shape, CallSite site) {
   if (autograd::records(x)) return autograd::expand(x, shape, site);
-  return call::dispatch(ops::expand, dist::expand, dense::expand, x, shape);
+  return call::dispatch(ops::expand, dist::expand, infer::expand, dense::expand, x, shape);
 }
 
 Tensor tile(const Tensor& x, const IntArray& repeat_times, CallSite site) {
   if (autograd::records(x)) return autograd::tile(x, repeat_times, site);
-  return call::dispatch(ops::tile, dist::tile, dense::tile, x, repeat_times);
+  return call::dispatch(ops::tile, dist::tile, infer::tile, dense::tile, x, repeat_times);
 }
 
 Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape, CallSite site) {
   if (autograd::records(x, y)) return autograd::expand_as(x, y, target_shape, site);
-  return call::dispatch(ops::expand_as, dist::expand_as, dense::expand_as, x, y, target_shape);
+  return call::dispatch(ops::expand_as, dist::expand_as, infer::expand_as, dense::expand_as, x, y,
+      target_shape);
 }
 
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis, CallSite site) {
   if (autograd::records(x)) return autograd::concat(x, axis, site);
-  return call::dispatch(ops::concat, dist::concat, dense::concat, x, axis);
+  return call::dispatch(ops::concat, dist::concat, infer::concat, dense::concat, x, axis);
 }
 
 Tensor stack(const std::vector<Tensor>& x, int axis, CallSite site) {
   if (autograd::records(x)) return autograd::stack(x, axis, site);
-  return call::dispatch(ops::stack, dist::stack, dense::stack, x, axis);
+  return call::dispatch(ops::stack, dist::stack, infer::stack, dense::stack, x, axis);
 }
 
 std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis,
     CallSite site) {
   if (autograd::records(x)) return autograd::split(x, sections, axis, site);
-  return call::dispatch(ops::split, dist::split, dense::split, x, sections, axis);
+  return call::dispatch(ops::split, dist::split, infer::split, dense::split, x, sections, axis);
 }
 
 std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis, CallSite site) {
   if (autograd::records(x)) return autograd::split_with_num(x, num, axis, site);
-  return call::dispatch(ops::split_with_num, dist::split_with_num, dense::split_with_num, x, num,
-      axis);
+  return call::dispatch(ops::split_with_num, dist::split_with_num, infer::split_with_num,
+      dense::split_with_num, x, num, axis);
 }
 
 std::vector<Tensor> unbind(const Tensor& input, int axis, CallSite site) {
   if (autograd::records(input)) return autograd::unbind(input, axis, site);
-  return call::dispatch(ops::unbind, dist::unbind, dense::unbind, input, axis);
+  return call::dispatch(ops::unbind, dist::unbind, infer::unbind, dense::unbind, input, axis);
 }
 
 Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
@@ -122,61 +129,63 @@ Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
   if (autograd::records(input)) {
     return autograd::slice(input, axes, starts, ends, infer_flags, decrease_axis, site);
   }
-  return call::dispatch(ops::slice, dist::slice, dense::slice, input, axes, starts, ends,
-      infer_flags, decrease_axis);
+  return call::dispatch(ops::slice, dist::slice, infer::slice, dense::slice, input, axes, starts,
+      ends, infer_flags, decrease_axis);
 }
 
 Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& strides, CallSite site) {
   if (autograd::records(x)) return autograd::strided_slice(x, axes, starts, ends, strides, site);
-  return call::dispatch(ops::strided_slice, dist::strided_slice, dense::strided_slice, x, axes,
-      starts, ends, strides);
+  return call::dispatch(ops::strided_slice, dist::strided_slice, infer::strided_slice,
+      dense::strided_slice, x, axes, starts, ends, strides);
 }
 
 Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& strides, CallSite site) {
   if (autograd::records(x)) return autograd::unslice(x, shape, axes, starts, ends, strides, site);
-  return call::dispatch(ops::unslice, dist::unslice, dense::unslice, x, shape, axes, starts, ends,
-      strides);
+  return call::dispatch(ops::unslice, dist::unslice, infer::unslice, dense::unslice, x, shape, axes,
+      starts, ends, strides);
 }
 
 Tensor tril(const Tensor& x, int diagonal, CallSite site) {
   if (autograd::records(x)) return autograd::tril(x, diagonal, site);
-  return call::dispatch(ops::tril, dist::tril, dense::tril, x, diagonal);
+  return call::dispatch(ops::tril, dist::tril, infer::tril, dense::tril, x, diagonal);
 }
 
 Tensor& tril_(Tensor& x, int diagonal, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::tril_(x, diagonal, site);
-  call::dispatch_inplace(ops::tril, dist::tril_, dense::tril_, x, diagonal);
+  call::dispatch_inplace(ops::tril, dist::tril_, infer::tril, dense::tril_, x, diagonal);
   return x;
 }
 
 Tensor triu(const Tensor& x, int diagonal, CallSite site) {
   if (autograd::records(x)) return autograd::triu(x, diagonal, site);
-  return call::dispatch(ops::triu, dist::triu, dense::triu, x, diagonal);
+  return call::dispatch(ops::triu, dist::triu, infer::triu, dense::triu, x, diagonal);
 }
 
 Tensor& triu_(Tensor& x, int diagonal, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x)) return autograd::triu_(x, diagonal, site);
-  call::dispatch_inplace(ops::triu, dist::triu_, dense::triu_, x, diagonal);
+  call::dispatch_inplace(ops::triu, dist::triu_, infer::triu, dense::triu_, x, diagonal);
   return x;
 }
 
 Tensor one_hot(const Tensor& x, const Scalar& num_classes) {
   return autograd::unlinked(ops::one_hot,
-      call::dispatch(ops::one_hot, dist::one_hot, dense::one_hot, x, num_classes), x);
+      call::dispatch(ops::one_hot, dist::one_hot, infer::one_hot, dense::one_hot, x, num_classes),
+      x);
 }
 
 Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis, CallSite site) {
   if (autograd::records(x, index)) return autograd::gather(x, index, axis, site);
-  return call::dispatch(ops::gather, dist::gather, dense::gather, x, index, axis);
+  return call::dispatch(ops::gather, dist::gather, infer::gather, dense::gather, x, index, axis);
 }
 
 Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis, CallSite site) {
   if (autograd::records(x, index)) return autograd::index_sum(x, index, size, axis, site);
-  return call::dispatch(ops::index_sum, dist::index_sum, dense::index_sum, x, index, size, axis);
+  return call::dispatch(ops::index_sum, dist::index_sum, infer::index_sum, dense::index_sum, x,
+      index, size, axis);
 }
 
 Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite,
@@ -184,7 +193,8 @@ Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool
   if (autograd::records(x, index, updates)) {
     return autograd::scatter(x, index, updates, overwrite, site);
   }
-  return call::dispatch(ops::scatter, dist::scatter, dense::scatter, x, index, updates, overwrite);
+  return call::dispatch(ops::scatter, dist::scatter, infer::scatter, dense::scatter, x, index,
+      updates, overwrite);
 }
 
 Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite,
@@ -193,8 +203,8 @@ Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool ove
   if (autograd::records(x, index, updates)) {
     return autograd::scatter_(x, index, updates, overwrite, site);
   }
-  call::dispatch_inplace(ops::scatter, dist::scatter_, dense::scatter_, x, index, updates,
-      overwrite);
+  call::dispatch_inplace(ops::scatter, dist::scatter_, infer::scatter, dense::scatter_, x, index,
+      updates, overwrite);
   return x;
 }
 
@@ -320,8 +330,8 @@ std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_g
   if (autograd::records(index, out_grad)) {
     return autograd::scatter_grad(index, out_grad, overwrite, site);
   }
-  return call::dispatch(ops::scatter_grad, dist::scatter_grad, dense::scatter_grad, index, out_grad,
-      overwrite);
+  return call::dispatch(ops::scatter_grad, dist::scatter_grad, infer::scatter_grad,
+      dense::scatter_grad, index, out_grad, overwrite);
 }
 
 std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad, bool overwrite,
@@ -329,7 +339,7 @@ std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad,
   const Writing writing(site, out_grad);
   const autograd::UnlinkedWrite write(ops::scatter_grad, index, out_grad);
   auto updates_grad = call::dispatch_inplace(ops::scatter_grad, dist::scatter_grad_,
-      dense::scatter_grad_, index, out_grad, overwrite);
+      infer::scatter_grad, dense::scatter_grad_, index, out_grad, overwrite);
   return {out_grad, std::move(updates_grad)};
 }
 

@@ -16,7 +16,7 @@ Tensor reshape(const Tensor& x, const IntArray& shape, CallSite site) {
     pass.give<0>(shard::reshape_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::reshape, dist::reshape, dense::reshape, x, shape));
+      call::dispatch(ops::reshape, dist::reshape, infer::reshape, dense::reshape, x, shape));
 }
 
 Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site) {
@@ -24,7 +24,7 @@ Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site) {
   auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::reshape_grad(x.input(pass, 0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::reshape, dist::reshape_, dense::reshape_, x, shape);
+  call::dispatch_inplace(ops::reshape, dist::reshape_, infer::reshape, dense::reshape_, x, shape);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -35,7 +35,8 @@ Tensor flatten(const Tensor& x, int start_axis, int stop_axis, CallSite site) {
     pass.give<0>(shard::flatten_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::flatten, dist::flatten, dense::flatten, x, start_axis, stop_axis));
+      call::dispatch(ops::flatten, dist::flatten, infer::flatten, dense::flatten, x, start_axis,
+          stop_axis));
 }
 
 Tensor& flatten_(Tensor& x, int start_axis, int stop_axis, CallSite site) {
@@ -43,7 +44,8 @@ Tensor& flatten_(Tensor& x, int start_axis, int stop_axis, CallSite site) {
   auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::flatten_grad(x.input(pass, 0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::flatten, dist::flatten_, dense::flatten_, x, start_axis, stop_axis);
+  call::dispatch_inplace(ops::flatten, dist::flatten_, infer::flatten, dense::flatten_, x,
+      start_axis, stop_axis);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -54,7 +56,7 @@ Tensor squeeze(const Tensor& x, const IntArray& axis, CallSite site) {
     pass.give<0>(shard::squeeze_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::squeeze, dist::squeeze, dense::squeeze, x, axis));
+      call::dispatch(ops::squeeze, dist::squeeze, infer::squeeze, dense::squeeze, x, axis));
 }
 
 Tensor& squeeze_(Tensor& x, const IntArray& axis, CallSite site) {
@@ -62,7 +64,7 @@ Tensor& squeeze_(Tensor& x, const IntArray& axis, CallSite site) {
   auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::squeeze_grad(x.input(pass, 0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::squeeze, dist::squeeze_, dense::squeeze_, x, axis);
+  call::dispatch_inplace(ops::squeeze, dist::squeeze_, infer::squeeze, dense::squeeze_, x, axis);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -73,7 +75,7 @@ Tensor unsqueeze(const Tensor& x, const IntArray& axis, CallSite site) {
     pass.give<0>(shard::unsqueeze_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::unsqueeze, dist::unsqueeze, dense::unsqueeze, x, axis));
+      call::dispatch(ops::unsqueeze, dist::unsqueeze, infer::unsqueeze, dense::unsqueeze, x, axis));
 }
 
 Tensor& unsqueeze_(Tensor& x, const IntArray& axis, CallSite site) {
@@ -81,7 +83,8 @@ Tensor& unsqueeze_(Tensor& x, const IntArray& axis, CallSite site) {
   auto backward = [x = record.save_shape(x)](autograd::Pass& pass) {
     pass.give<0>(shard::unsqueeze_grad(x.input(pass, 0), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::unsqueeze, dist::unsqueeze_, dense::unsqueeze_, x, axis);
+  call::dispatch_inplace(ops::unsqueeze, dist::unsqueeze_, infer::unsqueeze, dense::unsqueeze_, x,
+      axis);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -92,7 +95,7 @@ Tensor transpose(const Tensor& x, const IntArray& perm, CallSite site) {
     pass.give<0>(shard::transpose_grad(pass.grad(0), perm));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::transpose, dist::transpose, dense::transpose, x, perm));
+      call::dispatch(ops::transpose, dist::transpose, infer::transpose, dense::transpose, x, perm));
 }
 
 Tensor& transpose_(Tensor& x, const IntArray& perm, CallSite site) {
@@ -100,7 +103,8 @@ Tensor& transpose_(Tensor& x, const IntArray& perm, CallSite site) {
   auto backward = [perm](autograd::Pass& pass) {
     pass.give<0>(shard::transpose_grad(pass.grad(0), perm));
   };
-  call::dispatch_inplace(ops::transpose, dist::transpose_, dense::transpose_, x, perm);
+  call::dispatch_inplace(ops::transpose, dist::transpose_, infer::transpose, dense::transpose_, x,
+      perm);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -111,7 +115,7 @@ Tensor expand(const Tensor& x, const IntArray& shape, CallSite site) {
     pass.give<0>(shard::expand_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::expand, dist::expand, dense::expand, x, shape));
+      call::dispatch(ops::expand, dist::expand, infer::expand, dense::expand, x, shape));
 }
 
 Tensor tile(const Tensor& x, const IntArray& repeat_times, CallSite site) {
@@ -120,7 +124,7 @@ Tensor tile(const Tensor& x, const IntArray& repeat_times, CallSite site) {
     pass.give<0>(shard::tile_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::tile, dist::tile, dense::tile, x, repeat_times));
+      call::dispatch(ops::tile, dist::tile, infer::tile, dense::tile, x, repeat_times));
 }
 
 Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape, CallSite site) {
@@ -129,7 +133,8 @@ Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape,
     pass.give<0>(shard::expand_as_grad(x.input(pass, 0), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::expand_as, dist::expand_as, dense::expand_as, x, y, target_shape));
+      call::dispatch(ops::expand_as, dist::expand_as, infer::expand_as, dense::expand_as, x, y,
+          target_shape));
 }
 
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis, CallSite site) {
@@ -138,7 +143,7 @@ Tensor concat(const std::vector<Tensor>& x, const Scalar& axis, CallSite site) {
     pass.give<0>(shard::concat_grad(autograd::inputs(x, pass, 0), pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::concat, dist::concat, dense::concat, x, axis));
+      call::dispatch(ops::concat, dist::concat, infer::concat, dense::concat, x, axis));
 }
 
 Tensor stack(const std::vector<Tensor>& x, int axis, CallSite site) {
@@ -147,7 +152,7 @@ Tensor stack(const std::vector<Tensor>& x, int axis, CallSite site) {
     pass.give<0>(shard::stack_grad(pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::stack, dist::stack, dense::stack, x, axis));
+      call::dispatch(ops::stack, dist::stack, infer::stack, dense::stack, x, axis));
 }
 
 std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis,
@@ -157,7 +162,7 @@ std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scala
     pass.give<0>(shard::split_grad(pass.grads(0), axis));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::split, dist::split, dense::split, x, sections, axis));
+      call::dispatch(ops::split, dist::split, infer::split, dense::split, x, sections, axis));
 }
 
 std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis, CallSite site) {
@@ -166,8 +171,8 @@ std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis,
     pass.give<0>(shard::split_with_num_grad(pass.grads(0), axis));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::split_with_num, dist::split_with_num, dense::split_with_num, x, num,
-          axis));
+      call::dispatch(ops::split_with_num, dist::split_with_num, infer::split_with_num,
+          dense::split_with_num, x, num, axis));
 }
 
 std::vector<Tensor> unbind(const Tensor& input, int axis, CallSite site) {
@@ -176,7 +181,7 @@ std::vector<Tensor> unbind(const Tensor& input, int axis, CallSite site) {
     pass.give<0>(shard::unbind_grad(pass.grads(0), axis));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::unbind, dist::unbind, dense::unbind, input, axis));
+      call::dispatch(ops::unbind, dist::unbind, infer::unbind, dense::unbind, input, axis));
 }
 
 Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
@@ -189,8 +194,8 @@ Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
         shard::slice_grad(input.input(pass, 0), pass.grad(0), axes, starts, ends, decrease_axis));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::slice, dist::slice, dense::slice, input, axes, starts, ends, infer_flags,
-          decrease_axis));
+      call::dispatch(ops::slice, dist::slice, infer::slice, dense::slice, input, axes, starts, ends,
+          infer_flags, decrease_axis));
 }
 
 Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
@@ -201,8 +206,8 @@ Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& star
         shard::strided_slice_grad(x.input(pass, 0), pass.grad(0), axes, starts, ends, strides));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::strided_slice, dist::strided_slice, dense::strided_slice, x, axes, starts,
-          ends, strides));
+      call::dispatch(ops::strided_slice, dist::strided_slice, infer::strided_slice,
+          dense::strided_slice, x, axes, starts, ends, strides));
 }
 
 Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
@@ -212,8 +217,8 @@ Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, con
     pass.give<0>(shard::unslice_grad(pass.grad(0), axes, starts, ends, strides));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::unslice, dist::unslice, dense::unslice, x, shape, axes, starts, ends,
-          strides));
+      call::dispatch(ops::unslice, dist::unslice, infer::unslice, dense::unslice, x, shape, axes,
+          starts, ends, strides));
 }
 
 Tensor tril(const Tensor& x, int diagonal, CallSite site) {
@@ -222,7 +227,7 @@ Tensor tril(const Tensor& x, int diagonal, CallSite site) {
     pass.give<0>(shard::tril_grad(pass.grad(0), diagonal));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::tril, dist::tril, dense::tril, x, diagonal));
+      call::dispatch(ops::tril, dist::tril, infer::tril, dense::tril, x, diagonal));
 }
 
 Tensor& tril_(Tensor& x, int diagonal, CallSite site) {
@@ -230,7 +235,7 @@ Tensor& tril_(Tensor& x, int diagonal, CallSite site) {
   auto backward = [diagonal](autograd::Pass& pass) {
     pass.give<0>(shard::tril_grad(pass.grad(0), diagonal));
   };
-  call::dispatch_inplace(ops::tril, dist::tril_, dense::tril_, x, diagonal);
+  call::dispatch_inplace(ops::tril, dist::tril_, infer::tril, dense::tril_, x, diagonal);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -241,7 +246,7 @@ Tensor triu(const Tensor& x, int diagonal, CallSite site) {
     pass.give<0>(shard::triu_grad(pass.grad(0), diagonal));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::triu, dist::triu, dense::triu, x, diagonal));
+      call::dispatch(ops::triu, dist::triu, infer::triu, dense::triu, x, diagonal));
 }
 
 Tensor& triu_(Tensor& x, int diagonal, CallSite site) {
@@ -249,7 +254,7 @@ Tensor& triu_(Tensor& x, int diagonal, CallSite site) {
   auto backward = [diagonal](autograd::Pass& pass) {
     pass.give<0>(shard::triu_grad(pass.grad(0), diagonal));
   };
-  call::dispatch_inplace(ops::triu, dist::triu_, dense::triu_, x, diagonal);
+  call::dispatch_inplace(ops::triu, dist::triu_, infer::triu, dense::triu_, x, diagonal);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -261,7 +266,7 @@ Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis, CallSite
     pass.give<0>(shard::gather_grad(x.input(pass, 0), index.input(pass, 1), pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::gather, dist::gather, dense::gather, x, index, axis));
+      call::dispatch(ops::gather, dist::gather, infer::gather, dense::gather, x, index, axis));
 }
 
 Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis, CallSite site) {
@@ -270,7 +275,8 @@ Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis, C
     pass.give<0>(shard::index_sum_grad(index.input(pass, 1), pass.grad(0), axis));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::index_sum, dist::index_sum, dense::index_sum, x, index, size, axis));
+      call::dispatch(ops::index_sum, dist::index_sum, infer::index_sum, dense::index_sum, x, index,
+          size, axis));
 }
 
 Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite,
@@ -280,7 +286,8 @@ Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool
     pass.give<0, 2>(shard::scatter_grad(index.input(pass, 1), pass.grad(0), overwrite));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::scatter, dist::scatter, dense::scatter, x, index, updates, overwrite));
+      call::dispatch(ops::scatter, dist::scatter, infer::scatter, dense::scatter, x, index, updates,
+          overwrite));
 }
 
 Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite,
@@ -289,8 +296,8 @@ Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool ove
   auto backward = [index = record.save(index), overwrite](autograd::Pass& pass) {
     pass.give<0, 2>(shard::scatter_grad(index.input(pass, 1), pass.grad(0), overwrite));
   };
-  call::dispatch_inplace(ops::scatter, dist::scatter_, dense::scatter_, x, index, updates,
-      overwrite);
+  call::dispatch_inplace(ops::scatter, dist::scatter_, infer::scatter, dense::scatter_, x, index,
+      updates, overwrite);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }
@@ -303,8 +310,8 @@ std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_g
         shard::scatter_double_grad(index.input(pass, 0), pass.grad(0), pass.grad(1), overwrite));
   };
   return record.link<0, 1>(std::move(backward),
-      call::dispatch(ops::scatter_grad, dist::scatter_grad, dense::scatter_grad, index, out_grad,
-          overwrite));
+      call::dispatch(ops::scatter_grad, dist::scatter_grad, infer::scatter_grad,
+          dense::scatter_grad, index, out_grad, overwrite));
 }
 
 }  // namespace shard::autograd

@@ -5,238 +5,334 @@
 #include "meta/infer_meta.h"
 #include "shape_ops.h"
 
+namespace shard::infer {
+
+Meta reshape(const OpContext& ctx, const Meta& x, const IntArray& shape) {
+  Meta out_meta;
+  meta::ReshapeInferMeta(ctx, x, shape, out_meta);
+  return out_meta;
+}
+
+Meta flatten(const OpContext& ctx, const Meta& x, int start_axis, int stop_axis) {
+  Meta out_meta;
+  meta::FlattenInferMeta(ctx, x, start_axis, stop_axis, out_meta);
+  return out_meta;
+}
+
+Meta squeeze(const OpContext& ctx, const Meta& x, const IntArray& axis) {
+  Meta out_meta;
+  meta::SqueezeInferMeta(ctx, x, axis, out_meta);
+  return out_meta;
+}
+
+Meta unsqueeze(const OpContext& ctx, const Meta& x, const IntArray& axis) {
+  Meta out_meta;
+  meta::UnsqueezeInferMeta(ctx, x, axis, out_meta);
+  return out_meta;
+}
+
+Meta transpose(const OpContext& ctx, const Meta& x, const IntArray& perm) {
+  Meta out_meta;
+  meta::TransposeInferMeta(ctx, x, perm, out_meta);
+  return out_meta;
+}
+
+Meta expand(const OpContext& ctx, const Meta& x, const IntArray& shape) {
+  Meta out_meta;
+  meta::ExpandInferMeta(ctx, x, shape, out_meta);
+  return out_meta;
+}
+
+Meta tile(const OpContext& ctx, const Meta& x, const IntArray& repeat_times) {
+  Meta out_meta;
+  meta::TileInferMeta(ctx, x, repeat_times, out_meta);
+  return out_meta;
+}
+
+Meta expand_as(const OpContext& ctx, const Meta& x, const Meta* y, const IntArray& target_shape) {
+  Meta out_meta;
+  meta::ExpandAsInferMeta(ctx, x, y, target_shape, out_meta);
+  return out_meta;
+}
+
+Meta concat(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis) {
+  Meta out_meta;
+  meta::ConcatInferMeta(ctx, x, axis, out_meta);
+  return out_meta;
+}
+
+Meta stack(const OpContext& ctx, std::span<const Meta> x, int axis) {
+  Meta out_meta;
+  meta::StackInferMeta(ctx, x, axis, out_meta);
+  return out_meta;
+}
+
+std::vector<Meta> split(const OpContext& ctx, const Meta& x, const IntArray& sections,
+    const Scalar& axis) {
+  std::vector<Meta> out_metas;
+  meta::SplitInferMeta(ctx, x, sections, axis, out_metas);
+  return out_metas;
+}
+
+std::vector<Meta> split_with_num(const OpContext& ctx, const Meta& x, int num, const Scalar& axis) {
+  std::vector<Meta> out_metas;
+  meta::SplitWithNumInferMeta(ctx, x, num, axis, out_metas);
+  return out_metas;
+}
+
+std::vector<Meta> unbind(const OpContext& ctx, const Meta& input, int axis) {
+  std::vector<Meta> out_metas;
+  meta::UnbindInferMeta(ctx, input, axis, out_metas);
+  return out_metas;
+}
+
+Meta slice(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& /*infer_flags*/, const IntArray& decrease_axis) {
+  Meta out_meta;
+  meta::SliceInferMeta(ctx, input, axes, starts, ends, decrease_axis, out_meta);
+  return out_meta;
+}
+
+Meta strided_slice(const OpContext& ctx, const Meta& x, const IntArray& axes,
+    const IntArray& starts, const IntArray& ends, const IntArray& strides) {
+  Meta out_meta;
+  meta::StridedSliceInferMeta(ctx, x, axes, starts, ends, strides, out_meta);
+  return out_meta;
+}
+
+Meta unslice(const OpContext& ctx, const Meta& x, const IntArray& shape, const IntArray& axes,
+    const IntArray& starts, const IntArray& ends, const IntArray& strides) {
+  Meta out_meta;
+  meta::UnsliceInferMeta(ctx, x, shape, axes, starts, ends, strides, out_meta);
+  return out_meta;
+}
+
+Meta tril(const OpContext& ctx, const Meta& x, int /*diagonal*/) {
+  Meta out_meta;
+  meta::TriangleInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta triu(const OpContext& ctx, const Meta& x, int /*diagonal*/) {
+  Meta out_meta;
+  meta::TriangleInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta one_hot(const OpContext& ctx, const Meta& x, const Scalar& num_classes) {
+  Meta out_meta;
+  meta::OneHotInferMeta(ctx, x, num_classes, out_meta);
+  return out_meta;
+}
+
+Meta gather(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis) {
+  Meta out_meta;
+  meta::GatherInferMeta(ctx, x, index, axis, out_meta);
+  return out_meta;
+}
+
+Meta index_sum(const OpContext& ctx, const Meta& x, const Meta& index, int64_t size, int axis) {
+  Meta out_meta;
+  meta::IndexSumInferMeta(ctx, x, index, size, axis, out_meta);
+  return out_meta;
+}
+
+Meta scatter(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates,
+    bool overwrite) {
+  Meta out_meta;
+  meta::ScatterInferMeta(ctx, x, index, updates, overwrite, out_meta);
+  return out_meta;
+}
+
+std::tuple<Meta, Meta> scatter_grad(const OpContext& ctx, const Meta& index, const Meta& out_grad,
+    bool /*overwrite*/) {
+  Meta x_grad_meta, updates_grad_meta;
+  meta::ScatterGradInferMeta(ctx, index, out_grad, x_grad_meta, updates_grad_meta);
+  return {x_grad_meta, updates_grad_meta};
+}
+
+}  // namespace shard::infer
+
 namespace shard::dense {
 
-DenseTensor reshape(const OpContext& ctx, const DenseTensor& x, const IntArray& shape) {
-  Meta out_meta;
-  meta::ReshapeInferMeta(ctx, x.meta(), shape, out_meta);
+DenseTensor reshape(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& /*shape*/) {
   return call::reinterpret(ctx, x, out_meta);
 }
 
-void reshape_(const OpContext& ctx, DenseTensor& x, const IntArray& shape) {
-  // 1. infer meta
-  Meta out_meta;
-  meta::ReshapeInferMeta(ctx, x.meta(), shape, out_meta);
-  // 2. share the buffer
+void reshape_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const IntArray& /*shape*/) {
+  // 1. share the buffer
   call::reinterpret_inplace(ctx, x, out_meta);
 }
 
-DenseTensor flatten(const OpContext& ctx, const DenseTensor& x, int start_axis, int stop_axis) {
-  Meta out_meta;
-  meta::FlattenInferMeta(ctx, x.meta(), start_axis, stop_axis, out_meta);
+DenseTensor flatten(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    int /*start_axis*/, int /*stop_axis*/) {
   return call::reinterpret(ctx, x, out_meta);
 }
 
-void flatten_(const OpContext& ctx, DenseTensor& x, int start_axis, int stop_axis) {
-  // 1. infer meta
-  Meta out_meta;
-  meta::FlattenInferMeta(ctx, x.meta(), start_axis, stop_axis, out_meta);
-  // 2. share the buffer
+void flatten_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, int /*start_axis*/,
+    int /*stop_axis*/) {
+  // 1. share the buffer
   call::reinterpret_inplace(ctx, x, out_meta);
 }
 
-DenseTensor squeeze(const OpContext& ctx, const DenseTensor& x, const IntArray& axis) {
-  Meta out_meta;
-  meta::SqueezeInferMeta(ctx, x.meta(), axis, out_meta);
+DenseTensor squeeze(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& /*axis*/) {
   return call::reinterpret(ctx, x, out_meta);
 }
 
-void squeeze_(const OpContext& ctx, DenseTensor& x, const IntArray& axis) {
-  // 1. infer meta
-  Meta out_meta;
-  meta::SqueezeInferMeta(ctx, x.meta(), axis, out_meta);
-  // 2. share the buffer
+void squeeze_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const IntArray& /*axis*/) {
+  // 1. share the buffer
   call::reinterpret_inplace(ctx, x, out_meta);
 }
 
-DenseTensor unsqueeze(const OpContext& ctx, const DenseTensor& x, const IntArray& axis) {
-  Meta out_meta;
-  meta::UnsqueezeInferMeta(ctx, x.meta(), axis, out_meta);
+DenseTensor unsqueeze(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& /*axis*/) {
   return call::reinterpret(ctx, x, out_meta);
 }
 
-void unsqueeze_(const OpContext& ctx, DenseTensor& x, const IntArray& axis) {
-  // 1. infer meta
-  Meta out_meta;
-  meta::UnsqueezeInferMeta(ctx, x.meta(), axis, out_meta);
-  // 2. share the buffer
+void unsqueeze_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const IntArray& /*axis*/) {
+  // 1. share the buffer
   call::reinterpret_inplace(ctx, x, out_meta);
 }
 
-DenseTensor transpose(const OpContext& ctx, const DenseTensor& x, const IntArray& perm) {
-  Meta out_meta;
-  meta::TransposeInferMeta(ctx, x.meta(), perm, out_meta);
+DenseTensor transpose(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& perm) {
   return call::compute(ctx, kernels<"transpose">(), x.dtype(), out_meta, x, perm);
 }
 
-void transpose_(const OpContext& ctx, DenseTensor& x, const IntArray& perm) {
-  Meta out_meta;
-  meta::TransposeInferMeta(ctx, x.meta(), perm, out_meta);
+void transpose_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const IntArray& perm) {
   call::compute_inplace(ctx, ops::transpose, kernels<"transpose">(), x.dtype(), x, out_meta, x,
       perm);
 }
 
-DenseTensor expand(const OpContext& ctx, const DenseTensor& x, const IntArray& shape) {
-  Meta out_meta;
-  meta::ExpandInferMeta(ctx, x.meta(), shape, out_meta);
+DenseTensor expand(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& shape) {
   return call::compute(ctx, kernels<"expand">(), x.dtype(), out_meta, x, shape);
 }
 
-DenseTensor tile(const OpContext& ctx, const DenseTensor& x, const IntArray& repeat_times) {
-  Meta out_meta;
-  meta::TileInferMeta(ctx, x.meta(), repeat_times, out_meta);
+DenseTensor tile(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& repeat_times) {
   return call::compute(ctx, kernels<"tile">(), x.dtype(), out_meta, x, repeat_times);
 }
 
-DenseTensor expand_as(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y,
-    const IntArray& target_shape) {
-  Meta out_meta;
-  meta::ExpandAsInferMeta(ctx, x.meta(), call::meta_or_null(y), target_shape, out_meta);
+DenseTensor expand_as(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, const IntArray& target_shape) {
   return call::compute(ctx, kernels<"expand_as">(), x.dtype(), out_meta, x, y, target_shape);
 }
 
-DenseTensor concat(const OpContext& ctx, std::span<const DenseTensor> x, const Scalar& axis) {
-  Meta out_meta;
-  meta::ConcatInferMeta(ctx, call::metas(x), axis, out_meta);
+DenseTensor concat(const OpContext& ctx, const Meta& out_meta, std::span<const DenseTensor> x,
+    const Scalar& axis) {
   return call::compute(ctx, kernels<"concat">(), x.front().dtype(), out_meta, x, axis);
 }
 
-DenseTensor stack(const OpContext& ctx, std::span<const DenseTensor> x, int axis) {
-  Meta out_meta;
-  meta::StackInferMeta(ctx, call::metas(x), axis, out_meta);
+DenseTensor stack(const OpContext& ctx, const Meta& out_meta, std::span<const DenseTensor> x,
+    int axis) {
   return call::compute(ctx, kernels<"stack">(), x.front().dtype(), out_meta, x, axis);
 }
 
-std::vector<DenseTensor> split(const OpContext& ctx, const DenseTensor& x, const IntArray& sections,
-    const Scalar& axis) {
-  std::vector<Meta> out_metas;
-  meta::SplitInferMeta(ctx, x.meta(), sections, axis, out_metas);
+std::vector<DenseTensor> split(const OpContext& ctx, std::span<const Meta> out_metas,
+    const DenseTensor& x, const IntArray& sections, const Scalar& axis) {
   return call::compute(ctx, kernels<"split">(), x.dtype(), out_metas, x, sections, axis);
 }
 
-std::vector<DenseTensor> split_with_num(const OpContext& ctx, const DenseTensor& x, int num,
-    const Scalar& axis) {
-  std::vector<Meta> out_metas;
-  meta::SplitWithNumInferMeta(ctx, x.meta(), num, axis, out_metas);
+std::vector<DenseTensor> split_with_num(const OpContext& ctx, std::span<const Meta> out_metas,
+    const DenseTensor& x, int num, const Scalar& axis) {
   return call::compute(ctx, kernels<"split_with_num">(), x.dtype(), out_metas, x, num, axis);
 }
 
-std::vector<DenseTensor> unbind(const OpContext& ctx, const DenseTensor& input, int axis) {
-  std::vector<Meta> out_metas;
-  meta::UnbindInferMeta(ctx, input.meta(), axis, out_metas);
+std::vector<DenseTensor> unbind(const OpContext& ctx, std::span<const Meta> out_metas,
+    const DenseTensor& input, int axis) {
   return call::compute(ctx, kernels<"unbind">(), input.dtype(), out_metas, input, axis);
 }
 
-DenseTensor slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes,
-    const IntArray& starts, const IntArray& ends, const IntArray& /*infer_flags*/,
-    const IntArray& decrease_axis) {
-  Meta out_meta;
-  meta::SliceInferMeta(ctx, input.meta(), axes, starts, ends, decrease_axis, out_meta);
+DenseTensor slice(const OpContext& ctx, const Meta& out_meta, const DenseTensor& input,
+    const IntArray& axes, const IntArray& starts, const IntArray& ends,
+    const IntArray& /*infer_flags*/, const IntArray& /*decrease_axis*/) {
   return call::compute(ctx, kernels<"slice">(), input.dtype(), out_meta, input, axes, starts, ends);
 }
 
-DenseTensor strided_slice(const OpContext& ctx, const DenseTensor& x, const IntArray& axes,
-    const IntArray& starts, const IntArray& ends, const IntArray& strides) {
-  Meta out_meta;
-  meta::StridedSliceInferMeta(ctx, x.meta(), axes, starts, ends, strides, out_meta);
+DenseTensor strided_slice(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axes, const IntArray& starts, const IntArray& ends, const IntArray& strides) {
   return call::compute(ctx, kernels<"strided_slice">(), x.dtype(), out_meta, x, axes, starts, ends,
       strides);
 }
 
-DenseTensor unslice(const OpContext& ctx, const DenseTensor& x, const IntArray& shape,
-    const IntArray& axes, const IntArray& starts, const IntArray& ends, const IntArray& strides) {
-  Meta out_meta;
-  meta::UnsliceInferMeta(ctx, x.meta(), shape, axes, starts, ends, strides, out_meta);
+DenseTensor unslice(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& shape, const IntArray& axes, const IntArray& starts, const IntArray& ends,
+    const IntArray& strides) {
   return call::compute(ctx, kernels<"unslice">(), x.dtype(), out_meta, x, shape, axes, starts, ends,
       strides);
 }
 
-DenseTensor tril(const OpContext& ctx, const DenseTensor& x, int diagonal) {
-  Meta out_meta;
-  meta::TriangleInferMeta(ctx, x.meta(), out_meta);
+DenseTensor tril(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int diagonal) {
   return call::compute(ctx, kernels<"tril">(), x.dtype(), out_meta, x, diagonal);
 }
 
-void tril_(const OpContext& ctx, DenseTensor& x, int diagonal) {
-  Meta out_meta;
-  meta::TriangleInferMeta(ctx, x.meta(), out_meta);
+void tril_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, int diagonal) {
   call::compute_inplace(ctx, ops::tril, kernels<"tril">(), x.dtype(), x, out_meta, x, diagonal);
 }
 
-DenseTensor triu(const OpContext& ctx, const DenseTensor& x, int diagonal) {
-  Meta out_meta;
-  meta::TriangleInferMeta(ctx, x.meta(), out_meta);
+DenseTensor triu(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int diagonal) {
   return call::compute(ctx, kernels<"triu">(), x.dtype(), out_meta, x, diagonal);
 }
 
-void triu_(const OpContext& ctx, DenseTensor& x, int diagonal) {
-  Meta out_meta;
-  meta::TriangleInferMeta(ctx, x.meta(), out_meta);
+void triu_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, int diagonal) {
   call::compute_inplace(ctx, ops::triu, kernels<"triu">(), x.dtype(), x, out_meta, x, diagonal);
 }
 
-DenseTensor one_hot(const OpContext& ctx, const DenseTensor& x, const Scalar& num_classes) {
-  Meta out_meta;
-  meta::OneHotInferMeta(ctx, x.meta(), num_classes, out_meta);
+DenseTensor one_hot(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& num_classes) {
   return call::compute(ctx, kernels<"one_hot">(), x.dtype(), out_meta, x, num_classes);
 }
 
-DenseTensor gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
-    const Scalar& axis) {
-  Meta out_meta;
-  meta::GatherInferMeta(ctx, x.meta(), index.meta(), axis, out_meta);
+DenseTensor gather(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& index, const Scalar& axis) {
   return call::compute(ctx, kernels<"gather">(), x.dtype(), out_meta, x, index, axis);
 }
 
-DenseTensor index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
-    int64_t size, int axis) {
-  Meta out_meta;
-  meta::IndexSumInferMeta(ctx, x.meta(), index.meta(), size, axis, out_meta);
+DenseTensor index_sum(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& index, int64_t size, int axis) {
   return call::compute(ctx, kernels<"index_sum">(), x.dtype(), out_meta, x, index, size, axis);
 }
 
-DenseTensor scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
-    const DenseTensor& updates, bool overwrite) {
-  Meta out_meta;
-  meta::ScatterInferMeta(ctx, x.meta(), index.meta(), updates.meta(), overwrite, out_meta);
+DenseTensor scatter(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& index, const DenseTensor& updates, bool overwrite) {
   return call::compute(ctx, kernels<"scatter">(), x.dtype(), out_meta, x, index, updates,
       overwrite);
 }
 
-void scatter_(const OpContext& ctx, DenseTensor& x, const DenseTensor& index,
+void scatter_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& index,
     const DenseTensor& updates, bool overwrite) {
-  Meta out_meta;
-  meta::ScatterInferMeta(ctx, x.meta(), index.meta(), updates.meta(), overwrite, out_meta);
   call::compute_inplace(ctx, ops::scatter, kernels<"scatter">(), x.dtype(), x, out_meta, x, index,
       updates, overwrite);
 }
 
-std::tuple<DenseTensor, DenseTensor> scatter_grad(const OpContext& ctx, const DenseTensor& index,
-    const DenseTensor& out_grad, bool overwrite) {
-  Meta x_grad_meta, updates_grad_meta;
-  meta::ScatterGradInferMeta(ctx, index.meta(), out_grad.meta(), x_grad_meta, updates_grad_meta);
+std::tuple<DenseTensor, DenseTensor> scatter_grad(const OpContext& ctx, const Meta& x_grad_meta,
+    const Meta& updates_grad_meta, const DenseTensor& index, const DenseTensor& out_grad,
+    bool overwrite) {
   return call::compute(ctx, kernels<"scatter_grad">(), out_grad.dtype(),
       std::tie(x_grad_meta, updates_grad_meta), index, out_grad, overwrite);
 }
 
-DenseTensor scatter_grad_(const OpContext& ctx, const DenseTensor& index, DenseTensor& out_grad,
+DenseTensor scatter_grad_(const OpContext& ctx, const Meta& x_grad_meta,
+    const Meta& updates_grad_meta, const DenseTensor& index, DenseTensor& out_grad,
     bool overwrite) {
-  // 1. infer meta
-  Meta x_grad_meta, updates_grad_meta;
-  meta::ScatterGradInferMeta(ctx, index.meta(), out_grad.meta(), x_grad_meta, updates_grad_meta);
-  // 2. choose the kernel
+  // 1. choose the kernel
   const Device device = call::common_device(ctx, index, out_grad);
   static const KernelTable& kernels = kernel_table("scatter_grad");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, bool, DenseTensor&,
       DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, out_grad.dtype());
-  if (call::infers(ctx, x_grad_meta, updates_grad_meta)) return {};
-  // 3. the targets, and arguments that do not overlap them
+  // 2. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::scatter_grad);
   DenseTensor x_grad = write.target(out_grad, x_grad_meta);
   DenseTensor updates_grad = call::allocate(ctx, device, updates_grad_meta);
   const DenseTensor index_safe = write.reader(index);
-  // 4. run, then bump versions
+  // 3. run, then bump versions
   write.run(kernel, ctx, index_safe, out_grad, overwrite, x_grad, updates_grad);
   return updates_grad;
 }

@@ -3,50 +3,96 @@
 
 #include "call/dense_call.h"
 
-namespace shard::dense {
-DenseTensor reshape(const OpContext& ctx, const DenseTensor& x, const IntArray& shape);
-void reshape_(const OpContext& ctx, DenseTensor& x, const IntArray& shape);
-DenseTensor flatten(const OpContext& ctx, const DenseTensor& x, int start_axis, int stop_axis);
-void flatten_(const OpContext& ctx, DenseTensor& x, int start_axis, int stop_axis);
-DenseTensor squeeze(const OpContext& ctx, const DenseTensor& x, const IntArray& axis);
-void squeeze_(const OpContext& ctx, DenseTensor& x, const IntArray& axis);
-DenseTensor unsqueeze(const OpContext& ctx, const DenseTensor& x, const IntArray& axis);
-void unsqueeze_(const OpContext& ctx, DenseTensor& x, const IntArray& axis);
-DenseTensor transpose(const OpContext& ctx, const DenseTensor& x, const IntArray& perm);
-void transpose_(const OpContext& ctx, DenseTensor& x, const IntArray& perm);
-DenseTensor expand(const OpContext& ctx, const DenseTensor& x, const IntArray& shape);
-DenseTensor tile(const OpContext& ctx, const DenseTensor& x, const IntArray& repeat_times);
-DenseTensor expand_as(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y,
-    const IntArray& target_shape);
-DenseTensor concat(const OpContext& ctx, std::span<const DenseTensor> x, const Scalar& axis);
-DenseTensor stack(const OpContext& ctx, std::span<const DenseTensor> x, int axis);
-std::vector<DenseTensor> split(const OpContext& ctx, const DenseTensor& x, const IntArray& sections,
+namespace shard::infer {
+Meta reshape(const OpContext& ctx, const Meta& x, const IntArray& shape);
+Meta flatten(const OpContext& ctx, const Meta& x, int start_axis, int stop_axis);
+Meta squeeze(const OpContext& ctx, const Meta& x, const IntArray& axis);
+Meta unsqueeze(const OpContext& ctx, const Meta& x, const IntArray& axis);
+Meta transpose(const OpContext& ctx, const Meta& x, const IntArray& perm);
+Meta expand(const OpContext& ctx, const Meta& x, const IntArray& shape);
+Meta tile(const OpContext& ctx, const Meta& x, const IntArray& repeat_times);
+Meta expand_as(const OpContext& ctx, const Meta& x, const Meta* y, const IntArray& target_shape);
+Meta concat(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis);
+Meta stack(const OpContext& ctx, std::span<const Meta> x, int axis);
+std::vector<Meta> split(const OpContext& ctx, const Meta& x, const IntArray& sections,
     const Scalar& axis);
-std::vector<DenseTensor> split_with_num(const OpContext& ctx, const DenseTensor& x, int num,
-    const Scalar& axis);
-std::vector<DenseTensor> unbind(const OpContext& ctx, const DenseTensor& input, int axis);
-DenseTensor slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes,
-    const IntArray& starts, const IntArray& ends, const IntArray& infer_flags,
-    const IntArray& decrease_axis);
-DenseTensor strided_slice(const OpContext& ctx, const DenseTensor& x, const IntArray& axes,
+std::vector<Meta> split_with_num(const OpContext& ctx, const Meta& x, int num, const Scalar& axis);
+std::vector<Meta> unbind(const OpContext& ctx, const Meta& input, int axis);
+Meta slice(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
+    const IntArray& ends, const IntArray& infer_flags, const IntArray& decrease_axis);
+Meta strided_slice(const OpContext& ctx, const Meta& x, const IntArray& axes,
     const IntArray& starts, const IntArray& ends, const IntArray& strides);
-DenseTensor unslice(const OpContext& ctx, const DenseTensor& x, const IntArray& shape,
-    const IntArray& axes, const IntArray& starts, const IntArray& ends, const IntArray& strides);
-DenseTensor tril(const OpContext& ctx, const DenseTensor& x, int diagonal);
-void tril_(const OpContext& ctx, DenseTensor& x, int diagonal);
-DenseTensor triu(const OpContext& ctx, const DenseTensor& x, int diagonal);
-void triu_(const OpContext& ctx, DenseTensor& x, int diagonal);
-DenseTensor one_hot(const OpContext& ctx, const DenseTensor& x, const Scalar& num_classes);
-DenseTensor gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
-    const Scalar& axis);
-DenseTensor index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
-    int64_t size, int axis);
-DenseTensor scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index,
-    const DenseTensor& updates, bool overwrite);
-void scatter_(const OpContext& ctx, DenseTensor& x, const DenseTensor& index,
-    const DenseTensor& updates, bool overwrite);
-std::tuple<DenseTensor, DenseTensor> scatter_grad(const OpContext& ctx, const DenseTensor& index,
-    const DenseTensor& out_grad, bool overwrite);
-DenseTensor scatter_grad_(const OpContext& ctx, const DenseTensor& index, DenseTensor& out_grad,
+Meta unslice(const OpContext& ctx, const Meta& x, const IntArray& shape, const IntArray& axes,
+    const IntArray& starts, const IntArray& ends, const IntArray& strides);
+Meta tril(const OpContext& ctx, const Meta& x, int diagonal);
+Meta triu(const OpContext& ctx, const Meta& x, int diagonal);
+Meta one_hot(const OpContext& ctx, const Meta& x, const Scalar& num_classes);
+Meta gather(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis);
+Meta index_sum(const OpContext& ctx, const Meta& x, const Meta& index, int64_t size, int axis);
+Meta scatter(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates,
     bool overwrite);
+std::tuple<Meta, Meta> scatter_grad(const OpContext& ctx, const Meta& index, const Meta& out_grad,
+    bool overwrite);
+}  // namespace shard::infer
+
+namespace shard::dense {
+DenseTensor reshape(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& shape);
+void reshape_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const IntArray& shape);
+DenseTensor flatten(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    int start_axis, int stop_axis);
+void flatten_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, int start_axis,
+    int stop_axis);
+DenseTensor squeeze(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis);
+void squeeze_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const IntArray& axis);
+DenseTensor unsqueeze(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis);
+void unsqueeze_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const IntArray& axis);
+DenseTensor transpose(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& perm);
+void transpose_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const IntArray& perm);
+DenseTensor expand(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& shape);
+DenseTensor tile(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& repeat_times);
+DenseTensor expand_as(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, const IntArray& target_shape);
+DenseTensor concat(const OpContext& ctx, const Meta& out_meta, std::span<const DenseTensor> x,
+    const Scalar& axis);
+DenseTensor stack(const OpContext& ctx, const Meta& out_meta, std::span<const DenseTensor> x,
+    int axis);
+std::vector<DenseTensor> split(const OpContext& ctx, std::span<const Meta> out_metas,
+    const DenseTensor& x, const IntArray& sections, const Scalar& axis);
+std::vector<DenseTensor> split_with_num(const OpContext& ctx, std::span<const Meta> out_metas,
+    const DenseTensor& x, int num, const Scalar& axis);
+std::vector<DenseTensor> unbind(const OpContext& ctx, std::span<const Meta> out_metas,
+    const DenseTensor& input, int axis);
+DenseTensor slice(const OpContext& ctx, const Meta& out_meta, const DenseTensor& input,
+    const IntArray& axes, const IntArray& starts, const IntArray& ends, const IntArray& infer_flags,
+    const IntArray& decrease_axis);
+DenseTensor strided_slice(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axes, const IntArray& starts, const IntArray& ends, const IntArray& strides);
+DenseTensor unslice(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& shape, const IntArray& axes, const IntArray& starts, const IntArray& ends,
+    const IntArray& strides);
+DenseTensor tril(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int diagonal);
+void tril_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, int diagonal);
+DenseTensor triu(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int diagonal);
+void triu_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, int diagonal);
+DenseTensor one_hot(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& num_classes);
+DenseTensor gather(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& index, const Scalar& axis);
+DenseTensor index_sum(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& index, int64_t size, int axis);
+DenseTensor scatter(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& index, const DenseTensor& updates, bool overwrite);
+void scatter_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& index,
+    const DenseTensor& updates, bool overwrite);
+std::tuple<DenseTensor, DenseTensor> scatter_grad(const OpContext& ctx, const Meta& x_grad_meta,
+    const Meta& updates_grad_meta, const DenseTensor& index, const DenseTensor& out_grad,
+    bool overwrite);
+DenseTensor scatter_grad_(const OpContext& ctx, const Meta& x_grad_meta,
+    const Meta& updates_grad_meta, const DenseTensor& index, DenseTensor& out_grad, bool overwrite);
 }  // namespace shard::dense

@@ -5,186 +5,221 @@
 #include "shape_dense.h"
 #include "shape_ops.h"
 
-// A call collects its arguments. run() plans, from the cache or by global metas, rule and reshards;
-// moves what differs; calls the dense function on local tensors; writes back and wraps.
+// A call collects its arguments. run() makes a plan (or finds it in the cache) from the inferred
+// global metas,
+// the op's rule and reshards; reshards inputs; calls the dense function on local tensors; writes
+// back and wraps.
 namespace shard::dist {
 
 Tensor reshape(const Tensor& x, const IntArray& shape) {
   call::DistCall call(ops::reshape, x, shape);
-  return call.run_reinterpret([&] { dense::reshape(call, call[0], call.local_shape(0, shape)); });
+  return call.run_reinterpret(infer::reshape);
 }
 
 Tensor& reshape_(Tensor& x, const IntArray& shape) {
   call::DistCall call(call::inplace, ops::reshape, x, shape);
-  call.run_reinterpret([&] { dense::reshape_(call, call.target(0), call.local_shape(0, shape)); });
+  call.run_reinterpret(infer::reshape);
   return x;
 }
 
 Tensor flatten(const Tensor& x, int start_axis, int stop_axis) {
   call::DistCall call(ops::flatten, x, start_axis, stop_axis);
-  return call.run_reinterpret([&] { dense::flatten(call, call[0], start_axis, stop_axis); });
+  return call.run_reinterpret(infer::flatten);
 }
 
 Tensor& flatten_(Tensor& x, int start_axis, int stop_axis) {
   call::DistCall call(call::inplace, ops::flatten, x, start_axis, stop_axis);
-  call.run_reinterpret([&] { dense::flatten_(call, call.target(0), start_axis, stop_axis); });
+  call.run_reinterpret(infer::flatten);
   return x;
 }
 
 Tensor squeeze(const Tensor& x, const IntArray& axis) {
   call::DistCall call(ops::squeeze, x, axis);
-  return call.run_reinterpret([&] { dense::squeeze(call, call[0], axis); });
+  return call.run_reinterpret(infer::squeeze);
 }
 
 Tensor& squeeze_(Tensor& x, const IntArray& axis) {
   call::DistCall call(call::inplace, ops::squeeze, x, axis);
-  call.run_reinterpret([&] { dense::squeeze_(call, call.target(0), axis); });
+  call.run_reinterpret(infer::squeeze);
   return x;
 }
 
 Tensor unsqueeze(const Tensor& x, const IntArray& axis) {
   call::DistCall call(ops::unsqueeze, x, axis);
-  return call.run_reinterpret([&] { dense::unsqueeze(call, call[0], axis); });
+  return call.run_reinterpret(infer::unsqueeze);
 }
 
 Tensor& unsqueeze_(Tensor& x, const IntArray& axis) {
   call::DistCall call(call::inplace, ops::unsqueeze, x, axis);
-  call.run_reinterpret([&] { dense::unsqueeze_(call, call.target(0), axis); });
+  call.run_reinterpret(infer::unsqueeze);
   return x;
 }
 
 Tensor transpose(const Tensor& x, const IntArray& perm) {
   call::DistCall call(ops::transpose, x, perm);
-  return call.run([&] { return dense::transpose(call, call[0], perm); });
+  return call.run(infer::transpose, [&] {
+    return dense::transpose(call, call.meta(0), call[0], perm);
+  });
 }
 
 Tensor& transpose_(Tensor& x, const IntArray& perm) {
   call::DistCall call(call::inplace, ops::transpose, x, perm);
-  call.run([&] { dense::transpose_(call, call.target(0), perm); });
+  call.run(infer::transpose, [&] { dense::transpose_(call, call.meta(0), call.target(0), perm); });
   return x;
 }
 
 Tensor expand(const Tensor& x, const IntArray& shape) {
   call::DistCall call(ops::expand, x, shape);
-  return call.run([&] { return dense::expand(call, call[0], call.local_shape(0, shape)); });
+  return call.run(infer::expand, [&] {
+    return dense::expand(call, call.meta(0), call[0], call.local_shape(0));
+  });
 }
 
 Tensor tile(const Tensor& x, const IntArray& repeat_times) {
   call::DistCall call(ops::tile, x, repeat_times);
-  return call.run([&] { return dense::tile(call, call[0], repeat_times); });
+  return call.run(infer::tile, [&] {
+    return dense::tile(call, call.meta(0), call[0], repeat_times);
+  });
 }
 
 Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape) {
   call::DistCall call(ops::expand_as, x, y, target_shape);
-  return call.run([&] {
-    return dense::expand_as(call, call[0], call[1], call.local_shape(0, target_shape));
+  return call.run(infer::expand_as, [&] {
+    return dense::expand_as(call, call.meta(0), call[0], call[1], call.local_shape(0));
   });
 }
 
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
   call::DistCall call(ops::concat, x, axis);
-  return call.run([&] { return dense::concat(call, call.locals(0), axis); });
+  return call.run(infer::concat, [&] {
+    return dense::concat(call, call.meta(0), call.locals(0), axis);
+  });
 }
 
 Tensor stack(const std::vector<Tensor>& x, int axis) {
   call::DistCall call(ops::stack, x, axis);
-  return call.run([&] { return dense::stack(call, call.locals(0), axis); });
+  return call.run(infer::stack, [&] {
+    return dense::stack(call, call.meta(0), call.locals(0), axis);
+  });
 }
 
 std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis) {
   call::DistCall call(ops::split, x, sections, axis);
-  return call.run([&] { return dense::split(call, call[0], sections, axis); });
+  return call.run(infer::split, [&] {
+    return dense::split(call, call.metas(0), call[0], sections, axis);
+  });
 }
 
 std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis) {
   call::DistCall call(ops::split_with_num, x, num, axis);
-  return call.run([&] { return dense::split_with_num(call, call[0], num, axis); });
+  return call.run(infer::split_with_num, [&] {
+    return dense::split_with_num(call, call.metas(0), call[0], num, axis);
+  });
 }
 
 std::vector<Tensor> unbind(const Tensor& input, int axis) {
   call::DistCall call(ops::unbind, input, axis);
-  return call.run([&] { return dense::unbind(call, call[0], axis); });
+  return call.run(infer::unbind, [&] { return dense::unbind(call, call.metas(0), call[0], axis); });
 }
 
 Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& infer_flags, const IntArray& decrease_axis) {
   call::DistCall call(ops::slice, input, axes, starts, ends, infer_flags, decrease_axis);
-  return call.run([&] {
-    return dense::slice(call, call[0], axes, starts, ends, infer_flags, decrease_axis);
+  return call.run(infer::slice, [&] {
+    return dense::slice(call, call.meta(0), call[0], axes, starts, ends, infer_flags,
+        decrease_axis);
   });
 }
 
 Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& strides) {
   call::DistCall call(ops::strided_slice, x, axes, starts, ends, strides);
-  return call.run([&] { return dense::strided_slice(call, call[0], axes, starts, ends, strides); });
+  return call.run(infer::strided_slice, [&] {
+    return dense::strided_slice(call, call.meta(0), call[0], axes, starts, ends, strides);
+  });
 }
 
 Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& strides) {
   call::DistCall call(ops::unslice, x, shape, axes, starts, ends, strides);
-  return call.run([&] {
-    return dense::unslice(call, call[0], call.local_shape(0, shape), axes, starts, ends, strides);
+  return call.run(infer::unslice, [&] {
+    return dense::unslice(call, call.meta(0), call[0], call.local_shape(0), axes, starts, ends,
+        strides);
   });
 }
 
 Tensor tril(const Tensor& x, int diagonal) {
   call::DistCall call(ops::tril, x, diagonal);
-  return call.run([&] { return dense::tril(call, call[0], diagonal); });
+  return call.run(infer::tril, [&] { return dense::tril(call, call.meta(0), call[0], diagonal); });
 }
 
 Tensor& tril_(Tensor& x, int diagonal) {
   call::DistCall call(call::inplace, ops::tril, x, diagonal);
-  call.run([&] { dense::tril_(call, call.target(0), diagonal); });
+  call.run(infer::tril, [&] { dense::tril_(call, call.meta(0), call.target(0), diagonal); });
   return x;
 }
 
 Tensor triu(const Tensor& x, int diagonal) {
   call::DistCall call(ops::triu, x, diagonal);
-  return call.run([&] { return dense::triu(call, call[0], diagonal); });
+  return call.run(infer::triu, [&] { return dense::triu(call, call.meta(0), call[0], diagonal); });
 }
 
 Tensor& triu_(Tensor& x, int diagonal) {
   call::DistCall call(call::inplace, ops::triu, x, diagonal);
-  call.run([&] { dense::triu_(call, call.target(0), diagonal); });
+  call.run(infer::triu, [&] { dense::triu_(call, call.meta(0), call.target(0), diagonal); });
   return x;
 }
 
 Tensor one_hot(const Tensor& x, const Scalar& num_classes) {
   call::DistCall call(ops::one_hot, x, num_classes);
-  return call.run([&] { return dense::one_hot(call, call[0], num_classes); });
+  return call.run(infer::one_hot, [&] {
+    return dense::one_hot(call, call.meta(0), call[0], num_classes);
+  });
 }
 
 Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis) {
   call::DistCall call(ops::gather, x, index, axis);
-  return call.run([&] { return dense::gather(call, call[0], call[1], axis); });
+  return call.run(infer::gather, [&] {
+    return dense::gather(call, call.meta(0), call[0], call[1], axis);
+  });
 }
 
 Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis) {
   call::DistCall call(ops::index_sum, x, index, size, axis);
-  return call.run([&] { return dense::index_sum(call, call[0], call[1], size, axis); });
+  return call.run(infer::index_sum, [&] {
+    return dense::index_sum(call, call.meta(0), call[0], call[1], size, axis);
+  });
 }
 
 Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
   call::DistCall call(ops::scatter, x, index, updates, overwrite);
-  return call.run([&] { return dense::scatter(call, call[0], call[1], call[2], overwrite); });
+  return call.run(infer::scatter, [&] {
+    return dense::scatter(call, call.meta(0), call[0], call[1], call[2], overwrite);
+  });
 }
 
 Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite) {
   call::DistCall call(call::inplace, ops::scatter, x, index, updates, overwrite);
-  call.run([&] { dense::scatter_(call, call.target(0), call[1], call[2], overwrite); });
+  call.run(infer::scatter, [&] {
+    dense::scatter_(call, call.meta(0), call.target(0), call[1], call[2], overwrite);
+  });
   return x;
 }
 
 std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad,
     bool overwrite) {
   call::DistCall call(ops::scatter_grad, index, out_grad, overwrite);
-  return call.run([&] { return dense::scatter_grad(call, call[0], call[1], overwrite); });
+  return call.run(infer::scatter_grad, [&] {
+    return dense::scatter_grad(call, call.meta(0), call.meta(1), call[0], call[1], overwrite);
+  });
 }
 
 std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad, bool overwrite) {
   call::DistCall call(call::inplace, ops::scatter_grad, index, out_grad, overwrite);
-  call.run([&] { call.set(1, dense::scatter_grad_(call, call[0], call.target(1), overwrite)); });
+  call.run(infer::scatter_grad, [&] {
+    call.set(1,
+        dense::scatter_grad_(call, call.meta(0), call.meta(1), call[0], call.target(1), overwrite));
+  });
   return {out_grad, call.output(1)};
 }
 

@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 6, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 7, "not this runtime; run cmake --build BUILD -t regenerate");
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
@@ -42,69 +42,84 @@ inline constexpr OpDef unsqueeze = {.name = "unsqueeze", .inplace_name = "unsque
 inline constexpr OpDef transpose = {.name = "transpose", .inplace_name = "transpose_",
     .location = "shape.yaml", .inputs = slots<"x">, .attrs = names<"perm">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...{@perm}",
-    .commutes = Commutes::jointly, .commute_types = 0x7f, .rearranging = true};
+    .commutes = Commutes::jointly, .commute_types = 0x7f, .rearranging = true,
+    .kernel = "transpose", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef expand = {.name = "expand", .location = "shape.yaml", .inputs = slots<"x">,
     .attrs = names<"shape">, .outputs = slots<"out">, .rule = "ExpandInferSpmd",
     .commutes = Commutes::jointly, .commute_types = 0x7f, .rearranging = true, .identity = true,
-    .local_shape = 0};
+    .kernel = "expand", .kernel_dtypes = dtype_sources<input_dtype(0)>, .local_shape = 0};
 inline constexpr OpDef tile = {.name = "tile", .location = "shape.yaml", .inputs = slots<"x">,
     .attrs = names<"repeat_times">, .outputs = slots<"out">, .rule = "TileInferSpmd",
-    .commutes = Commutes::jointly, .commute_types = 0x7f, .rearranging = true, .identity = true};
+    .commutes = Commutes::jointly, .commute_types = 0x7f, .rearranging = true, .identity = true,
+    .kernel = "tile", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef expand_as = {.name = "expand_as", .location = "shape.yaml",
     .inputs = slots<"x", "y?">, .attrs = names<"target_shape">, .outputs = slots<"out">,
     .rule = "ExpandAsInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f,
-    .local_shape = 0};
+    .kernel = "expand_as", .kernel_dtypes = dtype_sources<input_dtype(0)>, .local_shape = 0};
 inline constexpr OpDef concat = {.name = "concat", .location = "shape.yaml", .inputs = slots<"x[]">,
     .attrs = names<"axis">, .outputs = slots<"out">, .rule = "[...{!axis}] -> ...{!axis}",
-    .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .commutes = Commutes::jointly, .commute_types = 0x7f, .kernel = "concat",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef stack = {.name = "stack", .location = "shape.yaml", .inputs = slots<"x[]">,
     .attrs = names<"axis">, .outputs = slots<"out">, .rule = "[...] -> ...{+axis}",
-    .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .commutes = Commutes::jointly, .commute_types = 0x7f, .kernel = "stack",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef split = {.name = "split", .location = "shape.yaml", .inputs = slots<"x">,
     .attrs = names<"sections", "axis">, .outputs = slots<"out[]">,
-    .rule = "...{!axis} -> [...{!axis}]", .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .rule = "...{!axis} -> [...{!axis}]", .commutes = Commutes::jointly, .commute_types = 0x7f,
+    .kernel = "split", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef split_with_num = {.name = "split_with_num", .location = "shape.yaml",
     .inputs = slots<"x">, .attrs = names<"num", "axis">, .outputs = slots<"out[]">,
-    .rule = "...{!axis} -> [...{!axis}]", .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .rule = "...{!axis} -> [...{!axis}]", .commutes = Commutes::jointly, .commute_types = 0x7f,
+    .kernel = "split_with_num", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef unbind = {.name = "unbind", .location = "shape.yaml",
     .inputs = slots<"input">, .attrs = names<"axis">, .outputs = slots<"out[]">,
-    .rule = "...{!axis} -> [...{-axis}]", .commutes = Commutes::jointly, .commute_types = 0x7f};
+    .rule = "...{!axis} -> [...{-axis}]", .commutes = Commutes::jointly, .commute_types = 0x7f,
+    .kernel = "unbind", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef slice = {.name = "slice", .location = "shape.yaml", .inputs = slots<"input">,
     .attrs = names<"axes", "starts", "ends", "infer_flags", "decrease_axis">,
     .outputs = slots<"out">, .rule = "SliceInferSpmd", .commutes = Commutes::jointly,
-    .commute_types = 0x7f, .rearranging = true};
+    .commute_types = 0x7f, .rearranging = true, .kernel = "slice",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef strided_slice = {.name = "strided_slice", .location = "shape.yaml",
     .inputs = slots<"x">, .attrs = names<"axes", "starts", "ends", "strides">,
     .outputs = slots<"out">, .rule = "StridedSliceInferSpmd", .commutes = Commutes::jointly,
-    .commute_types = 0x7f, .rearranging = true};
+    .commute_types = 0x7f, .rearranging = true, .kernel = "strided_slice",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef unslice = {.name = "unslice", .location = "shape.yaml", .inputs = slots<"x">,
     .attrs = names<"shape", "axes", "starts", "ends", "strides">, .outputs = slots<"out">,
     .rule = "UnsliceInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f,
-    .local_shape = 0};
+    .kernel = "unslice", .kernel_dtypes = dtype_sources<input_dtype(0)>, .local_shape = 0};
 inline constexpr OpDef tril = {.name = "tril", .inplace_name = "tril_", .location = "shape.yaml",
     .inputs = slots<"x">, .attrs = names<"diagonal">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
-    .commute_types = 0x7f, .elementwise = true};
+    .commute_types = 0x7f, .elementwise = true, .kernel = "tril",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef triu = {.name = "triu", .inplace_name = "triu_", .location = "shape.yaml",
     .inputs = slots<"x">, .attrs = names<"diagonal">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .commutes = Commutes::jointly,
-    .commute_types = 0x7f, .elementwise = true};
+    .commute_types = 0x7f, .elementwise = true, .kernel = "triu",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef one_hot = {.name = "one_hot", .location = "shape.yaml", .inputs = slots<"x">,
-    .attrs = names<"num_classes">, .outputs = slots<"out">, .rule = "... -> ... 1"};
+    .attrs = names<"num_classes">, .outputs = slots<"out">, .rule = "... -> ... 1",
+    .kernel = "one_hot", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef gather = {.name = "gather", .location = "shape.yaml",
     .inputs = slots<"x", "index">, .attrs = names<"axis">, .outputs = slots<"out">,
-    .rule = "GatherInferSpmd"};
+    .rule = "GatherInferSpmd", .kernel = "gather", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef index_sum = {.name = "index_sum", .location = "shape.yaml",
     .inputs = slots<"x", "index">, .attrs = names<"size", "axis">, .outputs = slots<"out">,
     .rule = "IndexSumInferSpmd", .commutes = Commutes::multilinear, .commute_types = 0x11,
-    .commute_guard = "IndexIsNotPending"};
+    .commute_guard = "IndexIsNotPending", .kernel = "index_sum",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef scatter = {.name = "scatter", .inplace_name = "scatter_",
     .location = "shape.yaml", .inputs = slots<"x", "index", "updates">, .attrs = names<"overwrite">,
     .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
-    .rule = "r ..., 1, 1 ... -> r ..."};
+    .rule = "r ..., 1, 1 ... -> r ...", .kernel = "scatter",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef scatter_grad = {.name = "scatter_grad", .inplace_name = "scatter_grad_",
     .location = "shape.yaml", .inputs = slots<"index", "out_grad">, .attrs = names<"overwrite">,
     .outputs = slots<"x_grad", "updates_grad">, .aliases = aliases<inplace_alias(0, 1)>,
     .rule = "1, r ... -> r ..., 1 ...", .commutes = Commutes::multilinear, .commute_types = 0x7f,
-    .commute_guard = "IndexIsNotPending"};
+    .commute_guard = "IndexIsNotPending", .kernel = "scatter_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(1)>};
 }  // namespace shard::ops

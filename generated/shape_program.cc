@@ -6,29 +6,30 @@
 namespace shard::program {
 
 void register_api_shape([[maybe_unused]] OpTable& table) {
-  table.add(op_entry(ops::reshape, dense::reshape, dense::reshape_));
-  table.add(op_entry(ops::flatten, dense::flatten, dense::flatten_));
-  table.add(op_entry(ops::squeeze, dense::squeeze, dense::squeeze_));
-  table.add(op_entry(ops::unsqueeze, dense::unsqueeze, dense::unsqueeze_));
-  table.add(op_entry(ops::transpose, dense::transpose, dense::transpose_));
-  table.add(op_entry(ops::expand, dense::expand));
-  table.add(op_entry(ops::tile, dense::tile));
-  table.add(op_entry(ops::expand_as, dense::expand_as));
-  table.add(op_entry(ops::concat, dense::concat));
-  table.add(op_entry(ops::stack, dense::stack));
-  table.add(op_entry(ops::split, dense::split));
-  table.add(op_entry(ops::split_with_num, dense::split_with_num));
-  table.add(op_entry(ops::unbind, dense::unbind));
-  table.add(op_entry(ops::slice, dense::slice));
-  table.add(op_entry(ops::strided_slice, dense::strided_slice));
-  table.add(op_entry(ops::unslice, dense::unslice));
-  table.add(op_entry(ops::tril, dense::tril, dense::tril_));
-  table.add(op_entry(ops::triu, dense::triu, dense::triu_));
-  table.add(op_entry(ops::one_hot, dense::one_hot));
-  table.add(op_entry(ops::gather, dense::gather));
-  table.add(op_entry(ops::index_sum, dense::index_sum));
-  table.add(op_entry(ops::scatter, dense::scatter, dense::scatter_));
-  table.add(op_entry(ops::scatter_grad, dense::scatter_grad, dense::scatter_grad_));
+  table.add(op_entry(ops::reshape, infer::reshape, dense::reshape, dense::reshape_));
+  table.add(op_entry(ops::flatten, infer::flatten, dense::flatten, dense::flatten_));
+  table.add(op_entry(ops::squeeze, infer::squeeze, dense::squeeze, dense::squeeze_));
+  table.add(op_entry(ops::unsqueeze, infer::unsqueeze, dense::unsqueeze, dense::unsqueeze_));
+  table.add(op_entry(ops::transpose, infer::transpose, dense::transpose, dense::transpose_));
+  table.add(op_entry(ops::expand, infer::expand, dense::expand));
+  table.add(op_entry(ops::tile, infer::tile, dense::tile));
+  table.add(op_entry(ops::expand_as, infer::expand_as, dense::expand_as));
+  table.add(op_entry(ops::concat, infer::concat, dense::concat));
+  table.add(op_entry(ops::stack, infer::stack, dense::stack));
+  table.add(op_entry(ops::split, infer::split, dense::split));
+  table.add(op_entry(ops::split_with_num, infer::split_with_num, dense::split_with_num));
+  table.add(op_entry(ops::unbind, infer::unbind, dense::unbind));
+  table.add(op_entry(ops::slice, infer::slice, dense::slice));
+  table.add(op_entry(ops::strided_slice, infer::strided_slice, dense::strided_slice));
+  table.add(op_entry(ops::unslice, infer::unslice, dense::unslice));
+  table.add(op_entry(ops::tril, infer::tril, dense::tril, dense::tril_));
+  table.add(op_entry(ops::triu, infer::triu, dense::triu, dense::triu_));
+  table.add(op_entry(ops::one_hot, infer::one_hot, dense::one_hot));
+  table.add(op_entry(ops::gather, infer::gather, dense::gather));
+  table.add(op_entry(ops::index_sum, infer::index_sum, dense::index_sum));
+  table.add(op_entry(ops::scatter, infer::scatter, dense::scatter, dense::scatter_));
+  table.add(
+      op_entry(ops::scatter_grad, infer::scatter_grad, dense::scatter_grad, dense::scatter_grad_));
 }
 
 }  // namespace shard::program

@@ -62,6 +62,14 @@ std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const 
   autograd_header["name"] = part.name;
   Json dense_header = declarations(dense, "functions", {"returns", "name", "declared"});
   for (Json& function : dense["functions"]) function.erase("declared");
+  dense_header["infer"] = false;
+  if (dense["infer"].is_object()) {
+    dense_header["infer"] = {{"infers", Json::array()}};
+    for (Json& function : dense["infer"]["infers"]) {
+      dense_header["infer"]["infers"].push_back(select(function, {"returns", "name", "declared"}));
+      function.erase("declared");
+    }
+  }
   Json dist_header = declarations(dist, "functions", {"declared", "name"});
   dist_header["name"] = part.name;
   for (Json& function : dist["functions"]) function.erase("declared");

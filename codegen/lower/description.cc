@@ -254,7 +254,7 @@ void add_namespaces(std::string_view spelling, std::set<std::string>& namespaces
 
 /// What follows from the other members: types, includes and the ABI number as symbols.
 void add_derived(Runtime& runtime) {
-  static constexpr std::array spaces = {"api", "dense", "dist", "external", "meta", "ops"};
+  static constexpr std::array spaces = {"api", "dense", "dist", "external", "infer", "meta", "ops"};
   for (const auto& [name, spelling] : runtime.symbols) {
     add_namespaces(spelling, runtime.namespaces);
     const bool space = name.starts_with("namespace_") || std::find(spaces.begin(), spaces.end(), name) != spaces.end();

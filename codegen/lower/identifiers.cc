@@ -19,8 +19,9 @@ std::string Scope::local(const std::string& wanted) {
 }
 
 bool is_runtime_namespace(std::string_view name) {
-  constexpr std::array<std::string_view, 12> namespaces = {
-      "autograd", "call", "dense", "dist", "external", "kernels", "meta", "ops", "program", "shard", "spmd", "std"};
+  constexpr std::array<std::string_view, 13> namespaces = {"autograd", "call",    "dense", "dist", "external",
+                                                           "infer",    "kernels", "meta",  "ops",  "program",
+                                                           "shard",    "spmd",    "std"};
   return std::find(namespaces.begin(), namespaces.end(), name) != namespaces.end();
 }
 

@@ -15,6 +15,31 @@ constexpr std::array kStepNames = {"infer_meta", "compute",     "device",      "
                                    "target",     "target_list", "reinterpret", "written_view", "reader",
                                    "readers",    "draw",        "run",         "rebind"};
 
+/// The type of an output's meta.
+std::string meta_type(const Op& op, const Output& output) {
+  return has_dynamic_shape(op, output) ? rt("call::DynamicMeta") : shardgen::meta_type(output);
+}
+
+/// The variables that infer_meta fills, by type.
+Json meta_locals(const Op& op, const Texts& names) {
+  Json metas = Json::array();
+  const auto declare = [&](auto&& is_one) {
+    Texts locals;
+    std::string type;
+    for (size_t i = 0; i < names.size(); ++i) {
+      const Output& output = op.signature.outputs[i];
+      if (!is_one(output)) continue;
+      locals.push_back(names[i]);
+      type = meta_type(op, output);
+    }
+    if (!locals.empty()) metas.push_back({{"type", type}, {"locals", join(locals)}});
+  };
+  declare([&](const Output& each) { return !each.list && !has_dynamic_shape(op, each); });
+  declare([&](const Output& each) { return has_dynamic_shape(op, each); });
+  declare([](const Output& each) { return each.list; });
+  return metas;
+}
+
 /// One function's worth of names: what each argument and output is called at the current step.
 class Renderer {
  public:
@@ -51,6 +76,15 @@ class Renderer {
   }
 
   const std::string& ctx() const { return ctx_; }
+  /// The context and, with a dist layer, the metas of the outputs.
+  Texts first_parameters() const {
+    Texts params = {"const " + rt("OpContext") + "& " + ctx_};
+    for (size_t i = 0; dist_ && i < metas_.size(); ++i) {
+      const Output& each = output(static_cast<int>(i));
+      params.push_back((each.list ? rt("span", rt("Meta")) : "const " + meta_type(op_, each) + "&") + " " + metas_[i]);
+    }
+    return params;
+  }
   bool is_explicit() const { return explicit_; }
 
   /// What the function returns where a step does not do that itself, or "".
@@ -91,34 +125,14 @@ class Renderer {
     return optional(arg.index) ? fmt::format("{}({})", rt("call::meta_or_null"), name) : rt("meta_of", name);
   }
 
+  /// Only without a dist layer: with one, metas are arguments, since on a mesh they come from the plan of the call.
   void add(const InferMetaStep& step, Json& json) {
+    if (dist_) return;
     phase(json, "infer meta");
     Texts args = {ctx_};
     for (const Passed& each : step.args) args.push_back(meta_arg(each));
-    Json metas = Json::array();
-    const auto declare = [&](const std::string& type, auto&& is_one) {
-      Texts locals;
-      for (size_t i = 0; i < metas_.size(); ++i) {
-        if (is_one(output(static_cast<int>(i)))) locals.push_back(metas_[i]);
-      }
-      if (!locals.empty()) metas.push_back({{"type", type}, {"locals", join(locals)}});
-    };
-    declare(rt("Meta"), [&](const Output& each) { return !each.list && !has_dynamic_shape(op_, each); });
-    if (op_.extension.dynamic_shape)
-      declare(rt("call::DynamicMeta"), [&](const Output& each) { return has_dynamic_shape(op_, each); });
-    declare(list_of(rt("Meta")), [](const Output& each) { return each.list; });
     args.insert(args.end(), metas_.begin(), metas_.end());
-    json["infer_meta"] = {{"metas", std::move(metas)}, {"func", step.func}, {"args", join(args)}, {"recorded", false}};
-    // A lone rebinding sees to it itself. Where there is a kernel, the call ends behind its look-up.
-    const bool kernel = std::any_of(plan_.steps.begin(), plan_.steps.end(),
-                                    [](const Step& s) { return std::holds_alternative<KernelStep>(s); });
-    if (!kernel && plan_.steps.size() > 2) json["infer_meta"]["recorded"] = recorded();
-  }
-
-  /// Where the steps are written out, so is the return of a call that is made for its metas, as the dist layer does.
-  Json recorded() const {
-    if (!explicit_ || !dist_) return false;
-    return {{"metas", ctx_ + ", " + join(metas_)}, {"nothing", plan_.returns.empty() ? "" : " {}"}};
+    json["infer_meta"] = {{"metas", meta_locals(op_, metas_)}, {"func", step.func}, {"args", join(args)}};
   }
 
   /// One as it is, several as a tuple of references.
@@ -239,8 +253,7 @@ class Renderer {
     json["kernel"] = {{"table", step.table},      {"kernels", scope_.local("kernels")},
                       {"signature", join(types)}, {"alias", scope_.local("Kernel")},
                       {"local", kernel_},         {"device", device_},
-                      {"dtype", dtype_},          {"dtype_local", std::move(dtype_local)},
-                      {"recorded", recorded()}};
+                      {"dtype", dtype_},          {"dtype_local", std::move(dtype_local)}};
   }
 
   void add(const CastStep& step, Json& json) {
@@ -356,7 +369,7 @@ std::string dense_returns(const Op& op, const DensePlan& plan) {
 }
 
 /// The arguments that some step of the plan reads, by name.
-std::set<std::string> used_arguments(const Op& op, const DensePlan& plan) {
+std::set<std::string> used_arguments(const Op& op, const DensePlan& plan, bool dist) {
   std::set<std::string> used;
   const std::optional<ComputeStep> compute = compute_step(op, plan);
   const bool by_arguments = compute && gets_all_tensors(op, compute->kernel);  // compute() takes the device from them
@@ -368,7 +381,7 @@ std::set<std::string> used_arguments(const Op& op, const DensePlan& plan) {
   };
   for (const Step& step : plan.steps) {
     if (const auto* meta = std::get_if<InferMetaStep>(&step)) {
-      use_all(meta->args);
+      if (!dist) use_all(meta->args);
     } else if (const auto* device = std::get_if<DeviceStep>(&step)) {
       for (const int attr : device->attrs) use({false, attr});
       const bool all = device->tensors && (!by_arguments || !device->attrs.empty());
@@ -387,16 +400,62 @@ std::set<std::string> used_arguments(const Op& op, const DensePlan& plan) {
   return used;
 }
 
-/// The parameters of a definition: those that the body does not use have no name, so that compilers do not warn.
-std::string definition_parameters(const Op& op, const DensePlan& plan, const std::string& ctx) {
-  const std::set<std::string> used = used_arguments(op, plan);
-  Texts params = parameters(op, Role::dense, plan.form, false);
+/// The parameters of a definition, after `first`: unused ones have no name, so that compilers do not warn.
+std::string definition_parameters(const Op& op, Texts params, const std::set<std::string>& used, Texts first) {
   for (size_t i = 0; i < params.size(); ++i) {
     const std::string& name = name_of(op.signature, op.signature.args[i]).text;
     if (!used.contains(name)) params[i].replace(params[i].size() - name.size(), name.size(), "/*" + name + "*/");
   }
-  params.insert(params.begin(), "const " + rt("OpContext") + "& " + ctx);
-  return parameter_list(op, params);
+  first.insert(first.end(), params.begin(), params.end());
+  return parameter_list(op, first);
+}
+
+/// The function that infers the metas of an op's outputs from those of its inputs and its attributes.
+Json infer_function(const Op& op) {
+  const DensePlan plan = plan_dense(op, is_inplace_only(op) ? Form::inplace : Form::functional);
+  const auto& step = std::get<InferMetaStep>(plan.steps.front());
+  Scope scope(op);
+  const std::string ctx = scope.local("ctx");
+  Texts args = {ctx}, metas, types;
+  std::set<std::string> used;
+  for (const Passed& passed : step.args) {
+    if (!passed.arg) {
+      args.push_back(passed_constant(passed));
+      continue;
+    }
+    std::string name = name_of(op.signature, *passed.arg).text;
+    used.insert(name);
+    if (passed.dtype_of) {
+      const Input& input = op.signature.inputs[passed.arg->index];
+      name = rt(input.list                    ? "dtype_of_metas"
+                : contains(op.optional, name) ? "dtype_of_optional_meta"
+                                              : "dtype_of_meta",
+                name);
+    }
+    args.push_back(std::move(name));
+  }
+  for (const Output& output : op.signature.outputs) {
+    metas.push_back(scope.local(output.name.text + (output.list ? "_metas" : "_meta")));
+    types.push_back(meta_type(op, output));
+  }
+  args.insert(args.end(), metas.begin(), metas.end());
+  Texts params;
+  for (const ArgRef arg : op.signature.args) {
+    const std::string& name = name_of(op.signature, arg).text;
+    params.push_back((arg.tensor ? meta_input_type(op.signature.inputs[arg.index], contains(op.optional, name))
+                                 : attr_type(op, op.signature.attrs[arg.index])) +
+                     " " + name);
+  }
+  Texts declared = params;
+  declared.insert(declared.begin(), "const " + rt("OpContext") + "& " + ctx);
+  return {{"returns", tuple_of(types)},
+          {"name", cpp_name(op)},
+          {"declared", parameter_list(op, declared)},
+          {"params", definition_parameters(op, std::move(params), used, {"const " + rt("OpContext") + "& " + ctx})},
+          {"metas", meta_locals(op, metas)},
+          {"func", step.func},
+          {"args", join(args)},
+          {"result", return_value(metas)}};
 }
 
 }  // namespace
@@ -407,23 +466,31 @@ Json dense_view(const LowerContext& context, const Part& part) {
     for (const Form form : forms_of(context, *op)) {
       const DensePlan plan = plan_dense(*op, form);
       Renderer renderer(*op, plan, context.runtime.dist);
-      Texts params = parameters(*op, Role::dense, form, false);
-      params.insert(params.begin(), "const " + rt("OpContext") + "& " + renderer.ctx());
+      const Texts first = renderer.first_parameters(), params = parameters(*op, Role::dense, form, false);
+      Texts declared = first;
+      declared.insert(declared.end(), params.begin(), params.end());
       Json steps = renderer.steps();
       Json result = false;
       if (std::string text = renderer.result(); !plan.returns.empty() && !text.empty()) result = std::move(text);
-      functions.push_back({{"returns", dense_returns(*op, plan)},
-                           {"name", function_name(*op, form)},
-                           {"declared", parameter_list(*op, params)},
-                           {"params", definition_parameters(*op, plan, renderer.ctx())},
-                           {"steps", std::move(steps)},
-                           {"result", std::move(result)}});
+      functions.push_back(
+          {{"returns", dense_returns(*op, plan)},
+           {"name", function_name(*op, form)},
+           {"declared", parameter_list(*op, declared)},
+           {"params", definition_parameters(*op, params, used_arguments(*op, plan, context.runtime.dist), first)},
+           {"steps", std::move(steps)},
+           {"result", std::move(result)}});
       // Steps that are written out name the context one by one.
       if (renderer.is_explicit()) functions.back()["ctx"] = renderer.ctx();
     }
   }
   Json view = file_head(part);
   view["functions"] = std::move(functions);
+  view["infer"] = false;
+  if (context.runtime.dist) {
+    Json infers = Json::array();
+    for (const Op* op : own_ops(part)) infers.push_back(infer_function(*op));
+    view["infer"] = {{"infers", std::move(infers)}};
+  }
   return view;
 }
 

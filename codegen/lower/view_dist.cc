@@ -12,7 +12,7 @@ std::string dense_arg(const Op& op, const std::string& call, Form form, ArgRef a
   if (!arg.tensor) {
     const std::string& name = op.signature.attrs[arg.index].name.text;
     const bool is_local_shape = op.infer_meta->local_shape && op.infer_meta->local_shape->text == name;
-    if (is_local_shape) return fmt::format("{}.local_shape({}, {})", call, local_shape_output(op), name);
+    if (is_local_shape) return fmt::format("{}.local_shape({})", call, local_shape_output(op));
     // A kernel of arguments that are held in float32 gives its result so, too.
     const bool is_dtype = !op.signature.inputs.empty() && op.signature.attrs[arg.index].type == AttrType::dtype;
     return is_dtype ? fmt::format("{}.local_dtype({})", call, name) : name;
@@ -23,8 +23,19 @@ std::string dense_arg(const Op& op, const std::string& call, Form form, ArgRef a
                                              : fmt::format("{}[{}]", call, arg.index);
 }
 
-std::string dense_args(const Op& op, const std::string& call, Form form) {
+/// The context and the metas of the outputs.
+Texts first_args(const Op& op, const std::string& call) {
   Texts args = {call};
+  for (size_t i = 0; i < op.signature.outputs.size(); ++i) {
+    const Output& output = op.signature.outputs[i];
+    const char* member = output.list ? "metas" : has_dynamic_shape(op, output) ? "dynamic_meta" : "meta";
+    args.push_back(fmt::format("{}.{}({})", call, member, i));
+  }
+  return args;
+}
+
+std::string dense_args(const Op& op, const std::string& call, Form form) {
+  Texts args = first_args(op, call);
   for (const ArgRef arg : op.signature.args) args.push_back(dense_arg(op, call, form, arg));
   return join(args);
 }
@@ -37,10 +48,11 @@ bool only_reinterprets(const Op& op) {
 
 /// The dense call, where there is one: its results are handed over as nothing, one value, or several.
 Json run_view(const Op& op, const DensePlan& plan, const std::string& args, Scope& scope) {
-  Json run = {{"reinterpret", false}, {"direct_reinterpret", false}, {"none", false}, {"direct", false}, {"one", false},
+  Json run = {{"infer", cpp_name(op)}, {"reinterpret", false}, {"direct_reinterpret", false},
+              {"none", false},         {"direct", false},      {"one", false},
               {"several", false}};
   if (only_reinterprets(op)) {
-    run[plan.form == Form::functional ? "direct_reinterpret" : "reinterpret"] = {{"dense_args", args}};
+    run[plan.form == Form::functional ? "direct_reinterpret" : "reinterpret"] = true;
   } else if (plan.form == Form::functional) {
     run["direct"] = {{"dense_args", args}};
   } else if (plan.returns.empty()) {
@@ -110,14 +122,14 @@ Json layout_function_view(const Op& op) {
   const std::string layout = scope.local("layout");
   const std::string call = scope.local("call");
   Texts collect = {layout, rt("ops") + "::" + cpp_name(op)};
-  Texts args = {call};
+  Texts args = first_args(op, call);
   for (const Attr& attr : op.signature.attrs) {
     collect.push_back(attr.name.text);
     args.push_back(attr.name.text);
   }
   const std::string params = parameter_list(op, layout_parameters(op, false));
-  Json run = {
-      {"reinterpret", false}, {"direct_reinterpret", false}, {"none", false}, {"one", false}, {"several", false}};
+  Json run = {{"infer", cpp_name(op)}, {"reinterpret", false}, {"direct_reinterpret", false},
+              {"none", false},         {"one", false},         {"several", false}};
   run["direct"] = {{"dense_args", join(args)}};
   const std::string returns = return_type(op, Form::functional, true);
   return {{"returns", returns},    {"name", cpp_name(op)}, {"declared", declared(returns, params)},

@@ -83,6 +83,23 @@ std::string neutral_values(const Op& op) {
   return "{" + join(values) + "}";
 }
 
+/// Where the kernel's dtype comes from.
+Texts kernel_dtypes(const KernelStep& kernel) {
+  Texts sources;
+  for (const DTypeSource& source : kernel.dtypes) {
+    std::string text;
+    switch (source.kind) {
+      case DTypeSource::Kind::input: text = fmt::format("{}({})", rt("input_dtype"), source.index); break;
+      case DTypeSource::Kind::attr: text = fmt::format("{}({})", rt("attr_dtype"), source.index); break;
+      case DTypeSource::Kind::constant:
+        text = fmt::format("{}({})", rt("constant_dtype"), data_type(source.constant));
+        break;
+    }
+    sources.push_back(source.to_complex ? rt("complex_of") + "(" + text + ")" : text);
+  }
+  return sources;
+}
+
 /// The initialiser of an OpDef: the members that are not as the runtime has them by default.
 std::string definition(const LowerContext& context, const Op& op) {
   Texts members;
@@ -112,6 +129,15 @@ std::string definition(const LowerContext& context, const Op& op) {
   if (has_trait(op, Trait::rearranging)) add("rearranging", "true");
   if (has_trait(op, Trait::identity)) add("identity", "true");
   if (op.extension.neutral && context.runtime.op_table.contains("neutral")) add("neutral", neutral_values(op));
+  if (context.runtime.op_table.contains("kernel")) {
+    for (const Step& step : plan_dense(op, forms_of(context, op).front()).steps) {
+      const auto* kernel = std::get_if<KernelStep>(&step);
+      const Texts sources = kernel == nullptr ? Texts() : kernel_dtypes(*kernel);
+      if (sources.empty()) continue;
+      add("kernel", "\"" + kernel->table + "\"");
+      add("kernel_dtypes", rt("dtype_sources", join(sources)));
+    }
+  }
   if (is_random(op)) add("random", "true");
   if (const unsigned unread = no_need_buffer(op); unread != 0) add("no_need_buffer", fmt::format("{:#x}", unread));
   if (const unsigned dynamic = dynamic_outputs(op); dynamic != 0) add("dynamic_outputs", fmt::format("{:#x}", dynamic));

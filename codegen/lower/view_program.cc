@@ -5,9 +5,9 @@
 namespace shardgen {
 namespace {
 
-/// What makes the entry: the op's facts and its dense functions, the functional one first.
+/// What makes the entry: the op's facts, its infer function and its dense functions, the functional one first.
 std::string entry_args(const LowerContext& context, const Op& op) {
-  Texts args = {rt("ops") + "::" + cpp_name(op)};
+  Texts args = {rt("ops") + "::" + cpp_name(op), rt("infer") + "::" + cpp_name(op)};
   if (is_inplace_only(op)) args.push_back("nullptr");
   for (const Form form : forms_of(context, op)) args.push_back(rt("dense") + "::" + function_name(op, form));
   return join(args);

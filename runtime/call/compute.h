@@ -57,13 +57,13 @@ void visit_device(const OpContext& ctx, const T& argument, const DenseTensor*& f
 
 inline DenseTensor make(const OpContext& ctx, Device device, const Meta& meta) { return allocate(ctx, device, meta); }
 inline DenseTensor make(const OpContext&, Device, const DynamicMeta&) { return {}; }
-inline std::vector<DenseTensor> make(const OpContext& ctx, Device device, const std::vector<Meta>& metas) {
+inline std::vector<DenseTensor> make(const OpContext& ctx, Device device, std::span<const Meta> metas) {
   return allocate_list(ctx, device, metas);
 }
 
 /// A dry world has no data from which a kernel could tell the rows of an output.
 inline void check_known(const OpContext&, const Meta&) {}
-inline void check_known(const OpContext&, const std::vector<Meta>&) {}
+inline void check_known(const OpContext&, std::span<const Meta>) {}
 inline void check_known(const OpContext& ctx, const DynamicMeta& most) {
   if (ctx.dry != nullptr) fail_unbounded(ctx, most);
 }
@@ -92,10 +92,8 @@ auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels,
   using Kernel = void(const OpContext&, detail::Parameter<Args>..., detail::OutputParameter<Metas>...);
   using Outputs = std::tuple<detail::Output<Metas>...>;
   const auto make_all = [&](auto&... meta) {
-    // Asked for the metas alone it throws too: a missing kernel is found before anything is drawn or sent.
     auto* const kernel = kernels.find<Kernel>(ctx, device, dtype);
     (check_known(ctx, meta), ...);
-    if (infers(ctx, meta...)) return Outputs();
     Outputs outputs{detail::make(ctx, device, meta)...};
     std::apply([&](auto&... output) { run(kernel, ctx, detail::given(ctx, args)..., output...); }, outputs);
     return outputs;
@@ -109,7 +107,6 @@ Output<M> compute_one(Device device, const OpContext& ctx, const KernelTable& ke
   using Kernel = void(const OpContext&, Parameter<Args>..., OutputParameter<M>);
   auto* const kernel = kernels.find<Kernel>(ctx, device, dtype);
   check_known(ctx, meta);
-  if (infers(ctx, meta)) return {};
   Output<M> output = make(ctx, device, meta);
   run(kernel, ctx, given(ctx, args)..., output);
   return output;
@@ -122,17 +119,6 @@ Output<M> compute_on(Device device, const OpContext& ctx, const KernelTable& ker
   return compute_one<M>(device, ctx, kernels, dtype, std::get<0>(meta), args...);
 }
 
-/// Replaces the shapes of whole outputs by those of this rank's shards.
-inline void take_shard(Meta& meta, const Meta*& shard) { meta.dims = (shard++)->dims; }
-inline void take_shard(std::vector<Meta>& metas, const Meta*& shard) {
-  for (Meta& meta : metas) take_shard(meta, shard);
-}
-
-template <class T>
-struct IsTuple : std::false_type {};
-template <class... T>
-struct IsTuple<std::tuple<T...>> : std::true_type {};
-
 /// One thing as a tuple of a reference to it; a tuple as it is.
 template <class T>
 auto as_tuple(T& value) {
@@ -141,7 +127,7 @@ auto as_tuple(T& value) {
 }
 
 inline DenseTensor make_target(InplaceWrite& write, DenseTensor& x, const Meta& meta) { return write.target(x, meta); }
-inline std::vector<DenseTensor> make_target(InplaceWrite& write, Targets x, const std::vector<Meta>& metas) {
+inline std::vector<DenseTensor> make_target(InplaceWrite& write, Targets x, std::span<const Meta> metas) {
   return write.targets(x, metas);
 }
 
@@ -176,7 +162,6 @@ void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& k
   using Kernel =
       void(const OpContext&, detail::Parameter<std::remove_const_t<Args>>..., detail::OutputParameter<Metas>...);
   auto* const kernel = kernels.find<Kernel>(ctx, device_of(ctx, args...), dtype);
-  if (std::apply([&](auto&... meta) { return infers(ctx, meta...); }, metas)) return;
   InplaceWrite write(ctx, op);
   const auto make_all = [&]<size_t... i>(std::index_sequence<i...>) {
     return std::tuple<detail::Output<Metas>...>{
@@ -194,16 +179,11 @@ void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& k
 }  // namespace detail
 
 /// Runs a kernel on `device` with new outputs of the given metas, and returns those: for one meta the output, for std::tie of
-/// several a tuple. `args` are the kernel's arguments. On a mesh, an op without tensor arguments makes pieces of its outputs.
+/// several a tuple. `args` are the kernel's arguments.
 template <class Metas, class... Args>
-auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, Metas&& metas,
+auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, const Metas& metas,
                 const Args&... args) {
-  const auto all = detail::as_tuple(metas);
-  if (ctx.local != nullptr && !ctx.local->output_shards.empty()) {
-    const Meta* shard = ctx.local->output_shards.data();
-    std::apply([&](auto&... meta) { (detail::take_shard(meta, shard), ...); }, all);
-  }
-  return detail::compute_on(device, ctx, kernels, dtype, all, args...);
+  return detail::compute_on(device, ctx, kernels, dtype, detail::as_tuple(metas), args...);
 }
 
 /// The same on the device of the tensors.

@@ -136,7 +136,7 @@ std::vector<DenseTensor> allocate_list(const OpContext& ctx, Device device, std:
 }
 
 DenseTensor reinterpret(const OpContext& ctx, const DenseTensor& x, const Meta& meta) {
-  if (infers(ctx, meta) || !x.defined()) return {};
+  if (!x.defined()) return {};
   if (meta.bytes() != x.meta().bytes()) {
     fail(ErrorCode::shape_mismatch, "[{}] a view of {} as {} would change its byte size", ctx.op, to_string(x.meta()),
          to_string(meta));
@@ -144,12 +144,10 @@ DenseTensor reinterpret(const OpContext& ctx, const DenseTensor& x, const Meta& 
   return x.reinterpret(meta);
 }
 
-void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta) {
-  if (!infers(ctx, meta)) x = reinterpret(ctx, x, meta);
-}
+void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta) { x = reinterpret(ctx, x, meta); }
 
 DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype) {
-  if (!tensor.defined() || tensor.dtype() == dtype || ctx.infer != nullptr) return tensor;
+  if (!tensor.defined() || tensor.dtype() == dtype) return tensor;
   static const KernelTable& kernels = kernel_table("cast");
   auto* const kernel = kernels.find<void(const OpContext&, const DenseTensor&, DType, DenseTensor&)>(
       ctx, tensor.device(), tensor.dtype());
@@ -280,7 +278,7 @@ DenseTensor InplaceWrite::written_view(const DenseTensor& x, const Meta& meta) {
          to_string(meta), to_string(x.meta()));
   }
   // A distributed call has checked its targets: under ViewPolicy::sync it writes through views.
-  if (ctx_.local == nullptr && ctx_.infer == nullptr) check_write(*x.storage(), ctx_.op, view_policy());
+  if (ctx_.local == nullptr) check_write(*x.storage(), ctx_.op, view_policy());
   views_.push_back(&x);
   return x;
 }

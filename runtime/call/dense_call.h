@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -17,6 +18,14 @@
 #include "dist/view_use.h"
 
 namespace shard::call {
+
+namespace detail {
+template <class T>
+struct IsTuple : std::false_type {};
+template <class... T>
+struct IsTuple<std::tuple<T...>> : std::true_type {};
+
+}  // namespace detail
 
 inline bool any_dist(const Tensor& tensor) { return tensor.is_dist(); }
 inline bool any_dist(const std::vector<Tensor>& tensors) {
@@ -121,18 +130,6 @@ DType complex_dtype(const OpContext& ctx, DType dtype);
 struct DynamicMeta : Meta {};
 /// Such an op in a dry world, which has no data. Throws no_data.
 [[noreturn]] void fail_unbounded(const OpContext& ctx, const Meta& most);
-
-/// True when the call is for its metas alone: they are recorded, and the dense function returns at once.
-template <class... Metas>
-bool infers(const OpContext& ctx, const Metas&... metas) {
-  if (ctx.infer == nullptr) return false;
-  const auto list = []<class M>(const M& meta) {
-    if constexpr (std::is_base_of_v<Meta, M>) return std::vector<Meta>{meta};
-    else return meta;
-  };
-  ctx.infer->slots = {list(metas)...};
-  return true;
-}
 
 /// The key of a random op: that of the distributed call, or the next of this thread's generator.
 RandomKey draw(const OpContext& ctx);

@@ -59,23 +59,53 @@ std::tuple<decltype(wrap(std::declval<Values>()))...> wrap(std::tuple<Values...>
   return std::apply([](auto&... each) { return std::make_tuple(wrap(std::move(each))...); }, values);
 }
 
+namespace detail {
+
+/// The meta of a dense argument for a parameter of type P of an infer function; an attribute as it is.
+template <class P, class T>
+decltype(auto) meta_argument(T& argument) {
+  using Value = std::remove_cvref_t<T>;
+  if constexpr (std::is_same_v<P, const Meta*>) return meta_or_null(argument);
+  else if constexpr (std::is_same_v<P, std::span<const Meta>>) return metas(argument);
+  else if constexpr (std::is_same_v<Value, DenseTensor>) return (argument.meta());
+  else return (argument);
+}
+
+/// Infers the metas of the outputs and calls the dense function with them.
+template <class Metas, class... P, class Dense, class... Args>
+auto infer_and_call(const OpContext& ctx, Metas (*infer)(const OpContext&, P...), Dense* dense, Args&... args) {
+  const Metas metas = infer(ctx, meta_argument<P>(args)...);
+  if constexpr (IsTuple<Metas>::value) {
+    return std::apply([&](const auto&... meta) { return dense(ctx, meta..., args...); }, metas);
+  } else {
+    return dense(ctx, metas, args...);
+  }
+}
+
+}  // namespace detail
+
 /// Errors of a device get the call; its text is made only then.
-template <class... Params, class Dense, size_t... i>
-auto call_dense(const OpContext& ctx, const OpDef& op, Dense* dense, std::index_sequence<i...>,
+template <class... Params, class Infer, class Dense, size_t... i>
+auto call_dense(const OpContext& ctx, const OpDef& op, Infer* infer, Dense* dense, std::index_sequence<i...>,
                 std::type_identity_t<Params>... args) {
   try {
-    return dense(ctx, dense_argument<Params>(ctx, op, slot_of<i, Params...>(), static_cast<Params>(args))...);
+    // Braces fix the order of the checks.
+    std::tuple<decltype(dense_argument<Params>(ctx, op, 0, static_cast<Params>(args)))...> arguments{
+        dense_argument<Params>(ctx, op, slot_of<i, Params...>(), static_cast<Params>(args))...};
+    return detail::infer_and_call(ctx, infer, dense, std::get<i>(arguments)...);
   } catch (const Error& error) { rethrow_with_call(error, op, ctx.op, {tensor_argument(args)...}); }
 }
 
-/// A functional op. The layers have the same parameters, the dense one with dense tensors after a context.
-template <class Result, class... Params, class Dense>
-Result dispatch(const OpDef& op, Result (*dist)(Params...), Dense* dense, std::type_identity_t<Params>... args) {
+/// A functional op. The layers have the same parameters: those of the infer function are metas, and those of the dense one
+/// dense tensors after a context and the metas of the outputs.
+template <class Result, class... Params, class Infer, class Dense>
+Result dispatch(const OpDef& op, Result (*dist)(Params...), Infer* infer, Dense* dense,
+                std::type_identity_t<Params>... args) {
   if ((is_distributed(args) || ...)) return dist(static_cast<Params>(args)...);
   const OpContext ctx = context(op.name.data());
   const auto run = [&] {
-    return wrap(
-        call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...));
+    return wrap(call_dense<Params...>(ctx, op, infer, dense, std::index_sequence_for<Params...>(),
+                                      static_cast<Params>(args)...));
   };
   if (ctx.recorder == nullptr) [[likely]]
     return run();
@@ -105,13 +135,14 @@ auto new_results(std::tuple<T...>&& results) {
 }
 
 /// The in-place form of an op. Returns its new results; the caller returns those and the arguments that are written.
-template <class Result, class... Params, class Dense>
-decltype(new_results(std::declval<Result>())) dispatch_inplace(const OpDef& op, Result (*dist)(Params...), Dense* dense,
-                                                               std::type_identity_t<Params>... args) {
+template <class Result, class... Params, class Infer, class Dense>
+decltype(new_results(std::declval<Result>())) dispatch_inplace(const OpDef& op, Result (*dist)(Params...), Infer* infer,
+                                                               Dense* dense, std::type_identity_t<Params>... args) {
   if ((is_distributed(args) || ...)) return new_results(dist(static_cast<Params>(args)...));
   const OpContext ctx = context(op.inplace_name.data());
   const auto run = [&] {
-    return call_dense<Params...>(ctx, op, dense, std::index_sequence_for<Params...>(), static_cast<Params>(args)...);
+    return call_dense<Params...>(ctx, op, infer, dense, std::index_sequence_for<Params...>(),
+                                 static_cast<Params>(args)...);
   };
   std::optional<Capturing> capturing;
   if (ctx.recorder != nullptr) [[unlikely]] {
@@ -129,14 +160,14 @@ decltype(new_results(std::declval<Result>())) dispatch_inplace(const OpDef& op, 
 }
 
 /// An op without tensor arguments, and without a layout.
-template <class Dense, class... Args>
-auto call_local(const OpDef& op, Dense* dense, const Args&... args) {
+template <class Infer, class Dense, class... Args>
+auto call_local(const OpDef& op, Infer* infer, Dense* dense, const Args&... args) {
   const OpContext ctx = context(op.name.data());
   if (ctx.recorder == nullptr) [[likely]]
-    return wrap(dense(ctx, args...));
+    return wrap(detail::infer_and_call(ctx, infer, dense, args...));
   Capturing capturing(*ctx.recorder, op, false);
   (capturing.argument(args), ...);
-  auto result = wrap(dense(ctx, args...));
+  auto result = wrap(detail::infer_and_call(ctx, infer, dense, args...));
   capturing.finish(result);
   return result;
 }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <functional>
 
@@ -14,6 +15,7 @@
 #include "call/moved_inputs.h"
 #include "core/recorder.h"
 #include "dist/view_use.h"
+#include "kernels/registry.h"
 #include "reshard/execute.h"
 
 namespace shard::call {
@@ -235,20 +237,7 @@ std::vector<DenseTensor*> DistCall::targets(size_t slot) {
   return all;
 }
 
-void DistCall::begin_inference(MetaSink& metas) {
-  for (const DistTensorImpl* impl : tensors_)
-    locals_.push_back(impl == nullptr ? DenseTensor() : DenseTensor(impl->value.storage(), impl->global));
-  metas.slots.resize(op_.outputs.size());
-  ctx_.infer = &metas;
-}
-
-void DistCall::end_inference() {
-  ctx_.infer = nullptr;
-  locals_.clear();
-}
-
 void DistCall::set(size_t output, std::vector<DenseTensor> values) {
-  if (ctx_.infer != nullptr) return;
   const size_t count = plan_->output_slots[output].count;
   if (values.size() != count) {
     fail(ErrorCode::internal, "[{}] computed {} pieces of '{}', but there are {}; its infer_meta function is wrong",
@@ -257,22 +246,78 @@ void DistCall::set(size_t output, std::vector<DenseTensor> values) {
   for (size_t i = 0; i < values.size(); ++i) results_[plan_->output_slots[output].first + i] = std::move(values[i]);
 }
 
-const CallPlan& DistCall::make_plan(uint64_t hash, const MetaSink& metas, const std::function<void()>& dense) {
-  std::vector<Meta> outputs;
-  std::vector<SlotRange> output_slots;
-  for (const auto& slot : metas.slots) {
-    output_slots.push_back({outputs.size(), slot.size()});
-    outputs.insert(outputs.end(), slot.begin(), slot.end());
+void DistCall::check_kernel() const {
+  const DenseTensor* first = nullptr;
+  for (const DistTensorImpl* impl : tensors_) {
+    if (impl != nullptr) gather_device(ctx_, impl->value, first);
   }
+  Device device = first == nullptr ? kCpu : first->device();
+  for (const AttrRef& attr : attrs_) {
+    if (const auto* given = std::get_if<const Device*>(&attr)) device = **given;
+    const auto* maybe = std::get_if<const std::optional<Device>*>(&attr);
+    if (maybe != nullptr && **maybe) device = ***maybe;
+  }
+  for (const DTypeSource& source : op_.kernel_dtypes) {
+    const auto index = static_cast<size_t>(source.index);
+    std::optional<DType> dtype;
+    switch (source.kind) {
+      case DTypeSource::Kind::constant: dtype = source.constant; break;
+      case DTypeSource::Kind::input: {
+        const SlotRange& slot = slots_[index];
+        if (slot.count != 0 && tensors_[slot.first] != nullptr) dtype = tensors_[slot.first]->global.dtype;
+        break;
+      }
+      case DTypeSource::Kind::attr: {
+        if (const auto* given = std::get_if<const DType*>(&attrs_[index])) dtype = **given;
+        else dtype = *std::get<const std::optional<DType>*>(attrs_[index]);
+        break;
+      }
+    }
+    if (dtype && source.to_complex) dtype = complex_dtype(ctx_, *dtype);
+    if (dtype) return kernel_table(op_.kernel.data()).check(ctx_, device, *dtype);
+  }
+}
+
+const CallPlan& DistCall::make_plan(uint64_t hash, const std::function<void()>& dense) {
   std::vector<spmd::TensorArg> inputs;
-  for (const DistTensorImpl* impl : tensors_)
+  std::vector<const Meta*> metas;
+  for (const DistTensorImpl* impl : tensors_) {
     inputs.push_back(impl == nullptr ? spmd::TensorArg{} : spmd::TensorArg{impl->global, impl->spec});
-  const CallTypes types{op_,     ctx_.op,     variant_ == Variant::inplace, mesh_, inputs, slots_, attrs_, layout_,
-                        outputs, output_slots};
+    metas.push_back(impl == nullptr ? nullptr : &impl->global);
+  }
+  const OutputMetas outputs = infer_({ctx_, metas, slots_, attrs_});
+  check_kernel();
+  if (ctx_.dry != nullptr && op_.dynamic_outputs != 0)
+    fail_unbounded(ctx_, outputs.flat[static_cast<size_t>(std::countr_zero(op_.dynamic_outputs))]);
+  const CallTypes types{
+      op_, ctx_.op, variant_ == Variant::inplace, mesh_, inputs, slots_, attrs_, layout_, outputs.flat, outputs.slots};
   CallPlan plan = plan_call(types, rank_.policies, rank_.world());
   if (!plan.reduce_axes.empty() && !plan.relayout) count_kernel(plan, dense);
   bind_plan(plan, mesh_->coordinate(rank_.id()));
   return cache_.insert(key_, hash, std::move(plan));
+}
+
+void DistCall::check_rule() const {
+  std::vector<Meta> shards = plan_->input_shards;
+  std::vector<const Meta*> metas;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    shards[i].dtype =
+        plan_->inputs[i].global.dtype;  // only shapes are compared; some shards may be float32, others 16-bit
+    metas.push_back(tensors_[i] == nullptr ? nullptr : &shards[i]);
+  }
+  std::vector<AttrRef> attrs(attrs_.begin(), attrs_.end());
+  IntArray shape;
+  if (op_.local_shape >= 0) {
+    shape = local_shape(static_cast<size_t>(op_.local_shape_output));
+    attrs[static_cast<size_t>(op_.local_shape)] = &shape;
+  }
+  const OutputMetas outputs = infer_({ctx_, metas, slots_, attrs});
+  for (size_t o = 0; o < plan_->outputs.size(); ++o) {
+    const OutputPlan& output = plan_->outputs[o];
+    const Meta computed = {outputs.flat[o].dims, plan_->output_shards[o].dtype};
+    if (output.spec != nullptr && !output.dynamic && !(computed == plan_->output_shards[o]))
+      fail_shape(output, computed, plan_->output_shards[o]);
+  }
 }
 
 bool DistCall::writes(const OutputPlan& output) const {
@@ -314,7 +359,8 @@ void DistCall::prepare() {
   results_.resize(plan_->outputs.size());
   local_.inputs = plan_->input_boxes;
   local_.outputs = plan_->output_boxes;
-  if (layout_ != nullptr) local_.output_shards = plan_->output_shards;
+  const bool checks = infer_.function != nullptr && plan_->active && !plan_->relayout && layout_ == nullptr;
+  if (checks && !op_.kernel.empty()) check_rule();
   if (ctx_.recorder != nullptr) extras().captured_inputs = locals_;
   if (!plan_->reduce_axes.empty() && plan_->active && ctx_.recorder == nullptr) {
     extras().reducer = std::make_unique<MeshReducer>(rank_, plan_->mesh, plan_->reduce_axes, op_.name);

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "call/codegen_abi.h"
+#include "call/dense_call.h"
 #include "call/float32_call.h"
+#include "call/infer_call.h"
 #include "call/plan_cache.h"
 #include "call/plan_call.h"
 #include "call/view_link.h"
@@ -52,13 +54,13 @@ class DistCall {
     cache_.give_list(std::move(results_));
   }
 
-  /// Looks the plan up; on a miss calls `dense` for the global metas and makes one. Then moves the inputs, calls `dense` on ranks
-  /// of the mesh, writes back and bumps versions. `dense` gives the local outputs: none, one, or a tuple of all in their order;
-  /// the same are returned as distributed tensors.
-  template <class Dense>
-  auto run(Dense&& dense) {
+  /// Looks the plan up; on a miss infers the global metas with `infer` and makes one. Then reshards the inputs, calls `dense` on
+  /// the ranks of the mesh, writes back and bumps versions. `dense` returns the local outputs: none, one, or a tuple of all in
+  /// their order; the same are returned as distributed tensors.
+  template <class Infer, class Dense>
+  auto run(Infer* infer, Dense&& dense) {
     using Result = std::invoke_result_t<Dense>;
-    plan(dense);
+    plan(infer, dense);
     const auto kernel = [&] {
       if constexpr (std::is_void_v<Result>) dense();
       else take(dense());
@@ -66,10 +68,10 @@ class DistCall {
     execute(kernel);
     if constexpr (!std::is_void_v<Result>) return result(std::type_identity<Result>());
   }
-  /// The same for an op that only reinterprets its input 0, whose dense function is called for the metas alone.
-  template <class Dense>
-  Tensor run_reinterpret(Dense&& dense) {
-    plan(dense);
+  /// The same for an op that only reinterprets its input 0.
+  template <class Infer>
+  Tensor run_reinterpret(Infer* infer) {
+    plan(infer, nullptr);
     execute([&] { reinterpret_local(); });
     return variant_ == Variant::inplace ? Tensor() : output(0);
   }
@@ -83,21 +85,26 @@ class DistCall {
   }
   DenseTensor& target(size_t slot) { return locals_[first(slot)]; }
   std::vector<DenseTensor*> targets(size_t slot);
-  /// The shape attribute of the dense call: the local shape of an output, or for the global metas the one that was asked for.
-  IntArray local_shape(size_t output, const IntArray& asked) const {
-    return ctx_.infer != nullptr ? asked : IntArray(plan_->output_shards[plan_->output_slots[output].first].dims);
+  /// The metas of this rank's shards of an output, which the kernel makes.
+  const Meta& meta(size_t output) const { return plan_->kernel_metas[plan_->output_slots[output].first]; }
+  std::span<const Meta> metas(size_t output) const {
+    const SlotRange& slot = plan_->output_slots[output];
+    return std::span(plan_->kernel_metas).subspan(slot.first, slot.count);
+  }
+  DynamicMeta dynamic_meta(size_t output) const { return {meta(output)}; }
+  /// The shape attribute of the dense call: the local shape of an output.
+  IntArray local_shape(size_t output) const {
+    return IntArray(plan_->output_shards[plan_->output_slots[output].first].dims);
   }
 
   /// A dtype attribute of the dense call.
-  DType local_dtype(DType asked) const { return ctx_.infer == nullptr && plan_->in_float32 ? widened(asked) : asked; }
+  DType local_dtype(DType asked) const { return plan_->in_float32 ? widened(asked) : asked; }
   std::optional<DType> local_dtype(const std::optional<DType>& asked) const {
     return asked ? std::optional(local_dtype(*asked)) : asked;
   }
 
-  /// The local result of an output. Where only metas are wanted, there is none.
-  void set(size_t output, DenseTensor value) {
-    if (ctx_.infer == nullptr) results_[plan_->output_slots[output].first] = std::move(value);
-  }
+  /// The local result of an output.
+  void set(size_t output, DenseTensor value) { results_[plan_->output_slots[output].first] = std::move(value); }
   void set(size_t output, std::vector<DenseTensor> values);
   Tensor output(size_t output);
   std::vector<Tensor> outputs(size_t output);
@@ -115,24 +122,20 @@ class DistCall {
   template <class T>
   void attr(const T& value);
 
-  template <class Dense>
-  void plan(Dense&& dense) {
+  template <class Infer, class Dense>
+  void plan(Infer* infer, Dense&& dense) {
     const uint64_t hash = hash_words(key_);
     plan_ = cache_.find(key_, hash);
     try {
       if (plan_ == nullptr) {
-        MetaSink metas;
-        begin_inference(metas);
-        dense();
-        end_inference();
-        plan_ = &make_plan(hash, metas, [&] { dense(); });
+        infer_ = infer_entry(infer);
+        plan_ = &make_plan(hash, [&] {
+          if constexpr (std::is_invocable_v<Dense>) dense();
+        });
       }
       if (plan_->checked || extras_) check_policies();
     } catch (const Error& error) { rethrow(error); }
   }
-  /// Until end_inference(), the local tensors have the global metas and no bytes.
-  void begin_inference(MetaSink& metas);
-  void end_inference();
 
   template <class Kernel>
   void execute(Kernel&& kernel) {
@@ -234,7 +237,11 @@ class DistCall {
   void key_bytes(const void* data, size_t bytes);
 
   /// `dense` calls the dense function as it is called in this call.
-  const CallPlan& make_plan(uint64_t hash, const MetaSink& metas, const std::function<void()>& dense);
+  const CallPlan& make_plan(uint64_t hash, const std::function<void()>& dense);
+  /// Throws internal where the rule gives outputs other local shapes than the op makes of its local inputs.
+  void check_rule() const;
+  /// Throws no_kernel or mixed_device where the dense function is going to.
+  void check_kernel() const;
   void count_kernel(CallPlan& plan, const std::function<void()>& dense);
 
   void check_policies();
@@ -248,14 +255,14 @@ class DistCall {
   }
   void check_write_back(const OutputPlan& output, PlannedMoves& moves, bool all) const;
   void check_apart() const;
-  /// Throws unless the piece is what the layout of the output promises.
-  void check_piece(size_t output, const DenseTensor& piece) const {
+  /// Throws unless the local result is what the layout of the output promises.
+  void check_result(size_t output, const DenseTensor& result) const {
     if (!plan_->active) return;
     const Meta& shard = plan_->output_shards[output];
-    if (!(piece.meta() == shard)) fail_piece(plan_->outputs[output], piece, shard);
+    if (!(result.meta() == shard)) fail_shape(plan_->outputs[output], result.meta(), shard);
   }
   void fill_with_identity(DenseTensor& piece) const;
-  [[noreturn]] void fail_piece(const OutputPlan& output, const DenseTensor& piece, const Meta& shard) const;
+  [[noreturn]] void fail_shape(const OutputPlan& output, const Meta& computed, const Meta& shard) const;
   void prepare();
   DenseTensor shape_of_piece(size_t i) const;
   /// Tells the recorder of the call, with the inputs as they are after their moves.
@@ -299,6 +306,7 @@ class DistCall {
   const ProcessMesh* mesh_ = nullptr;
   const DistSpec* layout_ = nullptr;  // asked for, by an op without tensor arguments
   const CallPlan* plan_ = nullptr;
+  InferEntry infer_;  // of a call that makes its plan; one from the cache needs none
   KeyWords key_;
   SmallVec<SlotRange, 16> slots_;
   SmallVec<DistTensorImpl*, 16> tensors_;  // null for absent optionals

@@ -39,7 +39,7 @@ void DistCall::finish() {
     } else {
       finish_written_view(o);
     }
-    check_piece(o, results_[o]);
+    check_result(o, results_[o]);
   }
 }
 
@@ -81,9 +81,9 @@ void DistCall::fill_with_identity(DenseTensor& piece) const {
   fill_identity(piece.raw(), piece.numel(), piece.dtype(), *plan_->identity);
 }
 
-void DistCall::fail_piece(const OutputPlan& output, const DenseTensor& piece, const Meta& shard) const {
-  fail(ErrorCode::internal, "[{}] computed a piece {} where layout {} of {} has {}; its placement rule is wrong",
-       op_.name, to_string(piece.meta()), output.spec->text(), to_string(output.global), to_string(shard));
+void DistCall::fail_shape(const OutputPlan& output, const Meta& computed, const Meta& shard) const {
+  fail(ErrorCode::internal, "[{}] computes a local shard {} where layout {} of {} has {}; its placement rule is wrong",
+       op_.name, to_string(computed), output.spec->text(), to_string(output.global), to_string(shard));
 }
 
 void DistCall::finish_view(size_t o) {
@@ -119,7 +119,7 @@ void DistCall::finish_inplace(size_t o) {
   DenseTensor result = locals_[i];
   if (!plan_->active) result = absent_like(result, output.global);
   mark(result, o);
-  check_piece(o, result);
+  check_result(o, result);
   const bool written = writes(output);
   // The same value in the same shape: a target that had to move for a reader of it is left where it is.
   if (!written && output.global == x.global && rank_.policies.inplace != InplacePolicy::adopt) return;

@@ -14,13 +14,14 @@
 #include <vector>
 
 #include "call/dense_call.h"
-#include "core/attr.h"
+#include "call/infer_call.h"
 
 namespace shard {
 
-/// The arguments of a call, and what it gave.
+/// The arguments of a call, and what it returned.
 struct EntryCall {
   const OpContext& ctx;
+  const OutputMetas& outputs;
   std::span<DenseTensor>
       tensors;  // flat, by slots; undefined ones are absent. Those that the op writes in place may be replaced
   std::span<const SlotRange> slots;
@@ -39,9 +40,10 @@ struct DenseEntry {
   void operator()(EntryCall& args) const { call(function, args); }
 };
 
-/// An op: its facts, and its dense functions.
+/// An op: its facts, its infer function and its dense functions.
 struct OpEntry {
   const OpDef* op = nullptr;
+  InferEntry infer;
   DenseEntry functional;  // none for an op that has only an in-place form
   DenseEntry inplace;
 };
@@ -66,42 +68,46 @@ inline constexpr bool is_dense_tensor = std::is_same_v<std::remove_cvref_t<P>, D
                                         std::is_same_v<std::remove_cvref_t<P>, std::span<const DenseTensor>> ||
                                         std::is_same_v<std::remove_cvref_t<P>, call::Targets>;
 
-/// The number of tensor parameters, or of others, among the first `count` of P.
-template <bool tensors, size_t count, class... P>
-consteval size_t place_of() {
-  constexpr bool each[] = {is_dense_tensor<P>..., false};
-  size_t place = 0;
-  for (size_t i = 0; i < count; ++i) place += each[i] == tensors;
-  return place;
-}
+/// The meta of an output.
+template <class P>
+inline constexpr bool is_output_meta =
+    std::is_base_of_v<Meta, std::remove_cvref_t<P>> || std::is_same_v<P, std::span<const Meta>>;
+template <class P>
+inline constexpr bool is_attribute = !is_dense_tensor<P> && !is_output_meta<P>;
 
 template <class... P>
 struct AttrTypes {
-  static constexpr size_t count = ((is_dense_tensor<P> ? 0u : 1u) + ... + 0u);
+  static constexpr size_t count = ((is_attribute<P> ? 1u : 0u) + ... + 0u);
   static constexpr auto make() {
     std::array<uint8_t, count + 1> types{};
     size_t next = 0;
-    ((is_dense_tensor<P> ? void() : void(types[next++] = IndexIn<std::remove_cvref_t<P>, Attr>::value)), ...);
+    ((is_attribute<P> ? void(types[next++] = IndexIn<std::remove_cvref_t<P>, Attr>::value) : void()), ...);
     return types;
   }
   static constexpr std::array<uint8_t, count + 1> types = make();
 };
 
-/// What a parameter is given. `targets` keeps the list of one that is written.
-template <class P, size_t tensor, size_t attr>
+/// The argument for a parameter of type P: `index` counts the parameters of its kind. `targets` keeps the list of one that is
+/// written.
+template <class P, size_t index>
 decltype(auto) entry_argument(EntryCall& call, std::vector<std::vector<DenseTensor*>>& targets) {
   using T = std::remove_cvref_t<P>;
   if constexpr (std::is_same_v<T, DenseTensor>) {
-    return static_cast<P>(call.tensors[call.slots[tensor].first]);
+    return static_cast<P>(call.tensors[call.slots[index].first]);
   } else if constexpr (std::is_same_v<T, std::span<const DenseTensor>>) {
-    return std::span<const DenseTensor>(call.tensors.subspan(call.slots[tensor].first, call.slots[tensor].count));
+    return std::span<const DenseTensor>(call.tensors.subspan(call.slots[index].first, call.slots[index].count));
   } else if constexpr (std::is_same_v<T, call::Targets>) {
-    std::vector<DenseTensor*>& list = targets[tensor];
-    for (DenseTensor& each : call.tensors.subspan(call.slots[tensor].first, call.slots[tensor].count))
+    std::vector<DenseTensor*>& list = targets[index];
+    for (DenseTensor& each : call.tensors.subspan(call.slots[index].first, call.slots[index].count))
       list.push_back(&each);
     return call::Targets(list);
+  } else if constexpr (is_output_meta<P>) {
+    const SlotRange& slot = call.outputs.slots[index];
+    const auto metas = std::span(call.outputs.flat).subspan(slot.first, slot.count);
+    if constexpr (std::is_same_v<T, std::span<const Meta>>) return metas;
+    else return T{metas.front()};
   } else {
-    return static_cast<const T&>(std::get<T>(call.attrs[attr]));
+    return static_cast<const T&>(std::get<T>(call.attrs[index]));
   }
 }
 
@@ -115,9 +121,14 @@ void give(EntryCall& call, std::tuple<T...>&& values) {
 template <class Result, class... P, size_t... i>
 void call_entry(Result (*function)(const OpContext&, P...), EntryCall& call, std::index_sequence<i...>) {
   std::vector<std::vector<DenseTensor*>> targets(call.slots.size());
+  constexpr auto index = []<size_t at>(std::integral_constant<size_t, at>) {
+    constexpr size_t tensors = count_before<at, is_dense_tensor<P>...>(),
+                     metas = count_before<at, is_output_meta<P>...>();
+    using Each = std::tuple_element_t<at, std::tuple<P...>>;
+    return is_dense_tensor<Each> ? tensors : is_output_meta<Each> ? metas : at - tensors - metas;
+  };
   const auto run = [&]() -> Result {
-    return function(call.ctx,
-                    entry_argument<P, place_of<true, i, P...>(), place_of<false, i, P...>()>(call, targets)...);
+    return function(call.ctx, entry_argument<P, index(std::integral_constant<size_t, i>())>(call, targets)...);
   };
   if constexpr (std::is_void_v<Result>) run();
   else give(call, run());
@@ -130,7 +141,7 @@ void call_erased(void (*function)(), EntryCall& call) {
 
 template <class Result, class... P>
 DenseEntry dense_entry(Result (*function)(const OpContext&, P...)) {
-  static_assert(((is_dense_tensor<P> || IndexIn<std::remove_cvref_t<P>, Attr>::value != 255) && ...),
+  static_assert(((!is_attribute<P> || IndexIn<std::remove_cvref_t<P>, Attr>::value != 255) && ...),
                 "an attribute of a type that Attr lacks");
   return {reinterpret_cast<void (*)()>(function), &call_erased<Result, P...>,
           std::span(AttrTypes<P...>::types).first(AttrTypes<P...>::count)};
@@ -138,19 +149,27 @@ DenseEntry dense_entry(Result (*function)(const OpContext&, P...)) {
 
 }  // namespace detail
 
-/// The entry of an op by its dense functions.
-template <class Dense>
-OpEntry op_entry(const OpDef& op, Dense* functional) {
-  return {&op, detail::dense_entry(functional), {}};
+/// The entry of an op by its functions.
+template <class Infer, class Dense>
+OpEntry op_entry(const OpDef& op, Infer* infer, Dense* functional) {
+  return {&op, infer_entry(infer), detail::dense_entry(functional), {}};
 }
-template <class Dense, class Inplace>
-OpEntry op_entry(const OpDef& op, Dense* functional, Inplace* inplace) {
-  return {&op, detail::dense_entry(functional), detail::dense_entry(inplace)};
+template <class Infer, class Dense, class Inplace>
+OpEntry op_entry(const OpDef& op, Infer* infer, Dense* functional, Inplace* inplace) {
+  return {&op, infer_entry(infer), detail::dense_entry(functional), detail::dense_entry(inplace)};
 }
 /// Of an op that has only an in-place form.
-template <class Inplace>
-OpEntry op_entry(const OpDef& op, std::nullptr_t, Inplace* inplace) {
-  return {&op, {}, detail::dense_entry(inplace)};
+template <class Infer, class Inplace>
+OpEntry op_entry(const OpDef& op, Infer* infer, std::nullptr_t, Inplace* inplace) {
+  return {&op, infer_entry(infer), {}, detail::dense_entry(inplace)};
+}
+
+/// The metas of the outputs of a call on these tensors.
+inline OutputMetas infer_outputs(const OpEntry& entry, const OpContext& ctx, std::span<const DenseTensor> tensors,
+                                 std::span<const SlotRange> slots, std::span<const Attr> attrs) {
+  std::vector<const Meta*> metas;
+  for (const DenseTensor& tensor : tensors) metas.push_back(tensor.defined() ? &tensor.meta() : nullptr);
+  return entry.infer({ctx, metas, slots, attr_refs(attrs)});
 }
 
 /// The ops that programs may have, by name. The ops of the library are in it from the start.

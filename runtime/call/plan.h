@@ -58,6 +58,8 @@ struct CallPlan {
   std::vector<Meta> input_shards;  // in the layouts that are computed in
   std::vector<Box> output_boxes;
   std::vector<Meta> output_shards;
+  std::vector<Meta>
+      kernel_metas;  // of the outputs as the kernel computes them, with arguments of float32 where in_float32
 };
 
 /// One line for people: layouts in -> needed (steps, bytes) -> out, and aliases.

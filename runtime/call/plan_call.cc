@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "call/exchange.h"
+#include "call/float32_call.h"
 #include "dist/dist_tensor.h"
 
 namespace shard::call {
@@ -235,6 +236,7 @@ void bind_plan(CallPlan& plan, const std::optional<Coordinate>& at) {
   plan.input_shards.clear();
   plan.output_boxes.clear();
   plan.output_shards.clear();
+  plan.kernel_metas.clear();
   if (!at) return;
   if (plan.layout != nullptr) plan.identity = identity_at(*plan.layout, *at);
   const auto add = [&](const Meta& global, const DistSpec* spec, std::vector<Box>& boxes, std::vector<Meta>& shards) {
@@ -251,6 +253,12 @@ void bind_plan(CallPlan& plan, const std::optional<Coordinate>& at) {
   for (size_t o = 0; o < plan.outputs.size(); ++o)
     plan.in_float32 = plan.in_float32 ||
                       (plan.outputs[o].spec != nullptr && plan.output_shards[o].dtype != plan.outputs[o].global.dtype);
+  for (size_t o = 0; o < plan.outputs.size(); ++o) {
+    Meta meta = plan.outputs[o].global;
+    if (plan.outputs[o].spec != nullptr) meta.dims = plan.output_shards[o].dims;
+    if (plan.in_float32 && plan.layout == nullptr) meta.dtype = widened(meta.dtype);
+    plan.kernel_metas.push_back(meta);
+  }
 }
 
 }  // namespace shard::call

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -27,5 +28,11 @@ struct PointersTo<std::variant<T...>> {
 
 /// An attribute that a call in progress holds.
 using AttrRef = detail::PointersTo<Attr>::type;
+
+inline std::vector<AttrRef> attr_refs(std::span<const Attr> attrs) {
+  std::vector<AttrRef> refs;
+  for (const Attr& attr : attrs) refs.push_back(std::visit([](const auto& value) { return AttrRef(&value); }, attr));
+  return refs;
+}
 
 }  // namespace shard

@@ -32,13 +32,6 @@ struct LocalCall {
   RandomKey random;                  // for ops that draw random numbers
   bool replace_targets = false;      // in-place results go to new buffers: their global shape, dtype or layout changes
   mutable bool checks_data = false;  // the kernel has refused no value here, but may have on another rank
-  std::span<const Meta> output_shards =
-      {};  // of an op without tensor arguments: of the outputs, whose metas are inferred whole
-};
-
-/// Where a dense function that is called for its metas alone leaves them, by output slot.
-struct MetaSink {
-  std::vector<std::vector<Meta>> slots;
 };
 
 namespace call {
@@ -50,7 +43,6 @@ class Recorder;
 struct OpContext {
   const char* op;
   const LocalCall* local = nullptr;
-  MetaSink* infer = nullptr;  // not null: only metas are wanted; tensors have no bytes, and nothing runs
   MemoryMeter* dry =
       nullptr;  // not null on a rank of a dry world and while a program is captured: outputs have no bytes, and no kernel runs
   Recorder* recorder = nullptr;    // not null while a program is captured

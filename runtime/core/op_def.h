@@ -7,6 +7,8 @@
 #include <span>
 #include <string_view>
 
+#include "core/dtype.h"
+
 namespace shard {
 
 /// A tensor argument or output.
@@ -62,6 +64,25 @@ consteval AliasDef inplace_alias(int output, int input) { return {output, input,
 template <AliasDef... defs>
 inline constexpr AliasDef aliases[] = {defs...};
 
+/// A place where the dtype of a kernel may come from.
+struct DTypeSource {
+  enum class Kind { input, attr, constant };
+  Kind kind;
+  int index;  // of the input slot (a list: its first tensor) or of the attribute
+  DType constant;
+  bool to_complex = false;  // the complex dtype whose parts have that one
+};
+
+consteval DTypeSource complex_of(DTypeSource source) {
+  source.to_complex = true;
+  return source;
+}
+consteval DTypeSource input_dtype(int slot) { return {DTypeSource::Kind::input, slot, DType::float32}; }
+consteval DTypeSource attr_dtype(int attr) { return {DTypeSource::Kind::attr, attr, DType::float32}; }
+consteval DTypeSource constant_dtype(DType dtype) { return {DTypeSource::Kind::constant, 0, dtype}; }
+template <DTypeSource... sources>
+inline constexpr DTypeSource dtype_sources[] = {sources...};
+
 inline constexpr double kNoNeutral = std::numeric_limits<double>::quiet_NaN();
 
 /// How the op commutes with a pending reduction of its arguments (statement 14 of docs/semantics.md).
@@ -71,7 +92,7 @@ enum class Commutes {
   multilinear,  // at most one argument partial
 };
 
-/// All text lives as long as the library; `name` and `inplace_name` are null-terminated.
+/// All text lives as long as the library; `name`, `inplace_name` and `kernel` are null-terminated.
 struct OpDef {
   std::string_view name;
   std::string_view inplace_name = {};  // of the in-place variant, "relu_"; empty where there is none
@@ -92,8 +113,10 @@ struct OpDef {
   bool identity = false;     // where shape and dtype stay, it copies its first input
   /// Per argument of a binary op the value with which the result is the other argument; none: NaN.
   std::array<double, 2> neutral = {kNoNeutral, kNoNeutral};
-  bool random = false;           // each call draws from the generator
-  unsigned no_need_buffer = 0;   // bit per input slot of which only shape and dtype are read
+  std::string_view kernel = {};                     // empty: the op only reinterprets its input
+  std::span<const DTypeSource> kernel_dtypes = {};  // the kernel is looked up by the first one that is given
+  bool random = false;                              // each call draws from the generator
+  unsigned no_need_buffer = 0;                      // bit per input slot of which only shape and dtype are read
   unsigned dynamic_outputs = 0;  // bit per output whose number of rows comes from data (statement 15)
   int local_shape = -1;  // the attribute that pieces get as the local shape of output `local_shape_output`; -1: none
   int local_shape_output = 0;

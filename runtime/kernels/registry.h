@@ -26,6 +26,10 @@ class KernelTable {
     return reinterpret_cast<Fn*>(entry.function);
   }
 
+  /// Throws no_kernel where there is none for `device` and `dtype`.
+  void check(const OpContext& ctx, Device device, DType dtype) const {
+    if (!has(device, dtype)) fail_find(ctx, device, dtype, typeid(void));
+  }
   /// True when there is a kernel for `device` and `dtype`.
   bool has(Device device, DType dtype) const {
     return entries_[device.backend][static_cast<int>(dtype)].function != nullptr;

@@ -9,21 +9,6 @@
 namespace shard::program {
 namespace {
 
-/// Asks the dense function of a call for its metas.
-MetaSink infer_metas(const Op& op, std::span<const Type* const> inputs) {
-  MemoryMeter meter;
-  MetaSink sink;
-  sink.slots.resize(op.entry->op->outputs.size());
-  std::vector<DenseTensor> tensors;
-  for (const Type* type : inputs)
-    tensors.push_back(type == nullptr ? DenseTensor()
-                                      : DenseTensor(Storage::unallocated(type->device, 0, meter), type->meta));
-  const OpContext ctx{.op = op.name().data(), .infer = &sink};
-  EntryCall call{ctx, tensors, op.slots, op.attrs, {}};
-  (op.inplace ? op.entry->inplace : op.entry->functional)(call);
-  return sink;
-}
-
 /// True where output `slot` is not there because the optional argument whose buffer it shares is not.
 bool is_absent(const Op& op, size_t slot, std::span<const Type* const> inputs) {
   for (const AliasDef& alias : op.entry->op->aliases) {
@@ -35,13 +20,7 @@ bool is_absent(const Op& op, size_t slot, std::span<const Type* const> inputs) {
 }
 
 std::vector<std::optional<Type>> infer_call(const Op& op, std::span<const Type* const> inputs) {
-  const MetaSink sink = infer_metas(op, inputs);
-  std::vector<Meta> flat;
-  std::vector<SlotRange> slots;
-  for (const std::vector<Meta>& slot : sink.slots) {
-    slots.push_back({flat.size(), slot.size()});
-    flat.insert(flat.end(), slot.begin(), slot.end());
-  }
+  const auto [flat, slots] = infer_metas(op, inputs);
   const ProcessMesh* const mesh = mesh_of(op, inputs);
   std::optional<call::CallPlan> plan;
   if (mesh != nullptr) plan = place(op, inputs, flat, slots);
@@ -67,6 +46,12 @@ std::vector<std::optional<Type>> infer_call(const Op& op, std::span<const Type* 
 }
 
 }  // namespace
+
+OutputMetas infer_metas(const Op& op, std::span<const Type* const> inputs) {
+  std::vector<const Meta*> metas;
+  for (const Type* type : inputs) metas.push_back(type == nullptr ? nullptr : &type->meta);
+  return op.entry->infer({{.op = op.name().data()}, metas, op.slots, attr_refs(op.attrs)});
+}
 
 bool gives(const Op& op, std::span<const Type* const> inputs, const Type& output) {
   try {
@@ -99,11 +84,8 @@ call::CallPlan place(const Op& op, std::span<const Type* const> inputs, std::spa
   std::vector<spmd::TensorArg> args;
   for (const Type* type : inputs)
     args.push_back(type == nullptr ? spmd::TensorArg{} : spmd::TensorArg{type->meta, type->spec});
-  std::vector<AttrRef> attrs;
-  for (const Attr& attr : op.attrs)
-    attrs.push_back(std::visit([](const auto& value) { return AttrRef(&value); }, attr));
-  return call::place_call({*op.entry->op, op.name().data(), op.inplace, mesh_of(op, inputs), args, op.slots, attrs,
-                           op.layout, outputs, output_slots},
+  return call::place_call({*op.entry->op, op.name().data(), op.inplace, mesh_of(op, inputs), args, op.slots,
+                           attr_refs(op.attrs), op.layout, outputs, output_slots},
                           FallbackPolicy::replicate);
 }
 

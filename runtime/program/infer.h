@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "call/infer_call.h"
 #include "call/plan.h"
 #include "program/program.h"
 
@@ -11,6 +12,9 @@ namespace shard::program {
 /// The types of the flat outputs of an op from those of its flat inputs (null: absent). Throws as a call would, and internal where inputs of a
 /// call on a mesh are not in the layouts that it computes in.
 std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type* const> inputs);
+
+/// The metas of the outputs of a call, from the types of its inputs.
+OutputMetas infer_metas(const Op& op, std::span<const Type* const> inputs);
 
 /// Whether an op with one output makes it of this type; false where it refuses its inputs.
 bool gives(const Op& op, std::span<const Type* const> inputs, const Type& output);

@@ -68,7 +68,6 @@ class Constants {
 
   /// Computes one element.
   std::optional<Scalar> compute(const Op& op) const {
-    const OpContext ctx{.op = op.name().data()};
     std::vector<DenseTensor> inputs;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const Operand& input = op.inputs[i];
@@ -78,22 +77,27 @@ class Constants {
     }
     std::vector<Attr> attrs = op.attrs;
     if (op.entry == full_) attrs[0] = IntArray{1};
-    EntryCall call{ctx, inputs, op.slots, attrs, {}};
     try {
-      op.entry->functional(call);
+      const Scalar value = element_of(run(*op.entry, inputs, op.slots, attrs));
+      return std::isnan(value.to<double>()) ? std::nullopt : std::optional(value);
     } catch (const Error&) {
       return std::nullopt;  // the op throws when it runs
     }
-    const Scalar value = element_of(call.results[0][0]);
-    return std::isnan(value.to<double>()) ? std::nullopt : std::optional(value);
+  }
+
+  /// The only result of a functional op.
+  static DenseTensor run(const OpEntry& entry, std::span<DenseTensor> inputs, std::span<const SlotRange> slots,
+                         std::span<const Attr> attrs) {
+    const OpContext ctx{.op = entry.op->name.data()};
+    const OutputMetas outputs = infer_outputs(entry, ctx, inputs, slots, attrs);
+    EntryCall call{ctx, outputs, inputs, slots, attrs, {}};
+    entry.functional(call);
+    return call.results[0][0];
   }
 
   DenseTensor full(const Dims& dims, const Scalar& value, DType dtype) const {
-    const OpContext ctx{.op = ops::full.name.data()};
     const Attr attrs[] = {IntArray(dims), value, dtype, kCpu};
-    EntryCall call{ctx, {}, {}, attrs, {}};
-    full_->functional(call);
-    return call.results[0][0];
+    return run(*full_, {}, {}, attrs);
   }
 
   void copy_full(size_t i) {

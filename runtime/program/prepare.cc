@@ -299,8 +299,10 @@ class Executor::Build {
     binder.key = &state.key;
     OpContext ctx{.op = op.name().data(), .dry = &executor_.meter_, .binder = &binder};
     std::vector<Attr> attrs = op.attrs;
+    OutputMetas outputs = infer_metas(op, types);
     if (mesh != nullptr) {
-      make_local(op, state, mesh, types);
+      make_local(op, state, mesh, types, outputs);
+      outputs.flat = state.plan.kernel_metas;
       ctx.local = &state.local;
       const int shape = op.entry->op->local_shape;
       if (shape >= 0)
@@ -318,17 +320,17 @@ class Executor::Build {
                                mesh == nullptr ? types[i]->meta : state.plan.input_shards[i]);
       }
     }
-    EntryCall call{ctx, tensors, op.slots, attrs, {}};
+    EntryCall call{ctx, outputs, tensors, op.slots, attrs, {}};
     std::optional<call::Float32Call> converted;
     if (state.plan.in_float32) {
       for (Attr& attr : attrs) widen_dtype(op, attr);
       converted.emplace(ctx, state.plan, tensors);
     }
     (op.inplace ? op.entry->inplace : op.entry->functional)(call);
-    std::vector<DenseTensor> outputs = outputs_of(op, call);
-    for (size_t o = 0; o < outputs.size() && converted; ++o) outputs[o] = converted->output(o, outputs[o]);
+    std::vector<DenseTensor> results = outputs_of(op, call);
+    for (size_t o = 0; o < results.size() && converted; ++o) results[o] = converted->output(o, results[o]);
     take(binder, state);
-    for (size_t o = 0; o < outputs.size(); ++o) set_output(op.outputs[o], std::move(outputs[o]));
+    for (size_t o = 0; o < results.size(); ++o) set_output(op.outputs[o], std::move(results[o]));
     if (op.layout != nullptr) fill_identity_of(op, state);
   }
 
@@ -359,19 +361,18 @@ class Executor::Build {
     return outputs;
   }
 
-  void make_local(const Op& op, OpState& state, const ProcessMesh* mesh, std::span<const Type* const> types) {
-    std::vector<Meta> metas;
-    for (const ValueId id : op.outputs) metas.push_back(id == 0 ? Meta() : type_of(id).meta);
-    call::CallPlan& plan = state.plan = place(op, types, metas, op.output_slots);
-    for (size_t o = 0; o < op.outputs.size(); ++o)
-      plan.outputs[o].spec = op.outputs[o] == 0 ? nullptr : type_of(op.outputs[o]).spec;
+  void make_local(const Op& op, OpState& state, const ProcessMesh* mesh, std::span<const Type* const> types,
+                  const OutputMetas& outputs) {
+    call::CallPlan& plan = state.plan = place(op, types, outputs.flat, outputs.slots);
+    for (size_t o = 0; o < op.outputs.size(); ++o) {
+      if (op.outputs[o] != 0) plan.outputs[o].spec = type_of(op.outputs[o]).spec;
+    }
     bind_plan(plan, mesh->coordinate(executor_.rank_->id()));
     if (!plan.reduce_axes.empty())
       state.reducer = std::make_unique<call::MeshReducer>(*executor_.rank_, mesh, plan.reduce_axes, op.name());
     state.local.reducer = state.reducer.get();
     state.local.inputs = plan.input_boxes;
     state.local.outputs = plan.output_boxes;
-    if (op.layout != nullptr) state.local.output_shards = plan.output_shards;
     for (size_t o = 0; o < op.outputs.size() && op.inplace; ++o) {
       const bool replaced = op.outputs[o] != 0 && program_.value(op.outputs[o]).source == 0;
       const bool target =

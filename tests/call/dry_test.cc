@@ -154,7 +154,7 @@ TEST_CASE("16: a kernel with a reducer that a dry world does not know is an erro
     } reducer;
     LocalCall local;
     local.reducer = &reducer;
-    const OpContext ctx{"mine", &local, nullptr, &meter};
+    const OpContext ctx{.op = "mine", .local = &local, .dry = &meter};
     using Kernel = void(const OpContext&, DenseTensor&);
     register_kernel("dry_test_kernel", 0, DType::float32, static_cast<Kernel*>([](const OpContext&, DenseTensor&) {}));
     const auto find = [&] { kernel_table("dry_test_kernel").find<Kernel>(ctx, kCpu, DType::float32); };

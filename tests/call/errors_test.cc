@@ -68,7 +68,7 @@ std::vector<ErrorCase> cases() {
        [](Rank&) {
          const Tensor x = by_rows();
          call::DistCall call(kUnruled, x);
-         call.run([&] { return dense::relu(call, call[0]); });
+         call.run(infer::relu, [&] { return dense::relu(call, call.meta(0), call[0]); });
        }},
       {"forbidden_communication", ErrorCode::policy,
        [](Rank& rank) {

@@ -30,10 +30,12 @@ struct Call {
       tensors.insert(tensors.end(), slot.begin(), slot.end());
     }
   }
-  std::vector<std::vector<DenseTensor>> run(const DenseEntry& entry, const char* name) {
+  /// Calls the form of that name.
+  std::vector<std::vector<DenseTensor>> run(const OpEntry& entry, const char* name) {
     const OpContext ctx = call::context(name);
-    EntryCall call{ctx, tensors, slots, attrs, {}};
-    entry(call);
+    const OutputMetas outputs = infer_outputs(entry, ctx, tensors, slots, attrs);
+    EntryCall call{ctx, outputs, tensors, slots, attrs, {}};
+    (std::string_view(name).ends_with('_') ? entry.inplace : entry.functional)(call);
     return std::move(call.results);
   }
 };
@@ -46,7 +48,7 @@ const OpEntry& entry_of(const char* name) {
 
 /// The only result of a functional op.
 DenseTensor run(const char* name, Call call) {
-  const auto results = call.run(entry_of(name).functional, name);
+  const auto results = call.run(entry_of(name), name);
   REQUIRE(results.size() == 1);
   REQUIRE(results[0].size() == 1);
   return results[0][0];
@@ -77,14 +79,14 @@ TEST_CASE("the table has every op with a dense function, by name, with its facts
 TEST_CASE("an op that is added replaces the one of its name, and what was found stays as it was") {
   static constexpr OpDef def = {.name = "op_entry_test_op"};
   OpTable& table = OpTable::instance();
-  table.add({&def, entry_of("add").functional, {}});
+  table.add({&def, entry_of("add").infer, entry_of("add").functional, {}});
   const OpEntry* const first = table.find("op_entry_test_op");
   REQUIRE(first != nullptr);
-  table.add({&def, entry_of("multiply").functional, {}});
+  table.add({&def, entry_of("multiply").infer, entry_of("multiply").functional, {}});
   const OpEntry* const second = table.find("op_entry_test_op");
-  CHECK(floats(Call({{dense({1, 2}, {2})}, {dense({3, 4}, {2})}}).run(first->functional, "add")[0][0]) ==
+  CHECK(floats(Call({{dense({1, 2}, {2})}, {dense({3, 4}, {2})}}).run(*first, "add")[0][0]) ==
         std::vector<float>{4, 6});
-  CHECK(floats(Call({{dense({1, 2}, {2})}, {dense({3, 4}, {2})}}).run(second->functional, "multiply")[0][0]) ==
+  CHECK(floats(Call({{dense({1, 2}, {2})}, {dense({3, 4}, {2})}}).run(*second, "multiply")[0][0]) ==
         std::vector<float>{3, 8});
 }
 
@@ -100,7 +102,7 @@ TEST_CASE("entries take tensors, lists and attributes of each type") {
   CHECK(floats(run("full", Call({}, {IntArray{2}, Scalar(7.0), DType::float32, kCpu}))) == std::vector<float>{7, 7});
   CHECK(run("cast", Call({{x}}, {DType::int64})).dtype() == DType::int64);
   CHECK(floats(run("sum", Call({{dense({1, 2, 3, 4}, {2, 2})}}, {IntArray{1}, false}))) == std::vector<float>{3, 7});
-  const auto parts = Call({{x}}, {IntArray{1, 2}, Scalar(0)}).run(entry_of("split").functional, "split");
+  const auto parts = Call({{x}}, {IntArray{1, 2}, Scalar(0)}).run(entry_of("split"), "split");
   REQUIRE(parts.size() == 1);
   REQUIRE(parts[0].size() == 2);
   CHECK(floats(parts[0][1]) == std::vector<float>{2, 3});
@@ -108,7 +110,7 @@ TEST_CASE("entries take tensors, lists and attributes of each type") {
 
 TEST_CASE("entries of in-place forms write their arguments and return what is new") {
   Call add({{dense({1, 2}, {2})}, {dense({10, 20}, {2})}});
-  CHECK(add.run(entry_of("add").inplace, "add_").empty());
+  CHECK(add.run(entry_of("add"), "add_").empty());
   CHECK(floats(add.tensors[0]) == std::vector<float>{11, 22});
 
   // As the public function does, without master_param and skip_update.
@@ -120,7 +122,7 @@ TEST_CASE("entries of in-place forms write their arguments and return what is ne
   for (const Tensor& each : {param, grad, rate, moment1, moment2, beta1_pow, beta2_pow, none, none})
     tensors.push_back({each.defined() ? clone(each.impl()->value) : DenseTensor()});
   Call adamw(tensors, {Scalar(0.9), Scalar(0.99), Scalar(1e-8), 1.0f, 0.01f, true, false, false});
-  CHECK(adamw.run(entry_of("adamw_").inplace, "adamw_").empty());
+  CHECK(adamw.run(entry_of("adamw_"), "adamw_").empty());
   adamw_(param, grad, rate, moment1, moment2, beta1_pow, beta2_pow, none, none, 0.9, 0.99, 1e-8, 1.0f, 0.01f, true);
   CHECK(floats(adamw.tensors[0]) == param.to_vector<float>());
   CHECK(floats(adamw.tensors[4]) == moment2.to_vector<float>());
@@ -128,7 +130,7 @@ TEST_CASE("entries of in-place forms write their arguments and return what is ne
 
   Tensor out_grad = Tensor::from_data<float>({1, 2, 3}, {3});
   Call scatter({{Tensor::from_data<int64_t>({2, 0}, {2}).impl()->value}, {clone(out_grad.impl()->value)}}, {true});
-  const auto results = scatter.run(entry_of("scatter_grad").inplace, "scatter_grad_");
+  const auto results = scatter.run(entry_of("scatter_grad"), "scatter_grad_");
   REQUIRE(results.size() == 1);
   CHECK(floats(results[0][0]) == std::vector<float>{3, 1});
 }

@@ -91,8 +91,9 @@ TEST_CASE("34: uniform and gaussian pieces have the bits of the whole for every 
             const Box boxes[] = {{dims, piece.begin}};
             const LocalCall local{{}, boxes, nullptr, {kSeed, 0}};
             const OpContext ctx{"random", &local};
-            const Tensor pieces[] = {Tensor(dense::uniform(ctx, piece.dims, dtype, -2.0, 3.0, 0, kCpu)),
-                                     Tensor(dense::gaussian(ctx, piece.dims, 1.0f, 2.0f, 0, dtype, kCpu))};
+            const Tensor pieces[] = {
+                Tensor(dense::uniform(ctx, {piece.dims, dtype}, piece.dims, dtype, -2.0, 3.0, 0, kCpu)),
+                Tensor(dense::gaussian(ctx, {piece.dims, dtype}, piece.dims, 1.0f, 2.0f, 0, dtype, kCpu))};
             for (size_t i = 0; i < 2; ++i) {
               const Tensor whole = full(cast(from_local(pieces[i], spec, dims, dtype), DType::float64));
               check(whole.to_vector<double>() == cast(numbers[i], DType::float64).to_vector<double>(),
@@ -112,8 +113,8 @@ TEST_CASE("34: a number depends on its global index alone, not on where a run of
     for (int64_t count : {1, 2, 3, 4, 5, 15, 16, 17, 4096, 4099}) {
       const Box boxes[] = {{{kCount}, {begin}}};
       const LocalCall local{{}, boxes, nullptr, {kSeed, 0}};
-      const DenseTensor piece =
-          dense::uniform(OpContext{"uniform", &local}, {count}, DType::float32, -1.0, 1.0, 0, kCpu);
+      const DenseTensor piece = dense::uniform(OpContext{"uniform", &local}, {{count}, DType::float32}, {count},
+                                               DType::float32, -1.0, 1.0, 0, kCpu);
       INFO(begin << " " << count);
       REQUIRE(std::equal(piece.data<float>(), piece.data<float>() + count, whole.begin() + begin));
     }
@@ -211,7 +212,7 @@ TEST_CASE("34: randint pieces have the bits of the whole for every mesh, layout 
       for (const Placement& placement : wide_placements()) {
         for (const char* layout : placement.layouts) {
           check_pieces(expected, placement.mesh, layout, [&](const OpContext& ctx, const Dims& piece) {
-            return dense::randint(ctx, -2000000000, 2000000000, piece, dtype, 0, kCpu);
+            return dense::randint(ctx, {piece, dtype}, -2000000000, 2000000000, piece, dtype, 0, kCpu);
           });
         }
       }

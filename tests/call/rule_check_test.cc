@@ -39,15 +39,17 @@ constexpr OpDef kNoRule = {.name = "no_rule", .inputs = slots<"x">, .outputs = s
 constexpr OpDef kCutSoftmax = {
     .name = "cut_softmax", .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> ..."};
 
-template <const OpDef& op, auto dense, auto plain>
+template <const OpDef& op, auto infer, auto dense, auto plain>
 Tensor run_as(const Tensor& x) {
   if (!x.is_dist()) return plain(x);
   call::DistCall distributed(op, x);
-  return distributed.run([&] { return dense(distributed, distributed[0]); });
+  return distributed.run(infer, [&] { return dense(distributed, distributed.meta(0), distributed[0]); });
 }
 
-DenseTensor dense_relu(const OpContext& ctx, const DenseTensor& x) { return dense::relu(ctx, x); }
-DenseTensor dense_softmax(const OpContext& ctx, const DenseTensor& x) { return dense::softmax(ctx, x, -1); }
+Meta infer_softmax(const OpContext& ctx, const Meta& x) { return infer::softmax(ctx, x, -1); }
+DenseTensor dense_softmax(const OpContext& ctx, const Meta& out, const DenseTensor& x) {
+  return dense::softmax(ctx, out, x, -1);
+}
 Tensor plain_relu(const Tensor& x) { return relu(x); }
 Tensor plain_softmax(const Tensor& x) { return softmax(x, -1); }
 
@@ -102,7 +104,7 @@ TEST_CASE("contributions to averages over several axes have exactly the value, w
 }
 
 TEST_CASE("a right rule has no findings") {
-  const RuleReport report = report_of(run_as<kRightRelu, dense_relu, plain_relu>);
+  const RuleReport report = report_of(run_as<kRightRelu, infer::relu, dense::relu, plain_relu>);
   INFO(to_text(report));
   const RuleCounts total = report.total();
   CHECK(total.wrong + total.missing + total.suboptimal == 0);
@@ -111,7 +113,7 @@ TEST_CASE("a right rule has no findings") {
 }
 
 TEST_CASE("a commutation that does not hold is found, with a command that shows it") {
-  const RuleReport report = report_of(run_as<kLinearRelu, dense_relu, plain_relu>);
+  const RuleReport report = report_of(run_as<kLinearRelu, infer::relu, dense::relu, plain_relu>);
   CHECK(report.total().wrong == 2);
   const std::string finding = first_of(report, Verdict::wrong);
   CHECK(finding.starts_with("[-, -] sum(a): "));
@@ -120,31 +122,32 @@ TEST_CASE("a commutation that does not hold is found, with a command that shows 
 }
 
 TEST_CASE("a rule that lets softmax shard its axis is wrong") {
-  const RuleReport report = report_of(run_as<kCutSoftmax, dense_softmax, plain_softmax>);
+  const RuleReport report = report_of(run_as<kCutSoftmax, infer_softmax, dense_softmax, plain_softmax>);
   CHECK(report.total().wrong == 2);
   CHECK(first_of(report, Verdict::wrong).starts_with("[-, a]: "));
 }
 
 TEST_CASE("a rule that gathers what may be sharded is suboptimal, and so is a commutation that is not declared") {
-  const RuleReport gathers = report_of(run_as<kWholeRelu, dense_relu, plain_relu>);
+  const RuleReport gathers = report_of(run_as<kWholeRelu, infer::relu, dense::relu, plain_relu>);
   CHECK(gathers.total().wrong == 0);
   CHECK(gathers.total().suboptimal == 4);
   CHECK(first_of(gathers, Verdict::suboptimal).starts_with("[a, -]: "));
-  const RuleReport reduces = report_of(run_as<kSilentRelu, dense_relu, plain_relu>);
+  const RuleReport reduces = report_of(run_as<kSilentRelu, infer::relu, dense::relu, plain_relu>);
   CHECK(reduces.total().wrong == 0);
   CHECK(reduces.total().suboptimal == 4);
   CHECK(first_of(reduces, Verdict::suboptimal).starts_with("[-, -] max(a): "));
 }
 
 TEST_CASE("an op without a rule is missing") {
-  const RuleReport report = report_of(run_as<kNoRule, dense_relu, plain_relu>);
+  const RuleReport report = report_of(run_as<kNoRule, infer::relu, dense::relu, plain_relu>);
   CHECK(report.total().missing == 20);
   CHECK_THAT(first_of(report, Verdict::missing), Catch::Contains("has no placement rule"));
 }
 
 TEST_CASE("one choice of layouts is tried alone, with the values it had among all") {
   OpCases cases;
-  add_unary(cases, "op", {DType::float32, DType::int64}, run_as<kLinearRelu, dense_relu, plain_relu>, nullptr);
+  add_unary(cases, "op", {DType::float32, DType::int64}, run_as<kLinearRelu, infer::relu, dense::relu, plain_relu>,
+            nullptr);
   const RuleReport all = check_rules(cases, {}, {});
   RuleCheckOptions options{
       .op = "op", .name = "of two dims", .dtype = "int64", .layouts = "[-, -] sum(a)", .ranks = {3}};
@@ -158,7 +161,7 @@ TEST_CASE("one choice of layouts is tried alone, with the values it had among al
 }
 
 TEST_CASE("the report counts per op, as text and as JSON") {
-  RuleReport report = report_of(run_as<kLinearRelu, dense_relu, plain_relu>);
+  RuleReport report = report_of(run_as<kLinearRelu, infer::relu, dense::relu, plain_relu>);
   CHECK_THAT(to_text(report), Catch::Contains("wrong op: [-, -] sum(a) (2 times): output 0"));
   CHECK_THAT(to_json(report), Catch::Contains("\"wrong\": 2, \"missing\": 0"));
 }

@@ -374,7 +374,7 @@ OpDef mystery_op(std::string_view rule) {
 /// relu under the name of an op that has no placement rule, or a rule that nobody registered.
 Tensor mystery(const Tensor& x, const OpDef& op) {
   call::DistCall call(op, x);
-  return call.run([&] { return dense::relu(call, call[0]); });
+  return call.run(infer::relu, [&] { return dense::relu(call, call.meta(0), call[0]); });
 }
 
 }  // namespace

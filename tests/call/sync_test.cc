@@ -64,12 +64,13 @@ Tensor untold_norm(const Tensor& x) {
   const IntArray axis{};
   const bool keepdim = false, all = true;
   call::DistCall call(kUntold, x, axis, keepdim, all);
-  return call.run([&]() -> DenseTensor {
+  constexpr auto infer = [](const OpContext&, const Meta&, const IntArray&, bool, bool) {
+    return Meta{Dims(), DType::float32};
+  };
+  return call.run(+infer, [&] {
     const OpContext& ctx = call;
-    const Meta meta{Dims(), DType::float32};
-    if (call::infers(ctx, meta)) return {};
     auto* const kernel = kernel_table("untold_norm").find<Kernel>(ctx, kCpu, DType::float32);
-    DenseTensor out = call::allocate(ctx, kCpu, meta);
+    DenseTensor out = call::allocate(ctx, kCpu, {Dims(), DType::float32});
     kernel(ctx, call[0], out);
     return out;
   });

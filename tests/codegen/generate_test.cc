@@ -155,10 +155,10 @@ TEST_CASE("Each part has a function that adds its ops to a table, named after th
   auto files = read_folder(folder.path("out"));
   const std::string both = files.at("mixed_0_program.cc") + files.at("mixed_1_program.cc");
   for (const char* line : {"void register_my_ops_api_mixed_0(", "void register_my_ops_api_mixed_1(",
-                           "  table.add(op_entry(ops::add, dense::add, dense::add_));\n",
-                           "  table.add(op_entry(ops::concat, dense::concat));\n",
-                           "  table.add(op_entry(ops::sgd_, nullptr, dense::sgd_));\n",
-                           "  table.add(op_entry(ops::full, dense::full));\n"}) {
+                           "  table.add(op_entry(ops::add, infer::add, dense::add, dense::add_));\n",
+                           "  table.add(op_entry(ops::concat, infer::concat, dense::concat));\n",
+                           "  table.add(op_entry(ops::sgd_, infer::sgd_, nullptr, dense::sgd_));\n",
+                           "  table.add(op_entry(ops::full, infer::full, dense::full));\n"}) {
     INFO(line);
     CHECK(both.find(line) != std::string::npos);
   }

@@ -29,7 +29,8 @@ TEST_CASE("an entry writes a list in place, and new results come in the order of
   const std::vector<SlotRange> slots = {{0, 2}, {2, 2}};
   const std::vector<Attr> attrs = {Scalar(2)};
   const OpContext axpy = call::context("list_axpy_");
-  EntryCall call{axpy, tensors, slots, attrs, {}};
+  const OutputMetas scaled = infer_outputs(entry_of("list_axpy"), axpy, tensors, slots, attrs);
+  EntryCall call{axpy, scaled, tensors, slots, attrs, {}};
   entry_of("list_axpy").inplace(call);
   CHECK(call.results.empty());
   CHECK(floats_of(tensors[0]) == std::vector<float>{21});
@@ -38,7 +39,8 @@ TEST_CASE("an entry writes a list in place, and new results come in the order of
   std::vector<DenseTensor> values = {dense({1, 2}), dense({10, 20}), dense({5, 5})};
   const std::vector<SlotRange> one_and_list = {{0, 1}, {1, 2}};
   const OpContext step = call::context("step_and_total_");
-  EntryCall parts{step, values, one_and_list, {}, {}};
+  const OutputMetas stepped = infer_outputs(entry_of("step_and_total"), step, values, one_and_list, {});
+  EntryCall parts{step, stepped, values, one_and_list, {}, {}};
   entry_of("step_and_total").inplace(parts);
   REQUIRE(parts.results.size() == 2);
   REQUIRE(parts.results[0].size() == 2);
