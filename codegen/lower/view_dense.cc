@@ -1,4 +1,5 @@
-// The dense layer's view: the steps of each plan, as the values that templates/dense.cc.mustache shows.
+// The view of the dense layer: the steps of each plan, as the values that
+// templates/dense.cc.mustache shows.
 #include <fmt/format.h>
 
 #include <array>
@@ -15,7 +16,7 @@ constexpr std::array kStepNames = {"infer_meta", "compute",     "device",      "
                                    "target",     "target_list", "reinterpret", "written_view", "reader",
                                    "readers",    "draw",        "run",         "rebind"};
 
-/// One function's worth of names: what each argument and output is called at the current step.
+/// The names within one function: what each argument and output is called at the current step.
 class Renderer {
  public:
   Renderer(const Op& op, const DensePlan& plan, bool dist)
@@ -53,7 +54,7 @@ class Renderer {
   const std::string& ctx() const { return ctx_; }
   bool is_explicit() const { return explicit_; }
 
-  /// What the function returns where a step does not do that itself, or "".
+  /// The value that the function returns if no step returns it, or "".
   std::string result() const {
     if (!explicit_) return view_;
     Texts texts;
@@ -64,7 +65,7 @@ class Renderer {
   }
 
  private:
-  /// Numbered comments are for the functions that write their steps out.
+  /// Numbered comments are only for functions whose steps are written out.
   void phase(Json& json, const std::string& text) {
     if (explicit_) json["phase"] = fmt::format("{}. {}", ++phases_, text);
   }
@@ -109,19 +110,20 @@ class Renderer {
     declare(list_of(rt("Meta")), [](const Output& each) { return each.list; });
     args.insert(args.end(), metas_.begin(), metas_.end());
     json["infer_meta"] = {{"metas", std::move(metas)}, {"func", step.func}, {"args", join(args)}, {"recorded", false}};
-    // A lone rebinding sees to it itself. Where there is a kernel, the call ends behind its look-up.
+    // A lone rebind handles it itself. With a kernel, an inferring call returns after its lookup.
     const bool kernel = std::any_of(plan_.steps.begin(), plan_.steps.end(),
                                     [](const Step& s) { return std::holds_alternative<KernelStep>(s); });
     if (!kernel && plan_.steps.size() > 2) json["infer_meta"]["recorded"] = recorded();
   }
 
-  /// Where the steps are written out, so is the return of a call that is made for its metas, as the dist layer does.
+  /// Where the steps are written out, so is the return of a call for its metas alone, which the
+  /// dist layer makes.
   Json recorded() const {
     if (!explicit_ || !dist_) return false;
     return {{"metas", ctx_ + ", " + join(metas_)}, {"nothing", plan_.returns.empty() ? "" : " {}"}};
   }
 
-  /// One as it is, several as a tuple of references.
+  /// One name unchanged, several as a tuple of references.
   static std::string tied(const Texts& names) {
     return names.size() == 1 ? names[0] : rt("tie") + "(" + join(names) + ")";
   }
@@ -144,7 +146,7 @@ class Renderer {
     json["device"] = {{"local", device_}, {"value", device_value(step)}};
   }
 
-  /// The whole rest of a function whose outputs are all new, or all written in place.
+  /// The remainder of a function whose outputs are all new, or all written in place.
   void add(const ComputeStep& step, Json& json) {
     const std::string kernels = rt("kernels", step.kernel.table);
     dtype_ = dtype_value(step.kernel.dtypes);
@@ -187,7 +189,7 @@ class Renderer {
     json["compute"] = std::move(compute);
   }
 
-  /// The first dtype that is given.
+  /// The first dtype that is present.
   std::string dtype_value(const std::vector<DTypeSource>& sources) const {
     std::string value;
     for (auto source = sources.rbegin(); source != sources.rend(); ++source) {
@@ -231,7 +233,7 @@ class Renderer {
     dtype_ = dtype_value(step.dtypes);
     Json dtype_local = false;
     if (casts()) {
-      // Named, because the casts need it too.
+      // A local variable, because the casts need it too.
       const std::string local = scope_.local("kernel_dtype");
       dtype_local = {{"name", local}, {"value", dtype_}};
       dtype_ = local;
@@ -323,7 +325,7 @@ class Renderer {
     return targets ? fmt::format("{}({})", rt("call::values"), inputs_[arg.index]) : inputs_[arg.index];
   }
 
-  /// The same for compute(), which takes targets as they are.
+  /// The same for compute(), which takes targets directly.
   std::string compute_arg(const Passed& passed) const {
     const bool tensor = passed.arg && passed.arg->tensor && !passed.dtype_of;
     return tensor ? inputs_[passed.arg->index] : kernel_arg(passed);
@@ -359,7 +361,8 @@ std::string dense_returns(const Op& op, const DensePlan& plan) {
 std::set<std::string> used_arguments(const Op& op, const DensePlan& plan) {
   std::set<std::string> used;
   const std::optional<ComputeStep> compute = compute_step(op, plan);
-  const bool by_arguments = compute && gets_all_tensors(op, compute->kernel);  // compute() takes the device from them
+  // compute() gets the device from them
+  const bool by_arguments = compute && gets_all_tensors(op, compute->kernel);
   const auto use = [&](ArgRef arg) { used.insert(name_of(op.signature, arg).text); };
   const auto use_all = [&](const std::vector<Passed>& args) {
     for (const Passed& each : args) {
@@ -387,7 +390,8 @@ std::set<std::string> used_arguments(const Op& op, const DensePlan& plan) {
   return used;
 }
 
-/// The parameters of a definition: those that the body does not use have no name, so that compilers do not warn.
+/// The parameters of a definition. Those that the body does not use have no name, so that compilers
+/// do not warn.
 std::string definition_parameters(const Op& op, const DensePlan& plan, const std::string& ctx) {
   const std::set<std::string> used = used_arguments(op, plan);
   Texts params = parameters(op, Role::dense, plan.form, false);
@@ -418,7 +422,7 @@ Json dense_view(const LowerContext& context, const Part& part) {
                            {"params", definition_parameters(*op, plan, renderer.ctx())},
                            {"steps", std::move(steps)},
                            {"result", std::move(result)}});
-      // Steps that are written out name the context one by one.
+      // Steps that are written out name the context individually.
       if (renderer.is_explicit()) functions.back()["ctx"] = renderer.ctx();
     }
   }

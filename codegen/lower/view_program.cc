@@ -1,11 +1,11 @@
-// The program layer's view: an entry of each op for the table that programs call through.
+// The view of the program layer: an entry of each op in the table through which programs call ops.
 #include "lower/identifiers.h"
 #include "lower/view_common.h"
 
 namespace shardgen {
 namespace {
 
-/// What makes the entry: the op's facts and its dense functions, the functional one first.
+/// The arguments of an entry: the op's facts and its dense functions, the functional one first.
 std::string entry_args(const LowerContext& context, const Op& op) {
   Texts args = {rt("ops") + "::" + cpp_name(op)};
   if (is_inplace_only(op)) args.push_back("nullptr");
