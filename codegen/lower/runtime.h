@@ -26,8 +26,8 @@ struct Runtime {
   std::set<std::string> rules;       // names of placement rules
   std::set<std::string> kernels;     // names of kernels
   std::set<std::string> namespaces;  // names before ::, which no function may have
-  std::set<std::string, std::less<>>
-      names;  // types and functions that generated code names without a namespace: no op may have such a name
+  // types and functions that generated code names without a namespace: no op may have such a name
+  std::set<std::string, std::less<>> names;
   std::vector<std::string> files;  // the files from which the description was read; none for the built-in one
 };
 

@@ -18,8 +18,9 @@ struct Scaffold {
 /// The project for which skeletons are written.
 struct ScaffoldPlace {
   std::string header;  // the name of the op's family, or of its part
-  bool in_library =
-      false;  // for the runtime itself, whose kernels and tests have places of their own; else for a project that links it
+  // for the runtime itself, whose kernels and tests have places of their own; else for a project
+  // that links it
+  bool in_library = false;
 };
 
 /// The skeletons that a generated op needs and the runtime lacks.

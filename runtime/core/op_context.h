@@ -1,4 +1,5 @@
-// What a kernel is told about the call besides its tensors and attributes: the op, and where its local pieces lie.
+// The context of a kernel call besides tensors and attributes: the op, and the positions of local
+// shards in their global tensors.
 #pragma once
 
 #include <span>
@@ -10,33 +11,37 @@
 
 namespace shard {
 
-/// Where a local piece lies in its global tensor: the global shape and the piece's first index in each dim.
+/// The position of a local shard in its global tensor: the global shape and the shard's first index
+/// in each dim.
 struct Box {
   Dims global;
   Dims begin;
 };
 
-/// Combines a value over the ranks that hold the other pieces of an argument. Implemented above the communicators.
+/// Combines a value over the ranks that hold the other shards of an argument. Implemented above the
+/// communicators.
 class AxisReducer {
  public:
   virtual ~AxisReducer() = default;
-  /// Replaces `value` by its reduction over the mesh axes that the rule asked for; bit-identical on all their ranks.
+  /// Replaces `value` by its reduction over the mesh axes that the rule asked for. The result is
+  /// bit-identical on all their ranks.
   virtual void all_reduce(DenseTensor& value, ReduceType type) = 0;
 };
 
-/// The part of a distributed call that a rank computes.
+/// The part of a distributed call that one rank computes.
 struct LocalCall {
-  std::span<const Box> inputs;  // flat: elements of lists follow each other; absent optionals have an empty box
+  std::span<const Box> inputs;  // flat: elements of a list are consecutive; absent optionals have an empty box
   std::span<const Box> outputs;
-  AxisReducer* reducer = nullptr;    // null where the rule asked for no axes
-  RandomKey random;                  // for ops that draw random numbers
-  bool replace_targets = false;      // in-place results go to new buffers: their global shape, dtype or layout changes
-  mutable bool checks_data = false;  // the kernel has refused no value here, but may have on another rank
-  std::span<const Meta> output_shards =
-      {};  // of an op without tensor arguments: of the outputs, whose metas are inferred whole
+  AxisReducer* reducer = nullptr;  // null where the rule asked for no axes
+  RandomKey random;                // for ops that draw random numbers
+  bool replace_targets = false;    // in-place results go to new buffers: their global shape, dtype or layout changes
+  // the kernel has accepted all values here, but may have refused one on another rank
+  mutable bool checks_data = false;
+  // of an op without tensor arguments: of the outputs, whose metas are those of whole tensors
+  std::span<const Meta> output_shards = {};
 };
 
-/// Where a dense function that is called for its metas alone leaves them, by output slot.
+/// Receives the metas of a dense function that is called for its metas alone, by output slot.
 struct MetaSink {
   std::vector<std::vector<Meta>> slots;
 };
@@ -46,19 +51,22 @@ class Binder;
 }
 class Recorder;
 
-/// One call of an op. `local` is null for a call on plain tensors, whose boxes are the whole tensors.
+/// The context of one call of an op. `local` is null for a call on plain tensors, whose boxes are
+/// the whole tensors.
 struct OpContext {
   const char* op;
   const LocalCall* local = nullptr;
-  MetaSink* infer = nullptr;  // not null: only metas are wanted; tensors have no bytes, and nothing runs
-  MemoryMeter* dry =
-      nullptr;  // not null on a rank of a dry world and while a program is captured: outputs have no bytes, and no kernel runs
-  Recorder* recorder = nullptr;    // not null while a program is captured
+  MetaSink* infer = nullptr;  // not null: only metas are wanted; tensors are storage-less, and nothing runs
+  // not null on a rank of a dry world and during a capture: outputs are storage-less, and no kernel
+  // runs
+  MemoryMeter* dry = nullptr;
+  Recorder* recorder = nullptr;    // not null during a capture
   call::Binder* binder = nullptr;  // not null where the call is prepared, to be run later
 
-  /// The box of flat input `i`, whose local piece is `tensor`.
+  /// The box of flat input `i`, whose local shard is `tensor`.
   Box input_box(size_t i, const DenseTensor& tensor) const { return local ? local->inputs[i] : whole(tensor); }
-  /// Kernels that throw for values of their arguments call it before they write: other ranks may throw where this one does not.
+  /// Kernels that throw for certain values of their arguments call this before they write, because
+  /// other ranks may throw where this one does not.
   void note_data_check() const {
     if (local != nullptr) local->checks_data = true;
   }
