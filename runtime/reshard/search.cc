@@ -238,9 +238,8 @@ class Search {
     return at;
   }
 
-  /// Which axes are to be reduced and which are to become pending. An axis whose pending reduction the goal has too
-  /// is reduced only where a reduction that does not commute with it has to be done, or to begin, on an earlier axis:
-  /// reductions are done from the last axis to the first.
+  /// Which axes are to be reduced and which are to become pending. Reductions are done from the last axis to the first,
+  /// so an axis that stays pending is reduced where an earlier one does, or begins, a reduction that does not commute.
   void find_reductions() {
     for (int a = 0; a < axes_; ++a) {
       const int now = place(start_.key, a);
@@ -260,9 +259,8 @@ class Search {
       if (wanted >= kPending && (now != wanted || (reduce_ >> a & 1) != 0)) begin_ |= 1 << a;
     }
   }
-  /// Dims that axes may shard in intermediate layouts: those of either layout, and for each axis that may need one
-  /// (to reduce, or to share data that arrives over a slower axis) one of the other dims, those that split most
-  /// evenly.
+  /// Dims that axes may shard in between: those of either layout, and for each axis that may need one (to reduce, or
+  /// to share data from a slower axis) one of the others, those that split most evenly.
   void find_dims() {
     int64_t pieces = 1;
     int wanted = 0;
@@ -287,8 +285,7 @@ class Search {
     for (int i = 0; i < wanted; ++i) dims_[static_cast<size_t>(dim_count_++)] = others[static_cast<size_t>(i)];
   }
 
-  /// The reductions that are still to be done at `key`. They are encoded in the position, which an axis that shards
-  /// no dim does not need.
+  /// The reductions still to be done at `key`, encoded in the position, which an axis that shards no dim does not need.
   int pending(Key key) const {
     int mask = 0;
     for (int a = 0; a < axes_; ++a) mask |= (place(key, a) >= kPending && order(key, a) == 1 ? 1 : 0) << a;
@@ -327,8 +324,7 @@ class Search {
     return n;
   }
 
-  /// An upper bound of the mean share of its new shard that a process already has; exact where all lists are prefixes
-  /// of each other.
+  /// Bounds from above the mean share of its new shard that a process already has; exact where all lists are prefixes.
   double share_at_most(const View& from, const View& to) const {
     double share = 1;
     for (int d = 0; d < meta_.dims.rank(); ++d) {
@@ -392,8 +388,7 @@ class Search {
     return share * sum / static_cast<double>(count);
   }
 
-  /// The axes along which shards are sent: those of the old layout that are not in the same place, after the same
-  /// axes.
+  /// The axes along which shards are sent: those of the old layout whose place, or whose axes before them, differ.
   int moving_axes(const View& from, const View& to) const {
     int mask = 0;
     for (int d = 0; d < meta_.dims.rank(); ++d) {
@@ -404,7 +399,7 @@ class Search {
     return mask;
   }
 
-  /// Start-up time and time per byte of a collective along several axes: those of the slowest axes.
+  /// Start-up time and time per byte of a collective along several axes: those of the slowest ones.
   std::pair<double, double> pace(int axes) const {
     double alpha = 0;
     double beta = 0;
@@ -442,8 +437,7 @@ class Search {
     double total = 0;
     if (parent >= 0) {
       const Node& before = table_.nodes[static_cast<size_t>(parent)];
-      // The caller keeps its tensor, of which the first step may read a rounded copy; a step reads one shard and
-      // writes another.
+      // The caller keeps its tensor (the first step may read a rounded copy of it); a step reads and writes one shard.
       const double read = before.parent >= 0 ? before.bytes : start_.bytes == input_bytes_ ? 0 : start_.bytes;
       const double peak = input_bytes_ + read + (edge.to == end_.key ? output_bytes_ : at.bytes);
       if (goal_ == Goal::smallest) total = std::max(before.cost, peak);
@@ -479,8 +473,7 @@ class Search {
     exchange(at, index);
     for (int a = 0; a < axes_; ++a) {
       const int where = place(at.key, a);
-      // With axes of different speed it may pay off to do a reduction that could stay pending, and to make the value
-      // pending again later.
+      // With axes of different speed it may pay off to do a reduction that could stay pending, and to begin it again.
       if ((left >> a & 1) != 0 || (!uniform_ && where >= kPending)) reduce(at, index, a, where);
       else if (where == kNowhere) slice_or_begin(at, index, a, left);
       else if (where < kNowhere && (left != 0 || !uniform_) &&
