@@ -11,7 +11,7 @@ namespace shard::cpu {
 namespace {
 
 constexpr int64_t kTiny = 4096;        // multiplications below which a BLAS call costs more than it saves
-constexpr int64_t kBlasJob = 1 << 22;  // multiplications that are worth a thread
+constexpr int64_t kBlasJob = 1 << 22;  // multiplications that justify a thread
 
 /// One product [m, k] x [k, n], with the leading dimensions as stored.
 struct Product {
