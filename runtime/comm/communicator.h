@@ -128,7 +128,8 @@ class Communicator {
                   std::span<const int64_t> receive_bytes);
   /// Reduces `count` elements in place. The result has the same bits on every member.
   Work all_reduce(CommCause cause, void* data, int64_t count, DType dtype, ReduceType type);
-  /// `send` holds counts[0] elements for member 0, then counts[1] for member 1, ...; member i receives the reduction of its part.
+  /// `send` holds counts[0] elements for member 0, then counts[1] for member 1, ...; member i
+  /// receives the reduction of its part.
   Work reduce_scatter(CommCause cause, const void* send, void* receive, std::span<const int64_t> counts, DType dtype,
                       ReduceType type);
   Work broadcast(CommCause cause, void* data, int64_t bytes, int root);

@@ -25,7 +25,8 @@ class MpiHub {
   virtual int size() const = 0;
   /// The communicator of this process, members[rank], in the group `members`. Does not communicate.
   virtual std::unique_ptr<Communicator> communicator(const std::vector<int>& members, int rank, CommQueue& queue) = 0;
-  /// Makes every waiting and every later collective of all processes throw peer_failed with this text. The first call counts.
+  /// Makes every waiting and every later collective of all processes throw peer_failed with this
+  /// text. The first call counts.
   virtual void fail(const std::string& reason) noexcept = 0;
   /// This rank failed in its distributed call number `call`. A rank that has completed that call
   /// makes the world fail when it learns of this.

@@ -104,7 +104,8 @@ std::optional<AxisProblem> find_problem(const AxisExpr& expr);
 /// The text in canonical spacing; it parses to an equal expression.
 std::string to_string(const AxisExpr& expr);
 
-/// True when each output is `...` and each input is `...` or `1`: every output element depends on one element of each input.
+/// True when each output is `...` and each input is `...` or `1`: every output element depends on
+/// one element of each input.
 bool is_elementwise(const AxisExpr& expr);
 
 /// The names of an op's tensor arguments and outputs, in order.

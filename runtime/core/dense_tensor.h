@@ -68,7 +68,8 @@ DenseTensor clone(const DenseTensor& tensor);
 DenseTensor convert_floats(const DenseTensor& tensor, DType dtype);
 /// The same for `count` elements in host memory. Does nothing where a pointer is null.
 void convert_floats(void* to, DType to_dtype, const void* from, DType from_dtype, int64_t count);
-/// Copies all bytes of `from` into `to`, which has the same byte size; devices may differ. Does nothing unless both have data.
+/// Copies all bytes of `from` into `to`, which has the same byte size; devices may differ. Does
+/// nothing unless both have data.
 void copy_into(const DenseTensor& to, const DenseTensor& from);
 
 }  // namespace shard

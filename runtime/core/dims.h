@@ -17,7 +17,8 @@ namespace shard {
 /// The largest number of dims of a tensor.
 inline constexpr int kMaxRank = 8;
 
-/// The shape of a tensor, or a position in it: up to kMaxRank int64 values, outermost first. A trivially copyable value.
+/// The shape of a tensor, or a position in it: up to kMaxRank int64 values, outermost first. A
+/// trivially copyable value.
 class Dims {
  public:
   Dims() = default;

@@ -44,7 +44,9 @@ enum class SavePolicy : uint8_t {
 /// contributions are held in float32 (see shard_dtype).
 enum class SumPolicy : uint8_t {
   float32,  // and rounded once, when the sum is done
-  rounded  // each contribution is rounded to the dtype of the tensor first: half the bytes, and an error that grows with the number of ranks
+  // each contribution is rounded to the dtype of the tensor first: half the bytes, and an error
+  // that grows with the number of ranks
+  rounded
 };
 
 struct Policies {

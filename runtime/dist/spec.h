@@ -62,8 +62,8 @@ struct Layout {
   bool has_partial() const;
 };
 
-/// An interned layout: a mesh, per tensor dim an ordered list of the axes that shard it, and the partial axes with their
-/// reduce types. Equal specs are the same object. Safe for concurrent use.
+/// An interned layout: a mesh, per tensor dim an ordered list of the axes that shard it, and the
+/// partial axes with their reduce types. Equal specs are the same object. Safe for concurrent use.
 class DistSpec {
  public:
   /// Throws layout when an axis is out of range, or used twice.

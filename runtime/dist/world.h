@@ -32,7 +32,8 @@ class Rank {
   int id() const { return id_; }
   World& world() const { return *world_; }
 
-  /// The communicator of the line of `mesh` along `axis` through this rank, or of the whole mesh. This rank is in the mesh.
+  /// The communicator of the line of `mesh` along `axis` through this rank, or of the whole mesh.
+  /// This rank is in the mesh.
   Communicator& communicator(const ProcessMesh* mesh, int axis);
   Communicator& communicator(const ProcessMesh* mesh);
   /// What this rank has sent along an axis of `mesh`, over the whole mesh (relayouts, broadcasts),

@@ -1,4 +1,5 @@
-// The table of kernels: name x backend x dtype -> function. Kernels of a new backend are added by its register function.
+// The table of kernels: name x backend x dtype -> function. Kernels of a new backend are added by
+// its register function.
 #pragma once
 
 #include <initializer_list>

@@ -160,19 +160,20 @@ void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tens
 /// label: the shape of input with axis 1 or dropped and int32 or int64; with soft_label the meta of input.
 void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, bool soft_label,
                                       int axis, Meta& softmax, Meta& loss);
-/// x [.., k] and dout [.., n] agree in dtype and leading dims; dweight [k, n] and dbias [n] have the dtype of the results.
+/// x [.., k] and dout [.., n] agree in dtype and leading dims; dweight [k, n] and dbias [n] have
+/// the dtype of the results.
 void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& dout, const Meta* dweight,
                                       const Meta* dbias, bool multi_precision, bool has_bias, Meta& dweight_out,
                                       Meta& dbias_out);
 
 // Attention (attention.cc).
-/// q, k, v: [batch, sequence, heads, width] of one float dtype; heads of k and v divide those of q. attn_mask broadcasts to
-/// [batch, heads, queries, keys]; dropout in [0, 1) (invalid_argument).
+/// q, k, v: [batch, sequence, heads, width] of one float dtype; heads of k and v divide those of q.
+/// attn_mask broadcasts to [batch, heads, queries, keys]; dropout in [0, 1) (invalid_argument).
 void FlashAttnInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v,
                         const Meta* fixed_seed_offset, const Meta* attn_mask, float dropout, bool return_softmax,
                         Meta& out, Meta& softmax, Meta& softmax_lse, Meta& seed_offset);
-/// q, k, v: four dims, the last even, that differ in dim 2 only. sin, cos: [positions, width] or [1, positions, 1, width];
-/// position_ids: int64 [batch, sequence].
+/// q, k, v: four dims, the last even, that differ in dim 2 only. sin, cos: [positions, width] or
+/// [1, positions, 1, width]; position_ids: int64 [batch, sequence].
 void FusedRopeInferMeta(const OpContext& ctx, const Meta& q, const Meta* k, const Meta* v, const Meta* sin,
                         const Meta* cos, const Meta* position_ids, bool time_major, Meta& out_q, Meta& out_k,
                         Meta& out_v);

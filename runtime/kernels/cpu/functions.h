@@ -139,7 +139,8 @@ struct Normal {
   // of the result.
   const float high = std::bit_cast<float>(std::bit_cast<uint32_t>(a) & 0xfffff000u);
   const float near = exp_of(-0.5f * ((a - high) * (a + high)));
-  // exp(w^2) erfc(w) (1 + 2 w) for w = a / sqrt(2) from 0 to 10.7, as a polynomial of (w - 3.25) / (w + 3.25); relative error 2.2e-8.
+  // exp(w^2) erfc(w) (1 + 2 w) for w = a / sqrt(2) from 0 to 10.7, as a polynomial of (w - 3.25) /
+  // (w + 3.25); relative error 2.2e-8.
   const float w = a * 0.70710678118654752f;
   const float t = (w - 3.25f) / (w + 3.25f);
   float p = -1.2044837e-3f;

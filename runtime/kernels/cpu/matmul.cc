@@ -1,4 +1,5 @@
-// The CPU kernels of matmul and of the gradient of a linear layer: OpenBLAS for float and double, plain loops for tiny matrices and integers.
+// The CPU kernels of matmul and of the gradient of a linear layer: OpenBLAS for float and double,
+// plain loops for tiny matrices and integers.
 #include <cblas.h>
 
 #include <vector>

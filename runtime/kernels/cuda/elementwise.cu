@@ -1,4 +1,5 @@
-// Elementwise arithmetic on CUDA: add and multiply with broadcasting, relu. A new one is a functor and a line at the end.
+// Elementwise arithmetic on CUDA: add and multiply with broadcasting, relu. A new one is a functor
+// and a line at the end.
 #include "core/op_context.h"
 #include "kernels/cuda/cuda_call.cuh"
 #include "kernels/cuda/cuda_kernels.cuh"
