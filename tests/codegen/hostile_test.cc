@@ -141,7 +141,8 @@ std::string fill(const std::string& hostile_key, const std::string& value) {
   return text;
 }
 
-/// C++ without its comments and the insides of its string literals, as a compiler sees it: a backslash joins lines first.
+/// C++ without its comments and the insides of its string literals, as a compiler sees it: a backslash joins lines
+/// first.
 std::string code_of(const std::string& source) {
   std::string joined;
   for (size_t i = 0; i < source.size(); ++i) {

@@ -1,4 +1,4 @@
-// What a call for the metas alone may do: a dense function that throws then leaves the distributed call without effects.
+// Calls for metas alone: a dense function that throws then leaves the distributed call without effects.
 #include "form_testing.h"
 
 using namespace shard;
@@ -8,7 +8,7 @@ namespace {
 
 const DistSpec* spec(const char* text) { return DistSpec::parse(ProcessMesh::make({2}, {}, {"p"}), text); }
 
-/// What a refused call must not change.
+/// The state that a refused call must not change.
 struct State {
   explicit State(Rank& rank, const Tensor& x)
       : hits(call::plan_cache_stats(rank).hits), sent(rank.stats().bytes_sent), offset(rank.generator.state().offset),

@@ -1,4 +1,5 @@
-// Helpers of the kernel tests: dense tensors from doubles, kernels called through the registry. Meta helpers: meta_testing.h.
+// Helpers of the kernel tests: dense tensors from doubles, kernels called through the registry. Meta helpers:
+// meta_testing.h.
 #pragma once
 
 #include <catch2/catch.hpp>
