@@ -120,7 +120,7 @@ class Node : public GradNode {
     return output_begins_.empty() ? 1 : output_begins_[slot + 1] - output_begins_[slot];
   }
   /// Hooks of an output run in the order in which they are added, those with `last` after all
-  /// others. Resetting the hook to null turns it off.
+  /// others. An empty function disables its hook.
   enum class Turn : uint8_t { in_order, last };
   void add_hook(uint32_t output, std::shared_ptr<Hook> hook, Turn turn = Turn::in_order);
   void remove_hook(const std::shared_ptr<Hook>& hook);

@@ -146,11 +146,12 @@ class Storage final : public RefCounted {
   }
   /// False where every read and write is allowed, so that the checks need not be called.
   bool needs_checks() const { return trouble_ != nullptr; }
-  /// Throws detached_view, stale_view or poisoned when `op` must not write the bytes. Waits for
-  /// collectives that read or write them.
+  /// Waits for collectives that read or write the bytes.
   void wait_before_write() const {
     if (trouble_) wait_pending();
   }
+  /// Throws detached_view, stale_view or poisoned when `op` must not write the bytes. Waits for
+  /// work that reads or writes them.
   void check_write(const char* op) const {
     if (trouble_) check_write_slow(op);
   }

@@ -46,8 +46,8 @@ class KernelTable {
   static auto no_kernel_of(void (*)(Args...)) {
     return &no_kernel<Args...>;
   }
-  /// The function that runs in a dry world, where tensors have no data: the dry kernel that counts
-  /// what the real one communicates, or null.
+  /// The function that runs in a dry world, where tensors have no data: the dry kernel, which counts
+  /// what the real one communicates, or a function that does nothing.
   template <class Fn>
   Fn* find_dry(const OpContext& ctx) const {
     if (ctx.recorder != nullptr) return no_kernel_of(static_cast<Fn*>(nullptr));

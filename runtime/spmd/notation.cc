@@ -19,7 +19,7 @@ struct Choice {
 
 // As in the reshard planner: a start-up cost per collective, in bytes.
 constexpr double kStartBytes = 50'000;
-// The target of an in-place write is resharded, or only sliced, where nothing else is correct.
+// The target of an in-place write is resharded, or even sliced, only where nothing else is correct.
 constexpr double kPinnedBytes = 1e18;
 // Resharding an argument that the first output follows changes the layout of that output too, and
 // its readers would have to reshard it back.
