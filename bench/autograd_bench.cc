@@ -1,4 +1,5 @@
-// What recording and differentiating cost for tensors of 4 floats. The peer's calls stand in peer_bench.cc.
+// The cost of recording and differentiating for tensors of 4 floats. The peer's calls are in
+// peer_bench.cc.
 #include <benchmark/benchmark.h>
 
 #include "dispatch_cases.h"

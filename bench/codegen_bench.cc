@@ -1,5 +1,6 @@
-// The wall time of a whole shardgen process over all YAML of this project: into an empty folder, with nothing to do, and,
-// as the floor, doing nothing at all. Each repetition is one process; read the medians.
+// The wall time of a whole shardgen process over all YAML of this project: into an empty folder,
+// with nothing to do, and, as the lower bound, doing nothing at all. Each repetition is one
+// process; read the medians.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -20,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr int kProcesses = 100;
 
-/// A folder of its own, gone at the end.
+/// A temporary folder that is removed at the end.
 class Scratch {
  public:
   Scratch() {
@@ -49,7 +50,8 @@ std::vector<std::string> generate_into(const fs::path& out) {
   return command;
 }
 
-/// Runs a command without output; false when it fails. `used` gets the seconds that it computed, in and out of the kernel.
+/// Runs a command without output; false when it fails. `used` gets the CPU seconds, user and
+/// system.
 bool run(const std::vector<std::string>& command, double* used = nullptr) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));

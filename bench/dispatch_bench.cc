@@ -1,4 +1,5 @@
-// What one small call costs: plain, and distributed without communication. The peer's calls stand in peer_bench.cc.
+// The cost of one small call: plain, and distributed without communication. The peer's calls are in
+// peer_bench.cc.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ void dense_matmul(benchmark::State& state) {
 }
 BENCHMARK(dense_matmul)->Name("shard/matmul_4x4");
 
-/// Seconds that a thread computed in a kind of call, and seconds that went by.
+/// CPU seconds of a thread in one kind of call, and wall-clock seconds.
 struct Times {
   double cpu = 0;
   double wall = 0;
@@ -49,7 +50,7 @@ struct BothTimes {
   Times dense;
 };
 
-/// What this thread has computed so far: a rank that waits for a core does not count.
+/// The CPU time of this thread so far: waiting for a core does not count.
 double thread_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -65,7 +66,7 @@ void time_calls(int64_t calls, const Call& call, Times& times) {
   times.wall += std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// The two kinds of call take turns in short stretches, so that a busy machine slows both alike.
+/// The two kinds of call alternate in short intervals, so that a busy machine slows both alike.
 template <class Dist, class Dense>
 BothTimes take_turns(int64_t calls, const Dist& dist, const Dense& dense) {
   constexpr int64_t kStretch = 1000;
@@ -78,9 +79,10 @@ BothTimes take_turns(int64_t calls, const Dist& dist, const Dense& dense) {
   return times;
 }
 
-/// Runs `measure(rank, start, calls)` on every rank at once. The time is what rank 0 computed in the distributed calls.
-/// Counters, in nanoseconds per call: the plain call on the same pieces, the difference, and that difference by the clock
-/// on the wall, which also counts waiting for a core.
+/// Runs `measure(rank, start, calls)` on every rank at once. The time is the CPU time of rank 0 in
+/// the distributed calls. Counters, in nanoseconds per call: the plain call on the same local
+/// shards, the difference, and that difference in wall-clock time, which also counts waiting for a
+/// core.
 template <class Measure>
 void on_ranks(benchmark::State& state, const Measure& measure) {
   const auto ranks = static_cast<int>(state.range(0));
@@ -106,7 +108,7 @@ void dist_add(benchmark::State& state) {
     const DistPair p(rank);
     const Tensor x = local(p.x);
     const Tensor y = local(p.y);
-    benchmark::DoNotOptimize(add(p.x, p.y));  // makes the plan
+    benchmark::DoNotOptimize(add(p.x, p.y));  // creates the plan
     start.arrive_and_wait();
     return take_turns(
         calls, [&] { benchmark::DoNotOptimize(add(p.x, p.y)); }, [&] { benchmark::DoNotOptimize(add(x, y)); });

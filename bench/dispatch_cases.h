@@ -1,4 +1,4 @@
-// The calls that the benchmarks and the counting loop make, so that both mean the same by a name.
+// The calls of the benchmarks and of the counting loop, so that a name means the same in both.
 #pragma once
 
 #include <functional>
@@ -24,10 +24,11 @@ struct DensePair {
   Tensor y = counting({4});
 };
 
-/// Two distributed vectors of 4 elements per rank, sharded over all ranks; to be made inside World::run.
+/// Two distributed vectors of 4 elements per rank, sharded over all ranks; must be created inside
+/// World::run.
 struct DistPair {
   explicit DistPair(Rank& rank) {
-    // A call that would communicate is another case than the one that is measured: it throws.
+    // A call that communicates is not the one that is to be measured, so it throws.
     rank.policies.comm = CommPolicy::forbid;
     const int ranks = rank.world().size();
     const DistSpec* spec = DistSpec::parse(ProcessMesh::make({ranks}), "a");
@@ -37,7 +38,7 @@ struct DistPair {
   }
   Tensor x;
   Tensor y;
-  IntArray halves;  // the shape of x as rows of 2, which moves no data
+  IntArray halves;  // the shape of x as rows of 2, which needs no communication
 };
 
 }  // namespace shard::bench

@@ -1,5 +1,6 @@
-// A step of training a GPT (examples/gpt.h) on one rank beside the same model by libtorch: time, and peak memory.
-// usage: gpt_bench [--steps N]; prints its own tables. gpt_bench --memory shard|peer CASE trains one side alone and prints its peak.
+// Compares a step of training a GPT (examples/gpt.h) on one rank with the same model in libtorch: time and peak memory.
+// usage: gpt_bench [--steps N]; prints its own tables.
+// gpt_bench --memory shard|peer CASE trains one side alone and prints its peak.
 #include <cblas.h>
 #include <fmt/format.h>
 #include <tbb/global_control.h>
@@ -37,12 +38,12 @@ Batch draw_batch(training::Draw& draw, const training::GptSize& size) {
   Batch batch;
   for (int64_t i = 0; i < size.batch * size.context; ++i) {
     batch.ids.push_back(draw.below(size.alphabet));
-    batch.next.push_back((batch.ids.back() * 7 + 3) % size.alphabet);  // something to learn
+    batch.next.push_back((batch.ids.back() * 7 + 3) % size.alphabet);  // something that can be learned
   }
   return batch;
 }
 
-/// Ours, on this rank.
+/// The model of this library, on this rank.
 class Ours {
  public:
   explicit Ours(const training::GptSize& size)
@@ -84,7 +85,7 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-/// Milliseconds of one call.
+/// The time of one call in milliseconds.
 template <class Call>
 double time_of(const Call& call) {
   const auto begin = Clock::now();
@@ -92,7 +93,8 @@ double time_of(const Call& call) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-/// Steps take turns, so that a busy machine slows both alike. Both get the same batches; their losses must stay together, or they are not the same model.
+/// Steps alternate, so that a busy machine slows both alike. Both get the same batches; their
+/// losses must agree, or they are not the same model.
 void compare(const training::GptSize& size, int threads, int steps) {
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(threads));
   Ours ours(size);
@@ -104,9 +106,9 @@ void compare(const training::GptSize& size, int threads, int steps) {
   for (int step = 0; step < steps + 3; ++step) {
     const Batch batch = draw_batch(draw, size);
     double our_loss = 0, peer_loss = 0;
-    openblas_set_num_threads(1);  // ours divides the work itself
+    openblas_set_num_threads(1);  // this library divides the work itself
     const double our_time = time_of([&] { our_loss = ours.step(batch); });
-    if (step >= 3) our_times.push_back(our_time);  // the first steps make plans and threads
+    if (step >= 3) our_times.push_back(our_time);  // the first steps create plans and threads
     if (!peer) continue;
     openblas_set_num_threads(threads);
     const double peer_time = time_of([&] { peer_loss = peer->step(batch.ids, batch.next); });
@@ -126,7 +128,7 @@ void compare(const training::GptSize& size, int threads, int steps) {
   std::fflush(stdout);
 }
 
-/// A figure of /proc/self/status in KiB, 0 where there is none.
+/// A figure of /proc/self/status in KiB, 0 if it does not exist.
 long status(const std::string& name) {
   std::ifstream file("/proc/self/status");
   for (std::string word; file >> word;) {
@@ -139,14 +141,14 @@ long status(const std::string& name) {
   return 0;
 }
 
-/// Makes a model of one side alone and trains it for 5 steps.
+/// Creates a model of one side and trains it for 5 steps.
 void train(bool by_ours, const training::GptSize& size) {
   std::unique_ptr<Ours> ours;
   std::unique_ptr<GptPeer> peer;
   if (by_ours) {
     ours = std::make_unique<Ours>(size);
   } else {
-    std::vector<std::vector<float>> values;  // a dry world tells their sizes without making them
+    std::vector<std::vector<float>> values;  // a dry world determines their sizes without data
     World::dry(1, 0)->run([&](Rank&) {
       const Ours ours(size);
       for (const Tensor& parameter : ours.parameters()) values.emplace_back(parameter.numel(), 0.01f);
@@ -161,8 +163,8 @@ void train(bool by_ours, const training::GptSize& size) {
   }
 }
 
-/// Prints by how many KiB the peak memory of a process rises that makes and trains a model. A tiny one is trained before, so that the program's own pages
-/// and threads are there.
+/// Prints by how many KiB the peak memory of a process rises when it creates and trains a model. A
+/// tiny model is trained before, so that the program's own pages and threads exist.
 void print_memory(bool by_ours, const training::GptSize& size) {
   train(by_ours, {.alphabet = 8, .layers = 1, .heads = 1, .width = 8, .batch = 1, .context = 8});
   const long before = status("VmRSS");

@@ -1,4 +1,4 @@
-// The GPT of examples/gpt.cc by libtorch.
+// The GPT of examples/gpt.cc, written with libtorch.
 #include "gpt_peer.h"
 
 #include <ATen/ATen.h>
@@ -26,7 +26,7 @@ class Gpt final : public GptPeer {
       return parameters_.back();
     };
     const auto norm = [&] { return Affine{leaf(next({width})), leaf(next({width}))}; };
-    // This library keeps weights as [out, in].
+    // libtorch stores weights as [out, in].
     const auto linear = [&](int64_t in, int64_t out) {
       return Affine{leaf(next({in, out}).t().contiguous()), leaf(next({out}))};
     };

@@ -1,4 +1,4 @@
-// The peer's GPT, in plain types: neither library sees the other's headers.
+// The peer's GPT, in plain types: neither library sees the headers of the other.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,9 @@ class GptPeer {
   virtual double step(const std::vector<int64_t>& ids, const std::vector<int64_t>& next) = 0;
 };
 
-/// From parameters in the order and layout of training::Gpt::parameters(). Null where the peer is not installed.
+/// Created from parameters in the order and layout of training::Gpt::parameters(). Null if the peer
+/// is not installed.
 std::unique_ptr<GptPeer> make_gpt_peer(const GptPeerSize& size, const std::vector<std::vector<float>>& parameters,
                                        double rate);
-/// How many threads its steps use.
+/// Sets the number of threads that its steps use.
 void set_gpt_peer_threads(int threads);

@@ -1,4 +1,4 @@
-// Where libtorch is not installed there is no peer.
+// Without libtorch there is no peer.
 #include "gpt_peer.h"
 
 std::unique_ptr<GptPeer> make_gpt_peer(const GptPeerSize&, const std::vector<std::vector<float>>&, double) {

@@ -1,5 +1,6 @@
-// Collectives through shard beside MPI's own blocking calls for the same bytes, in turns, as processes of one MPI job. Rank 0 prints
-// medians over turns of the time of the slowest rank. usage: mpirun -n N mpi_bench [LARGEST_BYTES]
+// Collectives through shard beside MPI's own blocking calls for the same bytes, in turns, as
+// processes of one MPI job. Rank 0 prints medians over turns of the time of the slowest rank.
+// usage: mpirun -n N mpi_bench [LARGEST_BYTES]
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -21,7 +22,8 @@ constexpr int64_t kTimePerCase = 100'000'000;  // ns
 constexpr int kFewestTurns = 7;
 constexpr int kMostTurns = 401;
 
-/// One collective on `bytes` in all (of the gathered, exchanged, reduced or sent buffer), by MPI and by shard.
+/// One collective on `bytes` in total (of the gathered, exchanged, reduced or sent buffer), by MPI
+/// and by shard.
 struct Case {
   const char* name;
   std::function<void(int64_t bytes)> raw;
@@ -102,7 +104,8 @@ void run(Rank& rank, int64_t largest) {
                "shard us", "ratio", "turns");
   for (const Case& each : cases) {
     for (int64_t bytes = kSmallest; bytes <= largest; bytes *= 4) {
-      // The same finite numbers each time: reductions in place must not run into slow ones.
+      // The same finite numbers each time: repeated reductions in place must not produce denormal
+      // or infinite ones, which are slow.
       std::fill(receive.begin(), receive.end(), char{0});
       measure(each, bytes, rank.id() == 0);
     }

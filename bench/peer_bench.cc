@@ -1,4 +1,5 @@
-// The same small calls by libtorch, those of dispatch_bench.cc without autograd. Linked into dispatch_bench, so that both run in one process.
+// The calls of dispatch_bench.cc with libtorch, without autograd. Linked into dispatch_bench, so
+// that both run in one process.
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
 

@@ -1,6 +1,6 @@
-// Captured programs beside eager calls: small ops, a step of training a GPT, and how long analysis takes.
-// usage: program_bench [--loop eager|captured N | --gpt CASE]; prints its own tables. --loop makes N calls of one kind, for counting instructions; --gpt trains one of the
-// cases alone.
+// Captured programs compared with eager calls: small ops, a step of training a GPT, and how long analysis takes.
+// usage: program_bench [--loop eager|captured N | --gpt CASE]; prints its own tables.
+// --loop makes N calls of one kind, for counting instructions; --gpt trains a single case.
 #include <cblas.h>
 #include <fmt/format.h>
 #include <tbb/global_control.h>
@@ -118,7 +118,8 @@ struct Training {
 
 const ProcessMesh* one_rank() { return ProcessMesh::make({1, 1}, {}, {"dp", "tp"}); }
 
-/// The most bytes that a step of eager training has live beside what is there before it: a rank without data counts them.
+/// The peak of live bytes of an eager training step, in addition to those before it, counted by a
+/// rank without data.
 int64_t eager_peak(const training::GptSize& size) {
   int64_t bytes = 0;
   World::dry(1, 0)->run([&](Rank& rank) {
@@ -133,13 +134,13 @@ int64_t eager_peak(const training::GptSize& size) {
 struct GptCase {
   training::GptSize size;
   int steps;
-  int64_t block = 8192;  // of fused loops; 0: none
-  double goal = 0;       // for the memory that the program may have live, as a part of eager's peak; 0: any
+  int64_t block = 8192;  // elements of a block of fused loops; 0: no fusion
+  double goal = 0;       // of live memory of the program, as a fraction of eager's peak; 0: no goal
   int threads = 1;
   double together_ns = 5000;
 };
 
-/// Trains by eager calls and by captured ones in turns, on the same batches.
+/// Trains by eager calls and by captured ones in alternation, on the same batches.
 void gpt(const GptCase& each) {
   const auto& [size, steps, block, goal, threads, together_ns] = each;
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(threads));
@@ -183,7 +184,7 @@ void gpt(const GptCase& each) {
   });
 }
 
-/// Programs with views and in-place ops, whose backward reads the middle values.
+/// Programs with views and in-place ops, whose backward reads residuals.
 void analysis(int ops) {
   const Tensor w = Tensor::from_data(std::vector<float>{1, 2, 3, 4}, {4}).set_requires_grad(true);
   const auto function = [&](const Tensors& in) -> Tensors {
@@ -231,7 +232,8 @@ constexpr GptCase kCases[] = {
     {.size = kLarge, .steps = 12, .threads = 2},
 };
 
-/// Each in a process of its own, as what trains is: what another case has left in the allocator changes what fresh memory costs.
+/// Runs each case in a process of its own, because the state that another case leaves in the
+/// allocator changes the cost of fresh memory.
 void train_all() {
   std::fflush(stdout);
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 using Figure = std::optional<double>;
 
-/// A row of the table: what was measured, in which unit, and where its figures stand.
+/// A row of the table: what was measured, its unit, and the source of its figures.
 struct Line {
   const char* label;
   const char* unit;
@@ -23,7 +23,7 @@ struct Line {
   double target;      // 0 where there is none
   const char* peer;
   const char* counted;         // the name in instructions.txt
-  const char* over = "";       // the benchmark whose time is taken off, and
+  const char* over = "";       // the benchmark whose time is subtracted, and
   const char* peer_over = "";  // that of the peer
 };
 
@@ -66,7 +66,7 @@ class Medians {
       rows_[name] = each;
     }
   }
-  /// Less the figure of `over`, where that is not empty.
+  /// The figure minus the figure of `over`, unless that is empty.
   Figure get(const std::string& name, const char* field, const std::string& over) const {
     const Figure all = get(name, field), part = over.empty() ? Figure(0) : get(over, field);
     return all && part ? Figure(*all - *part) : Figure();

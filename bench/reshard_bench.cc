@@ -1,5 +1,6 @@
-// Layout changes of large tensors in a local world of 2 ranks, beside memcpy by as many threads over the bytes that each rank must write, in
-// one run and in turn; and how long planning takes. Prints rows of the tables in docs/performance.md.
+// Reshards of large tensors in a local world of 2 ranks, compared with memcpy by as many threads
+// over the bytes that each rank must write, alternating in one run; and the time of planning.
+// Prints rows of the tables in docs/performance.md.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -29,7 +30,8 @@ double us_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-/// One transition: median times of the move and of the memcpy, both from when all ranks are ready to when all are done.
+/// One transition: median times of the reshard and of the memcpy, both from when all ranks are
+/// ready to when all are done.
 void bench_move(const char* name, const Dims& dims, const char* from, const char* to) {
   const auto* mesh = ProcessMesh::make({kRanks}, {}, {"p"});
   std::vector<double> moves, copies;
@@ -61,7 +63,7 @@ void bench_move(const char* name, const Dims& dims, const char* from, const char
              copy / move);
 }
 
-/// A random layout of a tensor with `rank` dims, pending in one of ten axes.
+/// A random layout of a tensor with `rank` dims; one axis in ten is pending.
 const DistSpec* random_layout(const ProcessMesh* mesh, int rank, std::mt19937& random) {
   Layout layout(mesh, rank);
   std::vector<int> axes;
@@ -85,7 +87,7 @@ void bench_planning(const std::vector<int>& shape, MeshCosts costs = {}, const c
     for (int d = 0; d < rank; ++d) dims.push_back(1 + static_cast<int64_t>(random() % 2048));
     const DistSpec* from = random_layout(mesh, rank, random);
     const DistSpec* to = random_layout(mesh, rank, random);
-    double best = 1e9;  // of three: what the search takes, not what the machine does besides
+    double best = 1e9;  // of three: the time of the search, not of other activity on the machine
     for (int k = 0; k < 3; ++k) {
       const auto begin = Clock::now();
       plan_reshard({dims, DType::float32}, from, to);

@@ -1,5 +1,6 @@
-// A two-layer MLP block on a 2x2 mesh: prints what each call did to layouts and buffers, compares with the same
-// program on one rank, and writes a trace. usage: demo_mlp [TRACE.json], or mpirun -n 4 demo_mlp [TRACE.json] for 4 processes
+// A two-layer MLP block on a 2x2 mesh: prints what each call did to layouts and buffers, compares
+// with the same program on one rank, and writes a trace. usage: demo_mlp [TRACE.json], or mpirun -n
+// 4 demo_mlp [TRACE.json] for 4 processes
 #include <fmt/format.h>
 
 #include <cmath>
@@ -31,7 +32,7 @@ struct Model {
       : x(place(values({kBatch, kModel}, 0.1f), "dp, -")), target(place(values({kBatch, kModel}, 2.0f), "dp, -")),
         w1(place(values({kModel, kHidden}, 0.5f), "-, tp")),  // column-parallel
         w2(place(values({kHidden, kModel}, 1.5f), "tp, -")),  // row-parallel
-        mean(place(values({kModel}, 0.0f), "dp")),            // running statistics, sharded otherwise than the data
+        mean(place(values({kModel}, 0.0f), "dp")),            // running statistics, sharded differently from the data
         variance(place(Tensor::from_data(std::vector<float>(kModel, 1.0f), {kModel}), "dp")),
         gain(place(Tensor::from_data(std::vector<float>(kModel, 1.0f), {kModel}), "-")),
         shift(place(Tensor::from_data(std::vector<float>(kModel, 0.0f), {kModel}), "-")),
@@ -53,7 +54,7 @@ struct Model {
     // Loss: half the mean square of out - target.
     const Tensor d_out = scale(subtract(out, target), 1.0 / (kBatch * kModel), 0.0);
     const Tensor d_w2 = matmul(joined, d_out, true, false);
-    const Tensor active = clip(scale(hidden, 1e30, 0.0), 0.0, 1.0);  // 1 where relu let the value through
+    const Tensor active = clip(scale(hidden, 1e30, 0.0), 0.0, 1.0);  // 1 where relu passed the value
     const Tensor d_hidden = multiply(matmul(d_out, w2, false, true), active);
     const Tensor d_w1 = matmul(x, d_hidden, true, false);
     Tensor none;

@@ -1,5 +1,6 @@
-// One transformer layer on 4096 ranks, run dry: what a rank of the mesh (dp=64, tp=8, sp=8) computes, sends and holds, without any data.
-// Batches are split over dp, heads and hidden features over tp, the sequence over sp. usage: dry_transformer [RANK] [--json]
+// One transformer layer on 4096 ranks, run dry: what a rank of the mesh (dp=64, tp=8, sp=8)
+// computes, sends and holds, without any data. Batches are split over dp, heads and hidden features
+// over tp, the sequence over sp. usage: dry_transformer [RANK] [--json]
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -29,10 +30,11 @@ const DistSpec* on(std::string_view layout) { return DistSpec::parse(mesh(), lay
 struct Linear {
   Tensor weight, bias;
 
-  /// `layout` of the weight; the bias goes with its columns.
+  /// `layout` is that of the weight; the bias is sharded like its columns.
   Linear(int64_t in, int64_t out, std::string_view layout, std::string_view columns)
       : weight(gaussian({in, out}, on(layout), 0.0f, 0.02f)), bias(zeros({out}, on(columns))) {}
-  /// With `rows` the weight's rows are sharded: the product is a sum over tp, done before the bias is added.
+  /// With `rows` the weight's rows are sharded: the product is a sum over tp, reduced before the
+  /// bias is added.
   Tensor operator()(const Tensor& x, const DistSpec* rows = nullptr) const {
     const Tensor product = matmul(x, weight);
     return add(rows == nullptr ? product : reshard(product, rows), bias);
@@ -56,7 +58,7 @@ struct Layer {
 
   Tensor attention(const Tensor& x) const {
     const Tensor q = heads(query(x));
-    // Every part of the sequence looks at all of it.
+    // Every part of the sequence attends to the whole sequence.
     const Tensor k = reshard(heads(key(x)), on("dp, tp, -, -"));
     const Tensor v = reshard(heads(value(x)), on("dp, tp, -, -"));
     const Tensor scores = scale(matmul(q, k, false, true), 1.0 / 11.3137085, 0.0f);

@@ -12,7 +12,7 @@ namespace training {
 
 Tensor Norm::operator()(const Tensor& x) const { return layer_norm(x, gain, shift, 1e-5f, x.dims().rank() - 1); }
 
-// Where the weight is split by rows, adding the bias sums the products over tp.
+// Where the weight is sharded by rows, adding the bias reduces the products over tp.
 Tensor Linear::operator()(const Tensor& x) const { return add(matmul(x, weight), bias); }
 
 Gpt::Gpt(const ProcessMesh* mesh, const GptSize& size, DType dtype) : mesh_(mesh), size_(size), dtype_(dtype) {
@@ -20,7 +20,7 @@ Gpt::Gpt(const ProcessMesh* mesh, const GptSize& size, DType dtype) : mesh_(mesh
   characters_ = normal({size.alphabet, width}, "tp, -", 0.02);
   positions_ = normal({size.context, width}, "-, -", 0.02);
   if (!size.flash) mask_ = causal_mask();
-  // Elements of a braced list are made in their order.
+  // The elements of a braced list are evaluated in their order.
   for (int64_t i = 0; i < size.layers; ++i) {
     layers_.push_back({norm(), norm(), by_columns(width, 3 * width), by_rows(width, width),
                        by_columns(width, 4 * width), by_rows(4 * width, width)});
@@ -43,12 +43,13 @@ Norm Gpt::norm() { return {constant({size_.width}, "-", 1), constant({size_.widt
 Linear Gpt::by_columns(int64_t in, int64_t out) { return {normal({in, out}, "-, tp", 0.02), constant({out}, "tp", 0)}; }
 
 Linear Gpt::by_rows(int64_t in, int64_t out) {
-  // Less for more layers, so that their sum stays small.
+  // Smaller for more layers, so that their sum stays small.
   return {normal({in, out}, "tp, -", 0.02 / std::sqrt(2.0 * static_cast<double>(size_.layers))),
           constant({out}, "-", 0)};
 }
 
-/// 0 where a query may see a key, minus infinity at later keys: what is added to the scores.
+/// The mask that is added to the scores: 0 where a query may see a key, minus infinity at later
+/// keys.
 Tensor Gpt::causal_mask() const {
   std::vector<double> values;
   for (int64_t query = 0; query < size_.context; ++query) {
@@ -61,7 +62,7 @@ Tensor Gpt::causal_mask() const {
 
 Tensor Gpt::attention(const GptLayer& layer, const Tensor& x) const {
   const int64_t head = size_.width / size_.heads;
-  // The columns of a head lie together: its q, k and v are on one rank.
+  // The columns of a head are contiguous, so its q, k and v are on one rank.
   const Tensor heads = reshape(layer.qkv(x), {size_.batch, size_.context, size_.heads, 3 * head});
   const std::vector<Tensor> parts = split(heads, {head, head, head}, -1);
   Tensor mixed;

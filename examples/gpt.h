@@ -1,4 +1,5 @@
-// A small GPT over characters, on a mesh with the axes "dp" and "tp": what train_gpt trains and bench/gpt_bench measures.
+// A small GPT over characters, on a mesh with the axes "dp" and "tp"; train_gpt trains it and
+// bench/gpt_bench measures it.
 #pragma once
 
 #include <vector>
@@ -33,7 +34,7 @@ struct GptLayer {
   Linear qkv, joined, up, down;
 };
 
-/// Batches are split over dp; heads, hidden features and characters over tp.
+/// Batches are sharded over dp; heads, hidden features and characters over tp.
 class Gpt {
  public:
   /// Random parameters of `dtype`, the same on every mesh, drawn from the generator of the world.
@@ -41,8 +42,9 @@ class Gpt {
 
   /// The mean of -log(probability) of the characters that follow; `ids` and `next` are int64 [batch, context].
   shard::Tensor loss(const shard::Tensor& ids, const shard::Tensor& next) const;
-  /// Characters [alphabet, width] and positions [context, width]; a layer's gains and shifts [width], weights [in, out] and biases [out] in the order of
-  /// GptLayer; the last norm; and the weight and bias of the scores.
+  /// Characters [alphabet, width] and positions [context, width]; a layer's gains and shifts
+  /// [width], weights [in, out] and biases [out] in the order of GptLayer; the last norm; and the
+  /// weight and bias of the scores.
   const std::vector<shard::Tensor>& parameters() const { return parameters_; }
 
  private:

@@ -19,12 +19,12 @@ struct Options : training::Options {
   training::GptSize size;
 };
 
-/// A text as numbers of its own alphabet, the different bytes of it.
+/// A text as numbers of its own alphabet, the set of its bytes.
 struct Corpus {
   std::vector<int64_t> ids;
   int64_t alphabet = 0;
 
-  /// Throws invalid_argument for a text that has no piece of `context` characters and one more.
+  /// Throws invalid_argument for a text with fewer than `context` + 1 characters.
   Corpus(const std::string& path, int64_t context) {
     std::ifstream file(path, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), {}};

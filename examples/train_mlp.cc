@@ -1,4 +1,5 @@
-// Trains a network of two layers to tell two spirals apart, on dp x tp ranks: points are split over dp, hidden features over tp.
+// Trains a network of two layers to classify the points of two spirals, on dp x tp ranks: points are sharded over dp,
+// hidden features over tp.
 // usage: train_mlp [--dp N] [--tp M] [..], or mpirun -n N*M train_mlp with the same options; see --help
 #include <fmt/format.h>
 
@@ -21,7 +22,8 @@ training::Run start(const ProcessMesh* mesh, const Options& options) {
   const auto random = [&](const IntArray& shape, std::string_view layout, float deviation) {
     return gaussian(shape, on(layout), 0.0f, deviation, 0, options.dtype);
   };
-  // Created where they lie, with the same values on every mesh. Two hidden layers: split by columns, then by rows.
+  // Each rank makes its local shards in place, with the same values on every mesh. Two hidden
+  // layers: the first sharded by columns, the second by rows.
   const Tensor in = random({2, options.hidden}, "-, tp", 1.0f), in_bias = random({options.hidden}, "tp", 1.0f);
   const Tensor middle = random({options.hidden, options.hidden}, "tp, -", 0.2f),
                middle_bias = zeros({options.hidden}, on("-"), options.dtype);
@@ -45,7 +47,8 @@ training::Run start(const ProcessMesh* mesh, const Options& options) {
   };
   run.loss = [=](const std::vector<Tensor>& batch) {
     const Tensor features = tanh(add(matmul(batch[0], in), in_bias));
-    const Tensor mixed = tanh(add(matmul(features, middle), middle_bias));  // adding the bias sums the products over tp
+    // adding the bias reduces the products over tp
+    const Tensor mixed = tanh(add(matmul(features, middle), middle_bias));
     return mean(std::get<1>(cross_entropy_with_softmax(add(matmul(mixed, out), out_bias), batch[1])));
   };
   return run;

@@ -25,7 +25,7 @@ constexpr double kBeta1 = 0.9, kBeta2 = 0.99;  // of AdamW
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// One line on a terminal that is drawn again and again, or ten lines in a file.
+/// Progress: one line on a terminal that is redrawn, or ten lines in a file.
 class Progress {
  public:
   Progress(const Options& options, int64_t tokens) : steps_(options.steps), tokens_(tokens), quiet_(options.quiet) {}
@@ -60,7 +60,7 @@ std::vector<double> read_losses(const std::string& path) {
   return losses;
 }
 
-/// The largest relative difference; infinite where a loss is no number.
+/// The largest relative difference; infinite where a loss is NaN.
 double largest_gap(const std::vector<double>& losses, const std::vector<double>& others) {
   if (losses.size() != others.size()) {
     fail(ErrorCode::invalid_argument, "--compare: the other run has {} losses, this one {}", others.size(),

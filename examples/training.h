@@ -1,4 +1,5 @@
-// What the examples that train share: command line, AdamW, the loop over steps with its progress line, and files of losses.
+// Shared code of the training examples: command line, AdamW, the loop over steps with its progress
+// line, and files of losses.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,20 +22,21 @@ struct Options {
   bool captured = false;  // a step is captured once, and then run as a program
   std::string losses;     // the file to write them to
   std::string compare;    // a file of losses of another run
-  double tolerance = -1;  // how far from those they may be, relative; negative: as far as they like
+  double tolerance = -1;  // the largest allowed relative difference; negative: any
 };
 
 /// Adds the options to the command line of a program.
 void add_options(CLI::App& app, Options& options);
 
-/// A model on a mesh, as this rank sees it.
+/// A model on a mesh, on this rank.
 struct Run {
   std::vector<shard::Tensor> parameters;
   std::function<std::vector<shard::Tensor>()> batch;                           // the next one
   std::function<shard::Tensor(const std::vector<shard::Tensor>& batch)> loss;  // one element
 };
 
-/// AdamW over distributed parameters in any layouts: the moments lie as their parameter does, so that a step sends nothing.
+/// AdamW over distributed parameters in any layouts: the moments have the layout of their
+/// parameter, so that a step sends nothing.
 class AdamW {
  public:
   /// Betas 0.9 and 0.99, epsilon 1e-8, weight decay 0.01.
@@ -50,9 +52,10 @@ class AdamW {
   std::vector<State> states_;
 };
 
-/// Trains a model on dp x tp ranks: threads, or the processes that mpirun has started. `start` builds it on a mesh with the axes "dp" and
-/// "tp". Prints a summary to stdout, and while it goes on losses and speed to stderr; rank 0 does. A step takes `tokens` tokens, summed over
-/// the ranks. Returns what main returns: 1 where the losses are too far from those of `compare`.
+/// Trains a model on dp x tp ranks: threads, or the processes of mpirun. `start` builds it on a
+/// mesh with the axes "dp" and "tp". Rank 0 prints a summary to stdout and, during training, losses
+/// and speed to stderr. A step processes `tokens` tokens, summed over the ranks. Returns the exit
+/// code: 1 where the losses differ too much from those of `compare`.
 int train(const std::string& name, const Options& options, int64_t tokens,
           const std::function<Run(const shard::ProcessMesh*)>& start);
 
@@ -60,7 +63,7 @@ int train(const std::string& name, const Options& options, int64_t tokens,
 class Draw {
  public:
   explicit Draw(uint64_t seed) : state_(seed) {}
-  /// From 0, 1, ... bound - 1.
+  /// A number from 0, 1, ... bound - 1.
   int64_t below(int64_t bound);
 
  private:

@@ -1,4 +1,4 @@
-// Whether the pairs of `inplace` and `view` can share a buffer.
+// Checks that the pairs of `inplace` and `view` can share a buffer.
 #include <fmt/format.h>
 
 #include "check/parts.h"
@@ -14,7 +14,7 @@ std::vector<std::string_view> names_of(const std::vector<T>& items) {
   return names;
 }
 
-/// Reports a pair whose ends do not exist. True when both do.
+/// Reports a pair that names a missing argument or output. True when both exist.
 bool check_ends(const Op& op, const AliasPair& pair, std::string_view key, DiagnosticSink& sink) {
   const bool input = find_input(op.signature, pair.input.text) >= 0;
   const bool output = find_output(op.signature, pair.output.text) >= 0;
@@ -67,7 +67,7 @@ void check_once(const std::vector<AliasPair>& pairs, size_t index, std::string_v
   }
 }
 
-/// A shared buffer keeps its bytes: an output of complex numbers is larger than what they are made of.
+/// A shared buffer keeps its size, but an output of complex numbers is larger than its real input.
 void check_dtype(const Op& op, const AliasPair& pair, std::string_view key, DiagnosticSink& sink) {
   if (!op.kernel || find_input(op.signature, pair.input.text) < 0) return;
   for (const Candidate& candidate : op.kernel->data_type.candidates) {
@@ -80,7 +80,8 @@ void check_dtype(const Op& op, const AliasPair& pair, std::string_view key, Diag
   }
 }
 
-/// A view and an in-place pair of one op must be about the same two tensors or about four.
+/// A view pair and an in-place pair of one op must name the same two tensors or four different
+/// ones.
 void check_both(const Op& op, const AliasPair& view, const AliasPair& inplace, DiagnosticSink& sink) {
   const bool input = view.input.text == inplace.input.text;
   const bool output = view.output.text == inplace.output.text;
@@ -101,7 +102,8 @@ void check_both(const Op& op, const AliasPair& view, const AliasPair& inplace, D
   }
 }
 
-/// Users do not see intermediate outputs, so they need not be views; nor is a buffer unneeded that an output shares.
+/// Users do not see intermediate outputs, so these must not be views. A buffer that an output
+/// shares is needed.
 void check_lists(const Op& op, const AliasPair& pair, std::string_view key, DiagnosticSink& sink) {
   for (const Name& name : op.intermediate) {
     if (key != "view" || name.text != pair.output.text) continue;

@@ -1,4 +1,4 @@
-// Runs every check. What concerns several ops (equal names) is asked here.
+// Runs every check. Checks across ops (equal names) are here.
 #include "check/check.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 namespace shardgen {
 namespace {
 
-/// Every C++ function that an op becomes.
+/// Every C++ function that is generated for an op.
 std::vector<std::string> functions_of(const Op& op) {
   std::vector<std::string> names = {op.name.text};
   if (!op.inplace.empty() && !op.name.text.ends_with('_')) names.push_back(op.name.text + "_");
@@ -20,7 +20,8 @@ std::vector<std::string> functions_of(const Op& op) {
   return names;
 }
 
-/// In one file a slip. The peer's files, however, are editions for several uses, and hold many ops twice.
+/// In one file a duplicate is a mistake. PaddlePaddle's files, however, are variants for several
+/// uses, and define many ops twice.
 void report_duplicate(const Op& op, const Op& first, bool imported, DiagnosticSink& sink) {
   const std::vector<Note> notes = {{first.name.at, "First defined here."}};
   if (op.name.at.file == first.name.at.file) {
@@ -46,7 +47,8 @@ void check_duplicates(const std::vector<Family>& families, DiagnosticSink& sink)
       if (!fresh) report_duplicate(op, *first->second, imported.contains(op.name.text), sink);
     }
   }
-  // An op `x_` may stand beside an op `x` that is not in place, but not beside the in-place form of `x`.
+  // An op `x_` may coexist with an op `x` that has no in-place form, but not with the in-place form
+  // of `x`.
   for (const Family& family : families) {
     for (const Op& op : family.ops) {
       for (const std::string& name : functions_of(op)) {
@@ -93,7 +95,7 @@ RefusedOps refused_ops(const std::vector<Family>& families, const std::vector<Di
     if (finding.severity != Severity::error) continue;
     bool found = false;
     for (const Family* family : by_path[finding.at.file]) {
-      // Ops stand in the order of their lines.
+      // Ops are in the order of their lines.
       auto op = std::partition_point(family->ops.begin(), family->ops.end(),
                                      [&](const Op& each) { return each.last_line < finding.at.line; });
       for (; op != family->ops.end() && stands_in(finding, *op); ++op) {

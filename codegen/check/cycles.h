@@ -1,4 +1,4 @@
-// Finds ops that lead back to themselves.
+// Finds cycles of ops.
 #pragma once
 
 #include <map>
@@ -25,11 +25,12 @@ inline std::vector<std::string_view> names_of(const OpsByName& ops) {
   return names;
 }
 
-/// For each cycle its ops, the first of the input first. `next` gives the op that another leads to, or null.
+/// The ops of each cycle, the first of the input first. `next` returns the op to which another one
+/// leads, or null.
 template <class Next>
 std::vector<std::vector<const Op*>> find_cycles(const std::vector<Family>& families, Next next) {
   std::vector<std::vector<const Op*>> cycles;
-  std::map<const Op*, int> walks;  // in which walk an op was seen first; each op is walked over once
+  std::map<const Op*, int> walks;  // the walk in which an op was seen first; each op is visited once
   int walk = 0;
   for (const Family& family : families) {
     for (const Op& start : family.ops) {

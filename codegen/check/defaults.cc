@@ -1,4 +1,5 @@
-// Whether constants, default values above all, fit the types of their attributes and can be written in C++.
+// Checks that constants, in particular default values, fit the types of their attributes and can be
+// written in C++.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ Fit fits_bool(const Literal& literal) {
   return number != nullptr && (*number == 0 || *number == 1) ? Fit::converts : Fit::bad;
 }
 
-/// `digits`: of the mantissa. C++ refuses a whole number in a list of floats when it would be rounded.
+/// `digits`: of the mantissa. C++ rejects an integer in a list of floats if it would be rounded.
 Fit fits_float(const Literal& literal, double most, int digits, bool in_list) {
   if (const auto* number = std::get_if<int64_t>(&literal.value)) {
     const int64_t exact = int64_t{1} << digits;
@@ -36,7 +37,7 @@ Fit fits_integer(const Literal& literal, int64_t least, int64_t most) {
   return value != nullptr && *value >= least && *value <= most ? Fit::good : Fit::bad;
 }
 
-/// True for "1e-5", which C++ source may hold without its quotes.
+/// True for "1e-5", which C++ source may contain without its quotes.
 bool is_quoted_number(const std::string& text) {
   if (text.empty() || text.find_first_not_of("0123456789.eE+-") != std::string::npos) return false;
   // A leading zero makes a number octal in C++.
@@ -103,7 +104,7 @@ Fit fits(AttrType type, const Literal& literal, bool in_list) {
   return Fit::bad;
 }
 
-/// A text that C++ source can hold between quotes as it is.
+/// True for a text that a C++ string literal can contain unescaped.
 bool is_plain_text(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](unsigned char c) { return c >= 0x20 && c != 0x7F && c != '"' && c != '\\'; });

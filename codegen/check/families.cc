@@ -1,4 +1,4 @@
-// Whether the names of the files can name what is generated from them.
+// Checks that the names of files are valid names of generated files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// The file's name, extension included, stands in comments and texts of generated files.
+/// The file's name, including its extension, occurs in comments and texts of generated files.
 bool is_plain(const std::string& name) {
   return !name.empty() && kLetters.find(name[0]) != std::string_view::npos &&
          std::all_of(name.begin(), name.end(), [](char c) {
@@ -20,7 +20,8 @@ bool is_plain(const std::string& name) {
          });
 }
 
-/// True for what follows a family's name in the names of its generated files: "_dense", "_0", "_0_ops".
+/// True for a suffix that follows a family's name in the names of its generated files: "_dense",
+/// "_0", "_0_ops".
 bool is_suffix(std::string_view text) {
   if (text == "_dense" || text == "_dist" || text == "_ops" || text == "_autograd" || text == "_program") return true;
   if (text.size() < 2 || text[0] != '_' || text[1] < '0' || text[1] > '9') return false;

@@ -1,4 +1,5 @@
-// Whether `invoke` leads to an op that exists, takes those arguments, and does not lead back.
+// Checks that `invoke` refers to an op that exists and accepts those arguments, and that there are
+// no cycles.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Whether an op says how to run, and whether its kernels have as many tensors as it has. Its rule is checked in rule.cc.
+// Checks that an op says how to run it, and that its kernels have as many tensors as the op.
+// rule.cc checks its rule.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +43,7 @@ void check_formats(const Op& op, const KernelFunc& func, DiagnosticSink& sink) {
   }
 }
 
-/// An output whose shape comes from data is made by the kernel, so it is one new tensor.
+/// The kernel makes an output whose shape depends on data, so it is one new tensor.
 void check_dynamic_shape(const Op& op, DiagnosticSink& sink) {
   if (!op.extension.dynamic_shape) return;
   for (const Name& name : *op.extension.dynamic_shape) {
@@ -70,9 +71,10 @@ void check_dynamic_shape(const Op& op, DiagnosticSink& sink) {
   }
 }
 
-/// Without tensor inputs there is nothing to take the dtype and the device from.
+/// Without tensor inputs nothing determines the dtype and the device.
 void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
-  const auto unknown = [](const Attr& attr) { return attr.type == AttrType::unknown; };  // it may be a misspelt Tensor
+  // it may be a misspelt Tensor
+  const auto unknown = [](const Attr& attr) { return attr.type == AttrType::unknown; };
   if (!op.signature.inputs.empty() || std::any_of(op.signature.attrs.begin(), op.signature.attrs.end(), unknown))
     return;
   if (op.kernel->data_type.candidates.empty() || op.kernel->backend.candidates.empty()) {
@@ -82,7 +84,7 @@ void check_dispatch_given(const Op& op, DiagnosticSink& sink) {
   }
 }
 
-/// What is wrong with an op that nothing computes.
+/// The message for an op that nothing computes.
 std::string missing_kernel(const Op& op) {
   const auto is_view = [&](const Output& output) {
     return std::any_of(op.view.begin(), op.view.end(),
@@ -107,7 +109,7 @@ std::string missing_kernel(const Op& op) {
       op.name.text);
 }
 
-/// A kernel that fills a view writes into the argument, which is easily not meant.
+/// A kernel that writes a view writes into the argument, which is often unintended.
 void check_written_views(const Op& op, DiagnosticSink& sink) {
   if (!op.kernel || op.extension.view_writes) return;
   for (const AliasPair& view : op.view) {

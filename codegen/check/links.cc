@@ -1,5 +1,6 @@
-// Whether `backward` and `forward` lead to each other, and whether a backward op's arguments and outputs are those of its
-// forward op. What contradicts another op is a warning: the peer's files have some, and each op can still be read.
+// Checks that `backward` and `forward` refer to each other, and that a backward op's arguments and
+// outputs match its forward op. A contradiction to another op is a warning: PaddlePaddle's files
+// contain some, and each op alone is still valid.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,8 @@ constexpr std::string_view kGrad = "_grad";
 
 std::string_view kind_of(bool list) { return list ? "Tensor[]" : "Tensor"; }
 
-/// The ops that a name can mean. Several files may define one: a link is good when it fits any of them.
+/// The ops that a name can refer to. Several files may define one; a link is valid when it fits any
+/// of them.
 using Candidates = std::vector<const Op*>;
 
 const Candidates& candidates(const OpsByName& ops, const Name& name) {
@@ -30,7 +32,7 @@ bool any_of(const Candidates& ops, Fits fits) {
   return std::any_of(ops.begin(), ops.end(), [&](const Op* op) { return fits(*op); });
 }
 
-/// All ops by name, and what may have been meant by a name that is not there.
+/// All ops by name, with suggestions for unknown names.
 struct Linked {
   OpsByName ops;
   Suggester forward, backward;
@@ -68,7 +70,7 @@ void check_backward_key(const Op& op, Linked& linked, DiagnosticSink& sink) {
                {{other.forward->name.at, "Its forward op."}});
 }
 
-/// A place where a declared signature and the op's own disagree.
+/// A position where a declared signature and the op's own differ.
 struct Difference {
   Location at;
   std::string message;
@@ -118,8 +120,9 @@ std::optional<Difference> compare_outputs(const Forward& forward, const Op& op) 
   return std::nullopt;
 }
 
-/// Higher derivatives may give the outputs and arguments of their forward op, a backward op itself, other names: the peer
-/// says `grad_out` where that op says `out_grad`. Counts and kinds must agree.
+/// Higher derivatives may use other names for the outputs and arguments of their forward op, which
+/// is a backward op itself: PaddlePaddle writes `grad_out` where that op has `out_grad`. Numbers
+/// and kinds must agree.
 std::optional<Difference> compare(const Forward& forward, const Op& op) {
   if (!op.complete) return std::nullopt;
   std::optional<Difference> difference = compare_args(forward, op);
@@ -141,7 +144,7 @@ void check_forward_key(const Op& op, Linked& linked, DiagnosticSink& sink) {
   }
   if (any_of(found, [&](const Op& each) { return each.backward && each.backward->text == op.name.text; })) return;
   const Op& forward = *found.front();
-  // A link that leads nowhere is reported where it stands.
+  // An invalid link is reported at its own position.
   if (forward.backward && !any_of(candidates(ops, *forward.backward), [](const Op& each) { return each.is_backward; }))
     return;
   const Location at = forward.backward ? forward.backward->at : forward.name.at;
@@ -152,7 +155,8 @@ void check_forward_key(const Op& op, Linked& linked, DiagnosticSink& sink) {
       {{at, forward.backward ? "Its backward op is another." : "The forward op has no key 'backward'."}});
 }
 
-/// What the framework can hand to a backward op: its forward op's arguments and outputs, and gradients of these outputs.
+/// Tensors that autograd can pass to a backward op: its forward op's arguments and outputs, and
+/// gradients of these outputs.
 struct Given {
   std::string_view name;
   bool list = false;
@@ -213,7 +217,8 @@ void check_attr(const Op& op, const Attr& attr, DiagnosticSink& sink) {
                {{op.forward->name.at, "The forward op."}});
 }
 
-/// An output is the gradient of an argument, and is called so. Intermediate outputs are for the kernel alone.
+/// An output is the gradient of an argument, and is named after it. Intermediate outputs are for
+/// the kernel alone.
 void check_gradient(const Op& op, const Output& output, DiagnosticSink& sink) {
   if (contains(op.intermediate, output.name.text)) return;
   std::vector<std::string> words;
@@ -270,7 +275,7 @@ void check_links(const std::vector<Family>& families, DiagnosticSink& sink) {
   }
   for (const Family& family : families) {
     for (const Op& op : family.ops) {
-      // A file may be checked without the one that it leads to.
+      // A file may be checked without the file that it refers to.
       if (op.backward && any_backward) check_backward_key(op, linked, sink);
       if (!op.is_backward || !op.forward) continue;
       if (any_forward || !candidates(linked.ops, op.forward->name).empty()) check_forward_key(op, linked, sink);

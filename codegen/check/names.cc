@@ -1,4 +1,4 @@
-// Nothing from YAML reaches C++ unvalidated: identifiers are checked here.
+// Checks identifiers: no name of the YAML reaches C++ unchecked.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -136,7 +136,8 @@ void check_name(const Name& name, std::string_view what, DiagnosticSink& sink) {
   }
 }
 
-/// The functions of an op stand beside the types and functions of the runtime. Arguments and outputs may have the names of those.
+/// The functions of an op are in the same namespace as the types and functions of the runtime.
+/// Arguments and outputs may have the names of those.
 void check_op_name(const Name& name, const Runtime& runtime, DiagnosticSink& sink) {
   check_name(name, "an op", sink);
   if (!runtime.names.contains(name.text)) return;
@@ -145,7 +146,7 @@ void check_op_name(const Name& name, const Runtime& runtime, DiagnosticSink& sin
                          name.text));
 }
 
-/// Each part of a name like strings::CreateInferMeta.
+/// Checks each part of a name such as strings::CreateInferMeta.
 void check_qualified(const Name& name, std::string_view what, const Runtime& runtime, DiagnosticSink& sink) {
   std::string_view rest = name.text;
   while (true) {
@@ -170,7 +171,7 @@ void check_unique(const std::vector<const Name*>& names, std::string_view what, 
   }
 }
 
-/// Types that the tool does not know.
+/// Reports types that the tool does not know.
 void check_types(const Op& op, DiagnosticSink& sink) {
   std::vector<std::string_view> known = attr_type_names();
   known.push_back("Tensor");

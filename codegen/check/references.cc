@@ -1,4 +1,4 @@
-// Whether names in lists, parameters and expressions mean something of the op.
+// Checks that names in lists, parameters and expressions refer to something in the op.
 #include <fmt/format.h>
 
 #include "check/parts.h"
@@ -8,7 +8,7 @@
 namespace shardgen {
 namespace {
 
-/// The names that a key may mention.
+/// The names that a key may refer to.
 struct Known {
   std::string_view what;  // completes "'x' is ..."
   std::vector<std::string_view> names;
@@ -62,7 +62,7 @@ void check_list(const Op& op, const std::vector<Name>& names, std::string_view k
   }
 }
 
-/// The arguments of a function that the op calls; `outputs`: it may be given outputs too.
+/// Checks the arguments of a function that the op calls; `outputs`: outputs may be passed too.
 void check_passed(const Op& op, const std::vector<CallArg>& args, std::string_view key, bool outputs,
                   DiagnosticSink& sink) {
   for (const CallArg& arg : args) {
@@ -152,7 +152,7 @@ bool has_length(AttrType type) {
   return false;
 }
 
-/// A function whose outputs are all hidden returns nothing.
+/// At least one output must be visible, or the function would return nothing.
 void check_visible(const Op& op, DiagnosticSink& sink) {
   if (op.is_backward || op.signature.outputs.empty()) return;
   for (const Output& output : op.signature.outputs) {
@@ -263,9 +263,10 @@ void check_references(const Op& op, DiagnosticSink& sink) {
   check_record_composite(op, sink);
   if (op.infer_meta) check_infer_meta_refs(op, sink);
   if (op.kernel) check_kernel_refs(op, sink);
-  // A backward op may hand its outputs to a function that fills them.
+  // A backward op may pass its outputs to a function that writes them.
   if (op.invoke) check_passed(op, op.invoke->args, "invoke", op.is_backward, sink);
-  // Beside a kernel a composite is used by recorded calls at most; alone it is the body of the op, and hands outputs over as an invoke does.
+  // A composite beside a kernel is only used by recorded calls. Alone it is the body of the op, and
+  // may be passed outputs like an invoke.
   const bool runs_composite = (!op.kernel && !op.invoke) || op.extension.record_composite.value_or(false);
   if (op.composite && runs_composite) check_passed(op, op.composite->args, "composite", op.is_backward, sink);
   check_sizes(op, sink);

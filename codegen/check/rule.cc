@@ -1,4 +1,4 @@
-// Placement rules: what an axis expression says of itself, and whether it fits the op.
+// Checks placement rules: the axis expression itself, and that it fits the op.
 #include <fmt/format.h>
 
 #include <algorithm>

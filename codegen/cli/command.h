@@ -1,4 +1,5 @@
-// What a subcommand is: commands.cc has the table of all of them, and each has a file of its own beside this one.
+// A subcommand: commands.cc has the table of all of them, and each has a file of its own beside
+// this one.
 #pragma once
 
 #include <functional>
@@ -20,23 +21,24 @@ struct Command {
   const char* name;
   const char* summary;   // a sentence without its full stop
   const char* examples;  // command lines, a line each, for the end of its help
-  /// Adds the command's options to its app, and returns what runs it after parsing.
+  /// Adds the command's options to its app, and returns the function that runs it after parsing.
   std::function<int()> (*add)(CLI::App& app);
 };
 
 /// Every subcommand, in the order of the help.
 std::span<const Command> commands();
 
-/// Before anything is written: closed standard streams are opened so that no file takes their place, and a reader that goes away is an
-/// error of the write rather than a signal.
+/// Called before anything is written. Opens closed standard streams, so that no file gets their
+/// descriptors, and makes a closed pipe an error of the write instead of a signal.
 void guard_streams();
-/// Writes to stdout at once. Where that fails, a message says so, and output_code() is not 0; a result is never lost in silence.
+/// Writes to stdout at once. On failure a message says so, and output_code() is not 0: a result is
+/// never lost silently.
 void put(std::string_view text);
 /// Writes to stderr.
 void say(std::string_view text);
-/// 0, or kUsage when something that was written to stdout or stderr did not get there.
+/// 0, or kUsage if a write to stdout or stderr failed.
 int output_code();
-/// Prints the message as one of the tool, in one line.
+/// Prints a message of the tool, in one line.
 void note(const std::string& message);
 /// The same; returns kUsage.
 int fail(const std::string& message);

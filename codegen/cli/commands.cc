@@ -1,4 +1,5 @@
-// The table of subcommands: a new one gets a file with its options and its run, and a line here.
+// The table of subcommands. A new one gets a file with its options and its run function, and a line
+// here.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -63,14 +64,14 @@ std::span<const Command> commands() { return kCommands; }
 
 void guard_streams() {
   std::signal(SIGPIPE, SIG_IGN);
-  // Writing to what is opened for reading fails, as writing to a closed stream does.
+  // Writing to a stream that is opened for reading fails, as writing to a closed stream does.
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
     if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) std::ignore = open("/dev/null", O_RDONLY);
   }
 }
 
 void put(std::string_view text) {
-  if (std::ferror(stdout) != 0) return;  // it has been said
+  if (std::ferror(stdout) != 0) return;  // it has already been reported
   errno = 0;
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
   fail(fmt::format("Cannot write to stdout: {}.", std::strerror(errno)));

@@ -1,4 +1,4 @@
-// The subcommand completion: describes the app that it is part of.
+// The subcommand completion: describes the app of which it is a part.
 #include "cli/completion.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace shardgen {
 namespace {
 
-/// From the name of the type: "DIR", "FILE", "TEXT:{text,json}".
+/// Derived from the name of the type: "DIR", "FILE", "TEXT:{text,json}".
 CompletionValue value_of(const CLI::Option& option) {
   using Kind = CompletionValue::Kind;
   if (option.get_expected_max() == 0) return {Kind::none, {}};

@@ -1,4 +1,4 @@
-// `shardgen docs`: writes the reference of all ops as a page.
+// `shardgen docs`: writes the reference of all ops as an HTML page.
 #pragma once
 
 #include "cli/inputs.h"

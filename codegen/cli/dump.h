@@ -5,7 +5,7 @@
 
 namespace shardgen {
 
-/// Findings of the checks are not reported: what the YAML says is printed as it is.
+/// Findings of the checks are not reported: the model is printed as it was read.
 int run_dump(const InputOptions& options);
 std::function<int()> add_dump(CLI::App& app);
 

@@ -12,7 +12,7 @@
 namespace shardgen {
 namespace {
 
-/// The ops of that name, or whose in-place form or function with intermediates has it.
+/// The ops with that name, or with an in-place form or a function with intermediates of that name.
 std::vector<const OpFacts*> find_ops(const std::vector<Family>& families, const std::vector<OpFacts>& all,
                                      const std::string& name) {
   std::vector<const OpFacts*> exact, by_function;
@@ -44,7 +44,7 @@ int run_explain(const ExplainOptions& options) {
   const std::vector<OpFacts> all = collect_facts(families, sink.all(), own_runtime());
   const std::vector<const OpFacts*> found = find_ops(families, all, options.op);
   if (found.empty()) {
-    // Files that hold no op at all have a finding that says why.
+    // Files without any op have a finding that says why.
     if (all.empty()) say(to_text(sink.all()));
     return fail_unknown(all, options.op);
   }

@@ -1,4 +1,4 @@
-// `shardgen explain`: tells what is known of one op.
+// `shardgen explain`: prints the facts about one op.
 #pragma once
 
 #include "cli/inputs.h"

@@ -27,20 +27,21 @@
 namespace shardgen {
 namespace {
 
-/// What a run reads besides the YAML.
+/// The inputs of a run besides the YAML.
 struct Setting {
   Templates templates;
   Runtime runtime;
 };
 
-/// The inputs of a manifest whose run left ops with errors out: equal to none, so that the next run tells of them again.
+/// The manifest inputs of a run that left out ops with errors. They equal no hash, so the next run
+/// reports those ops again.
 constexpr const char* kUnfinished = "unfinished";
 
 std::string hash_inputs(const GenerateOptions& options, const std::vector<std::string>& contents,
                         const Setting& setting) {
   uint64_t hash =
       hash_bytes(fmt::format("{} {} {} {}", tool_identity(), options.strict, options.imports.size(), options.umbrella));
-  // Sizes keep "ab" + "c" and "a" + "bc" apart.
+  // Sizes distinguish "ab" + "c" from "a" + "bc".
   const auto add = [&](const std::string& name, const std::string& bytes) {
     hash = hash_bytes(bytes, hash_bytes(fmt::format("{} {} ", name, bytes.size()), hash));
   };
@@ -71,7 +72,7 @@ bool write_depfile(const GenerateOptions& options, const Setting& setting, std::
   for (const std::string& file : all_files(options)) add(file);
   for (const std::string& file : setting.runtime.files) add(file);
   if (!options.templates.empty()) {
-    add(options.templates);  // the time stamp of a folder tells of new files
+    add(options.templates);  // the time stamp of a folder changes with new files
     for (const std::string& name : setting.templates.replaced) add(options.templates + "/" + name);
   }
   return write_file(options.depfile, text + "\n", problem);
@@ -120,7 +121,7 @@ void report_dropped(const std::vector<Dropped>& dropped) {
   }
 }
 
-/// Prints JSON with the findings, or the last line of a run that went through.
+/// Prints JSON with the findings, or the last line of a successful run.
 void report(const GenerateOptions& options, const Summary& summary) {
   if (options.json) {
     put(dump(json_of(summary)));
@@ -144,14 +145,14 @@ int write_generated(const GenerateOptions& options, const std::string& inputs, c
   const std::optional<size_t> written = write_files(options.out, generated.files, problem);
   if (!written) return fail(problem);
   if (old) remove_stale(*old, manifest, options.out);
-  // The manifest comes last: a run that was cut off is not taken for a whole one.
+  // The manifest is written last, so that an interrupted run does not count as complete.
   if (!write_files(options.out, {{kManifestName, to_json(manifest)}}, problem)) return fail(problem);
   summary.written = *written;
   summary.unchanged = generated.files.size() - *written;
   return kFine;
 }
 
-/// Prints what a run that writes would change, as a diff that `patch -p1` takes.
+/// Prints what a run would change, as a diff that `patch -p1` accepts.
 int check_generated(const GenerateOptions& options, const Generated& generated, Summary& summary) {
   using State = StaleFile::State;
   summary.stale = find_stale(options.out, generated.files);
@@ -165,7 +166,8 @@ int check_generated(const GenerateOptions& options, const Generated& generated, 
   return summary.stale.empty() ? kFine : kFindings;
 }
 
-/// What is wrong with the name of the umbrella header or of a family in --parts, or "". Of imports nothing is written.
+/// What is wrong with the name of the umbrella header or of a family in --parts, or "". Nothing is
+/// written for imports.
 std::string wrong_names(const GenerateOptions& options, const std::vector<Family>& families, const Runtime& runtime) {
   std::vector<std::string_view> known;
   for (const Family& family : families) {
@@ -209,7 +211,7 @@ int list_outputs(const GenerateOptions& options) {
   return sink.error_count() > 0 ? kFindings : kFine;
 }
 
-/// "family=2" into the map of parts. Throws what CLI11 reports.
+/// Parses "family=2" into the map of parts. Throws what CLI11 reports.
 void read_parts(const std::string& text, GenerateOptions& options) {
   const size_t equals = text.find('=');
   int count = 0;
@@ -223,7 +225,7 @@ void read_parts(const std::string& text, GenerateOptions& options) {
   options.parts[text.substr(0, equals)] = count;
 }
 
-/// The umbrella is a file in --out. Throws what CLI11 reports.
+/// The umbrella must be a file in --out. Throws what CLI11 reports.
 std::string check_umbrella(const std::string& name) {
   const auto allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||

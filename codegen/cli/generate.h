@@ -1,4 +1,4 @@
-// `shardgen generate`: reads, checks, renders, and writes what changed.
+// `shardgen generate`: reads, checks, renders, and writes changed files.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ struct GenerateOptions : InputOptions {
   std::string templates;           // a folder whose files replace built-in ones, or empty
   std::string runtime;             // a description, or empty for the built-in one
   std::string depfile;
-  bool keep_going = false;    // ops with errors are left out, and that is no failure
+  bool keep_going = false;    // ops with errors are left out, and that is not a failure
   bool list_outputs = false;  // print the names of the files and write nothing
   bool check = false;         // print what is stale and write nothing
   int jobs = 0;               // threads; 0: as many as the machine has

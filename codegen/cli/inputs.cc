@@ -64,7 +64,7 @@ std::vector<Family> read_families(const InputOptions& options, std::vector<std::
   std::vector<Family> families(first_overlay);
   std::vector<DiagnosticSink> sinks(first_overlay, sink.fresh());
   {
-    // YAML takes most of the time of reading, and files do not know of each other.
+    // Parsing YAML takes most of the time of reading, and files are independent.
     std::atomic<size_t> next = 0;
     const auto read = [&] {
       for (size_t i = next++; i < first_overlay; i = next++) {

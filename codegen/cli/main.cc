@@ -1,4 +1,4 @@
-// Parses the command line and runs the subcommand that was asked for.
+// Parses the command line and runs the chosen subcommand.
 #include <fmt/format.h>
 
 #include <sstream>

@@ -1,4 +1,4 @@
-// Writes over one line again and again, as terminals can.
+// Overwrites one line of a terminal again and again.
 #include "cli/progress.h"
 
 #include <fmt/format.h>

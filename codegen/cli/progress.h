@@ -1,4 +1,4 @@
-// A line that tells on a terminal how far a run is.
+// A line on a terminal that shows the progress of a run.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,8 @@
 
 namespace shardgen {
 
-/// Shows nothing before a run is 0.3 s old, and never where the stream is no terminal. Removes its line at the end.
+/// Shows nothing during the first 0.3 s, and never when the stream is not a terminal. Removes its
+/// line at the end.
 class Progress {
  public:
   explicit Progress(std::string what, FILE* stream = stderr,

@@ -31,7 +31,7 @@ int explain_absence(const std::vector<Family>& families, const Selection& select
   return fail(fmt::format("No op '{}' in these files{}", name, suggestion(name, known)));
 }
 
-/// True when none of the files is there, or all may be overwritten.
+/// True when none of the files exists, or all may be overwritten.
 bool may_write(const ScaffoldOptions& options, const Scaffold& made) {
   bool free = true;
   for (const auto& [name, bytes] : made.files) {
@@ -63,7 +63,7 @@ int write(const ScaffoldOptions& options, const Scaffold& made) {
 
 namespace {
 
-/// Definitions of what the runtime does not have for the ops of the files.
+/// Writes definitions of the functions that the runtime lacks for the ops of the files.
 int write_missing(const ScaffoldOptions& options, const std::vector<Family>& families, const RefusedOps& refused,
                   const Runtime& runtime) {
   const Selection selection = select_ops(families, runtime, refused.ops);
@@ -80,7 +80,8 @@ int write_missing(const ScaffoldOptions& options, const std::vector<Family>& fam
   return write(options, scaffold);
 }
 
-/// True for a file of ops_yaml/ in a checkout of this project, whose kernels and tests have places of their own.
+/// True for a file of ops_yaml/ in a checkout of this project, whose kernels and tests have places
+/// of their own.
 bool is_of_library(const std::string& yaml) {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::absolute(yaml, error).parent_path();
@@ -99,7 +100,7 @@ int run_scaffold(const ScaffoldOptions& options) {
   const std::vector<Family> families = read_and_check(options, std::move(*contents), *runtime, sink);
   say(to_text(sink.all()));
   const RefusedOps refused = refused_ops(families, sink.all());
-  // Ops with errors are not generated either, so nothing of them is missing.
+  // Ops with errors are not generated either, so nothing is missing for them.
   if (options.missing && (options.strict ? sink.error_count() : refused.elsewhere) == 0) {
     const int code = write_missing(options, families, refused, *runtime);
     return code == kFine && sink.error_count() > 0 && !options.keep_going ? kFindings : code;

@@ -7,7 +7,7 @@ namespace shardgen {
 
 struct ScaffoldOptions : InputOptions {
   std::string op;
-  bool missing = false;  // no single op: what the runtime lacks for all of them
+  bool missing = false;  // no single op: everything that the runtime lacks for all of them
   std::string runtime;   // with `missing`: a description, or empty for the built-in one
   std::string out;
   bool force = false;

@@ -1,4 +1,5 @@
-// Findings about the input: collected in a sink, never thrown, printed all together at the end of a run.
+// Findings about the input: collected in a sink, never thrown, and printed together at the end of a
+// run.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +12,7 @@ namespace shardgen {
 
 enum class Severity { error, warning };
 
-/// A second place that a finding speaks of.
+/// A second position that a finding refers to.
 struct Note {
   Location at;
   std::string message;
@@ -25,7 +26,7 @@ struct Diagnostic {
   std::vector<Note> notes;
 };
 
-/// Collects findings. A strict sink takes every warning as an error.
+/// Collects findings. A strict sink turns every warning into an error.
 class DiagnosticSink {
  public:
   explicit DiagnosticSink(bool strict = false) : strict_(strict) {}
@@ -33,18 +34,18 @@ class DiagnosticSink {
   void error(const Location& at, std::string code, std::string message, std::vector<Note> notes = {});
   void warning(const Location& at, std::string code, std::string message, std::vector<Note> notes = {});
 
-  /// Takes over the findings of another sink, as they are.
+  /// Appends the findings of another sink unchanged.
   void append(const DiagnosticSink& other);
-  /// An empty sink that takes warnings as this one does.
+  /// An empty sink with the same strictness.
   DiagnosticSink fresh() const { return DiagnosticSink(strict_); }
 
   int error_count() const { return errors_; }
   const std::vector<Diagnostic>& all() const { return diagnostics_; }
-  /// Orders findings by line within each file; files stay in the order in which they were read.
+  /// Sorts findings by line within each file; files keep the order in which they were read.
   void sort(const std::vector<std::string>& file_order);
 
  private:
-  /// Messages quote the input, which may hold anything: what is kept is safe to print.
+  /// Messages quote the input, which may contain anything, so the stored message is made printable.
   void add(Diagnostic diagnostic);
 
   bool strict_;
@@ -52,13 +53,14 @@ class DiagnosticSink {
   std::vector<Diagnostic> diagnostics_;
 };
 
-/// "file:line:column: error: Sentence. [code]" and its notes, a line each.
+/// "file:line:column: error: Sentence. [code]" and its notes, one per line.
 std::string to_text(const std::vector<Diagnostic>& diagnostics);
 /// An array with the same facts.
 nlohmann::ordered_json json_of(const std::vector<Diagnostic>& diagnostics);
-/// The text of a JSON value. Bad input may hold bytes that are not UTF-8; they must not make a report fail.
+/// The text of a JSON value. Invalid input may contain bytes that are not UTF-8; they do not make a
+/// report fail.
 std::string dump(const nlohmann::ordered_json& json);
-/// Both: the findings as JSON text.
+/// The findings as JSON text.
 std::string to_json(const std::vector<Diagnostic>& diagnostics);
 
 }  // namespace shardgen

@@ -1,4 +1,4 @@
-// Escapes and shortens.
+// Escapes and truncates text.
 #include "diag/printable.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// "Did you mean": the known word nearest to a misspelt one.
+// "Did you mean": finds the known word nearest to a misspelt one.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace shardgen {
 
-/// "; did you mean 'kernel'?" when a known word is near enough, else ".": the end of a sentence.
+/// The end of a sentence: "; did you mean 'kernel'?" when a known word is near enough, else ".".
 std::string suggestion(std::string_view word, const std::vector<std::string_view>& known);
 
-/// The same for many words of one run: it stops looking after kMost comparisons, so that thousands of unknown names take no time that
-/// grows with their square.
+/// The same for many words of one run. It stops searching after kMost comparisons, so that the time
+/// does not grow with the square of the number of unknown names.
 class Suggester {
  public:
   static constexpr size_t kMost = 200'000;

@@ -1,10 +1,10 @@
-// UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing above U+10FFFF.
+// UTF-8 as defined by RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
 #include "diag/utf8.h"
 
 namespace shardgen {
 namespace {
 
-/// The length of the sequence that starts with `lead`, and the least code point that needs it.
+/// The length of the sequence that starts with `lead`, and the smallest code point that needs it.
 struct Shape {
   size_t length;
   uint32_t least;

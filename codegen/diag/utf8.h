@@ -1,4 +1,4 @@
-// UTF-8, for bytes that may not be it.
+// Decodes bytes that may not be valid UTF-8.
 #pragma once
 
 #include <cstddef>

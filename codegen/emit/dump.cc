@@ -1,4 +1,4 @@
-// From the model to JSON; docs/command_line.md describes the fields.
+// Converts the model to JSON; docs/command_line.md describes the fields.
 #include "emit/dump.h"
 
 #include <nlohmann/json.hpp>
@@ -57,7 +57,7 @@ std::string output_typename(const Output& output) {
   return (output.unknown.text.empty() ? "Tensor" : output.unknown.text) + (output.list ? "[]" : "");
 }
 
-/// "out", or "out@StringTensor" as the YAML marks it.
+/// "out", or "out@StringTensor" as in the YAML.
 std::string output_name(const Output& output) {
   return output.kind.empty() ? output.name.text : output.name.text + "@" + output.kind;
 }
@@ -74,7 +74,7 @@ Json outputs_json(const Op& op) {
   return list;
 }
 
-/// The value of a constant as YAML would load it; what JSON cannot say is text.
+/// The value of a constant as YAML would load it; a value that JSON cannot express is text.
 Json literal_json(const Literal& literal) {
   if (const auto* flag = std::get_if<bool>(&literal.value)) return *flag;
   if (const auto* integer = std::get_if<int64_t>(&literal.value)) return *integer;
@@ -219,7 +219,7 @@ Json neutral_json(const std::vector<Neutral>& all) {
   return json;
 }
 
-/// The keys of our own, where there are any.
+/// The keys that shardgen adds, if there are any.
 Json extension_json(const Extension& extension) {
   Json json = Json::object();
   if (extension.partial) json["partial"] = partial_text(*extension.partial);

@@ -1,4 +1,4 @@
-// Writing without touching what is already right.
+// Writes files, and leaves those that are up to date untouched.
 #include "emit/files.h"
 
 #include <fcntl.h>
@@ -27,7 +27,8 @@ struct Pending {
   std::string path;
 };
 
-/// The file that `path` is or leads to, or nothing when that is there and no regular file: a device or a pipe must not be replaced.
+/// The file that `path` is or links to. Nothing when it exists and is not a regular file: a device
+/// or a pipe must not be replaced.
 std::optional<std::string> regular_target(const std::string& path, std::string& problem) {
   std::error_code error;
   std::filesystem::path target = path;
@@ -50,8 +51,9 @@ std::string target_of(const std::string& file) {
   return file.substr(0, dot);
 }
 
-/// A lock on a folder, shared by the runs that write into it: who has it alone knows that no temporary file there belongs to a live run.
-/// It ends with the process that holds it, and other containers see it, where process ids say nothing.
+/// A lock on a folder, shared by the runs that write into it. Its exclusive owner knows that no
+/// temporary file there belongs to a live run. It ends with the process that holds it, and works
+/// between containers, where process ids mean nothing.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& directory)
@@ -63,7 +65,8 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
   /// False where another run writes, or where the file system has no locks.
   bool try_alone() { return file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) == 0; }
-  /// Another run has it alone for a moment only. Where it is held longer, it is not by a run: nothing is removed meanwhile.
+  /// Another run holds it exclusively for a moment only. If it is held longer, the holder is not a
+  /// run, and nothing is removed meanwhile.
   void share() {
     for (int tries = 0; tries < 100 && file_ >= 0 && flock(file_, LOCK_SH | LOCK_NB) != 0; ++tries)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -84,7 +87,7 @@ void remove_unlocked(const std::string& directory, const std::function<bool(cons
   for (const std::filesystem::path& path : abandoned) std::filesystem::remove(path, error);
 }
 
-/// A number that two runs into one folder do not share, whatever machine or container they are on.
+/// A number that two runs into one folder do not share, on any machine or container.
 uint64_t run_number() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();

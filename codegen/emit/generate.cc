@@ -1,4 +1,4 @@
-// Splits families into parts, makes the views, renders and lays out.
+// Splits families into parts, makes the views, renders them and lays out the text.
 #include "emit/generate.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@
 namespace shardgen {
 namespace {
 
-/// A kind of generated file: its template, and what follows the part's name. views_of() has the same order.
+/// A kind of generated file: its template, and the suffix of the part's name. views_of() has the
+/// same order.
 struct FileKind {
   const char* file_template;
   const char* suffix;
@@ -39,7 +40,7 @@ constexpr std::array<FileKind, 10> kFileKinds = {{
 
 bool is_written(const FileKind& kind, const Runtime& runtime) { return kind.layer == nullptr || runtime.*kind.layer; }
 
-/// Only the members of a view that a header shows; the rest belongs to the source file.
+/// The members of a view that a header shows; the others belong to the source file.
 Json select(const Json& view, std::initializer_list<const char*> keys) {
   Json chosen;
   for (const char* key : keys) chosen[key] = view.at(key);
@@ -88,7 +89,7 @@ std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const 
 struct Rendered {
   std::array<std::string, kFileKinds.size()> texts;
   std::vector<std::string> problems;  // of templates
-  std::set<std::string> missing;      // symbols that the runtime does not have
+  std::set<std::string> missing;      // symbols that the runtime lacks
 };
 
 std::vector<const Part*> flatten(const std::vector<std::vector<Part>>& families) {
@@ -103,7 +104,8 @@ Template compile(const GenerateRequest& request, const char* name) {
   return Template(name, mark_symbols(request.templates.at(name)));
 }
 
-/// Each thread takes the next part, and has templates of its own: an engine changes while it renders.
+/// Each thread takes the next part, and has templates of its own, because an engine changes while
+/// it renders.
 std::vector<Rendered> render(const LowerContext& context, const std::vector<const Part*>& parts,
                              const GenerateRequest& request, const std::function<void(size_t, size_t)>& progress) {
   std::vector<Rendered> rendered(parts.size());
@@ -130,8 +132,9 @@ std::vector<Rendered> render(const LowerContext& context, const std::vector<cons
   return rendered;
 }
 
-/// The ops that need symbols which the runtime does not have, and what they lack: each is rendered alone. What a part without
-/// ops needs is lacking in the description itself, and goes to `everywhere`.
+/// The ops that need symbols which the runtime lacks, and these symbols; each op is rendered alone.
+/// Symbols that a part without ops needs are missing from the description itself, and go to
+/// `everywhere`.
 std::map<const Op*, std::string> find_lacking(const LowerContext& context, const std::vector<const Part*>& parts,
                                               const std::vector<Rendered>& rendered, const GenerateRequest& request,
                                               std::set<std::string>& everywhere) {
@@ -153,12 +156,12 @@ std::map<const Op*, std::string> find_lacking(const LowerContext& context, const
   return lacking;
 }
 
-/// A symbol that is written in a template and that no runtime has.
+/// True for a symbol in a template that no runtime has.
 bool is_unknown(const std::string& symbol) {
   return !own_runtime().symbols.contains(symbol) && !symbol.starts_with("dtype::");
 }
 
-/// The sentences about symbols without which nothing can be generated.
+/// Adds sentences about symbols without which nothing can be generated.
 void report_missing(const std::set<std::string>& missing, std::vector<std::string>& problems) {
   for (const std::string& symbol : missing) {
     problems.push_back(is_unknown(symbol) ? fmt::format("a template has '@{}', which is no symbol", symbol)
@@ -166,7 +169,7 @@ void report_missing(const std::set<std::string>& missing, std::vector<std::strin
   }
 }
 
-/// The ops that can be generated, in parts, and what was rendered of those.
+/// The ops that can be generated, in parts, and their rendered text.
 struct Run {
   Selection selection;
   std::vector<std::vector<Part>> parts;
@@ -184,7 +187,8 @@ Run run(const std::vector<Family>& families, const GenerateRequest& request,
   return run;
 }
 
-/// Runs until no op needs what the runtime lacks: one that is dropped can make another need more, such as its gradient's rule.
+/// Repeats until no op needs what the runtime lacks: dropping an op can change what another needs,
+/// such as its gradient's rule.
 Run run_supported(const std::vector<Family>& families, const GenerateRequest& request,
                   std::vector<std::string>& problems) {
   std::map<const Op*, std::string> dropped;

@@ -1,4 +1,4 @@
-// The whole way from families to files.
+// The pipeline from families to files.
 #pragma once
 
 #include <functional>
@@ -13,17 +13,17 @@
 
 namespace shardgen {
 
-/// A family of more ops than this is split into parts.
+/// A family with more ops than this is split into parts.
 inline constexpr int kOpsPerPart = 128;
 
 struct GenerateRequest {
   const Runtime& runtime;
   const std::map<std::string, std::string>& templates;
   std::string umbrella;                     // the name of the header that includes all others
-  const std::map<std::string, int>& parts;  // fixes the number of parts of a family by name
+  const std::map<std::string, int>& parts;  // fixes the number of parts of families, by name
   std::set<const Op*> refused;              // ops with errors, which are left out
   int jobs = 1;                             // threads
-  /// Told after each part, from any thread.
+  /// Called after each part, from any thread.
   std::function<void(size_t done, size_t total)> progress = nullptr;
 };
 
@@ -31,14 +31,16 @@ struct Generated {
   std::map<std::string, std::string> files;  // name -> bytes, without the manifest
   size_t ops = 0;
   std::vector<Dropped> dropped;
-  std::vector<std::string> problems;  // of templates or the runtime; then there are no files
+  // problems of templates or of the runtime; `files` is empty if there are any
+  std::vector<std::string> problems;
 };
 
-/// Renders the files of all families that are not imported, and the header that includes theirs. Ops that are not refused
-/// have no errors; those that need what the runtime does not have are dropped. The result is the same for any number of jobs.
+/// Renders the files of all families that are not imported, and the header that includes theirs.
+/// Ops that are not refused have no errors; those that need something that the runtime lacks are
+/// dropped. The result is the same for any number of jobs.
 Generated generate(const std::vector<Family>& families, const GenerateRequest& request);
 
-/// The names of the files of a family in so many parts, in a fixed order.
+/// The names of the files of a family with that number of parts, in a fixed order.
 std::vector<std::string> output_names(const std::string& family, int parts, const Runtime& runtime);
 /// The parts of every family; an imported one has none.
 std::vector<std::vector<Part>> split_families(const std::vector<Family>& families, const Selection& selection,

@@ -1,4 +1,5 @@
-// Breaks long lines. It knows brackets, quotes, comments and one-line lambda bodies, and no more of C++.
+// Breaks long lines. It knows brackets, quotes, comments and one-line lambda bodies, and nothing
+// else of C++.
 #include "emit/layout.h"
 
 #include <vector>
@@ -37,20 +38,21 @@ class Scanner {
   int depth_ = 0;
 };
 
-/// Where to break: before `position`, at bracket depth `depth`.
+/// A possible break: before `position`, at bracket depth `depth`.
 struct Break {
   size_t position = 0;
   int depth = 0;
 };
 
-/// True when the break before `position` comes after " = ", and what follows fits into one line.
+/// True when the break before `position` is after " = ", and the remainder fits into one line.
 bool is_good_assignment(std::string_view line, size_t indent, size_t position) {
   return line[position - 2] == '=' && line[position - 3] == ' ' &&
          indent + kContinuation + line.size() - position <= kColumns;
 }
 
-/// The places after ", ", before "?" and ":", after an opening bracket, and after " = " where that is all it takes.
-/// `first`: the line begins a statement, so that an " = " outside brackets is its own.
+/// The breaks after ", ", before "?" and ":", after an opening bracket, and after " = " where that
+/// alone suffices. `first`: the line begins a statement, so that an " = " outside brackets is its
+/// own.
 std::vector<Break> breaks_of(std::string_view line, size_t indent, bool first) {
   std::vector<Break> breaks;
   Scanner scanner;
@@ -69,12 +71,12 @@ std::vector<Break> breaks_of(std::string_view line, size_t indent, bool first) {
   return breaks;
 }
 
-/// The break with the least depth that fits; among equal ones the last.
+/// The break with the smallest depth that fits; among equal ones the last.
 size_t choose_break(std::string_view line, size_t indent, bool first) {
   const Break* best = nullptr;
   const std::vector<Break> breaks = breaks_of(line, indent, first);
   for (const Break& candidate : breaks) {
-    // The space before the break does not count: it is dropped.
+    // The space before the break does not count, because it is dropped.
     const size_t used = line[candidate.position - 1] == ' ' ? candidate.position - 1 : candidate.position;
     if (used > kColumns || candidate.position <= indent + kContinuation) continue;
     if (best == nullptr || candidate.depth <= best->depth) best = &candidate;
@@ -83,7 +85,7 @@ size_t choose_break(std::string_view line, size_t indent, bool first) {
   return breaks.empty() ? std::string_view::npos : breaks.front().position;
 }
 
-/// The space at which a comment is broken; signatures (`commas`) preferably after a comma.
+/// The space at which a comment is broken; in signatures (`commas`) preferably after a comma.
 size_t comment_break(std::string_view text, size_t room, bool commas) {
   const size_t comma = commas ? text.rfind(", ", room - 1) : std::string_view::npos;
   return comma != std::string_view::npos && comma > room / 2 ? comma + 1 : text.rfind(' ', room);
@@ -118,7 +120,7 @@ void wrap_code(std::string line, std::string& out) {
 
 void wrap(std::string_view line, std::string& out);
 
-/// "x([&] { body });" as three lines. False when the line is not of that form.
+/// "x([&] { body });" as three lines. False when the line does not have that form.
 bool open_lambda(std::string_view line, size_t indent, std::string& out) {
   const size_t lambda = line.find("[&]");
   if (lambda == std::string_view::npos || !line.ends_with(" });")) return false;
@@ -130,7 +132,7 @@ bool open_lambda(std::string_view line, size_t indent, std::string& out) {
   return true;
 }
 
-/// "if (a) return b;" as a block of three lines. False when the line is not of that form.
+/// "if (a) return b;" as a block of three lines. False when the line does not have that form.
 bool open_if(std::string_view line, size_t indent, std::string& out) {
   const size_t body = line.find(") return ", indent);
   if (!line.substr(indent).starts_with("if (") || body == std::string_view::npos) return false;
@@ -151,7 +153,7 @@ void wrap(std::string_view line, std::string& out) {
   }
 }
 
-/// The lines of a text, without space at their ends and with single empty lines between them.
+/// The lines of a text, without trailing space and with single empty lines between them.
 std::vector<std::string_view> split_lines(std::string_view text) {
   std::vector<std::string_view> lines;
   while (!text.empty()) {
@@ -164,7 +166,8 @@ std::vector<std::string_view> split_lines(std::string_view text) {
   return lines;
 }
 
-/// "f() { return x; }" of a function of one statement that starts at `lines[at]`, or "" when that is none or it is too long.
+/// "f() { return x; }" for a function of one statement that starts at `lines[at]`, or "" when there
+/// is none or it is too long.
 std::string one_line_function(const std::vector<std::string_view>& lines, size_t at) {
   if (at + 2 >= lines.size() || lines[at].starts_with(' ') || !lines[at].ends_with(") {") || lines[at + 2] != "}")
     return "";
@@ -187,7 +190,7 @@ std::string lay_out(std::string_view text) {
     }
     out.append(function).append("\n");
     i += 2;
-    // Functions of one line stand together.
+    // Consecutive functions of one line have no empty line between them.
     if (i + 2 < lines.size() && lines[i + 1].empty() && !one_line_function(lines, i + 2).empty()) ++i;
   }
   return out;

@@ -36,7 +36,7 @@ std::optional<Manifest> read_manifest(const std::string& directory) {
   }
   Manifest manifest{json["inputs"].get<std::string>(), {}};
   for (const auto& [name, hash] : json["files"].items()) {
-    // A name with a folder in it is not ours, and must never be removed.
+    // A name with a folder in it was not written by the tool, and must never be removed.
     if (hash.is_string() && name.find('/') == std::string::npos) manifest.files.emplace(name, hash.get<std::string>());
   }
   return manifest;

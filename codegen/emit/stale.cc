@@ -1,4 +1,4 @@
-// Left over is what the folder's manifest lists and is not generated any more.
+// Left over are files that the folder's manifest lists and that are no longer generated.
 #include "emit/stale.h"
 
 #include <algorithm>

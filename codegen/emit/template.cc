@@ -1,4 +1,5 @@
-// Renders through kainjow's mustache, after a walk over the tags that finds what mustache lets pass in silence.
+// Renders with kainjow's mustache, after a check of the tags that finds what mustache silently
+// accepts.
 #include "emit/template.h"
 
 #include <fmt/format.h>
@@ -34,9 +35,9 @@ class TagReader {
   }
 
  private:
-  static constexpr int kMaxDepth = 64;  // of sections; each is a few calls deep when it is rendered
+  static constexpr int kMaxDepth = 64;  // of sections; each level takes a few calls when it is rendered
 
-  /// Tags up to the end of section `section`, or of the text.
+  /// Reads tags up to the end of section `section`, or of the text.
   std::vector<Tag> read_until(const std::string& section, int depth) {
     std::vector<Tag> tags;
     while (problem_.empty()) {
@@ -159,7 +160,8 @@ mustache::data to_mustache(const Json& value) {
   if (value.is_number()) return mustache::data(value.dump());
   if (value.is_array()) {
     mustache::data list(mustache::data::type::list);
-    // Its push_back() copies everything below an item, at every level; the list itself is ours and not const.
+    // Its push_back() copies everything below an item, at every level. The list itself is ours and
+    // not const.
     auto& items = const_cast<mustache::list&>(list.list_value());
     items.reserve(value.size());
     for (const Json& item : value) items.push_back(to_mustache(item));
@@ -167,16 +169,17 @@ mustache::data to_mustache(const Json& value) {
   }
   mustache::data object(mustache::data::type::object);
   for (const auto& [key, member] : value.items()) {
-    // What is false is to mustache what is absent. set() would copy.
+    // mustache treats false like an absent value. set() would copy.
     if (member != false) object[key] = to_mustache(member);
   }
   return object;
 }
 
-/// Stands in an empty line of a template, so that the engine does not take it for the rest of a tag's line.
+/// Marks an empty line of a template, so that the engine does not treat it as the rest of a tag's
+/// line.
 constexpr char kEmptyLine = '\x01';
 
-/// The text with the line ends after lone section tags taken out: the engine keeps some of them.
+/// The text without the line ends after lone section tags, some of which the engine would keep.
 std::string without_tag_lines(const std::string& text) {
   std::string out;
   for (size_t begin = 0; begin < text.size();) {

@@ -9,18 +9,18 @@
 
 namespace shardgen {
 
-/// A template with its tags as a tree, ready to be shown with many views.
+/// A template, parsed to a tree of tags that can be rendered with many views.
 class Template {
  public:
-  /// What happens to values in a text of that kind: C++ shows them as they are, HTML with its special characters escaped.
+  /// How values are inserted: unchanged in C++, with special characters escaped in HTML.
   enum class Language { cpp, html };
 
-  /// `name` is used in messages. Problems of the text itself are found by render().
+  /// `name` is used in messages. render() reports problems of the text itself.
   Template(std::string name, std::string text, Language language = Language::cpp);
   ~Template();
   Template(Template&&) noexcept;
 
-  /// The text with the view's values. What does not fit together is added to `problems`, a sentence each.
+  /// The text with the view's values. Mismatches are added to `problems`, a sentence each.
   std::string render(const Json& view, std::vector<std::string>& problems) const;
 
  private:

@@ -1,4 +1,4 @@
-// Finds templates.
+// Loads templates.
 #include "emit/templates.h"
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@
 namespace shardgen {
 namespace {
 
-/// The files in a folder by name, sorted, without hidden ones. Folders in it, such as those of this project's templates/, belong
-/// to other commands, unless they are named like a template.
+/// The files in a folder by name, sorted, without hidden ones. Folders in it, such as those of this
+/// project's templates/, belong to other commands, unless they are named like a template.
 std::optional<std::vector<std::string>> list_folder(const std::string& directory,
                                                     const std::vector<std::string_view>& known, std::string& problem) {
   std::error_code error;
@@ -39,7 +39,7 @@ std::optional<std::vector<std::string>> list_folder(const std::string& directory
   return names;
 }
 
-/// The first byte that text does not have, or npos.
+/// The first byte that text cannot contain, or npos.
 size_t find_binary(std::string_view text) {
   const auto control = [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\r' && c != '\t') || c == 0x7F; };
   const size_t found = static_cast<size_t>(std::find_if(text.begin(), text.end(), control) - text.begin());

@@ -1,4 +1,4 @@
-// The set of templates: those built into the tool, some of them replaced by files of a user's folder.
+// The set of templates: the built-in ones, some of them replaced by files of a user's folder.
 #pragma once
 
 #include <map>
@@ -15,12 +15,12 @@ struct EmbeddedTemplate {
   std::string_view text;
 };
 
-/// What templates/ held when the tool was built.
+/// The contents of templates/ when the tool was built.
 std::span<const EmbeddedTemplate> embedded_templates();
 
-/// What templates/reference/ held: the page of `shardgen docs`.
+/// The contents of templates/reference/: the page of `shardgen docs`.
 std::span<const EmbeddedTemplate> embedded_pages();
-/// What templates/scaffold/ held: the files of `shardgen scaffold`.
+/// The contents of templates/scaffold/: the files of `shardgen scaffold`.
 std::span<const EmbeddedTemplate> embedded_skeletons();
 /// The text of that name, which must be among them.
 std::string text_of(std::span<const EmbeddedTemplate> embedded, std::string_view name);
@@ -30,9 +30,9 @@ struct Templates {
   std::vector<std::string> replaced;         // the names that came from the folder, sorted
 };
 
-/// The built-in templates, with those that `directory` has a file for taken from there; an empty `directory` means none.
-/// Nothing, and a sentence in `problem`, when the folder or a file cannot be read or is no template. Folders in it and
-/// names that start with a dot are passed over.
+/// The built-in templates, replaced by those for which `directory` has a file; an empty `directory`
+/// replaces none. Returns nothing, and sets `problem`, when the folder or a file cannot be read or
+/// is not a template. Folders in it and names that start with a dot are ignored.
 std::optional<Templates> load_templates(const std::string& directory, std::string& problem);
 
 }  // namespace shardgen

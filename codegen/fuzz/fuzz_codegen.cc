@@ -1,4 +1,5 @@
-// libFuzzer target: any bytes go through reading, checking and, without errors, printing, planning and rendering.
+// libFuzzer target: runs any bytes through reading and checking and, if there are no errors,
+// through printing, planning and rendering.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -23,7 +24,7 @@ namespace {
 
 using namespace shardgen;
 
-/// Between two files of one input, so that links between files are reached.
+/// Separates two files of one input, so that links between files are reached.
 constexpr std::string_view kNextFile = "\n#file\n";
 constexpr size_t kMaxBytes = size_t{64} << 10;
 constexpr size_t kMaxFiles = 4;
@@ -58,7 +59,7 @@ void check_findings(const DiagnosticSink& sink) {
   to_json(sink.all());
 }
 
-/// The runtime, as if it had every function that an op names: else most ops would be left out.
+/// The runtime, with every function that an op names added; otherwise most ops would be left out.
 Runtime any_runtime() {
   std::vector<std::string> problems;
   Runtime runtime = *load_runtime("", problems);
@@ -68,7 +69,7 @@ Runtime any_runtime() {
   return runtime;
 }
 
-/// What is printed must be read as the same again.
+/// Printed text must parse to the same model.
 void check_round_trip(const Op& op) {
   const std::string printed = args_to_string(op.signature);
   DiagnosticSink sink;

@@ -1,4 +1,4 @@
-// Reads the members of a description. What its texts may hold is decided in description_text.cc.
+// Reads the members of a description. description_text.cc decides which texts are allowed.
 #include "lower/description.h"
 
 #include <fmt/format.h>
@@ -41,8 +41,8 @@ bool is_header(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), allowed);
 }
 
-/// Takes the members of a description over into a Runtime; what does not fit is a sentence in `problems`. Without `built_in`,
-/// that is the description which is read.
+/// Copies the members of a description into a Runtime; each mistake becomes a sentence in
+/// `problems`. Without `built_in`, the built-in description itself is read.
 class DescriptionReader {
  public:
   DescriptionReader(Runtime& runtime, const Runtime* built_in, std::string folder, std::vector<std::string>& problems)
@@ -81,7 +81,8 @@ class DescriptionReader {
     problems_.push_back(fmt::format("Unknown key '{}' in {}{}", key, where, suggestion(key, known)));
   }
 
-  /// Calls `take` with the name and text of each member of an object of texts, whose names must be known.
+  /// Calls `take` with the name and text of each member of an object of texts. The names must be
+  /// known.
   template <class F>
   void each_text(const std::string& key, const Json& value, const Names* known, F&& take) {
     if (!value.is_object()) return problem(fmt::format("'{}' must be an object of texts", key));
@@ -150,7 +151,7 @@ class DescriptionReader {
 
   void layers(const Json& value) {
     const auto list = is_list(value) ? value.get<std::vector<std::string>>() : std::vector<std::string>();
-    // Each needs those before it.
+    // Each layer needs those before it.
     static constexpr std::array<std::string_view, 4> all = {"dense", "dist", "autograd", "program"};
     if (list.empty() || list.size() > all.size() || !std::equal(list.begin(), list.end(), all.begin()))
       return problem("'layers' must be the first of \"dense\", \"dist\", \"autograd\", \"program\", in this order");
@@ -166,7 +167,7 @@ class DescriptionReader {
     runtime_.abi = value.get<int>();
   }
 
-  /// Headers that declare infer_meta functions, beside the description.
+  /// Reads headers that declare infer_meta functions, relative to the description.
   void declarations(const Json& value) {
     if (!is_list(value)) return problem("'infer_meta' must be a list of headers");
     runtime_.infer_meta.clear();
@@ -189,7 +190,7 @@ class DescriptionReader {
   std::vector<std::string>& problems_;
 };
 
-/// The JSON of a description. A key that stands twice in an object is a problem, which JSON parsers pass over.
+/// Parses the JSON of a description. A duplicate key, which JSON parsers ignore, is a problem.
 std::optional<Json> parse(const std::string& bytes, std::vector<std::string>& problems) {
   std::vector<std::set<std::string>> keys;
   const auto note = [&](int, Json::parse_event_t event, Json& value) {
@@ -211,7 +212,7 @@ std::optional<Json> parse(const std::string& bytes, std::vector<std::string>& pr
   }
 }
 
-/// The text without comments and with single spaces.
+/// The text without comments, with runs of space replaced by single spaces.
 std::string plain_code(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -243,7 +244,7 @@ std::string includes_of(const std::vector<std::string>& headers) {
   return includes;
 }
 
-/// Adds the names in `spelling` that stand before ::, which are namespaces or types.
+/// Adds the names in `spelling` before ::, which are namespaces or types.
 void add_namespaces(std::string_view spelling, std::set<std::string>& namespaces) {
   for (size_t at = spelling.find("::"); at != std::string_view::npos; at = spelling.find("::", at + 2)) {
     size_t begin = at;
@@ -252,7 +253,7 @@ void add_namespaces(std::string_view spelling, std::set<std::string>& namespaces
   }
 }
 
-/// What follows from the other members: types, includes and the ABI number as symbols.
+/// Derives symbols from the other members: types, includes and the ABI number.
 void add_derived(Runtime& runtime) {
   static constexpr std::array spaces = {"api", "dense", "dist", "external", "infer", "meta", "ops"};
   for (const auto& [name, spelling] : runtime.symbols) {
@@ -283,7 +284,8 @@ void add_derived(Runtime& runtime) {
   runtime.symbols["abi"] = fmt::format("{}", runtime.abi);
 }
 
-/// The built-in runtime, or only what every runtime has of it: the names of headers, and symbols of the C++ library.
+/// The built-in runtime, or only its part that is common to every runtime: the names of headers,
+/// and symbols of the C++ library.
 Runtime built_in_runtime(bool only_standard, std::vector<std::string>& problems) {
   Json json = Json::parse(embedded_runtime());
   if (only_standard) {

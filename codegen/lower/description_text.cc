@@ -1,5 +1,5 @@
-// What text of a description may reach C++. Spellings are no more than names, types, calls and literals: nothing in them can
-// end a statement or a line, or open a comment.
+// Decides which text of a description may reach C++. Spellings are only names, types, calls and
+// literals: nothing in them can end a statement or a line, or open a comment.
 #include <algorithm>
 
 #include "lower/description.h"
@@ -22,7 +22,7 @@ bool is_qualified_name(std::string_view text) {
   }
 }
 
-/// True when each bracket is closed by its like. The > of "->" is none.
+/// True when brackets are balanced. The > of "->" is not a bracket.
 bool is_balanced(std::string_view code) {
   std::string open;
   bool quoted = false;

@@ -30,7 +30,7 @@ std::string external_param(const Op& op, const CallArg& arg) {
                     : attr_type(op, op.signature.attrs[ref.index]);
 }
 
-/// "sparse" and "AddInferMeta" of "sparse::AddInferMeta".
+/// Splits "sparse::AddInferMeta" into "sparse" and "AddInferMeta".
 void split_name(const std::string& qualified, FunctionDecl& function) {
   const size_t at = qualified.rfind("::");
   function.nested = at == std::string::npos ? "" : qualified.substr(0, at);

@@ -1,5 +1,6 @@
-// C++ functions that generated code calls and the runtime does not have: infer_meta functions of its users, and what `invoke`
-// and `composite` name without being an op. They are declared in the generated headers; `scaffold` writes definitions.
+// C++ functions that generated code calls and the runtime lacks: infer_meta functions of users, and
+// functions that `invoke` and `composite` name and that are not ops. Generated headers declare
+// them; `scaffold` writes definitions.
 #pragma once
 
 #include <string>
@@ -22,17 +23,20 @@ struct FunctionDecl {
   std::string signature() const;
 };
 
-/// The function that infers the metas of an op, whoever has it.
+/// The function that infers the metas of an op, whether the runtime has it or not.
 FunctionDecl infer_meta_function(const Op& op);
-/// The call of an op that is made by a C++ function: `invoke` of no op, or a lone `composite`. Null for other ops.
+/// The call of an op whose body is a C++ function: an `invoke` that names no op, or a `composite`
+/// without a kernel. Null for other ops.
 const Call* external_call(const LowerContext& context, const Op& op);
-/// The composite that recorded calls of an op with a kernel run (`record_composite`), or null.
+/// The composite that recorded calls run instead of the kernel (`record_composite`), or null.
 const Call* recorded_composite(const LowerContext& context, const Op& op);
 FunctionDecl external_function(const LowerContext& context, const Op& op, const Call& call);
-/// True for a gradient of several results that is made of other ops: it is told which of them are wanted.
+/// True for a gradient of several results that is composed of other ops: it gets a mask of the
+/// results that are wanted.
 bool takes_mask(const LowerContext& context, const Op& op);
 
-/// Every function that the ops of a part need and the runtime lacks, each once, in the order of the ops.
+/// Every function that the ops of a part need and the runtime lacks, without duplicates, in the
+/// order of the ops.
 std::vector<FunctionDecl> missing_functions(const LowerContext& context, const Part& part);
 /// The declarations for a header, by namespace.
 Json declarations_view(const std::vector<FunctionDecl>& functions);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kSuffix = "_grad";
 
-/// The place of the tensor whose gradient `name` is ("x_grad"), or -1.
+/// The index of the tensor whose gradient is called `name` ("x_grad"), or -1.
 template <class T>
 int owner_of(const std::vector<T>& tensors, const std::string& name) {
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -39,7 +39,8 @@ std::optional<GradientArg> source_of(const Signature& forward, const Op& backwar
   const bool list = backward.signature.inputs[arg.index].list;
   const bool shape_only = contains(backward.no_need_buffer, name), optional = contains(backward.optional, name);
   const Condition* const save_if = condition_of(backward, name);
-  // A gradient of a higher order may be called as a tensor of the forward op is; that one is meant.
+  // A gradient of higher order may have the name of a tensor of the forward op; the name then
+  // refers to that tensor.
   if (const int input = find_input(forward, name); input >= 0) {
     if (forward.inputs[input].list != list) return std::nullopt;
     return GradientArg{Source::input, input, shape_only, optional, save_if};
@@ -61,7 +62,8 @@ std::optional<Gradient> gradient_of(const LowerContext& context, const Op& op) {
   if (!context.runtime.autograd || !op.backward || !has_body(op)) return std::nullopt;
   const Op* const backward = context.selection.find(op.backward->text);
   if (backward == nullptr || !backward->forward || !backward->intermediate.empty()) return std::nullopt;
-  // Names are those of the backward op's own `forward` line; tensors and attributes stand in the order of the forward op.
+  // Names are those of the backward op's own `forward` line; tensors and attributes are in the
+  // order of the forward op.
   const Signature& forward = backward->forward->signature;
   const Signature& own = op.signature;
   if (forward.inputs.size() != own.inputs.size() || forward.outputs.size() != own.outputs.size() ||
@@ -97,7 +99,7 @@ std::string site_name(const Op& op) { return Scope(op).local("site"); }
 
 bool records(const LowerContext& context, const Op& op, const Gradient& gradient, Form form) {
   if (form == Form::functional) return true;
-  // What an in-place form does not return cannot be saved.
+  // An output that an in-place form does not return cannot be saved.
   return context.runtime.dist &&
          std::all_of(gradient.args.begin(), gradient.args.end(),
                      [&](const GradientArg& arg) {

@@ -41,7 +41,7 @@ std::string part_name(const std::string& family, int part, int parts) {
 
 std::string register_name(const std::string& umbrella, const std::string& part) {
   std::string name = "register";
-  // The names of files may have '-' and '.'; C++ keeps "__" for itself.
+  // File names may contain '-' and '.'; C++ reserves "__".
   const auto append = [&](std::string_view text) {
     name += '_';
     for (const char c : text) {

@@ -1,4 +1,4 @@
-// Decides what a dense function does.
+// Decides the steps of a dense function.
 #include "lower/plan.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ std::vector<DTypeSource> dtype_sources(const Op& op) {
     }
   }
   if (!sources.empty()) return sources;
-  // The first tensor that must be given; before it, those that may be.
+  // The first tensor that is always present; before it, those that may be absent.
   for (size_t i = 0; i < op.signature.inputs.size(); ++i) {
     sources.push_back({DTypeSource::Kind::input, static_cast<int>(i), {}, false});
     if (!contains(op.optional, op.signature.inputs[i].name.text)) return {sources.back()};
@@ -41,7 +41,7 @@ DeviceStep device_step(const Op& op) {
   return step;
 }
 
-/// The argument whose buffer an output views, or -1.
+/// The argument whose buffer an output shares as a view, or -1.
 int viewed_input(const Op& op, int output) {
   for (const AliasPair& pair : op.view) {
     if (pair.output.text == op.signature.outputs[output].name.text) return find_input(op.signature, pair.input.text);
@@ -49,7 +49,7 @@ int viewed_input(const Op& op, int output) {
   return -1;
 }
 
-/// The optional argument of a backward op with which its optional gradient is absent, or -1.
+/// The optional argument of a backward op whose absence makes its optional gradient absent, or -1.
 int argument_of_gradient(const Op& op, int output) {
   const std::string& name = op.signature.outputs[output].name.text;
   if (!op.is_backward || !contains(op.optional, name)) return -1;
@@ -90,7 +90,7 @@ bool is_written(const std::vector<OutputStep>& outputs, int input) {
                      [&](const OutputStep& step) { return writes_argument(step) && step.input == input; });
 }
 
-/// The steps between the look-up of the kernel and its call.
+/// The steps between the lookup of the kernel and its call.
 void add_preparation(const Op& op, const std::vector<ArgRef>& tensors, const std::vector<OutputStep>& outputs,
                      DensePlan& plan) {
   for (const ArgRef arg : tensors) {
@@ -185,7 +185,7 @@ DensePlan plan_dense(const Op& op, Form form) {
   const bool only_views = std::all_of(outputs.begin(), outputs.end(),
                                       [](const OutputStep& s) { return s.source == OutputStep::Source::reinterpret; });
   if (only_views) {
-    // For an output in place, the rebinding is all there is to do.
+    // For an output in place, the rebind is the only step.
     for (const int output : plan.returns) plan.steps.push_back(outputs[static_cast<size_t>(output)]);
   } else {
     plan.steps.push_back(device_step(op));
@@ -219,7 +219,8 @@ std::optional<ComputeStep> compute_step(const Op& op, const DensePlan& plan) {
                        [&](const OutputStep& o) { return o.source == source; });
   };
   compute.in_place = all_from(OutputStep::Source::target);
-  // A list may be allocated whatever its optional argument: its length is that of its metas.
+  // A list may be allocated even if its optional argument is absent: its length is that of its
+  // metas.
   const bool fresh = std::all_of(compute.outputs.begin(), compute.outputs.end(), [&](const OutputStep& o) {
     return o.source == OutputStep::Source::allocate ||
            (o.source == OutputStep::Source::allocate_if && op.signature.outputs[o.output].list);

@@ -15,7 +15,8 @@ shard::SlotNames slots_of(const Signature& signature) {
 
 std::optional<AxisExpr> derived_expression(const Op& backward, const Op& forward) {
   if (!backward.forward || !forward.infer_meta || !forward.infer_meta->expression) return std::nullopt;
-  // The names are those that the backward op's own `forward` line gives; the tensors stand in the order of the forward op.
+  // The names are those of the backward op's own `forward` line; the tensors are in the order of
+  // the forward op.
   const shard::SlotNames names = slots_of(backward.forward->signature);
   const Signature& signature = forward.signature;
   if (names.inputs.size() != signature.inputs.size() || names.outputs.size() != signature.outputs.size())
@@ -26,7 +27,7 @@ std::optional<AxisExpr> derived_expression(const Op& backward, const Op& forward
   return gradient && misfits(*gradient, backward).empty() ? gradient : std::nullopt;
 }
 
-/// The expression of an op, its own or derived; nothing where it has another rule or none.
+/// The expression of an op, its own or derived; nothing if it has another kind of rule or none.
 std::optional<AxisExpr> expression_of(const Selection& selection, const Op& op) {
   if (op.infer_meta && op.infer_meta->spmd_rule) return op.infer_meta->expression;
   const Op* forward = op.is_backward && op.forward ? selection.find(op.forward->name.text) : nullptr;

@@ -26,7 +26,7 @@ size_t symbol_end(std::string_view text, size_t at) {
   return at;
 }
 
-/// The place of the bracket that closes the one at `at`, or npos.
+/// The position of the bracket that closes the one at `at`, or npos.
 size_t closing_bracket(std::string_view text, size_t at) {
   int depth = 0;
   for (; at < text.size() && text[at] != '\n'; ++at) {
@@ -36,13 +36,13 @@ size_t closing_bracket(std::string_view text, size_t at) {
   return std::string_view::npos;
 }
 
-/// Spells a text from left to right; a symbol's argument is a text again.
+/// Spells a text from left to right; a symbol's argument is spelled recursively.
 class Speller {
  public:
   Speller(const Runtime& runtime, std::string_view text, std::set<std::string>& missing)
       : runtime_(runtime), text_(text), missing_(missing) {}
 
-  /// Up to the end of the text or of the argument that is read.
+  /// Spells up to the end of the text or of the current argument.
   std::string text() {
     std::string spelled;
     spelled.reserve(text_.size() - at_);
@@ -81,7 +81,8 @@ class Speller {
     return is_hidden(found->second) ? "::" + runtime_.symbols.find("namespace_api")->second + "::" + spelled : spelled;
   }
 
-  /// True when a variable has the name that a spelling starts with. What stands before :: is never looked up as a variable.
+  /// True when a variable has the name that a spelling starts with. A name before :: is never
+  /// looked up as a variable.
   bool is_hidden(std::string_view spelling) const {
     const std::string_view name = leading_name(spelling);
     if (name.empty() || variables_.find(" " + std::string(name) + " ") == std::string::npos) return false;
@@ -92,7 +93,7 @@ class Speller {
   std::string_view text_;
   std::set<std::string>& missing_;
   size_t at_ = 0;
-  std::string variables_;  // with a space before and behind each
+  std::string variables_;  // each with a space before and after it
 };
 
 }  // namespace

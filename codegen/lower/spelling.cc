@@ -159,7 +159,7 @@ std::optional<std::string> constant(const Op& target, const Attr& parameter, con
   }
   if (parameter.type == AttrType::place && is_empty_list(literal)) return rt("kCpu");
   if (parameter.type == AttrType::scalar) {
-    // "1e-5" in quotes is a number to the peer.
+    // PaddlePaddle treats "1e-5" in quotes as a number.
     const auto* quoted = std::get_if<std::string>(&literal.value);
     const std::optional<std::string> text = quoted != nullptr ? std::optional(*quoted) : spell(literal);
     if (!text) return std::nullopt;
@@ -171,7 +171,7 @@ std::optional<std::string> constant(const Op& target, const Attr& parameter, con
 }
 
 std::optional<std::string> default_argument(const Op& op, const Attr& attr) {
-  // Here the parameter's type is known, so that a list needs no name and a number becomes a Scalar by itself.
+  // The parameter's type is known here, so a list needs no name, and a number converts to a Scalar.
   const Literal& literal = *attr.default_value;
   const bool list = std::holds_alternative<LiteralList>(literal.value) && attr.type != AttrType::place;
   const bool number = attr.type == AttrType::scalar && !std::holds_alternative<std::string>(literal.value);

@@ -1,4 +1,4 @@
-// Chooses the ops that are generated.
+// Selects the ops that are generated.
 #include "lower/support.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ bool views_lists(const Op& op) {
   });
 }
 
-/// The dtype that the op names and the runtime does not have, or "".
+/// A dtype that the op names and the runtime lacks, or "".
 std::string missing_dtype(const Op& op, const Runtime& runtime) {
   const auto lacks = [&](DataType type) { return !runtime.dtypes.contains(yaml_name(type)); };
   for (const Attr& attr : op.signature.attrs) {
@@ -37,7 +37,7 @@ std::string missing_dtype(const Op& op, const Runtime& runtime) {
   return "";
 }
 
-/// Why an op cannot be generated whatever the others are, or "".
+/// Why an op cannot be generated regardless of the others, or "".
 std::string reason_against(const Op& op, const Runtime& runtime) {
   if (op.signature.outputs.empty()) return "it has no outputs";
   const bool dense_outputs =
@@ -85,7 +85,7 @@ void Selection::find_ends() {
     for (const Op* start : family) {
       std::vector<const Op*> way;
       const Op* at = start;
-      // An op on the way to another is entered at once, so that a circle ends.
+      // An op on the path to another is entered at once, so that a cycle ends.
       while (at != nullptr && !has_body(*at) && ends.emplace(at, nullptr).second) {
         way.push_back(at);
         at = at->invoke ? find(at->invoke->function.text) : nullptr;
@@ -107,13 +107,13 @@ bool Selection::has_inplace_form(const Op& op) const {
 
 namespace {
 
-/// An op that invokes a dropped one goes too, and so does what invokes it.
+/// An op that invokes a dropped op is dropped too, and so are ops that invoke it.
 void drop_invokers(const std::vector<Family>& families, const std::set<std::string_view>& all, Selection& selection) {
   std::unordered_map<std::string_view, std::vector<const Op*>> invokers;
   std::vector<const Op*> queue;
   for (const std::vector<const Op*>& chosen : selection.ops) {
     for (const Op* op : chosen) {
-      // What is no op at all is a C++ function that the user defines.
+      // A name that is not an op is a C++ function that the user defines.
       if (!op->invoke || !all.contains(op->invoke->function.text)) continue;
       invokers[op->invoke->function.text].push_back(op);
       queue.push_back(op);

@@ -1,4 +1,5 @@
-// From ops to the facts that templates show: JSON in which every value is text for one place of a template.
+// Lowers ops to view data for templates: JSON in which every value is the text of one place of a
+// template.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,11 +21,11 @@ struct Part {
   std::vector<const Op*> ops;
 };
 
-/// What every view of a part needs to know of the others.
+/// Facts about all parts that the view of each part needs.
 struct LowerContext {
   const Selection& selection;
   const Runtime& runtime;
-  /// By family, the parts; to find the header of an invoked op. An imported family has none.
+  /// The parts of each family, to find the header of an invoked op. An imported family has none.
   const std::vector<std::vector<Part>>& parts;
 };
 
@@ -34,7 +35,7 @@ Json api_view(const LowerContext& context, const Part& part);
 Json ops_view(const LowerContext& context, const Part& part);
 Json autograd_view(const LowerContext& context, const Part& part);
 Json program_view(const LowerContext& context, const Part& part, const std::string& umbrella);
-/// For the header that includes all others, here called `umbrella`.
+/// The view of the header that includes all others, named `umbrella`.
 Json umbrella_view(const LowerContext& context, const std::string& umbrella);
 
 }  // namespace shardgen

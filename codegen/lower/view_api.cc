@@ -1,4 +1,5 @@
-// The public layer's view: dispatch to dist or dense, functions that pick from the one with intermediates, and invokes.
+// The view of the public layer: dispatch to dist or dense, functions that pick from the one with
+// intermediates, and invokes.
 #include <fmt/format.h>
 
 #include <set>
@@ -26,12 +27,13 @@ std::string dense_arg(const Op& op, const std::string& ctx, Form form, ArgRef ar
 
 std::string mask_name(const Op& op) { return Scope(op).local("wanted"); }
 
-/// A function of this layer: of a form of the op, of the one that takes a layout, or of the one that takes a mask.
+/// A function of this layer: of a form of the op, of the form that takes a layout, or of the form
+/// that takes a mask.
 struct Shape {
   Form form = Form::functional;
   bool layout = false;
   bool mask = false;
-  bool site = false;  // takes the place of the call
+  bool site = false;  // takes a call site
 
   Texts params(const Op& op, bool defaults) const {
     if (layout) return layout_parameters(op, defaults);
@@ -40,14 +42,14 @@ struct Shape {
     if (site) params.push_back(rt("CallSite") + " " + site_name(op) + (defaults ? " = " + rt("CallSite::here") : ""));
     return params;
   }
-  /// `args` of the op as they are passed on to another public function, with the layout between them.
+  /// `args` of the op as they are passed on to another public function, including the layout.
   std::string args(const Op& op, Texts args) const {
     if (site) args.push_back(site_name(op));
     return join(layout ? with_layout(op, std::move(args), layout_name(op)) : args);
   }
 };
 
-/// What every function has in the header and the source; the body is one of the three.
+/// The values that every function has in the header and the source. The body is one of the three.
 Json function_head(const Op& op, const std::string& name, const std::string& returns, Shape shape) {
   return {{"name", name},
           {"returns", returns},
@@ -60,12 +62,12 @@ Json function_head(const Op& op, const std::string& name, const std::string& ret
 
 /// The results of a call: arguments that it wrote, and new ones.
 struct Results {
-  Texts locals;          // of the new ones, also of those that the user does not get
+  Texts locals;          // of the new ones, including those that the user does not get
   Texts returned;        // what the user gets
-  bool any_new = false;  // that has new ones
+  bool any_new = false;  // whether there are new ones
 };
 
-/// `dense`: the call gives dense tensors, which must be wrapped.
+/// `dense`: the call returns dense tensors, which must be wrapped.
 Results results_of(const Op& op, Form form, bool dense, Scope& scope) {
   Results results;
   const bool one = returned_outputs(op, form == Form::functional).size() == 1;
@@ -83,13 +85,14 @@ Results results_of(const Op& op, Form form, bool dense, Scope& scope) {
   return results;
 }
 
-/// "auto x = ", where the user gets something of what the call gives.
+/// "auto x = ", if the user gets something of what the call returns.
 std::string receive(const Results& results) {
   if (!results.any_new) return "";
   return "auto " + (results.locals.size() == 1 ? results.locals[0] : "[" + join(results.locals) + "]") + " = ";
 }
 
-/// A call without the runtime's dispatch: each argument is read or written, and each result wrapped.
+/// A call without the runtime's dispatch: each argument is read or written, and each result
+/// wrapped.
 Json plain_view(const Op& op, Form form) {
   Scope scope(op);
   const std::string ctx = scope.local("ctx");
@@ -117,15 +120,15 @@ std::string external_arg(const CallArg& arg) {
   return spell(arg.literal).value_or(arg.literal.spelling);
 }
 
-/// The call of a C++ function, with the outputs left out.
+/// The call of a C++ function, without the output arguments.
 std::pair<std::string, Texts> external_view(const Op& op, const Call& call) {
   Texts args;
   for (const CallArg* arg : passed_in(op, call)) args.push_back(external_arg(*arg));
   return {rt("external") + "::" + call.function.text, std::move(args)};
 }
 
-/// How the call is recorded: by the function of the autograd layer, by the composite that records its own ops, or, where the op has no
-/// gradient, by a step that refuses to return one.
+/// How the call is recorded: by the function of the autograd layer, by the composite whose ops are
+/// recorded, or, if the op has no gradient, by a step through which backward is an error.
 Json recording_view(const LowerContext& context, const Op& op, Form form) {
   Json view = {{"recorded", false}, {"guarded", false}, {"writes", false}};
   const std::string tensors = join(tensor_names(op));
@@ -150,8 +153,8 @@ Json recording_view(const LowerContext& context, const Op& op, Form form) {
   return view;
 }
 
-/// What stands around the call of a functional form: results that are views are marked, and those of an op without a gradient linked to a
-/// step that refuses to give one.
+/// The calls around a functional form: results that are views are marked, and results of an op
+/// without a gradient are linked to a step through which backward is an error.
 std::pair<std::string, std::string> result_view(const LowerContext& context, const Op& op) {
   if (!context.runtime.autograd) return {};
   const std::string tail = ", " + join(tensor_names(op)) + ")";
@@ -187,7 +190,7 @@ Json dispatch_view(const LowerContext& context, const Op& op, Form form) {
   return view;
 }
 
-/// The call of the dist layer with a layout.
+/// The call of the dist function with a layout.
 Json layout_view(const Op& op) {
   Json view = {{"local", false},    {"functional", false}, {"inplace", false}, {"plain", false},
                {"recorded", false}, {"guarded", false},    {"writes", false}};
@@ -235,13 +238,15 @@ Json invoke_view(const LowerContext& context, const Op& op, Shape shape) {
   const Op& target = *context.selection.find(op.invoke->function.text);
   Texts args;
   for (size_t i = 0; i < op.invoke->args.size(); ++i) args.push_back(invoke_arg(target, i, op.invoke->args[i]));
-  // An op that gives its intermediate outputs back asks for those of the other; qualified, because an argument may have its name.
+  // An op that returns its intermediate outputs asks for those of the other op. The call is
+  // qualified, because an argument may have its name.
   const bool all = !target.intermediate.empty() && op.signature.outputs.size() == target.signature.outputs.size();
   if (shape.site) args.push_back(site_name(op));
   if (shape.layout) args = with_layout(target, std::move(args), layout_name(op));
   Json call = {{"function", rt("api") + "::" + (all ? intermediate_name(target) : cpp_name(target))},
                {"args", join(args)}};
-  // Users know the op that they called. A runtime that does not tell them leaves the symbol out.
+  // Users know the op that they called, so errors name that one. A runtime without such errors
+  // omits the symbol.
   if (!context.runtime.symbols.contains("call::rethrow_as")) return {{"named", false}, {"unnamed", std::move(call)}};
   call["op"] = op.name.text;
   call["invoked"] = target.name.text;
@@ -288,7 +293,7 @@ Json declaration_view(const Op& op, const Json& functions) {
   return {{"doc", std::move(doc)}, {"declarations", std::move(declarations)}};
 }
 
-/// The headers of ops that this part invokes and that stand elsewhere.
+/// The headers of ops that this part invokes and that are in other parts.
 Json invoked_headers(const LowerContext& context, const Part& part) {
   std::set<std::string> names;
   for (const Op* op : part.ops) {

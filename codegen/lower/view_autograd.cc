@@ -1,4 +1,5 @@
-// The autograd layer's view: what each recorded call saves, and how its gradient function is called.
+// The view of the autograd layer: what each recorded call saves, and how its gradient function is
+// called.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,7 +17,7 @@ namespace {
 
 std::string numbers(const std::vector<int>& values) { return fmt::format("{}", fmt::join(values, ", ")); }
 
-/// The names of locals of one function.
+/// The names of the locals of one function.
 struct Locals {
   std::string record, backward, pass;
 
@@ -28,7 +29,7 @@ struct Locals {
   }
 };
 
-/// The condition under which an argument is saved, of values of the forward call.
+/// The condition under which an argument is saved, in terms of the forward call.
 std::string condition_of(const Op& op, const Gradient& gradient, const GradientArg& arg, const Locals& locals) {
   return condition_text(*arg.save_if, [&](const Condition::Term& term) {
     const Signature& backward = gradient.op->signature;
@@ -53,7 +54,7 @@ std::string saving(const Op& op, const Gradient& gradient, const GradientArg& ar
                      what);
 }
 
-/// What the gradient's function object holds: saved inputs and attributes, each once.
+/// The captures of the gradient's function object: saved inputs and attributes, each once.
 Texts captures(const Op& op, const Gradient& gradient, const Locals& locals) {
   Texts texts;
   std::set<std::string> seen;
@@ -135,7 +136,7 @@ Json function_view(const LowerContext& context, const Op& op, const Gradient& gr
   return view;
 }
 
-/// The headers of gradient functions that stand in other parts.
+/// The headers of gradient functions that are in other parts.
 Json gradient_headers(const LowerContext& context, const Part& part) {
   std::set<std::string> names;
   for (const Op* op : part.ops) {

@@ -1,4 +1,4 @@
-// Shared pieces of views.
+// Shared parts of views.
 #include "lower/view_common.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace shardgen {
 namespace {
 
-/// The first argument from which on all have default values that C++ can say.
+/// The first argument from which on all have default values that C++ can express.
 size_t first_default(const Op& op) {
   const std::vector<ArgRef>& args = op.signature.args;
   size_t first = args.size();
@@ -31,7 +31,8 @@ std::string parameter_list(const Op& op, const Texts& params) {
 
 std::string passed_constant(const Passed& passed) {
   const std::string text = spell(passed.constant).value_or(passed.constant.spelling);
-  // A kernel's signature is deduced from what it is given: an integer has one type, whatever its size, and a list one at all.
+  // A kernel's signature is deduced from its arguments, so an integer needs one type, whatever its
+  // size, and a list needs a type.
   if (std::holds_alternative<int64_t>(passed.constant.value)) return rt("type::int64_t") + "{" + text + "}";
   return std::holds_alternative<LiteralList>(passed.constant.value) ? rt("IntArray") + text : text;
 }

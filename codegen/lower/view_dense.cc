@@ -1,4 +1,5 @@
-// The dense layer's view: the steps of each plan, as the values that templates/dense.cc.mustache shows.
+// The view of the dense layer: the steps of each plan, as the values that
+// templates/dense.cc.mustache shows.
 #include <fmt/format.h>
 
 #include <array>
@@ -87,7 +88,7 @@ class Renderer {
   }
   bool is_explicit() const { return explicit_; }
 
-  /// What the function returns where a step does not do that itself, or "".
+  /// The value that the function returns if no step returns it, or "".
   std::string result() const {
     if (!explicit_) return view_;
     Texts texts;
@@ -98,7 +99,7 @@ class Renderer {
   }
 
  private:
-  /// Numbered comments are for the functions that write their steps out.
+  /// Numbered comments are only for functions whose steps are written out.
   void phase(Json& json, const std::string& text) {
     if (explicit_) json["phase"] = fmt::format("{}. {}", ++phases_, text);
   }
@@ -135,7 +136,7 @@ class Renderer {
     json["infer_meta"] = {{"metas", meta_locals(op_, metas_)}, {"func", step.func}, {"args", join(args)}};
   }
 
-  /// One as it is, several as a tuple of references.
+  /// One name unchanged, several as a tuple of references.
   static std::string tied(const Texts& names) {
     return names.size() == 1 ? names[0] : rt("tie") + "(" + join(names) + ")";
   }
@@ -158,7 +159,7 @@ class Renderer {
     json["device"] = {{"local", device_}, {"value", device_value(step)}};
   }
 
-  /// The whole rest of a function whose outputs are all new, or all written in place.
+  /// The remainder of a function whose outputs are all new, or all written in place.
   void add(const ComputeStep& step, Json& json) {
     const std::string kernels = rt("kernels", step.kernel.table);
     dtype_ = dtype_value(step.kernel.dtypes);
@@ -201,7 +202,7 @@ class Renderer {
     json["compute"] = std::move(compute);
   }
 
-  /// The first dtype that is given.
+  /// The first dtype that is present.
   std::string dtype_value(const std::vector<DTypeSource>& sources) const {
     std::string value;
     for (auto source = sources.rbegin(); source != sources.rend(); ++source) {
@@ -245,7 +246,7 @@ class Renderer {
     dtype_ = dtype_value(step.dtypes);
     Json dtype_local = false;
     if (casts()) {
-      // Named, because the casts need it too.
+      // A local variable, because the casts need it too.
       const std::string local = scope_.local("kernel_dtype");
       dtype_local = {{"name", local}, {"value", dtype_}};
       dtype_ = local;
@@ -336,7 +337,7 @@ class Renderer {
     return targets ? fmt::format("{}({})", rt("call::values"), inputs_[arg.index]) : inputs_[arg.index];
   }
 
-  /// The same for compute(), which takes targets as they are.
+  /// The same for compute(), which takes targets directly.
   std::string compute_arg(const Passed& passed) const {
     const bool tensor = passed.arg && passed.arg->tensor && !passed.dtype_of;
     return tensor ? inputs_[passed.arg->index] : kernel_arg(passed);
@@ -372,7 +373,8 @@ std::string dense_returns(const Op& op, const DensePlan& plan) {
 std::set<std::string> used_arguments(const Op& op, const DensePlan& plan, bool dist) {
   std::set<std::string> used;
   const std::optional<ComputeStep> compute = compute_step(op, plan);
-  const bool by_arguments = compute && gets_all_tensors(op, compute->kernel);  // compute() takes the device from them
+  // compute() gets the device from them
+  const bool by_arguments = compute && gets_all_tensors(op, compute->kernel);
   const auto use = [&](ArgRef arg) { used.insert(name_of(op.signature, arg).text); };
   const auto use_all = [&](const std::vector<Passed>& args) {
     for (const Passed& each : args) {

@@ -1,4 +1,4 @@
-// The dist layer's view: slots, plan, the dense call on local tensors, outputs.
+// The view of the dist layer: slots, plan, the dense call on local shards, outputs.
 #include <fmt/format.h>
 
 #include "lower/gradients.h"
@@ -40,13 +40,14 @@ std::string dense_args(const Op& op, const std::string& call, Form form) {
   return join(args);
 }
 
-/// True when the only output is another shape of input 0: the runtime does that without a dense call.
+/// True when the only output is another shape of input 0: the runtime handles that without a dense
+/// call.
 bool only_reinterprets(const Op& op) {
   if (op.signature.outputs.size() != 1 || view_kind(op, 0) != ViewKind::reinterpreting) return false;
   return find_input(op.signature, op.view[0].input.text) == 0;
 }
 
-/// The dense call, where there is one: its results are handed over as nothing, one value, or several.
+/// The dense call, if there is one: its lambda returns nothing, one value, or several.
 Json run_view(const Op& op, const DensePlan& plan, const std::string& args, Scope& scope) {
   Json run = {{"infer", cpp_name(op)}, {"reinterpret", false}, {"direct_reinterpret", false},
               {"none", false},         {"direct", false},      {"one", false},
@@ -71,7 +72,7 @@ Json run_view(const Op& op, const DensePlan& plan, const std::string& args, Scop
   return run;
 }
 
-/// What an in-place form returns.
+/// The value that an in-place form returns.
 std::string written_and_new(const Op& op, const std::string& call) {
   Texts texts;
   for (const int output : returned_outputs(op, true)) {
@@ -100,7 +101,7 @@ Json function_view(const LowerContext& context, const Op& op, Form form) {
   if (form == Form::inplace) result = written_and_new(op, call);
   const std::string returns = return_type(op, form, true),
                     params = parameter_list(op, parameters(op, Role::api, form, false));
-  // Of the public function's type, where that takes the same arguments.
+  // Declared by the type of the public function, where that takes the same arguments.
   const bool hides = !op.intermediate.empty();
   const std::string same = form == Form::functional && hides ? intermediate_name(op) : function_name(op, form);
   Json declaration = declared(returns, params);
@@ -116,7 +117,8 @@ Json function_view(const LowerContext& context, const Op& op, Form form) {
           {"result", std::move(result)}};
 }
 
-/// An op without tensor arguments: the dense function makes pieces, so its arguments are those of the whole.
+/// An op without tensor arguments: the dense function makes local shards, but its arguments are
+/// those of the whole tensor.
 Json layout_function_view(const Op& op) {
   Scope scope(op);
   const std::string layout = scope.local("layout");

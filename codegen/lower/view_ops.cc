@@ -9,7 +9,7 @@
 namespace shardgen {
 namespace {
 
-/// "x", "x?" when it is optional, "x[]" for a list: what slots<...> reads.
+/// "x", "x?" when it is optional, "x[]" for a list: the argument of slots<...>.
 std::string slot(const Op& op, const std::string& name, bool list) {
   return "\"" + name + (list ? "[]" : contains(op.optional, name) ? "?" : "") + "\"";
 }
@@ -41,7 +41,8 @@ Texts aliases(const Op& op) {
   return texts;
 }
 
-/// The rule as the inside of a string literal. A long one becomes several on lines of their own, which C++ joins.
+/// The rule as the inside of a string literal. A long one becomes several literals on lines of
+/// their own, which C++ concatenates.
 std::string rule_literal(const std::string& text) {
   constexpr size_t longest = 70;
   std::string lines;
@@ -55,7 +56,7 @@ std::string rule_literal(const std::string& text) {
   return "\"" + lines + std::string(rest) + "\"";
 }
 
-/// The outputs whose shape depends on data, a bit each.
+/// A bit for each output whose shape depends on data.
 unsigned dynamic_outputs(const Op& op) {
   unsigned bits = 0;
   for (size_t i = 0; i < op.signature.outputs.size(); ++i)
@@ -63,14 +64,14 @@ unsigned dynamic_outputs(const Op& op) {
   return bits;
 }
 
-/// The inputs whose elements the op does not read, a bit each.
+/// A bit for each input whose elements the op does not read.
 unsigned no_need_buffer(const Op& op) {
   unsigned bits = 0;
   for (const Name& name : op.no_need_buffer) bits |= 1u << find_input(op.signature, name.text);
   return bits;
 }
 
-/// "{kNoNeutral, 1.0}": of the first two arguments.
+/// "{kNoNeutral, 1.0}": for the first two arguments.
 std::string neutral_values(const Op& op) {
   Texts values;
   for (size_t i = 0; i < 2; ++i) {

@@ -1,4 +1,4 @@
-// The program layer's view: an entry of each op for the table that programs call through.
+// The view of the program layer: an entry of each op in the table through which programs call ops.
 #include "lower/identifiers.h"
 #include "lower/view_common.h"
 

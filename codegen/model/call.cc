@@ -6,7 +6,7 @@ namespace {
 
 std::string_view tensor_kind(bool list) { return list ? "Tensor[]" : "Tensor"; }
 
-/// True when C++ takes a value of one type for the other.
+/// True when C++ converts a value of one type to the other.
 bool converts(AttrType from, AttrType to) {
   const auto is_number = [](AttrType type) {
     return type == AttrType::int32 || type == AttrType::int64 || type == AttrType::float32 ||
@@ -27,7 +27,7 @@ std::string_view kind_of(const Signature& signature, ArgRef arg) {
 std::string_view type_of(const Op& op, const CallArg& arg) {
   if (arg.kind == CallArg::Kind::dtype_of) return yaml_name(AttrType::dtype);
   if (const std::optional<ArgRef> ref = find_arg(op.signature, arg.name.text)) return kind_of(op.signature, *ref);
-  // A backward op may hand its outputs to a function that fills them.
+  // A backward op may pass its outputs to a function that writes them.
   const int output = find_output(op.signature, arg.name.text);
   return output < 0 ? "" : tensor_kind(op.signature.outputs[output].list);
 }

@@ -1,4 +1,4 @@
-// Where a thing stands in a YAML file. Every node of the model carries one, so that each finding can be clicked.
+// Positions in YAML files. Every node of the model has one, so that each finding is clickable.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace shardgen {
 
-/// A place in a file; line and column count from 1.
+/// A position in a file; line and column count from 1.
 struct Location {
   std::string file;
   int line = 0;
@@ -15,19 +15,21 @@ struct Location {
   bool operator==(const Location&) const = default;
 };
 
-/// The file name without its folders: "math.yaml". Generated text must not depend on where the sources lie.
+/// The file name without its folders: "math.yaml". Generated text must not depend on where the
+/// sources are.
 inline std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
-/// A word of the input and where it stands.
+/// A word of the input and its position.
 struct Name {
   std::string text;
   Location at;
 };
 
-/// Where the bytes of a text stand that YAML folded from one or more lines.
+/// Maps bytes of a text to positions, for a text that YAML folded from one or more lines.
 class TextPlaces {
  public:
-  /// Byte `offset`, which comes after all those added before, starts a new line of the file, or the text.
+  /// Byte `offset`, which follows all offsets added before, starts a new line of the file, or the
+  /// text.
   void start_line(size_t offset, Location at) { lines_.emplace_back(offset, std::move(at)); }
   bool empty() const { return lines_.empty(); }
   const Location& last() const { return lines_.back().second; }

@@ -1,4 +1,4 @@
-// Look-ups in the model.
+// Lookups in the model.
 #include "model/op.h"
 
 #include <algorithm>

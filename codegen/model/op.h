@@ -1,4 +1,5 @@
-// The typed model of an op: what the YAML says, with no C++ text in it and nothing left to parse.
+// The typed model of an op: everything that the YAML says, without C++ text and with nothing left
+// to parse.
 #pragma once
 
 #include <array>
@@ -22,7 +23,7 @@ struct FloatValue {
 
 enum class PlaceValue { unset, cpu };
 
-/// A constant that could not be read, and why; the spelling has it as it is written.
+/// A constant that could not be read, and why. The spelling of its Literal is the text of the YAML.
 struct Opaque {
   std::string code;
   std::string problem;
@@ -31,13 +32,13 @@ struct Opaque {
 
 struct Literal;
 using LiteralList = std::vector<Literal>;
-/// A constant: `spelling` is how the YAML writes it, `value` what it means.
+/// A constant: `spelling` is its text in the YAML, `value` its meaning.
 struct Literal {
   std::variant<bool, int64_t, FloatValue, std::string, DataType, PlaceValue, Opaque, LiteralList> value;
   std::string spelling;
 };
 
-/// A type that the tool does not know, as the YAML writes it.
+/// A type that the tool does not know, with the text of the YAML.
 struct UnknownType {
   std::string text;  // empty: the type is known
   Location at;
@@ -52,7 +53,7 @@ struct Input {
 struct Attr {
   Name name;
   AttrType type = AttrType::boolean;
-  std::optional<AttrType> scalar_of;  // Scalar(int): the type that it is meant to hold
+  std::optional<AttrType> scalar_of;  // Scalar(int): the type that it should hold
   UnknownType unknown;                // when `type` is unknown
   std::optional<Literal> default_value;
 };
@@ -64,7 +65,8 @@ struct ArgRef {
   bool operator==(const ArgRef&) const = default;
 };
 
-/// A summand of a list's length: a number, an attribute's value, the length of an argument, or a C++ expression as it is.
+/// A summand of a list's length: a number, an attribute's value, the length of an argument, or an
+/// uninterpreted C++ expression.
 struct SizeTerm {
   enum class Kind { constant, value, length, opaque };
   Kind kind = Kind::constant;
@@ -75,7 +77,7 @@ struct SizeTerm {
 
 struct Output {
   Name name;
-  bool named = true;  // false: the YAML gives no name, and "out" is used
+  bool named = true;  // false: the YAML has no name for it, and "out" is used
   bool list = false;
   bool dense = true;           // false: marked as a tensor of another kind, `out@StringTensor`
   std::vector<SizeTerm> size;  // of a list; empty: infer_meta decides
@@ -103,25 +105,26 @@ struct CallArg {
 struct InferMeta {
   Location at;
   std::optional<Name> func;
-  std::optional<std::vector<CallArg>> param;  // left out: those of the kernel
+  std::optional<std::vector<CallArg>> param;  // absent: those of the kernel
   std::optional<Name> spmd_rule;
   TextPlaces rule_places;              // of the bytes of spmd_rule
-  std::optional<AxisExpr> expression;  // spmd_rule, where it is one and can be read
-  std::optional<AxisProblem> wrong;    // why it cannot
+  std::optional<AxisExpr> expression;  // spmd_rule, where it is an expression that can be parsed
+  std::optional<AxisProblem> wrong;    // why it cannot be parsed
   std::optional<Name> local_shape;
   std::optional<Name> global_shape;
 };
 
-/// One of the kernels of an op, for the given formats of its tensors; without formats: all dense.
+/// One of the kernels of an op, for the given formats of its tensors; without formats: all tensors
+/// are dense.
 struct KernelFunc {
   Name name;
   bool has_formats = false;
   std::vector<TensorFormat> inputs;
   std::vector<TensorFormat> outputs;
-  std::vector<Name> unknown;  // formats that the tool does not know, in the order in which they stand
+  std::vector<Name> unknown;  // formats that the tool does not know, in the order of the text
 };
 
-/// What decides about a kernel's dtype or backend: an argument or a constant dtype.
+/// A source of a kernel's dtype or backend: an argument or a constant dtype.
 struct Candidate {
   Name name;  // of an argument, or the constant as the YAML writes it
   std::optional<DataType> constant;
@@ -130,15 +133,15 @@ struct Candidate {
 
 struct DispatchKey {
   Location at;
-  bool ordered = false;  // `a > b`: the first that is given
+  bool ordered = false;  // `a > b`: the first that is present
   std::vector<Candidate> candidates;
 };
 
 struct KernelSpec {
   Location at;
-  bool has_func = false;  // the key is there; `funcs` is empty where it could not be read
+  bool has_func = false;  // the key exists; `funcs` is empty where it could not be read
   std::vector<KernelFunc> funcs;
-  std::optional<std::vector<CallArg>> param;  // left out: all arguments
+  std::optional<std::vector<CallArg>> param;  // absent: all arguments
   DispatchKey data_type;
   DispatchKey backend;
   DispatchKey layout;
@@ -166,23 +169,24 @@ struct Forward {
   Signature signature;
 };
 
-/// Attributes of a backward op and `wanted(x_grad)` of its results, joined by !, && and ||, in the order of the text.
+/// Attributes of a backward op and `wanted(x_grad)` of its results, combined by !, && and ||, in
+/// the order of the text.
 struct Condition {
   struct Term {
     enum class Kind { symbol, attr, wanted };
     Kind kind = Kind::symbol;
-    Name name;  // "&&", or what is named
+    Name name;  // "&&", or the name of an attribute or result
   };
   std::vector<Term> terms;
 };
 
-/// When an argument of a backward op is saved; at other times it is not read.
+/// The condition under which an argument of a backward op is saved. Otherwise it is not read.
 struct SaveIf {
   Name arg;
   Condition condition;
 };
 
-/// What passes over captured programs may know of an op.
+/// Facts about an op that passes over captured programs may rely on.
 enum class Trait { pointwise, exact, rearranging, identity };
 struct TraitInfo {
   Trait trait;
@@ -204,7 +208,7 @@ struct Neutral {
   double value = 0;
 };
 
-/// The keys of our own, under `shard:`.
+/// The keys that shardgen adds to the op language, under `shard:`.
 struct Extension {
   std::optional<Partial> partial;
   std::optional<Name> partial_guard;
@@ -222,13 +226,13 @@ struct Extension {
 
 struct Op {
   Name name;
-  int first_line = 0;  // of its entry in the file; the last is the one before the next entry
+  int first_line = 0;  // the first line of its entry in the file; the last line is the one before the next entry
   int last_line = 0;
   bool is_backward = false;
-  bool complete = true;  // false: args or output could not be read, so names in them are not known
+  bool complete = true;  // false: args or output could not be read, so names in them are unknown
   std::optional<Location> args_at;
   std::optional<Location> output_at;
-  bool has_forward = false;  // the key is there; `forward` is empty where it could not be read
+  bool has_forward = false;  // the key exists; `forward` is empty where it could not be read
   bool has_invoke = false;
   Signature signature;
   std::optional<InferMeta> infer_meta;
@@ -254,19 +258,21 @@ struct Family {
   std::string name;  // the file's name without ".yaml"
   std::string path;
   std::vector<Op> ops;
-  bool imported = false;  // its code stands in a library: it is not generated, and other families may invoke its ops
+  bool imported = false;  // its code is in a library: it is not generated, and other families may invoke its ops
 };
 
-/// The place of `name` in inputs, attrs or outputs, or -1.
+/// The index of `name` in inputs, attrs or outputs, or -1.
 int find_input(const Signature& signature, std::string_view name);
 int find_attr(const Signature& signature, std::string_view name);
 int find_output(const Signature& signature, std::string_view name);
 /// The argument of that name.
 std::optional<ArgRef> find_arg(const Signature& signature, std::string_view name);
-/// What infer_meta and the kernel of an op are called with, where the YAML says it; nothing: all arguments.
+/// The arguments of infer_meta and of the kernel of an op, where the YAML lists them; nothing: all
+/// arguments.
 const std::optional<std::vector<CallArg>>& infer_meta_params(const Op& op);
 const std::optional<std::vector<CallArg>>& kernel_params(const Op& op);
-/// True when the op has a body of its own: an infer_meta, and a kernel or views. Else it only calls other ops.
+/// True when the op has a body of its own: an infer_meta, and a kernel or views. Otherwise it only
+/// calls other ops.
 bool has_body(const Op& op);
 const Name& name_of(const Signature& signature, ArgRef arg);
 bool contains(const std::vector<Name>& names, std::string_view name);

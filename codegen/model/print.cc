@@ -1,4 +1,4 @@
-// Prints signatures in the language of op YAML; read/signature.cc is the other direction.
+// Prints signatures in the language of op YAML; read/signature.cc parses them.
 #include "model/print.h"
 
 namespace shardgen {

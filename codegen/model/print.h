@@ -1,4 +1,4 @@
-// The model as YAML text again: to_string(parse(s)) == s for every signature in canonical spacing.
+// Prints the model as YAML text: to_string(parse(s)) == s for every signature in canonical spacing.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ std::string args_to_string(const Signature& signature);
 std::string outputs_to_string(const Signature& signature);
 /// "add(Tensor x, Tensor y) -> Tensor(out)"
 std::string to_string(const std::string& name, const Signature& signature);
-/// "use_global_stats || wanted(x_grad)", with `spell` for what is named.
+/// "use_global_stats || wanted(x_grad)"; `spell` returns the text of each name.
 std::string condition_text(const Condition& condition, const std::function<std::string(const Condition::Term&)>& spell);
 std::string condition_text(const Condition& condition);
 

@@ -72,7 +72,7 @@ class Fitting {
     add(at, fmt::format("'{}' of op '{}' decides between two shapes here, so it must be a bool.", name, op_.name.text));
   }
 
-  /// The attribute of that name; where there is none, that is a problem.
+  /// The attribute of that name. Reports a problem if there is none.
   const Attr* find(size_t at, const std::string& name) {
     const int index = find_attr(op_.signature, name);
     if (index >= 0) return &op_.signature.attrs[static_cast<size_t>(index)];

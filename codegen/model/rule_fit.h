@@ -1,4 +1,5 @@
-// Whether an axis expression fits an op: as many terms as tensors, lists in brackets, attributes that exist and have the right types.
+// Checks that an axis expression fits an op: as many terms as tensors, lists in brackets,
+// attributes that exist and have the right types.
 #pragma once
 
 #include <vector>
@@ -7,7 +8,7 @@
 
 namespace shardgen {
 
-/// What does not fit, in the order of the text; empty when all does.
+/// The mismatches, in the order of the text; empty when the expression fits.
 std::vector<AxisProblem> misfits(const AxisExpr& expr, const Op& op);
 
 }  // namespace shardgen

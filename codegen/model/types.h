@@ -48,7 +48,7 @@ enum class DataType {
 
 enum class TensorFormat { dense, selected_rows, sparse_coo, sparse_csr, unknown };
 
-// Rules are one language for the tool and the runtime, so its types are the runtime's.
+// Tool and runtime share the language of rules, so these types are the runtime's.
 using shard::AxisExpr;
 using shard::AxisProblem;
 /// How an op commutes with a pending reduction.

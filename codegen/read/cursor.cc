@@ -1,4 +1,4 @@
-// Tokens of the little languages.
+// Tokens of the small languages.
 #include "read/cursor.h"
 
 #include <fmt/format.h>

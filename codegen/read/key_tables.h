@@ -1,5 +1,6 @@
-// What the reader knows of each key: where it may stand, what kind of value it has, and a line about it. The tables are those
-// that reading itself goes through (read_op.cc), so a schema made from them cannot differ from it.
+// The tables of keys: where each key is allowed, the kind of its value, and a line of
+// documentation. The reader uses the same tables (read_op.cc), so a schema made from them cannot
+// differ from it.
 #pragma once
 
 #include <optional>
@@ -8,16 +9,16 @@
 
 namespace shardgen {
 
-/// The maps of op YAML.
+/// The kinds of maps in op YAML.
 enum class Block { op, infer_meta, kernel, data_transform, shard };
 
-/// The languages that values are written in.
+/// The languages in which values are written.
 enum class ValueKind {
   name,
   qualified_name,
   names,  // `a, b` or `[a, b]`
   qualified_names,
-  passed,  // like names, but constants and `x.dtype()` too
+  passed,  // like names, but also constants and `x.dtype()`
   boolean,
   text,
   arguments,
@@ -45,7 +46,7 @@ struct KeyInfo {
 
 /// The keys of a block, in the order of its table.
 std::vector<KeyInfo> keys_of(Block block);
-/// The block that a value of that kind is, or nothing.
+/// The block that is a value of that kind, or nothing.
 std::optional<Block> block_of(ValueKind kind);
 
 }  // namespace shardgen

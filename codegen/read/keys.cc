@@ -1,4 +1,4 @@
-// What every key reader needs: the kinds of nodes, names, lists of names, booleans.
+// Functions that every key reader needs: kinds of nodes, names, lists of names, booleans.
 #include "read/keys.h"
 
 #include <algorithm>
@@ -16,14 +16,14 @@ std::string_view kind_name(YamlNode::Kind kind) {
   return "";
 }
 
-/// For the start of a sentence.
+/// Capitalises the first letter, for the start of a sentence.
 std::string capital(std::string_view what) {
   std::string text(what);
   text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
   return text;
 }
 
-/// Words separated by commas, appended to `names`.
+/// Appends words separated by commas to `names`.
 void read_words(Cursor cursor, std::string_view what, bool qualified, std::vector<Name>& names) {
   do {
     const std::optional<Name> name = cursor.expect_word("a name", qualified);

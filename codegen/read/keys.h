@@ -1,5 +1,5 @@
-// Reads the keys of a YAML map through a table of functions: what is not in the table is reported, and so is what comes
-// twice.
+// Reads the keys of a YAML map through a table of functions. Unknown keys and duplicate keys are
+// reported.
 #pragma once
 
 #include <fmt/format.h>
@@ -24,13 +24,14 @@ struct ReadContext {
   Location at(const YamlNode& node) const { return file.at(node); }
 };
 
-/// A key, what is said of it, and the function that reads its value into a T.
+/// A key, its documentation, and the function that reads its value into a T.
 template <class T>
 struct KeyReader : KeyInfo {
   void (*read)(const ReadContext& context, const YamlNode& value, T& target);
 };
 
-/// Reports keys that come twice and keys that are no scalars. True when `index` is to be read: of equal keys that is the last.
+/// Reports duplicate keys and keys that are not scalars. True when `index` is to be read: of equal
+/// keys that is the last.
 bool check_key(const ReadContext& context, const YamlNode& map, size_t index);
 
 /// Reads each entry of `map` into `target`. `where` completes "Unknown key 'x' in ...".
@@ -55,11 +56,11 @@ void read_keys(const ReadContext& context, const YamlNode& map, std::span<const 
   }
 }
 
-/// True when the node is a map; else reports `what` ("'kernel'").
+/// True when the node is a map; otherwise reports `what` ("'kernel'").
 bool expect_map(const ReadContext& context, const YamlNode& node, std::string_view what);
-/// True when the node is a scalar with text; else reports `what`.
+/// True when the node is a scalar with text; otherwise reports `what`.
 bool expect_scalar(const ReadContext& context, const YamlNode& node, std::string_view what);
-/// A single word, with `::` in it when `qualified`.
+/// Reads a single word, with `::` in it when `qualified`.
 std::optional<Name> read_name(const ReadContext& context, const YamlNode& node, std::string_view what,
                               bool qualified = false);
 /// `a, b` or `[a, b]`.

@@ -1,4 +1,4 @@
-// Reads constants. Whether one fits the type of its attribute is asked in check/defaults.cc.
+// Reads constants. check/defaults.cc checks that a constant fits the type of its attribute.
 #include "read/literal.h"
 
 #include <fmt/format.h>
@@ -83,13 +83,14 @@ std::optional<Literal> list_literal(Cursor& cursor) {
   return Literal{std::move(items), spelling + "}"};
 }
 
-/// A number as C++ has it: `1.0f` is single, `1 / 2` is 0.
+/// A number with C++ semantics: `1.0f` is single precision, `1 / 2` is 0.
 using Number = std::variant<int64_t, FloatValue>;
 
 std::optional<Number> apply_floating(char op, const Number& left, const Number& right) {
   const auto widened = [](const Number& number) {
     const auto* integer = std::get_if<int64_t>(&number);
-    if (integer != nullptr) return FloatValue{static_cast<double>(*integer), true};  // takes the precision of the other
+    // gets the precision of the other operand
+    if (integer != nullptr) return FloatValue{static_cast<double>(*integer), true};
     const FloatValue& value = std::get<FloatValue>(number);
     return value.single ? FloatValue{static_cast<float>(value.value), true} : value;
   };
@@ -149,7 +150,7 @@ class NumberReader {
     return true;
   }
 
-  /// Levels, from the loosest: shifts, sums, products, operands.
+  /// Precedence levels, from the lowest: shifts, sums, products, operands.
   std::optional<Number> operation(int level, int depth) {
     if (level == 3) return operand(depth);
     std::optional<Number> left = operation(level + 1, depth);

@@ -8,10 +8,10 @@
 
 namespace shardgen {
 
-/// Reads a constant as the YAML writes it: 0.5f, INT64_MAX, true, "x", DataType::FLOAT32, CPUPlace(), {1, 2}. Reports what
-/// is none.
+/// Reads a constant of op YAML: 0.5f, INT64_MAX, true, "x", DataType::FLOAT32, CPUPlace(), {1, 2}.
+/// Reports text that is not a constant.
 std::optional<Literal> read_literal(Cursor& cursor);
-/// The value of a C++ expression of numbers, as in "(2 << 12) - 1" or "1.0f/8", or nothing.
+/// The value of a numeric C++ expression, as in "(2 << 12) - 1" or "1.0f/8", or nothing.
 std::optional<Literal> evaluate_number(std::string_view text);
 
 }  // namespace shardgen

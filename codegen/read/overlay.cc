@@ -1,4 +1,4 @@
-// Reads overlays through the same tables of keys as ops.
+// Reads overlays with the same tables of keys as ops.
 #include "read/overlay.h"
 
 #include <fmt/format.h>
@@ -19,10 +19,10 @@ bool same(const T& a, const T& b) {
   if constexpr (std::is_same_v<T, Name>) return a.text == b.text;
   else if constexpr (std::is_same_v<T, Partial>) return to_string(a) == to_string(b);
   else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) return a == b;
-  else return false;  // a list is taken for another one
+  else return false;  // a list counts as a different list
 }
 
-/// Puts a value where the overlay has one; true when it was another before.
+/// Copies a value that the overlay has; true when the op had another value.
 template <class T>
 bool put(const std::optional<T>& from, std::optional<T>& to) {
   if (!from) return false;
@@ -42,7 +42,7 @@ bool put_rule(const InferMeta& from, InferMeta& to) {
   return changes[0] || changes[1] || changes[2];
 }
 
-/// What says how the op itself is placed and run on a mesh.
+/// Copies the keys that say how the op itself is placed and run on a mesh.
 bool put_placement(const OverlayEntry& entry, Op& op) {
   if (!op.infer_meta && (entry.infer_meta.spmd_rule || entry.infer_meta.local_shape))
     op.infer_meta.emplace().at = entry.name.at;
@@ -67,7 +67,8 @@ bool put_others(const Extension& from, Extension& to) {
   return changes;
 }
 
-/// True when a rule of the op is of use: it has a body, or a backward op with a body, whose rule may follow from it.
+/// True when a rule of the op has an effect: the op has a body, or a backward op with a body whose
+/// rule may be derived from it.
 bool is_placed(const Op& op, const Ops& ops) {
   if (has_body(op)) return true;
   return std::any_of(ops.begin(), ops.end(), [&](const auto& named) {
@@ -77,7 +78,7 @@ bool is_placed(const Op& op, const Ops& ops) {
   });
 }
 
-/// Puts the entry into all ops of its name. A finding when nothing follows from it.
+/// Applies the entry to all ops of its name. Reports an entry without effect.
 void replace(const OverlayEntry& entry, const std::vector<Op*>& targets, const Ops& ops, DiagnosticSink& sink) {
   bool differs = false, has_effect = false;
   for (Op* op : targets) {

@@ -1,4 +1,4 @@
-// Reads the smaller languages. Each function reads a whole scalar and reports what is left over.
+// Reads the smaller languages. Each function reads a whole scalar and reports remaining text.
 #include "read/phrases.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 namespace shardgen {
 namespace {
 
-/// The kinds of tensors up to `end`. One that the tool does not know is kept for check/kernel.cc.
+/// The kinds of tensors up to `end`. An unknown kind is kept for check/kernel.cc.
 bool read_formats(Cursor& cursor, std::vector<TensorFormat>& formats, std::vector<Name>& unknown,
                   std::string_view end) {
   while (!cursor.eat(end)) {
@@ -42,7 +42,7 @@ std::optional<Candidate> read_candidate(Cursor& cursor) {
   Candidate candidate;
   candidate.name = *word;
   if (word->text.starts_with("DataType::")) {
-    candidate.constant = parse_data_type(word->text.substr(10));  // check/references.cc reports one that is not known
+    candidate.constant = parse_data_type(word->text.substr(10));  // check/references.cc reports an unknown one
     return candidate;
   }
   if (!cursor.eat("(")) return candidate;
@@ -63,7 +63,7 @@ std::optional<Candidate> read_candidate(Cursor& cursor) {
 bool read_known_arg(Cursor& cursor, CallArg& arg) {
   const char next = cursor.peek();
   const bool letter = (next >= 'a' && next <= 'z') || (next >= 'A' && next <= 'Z') || next == '_';
-  // A word is an argument of the op unless it is one of the constants that are words.
+  // A word is an argument of the op unless it is one of the constants that look like words.
   Cursor ahead = cursor;
   const std::string word = letter ? ahead.word(true).text : "";
   const bool constant = !letter || word == "true" || word == "false" || word == "INT64_MAX" ||
@@ -82,7 +82,8 @@ bool read_known_arg(Cursor& cursor, CallArg& arg) {
   return cursor.expect("dtype()", "'" + arg.name.text + ".'");
 }
 
-/// An argument up to one of `ends`. What cannot be read is kept as it is written: check/references.cc reports it.
+/// An argument up to one of `ends`. Text that cannot be read is kept unchanged, and
+/// check/references.cc reports it.
 CallArg read_call_arg(Cursor& cursor, std::string_view ends) {
   CallArg arg;
   Cursor ahead = cursor;
@@ -128,7 +129,7 @@ std::vector<AliasPair> read_alias_pairs(Cursor& cursor) {
   std::vector<AliasPair> pairs;
   do {
     if (!cursor.expect("(", pairs.empty() ? "the key" : "','")) return pairs;
-    // The peer writes a bracket for each pair, or one for all.
+    // PaddlePaddle's files have a bracket for each pair, or one for all.
     do {
       const std::optional<Name> input = cursor.expect_word("the name of an argument");
       if (!input || !cursor.expect("->", "'" + input->text + "'")) return pairs;
@@ -148,7 +149,7 @@ std::vector<KernelFunc> read_kernel_funcs(Cursor& cursor) {
     std::optional<KernelFunc> func = read_kernel_func(cursor);
     if (!func) return funcs;
     funcs.push_back(std::move(*func));
-    // The peer now and then leaves out the comma after a brace, or has one at the end.
+    // PaddlePaddle's files sometimes omit the comma after a brace, or have one at the end.
   } while ((cursor.eat(",") || funcs.back().has_formats) && !cursor.at_end());
   cursor.expect_end("the kernels");
   return funcs;
@@ -209,7 +210,8 @@ std::vector<CallArg> read_call_args(Cursor& cursor) {
 
 namespace {
 
-/// `a || b`, `a && b`, `!a`, `(a)`: C++ has the same precedence, so that the terms are kept as they stand.
+/// `a || b`, `a && b`, `!a`, `(a)`. C++ has the same precedence, so the terms are kept in their
+/// order.
 bool read_terms(Cursor& cursor, std::vector<Condition::Term>& terms) {
   using Kind = Condition::Term::Kind;
   const auto symbol = [&](std::string_view text) {

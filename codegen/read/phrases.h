@@ -1,4 +1,5 @@
-// The smaller languages inside op YAML: alias maps, kernel functions, dispatch keys, calls, partial kinds.
+// The smaller languages inside op YAML: alias maps, kernel functions, dispatch keys, calls, kinds
+// of commutation.
 #pragma once
 
 #include <optional>
@@ -11,7 +12,8 @@ namespace shardgen {
 
 /// "(x -> out), (mean -> mean_out)"
 std::vector<AliasPair> read_alias_pairs(Cursor& cursor);
-/// "sgd {dense, dense -> dense}, sgd_sparse {dense, selected_rows -> dense}"; the commas between kernels may be left out.
+/// "sgd {dense, dense -> dense}, sgd_sparse {dense, selected_rows -> dense}"; the commas between
+/// kernels are optional.
 std::vector<KernelFunc> read_kernel_funcs(Cursor& cursor);
 /// "x", "dtype > x", "complex(x)", "{a, b}", "DataType::FLOAT32"
 DispatchKey read_dispatch_key(Cursor& cursor);

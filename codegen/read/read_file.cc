@@ -20,14 +20,15 @@ struct CloseFile {
   void operator()(FILE* file) const { std::fclose(file); }
 };
 
-/// On failure says why, as the end of a sentence.
+/// On failure `problem` is the reason, as the end of a sentence.
 std::optional<std::string> read_bytes(const std::string& path, std::string& problem) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) {
     problem = std::strerror(errno);
     return std::nullopt;
   }
-  // Opening a pipe would wait for its other end; a folder can be opened, but has no bytes.
+  // Opening a pipe would block until its other end is opened; a folder can be opened, but has no
+  // bytes.
   if (!S_ISREG(info.st_mode)) {
     problem = S_ISDIR(info.st_mode) ? "it is a folder; name the YAML files in it" : "it is not a regular file";
     return std::nullopt;

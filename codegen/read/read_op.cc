@@ -66,7 +66,7 @@ constexpr std::array<KeyReader<InferMeta>, 5> kInferMetaKeys = {{
 
 void read_dispatch(Context c, Node n, std::string_view what, DispatchKey& key) {
   if (n.kind == YamlNode::Kind::map && !n.entries.empty()) {
-    // `{a, b}` is a flow map to YAML: its keys are the candidates.
+    // YAML parses `{a, b}` as a flow map: its keys are the candidates.
     key.at = c.at(n);
     for (const YamlEntry& entry : n.entries) {
       if (entry.key.kind != YamlNode::Kind::scalar || entry.value.kind != YamlNode::Kind::null) {
@@ -115,7 +115,8 @@ constexpr std::array<KeyReader<DataTransform>, 2> kDataTransformKeys = {{
      [](Context c, Node n, DataTransform& t) { t.support_trans_dtype = read_names(c, n, "'support_trans_dtype'"); }},
 }};
 
-/// A doc becomes a comment. What could end that comment or hide in it is refused; line breaks become spaces.
+/// A doc becomes a comment. Text that could end the comment or be invisible in it is refused; line
+/// breaks become spaces.
 bool check_doc(Context c, Node n) {
   const auto fail = [&](size_t at, std::string_view what) {
     c.sink.error(c.file.at(n, at), "bad-doc", fmt::format("'doc' cannot hold {}: leave it out.", what));
@@ -241,7 +242,7 @@ void read_arguments(Context c, Node n, Op& op) {
 void read_results(Context c, Node n, Op& op) {
   op.output_at = c.at(n);
   const int errors = c.sink.error_count();
-  // Nothing: an op without outputs, as the peer writes it.
+  // An empty value is an op without outputs, as PaddlePaddle's files write it.
   if (n.kind != YamlNode::Kind::null && expect_scalar(c, n, "'output'")) {
     Cursor cursor = c.cursor(n);
     read_outputs(cursor, op.signature);
@@ -384,7 +385,7 @@ std::optional<Block> block_of(ValueKind kind) {
 
 namespace {
 
-/// The keys of infer_meta that place tensors and do not compute.
+/// The keys of infer_meta that concern placement, not computation.
 constexpr std::array kPlacementKeys = {kInferMetaKeys[2], kInferMetaKeys[3], kInferMetaKeys[4]};
 
 void read_overlay_name(Context c, Node n, OverlayEntry& entry) {

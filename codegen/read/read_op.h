@@ -8,10 +8,10 @@
 
 namespace shardgen {
 
-/// The op of that entry, or nothing when it has no name. Everything wrong with it is reported.
+/// The op of that entry, or nothing when it has no name. Reports everything that is wrong with it.
 std::optional<Op> read_op(const ReadContext& context, const YamlNode& entry);
 
-/// What an overlay says of an op.
+/// An entry of an overlay for an op.
 struct OverlayEntry {
   Name name;
   InferMeta infer_meta;  // spmd_rule, local_shape and global_shape only

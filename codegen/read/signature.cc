@@ -1,4 +1,4 @@
-// Reads argument lists and output lists; model/print.cc is the other direction.
+// Reads argument lists and output lists; model/print.cc prints them.
 #include "read/signature.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,8 @@ struct ArgType {
   UnknownType unknown;
 };
 
-/// The text of a type in the spelling of C++ or YAML: "std::vector<int64_t>", "Scalar(int)", "float[]", "const Foo&".
+/// The text of a type in C++ or YAML spelling: "std::vector<int64_t>", "Scalar(int)", "float[]",
+/// "const Foo&".
 std::optional<Name> read_type_text(Cursor& cursor, std::string_view what) {
   const size_t begin = cursor.offset();
   const Location at = cursor.here();
@@ -37,7 +38,7 @@ std::optional<Name> read_type_text(Cursor& cursor, std::string_view what) {
   return Name{text, at};
 }
 
-/// The type of an argument. One that the tool does not know is kept as it is written: check/names.cc reports it.
+/// The type of an argument. An unknown type is kept with its text, and check/names.cc reports it.
 std::optional<ArgType> read_arg_type(Cursor& cursor) {
   const std::optional<Name> text = read_type_text(cursor, "the type of an argument");
   if (!text) return std::nullopt;
@@ -58,7 +59,8 @@ std::optional<ArgType> read_arg_type(Cursor& cursor) {
   return type;
 }
 
-/// The constant after '='. One that cannot be read is kept as it is written, with the reason: check/defaults.cc reports it.
+/// The constant after '='. Text that cannot be read is kept with the reason, and check/defaults.cc
+/// reports it.
 Literal read_default(Cursor& cursor) {
   Cursor rest = cursor;
   const Name text = rest.raw_until(",)");
@@ -79,7 +81,7 @@ Literal read_default(Cursor& cursor) {
     opaque = {first.code, first.message, first.at};
   }
   cursor.rewind(rest.offset());
-  // A quote or a bracket that is never closed takes the rest of the arguments with it.
+  // A quote or bracket that is never closed swallows the remaining arguments.
   if (rest.at_end()) cursor.fail_as(opaque.at, opaque.code, opaque.problem);
   return {std::move(opaque), text.text};
 }
@@ -127,7 +129,7 @@ bool read_size_term(Cursor& cursor, SizeTerm& term) {
   return true;
 }
 
-/// True when the text up to the brace is more than sums of what read_size_term reads.
+/// True when the text up to the brace is more than a sum of terms that read_size_term accepts.
 bool is_expression(Cursor ahead) { return ahead.raw_until("}").text.find_first_of("?:<>[]*/%&|") != std::string::npos; }
 
 /// "sections.size()" or "high - low + 1", after the opening brace.
@@ -182,7 +184,7 @@ bool read_output(Cursor& cursor, Output& output) {
   return read_size(cursor, output.size);
 }
 
-/// Outputs up to the end or a character that cannot belong to one.
+/// Reads outputs up to the end, or to a character that cannot be part of an output.
 void read_output_list(Cursor& cursor, Signature& signature) {
   do {
     Output output;

@@ -1,4 +1,5 @@
-// Builds the tree from yaml-cpp's events: its own Node type hides duplicates and follows aliases.
+// Builds the tree from yaml-cpp's events, because its own Node type hides duplicates and follows
+// aliases.
 #include "read/yaml_tree.h"
 
 #include <fmt/format.h>
@@ -40,7 +41,8 @@ class TreeBuilder : public YAML::EventHandler {
     }
     node.text = value;
     node.quoted = tag == "!";
-    // yaml-cpp sends the words that YAML takes for null as OnNull or as a scalar, depending on how they are written.
+    // yaml-cpp reports the words that YAML treats as null as OnNull or as a scalar, depending on
+    // their spelling.
     if (!node.quoted && value.empty()) node.kind = YamlNode::Kind::null;
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -57,7 +59,8 @@ class TreeBuilder : public YAML::EventHandler {
   void OnMapEnd() override { open_.pop_back(); }
 
  private:
-  /// A container that is being filled. Its address is stable: a parent does not grow while a child is open.
+  /// A container that is being built. Its address is stable: a parent does not grow while a child
+  /// is open.
   struct Open {
     YamlNode* node;
     bool key_next = true;
@@ -68,7 +71,7 @@ class TreeBuilder : public YAML::EventHandler {
                   "Anchors and aliases are not allowed in op YAML: write the text out where it is used."};
   }
 
-  /// "?" and "!" stand for plain and quoted texts.
+  /// "?" and "!" are the tags of plain and quoted texts.
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
     if (tag.size() < 2) return;
     throw Refused{mark.line + 1, mark.column + 1, "tag",
@@ -92,7 +95,7 @@ class TreeBuilder : public YAML::EventHandler {
     return node;
   }
 
-  /// Work within an op may grow with the square of its entries, so these have a limit.
+  /// Work within an op may be quadratic in its entries, so their number is limited.
   void limit(const YAML::Mark& mark, size_t entries) const {
     const size_t most = open_.size() == 1 ? kMaxOps : kMaxEntries;
     if (entries < most) return;
@@ -123,7 +126,7 @@ std::vector<size_t> find_line_starts(std::string_view bytes) {
   return starts;
 }
 
-/// What yaml-cpp says, as a sentence, and the mend for its shorter ones.
+/// The message of yaml-cpp as a sentence, with a fix added to its shorter messages.
 std::string sentence(std::string text) {
   struct Mend {
     std::string_view start;
@@ -188,7 +191,7 @@ Location YamlFile::at(const YamlNode& scalar, size_t offset) const {
     } else if (scalar.text[i] == ' ' || scalar.text[i] == '\n') {
       while (position < bytes.size() && is_space(bytes[position])) ++position;
     } else {
-      return at(scalar);  // an escape: the start of the scalar is near enough
+      return at(scalar);  // an escape: the start of the scalar is close enough
     }
   }
   const auto next = std::upper_bound(line_starts.begin(), line_starts.end(), position);

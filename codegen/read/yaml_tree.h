@@ -1,4 +1,4 @@
-// A YAML file as a tree of plain nodes that keep their places, duplicates of keys included.
+// A YAML file as a tree of plain nodes that keep their positions and duplicate keys.
 #pragma once
 
 #include <optional>
@@ -37,19 +37,20 @@ struct YamlFile {
   YamlNode root;
 
   Location at(const YamlNode& node) const { return {path, node.line, node.column}; }
-  /// Where byte `offset` of a scalar's text stands in the file, also when YAML folded several lines into one.
+  /// The position in the file of byte `offset` of a scalar's text, even when YAML folded several
+  /// lines into one.
   Location at(const YamlNode& scalar, size_t offset) const;
 };
 
-/// Limits on input, so that no file can make the tool run away.
+/// Limits on the input, so that no file can exhaust time or memory.
 inline constexpr size_t kMaxFileBytes = size_t{16} << 20;
 inline constexpr int kMaxDepth = 64;
 inline constexpr size_t kMaxScalarBytes = size_t{64} << 10;
 inline constexpr size_t kMaxEntries = 1000;  // of a list or a map within an op
 inline constexpr size_t kMaxOps = 10000;     // of a file
 
-/// Parses `bytes`. Reports syntax errors, bytes that are not UTF-8, aliases and excessive depth to `sink`, and then returns
-/// nothing.
+/// Parses `bytes`. Reports syntax errors, bytes that are not UTF-8, aliases and excessive depth to
+/// `sink`, and then returns nothing.
 std::optional<YamlFile> parse_yaml(std::string path, std::string bytes, DiagnosticSink& sink);
 
 }  // namespace shardgen

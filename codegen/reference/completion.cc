@@ -1,4 +1,4 @@
-// A function per shell. Texts come from the tool itself; they are quoted all the same.
+// A function per shell. Texts come from the tool itself, but are quoted nevertheless.
 #include "reference/completion.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@ namespace {
 
 using Kind = CompletionValue::Kind;
 
-/// In single quotes, for all three shells.
+/// Quotes a text with single quotes, for all three shells.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -25,7 +25,7 @@ std::string all_names(const CompletionCommand& command) {
   return fmt::format("{}", fmt::join(names, " "));
 }
 
-/// What bash's compgen is asked for.
+/// The arguments of bash's compgen.
 std::string compgen(const CompletionValue& value) {
   switch (value.kind) {
     case Kind::file: return "-f";
@@ -37,7 +37,7 @@ std::string compgen(const CompletionValue& value) {
   return "";
 }
 
-/// Words of a positional that takes one of a few are offered beside files of the next.
+/// The words of an enumerated positional are offered together with files for the next positional.
 std::string bash_positionals(const CompletionCommand& command) {
   std::string asked;
   for (const CompletionValue& value : command.positionals) {
@@ -59,7 +59,7 @@ std::string zsh_action(const CompletionValue& value) {
   return "";
 }
 
-/// Without the characters that end a description.
+/// The text without the characters that end a description.
 std::string zsh_text(const std::string& text) {
   std::string out;
   for (const char c : text) {

@@ -1,5 +1,5 @@
-// Completion scripts for shells. They are written from a description of the command line, which cli/completion.cc takes from
-// the parser itself.
+// Completion scripts for shells. They are made from a description of the command line, which
+// cli/completion.cc derives from the parser itself.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace shardgen {
 
-/// What follows an option, or stands by itself.
+/// The value of an option, or a positional.
 struct CompletionValue {
   enum class Kind { none, file, folder, choice, other };
   Kind kind = Kind::none;
@@ -24,10 +24,10 @@ struct CompletionCommand {
   std::string name;
   std::string about;
   std::vector<CompletionOption> options;
-  std::vector<CompletionValue> positionals;  // the last may come again
+  std::vector<CompletionValue> positionals;  // the last may be repeated
 };
 
-/// `root` has the tool's name and the options that stand before a subcommand.
+/// `root` has the tool's name and the options before a subcommand.
 std::string bash_completion(const CompletionCommand& root, const std::vector<CompletionCommand>& commands);
 std::string zsh_completion(const CompletionCommand& root, const std::vector<CompletionCommand>& commands);
 std::string fish_completion(const CompletionCommand& root, const std::vector<CompletionCommand>& commands);

@@ -1,4 +1,4 @@
-// Counts rules.
+// Determines and counts placements.
 #include "reference/coverage.h"
 
 #include <fmt/format.h>

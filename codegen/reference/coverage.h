@@ -14,12 +14,12 @@ namespace shardgen {
 struct Coverage {
   enum class Kind {
     expression,  // its own axis expression
-    derived,     // the gradient of its forward op's expression
+    derived,     // derived from its forward op's expression
     named,       // a rule that the runtime has
-    unknown,     // a named rule that the runtime lacks: replicated until somebody registers it
+    unknown,     // a named rule that the runtime lacks: replicated until that rule is registered
     none,        // no rule: replicated
     no_tensors,  // nothing to place
-    calls,       // it only calls other functions, which are placed themselves
+    calls,       // it only calls other functions, which have placements of their own
   };
   const Op* op;
   Kind kind;
@@ -28,7 +28,8 @@ struct Coverage {
 
 /// Every op that is generated, in the order of the files.
 std::vector<Coverage> coverage_of(const Selection& selection, const Runtime& runtime);
-/// True for ops whose calls replicate their arguments, where FallbackPolicy::replicate allows it, and throw elsewhere.
+/// True for ops whose calls replicate their arguments under FallbackPolicy::replicate, and throw
+/// otherwise.
 bool falls_back(Coverage::Kind kind);
 /// A line per op and the counts of each kind.
 std::string to_text(const std::vector<Coverage>& coverage);

@@ -1,4 +1,5 @@
-// Myers' greedy algorithm over lines (An O(ND) Difference Algorithm, 1986), after equal heads and tails are set aside.
+// Myers' greedy algorithm over lines (An O(ND) Difference Algorithm, 1986), after common heads and
+// tails are removed.
 #include "reference/diff.h"
 
 #include <fmt/format.h>
@@ -12,7 +13,8 @@ namespace {
 using Lines = std::vector<std::string_view>;
 
 constexpr int kContext = 3;
-/// Beyond so many edits the search would be slow; all lines are then shown as replaced, which is a right diff too.
+/// With more edits the search would be slow; all lines are then shown as replaced, which is a
+/// correct diff too.
 constexpr int kMaxEdits = 2000;
 
 /// Lines with their ends, so that a last line without one differs from the same line with one.
@@ -26,7 +28,7 @@ Lines split(std::string_view text) {
   return lines;
 }
 
-/// For each line, whether it goes (of the old ones) or is new.
+/// For each line, whether it is removed (old lines) or added (new lines).
 struct Marks {
   std::vector<bool> removed;
   std::vector<bool> added;
@@ -60,10 +62,11 @@ class Search {
  private:
   bool equal(int x, int y) const { return a_[static_cast<size_t>(begin_ + x)] == b_[static_cast<size_t>(begin_ + y)]; }
 
-  /// True when diagonal k is reached by taking a new line, from k + 1, and not by leaving an old one, from k - 1.
+  /// True when diagonal k is reached by adding a new line, from k + 1, and not by removing an old
+  /// one, from k - 1.
   static bool down(int k, int edits, int left, int right) { return k == -edits || (k != edits && left < right); }
 
-  /// Walks from the end to the beginning through what each number of edits could reach.
+  /// Walks backwards through what each number of edits could reach.
   void backtrack(int edits, Marks& marks) const {
     int x = n_, y = m_;
     for (; edits > 0; --edits) {
@@ -96,7 +99,7 @@ Marks compare(const Lines& a, const Lines& b) {
 struct Edit {
   char sign;  // ' ', '-' or '+'
   std::string_view line;
-  size_t a, b;  // how many lines of each file come before it
+  size_t a, b;  // the number of lines of each file before it
 };
 
 std::vector<Edit> edits_of(const Lines& a, const Lines& b, const Marks& marks) {
@@ -116,7 +119,7 @@ std::vector<Edit> edits_of(const Lines& a, const Lines& b, const Marks& marks) {
   return edits;
 }
 
-/// "12,3", as the head of a hunk has it: an empty range is named by the line before it.
+/// "12,3", as in the head of a hunk: an empty range is named by the line before it.
 std::string range(size_t before, size_t count) {
   if (count == 1) return fmt::format("{}", before + 1);
   return fmt::format("{},{}", count == 0 ? before : before + 1, count);
@@ -149,7 +152,7 @@ std::string unified_diff(const std::string& old_name, const std::string& new_nam
       ++i;
       continue;
     }
-    // A hunk goes on as long as changes are so near that their context would touch.
+    // A hunk continues while the next change is so near that their contexts would touch.
     size_t last = i;
     for (size_t j = i; j < edits.size() && j <= last + 2 * kContext + 1; ++j) {
       if (edits[j].sign != ' ') last = j;

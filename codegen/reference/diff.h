@@ -1,4 +1,4 @@
-// Unified diffs, as `diff -u` prints them and `patch` takes them.
+// Unified diffs, as `diff -u` prints them and `patch` accepts them.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace shardgen {
 
-/// The change from `before` to `after`, with three lines of context; empty when they are equal. `old_name` and `new_name` stand
-/// in its head: "/dev/null" for a file that is made or removed.
+/// The change from `before` to `after`, with three lines of context; empty when they are equal. Its
+/// head names `old_name` and `new_name`: "/dev/null" for a file that is created or removed.
 std::string unified_diff(const std::string& old_name, const std::string& new_name, std::string_view before,
                          std::string_view after);
 

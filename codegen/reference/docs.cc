@@ -1,4 +1,4 @@
-// From facts to the view of templates/reference/page.html. The template escapes every value.
+// Converts facts to the view of templates/reference/page.html. The template escapes every value.
 #include "reference/docs.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace shardgen {
 namespace {
 
-/// Letters, digits and a few marks, so that it needs no escape in an address either.
+/// Letters, digits and a few marks, which need no escape in a URL either.
 std::string anchor(std::string text) {
   for (char& c : text) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '_' && c != '-' && c != '.') c = '_';
@@ -116,7 +116,7 @@ Json op_view(const OpFacts& op, const std::string& id, const std::map<std::strin
   return view;
 }
 
-/// The page with its style and script put in, before any value of an op is.
+/// The page with its style and script inserted, before any value of an op is.
 std::string page_template() {
   std::string text = text_of(embedded_pages(), "page.html");
   for (const auto& [mark, name] : {std::pair("/*style*/\n", "style.css"), std::pair("/*script*/\n", "search.js")})

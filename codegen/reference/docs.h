@@ -1,4 +1,4 @@
-// The reference of all ops as a page that a browser opens from disk: nothing is loaded from elsewhere.
+// The reference of all ops as an HTML page that a browser opens from disk; it loads nothing else.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace shardgen {
 
-/// The page. What does not fit its template is added to `problems`.
+/// The page. Mismatches with its template are added to `problems`.
 std::string reference_page(const std::vector<OpFacts>& all, std::vector<std::string>& problems);
 
 }  // namespace shardgen

@@ -1,4 +1,4 @@
-// Lays facts out. A section without facts is left out.
+// Formats facts. A section without facts is left out.
 #include "reference/explain.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Prints what is known of an op, for a terminal or as JSON.
+// Prints the facts about an op, for a terminal or as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>

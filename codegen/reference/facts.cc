@@ -1,4 +1,4 @@
-// Collects facts from the model and from what lowering decides.
+// Collects facts from the model and from the decisions of lowering.
 #include "reference/facts.h"
 
 #include <fmt/format.h>
@@ -119,7 +119,7 @@ std::string commutes_text(const Selection& selection, const Op& op) {
   return text + ".";
 }
 
-/// Where each op is defined, by name; the first of equal names.
+/// The definition of each op, by name; the first of equal names.
 using Index = std::map<std::string, std::pair<const Family*, const Op*>>;
 
 LinkFact link(const Index& index, const std::string& role, const std::string& name) {
@@ -157,7 +157,7 @@ OpFacts facts_of(const Family& family, const Op& op, const Index& index) {
   return facts;
 }
 
-/// What can be told only of an op without errors.
+/// Adds the facts that only an op without errors has.
 void add_checked_facts(const Selection& selection, const Op& op, OpFacts& facts) {
   facts.aliases = alias_facts(op);
   facts.rule = rule_of(selection, op).value_or("");
@@ -190,7 +190,7 @@ std::vector<OpFacts> collect_facts(const std::vector<Family>& families, const st
   }
   std::vector<OpFacts> all;
   std::vector<Family> sound;
-  std::vector<size_t> places;  // of the sound ops in `all`
+  std::vector<size_t> places;  // of the valid ops in `all`
   for (const Family& family : families) {
     sound.push_back({family.name, family.path, {}, family.imported});
     for (size_t i = 0; i < family.ops.size(); ++i) {

@@ -1,4 +1,4 @@
-// What can be told of an op, as texts: explain.cc prints one op's, docs.cc makes a page of all.
+// The facts about an op, as texts: explain.cc prints those of one op, docs.cc makes a page of all.
 #pragma once
 
 #include <string>
@@ -24,17 +24,17 @@ struct AliasFact {
   std::string text;  // a sentence
 };
 
-/// A generated function and what it does, a line a step.
+/// A generated function and its steps, one per line.
 struct LayerFact {
   std::string function;  // "dense::add_"
   std::vector<std::string> steps;
 };
 
-/// Another op that this one names; `known` when the files define it.
+/// Another op that this op names; `known` when the files define it.
 struct LinkFact {
   std::string role;  // "backward op", "forward op", "invokes"
   std::string name;
-  std::string family;    // of the op when it is known
+  std::string family;    // of the op, when it is known
   std::string location;  // "math.yaml:12" in the YAML, when it is known
   bool known = false;
 };
@@ -54,7 +54,7 @@ struct OpFacts {
   std::vector<AliasFact> aliases;
   std::string infer_meta;
   std::string kernel;
-  std::string rule;       // the expression or the name; of a backward op perhaps derived from that of the forward op
+  std::string rule;       // the expression or the name; for a backward op it may be derived from the forward op
   std::string rule_text;  // a sentence
   std::string commutes;   // a sentence
   std::vector<std::string> traits;  // "elementwise", "random", "shape of out from data"
@@ -66,12 +66,12 @@ struct OpFacts {
   std::string location() const { return base_name(path) + ":" + std::to_string(line); }
 };
 
-/// The facts of every op, in the order of the files. `findings` are those of read_and_check(): an op with an error is left out
-/// of what is generated, and the others are told of as if it were not there.
+/// The facts about every op, in the order of the files. `findings` are those of read_and_check():
+/// an op with an error is not generated, and the other ops are described as if it did not exist.
 std::vector<OpFacts> collect_facts(const std::vector<Family>& families, const std::vector<Diagnostic>& findings,
                                    const Runtime& runtime);
 
-/// The names of the functions that an op becomes: itself, its in-place form, the one with intermediates.
+/// The names of the functions of an op: itself, its in-place form, the one with intermediates.
 std::vector<std::string> function_names(const Op& op);
 
 }  // namespace shardgen

@@ -1,4 +1,5 @@
-// Tells what generated functions do. The dense steps are those of lower/plan.cc; the distributed ones follow call::DistCall.
+// Describes the steps of generated functions. The dense steps are those of lower/plan.cc; the
+// distributed ones follow call::DistCall.
 #include "reference/layers.h"
 
 #include <fmt/format.h>
@@ -66,7 +67,7 @@ std::string local_shape_step(const Op& op) {
                      output->text);
 }
 
-/// How each output gets from the piece that was computed to the tensor that the caller has.
+/// How each output is made from the computed local shard.
 std::vector<std::string> finish_steps(const Op& op, Form form) {
   std::vector<std::string> steps;
   for (size_t i = 0; i < op.signature.outputs.size(); ++i) {

@@ -1,4 +1,4 @@
-// The steps of the three layers of a generated op, for people to read.
+// The steps of the three layers of a generated op, for human readers.
 #pragma once
 
 #include <vector>

@@ -15,7 +15,8 @@
 namespace shardgen {
 namespace {
 
-/// The definition's parameters: the context of an infer_meta function has a name, because the message takes the op from it.
+/// The definition's parameters. The context of an infer_meta function has a name, because the
+/// message uses its op.
 Json function_view(const FunctionDecl& function, bool infer_meta) {
   Texts params = function.params;
   if (infer_meta) params.front() += " ctx";

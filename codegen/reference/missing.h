@@ -1,4 +1,4 @@
-// The definitions that generated code lacks: what the runtime does not have, as functions that throw.
+// Definitions of functions that generated code calls and the runtime lacks; they throw.
 #pragma once
 
 #include <map>
@@ -11,8 +11,8 @@ namespace shardgen {
 
 struct MissingFunctions {
   std::string file;                   // C++ that defines them all
-  size_t infer_meta = 0;              // how many infer_meta functions there are
-  size_t external = 0;                // and how many that `invoke` and `composite` name
+  size_t infer_meta = 0;              // the number of infer_meta functions
+  size_t external = 0;                // the number of functions that `invoke` and `composite` name
   std::vector<std::string> problems;  // of the template
 };
 

@@ -16,7 +16,7 @@
 namespace shardgen {
 namespace {
 
-/// Parameters of a function: each with its type, and the names alone.
+/// Parameters of a function: with their types, and the names alone.
 struct Params {
   Texts typed;
   Texts names;
@@ -27,7 +27,7 @@ struct Params {
   }
 };
 
-/// The names of what the YAML passes on to a function, after the context.
+/// The names of the arguments that the YAML passes to a function, after the context.
 Texts passed_names(const Op& op, const std::vector<Passed>& passed, Scope& scope) {
   Texts names = {scope.local("ctx")};
   for (const Passed& each : passed) {
@@ -76,7 +76,8 @@ Json infer_meta_view(const Op& op) {
   Scope scope(op);
   const FunctionDecl function = infer_meta_function(op);
   Texts names = passed_names(op, resolve_params(op, infer_meta_params(op)), scope);
-  // The first guess: every output is like the first argument, where that is a tensor that must be given.
+  // The first guess: every output is like the first argument, if that is a tensor that is always
+  // present.
   const bool plain = names.size() > 1 && function.params[1] == "const " + rt("Meta") + "&";
   Json copied = plain ? Json{{"outputs", Json::array()}} : Json(false);
   for (const Output& output : op.signature.outputs) {
@@ -101,7 +102,7 @@ Json rule_view(const Op& op) {
   return view;
 }
 
-/// A value to call a function with, for an attribute without a default.
+/// A value for an attribute without a default, for a call of a function.
 std::string sample(const Op& op, const Attr& attr) {
   if (attr.default_value && !may_be_open(op, attr)) {
     if (const std::optional<std::string> value = default_argument(op, attr)) return *value;
@@ -160,7 +161,7 @@ Json test_view(const LowerContext& context, const Op& op, const std::string& hea
   return view;
 }
 
-/// The axis expression of an op in which elements meet one by one.
+/// The axis expression of an elementwise op.
 std::string proposed_rule(const Op& op) {
   Texts inputs, outputs;
   for (const Input& input : op.signature.inputs) inputs.push_back(input.list ? "[...]" : "...");
@@ -168,13 +169,13 @@ std::string proposed_rule(const Op& op) {
   return join(inputs) + " -> " + join(outputs);
 }
 
-/// Adds the skeletons of an op one after another; what the runtime has already is passed over.
+/// Adds the skeletons of an op one after another; functions that the runtime has are skipped.
 class Builder {
  public:
   Builder(const LowerContext& context, const Op& op, ScaffoldPlace place)
       : context_(context), op_(op), place_(std::move(place)) {}
 
-  /// `from`: the template, where it is not called as the file is.
+  /// `from`: the template, if its name differs from that of the file.
   void add(const std::string& what, const Json& view, const std::string& from = "") {
     const std::string name = (from.empty() ? what : from) + ".cc.mustache";
     const std::string text =
@@ -234,7 +235,7 @@ class Builder {
     }
   }
 
-  /// Tests: with those of the library, or a program of their own.
+  /// A test among those of the library, or a program of its own.
   void add_test() {
     Json view = test_view(context_, op_, place_.header);
     if (place_.in_library) {
@@ -264,9 +265,9 @@ class Builder {
   const LowerContext& context_;
   const Op& op_;
   ScaffoldPlace place_;
-  Json calls_ = Json::array();  // of what registers kernels and rules
+  Json calls_ = Json::array();  // the calls that register kernels and rules
   Scaffold result_;
-  std::set<std::string> missing_;  // symbols that the runtime does not have
+  std::set<std::string> missing_;  // symbols that the runtime lacks
 };
 
 }  // namespace

@@ -11,18 +11,19 @@ namespace shardgen {
 
 struct Scaffold {
   std::map<std::string, std::string> files;  // name -> bytes
-  std::vector<std::string> next;             // what is left to do, a sentence each
+  std::vector<std::string> next;             // remaining work, a sentence each
   std::vector<std::string> problems;         // of templates
 };
 
-/// Where the skeletons are for.
+/// The project for which skeletons are written.
 struct ScaffoldPlace {
   std::string header;  // the name of the op's family, or of its part
-  bool in_library =
-      false;  // for the runtime itself, whose kernels and tests have places of their own; else for a project that links it
+  // for the runtime itself, whose kernels and tests have places of their own; else for a project
+  // that links it
+  bool in_library = false;
 };
 
-/// The skeletons of an op that is generated, of what the runtime does not have.
+/// The skeletons that a generated op needs and the runtime lacks.
 Scaffold scaffold(const LowerContext& context, const Op& op, const ScaffoldPlace& place);
 
 }  // namespace shardgen

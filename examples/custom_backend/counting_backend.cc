@@ -1,4 +1,4 @@
-// The table of functions that makes a device: memory and copies.
+// The function table of the counting backend: memory and copies.
 #include "counting_backend.h"
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ void release(int, void* data) {
   std::free(data);
 }
 
-/// Host and device memory are the same here, so that one function copies in every direction.
+/// Host and device memory are the same here, so one function copies in every direction.
 void copy(int, void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   ++counters().copies;

@@ -1,4 +1,5 @@
-// A backend out of tree: a CPU of its own name that counts what it is asked for. Its kernels are in counting_kernels.cc.
+// An out-of-tree backend: a CPU under another name that counts the calls of its functions. Its
+// kernels are in counting_kernels.cc.
 #pragma once
 
 #include <atomic>
@@ -12,10 +13,10 @@ struct Counters {
 };
 Counters& counters();
 
-/// Registers the backend "counting" and its kernels; to be called once.
+/// Registers the backend "counting" and its kernels. Call it once.
 shard::Device register_backend();
 
-/// For register_backend: the kernels of that backend.
+/// Registers the kernels of that backend; called by register_backend.
 void register_kernels(int backend);
 
 }  // namespace counting

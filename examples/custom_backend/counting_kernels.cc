@@ -10,7 +10,7 @@ using namespace shard;
 namespace counting {
 namespace {
 
-/// What sums and products of T are computed in.
+/// The type in which sums and products of T are computed.
 template <class T>
 using Compute = std::conditional_t<sizeof(T) == 2, float, T>;
 
@@ -33,7 +33,8 @@ struct Maximum {
   }
 };
 
-/// Where element `index` of a tensor of shape `out` comes from in one of shape `dims`, which broadcasts to it.
+/// The index in a tensor of shape `dims`, which broadcasts to `out`, of the element at `index` of
+/// `out`.
 int64_t source_of(int64_t index, const Dims& out, const Dims& dims) {
   int64_t position = 0, stride = 1;
   for (int d = out.rank() - 1, e = dims.rank() - 1; e >= 0; --d, --e) {

@@ -1,4 +1,4 @@
-// Puts the counting backend through the conformance tests, and runs generated ops on it.
+// Runs the conformance tests on the counting backend, and generated ops on it.
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -20,7 +20,7 @@ void expect(bool holds, const char* what) {
   ++failures;
 }
 
-/// The ops of the library find the device's memory and kernels by the device of their tensors.
+/// The ops of the library look up the device's memory and kernels by the device of their tensors.
 void run_ops(Device device) {
   const DenseTensor x = testing::random_tensor({3, 5}, DType::float32, 1),
                     y = testing::random_tensor({5}, DType::float32, 2);

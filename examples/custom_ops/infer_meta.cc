@@ -1,4 +1,4 @@
-// The shape function of fused.yaml that is not in the runtime: fused_ops.h declares it.
+// The shape function of fused.yaml that the runtime lacks: fused_ops.h declares it.
 #include "fused_ops.h"
 
 namespace shard::meta {

@@ -1,4 +1,5 @@
-// CPU kernels of fused.yaml. On a mesh they get each rank's piece; nothing in them knows of it.
+// CPU kernels of fused.yaml. On a mesh they get each rank's local shard; they do not depend on the
+// mesh.
 #include "kernels.h"
 
 #include <cmath>

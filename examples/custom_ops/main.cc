@@ -1,4 +1,5 @@
-// Runs the ops of fused.yaml on plain tensors and on a 2x2 mesh that does not divide their dims, against a loop.
+// Runs the ops of fused.yaml on plain tensors and on a 2x2 mesh whose sizes do not divide their
+// dims, and compares with a loop.
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -23,7 +24,7 @@ std::vector<float> values(int64_t count, float phase) {
 const std::vector<float> x_values = values(kRows * kColumns, 0.1f), scale_values = values(kColumns, 1),
                          shift_values = values(kColumns, 2);
 
-/// What compute() gives, written by hand.
+/// The result of compute(), computed by a loop.
 std::vector<float> expected() {
   std::vector<float> out = x_values;
   for (size_t i = 0; i < out.size(); ++i) {
@@ -33,7 +34,7 @@ std::vector<float> expected() {
   return out;
 }
 
-/// The same with ops; `place` makes a tensor plain or distributed.
+/// The same with ops; `place` returns a plain or a distributed tensor.
 template <class Place>
 Tensor compute(Place place) {
   Tensor x = place(Tensor::from_data(x_values, {kRows, kColumns}), "dp, tp");

@@ -19,7 +19,8 @@ using autograd::Pass;
 using autograd::SavedTensor;
 
 bool Tensor::requires_grad() const {
-  // Which brings a view's history up to date. One that was made where nothing is recorded has none, whatever it is a view of.
+  // This brings a view's history up to date. A tensor that was made where nothing is recorded has
+  // no history, whatever its base.
   return autograd::requires_grad(*this) && get().grad.requires_grad && is_floating(dtype());
 }
 
@@ -27,7 +28,8 @@ bool Tensor::is_leaf() const { return !requires_grad() || !get().grad.node; }
 
 const Tensor& Tensor::set_requires_grad(bool wanted) const {
   GradState& state = get().grad;
-  if (Recorder* const recorder = Recorder::current()) recorder->adopt(get());  // so that what it was comes back
+  // so that its state is restored after the capture
+  if (Recorder* const recorder = Recorder::current()) recorder->adopt(get());
   if (!is_leaf()) {
     fail(ErrorCode::autograd,
          "[set_requires_grad] {} was computed from leaves that require a gradient; only a leaf can be told: take "
@@ -40,7 +42,7 @@ const Tensor& Tensor::set_requires_grad(bool wanted) const {
   }
   state.requires_grad = wanted;
   state.node = nullptr;  // of a value of another dtype
-  state.root = nullptr;  // a leaf of its own, whatever shares its buffer
+  state.root = nullptr;  // an independent leaf, whatever shares its buffer
   return *this;
 }
 
@@ -85,7 +87,7 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
 
 namespace {
 
-/// The gradient of an output that none was given for.
+/// The gradient of an output for which none was given.
 Tensor one_for(const Tensor& output) {
   if (output.numel() != 1) {
     fail(ErrorCode::autograd,
@@ -198,7 +200,7 @@ void retain_grad(const Tensor& tensor) {
   if (tensor.is_leaf()) return;
   LeafExtra& extra = autograd::extra_of(tensor);
   if (extra.retain) return;
-  // The tensor owns its step, and that the hook: the hook must not own the tensor.
+  // The tensor owns its step, and the step owns the hook, so the hook must not own the tensor.
   extra.retain = std::make_shared<autograd::Hook>([&extra](const Tensor& gradient) {
     extra.gradient = gradient;
     return Tensor();

@@ -25,7 +25,8 @@ NoBoundary::Lifted::Lifted(const NoBoundary& apart) : before_(std::exchange(this
 
 NoBoundary::Lifted::~Lifted() { this_thread.boundary = before_; }
 
-/// Leaves get their steps when they are first used, which may be in the scope. The numbers of other threads' steps tell nothing.
+/// Leaves get their steps when they are first used, which may be within the scope. The numbers of
+/// other threads' steps cannot be compared.
 bool Boundary::is_inside(const Node& node) const {
   if (node.sequence() <= start_ || !node.of_this_thread() || node.leaf() != nullptr) return false;
   return std::none_of(histories_.begin(), histories_.end(),

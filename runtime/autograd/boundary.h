@@ -1,4 +1,5 @@
-// Keeps what a scope records apart from what was recorded before it, so that it can be gone through backwards on its own.
+// Separates the history that a scope records from the history before it, so that it can be
+// differentiated on its own.
 #pragma once
 
 #include <unordered_set>
@@ -9,8 +10,9 @@
 
 namespace shard::autograd {
 
-/// While one lives, the steps that this thread records end in gates instead of in leaves and in steps of before. A gate hands the
-/// gradient that it gets on to what it stands for. Boundaries nest: the gates of an inner one stand for gates of the outer.
+/// While one exists, the steps that this thread records end in gates instead of in leaves and
+/// earlier steps. A gate passes its gradient on to the step that it represents. Boundaries nest:
+/// the gates of an inner one represent gates of the outer one.
 class Boundary {
  public:
   /// Whether the tensors that calls of the scope read are kept until take_reads().
@@ -20,15 +22,16 @@ class Boundary {
   Boundary& operator=(const Boundary&) = delete;
   ~Boundary();
 
-  /// Of this thread, or null.
+  /// The innermost one of this thread, or null.
   static Boundary* current() { return this_thread.boundary; }
-  /// What steps of the scope use instead of `edge`.
+  /// The edge that steps of the scope use instead of `edge`.
   OwnedEdge cross(OwnedEdge edge);
-  /// What has been crossed to, in the order of the first time, and the gate to each.
+  /// The edges that were crossed, in the order of their first use, and the gate to each.
   const std::vector<OwnedEdge>& outside() const { return outside_; }
   const std::vector<OwnedEdge>& gates() const { return gates_; }
 
-  /// `step` brings the history of a view up to date. It is outside where `from` is, the step that it comes from, although it is recorded in the scope.
+  /// `step` brings the history of a view up to date. It is outside if `from`, the step that it
+  /// comes from, is outside, although it is recorded within the scope.
   void add_history(const Ref<GradNode>& step, const Node& from);
 
   /// A call of the scope reads these tensors, whether it is recorded or not.
@@ -36,10 +39,11 @@ class Boundary {
   void note(const std::vector<Tensor>& read) {
     for (const Tensor& each : read) note(each);
   }
-  /// Reads of these are not kept.
+  /// Reads of these tensors are not kept.
   void leave_out(const std::vector<Tensor>& tensors);
-  /// The tensors from outside that the scope has read and not written. `results` are what is left of those that it has made: its steps
-  /// are freed before this call, so that a buffer that somebody else holds comes from outside.
+  /// The tensors from outside that the scope has read and not written. `results` are the remaining
+  /// tensors that it has made. Its steps are freed before this call, so a buffer that something
+  /// else refers to comes from outside.
   std::vector<SavedTensor> take_reads(const std::vector<Tensor>& results);
 
  private:
@@ -51,17 +55,18 @@ class Boundary {
   std::vector<OwnedEdge> outside_, gates_;
   std::vector<Ref<GradNode>> histories_;  // recorded in the scope, but outside
   std::vector<SavedTensor> read_;
-  std::unordered_set<const Storage*> known_;  // of read_ and of what is left out
+  std::unordered_set<const Storage*> known_;  // of read_ and of the tensors that are left out
 };
 
-/// To be called with what a public function reads.
+/// Called with the tensors that a public function reads.
 template <class... Tensors>
 void note_reads(const Tensors&... tensors) {
   if (Boundary* const boundary = Boundary::current()) [[unlikely]]
     (boundary->note(tensors), ...);
 }
 
-/// While one lives, this thread has no boundary: what it records is no part of a scope, as while a function is captured.
+/// While one exists, this thread has no boundary: what it records is not part of a scope, as during
+/// a capture.
 class NoBoundary {
  public:
   NoBoundary();
@@ -69,7 +74,8 @@ class NoBoundary {
   NoBoundary& operator=(const NoBoundary&) = delete;
   ~NoBoundary();
 
-  /// While one lives, the boundary is there again: histories from outside that are brought up to date belong to its scope.
+  /// While one exists, the boundary is in force again: histories from outside that are brought up
+  /// to date belong to its scope.
   class Lifted {
    public:
     explicit Lifted(const NoBoundary& apart);

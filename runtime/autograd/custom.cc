@@ -1,4 +1,5 @@
-// Steps with gradients that programs give: functions of the user, and scopes that are computed again.
+// Steps with gradients that programs define: user-defined functions, and scopes that are
+// recomputed.
 #include <map>
 #include <mutex>
 
@@ -13,7 +14,7 @@ namespace {
 
 constexpr OpDef kRecompute = {.name = "recompute", .inputs = slots<"inputs[]">, .outputs = slots<"outputs[]">};
 
-/// The facts of a function of the user. They stay: recorded steps refer to them.
+/// The OpDef of a user-defined function. It is never freed, because recorded steps refer to it.
 const OpDef& facts_of(const std::string& name) {
   static std::mutex lock;
   static std::map<std::string, OpDef> all;
@@ -23,7 +24,7 @@ const OpDef& facts_of(const std::string& name) {
   return place->second;
 }
 
-/// What a function has returned, without the history that it may have there.
+/// The results of a function, without the history that they may have there.
 std::vector<Tensor> without_history(std::string_view name, std::vector<Tensor> outputs) {
   std::vector<Tensor> own;
   for (const Tensor& output : outputs) {
@@ -37,7 +38,8 @@ std::vector<Tensor> without_history(std::string_view name, std::vector<Tensor> o
   return own;
 }
 
-/// Outputs on buffers that nobody else has: a view of another tensor would get a history of its own beside that of what it is a view of.
+/// Copies outputs to buffers of their own where these are shared: a view of another tensor would
+/// get a history of its own beside that of its base.
 std::vector<Tensor> on_own_buffers(std::vector<Tensor> outputs) {
   const NoGrad off;
   for (Tensor& output : outputs) {
@@ -91,15 +93,16 @@ std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std:
   std::vector<Tensor> outputs;
   std::vector<OwnedEdge> outside;
   {
-    // Recorded too, if only to find out what the function takes from outside beside its inputs.
+    // Recorded, if only to find out which tensors the function takes from outside beside its
+    // inputs.
     Boundary boundary(Boundary::Reads::kept);
     boundary.leave_out(inputs);
     outputs = function(inputs);
     for (const Tensor& output : outputs) {
-      if (output.defined()) edge_of(output);  // it may be one from outside itself
+      if (output.defined()) edge_of(output);  // the output may be a tensor from outside
     }
     outputs = without_history("recompute",
-                              std::move(outputs));  // which frees the steps of the function, and what these have saved
+                              std::move(outputs));  // this frees the steps of the function, and their residuals
     outside = boundary.outside();
     backward.set_reads(boundary.take_reads(outputs));
   }

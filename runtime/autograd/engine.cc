@@ -19,13 +19,14 @@ const DistSpec* spec_or_null(const Tensor& tensor) {
   return tensor.is_dist() ? static_cast<const DistTensorImpl&>(tensor.get()).spec : nullptr;
 }
 
-/// Nobody else sees the tensor or its buffer, nor is that a copy of another's that a write would have to reach.
+/// True if nothing else refers to the tensor or its buffer, and it is not a copy of another tensor
+/// that a write would have to reach.
 bool is_ours(const Tensor& tensor) {
   const Ref<Storage>& storage = tensor.get().value.storage();
   return tensor.impl()->unique() && storage->unique() && storage->detachment() == nullptr;
 }
 
-/// The sum of two gradients of one tensor, in the first one's buffer where nobody sees that.
+/// Adds two gradients of one tensor, in the buffer of the first one if nothing else refers to that.
 void add_to(Tensor& sum, const Tensor& gradient) {
   if (!grad_enabled() && is_ours(sum) && spec_or_null(sum) == spec_or_null(gradient)) shard::add_(sum, gradient);
   else sum = shard::add(sum, gradient);
@@ -44,7 +45,8 @@ void check_gradient(const Tensor& gradient, const OutputInfo& info, const Node& 
        info.spec != nullptr ? " " + info.spec->text() : "");
 }
 
-/// The gradient of a leaf that had one `before`, in any layout, and gets `gradient`: in the layout in which the leaf keeps it.
+/// The gradient of a leaf that had the gradient `before`, in any layout, and gets `gradient`: in
+/// the layout in which the leaf keeps it.
 Tensor sum_for_leaf(const Tensor& leaf, const Tensor& before, const Tensor& gradient) {
   const DistSpec* const spec = spec_or_null(leaf);
   if (spec == nullptr) return shard::add(before, gradient);
@@ -93,7 +95,8 @@ void Engine::capture(const std::vector<OwnedEdge>& edges, Beyond beyond) {
   for (size_t i = 0; i < edges.size(); ++i) wanted_[edges[i].get()].emplace_back(edges[i].output, i);
 }
 
-/// Steps on a way from the outputs to what is captured. In the order of their numbers, the inputs of a step come before it.
+/// Steps on a path from the outputs to the captured edges. In the order of their numbers, the
+/// inputs of a step precede it.
 void Engine::find_needed() {
   std::vector<Node*> found;
   std::unordered_set<const Node*> seen;
@@ -178,7 +181,7 @@ void Engine::process(Node& node) {
   Pass pass(node, captures_ ? &needed_ : nullptr);
   node.run(pass);
   if (!options_.retain_graph && !options_.create_graph) node.release();
-  clear(node);  // before the gradients are added to others, so that they may be added to in place
+  clear(node);  // before the gradients are added to others, so that these can be added to in place
   for (auto& [edge, gradient] : pass.given_) send(edge, std::move(gradient), &node);
 }
 
@@ -211,12 +214,12 @@ void Engine::finish_leaf(const Tensor& leaf, const Tensor& gradient) {
   if (from == to) return add_to_leaf(leaf, gradient);
   if (options_.create_graph || options_.bucket_bytes <= 0) return add_to_leaf(leaf, reshard(gradient, to));
   bucket_.push_back({leaf, gradient, to});
-  // Global bytes, which all ranks know alike.
+  // Global bytes, which are equal on all ranks.
   bucket_bytes_ += static_cast<int64_t>(gradient.meta().bytes());
   if (bucket_bytes_ >= options_.bucket_bytes) flush();
 }
 
-/// Starts to move the gradients that wait; backward goes on meanwhile.
+/// Starts to reshard the gradients in the bucket; backward continues meanwhile.
 void Engine::flush() {
   if (bucket_.empty()) return;
   std::vector<Tensor> gradients;
@@ -243,7 +246,8 @@ void Engine::add_to_leaf(const Tensor& leaf, Tensor gradient) {
     gradient = to == nullptr ? other : reshard(other, to);
   }
   if (!extra.gradient.defined()) {
-    // A buffer that others see, such as that of the gradient that backward was given, must not be added to later.
+    // A shared buffer, such as that of the gradient that was passed to backward, must not be added
+    // to later.
     extra.gradient = is_ours(gradient) || options_.create_graph ? std::move(gradient) : shard::assign(gradient);
   } else if (!options_.create_graph && spec_or_null(extra.gradient) == spec_or_null(gradient)) {
     shard::add_(extra.gradient, gradient);

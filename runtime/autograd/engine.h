@@ -1,4 +1,4 @@
-// Runs recorded steps backwards.
+// Runs recorded steps in reverse order.
 #pragma once
 
 #include <unordered_map>
@@ -10,11 +10,13 @@
 
 namespace shard::autograd {
 
-/// Throws autograd where a tensor has got another shape or dtype since its step was recorded: in place, where nothing is.
+/// Throws autograd where the shape or dtype of a tensor has changed since its step was recorded: in
+/// place, where nothing is recorded.
 void check_shape(const Tensor& tensor, const OutputInfo& recorded);
 
-/// One backward pass. Steps run in reverse order of their recording, on every rank alike: the inputs of a step come from steps with lower
-/// numbers, so a step whose turn it is has got all its gradients.
+/// One backward pass. Steps run in reverse order of their recording, alike on every rank. The
+/// inputs of a step come from steps with lower numbers, so a step has all its gradients when its
+/// turn comes.
 class Engine {
  public:
   explicit Engine(const BackwardOptions& options) : options_(options) {}
@@ -22,14 +24,14 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
   ~Engine();
 
-  /// An output with its gradient.
+  /// Adds an output with its gradient.
   void start(const Tensor& output, Tensor gradient);
-  /// Whether steps before one that is captured may lead to another one.
+  /// Whether steps before a captured one may lead to another captured one.
   enum class Beyond : uint8_t { search, stop };
-  /// The gradients of these edges are wanted instead of those of leaves.
+  /// Captures the gradients of these edges; gradients of leaves are not accumulated then.
   void capture(const std::vector<OwnedEdge>& edges, Beyond beyond = Beyond::search);
   void run();
-  /// Of captured edge `i`, or undefined.
+  /// The gradient of captured edge `i`, or undefined.
   Tensor captured(size_t i) const { return captured_[i]; }
 
  private:
@@ -58,11 +60,11 @@ class Engine {
   std::unordered_set<const Node*> needed_;
   bool captures_ = false;
   Beyond beyond_ = Beyond::search;
-  std::unordered_map<const Node*, std::vector<std::pair<uint32_t, size_t>>>
-      wanted_;  // node: output, index of the capture
+  // node: output, index of the captured edge
+  std::unordered_map<const Node*, std::vector<std::pair<uint32_t, size_t>>> wanted_;
   std::vector<Tensor> captured_;
-  std::vector<Pending> bucket_;  // gradients of leaves that wait for others to be moved with
-  std::vector<Pending> moving_;  // that are under way to their leaves
+  std::vector<Pending> bucket_;  // gradients of leaves that wait to be sent together with others
+  std::vector<Pending> moving_;  // gradients in flight to their leaves
   int64_t bucket_bytes_ = 0;
 };
 

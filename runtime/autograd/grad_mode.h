@@ -7,7 +7,7 @@
 
 namespace shard {
 
-/// True by default. Read by public functions only.
+/// True by default. Only public functions read it.
 inline bool grad_enabled() { return this_thread.grad_enabled; }
 
 /// Switches recording on or off for a scope.

@@ -19,7 +19,7 @@ LeafExtra& extra_of(const Tensor& tensor) {
 }
 
 LeafExtra::~LeafExtra() {
-  if (retain) *retain = nullptr;  // steps may outlive this
+  if (retain) *retain = nullptr;  // steps may outlive this object
   delete node;
 }
 
@@ -42,8 +42,9 @@ void LeafNode::wake(const Tensor& leaf) {
 
 void LeafNode::dispose() {
   if (!unique())
-    retain();  // the last reference may have been counted down or not: one is there for the next computation
-  const Tensor leaf = std::exchange(leaf_, {});  // where this is the last handle, the leaf deletes this node with it
+    retain();  // the last reference may or may not have been released: there is one for the next computation
+  // where this is the last handle, the leaf deletes this node with it
+  const Tensor leaf = std::exchange(leaf_, {});
 }
 
 OwnedEdge edge_of_leaf(const Tensor& leaf) {

@@ -1,5 +1,5 @@
-// The public functions that move tensors between layouts, and in and out of them, recorded for autograd. What they do is in the layers
-// below, in namespace unrecorded.
+// The public functions that reshard tensors, and convert them from and to local ones, recorded for
+// autograd. Lower layers implement them, in namespace unrecorded.
 #include <algorithm>
 
 #include "autograd/autograd.h"
@@ -33,7 +33,7 @@ constexpr OpDef kLocalMap = {.name = "local_map", .inputs = slots<"inputs[]">, .
 
 const DistSpec* gradient_layout_of(const Tensor& tensor) { return gradient_layout(dist_impl(tensor).spec); }
 
-/// The gradient of a move is moved back by the same planner.
+/// The gradient of a reshard is resharded back, by the same planner.
 template <class Move>
 Tensor record_move(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap, Move&& move) {
   if (dist_impl(tensor, "reshard").spec == spec || !records(tensor)) return move();
@@ -52,15 +52,16 @@ std::vector<Tensor> record_moves(const std::vector<Tensor>& tensors, int64_t mem
   Recording record(CallSite(), kReshardList, tensors);
   std::vector<Tensor> moved = move();
   for (size_t i = 0; i < moved.size(); ++i) {
-    // One that stays has a history already.
+    // A tensor that was not resharded already has a history.
     if (moved[i].impl() == tensors[i].impl()) moved[i] = Tensor(moved[i].impl()->alias());
   }
   auto backward = [from, memory_cap](Pass& pass) { pass.give<0>(reshard(pass.grads(0), from, memory_cap)); };
   return record.link<0>(std::move(backward), std::move(moved));
 }
 
-/// The layout of gradients of pieces in `spec`, in which each rank has what its own piece adds to the whole gradient: what all ranks of an
-/// axis have is used by each of them, so that its gradient is the sum over them; and each contribution to a sum gets the whole gradient.
+/// The layout of gradients of local shards in `spec`, in which each rank holds the contribution of
+/// its own shard to the whole gradient. A replica is used on every rank of the axis, so its
+/// gradient is the sum over them; and each contribution to a pending sum gets the whole gradient.
 const DistSpec* dual(const DistSpec* spec, std::string_view name) {
   Layout layout = spec->layout();
   for (int axis = 0; axis < spec->mesh()->rank(); ++axis) {
@@ -78,10 +79,11 @@ const DistSpec* dual(const DistSpec* spec, std::string_view name) {
   return DistSpec::make(layout);
 }
 
-/// Pieces of a tensor and of its gradient differ in dtype where one of them is a pending sum of 16-bit floats.
+/// Local shards of a tensor and of its gradient differ in dtype where one of them is a pending sum
+/// of 16-bit floats.
 Tensor in_dtype(const Tensor& piece, DType dtype) { return piece.dtype() == dtype ? piece : cast(piece, dtype); }
 
-/// Goes backwards through what a function did on the pieces of this rank.
+/// Differentiates what a function did with the local shards of this rank.
 class LocalGradient {
  public:
   LocalGradient(const std::vector<Tensor>& inputs, std::span<const DistSpec* const> in_specs,
@@ -105,7 +107,7 @@ class LocalGradient {
     for (const DistSpec* spec : out_specs) outputs_.push_back(spec == nullptr ? nullptr : dual(spec, name_));
   }
 
-  /// Calls the function on pieces that are leaves of their own.
+  /// Calls the function with local shards that are leaves of their own.
   std::vector<Tensor> run(const detail::LocalFunction& function, std::span<const Tensor> pieces) {
     std::vector<autograd::OwnedEdge> edges;
     for (const Tensor& piece : pieces) {
@@ -135,7 +137,8 @@ class LocalGradient {
     std::vector<Tensor> outputs, given, leaves;
     for (size_t o = 0; o < gradients.size(); ++o) {
       if (!gradients[o].defined()) continue;
-      const Tensor moved = reshard(gradients[o], outputs_[o]);  // on all ranks of the world, those without a piece too
+      // on all ranks of the world, including those without a shard
+      const Tensor moved = reshard(gradients[o], outputs_[o]);
       if (o >= results_.size() || !results_[o].requires_grad()) continue;
       outputs.push_back(results_[o]);
       given.push_back(in_dtype(local(moved), results_[o].dtype()));
@@ -150,7 +153,8 @@ class LocalGradient {
     std::vector<Tensor> results(inputs_.size());
     for (size_t i = 0, next = 0; i < inputs_.size(); ++i) {
       if (inputs_[i].dual == nullptr) continue;
-      // A rank that does not use an input gives zeros: others may use it. One that has no piece gives none.
+      // A rank that does not use an input contributes zeros, because others may use it. A rank
+      // without a shard contributes nothing.
       Tensor piece;
       if (!leaves_.empty())
         piece = found[next].defined() ? found[next]
@@ -203,14 +207,15 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
 Tensor full(const Tensor& tensor) {
   if (!records(tensor)) return unrecorded::full(tensor);
   Recording record(CallSite(), kFull, tensor);
-  // Every rank has the whole value and computes the same from it, so every rank has the same gradient.
+  // Every rank has the whole value and computes the same from it, so every rank has the same
+  // gradient.
   auto backward = [from = gradient_layout_of(tensor)](Pass& pass) {
     pass.give<0>(distribute(pass.grad(0), from, same_on_all));
   };
   return record.link<0>(std::move(backward), unrecorded::full(tensor));
 }
 
-// A piece has no layout, so nothing tells which gradients of the ranks belong together.
+// A local shard has no layout, so it is unknown which gradients of the ranks belong together.
 Tensor local(const Tensor& tensor) { return autograd::unlinked(kLocal, unrecorded::local(tensor), tensor); }
 
 Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype) {

@@ -22,7 +22,7 @@ namespace {
 
 constinit thread_local uint64_t last_number = 0;
 
-/// Another number in each thread.
+/// A unique number for each thread.
 uint32_t thread_number() {
   static std::atomic<uint32_t> threads{0};
   static constinit thread_local uint32_t number = 0;
@@ -30,7 +30,7 @@ uint32_t thread_number() {
   return number;
 }
 
-/// A copy of the bytes on a storage of its own; one that this rank does not have stays so.
+/// A copy of the bytes in a storage of its own; absent storage stays absent.
 DenseTensor own_copy(const TensorImpl& tensor) {
   const DenseTensor& value = tensor.value;
   DenseTensor copy =
@@ -43,7 +43,8 @@ DenseTensor own_copy(const TensorImpl& tensor) {
   return copy;
 }
 
-/// Under ViewPolicy::sync the call that saves a stale view brings it up to date: before it is saved. What cannot be is left to the call.
+/// Under ViewPolicy::sync a call that saves a stale view refreshes it before it is saved. Errors
+/// are left to the call.
 void refresh(const Tensor& x) {
   if (!x.is_dist()) return;
   const auto& impl = static_cast<const DistTensorImpl&>(x.get());
@@ -117,7 +118,7 @@ Tensor SavedTensor::checked(const Node& node, bool input, size_t slot) const {
         storage.last_write());
   }
   if (!storage.stale()) return value_;
-  // A detached view is a snapshot of what it was made from: its own bytes are as they were.
+  // A detached view is a snapshot of its source: its own bytes have not changed.
   Tensor snapshot(value_.impl()->alias());
   TensorImpl& impl = *snapshot.impl();
   impl.value = own_copy(impl);
@@ -167,7 +168,7 @@ Node::~Node() {
 }
 
 void Node::dispose() {
-  // A node frees those before it: they wait in a list, so that long chains need no stack.
+  // A node frees its predecessors. They wait in a list, so that long chains need no recursion.
   static constinit thread_local Node* waiting = nullptr;
   static constinit thread_local bool running = false;
   if (running) {
@@ -254,7 +255,7 @@ std::vector<Tensor> Pass::outputs(const std::vector<SavedTensor>& saved, size_t 
   return all;
 }
 
-/// Its history is this step, which must not own itself while nobody differentiates the gradient.
+/// Its history is this step, which must not own itself unless the gradient is differentiated.
 Tensor Pass::with_history(Tensor output, size_t flat) const {
   if (!output.defined() || !is_floating(output.dtype()) || !grad_enabled()) return output;
   Tensor recorded(output.impl()->alias());

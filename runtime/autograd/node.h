@@ -1,4 +1,5 @@
-// The recorded steps of a computation: what each needs to compute the gradients of its inputs, and where those go.
+// The recorded steps of a computation: what each needs to compute the gradients of its inputs, and
+// where those gradients go.
 #pragma once
 
 #include <functional>
@@ -20,7 +21,8 @@ namespace shard::autograd {
 class Node;
 class Pass;
 
-/// Where the gradient of a tensor goes: an output of the step that made it. No node: nobody wants it.
+/// The destination of the gradient of a tensor: an output of the step that made it. No node: the
+/// gradient is not wanted.
 struct Edge {
   Node* node = nullptr;
   uint32_t output = 0;
@@ -29,7 +31,7 @@ struct Edge {
   bool operator==(const Edge&) const = default;
 };
 
-/// What is known of an output of a step: its gradient has the same shape, dtype and mesh.
+/// Facts about an output of a step: its gradient has the same shape, dtype and mesh.
 struct OutputInfo {
   Meta meta;
   const DistSpec* spec = nullptr;  // null for a plain tensor
@@ -37,33 +39,38 @@ struct OutputInfo {
 };
 OutputInfo info_of(const TensorImpl& tensor);
 
-/// A function that sees each gradient of a tensor, and gives another in its place or an undefined one to leave it.
+/// A function that is called with each gradient of a tensor. It returns a replacement, or an
+/// undefined tensor to keep the gradient.
 using Hook = std::function<Tensor(const Tensor& gradient)>;
 
-/// The tensor that a step keeps for its gradient: the value that it had, and the version by which a later write is found out.
+/// A tensor that a step saves for its gradient: its value, and the version by which a later write
+/// is detected.
 class SavedTensor {
  public:
   SavedTensor() = default;
-  /// `x` as it is now, an input of the step.
+  /// Saves the present value of `x`, an input of the step.
   explicit SavedTensor(const Tensor& x);
-  /// `x` as the step leaves it, whose output it is.
+  /// Saves `x`, an output of the step, with the value after the step.
   static SavedTensor output_of(const Tensor& x);
-  /// `x` as a call reads it now, without its history.
+  /// Saves `x` as a call reads it now, without its history.
   static SavedTensor read_of(const Tensor& x);
-  /// A copy of the value of `x`, in its layout, with its history: for a step that overwrites it.
+  /// Saves a copy of the value of `x`, in its layout, with its history: for a step that overwrites
+  /// it.
   static SavedTensor copy_of(const Tensor& x);
-  /// Shape, dtype and layout of `x`, without its buffer.
+  /// Saves shape, dtype and layout of `x`, without its buffer.
   static SavedTensor shape_of(const Tensor& x);
 
   bool defined() const { return value_.defined(); }
   const Tensor& value() const { return value_; }
-  /// The tensor, as input or output `slot` of the step that runs. Throws autograd when its buffer was written since.
+  /// The tensor, as input or output `slot` of the running step. Throws autograd when its buffer was
+  /// written since.
   Tensor input(const Pass& pass, size_t slot) const;
   Tensor output(const Pass& pass, size_t slot) const;
-  /// Throws autograd when the buffer was written since, or the tensor is a copy whose source was: for a tensor that the step that runs will
-  /// read itself, not through this object. `what` names it in the message.
+  /// Throws autograd when the buffer was written since, or the tensor is a copy whose source was
+  /// written: for a tensor that the running step reads directly, not through this object. `what`
+  /// names it in the message.
   void check_same(const Pass& pass, std::string_view what) const;
-  /// Whether nobody but this object and `others` handles holds the buffer.
+  /// Whether only this object and `others` handles refer to the buffer.
   bool only_here(uint32_t others) const { return value_.get().value.storage()->use_count() <= 1 + others; }
   bool is_written() const { return value_.version() != version_; }
 
@@ -77,31 +84,32 @@ class SavedTensor {
   ViewChain views_;
 };
 
-/// A step. It owns the steps that its inputs come from.
+/// A recorded step. It owns the steps that its inputs come from.
 class Node : public GradNode {
  public:
-  /// `op` lives as long as the library. Takes over the references of `edges`.
+  /// `op` lives as long as the library. Takes ownership of the references of `edges`.
   Node(const OpDef& op, SmallVec<Edge, 4>&& edges, CallSite site = {});
 
   /// Computes the gradients of the inputs from those of the outputs.
   virtual void run(Pass& pass) = 0;
-  /// Frees what was saved.
+  /// Frees the saved tensors.
   virtual void release();
   /// The leaf at which a computation ends with this step; null for other steps.
   virtual const Tensor* leaf() const { return nullptr; }
 
   const OpDef& op() const { return op_; }
-  /// Where the program called it.
+  /// The call site in the program.
   CallSite site() const { return site_; }
-  /// Each thread numbers its steps in the order in which it records them. All inputs of a step have lower numbers, also where they were
-  /// recorded by another thread: then this thread goes on from their numbers.
+  /// Each thread numbers its steps in the order in which it records them. All inputs of a step have
+  /// lower numbers, even if another thread recorded them: this thread then continues from their
+  /// numbers.
   uint64_t sequence() const { return sequence_; }
   /// The highest number of this thread.
   static uint64_t last_sequence();
   /// Whether the calling thread has recorded it.
   bool of_this_thread() const;
   const SmallVec<Edge, 4>& edges() const { return edges_; }
-  /// The place in edges() of the first tensor of an input slot.
+  /// The index in edges() of the first tensor of an input slot.
   size_t first_edge(size_t slot) const { return begins_.empty() ? slot : begins_[slot]; }
   size_t edges_of(size_t slot) const { return begins_.empty() ? 1 : begins_[slot + 1] - begins_[slot]; }
   bool released() const { return released_; }
@@ -111,7 +119,8 @@ class Node : public GradNode {
   size_t outputs_of(size_t slot) const {
     return output_begins_.empty() ? 1 : output_begins_[slot + 1] - output_begins_[slot];
   }
-  /// Hooks of an output run in the order in which they are added, those of `last` behind all others. The hook is off once it is empty.
+  /// Hooks of an output run in the order in which they are added, those with `last` after all
+  /// others. An empty function disables its hook.
   enum class Turn : uint8_t { in_order, last };
   void add_hook(uint32_t output, std::shared_ptr<Hook> hook, Turn turn = Turn::in_order);
   void remove_hook(const std::shared_ptr<Hook>& hook);
@@ -135,43 +144,43 @@ class Node : public GradNode {
   const OpDef& op_;
   CallSite site_;
   uint64_t sequence_;
-  uint32_t thread_;  // a number of the one that recorded it
+  uint32_t thread_;  // of the thread that recorded it
   SmallVec<Edge, 4> edges_;
   SmallVec<uint16_t, 8> begins_;         // of input slots in edges_, where some are lists
-  SmallVec<uint16_t, 8> output_begins_;  // of output slots, likewise
+  SmallVec<uint16_t, 8> output_begins_;  // of output slots, in the same way
   OutputInfo first_output_;
   std::vector<OutputInfo> more_outputs_;
   std::vector<SavedTensor> saved_outputs_;
   bool released_ = false;
-  Node* next_disposed_ = nullptr;  // of those that wait to be deleted
+  Node* next_disposed_ = nullptr;  // in the list of nodes that wait to be deleted
 
-  // Of the backward pass that is running.
+  // The backward pass that is running.
   const void* pass_ = nullptr;
   Tensor first_incoming_;
   std::vector<Tensor> more_incoming_;
   std::unique_ptr<std::vector<OutputHook>> hooks_;
 };
 
-/// What a running step sees of the backward pass.
+/// The interface of a running step to the backward pass.
 class Pass {
  public:
-  /// With `needed`, gradients of other steps are not wanted.
+  /// With `needed`, gradients for other steps are not wanted.
   explicit Pass(Node& node, const std::unordered_set<const Node*>* needed = nullptr) : node_(node), needed_(needed) {}
 
   const Node& node() const { return node_; }
-  /// The gradient of output `slot`, a tensor; zeros where nothing depends on it.
+  /// The gradient of output `slot`, a single tensor; zeros where nothing depends on it.
   Tensor grad(size_t slot) const;
-  /// Undefined where nothing depends on it.
+  /// As grad(), but undefined where nothing depends on it.
   Tensor grad_or_none(size_t slot) const;
-  /// Those of the tensors of output `slot`, a list.
+  /// The gradients of the tensors of output `slot`, a list.
   std::vector<Tensor> grads(size_t slot) const;
   std::vector<Tensor> grads_or_none(size_t slot) const;
-  /// The value of output `slot`, which the step saved; undefined where it did not.
+  /// The value of output `slot`, if the step saved it; otherwise undefined.
   Tensor output(size_t slot) const;
-  /// Those of output `slot`, a list, which the gradient function has saved itself.
+  /// The values of output `slot`, a list, which the gradient function has saved itself.
   std::vector<Tensor> outputs(const std::vector<SavedTensor>& saved, size_t slot) const;
 
-  /// Which of these input slots want a gradient, in this order.
+  /// A mask of which of these input slots want a gradient, in this order.
   template <size_t... slots>
   GradMask wanted() const {
     GradMask mask = GradMask::none();
@@ -181,7 +190,7 @@ class Pass {
   }
   bool wants(size_t slot) const;
 
-  /// The gradients of these input slots: a tensor, a list of them, or a tuple of both.
+  /// Sets the gradients of these input slots: a tensor, a list of them, or a tuple of both.
   template <size_t... slots, class Result>
   void give(Result&& result) {
     if constexpr (sizeof...(slots) == 1) {
@@ -206,7 +215,7 @@ class Pass {
   std::vector<std::pair<Edge, Tensor>> given_;
 };
 
-/// A step whose gradient is a function object, which holds what was saved.
+/// A step whose gradient is a function object, which holds the saved tensors.
 template <class F>
 class FunctionNode final : public Node {
  public:
@@ -222,17 +231,18 @@ class FunctionNode final : public Node {
   std::optional<F> function_;
 };
 
-/// An edge that owns its step, as long as nobody else does.
+/// An edge that owns its step, unless something else does.
 struct OwnedEdge {
   Ref<GradNode> node;
   uint32_t output = 0;
 
   explicit operator bool() const { return static_cast<bool>(node); }
   Node* get() const { return static_cast<Node*>(node.get()); }
-  /// Hands the reference over to a Node's list of edges.
+  /// Transfers the reference to a Node's list of edges.
   Edge leak() { return {static_cast<Node*>(node.leak()), output}; }
 };
-/// The edge of a tensor. Brings a view's up to date, and makes the step that gathers the gradients of a leaf.
+/// The edge of a tensor. Brings the history of a view up to date, and creates the step that
+/// accumulates the gradients of a leaf.
 OwnedEdge edge_of(const Tensor& tensor);
 
 }  // namespace shard::autograd

@@ -15,7 +15,8 @@ namespace {
 constexpr OpDef kView = {.name = "view", .inputs = slots<"x">, .outputs = slots<"out">};
 constexpr OpDef kWritten = {.name = "write_through_view", .inputs = slots<"x">, .outputs = slots<"out">};
 
-/// The storage whose bytes a tensor has in the end: that of a detached view which is kept in step with its source is the source's.
+/// The storage that finally holds the bytes of a tensor: for a detached view that is kept in sync
+/// with its source, that of the source.
 const Storage* source_of(const TensorImpl& x) {
   const Storage* storage = x.value.storage().get();
   while (storage->detachment() != nullptr && storage->detachment()->refresh)
@@ -34,17 +35,19 @@ void set_history(TensorImpl& x, Ref<GradNode> node, uint32_t output) {
   x.grad.node = std::move(node);
 }
 
-/// Gives `x` a history that is its own bytes under the shape `dims`, from `edge`.
+/// Sets the history of `x` to a reshape, to `dims`, of the tensor of `edge`, which has the same
+/// bytes.
 void link_reshaped(TensorImpl& x, const OpDef& op, OwnedEdge edge, const Dims& dims) {
   const auto backward = [shape = IntArray(dims)](Pass& pass) { pass.give<0>(shard::reshape(pass.grad(0), shape)); };
-  const Node& from = *edge.get();  // which the new step owns
+  const Node& from = *edge.get();  // the new step owns it
   auto node = new FunctionNode<decltype(backward)>(op, {edge.leak()}, backward);
   set_history(x, Ref<GradNode>::adopt(node), 0);
   if (Boundary* const boundary = Boundary::current()) boundary->add_history(x.grad.node, from);
   node->set_output(0, info_of(x));
 }
 
-/// Before a write in place is recorded, which may have given `target` another buffer than its views have.
+/// Called before a write in place is recorded, which may have given `target` another buffer than
+/// its views have.
 void keep_former(const Tensor& target) {
   const TensorImpl& x = target.get();
   if (x.grad.root || !x.grad.node) return;
@@ -53,7 +56,7 @@ void keep_former(const Tensor& target) {
   extra_of(target).formers.push_back({x.value.storage().get(), {x.grad.node, x.grad.output}, before.meta.dims});
 }
 
-/// A view of a buffer that its root has given up gets the history that the root had then.
+/// A view of a buffer that its root no longer has gets the history that the root had then.
 void sync_former(TensorImpl& view) {
   GradState& state = view.grad;
   const Storage* const buffer = source_of(view);
@@ -67,13 +70,13 @@ void sync_former(TensorImpl& view) {
   link_reshaped(view, kView, OwnedEdge(found->history), found->dims);
 }
 
-/// Where the gradient of a tensor goes, whatever scope it is used in.
+/// The destination of the gradient of a tensor, independent of the scope in which it is used.
 OwnedEdge edge_outside(const Tensor& tensor) {
   const NoBoundary apart;
   return edge_of(tensor);
 }
 
-/// A view whose buffer was written since its step was right gets the history of what it is a view of.
+/// A view whose buffer was written since its history was up to date gets the history of its base.
 void sync_view(TensorImpl& view) {
   GradState& state = view.grad;
   if (!shares(view, *state.root)) return sync_former(view);
@@ -96,8 +99,7 @@ OwnedEdge edge_of(const Tensor& tensor) {
   TensorImpl& impl = tensor.get();
   if (impl.grad.root) sync_view(impl);
   OwnedEdge edge;
-  if (!is_floating(impl.meta().dtype))
-    return edge;  // it has been given such a dtype in place, where nothing is recorded
+  if (!is_floating(impl.meta().dtype)) return edge;  // an op in place, which is not recorded, has given it such a dtype
   if (impl.grad.node) edge = {impl.grad.node, impl.grad.output};
   else if (impl.grad.requires_grad) edge = edge_of_leaf(tensor);
   Boundary* const boundary = Boundary::current();
@@ -141,7 +143,7 @@ void Recording::add(const Tensor& x) {
 }
 
 void Recording::add(const std::vector<Tensor>& list) {
-  // Until the first list, slots are tensors.
+  // Until the first list, each slot is one tensor.
   if (begins_.empty()) {
     for (size_t slot = 0; slot < edges_.size(); ++slot) begins_.push_back(static_cast<uint16_t>(slot));
   }
@@ -186,7 +188,8 @@ void check_written(std::string_view op, std::string_view name, const Tensor& x) 
   const TensorImpl& root = has_root ? *state.root : impl;
   const Recorder* const recorder = Recorder::current();
   const bool computed =
-      recorder != nullptr && recorder->was_computed(root);  // before the captured function, where it looks like a leaf
+      // before the captured function, where it looks like a leaf
+      recorder != nullptr && recorder->was_computed(root);
   if (root.grad.requires_grad && !root.grad.node && !computed) {
     fail(ErrorCode::autograd,
          "[{}] cannot write argument '{}' ({}): it is {}a leaf that requires a gradient, so its gradient would be that "
@@ -234,7 +237,7 @@ SavedTensor Recording::save(const Tensor& x) const {
 void Recording::keep_moved() const {
   for (const auto& [input, saved] : keeping_->saved) {
     for (const call::MovedInputs::Entry& entry : keeping_->moved.entries()) {
-      // One that a result shares, as a view does, is written with it.
+      // A copy that a result shares, as a view does, is written with it.
       if (entry.input != input || !entry.value.storage()->unique()) continue;
       auto& kept = static_cast<DistTensorImpl&>(*saved);
       entry.value.storage()->set_version(kept.value.storage()->version());
@@ -303,7 +306,7 @@ void Recording::mark_views(const Outputs& outputs) const {
   }
 }
 
-/// Of an in-place form whose written arguments may be lists.
+/// For an in-place form whose written arguments may be lists.
 void Recording::link_targets(Node* made) {
   const Ref<GradNode> owner = Ref<GradNode>::adopt(made);
   if (std::none_of(made->edges_.begin(), made->edges_.end(), [](const Edge& edge) { return static_cast<bool>(edge); }))
@@ -353,7 +356,7 @@ void rebase_root(const Tensor& target) {
   }
   const uint64_t version = source_of(root)->version();
   if (std::exchange(state.root_version, version) == version)
-    return;  // nothing was written: another shape of the view alone
+    return;  // nothing was written: only the shape of the view has changed
   if (state.node) link_reshaped(root, kWritten, {state.node, state.output}, x.meta().dims);
   else set_history(root, nullptr, 0);
 }

@@ -1,4 +1,5 @@
-// Recording a call: generated code makes a Recording, runs the op, and links what it returns to a new step.
+// Records a call: generated code makes a Recording, runs the op, and links its results to a new
+// step.
 #pragma once
 
 #include <exception>
@@ -34,14 +35,15 @@ bool records(const Tensors&... tensors) {
   return (requires_grad(tensors) || ...) && grad_enabled();
 }
 
-/// Makes `out`, which `op` returned, a view of `x` where it shares its buffer.
+/// Marks `out`, which `op` returned, as a view of `x` if they share a buffer.
 void mark_view(const char* op, const Tensor& x, const Tensor& out);
 
 /// Collects the tensors of a call before it runs.
 class Recording {
  public:
-  /// `inputs`: the tensor arguments, lists among them, in the order of the op's slots. Throws autograd where a written argument
-  /// must not be: a leaf that requires a gradient, or a view of one.
+  /// `inputs`: the tensor arguments, including lists, in the order of the op's slots. Throws
+  /// autograd where a written argument must not be written: a leaf that requires a gradient, or a
+  /// view of one.
   template <class... Inputs>
   Recording(CallSite site, const OpDef& op, const Inputs&... inputs) : Recording(site, op, false) {
     (add(inputs), ...);
@@ -52,7 +54,7 @@ class Recording {
     (add(inputs), ...);
     check_targets();
   }
-  /// Of a step whose only argument is a list, known by where the gradients of its tensors go.
+  /// For a step whose only argument is a list, given by the edges of its tensors.
   Recording(CallSite site, const OpDef& op, std::vector<OwnedEdge> inputs);
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
@@ -60,14 +62,15 @@ class Recording {
 
   /// True where the gradient of input `slot` is wanted.
   bool wants(size_t slot) const;
-  /// What the step keeps of an input: its value, its shape. In an in-place call a copy of what will be overwritten.
+  /// Saves what the step needs of an input: its value, or its shape. In an in-place call, a copy of
+  /// a tensor that will be overwritten.
   SavedTensor save(const Tensor& x) const;
   SavedTensor save_if(bool condition, const Tensor& x) const { return condition ? save(x) : SavedTensor(); }
   SavedTensor save_shape(const Tensor& x) const { return SavedTensor::shape_of(x); }
   SavedTensor save_or_shape(bool condition, const Tensor& x) const { return condition ? save(x) : save_shape(x); }
   std::vector<SavedTensor> save(const std::vector<Tensor>& list) const;
   std::vector<SavedTensor> save_shape(const std::vector<Tensor>& list) const;
-  /// The step will keep output `slot`, a tensor; or its shape.
+  /// Marks output `slot`, a single tensor, to be saved by the step; or only its shape.
   void keep(size_t slot) { kept_ |= 1u << slot; }
   void keep_shape(size_t slot) { kept_shapes_ |= 1u << slot; }
   void keep_if(bool condition, size_t slot) {
@@ -75,7 +78,8 @@ class Recording {
   }
   void keep_or_shape(bool condition, size_t slot) { condition ? keep(slot) : keep_shape(slot); }
 
-  /// Makes the step, whose gradient is `function`, and returns `result` with the outputs `differentiable` linked to it.
+  /// Makes the step, whose gradient is `function`, and returns `result` with the outputs
+  /// `differentiable` linked to it.
   template <size_t... differentiable, class F, class Result>
   Result link(F&& function, Result result) {
     Outputs outputs;
@@ -92,14 +96,15 @@ class Recording {
     finish(new FunctionNode<std::decay_t<F>>(op_, std::move(edges_), std::forward<F>(function), site_), outputs, ~0u);
     return result;
   }
-  /// Makes no step: marks views among the results only.
+  /// Makes no step; only marks views among the results.
   template <class Result>
   void mark_views(const Result& result) const {
     Outputs outputs;
     gather(outputs, result);
     mark_views(outputs);
   }
-  /// The same for an in-place call: `targets` are the outputs of the op in their order; those that are hidden are null.
+  /// The same for an in-place call: `targets` are the outputs of the op in their order; hidden ones
+  /// are null.
   template <size_t... differentiable, class F>
   void link_inplace(F&& function, std::initializer_list<const Tensor*> targets) {
     Outputs outputs;
@@ -109,12 +114,13 @@ class Recording {
   }
 
  private:
-  /// The others start with this one: what throws after it finds an object that frees what it has collected.
+  /// The other constructors delegate to this one, so that an exception after it destroys an object
+  /// that frees what it has collected.
   Recording(CallSite site, const OpDef& op, bool inplace) : op_(op), site_(site), inplace_(inplace) {}
 
   struct Outputs {
     SmallVec<const Tensor*, 8> slots;  // flat
-    SmallVec<uint16_t, 8> begins;      // of slots, where some are lists
+    SmallVec<uint16_t, 8> begins;      // of slots, if some are lists
     size_t first(size_t slot) const { return begins.empty() ? slot : begins[slot]; }
   };
   static void gather(Outputs& outputs, const Tensor& result) { outputs.slots.push_back(&result); }
@@ -151,7 +157,7 @@ class Recording {
   void finish(Node* made, const Outputs& outputs, unsigned differentiable);
   void rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t output) const;
 
-  /// SavePolicy::resharded: what was saved, to be replaced by what the call has moved.
+  /// SavePolicy::resharded: saved tensors that are replaced by the resharded copies of the call.
   struct Keeping {
     call::MovedInputs moved;
     std::vector<std::pair<const TensorImpl*, Ref<TensorImpl>>> saved;
@@ -168,27 +174,29 @@ class Recording {
   SmallVec<const Tensor*, 8> inputs_;  // flat
 };
 
-/// Throws autograd where `x`, the argument `name` of `op`, may not be written where calls are recorded: it is a leaf that requires a gradient, or a
-/// view of one, or a view that was made where nothing is recorded.
+/// Throws autograd where `x`, the argument `name` of `op`, must not be written where calls are
+/// recorded: it is a leaf that requires a gradient, a view of one, or a view that was made where
+/// nothing is recorded.
 void check_written(std::string_view op, std::string_view name, const Tensor& x);
-/// `x` has been written, and has its history: what it is a view of gets that, too.
+/// `x` has been written, and has its history: its base gets that history, too.
 void rebase_root(const Tensor& x);
-/// A view in the buffer of what it is a view of, or a copy that is kept in step with that.
+/// True for a view in the buffer of its base, or a copy that is kept in sync with the base.
 bool shares_root(const TensorImpl& view);
 
-/// Marks the results of an op that was not recorded: those that are views, as mark_view.
+/// Marks the results of an op that was not recorded: those that are views, as by mark_view.
 template <class Result, class... Inputs>
 Result views(const OpDef& op, Result result, const Inputs&... inputs) {
   Recording(CallSite(), op, inputs...).mark_views(result);
   return result;
 }
 
-/// The gradient of an op that has none: throws autograd.
+/// The gradient of an op that has none: it throws autograd.
 struct NoGradient {
   void operator()(Pass& pass) const;
 };
 
-/// The results of an op that has no gradient: where one is wanted through them, backward ends with an error that names the op.
+/// The results of an op that has no gradient: if one is wanted through them, backward ends with an
+/// error that names the op.
 template <class Result, class... Inputs>
 Result unlinked(const OpDef& op, Result result, const Inputs&... inputs) {
   if (records(inputs...)) return Recording(CallSite(), op, inputs...).link_all(NoGradient(), std::move(result));
@@ -196,7 +204,8 @@ Result unlinked(const OpDef& op, Result result, const Inputs&... inputs) {
   return result;
 }
 
-/// The same around an in-place form, which returns its targets. Throws as Recording before anything is written.
+/// The same around an in-place form, which returns its targets. Throws like Recording, before
+/// anything is written.
 class UnlinkedWrite {
  public:
   template <class... Inputs>
@@ -212,7 +221,7 @@ class UnlinkedWrite {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// The tensors that were saved of a list, as a gradient function gets them.
+/// The saved tensors of a list, as arguments of a gradient function.
 std::vector<Tensor> inputs(const std::vector<SavedTensor>& saved, const Pass& pass, size_t slot);
 
 }  // namespace shard::autograd

@@ -12,7 +12,7 @@
 namespace shard::autograd {
 namespace {
 
-/// Random numbers as they were, for a scope.
+/// Restores the state of random numbers for a scope.
 class Replay {
  public:
   explicit Replay(const RandomState& state) { state.restore(); }
@@ -24,7 +24,7 @@ class Replay {
   RandomState before_ = RandomState::now();
 };
 
-/// The gradients of what was outside the first time.
+/// The gradients for the edges that were outside in the first run.
 std::vector<Tensor> by_edge(const Node& node, const Boundary& boundary, const Engine& engine) {
   std::vector<Tensor> gradients(node.edges().size());
   for (size_t i = 0; i < boundary.outside().size(); ++i) {

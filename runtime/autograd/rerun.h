@@ -1,4 +1,5 @@
-// The gradient of a function that is called again in backward: of recomputed scopes, and of captured functions whose gradient is recorded.
+// The gradient of a function that is called again in backward: of recomputed scopes, and of
+// captured functions whose gradient is recorded.
 #pragma once
 
 #include <functional>
@@ -10,7 +11,7 @@
 
 namespace shard::autograd {
 
-/// The states of all generators that calls of this thread draw from.
+/// The states of all generators from which calls of this thread draw.
 class RandomState {
  public:
   static RandomState now();
@@ -20,17 +21,19 @@ class RandomState {
   RandomKey plain_, dist_;
 };
 
-/// What a step keeps to call a function again as it was called: its inputs, the random state and the policies of now.
+/// What a step keeps to repeat a call of a function: its inputs, and the present random state and
+/// policies.
 class Rerun {
  public:
   using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
   Rerun(Function function, const std::vector<Tensor>& inputs);
-  /// The tensors that the function takes from outside beside its inputs.
+  /// Sets the tensors that the function takes from outside beside its inputs.
   void set_reads(std::vector<SavedTensor> reads) { reads_ = std::move(reads); }
 
-  /// Calls the function, recorded, and goes through that backwards: from the gradients of the step's outputs, which the function returns, to
-  /// its edges. Throws autograd where the function returns another number of tensors than the step has outputs, or takes something from
-  /// outside that is none of the edges.
+  /// Calls the function, recorded, and differentiates it: from the gradients of the step's outputs,
+  /// which the function returns, to the step's edges. Throws autograd where the function returns
+  /// another number of tensors than the step has outputs, or takes a tensor from outside that is
+  /// not among the edges.
   void operator()(Pass& pass) const;
 
  private:

@@ -7,7 +7,7 @@ namespace shard {
 namespace {
 
 uint64_t mix(uint64_t hash, uint64_t value) {
-  // The 64-bit FNV-1a step on words, with a final shift that lets high bits reach low ones.
+  // A 64-bit FNV-1a step on words, with a final shift that mixes high bits into low ones.
   hash = (hash ^ value) * 0x100000001b3ULL;
   return hash ^ (hash >> 29);
 }
@@ -17,7 +17,7 @@ uint64_t mix(uint64_t hash, std::string_view text) {
   return mix(hash, text.size());
 }
 
-/// all_to_all has sizes of its own on every member.
+/// The sizes of all_to_all differ from member to member.
 bool compares_sizes(CommKind kind) { return kind == CommKind::all_gather || kind == CommKind::reduce_scatter; }
 
 bool same_box(const BoxTransfer& a, const BoxTransfer& b) {

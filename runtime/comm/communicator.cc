@@ -38,7 +38,7 @@ namespace {
 
 constexpr size_t kShownEvents = 4;
 
-/// What this rank did last, for a timeout's message.
+/// The last collectives of this rank, for a timeout's message.
 std::string last_collectives(const TraceRing& trace) {
   const std::vector<TraceEvent> events = trace.events();
   std::string text;
@@ -140,7 +140,7 @@ Work Communicator::all_to_all(CommCause cause, const void* send, std::span<const
 }
 
 Work Communicator::all_reduce(CommCause cause, void* data, int64_t count, DType dtype, ReduceType type) {
-  // As a reduce-scatter and an all-gather, which is what transports send.
+  // Counted as the reduce-scatter and all-gather that transports send.
   const int64_t mine = (count + size() - 1 - rank_) / size();
   const int64_t sent = (count - mine + mine * (size() - 1)) * static_cast<int64_t>(size_of(dtype));
   return start({.kind = CommKind::all_reduce,

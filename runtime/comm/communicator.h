@@ -1,4 +1,5 @@
-// The seam between the library and its transports: collectives of one group of ranks. A transport derives from Communicator.
+// The interface between the library and its transports: collectives of one group of ranks. A
+// transport derives from Communicator.
 #pragma once
 
 #include <deque>
@@ -20,7 +21,8 @@ struct CommCount {
   int64_t bytes_sent = 0;  // by this rank to other ranks
 };
 
-/// What a communicator has sent, counted where it is sent. For comparison with what plans predict.
+/// What a communicator has sent, counted where it is sent, for comparison with the predictions of
+/// plans.
 struct CommStats {
   uint64_t collectives = 0;
   int64_t bytes_sent = 0;
@@ -33,14 +35,15 @@ struct CommStats {
 
 class CommQueue;
 
-/// One collective that this rank has started. A transport derives from it.
+/// A collective that this rank has started. A transport derives from it.
 class Operation : public Work::State {
  public:
   ~Operation() override;
   void wait() final;
 
  protected:
-  /// Returns when the result is there and no peer needs this rank's buffers any more; throws communication, timeout or peer_failed.
+  /// Returns when the result is available and no peer needs this rank's buffers any more. Throws
+  /// communication, timeout or peer_failed.
   virtual void complete() = 0;
 
  private:
@@ -54,22 +57,25 @@ class Operation : public Work::State {
   std::exception_ptr error_;
 };
 
-/// What the communicators of one rank share: its trace, and its collectives that are under way. They are completed in the order in
-/// which they were started, so that ranks that start them alike never wait for each other in a circle.
+/// State that the communicators of one rank share: its trace, and its collectives in flight. They
+/// are completed in the order in which they were started, so that ranks that start them in the same
+/// order never deadlock.
 class CommQueue {
  public:
   explicit CommQueue(TraceRing& trace) : trace_(trace) {}
-  /// Completes all that is under way. Throws the first failure.
+  /// Completes all collectives in flight. Throws the first failure.
   void finish();
 
-  /// Distributed calls of this rank, those included that failed on it. Transports tell other ranks of failures by these numbers.
+  /// The number of distributed calls of this rank, including failed ones. Transports report
+  /// failures to other ranks by these numbers.
   uint64_t calls_done() const { return calls_done_; }
-  /// Sets them, at the end of a call. Calls that the function of another call makes are part of that one, and are not counted.
+  /// Sets that number, at the end of a call. Calls within the function of another call are part of
+  /// that call, and are not counted.
   void set_calls_done(uint64_t calls) {
     if (!inside_call_) calls_done_ = calls;
   }
   bool inside_call() const { return inside_call_; }
-  /// While one lives, the function of a call runs.
+  /// While an object exists, the function of a call is running.
   class InsideCall {
    public:
     explicit InsideCall(CommQueue& queue) : queue_(queue), before_(std::exchange(queue.inside_call_, true)) {}
@@ -91,14 +97,17 @@ class CommQueue {
   uint64_t calls_done_ = 0;
   bool inside_call_ = false;
   std::deque<Operation*> under_way_;
-  std::map<std::vector<int>, uint64_t>
-      sequences_;  // of the next collective of each group, whichever communicator starts it
+  // of the next collective of each group, whichever communicator starts it
+  std::map<std::vector<int>, uint64_t> sequences_;
 };
 
-/// Collectives of a group of ranks. Every member calls the same functions in the same order, from one thread each. All of them start
-/// the work and return a handle; `.wait()` on it gives a blocking call. Lists of sizes and boxes are copied, buffers are not.
-/// Communicators of a rank with the same members (a mesh and its only axis, say) count their collectives together.
-/// Failures, at the start or when waited for: communication (the ranks do not agree), timeout (a member did not come), peer_failed.
+/// Collectives of a group of ranks. Every member calls the same functions in the same order, from
+/// one thread each. All of them start the work and return a handle; calling `.wait()` on it at once
+/// makes the call blocking. Lists of sizes and boxes are copied, buffers are not. Communicators of
+/// a rank with the same members (a mesh and its only axis, for example) number their collectives
+/// together.
+/// Errors, at the start or when waiting: communication (the ranks do not agree), timeout (a member
+/// did not join), peer_failed.
 class Communicator {
  public:
   Communicator(std::vector<int> members, int rank, CommQueue& queue)
@@ -111,27 +120,30 @@ class Communicator {
   const std::vector<int>& members() const { return members_; }
   const CommStats& stats() const { return stats_; }
 
-  /// Member i sends bytes[i]; all receive the pieces one after the other.
+  /// Member i sends bytes[i]; every member receives the parts of all members in their order.
   Work all_gather(CommCause cause, const void* send, void* receive, std::span<const int64_t> bytes);
-  /// Sends send_bytes[i] to member i and receives receive_bytes[i] from it; pieces lie one after the other.
+  /// Sends send_bytes[i] to member i and receives receive_bytes[i] from it; the parts are
+  /// consecutive in both buffers.
   Work all_to_all(CommCause cause, const void* send, std::span<const int64_t> send_bytes, void* receive,
                   std::span<const int64_t> receive_bytes);
   /// Reduces `count` elements in place. The result has the same bits on every member.
   Work all_reduce(CommCause cause, void* data, int64_t count, DType dtype, ReduceType type);
-  /// `send` holds counts[0] elements for member 0, then counts[1] for member 1, ...; member i receives the reduction of its part.
+  /// `send` holds counts[0] elements for member 0, then counts[1] for member 1, ...; member i
+  /// receives the reduction of its part.
   Work reduce_scatter(CommCause cause, const void* send, void* receive, std::span<const int64_t> counts, DType dtype,
                       ReduceType type);
   Work broadcast(CommCause cause, void* data, int64_t bytes, int root);
-  /// Moves boxes of elements of `element_bytes` between buffers of the members: all that moves and does not reduce can be said with it.
-  /// The k-th receive from a member is the k-th send of that member to this one. Every member calls it, also with nothing to move; only
-  /// pairs with boxes exchange messages. Boxes from this member to itself are copied and count no bytes. The boxes that a member
-  /// receives do not overlap, nor do its two buffers.
+  /// Copies boxes of elements of `element_bytes` between buffers of the members; it can express
+  /// every transfer without a reduction. The k-th receive from a member is the k-th send of that
+  /// member to this one. Every member calls it, even with no boxes; only pairs with boxes exchange
+  /// messages. Boxes from this member to itself are copied and count no bytes. The boxes that a
+  /// member receives must not overlap, nor must its two buffers.
   Work exchange(CommCause cause, const void* send, std::span<const BoxTransfer> sends, void* receive,
                 std::span<const BoxTransfer> receives, size_t element_bytes);
 
  protected:
-  /// Starts a collective. Null when nothing is left to do, as in a transport that moves nothing. The lists of sizes have one entry a
-  /// member, and peers and roots are members.
+  /// Starts a collective. Returns null when nothing is left to do, as in a transport that transfers
+  /// nothing. The lists of sizes have one entry per member, and peers and roots are members.
   virtual std::unique_ptr<Operation> do_start(Collective collective) = 0;
 
  private:

@@ -1,4 +1,5 @@
-// Distributed calls that failed on ranks of a world, and on which: whether the ranks still agree on what they hold.
+// Records which distributed calls failed on which ranks of a world, and so whether the ranks still
+// agree about their tensors.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,9 @@
 
 namespace shard {
 
-/// A call that throws on every rank alike, as for a bad index that all of them have, is an error of the program, which may catch it. One that
-/// a rank has done and another has not leaves tensors torn: the world has failed.
+/// A call that throws on every rank alike, as for a bad index that all of them have, is an error of
+/// the program, which may catch it. A call that one rank has completed and another has not makes
+/// tensors inconsistent: the world has failed.
 class FailedCalls {
  public:
   struct Torn {
@@ -17,13 +19,15 @@ class FailedCalls {
   };
 
   bool empty() const { return calls_.empty(); }
-  /// `rank` of `world_size` failed in its call number `call`, with this text. A call that has failed on all of them is forgotten.
+  /// `rank` of `world_size` failed in its call number `call`, with this text. A call that has
+  /// failed on all ranks is forgotten.
   void add(uint64_t call, int rank, int world_size, std::string text);
-  /// Whether `rank`, which has made `done` calls, has done one of them that failed on another rank. The text of the result is empty if not.
+  /// Whether `rank`, which has made `done` calls, has completed one of them that failed on another
+  /// rank. The text of the result is empty if not.
   Torn torn_for(int rank, uint64_t done) const;
 
  private:
-  std::map<uint64_t, std::map<int, std::string>> calls_;  // per call the ranks
+  std::map<uint64_t, std::map<int, std::string>> calls_;  // for each call the ranks on which it failed
 };
 
 }  // namespace shard

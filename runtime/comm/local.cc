@@ -12,13 +12,13 @@
 
 namespace shard {
 
-// Members post what they bring when they start a collective. When they wait for it, they meet, copy from each other, and meet again
-// before anyone may change or free a posted buffer.
+// Members publish their buffers when they start a collective. When they wait for it, they meet,
+// copy from each other, and meet again before any of them may change or free a published buffer.
 struct LocalHub::Group {
-  /// How far a member is in one collective.
+  /// The progress of a member in one collective.
   enum Stage : uint8_t { absent, posted, first_done, second_done };
 
-  /// One collective under way.
+  /// One collective in flight.
   struct Round {
     explicit Round(size_t size) : posts(size, nullptr), stages(size, absent) {}
     bool all_reached(Stage stage) const {
@@ -30,7 +30,7 @@ struct LocalHub::Group {
 
     std::vector<const Collective*> posts;
     std::vector<Stage> stages;
-    int copying = 0;  // members that read buffers of others at this moment
+    int copying = 0;  // members that are reading buffers of others
     size_t left = 0;
   };
 
@@ -124,8 +124,9 @@ class LocalOperation final : public Operation {
       if (lock.owns_lock()) lock.unlock();
       hub_.fail(text);
       lock.lock();
-      // From here on nobody begins to copy; who does so already reads the posts without the lock, and is let finish before this rank's
-      // post and buffers may go.
+      // From here on no member begins to copy. Those that are copying already read the published
+      // buffers without the lock, and must finish before this rank's entry and buffers may be
+      // destroyed.
       group_->changed.wait(lock, [&] { return round_->copying == 0; });
       round_->posts[me_] = nullptr;
       throw;
@@ -153,7 +154,8 @@ class LocalOperation final : public Operation {
     if (round_->all_reached(stage)) group_->changed.notify_all();
   }
 
-  /// Runs `work`, which reads buffers of others, without the lock; then waits until all members have done so.
+  /// Runs `work`, which reads buffers of others, without the lock; then waits until all members
+  /// have done so.
   template <class F>
   void step(std::unique_lock<std::mutex>& lock, Group::Stage stage, F&& work) {
     if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
@@ -243,7 +245,8 @@ class LocalOperation final : public Operation {
     return c_.count * static_cast<int64_t>(member) / static_cast<int64_t>(members());
   }
 
-  /// An all-reduce: each member reduces one part of all buffers into its own buffer, which nobody else reads there. Then all copy all parts.
+  /// An all-reduce: each member reduces one part of all buffers into its own buffer, where no other
+  /// member reads that part. Then all members copy all parts.
   void reduce_own_part() const {
     const int64_t begin = part_begin(me_);
     reduce_posts(static_cast<char*>(c_.receive) + static_cast<size_t>(begin) * size_of(c_.dtype), begin,

@@ -12,17 +12,18 @@ namespace shard {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-constexpr int64_t kGrace = 100 * kMillisecond;       // for what is under way when the world fails
+constexpr int64_t kGrace = 100 * kMillisecond;       // for collectives in flight when the world fails
 constexpr int64_t kAnswerTime = 200 * kMillisecond;  // for answers to a question
 constexpr int kPollsPerCheck = 32;                   // of the clock and of control messages
-// A waiting rank polls (MPI itself yields then, where it was told that processes share cores), then yields as well, then sleeps.
+// A waiting rank polls (MPI itself yields then, if it was told that processes share cores), then
+// also yields, then sleeps.
 constexpr int64_t kSpinTime = kMillisecond / 2;
 constexpr int64_t kYieldTime = 1000 * kMillisecond;
 constexpr std::chrono::microseconds kNap{200};
 constexpr size_t kMaxText = 4000;
 
-/// MPI as this process has it. Finalised when the process exits, if it was initialised here and no world has failed: with a rank
-/// missing, MPI_Finalize would not return.
+/// The MPI library in this process. It is finalised when the process exits, if it was initialised
+/// here and no world has failed: with a missing rank, MPI_Finalize would not return.
 class MpiRuntime {
  public:
   static MpiRuntime& get() {
@@ -72,7 +73,7 @@ void check_mpi(int code, const char* what) {
 
 namespace {
 
-/// A message about a call: its number, and after a space a text.
+/// A message about a call: its number, a space and a text.
 std::string call_message(uint64_t call, const std::string& text) { return fmt::format("{} {}", call, text); }
 
 std::pair<uint64_t, std::string> read_call_message(const std::string& message) {
@@ -98,7 +99,8 @@ MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<TornCalls> to
 }
 
 MpiChannel::~MpiChannel() {
-  // Freeing is collective. After a failure others may never come, and what is under way may still arrive.
+  // Freeing is collective. After a failure other ranks may never call it, and messages in flight
+  // may still arrive.
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (!failure_.empty() || finalized != 0) return;
@@ -141,7 +143,7 @@ void MpiChannel::call_failed(uint64_t call, const std::string& text) noexcept {
     for (int to = 0; to < size_; ++to) {
       if (to != rank_) send_control(to, kCallFailed, call_message(call, text));
     }
-  } catch (...) {  // out of memory: ranks that wait for this one learn of it by their timeouts
+  } catch (...) {  // out of memory: ranks that wait for this one find out by their timeouts
   }
 }
 
@@ -177,7 +179,7 @@ void MpiChannel::fail(ControlTag tag, const std::string& reason, const std::stri
       return true;
     };
     poll_until(sent, kGrace);
-  } catch (...) {  // out of memory: the others learn of it by their timeouts
+  } catch (...) {  // out of memory: the others find out by their timeouts
   }
 }
 
@@ -236,10 +238,10 @@ bool MpiChannel::poll_until(const std::function<bool()>& done, int64_t timeout_n
 bool MpiChannel::wait(const std::function<bool()>& done, std::chrono::milliseconds timeout) {
   const int64_t limit = timeout.count() == 0 ? INT64_MAX : std::chrono::nanoseconds(timeout).count();
   const bool in_time = poll_until([&] { return !failure_.empty() || done(); }, limit);
-  // Of a call that failed, a rank tells before it goes on to the next collective.
+  // A rank reports a failed call before it starts its next collective.
   if (in_time && failure_.empty()) poll_all_control();
   if (failure_.empty()) return in_time;
-  // Peers may be reading this rank's buffers: they are let finish.
+  // Peers may be reading this rank's buffers, so they get time to finish.
   poll_until(done, kGrace);
   check_alive();
   return false;
@@ -252,7 +254,7 @@ std::string MpiChannel::ask_whereabouts(const std::vector<int>& ranks) {
   std::string text;
   for (const std::string& answer : answers_) text += "; " + answer;
   if (answers_.size() < ranks.size()) text += "; who does not answer is computing, or gone";
-  failure_.clear();  // this rank has a failure of its own to tell
+  failure_.clear();  // this rank has a failure of its own to report
   return text;
 }
 

@@ -1,4 +1,5 @@
-// What all MPI operations of a process share: the communicators of MPI, messages about failures, and how to wait.
+// State that all MPI operations of a process share: the communicators of MPI, messages about
+// failures, and waiting.
 #pragma once
 
 #include <mpi.h>
@@ -16,7 +17,7 @@ namespace shard {
 /// Throws communication when `code` is not MPI_SUCCESS.
 void check_mpi(int code, const char* what);
 
-/// The hub as operations see it.
+/// The hub, as operations use it.
 class MpiChannel final : public MpiHub {
  public:
   MpiChannel(const CommOptions& options, std::shared_ptr<TornCalls> torn);
@@ -30,7 +31,8 @@ class MpiChannel final : public MpiHub {
   const std::string& failure() const override { return failure_; }
   void meet(uint64_t calls) override;
 
-  /// This rank starts a collective, and has done so many calls. Throws peer_failed where one of them failed on another rank.
+  /// This rank starts a collective after so many calls. Throws peer_failed where one of them failed
+  /// on another rank.
   void tell_done(uint64_t calls);
 
   MPI_Comm data() const { return data_; }
@@ -40,15 +42,16 @@ class MpiChannel final : public MpiHub {
   int tag(uint64_t hash, int phase) const;
   /// Throws peer_failed once the world has failed.
   void check_alive() const;
-  /// Polls `done` until it is true; false when the timeout has passed (never when it is 0). Throws peer_failed when another rank fails
-  /// meanwhile; what is under way gets a little time to end before that.
+  /// Polls `done` until it is true; false when the timeout has passed (never when it is 0). Throws
+  /// peer_failed when another rank fails meanwhile; operations in flight first get a little time to
+  /// finish.
   bool wait(const std::function<bool()>& done, std::chrono::milliseconds timeout);
-  /// What this rank answers when others ask where it is.
+  /// Sets the answer to other ranks' question where this rank is.
   void set_whereabouts(std::function<std::string()> describe) { whereabouts_ = std::move(describe); }
-  /// Memory for what is under way, of at least `bytes`; given back for the next one.
+  /// Memory of at least `bytes` for an operation in flight; returned for the next one.
   std::vector<char> take_scratch(size_t bytes);
   void give_scratch(std::vector<char> scratch) { scratch_.push_back(std::move(scratch)); }
-  /// Asks `ranks` where they are: "; rank 1 is at ...", as far as they answer within a moment.
+  /// Asks `ranks` where they are: "; rank 1 is at ...", for those that answer within a moment.
   std::string ask_whereabouts(const std::vector<int>& ranks);
 
  private:
@@ -59,15 +62,16 @@ class MpiChannel final : public MpiHub {
   };
 
   void send_control(int to, int tag, const std::string& text);
-  /// Tells all other ranks `message` under `tag`, unless this world has failed already.
+  /// Sends `message` with `tag` to all other ranks, unless this world has failed already.
   void fail(ControlTag tag, const std::string& reason, const std::string& message) noexcept;
   void fail_if_torn();
-  /// Handles one message from another rank, and returns false if there is none. A failure is only noted.
+  /// Handles one message from another rank, and returns false if there is none. A failure is only
+  /// recorded.
   bool poll_control();
   void poll_all_control() {
     while (poll_control()) {}
   }
-  /// Polls until `done`, or the time has passed.
+  /// Polls until `done` returns true, or the time has passed.
   bool poll_until(const std::function<bool()>& done, int64_t timeout_ns);
 
   CommOptions options_;

@@ -14,24 +14,25 @@
 namespace shard {
 namespace {
 
-// Parts that are reduced travel in segments, so that one is reduced, from the cache, while the next arrives. Each costs a handshake: they
-// are as large as the memory for segments from all members, which come to two slots in turn, allows.
+// Parts that are reduced travel in segments, so that one is reduced, from the cache, while the next
+// arrives. Each segment costs a handshake. Segments are as large as the memory for segments from
+// all members allows; each member has two slots, used in turn.
 constexpr int64_t kSlots = 2;
 constexpr int64_t kSlotMemory = 8 << 20;
 constexpr int64_t kLeastSegment = 512 << 10;
-// Boxes below this go to their receiver together, in one message.
+// Boxes smaller than this to one receiver are packed into one message.
 constexpr int64_t kSmallBox = 64 << 10;
 
 enum Phase : int { kFirst, kSecond, kNotes };
 
-/// What a member tells the others in debug mode before a collective.
+/// What a member sends to the others in debug mode before a collective.
 struct Note {
   uint64_t hash = 0;
   int64_t bytes_to_you = 0;
   char text[240] = {};
 };
 
-/// A message under way, or a piece of one.
+/// A message in flight, or a part of one.
 struct Message {
   int member;
   int64_t bytes;
@@ -44,7 +45,7 @@ uint64_t hash_of(const std::vector<int>& members) {
   return hash;
 }
 
-/// Requests of MPI and what they are.
+/// Requests of MPI with their messages.
 class Messages {
  public:
   bool empty() const { return requests_.empty(); }
@@ -56,7 +57,8 @@ class Messages {
     requests_.push_back(request);
     messages_.push_back(message);
   }
-  /// True when all have ended; then throws communication if one of them failed or is shorter than it should be.
+  /// True when all are complete. Then throws communication if one of them failed or is shorter than
+  /// expected.
   bool test(const Collective& c, const std::vector<int>& members) {
     int done = 0;
     statuses_.resize(requests_.size());
@@ -70,7 +72,7 @@ class Messages {
     clear();
     return true;
   }
-  /// The members from or to which something is still under way.
+  /// The members from or to which messages are still in flight.
   std::vector<int> missing() {
     std::vector<int> found;
     for (size_t i = 0; i < requests_.size(); ++i) {
@@ -82,7 +84,8 @@ class Messages {
     std::sort(found.begin(), found.end());
     return found;
   }
-  /// After a failure: nothing may arrive in buffers that are about to go.
+  /// After a failure: cancels receives, so that nothing arrives in buffers that are about to be
+  /// freed.
   void abandon() {
     for (size_t i = 0; i < requests_.size(); ++i) {
       if (requests_[i] == MPI_REQUEST_NULL) continue;
@@ -123,8 +126,9 @@ class Messages {
   std::vector<MPI_Status> statuses_;
 };
 
-/// A collective of one process: messages to and from each member, which are under way from the start on. All that MPI's own collectives
-/// would do is done with them: so nothing blocks without end, no communicator has to be made, and reductions add in rank order.
+/// A collective of one process: messages to and from each member, which are in flight from the
+/// start. They replace MPI's own collectives, so that nothing blocks forever, no communicator has
+/// to be created, and reductions add in rank order.
 class MpiOperation final : public Operation {
  public:
   MpiOperation(MpiChannel& channel, const std::vector<int>& members, int me, Collective collective)
@@ -142,7 +146,7 @@ class MpiOperation final : public Operation {
     messages_.abandon();
     note_messages_.abandon();
     for (Messages& slot : slots_) slot.abandon();
-    // What is being sent from it is let live.
+    // Leaked on purpose: it is still being sent from.
     static_cast<void>(new std::vector<char>(std::move(scratch_)));
     static_cast<void>(new std::vector<Note>(std::move(notes_)));
   }
@@ -174,7 +178,8 @@ class MpiOperation final : public Operation {
   const char* send_buffer() const { return static_cast<const char*>(c_.send); }
   size_t element() const { return size_of(c_.dtype); }
 
-  /// Calls visit(member) for all others, beginning with the next one: so not all send to the same one first.
+  /// Calls visit(member) for all others, beginning with the next one, so that not all members send
+  /// to the same one first.
   template <class F>
   void for_others(F&& visit) const {
     for (int step = 1; step < size(); ++step) visit((me_ + step) % size());
@@ -214,7 +219,7 @@ class MpiOperation final : public Operation {
   // --- debug mode ---
 
   void send_notes() {
-    notes_.resize(2 * members_.size());  // those that are sent, then those that come
+    notes_.resize(2 * members_.size());  // those that are sent, then those that are received
     for_others([&](int i) {
       Note& mine = notes_[static_cast<size_t>(i)];
       mine.hash = hash_;
@@ -259,7 +264,7 @@ class MpiOperation final : public Operation {
     return c_.kind == CommKind::all_to_all ? c_.receive_sizes[static_cast<size_t>(member)] : 0;
   }
 
-  // --- the collectives: what starts them, and what is left to do when they are waited for ---
+  // --- the collectives: how they start, and what remains to be done when they are waited for ---
 
   void begin() {
     switch (c_.kind) {
@@ -340,7 +345,7 @@ class MpiOperation final : public Operation {
     return std::max<int64_t>(std::min(bytes, channel_.options().message_limit) / static_cast<int64_t>(element()), 1);
   }
 
-  /// Sends every member its part, and lets the first segments of this rank's part come.
+  /// Sends every member its part, and starts to receive the first segments of this rank's part.
   void begin_reduce() {
     slot_bytes_ = static_cast<size_t>(std::min(segment(), part_size(me_))) * element();
     scratch_ = channel_.take_scratch(static_cast<size_t>(kSlots * (size() - 1)) * slot_bytes_);
@@ -354,7 +359,7 @@ class MpiOperation final : public Operation {
     });
   }
 
-  /// Where segment k of this rank's part comes to from `member`.
+  /// The buffer for segment k of this rank's part from `member`.
   char* slot(int64_t k, int member) {
     const int place = member < me_ ? member : member - 1;
     return scratch_.data() + static_cast<size_t>((k % kSlots) * (size() - 1) + place) * slot_bytes_;
@@ -390,11 +395,13 @@ class MpiOperation final : public Operation {
   // --- boxes ---
 
   int64_t bytes_of(const BoxTransfer& box) const { return box.extent.numel() * c_.count; }
-  /// Large boxes are messages of their own: the ends agree on which, as both know the extent.
+  /// Large boxes are messages of their own. Both ends agree on which these are, because both know
+  /// the extent.
   bool alone(const BoxTransfer& box) const { return bytes_of(box) >= kSmallBox; }
 
   void begin_exchange() {
-    // Packed: small boxes of a peer one after the other, then each large box that is no run of memory here.
+    // Packed: the small boxes of a peer one after the other, then each large box that is not
+    // contiguous in memory here.
     size_t packed = 0;
     for (const BoxTransfer& box : c_.sends) packed += needs_packing(box, box.from_dims);
     for (const BoxTransfer& box : c_.receives) packed += needs_packing(box, box.to_dims);
@@ -478,11 +485,11 @@ class MpiOperation final : public Operation {
   uint64_t hash_;
   Messages messages_;
   std::vector<char> scratch_;
-  // Reductions: where the part of each member begins, and the segments that come.
+  // Reductions: where the part of each member begins, and the segments that are received.
   std::vector<int64_t> parts_;
   size_t slot_bytes_ = 0;
   Messages slots_[kSlots];
-  // Exchanges: where boxes lie that go to their places when all have come.
+  // Exchanges: boxes that are unpacked when all messages have arrived.
   std::vector<std::pair<const BoxTransfer*, char*>> unpacks_;
   // Debug mode.
   std::vector<Note> notes_;

@@ -1,4 +1,4 @@
-// Stands in for the MPI transport in a build without MPI; cmake/ShardMpi.cmake chooses between this and mpi.cc.
+// Replaces the MPI transport in a build without MPI; cmake/ShardMpi.cmake selects this or mpi.cc.
 #include "comm/mpi.h"
 #include "core/error.h"
 

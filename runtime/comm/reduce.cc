@@ -7,18 +7,19 @@
 namespace shard {
 namespace {
 
-// 16-bit floats are summed in float, bools and bytes of any/all as they are.
+// 16-bit floats are accumulated in float; bools and bytes of any/all keep their type.
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
-/// What sums and products are computed in: integers wrap around, which signed ones must not.
+/// The type in which sums and products are computed: integers wrap around, which is undefined for
+/// signed types.
 template <class A>
 auto wrapping(A value) {
   if constexpr (std::is_integral_v<A>) return static_cast<std::make_unsigned_t<decltype(value + value)>>(value);
   else return value;
 }
 
-/// One step of a reduction of type kType. avg adds; its division comes last.
+/// One step of a reduction of type kType. avg adds here and divides at the end.
 template <ReduceType kType, class A>
 A combine(A a, A b) {
   constexpr bool kBool = std::is_same_v<A, bool>;
@@ -39,8 +40,8 @@ A combine(A a, A b) {
   }
 }
 
-/// to[i] = a[i] (+) b[i], divided by `divisor` at the last step of an average. `to` may be `a` or `b`. The type is known when this is
-/// compiled, so that the loop becomes vector instructions.
+/// to[i] = a[i] (+) b[i], divided by `divisor` at the last step of an average. `to` may be `a` or
+/// `b`. The type is a template argument, so that the loop is vectorised.
 template <ReduceType kType, bool kLast, class To, class From, class T>
 void combine_all(To* to, const From* a, const T* b, int64_t count, size_t divisor) {
   using A = Accumulator<T>;
@@ -53,7 +54,8 @@ void combine_all(To* to, const From* a, const T* b, int64_t count, size_t diviso
   }
 }
 
-/// In blocks, whose intermediate results stay in the nearest cache. The last step alone writes `out`, which may be one of the inputs.
+/// Works in blocks, whose intermediate results stay in the nearest cache. Only the last step writes
+/// `out`, which may be one of the inputs.
 template <ReduceType kType, class T>
 void reduce_typed(T* out, std::span<const void* const> inputs, int64_t count) {
   using A = Accumulator<T>;

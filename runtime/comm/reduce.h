@@ -1,4 +1,5 @@
-// Element-wise reduction of host buffers in a fixed order, so that every rank that computes it gets the same bits.
+// Element-wise reduction of host buffers in a fixed order, so that every rank that computes it gets
+// the same bits.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace shard {
 /// divides by the number of inputs; any and all count nonzero as true. `out` may be one of the inputs.
 void reduce_in_order(void* out, std::span<const void* const> inputs, int64_t count, DType dtype, ReduceType type);
 
-/// Fills `count` elements with the value that leaves a reduction of `type` unchanged: 0, 1, the lowest or highest value.
+/// Fills `count` elements with the identity of a reduction of `type`: 0, 1, the lowest or highest
+/// value.
 void fill_identity(void* data, int64_t count, DType dtype, ReduceType type);
 
 }  // namespace shard

@@ -1,4 +1,4 @@
-// The attributes of ops as values: what calls are recorded with, written to files and made again from.
+// Attributes of ops as values, which programs record, write to files and pass to calls again.
 #pragma once
 
 #include <optional>
@@ -26,7 +26,7 @@ struct PointersTo<std::variant<T...>> {
 };
 }  // namespace detail
 
-/// An attribute that a call in progress holds.
+/// A pointer to an attribute of a call in progress.
 using AttrRef = detail::PointersTo<Attr>::type;
 
 inline std::vector<AttrRef> attr_refs(std::span<const Attr> attrs) {

@@ -1,4 +1,5 @@
-// The parser and the printer. What an expression cannot say is found in axis_expr_check.cc, gradients are in axis_expr_gradient.cc.
+// The parser and the printer of axis expressions. axis_expr_check.cc finds contradictions,
+// axis_expr_gradient.cc derives gradients.
 #include "core/axis_expr.h"
 
 #include <algorithm>
@@ -48,7 +49,8 @@ class Parser {
     position_ += token.size();
     return true;
   }
-  /// Like eat(), without space before the token: marks are part of the word that they follow.
+  /// Like eat(), but without space before the token: marks are attached to the word that they
+  /// follow.
   bool eat_joined(std::string_view token) {
     if (!text_.substr(position_).starts_with(token)) return false;
     position_ += token.size();
@@ -60,7 +62,7 @@ class Parser {
     return text_.substr(begin, position_ - begin);
   }
   std::string describe_next() { return at_end() ? "the end" : in_quotes(text_.substr(position_, 1)); }
-  /// What stands here up to the next space or separator, for messages.
+  /// The text from here to the next space or separator, for messages.
   std::string chunk(size_t at) const {
     size_t end = at;
     while (end < text_.size() && !is_space(text_[end]) && text_[end] != ',' && text_[end] != ']') ++end;

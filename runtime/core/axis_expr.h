@@ -1,5 +1,6 @@
-// Axis expressions, placement rules in one line: "b m k, k n -> b m n". Parsed, printed and differentiated here, for the tool and
-// the runtime alike; what they mean for a call's tensors is in spmd/expression.cc. docs/rules.md has the grammar.
+// Axis expressions, placement rules in one line: "b m k, k n -> b m n". They are parsed, printed
+// and differentiated here, for the tool and the runtime. spmd/expression.cc applies them to a
+// call's tensors. docs/rules.md has the grammar.
 #pragma once
 
 #include <array>
@@ -13,18 +14,21 @@
 
 namespace shard {
 
-/// What the attribute `attr`, which names dims, says of the dims of `...`. `at` is the byte offset of the mark in the text.
+/// A mark on dims of `...` that the attribute `attr` names. `at` is the byte offset of the mark in
+/// the text.
 struct AxisMark {
   enum class Kind {
-    whole,    // !attr: they stay whole
-    reduce,   // attr:type: they are reduced
-    removed,  // -attr: the tensor lacks them; -attr?flag: it has them with size 1 when the bool attribute `flag` is true
-    added,    // +attr: new dims stand there
-    permuted  // @attr: the dims in the order that attr lists
+    whole,   // !attr: they are never sharded
+    reduce,  // attr:type: they are reduced
+    // -attr: absent from the tensor; -attr?flag: present with size 1 when the bool attribute `flag`
+    // is true
+    removed,
+    added,    // +attr: new dims
+    permuted  // @attr: the dims in the order of the list attr
   };
   Kind kind = Kind::whole;
   std::string attr;
-  bool onward = false;  // attr..: the dim that attr names and all after it
+  bool onward = false;  // attr..: the dim that attr names and all dims after it
   std::optional<ReduceType> type;
   std::string flag;
   size_t at = 0;
@@ -36,8 +40,8 @@ struct Axis {
   enum class Kind { name, one, ellipsis };
   Kind kind = Kind::name;
   std::string name;                // of Kind::name
-  bool whole = false;              // !name: the dim stays whole
-  bool optional = false;           // name?: tensors with too few dims lack it
+  bool whole = false;              // !name: the dim is never sharded
+  bool optional = false;           // name?: tensors with fewer dims do not have it
   std::optional<ReduceType> type;  // name:max; 1:sum
   std::vector<AxisMark> marks;     // of `...`, in braces
   size_t at = 0;
@@ -51,7 +55,7 @@ struct AxisTerm {
   size_t at = 0;
   size_t transpose_at = 0;
 
-  /// True for the term `1`: a tensor all of whose dims stay whole.
+  /// True for the term `1`: a tensor none of whose dims is sharded.
   bool is_one() const { return axes.size() == 1 && axes[0].kind == Axis::Kind::one; }
   /// The axis `...` of the term, or null.
   const Axis* ellipsis() const;
@@ -61,7 +65,7 @@ struct AxisTerm {
 struct Commutation {
   enum class Kind { linear, rearranging, monotone, multilinear };
   Kind kind = Kind::linear;
-  std::vector<ReduceType> types;  // empty: those of the kind
+  std::vector<ReduceType> types;  // empty: the default types of the kind
   size_t at = 0;
 };
 
@@ -72,9 +76,9 @@ inline constexpr std::array<std::string_view, 4> kCommutationNames = {"linear", 
 std::optional<Commutation::Kind> find_commutation_kind(std::string_view name);
 /// "monotone(max)"
 std::string to_string(const Commutation& commutation);
-/// The types, or those of the kind where none are given.
+/// The types, or the default types of the kind where there are none.
 std::vector<ReduceType> reductions_of(const Commutation& commutation);
-/// The same as a bit each.
+/// The same, as a bit mask.
 unsigned type_bits(const Commutation& commutation);
 
 struct AxisExpr {
@@ -83,33 +87,37 @@ struct AxisExpr {
   std::optional<Commutation> commutation;  // ~ linear
 };
 
-/// What is wrong with an expression: a sentence, and the byte offset of the place that it speaks of.
+/// A problem of an expression: a sentence, and the byte offset to which it refers.
 struct AxisProblem {
   size_t at = 0;
   std::string message;
 };
 
-/// True when a rule is an axis expression and not the name of a C++ rule: it has an arrow.
+/// True when a rule is an axis expression, that is, contains an arrow, and not the name of a C++
+/// rule.
 bool is_axis_expr(std::string_view rule);
-/// Reads an expression. On bad input returns nothing and says why in `problem`.
+/// Parses an expression. On invalid input returns nothing and sets `problem`.
 std::optional<AxisExpr> parse_axis_expr(std::string_view text, AxisProblem& problem);
-/// What an expression says that cannot be so, whatever the op: an axis of an output in no input, a type on an axis that stays.
+/// A contradiction within an expression, whatever the op: an axis of an output that no input has, a
+/// type on an axis that is not reduced.
 std::optional<AxisProblem> find_problem(const AxisExpr& expr);
 /// The text in canonical spacing; it parses to an equal expression.
 std::string to_string(const AxisExpr& expr);
 
-/// True when each output is `...` and each input is `...` or `1`: every output element depends on one element of each input.
+/// True when each output is `...` and each input is `...` or `1`: every output element depends on
+/// one element of each input.
 bool is_elementwise(const AxisExpr& expr);
 
 /// The names of an op's tensor arguments and outputs, in order.
 struct SlotNames {
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
-  std::vector<std::string> shape_only = {};  // the inputs of which the op reads no element
+  std::vector<std::string> shape_only = {};  // the inputs of which the op reads no elements
 };
 
-/// The expression of the op that computes gradients: its arguments are inputs and outputs of the forward op and `<output>_grad`,
-/// its outputs `<input>_grad`. Nothing where a name is none of these, or an output has dims that no argument has.
+/// The expression of the op that computes gradients. Its arguments are inputs and outputs of the
+/// forward op and `<output>_grad`; its outputs are `<input>_grad`. Nothing where a name is none of
+/// these, or an output has dims that no argument has.
 std::optional<AxisExpr> gradient_of(const AxisExpr& forward, const SlotNames& forward_slots,
                                     const SlotNames& backward_slots);
 

@@ -1,5 +1,5 @@
-// What an axis expression cannot say, whatever the op. Whether it fits an op's signature is the tool's question, whether it fits a
-// call's tensors that of spmd/expression.cc.
+// Finds contradictions within an axis expression, whatever the op. The tool checks that it fits an
+// op's signature, spmd/expression.cc that it fits a call's tensors.
 #include <algorithm>
 
 #include "core/axis_expr.h"
@@ -64,7 +64,7 @@ Problem find_in_term(const AxisTerm& term) {
   return std::nullopt;
 }
 
-/// An axis is optional everywhere or nowhere, and its types agree.
+/// An axis must be optional everywhere or nowhere, and its types must agree.
 Problem find_in_uses(const AxisExpr& expr, const Axis& axis) {
   for (const auto* terms : {&expr.inputs, &expr.outputs}) {
     for (const AxisTerm& term : *terms) {
@@ -83,7 +83,7 @@ Problem find_in_uses(const AxisExpr& expr, const Axis& axis) {
   return std::nullopt;
 }
 
-/// A typed axis is reduced, so no output can have it.
+/// A typed axis is reduced, so no output may have it.
 Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
   if (axis.kind == Axis::Kind::one && axis.type) {
     return AxisProblem{axis.at, "'1' has a type in an output only, where it is a sum over what is sharded."};

@@ -1,4 +1,5 @@
-// The expression of a backward op from that of its forward op: each tensor keeps the term of the tensor that it belongs to.
+// Derives the expression of a backward op from that of its forward op: each tensor keeps the term
+// of the tensor that it belongs to.
 #include <algorithm>
 
 #include "core/axis_expr.h"
@@ -21,8 +22,8 @@ std::string_view base_of(std::string_view name) {
 
 bool is_sum(const std::optional<ReduceType>& type) { return !type || *type == ReduceType::sum; }
 
-/// A sum hands its gradient to every summand alike. Another reduction looks at all values at once (which is the largest, what is the
-/// product of the others), so its axis stays whole.
+/// A sum passes its gradient to every summand alike. Another reduction depends on all values at
+/// once (which is the largest, what is the product of the others), so its axis must not be sharded.
 AxisTerm without_types(AxisTerm term) {
   for (Axis& axis : term.axes) {
     axis.whole = axis.whole || !is_sum(axis.type);
@@ -58,11 +59,12 @@ std::optional<AxisExpr> gradient_of(const AxisExpr& forward, const SlotNames& fo
     const AxisTerm* term = find_term(forward.inputs, forward_slots.inputs, base_of(name));
     if (term == nullptr) return std::nullopt;
     gradient.outputs.push_back(without_types(*term));
-    // What was whole for all indices gets the sum of their gradients.
+    // A tensor that is replicated for all indices gets the sum of their gradients.
     if (term->is_one()) gradient.outputs.back().axes[0].type = ReduceType::sum;
   }
   if (find_problem(gradient)) return std::nullopt;
-  // A gradient is linear in the gradients that it starts from; beside other values no kind of commutation says so.
+  // A gradient is linear in the gradients of outputs. If it reads other values too, no kind of
+  // commutation holds.
   if (only_gradients) gradient.commutation = Commutation{};
   return gradient;
 }

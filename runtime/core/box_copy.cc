@@ -5,7 +5,7 @@
 namespace shard {
 namespace {
 
-/// One loop of a copy: how often, and the bytes from one turn to the next on both sides.
+/// One loop of a copy: its number of iterations, and the strides in bytes on both sides.
 struct Loop {
   int64_t turns;
   int64_t to_step;
@@ -17,7 +17,8 @@ void copy_runs(char* to, const char* from, const Loop& loop) {
   for (int64_t i = 0; i < loop.turns; ++i) std::memcpy(to + i * loop.to_step, from + i * loop.from_step, kRun);
 }
 
-/// The innermost loop. Short runs get code of their own: a call of memcpy for each element would dominate.
+/// The innermost loop. Short runs have code of their own, because a call of memcpy per element
+/// would dominate.
 void copy_runs(char* to, const char* from, const Loop& loop, size_t run) {
   switch (run) {
     case 1: return copy_runs<1>(to, from, loop);
@@ -39,7 +40,7 @@ int64_t offset_of(const Dims& dims, const Dims& index) {
 }
 
 bool is_contiguous(const Dims& dims, const Dims& extent) {
-  // Behind the first dim of which more than one index is taken, all must be whole.
+  // After the first dim of which more than one index is taken, all dims must be whole.
   int d = 0;
   while (d < dims.rank() && extent[d] == 1) ++d;
   for (++d; d < dims.rank(); ++d) {
@@ -50,7 +51,8 @@ bool is_contiguous(const Dims& dims, const Dims& extent) {
 
 void copy_box(const BoxView& to, const BoxView& from, const Dims& extent, size_t element) {
   if (extent.numel() == 0) return;
-  // From the innermost dim outwards: dims that lie without gaps on both sides become one run, others a loop each.
+  // From the innermost dim outwards: dims that are contiguous on both sides are merged into one
+  // run, each other dim becomes a loop.
   std::array<Loop, kMaxRank> loops;
   int depth = 0;
   int64_t run = static_cast<int64_t>(element);

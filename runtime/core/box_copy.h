@@ -1,4 +1,5 @@
-// Copies a box of elements between two row-major host buffers of different shapes: how pieces move without packing.
+// Copies a box of elements between two row-major host buffers of different shapes. Reshards
+// transfer local shards with it, without packing.
 #pragma once
 
 #include "core/dims.h"

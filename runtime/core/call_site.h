@@ -1,4 +1,4 @@
-// Where a program calls the library, for messages about something that an earlier call did.
+// The source location of a call of the library, for messages about an earlier call.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ struct CallSite {
   const char* file = nullptr;
   uint32_t line = 0;
 
-  /// As the default of a parameter: where the function that has it is called.
+  /// As the default of a parameter: the location where the function with that parameter is called.
   static constexpr CallSite here(const char* file = __builtin_FILE(), uint32_t line = __builtin_LINE()) {
     return {file, line};
   }

@@ -1,4 +1,5 @@
-// Conversion of numbers between dtypes. The cast kernels, attributes (Scalar) and kernels that fill tensors with one number all use it.
+// Converts numbers between dtypes. The cast kernels, attributes (Scalar) and kernels that fill
+// tensors with one number use it.
 #pragma once
 
 #include <bit>
@@ -11,8 +12,8 @@
 
 namespace shard {
 
-/// `x` as a float rounded to odd: where bits are cut off, the last one is set. Rounding that again to 16 bits gives what
-/// rounding x at once would; rounding to nearest twice does not.
+/// `x` as a float rounded to odd: if bits are cut off, the last bit is set. Rounding the result to
+/// 16 bits is the same as rounding x once; rounding to nearest twice is not.
 inline float to_odd_float(double x) {
   const float nearest = static_cast<float>(x);
   if (!(std::abs(nearest) <= std::numeric_limits<float>::max()) || static_cast<double>(nearest) == x) return nearest;
@@ -21,8 +22,9 @@ inline float to_odd_float(double x) {
   return std::bit_cast<float>(bits | 1u);
 }
 
-/// `x`, a bool, integer, float or double, as a To. Floats outside the range of an integer type go to its ends and NaN to 0, which C++
-/// leaves undefined; integers wrap; a float that is too large for a narrower one becomes infinite.
+/// `x`, a bool, integer, float or double, as a To. Floats outside the range of an integer type
+/// become the nearest end of the range and NaN becomes 0, which C++ leaves undefined. Integers
+/// wrap. A float that is too large for a narrower type becomes infinite.
 template <class To, class From>
 constexpr To convert(From x) {
   if constexpr (std::is_same_v<To, bool>) {

@@ -23,7 +23,8 @@ void cpu_copy(int, void* to, const void* from, size_t bytes) {
   if (bytes != 0) std::memcpy(to, from, bytes);
 }
 
-/// Made at the first use, under the lock that C++ puts around it: so the built-in backends are there for every caller.
+/// Constructed at the first use, under the lock of C++ statics, so that the built-in backends exist
+/// for every caller.
 struct Registry {
   std::mutex mutex;
   std::array<Backend, kMaxBackends> backends;
@@ -58,7 +59,7 @@ Registry& registry() {
   return instance;
 }
 
-/// The member of Backend that is null, or null when it is whole.
+/// The name of a function of Backend that is null, or null when it is complete.
 const char* missing_function(const Backend& backend) {
   if (backend.device_count == nullptr) return "device_count";
   if (backend.allocate == nullptr) return "allocate";
@@ -70,7 +71,7 @@ const char* missing_function(const Backend& backend) {
   return nullptr;
 }
 
-/// The graph function that is null although another one is set, or null.
+/// The name of a graph function that is null although another one is set, or null.
 const char* missing_graph_function(const Backend& backend) {
   const std::pair<const char*, bool> functions[] = {{"graph_begin", backend.graph_begin != nullptr},
                                                     {"graph_end", backend.graph_end != nullptr},

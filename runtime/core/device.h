@@ -1,4 +1,5 @@
-// Devices and their backends. A backend is a registered table of functions; a new kind of device adds one, here nothing.
+// Devices and their backends. A backend is a registered table of functions; a new kind of device
+// adds a table and changes nothing here.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@ namespace shard {
 
 inline constexpr int kMaxBackends = 4;
 
-/// A device: which backend, and which of its devices. Backend 0 is the CPU.
+/// A device: the id of its backend, and its index within that backend. Backend 0 is the CPU.
 struct Device {
   uint8_t backend = 0;
   uint8_t index = 0;
@@ -23,43 +24,50 @@ inline constexpr Device kCpu{};
 /// Every allocation starts at a multiple of this many bytes.
 inline constexpr size_t kAllocationAlignment = 64;
 
-/// What a kind of device must offer; testing/backend_conformance.h checks it. All functions but those that free throw Error(device)
-/// when the device runtime reports one. Copies of 0 bytes do nothing and may be given null.
+/// The functions of a kind of device; testing/backend_conformance.h checks them. All functions
+/// except those that free throw Error(device) when the device runtime reports an error. Copies of 0
+/// bytes do nothing and may get null pointers.
 struct Backend {
   std::string name;  // "cpu", "cuda", ...
   int (*device_count)() = nullptr;
-  /// Not initialised, aligned to kAllocationAlignment. 0 bytes may give null, which is never freed.
+  /// Uninitialised memory, aligned to kAllocationAlignment. 0 bytes may return null, which is never
+  /// freed.
   void* (*allocate)(int index, size_t bytes) = nullptr;
   void (*free)(int index, void* data) = nullptr;
   /// Copies within one device.
   void (*copy)(int index, void* to, const void* from, size_t bytes) = nullptr;
-  /// Copies between this device and host memory; returns when the bytes are there.
+  /// Copies between this device and host memory; returns when the copy is complete.
   void (*copy_from_host)(int index, void* to, const void* from, size_t bytes) = nullptr;
   void (*copy_to_host)(int index, void* to, const void* from, size_t bytes) = nullptr;
   /// Waits for all work issued to the device by this thread.
   void (*synchronize)(int index) = nullptr;
 
-  // Optional, all of them or none: graphs of work, which are issued faster than the work one by one. Captured programs use them.
-  /// From here on work that this thread issues to the device is recorded instead of run: kernels, `copy`, and memory that is allocated and freed
-  /// before the end. Other functions, and kernels that have to wait for the device, may throw meanwhile.
+  // Optional, all of them or none: graphs of work, which are issued faster than the work one by
+  // one. Captured programs use them.
+  // Begins a recording: until its end, work that this thread issues to the device is recorded
+  // instead of run. That includes kernels, `copy`, and memory that is allocated and freed before
+  // the end. Other functions, and kernels that have to wait for the device, may throw meanwhile.
   void (*graph_begin)(int index) = nullptr;
-  /// Gives a graph of what was recorded, to be freed. Recording ends, also where this throws.
+  /// Returns a graph of what was recorded, to be freed. Ends the recording, even where it throws.
   void* (*graph_end)(int index) = nullptr;
-  /// Ends a recording in which something threw. Does not throw.
+  /// Ends a recording after an exception. Does not throw.
   void (*graph_abandon)(int index) = nullptr;
   /// Issues the work of the graph, at the same addresses, in its order.
   void (*graph_launch)(int index, void* graph) = nullptr;
-  /// Any thread may free a graph, also one whose work has been issued and not run yet. Does not throw.
+  /// Any thread may free a graph, even one whose work has been issued and has not run yet. Does not
+  /// throw.
   void (*graph_free)(int index, void* graph) = nullptr;
 };
 
-/// Adds a backend and returns its id, which Device::backend and register_kernel take. Throws invalid_argument for a name
-/// that is taken, for a missing function, for some graph functions without the others, and when there is no room for another one. Thread safe.
+/// Adds a backend and returns its id, which Device::backend and register_kernel take. Throws
+/// invalid_argument for a name that is taken, for a missing function, for an incomplete set of
+/// graph functions, and when there are too many backends. Thread safe.
 int register_backend(const Backend& backend);
-/// The id of the backend of that name, or -1. Those that the library was built with are found from the start.
+/// The id of the backend of that name, or -1. Built-in backends are registered from the start.
 int find_backend(std::string_view name);
-/// The backends besides the CPU that the library was built with and that have a device here. Defined above this layer, in
-/// kernels/builtin.cc; asked once, when a backend is first looked for, so that it must not look for one itself.
+/// The backends besides the CPU that the library was built with and for which this machine has a
+/// device. Defined above this layer, in kernels/builtin.cc. Called once, when a backend is first
+/// looked up, so it must not look one up itself.
 std::vector<Backend> builtin_backends();
 const Backend& backend_of(Device device);
 

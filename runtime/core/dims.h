@@ -1,4 +1,4 @@
-// Shapes, shape-like attributes and scalars: the plain values that ops take beside tensors.
+// Shapes, shape-like attributes and scalars: the plain values that ops take besides tensors.
 #pragma once
 
 #include <array>
@@ -17,14 +17,15 @@ namespace shard {
 /// The largest number of dims of a tensor.
 inline constexpr int kMaxRank = 8;
 
-/// The shape of a tensor, or a position in it: up to kMaxRank int64 values, outermost first. A trivially copyable value.
+/// The shape of a tensor, or a position in it: up to kMaxRank int64 values, outermost first. A
+/// trivially copyable value.
 class Dims {
  public:
   Dims() = default;
   Dims(std::initializer_list<int64_t> values) : Dims(std::span<const int64_t>(values.begin(), values.size())) {}
   /// Throws out_of_range when there are more than kMaxRank values.
   explicit Dims(std::span<const int64_t> values);
-  /// `rank` values, all `value`.
+  /// `rank` values, all equal to `value`.
   static Dims filled(int rank, int64_t value);
 
   int rank() const { return rank_; }
@@ -67,7 +68,8 @@ class Dims {
 /// "[2, 3]"
 std::string to_string(const Dims& dims);
 
-/// A list of integers given as an attribute (a shape, axes, sections). Length is not bounded by kMaxRank.
+/// A list of integers as an attribute (a shape, axes, sections). Its length is not limited by
+/// kMaxRank.
 class IntArray : public SmallVec<int64_t, 8> {
  public:
   using SmallVec<int64_t, 8>::SmallVec;
@@ -76,13 +78,14 @@ class IntArray : public SmallVec<int64_t, 8> {
 
 std::string to_string(const IntArray& values);
 
-/// A number given as an attribute; it remembers whether it was an integer, so that int64 values keep all bits.
+/// A number as an attribute. It records whether it was an integer, so that int64 values keep all
+/// bits.
 class Scalar {
  public:
   Scalar() = default;
-  template <std::same_as<bool> T>                          // not from a pointer, which C++ would turn into a bool
+  template <std::same_as<bool> T>                          // not from a pointer, which C++ would convert to bool
   Scalar(T value) : integer_(value), is_integer_(true) {}  // NOLINT: literals convert
-  /// Any integer type. What only unsigned 64 bits hold is kept as a double.
+  /// Any integer type. A value that fits only into unsigned 64 bits is stored as a double.
   template <std::integral T>
   requires(!std::same_as<T, bool>) Scalar(T value) {  // NOLINT
     if constexpr (std::is_unsigned_v<T> && sizeof(T) == sizeof(int64_t)) {
@@ -98,7 +101,7 @@ class Scalar {
   Scalar(double value) : real_(value) {}  // NOLINT
 
   bool is_integer() const { return is_integer_; }
-  /// The number as an element of the dtype of T, as the op `cast` converts.
+  /// The number as an element of the dtype of T, converted like the op `cast`.
   template <class T>
   T to() const {
     return is_integer_ ? convert<T>(integer_) : convert<T>(real_);
@@ -128,8 +131,9 @@ struct Meta {
 std::string to_string(const Meta& meta);
 
 [[noreturn]] void fail_size(const char* op, const Meta& meta);
-/// Meta::bytes for a shape that nobody has checked. Throws out_of_range, naming `op` where there is one, for a negative dim, and where a product
-/// of dims, in bytes, does not fit int64; dims of 0 are left out of the product, so that those of any range of dims fit too.
+/// Meta::bytes for an unchecked shape. Throws out_of_range, naming `op` if given, for a negative
+/// dim, and where a product of dims, in bytes, does not fit int64. Dims of 0 are left out of the
+/// product, so that the product of any range of dims fits too.
 inline size_t checked_bytes(const Meta& meta, const char* op = nullptr) {
   int64_t bytes = static_cast<int64_t>(size_of(meta.dtype));
   bool bad = false;
@@ -143,8 +147,8 @@ inline size_t checked_bytes(const Meta& meta, const char* op = nullptr) {
   return empty ? 0 : static_cast<size_t>(bytes);
 }
 
-/// `axis` counted from 0; negative values count from the end. Throws out_of_range naming `op` unless -rank <= axis < rank
-/// (a rank of 0 counts as 1, as for a scalar).
+/// `axis` counted from 0; negative values count from the end. Throws out_of_range, naming `op`,
+/// unless -rank <= axis < rank (a rank of 0 counts as 1, as for a scalar).
 int normalize_axis(std::string_view op, std::string_view what, int64_t axis, int rank);
 
 }  // namespace shard

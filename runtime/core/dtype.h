@@ -25,7 +25,8 @@ constexpr size_t size_of(DType dtype) {
 const char* to_string(DType dtype);
 /// "f32", "bool", ...: for tables and messages.
 const char* short_name(DType dtype);
-/// The dtype of that name ("float32", "int64", "bool", ...). Throws invalid_argument.
+/// The dtype of that name ("float32", "int64", "bool", ...). Throws invalid_argument for an unknown
+/// name.
 DType parse_dtype(std::string_view name);
 
 constexpr bool is_floating(DType dtype) { return dtype <= DType::float16; }

@@ -1,4 +1,4 @@
-// The one exception type of the runtime and the one way to throw it. Codes are added here.
+// The only exception type of the runtime and the function that throws it. Codes are added here.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,33 +10,34 @@
 namespace shard {
 
 enum class ErrorCode {
-  invalid_argument,  // an attribute or argument that no tensor could make right
+  invalid_argument,  // an attribute or argument that is invalid for any tensor
   shape_mismatch,
   dtype_mismatch,
   out_of_range,   // a dim, axis or index
-  undefined,      // an empty handle where a tensor is needed
+  undefined,      // an undefined tensor where a tensor is needed
   no_kernel,      // no kernel for this device and dtype
   no_rule,        // no placement rule for this op
   mixed_device,   // arguments on different devices
-  layout,         // meshes or layouts that cannot go together
+  layout,         // incompatible meshes or layouts
   policy,         // forbidden by a policy of the caller
-  detached_view,  // a write through a view that has parted from its source
+  detached_view,  // a write through a detached view
   stale_view,     // the source of a detached view was written
-  poisoned,       // an earlier write to this tensor failed half way
-  no_data,        // the value of a tensor of a dry world, which has none
+  poisoned,       // an earlier write to this tensor failed halfway
+  no_data,        // the value of a tensor of a dry world, which has no data
   wrong_rank,     // a tensor of another rank or world
-  communication,  // ranks that do not agree on a collective
+  communication,  // ranks that disagree about a collective
   timeout,
   peer_failed,  // another rank of the world failed
   device,       // a device runtime reported an error
-  autograd,     // gradients that cannot be computed as things are
-  capture,      // what a captured program cannot hold
+  autograd,     // gradients that cannot be computed
+  capture,      // something that a captured program cannot contain
   internal,     // a defect of this library
 };
 
 const char* to_string(ErrorCode code);
 
-/// What every failure of the library is thrown as. `what()` names the op, the argument, what was expected and the mend.
+/// The exception of every failure of the library. `what()` names the op, the argument, what was
+/// expected and the fix.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}

@@ -1,4 +1,5 @@
-// 16-bit floating point storage types; arithmetic is done in float. Other number formats would go here.
+// 16-bit floating-point storage types; arithmetic is done in float. Other number formats would be
+// added here.
 #pragma once
 
 #include <bit>

@@ -6,10 +6,11 @@
 
 namespace shard {
 
-/// A bit per output slot of a gradient function. One that is not wanted may be left undefined, so that it need not be computed.
+/// A bit per output slot of a gradient function. An output that is not wanted may be left
+/// undefined, so that it need not be computed.
 class GradMask {
  public:
-  /// All are wanted.
+  /// All outputs are wanted.
   constexpr GradMask() = default;
   static constexpr GradMask none() { return GradMask(0); }
 

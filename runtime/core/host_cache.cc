@@ -51,7 +51,7 @@ void* allocate_host(size_t bytes) {
   Cache& all = cache();
   {
     const std::lock_guard lock(all.mutex);
-    // The one freed last whose size fits: at most a quarter is wasted.
+    // The most recently freed block whose size fits: at most a quarter is wasted.
     const auto fits = [&](const Block& block) { return block.bytes >= bytes && block.bytes - bytes <= bytes / 4; };
     const auto found = std::find_if(all.kept.rbegin(), all.kept.rend(), fits);
     if (found != all.kept.rend()) {

@@ -1,4 +1,5 @@
-// Large freed blocks of host memory, kept for the next allocation: freshly mapped pages cost several times the copy that fills them.
+// Keeps large freed blocks of host memory for the next allocation, because freshly mapped pages
+// cost several times the copy that fills them.
 #pragma once
 
 #include <cstddef>
@@ -6,20 +7,22 @@
 
 namespace shard {
 
-/// Blocks of at least this many bytes are kept when they are freed, up to kHostCacheBytes in all. One cache in a process; thread safe.
+/// Blocks of at least this many bytes are kept when they are freed, up to kHostCacheBytes in total.
+/// One cache per process; thread safe.
 inline constexpr size_t kHostCacheBlock = size_t{1} << 20;
 inline constexpr size_t kHostCacheBytes = size_t{512} << 20;
 
 struct HostCacheStats {
   uint64_t hits = 0;  // large allocations that were served by a kept block
   uint64_t misses = 0;
-  size_t bytes = 0;  // kept now
+  size_t bytes = 0;  // kept at present
 };
 HostCacheStats host_cache_stats();
-/// Gives all kept blocks back to the system.
+/// Returns all kept blocks to the system.
 void release_host_cache();
 
-/// What the CPU backend allocates and frees with. Null when there is no memory, also after release_host_cache().
+/// The allocation functions of the CPU backend. Null when there is no memory, even after
+/// release_host_cache().
 void* allocate_host(size_t bytes);
 void free_host(void* data);
 

@@ -1,4 +1,5 @@
-// The one sink of the library's messages. It is empty until a program sets it: the library itself never prints.
+// The sink of the library's messages. It is empty until a program sets one: the library itself
+// never prints.
 #pragma once
 
 #include <functional>
@@ -6,7 +7,7 @@
 
 namespace shard {
 
-/// Has `sink` receive every message; an empty one drops them. Thread safe.
+/// Sets the function that receives every message; an empty one drops them. Thread safe.
 void set_log_sink(std::function<void(std::string_view)> sink);
 void log_message(std::string_view message);
 

@@ -1,4 +1,5 @@
-// What a kernel is told about the call besides its tensors and attributes: the op, and where its local pieces lie.
+// The context of a kernel call besides tensors and attributes: the op, and the positions of local
+// shards in their global tensors.
 #pragma once
 
 #include <span>
@@ -10,23 +11,26 @@
 
 namespace shard {
 
-/// Where a local piece lies in its global tensor: the global shape and the piece's first index in each dim.
+/// The position of a local shard in its global tensor: the global shape and the shard's first index
+/// in each dim.
 struct Box {
   Dims global;
   Dims begin;
 };
 
-/// Combines a value over the ranks that hold the other pieces of an argument. Implemented above the communicators.
+/// Combines a value over the ranks that hold the other shards of an argument. Implemented above the
+/// communicators.
 class AxisReducer {
  public:
   virtual ~AxisReducer() = default;
-  /// Replaces `value` by its reduction over the mesh axes that the rule asked for; bit-identical on all their ranks.
+  /// Replaces `value` by its reduction over the mesh axes that the rule asked for. The result is
+  /// bit-identical on all their ranks.
   virtual void all_reduce(DenseTensor& value, ReduceType type) = 0;
 };
 
-/// The part of a distributed call that a rank computes.
+/// The part of a distributed call that one rank computes.
 struct LocalCall {
-  std::span<const Box> inputs;  // flat: elements of lists follow each other; absent optionals have an empty box
+  std::span<const Box> inputs;  // flat: elements of a list are consecutive; absent optionals have an empty box
   std::span<const Box> outputs;
   AxisReducer* reducer = nullptr;    // null where the rule asked for no axes
   RandomKey random;                  // for ops that draw random numbers
@@ -39,7 +43,8 @@ class Binder;
 }
 class Recorder;
 
-/// One call of an op. `local` is null for a call on plain tensors, whose boxes are the whole tensors.
+/// The context of one call of an op. `local` is null for a call on plain tensors, whose boxes are
+/// the whole tensors.
 struct OpContext {
   const char* op;
   const LocalCall* local = nullptr;
@@ -48,9 +53,10 @@ struct OpContext {
   Recorder* recorder = nullptr;    // not null while a program is captured
   call::Binder* binder = nullptr;  // not null where the call is prepared, to be run later
 
-  /// The box of flat input `i`, whose local piece is `tensor`.
+  /// The box of flat input `i`, whose local shard is `tensor`.
   Box input_box(size_t i, const DenseTensor& tensor) const { return local ? local->inputs[i] : whole(tensor); }
-  /// Kernels that throw for values of their arguments call it before they write: other ranks may throw where this one does not.
+  /// Kernels that throw for certain values of their arguments call this before they write, because
+  /// other ranks may throw where this one does not.
   void note_data_check() const {
     if (local != nullptr) local->checks_data = true;
   }

@@ -1,4 +1,5 @@
-// The facts about an op that generated code hands to the runtime: names, aliases, placement rule. One table per op.
+// The facts about an op that generated code passes to the runtime: names, aliases, placement rule.
+// One OpDef per op.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,8 @@ struct SlotDef {
   Kind kind = Kind::single;
 };
 
-/// The first and number of flat tensors of a slot; lists have any number, all others one.
+/// The first tensor and the number of tensors of a slot, in the flat numbering. A list has any
+/// number, any other slot one.
 struct SlotRange {
   size_t first = 0;
   size_t count = 1;
@@ -40,7 +42,7 @@ consteval SlotDef slot_def(std::string_view text) {
   return {text};
 }
 
-/// Arrays for the tables of ops: slots<"x", "mask?">, names<"axis">, aliases<view_alias(0, 0)>.
+/// Arrays for OpDefs: slots<"x", "mask?">, names<"axis">, aliases<view_alias(0, 0)>.
 template <FixedString... texts>
 inline constexpr SlotDef slots[] = {slot_def(texts.view())...};
 template <FixedString... texts>
@@ -51,7 +53,7 @@ struct AliasDef {
   enum class Kind {
     view,          // the op only reinterprets the bytes
     written_view,  // the kernel writes the shared buffer
-    inplace        // only in the in-place variant: output is input
+    inplace        // only in the in-place form: output is input
   };
   int output;
   int input;
@@ -95,23 +97,26 @@ enum class Commutes {
 /// All text lives as long as the library; `name`, `inplace_name` and `kernel` are null-terminated.
 struct OpDef {
   std::string_view name;
-  std::string_view inplace_name = {};  // of the in-place variant, "relu_"; empty where there is none
+  std::string_view inplace_name = {};  // of the in-place form, "relu_"; empty if there is none
   std::string_view location = {};      // "math.yaml"
   std::span<const SlotDef> inputs = {};
   std::span<const std::string_view> attrs = {};  // in the order of the op's args
   std::span<const SlotDef> outputs = {};
   std::span<const AliasDef> aliases = {};
-  std::string_view rule = {};  // a registered rule's name, or an axis expression (it has "->"); empty: none
+  // the name of a registered rule, or an axis expression (it contains "->"); empty: none
+  std::string_view rule = {};
   Commutes commutes = Commutes::no;
   unsigned commute_types = 0;           // bit per ReduceType
   std::string_view commute_guard = {};  // a registered predicate that must hold too; empty: always
   bool elementwise = false;             // kernels may run with an output that is exactly an input
-  bool pointwise =
-      false;           // an element of the result depends on those at its own place alone: kernels may run on blocks
-  bool exact = false;  // each element is the correctly rounded result, wherever it lies
-  bool rearranging = false;  // the elements are those of the first input, in other places
-  bool identity = false;     // where shape and dtype stay, it copies its first input
-  /// Per argument of a binary op the value with which the result is the other argument; none: NaN.
+  // each result element depends only on the elements at the same position: kernels may run on
+  // blocks
+  bool pointwise = false;
+  bool exact = false;        // each element is the correctly rounded result, whatever its position
+  bool rearranging = false;  // the elements are those of the first input, moved or repeated
+  bool identity = false;     // where shape and dtype stay the same, it copies its first input
+  /// For each argument of a binary op, the value with which the result is the other argument; NaN:
+  /// there is none.
   std::array<double, 2> neutral = {kNoNeutral, kNoNeutral};
   std::string_view kernel = {};                     // empty: the op only reinterprets its input
   std::span<const DTypeSource> kernel_dtypes = {};  // the kernel is looked up by the first one that is given

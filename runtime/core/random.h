@@ -6,13 +6,13 @@
 
 namespace shard {
 
-/// Selects one stream of random numbers: equal keys give equal numbers for equal element indices.
+/// Selects a stream of random numbers: equal keys produce equal numbers for equal element indices.
 struct RandomKey {
   uint64_t seed = 0;
   uint64_t offset = 0;  // counts the draws of a generator
 };
 
-/// Hands out keys. A draw advances the offset by one.
+/// Generates keys. A draw advances the offset by one.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0) : key_{seed, 0} {}

@@ -1,4 +1,5 @@
-// What a program tells of itself while it is captured. Implemented by program/trace.cc; the layers below know this much of it.
+// The interface through which lower layers report calls to a capture. Implemented by
+// program/capture_recorder.h.
 #pragma once
 
 #include <span>
@@ -15,45 +16,47 @@ namespace shard {
 class DistSpec;
 struct ReshardPlan;
 
-/// An output of a call that is captured.
+/// An output of a captured call.
 struct RecordedOutput {
   bool present = true;
   Meta meta;                       // global
   const DistSpec* spec = nullptr;  // null for a plain tensor
   Device device;
-  int shares = -1;       // the flat input whose buffer it shares
+  int shares = -1;       // the flat input whose buffer it shares; -1: none
   bool written = false;  // that buffer was written
 };
 
-/// A call that is captured. It has been checked, and its outputs are known; none of its kernels has run.
+/// A captured call. It has been checked, and its outputs are known; none of its kernels has run.
 struct RecordedCall {
   const OpDef& op;
   bool inplace = false;
   std::span<const DenseTensor* const> inputs = {};  // flat; null for absent ones
   std::span<const SlotRange> slots = {};
   std::vector<Attr> attrs = {};
-  const DistSpec* layout = nullptr;              // that an op without tensor arguments was asked for
+  const DistSpec* layout = nullptr;              // the requested layout of an op without tensor arguments
   std::span<const RecordedOutput> outputs = {};  // flat
   std::span<const SlotRange> output_slots = {};
   uint64_t draw = 0;  // of a random op: the offset of its key
 };
 
-/// Records what this thread does with tensors. While there is one, tensors that calls make have no bytes, and carry the number of the value
-/// of the program that they are (DenseTensor::symbol).
+/// Records what this thread does with tensors. While a recorder is active, calls make storage-less
+/// tensors that carry the number of their value in the program (DenseTensor::symbol).
 class Recorder {
  public:
-  /// `meter` outlives all tensors of the program, those that outlive the capture too.
+  /// `meter` must outlive all tensors of the program, including those that outlive the capture.
   explicit Recorder(MemoryMeter& meter) : meter(meter) {}
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   virtual ~Recorder() = default;
 
-  /// Of this thread, or null.
+  /// The recorder of this thread, or null.
   static Recorder* current() { return this_thread.recorder; }
 
-  /// A buffer with bytes has been allocated: a tensor in it is made by the function (Tensor::from_data), and is not one from outside.
+  /// A buffer with bytes has been allocated. A tensor in it is made by the function
+  /// (Tensor::from_data) and does not come from outside.
   virtual void made(const Storage& storage) = 0;
-  /// Makes a tensor from outside one of the program, for the time of the capture: it keeps its handle, shape and history, and has no bytes.
+  /// Makes a tensor from outside a value of the program, for the time of the capture. It keeps its
+  /// handle, shape and history, and becomes storage-less.
   virtual void adopt(TensorImpl& tensor) = 0;
   void adopt(const Tensor& tensor) {
     if (tensor.defined()) adopt(*tensor.impl());
@@ -61,30 +64,33 @@ class Recorder {
   void adopt(const std::vector<Tensor>& tensors) {
     for (const Tensor& tensor : tensors) adopt(tensor);
   }
-  /// The gradient that `leaf` has at this time is about to be read or replaced.
+  /// Called before the present gradient of `leaf` is read or replaced.
   virtual void adopt_gradient(const Tensor& leaf) = 0;
-  /// Whether a tensor from outside had been computed from leaves. In the program it is where computations start, like a leaf.
+  /// Whether a tensor from outside was computed from leaves. In the program computations start at
+  /// it, as at a leaf.
   virtual bool was_computed(const TensorImpl& tensor) const = 0;
 
-  /// The numbers of the outputs, flat; 0 for absent ones.
+  /// Returns the numbers of the outputs, flat; 0 for absent ones.
   virtual std::vector<uint32_t> call(const RecordedCall& call) = 0;
-  /// This rank's piece after the move, which has no bytes.
+  /// Returns this rank's local shard after the reshard, which is storage-less.
   virtual DenseTensor reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op,
                               std::string_view argument) = 0;
-  /// `from`, of the same shape and layout, is written over `to`.
+  /// Writes `from`, which has the same shape and layout, over `to`.
   virtual void copy(DenseTensor& to, const DenseTensor& from) = 0;
-  /// A plain tensor is distributed, one that is distributed made whole, or a tensor copied, to another device maybe: the number of the result.
+  /// Distributes a plain tensor, gathers a distributed one (full), or copies a tensor, possibly to
+  /// another device. Returns the number of the result.
   enum class Conversion : uint8_t { distribute, full, clone };
   virtual uint32_t convert(Conversion conversion, const DenseTensor& from, const RecordedOutput& to,
                            int source_rank) = 0;
-  /// Throws for what a program cannot hold; `what` is a sentence.
+  /// Throws for what a program cannot contain; `what` is a sentence.
   [[noreturn]] virtual void refuse(std::string_view op, std::string_view what) = 0;
 
   /// Counts the tensors of the program.
   MemoryMeter& meter;
 };
 
-/// Throws no_data for a tensor that a captured function has put away: no run computes it. `op`: what needs its value.
+/// Throws no_data for a tensor that a captured function has stored outside: no run computes it.
+/// `op`: what needs its value.
 [[noreturn]] void fail_escaped(std::string_view op, std::string_view tensor);
 
 }  // namespace shard

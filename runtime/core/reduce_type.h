@@ -1,4 +1,5 @@
-// How the contributions to a partial value combine. Listed once for specs, collectives, kernels, rules and the tool.
+// How the contributions to a partial value are combined: the one list for specs, collectives,
+// kernels, rules and the tool.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ constexpr std::optional<ReduceType> find_reduce_type(std::string_view name) {
   }
   return std::nullopt;
 }
-/// As find_reduce_type(); throws invalid_argument where there is none.
+/// As find_reduce_type(), but throws invalid_argument for an unknown name.
 ReduceType parse_reduce_type(std::string_view name);
 
 }  // namespace shard

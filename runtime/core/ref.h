@@ -1,4 +1,4 @@
-// Intrusive reference counting: one pointer wide, one allocation per object.
+// Intrusive reference counting: references are one pointer wide, objects need one allocation.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace shard {
 
-/// Base of objects that Ref owns. Counting is thread safe.
+/// Base of objects that Ref owns. The count is thread safe.
 class RefCounted {
  public:
   RefCounted() = default;
@@ -15,12 +15,12 @@ class RefCounted {
   RefCounted& operator=(const RefCounted&) = delete;
 
   void retain() const { count_.fetch_add(1, std::memory_order_relaxed); }
-  /// True when there is one reference only: that of the caller.
+  /// True when the caller has the only reference.
   bool unique() const { return count_.load(std::memory_order_acquire) == 1; }
   uint32_t use_count() const { return count_.load(std::memory_order_acquire); }
   /// True when this was the last reference.
   bool release() const {
-    // A sole owner needs no read-modify-write: nobody else can reach the object.
+    // A sole owner needs no read-modify-write, because no other thread can reach the object.
     return count_.load(std::memory_order_acquire) == 1 || count_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
 
@@ -45,14 +45,14 @@ class Ref {
   ~Ref() {
     if (pointer_ && pointer_->release()) T::destroy(pointer_);
   }
-  /// Takes over the reference that a new object is born with.
+  /// Takes ownership of the reference with which a new object is created.
   static Ref adopt(T* pointer) {
     Ref ref;
     ref.pointer_ = pointer;
     return ref;
   }
 
-  /// Gives the reference away to the caller, who has to release it.
+  /// Transfers the reference to the caller, who has to release it.
   T* leak() { return std::exchange(pointer_, nullptr); }
 
   T* get() const { return pointer_; }

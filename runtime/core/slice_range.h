@@ -1,4 +1,4 @@
-// Which elements of a dim a slice takes; asked by infer_meta functions and kernels alike.
+// Computes which elements of a dim a slice selects, for infer_meta functions and kernels.
 #pragma once
 
 #include <algorithm>
@@ -6,15 +6,17 @@
 
 namespace shard {
 
-/// `count` elements, the first at `first`, each `step` after the one before; step may be negative.
+/// `count` elements, the first at `first`, each `step` after the previous one; step may be
+/// negative.
 struct SliceRange {
   int64_t first = 0;
   int64_t count = 0;
   int64_t step = 1;
 };
 
-/// From `start` to before `end` by `step`, which is not 0. Negative positions count from the end of the dim, positions beyond it are
-/// clamped; with a negative step an end of -1 is the place before the first element.
+/// From `start` to before `end` by `step`, which is not 0. Negative positions count from the end of
+/// the dim, and positions outside it are clamped. With a negative step an end of -1 is the position
+/// before the first element.
 inline SliceRange slice_range(int64_t size, int64_t start, int64_t end, int64_t step = 1) {
   const bool before_first = step < 0 && end == -1;
   if (start < 0) start += size;

@@ -1,4 +1,5 @@
-// A vector of trivially copyable values that holds the first N in place, so that hot paths allocate nothing.
+// A vector of trivially copyable values that stores the first N in place, so that hot paths
+// allocate nothing.
 #pragma once
 
 #include <cstddef>

@@ -15,11 +15,12 @@
 namespace shard {
 namespace {
 
-// Small CPU buffers live behind their Storage: one allocation instead of two.
+// Small CPU buffers are allocated together with their Storage: one allocation instead of two.
 constexpr size_t kInlineBytes = 512;
 constexpr size_t kInlineOffset = (sizeof(Storage) + 63) / 64 * 64;
 
-/// The bytes of the large buffers on each device, for messages. Small ones are not counted: they are many, and rarely what fills a device.
+/// The bytes of the large buffers on each device, for messages. Small ones are not counted: they
+/// are numerous, and rarely what fills a device.
 std::atomic<int64_t>& held_bytes(Device device) {
   static std::array<std::array<std::atomic<int64_t>, 256>, kMaxBackends> held;
   return held[device.backend][device.index];
@@ -29,8 +30,8 @@ void count_held(Device device, size_t bytes, int64_t sign) {
     held_bytes(device).fetch_add(sign * static_cast<int64_t>(bytes), std::memory_order_relaxed);
 }
 
-/// Guards which storage is a copy of which, of all storages: the last tensor of a buffer may go in any thread. Never held while a reference
-/// is dropped.
+/// Guards the source and copy relations of all storages, because the last tensor of a buffer may be
+/// destroyed in any thread. Never held while a reference is dropped.
 std::mutex& chains() {
   static std::mutex mutex;
   return mutex;
@@ -49,7 +50,8 @@ void fail_no_memory(const char* op, const Meta& meta, Device device, std::string
        held_bytes(device).load(), cause);
 }
 
-/// A storage that goes may hold the last reference to another, and that to the next: they go one after the other, not inside of each other.
+/// A storage may hold the last reference to another one, and so on. They are destroyed one after
+/// the other, not recursively.
 struct DyingStorages {
   std::vector<Storage*> waiting;
 };
@@ -116,7 +118,7 @@ Ref<Storage> Storage::absent() {
 }
 
 Ref<Storage> Storage::shape_only(Device device) {
-  // It is never written: a thread shares one among the tensors of a device.
+  // It is never written, so a thread shares one among the tensors of a device.
   static thread_local Ref<Storage> shared;
   if (!shared || shared->device_ != device) {
     shared = allocate(kCpu, 0);
@@ -146,7 +148,7 @@ void Storage::drop_data(MemoryMeter& meter) {
 }
 
 void Storage::free_data() {
-  // The address does not tell: an allocator may place a buffer right behind this block.
+  // The address does not decide it: an allocator may place a buffer directly after this block.
   const bool inside = bytes_ <= kInlineBytes && (device_.backend == 0 || state_ == State::shape_only);
   if (!inside && data_ != nullptr) {
     backend_of(device_).free(device_.index, data_);
@@ -201,14 +203,15 @@ void Storage::retire() {
   if (trouble_) {
     try {
       wait_pending();
-    } catch (...) {  // nobody will read the bytes any more
+    } catch (...) {  // the bytes are not read any more
     }
   }
   free_bytes();
-  // Nobody can write these bytes any more: a copy that is stale stays so for good, and needs to know the writer alone.
+  // Nothing can write these bytes any more: a copy that is stale stays stale, and needs only the
+  // writer.
   hand_copies_over([this](const Detachment& copy) { return copy.source_version == version(); });
   {
-    // Copies that are left still ask in their threads whether this one is detached.
+    // Remaining copies still ask, in their threads, whether this one is detached.
     std::unique_ptr<Trouble> gone;
     const std::lock_guard lock(chains());
     if (trouble_ && trouble_->detached) unlink_from_source();
@@ -263,7 +266,7 @@ void Storage::detach(Detachment detachment) {
   const std::lock_guard lock(chains());
   if (t.detached) unlink_from_source();
   t.detached = static_cast<bool>(detachment.source);
-  std::swap(t.detachment, detachment);  // the one before goes once the lock is released
+  std::swap(t.detachment, detachment);  // the previous one is destroyed after the lock is released
   if (t.detached) link_to_source();
 }
 
@@ -271,7 +274,7 @@ const Detachment* Storage::detachment() const {
   return trouble_ && trouble_->detached ? &trouble_->detachment : nullptr;
 }
 
-/// Of a detached storage, under the lock.
+/// For a detached storage, under the lock.
 bool Storage::behind_source() const {
   const Detachment& d = trouble_->detachment;
   return d.source->version() != d.source_version;
@@ -346,7 +349,7 @@ void Storage::fail_stale() const {
   const Detachment& d = trouble_->detachment;
   const char* writer = "an op";
   {
-    // A view of a view is stale when any source on the way was written.
+    // A view of a view is stale when any source in the chain was written.
     const std::lock_guard lock(chains());
     const Storage* view = this;
     while (!view->behind_source()) view = view->detachment()->source.get();
@@ -395,7 +398,7 @@ void Storage::check_write_slow(const char* op) const {
 void Storage::refresh_if_stale() {
   if (!trouble_) return;
   if (!stale()) return check_read_slow();
-  std::vector<Storage*> chain;  // the sources first, without a call for each: there may be many
+  std::vector<Storage*> chain;  // the sources first; a loop instead of recursion, because chains may be long
   Storage* root = this;
   for (; root->detachment() != nullptr; root = root->detachment()->source.get()) chain.push_back(root);
   root->check_read();
@@ -403,13 +406,14 @@ void Storage::refresh_if_stale() {
 }
 
 void Storage::refresh_from_source() {
-  wait_pending();  // also for what reads the bytes that are about to be replaced
+  wait_pending();  // also for work that reads the bytes that are about to be replaced
   check_poison();
   if (!behind_source()) return;
   Detachment& d = trouble_->detachment;
   if (!d.refresh) fail_stale();
   d.refresh();
-  // What was saved of this view, or viewed of it, has another value now; who wrote it is who wrote the source.
+  // Values that were saved from this view, or views of it, have changed; the writer is that of the
+  // source.
   bump("refresh");
   if (d.source->last_write() != nullptr) *last_write_ = *d.source->last_write();
   d.source_version = d.source->version();

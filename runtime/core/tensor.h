@@ -1,4 +1,5 @@
-// The handle that programs hold: a reference to a dense tensor or to a distributed one (whose parts live in dist/).
+// The handle that programs hold: a reference to a dense tensor, or to a distributed one (whose
+// parts are defined in dist/).
 #pragma once
 
 #include <array>
@@ -14,7 +15,7 @@ enum class TensorKind : uint8_t { dense, dist };
 
 class TensorImpl;
 
-/// A step of a recorded computation, as far as tensors know it: they own the one that made them. It is an autograd::Node.
+/// The interface through which tensors own the step that made them. It is an autograd::Node.
 class GradNode : public RefCounted {
  public:
   static void destroy(GradNode* node) { node->dispose(); }
@@ -25,13 +26,13 @@ class GradNode : public RefCounted {
   virtual void dispose() = 0;
 };
 
-/// What few tensors need for autograd: gradients and hooks of leaves.
+/// Autograd data that only few tensors have: gradients and hooks of leaves.
 class GradExtra {
  public:
   virtual ~GradExtra() = default;
 };
 
-/// Where a tensor stands in recorded computations (docs/autograd.md). Empty for most tensors.
+/// The place of a tensor in recorded computations (docs/autograd.md). Empty for most tensors.
 struct GradState {
   GradState();
   GradState(const GradState&) = delete;
@@ -41,13 +42,14 @@ struct GradState {
   bool requires_grad = false;
   uint32_t output = 0;        // which output of `node` this is
   Ref<GradNode> node;         // the step that made it; null for a leaf
-  Ref<TensorImpl> root;       // of a view: the tensor that it is a view of, itself none
-  uint64_t root_version = 0;  // of the buffer when `node` was last right
+  Ref<TensorImpl> root;       // of a view: its base, which is not a view
+  uint64_t root_version = 0;  // of the buffer when `node` was last up to date
   ViewChain views;            // between `root` and this tensor
   std::unique_ptr<GradExtra> extra;
 };
 
-/// What a Tensor refers to. Handles that are copies of each other share one TensorImpl; views have their own.
+/// The object that a Tensor refers to. Handles that are copies of each other share one TensorImpl;
+/// views have their own.
 class TensorImpl : public RefCounted {
  public:
   explicit TensorImpl(DenseTensor value) : value(std::move(value)) {}
@@ -59,10 +61,10 @@ class TensorImpl : public RefCounted {
   virtual const Meta& meta() const { return value.meta(); }
   /// One line for messages: meta and, where distributed, layout and mesh.
   virtual std::string describe() const;
-  /// Another tensor with the same value on the same buffer, and no history.
+  /// Another tensor with the same value on the same buffer, without history.
   virtual Ref<TensorImpl> alias() const;
 
-  /// The tensor itself, or this rank's piece of it.
+  /// The tensor itself, or this rank's local shard.
   DenseTensor value;
   GradState grad;
 
@@ -76,15 +78,16 @@ class TensorImpl : public RefCounted {
 inline GradState::GradState() = default;
 inline GradState::~GradState() = default;
 
-/// A reference-counted handle to a tensor; copies refer to the same tensor. Default-constructed it is undefined, which is
-/// how an absent optional argument is passed.
+/// A reference-counted handle to a tensor; copies refer to the same tensor. A default-constructed
+/// handle is undefined, which stands for an absent optional argument.
 class Tensor {
  public:
   Tensor() = default;
   explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
   explicit Tensor(DenseTensor value) : impl_(Ref<TensorImpl>::adopt(new TensorImpl(std::move(value)))) {}
 
-  /// A dense CPU tensor with these elements in row-major order. Throws shape_mismatch unless there are dims.numel() of them.
+  /// A dense CPU tensor with these elements in row-major order. Throws shape_mismatch unless there
+  /// are dims.numel() of them.
   template <class T>
   static Tensor from_data(const std::vector<T>& values, const Dims& dims) {
     const Meta meta{dims, dtype_of<T>};
@@ -109,8 +112,9 @@ class Tensor {
   /// True when both handles see each other's writes (they share a buffer).
   bool shares_buffer_with(const Tensor& other) const { return get().value.storage() == other.get().value.storage(); }
 
-  /// The elements of a dense tensor in row-major order, copied to the host. T must match dtype(). Throws dtype_mismatch,
-  /// no_data for one of a dry world, layout for a distributed tensor (use full() first, a collective call), or device where there is no memory.
+  /// The elements of a dense tensor in row-major order, copied to the host. T must match dtype().
+  /// Throws dtype_mismatch, no_data for a tensor of a dry world, layout for a distributed tensor
+  /// (use full() first, a collective call), or device where there is no memory.
   template <class T>
   std::vector<T> to_vector() const {
     const DenseTensor host = to_host(dtype_of<T>);
@@ -126,22 +130,26 @@ class Tensor {
   /// A dense tensor with the same value on another device. Throws layout for a distributed tensor.
   Tensor to(Device device) const;
 
-  /// True where gradients are to be computed: set for a leaf, and inherited by what is computed from it.
+  /// True where gradients are to be computed: set for a leaf, and inherited by tensors computed
+  /// from it.
   bool requires_grad() const;
-  /// Makes a leaf whose gradient is wanted, or not, and returns this tensor. Throws autograd for a tensor that was computed from such
-  /// leaves, and for dtypes that are not floating point.
+  /// Sets whether this leaf requires a gradient, and returns this tensor. Throws autograd for a
+  /// tensor that was computed from such leaves, and for dtypes that are not floating point.
   const Tensor& set_requires_grad(bool wanted) const;
-  /// True for a tensor that no recorded op made.
+  /// True for a tensor that no recorded op has made.
   bool is_leaf() const;
-  /// The gradient that backward has left in a leaf; undefined before. Of the leaf's shape and dtype, in its layout (docs/autograd.md).
+  /// The gradient that backward has accumulated in a leaf; undefined before. It has the leaf's
+  /// shape and dtype, and its layout (docs/autograd.md).
   Tensor grad() const;
-  /// Replaces it; an undefined one clears it. Throws shape_mismatch or dtype_mismatch.
+  /// Replaces the gradient; an undefined one clears it. Throws shape_mismatch or dtype_mismatch.
   void set_grad(const Tensor& gradient) const;
   /// The same value on the same buffer, without history.
   Tensor detach() const;
-  /// Adds the gradients of this tensor, of one element, to all leaves that it was computed from.
+  /// Adds the gradients of this tensor, which has one element, to all leaves that it was computed
+  /// from.
   void backward() const;
-  /// The same from `gradient`, of this tensor's shape and dtype. With `retain_graph` the recorded steps stay, for another backward.
+  /// The same starting from `gradient`, which has this tensor's shape and dtype. With
+  /// `retain_graph` the recorded steps are kept for another backward.
   void backward(const Tensor& gradient, bool retain_graph = false) const;
 
   const Ref<TensorImpl>& impl() const { return impl_; }

@@ -1,4 +1,5 @@
-// Calls that failed on some ranks of a world and not on others: what they wrote in place holds no value.
+// Calls that failed on some ranks of a world and not on others: what they wrote in place has no
+// value.
 #pragma once
 
 #include <atomic>
@@ -8,18 +9,20 @@
 
 namespace shard {
 
-/// What the ranks of a world (of this process) know of the first such call. Distributed calls are counted alike on all ranks. Thread safe.
+/// What the ranks of a world (in this process) know of the first such call. Distributed calls are
+/// counted alike on all ranks. Thread safe.
 class TornCalls {
  public:
-  /// The first one counts; callers take turns.
+  /// The first call to set() counts; callers take turns.
   void set(uint64_t call, std::string cause) {
     if (first_.load(std::memory_order_relaxed) != kNone) return;
     cause_ = std::move(cause);
     first_.store(call, std::memory_order_release);
   }
-  /// True where what `call` wrote is not to be read: it, or a call before it, failed on some ranks alone.
+  /// True where what `call` wrote must not be read: it, or a call before it, failed on only some
+  /// ranks.
   bool tore(uint64_t call) const { return call >= first_.load(std::memory_order_acquire); }
-  /// Which call failed where, and why. Only where tore() has returned true.
+  /// Which call failed where, and why. Valid only after tore() has returned true.
   const std::string& cause() const { return cause_; }
 
  private:

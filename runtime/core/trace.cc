@@ -25,7 +25,7 @@ std::vector<TraceEvent> TraceRing::events() const {
 
 namespace {
 
-/// `start`: the time that counts as zero.
+/// `start`: the time that becomes zero in the output.
 std::string export_trace(std::span<const std::vector<TraceEvent>> ranks, std::span<const int> ids, int64_t start) {
   std::string json = "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
   const char* separator = "";

@@ -1,4 +1,5 @@
-// An always-on record of what a rank did last: collectives, and op calls where asked for. Exported for Perfetto.
+// An always-on record of the last events of a rank: collectives, and op calls if enabled. Exported
+// for Perfetto.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace shard {
 
-/// One thing that a rank did. The names point to strings that live as long as the library.
+/// One event of a rank. The names point to strings that live as long as the library.
 struct TraceEvent {
   enum class Kind : uint8_t { collective, call };
   Kind kind = Kind::call;
@@ -36,13 +37,13 @@ class TraceRing {
     else events_[(next_ - start_) % kCapacity] = event;
     return next_++;
   }
-  /// The event that was recorded when it began has ended. The ring may have forgotten it.
+  /// Sets the end of an event that was recorded when it began. The ring may have overwritten it.
   void finish(uint64_t ticket, int64_t end_ns) {
     if (ticket >= start_ && next_ - ticket <= kCapacity) events_[(ticket - start_) % kCapacity].end_ns = end_ns;
   }
   /// Oldest first.
   std::vector<TraceEvent> events() const;
-  /// Events that the ring has forgotten.
+  /// The number of events that the ring has overwritten.
   uint64_t dropped() const { return next_ - start_ - events_.size(); }
   void clear() {
     events_.clear();
@@ -55,7 +56,8 @@ class TraceRing {
   uint64_t next_ = 0;
 };
 
-/// The events of all ranks in the Chrome trace format, which Perfetto and chrome://tracing open; a process per rank.
+/// The events of all ranks in the Chrome trace format, which Perfetto and chrome://tracing open,
+/// with a process per rank.
 std::string chrome_trace(std::span<const std::vector<TraceEvent>> ranks);
 
 }  // namespace shard

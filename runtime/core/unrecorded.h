@@ -1,4 +1,4 @@
-// What members of Tensor do (core/tensor.h), without a word to autograd. autograd/moves.cc adds that.
+// Members of Tensor (core/tensor.h) without recording for autograd. autograd/moves.cc adds that.
 #pragma once
 
 #include "core/tensor.h"

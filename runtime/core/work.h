@@ -1,4 +1,5 @@
-// A handle to something that is under way, such as a collective: waited for when its result is needed.
+// A handle to an asynchronous operation, such as a collective, which is waited for when its result
+// is needed.
 #pragma once
 
 #include <memory>
@@ -6,19 +7,20 @@
 
 namespace shard {
 
-/// Something that was started and has to be waited for. Until then its buffers must live, what it reads must not change and what it
-/// writes must not be touched. Used by the thread that started it. A handle that dies waits first.
+/// An operation that was started and has to be waited for. Until then its buffers must live, what
+/// it reads must not change and what it writes must not be accessed. Used by the thread that
+/// started it. The destructor waits.
 class [[nodiscard]] Work {
  public:
-  /// What is under way.
+  /// The operation in flight.
   class State {
    public:
     virtual ~State() = default;
-    /// Returns when it is done; throws when it failed, each time it is asked.
+    /// Returns when the operation is complete. Throws if it failed, on each call.
     virtual void wait() = 0;
   };
 
-  /// Nothing is under way.
+  /// No operation.
   Work() = default;
   explicit Work(std::unique_ptr<State> state) : state_(std::move(state)) {}
   Work(Work&&) = default;
@@ -30,7 +32,8 @@ class [[nodiscard]] Work {
   ~Work() { settle(); }
 
   bool pending() const { return state_ != nullptr; }
-  /// Returns at once when nothing is under way (any more). Throws what the work failed with, again on every call.
+  /// Returns at once when there is no operation in flight. Throws the failure of the operation, on
+  /// every call.
   void wait() {
     if (!state_) return;
     state_->wait();
@@ -38,7 +41,8 @@ class [[nodiscard]] Work {
   }
 
  private:
-  /// A failure that nobody asked for is known to the world already, and shows at the next collective.
+  /// A failure that no caller waited for is already known to the world, and is reported by the next
+  /// collective.
   void settle() noexcept {
     try {
       wait();

@@ -1,4 +1,4 @@
-// Who writes a buffer: what a call that writes tells the storages of its arguments.
+// Registers which call writes a buffer, for messages about the write.
 #pragma once
 
 #include <array>
@@ -8,11 +8,13 @@
 
 namespace shard {
 
-/// While one lives, what this thread writes is written by a call at `site` with these arguments. Calls may lie in each other, as in ops that
-/// are made of others; that of the program counts.
+/// While an object exists, writes of this thread are attributed to a call at `site` with these
+/// arguments. Calls may be nested, as in ops that are composed of others; the outermost call
+/// counts.
 class Writing {
  public:
-  /// `targets` are tensors and lists of them. Those beyond the room that there is are not told apart from other buffers.
+  /// `targets` are tensors and lists of them. Targets beyond the capacity are not distinguished
+  /// from other buffers.
   template <class... Targets>
   explicit Writing(CallSite site, const Targets&... targets) : outermost_(current() == nullptr), site_(site) {
     if (!outermost_) return;
@@ -25,10 +27,10 @@ class Writing {
     if (outermost_) this_thread.writing = nullptr;
   }
 
-  /// Of this thread, or null.
+  /// The outermost one of this thread, or null.
   static const Writing* current() { return this_thread.writing; }
   CallSite site() const { return site_; }
-  /// How the target with that buffer came to share it, where it is a view.
+  /// The views through which the target with that buffer came to share it.
   ViewChain views_of(const Storage& storage) const;
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kShownElements = 64;
 
-/// A program is the same on all ranks, and what is done with pieces may not be.
+/// A program is the same on all ranks, but what is done with local shards may differ.
 void refuse_pieces(std::string_view function) {
   if (Recorder* const recorder = Recorder::current()) {
     recorder->refuse(
@@ -107,7 +107,7 @@ Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global,
          rank.id(), to_string(piece.meta()), to_string(expected), to_string(meta), spec->text(),
          spec->mesh()->describe());
   }
-  // In a dry world every distributed tensor is without data.
+  // In a dry world no distributed tensor has data.
   if (rank.dry && piece.get().value.has_data())
     return make_dist(rank, meta, spec, DenseTensor::allocate(piece.device(), expected, rank.dry.get(), "from_local"));
   return make_dist(rank, meta, spec, convert_floats(piece.get().value, expected.dtype));
@@ -132,8 +132,7 @@ const DistSpec* spec_of(const Tensor& tensor) { return dist_impl(tensor, "spec_o
 std::string to_text(const Tensor& tensor) {
   if (!tensor.defined()) return "undefined tensor";
   const DenseTensor& value = tensor.get().value;
-  value.storage()
-      ->check_read();  // on ranks outside the mesh, too: they have the storage, and with it what happened to the tensor
+  value.storage()->check_read();  // on ranks outside the mesh, too: their storage records what happened to the tensor
   if (tensor.is_dist() && !dist_impl(tensor).here()) return tensor.get().describe() + ", no local piece on this rank";
   if (!value.has_data()) {
     return fmt::format("{}, piece {} without data, {}", tensor.get().describe(), to_string(value.dims()),

@@ -1,4 +1,5 @@
-// Distributed tensors: global meta, layout and this rank's piece; and the ways in and out that move no data.
+// Distributed tensors: global meta, layout and this rank's local shard; and conversions from and to
+// local tensors that send nothing.
 #pragma once
 
 #include "core/tensor.h"
@@ -7,7 +8,8 @@
 
 namespace shard {
 
-/// What a distributed Tensor refers to. `value` is the local piece; on a rank outside the mesh its storage is absent.
+/// The implementation of a distributed Tensor. `value` is the local shard; on a rank outside the
+/// mesh its storage is absent.
 class DistTensorImpl final : public TensorImpl {
  public:
   DistTensorImpl(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece)
@@ -26,27 +28,31 @@ class DistTensorImpl final : public TensorImpl {
   Rank* owner;
 };
 
-/// The parts of a distributed tensor. Throws layout for a plain one, undefined for none; `op` is for messages.
+/// The implementation of a distributed tensor. Throws layout for a plain tensor, undefined for an
+/// undefined one; `op` is for messages.
 DistTensorImpl& dist_impl(const Tensor& tensor, std::string_view op = "call");
 /// A tensor in messages: "argument 'x' (f32[8, 4], layout [dp, -] on mesh(dp=2))"; a plain one has no layout.
 std::string argument_text(std::string_view name, const TensorImpl& tensor);
 std::string argument_text(std::string_view name, const Meta& global, const DistSpec& spec);
 /// A new handle to a distributed tensor.
 Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece);
-/// The value of a tensor on a rank outside the mesh: absent storage, a shape of zeros.
+/// The `value` of a tensor on a rank outside the mesh: absent storage, a shape of zeros.
 DenseTensor absent_value(const Meta& global);
 /// Throws layout unless every process of the mesh is a rank of the world.
 void check_mesh_in_world(const ProcessMesh* mesh, const World& world);
 
-/// A distributed tensor from this rank's piece of it. Throws shape_mismatch unless the piece has exactly the shape that
-/// `spec` gives this rank of a tensor of shape `global`. On a rank outside the mesh `piece` is undefined. Takes the piece's
-/// buffer without a copy; a 16-bit contribution to a pending sum is converted to float32 (shard_dtype), and may be given so.
+/// A distributed tensor made from this rank's local shard. Throws shape_mismatch unless `piece` has
+/// exactly the shape that `spec` prescribes for this rank of a tensor of shape `global`. On a rank
+/// outside the mesh `piece` is undefined. Takes the buffer of `piece` without a copy. A 16-bit
+/// contribution to a pending sum is converted to float32 (shard_dtype), and may be passed in
+/// float32.
 Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype);
-/// This rank's piece, as a plain tensor on the same buffer, and so of the dtype of that (shard_dtype). Throws wrong_rank on a rank outside the mesh.
+/// This rank's local shard, as a plain tensor on the same buffer, and so with its dtype
+/// (shard_dtype). Throws wrong_rank on a rank outside the mesh.
 Tensor local(const Tensor& tensor);
 /// The layout of a distributed tensor.
 const DistSpec* spec_of(const Tensor& tensor);
-/// Meta, layout and the local piece, labelled as local. Never communicates.
+/// Meta, layout and the local shard, labelled as local. Never communicates.
 std::string to_text(const Tensor& tensor);
 
 }  // namespace shard

@@ -1,4 +1,5 @@
-// The dry world: one rank of a world of any size, without data. What it has done is reported by call/dry_report.h.
+// The dry world: one rank of a world of any size, without data. call/dry_report.h reports what it
+// has done.
 #include <fmt/format.h>
 
 #include <exception>
@@ -9,7 +10,7 @@
 namespace shard {
 namespace {
 
-/// Counts, and moves nothing: buffers have no bytes.
+/// Counts collectives and transfers nothing, because buffers have no bytes.
 class DryCommunicator final : public Communicator {
  public:
   using Communicator::Communicator;
@@ -41,7 +42,8 @@ class DryWorld final : public World {
   void run(const std::function<void(Rank&)>& program) override {
     if (failed_) fail(ErrorCode::peer_failed, "this dry world has failed before and cannot run again");
     std::exception_ptr error;
-    // On a thread of its own, as in every world: the caller may be a rank of another one.
+    // Runs on a thread of its own, as in every world, because the caller may be a rank of another
+    // world.
     start_thread([&] {
       try {
         run_as(rank(id_), program);

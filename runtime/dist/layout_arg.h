@@ -1,4 +1,4 @@
-// The argument by which creation ops are told a layout.
+// The layout argument of creation ops.
 #pragma once
 
 #include <concepts>
@@ -7,7 +7,8 @@ namespace shard {
 
 class DistSpec;
 
-/// A `const DistSpec*`, and nothing else that C++ would turn into a pointer: in arange(0, 8, 0) the last 0 is the step.
+/// Converts from a `const DistSpec*`, but not from anything else that C++ would convert to a
+/// pointer: in arange(0, 8, 0) the last 0 is the step.
 struct LayoutArg {
   template <std::same_as<const DistSpec*> T>
   LayoutArg(T spec) : spec(spec) {}  // NOLINT: layouts convert

@@ -15,10 +15,10 @@
 namespace shard {
 namespace {
 
-/// A larger mesh could not be held: it lists its processes.
+/// A mesh stores a list of its processes, so a larger mesh would not fit into memory.
 constexpr int64_t kMaxProcesses = int64_t{1} << 24;
 
-/// The number of processes. Throws invalid_argument for a shape that no mesh has.
+/// The number of processes. Throws invalid_argument for an invalid shape.
 int64_t check_shape(const std::vector<int>& shape) {
   if (shape.empty()) fail(ErrorCode::invalid_argument, "a mesh needs at least one axis");
   if (shape.size() > kMaxMeshRank) fail(ErrorCode::invalid_argument, "a mesh has at most {} axes", kMaxMeshRank);
@@ -82,7 +82,7 @@ void check(const std::vector<int>& shape, const MeshCosts& costs) {
          fmt::join(shape, ", "));
 }
 
-/// What tells meshes of one shape apart by their costs; empty for the defaults.
+/// A text that distinguishes meshes of one shape by their costs; empty for the defaults.
 std::string describe_costs(const MeshCosts& costs) {
   const MeshCosts defaults;
   std::string text;

@@ -1,4 +1,4 @@
-// Writing the traces of a world's ranks to files.
+// Writes the traces of a world's ranks to files.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@ namespace shard {
 
 class World;
 
-/// Writes what the trace rings of this process's ranks hold, in the Chrome trace format: to `path` where this process runs all ranks, else (as
-/// under mpirun) to a file for each of its ranks with the number in its name, "step.json" as "step.rank3.json". Returns the paths.
-/// Throws invalid_argument for a file that cannot be written.
+/// Writes the trace rings of this process's ranks in the Chrome trace format. If this process runs
+/// all ranks, they are written to `path`. Otherwise (for example under mpirun) there is a file for
+/// each of its ranks with the number in its name: "step.json" becomes "step.rank3.json". Returns
+/// the paths. Throws invalid_argument for a file that cannot be written.
 std::vector<std::string> save_trace(const World& world, const std::string& path);
 
 }  // namespace shard

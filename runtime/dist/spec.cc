@@ -108,13 +108,13 @@ const DistSpec* DistSpec::replicated(const ProcessMesh* mesh, int rank) { return
 
 namespace {
 
-/// One layout as text: what stands for the dims, and for the pending reductions.
+/// The parts of the text of a layout: the dims, and the pending reductions.
 struct SpecText {
   std::string_view dims;
   std::string_view partial;
 };
 
-/// "dims | reductions" as people write it, or "[dims] reductions" as text() prints it.
+/// Splits "dims | reductions", as people write it, or "[dims] reductions", as text() prints it.
 SpecText take_apart(std::string_view text) {
   const std::string_view whole = trim(text);
   const bool brackets = whole.starts_with('[');
@@ -139,7 +139,7 @@ int axis_named(const ProcessMesh* mesh, std::string_view name, std::string_view 
   fail(ErrorCode::layout, "layout '{}': {} has no axis '{}'; its axes are: {}", text, mesh->describe(), name, names);
 }
 
-/// Reads "sum(a), max(b)"; between two of them a comma or a space.
+/// Parses "sum(a), max(b)", separated by commas or spaces.
 void read_partial(std::string_view rest, std::string_view text, Layout& layout) {
   while (!rest.empty()) {
     const size_t open = rest.find('(');

@@ -1,4 +1,5 @@
-// Layouts: which mesh axes shard which dims of a tensor, and on which axes its value is a pending reduction.
+// Layouts: which mesh axes shard which dims of a tensor, and on which axes its value is a pending
+// reduction.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@
 
 namespace shard {
 
-/// The mesh axes that shard one dim, in order: the first splits the dim, the next splits each piece.
+/// The mesh axes that shard one dim, in order: the first splits the dim, the next splits each part.
 class AxisList {
  public:
   AxisList() = default;
@@ -44,12 +45,12 @@ class AxisList {
   int8_t size_ = 0;
 };
 
-/// A layout as a value that can be changed; see DistSpec.
+/// A mutable layout; see DistSpec.
 struct Layout {
   const ProcessMesh* mesh = nullptr;
   int rank = 0;                                                 // dims of the tensor
-  std::array<AxisList, kMaxRank> dims;                          // per dim the axes that shard it
-  std::array<std::optional<ReduceType>, kMaxMeshRank> partial;  // per axis the pending reduction
+  std::array<AxisList, kMaxRank> dims;                          // for each dim the axes that shard it
+  std::array<std::optional<ReduceType>, kMaxMeshRank> partial;  // for each axis the pending reduction
 
   Layout() = default;
   /// Replicated on `mesh`.
@@ -61,14 +62,15 @@ struct Layout {
   bool has_partial() const;
 };
 
-/// An interned layout: a mesh, per tensor dim an ordered list of the axes that shard it, and the partial axes with their
-/// reduce types. Equal specs are the same object. Safe for concurrent use.
+/// An interned layout: a mesh, per tensor dim an ordered list of the axes that shard it, and the
+/// partial axes with their reduce types. Equal specs are the same object. Safe for concurrent use.
 class DistSpec {
  public:
   /// Throws layout when an axis is out of range, or used twice.
   static const DistSpec* make(const Layout& layout);
-  /// The spec of a text such as "dp, tp+sp, - | sum(pp)": an entry per dim (- for none, + between several axes), after |
-  /// the partial axes. "" is the replicated layout of a scalar. It reads what text() prints, too. Throws layout for anything else.
+  /// Parses a text such as "dp, tp+sp, - | sum(pp)": an entry per dim (- for none, + between
+  /// several axes), and after | the partial axes. "" is the replicated layout of a scalar. The
+  /// output of text() is accepted, too. Throws layout for anything else.
   static const DistSpec* parse(const ProcessMesh* mesh, std::string_view text);
   static const DistSpec* replicated(const ProcessMesh* mesh, int rank);
 
@@ -77,7 +79,7 @@ class DistSpec {
   int rank() const { return layout_.rank; }
   const AxisList& axes(int dim) const { return layout_.dims[static_cast<size_t>(dim)]; }
   std::optional<ReduceType> partial(int axis) const { return layout_.partial[static_cast<size_t>(axis)]; }
-  /// "[dp, -] sum(tp)", which parse reads.
+  /// "[dp, -] sum(tp)", which parse accepts.
   const std::string& text() const { return text_; }
 
  private:
@@ -86,25 +88,27 @@ class DistSpec {
   std::string text_;
 };
 
-/// A piece of a dim: its first index and its length, both in elements.
+/// A part of a dim: its first index and its length, both in elements.
 struct Range {
   int64_t begin = 0;
   int64_t size = 0;
 };
 
-/// The piece of a dim of `size` elements that the process at `at` holds when `axes` shard it. Balanced: sizes differ by at
-/// most one, larger pieces first; several axes nest. This is the only place that knows who owns what.
+/// The part of a dim of `size` elements that the process at `at` holds when `axes` shard it.
+/// Balanced: sizes differ by at most one, larger parts first; several axes nest. This is the only
+/// function that knows which process owns which elements.
 Range shard_range(int64_t size, const ProcessMesh& mesh, const AxisList& axes, const Coordinate& at);
 
-/// A piece of a tensor: first index and length per dim.
+/// The local shard of a tensor as a box: first index and length per dim.
 struct Piece {
   Dims begin;
   Dims dims;
 };
-/// The piece that the process at `at` holds.
+/// The box of the local shard of the process at `at`.
 Piece local_piece(const Layout& layout, const Dims& global, const Coordinate& at);
-/// The dtype of the local shards of a tensor of `dtype`: float32 where a bf16 or f16 tensor has a pending sum or average over an axis of several
-/// processes, so that contributions are not rounded before they are added up; else its own.
+/// The dtype of the local shards of a tensor of `dtype`: float32 where a bf16 or f16 tensor has a
+/// pending sum or average over an axis of several processes, so that contributions are not rounded
+/// before they are added up; else `dtype`.
 DType shard_dtype(DType dtype, const Layout& layout);
 /// The shape and dtype of the local shard of a tensor on the process at `at`.
 Meta shard_meta(const Meta& global, const DistSpec& spec, const Coordinate& at);

@@ -1,4 +1,5 @@
-// What local and from_local do (dist/dist_tensor.h), without a word to autograd. autograd/moves.cc adds that.
+// local and from_local (dist/dist_tensor.h) without recording for autograd. autograd/moves.cc adds
+// that.
 #pragma once
 
 #include "dist/dist_tensor.h"

@@ -52,7 +52,7 @@ class LocalWorld final : public World {
       fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", text_of(cause()));
     start_threads(program);
     if (errors_.empty() &&
-        !hub_.failure().empty()) {  // of a call that failed on some ranks, whose programs have caught that
+        !hub_.failure().empty()) {  // of a call that failed on some ranks, whose programs have caught the error
       errors_.push_back(std::make_exception_ptr(Error(ErrorCode::peer_failed, hub_.failure())));
     }
     if (!errors_.empty()) std::rethrow_exception(cause());
@@ -69,8 +69,8 @@ class LocalWorld final : public World {
  private:
   enum Start : int { waiting, all_here, given_up };
 
-  /// Runs the program on a thread for each rank. No rank begins before all have their thread, so that a run which cannot have them has done
-  /// nothing, and the world can be used again.
+  /// Runs the program on a thread for each rank. No rank begins before all threads exist. So a run
+  /// that cannot create them has done nothing, and the world can be used again.
   void start_threads(const std::function<void(Rank&)>& program) {
     std::atomic<Start> start{waiting};
     std::vector<std::thread> threads;
@@ -113,7 +113,8 @@ class LocalWorld final : public World {
     hub_.fail(fmt::format("rank {} failed: {}", rank.id(), text_of(error)));
   }
 
-  /// The first error. A rank that fails because another one did is no cause; it counts only when nothing else is known.
+  /// The first error. A rank that fails because another one failed is not the cause; its error is
+  /// used only when there is no other.
   std::exception_ptr cause() const {
     const auto original = std::find_if_not(errors_.begin(), errors_.end(), is_peer_failure);
     return original == errors_.end() ? errors_.front() : *original;
@@ -121,8 +122,9 @@ class LocalWorld final : public World {
 
   LocalHub hub_;
   std::mutex mutex_;
-  std::vector<std::exception_ptr>
-      errors_;  // of all ranks, in the order in which they failed; no rank's thread frees another's
+  // of all ranks, in the order in which they failed; a rank's thread never frees the error of
+  // another one
+  std::vector<std::exception_ptr> errors_;
 };
 
 class MpiWorld final : public World {

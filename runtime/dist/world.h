@@ -1,4 +1,4 @@
-// Worlds of ranks and what each rank carries: its communicators, policies, generator and trace.
+// Worlds of ranks and the state of each rank: its communicators, policies, generator and trace.
 #pragma once
 
 #include <chrono>
@@ -32,21 +32,24 @@ class Rank {
   int id() const { return id_; }
   World& world() const { return *world_; }
 
-  /// The communicator of the line of `mesh` along `axis` through this rank, or of the whole mesh. This rank is in the mesh.
+  /// The communicator of the line of `mesh` along `axis` through this rank, or of the whole mesh.
+  /// This rank is in the mesh.
   Communicator& communicator(const ProcessMesh* mesh, int axis);
   Communicator& communicator(const ProcessMesh* mesh);
-  /// What this rank has sent along an axis of `mesh`, over the whole mesh (relayouts, broadcasts), and by all its communicators.
+  /// What this rank has sent along an axis of `mesh`, over the whole mesh (relayouts, broadcasts),
+  /// and by all its communicators.
   CommStats stats(const ProcessMesh* mesh, int axis) const;
   CommStats stats(const ProcessMesh* mesh) const;
   CommStats stats() const;
-  /// The groups of which this rank has asked for its communicator: along an axis, or (axis -1) whole meshes.
+  /// The groups whose communicators this rank has used: along an axis, or (axis -1) whole meshes.
   std::vector<std::pair<const ProcessMesh*, int>> groups() const;
-  /// The collectives of this rank that are under way.
+  /// The collectives of this rank in flight.
   CommQueue& comm_queue() { return comm_queue_; }
-  /// The distributed call of this rank with that number failed. Ranks on which it succeeds, and then all others, get peer_failed at their next
-  /// collective; where it fails on every rank alike, nothing else happens.
+  /// The distributed call of this rank with that number failed. If it succeeds on some ranks,
+  /// these, and then all others, get peer_failed at their next collective. If it fails on every
+  /// rank alike, nothing else happens.
   void call_failed(uint64_t call, const std::string& text);
-  /// What the world knows of calls that failed on some ranks alone.
+  /// What the world knows of calls that failed on only some ranks.
   const std::shared_ptr<TornCalls>& torn_calls() const;
 
   Policies policies;
@@ -54,7 +57,7 @@ class Rank {
   Generator plain_generator;  // of calls on plain tensors
   TraceRing trace;
   bool trace_calls = false;          // record op calls too, not only collectives
-  std::unique_ptr<MemoryMeter> dry;  // only in a dry world: tensors get no bytes, and this counts them
+  std::unique_ptr<MemoryMeter> dry;  // only in a dry world: tensors are storage-less, and this counts them
   std::unique_ptr<RankExtension> extension;
 
  private:
@@ -76,43 +79,51 @@ struct WorldOptions {
   int64_t message_limit = CommOptions{}.message_limit;
 };
 
-/// A set of ranks that run the same program. Several worlds may live in one process, which runs all ranks of a world or some of them.
-/// Not copyable; ranks and the tensors made on them must not outlive it.
+/// A set of ranks that run the same program. Several worlds may exist in one process, which runs
+/// all ranks of a world or some of them. Not copyable; ranks and the tensors made on them must not
+/// outlive it.
 class World {
  public:
   /// `size` ranks as threads of this process.
   static std::unique_ptr<World> local(int size, WorldOptions options = {});
-  /// One rank of a world of `size` ranks, without data: tensors have layouts, versions and aliases but no bytes, kernels do not run,
-  /// and collectives are counted but move nothing. A program does there what it does on that rank of a real world, up to the first
-  /// value that it reads (no_data). See docs/dry_runs.md.
+  /// One rank of a world of `size` ranks, without data: tensors have layouts, versions and aliases
+  /// but no bytes, kernels do not run, and collectives are counted but transfer nothing. A program
+  /// behaves as on that rank of a real world, up to the first value that it reads (no_data). See
+  /// docs/dry_runs.md.
   static std::unique_ptr<World> dry(int size, int rank, WorldOptions options = {});
-  /// One rank in this process, as many as the MPI job that it was started in has processes (1 without a job). Collective over the
-  /// job. `run` returns when all processes have run the program. Throws communication in a build without MPI.
+  /// One rank in this process, and as many ranks as the MPI job has processes (1 without a job).
+  /// Collective over the job. `run` returns when all processes have run the program. Throws
+  /// communication in a build without MPI.
   static std::unique_ptr<World> mpi(WorldOptions options = {});
-  /// The MPI world where this process was started by mpirun or mpiexec (which say so in the environment), else `size` local ranks.
+  /// The MPI world if mpirun or mpiexec started this process (according to the environment), else
+  /// `size` local ranks.
   static std::unique_ptr<World> from_environment(int size, WorldOptions options = {});
   virtual ~World();
 
-  /// The number of ranks, those of other processes included.
+  /// The number of ranks, including those of other processes.
   int size() const { return size_; }
   /// The ranks that run in this process, in ascending order.
   const std::vector<int>& local_ranks() const { return local_ranks_; }
-  /// The state of a rank, for reading traces and counters between runs. Throws wrong_rank for one that this process does not run.
+  /// The state of a rank, for reading traces and counters between runs. Throws wrong_rank for a
+  /// rank that this process does not run.
   Rank& rank(int id) const;
 
-  /// Runs `program` on every rank of this process and returns when all have ended, with no collective under way. When a rank throws,
-  /// the others fail with peer_failed at once; the first original error is thrown here, and every later run throws peer_failed.
+  /// Runs `program` on every rank of this process and returns when all have ended, with no
+  /// collective in flight. When a rank throws, the others fail with peer_failed at once. The first
+  /// original error is rethrown here, and every later run throws peer_failed.
   virtual void run(const std::function<void(Rank&)>& program) = 0;
 
  protected:
   /// `local_ranks` in ascending order.
   World(int size, std::vector<int> local_ranks, const WorldOptions& options,
         std::shared_ptr<TornCalls> torn = std::make_shared<TornCalls>());
-  /// Runs `program` as `rank` on this thread, and completes the collectives that it leaves under way.
+  /// Runs `program` as `rank` on this thread, and completes the collectives that it leaves in
+  /// flight.
   static void run_as(Rank& rank, const std::function<void(Rank&)>& program);
-  /// The communicator of `rank` in the group `members` (world ranks), where it stands at `position`.
+  /// The communicator of `rank` in the group `members` (world ranks), where it has the position
+  /// `position`.
   virtual std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) = 0;
-  /// See Rank::call_failed; a world of one rank has nobody to tell.
+  /// See Rank::call_failed. A world of one rank has no other rank to inform.
   virtual void call_failed(Rank&, uint64_t, const std::string&) {}
   const std::shared_ptr<TornCalls>& torn_calls() const { return torn_calls_; }
 
@@ -125,8 +136,8 @@ class World {
   std::vector<std::unique_ptr<Rank>> ranks_;  // of local_ranks_
 };
 
-/// The rank whose program this thread runs. Throws wrong_rank outside of World::run. For the public API only: layers below
-/// are handed a Rank.
+/// The rank whose program this thread runs. Throws wrong_rank outside of World::run. For the public
+/// API only: lower layers get a Rank as an argument.
 Rank& current_rank();
 /// The same, or null.
 inline Rank* current_rank_or_null() { return this_thread.rank; }

@@ -1,5 +1,5 @@
-// The gradient of attention made of other ops, for recorded calls. It keeps whole matrices of weights, which the
-// kernel does not.
+// The gradient of attention as a composite of other ops, for recorded calls. Unlike the kernel, it
+// keeps whole matrices of weights.
 #include <cmath>
 #include <limits>
 
@@ -17,7 +17,7 @@ namespace {
 /// [batch, sequence, heads, width] as [batch, heads, sequence, width], and back.
 Tensor swap_heads(const Tensor& x) { return transpose(x, {0, 2, 1, 3}); }
 
-/// Each head of [batch, heads, sequence, width] as often as heads of q read it.
+/// Repeats each head of [batch, heads, sequence, width] for all heads of q that read it.
 Tensor repeat_heads(const Tensor& x, int64_t heads) {
   const Dims& dims = x.dims();
   if (dims[1] == heads) return x;
@@ -31,10 +31,11 @@ Tensor sum_heads(const Tensor& grad, int64_t heads) {
   return dims[1] == heads ? grad : sum(reshape(grad, {dims[0], heads, dims[1] / heads, dims[2], dims[3]}), {2});
 }
 
-/// The softmax of the scores of keys; 0 for a key that is not seen, also where a query sees none.
+/// The softmax of the scores of keys. Masked keys have weight 0, even where a query sees no key.
 Tensor weights_of(const Tensor& scores, const Tensor& attn_mask, bool causal) {
   if (!causal && !attn_mask.defined()) return softmax(scores);
-  // A number instead of -infinity, whose differences are none. Its exponential is 0 beside any score.
+  // A finite number instead of -infinity, whose differences are NaN. Its exponential is 0 beside
+  // any score.
   constexpr double kUnseen = -1e30;
   const Tensor masked = attn_mask.defined() ? add(scores, widened(attn_mask.detach())) : scores,
                zero = full_like(scores, 0);
@@ -46,7 +47,8 @@ Tensor weights_of(const Tensor& scores, const Tensor& attn_mask, bool causal) {
   return where(unseen, zero, softmax(where(unseen, full_like(scores, kUnseen), masked)));
 }
 
-/// What flash_attn multiplied each weight with: its results for equal weights and values that are the unit vectors.
+/// The factors by which flash_attn multiplied the weights: its results for equal weights and values
+/// that are unit vectors.
 Tensor kept_weights(const Tensor& q, const Tensor& k, const Tensor& seed_offset, float dropout) {
   const Tensor query = full_like(widened(slice(q, {3}, {0}, {1})), 0),
                key = full_like(widened(slice(k, {3}, {0}, {1})), 0);

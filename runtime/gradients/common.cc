@@ -1,4 +1,4 @@
-// Sums and copies that undo and do broadcasting, and the dtypes of gradients that stand in for kernels.
+// Sums and expansions for gradients of broadcasting, and dtypes of gradients that replace kernels.
 #include "gradients/common.h"
 
 #include "dist/dist_tensor.h"
@@ -17,7 +17,8 @@ Tensor sum_to(const Tensor& grad, const Dims& dims) {
   }
   const bool only_leading = static_cast<int>(axes.size()) == lead;
   const Tensor sums = sum(grad, axes, /*keepdim=*/!only_leading);
-  return only_leading || lead == 0 ? sums : squeeze(sums, leading);  // a 0 in the shape of reshape would keep a dim
+  // a 0 in the shape argument of reshape would keep a dim
+  return only_leading || lead == 0 ? sums : squeeze(sums, leading);
 }
 
 Tensor spread(const Tensor& grad, const Tensor& x) {

@@ -1,4 +1,5 @@
-// Gradients of ops of math.yaml and dynamic.yaml that are made of other ops. Reductions go to reduce.cc, helpers to common.h.
+// Gradients of ops of math.yaml and dynamic.yaml that are composites of other ops. Gradients of
+// reductions are in reduce.cc, helpers in common.h.
 #include <cmath>
 #include <numbers>
 
@@ -29,7 +30,7 @@ Tensor silu_slope(const Tensor& x) {
 
 /// The second derivative of gelu, or of its approximation x * sigmoid(w(x)).
 Tensor gelu_curvature(const Tensor& x, bool approximate) {
-  const Tensor near = clip(x, -40, 40);  // it is 0 further out, where powers of x may be infinite
+  const Tensor near = clip(x, -40, 40);  // it is 0 outside, where powers of x may be infinite
   const Tensor squares = square(near);
   const double k = 1 / std::sqrt(2 * std::numbers::pi);
   if (!approximate) return multiply(exp(scale(squares, -0.5)), scale(squares, -k, 2 * k));
@@ -41,7 +42,7 @@ Tensor gelu_curvature(const Tensor& x, bool approximate) {
   return multiply(multiply(s, scale(s, -1, 1)), add(scale(slope, 2), multiply(near, turn)));
 }
 
-/// Gives `out_grad` to x where `to_x` holds, else to y.
+/// Passes `out_grad` to x where `to_x` holds, else to y.
 Pair choose(const Tensor& to_x, const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
   const Tensor zero = full_like(out_grad, 0);
   return {wanted[0] ? sum_to(where(to_x, out_grad, zero), x.dims()) : Tensor(),
@@ -85,12 +86,12 @@ Pair where_grad(const Tensor& condition, const Tensor& x, const Tensor& y, const
 Pair elementwise_pow_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
   Pair grads;
   if (wanted[0]) {
-    // 0 * x^1 is 0 at an x of 0 too, where 0 * x^-1 is none.
+    // 0 * x^1 is 0 even at x = 0, where 0 * x^-1 is NaN.
     const Tensor less = where(logical_not(y), full_like(y, 1), scale(y, 1, -1));
     std::get<0>(grads) = sum_to(multiply(out_grad, multiply(y, elementwise_pow(x, less))), x.dims());
   }
   if (wanted[1]) {
-    // The logarithm of 1 instead of 0: 0^y is constant for y > 0.
+    // Uses the logarithm of 1 instead of that of 0: 0^y is constant for y > 0.
     const Tensor base = where(logical_not(x), full_like(x, 1), x);
     std::get<1>(grads) = sum_to(multiply(out_grad, multiply(elementwise_pow(x, y), log(base))), y.dims());
   }
@@ -110,13 +111,14 @@ std::vector<Tensor> add_n_grad(const std::vector<Tensor>& inputs, const Tensor& 
 Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis, bool flatten, bool exclusive,
                    bool reverse) {
   if (!flatten) return cumsum(out_grad, axis, false, exclusive, !reverse);
-  if (x.dims().numel() == 0) return spread(sum(out_grad), x);  // a 0 in the shape for reshape keeps a dim
+  if (x.dims().numel() == 0) return spread(sum(out_grad), x);  // a 0 in the shape argument of reshape keeps a dim
   return reshape(cumsum(out_grad, 0, false, exclusive, !reverse), x.dims());
 }
 
 namespace {
 
-/// Whether [b.., r, c] can become [b * r, c] without bytes that move: on a mesh, where only the first dim is cut, into equal pieces.
+/// Whether [b.., r, c] can become [b * r, c] without communication: on a mesh, only where just the
+/// first dim is sharded, into equal shards.
 bool rows_join(const Tensor& x) {
   if (x.dims().numel() == 0) return false;
   if (!x.is_dist()) return true;
@@ -141,7 +143,8 @@ Tensor matmul_grad_y(const Tensor& x, const Tensor& y, const Tensor& g, bool tra
   const auto product = [&](const Tensor& a, const Tensor& b) {
     return transpose_y ? matmul(b, a, true, transpose_x) : matmul(a, b, !transpose_x, false);
   };
-  // A weight for a batch of rows: one product of all rows, not a product of each matrix of the batch and their sum.
+  // A weight for a batch of rows: one product of all rows instead of a product per matrix of the
+  // batch and their sum.
   const bool batch_of_rows = x.dims().rank() > 2 && y.dims().rank() == 2 && !transpose_x;
   if (batch_of_rows && rows_join(x) && rows_join(g)) return product(join_rows(x), join_rows(g));
   return sum_to(product(x, g), y.dims());
@@ -151,7 +154,8 @@ Tensor matmul_grad_y(const Tensor& x, const Tensor& y, const Tensor& g, bool tra
 
 Pair matmul_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, bool transpose_x, bool transpose_y,
                  GradMask wanted) {
-  // Vectors count as a row and a column, whose dims out_grad lacks; the flags mean nothing for them.
+  // Vectors are treated as a row and a column, whose dims out_grad lacks; the flags do not apply to
+  // them.
   const bool row = x.dims().rank() == 1, column = y.dims().rank() == 1;
   const int rank = out_grad.dims().rank();
   const IntArray lacking = row && column ? IntArray{rank, rank + 1} : row ? IntArray{rank - 1} : IntArray{rank};
@@ -174,14 +178,15 @@ Pair matmul_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, bool 
 Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out_grad) {
   const int64_t count = out_grad.dims()[0];
   if (count == 0) return cast(full_like(mask, 0), x.dtype());
-  // Before the end of the row-major order of mask stand as many true elements as the number of the last of them, plus one.
+  // The number of true elements before a position in the row-major order of mask is the index of
+  // the last of them, plus one.
   const Tensor flat = reshape(mask, {mask.dims().numel()});
   const Tensor place = clip(scale(cumsum(cast(flat, DType::int64), 0), 1, -1), 0, count - 1);
   const Tensor values = gather(out_grad, place);
   return reshape(where(flat, values, full_like(values, 0)), x.dims());
 }
 
-// Recorded calls of these run here, not in the kernels of the same names.
+// Recorded calls of these ops run here, not in the kernels of the same names.
 
 Tensor silu_grad(const Tensor& x, const Tensor& out_grad) {
   return narrowed(multiply(widened(out_grad), silu_slope(widened(x))), x.dtype());
@@ -199,7 +204,8 @@ Pair swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
           narrowed(multiply(grad, silu(gate)), y.dtype())};
 }
 
-// Gradients of gradients. `grad_x_grad` is that of x_grad, and `grad_out` what the gradient got as out_grad.
+// Gradients of gradients. `grad_x_grad` is the gradient of x_grad, and `grad_out` is the argument
+// out_grad of the first gradient.
 
 Pair exp_double_grad(const Tensor& out, const Tensor& grad_out, const Tensor& grad_x_grad, GradMask wanted) {
   return {wanted[0] ? multiply(grad_x_grad, grad_out) : Tensor(), wanted[1] ? exp_grad(out, grad_x_grad) : Tensor()};

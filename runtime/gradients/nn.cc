@@ -1,5 +1,5 @@
-// Gradients of layers that are made of other ops: alone, or in recorded calls of an op whose kernel computes the same.
-// Attention goes to attention.cc.
+// Gradients of layers that are composites of other ops: either without a kernel, or for recorded
+// calls of an op with a kernel. Attention is in attention.cc.
 #include "autograd/grad_mode.h"
 #include "gradients/common.h"
 #include "ops/api.h"
@@ -25,20 +25,21 @@ Tensor inverse_root(const Tensor& squares, const Tensor& result) {
   return rsqrt(add(squares, epsilon()));
 }
 
-/// The gradient of v for normal = centred * factor, where `factor` is 1 over the root of the mean of the squares of
-/// centred over `axes`, and centred is v less its mean unless `mean_is_0`.
+/// The gradient of v for normal = centred * factor, where `factor` is 1 over the root of the mean
+/// of the squares of centred over `axes`, and centred is v minus its mean unless `mean_is_0`.
 Tensor normalised_grad(const Tensor& normal, const Tensor& factor, const Tensor& grad, const IntArray& axes,
                        bool mean_is_0 = false) {
   const Tensor across = multiply(normal, mean(multiply(grad, normal), axes, true));
   return multiply(factor, subtract(mean_is_0 ? grad : subtract(grad, mean(grad, axes, true)), across));
 }
 
-/// The gradient of scale or bias from that of each element, in its shape and dtype; absent with it.
+/// The gradient of scale or bias from the gradient of each element, in its shape and dtype; absent
+/// where the argument is.
 Tensor affine_grad(const Tensor& affine, const Tensor& grad, const Dims& dims) {
   return affine.defined() ? narrowed(reshape(sum_to(grad, dims), affine.dims()), affine.dtype()) : Tensor();
 }
 
-/// All dims of `x` but the one of the channels.
+/// All dims of `x` except the channel dim.
 IntArray axes_without(const Tensor& x, int channel) {
   IntArray axes;
   for (int d = 0; d < x.dims().rank(); ++d) {
@@ -47,7 +48,8 @@ IntArray axes_without(const Tensor& x, int channel) {
   return axes;
 }
 
-/// A value for each class, as `label` has it: its own weights, or 1 for the class that it names unless that is ignored.
+/// A weight for each class, from `label`: its own weights, or 1 for the class that it names unless
+/// that class is ignored.
 Tensor weights_of(const Tensor& label, const Tensor& softmax, const Tensor& loss_grad, bool soft_label,
                   int ignore_index, int axis) {
   const NoGrad constant;

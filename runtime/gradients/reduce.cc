@@ -1,4 +1,4 @@
-// Gradients of ops of reduce.yaml, which are made of other ops.
+// Gradients of ops of reduce.yaml, which are composites of other ops.
 #include "ops/reduce_ops.h"
 
 #include <algorithm>
@@ -13,7 +13,8 @@ using gradients::sum_to;
 
 namespace {
 
-/// The axes that a reduction of `rank` dims over `axis` (all when empty) reduces, in rising order.
+/// The axes that a reduction of `rank` dims over `axis` (all when empty) reduces, in ascending
+/// order.
 IntArray reduced_axes(int rank, const IntArray& axis) {
   IntArray axes;
   for (int d = 0; d < rank; ++d) {
@@ -23,7 +24,8 @@ IntArray reduced_axes(int rank, const IntArray& axis) {
   return axes;
 }
 
-/// A result of a reduction of `x`, or its gradient, with the reduced dims as 1, so that it broadcasts to x.
+/// A result of a reduction of `x`, or its gradient, with reduced dims of size 1, so that it
+/// broadcasts to x.
 Tensor keep_dims(const Tensor& out, const Tensor& x, const IntArray& axis) {
   const int rank = x.dims().rank();
   return out.dims().rank() == rank ? out : unsqueeze(out, reduced_axes(rank, axis));
@@ -71,7 +73,8 @@ Tensor amin_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, con
 }
 
 Tensor prod_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool) {
-  // The product of the others is that of all numbers but 0, divided by the element, unless there is a 0 among the others.
+  // The product of the other elements is the product of all nonzero elements divided by this
+  // element, unless there is a 0 among the others.
   const Tensor zero = logical_not(x);
   const Tensor number = where(zero, full_like(x, 1), x);
   const Tensor others = divide(prod(number, axis, /*keepdim=*/true), number);
@@ -80,12 +83,12 @@ Tensor prod_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, 
 }
 
 Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad) {
-  return sum_to(multiply(x, scale(out_grad, 2)), x.dims());  // out_grad is [1], and x may be a number
+  return sum_to(multiply(x, scale(out_grad, 2)), x.dims());  // out_grad is [1], and x may be a scalar
 }
 
 Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis, bool,
                            bool reduce_all) {
-  // All elements are 0 where the norm is: 0 * 1 instead of 0 / 0.
+  // Where the norm is 0 all elements are 0: computes 0 * 1 instead of 0 / 0.
   const Tensor norm = where(logical_not(out), full_like(out, 1), out);
   return multiply(x, keep_dims(divide(out_grad, norm), x, reduce_all ? IntArray() : axis));
 }

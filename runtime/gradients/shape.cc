@@ -1,4 +1,5 @@
-// Gradients of shape.yaml that are made of other ops. Tensors of which only the shape is used may lack their bytes.
+// Gradients of ops of shape.yaml that are composites of other ops. Tensors of which only the shape
+// is used may have no data.
 #include "ops/shape_ops.h"
 
 #include "gradients/common.h"
@@ -7,10 +8,11 @@
 namespace shard::external {
 namespace {
 
-/// Zeros of shape `dims`, from a tensor without elements. reshape cannot say this: a 0 in its shape keeps a dim.
+/// Zeros of shape `dims`, from a tensor without elements. reshape cannot do this: a 0 in its shape
+/// keeps a dim.
 Tensor zeros_from_empty(const Tensor& empty, const Dims& dims) { return expand(sum(empty), dims); }
 
-/// Sums a dim that has `repeats` copies of `size` elements to one of them.
+/// Sums a dim that has `repeats` copies of `size` elements to one copy.
 Tensor sum_repeats(const Tensor& grad, int axis, int64_t repeats, int64_t size) {
   if (size == 1) return sum(grad, {axis}, true);
   Dims parts = grad.dims(), summed = parts;
@@ -20,7 +22,7 @@ Tensor sum_repeats(const Tensor& grad, int axis, int64_t repeats, int64_t size) 
     parts.insert(axis, repeats);
     return sum(reshape(grad, parts), {axis});
   }
-  // Another dim would be too many: those around the copies are joined.
+  // Another dim would exceed the limit, so the dims around the copies are merged.
   parts = {grad.dims().numel(0, axis), repeats, size * grad.dims().numel(axis + 1, grad.dims().rank())};
   return reshape(sum(reshape(grad, parts), {1}), summed);
 }

@@ -1,5 +1,5 @@
-// Names what the library is built with: its backends, and every kernel by explicit calls. A new family of kernels adds its
-// register function here.
+// Registers everything that the library is built with: its backends, and every kernel by explicit
+// calls. A new family of kernels adds the call of its register function here.
 #include <utility>
 
 #include "kernels/cpu/register.h"

@@ -20,7 +20,7 @@ Tables& tables() {
   return instance;
 }
 
-/// Registers the built-in kernels, unless it is them that ask.
+/// Registers the built-in kernels, unless their registration itself is calling.
 void with_builtin_kernels() {
   static std::once_flag once;
   static thread_local bool registering = false;

@@ -1,4 +1,5 @@
-// The table of kernels: name x backend x dtype -> function. Kernels of a new backend are added by its register function.
+// The table of kernels: name x backend x dtype -> function. Kernels of a new backend are added by
+// its register function.
 #pragma once
 
 #include <initializer_list>
@@ -49,7 +50,8 @@ class KernelTable {
   static auto no_kernel_of(void (*)(Args...)) {
     return &no_kernel<Args...>;
   }
-  /// What runs in a dry world, where tensors have no data: the kernel that tells what the real one communicates, or nothing.
+  /// The function that runs in a dry world, where tensors have no data: the dry kernel, which counts
+  /// what the real one communicates, or a function that does nothing.
   template <class Fn>
   Fn* find_dry(const OpContext& ctx) const {
     if (ctx.recorder != nullptr) return no_kernel_of(static_cast<Fn*>(nullptr));
@@ -65,17 +67,20 @@ class KernelTable {
   Entry entries_[kMaxBackends][kNumDTypes];
 };
 
-/// The table of that name; it is made empty when nothing is registered yet. The reference stays valid.
+/// The table of that name, which is created empty when nothing is registered yet. The reference
+/// stays valid.
 const KernelTable& kernel_table(const char* name);
 
-/// Adds `function` for one dtype, before the first call that could use it. A kernel may throw invalid_argument or out_of_range
-/// only before its first write. A later registration replaces an earlier one, and the built-in kernels come first, so that
-/// a user can override any of them.
+/// Adds `function` for one dtype, before the first call that could use it. A kernel may throw
+/// invalid_argument or out_of_range only before its first write. A later registration replaces an
+/// earlier one, and the built-in kernels are registered first, so that a user can override any of
+/// them.
 template <class... Args>
 void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...));
 
-/// Adds what dry worlds run in place of the kernels of that name, which combine values by ctx.local->reducer: a function of
-/// their C++ signature that makes the same calls of the reducer, on tensors without data. Kernels without a reducer need none.
+/// Adds the dry kernel of that name, which dry worlds run instead of kernels that combine values by
+/// ctx.local->reducer. It has their C++ signature and makes the same calls of the reducer, on
+/// tensors without data. Kernels without a reducer need none.
 template <class... Args>
 void register_dry_kernel(const char* name, void (*function)(Args...));
 
@@ -100,7 +105,8 @@ void register_dry_kernel(const char* name, void (*function)(Args...)) {
   detail::mutable_kernel_table(name).set_dry(reinterpret_cast<void (*)()>(function), typeid(void(Args...)));
 }
 
-/// For dry kernels: what the real one does with a tensor of this meta by ctx.local->reducer.
+/// For dry kernels: the reduction that the real kernel does with a tensor of this meta by
+/// ctx.local->reducer.
 inline void dry_all_reduce(const OpContext& ctx, const Meta& meta, ReduceType type) {
   if (ctx.local == nullptr || ctx.local->reducer == nullptr) return;
   DenseTensor value = DenseTensor::allocate(kCpu, meta, ctx.dry);

@@ -1,4 +1,4 @@
-// infer_meta of attention and of what prepares its arguments. Other layers go to nn.cc.
+// infer_meta of attention and of rotary embeddings. Other layers are in nn.cc.
 #include "meta/check.h"
 #include "meta/infer_meta.h"
 
@@ -12,7 +12,7 @@ void check_four_dims(const OpContext& ctx, std::string_view name, const Meta& x,
 
 constexpr std::string_view kBatchFirst = "[batch, sequence, heads, width]";
 
-/// q, k and v, which stand in the first three slots.
+/// Checks q, k and v, which are in the first three slots.
 void check_qkv(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v) {
   check_floating(ctx, "q", q);
   check_same_dtype(ctx, "q", q, "k", k);
@@ -30,7 +30,7 @@ void check_qkv(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v
   }
 }
 
-/// The mask in slot `slot`; q and k stand in the slots 0 and 1.
+/// Checks the mask in slot `slot`; q and k are in the slots 0 and 1.
 void check_mask(const OpContext& ctx, size_t slot, const Meta& mask, const Meta& q, const Meta& k) {
   check_same_dtype(ctx, "q", q, "attn_mask", mask);
   const Dims &dims = global_dims(ctx, slot, mask), &q_dims = global_dims(ctx, 0, q), &k_dims = global_dims(ctx, 1, k);
@@ -42,8 +42,8 @@ void check_mask(const OpContext& ctx, size_t slot, const Meta& mask, const Meta&
        to_string(mask), to_string(expected));
 }
 
-/// The arguments of a rotation, forward or back: what is turned, in slots from `first` on, and tables and positions in slots from
-/// `first_table` on.
+/// The arguments of a rotation, forward or backward: rotated tensors in slots from `first` on,
+/// tables and positions in slots from `first_table` on.
 struct RopeArgs {
   const Meta* x[3];
   std::string_view names[3];
@@ -52,7 +52,8 @@ struct RopeArgs {
   size_t first_table;
 };
 
-/// A table of sines or cosines: [positions, width] or [1, positions, 1, width]. Gives the number of positions.
+/// A table of sines or cosines: [positions, width] or [1, positions, 1, width]. Returns the number
+/// of positions.
 int64_t check_table(const OpContext& ctx, size_t slot, std::string_view name, const Meta& table, const RopeArgs& args) {
   const Meta& q = *args.x[0];
   check_floating(ctx, name, table);

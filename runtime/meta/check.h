@@ -1,4 +1,5 @@
-// Checks that infer_meta functions of several families share. A check that one family needs stands in its own .cc.
+// Checks that infer_meta functions of several families share. A check that only one family needs is
+// in its own .cc.
 #pragma once
 
 #include <string_view>
@@ -21,14 +22,14 @@ void check_index(const OpContext& ctx, std::string_view name, const Meta& x);
 /// Throws dtype_mismatch unless both dtypes are equal.
 void check_same_dtype(const OpContext& ctx, std::string_view x_name, const Meta& x, std::string_view y_name,
                       const Meta& y);
-/// Throws dtype_mismatch or shape_mismatch unless `x`, which the forward op took or gave or which is the gradient of that, is as the other
-/// arguments say.
+/// Throws dtype_mismatch or shape_mismatch unless `x`, an argument or result of the forward op or a
+/// gradient of one, matches the other arguments.
 void check_like_forward(const OpContext& ctx, std::string_view name, const Meta& x, const Meta& expected);
-/// The common shape of both by NumPy's rules; throws shape_mismatch.
+/// The common shape of both by NumPy's broadcasting rules; throws shape_mismatch.
 Dims broadcast(const OpContext& ctx, std::string_view x_name, const Dims& x, std::string_view y_name, const Dims& y);
 /// The value of an attribute that must be an integer; throws invalid_argument.
 int64_t integer(const OpContext& ctx, std::string_view name, const Scalar& value);
-/// The dtype in which statistics of `x` are kept: float32 for 16-bit floats, else its own.
+/// The dtype of statistics of `x`: float32 for 16-bit floats, else its own.
 inline DType statistics_dtype(DType x) { return x == DType::float64 ? x : DType::float32; }
 
 }  // namespace shard::meta

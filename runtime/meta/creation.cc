@@ -1,4 +1,5 @@
-// infer_meta of ops that make tensors from attributes, random ones too. Ops with tensor inputs go to their families.
+// infer_meta of ops that make tensors from attributes, including random ones. Ops with tensor
+// inputs are in the files of their families.
 #include <cmath>
 #include <cstdint>
 
@@ -8,7 +9,7 @@
 namespace shard::meta {
 namespace {
 
-/// How many of start, start + step, ... come before end.
+/// The number of values start, start + step, ... before end.
 int64_t arange_count(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step) {
   if (start.is_integer() && end.is_integer() && step.is_integer()) {
     const int64_t by = step.to<int64_t>();

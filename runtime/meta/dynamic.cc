@@ -1,4 +1,5 @@
-// infer_meta of ops whose number of output rows depends on data: dynamic outputs get the most rows that they can have.
+// infer_meta of ops whose number of output rows depends on data: the metas have the largest
+// possible number of rows.
 #include "meta/check.h"
 #include "meta/infer_meta.h"
 

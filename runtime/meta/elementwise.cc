@@ -1,4 +1,4 @@
-// infer_meta of elementwise ops. Creation and random ops go to creation.cc.
+// infer_meta of elementwise ops. Creation and random ops are in creation.cc.
 #include <cmath>
 
 #include "meta/check.h"
@@ -7,7 +7,8 @@
 namespace shard::meta {
 namespace {
 
-/// A fraction has no meaning for an integer tensor: rounding it in silence would give another function.
+/// A fraction is not allowed for an integer tensor: rounding it silently would compute another
+/// function.
 void check_fits(const OpContext& ctx, std::string_view name, const Meta& x, const Scalar& value) {
   if (is_floating(x.dtype) || value.is_integer()) return;
   const double real = value.to<double>();

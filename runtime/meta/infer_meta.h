@@ -8,8 +8,9 @@
 
 #include "core/op_context.h"
 
-/// All functions write the metas of the outputs and throw Error naming op, argument, shapes and mend. With `ctx.local` set
-/// the metas are local pieces: checks of what a user may ask for (empty reductions, sizes given as -1) are skipped then.
+/// All functions write the metas of the outputs and throw Error naming op, argument, shapes and
+/// fix. With `ctx.local` set the metas are those of local shards: checks of what a user may ask for
+/// (empty reductions, sizes given as -1) are skipped then.
 namespace shard::meta {
 
 // Elementwise (elementwise.cc). Binary functions: equal dtypes (dtype_mismatch), broadcasting shapes (shape_mismatch).
@@ -17,14 +18,15 @@ void UnchangedInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 void ElementwiseInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
 /// As ElementwiseInferMeta, with a bool result.
 void CompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
-/// A bool result of any dtype.
+/// x of any dtype; the result is bool.
 void LogicalNotInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
-/// With y equal metas of a float dtype; without it an even last dim of x, which is halved. shape_mismatch, dtype_mismatch.
+/// With y: equal metas of a float dtype. Without y: the last dim of x is even, and is halved.
+/// shape_mismatch, dtype_mismatch.
 void SwiGLUInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, Meta& out);
 /// At least one tensor (invalid_argument), all of one meta (shape_mismatch, dtype_mismatch).
 void AddNInferMeta(const OpContext& ctx, std::span<const Meta> inputs, Meta& out);
 void CastInferMeta(const OpContext& ctx, const Meta& x, DType dtype, Meta& out);
-/// Throws dtype_mismatch for a fraction on an integer tensor, as PowInferMeta does.
+/// Throws dtype_mismatch for a fraction on an integer tensor; so does PowInferMeta.
 void ScaleInferMeta(const OpContext& ctx, const Meta& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
                     Meta& out);
 void PowInferMeta(const OpContext& ctx, const Meta& x, const Scalar& y, Meta& out);
@@ -35,10 +37,11 @@ void WhereInferMeta(const OpContext& ctx, const Meta& condition, const Meta& x, 
 
 // Creation and random numbers (creation.cc). Negative dims and sizes beyond int64 are out_of_range.
 void CreateInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, Meta& out);
-/// Throws invalid_argument when step is 0 or not finite; an end on the wrong side of start gives an empty tensor.
+/// Throws invalid_argument when step is 0 or not finite. If end is on the wrong side of start the
+/// result is an empty tensor.
 void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step, DType dtype,
                      Meta& out);
-/// num_columns of -1 are as many as num_rows.
+/// num_columns of -1 means num_rows.
 void EyeInferMeta(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype, Meta& out);
 /// Float dtypes (dtype_mismatch), min <= max (invalid_argument).
 void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min, const Scalar& max,
@@ -51,19 +54,21 @@ void RandintInferMeta(const OpContext& ctx, int low, int high, const IntArray& s
 /// n >= 0 (invalid_argument); dtype: int32 or int64 (dtype_mismatch).
 void RandpermInferMeta(const OpContext& ctx, int n, DType dtype, Meta& out);
 
-// Ops that find their number of output rows in the data (dynamic.cc): such outputs get the most rows that they can have.
+// Ops whose number of output rows depends on data (dynamic.cc): the metas have the largest possible
+// number of rows.
 void NonZeroInferMeta(const OpContext& ctx, const Meta& condition, Meta& out);
 /// mask: bool (dtype_mismatch), of the shape of x (shape_mismatch).
 void MaskedSelectInferMeta(const OpContext& ctx, const Meta& x, const Meta& mask, Meta& out);
-/// dtype: int32 or int64 (dtype_mismatch). What is not asked for is [0].
+/// dtype: int32 or int64 (dtype_mismatch). Outputs that are not asked for are [0].
 void UniqueInferMeta(const OpContext& ctx, const Meta& x, bool return_index, bool return_inverse, bool return_counts,
                      DType dtype, Meta& out, Meta& indices, Meta& inverse, Meta& counts);
 
-// Shapes (shape.cc): the dims of one tensor in another arrangement; the dtype stays.
-/// One -1 is inferred and a 0 keeps the dim of x; a local shape is explicit, its 0 is an empty dim. shape_mismatch.
+// Shapes (shape.cc): ops that change the dims of one tensor and keep the dtype.
+// In `shape`, one -1 is inferred and a 0 keeps the dim of x. A local shape is explicit: its 0 is an
+// empty dim. shape_mismatch.
 void ReshapeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, Meta& out);
 void FlattenInferMeta(const OpContext& ctx, const Meta& x, int start_axis, int stop_axis, Meta& out);
-/// Which dims have size 1 is decided by the global shape.
+/// The global shape decides which dims have size 1.
 void SqueezeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, Meta& out);
 void UnsqueezeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, Meta& out);
 /// perm must name every dim once (invalid_argument).
@@ -77,13 +82,14 @@ void TileInferMeta(const OpContext& ctx, const Meta& x, const IntArray& repeat_t
 /// At least two dims (shape_mismatch).
 void TriangleInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 
-// Joining and cutting (pieces.cc).
+// Concatenation and splitting (pieces.cc).
 void ConcatInferMeta(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis, Meta& out);
 void StackInferMeta(const OpContext& ctx, std::span<const Meta> x, int axis, Meta& out);
-/// One meta per section; a section of -1 is the rest. shape_mismatch unless they add up to the dim.
+/// One meta per section; a section of -1 is the remainder. shape_mismatch unless the sections add
+/// up to the dim.
 void SplitInferMeta(const OpContext& ctx, const Meta& x, const IntArray& sections, const Scalar& axis,
                     std::vector<Meta>& out);
-/// num pieces of one size; shape_mismatch where num does not divide the dim.
+/// num parts of equal size; shape_mismatch where num does not divide the dim.
 void SplitWithNumInferMeta(const OpContext& ctx, const Meta& x, int num, const Scalar& axis, std::vector<Meta>& out);
 void UnbindInferMeta(const OpContext& ctx, const Meta& input, int axis, std::vector<Meta>& out);
 /// Throws invalid_argument for a stride of 0.
@@ -96,7 +102,8 @@ void UnsliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape
                       const IntArray& starts, const IntArray& ends, const IntArray& strides, Meta& out);
 void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis, Meta& out);
 void IndexSumInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, int64_t size, int axis, Meta& out);
-/// index: int32 or int64 (dtype_mismatch), [n] or [n, 1]; updates: [n] and the dims of x but its first (shape_mismatch).
+/// index: int32 or int64 (dtype_mismatch), [n] or [n, 1]; updates: [n] and the dims of x except its
+/// first (shape_mismatch).
 void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates, bool overwrite,
                       Meta& out);
 void ScatterGradInferMeta(const OpContext& ctx, const Meta& index, const Meta& out_grad, Meta& x_grad,
@@ -104,8 +111,9 @@ void ScatterGradInferMeta(const OpContext& ctx, const Meta& index, const Meta& o
 /// x: int32 or int64 (dtype_mismatch); out is float32, with num_classes as a new last dim.
 void OneHotInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_classes, Meta& out);
 
-// Reductions (reduce.cc): the axes (all when empty) are dropped, or kept as 1 with keepdim. A repeated axis is invalid_argument.
-/// bool, uint8 and int32 give int64.
+// Reductions (reduce.cc): the axes (all when empty) are dropped, or kept as 1 with keepdim. A
+// repeated axis is invalid_argument.
+// The sum of bool, uint8 and int32 is int64.
 void SumInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
 void ProdInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
 /// Float dtypes (dtype_mismatch).
@@ -113,7 +121,7 @@ void MeanInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bo
 /// Throws invalid_argument over no elements.
 void MaxInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
 void MinInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
-/// A bool result of any dtype.
+/// x of any dtype; the result is bool.
 void TruthInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
 /// Float dtypes (dtype_mismatch); out is [1].
 void SquaredL2NormInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
@@ -128,10 +136,12 @@ void ArgMaxInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bo
 void CumsumInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool flatten, Meta& out);
 
 // Neural networks (nn.cc).
-/// 1-D arguments count as a row (x) or column (y). Equal dtypes, broadcasting leading dims, equal inner sizes.
+// 1-D arguments are treated as a row (x) or column (y). Equal dtypes, broadcasting leading dims,
+// equal inner sizes.
 void MatmulInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, bool transpose_x, bool transpose_y, Meta& out);
 void SoftmaxInferMeta(const OpContext& ctx, const Meta& x, int axis, Meta& out);
-/// Float dtypes (dtype_mismatch); prior_dist has the last dim of label, and 1 in all others (shape_mismatch).
+/// Float dtypes (dtype_mismatch); prior_dist has the last dim of label, and size 1 in all other
+/// dims (shape_mismatch).
 void LabelSmoothInferMeta(const OpContext& ctx, const Meta& label, const Meta* prior_dist, Meta& out);
 /// x: int32 or int64 ids; weight: [v, d].
 void EmbeddingInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, Meta& out);
@@ -150,24 +160,25 @@ void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tens
 /// label: the shape of input with axis 1 or dropped and int32 or int64; with soft_label the meta of input.
 void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, bool soft_label,
                                       int axis, Meta& softmax, Meta& loss);
-/// x [.., k] and dout [.., n] agree in dtype and leading dims; dweight [k, n] and dbias [n] have the dtype of the results.
+/// x [.., k] and dout [.., n] agree in dtype and leading dims; dweight [k, n] and dbias [n] have
+/// the dtype of the results.
 void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& dout, const Meta* dweight,
                                       const Meta* dbias, bool multi_precision, bool has_bias, Meta& dweight_out,
                                       Meta& dbias_out);
 
 // Attention (attention.cc).
-/// q, k, v: [batch, sequence, heads, width] of one float dtype; heads of k and v divide those of q. attn_mask broadcasts to
-/// [batch, heads, queries, keys]; dropout in [0, 1) (invalid_argument).
+/// q, k, v: [batch, sequence, heads, width] of one float dtype; heads of k and v divide those of q.
+/// attn_mask broadcasts to [batch, heads, queries, keys]; dropout in [0, 1) (invalid_argument).
 void FlashAttnInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v,
                         const Meta* fixed_seed_offset, const Meta* attn_mask, float dropout, bool return_softmax,
                         Meta& out, Meta& softmax, Meta& softmax_lse, Meta& seed_offset);
-/// q, k, v: four dims, the last even, that differ in dim 2 only. sin, cos: [positions, width] or [1, positions, 1, width];
-/// position_ids: int64 [batch, sequence].
+/// q, k, v: four dims, the last even, that differ in dim 2 only. sin, cos: [positions, width] or
+/// [1, positions, 1, width]; position_ids: int64 [batch, sequence].
 void FusedRopeInferMeta(const OpContext& ctx, const Meta& q, const Meta* k, const Meta* v, const Meta* sin,
                         const Meta* cos, const Meta* position_ids, bool time_major, Meta& out_q, Meta& out_k,
                         Meta& out_v);
 
-// Optimisers (optim.cc). The metas of outputs are those of the inputs they share a buffer with.
+// Optimisers (optim.cc). The metas of outputs are those of the inputs whose buffers they share.
 void SgdInferMeta(const OpContext& ctx, const Meta& param, const Meta& learning_rate, const Meta& grad,
                   const Meta* master_param, bool multi_precision, Meta& param_out, Meta& master_param_out);
 void AdamwInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, const Meta& learning_rate,
@@ -176,8 +187,9 @@ void AdamwInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, c
                     Meta& moment1_out, Meta& moment2_out, Meta& beta1_pow_out, Meta& beta2_pow_out,
                     Meta& master_param_out);
 
-// Gradients of layers, beside their forward functions (nn.cc, attention.cc, elementwise.cc). Tensors that the forward op took or gave must be
-// as they were there, and a gradient must be like what it belongs to: shape_mismatch, dtype_mismatch.
+// Gradients of layers, beside their forward functions (nn.cc, attention.cc, elementwise.cc).
+// Arguments and results of the forward op must have the metas that they had there, and a gradient
+// must match the tensor that it belongs to: shape_mismatch, dtype_mismatch.
 void SoftmaxGradInferMeta(const OpContext& ctx, const Meta& out, const Meta& out_grad, int axis, Meta& x_grad);
 void EmbeddingGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, const Meta& out_grad,
                             Meta& weight_grad);
@@ -199,7 +211,7 @@ void FlashAttnGradInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, 
 void FusedRopeGradInferMeta(const OpContext& ctx, const Meta* sin, const Meta* cos, const Meta* position_ids,
                             const Meta& out_q_grad, const Meta* out_k_grad, const Meta* out_v_grad, bool time_major,
                             Meta& q_grad, Meta& k_grad, Meta& v_grad);
-/// Of a function of one tensor, from its input or its output x: equal metas of a float dtype.
+/// For a function of one tensor, from its input or its output x: equal metas of a float dtype.
 void ActivationGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out_grad, Meta& x_grad);
 void SiluGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad, Meta& x_grad);
 void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const Meta& out_grad, Meta& x_grad,

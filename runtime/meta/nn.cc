@@ -1,4 +1,4 @@
-// infer_meta of neural network ops. Attention goes to attention.cc, optimisers to optim.cc.
+// infer_meta of neural network ops. Attention is in attention.cc, optimisers are in optim.cc.
 #include "meta/check.h"
 #include "meta/infer_meta.h"
 
@@ -27,7 +27,7 @@ void check_statistic(const OpContext& ctx, std::string_view name, const Meta& va
        channels);
 }
 
-/// A label of class indices has the shape of the loss, or that without the class axis.
+/// A label of class indices has the shape of the loss, or that shape without the class axis.
 bool is_index_label(const Dims& label, const Dims& loss, int axis) {
   if (label == loss) return true;
   Dims dropped = loss;

@@ -1,4 +1,5 @@
-// infer_meta of ops that join tensors or cut pieces out of them. Ops that keep all elements of one tensor go to shape.cc.
+// infer_meta of ops that concatenate, split or slice tensors. Ops that keep all elements of one
+// tensor are in shape.cc.
 #include "core/slice_range.h"
 #include "meta/check.h"
 #include "meta/infer_meta.h"
@@ -40,7 +41,7 @@ Dims sliced_dims(const OpContext& ctx, const Meta& x, const IntArray& axes, cons
   return dims;
 }
 
-/// The dims of the rows of x that an index of shape [n] or [n, 1], the input `index_slot`, names.
+/// The dims of the rows of x that an index of shape [n] or [n, 1], the input `index_slot`, selects.
 Dims rows_at(const OpContext& ctx, std::string_view name, const Meta& x, const Meta& index, size_t index_slot) {
   check_index(ctx, "index", index);
   const Dims& positions = global_dims(ctx, index_slot, index);

@@ -1,4 +1,5 @@
-// infer_meta of ops that reduce dims or run along one. Ops of layers (softmax, norms) go to nn.cc.
+// infer_meta of ops that reduce dims or scan along one. Ops of layers (softmax, norms) are in
+// nn.cc.
 #include "meta/check.h"
 #include "meta/infer_meta.h"
 
@@ -30,7 +31,7 @@ void reduce(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep
   out = {dims, dtype};
 }
 
-/// max and min: a result of no elements does not exist.
+/// max and min: there is no result over no elements.
 void reduce_extreme(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out) {
   reduce(ctx, x, axis, keepdim, x.dtype, out);
   if (ctx.local != nullptr || out.numel() == 0) return;

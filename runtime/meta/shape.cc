@@ -1,4 +1,5 @@
-// infer_meta of ops that give one tensor another shape. Ops that join or cut tensors go to pieces.cc.
+// infer_meta of ops that change the shape of one tensor. Ops that concatenate or split tensors are
+// in pieces.cc.
 #include <algorithm>
 
 #include "meta/check.h"
@@ -14,8 +15,9 @@ int64_t product_without_zeros(const Dims& dims) {
   return product;
 }
 
-/// Of an x without elements: each 0 is one, as a shape that keeps dims of x need not be one that x can have. Only a -1 is replaced: by what makes the
-/// other dims agree where there is a 0 besides, else by 0.
+/// For an x without elements: each 0 is a size of 0, because a shape that keeps dims of x need not
+/// be valid for x. Only a -1 is replaced: if there is also a 0, by the size that makes the other
+/// dims agree, else by 0.
 void resolve_empty(const OpContext& ctx, const Meta& x, Dims& shape) {
   const auto at = static_cast<int>(std::find(shape.begin(), shape.end(), -1) - shape.begin());
   if (at == shape.rank()) return;
@@ -28,7 +30,7 @@ void resolve_empty(const OpContext& ctx, const Meta& x, Dims& shape) {
   shape[at] = total % known == 0 ? total / known : 0;
 }
 
-/// Replaces 0 by the dim of x and -1 by what is left.
+/// Replaces 0 by the dim of x and -1 by the remaining size.
 void resolve_shape(const OpContext& ctx, const Meta& x, Dims& shape) {
   if (std::count(shape.begin(), shape.end(), -1) > 1) {
     fail(ErrorCode::invalid_argument, "[{}] shape {} has more than one -1; give all dims but one", ctx.op,

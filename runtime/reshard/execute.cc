@@ -16,15 +16,17 @@ using Kind = ReshardStep::Kind;
 
 Dims zeros(const Dims& dims) { return Dims::filled(dims.rank(), 0); }
 
-/// One step of one tensor on this rank: its piece before, and after. A piece without data (of a rank that only counts) is not copied.
+/// One step of one tensor on this rank: its local shard before and after. A shard without data (of
+/// a rank that only counts) is not copied.
 struct Move {
   const ReshardStep* step;
   DenseTensor in;
   DenseTensor out;
 };
 
-/// A collective under way, and the copies out of its result that follow. It keeps what is read, and not what is written: the storages of that
-/// keep it, and wait for it before they free their bytes.
+/// A collective in flight, and the copies out of its result that follow. It holds the buffers that
+/// are read, not those that are written: their storages hold it, and wait for it before they free
+/// their bytes.
 class UnderWay final : public Work::State {
  public:
   struct Part {
@@ -48,14 +50,15 @@ class UnderWay final : public Work::State {
 
  private:
   DenseTensor packed_, read_;
-  Work work_;  // ends before the buffers are freed
+  Work work_;  // destroyed, and so waited for, before the buffers are freed
   std::vector<Part> parts_;
 };
 
 /// A step of one or more tensors, which have kind, axes and dtype in common, as one collective.
 class StepRun {
  public:
-  /// `later`: the collective is left under way, behind the storages of the tensors, where it is on their own buffers or a sum of several.
+  /// `later`: the collective is left in flight, attached to the storages of the tensors, if it
+  /// works on their own buffers or is a sum of several tensors.
   StepRun(Rank& rank, std::span<Move> moves, CommCause cause, bool later)
       : rank_(rank), moves_(moves), step_(*moves[0].step), dtype_(step_.dtype), element_(size_of(dtype_)),
         cause_(cause), later_(later) {
@@ -65,7 +68,7 @@ class StepRun {
 
   void run() {
     if (!before_at_ && !after_at_) return;
-    // Reductions convert what has arrived themselves: they may end later.
+    // Reductions convert their result themselves, so they may complete later.
     const bool convert_here = converts() && !step_.reduces();
     later_ = later_ && !convert_here;
     for (Move& move : moves_) {
@@ -113,14 +116,14 @@ class StepRun {
     fail(ErrorCode::internal, "reshard step {} sends nothing", to_string(step_.kind));
   }
 
-  /// Every buffer of a step: without bytes on a rank that only counts.
+  /// Allocates the buffers of a step, without bytes on a rank that only counts.
   DenseTensor allocate(const Meta& meta) const { return DenseTensor::allocate(kCpu, meta, rank_.dry.get()); }
 
   Communicator& group() const {
     return step_.group_axis() >= 0 ? rank_.communicator(step_.group, step_.group_axis())
                                    : rank_.communicator(step_.group);
   }
-  /// The position in the group of the process that stands at `index` in `mesh`.
+  /// The position in the group of the process with this index in `mesh`.
   int position(const ProcessMesh& mesh, int index) const {
     if (step_.group_axis() >= 0) return mesh.coordinate_at(index)[static_cast<size_t>(step_.group_axis())];
     if (step_.group == &mesh) return index;
@@ -129,7 +132,7 @@ class StepRun {
                             all.begin());
   }
 
-  /// The end of a collective that reads and writes the buffers of `move` themselves.
+  /// The completion of a collective that reads and writes the buffers of `move` themselves.
   void finish(Work work, Move& move) const {
     if (!later_ || !work.pending()) return work.wait();
     const auto shared = std::make_shared<Work>(
@@ -145,13 +148,14 @@ class StepRun {
              size_of(to.dtype()));
   }
 
-  /// Everything that this rank needs is here.
+  /// A step for which this rank has all data.
   void stay(Move& move) const {
     const ReshardStep& step = *move.step;
     if (move.out.numel() == 0 || !after_at_) return;
     if (step.kind == Kind::partial_init && step.type != ReduceType::avg &&
         (*before_at_)[static_cast<size_t>(step.axes[0])] != 0) {
-      // An average of equal values is that value; any other type has the value once and identities elsewhere.
+      // An average of equal values is that value; any other type has the value on one process and
+      // identities elsewhere.
       if (move.out.raw() != nullptr) fill_identity(move.out.raw(), move.out.numel(), dtype_, step.type);
     } else if (step.reduces() || step.kind == Kind::partial_init || step.kind == Kind::copy) {
       copy_part(move.out, move.out.dims(), zeros(move.out.dims()), move.in, move.in.dims(), zeros(move.in.dims()),
@@ -167,7 +171,8 @@ class StepRun {
     }
   }
 
-  /// Pieces along the first dim (behind dims of size 1), sharded by one axis, already lie one after the other.
+  /// True where shards along the first dim (after dims of size 1), sharded by one axis, are already
+  /// consecutive.
   bool gathers_runs() const {
     if (step_.group_axis() < 0) return false;
     const int dim = step_.before.dim_of(step_.group_axis());
@@ -192,7 +197,8 @@ class StepRun {
     finish(group().exchange(cause_, moves[0]->in.raw(), sends, moves[0]->out.raw(), receives, element_), *moves[0]);
   }
 
-  /// Calls visit(box, sent, peer) for what this rank sends and then for what it receives.
+  /// Calls visit(box, sent, peer) for the boxes that this rank sends, and then for those that it
+  /// receives.
   template <class Visit>
   void visit_boxes(const BoxSpace& space, Visit&& visit) const {
     const ProcessMesh& before = *space.before.mesh;
@@ -215,7 +221,8 @@ class StepRun {
     }
   }
 
-  /// Boxes of several tensors lie one after the other in a buffer per direction, ordered by peer, then by tensor.
+  /// Boxes of several tensors are consecutive in one buffer per direction, ordered by peer, then by
+  /// tensor.
   void exchange_packed(std::span<Move*> moves) const {
     struct Part {
       Move* move;
@@ -259,19 +266,19 @@ class StepRun {
     return allocate(
         {{std::accumulate(bytes.begin(), bytes.end(), int64_t{0}) / static_cast<int64_t>(element_)}, dtype_});
   }
-  /// The next part of a buffer, seen in a shape; moves `begin` (in bytes) behind it.
+  /// The next part of a buffer, reshaped; advances `begin` (in bytes) past it.
   DenseTensor part_of(const DenseTensor& buffer, size_t& begin, const Dims& extent) const {
     const size_t at = begin;
     begin += static_cast<size_t>(extent.numel()) * element_;
     return {buffer.storage(), {extent, dtype_}, at};
   }
 
-  /// Parts for member 0 of all tensors, then for member 1, ...
+  /// Packs the parts for member 0 of all tensors, then those for member 1, ...
   void reduce_scatter(std::span<Move*> moves) const {
     const int axis = step_.group_axis();
     std::vector<int64_t> counts;
     DenseTensor send;
-    // Parts of the first dim (behind dims of size 1) lie one after the other as they are.
+    // Parts of the first dim (after dims of size 1) are already consecutive.
     const bool as_it_is = moves.size() == 1 && moves[0]->in.dims().numel(0, step_.after.dim_of(axis)) == 1;
     if (as_it_is) send = moves[0]->in;
     else
@@ -325,8 +332,9 @@ class StepRun {
     finish_packed(group().all_reduce(cause_, all.raw(), all.numel(), dtype_, step_.type), all, moves);
   }
 
-  /// The end of a collective whose result `packed` holds the pieces of `moves` one after the other; undefined where it is their own buffers.
-  /// What it reads lives as long.
+  /// The completion of a collective whose result `packed` holds the shards of `moves` one after the
+  /// other; undefined where the result is in their own buffers. The buffers that it reads are kept
+  /// alive until then.
   void finish_packed(Work work, const DenseTensor& packed, std::span<Move*> moves, const DenseTensor& read = {}) const {
     std::vector<UnderWay::Part> parts;
     for (const Move* move : moves) parts.push_back({move->out.raw(), move->out.dtype(), move->out.numel()});
@@ -340,7 +348,7 @@ class StepRun {
     }
   }
 
-  /// A relayout whose pieces are no boxes: runs of elements are packed for each process.
+  /// A relayout whose shards are not boxes: runs of elements are packed for each process.
   void relayout_runs(Move& move) const {
     const ReshardStep& step = *move.step;
     const ProcessMesh& mesh = *step.before.mesh;
@@ -380,7 +388,7 @@ class StepRun {
       });
     }
   }
-  /// The same where every process has its elements already.
+  /// The same where every process already has its elements.
   void copy_runs(Move& move) const {
     const auto held = index_runs(move.step->dims, local_piece(move.step->before, move.step->dims, *before_at_));
     const auto wanted =
@@ -395,11 +403,12 @@ class StepRun {
     if (to.storage()->data() != nullptr && from.storage()->data() != nullptr)
       std::memcpy(to.data<char>() + to_begin, from.data<char>() + from_begin, bytes);
   }
-  /// Calls visit(byte position, bytes) for each of `runs` in a piece that holds the runs `outer` one after the other.
+  /// Calls visit(byte position, bytes) for each of `runs` in a shard that holds the runs `outer`
+  /// one after the other.
   template <class Visit>
   void walk(const std::vector<IndexRun>& outer, const std::vector<IndexRun>& runs, Visit&& visit) const {
     size_t k = 0;
-    int64_t position = 0;  // of outer[k] in the piece
+    int64_t position = 0;  // of outer[k] in the shard
     for (const IndexRun& run : runs) {
       while (outer[k].end <= run.begin) {
         position += outer[k].end - outer[k].begin;
@@ -453,7 +462,7 @@ DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTens
     StepRun(rank, {&move, 1}, cause, later && &step == &plan.steps.back()).run();
     value = move.out.defined() ? std::move(move.out) : std::move(move.in);
   }
-  // A rank outside the new mesh has taken part in nothing, or only sent.
+  // A rank outside the new mesh has taken part in nothing, or has only sent.
   return plan.to->mesh()->coordinate(rank.id()) ? value : absent_value(plan.after_meta);
 }
 

@@ -36,7 +36,7 @@ int64_t length(const std::vector<IndexRun>& runs) {
   return sum;
 }
 
-/// Moves to the next coordinate along `axes`; false after the last one.
+/// Advances to the next coordinate along `axes`; false after the last one.
 bool advance(Coordinate& at, const AxisList& axes, const ProcessMesh& mesh) {
   for (int i = axes.size() - 1; i >= 0; --i) {
     int& k = at[static_cast<size_t>(axes[i])];
@@ -59,12 +59,13 @@ size_t position(const AxisList& axes, const ProcessMesh& mesh, const Coordinate&
   return i;
 }
 
-/// Dims of a step that are cut independently of all others: which axes cut them before and after, and how much of a process's old
-/// part lies in another one's new part. Parts are a Range of one dim, or runs of a group of dims.
+/// Dims of a step that are split independently of all others: which axes split them before and
+/// after, and how much of a process's old part overlaps another one's new part. Parts are a Range
+/// of one dim, or runs of a group of dims.
 struct Unit {
   AxisList before;
   AxisList after;
-  AxisList asked;  // axes of `after` that a sender goes through: the receivers differ along them
+  AxisList asked;  // axes of `after` over which a sender iterates: the receivers differ along them
   bool all_asked = false;
   bool same = false;
   std::vector<Range> old_ranges, new_ranges;
@@ -76,8 +77,10 @@ struct Unit {
   }
 };
 
-/// Counts the elements of a moving step on one mesh. A process gives its old piece, or the part that is needed, to all that differ from
-/// it along axes that sharded something (see sends_to): what it sends is a product over units, and so is what stays with it.
+/// Counts the elements that an exchange step on one mesh sends. A process sends its old shard, or
+/// the needed part of it, to all that differ from it along axes that sharded something (see
+/// sends_to). So the number that it sends is a product over units, and so is the number that it
+/// keeps.
 class MoveCount {
  public:
   explicit MoveCount(const ReshardStep& step) : mesh_(*step.before.mesh) {
@@ -111,10 +114,11 @@ class MoveCount {
     return given - kept;
   }
 
-  /// The sum and the maximum of sent() over all processes: only the units that change are gone through.
+  /// The sum and the maximum of sent() over all processes, by iterating only over the units that
+  /// change.
   void count(int64_t& total, int64_t& most) const {
-    int64_t every = 1;    // elements of the unchanged units, all parts together
-    int64_t largest = 1;  // of their largest parts
+    int64_t every = 1;    // elements of the unchanged units, in all parts together
+    int64_t largest = 1;  // elements of their largest parts
     int64_t others = mesh_.size();
     AxisList axes;  // of the units that change
     for (const Unit& unit : units_) {
@@ -204,17 +208,18 @@ class MoveCount {
 
   const ProcessMesh& mesh_;
   std::vector<Unit> units_;
-  int64_t copies_ = 1;  // receivers of each element: along axes that shard nothing any more
+  int64_t copies_ = 1;  // receivers of each element: along axes that no longer shard anything
 };
 
-/// Processes that hold each piece.
+/// The number of processes that hold each shard.
 int64_t replicas(const Layout& layout) {
   int64_t n = layout.mesh->size();
   for (int d = 0; d < layout.rank; ++d) n /= positions(layout.dims[static_cast<size_t>(d)], *layout.mesh);
   return n;
 }
 
-/// Elements that a member of an all-reduce over n sends: a reduce-scatter and an all-gather, as communicators count it.
+/// Elements that a member of an all-reduce over n sends: a reduce-scatter and an all-gather, as
+/// communicators count them.
 int64_t all_reduce_sent(int64_t elements, int64_t n, int64_t k) {
   const int64_t mine = (elements + n - 1 - k) / n;
   return elements - mine + mine * (n - 1);
@@ -236,12 +241,13 @@ void count_reduction(const ReshardStep& step, int64_t& total, int64_t& most) {
     total = all * (replicas(step.before) / n) * 2 * (n - 1);
   } else {
     total = all * (replicas(step.before) - replicas(step.after));
-    at[static_cast<size_t>(step.axes[0])] = static_cast<int>(n - 1);  // keeps least
+    at[static_cast<size_t>(step.axes[0])] = static_cast<int>(n - 1);  // this process keeps least
   }
   most = reduction_sent(step, at);
 }
 
-/// Between two meshes: a process takes what it has itself, and any other piece from one of its holders, in turn by its own position.
+/// Between two meshes: a process uses what it has itself, and gets any other shard from one of its
+/// holders, selected by its own position.
 bool gives(const BoxSpace& space, const Coordinate& sender, int receiver, int receiver_index) {
   const ProcessMesh& mesh = *space.before.mesh;
   if (const auto own = mesh.coordinate(receiver)) {
@@ -261,7 +267,7 @@ bool gives(const BoxSpace& space, const Coordinate& sender, int receiver, int re
   return true;
 }
 
-/// Appends what lies in both pieces, unless that is nothing.
+/// Appends the intersection of both boxes, unless it is empty.
 void add_box(std::vector<BoxMove>& moves, const ProcessMesh& mesh, int index, const Piece& from, const Piece& to) {
   BoxMove move{mesh.processes()[static_cast<size_t>(index)], index, {}, {}, {}};
   for (int d = 0; d < from.dims.rank(); ++d) {
@@ -275,8 +281,8 @@ void add_box(std::vector<BoxMove>& moves, const ProcessMesh& mesh, int index, co
   moves.push_back(move);
 }
 
-/// Calls visit(index, coordinate) for the processes of `mesh` that may exchange with the one at `at`: on one mesh, those that differ
-/// from it only along axes that sharded something.
+/// Calls visit(index, coordinate) for the processes of `mesh` that may exchange data with the one
+/// at `at`: on one mesh, those that differ from it only along axes that sharded something.
 template <class Visit>
 void visit_partners(const BoxSpace& space, const ProcessMesh& mesh, const Coordinate& at, Visit&& visit) {
   if (space.before.mesh != space.after.mesh) {
@@ -311,7 +317,7 @@ Piece piece_of(const BoxSpace& space, const Layout& layout, const Dims& grain, c
 std::vector<IndexRun> index_runs(const Dims& global, const Piece& piece) {
   std::vector<IndexRun> runs;
   if (piece.dims.numel() == 0) return runs;
-  // Dims that are whole at the end join one run; `outer` dims are walked.
+  // Trailing dims that are whole are merged into one run; the `outer` dims are iterated over.
   int outer = global.rank();
   while (outer > 0 && piece.dims[outer - 1] == global[outer - 1]) --outer;
   const int64_t inner = global.numel(outer, global.rank());
@@ -355,7 +361,7 @@ std::vector<DimGroup> group_dims(const Dims& in, const Dims& out) {
     if (both && in[i] == out[o]) {
       ++i, ++o;
     } else if (i < in.rank() && in[i] == 1) {
-      ++i;  // dropped: it has nothing on the other side
+      ++i;  // dropped: it has no counterpart on the other side
     } else if (!both || out[o] == 1) {
       ++o;
     } else {
@@ -385,7 +391,8 @@ std::optional<BoxSpace> box_space(const ReshardStep& step) {
                  {},
                  Layout(step.before.mesh, static_cast<int>(groups.size())),
                  Layout(step.after.mesh, static_cast<int>(groups.size()))};
-  // The first dim of a group that is longer than 1, the only one that may be sharded, is cut in units of the dims behind it.
+  // The first dim of a group that is longer than 1, the only one that may be sharded, is split in
+  // units of the dims after it.
   const auto leading = [](const Layout& layout, const Dims& dims, int begin, int end, AxisList& axes, Dims& grains) {
     int64_t grain = dims.numel(begin, end);
     bool found = false;
@@ -415,7 +422,8 @@ std::optional<BoxSpace> box_space(const ReshardStep& step) {
 }
 
 bool sends_to(const Layout& from, const Coordinate& sender, const Coordinate& receiver) {
-  // Holders of equal pieces (and of different contributions) differ on the axes that shard nothing.
+  // Holders of equal shards (and of different contributions) differ along the axes that shard
+  // nothing.
   for (int axis = 0; axis < from.mesh->rank(); ++axis) {
     const auto a = static_cast<size_t>(axis);
     if (from.dim_of(axis) < 0 && sender[a] != receiver[a]) return false;

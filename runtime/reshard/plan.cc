@@ -22,7 +22,8 @@ bool share_processes(const ProcessMesh& a, const ProcessMesh& b) {
                                  [&](int process) { return b.coordinate(process).has_value(); });
 }
 
-/// Start-up time and time per byte where any axis of the mesh may be used: those of the slowest.
+/// Start-up time and time per byte where any axis of the mesh may be used: those of the slowest
+/// axis.
 AxisCost slowest(const ProcessMesh& mesh) {
   AxisCost cost{0, 0};
   for (int axis = 0; axis < mesh.rank(); ++axis) {
@@ -51,12 +52,13 @@ ReshardStep copy_step(const Layout& before, const Layout& after, const Meta& met
   return step;
 }
 
-/// In which dtype a step from this layout moves a tensor of `dtype`.
+/// The dtype in which a step from this layout sends a tensor of `dtype`.
 DType moved_dtype(DType dtype, const Layout& layout, SumPolicy sums) {
   return sums == SumPolicy::rounded ? dtype : shard_dtype(dtype, layout);
 }
 
-/// Sets what the search does not: dtypes, bytes and peaks; then the totals. The caller of a plan keeps its input.
+/// Sets what the search does not: dtypes, bytes and peaks; then the totals. The caller of a plan
+/// keeps its input.
 void finish(ReshardPlan& plan) {
   const DType held = shard_dtype(plan.meta.dtype, plan.from->layout());
   const int64_t input = largest_piece(plan.from->layout(), plan.meta.dims, held);
@@ -67,7 +69,7 @@ void finish(ReshardPlan& plan) {
     ReshardStep& step = plan.steps[i];
     step.after_dtype =
         i + 1 < plan.steps.size() ? plan.steps[i + 1].dtype : shard_dtype(plan.meta.dtype, plan.to->layout());
-    if (step.kind != Kind::send_recv) count_bytes(step, step.dtype);  // counted when it was chosen
+    if (step.kind != Kind::send_recv) count_bytes(step, step.dtype);  // counted when it was selected
     const bool reads_input = i == 0 && step.dtype == held;
     const int64_t before = reads_input ? 0 : largest_piece(step.before, step.dims, step.dtype);
     const int64_t after = largest_piece(step.after, step.after_dims, step.after_dtype);
@@ -107,8 +109,9 @@ ReshardStep send_step(const Meta& meta, const Layout& before, const Layout& afte
   return step;
 }
 
-/// Layouts in which the pieces may leave the source mesh, or arrive on the target mesh, so that the rest is done by its collectives:
-/// axes that shard nothing hold copies or contributions, or they share one dim.
+/// Layouts in which the shards may leave the source mesh, or arrive on the target mesh, so that its
+/// collectives do the rest: axes that shard nothing hold copies or contributions, or they share one
+/// dim.
 std::vector<Layout> transfer_layouts(const Layout& layout, const Dims& dims, bool spread_replicas) {
   Layout whole = layout;
   whole.partial = {};
@@ -127,7 +130,8 @@ std::vector<Layout> transfer_layouts(const Layout& layout, const Dims& dims, boo
   return all;
 }
 
-/// Reductions on the source mesh, one transfer, and what is left on the target mesh: the fastest of a few ways.
+/// Reductions on the source mesh, one transfer, and the remaining steps on the target mesh: the
+/// fastest of a few alternatives.
 bool plan_between_meshes(ReshardPlan& plan, const Layout& from, const Layout& to, int64_t cap, int64_t& least) {
   const Dims& dims = plan.meta.dims;
   const ReshardPlan blank = plan;
@@ -165,7 +169,7 @@ std::string axes_text(const ProcessMesh& mesh, const AxisList& axes) {
   return text;
 }
 
-/// "tp, dim 1": the axes that `longer` has behind those of `shorter`, per dim.
+/// "tp, dim 1": the axes that `longer` has after those of `shorter`, per dim.
 std::string added_axes(const Layout& longer, const Layout& shorter) {
   std::string text;
   for (int d = 0; d < longer.rank; ++d) {
@@ -203,7 +207,7 @@ std::string where(const ReshardStep& step) {
 
 std::string step_text(const ReshardStep& step) { return fmt::format("{}({})", to_string(step.kind), where(step)); }
 
-/// What a step's collective runs over: "tp", "mesh(dp=2, tp=2)".
+/// The group of a step's collective: "tp", "mesh(dp=2, tp=2)".
 std::string group_text(const ReshardStep& step) {
   return step.group_axis() >= 0 ? step.group->name(step.group_axis()) : step.group->describe();
 }

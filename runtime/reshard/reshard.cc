@@ -16,7 +16,7 @@ void check_keeps_values(std::string_view op, const Meta& meta, const DistSpec* f
        op, to_string(meta), from->text(), from->mesh()->describe(), to->text());
 }
 
-/// Checks that `tensor` may be read and moved by this rank.
+/// Checks that this rank may read and reshard `tensor`.
 DistTensorImpl& movable(Rank& rank, const Tensor& tensor, const DistSpec* spec) {
   if (Recorder* const recorder = Recorder::current()) recorder->adopt(tensor);
   DistTensorImpl& impl = dist_impl(tensor, "reshard");

@@ -13,8 +13,8 @@ using Kind = ReshardStep::Kind;
 
 constexpr double kLocalNs = 100;  // to start a step that sends nothing
 
-// A layout in one word: for each axis four bits that say where it is (a dim, nowhere, or a pending reduction of a type), and in the
-// upper half four bits with its position among the axes of its dim.
+// A layout in one word. For each axis four bits are its place (a dim, none, or a pending reduction of a type), and in
+// the upper half four bits are its position among the axes of its dim.
 using Key = uint64_t;
 constexpr int kNowhere = 8;
 constexpr int kPending = 9;
@@ -33,13 +33,13 @@ bool is_linear(int at) {
 /// True when pending reductions (their places) can be done in either order.
 bool commute(int a, int b) { return a == b || (is_linear(a) && is_linear(b)); }
 
-/// A layout taken apart: per dim its axes in order and the number of pieces.
+/// An unpacked layout: for each dim its axes in order and the number of shards.
 struct View {
   Key key = 0;
   std::array<std::array<int8_t, kMaxMeshRank>, kMaxRank> axes;
   std::array<int8_t, kMaxRank> count{};
   std::array<int64_t, kMaxRank> pieces;
-  double bytes = 0;  // of the largest piece
+  double bytes = 0;  // of the largest shard
 };
 
 struct Edge {
@@ -52,7 +52,7 @@ struct Edge {
 struct Node {
   Key key;
   double cost;  // so far
-  double rest;  // at least
+  double rest;  // lower bound
   int parent;
   Kind kind;
   int axis;
@@ -61,7 +61,7 @@ struct Node {
   bool closed;
 };
 
-/// The nodes by key, without allocation once it has grown: planners run in calls.
+/// The nodes by key, without allocation once it has grown, because planners run within calls.
 class NodeTable {
  public:
   void clear() {
@@ -69,7 +69,7 @@ class NodeTable {
     open.clear();
     std::fill(slots_.begin(), slots_.end(), -1);
   }
-  /// The index of the node of `key`, or -1 after having made room for one that the caller adds next.
+  /// The index of the node of `key`, or -1 after reserving room for a node that the caller adds next.
   int find_or_reserve(Key key) {
     if (slots_.size() < 4 * (nodes.size() + 1)) grow();
     size_t slot = hash(key) & (slots_.size() - 1);
@@ -82,7 +82,7 @@ class NodeTable {
   }
 
   std::vector<Node> nodes;
-  std::vector<std::pair<double, int>> open;  // a heap: the least estimate first, then the node that was found first
+  std::vector<std::pair<double, int>> open;  // a heap: the smallest estimate first, then the node that was found first
 
  private:
   static size_t hash(Key key) { return static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> 40); }
@@ -97,9 +97,9 @@ class NodeTable {
   std::vector<int> slots_;
 };
 
-/// A* from one layout to another. Costs are those of the rank with the largest pieces, as if dims divided evenly where it matters
-/// how pieces overlap. An estimate of the rest (start-up times of the axes that must act, bytes that must arrive) closes most searches
-/// after a handful of nodes.
+/// A* from one layout to another. Costs are those of the rank with the largest shards; where the overlap of shards
+/// matters, dims are treated as evenly divided. The estimate of the remaining time (start-up times of the axes that
+/// must act, bytes that must arrive) ends most searches after a few nodes.
 class Search {
  public:
   enum class Goal { fastest, smallest };
@@ -128,7 +128,7 @@ class Search {
     find_dims();
   }
 
-  /// False when the cap keeps every plan out.
+  /// False when no plan is within the cap.
   bool run() {
     table_.clear();
     add({start_.key, Kind::copy, -1, 0}, -1);
@@ -211,7 +211,7 @@ class Search {
     return layout;
   }
 
-  /// How much larger elements are in this layout than in one without pending sums.
+  /// The ratio of the element size in this layout to that in a layout without pending sums.
   double widening(Key key) const {
     for (int a = 0; a < axes_ && widened_ != 1; ++a) {
       if (is_linear(place(key, a))) return widened_;
@@ -238,8 +238,8 @@ class Search {
     return at;
   }
 
-  /// Which axes are to be reduced and which to be begun. An axis whose pending reduction the goal has too is reduced only where one that
-  /// does not commute with it has to be done, or begun, on an earlier axis: reductions are done from the last axis to the first.
+  /// Which axes are to be reduced and which are to become pending. Reductions are done from the last axis to the first,
+  /// so an axis that stays pending is reduced where an earlier one does, or begins, a reduction that does not commute.
   void find_reductions() {
     for (int a = 0; a < axes_; ++a) {
       const int now = place(start_.key, a);
@@ -259,8 +259,8 @@ class Search {
       if (wanted >= kPending && (now != wanted || (reduce_ >> a & 1) != 0)) begin_ |= 1 << a;
     }
   }
-  /// Dims that axes may shard on the way: those of either layout, and for each axis that may need one (to reduce, or to share what comes
-  /// over a slower axis) one of the others, those that split most evenly.
+  /// Dims that axes may shard in between: those of either layout, and for each axis that may need one (to reduce, or
+  /// to share data from a slower axis) one of the others, those that split most evenly.
   void find_dims() {
     int64_t pieces = 1;
     int wanted = 0;
@@ -269,7 +269,7 @@ class Search {
       pieces *= size(a);
       ++wanted;
     }
-    const auto waste = [&](int d) {  // of the largest piece, over an even split
+    const auto waste = [&](int d) {  // of the largest shard, relative to an even split
       const auto even = static_cast<double>(meta_.dims[d]) / static_cast<double>(pieces);
       return static_cast<double>((meta_.dims[d] + pieces - 1) / pieces) / even;
     };
@@ -285,7 +285,7 @@ class Search {
     for (int i = 0; i < wanted; ++i) dims_[static_cast<size_t>(dim_count_++)] = others[static_cast<size_t>(i)];
   }
 
-  /// The reductions that `key` still has to do. They are marked in the position, which an axis that shards no dim has no use for.
+  /// The reductions still to be done at `key`, encoded in the position, which an axis that shards no dim does not need.
   int pending(Key key) const {
     int mask = 0;
     for (int a = 0; a < axes_; ++a) mask |= (place(key, a) >= kPending && order(key, a) == 1 ? 1 : 0) << a;
@@ -299,7 +299,7 @@ class Search {
     return true;
   }
 
-  /// The goal's dims, as far as axes with pending reductions leave them free.
+  /// The goal's dims, as far as they do not need axes with pending reductions.
   Key towards_goal(Key key) const {
     Key to = key;
     for (int a = 0; a < axes_; ++a) {
@@ -316,7 +316,7 @@ class Search {
     return to;
   }
 
-  /// How long the lists of a dim agree.
+  /// The length of the common prefix of the lists of a dim.
   static int common_prefix(const View& a, const View& b, size_t d) {
     int n = 0;
     while (n < a.count[d] && n < b.count[d] && a.axes[d][static_cast<size_t>(n)] == b.axes[d][static_cast<size_t>(n)])
@@ -324,7 +324,7 @@ class Search {
     return n;
   }
 
-  /// The mean share of its new piece that a process has already: at most, and exactly where all lists are prefixes of each other.
+  /// Bounds from above the mean share of its new shard that a process already has; exact where all lists are prefixes.
   double share_at_most(const View& from, const View& to) const {
     double share = 1;
     for (int d = 0; d < meta_.dims.rank(); ++d) {
@@ -334,7 +334,7 @@ class Search {
     }
     return share;
   }
-  /// The same, exactly: goes through the coordinates along the axes of the dims whose lists conflict.
+  /// The exact share: iterates over the coordinates along the axes of the dims whose lists conflict.
   double share(const View& from, const View& to) const {
     double share = 1;
     std::array<bool, kMaxRank> conflict{};
@@ -388,7 +388,7 @@ class Search {
     return share * sum / static_cast<double>(count);
   }
 
-  /// The axes that pieces travel along: those of the old layout that are not where they were, behind the same axes.
+  /// The axes along which shards are sent: those of the old layout whose place, or whose axes before them, differ.
   int moving_axes(const View& from, const View& to) const {
     int mask = 0;
     for (int d = 0; d < meta_.dims.rank(); ++d) {
@@ -399,7 +399,7 @@ class Search {
     return mask;
   }
 
-  /// Start-up time and time per byte of a collective along several axes: the slowest ones.
+  /// Start-up time and time per byte of a collective along several axes: those of the slowest ones.
   std::pair<double, double> pace(int axes) const {
     double alpha = 0;
     double beta = 0;
@@ -411,12 +411,12 @@ class Search {
     return {alpha, beta};
   }
 
-  /// At least what is left to do from `at`.
+  /// A lower bound of the remaining time from `at`.
   double rest(const View& at) const {
     if (at.key == end_.key || goal_ == Goal::smallest) return 0;
     double ns = copy_ * end_.bytes;
     const int moving = moving_axes(at, end_);
-    // Pieces may travel before a sum is begun.
+    // Shards may be sent before a sum becomes pending.
     if (moving != 0)
       ns += pace(moving).first + least_beta_ * (end_.bytes / widening(end_.key)) * (1 - share_at_most(at, end_));
     const int left = pending(at.key);
@@ -437,7 +437,7 @@ class Search {
     double total = 0;
     if (parent >= 0) {
       const Node& before = table_.nodes[static_cast<size_t>(parent)];
-      // The caller keeps its tensor, of which the first step may read a rounded copy; a step reads one piece and writes another.
+      // The caller keeps its tensor (the first step may read a rounded copy of it); a step reads and writes one shard.
       const double read = before.parent >= 0 ? before.bytes : start_.bytes == input_bytes_ ? 0 : start_.bytes;
       const double peak = input_bytes_ + read + (edge.to == end_.key ? output_bytes_ : at.bytes);
       if (goal_ == Goal::smallest) total = std::max(before.cost, peak);
@@ -473,7 +473,7 @@ class Search {
     exchange(at, index);
     for (int a = 0; a < axes_; ++a) {
       const int where = place(at.key, a);
-      // With axes of unlike speed it may pay to do a reduction that could stay pending, and to begin it again.
+      // With axes of different speed it may pay off to do a reduction that could stay pending, and to begin it again.
       if ((left >> a & 1) != 0 || (!uniform_ && where >= kPending)) reduce(at, index, a, where);
       else if (where == kNowhere) slice_or_begin(at, index, a, left);
       else if (where < kNowhere && (left != 0 || !uniform_) &&
@@ -481,7 +481,7 @@ class Search {
         moves(at, index, a, where);
     }
   }
-  /// Straight to the goal's dims.
+  /// Goes straight to the goal's dims.
   void exchange(const View& at, int index) {
     const View to = view(towards_goal(at.key));
     if (to.key == at.key) return;
@@ -489,7 +489,7 @@ class Search {
     if (moving == 0) return add({to.key, Kind::slice, -1, kLocalNs + copy_ * to.bytes}, index);
     const auto [alpha, beta] = pace(moving);
     const double known = table_.nodes[static_cast<size_t>(index)].cost;
-    // A cheap bound first: the exact share may have to visit many coordinates.
+    // A cheap bound first, because the exact share may have to visit many coordinates.
     if (goal_ == Goal::fastest && known + alpha + (beta * (1 - share_at_most(at, to)) + copy_) * to.bytes >= bound_)
       return;
     add({to.key, Kind::exchange, -1, alpha + (beta * (1 - share(at, to)) + copy_) * to.bytes}, index);
@@ -509,7 +509,7 @@ class Search {
       add({to, Kind::reduce_scatter, a, c.alpha_ns + (c.ns_per_byte * (n - 1) + copy_) * part}, index);
     }
   }
-  /// Copies of a piece may share a reduction, or what comes over a slow axis.
+  /// Replicas of a shard may share a reduction, or data that arrives over a slow axis.
   void slice_or_begin(const View& at, int index, int a, int left) {
     if (left == 0) begin(at, index, a);
     if (left == 0 && uniform_) return;
@@ -525,7 +525,7 @@ class Search {
     if (!next_in_order(at.key, a, type)) return;
     add({with(at.key, a, type, 0), Kind::partial_init, a, kLocalNs + copy_ * at.bytes}, index);
   }
-  /// One axis alone stops sharding its dim, or goes to another one.
+  /// A single axis stops sharding its dim, or moves to another dim.
   void moves(const View& at, int index, int a, int dim) {
     const double n = size(a);
     const AxisCost& c = cost(a);
@@ -547,12 +547,12 @@ class Search {
   int axes_ = 0;
   std::array<int8_t, kMaxMeshRank> mesh_axes_{};
   double element_ = 0, copy_ = 0;
-  double widened_ = 1;  // by how much, where a sum is pending
+  double widened_ = 1;  // by which factor, where a sum is pending
   double least_beta_ = 0;
   bool uniform_ = true;
   View start_;
   View end_;
-  double input_bytes_ = 0;  // of the pieces that the caller has, and gets
+  double input_bytes_ = 0;  // of the shards that the caller has and gets
   double output_bytes_ = 0;
   int reduce_ = 0;  // masks of axes
   int begin_ = 0;

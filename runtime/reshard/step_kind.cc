@@ -5,9 +5,9 @@ namespace shard {
 using Kind = ReshardStep::Kind;
 
 Kind kind_of_move(const Layout& from, const Layout& to, AxisList& axes) {
-  bool prefixes = true;  // the new lists are beginnings of the old ones
+  bool prefixes = true;  // the new lists are prefixes of the old ones
   bool same_counts = true;
-  bool last_only = true;  // no list lost more than its last axis, none got more than one
+  bool last_only = true;  // no list lost more than its last axis, and none gained more than one
   for (int d = 0; d < from.rank; ++d) {
     const AxisList& a = from.dims[static_cast<size_t>(d)];
     const AxisList& b = to.dims[static_cast<size_t>(d)];

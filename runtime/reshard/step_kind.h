@@ -1,11 +1,12 @@
-// What people call the step between two layouts of one mesh.
+// Names the step between two layouts of one mesh.
 #pragma once
 
 #include "reshard/plan.h"
 
 namespace shard {
 
-/// The kind and the axes of the step that moves pieces from one layout to another on one mesh, pending reductions untouched.
+/// The kind and the axes of the step from one layout to another on one mesh; pending reductions do
+/// not change.
 ReshardStep::Kind kind_of_move(const Layout& from, const Layout& to, AxisList& axes);
 
 }  // namespace shard

@@ -1,4 +1,5 @@
-// What the public functions that change layouts do (reshard/execute.h), without recording it for autograd. autograd/moves.cc adds that.
+// The public functions that change layouts (reshard/execute.h) without recording for autograd.
+// autograd/moves.cc adds that.
 #pragma once
 
 #include "reshard/execute.h"

@@ -1,4 +1,4 @@
-// The rules that come with the library; each group registers its own.
+// The built-in rules; each group registers its own.
 #pragma once
 
 namespace shard::spmd {

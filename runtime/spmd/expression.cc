@@ -1,4 +1,5 @@
-// Names the dims of a call's tensors by the letters of an axis expression. The expressions themselves are read in core/axis_expr.cc.
+// Names the dims of a call's tensors by the letters of an axis expression. core/axis_expr.cc parses
+// expressions.
 #include <map>
 #include <mutex>
 
@@ -68,14 +69,14 @@ class Builder {
     refuse("a tensor of shape " + to_string(dims) + " " + std::string(problem));
   }
   Letter& letter_at(int letter) { return notation_.letters[static_cast<size_t>(letter)]; }
-  /// Terms that name no dims take no part: those of absent tensors and "1".
+  /// Terms without dims, those of absent tensors and "1", have no influence.
   static bool names_dims(const Bound& tensor) { return tensor.term != nullptr && !tensor.term->is_one(); }
   bool has(const Axis& axis) const {
     if (!axis.optional) return true;
     const auto found = optional_.find(axis.name);
     return found != optional_.end() && found->second;
   }
-  /// The dims that the named axes of a term leave for "...".
+  /// The number of dims that the named axes of a term leave for "...".
   int spread(const Bound& tensor) const {
     int rank = tensor.dims->rank();
     for (const Axis& axis : tensor.term->axes) rank -= axis.kind != Axis::Kind::ellipsis && has(axis) ? 1 : 0;
@@ -83,7 +84,8 @@ class Builder {
     return rank;
   }
 
-  /// The first tensor with an optional axis decides by its number of dims whether the op has that axis.
+  /// The number of dims of the first tensor with an optional axis decides whether the op has that
+  /// axis.
   void choose_optional(const Bound& tensor) {
     if (!names_dims(tensor)) return;
     int spare = tensor.dims->rank();
@@ -103,7 +105,8 @@ class Builder {
     return std::holds_alternative<IntArray>(args_.attr(attr)) ? args_.integers(attr) : IntArray{args_.integer(attr)};
   }
 
-  /// Which of `rank` dims a mark names. An empty list names all; a tensor without dims has none to name.
+  /// The dims, of `rank` dims, that a mark names. An empty list names all; a tensor without dims
+  /// has none to name.
   std::vector<bool> named_dims(const AxisMark& mark, int rank) const {
     const IntArray values = values_of(mark.attr);
     std::vector<bool> named(static_cast<size_t>(rank), values.empty());
@@ -117,7 +120,8 @@ class Builder {
 
   bool keeps_size_one(const AxisMark& mark) const { return !mark.flag.empty() && args_.flag(mark.flag); }
 
-  /// "..." stands for as many dims as in the widest input. Inputs that lack dims tell it only where no other does.
+  /// "..." stands for as many dims as in the widest input. Inputs that lack dims determine the
+  /// number only where no other input does.
   void add_ellipsis() {
     int direct = -1;
     int implied = -1;
@@ -138,7 +142,7 @@ class Builder {
     for (int d = 0; d < rank; ++d) ellipsis_.push_back(notation_.add({Letter::Role::map, ReduceType::sum, 1}));
   }
 
-  /// The letters of "..." in a term with all dims, its marks carried out.
+  /// The letters of "..." in a term with all dims, after applying its marks.
   std::vector<int> ellipsis_letters(const AxisTerm& term) const {
     const AxisMark* mark = moving_mark(term);
     if (mark == nullptr) return ellipsis_;
@@ -216,7 +220,7 @@ class Builder {
     return letters;
   }
 
-  /// The size of a letter is the largest of its dims, as dims of size 1 broadcast.
+  /// The size of a letter is the largest of its dims, because dims of size 1 broadcast.
   void measure(const Bound& input) {
     if (!names_dims(input)) return;
     const std::vector<int> letters = letters_of(input);
@@ -238,7 +242,8 @@ class Builder {
     return letters;
   }
 
-  /// A letter is reduced over where an output lacks it: its name, its place in "...", or because its dim of size 1 was broadcast.
+  /// A letter is reduced where an output lacks it: it has not its name or its position in "...", or
+  /// its dim of size 1 was broadcast.
   void mark_reduced() {
     for (size_t i = 0; i < notation_.letters.size(); ++i) {
       Letter& letter = notation_.letters[i];
@@ -255,7 +260,7 @@ class Builder {
   std::vector<Bound> outputs_;
   Notation notation_;
   std::map<std::string_view, int> named_;
-  std::map<std::string_view, bool> optional_;  // decided: does the op have that axis in this call
+  std::map<std::string_view, bool> optional_;  // decisions: whether the op has that axis in this call
   std::vector<int> ellipsis_;
 };
 

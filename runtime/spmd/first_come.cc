@@ -17,8 +17,9 @@ std::vector<int> order_of(const std::vector<int>& visit, size_t count) {
 
 bool is_empty(const Dims& dims) { return dims.rank() == 0 || dims[0] == 0; }
 
-/// One common layout for the visited arguments: an axis that all of them have alike stays; any other goes to the letter for which the
-/// fewest elements move, or to none. Each letter gets one axis.
+/// A common layout for the visited arguments. An axis that all of them have alike stays; any other
+/// axis is assigned to the letter for which the fewest elements are sent, or to none. Each letter
+/// gets one axis.
 class Aligner {
  public:
   Aligner(const RuleArgs& args, const Notation& notation) : args_(args), notation_(notation) {
@@ -27,7 +28,7 @@ class Aligner {
         tensors_.push_back(index(t));
     }
     if (tensors_.empty()) return;
-    // The letters of the tensor with the fewest dims are those that all have.
+    // The letters of the tensor with the fewest dims are those that all tensors have.
     for (size_t t : tensors_) {
       const std::vector<int>& letters = notation.inputs[t];
       if (t == tensors_[0] || letters.size() < shared_.size()) shared_ = letters;
@@ -37,7 +38,7 @@ class Aligner {
     });
   }
 
-  /// The layouts of all flat inputs; those that were not visited are replicated.
+  /// The layouts of all flat inputs; inputs that were not visited are replicated.
   std::vector<Layout> align() {
     const int axes = args_.mesh->rank();
     letter_of_.assign(index(axes), kNoLetter);

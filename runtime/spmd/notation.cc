@@ -11,7 +11,7 @@
 namespace shard::spmd {
 namespace {
 
-/// What one mesh axis does: shard a letter, carry a pending reduction, or nothing.
+/// The assignment of one mesh axis: it shards a letter, has a pending reduction, or neither.
 struct Choice {
   int letter = kNoLetter;
   std::optional<ReduceType> partial;
@@ -19,9 +19,10 @@ struct Choice {
 
 // As in the reshard planner: a start-up cost per collective, in bytes.
 constexpr double kStartBytes = 50'000;
-// The target of an in-place write is moved, even if that only slices it, where nothing else is right.
+// The target of an in-place write is resharded, or even sliced, only where nothing else is correct.
 constexpr double kPinnedBytes = 1e18;
-// Moving an argument that the first output follows moves that output too, and its readers would have to move it back.
+// Resharding an argument that the first output follows changes the layout of that output too, and
+// its readers would have to reshard it back.
 constexpr double kLeadFactor = 2;
 // Only ops that compute nothing commute with every reduction.
 constexpr unsigned kAllReduceTypes = (1u << kNumReduceTypes) - 1;
@@ -86,7 +87,7 @@ class Solver {
     return dim < 0 ? kNoLetter : notation_.inputs[t][static_cast<size_t>(dim)];
   }
 
-  /// The possible choices for an axis, best first where costs are equal.
+  /// The possible choices for an axis, in the order that decides ties.
   std::vector<Choice> candidates(int axis) const {
     std::vector<Choice> all;
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
@@ -100,10 +101,10 @@ class Solver {
     return all;
   }
 
-  /// The type that all arguments can be partial with on this axis, where the op commutes with it.
+  /// The type with which all arguments can be partial on this axis, where the op commutes with it.
   std::optional<ReduceType> partial_candidate(int axis) const {
     std::optional<ReduceType> type;
-    DType dtype = DType::boolean;  // of what is pending
+    DType dtype = DType::boolean;  // of the pending argument
     int count = 0;
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
       if (!present(t)) continue;
@@ -116,10 +117,12 @@ class Solver {
     }
     if (!type || (commuting_.types >> static_cast<int>(*type) & 1u) == 0) return std::nullopt;
     if (commuting_.how == Commutes::multilinear && count > 1) return std::nullopt;
-    // An average of integers is cut off, so only what moves elements and computes none commutes with it.
+    // An average of integers is truncated, so only ops that move elements without computing commute
+    // with it.
     const bool cut_off = *type == ReduceType::avg && !is_floating(dtype);
     if (cut_off && commuting_.types != kAllReduceTypes) return std::nullopt;
-    // Any and all make 0 or 1 of numbers: a number that is no contribution yet cannot become one.
+    // Any and all map numbers to 0 or 1, so a number that is not a contribution yet cannot become
+    // one.
     const bool logical = (*type == ReduceType::any || *type == ReduceType::all) && dtype != DType::boolean;
     return (cut_off || logical) && count < present_count() ? std::nullopt : type;
   }
@@ -163,7 +166,8 @@ class Solver {
     return choice.partial;
   }
 
-  /// Bytes that a rank sends to bring tensor `t` from its state on `axis` to sharding `dim` (or none) or being partial.
+  /// Bytes that a rank sends to reshard tensor `t` from its state on `axis` to sharding `dim` (or
+  /// none) or being partial.
   double move_cost(size_t t, int axis, int dim, std::optional<ReduceType> partial) const {
     const Layout& now = args_.tensors[t].spec->layout();
     const int now_dim = now.dim_of(axis);
@@ -180,7 +184,8 @@ class Solver {
     return kStartBytes + (dim >= 0 ? share / n : share);
   }
 
-  /// The result of an in-place op must come back into the target's layout: one that is pending is reduced, where the target is not.
+  /// The result of an in-place op must return to the target's layout: a pending result is reduced
+  /// where the target is not pending.
   double write_back_cost(size_t t, int axis, const Choice& choice) const {
     const bool reduces =
         choice.letter != kNoLetter && role(choice.letter) == Letter::Role::reduce && !kept(choice.letter);
@@ -190,7 +195,8 @@ class Solver {
                : kStartBytes + 2.0 * static_cast<double>(args_.tensors[t].meta.bytes());
   }
 
-  /// Several axes on one letter keep the order of the first argument that has them, the in-place target first.
+  /// Several axes on one letter keep the order of the first argument that has them; the in-place
+  /// target comes first.
   void order_axes(const std::vector<Choice>& choices) {
     axes_.assign(notation_.letters.size(), {});
     const auto visit = [&](size_t t) {
@@ -202,7 +208,8 @@ class Solver {
     for (size_t t = 0; t < args_.tensors.size(); ++t) visit(t);
   }
 
-  /// Appends to each letter the axes that were chosen for it and that `spec` shards it with, in the order of `spec`.
+  /// Appends to each letter the axes that were chosen for it and with which `spec` shards it, in
+  /// the order of `spec`.
   void take_order(const DistSpec& spec, const std::vector<int>& letters, const std::vector<Choice>& choices) {
     for (size_t d = 0; d < letters.size(); ++d) {
       if (letters[d] == kNoLetter) continue;
@@ -249,7 +256,7 @@ class Solver {
   const RuleArgs& args_;
   const Notation& notation_;
   Commuting commuting_;
-  std::vector<AxisList> axes_;  // per letter
+  std::vector<AxisList> axes_;  // for each letter
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The engine behind most rules: dims are named by letters, and each mesh axis is given to a letter by cost.
+// The solver behind most rules: dims are named by letters, and each mesh axis is assigned to a
+// letter by cost.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +10,11 @@
 
 namespace shard::spmd {
 
-/// A letter: an index of the op that dims of several tensors share.
+/// A letter: an index of the op that dims of several tensors have in common.
 struct Letter {
   enum class Role : uint8_t {
-    map,         // each index is computed on its own: may be sharded
-    reduce,      // summed (or otherwise reduced) over; sharded, the outputs without it are partial
+    map,         // each index is computed independently: may be sharded
+    reduce,      // reduced; where it is sharded, outputs without it are partial
     collective,  // as map, but the kernel combines values over the axes that shard it
     whole        // must not be sharded
   };
@@ -22,14 +23,15 @@ struct Letter {
   int64_t size = 1;
 };
 
-inline constexpr int kNoLetter = -1;  // a dim that stays whole, such as a broadcast dim of size 1
+inline constexpr int kNoLetter = -1;  // a dim that is never sharded, such as a broadcast dim of size 1
 
-/// Which letter each dim of each flat input and output has.
+/// The letter of each dim of each flat input and output.
 struct Notation {
   std::vector<Letter> letters;
   std::vector<std::vector<int>> inputs;
   std::vector<std::vector<int>> outputs;
-  /// Per output, or empty: it does not depend on letters that other outputs keep, so it is not pending where those are sharded.
+  /// For each output, or empty: it does not depend on letters that other outputs keep, so it is not
+  /// pending where those are sharded.
   std::vector<bool> uniform;
 
   bool has(size_t output, int letter) const {
@@ -41,20 +43,24 @@ struct Notation {
   }
 };
 
-/// Layouts for the call. Each mesh axis, on its own, goes to the letter, the pending reduction, or to nobody, whichever moves
-/// the fewest bytes; ties go to the first of that order. Where args.wanted is set, solve_reverse() for it. Where args.options does not
-/// ask for costs, both as solve_first_come().
+/// Layouts for the call. Each mesh axis, independently, is assigned to the letter, to the pending
+/// reduction, or to nothing, whichever sends the fewest bytes; ties go to the first of that order.
+/// Where args.wanted is set, this is solve_reverse(). Where args.options does not ask for costs,
+/// both are solve_first_come().
 RuleResult solve(const RuleArgs& args, const Notation& notation);
 
-/// Layouts for the call from those that its outputs should get (null: any): each mesh axis goes to the letter that the first output
-/// with that axis has it on. Letters that no output has get none, and a pending output asks nothing. Of the arguments' specs only
-/// their absence counts.
+/// Layouts for the call from the layouts that its outputs should get (null: any). Each mesh axis is
+/// assigned to the letter that it shards in the first output with that axis. Letters that no output
+/// has get no axis, and a pending output requires nothing. The arguments' specs are ignored, except
+/// that null means absent.
 RuleResult solve_reverse(const RuleArgs& args, const Notation& notation, std::span<const DistSpec* const> outputs);
 
-/// The expression, parsed once per text and kept for the life of the process. Throws layout with the column where it is wrong.
+/// The expression, parsed once per text and kept for the lifetime of the process. Throws layout,
+/// with the column, where it is invalid.
 const AxisExpr& parsed(const RuleArgs& args, std::string_view expression);
 
-/// The notation of an axis expression such as "b m k, k n -> b m n"; see docs/rules.md. Throws layout where tensors do not fit.
+/// The notation of an axis expression such as "b m k, k n -> b m n"; see docs/rules.md. Throws
+/// layout where tensors do not fit.
 Notation from_expression(const RuleArgs& args, std::string_view expression);
 
 /// Adds a new letter for each dim of a tensor of shape `dims`, and returns them.

@@ -11,7 +11,7 @@
 namespace shard::spmd {
 namespace {
 
-/// What a name stands for: a function, or an axis expression.
+/// The meaning of a name: a function, or an axis expression.
 struct NamedRule {
   Rule function = nullptr;
   std::string expression;
@@ -41,7 +41,8 @@ T find(const std::map<std::string, T, std::less<>>& table, std::string_view name
   return found == table.end() ? T{} : found->second;
 }
 
-/// The rule of an op, also where the op gives the expression itself; neither member is set where it has none.
+/// The rule of an op, even where the op has the expression itself; neither member is set where it
+/// has none.
 NamedRule rule_of(const OpDef& op) {
   if (is_axis_expr(op.rule)) return {nullptr, std::string(op.rule)};
   return op.rule.empty() ? NamedRule{} : find(registry().rules, op.rule);

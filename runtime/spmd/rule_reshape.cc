@@ -1,4 +1,5 @@
-// The rule of ops that keep the elements in row-major order and change the shape: reshape, flatten, squeeze, unsqueeze.
+// The rule of ops that keep the row-major order of elements and change the shape: reshape, flatten,
+// squeeze, unsqueeze.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -13,7 +14,8 @@ namespace {
 
 using Group = DimGroup;
 
-/// How many of the first `axes` give every process the same elements of the group when they shard its first dim.
+/// How many of the first `axes` leave every process with the same elements of the group when they
+/// shard its first dim.
 int exact_prefix(const RuleArgs& args, const Group& g, const Dims& in, const Dims& out, const AxisList& axes) {
   if (g.in_begin == g.in_end || g.out_begin == g.out_end) return 0;
   const int64_t in_inner = in.numel(g.in_begin + 1, g.in_end);
@@ -32,12 +34,12 @@ int exact_prefix(const RuleArgs& args, const Group& g, const Dims& in, const Dim
   return axes.size();
 }
 
-/// Which elements of a tensor a process holds, in row-major order: the first, and loops over the others, outermost last. Shapes in which a
-/// process holds the same elements have equal values.
+/// The elements of a tensor that a process holds, in row-major order: the first one, and loops over
+/// the others, outermost last. Shapes in which a process holds the same elements have equal values.
 struct Held {
   bool any = true;
   int64_t first = 0;
-  std::vector<std::pair<int64_t, int64_t>> loops;  // how often, and how far apart
+  std::vector<std::pair<int64_t, int64_t>> loops;  // number of iterations, and stride
 
   Held(const Layout& layout, const Dims& dims, const Coordinate& at) {
     const Piece piece = local_piece(layout, dims, at);
@@ -57,8 +59,8 @@ struct Held {
   }
 };
 
-/// Looks for a layout of the output in which every process holds the elements that it holds of the input, in their order. Axes of one process
-/// are left out on both sides.
+/// Searches for a layout of the output in which every process holds the same elements as of the
+/// input, in the same order. Axes of size 1 are left out on both sides.
 class ExactView {
  public:
   ExactView(const RuleArgs& args, const Layout& in, const Dims& out)
@@ -81,7 +83,8 @@ class ExactView {
  private:
   static constexpr double kMostWays = 5000;
 
-  /// Tries every dim and every place among its axes. Where there are too many ways, axes that do not fit without those after them are given up.
+  /// Tries every dim and every position among its axes. Where there are too many possibilities, an
+  /// axis that does not fit without those after it is given up.
   bool place(size_t i) {
     if ((i == axes_.size() || step_by_step_) && !same()) return false;
     if (i == axes_.size()) return true;
@@ -118,12 +121,13 @@ class ExactView {
   Layout sofar_;  // of the input, with the axes that have been placed
   Layout found_;
   const Dims& out_;
-  std::vector<std::pair<int, int>> axes_;  // and the dims of the input that they shard
+  std::vector<std::pair<int, int>> axes_;  // with the dims of the input that they shard
   bool step_by_step_ = false;
 };
 
-/// Tries every way to give the axes that lost their dim to the output dims of their group (or to none), and keeps the one
-/// that moves the fewest bytes; ties go to the first, which prefers leading dims.
+/// Tries every assignment of the axes that lost their dim to the output dims of their group (or to
+/// none), and keeps the one that sends the fewest bytes; ties go to the first, which prefers
+/// leading dims.
 class Placer {
  public:
   using Lost = std::vector<std::pair<int, Group>>;  // axes, and the groups whose dims they sharded
@@ -162,7 +166,8 @@ class Placer {
   Layout current_;
 };
 
-/// The axes of the wanted output that give every process the same elements of the input; the others are used by neither.
+/// The axes of the wanted output with which every process has the same elements of the input;
+/// neither side uses the others.
 RuleResult reverse_reshape(const RuleArgs& args) {
   const Dims& in = args.tensors[0].meta.dims;
   const Dims& out = args.outputs[0].dims;
@@ -182,7 +187,7 @@ RuleResult reverse_reshape(const RuleArgs& args) {
   return result;
 }
 
-/// flatten joins a range of dims into one; nothing else of it changes.
+/// flatten merges a range of dims into one; the other dims do not change.
 std::vector<Group> flattened_group(const RuleArgs& args, int rank) {
   const int start = normalize_axis(args.op.name, "start_axis", args.integer("start_axis"), rank);
   const int stop = normalize_axis(args.op.name, "stop_axis", args.integer("stop_axis"), rank);
@@ -193,7 +198,8 @@ std::vector<Group> flattened_group(const RuleArgs& args, int rank) {
   return groups;
 }
 
-/// As RuleOptions::leading_dims says; the side that is given loses all other axes. In reverse that is the output.
+/// Implements RuleOptions::leading_dims; the given side loses all other axes. In reverse that is
+/// the output.
 RuleResult leading_reshape(const RuleArgs& args) {
   const bool reverse = !args.wanted.empty();
   const Dims& in = args.tensors[0].meta.dims;
@@ -222,7 +228,7 @@ RuleResult leading_reshape(const RuleArgs& args) {
   return result;
 }
 
-/// Axes of one process stay with the elements that they do not split, for the calls after this one.
+/// Axes of size 1 stay with the elements that they do not split, for later calls.
 void add_unit_axes(const RuleArgs& args, Layout& layout) {
   const TensorArg& x = args.tensors[0];
   for (const Group& g : group_dims(x.meta.dims, args.outputs[0].dims)) {
@@ -248,7 +254,8 @@ RuleResult reshape(const RuleArgs& args) {
   layout.partial = x.spec->layout().partial;
   Placer::Lost lost;
   if (in.numel() == 0) {
-    // No elements: every piece is empty in any layout, so that nothing moves. Dims that stay as they are keep their axes.
+    // No elements: every shard is empty in any layout, so nothing is sent. Dims that do not change
+    // keep their axes.
     int left = 0, right = 0;
     while (left < std::min(in.rank(), out.rank()) && in[left] == out[left]) ++left;
     while (left + right < std::min(in.rank(), out.rank()) && in[in.rank() - 1 - right] == out[out.rank() - 1 - right])

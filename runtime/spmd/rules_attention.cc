@@ -1,4 +1,4 @@
-// Rules of attention and of what prepares its arguments. Other layers stand in rules_nn.cc.
+// Rules of attention and of rotary embeddings. Rules of other layers are in rules_nn.cc.
 #include <array>
 
 #include "spmd/builtin_rules.h"
@@ -7,8 +7,9 @@
 namespace shard::spmd {
 namespace {
 
-/// By how much the heads may be divided: the product of the mesh axes that shard them somewhere in the call. `inputs` and `outputs` say which
-/// dim of each tensor has the heads, -1 for one without.
+/// The number by which heads may be divided: the product of the mesh axes that shard them in any
+/// tensor of the call. `inputs` and `outputs` are the head dims of the tensors, -1 for a tensor
+/// without heads.
 int64_t head_shards(const RuleArgs& args, std::span<const int> inputs, std::span<const int> outputs) {
   int64_t shards = 1;
   for (int axis = 0; axis < args.mesh->rank(); ++axis) {
@@ -24,8 +25,10 @@ int64_t head_shards(const RuleArgs& args, std::span<const int> inputs, std::span
   return shards;
 }
 
-/// The letters of attention. Batches, heads and queries are on their own; keys and widths stay whole. Where q has more heads than k and v, the
-/// three are cut alike if every piece of k and v goes with whole groups of q, else k and v stay whole and the kernel finds its heads in them.
+/// The letters of attention. Batches, heads and queries are independent; keys and widths are not
+/// sharded. Where q has more heads than k and v, the three are sharded alike if every shard of k
+/// and v goes with whole groups of q. Otherwise k and v are not sharded by heads, and the kernel
+/// finds its heads in them.
 struct AttentionLetters {
   AttentionLetters(const RuleArgs& args, Notation& n, std::span<const int> heads_in, std::span<const int> heads_out) {
     const Dims &q_dims = args.tensors[0].meta.dims, &k_dims = args.tensors[1].meta.dims;
@@ -37,7 +40,7 @@ struct AttentionLetters {
     kv = {batch, kNoLetter, together ? heads : kNoLetter, kNoLetter};
     lse = {batch, heads, sequence};
   }
-  /// Those of a mask, whose dims of size 1 are broadcast; none where it is absent.
+  /// The letters of a mask, whose dims of size 1 are broadcast; none where it is absent.
   std::vector<int> mask(const RuleArgs& args, const TensorArg& mask) const {
     if (mask.spec == nullptr) return {};
     const Dims &dims = mask.meta.dims, &q_dims = args.tensors[0].meta.dims;
@@ -60,7 +63,8 @@ RuleResult flash_attn(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Queries, and heads where k and v are not cut with them, are summed over in the gradients of k and v.
+/// Queries are summed over in the gradients of k and v, and so are heads where k and v are not
+/// sharded with them.
 RuleResult flash_attn_grad(const RuleArgs& args) {
   Notation n;
   const AttentionLetters letters(args, n, std::array{2, 2, 2, 2, 1, -1, 1, 2}, std::array{2, 2, 2});
@@ -73,9 +77,10 @@ RuleResult flash_attn_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// A rotation, forward or back, of tensors in slots from `first` on, by tables and positions in slots from `tables` on. The kernel knows the
-/// positions of its piece, so the sequence may be cut; tables of sines go with it unless positions are looked up. Heads are on their own, so
-/// q, k and v share their axes even where they have different numbers of them.
+/// A rotation, forward or backward, of tensors in slots from `first` on, by tables and positions in
+/// slots from `tables` on. The kernel knows the positions of its shard, so the sequence may be
+/// sharded; tables of sines are sharded with it unless positions are looked up. Heads are
+/// independent, so q, k and v share their axes even where they have different numbers of heads.
 RuleResult rope(const RuleArgs& args, size_t first, size_t tables) {
   Notation n;
   const int batch = n.add({Letter::Role::map, ReduceType::sum, 0}),
@@ -98,7 +103,7 @@ RuleResult rope(const RuleArgs& args, size_t first, size_t tables) {
 RuleResult fused_rope(const RuleArgs& args) { return rope(args, 0, 3); }
 RuleResult fused_rope_grad(const RuleArgs& args) { return rope(args, 3, 0); }
 
-/// A rotation is linear in what it turns, but not in tables and positions.
+/// A rotation is linear in the rotated tensor, but not in tables and positions.
 bool makes_angles(const RuleArgs& args, size_t tables) {
   return std::all_of(args.tensors.begin() + static_cast<long>(tables),
                      args.tensors.begin() + static_cast<long>(tables) + 3,

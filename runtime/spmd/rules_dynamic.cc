@@ -1,12 +1,14 @@
-// Rules of ops whose number of output rows depends on data. Their kernels give the rows of a piece; the call joins them in order.
+// Rules of ops whose number of output rows depends on data. Their kernels compute the rows of a
+// local shard; the call concatenates them in order.
 #include "spmd/builtin_rules.h"
 #include "spmd/rule.h"
 
 namespace shard::spmd {
 namespace {
 
-/// Outputs list elements of the arguments, which have one shape, in row-major order. So each piece must be one run of that
-/// order: every axis that shards an argument goes to the first dim that can be split, and shards the rows of the outputs.
+/// Outputs list elements of the arguments, which have one shape, in row-major order. So each local
+/// shard must be one run of that order: every axis that shards an argument is assigned to the first
+/// dim that can be split, and shards the rows of the outputs.
 RuleResult row_major(const RuleArgs& args) {
   const Dims& dims = args.tensors[0].meta.dims;
   int lead = 0;

@@ -1,4 +1,5 @@
-// Rules of neural-network ops that are more than an axis expression, of optimisers, and the guards named in ops_yaml.
+// Rules of neural-network ops that an axis expression cannot say, of optimisers, and the guards
+// that ops_yaml names.
 #include <cmath>
 
 #include "spmd/builtin_rules.h"
@@ -7,14 +8,15 @@
 namespace shard::spmd {
 namespace {
 
-/// Which dim of x [n, c, ...] or [n, ..., c] has the channels.
+/// The channel dim of x [n, c, ...] or [n, ..., c].
 int channel_dim(const RuleArgs& args) {
   const auto* format = std::get_if<std::string>(&args.attr("data_format"));
   const bool last = format != nullptr && !format->empty() && format->back() == 'C';
   return last ? args.tensors[0].meta.dims.rank() - 1 : 1;
 }
 
-/// Channels may be sharded everywhere alike; over sharded batch and space dims the kernel combines its sums.
+/// Channels may be sharded, alike in all tensors; over sharded batch and space dims the kernel
+/// combines its sums.
 RuleResult batch_norm(const RuleArgs& args) {
   Notation n;
   n.inputs = {fresh_letters(n, args.tensors[0].meta.dims, Letter::Role::collective)};
@@ -28,7 +30,8 @@ RuleResult batch_norm(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// As batch_norm. Where the statistics are constants, the gradient of x needs no sums, and those of scale and bias stay pending.
+/// As batch_norm. Where the statistics are constants, the gradient of x needs no sums, and those of
+/// scale and bias stay pending.
 RuleResult batch_norm_grad(const RuleArgs& args) {
   Notation n;
   const bool constants = args.flag("use_global_stats") || (args.flag("is_test") && !args.flag("trainable_statistics"));
@@ -44,7 +47,8 @@ RuleResult batch_norm_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The class axis stays whole, unless the kernel can combine over it; a hard label has size 1 there.
+/// The class axis is not sharded, unless the kernel can combine over it; a hard label has size 1
+/// there.
 RuleResult cross_entropy(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
@@ -60,12 +64,13 @@ RuleResult cross_entropy(const RuleArgs& args) {
   n.inputs.push_back(label);
   std::vector<int> loss = without;
   if (args.outputs[1].dims.rank() < x.rank()) loss.erase(loss.begin() + axis);
-  // A softmax that the op does not make has no dims.
+  // A softmax that the op does not compute has no dims.
   n.outputs = {args.outputs[0].dims.rank() == 0 ? std::vector<int>() : n.inputs[0], loss};
   return solve(args, n);
 }
 
-/// Each class has a gradient of its own, unless a soft label and its sum are what softmax is subtracted from; a hard label has size 1 there.
+/// Each class has an independent gradient, unless softmax is multiplied by the sum of a soft label;
+/// a hard label has size 1 there.
 RuleResult cross_entropy_grad(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[1].meta.dims;
@@ -82,8 +87,9 @@ RuleResult cross_entropy_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Leading dims are summed over, so where they are sharded the gradients are pending. What they are added to is pending alike: added on one
-/// rank only, and not reduced for it where it is a pending gradient already.
+/// Leading dims are summed over, so where they are sharded the gradients are pending. The tensor
+/// that they are added to is pending alike: it is added on one rank only, or stays pending if it is
+/// a pending gradient already.
 RuleResult linear_param_grad_add(const RuleArgs& args) {
   Notation n;
   std::vector<int> x = fresh_letters(n, args.tensors[0].meta.dims, Letter::Role::reduce);
@@ -103,7 +109,7 @@ RuleResult linear_param_grad_add(const RuleArgs& args) {
   return result;
 }
 
-/// Without y the last dim of x holds gates and values, so it stays whole.
+/// Without y the last dim of x holds gates and values, so it is not sharded.
 RuleResult swiglu(const RuleArgs& args) {
   Notation n;
   n.inputs = {fresh_letters(n, args.tensors[0].meta.dims), {}};
@@ -129,7 +135,8 @@ bool swiglu_is_linear(const RuleArgs& args) {
   return args.tensors[1].spec != nullptr && !args.tensors[0].spec->layout().has_partial();
 }
 
-/// The gradient of a function of one tensor is linear in the gradient of the output, and in nothing else.
+/// The gradient of a function of one tensor is linear in the gradient of the output, and in nothing
+/// else.
 bool only_out_grad_is_pending(const RuleArgs& args) {
   for (size_t slot = 0; slot < args.slots.size(); ++slot) {
     const DistSpec* spec = args.tensors[args.slots[slot].first].spec;
@@ -138,7 +145,8 @@ bool only_out_grad_is_pending(const RuleArgs& args) {
   return true;
 }
 
-/// Nor an infinite factor: contributions of 0 would become NaN where the sum becomes infinite.
+/// Also requires a finite factor: contributions of 0 would become NaN where the sum becomes
+/// infinite.
 bool scale_has_no_bias(const RuleArgs& args) {
   const auto* scale = std::get_if<Scalar>(&args.attr("scale"));
   const auto* bias = std::get_if<Scalar>(&args.attr("bias"));

@@ -1,11 +1,12 @@
-// Rules of argmax, cumsum, frobenius_norm and numel, and the names of the expressions of reductions. Rules that move dims stand in rules_shape.cc.
+// Rules of argmax, cumsum, frobenius_norm and numel, and the names of the expressions of
+// reductions. Rules that move dims are in rules_shape.cc.
 #include "spmd/builtin_rules.h"
 #include "spmd/notation.h"
 
 namespace shard::spmd {
 namespace {
 
-/// The positions of the winners are global, so the searched dims stay whole.
+/// The positions of the winners are global, so the searched dims are not sharded.
 RuleResult argmax(const RuleArgs& args) {
   Notation n;
   const Dims& dims = args.tensors[0].meta.dims;
@@ -21,7 +22,7 @@ RuleResult argmax(const RuleArgs& args) {
     if (!searched) n.outputs[0].push_back(n.inputs[0][i]);
     else if (args.flag("keepdims")) n.outputs[0].push_back(kNoLetter);
   }
-  // A flattened result may have fewer dims than this names.
+  // A flattened result may have fewer dims.
   n.outputs[0].resize(static_cast<size_t>(args.outputs[0].dims.rank()), kNoLetter);
   return solve(args, n);
 }
@@ -44,7 +45,8 @@ RuleResult cumsum(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The kernel adds the squares of all pieces up before it takes the root, so reduced dims may be sharded and nothing is pending.
+/// The kernel sums the squares of all shards before it takes the root, so reduced dims may be
+/// sharded and nothing is pending.
 RuleResult frobenius_norm(const RuleArgs& args) {
   Notation n;
   const Dims& dims = args.tensors[0].meta.dims;
@@ -63,7 +65,8 @@ RuleResult frobenius_norm(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// No element is read: x stays as it is, pending reductions too, and every rank knows the global shape.
+/// No element is read: x keeps its layout, including pending reductions, and every rank knows the
+/// global shape.
 RuleResult numel(const RuleArgs& args) {
   RuleResult result = infer_replicated(args);
   if (args.wanted.empty()) result.inputs[0] = args.tensors[0].spec->layout();

@@ -1,4 +1,4 @@
-// Rules of ops that move, join or cut dims. The rule of reshape has a file of its own.
+// Rules of ops that move, concatenate or slice dims. The rule of reshape has a file of its own.
 #include "spmd/builtin_rules.h"
 #include "spmd/notation.h"
 
@@ -9,7 +9,8 @@ int axis_of(const RuleArgs& args, std::string_view name, int rank) {
   return normalize_axis(args.op.name, name, args.integer(name), rank);
 }
 
-/// No element of the input is read: it stays as it lies, pending or not, and the output is sharded alike.
+/// No element of the input is read: it keeps its layout, pending or not, and the output is sharded
+/// alike.
 RuleResult full_like(const RuleArgs& args) {
   Notation n;
   n.inputs = {fresh_letters(n, args.tensors[0].meta.dims)};
@@ -22,7 +23,7 @@ RuleResult full_like(const RuleArgs& args) {
   return result;
 }
 
-/// Dims that grow from 1, or are new, stay whole.
+/// Dims that grow from 1, or are new, are not sharded.
 RuleResult expand(const RuleArgs& args) {
   Notation n;
   const Dims& in = args.tensors[0].meta.dims;
@@ -39,7 +40,7 @@ RuleResult expand(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Dims that are repeated, or are new, stay whole.
+/// Dims that are repeated, or are new, are not sharded.
 RuleResult tile(const RuleArgs& args) {
   Notation n;
   const Dims& in = args.tensors[0].meta.dims;
@@ -57,7 +58,8 @@ RuleResult tile(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The result is laid out as y, whose dims it has; x follows where it has them too. Without y, as expand.
+/// The result has the layout of y, whose dims it has; x follows where it has them too. Without y,
+/// as expand.
 RuleResult expand_as(const RuleArgs& args) {
   if (args.tensors[1].spec == nullptr) return expand(args);
   Notation n;
@@ -72,7 +74,8 @@ RuleResult expand_as(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Cut dims stay whole, those of which all is taken need not; dims in decrease_axis vanish.
+/// Sliced dims are not sharded, unless the slice is the whole dim; dims in decrease_axis are
+/// dropped.
 RuleResult slice(const RuleArgs& args) {
   Notation n;
   const Dims& dims = args.tensors[0].meta.dims;
@@ -94,7 +97,7 @@ RuleResult slice(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Dims that are cut, or run through backwards, stay whole.
+/// Dims that are sliced, or traversed backwards, are not sharded.
 RuleResult strided_slice(const RuleArgs& args) {
   Notation n;
   const Dims& dims = args.tensors[0].meta.dims;
@@ -106,7 +109,7 @@ RuleResult strided_slice(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Dims of which x is not all stay whole, and so do those that it fills backwards.
+/// Dims that x covers only in part, or that it fills backwards, are not sharded.
 RuleResult unslice(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
@@ -121,7 +124,7 @@ RuleResult unslice(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// x with its gathered dim whole; the dims of index stand where that dim was.
+/// The gathered dim of x is not sharded; the dims of index take its place.
 RuleResult gather(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
@@ -132,12 +135,13 @@ RuleResult gather(const RuleArgs& args) {
   auto& out = n.outputs[0];
   out.erase(out.begin() + axis);
   out.insert(out.begin() + axis, n.inputs[1].begin(), n.inputs[1].end());
-  // An index with a trailing dim of size 1 may be taken as one-dimensional.
+  // An index with a trailing dim of size 1 may be treated as one-dimensional.
   while (static_cast<int>(out.size()) > args.outputs[0].dims.rank()) out.erase(out.begin() + axis + 1);
   return solve(args, n);
 }
 
-/// Rows of the index choose in the first dims of x, as many as the index has in its last dim; x's other dims follow those of the rows.
+/// Rows of the index select in the first dims of x, as many as the size of the index's last dim;
+/// x's other dims follow those of the rows.
 RuleResult gather_nd(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
@@ -156,7 +160,8 @@ RuleResult gather_nd(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The slices of x along the axis are added up: sharded, with the index, they leave a pending sum.
+/// The slices of x along the axis are added up: where they are sharded, together with the index,
+/// the result is a pending sum.
 RuleResult index_sum(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;

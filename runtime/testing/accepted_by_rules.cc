@@ -1,4 +1,5 @@
-// What placement rules may leave undone, each with its reason; shard_verify_rules counts it apart. The cases are in op_cases_*.cc.
+// Known gaps of placement rules, each with its reason; shard_verify_rules counts them separately.
+// The cases are in op_cases_*.cc.
 #include "testing/op_cases.h"
 
 namespace shard::testing {

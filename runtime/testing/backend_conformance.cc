@@ -16,7 +16,7 @@ namespace {
 
 using Findings = std::vector<std::string>;
 
-/// Runs one test; what it throws is a finding.
+/// Runs one test; an exception becomes a finding.
 template <class Test>
 void guarded(Findings& findings, const std::string& what, Test test) {
   try {
@@ -24,7 +24,7 @@ void guarded(Findings& findings, const std::string& what, Test test) {
   } catch (const std::exception& error) { findings.push_back(fmt::format("{}: threw: {}", what, error.what())); }
 }
 
-/// `test` must throw an Error of that code whose text has `part` in it.
+/// `test` must throw an Error with that code whose text contains `part`.
 template <class Test>
 void expect_error(Findings& findings, const std::string& what, ErrorCode code, const std::string& part, Test test) {
   try {
@@ -40,7 +40,7 @@ void expect_error(Findings& findings, const std::string& what, ErrorCode code, c
       fmt::format("{}: expected an error {} with '{}', but nothing was thrown", what, to_string(code), part));
 }
 
-/// Memory of the backend, given back at the end.
+/// Memory of the backend, freed at the end.
 class Block {
  public:
   Block(const Backend& backend, int index, size_t bytes)
@@ -83,7 +83,8 @@ std::vector<unsigned char> pattern(size_t bytes, unsigned start) {
   return data;
 }
 
-/// Host to device, within the device, and back, `shift` bytes into buffers whose other bytes must stay.
+/// Copies host to device, within the device, and back, `shift` bytes into buffers whose other bytes
+/// must not change.
 void check_round_trip(const Backend& backend, int index, size_t bytes, size_t shift, Findings& findings) {
   const size_t room = bytes + 2 * shift;
   const std::vector<unsigned char> sent = pattern(bytes, 1), background = pattern(room, 100);
@@ -118,7 +119,7 @@ void check_copies(const Backend& backend, int index, Findings& findings) {
   }
 }
 
-/// A graph of what `work` issues.
+/// A graph of the work that `work` issues.
 class Graph {
  public:
   template <class Work>
@@ -143,7 +144,7 @@ class Graph {
   void* handle_ = nullptr;
 };
 
-/// Copies through memory that is made and freed while they are recorded.
+/// Copies through memory that is allocated and freed during the recording.
 void check_graphs(const Backend& backend, int index, Findings& findings) {
   if (backend.graph_begin == nullptr) return;
   guarded(findings, "graphs", [&] {
@@ -198,7 +199,8 @@ void check_registration(Device device, Findings& findings) {
                [&] { kernel_table("no_such_op").find<void(const OpContext&)>(ctx, device, DType::float32); });
 }
 
-/// A tensor of that meta in the middle of a larger buffer, one element from its start; the bytes around it are known.
+/// A tensor of that meta in the middle of a larger buffer, one element from its start; the
+/// surrounding bytes are known.
 DenseTensor inside_of_buffer(Device device, const Meta& meta) {
   const Meta room{{static_cast<int64_t>(meta.bytes() + 2 * size_of(meta.dtype))}, DType::uint8};
   const DenseTensor buffer = copy_to(device, random_tensor(room.dims, room.dtype, 99));

@@ -1,4 +1,5 @@
-// Runs calls on in-process ranks, collects the pieces of all ranks, and compares what they stand for with one rank.
+// Runs calls on in-process ranks, collects the local shards of all ranks, and compares the values
+// that they represent with one rank.
 #include "testing/call_check.h"
 
 #include <fmt/format.h>
@@ -12,19 +13,19 @@
 namespace shard::testing {
 namespace {
 
-/// What one rank has after a call.
+/// The tensors of one rank after a call.
 struct RankResult {
   std::string error;
   ErrorCode code = ErrorCode::internal;
   bool threw = false;
   int64_t bytes = 0;
-  std::vector<DenseTensor> pieces;  // per output, then per input
+  std::vector<DenseTensor> pieces;  // for each output, then for each input
   std::vector<Meta> metas;          // global
   std::vector<const DistSpec*> specs;
-  std::vector<int> targets;  // per output: the input that it is, or -1
+  std::vector<int> targets;  // for each output: the input that it is, or -1
 };
 
-/// Which input an output is, where a call returns its in-place target.
+/// The input that an output is, where a call returns its in-place target.
 int target_of(const Tensor& output, const Tensors& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].defined() && inputs[i].impl() == output.impl()) return static_cast<int>(i);
@@ -110,7 +111,8 @@ class Judge {
                        ranks_[rank].threw ? "threw: " + ranks_[rank].error : std::string("ended its call"));
   }
 
-  /// What all ranks together have of the tensor `t` of a RankResult; a problem where they disagree about it.
+  /// The value that all ranks together hold of the tensor `t` of a RankResult; a problem where they
+  /// disagree about it.
   Joined joined(size_t t) const {
     const RankResult& first = ranks_[0];
     for (size_t r = 0; r < ranks_.size(); ++r) {
@@ -129,7 +131,8 @@ class Judge {
       return fmt::format("output {} is {}", o, expected.defined() ? "undefined" : "defined, but not on one rank");
     if (!expected.defined()) return "";
     const Joined got = joined(o);
-    // Moves and reductions keep values exactly, so what a rank computes of them is what one rank computes.
+    // Reshards and reductions preserve values exactly, so a rank computes from them what one rank
+    // computes.
     const bool pending = is_pending(first.specs[o]) || std::any_of(layouts_.begin(), layouts_.end(), is_pending);
     const double ulps = pending ? std::max(ulps_, rounding_of_target(o)) : 0;
     const std::string problem =
@@ -142,8 +145,9 @@ class Judge {
     return std::any_of(partial.begin(), partial.end(), [](const auto& type) { return type.has_value(); });
   }
 
-  /// A result that is written into a pending average is given by every rank: reading it adds it up n times, each time rounding by half a
-  /// unit at most, but for two ranks, which only double it.
+  /// For a result that is written into a pending average, every rank holds it: reading it adds it
+  /// up n times, and each addition rounds by at most half a unit. With two ranks the addition only
+  /// doubles it, which is exact.
   double rounding_of_target(size_t o) const {
     if (ranks_[0].targets[o] < 0) return 0;
     const DistSpec& spec = *ranks_[0].specs[o];
@@ -155,7 +159,7 @@ class Judge {
     return ulps;
   }
 
-  /// Inputs that are not returned as outputs must be as they were.
+  /// Inputs that are not returned as outputs must not have changed.
   std::string input_problem(size_t i, size_t outputs) const {
     for (const int target : ranks_[0].targets) {
       if (target == static_cast<int>(i)) return "";
@@ -213,7 +217,7 @@ std::vector<Outcome> CallChecker::check(const CaseCall& call, const std::vector<
     if (!world_) world_ = World::local(ranks_, {.timeout = std::chrono::seconds(20)});
     std::vector<std::vector<RankResult>> results(layouts.size(), std::vector<RankResult>(static_cast<size_t>(ranks_)));
     std::barrier<> together(ranks_);
-    std::atomic<size_t> end = layouts.size();  // of what this world has done
+    std::atomic<size_t> end = layouts.size();  // of the layouts that this world has tried
     try {
       world_->run([&](Rank& rank) {
         const PolicyScope scope(rank, policies);

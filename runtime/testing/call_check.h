@@ -1,5 +1,6 @@
-// One call on the ranks of a world against the same call on one rank, for many layouts at once. What is called stands in
-// op_cases.h; rule_check.h goes through all layouts, tests/call/property_test.cc through random ones.
+// Compares one call on the ranks of a world with the same call on one rank, for many layouts at
+// once. op_cases.h has the calls; rule_check.h tries all layouts, tests/call/property_test.cc
+// random ones.
 #pragma once
 
 #include <memory>
@@ -16,11 +17,11 @@ using Layouts = std::vector<const DistSpec*>;
 /// "[a, -] ; [-, -] sum(a)"
 std::string to_string(const Layouts& layouts);
 
-/// How a distributed call went.
+/// The outcome of a distributed call.
 struct Outcome {
   enum class Kind {
     right,
-    wrong,    // outputs, or inputs that must not change, are not those of one rank, or ranks disagree
+    wrong,    // outputs, or inputs that must not change, differ from those of one rank, or ranks disagree
     refused,  // every rank threw the same Error before the call had written anything
     invalid   // the call throws on one rank too
   };
@@ -31,14 +32,15 @@ struct Outcome {
   std::vector<const DistSpec*> outputs = {};  // the layouts of the outputs
 };
 
-/// Values of the inputs of a call for a choice of layouts; the same seed gives the same. `gentle` as in split_value().
+/// Values of the inputs of a call for a choice of layouts; the same seed draws the same values.
+/// `gentle` as in split_value().
 struct DrawnCall {
   DrawnCall(const CaseCall& call, const Layouts& layouts, uint64_t seed, bool gentle);
   /// The same call on one rank: all outputs. Throws what the op throws.
   Tensors expected(const CaseCall& call) const;
 
-  std::vector<DenseTensor> values;               // per input
-  std::vector<std::vector<DenseTensor>> pieces;  // per input and process of the mesh
+  std::vector<DenseTensor> values;               // for each input
+  std::vector<std::vector<DenseTensor>> pieces;  // for each input and process of the mesh
 };
 
 /// Makes calls on `ranks` in-process ranks. Not thread safe.
@@ -46,8 +48,9 @@ class CallChecker {
  public:
   explicit CallChecker(int ranks) : ranks_(ranks) {}
 
-  /// Calls `call` once for each of `layouts`, which are on one mesh, and says how each went. `ulps` is the tolerance of the case.
-  /// A rank that throws alone fails its world and is told as wrong; the next layouts get a new world.
+  /// Calls `call` once for each of `layouts`, which are on one mesh, and returns the outcomes.
+  /// `ulps` is the tolerance of the case. A rank that throws alone makes its world fail and counts
+  /// as wrong; the next layouts get a new world.
   std::vector<Outcome> check(const CaseCall& call, const std::vector<Layouts>& layouts, double ulps, uint64_t seed,
                              const Policies& policies = {});
 

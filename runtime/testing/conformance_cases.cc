@@ -10,7 +10,8 @@
 namespace shard::testing {
 namespace {
 
-/// A kernel of that name with `count` tensors first, attributes of the types `Attrs` then, and one output.
+/// A kernel of that name whose arguments are `count` tensors, then attributes of the types `Attrs`,
+/// and which has one output.
 template <int count, class... Attrs>
 RunKernel call(const char* kernel, std::decay_t<Attrs>... attrs) {
   return [=](const OpContext& ctx, std::span<const DenseTensor> in, DenseTensor& out) {
@@ -27,7 +28,7 @@ RunKernel call(const char* kernel, std::decay_t<Attrs>... attrs) {
   };
 }
 
-/// Calls `add(dtype, calls)` for every dtype that the CPU has the kernel for.
+/// Calls `add(dtype, calls)` for every dtype for which the CPU has the kernel.
 template <class Add>
 KernelCases for_dtypes(const char* kernel, Add add) {
   KernelCases cases{kernel, {}};
@@ -207,13 +208,13 @@ const std::vector<Reduction>& reductions() {
   return all;
 }
 
-/// Sums and means of no elements have a value (0 and NaN), maxima have none.
+/// Sums and means over no elements have a value (0 and NaN), maxima have none.
 KernelCases reduce_cases(const char* kernel, bool sums, bool of_none) {
   return for_dtypes(kernel, [&](DType dtype, std::vector<KernelCall>& calls) {
     const DType out = sums && !is_floating(dtype) ? DType::int64 : dtype;
     for (const Reduction& r : reductions()) {
       if (is_floating(dtype) && size_of(dtype) == 2 && r.x.numel() > 20000)
-        continue;  // beyond what 16-bit sums compare to
+        continue;  // beyond the accuracy of 16-bit sums
       if (!of_none && r.x.numel() == 0 && r.out.numel() != 0) continue;
       add_call(calls, {{r.x, dtype}}, {r.out, out}, call<1, const IntArray&, bool>(kernel, r.axes, r.keepdim),
                fmt::format("axis={}, keepdim={}", to_string(r.axes), r.keepdim));

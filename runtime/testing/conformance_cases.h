@@ -1,5 +1,5 @@
-// The table of kernel calls that every backend is tried on. A new op gets a function in conformance_cases.cc; what is done
-// with the calls is in backend_conformance.cc.
+// The table of kernel calls with which every backend is tested. A new op gets a function in
+// conformance_cases.cc; backend_conformance.cc runs the calls.
 #pragma once
 
 #include <functional>
@@ -14,19 +14,19 @@ namespace shard::testing {
 /// Looks the kernel up for the device and dtype of the first input, and calls it.
 using RunKernel = std::function<void(const OpContext& ctx, std::span<const DenseTensor> inputs, DenseTensor& out)>;
 
-/// One call of a kernel: the tensors it takes and gives.
+/// One call of a kernel: its input and output tensors.
 struct KernelCall {
   std::string text;  // "f32[3, 5], f32[5] -> f32[3, 5]", with the attributes
   std::vector<Meta> inputs;
   Meta out;
   RunKernel run;
 
-  /// The dtype that chooses the kernel.
+  /// The dtype that selects the kernel.
   DType dtype() const { return inputs.front().dtype; }
 };
 
-/// The calls of one kernel, in every dtype that it has on the CPU: among them tensors without elements, with one, with odd
-/// sizes, with many dims, and broadcast ones.
+/// The calls of one kernel, in every dtype that it has on the CPU: among them tensors without
+/// elements, with one element, with odd sizes, with many dims, and broadcast ones.
 struct KernelCases {
   std::string kernel;
   std::vector<KernelCall> calls;

@@ -1,4 +1,4 @@
-// What the families of op cases share, and the list of all.
+// Helpers of the families of op cases, and the list of all cases.
 #include "testing/op_cases.h"
 
 namespace shard::testing {

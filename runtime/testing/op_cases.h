@@ -1,6 +1,6 @@
-// The table of op cases: how every op is called by the programs that try its placement rule on random tensors (rule_check.h,
-// tests/call/property_test.cc). A new op gets a few lines in the op_cases_*.cc of its family; ops of other projects make a list of
-// their own.
+// The table of op cases: how every op is called by the programs that test its placement rule on
+// random tensors (rule_check.h, tests/call/property_test.cc). A new op gets a few lines in the
+// op_cases_*.cc of its family; other projects make a list of cases for their own ops.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,9 @@ namespace shard::testing {
 
 using Tensors = std::vector<Tensor>;
 
-/// A tensor argument of a call: its shape and dtype, and the whole numbers that its elements are drawn from (both ends can
-/// occur; what the dtype cannot hold is left out). Whole numbers, because sums and products of small ones are exact in every order.
+/// A tensor argument of a call: its shape and dtype, and the range of whole numbers from which its
+/// elements are drawn (both ends can occur; numbers that the dtype cannot represent are left out).
+/// They are whole numbers because sums and products of small ones are exact in every order.
 struct CaseInput {
   Dims dims;
   DType dtype;
@@ -26,14 +27,16 @@ struct CaseInput {
   CaseInput between(int64_t least, int64_t most) const { return {dims, dtype, least, most}; }
 };
 
-/// One call of an op. `run` gets the tensors, all plain or all distributed, calls the op, and returns all outputs in their order; an
-/// in-place form returns its targets. It must not look at shapes or layouts, so that it can be given pieces too.
+/// One call of an op. `run` gets the tensors, all plain or all distributed, calls the op, and
+/// returns all outputs in their order; an in-place form returns its targets. It must not depend on
+/// shapes or layouts, so that it can be called with local shards too.
 struct CaseCall {
   std::vector<CaseInput> inputs;
   std::function<Tensors(Tensors&)> run;
 };
 
-/// Draws the sizes of a call. The number of dims and the attributes of a case are fixed, so that a layout fits all its calls.
+/// Draws the sizes of a call. The number of dims and the attributes of a case are fixed, so that a
+/// layout fits all its calls.
 class Draw {
  public:
   /// Sizes come from `sizes`; `dtype` is one of OpCase::dtypes.
@@ -57,38 +60,39 @@ class Draw {
 /// A way to call an op.
 struct OpCase {
   std::string op;    // the C++ function: "add", or "add_" for the in-place form
-  std::string name;  // what is special about the call, such as its attributes; unique among the cases of the op
+  std::string name;  // what distinguishes the call, such as its attributes; unique among the cases of the op
   std::vector<DType> dtypes;
   std::function<CaseCall(Draw&)> make;
-  /// How far elements may be from those of one rank where an argument or the result is pending, in units of the last place of the
-  /// largest element, or of 1: 0 where the result is exact, that is equal bit for bit, for every layout. Else `inexact` says why it
-  /// cannot be. Where nothing is pending every result is exact.
+  /// How far elements may differ from those of one rank where an argument or the result is pending,
+  /// in units of the last place of the largest element, or of 1: 0 where the result is exact, that
+  /// is equal bit for bit, for every layout. Otherwise `inexact` says why it cannot be exact. Where
+  /// nothing is pending every result must be exact.
   double ulps = 0;
   std::string inexact = {};
 };
 
 using OpCases = std::vector<OpCase>;
 
-/// Layouts in which a rule moves bytes although it need not, or refuses, and why that is accepted.
+/// Layouts in which a rule sends bytes although it need not, or refuses, and why that is accepted.
 struct Accepted {
   enum class What { move, refusal };
   What what;
-  std::string op;                   // its in-place form too; "*" for all
-  std::vector<std::string> states;  // that one of the arguments has: names of reduce types, or "shard"
+  std::string op;                   // includes its in-place form; "*" for all
+  std::vector<std::string> states;  // of one of the arguments: names of reduce types, or "shard"
   std::string reason;
   std::vector<DType> dtypes = {};  // of the case; empty for all
 };
 
-/// The cases of all ops of this library that take tensors, and what is accepted of their rules.
+/// The cases of all ops of this library that take tensors, and the accepted gaps of their rules.
 OpCases op_cases();
 std::vector<Accepted> accepted_by_rules();
 
-/// The dtypes of a case: one or two that stand for all of their kind.
+/// The dtypes of a case: one or two that represent all of their kind.
 inline const std::vector<DType> kFloats = {DType::float32, DType::float64};
 inline const std::vector<DType> kNumbers = {DType::float32, DType::int64};
 inline const std::vector<DType> kAnyDType = {DType::float32, DType::int32, DType::boolean};
 
-/// A function of the public API, whether it takes the place of its call or not.
+/// A function of the public API, with or without a call site parameter.
 template <class Result, class... Args>
 class Function : public std::function<Result(Args...)> {
  public:
@@ -97,7 +101,7 @@ class Function : public std::function<Result(Args...)> {
       : std::function<Result(Args...)>([f](Args... args) -> Result { return f(args..., CallSite()); }) {}
 };
 
-/// A case per family, for ops of one kind. `f` and `f_` take and give tensors, f_ in place.
+/// Cases for ops of one kind. `f` and `f_` take and return tensors, f_ works in place.
 using Unary = Function<Tensor, const Tensor&>;
 using UnaryInplace = Function<Tensor&, Tensor&>;
 /// x of two dims, elements from low to high.

@@ -32,7 +32,7 @@ void add_dynamic_cases(OpCases& cases) {
 }
 
 void add_random_cases(OpCases& cases) {
-  // Each distributed call draws another key; where all probabilities are 0 or 1 that does not matter.
+  // Each distributed call draws another key; where all probabilities are 0 or 1 that has no effect.
   cases.push_back(
       {"bernoulli", "of 0 and 1", kFloats, [](Draw& draw) {
          return CaseCall{{draw.input(draw.dims(2)).between(0, 1)}, [](Tensors& t) { return Tensors{bernoulli(t[0])}; }};

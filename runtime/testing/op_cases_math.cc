@@ -16,7 +16,8 @@ void add_casts(OpCases& cases) {
                        return Tensors{cast_(t[0], to)};
                      })});
   };
-  // Float to float in both directions, and what the guard of cast refuses: integers and bools wrap, cut off, or forget.
+  // Float to float in both directions, and the conversions that the guard of cast refuses: integers
+  // and bools wrap, truncate, or lose values.
   add(DType::float32, DType::float64);
   add(DType::float32, DType::float32);
   add(DType::float64, DType::float32);
@@ -116,7 +117,8 @@ void add_wheres(OpCases& cases) {
   add("[m, n], [m, n] and [n]", true, false, false);
 }
 
-/// Gradients with kernels of their own: of the input or output, from low to high, and the gradient of the output.
+/// Gradients with kernels: arguments are the input or output, from low to high, and the gradient of
+/// the output.
 void add_gradients(OpCases& cases) {
   using Gradient = Function<Tensor, const Tensor&, const Tensor&>;
   using GradientInplace = Function<Tensor&, const Tensor&, Tensor&>;

@@ -1,4 +1,5 @@
-// Cases of the ops of nn.yaml. Random ones get a seed, so that plain and distributed calls draw the same numbers.
+// Cases of the ops of nn.yaml. Random ops get a seed, so that plain and distributed calls draw the
+// same numbers.
 #include "ops/nn.h"
 #include "testing/op_cases.h"
 
@@ -61,7 +62,8 @@ void add_norms(OpCases& cases) {
                                          Tensors out =
                                              all(batch_norm(t[0], t[1], t[2], weights ? t[3] : Tensor(),
                                                             weights ? t[4] : Tensor(), is_test, 0.5f, 1e-2f, format));
-                                         out.insert(out.end(), {t[1], t[2]});  // they are written through their views
+                                         // they are written through their views
+                                         out.insert(out.end(), {t[1], t[2]});
                                          return out;
                                        }};
                      },
@@ -114,7 +116,7 @@ void add_cross_entropies(OpCases& cases) {
   add("probabilities", Label::kept, 2, false, -100);
 }
 
-/// flash_attn on [2, s, heads, width], with fewer heads in k and v where `kv_heads` says so.
+/// flash_attn on [2, s, heads, width], with fewer heads in k and v if `kv_heads` is smaller.
 void add_attention(OpCases& cases) {
   const auto add = [&](const char* name, int64_t heads, int64_t kv_heads, bool causal, bool mask, float dropout) {
     cases.push_back({"flash_attn", name, kFloats, [=](Draw& draw) {
@@ -139,11 +141,14 @@ void add_attention(OpCases& cases) {
 }
 
 void add_ropes(OpCases& cases) {
-  // All ranks have equal sines and cosines, so turned contributions would add up to the turned value but for roundings, each of half a
-  // unit of its result. At most, with 8 ranks, in units: the sizes of a pending value's contributions (values up to 3, `gentle` ones up to 1)
-  // have the sum S = 3 + 2 * 7 = 17. Turning rounds two products and their difference: 2 * sqrt(2) * S / 2 = 24.1. Of the 7 additions the
-  // one that makes t terms gives at most sqrt(2) * max(t, 3 + 8 - t), so they round by sqrt(2) / 2 * (9 + 8 + 7 + 6 + 6 + 7 + 3) = 32.6. The
-  // one rank rounds 2 * sqrt(2) * 3 / 2 = 4.3. Fewer ranks or several axes give less, the divisions of averages included.
+  // All ranks have equal sines and cosines, so the sum of rotated contributions equals the rotated
+  // value except for roundings, each of half a unit of its result. Upper bounds with 8 ranks, in
+  // units: the magnitudes of a pending value's contributions (values up to 3, `gentle` ones up to
+  // 1) have the sum S = 3 + 2 * 7 = 17. Rotating rounds two products and their difference: 2 *
+  // sqrt(2) * S / 2 = 24.1. Of the 7 additions the one that makes t terms gives at most sqrt(2) *
+  // max(t, 3 + 8 - t), so they round by sqrt(2) / 2 * (9 + 8 + 7 + 6 + 6 + 7 + 3) = 32.6. The one
+  // rank rounds 2 * sqrt(2) * 3 / 2 = 4.3. Fewer ranks or several axes give less, the divisions of
+  // averages included.
   const double ulps = 61;
   const char* inexact = "contributions are turned and rounded before they are added";
   const auto add = [&](const char* name, bool neighbours, bool time_major, bool with_k, bool table, bool ids) {

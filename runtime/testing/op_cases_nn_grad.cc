@@ -1,4 +1,5 @@
-// Cases of the gradients of nn.yaml and of the activations of math.yaml. What a forward op would give is drawn too: a rule must be right for any.
+// Cases of the gradients of nn.yaml and of the activations of math.yaml. Results of forward ops are
+// drawn too: a rule must be correct for any values.
 #include "ops/math.h"
 #include "ops/nn.h"
 #include "testing/op_cases.h"
@@ -172,7 +173,8 @@ void add_attention(OpCases& cases) {
                                      d = draw.size_above_0();
                        const int64_t kv = kv_heads == heads ? h : kv_heads;
                        const CaseInput q = draw.input({b, s, h, d}), k = draw.input({b, t, kv, d});
-                       // Scores of a few units below the logarithm of their sum: weights below 1.
+                       // Scores that are a few units below the logarithm of their sum: weights
+                       // below 1.
                        std::vector<CaseInput> inputs = {q.between(-1, 1),
                                                         k.between(-1, 1),
                                                         k,
@@ -196,7 +198,7 @@ void add_attention(OpCases& cases) {
 }
 
 void add_ropes(OpCases& cases) {
-  const double ulps = 61;  // gradients are turned back: as in op_cases_nn.cc
+  const double ulps = 61;  // gradients are rotated back: as in op_cases_nn.cc
   const char* inexact = "contributions are turned and rounded before they are added";
   const auto add = [&](const char* name, bool neighbours, bool time_major, bool with_k, bool table, bool ids) {
     const auto make = [=](auto run) {

@@ -22,7 +22,8 @@ const std::vector<Axes>& all_axes() {
 
 using Reduction = Function<Tensor, const Tensor&, const IntArray&, bool>;
 
-/// Of three dims, along each combination of axes; those that have no value for no elements get some.
+/// On three dims, along each combination of axes. Ops without a value over no elements get at least
+/// one element.
 void add_reduction(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Reduction f,
                    bool of_nothing, int64_t low = -3, int64_t high = 3, double ulps = 0, const char* inexact = "") {
   for (const Axes& axes : all_axes()) {
@@ -81,7 +82,7 @@ void add_reduce_cases(OpCases& cases) {
                 "each rank divides its own sum, and quotients are rounded");
   add_reduction(cases, "max", kAnyDType, max, false);
   add_reduction(cases, "min", kAnyDType, min, false);
-  // 1 and -1 alone, and 0, have products that no float rounds.
+  // Products of 1, -1 and 0 are never rounded.
   add_reduction(cases, "prod", {DType::float32, DType::uint8, DType::boolean}, prod, true, -1, 1);
   add_reduction(cases, "prod", {DType::int64, DType::int32}, prod, true);
   for (OpCase& one : cases) {

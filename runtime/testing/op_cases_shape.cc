@@ -19,7 +19,7 @@ void add_reshapes(OpCases& cases) {
                        return CaseCall{{draw.input(x)}, [=](Tensors& t) { return Tensors{reshape_(t[0], to)}; }};
                      }});
   };
-  // In the new shape a 0 would keep the dim of x at that place.
+  // In the new shape a 0 would keep the dim of x at that position.
   const auto two = [](Draw& draw) { return draw.dims_above_0(2); };
   const auto twice = [](Draw& draw) { return Dims{2 * draw.size_above_0(), draw.size_above_0()}; };
   const auto three = [](Draw& draw) { return draw.dims_above_0(3); };

@@ -1,4 +1,4 @@
-// Splitting and joining values by layouts, for checks.
+// Splits and joins values by layouts, for checks.
 #include "testing/pieces.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ inline constexpr bool is_half = std::is_same_v<T, float16> || std::is_same_v<T, 
 template <class T>
 using Wide = std::conditional_t<is_half<T>, float, T>;
 
-/// a + b and so on, where integers wrap around.
+/// a + b and so on; integers wrap around.
 template <class A>
 A wrapped(A a, A b, char op) {
   if constexpr (std::is_integral_v<A>) {
@@ -28,7 +28,7 @@ A wrapped(A a, A b, char op) {
   }
 }
 
-/// The reduction of values, as the documents define it, told once more.
+/// The reduction of values, as the documents define it, implemented independently.
 template <class A>
 A reduced(const std::vector<A>& values, ReduceType type) {
   A result = values[0];
@@ -56,7 +56,7 @@ A reduced(const std::vector<A>& values, ReduceType type) {
   return result;
 }
 
-/// How far free contributions are from 0 at most, where they are to be rounded little.
+/// The largest magnitude of free contributions where roundings must be small.
 constexpr int64_t kGentleSpread = 1;
 
 /// Contributions of `n` processes whose reduction is a given number.
@@ -73,7 +73,7 @@ class Splitter {
   std::vector<A> split(A value, ReduceType type) {
     holder_ = static_cast<size_t>(pick(random_, 0, n_ - 1));
     parts_.assign(static_cast<size_t>(n_), A(0));
-    // A third is as lopsided as can be.
+    // One third of the splits are as lopsided as possible.
     alone_ = pick(random_, 0, 2) == 0;
     if constexpr (std::is_same_v<T, bool>) split_bool(value, type);
     else split_number(value, type);
@@ -90,7 +90,7 @@ class Splitter {
     }
   }
 
-  /// All but one are free where that one decides, else they are equal.
+  /// Where one contribution decides, all others are free; otherwise all are equal.
   void split_bool(bool value, ReduceType type) {
     const bool is_or =
         type == ReduceType::sum || type == ReduceType::avg || type == ReduceType::max || type == ReduceType::any;
@@ -123,7 +123,7 @@ class Splitter {
     parts_[holder_] = total;
   }
 
-  /// Integers are cut off towards zero, so that their sum may be a bit larger.
+  /// Integers are truncated towards zero, so their sum may be slightly larger.
   void split_average(A value) {
     A total = wrapped(value, static_cast<A>(n_), '*');
     if constexpr (std::is_integral_v<A>) {
@@ -168,7 +168,7 @@ class Splitter {
         else if (only_) return max ? Limits::lowest() : Limits::max();
       }
       const auto distance = static_cast<A>(pick(random_, 0, chance() ? 2 : spread_ % 250));
-      if constexpr (std::is_integral_v<A>) {  // which may be at an end of its range already
+      if constexpr (std::is_integral_v<A>) {  // which may already be at an end of its range
         if (max)
           return value < static_cast<A>(Limits::lowest() + distance) ? Limits::lowest()
                                                                      : static_cast<A>(value - distance);
@@ -182,17 +182,19 @@ class Splitter {
   Random& random_;
   int n_;
   int64_t spread_;
-  bool
-      only_;  // no other axis is reduced, so that averages of integers may be cut off, and extremes be as large as can be
+  // no other axis is reduced, so that averages of integers may be truncated, and extremes be as
+  // large as possible
+  bool only_;
   int64_t grid_;  // contributions to an average differ by multiples of it
   size_t holder_ = 0;
   bool alone_ = false;
   std::vector<A> parts_;
 };
 
-/// The types of a layout do not commute with each other in general, and values must not depend on an order: so one type is split, and the
-/// others get what is the same in all orders. Any and all make 0 or 1 of what they are given, so they go first; a product is not
-/// the same of sums.
+/// The types of a layout do not commute with each other in general, and values must not depend on
+/// an order. So one type is split, and the others get contributions that are the same in all
+/// orders. Any and all map numbers to 0 or 1, so they go first; a product of sums is not the sum of
+/// products.
 std::optional<ReduceType> split_type(const Layout& layout, Random& random) {
   std::vector<ReduceType> types;
   for (int axis = 0; axis < layout.mesh->rank(); ++axis) {
@@ -205,7 +207,7 @@ std::optional<ReduceType> split_type(const Layout& layout, Random& random) {
   return types[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(types.size()) - 1))];
 }
 
-/// The place of a coordinate among the processes.
+/// The index of a coordinate among the processes.
 size_t index_of(const ProcessMesh& mesh, const Coordinate& at) {
   size_t index = 0;
   for (int axis = 0; axis < mesh.rank(); ++axis)
@@ -218,8 +220,9 @@ int pending_axes(const Layout& layout) {
       std::count_if(layout.partial.begin(), layout.partial.end(), [](const auto& type) { return type.has_value(); }));
 }
 
-/// What contributions to averages of floats are multiples of, but for one: the average along any axis, in any order of the axes, is then a
-/// whole number, where a third of one would be rounded. Along one axis alone there is no order.
+/// The number of which all contributions to averages of floats, except one, are multiples. The
+/// average along any axis, in any order of the axes, is then a whole number, where a third would be
+/// rounded. With a single axis there is only one order.
 int64_t grid_of(const Layout& layout) {
   int64_t grid = 1;
   int axes = 0;
@@ -231,20 +234,21 @@ int64_t grid_of(const Layout& layout) {
   return axes > 1 ? grid : 1;
 }
 
-/// Numbers per process, all equal at first, of which `axis` then combines.
+/// Numbers for each process, all equal at first, from which `axis` then makes contributions.
 template <class T>
 void split_axis(std::vector<Wide<T>>& parts, const Layout& layout, int axis, bool split, Random& random, bool gentle) {
   const ProcessMesh& mesh = *layout.mesh;
   const int n = mesh.size(axis);
   const ReduceType type = *layout.partial[static_cast<size_t>(axis)];
   const auto holder =
-      static_cast<size_t>(pick(random, 0, n - 1));  // one for all lines, or sums and products would not commute
+      // the same one for all lines, or sums and products would not commute
+      static_cast<size_t>(pick(random, 0, n - 1));
   for (int i = 0; i < mesh.size(); ++i) {
     Coordinate at = mesh.coordinate_at(i);
     if (at[static_cast<size_t>(axis)] != 0) continue;
     const Wide<T> value = parts[static_cast<size_t>(i)];
     std::vector<Wide<T>> line(static_cast<size_t>(n), value);
-    // One process alone reduces nothing, so that its contribution to an any is 0 or 1 already.
+    // A single process reduces nothing, so its contribution to an any is already 0 or 1.
     if (n == 1) continue;
     if (split) {
       line = Splitter<T>(random, n, gentle, pending_axes(layout) == 1,
@@ -261,7 +265,8 @@ void split_axis(std::vector<Wide<T>>& parts, const Layout& layout, int axis, boo
   }
 }
 
-/// Contributions must be alike on the axes that are not partial: they are taken from the first process of those.
+/// Contributions must be alike on the axes that are not partial: they are copied from the first
+/// process along those.
 Coordinate partial_coordinate(const Layout& layout, Coordinate at) {
   for (int axis = 0; axis < layout.mesh->rank(); ++axis) {
     if (!layout.partial[static_cast<size_t>(axis)]) at[static_cast<size_t>(axis)] = 0;
@@ -269,7 +274,7 @@ Coordinate partial_coordinate(const Layout& layout, Coordinate at) {
   return at;
 }
 
-/// Calls f(element of the piece, element of the whole) for each element of a piece.
+/// Calls f(element of the shard, element of the whole) for each element of a local shard.
 template <class F>
 void for_elements(const Piece& piece, const Dims& global, F f) {
   const int64_t count = piece.dims.numel();
@@ -300,7 +305,7 @@ std::vector<DenseTensor> split_typed(const DenseTensor& value, const Layout& lay
         const auto pending = layout.partial[static_cast<size_t>(axis)];
         if (!pending || (pending == type) != chosen) continue;
         split_axis<T>(parts, layout, axis, chosen && !cut_off, random, gentle);
-        // Integers that are cut off twice depend on the order.
+        // Integers that are truncated twice depend on the order.
         cut_off = type == ReduceType::avg && std::is_integral_v<T>;
       }
     }
@@ -320,7 +325,7 @@ std::vector<DenseTensor> split_typed(const DenseTensor& value, const Layout& lay
   return pieces;
 }
 
-/// The pieces of the processes that differ from `at` only along partial axes, reduced axis by axis.
+/// The shards of the processes that differ from `at` only along partial axes, reduced axis by axis.
 template <class T>
 DenseTensor reduce_lines(const Layout& layout, const Coordinate& at, int axis, const std::vector<DenseTensor>& pieces) {
   const ProcessMesh& mesh = *layout.mesh;
@@ -429,7 +434,7 @@ std::string value_difference(const DenseTensor& actual, const DenseTensor& expec
       const T &a = actual.data<T>()[i], &e = expected.data<T>()[i];
       if (std::memcmp(&a, &e, sizeof(T)) == 0) continue;
       const auto x = static_cast<double>(static_cast<Wide<T>>(a)), y = static_cast<double>(static_cast<Wide<T>>(e));
-      // A sum that is zero may have either sign, by the order of its terms.
+      // A sum that is zero may have either sign, depending on the order of its terms.
       if ((x != x && y != y) || x == y || std::abs(x - y) <= tolerance) continue;
       return fmt::format("element {} of {} is {}, expected {}", i, to_string(expected.meta()), x, y);
     }

@@ -1,4 +1,4 @@
-// All layouts of a call along one mesh axis, tried one by one. What is printed stands in rule_report.cc.
+// Tries all layouts of a call along one mesh axis, one by one. rule_report.cc prints the results.
 #include "testing/rule_check.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 namespace shard::testing {
 namespace {
 
-/// A seed that depends on what is tried alone, not on what was tried before it.
+/// A seed that depends only on what is tried, not on what was tried before.
 uint64_t seed_of(uint64_t seed, const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u ^ seed * 0x9e3779b97f4a7c15u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -27,7 +27,8 @@ Layouts layouts_of(const ProcessMesh* mesh, const CaseInput& input) {
   }
   for (int t = 0; t < kNumReduceTypes; ++t) {
     const auto type = static_cast<ReduceType>(t);
-    // What an average of truth values would be is not defined; and a value that is neither 0 nor 1 is no result of any or all.
+    // An average of truth values is not defined; and a value that is neither 0 nor 1 is not a
+    // result of any or all.
     if (type == ReduceType::avg && input.dtype == DType::boolean) continue;
     if ((type == ReduceType::any || type == ReduceType::all) && (input.low > 1 || input.high < 0)) continue;
     Layout layout(mesh, rank);
@@ -37,7 +38,7 @@ Layouts layouts_of(const ProcessMesh* mesh, const CaseInput& input) {
   return all;
 }
 
-/// The products of the layouts of all inputs, or so many drawn ones.
+/// The product of the layouts of all inputs, or `most` drawn elements of it.
 std::vector<Layouts> choices_of(const ProcessMesh* mesh, const CaseCall& call, size_t most, uint64_t seed) {
   std::vector<Layouts> states;
   double count = 1;
@@ -109,7 +110,8 @@ class CaseCheck {
         name_(fmt::format("{}: {} {} on {}", one.op, one.name, to_string(dtype), mesh->size())) {}
 
   void run(const std::vector<Accepted>& accepted, RuleReport& report) {
-    // Sizes without accidents first, whose bytes count; then such as 0 and 1, which leave ranks without elements.
+    // Regular sizes first, whose bytes count; then sizes such as 0 and 1, which leave ranks without
+    // elements.
     const std::vector<std::vector<int64_t>> sizes = {{2, 3, 5, 7}, {1, 2, 3, 5}, {0, 1, 2, 7}};
     Draw first = draw(0, sizes[0]);
     const std::vector<Layouts> choices =
@@ -133,7 +135,8 @@ class CaseCheck {
     return {seed_of(options_.seed, fmt::format("{} sizes {}", name_, trial)), dtype_, sizes};
   }
 
-  /// Keeps what is most to blame: wrong before refused before right; and the bytes of the first trial.
+  /// Keeps the worst outcome: wrong before refused before correct; and the bytes of the first
+  /// trial.
   static void take(Outcome& worst, const Outcome& outcome, const CaseCall& call, bool first) {
     const auto badness = [](Outcome::Kind kind) {
       switch (kind) {
@@ -189,8 +192,8 @@ class CaseCheck {
                        one_.op, one_.name, to_string(dtype_), to_string(layouts), mesh_->size(), options_.seed);
   }
 
-  /// The layouts of the outputs with which the op, run on the pieces as they lie, gives the right result for all of many sizes
-  /// and values; empty where there are none.
+  /// The layouts of the outputs with which the op, run on the local shards in their given layouts,
+  /// yields the right result for many sizes and values; empty where there are none.
   std::string outputs_without_moves(const Layouts& layouts) const {
     constexpr int kTrials = 32;
     std::vector<Layouts> possible;
@@ -202,7 +205,7 @@ class CaseCheck {
       try {
         if (!narrow(possible, call, values, layouts, trial == 0)) return "";
       } catch (const Error&) {
-        return "";  // the pieces do not fit together
+        return "";  // the shards do not fit together
       }
     }
     Layouts chosen;
@@ -210,18 +213,20 @@ class CaseCheck {
     return to_string(chosen);
   }
 
-  /// Leaves of the possible layouts of each output those that hold for these values; false when an output has none.
+  /// Removes from the possible layouts of each output those that do not hold for these values;
+  /// false when an output has none left.
   bool narrow(std::vector<Layouts>& possible, const CaseCall& call, const DrawnCall& values, const Layouts& layouts,
               bool first) const {
     const Tensors expected = values.expected(call);
-    std::vector<Tensors> got;  // per process
+    std::vector<Tensors> got;  // for each process
     std::vector<int> targets(expected.size(), -1);
     for (int i = 0; i < mesh_->size(); ++i) {
       Tensors inputs;
       for (const auto& pieces : values.pieces) inputs.emplace_back(clone(pieces[static_cast<size_t>(i)]));
       const Tensors before = inputs;
       got.push_back(call.run(inputs));
-      if (got.back().size() != expected.size()) return false;  // as many outputs as the piece has of some dim
+      // the number of outputs is the size of some dim of the shard
+      if (got.back().size() != expected.size()) return false;
       for (size_t o = 0; o < targets.size(); ++o) {
         for (size_t t = 0; t < before.size(); ++t) {
           if (got.back()[o].impl() == before[t].impl()) targets[o] = static_cast<int>(t);
@@ -231,7 +236,7 @@ class CaseCheck {
     if (first) {
       for (size_t o = 0; o < expected.size(); ++o) {
         const CaseInput output{expected[o].dims(), expected[o].dtype(), 0, 1};
-        // A target that keeps its shape, for these sizes or others, must end in its own layout.
+        // A target that keeps its shape, for these sizes or others, must keep its own layout.
         const bool stays = targets[o] >= 0 &&
                            call.inputs[static_cast<size_t>(targets[o])].dims.rank() == expected[o].dims().rank() &&
                            call.inputs[static_cast<size_t>(targets[o])].dtype == expected[o].dtype();
@@ -239,7 +244,7 @@ class CaseCheck {
       }
     }
     if (possible.size() != expected.size())
-      return false;  // other sizes give another number of outputs: nothing holds for all
+      return false;  // other sizes have another number of outputs: no layout holds for all
     for (size_t o = 0; o < expected.size(); ++o) {
       std::vector<DenseTensor> pieces;
       for (const Tensors& outputs : got) pieces.push_back(outputs[o].get().value);

@@ -106,8 +106,8 @@ std::string to_text(const RuleReport& report) {
                                  "suboptimal", "accepted");
   for (const auto& [op, counts] : report.ops) text += row_text(op, counts);
   text += row_text("total", report.total());
-  std::map<std::string, int>
-      shown;  // per verdict, op and layouts: one of many cases, dtypes and numbers of ranks is enough
+  // for each verdict, op and layouts: one of many cases, dtypes and numbers of ranks is enough
+  std::map<std::string, int> shown;
   std::map<std::string, std::set<std::string>> reasons;  // to ops
   for (const RuleFinding& finding : report.findings) {
     if (!finding.accepted.empty()) reasons[finding.accepted].insert(finding.op);

@@ -1,4 +1,4 @@
-// Making and comparing tensors for tests.
+// Makes and compares tensors for tests.
 #include "testing/tensors.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ double value_at(const DenseTensor& tensor, int64_t i) {
   return visit_dtype(tensor.dtype(), [&]<class T>(TypeTag<T>) { return static_cast<double>(tensor.data<T>()[i]); });
 }
 
-/// What one rounding of a result may differ by, relative to its size; 0 for integers.
+/// The relative error of one rounding of a result; 0 for integers.
 double tolerance(DType dtype) {
   switch (dtype) {
     case DType::float32: return 1e-5;

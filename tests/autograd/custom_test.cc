@@ -1,4 +1,4 @@
-// Functions of the user and recomputed scopes.
+// User-defined functions and recomputed scopes.
 #include <catch2/catch.hpp>
 #include <thread>
 
@@ -30,7 +30,7 @@ CustomFunction exp_times() {
   return function;
 }
 
-/// The error of a call, of any code.
+/// The text of the error of a call, with any code.
 std::string told(const std::function<void()>& call) {
   try {
     call();
@@ -112,7 +112,7 @@ TEST_CASE("autograd: a recomputed scope gives the gradients that it gives withou
   const auto layer = [&](const Tensors& in) {
     ++calls;
     return Tensors{tanh(add(multiply(in[0], w), b)),
-                   multiply(hidden, in[0])};  // captures leaves, and a tensor that is none
+                   multiply(hidden, in[0])};  // captures leaves, and a tensor that is not a leaf
   };
   const auto run = [&](bool again) {
     const Tensors out = again ? recompute(layer, {multiply(x, w)}) : layer({multiply(x, w)});
@@ -258,7 +258,7 @@ TEST_CASE(
           "[recompute_grad] a tensor that the function reads beside its inputs (f64[2]) was saved by [recompute] at "));
   CHECK_THAT(text, Catch::Contains("last by [scale_] at ") &&
                        Catch::Contains("custom_test.cc:" + std::to_string(line) + ": it was at version 0 and is at 1"));
-  // What only steps without a gradient read; through a view; under NoGrad; in a scope within the scope.
+  // Tensors that only steps without a gradient read; through a view; under NoGrad; in a nested scope.
   CHECK_THAT(refused([&](const Tensor& in) { return multiply(in, scale(c, Scalar(2), Scalar(1), true)); }, write_c),
              Catch::Contains("has been written since"));
   CHECK_THAT(refused(

@@ -13,7 +13,7 @@ namespace {
 
 Tensor total(const Tensor& x) { return sum(x, {}, false); }
 
-/// On any rank, where assertions of the test library are not thread safe.
+/// For any rank, where assertions of the test library are not thread safe.
 void require(bool holds, CallSite site = CallSite::here()) { check(holds, "the requirement" + site.text()); }
 
 }  // namespace
@@ -130,7 +130,8 @@ TEST_CASE("26: a saved view of a resharded temporary stays valid when the origin
 
 TEST_CASE("autograd: the gradient of local_map is that of the function on pieces, summed where pieces are shared") {
   const std::vector<double> xs = {1, -2, 3, -4, 5}, ws = {2, 3, 4, 5, 6};
-  // sum(x) * x * s: a function of pieces that has a pending sum, a sharded and a replicated argument, and returns all three kinds.
+  // sum(x) * x * s: a function on local shards that has a pending sum, a sharded and a replicated argument, and
+  // returns all three kinds.
   run_ranks(3, [&](Rank&) {
     const ProcessMesh* mesh = ProcessMesh::make({3}, {}, {"p"});
     const DistSpec *sharded = DistSpec::parse(mesh, "p"), *whole = DistSpec::parse(mesh, "-"),
@@ -210,7 +211,7 @@ TEST_CASE(
     view = reshape(base, {6});
     square_(view);
     require(gradient(base) == std::vector<double>{2, 4, 6, 8, 10, 12});
-    // The old value is needed, which the write through the view is going to change.
+    // The old value is needed, which the write through the view will change.
     base = assign(x);
     view = reshape(base, {6});
     multiply_(view, reshape(base, {6}));
@@ -264,7 +265,8 @@ TEST_CASE(
     };
     const Tensor a = weight(), b = weight(), c = weight();
     const auto before = rank.stats().collectives;
-    // Buckets of one gradient of 8 bytes: three collectives, the first of which started while the others were still to be computed.
+    // Buckets of one gradient of 8 bytes: three collectives, the first of which starts while the others are still
+    // to be computed.
     backward({total(matmul(matmul(matmul(x, a), b), c))}, {}, {.bucket_bytes = 8});
     require(rank.stats().collectives - before == 3);
     bool under_way = false;
@@ -300,7 +302,7 @@ TEST_CASE("26: SavePolicy resharded keeps what the call has moved, so that backw
     const Tensor value = Tensor::from_data<double>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, {5, 2});
     const Tensor x = distribute(value, DistSpec::parse(mesh, "p, -")).set_requires_grad(true);
     const Tensor w = distribute(value, DistSpec::parse(mesh, "-, p")).set_requires_grad(true);
-    const Tensor out = multiply(x, scale(w, 2));  // moves one of the two
+    const Tensor out = multiply(x, scale(w, 2));  // reshards one of the two
     const auto sent = rank.stats().bytes_sent;
     const std::vector<Tensor> gradients = grad({total(out)}, {x, w});
     require(full_equals<double>(gradients[0], {2, 4, 6, 8, 10, 12, 14, 16, 18, 20}) &&

@@ -143,7 +143,7 @@ TEST_CASE("27: two batch_norms that update the same statistics can both be gone 
 TEST_CASE("27: what only an unwanted gradient reads is not saved") {
   const Tensor w = leaf({3, 4}), x = Tensor::from_data<double>({1, 2}, {2});
   Tensor y = multiply(w, w);
-  const Tensor product = multiply(y, x);  // the gradient of y reads x, and nobody wants that of x
+  const Tensor product = multiply(y, x);  // the gradient of y reads x, and that of x is not wanted
   relu_(y);
   total(product).backward();
   CHECK(values(w.grad()) == Values{6, 16});

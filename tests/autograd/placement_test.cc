@@ -1,5 +1,5 @@
-// The placement of gradients: what a reshard gives back, and what a leaf keeps that takes its gradient as it is. That of every op is tried
-// by gradients/table_test.cc.
+// The placement of gradients: the gradient of a reshard, and the layouts of leaves that keep their gradient as it
+// is. gradients/table_test.cc tests every op.
 #include "gradients/placement.h"
 
 #include <catch2/catch.hpp>
@@ -50,7 +50,7 @@ TEST_CASE("placement: the gradient of a reshard is placed as its argument, whate
               const Tensor moved = move(middle, to);
               check(spec_of(moved) == to, what + ": the value is in " + spec_of(moved)->text());
               moved.backward(distribute(weights, given));
-              // One that stays where it is has no step.
+              // A tensor that is not resharded has no step.
               if (to != from) check(placement_problem(from, seen).empty(), what + ": " + placement_problem(from, seen));
               check(placement_problem(from, spec_of(leaf.grad())).empty(),
                     what + ": " + placement_problem(from, spec_of(leaf.grad())));

@@ -1,5 +1,5 @@
-// Random programs (random_program.h) on random meshes and layouts: their gradients are those of one rank, and those of one rank are those
-// of central differences. SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED choose other runs.
+// Random programs (random_program.h) on random meshes and layouts: their gradients are those of one rank, and those
+// of one rank equal central differences. SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED select other runs.
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kMostRanks = 4;
 
-/// What a run of a program has made. Its tensors are whole, by their numbers; a rank outside of the mesh has none.
+/// The results of a run of a program. Its tensors are whole, by their numbers; a rank outside the mesh has none.
 struct Run {
   std::vector<std::string> errors;  // "step 3: autograd"
   std::string backward_error;
@@ -30,7 +30,8 @@ struct Run {
   std::string misplaced;  // a leaf's gradient in another layout than the leaf's
 };
 
-/// Where a program runs: plain, or distributed by layouts that follow from a seed alone, so that dropped steps do not change those of others.
+/// Where a program runs: plain, or distributed by layouts that are derived from a seed alone, so that dropping
+/// steps does not change those of others.
 struct Place {
   uint64_t seed = 0;
   const ProcessMesh* mesh = nullptr;  // null for plain
@@ -40,7 +41,7 @@ struct Place {
     Random random(seed * 1000003 + what);
     return random_spec(random, mesh, dims, {ReduceType::sum});
   }
-  /// `value` in the layout number `what`, its contributions to pending sums of both signs.
+  /// `value` in the layout with number `what`; its contributions to pending sums have both signs.
   Tensor put(const Tensor& value, uint64_t what) const {
     if (mesh == nullptr) return assign(value);
     const DistSpec* spec = layout(what, value.dims().rank());
@@ -99,7 +100,7 @@ Run run(const Program& program, const Tensors& leaves, const Place& place) {
   }
   try {
     if (!outputs.empty()) {
-      // Of all tensors at once, then as backward leaves them in the leaves.
+      // Of all tensors at once, then as accumulated in the leaves.
       const Tensors all = grad(outputs, inputs, out_grads, {.retain_graph = true}, true);
       for (size_t i = 0; i < all.size(); ++i) {
         if (all[i].defined()) result.stepwise[numbers[i]] = place.whole(all[i]);
@@ -130,8 +131,8 @@ Run run(const Program& program, const Tensors& leaves, const Place& place) {
   return result;
 }
 
-/// How far results may be off, in units of the largest of all of them, or of 1: programs have some ten steps, whose values and derivatives
-/// are below 100, so that rounding at one step is amplified by a few of the others.
+/// The tolerance of results, in units of the largest of all of them, or of 1: programs have some ten steps, whose
+/// values and derivatives are below 100, so that rounding at one step is amplified by a few of the others.
 constexpr double kTolerance = 1e-9;
 
 double largest_of(const std::map<int, DenseTensor>& all) {
@@ -173,25 +174,27 @@ struct Case {
   uint64_t seed;
   Tensors leaves;
 
-  /// What one rank of the mesh and one alone do not agree about.
+  /// The differences between one rank of the mesh and one rank alone.
   std::string compare(const Program& program, const Run& alone, const Run& here) const {
     if (here.errors != alone.errors) {
       const auto [a, b] =
           std::mismatch(here.errors.begin(), here.errors.end(), alone.errors.begin(), alone.errors.end());
       const std::string ours = a == here.errors.end() ? "no error" : *a,
                         theirs = b == alone.errors.end() ? "no error" : *b;
-      // A detached view is told of, unless it is kept in step: which one is not that has another buffer, as reshape_ moved pieces.
+      // A detached view is an error, unless it is kept in sync. A view that is not kept in sync has another buffer,
+      // because reshape_ resharded it.
       if ((view == ViewPolicy::strict || reshapes_in_place(program)) &&
           (ours.ends_with("detached_view") || ours.ends_with("stale_view")))
         return "";
       return fmt::format("{}, but on one rank {}", ours, theirs);
     }
     if (const std::string values = difference_of("value", here.values, alone.values); !values.empty()) return values;
-    // Reading a view is an error, as its source has got another buffer and has been written: so its gradient is that of another value.
+    // Reading a view is an error, because its source got another buffer and was written. So its gradient is that of
+    // another value.
     if (here.values.size() != alone.values.size() && reshapes_in_place(program)) return "";
     if (here.outputs != alone.outputs) return "other outputs require gradients";
     if (!alone.backward_error.empty()) {
-      // What is saved in a buffer that has parted from another is a snapshot, which later writes of that do not reach.
+      // A value that is saved in a detached buffer is a snapshot, which later writes to the source do not reach.
       if (!here.backward_error.empty() || program.has(Kind::view)) return "";
       return "backward is no error, but on one rank: " + alone.backward_error;
     }
@@ -200,7 +203,8 @@ struct Case {
     if (!here.misplaced.empty()) return here.misplaced;
     std::string problem = difference_of("the gradient of leaf", here.gradients, alone.gradients);
     if (!problem.empty()) return problem;
-    // A tensor that has another buffer is no longer what views of the former one are computed from: those of leaves alone are the same.
+    // A tensor that has another buffer is no longer the base of views of the former one: only the gradients of
+    // leaves are the same.
     if (reshapes_in_place(program)) return "";
     if (here.stepwise.size() != alone.stepwise.size()) return "another number of tensors has gradients";
     return difference_of("by grad the gradient of", here.stepwise, alone.stepwise);
@@ -234,7 +238,7 @@ struct Case {
   }
 };
 
-/// How many programs came to gradients, and how many to differences.
+/// The number of programs with gradients, and of those compared with differences.
 int with_gradients = 0, differences_tried = 0;
 
 std::string try_distributed(uint64_t seed) {
@@ -265,7 +269,7 @@ Tensor flat_outputs(const Program& program, const Tensors& leaves) {
   return found.empty() ? Tensor() : concat(found, 0);
 }
 
-/// Copies, which programs may write where they are no leaves that require gradients.
+/// Copies, which programs may write unless they are leaves that require gradients.
 Tensors copies(const Tensors& tensors, bool requires_grad) {
   Tensors all;
   for (const Tensor& x : tensors) all.push_back(assign(x.detach()).set_requires_grad(requires_grad));
@@ -282,8 +286,9 @@ std::string difference_problem(const Program& program, const Tensors& leaves) {
     }
     return grads;
   };
-  // Programs are compositions of some ten functions, whose fifth derivatives may be 1e10 times the first. With a step of 1/8192 differences
-  // are off by 7e-18 of them, and by some 1e-11 from rounding. Those with a first one above 10 are left to other tests.
+  // Programs are compositions of some ten functions, whose fifth derivatives may be 1e10 times the first. With a
+  // step of 1/8192 differences have an error of 7e-18 of them, and of some 1e-11 from rounding. Programs with a
+  // first derivative above 10 are left to other tests.
   constexpr double kSteepest = 10, kCompositionTolerance = 1e-6, kStep = 1.0 / 8192;
   try {
     const Tensor flat = flat_outputs(program, copies(leaves, true));
@@ -295,7 +300,7 @@ std::string difference_problem(const Program& program, const Tensors& leaves) {
     ++differences_tried;
     return gradient_difference(forward, gradient, leaves, kCompositionTolerance, kStep);
   } catch (const Error& error) {
-    // What was saved, or a view of what has another buffer now, has been written.
+    // A saved tensor, or a view of a tensor that has another buffer now, has been written.
     return error.code() == ErrorCode::autograd || error.code() == ErrorCode::stale_view ? "" : error.what();
   }
 }

@@ -55,7 +55,8 @@ Attributes permutation(Random& random, const Shapes& x) {
   return perm;
 }
 
-/// The same elements: in one dim, the dims in reverse, the first two dims as one, or a dim of 1 more.
+/// The same elements: in one dim, with the dims reversed, with the first two dims merged, or with one more dim of
+/// size 1.
 Attributes other_shape(Random& random, const Shapes& x) {
   const Dims& dims = x[0];
   const int64_t way = pick(random, 0, 3);
@@ -249,7 +250,7 @@ std::vector<Kind> in_place() {
   };
 }
 
-/// Infinity for what cannot be read: a view of what has another buffer now.
+/// Infinity for a tensor that cannot be read: a view of a tensor that has another buffer now.
 double largest(const Tensor& x) {
   if (x.get().value.storage()->stale()) return INFINITY;
   double most = 0;
@@ -267,7 +268,7 @@ std::optional<Step> draw_step(Random& random, const Values& values, const Progra
   Step step{&kind, {}, {}, options.impure && pick(random, 0, 14) == 0, {}};
   Shapes shapes;
   for (size_t i = 0; i < kind.operands; ++i) {
-    // The last ones are taken more often.
+    // The last ones are used more often.
     const int64_t last = static_cast<int64_t>(values.size()) - 1;
     const auto chosen = std::next(values.begin(), std::max(pick(random, 0, last), pick(random, 0, last)));
     step.operands.push_back(chosen->first);

@@ -1,4 +1,4 @@
-// Random programs of differentiable ops with views, in-place writes, detach and scopes without recording: what they are made of, how they
+// Random programs of differentiable ops with views, in-place writes, detach and scopes without recording: how they
 // are drawn, run and printed. random_graph_test.cc runs them on meshes.
 #pragma once
 
@@ -17,16 +17,16 @@ namespace shard::test {
 struct Kind {
   enum Trait : unsigned {
     none = 0,
-    view = 1,     // its result may share the buffer of its operand, or have parted from it if pieces had to move
+    view = 1,     // its result may share the buffer of its operand, or be detached from it if a reshard was needed
     writes = 2,   // it writes operand 0 and has no results
     bent = 4,     // it has points without a derivative
     impure = 8,   // its gradient is not its derivative
-    reshard = 16  // the result is in another layout; attribute 0 is the seed that it is drawn from
+    reshard = 16  // the result is in another layout; attribute 0 is the seed from which it is drawn
   };
   const char* name;
   size_t operands;
   unsigned traits;
-  double most;  // operands must not be larger, so that values stay small
+  double most;  // the largest allowed operand, so that values stay small
   /// Attributes for operands of these shapes; nothing where they do not fit.
   std::function<std::optional<IntArray>(testing::Random& random, const std::vector<Dims>& operands)> draw;
   std::function<testing::Tensors(testing::Tensors& operands, const IntArray& attributes)> run;
@@ -55,18 +55,18 @@ struct Program {
 
 using Values = std::map<int, Tensor>;
 
-/// Moves a tensor to the layout drawn from a seed.
+/// Reshards a tensor to the layout drawn from a seed.
 using Mover = std::function<Tensor(const Tensor& x, uint64_t seed)>;
 
-/// Runs a step on plain or distributed tensors. One whose operands are missing, as steps before it were left out, does nothing. Returns
-/// the code of the Error that it threw, or nothing.
+/// Runs a step on plain or distributed tensors. A step whose operands are missing, because steps before it were
+/// left out, does nothing. Returns the code of the Error that it threw, or "".
 std::string run_step(const Step& step, Values& values, const Mover& move);
 
 struct ProgramOptions {
   bool bent = true;    // ops that have points without a derivative
   bool impure = true;  // detach, NoGrad, and calls that are errors
 };
-/// A program that runs on plain tensors, but for a few calls that are errors there.
+/// A program that runs on plain tensors, except for a few calls that are errors there.
 Program draw_program(testing::Random& random, const ProgramOptions& options);
 /// Values of its leaves: multiples of 2^-12, so that contributions to a pending sum add up exactly.
 testing::Tensors draw_leaves(const Program& program);
@@ -74,7 +74,7 @@ testing::Tensors draw_leaves(const Program& program);
 /// A line for each step.
 std::string to_string(const Program& program);
 
-/// The program without the steps and outputs that `fails` does not need to be true.
+/// Removes steps and outputs from the program while `fails` stays true.
 Program shrink(Program program, const std::function<bool(const Program&)>& fails);
 
 }  // namespace shard::test

@@ -23,7 +23,7 @@ auto normalise(const Tensor& x, const Tensor& mean, const Tensor& variance, cons
   return batch_norm(x, mean, variance, scale, Tensor(), false, 0.5f, 1e-5f, "NCHW", false, false);
 }
 
-/// A backend in host memory whose copies within the device can be told to fail half way.
+/// A backend in host memory whose copies within the device can be made to fail halfway.
 std::atomic<bool> copies_fail = false;
 int frail_backend() {
   static const int id = register_backend(
@@ -96,7 +96,7 @@ TEST_CASE("5: the kernel of an op with several targets never reads one of them t
   };
   register_kernel("two_targets", 0, DType::float32, kernel);
   DenseTensor x = clone(iota<float>({4}).get().value), y = clone(x);
-  const DenseTensor& z = x;  // the handle of a target, as two_targets_(x, y, x) gives it
+  const DenseTensor& z = x;  // the handle of a target, as two_targets_(x, y, x) passes it
   const Meta meta = x.meta();
   const OpContext ctx{"two_targets_"};
   call::compute_inplace(ctx, op, kernel_table("two_targets"), DType::float32, std::tie(x, y), std::tie(meta, meta), x,

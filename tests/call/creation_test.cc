@@ -1,4 +1,5 @@
-// Creation ops that are given a layout: each rank makes its piece in place. What the layouts mean: reshard/, spmd/.
+// Creation ops with a layout: each rank makes its local shard in place. The meaning of layouts is tested in
+// reshard/ and spmd/.
 #include "api.h"
 #include "call/plan_cache.h"
 #include "dist/dist_tensor.h"

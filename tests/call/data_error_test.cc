@@ -1,4 +1,5 @@
-// Errors that depend on data and so may be on one rank alone: what the other ranks learn, and what becomes of the targets (statements 4, 9).
+// Errors that depend on data and so may occur on one rank alone: how the other ranks fail, and the state of the
+// targets (statements 4, 9).
 #include <catch2/catch.hpp>
 
 #include <array>
@@ -78,7 +79,7 @@ TEST_CASE("4, 9: a rank that waits in a collective learns of a data error of ano
       divide_(x, y);
       check_told(error_of([&] { full(x); }, ErrorCode::peer_failed));
     } else {
-      std::this_thread::sleep_for(50ms);  // most often rank 0 waits by then; it makes no difference
+      std::this_thread::sleep_for(50ms);  // usually rank 0 waits by then; it makes no difference
       error_of([&] { divide_(x, y); }, ErrorCode::invalid_argument);
       while (!rank.torn_calls()->tore(rank.comm_queue().calls_done()))
         std::this_thread::yield();  // this rank joins no collective
@@ -167,7 +168,7 @@ TEST_CASE(
       divide_(x, integers({1, 1, 1, 0}, spec("p")));
     } catch (const Error&) {}
   });
-  // Its rank is gone with its world, but the buffer still knows.
+  // Its rank was destroyed with its world, but the buffer still has the cause.
   check_told(error_of([&] { torn.get().value.storage()->check_read(); }, ErrorCode::poisoned));
 }
 

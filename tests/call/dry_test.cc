@@ -1,4 +1,4 @@
-// Dry worlds: what a rank does there is what it does in a real world, without data.
+// Dry worlds: a rank behaves as in a real world, without data.
 #include "api.h"
 #include "call/dry_report.h"
 #include "call/local_map.h"
@@ -12,11 +12,11 @@ using namespace shard::test;
 
 namespace {
 
-/// What can be compared between a rank of a real world and the same rank of a dry one.
+/// The facts that are compared between a rank of a real world and the same rank of a dry one.
 struct Facts {
   std::map<std::string, std::string> traffic;  // by mesh, axis and kind: calls and bytes
   std::vector<std::string> calls;
-  std::vector<std::string> tensors;  // meta, layout, piece and version of the results
+  std::vector<std::string> tensors;  // meta, layout, local shard and version of the results
   RandomKey key;
   bool operator==(const Facts& other) const {
     return traffic == other.traffic && calls == other.calls && tensors == other.tensors &&
@@ -34,7 +34,7 @@ std::string text_of(const Facts& facts) {
 
 using Program = std::function<std::vector<Tensor>(const ProcessMesh*)>;
 
-/// Runs a program as `rank` and writes down what it did.
+/// Runs a program as `rank` and records what it did.
 Facts observe(Rank& rank, const ProcessMesh* mesh, const Program& program) {
   Facts facts;
   call::observe_calls(rank, [&](const call::CallRecord& r) {
@@ -277,9 +277,9 @@ TEST_CASE("a dry rank counts the bytes that are alive and the most that ever wer
     const auto live = [&] { return dry_report(rank).live_bytes; };
     const auto peak = [&] { return dry_report(rank).peak_bytes; };
     {
-      const Tensor x = zeros({16, 8}, spec(mesh, "a, b"));  // pieces of 8 x 2 floats
+      const Tensor x = zeros({16, 8}, spec(mesh, "a, b"));  // local shards of 8 x 2 floats
       check(live() == 64 && peak() == 64, "made in place: nothing but the piece");
-      const Tensor y = reshard(x, spec(mesh, "a, -"));  // 8 x 8 floats, and a buffer for the pieces as they come
+      const Tensor y = reshard(x, spec(mesh, "a, -"));  // 8 x 8 floats, and a buffer for the received shards
       check(live() == 64 + 256 && peak() >= 64 + 256, "a second tensor");
       relu(y);
       check(live() == 64 + 256 && peak() >= 64 + 256 + 256, "freed again");
@@ -316,7 +316,7 @@ TEST_CASE("the dry report tells calls, pieces, traffic by axis and kind, and pre
   CHECK(report.traffic[0].kind == "all_reduce");
   CHECK(report.traffic[0].collectives == 1);
   CHECK(report.traffic[1].axis == "tp");
-  CHECK(report.traffic[1].kind == "exchange");  // of pieces along dim 1
+  CHECK(report.traffic[1].kind == "exchange");  // of shards along dim 1
   CHECK(report.traffic[1].bytes_sent == 3 * 2 * 4 * 2);
   CHECK(report.traffic[0].predicted_ns == 2 * 1000 + 0.5 * static_cast<double>(report.traffic[0].bytes_sent));
   CHECK(report.traffic[1].predicted_ns == 3000 + 0.25 * 48);

@@ -10,7 +10,8 @@ using namespace shard::test;
 
 namespace {
 
-/// Zeros in runs, so that pieces have very different counts: element i is i where i % 5 < 2 or i is in the first third.
+/// Runs of zeros, so that local shards have very different counts: element i is i where i % 5 < 2 or i is in the
+/// first third.
 Tensor sparse(const Dims& dims) {
   std::vector<float> values(static_cast<size_t>(dims.numel()));
   for (size_t i = 0; i < values.size(); ++i)
@@ -50,7 +51,8 @@ const std::vector<Case> kCases = {{{1}, "a, -", {4, 3}},
 
 std::string text_of(const Case& c) { return fmt::format("{} {}", c.layout, to_string(c.dims)); }
 
-/// Whether every rank of the world knows the shape, and the value of those of the mesh is `expected` in balanced pieces.
+/// Whether every rank of the world knows the shape, and the ranks of the mesh have the value `expected` in balanced
+/// shards.
 template <class T>
 void check_dynamic(const Tensor& got, const Tensor& expected, const std::string& what) {
   check(got.dims() == expected.dims(),
@@ -147,7 +149,7 @@ TEST_CASE("15: CommPolicy::forbid refuses to exchange counts before a byte is se
     check_contains(text, "[nonzero] would communicate");
     check_contains(text, "how many rows");
     check(rank.stats().bytes_sent == 0, "nothing was sent");
-    // Every rank has the whole value, and every rank of the world is in the mesh: nothing to tell.
+    // Every rank has the whole value, and every rank of the world is in the mesh: nothing is exchanged.
     check(nonzero(distribute(iota<float>({4}), DistSpec::parse(ProcessMesh::make({2}), "-"))).dims() == Dims{3, 1},
           "replicated");
   });
@@ -157,7 +159,7 @@ TEST_CASE("15: row counts are in the bytes that a plan promises, and rows that c
   run_ranks(3, [](Rank& rank) {
     const auto* mesh = ProcessMesh::make({3});
     std::vector<int64_t> values(9, 0);
-    for (size_t i = 0; i < 3; ++i) values[i] = 1;  // all on rank 0: one row each has to go to ranks 1 and 2
+    for (size_t i = 0; i < 3; ++i) values[i] = 1;  // all on rank 0: ranks 1 and 2 have to get one row each
     const Tensor x = distribute(Tensor::from_data(values, {9}), DistSpec::parse(mesh, "a"));
     call::CallRecord record;
     call::observe_calls(rank, [&](const call::CallRecord& r) { record = r; });

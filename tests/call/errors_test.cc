@@ -1,5 +1,5 @@
-// The whole text of one error of each class of a distributed call: tests/call/errors/NAME.txt. A run with SHARD_UPDATE_ERRORS=1
-// writes the files; what changed is then seen in the diff.
+// The whole text of one error of each class of a distributed call: tests/call/errors/NAME.txt. A run with
+// SHARD_UPDATE_ERRORS=1 writes the files; the diff then shows what changed.
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
@@ -27,7 +27,7 @@ Tensor by_rows() { return distribute(iota<float>({4, 2}), spec("p, -")); }
 Tensor by_columns() { return distribute(iota<float>({4, 2}), spec("-, p")); }
 Tensor pending() { return from_local(iota<float>({4, 2}), spec("-, - | sum(p)"), {4, 2}, DType::float32); }
 
-/// An op of its own, which has no rule.
+/// An op of this test, which has no rule.
 constexpr OpDef kUnruled = {.name = "unruled", .location = "mine.yaml", .inputs = slots<"x">, .outputs = slots<"out">};
 
 struct ErrorCase {
@@ -175,7 +175,7 @@ TEST_CASE("36: the text of every error of a distributed call is that of its gold
   for (const ErrorCase& each : cases()) {
     names.insert(each.name);
     std::array<std::string, 2> texts;
-    // A world of its own: an error may leave its ranks at different places.
+    // A separate world, because ranks may be at different points after an error.
     World::local(2)->run([&](Rank& rank) {
       std::string& text = texts[static_cast<size_t>(rank.id())];
       try {
@@ -187,7 +187,7 @@ TEST_CASE("36: the text of every error of a distributed call is that of its gold
       }
     });
     check_text(each.name, texts[0]);
-    // Where a text names a rank, each names its own.
+    // Where a text names a rank, each rank names itself.
     if (std::string_view(each.name) != "from_local_piece") CHECK(texts[1] == texts[0]);
   }
   const auto text_of = [](const std::function<void()>& call) {
@@ -196,7 +196,7 @@ TEST_CASE("36: the text of every error of a distributed call is that of its gold
     } catch (const Error& error) { return std::string(error.what()); }
     return std::string("no error");
   };
-  // Of ranks that do not do the same.
+  // Errors of ranks that do not do the same.
   std::array<Tensor, 2> shared;
   std::array<std::string, 4> texts;
   auto world = World::local(2);
@@ -227,7 +227,7 @@ TEST_CASE("36: errors of a distributed call name the op, layouts, the mesh and w
     std::stringstream text;
     text << file.rdbuf();
     INFO(entry.path().filename() << ": " << text.str());
-    // These are about no op, or come before a mesh is known.
+    // These concern no op, or occur before a mesh is known.
     const std::set<std::string> others = {"mesh_outside_world", "outside_of_run", "promoted_target"};
     if (others.contains(entry.path().stem().string())) continue;
     CHECK(text.str().find('[') == 0);

@@ -12,7 +12,7 @@ namespace {
 const ProcessMesh* line(int n) { return ProcessMesh::make({n}, {}, {"p"}); }
 const DistSpec* spec(const char* text) { return DistSpec::parse(line(2), text); }
 
-/// A partial tensor whose value is the sum of the ranks' pieces.
+/// A partial tensor whose value is the sum of the ranks' shards.
 Tensor partial_sum(Rank& rank, std::vector<float> first, std::vector<float> second) {
   const auto count = static_cast<int64_t>(first.size());
   const Tensor piece = rank.id() < 2 ? Tensor::from_data(rank.id() == 0 ? first : second, {count}) : Tensor();
@@ -247,7 +247,7 @@ TEST_CASE("24: a result is not written back where it would be lost") {
     refused(from_local(iota<float>({3}), DistSpec::parse(mesh, "- | any(p)"), {3}, DType::float32), "any(p)");
     refused(from_local(iota<int64_t>({3}), DistSpec::parse(mesh, "- | avg(p)"), {3}, DType::int64), "avg(p)");
     check(rank.stats().bytes_sent == sent, "before anything is sent");
-    // What only moves elements stays pending.
+    // A reduction stays pending through ops that only move elements.
     Tensor x = from_local(iota<float>({3}), DistSpec::parse(mesh, "- | any(p)"), {3}, DType::float32);
     check(full_equals<float>(assign_(x), {0, 1, 1}), "assign_");
   });
@@ -306,7 +306,7 @@ TEST_CASE("11, 24: axes of one process never move or refuse a target") {
       check(full_equals<float>(alias, {0, 2}), type);
     }
     Tensor y = distribute(Tensor::from_data<float>({0, 0, 0, 0}, {2, 2}), DistSpec::parse(mesh, "a, b"));
-    softmax_(y, 0);  // wants dim 0 whole, and it is
+    softmax_(y, 0);  // it requires dim 0 not to be sharded, and it is not
     check(spec_of(y)->text() == "[a, b]" && full_equals<float>(y, {0.5f, 0.5f, 0.5f, 0.5f}), "softmax_");
     Tensor flags = from_local(rank.id() < 2 ? Tensor::from_data<bool>({true, false}, {2}) : Tensor(),
                               DistSpec::parse(mesh, "- | any(a)"), {2}, DType::boolean);

@@ -1,4 +1,5 @@
-// local_map: functions of users on local pieces. That distributed ops are right stands elsewhere; here pieces and layouts are.
+// local_map: user functions on local shards. Distributed ops are tested elsewhere; these tests are about shards and
+// layouts.
 #include "call/local_map.h"
 #include "api.h"
 #include "call/plan_cache.h"
@@ -26,7 +27,7 @@ TEST_CASE("local_map runs a function on pieces, uneven and empty ones too, and i
       run_ranks(7, [&](Rank& rank) {
         const Tensor plain = iota<float>(dims);
         const auto f = local_map([](const Tensor& x) { return scale(x, 1.0, 1.0f); }, {spec(layout)}, {spec(layout)});
-        const Tensor y = f(distribute(plain, spec("-, a")));  // moved first
+        const Tensor y = f(distribute(plain, spec("-, a")));  // resharded first
         check(y.dims() == dims && y.dtype() == DType::float32 && spec_of(y) == spec(layout),
               "meta and layout, outside the mesh too");
         check(full_equals(y, plus_one(plain.to_vector<float>())), std::string(layout) + to_string(dims));
@@ -46,7 +47,7 @@ TEST_CASE("local_map takes pending layouts for inputs and outputs") {
                   {spec("-, - | sum(a), sum(b)")}, {.name = "product"});
     const std::vector<float> expected = matmul(iota<float>({4, 6}), iota<float>({6, 5})).to_vector<float>();
     check(full_equals(product(x, w), expected), "a pending output");
-    // A pending input is the contribution: all of them together are the value, once.
+    // A pending input is the contribution of each rank: all of them together are the value, once.
     const auto once = local_map([](const Tensor& x) { return assign(x); }, {spec("-, - | sum(a), sum(b)")},
                                 {spec("-, - | sum(a), sum(b)")});
     check(full_equals(once(x), iota<float>({4, 6}).to_vector<float>()), "a pending input");
@@ -127,7 +128,7 @@ TEST_CASE("local_map: a piece that does not fit is an error that names rank, exp
     const Tensor x = distribute(iota<float>({5, 4}), spec("a, -"));
     const auto longer = local_map([&](const Tensor& x) { return rank.id() >= 3 ? slice(x, {0}, {0}, {1}, {}, {}) : x; },
                                   {spec("a, -")}, {spec("a, -")}, {.name = "longer"});
-    // 3 + 1 rows are 4, of which each half of the mesh should have 2; found alike on all ranks.
+    // 3 + 1 rows are 4, of which each half of the mesh should have 2; detected alike on all ranks.
     const std::string text = error_of([&] { longer(x); }, ErrorCode::shape_mismatch);
     check_contains(text,
                    "[longer] output 0: rank 0's piece of f32[4, 4] [a, -] on mesh(a=2, b=3) must be f32[2, 4], but the "

@@ -1,4 +1,5 @@
-// Tensors that do not fit: shapes with more bytes than can be counted, and more bytes than there are.
+// Tensors that do not fit into memory: shapes with more bytes than can be counted, and more bytes than are
+// available.
 #include <catch2/catch.hpp>
 
 #include "api.h"

@@ -1,4 +1,4 @@
-// How far a sum over ranks may be from that of one rank: the bounds that docs/sharding.md gives.
+// How far a sum over ranks may differ from that of one rank: the bounds in docs/sharding.md.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -49,7 +49,7 @@ TEST_CASE("a 16-bit sum over ranks is rounded once, and under SumPolicy::rounded
     run_ranks(static_cast<int>(kRanks), [&, dtype = dtype, unit = unit](Rank& rank) {
       const Tensor sharded = distribute(x, DistSpec::parse(ProcessMesh::make({static_cast<int>(kRanks)}), "a"));
       const auto value = [](const Tensor& sum) { return cast(full(sum), DType::float64).to_vector<double>()[0]; };
-      // The kernel and the reduction add in float, which the second term is for.
+      // The kernel and the reduction add in float; the second term allows for that.
       const double once = unit * std::abs(exact) + 1e-5 * parts;
       const Tensor pending = sum(sharded);
       check(pending.dtype() == dtype && local(pending).dtype() == DType::float32, "contributions are held in float32");
@@ -69,7 +69,8 @@ namespace {
 
 const ProcessMesh* square() { return ProcessMesh::make({2, 2}); }
 
-/// 1.5 and 3 as pending sums over axis a: 128.5 - 127, and twice that. Where contributions are rounded to bf16 they are 128 - 127, and twice that.
+/// 1.5 and 3 as pending sums over axis a: 128.5 - 127, and twice that.
+/// Where contributions are rounded to bf16 they are 128 - 127, and twice that.
 Tensor pending_bf16() {
   const DistSpec* spec = DistSpec::parse(square(), "- | sum(a)");
   const float part = (*spec->mesh()->coordinate(current_rank().id()))[0] == 0 ? 128.5f : -127.0f;
@@ -203,7 +204,7 @@ TEST_CASE("14: SumPolicy::rounded sends contributions in the dtype of the tensor
           ->bytes;
     };
     check(bytes(SumPolicy::float32) == 2 * bytes(SumPolicy::rounded), "half of them");
-    // Calls and programs plan by the policy in force.
+    // Calls and programs plan with the policy in force.
     const auto twice = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{relu(add(in[0], in[0]))}; };
     CapturedFunction captured(twice, {});
     check(values(twice({x})[0]) == Numbers{3, 6} && values(captured({x})[0]) == Numbers{3, 6}, "a call in float32");
@@ -264,7 +265,7 @@ TEST_CASE("14: pieces go in and out of pending 16-bit sums in float32, or in the
     error_of([&] { from_local(cast(wide, DType::float16), pending, {2}, DType::bfloat16); }, ErrorCode::shape_mismatch);
     error_of([&] { from_local(wide, DistSpec::parse(square(), "-"), {2}, DType::bfloat16); },
              ErrorCode::shape_mismatch);
-    // Back and forth through a function of the pieces, with its gradient.
+    // Through a function on local shards and back, with its gradient.
     Tensor x = bf16({1, 2}, {2}, "-");
     x.set_requires_grad(true);
     const auto half =

@@ -1,4 +1,4 @@
-// The table of op cases has every op of ops_yaml, and each of its cases runs on one rank.
+// The table of op cases covers every op of ops_yaml, and each of its cases runs on one rank.
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -14,8 +14,8 @@ using namespace shard::testing;
 
 namespace {
 
-/// The functions of ops_yaml that have tensor arguments, in-place forms included; of gradients those with a kernel, as the others are
-/// made of functions that have cases.
+/// The functions of ops_yaml that have tensor arguments, including in-place forms. Of gradients only those with a
+/// kernel, because the others are composites of functions that have cases.
 std::set<std::string> ops_with_tensors() {
   std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(test::source_dir() + "/ops_yaml")) {

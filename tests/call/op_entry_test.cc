@@ -1,4 +1,4 @@
-// The table of ops: entries call dense functions with arguments that are known at run time only.
+// The table of ops: entries call dense functions with arguments that are known only at run time.
 #include <catch2/catch.hpp>
 
 #include <algorithm>

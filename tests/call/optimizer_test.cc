@@ -1,4 +1,4 @@
-// Optimisers against their formulas, with every attribute away from its default.
+// Optimisers against their formulas, with a non-default value for every attribute.
 #include <catch2/catch.hpp>
 
 #include <cmath>

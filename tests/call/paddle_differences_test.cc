@@ -1,4 +1,4 @@
-// The right column of docs/differences_from_paddle.md, row by row.
+// The shardgen column of docs/differences_from_paddle.md, row by row.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -46,7 +46,7 @@ TEST_CASE("differences from Paddle: gradients at ties, bounds and zeros") {
 TEST_CASE("differences from Paddle: a negative stride ends before the first element where the end is -1") {
   const Tensor x = arange(0, 6, 1);
   CHECK(of(strided_slice(x, {0}, {4}, {-1}, {-1})) == Values{4, 3, 2, 1, 0});
-  CHECK(of(strided_slice(x, {0}, {4}, {-7}, {-1})) == Values{4, 3, 2, 1, 0});  // means the same to both
+  CHECK(of(strided_slice(x, {0}, {4}, {-7}, {-1})) == Values{4, 3, 2, 1, 0});  // means the same in both
   CHECK(of(strided_slice(x, {0}, {1}, {-1}, {1})) == Values{1, 2, 3, 4});
 }
 

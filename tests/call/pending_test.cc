@@ -21,7 +21,8 @@ const DistSpec* spec(int n, const char* text) { return DistSpec::parse(line(n), 
 
 using Tensors = std::vector<Tensor>;
 
-/// An op that is declared to commute with some pending reductions, on tensors that are all pending, or only one of them.
+/// An op that is declared to commute with some pending reductions, on tensors that are all pending, or of which
+/// only one is.
 struct Commuting {
   const char* op;
   std::vector<Dims> inputs;
@@ -121,7 +122,8 @@ std::vector<Commuting> commuting_ops() {
        [](T t) {
          return Tensors{tile(t[0], {2, 1})};
        }},
-      // y lends its shape alone, but is a replicated argument: a number that is no contribution cannot become one to any or all.
+      // Only the shape of y is read, but y is a replicated argument: a number that is not a contribution cannot
+      // become one to any or all.
       {"expand_as",
        {d, {2, 2, 3}},
        {ReduceType::sum, ReduceType::max, ReduceType::min, ReduceType::prod, ReduceType::avg},
@@ -131,7 +133,7 @@ std::vector<Commuting> commuting_ops() {
        0},
       {"log", {d}, {ReduceType::min}, [](T t) { return Tensors{log(t[0])}; }},
       {"sqrt", {d}, {ReduceType::min}, [](T t) { return Tensors{sqrt(t[0])}; }},
-      // Position 0 is turned by no angle, so values stay exact.
+      // Position 0 is rotated by no angle, so values stay exact.
       {"fused_rotary_position_embedding",
        {{2, 1, 1, 4}},
        kLinear,
@@ -158,8 +160,8 @@ std::vector<Commuting> commuting_ops() {
   };
 }
 
-/// Contributions of two ranks: small integers, so that every reduction is exact; 0 and 1 for any and all, which are truth
-/// values.
+/// Contributions of two ranks: small integers, so that every reduction is exact; 0 and 1 for any and all, which are
+/// truth values.
 Tensor contribution(int rank, size_t input, const Dims& dims, ReduceType type, DType dtype) {
   std::vector<float> values;
   for (int64_t i = 0; i < dims.numel(); ++i) {
@@ -213,7 +215,7 @@ TEST_CASE("14: an op keeps the reductions that ops_yaml declares pending, and do
   }
 }
 
-// Gradients that declare it are tried by shard_verify_rules, as every rule is.
+// Gradients that declare it are verified by shard_verify_rules, like every rule.
 TEST_CASE("14: the test above has every op that ops_yaml declares to commute") {
   std::set<std::string> declared;
   for (const auto& family : std::filesystem::directory_iterator(source_dir() + "/ops_yaml")) {

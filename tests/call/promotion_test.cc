@@ -88,7 +88,7 @@ TEST_CASE("6: replicate_checked finds a rank that gives another value or shape")
     check_contains(text, "argument 'y' (f32[3]) was promoted to replicated, but is not the same on all ranks");
     check_contains(text, "ranks 1 have another value than rank 0");
     check(rank.generator.state().offset == before.offset, "nothing drawn");
-    // Ranks outside of the mesh are not asked for the value.
+    // The value on ranks outside the mesh is ignored.
     add(x, iota<float>({3}, rank.id() == 3 ? 5.0f : 0.0f));
     error_of([&] { add(x, rank.id() == 2 ? iota<float>({1}) : same); }, ErrorCode::layout);
   });

@@ -1,6 +1,7 @@
-// Random op x layouts x mesh x sizes against one rank, and random programs of views and writes. Data are small integers, so results
-// are compared bit for bit wherever the op is exact on them. What is called stands in runtime/testing/op_cases_*.cc.
-// SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED choose other runs; docs/rules.md has the one of 100,000 cases.
+// Random op x layouts x mesh x sizes against one rank, and random programs of views and writes. Data are small
+// integers, so results are compared bit for bit wherever the op is exact on them. The calls are in
+// runtime/testing/op_cases_*.cc. SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED select other runs; docs/rules.md has
+// the one of 100,000 cases.
 #include <catch2/catch.hpp>
 
 #include "api.h"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int kMostRanks = 8;
 
-/// The worlds of all sizes, made when they are first used.
+/// The worlds of all sizes, created when they are first used.
 CallChecker& ranks_of(int count) {
   static std::vector<CallChecker> checkers = [] {
     std::vector<CallChecker> all;
@@ -40,7 +41,7 @@ std::string describe(const std::string& what, const CaseCall& call, const Layout
   return text + " on " + on.text();
 }
 
-/// Nothing, or what is wrong.
+/// Empty, or what is wrong.
 std::string try_op(uint64_t seed) {
   static const OpCases table = op_cases();
   static const std::vector<Accepted> accepted = accepted_by_rules();
@@ -61,8 +62,8 @@ std::string try_op(uint64_t seed) {
   return describe(one.op + " (" + one.name + ")", call, layouts, on) + ": " + outcome.text;
 }
 
-/// Views of x and y, writes through some of them, and reads: a program that has one meaning for plain tensors. All tensors are
-/// returned at the end, x and y themselves last.
+/// Views of x and y, writes through some of them, and reads: a program with a well-defined result on plain tensors.
+/// All tensors are returned at the end, x and y themselves last.
 CaseCall random_program(uint64_t seed, const Dims& dims) {
   const CaseInput x{dims, DType::float32, -3, 3};
   return {{x, x}, [seed](Tensors& t) {
@@ -97,7 +98,8 @@ std::string try_program(uint64_t seed) {
   const std::vector<int64_t> sizes = on.sizes();
   Draw draw(random(), DType::float32, sizes);
   const CaseCall call = random_program(random(), draw.dims_above_0(2));
-  // A result that is written into a pending average is rounded, one written into a pending any is refused: tried by op.
+  // A result that is written into a pending average is rounded, one written into a pending any is refused; single
+  // ops test these.
   const std::vector<ReduceType> types = {ReduceType::sum, ReduceType::max, ReduceType::min};
   const Layouts layouts = {random_spec(random, on.mesh, 2, types), random_spec(random, on.mesh, 2, types)};
   const uint64_t values = random();

@@ -30,10 +30,11 @@ std::vector<Placement> placements() {
   return all;
 }
 
-// A word for four elements: rows of these widths start at every position in such a block. 4 is all body, 1 to 3 all tail.
+// A word for four elements: rows of these widths start at every position in such a block. 4 is all body, 1 to 3 all
+// tail.
 const std::vector<Dims> kShapes = {{7, 1}, {5, 3}, {4, 4}, {3, 37}, {2, 9001}, {0, 5}};
 
-/// What `call` gives on plain tensors with the state that a world with seed kSeed starts with.
+/// The result of `call` on plain tensors with the initial state of a world with seed kSeed.
 template <class F>
 Tensor plain(const F& call) {
   Generator& generator = call::thread_generator();
@@ -169,7 +170,7 @@ TEST_CASE("35: calls on plain tensors use a generator of their own") {
     const RandomKey world = rank.generator.state();
     const RandomKey own = call::thread_generator().state();
     const Tensor x = unit({8}, DType::float32);
-    if (rank.id() == 0) dropout(x, Tensor());  // need not be called alike
+    if (rank.id() == 0) dropout(x, Tensor());  // need not be called on all ranks
     check(rank.generator.state().offset == world.offset, "the world's generator stays");
     check(call::thread_generator().state().offset == own.offset + (rank.id() == 0 ? 1 : 0), "the thread's advances");
     dropout(distribute(x, DistSpec::parse(ProcessMesh::make({2}), "a")), Tensor());
@@ -180,7 +181,7 @@ TEST_CASE("35: calls on plain tensors use a generator of their own") {
 
 namespace {
 
-/// Layouts on 1, 2, 3, 4, 6 and 8 ranks: every dim, several axes, uneven and empty pieces.
+/// Layouts on 1, 2, 3, 4, 6 and 8 ranks: every dim, several axes, uneven and empty shards.
 std::vector<Placement> wide_placements() {
   std::vector<Placement> all = placements();
   all.push_back({ProcessMesh::make({8}), {"a, -", "-, a"}});
@@ -188,7 +189,8 @@ std::vector<Placement> wide_placements() {
   return all;
 }
 
-/// Runs `make` (piece context and dims -> dense tensor) for each rank's piece, and compares the whole with `expected`.
+/// Runs `make` (shard context and dims -> dense tensor) for each rank's shard, and compares the whole with
+/// `expected`.
 template <class Make>
 void check_pieces(const Tensor& expected, const ProcessMesh* mesh, const std::string& layout, const Make& make) {
   run_ranks(mesh->size(), [&](Rank& rank) {
@@ -252,7 +254,7 @@ TEST_CASE("34: randperm pieces agree with the whole, and each element is made fr
       for (int axis = 0; axis < placement.mesh->rank(); ++axis) layouts.push_back(placement.mesh->name(axis));
       if (placement.mesh->rank() > 1) layouts.push_back("b+a");
       for (const std::string& layout : layouts) {
-        // dense::randperm makes a whole tensor; what a call on a mesh runs is the kernel on a piece.
+        // dense::randperm makes a whole tensor; a call on a mesh runs the kernel on a shard.
         check_pieces(expected, placement.mesh, layout, [&](const OpContext& ctx, const Dims& piece) {
           DenseTensor out = DenseTensor::allocate(kCpu, {piece, DType::int64});
           kernel_table("randperm")
@@ -279,7 +281,8 @@ TEST_CASE("34: randperm is a permutation for every size, and puts each number ev
   std::vector<int64_t> all(100003);
   std::iota(all.begin(), all.end(), 0);
   CHECK(large == all);
-  // Chi-squared tests at a level of about 1e-6: which number comes at a place, and which of the 24 orders of four comes.
+  // Chi-squared tests at a level of about 1e-6: which number is at a position, and which of the 24 orders of four
+  // occurs.
   for (const int n : {2, 3, 4, 5, 9, 10}) {
     constexpr int kDraws = 6000;
     std::vector<int> counts(static_cast<size_t>(n * n));

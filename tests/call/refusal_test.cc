@@ -1,4 +1,4 @@
-// Calls that are refused, and cases between two features, leave every tensor as it was or as one rank would have it.
+// Calls that are refused, and combinations of features, leave every tensor unchanged or as one rank would have it.
 #include <catch2/catch.hpp>
 
 #include <array>

@@ -1,5 +1,6 @@
-// The verifier of placement rules can fail: it finds rules that are wrong, missing, or poor on purpose, and nothing in a right one. A
-// sample of the rules of all ops is right (shard_verify_rules --all tries them all).
+// The verifier of placement rules can fail: it finds rules that are wrong, missing, or suboptimal on purpose, and
+// nothing in a correct one. A sample of the rules of all ops is correct (shard_verify_rules --all verifies all of
+// them).
 #include <catch2/catch.hpp>
 
 #include "api.h"
@@ -14,7 +15,7 @@ using namespace shard::testing;
 
 namespace {
 
-// Ops of this test, which compute what relu and softmax do, under rules of their own.
+// Ops of this test, which compute relu and softmax, under rules of their own.
 constexpr OpDef kRightRelu = {.name = "right_relu",
                               .inputs = slots<"x">,
                               .outputs = slots<"out">,
@@ -56,7 +57,7 @@ Tensor plain_softmax(const Tensor& x) { return softmax(x, -1); }
 RuleReport report_of(Unary f) {
   OpCases cases;
   add_unary(cases, "op", {DType::float32}, f, nullptr);
-  // Only what each test is about: numbers that are all 0 or 1 commute with more.
+  // Only what each test is about: numbers that are all 0 or 1 commute with more reductions.
   return check_rules(cases, {{Accepted::What::move, "op", {"any", "all"}, "accidents"}}, {});
 }
 

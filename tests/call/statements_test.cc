@@ -1,5 +1,5 @@
-// Statements of docs/semantics.md about values, layouts and reductions: 1, 2, 6, 9, 10, 13, 16 and 18. Pending reductions
-// (pending_test.cc), views, in-place writes and policies have files of their own.
+// Statements of docs/semantics.md about values, layouts and reductions: 1, 2, 6, 9, 10, 13, 16 and 18. Pending
+// reductions (pending_test.cc), views, in-place writes and policies have files of their own.
 #include <catch2/catch.hpp>
 
 #include <cmath>

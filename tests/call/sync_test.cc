@@ -31,7 +31,7 @@ std::vector<float> numbers(size_t count, float factor = 1) {
   return values;
 }
 
-/// The bytes that observers are told of, and those that all ranks have sent, of the calls of `program`.
+/// The bytes that observers see, and those that all ranks have sent, in the calls of `program`.
 struct Traffic {
   std::atomic<int64_t> told = 0, sent = 0;
 };
@@ -45,7 +45,7 @@ void count(Rank& rank, Traffic& traffic, const std::function<void()>& program) {
   traffic.sent += rank.stats().bytes_sent - before;
 }
 
-/// frobenius_norm with a kernel that says nowhere what it sends.
+/// frobenius_norm with a kernel that has no dry twin.
 constexpr OpDef kUntold = {.name = "untold_norm",
                            .inputs = slots<"x">,
                            .attrs = names<"axis", "keep_dim", "reduce_all">,
@@ -149,13 +149,13 @@ TEST_CASE("20: CommPolicy::forbid sees what kernels combine over mesh axes") {
     check_contains(error_of([&] { norm(false); }, ErrorCode::policy),
                    "the kernel combines values over p: all_reduce 64 B");
     check(rank.stats().bytes_sent == sent && statistics.version() == 0, "nothing was sent or written");
-    norm(true);  // takes the statistics as they are
+    norm(true);  // uses the statistics unchanged
     check(rank.stats().bytes_sent == sent, "nothing was sent");
   });
 }
 
 TEST_CASE("20: a kernel that combines values and does not tell how many counts as one that sends") {
-  static std::mutex once;  // kernels are registered by one rank after the other
+  static std::mutex once;  // ranks register kernels one after the other
   run_ranks(3, [](Rank& rank) {
     const std::scoped_lock lock(once);
     const Tensor x = distribute(iota<float>({4}), spec("p"));
@@ -429,7 +429,7 @@ TEST_CASE("36: errors about views show whole tensors, equal on all ranks, and ne
       }
       (policy == ViewPolicy::strict ? strict : synced)[id] = write + read;
     }
-    // One that sync would refresh, where nothing may communicate.
+    // A view that sync would refresh, where communication is forbidden.
     Tensor x = distribute(iota<float>({5, 4}), spec("-, p"));
     const Tensor y = reshape(x, {20});
     scale_(x, 2.0);

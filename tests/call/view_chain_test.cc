@@ -1,4 +1,5 @@
-// Views of views under ViewPolicy::sync: each is kept in step with the tensor that all of them are views of, so that no buffer between stays (statement 22).
+// Views of views under ViewPolicy::sync: each is kept in sync with the common base, so that no buffer in between is
+// kept (statement 22).
 #include <catch2/catch.hpp>
 
 #include <atomic>
@@ -13,7 +14,7 @@ using namespace shard::test;
 
 namespace {
 
-constexpr int64_t kColumns = 26215;  // 5 rows of them are 512 KiB, in pieces of other elements than the flat tensor has
+constexpr int64_t kColumns = 26215;  // 5 rows of them are 512 KiB, in shards of other elements than the flat tensor has
 const Policies kSync{.view = ViewPolicy::sync};
 const Policies kAdopt{.view = ViewPolicy::sync, .inplace = InplacePolicy::adopt};
 
@@ -30,7 +31,8 @@ IntArray shape_of_round(int round, int64_t columns) {
   return round % 2 == 0 ? IntArray{5 * columns} : IntArray{5, columns};
 }
 
-/// Calls `step(round)`, which changes the shape of a tensor in every round, and checks that the bytes that are alive do not grow.
+/// Calls `step(round)`, which changes the shape of a tensor in every round, and checks that the live bytes do not
+/// grow.
 template <class Step>
 void check_live_bytes(Rank& rank, const std::string& what, const Step& step) {
   int64_t settled = 0;
@@ -113,7 +115,7 @@ TEST_CASE("22: views of views that are gone follow the tensor that they are view
   for (const bool keep : {false, true}) {
     run_ranks(3, [keep](Rank& rank) {
       const PolicyScope scope(rank, kSync);
-      // Handles that one rank alone still has change nothing of what is sent.
+      // Handles that only one rank still has do not change what is sent.
       std::vector<Tensor> kept;
       const auto pass = [&](const Tensor& tensor) {
         if (keep && rank.id() == 1) kept.push_back(tensor);
@@ -216,7 +218,7 @@ TEST_CASE("20: what is told of a view that adopts another layout is what its new
 TEST_CASE("23: what a kernel has written in a moved view of a view is in step with the source") {
   run_ranks(3, [](Rank& rank) {
     const PolicyScope scope(rank, kSync);
-    constexpr int64_t kRows = 4096;  // so that the statistics move, and not the image
+    constexpr int64_t kRows = 4096;  // so that the statistics are resharded, and not the image
     const Tensor image = distribute(iota<float>({kRows, 20}), line("p, -")),
                  ones = distribute(full(Dims{20}, 1.0f), line("-"));
     Tensor source = distribute(iota<float>({5, 4}), line("p, -"));

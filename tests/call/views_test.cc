@@ -15,7 +15,7 @@ struct BatchNorm {
   Tensor x, mean, variance, scale, bias;
   explicit BatchNorm(const char* statistics) {
     const auto* mesh = line(2);
-    // Large enough that it is cheaper to move the statistics than x. Columns have means 4.5, 5.5, 6.5.
+    // Large enough that it is cheaper to reshard the statistics than x. Columns have means 4.5, 5.5, 6.5.
     constexpr int64_t kRows = 65536;
     std::vector<float> rows;
     for (int64_t i = 0; i < 3 * kRows; ++i) rows.push_back(static_cast<float>(i % 12));
@@ -30,7 +30,7 @@ struct BatchNorm {
   }
 };
 
-// Half of the batch mean joins half of the old one.
+// The new mean is half of the batch mean plus half of the old one.
 const std::vector<float> kNewMean = {2.75f, 3.75f, 4.75f};
 
 }  // namespace
@@ -64,7 +64,7 @@ TEST_CASE("21: ops without a view map never alias") {
 
 TEST_CASE("22: a view of a moved input can be read, and a write through it throws before it runs") {
   run_ranks(3, [](Rank&) {
-    // [5, 4] by rows is 12|8 elements, [20] is 10|10: the reshape moves elements.
+    // [5, 4] by rows is 12|8 elements, [20] is 10|10: the reshape sends elements to other ranks.
     Tensor x = distribute(iota<float>({5, 4}), DistSpec::parse(line(2), "p, -"));
     Tensor y = reshape(x, {20});
     check(!y.shares_buffer_with(x), "detached");

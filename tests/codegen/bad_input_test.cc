@@ -1,5 +1,6 @@
-// Each bad/X.yaml, or folder bad/X of several files, gives in strict mode exactly the findings of bad/X.expected. A new case
-// is a new pair. Files of a folder whose names start with "overlay" are overlays of the others.
+// Each bad/X.yaml, or folder bad/X of several files, produces in strict mode exactly the findings
+// of bad/X.expected. A new case is a new pair. Files of a folder whose names start with "overlay"
+// are overlays of the others.
 #include <catch2/catch.hpp>
 
 #include <algorithm>

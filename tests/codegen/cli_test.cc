@@ -1,4 +1,4 @@
-// The tool as a user runs it: exit codes, and what goes to which stream.
+// The tool as a user runs it: exit codes, and what is written to which stream.
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
@@ -194,7 +194,7 @@ TEST_CASE("Progress is one line on a terminal, which goes at the end", "[codegen
     Progress("late", terminal, std::chrono::hours(1)).show(1, 2);
   }
   std::fflush(terminal);
-  // What was written may come in several reads.
+  // The output may arrive in several reads.
   const std::string expected = "\r\x1b[Kshardgen: rendered part 1 of 2\r\x1b[K";
   std::string shown;
   pollfd ready{master, POLLIN, 0};

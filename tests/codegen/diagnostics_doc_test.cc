@@ -37,7 +37,8 @@ TEST_CASE("docs/diagnostics.md lists every code of the sources, and no other", "
     INFO("listed, and in no source: " << code);
     CHECK(words.count(code) == 1);
   }
-  // Codes of one word cannot be told from other texts; those are found in what the bad files give.
+  // Codes of one word cannot be distinguished from other texts; those are found in the expected
+  // findings of the bad files.
   std::set<std::string> used = matches(text, std::regex("\"([a-z]+(?:-[a-z]+)+)\""));
   for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/codegen/bad"))) {
     if (entry.path().extension() == ".expected")

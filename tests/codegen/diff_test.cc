@@ -1,4 +1,4 @@
-// Unified diffs: their text, and that patch makes the new file of the old one with them.
+// Unified diffs: their text, and that patch turns the old file into the new one with them.
 #include <catch2/catch.hpp>
 
 #include <fstream>
@@ -15,7 +15,7 @@ namespace {
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
-/// What `patch` makes of `before` with the diff.
+/// The result of `patch` on `before` with the diff.
 std::string patched(const std::string& before, const std::string& after) {
   const TempFolder folder;
   write(folder.path("file"), before);

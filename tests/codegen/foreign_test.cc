@@ -1,4 +1,5 @@
-// Op sets of other projects: overlays, ops left out alone, coverage, definitions of what the runtime lacks.
+// Op files of other projects: overlays, ops with errors left out, coverage, definitions of what the
+// runtime lacks.
 #include <catch2/catch.hpp>
 
 #include <fstream>
@@ -16,7 +17,7 @@ namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// A file of three ops: one that is fine, one with types that nobody knows, one without a rule.
+/// A file of three ops: one that is fine, one with unknown types, one without a rule.
 std::string write_foreign(const TempFolder& folder) {
   const std::string path = folder.path("their.yaml");
   std::ofstream(path) << R"(- op : good
@@ -75,7 +76,7 @@ TEST_CASE("An op with an unknown type is left out alone, with an error that coun
   CHECK(has(header, "Tensor good(const Tensor& x, CallSite site = CallSite::here());"));
   CHECK(has(header, "Tensor good_grad(const Tensor& out, const Tensor& out_grad);"));
   CHECK_FALSE(has(header, "strange"));
-  // The error is told of in each run, not only in the first.
+  // Each run reports the error, not only the first.
   CHECK(run_tool("generate " + yaml + " --out " + folder.path("out")).code == 1);
   CHECK(run_tool("generate --keep-going " + yaml + " --out " + folder.path("out")).code == 0);
   const Ran strict = run_tool("generate --strict " + yaml + " --out " + folder.path("strict"));
@@ -166,7 +167,7 @@ TEST_CASE("An overlay adds rules and shard blocks to ops of unmodified files", "
   CHECK(has(tables, ".rule = \"m n -> m n\""));
   CHECK(has(tables, "Commutes::jointly"));
   CHECK(has(slurp(folder.path("out/their.h")), "/// Says what it does."));
-  // A rule that does not fit is reported in the overlay, and nothing is written from it.
+  // A rule that does not fit is reported in the overlay, and nothing is generated from it.
   std::ofstream(overlay) << "- op : plain\n  infer_meta : {spmd_rule : \"m n, k -> m n\"}\n";
   const Ran wrong = run_tool(command);
   CHECK(wrong.code == 1);

@@ -1,4 +1,5 @@
-// Whole runs of the tool: golden files, determinism, what is written and what is left alone.
+// Whole runs of the tool: golden files, determinism, and which files are written and which are left
+// alone.
 #include <catch2/catch.hpp>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Input that means harm: texts that try to become C++, files that cannot be read, files that are too much.
+// Malicious input: texts that try to become C++, files that cannot be read, files that are too
+// large.
 #include <catch2/catch.hpp>
 
 #include <sys/stat.h>
@@ -18,7 +19,7 @@ using namespace shardgen::testing;
 
 namespace {
 
-/// An op with every key, in which each value stands once as {KEY}.
+/// An op with every key, in which each value occurs once as {KEY}.
 const std::vector<std::pair<std::string, std::string>> kValues = {
     {"name", "f"},
     {"type", "Tensor"},
@@ -100,7 +101,8 @@ const std::string kTemplate = R"(- op : "{name}"
   kernel : {func : f_grad}
 )";
 
-/// What could end a name, a string, a comment, a line or a statement. Each holds the word that must not get out.
+/// Texts that could end a name, a string, a comment, a line or a statement. Each contains the word
+/// that must not reach C++.
 const std::vector<std::string> kHostile = {
     "x); pwned(); //",
     "x */ pwned(); /*",
@@ -139,7 +141,8 @@ std::string fill(const std::string& hostile_key, const std::string& value) {
   return text;
 }
 
-/// C++ without its comments and the insides of its string literals, as a compiler sees it: a backslash joins lines first.
+/// C++ without its comments and the insides of its string literals, as a compiler sees it: a backslash joins lines
+/// first.
 std::string code_of(const std::string& source) {
   std::string joined;
   for (size_t i = 0; i < source.size(); ++i) {
@@ -166,7 +169,7 @@ std::string code_of(const std::string& source) {
   return code;
 }
 
-/// The runtime, as if it had every function that an op names.
+/// The runtime, with every function that an op names added.
 Runtime any_runtime() {
   std::vector<std::string> problems;
   Runtime runtime = *load_runtime("", problems);
@@ -246,7 +249,7 @@ TEST_CASE("Inputs that cannot be read are reported with the reason, and do not h
   CHECK(problem_of(folder.path("missing.yaml")) == "unreadable: The file cannot be read: No such file or directory.");
   CHECK(problem_of(fifo) == "unreadable: The file cannot be read: it is not a regular file.");
   CHECK(problem_of("/dev/zero") == "unreadable: The file cannot be read: it is not a regular file.");
-  // A superuser may read everything.
+  // The superuser may read everything.
   if (geteuid() != 0)
     CHECK(problem_of(folder.path("locked.yaml")) == "unreadable: The file cannot be read: Permission denied.");
 }

@@ -1,4 +1,5 @@
-// Names of arguments, outputs and ops against the names that generated code uses itself: each compiles or is refused with a message.
+// Names of arguments, outputs and ops that generated code uses itself: each compiles or is refused
+// with a message.
 #include <catch2/catch.hpp>
 
 #include <fstream>
@@ -46,7 +47,8 @@ std::vector<std::string> used_names() {
   return {words.begin(), words.end()};
 }
 
-/// An op that is written in place and has a new output too, and its gradient. `n`: tensors, attributes and outputs, two of each.
+/// An op that is written in place and also has a new output, and its gradient. `n`: tensors,
+/// attributes and outputs, two of each.
 std::string op_text(const std::string& op, const std::vector<std::string>& n) {
   return "- op : " + op + "\n  args : (Tensor " + n[0] + ", Tensor " + n[1] + ", IntArray " + n[2] + "={}, DataType " +
          n[3] + "=DataType::UNDEFINED)\n  output : Tensor(" + n[4] + "), Tensor(" + n[5] +
@@ -65,7 +67,7 @@ std::string gradient_text(const std::string& op, const std::vector<std::string>&
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
-/// Generates for the files and compiles all that is written; returns what the tool said.
+/// Generates the files and compiles everything that is written; returns the messages of the tool.
 std::string generate_and_compile(const TempFolder& folder, const std::string& files) {
   const Ran generated = run_tool("generate " + files + " --keep-going --out " + folder.path("out"));
   INFO(generated.err);
@@ -91,7 +93,7 @@ TEST_CASE(
   const TempFolder folder;
   std::vector<std::string> names = used_names();
   CHECK(names.size() > 300);
-  // What is refused is found first, so that it takes no other name of its op with it.
+  // Refused names are found first, so that each takes no other name of its op with it.
   std::string all = "- op : all\n  args : (Tensor x";
   for (const std::string& name : names) all += ", Tensor " + name;
   write(folder.path("all.yaml"),

@@ -1,4 +1,4 @@
-// Code for runtimes that are described: the toy of toy_runtime/, and what descriptions may not say.
+// Code for other runtimes: the toy of toy_runtime/, and errors of descriptions.
 #include <catch2/catch.hpp>
 
 #include <fstream>
@@ -29,7 +29,7 @@ std::string generate_toy(const std::string& out, const std::string& more = "") {
   return "generate " + kToy + "/toy_ops.yaml --runtime " + kToy + "/toy.json --out " + out + " " + more;
 }
 
-/// What is wrong with a description, or "" when it can be used.
+/// The problems of a description, or "" when it can be used.
 std::string problem_of(const std::string& description) {
   const TempFolder folder;
   write(folder.path("runtime.json"), description);
@@ -211,7 +211,7 @@ TEST_CASE("Without a dist layer no dist files are listed or written, and the run
     INFO(compiled.err);
     CHECK(compiled.code == 0);
   }
-  // Files of the layer that is gone are removed.
+  // Files of a layer that was removed are removed.
   write(folder.path("r.json"), R"({"extends": "shard"})");
   REQUIRE(run_tool(arguments).code == 0);
   CHECK(read_folder(folder.path("out")).size() == 12);

@@ -1,4 +1,5 @@
-// What the tool writes gets there or the exit code says so; what is not its own is never replaced.
+// The tool's output is complete or the exit code says so; files that are not its own are never
+// replaced.
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
@@ -56,7 +57,7 @@ TEST_CASE("A result that stdout does not take is exit code 2 with a message", "[
       CHECK(ran.code == 2);
       CHECK(has(ran.err, "shardgen: Cannot write to stdout: "));
     }
-    // A reader that has gone.
+    // A reader that has closed its end.
     const std::string pipe = folder.path("reader");
     const Ran piped = run_shell("rm -f " + pipe + "; mkfifo " + pipe + "; exec 4<>" + pipe + " 3>" + pipe + " 4<&-; " +
                                 tool_path() + " " + command + " >&3; echo code $? >&2");
@@ -64,10 +65,10 @@ TEST_CASE("A result that stdout does not take is exit code 2 with a message", "[
   }
   for (const char* where : {" 2>/dev/full", " 2>&-"})
     CHECK(run_tool("check " + folder.path("bad.yaml") + where).code == 2);
-  // What was to be written is there all the same.
+  // The files were written nevertheless.
   CHECK(run_tool("generate" + ops + " --out " + folder.path("said") + " 2>&-").code == 2);
   CHECK(run_tool("generate" + ops + " --check --out " + folder.path("said")).code == 0);
-  // With closed streams no file of the run takes their place.
+  // With closed streams no file of the run gets their descriptors.
   CHECK(run_tool("generate" + ops + " --out " + folder.path("closed") + " <&- >&- 2>/dev/null").code == 0);
   CHECK(run_tool("generate" + ops + " --check --out " + folder.path("closed")).code == 0);
 }
@@ -89,7 +90,7 @@ TEST_CASE("No output replaces what is not a regular file, and links are followed
   REQUIRE(generate(folder, "--depfile " + folder.path("link.d")).code == 0);
   CHECK(std::filesystem::is_symlink(folder.path("link.d")));
   CHECK(has(slurp(folder.path("other/deps.d")), "ops.yaml"));
-  // The same of generated files, skeletons and pages.
+  // The same for generated files, skeletons and pages.
   std::filesystem::remove(folder.path("out/ops.h"));
   REQUIRE(mkfifo(folder.path("out/ops.h").c_str(), 0600) == 0);
   CHECK(generate(folder, "").code == 2);

@@ -1,5 +1,5 @@
-// The starter overlay for PaddlePaddle's op files of May 2024, overlays/paddle.yaml. Without these files beside the
-// checkout nothing is tried.
+// The starter overlay for PaddlePaddle's op files of May 2024, overlays/paddle.yaml. Without these
+// files beside the checkout nothing is tested.
 #include <catch2/catch.hpp>
 
 #include <fstream>
@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-/// The four files, separated by spaces; empty, with a word about it, where they are not there.
+/// The four files, separated by spaces; empty, with a message, where they do not exist.
 std::string paddle_files() {
   const std::string folder = source_path("../shared/paddle_yaml/2024-05");
   std::string files;
@@ -113,7 +113,7 @@ TEST_CASE("an op of this library has in the starter overlay the rule that shard_
   const auto theirs = by_name(json_of("dump " + overlay() + files));
   const auto own_rules = by_name(json_of("coverage --format json " + own_files)["ops"]);
   const auto their_rules = by_name(json_of("coverage --format json " + overlay() + files)["ops"]);
-  // These ask less of a kernel than ours do: nothing of its box.
+  // These require less of a kernel than ours: it need not know its box.
   const std::set<std::string> narrower = {"scatter_grad"};
   int same = 0;
   for (const auto& [name, op] : own) {

@@ -1,4 +1,4 @@
-// Forms of PaddlePaddle's op language that other editions of its files have.
+// Forms of PaddlePaddle's op language that other versions of its files use.
 #include <catch2/catch.hpp>
 
 #include "codegen/helpers.h"

@@ -1,4 +1,4 @@
-// The steps that an op becomes, before any text.
+// The steps to which an op is lowered, before any text.
 #include <catch2/catch.hpp>
 
 #include "codegen/helpers.h"

@@ -1,4 +1,4 @@
-// What is told of ops: explain, the page of docs, skeletons.
+// Descriptions of ops: explain, the page of docs, skeletons.
 #include <catch2/catch.hpp>
 
 #include <fstream>

@@ -1,4 +1,5 @@
-// Placement rules in the tool: those of backward ops that follow from forward ops, and what the tables of ops get.
+// Placement rules in the tool: those of backward ops that are derived from forward ops, and what
+// the OpDefs get.
 #include <catch2/catch.hpp>
 
 #include "codegen/helpers.h"

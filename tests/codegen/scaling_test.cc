@@ -1,4 +1,4 @@
-// The work of the tool grows with the size of the files and no faster: counts, not times.
+// The work of the tool grows linearly with the size of the files: counts, not times.
 #include <catch2/catch.hpp>
 
 #include "codegen/helpers.h"
@@ -83,7 +83,7 @@ TEST_CASE("A circle of 4,000 invokes is one error, and its ops are left out with
   CHECK(selection.dropped.size() == 4000);
   CHECK(selection.invokes_seen <= 8000);
   CHECK(selection.find("base") != nullptr);
-  // Without the check before it: no op has an end, and nothing waits for one.
+  // Without the check before it, no op has an end, and the search terminates nevertheless.
   const Selection unchecked = select_ops(families, own_runtime());
   CHECK(unchecked.end_of(*unchecked.find("c7")) == nullptr);
 }

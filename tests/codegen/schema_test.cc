@@ -1,4 +1,4 @@
-// The JSON Schema of op YAML: complete, and true of the files that there are.
+// The JSON Schema of op YAML: it is complete, and accepts the existing files.
 #include <catch2/catch.hpp>
 
 #include <nlohmann/json.hpp>
@@ -41,7 +41,7 @@ bool fits_object(const Json& schema, const YamlNode& node) {
   return true;
 }
 
-/// As much of JSON Schema as op_schema() uses.
+/// The part of JSON Schema that op_schema() uses.
 bool fits(const Json& schema, const YamlNode& node) {
   if (schema.is_boolean()) return schema.get<bool>();
   if (schema.contains("type")) {

@@ -1,4 +1,4 @@
-// Templates are strict, and the text they give is laid out to 100 columns.
+// Templates are strict, and the text that they produce is laid out to 100 columns.
 #include <catch2/catch.hpp>
 
 #include <sstream>

@@ -1,4 +1,5 @@
-// A folder of templates replaces those it has and no others; imported ops may be invoked and are not generated.
+// A folder of templates replaces only those that it has; imported ops may be invoked and are not
+// generated.
 #include <catch2/catch.hpp>
 
 #include <algorithm>

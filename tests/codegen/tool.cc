@@ -1,4 +1,4 @@
-// The one file of the tests that knows where the tool and the compiler are.
+// The only file of the tests that knows the paths of the tool and the compiler.
 #include "codegen/tool.h"
 
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// Runs the built tool as a user does, and other programs that tests ask for.
+// Runs the built tool as a user does, and other programs that tests need.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ struct Ran {
   std::string err;
 };
 
-/// Runs a command of the shell.
+/// Runs a shell command.
 Ran run_shell(const std::string& command);
 /// Runs shardgen with these arguments, quoted for the shell where they need it.
 Ran run_tool(const std::string& arguments);

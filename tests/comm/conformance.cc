@@ -80,7 +80,7 @@ double as_double(T value) {
   else return static_cast<double>(value);
 }
 
-/// The reduction of element i over all members, in double; written apart from the library's own.
+/// The reduction of element i over all members, in double; implemented independently of the library.
 template <class T>
 T reduced(int members, int64_t i, ReduceType type) {
   double value = as_double(element<T>(0, i));
@@ -110,7 +110,7 @@ template <class T>
 void check_reductions(Communicator& group, ReduceType type) {
   const int n = group.size();
   const std::string what = fmt::format("of {} ({}) in a group of {}", to_string(dtype_of<T>), to_string(type), n);
-  if (n == 1 && (type == ReduceType::any || type == ReduceType::all)) return;  // one value stays as it is
+  if (n == 1 && (type == ReduceType::any || type == ReduceType::all)) return;  // one value is unchanged
   for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{1000},
                               type == ReduceType::sum && size_of(dtype_of<T>) == 4 ? kLarge : int64_t{3}}) {
     const auto data = std::make_unique<T[]>(static_cast<size_t>(count) + 1);
@@ -154,8 +154,8 @@ void check_broadcast(Communicator& group) {
   }
 }
 
-/// A matrix of [rows, columns] by rows, row r on member r % n: after the exchange by columns, column c on member c % n; some pairs move
-/// nothing. `width` elements of 4 bytes make an entry.
+/// A matrix of [rows, columns] by rows, row r on member r % n: after the exchange by columns, column c on member c
+/// % n; some pairs exchange nothing. `width` elements of 4 bytes make an entry.
 void check_exchange(Communicator& group, int64_t width) {
   const int n = group.size();
   const int me = group.rank();
@@ -195,7 +195,8 @@ void check_exchange(Communicator& group, int64_t width) {
   }
 }
 
-/// A large box that is no run of memory on either side, from each member to the next; and a call with nothing to move.
+/// A large box that is not contiguous in memory on either side, from each member to the next; and a call without
+/// boxes.
 void check_strided_exchange(Communicator& group) {
   const int n = group.size();
   const Dims dims{300, 400};
@@ -233,7 +234,7 @@ void check_same_bits(Communicator& group) {
   check(sum == expected, "the sum of floats is that in member order");
 }
 
-/// Several collectives under way at once, waited for in another order on each member.
+/// Several collectives in flight at once, waited for in another order on each member.
 void check_handles(Communicator& group) {
   std::vector<std::vector<int64_t>> words(4, std::vector<int64_t>(1000, group.rank() + 1));
   std::vector<Work> works;

@@ -1,4 +1,4 @@
-// The table of all transports, on threads.
+// The tests of all transports, on threads.
 #include "comm/conformance.h"
 
 #include <catch2/catch.hpp>

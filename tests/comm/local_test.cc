@@ -1,4 +1,4 @@
-// Collectives between threads, and what happens when ranks fail, diverge or do not come (statements 18 to 20).
+// Collectives between threads, and failures: ranks that fail, diverge or never join (statements 18 to 20).
 #include <catch2/catch.hpp>
 
 #include <sys/resource.h>
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 namespace {
 const ProcessMesh* line(int n) { return ProcessMesh::make({n}, {}, {"p"}); }
 
-/// While one lives, this process may take `room` bytes of address space more than it has.
+/// While one exists, this process may use at most `room` bytes of address space more than it has.
 class AddressSpaceLimit {
  public:
   explicit AddressSpaceLimit(rlim_t room) {
@@ -70,7 +70,8 @@ TEST_CASE("an exchange moves boxes between buffers of other shapes, and counts t
   auto world = World::local(3);
   world->run([](Rank& rank) {
     Communicator& all = rank.communicator(line(3), 0);
-    // Rows of [3, 4] become columns of [4, 3]: member i has row i and gets the columns 1 to 2 of all rows; member 2 gets nothing.
+    // Rows of [3, 4] become columns of [4, 3]: member i has row i and gets the columns 1 to 2 of all rows; member 2
+    // gets nothing.
     const int me = rank.id();
     std::vector<int32_t> row = {10 * me, 10 * me + 1, 10 * me + 2, 10 * me + 3};
     std::vector<int32_t> out(6, -1);
@@ -224,7 +225,7 @@ TEST_CASE("19: a world that cannot start a thread for each rank says so, runs no
   const auto world = World::local(64);
   std::atomic<int> ran = 0;
   const auto count = [&](Rank&) { ++ran; };
-  // Each thread takes a stack of some megabytes of address space: some can be started, and not all.
+  // Each thread needs a stack of some megabytes of address space: some can be started, and not all.
   for (const rlim_t room : {rlim_t{40} << 20, rlim_t{1} << 20}) {
     std::string text;
     {

@@ -1,4 +1,4 @@
-// What a build without MPI says when it is asked for an MPI world. Compiled in such builds only.
+// The errors of a build without MPI when an MPI world is requested. Compiled in such builds only.
 #include <catch2/catch.hpp>
 
 #include "support/mesh_run.h"

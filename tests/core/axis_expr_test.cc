@@ -1,4 +1,4 @@
-// Axis expressions as text: what is read, how it prints, which problem is found where, and the expression of a gradient.
+// Axis expressions as text: parsing, printing, the positions of problems, and the expression of a gradient.
 #include <catch2/catch.hpp>
 
 #include "core/axis_expr.h"
@@ -15,7 +15,7 @@ AxisExpr parse(const std::string& text) {
   return *expr;
 }
 
-/// "column: sentence" of what is wrong.
+/// "column: sentence" of the problem.
 std::string problem_of(const std::string& text) {
   AxisProblem problem;
   if (parse_axis_expr(text, problem)) return "";

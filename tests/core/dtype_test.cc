@@ -21,7 +21,7 @@ struct Format {
   int mantissa_bits;
 };
 
-/// What the bits stand for, computed in double.
+/// The value of the bits, computed in double.
 double decode(Format format, uint16_t bits) {
   const int mantissa_mask = (1 << format.mantissa_bits) - 1;
   const int exponent_mask = (1 << format.exponent_bits) - 1;
@@ -36,8 +36,8 @@ double decode(Format format, uint16_t bits) {
   return sign * std::ldexp(mantissa + (1 << format.mantissa_bits), exponent - bias - format.mantissa_bits);
 }
 
-/// Rounds to nearest even by searching the magnitudes 0 .. infinity, whose bits are in order. Beyond the largest number the
-/// halfway point is that to the next power of two.
+/// Rounds to nearest even by searching the magnitudes 0 .. infinity, whose bits are in order. Beyond the largest
+/// number the halfway point is that to the next power of two.
 uint16_t encode(Format format, float value) {
   const auto infinity = static_cast<uint16_t>(((1 << format.exponent_bits) - 1) << format.mantissa_bits);
   const auto sign = static_cast<uint16_t>(std::signbit(value) ? 0x8000 : 0);
@@ -80,7 +80,7 @@ void check_format(Format format) {
     T next;
     next.bits = static_cast<uint16_t>(bits + 1);
     const double above = decode(format, next.bits);
-    // Above the largest number stands infinity; its halfway point is one step of the largest numbers further.
+    // Infinity follows the largest number; its halfway point is one step of the largest numbers further.
     T previous;
     previous.bits = static_cast<uint16_t>(bits - 1);
     const double half = std::isinf(above) ? expected + (expected - decode(format, previous.bits)) / 2

@@ -1,4 +1,4 @@
-// Large freed blocks of host memory are used again, within a bound.
+// Large freed blocks of host memory are reused, up to a limit.
 #include <catch2/catch.hpp>
 
 #include "core/dense_tensor.h"

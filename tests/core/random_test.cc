@@ -7,7 +7,8 @@ using namespace shard;
 
 TEST_CASE("philox gives the known answers of Random123 for Philox 4x32-10") {
   using Words = std::array<uint32_t, 4>;
-  // kat_vectors of Random123: counter words, key words, result. The counter is the block, then the offset of the key; the key is the seed.
+  // kat_vectors of Random123: counter words, key words, result. The counter is the block, then the offset of the
+  // key; the key is the seed.
   const auto words = [](const Words& counter, uint32_t key0, uint32_t key1) {
     const auto joined = [](uint32_t low, uint32_t high) { return uint64_t{high} << 32 | low; };
     return philox({.seed = joined(key0, key1), .offset = joined(counter[2], counter[3])},

@@ -1,4 +1,4 @@
-// Vectors that hold their first elements in place, and the references that count.
+// Vectors that store their first elements in place, and counted references.
 #include "core/small_vec.h"
 
 #include <catch2/catch.hpp>

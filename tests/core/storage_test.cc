@@ -16,7 +16,7 @@ namespace {
 
 Ref<Storage> buffer(size_t bytes = 16) { return Storage::allocate(kCpu, bytes); }
 
-/// `copy` is made a view of `source` that has parted from it.
+/// Makes `copy` a detached copy of `source`.
 void detach(const Ref<Storage>& copy, const Ref<Storage>& source) {
   copy->detach({source, source->version(), "reshape", "x", "[p, -]", "[p]", {}, {}});
 }
@@ -152,7 +152,7 @@ TEST_CASE("a copy whose source is gone is a copy of what that was a copy of") {
   const auto planned = [&] { return Storage::unallocated(kCpu, 1000, meter); };
   const Ref<Storage> root = planned();
   const Ref<Storage> view = planned();
-  const Ref<Storage> late = planned();  // stale before the one between goes: it stays so
+  const Ref<Storage> late = planned();  // stale before the one in between is destroyed: it stays stale
   {
     const Ref<Storage> middle = planned();
     detach(middle, root);
@@ -175,7 +175,8 @@ TEST_CASE("a copy whose source is gone is a copy of what that was a copy of") {
 TEST_CASE("a chain of copies is as long as what tensors refer to, whichever goes first") {
   MemoryMeter meter;
   constexpr int kRounds = 150'000;
-  // As a tensor does whose buffer is replaced again and again, while another one keeps its first buffer, and a third the last but one.
+  // Like a tensor whose buffer is replaced again and again, while another one keeps its first buffer, and a third
+  // the second to last.
   Ref<Storage> now = Storage::unallocated(kCpu, 1000, meter);
   const Ref<Storage> first = now;
   Ref<Storage> before;
@@ -208,7 +209,7 @@ TEST_CASE("copies are handed over to the source of their source where they can f
   middle->bump("exp_");
   detach(view, middle);
   other->detach({middle, middle->version(), "flatten", "x", "[p, -]", "[p]", {}, {}});
-  middle->hand_copies_over(all);  // it is no copy
+  middle->hand_copies_over(all);  // it is not a copy
   CHECK(view->detachment()->source.get() == middle.get());
   detach(middle, root);
   middle->hand_copies_over([](const Detachment& copy) { return copy.op == "reshape"; });
@@ -258,7 +259,7 @@ TEST_CASE("a stale view is refreshed, and a written one written back, through ev
   view->refresh_if_stale();
   CHECK(refreshed == 2);
   CHECK_FALSE(view->stale());
-  CHECK(view->version() == 1);  // its bytes are others
+  CHECK(view->version() == 1);  // its bytes have changed
   view->write_back_to_source("relu_");
   CHECK(written == 2);
   CHECK(source->version() == 2);
@@ -266,7 +267,7 @@ TEST_CASE("a stale view is refreshed, and a written one written back, through ev
   CHECK_FALSE(view->stale());
   source->bump("add_");
   middle->refresh_if_stale();
-  CHECK(view->stale());  // not yet what the one between is
+  CHECK(view->stale());  // the one in between is not stale yet
   view->refresh_if_stale();
   CHECK_FALSE(view->stale());
 }
@@ -334,7 +335,7 @@ TEST_CASE("a clone has bytes of its own") {
 
 namespace {
 
-/// Counts how often it was waited for; fails when told to.
+/// Counts how often it was waited for; fails on request.
 struct FakeWork final : Work::State {
   FakeWork(int& waits, bool fails) : waits(waits), fails(fails) {}
   void wait() override {
@@ -401,7 +402,7 @@ TEST_CASE("out of memory: the error names the op, the tensor, what was asked for
 }
 
 TEST_CASE("out of memory: to_vector of a tensor whose elements do not fit a vector is an error of the library") {
-  // As large as nothing can be copied; its own bytes are never looked at.
+  // Too large to be copied; its own bytes are never accessed.
   const Tensor tensor(DenseTensor(Storage::allocate(kCpu, 4), {{int64_t{1} << 44}, DType::float32}));
   CHECK_THAT(error_of([&] { tensor.to_vector<float>(); }, ErrorCode::device),
              Catch::Contains("[to_vector] no memory for f32[17592186044416]"));

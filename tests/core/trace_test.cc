@@ -6,7 +6,7 @@
 #include <algorithm>
 #if __has_include(<nlohmann/json.hpp>)
 #include <nlohmann/json.hpp>
-#define SHARD_TEST_JSON  // a reader of JSON is there: it comes with the code generator
+#define SHARD_TEST_JSON  // a JSON parser is available: it comes with the code generator
 #endif
 
 using namespace shard;

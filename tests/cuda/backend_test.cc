@@ -1,5 +1,5 @@
-// The CUDA backend: the conformance tests, its status, threads and errors. What is special about a kernel is tested in the file
-// of its kind.
+// The CUDA backend: the conformance tests, its status, threads and errors. Special cases of a kernel are tested in
+// the file of its kind.
 #include <thread>
 
 #include "cuda_case.h"
@@ -53,5 +53,5 @@ TEST_CASE("a failed allocation is an Error of code device that names the call") 
     CHECK(std::string(error.what()).find("cudaMallocAsync") != std::string::npos);
   }
   const DenseTensor x = random_tensor({8}, DType::float32, 3);
-  Kernel<>{"add"}.compare(*device, {x, x}, x.meta());  // the error does not stick
+  Kernel<>{"add"}.compare(*device, {x, x}, x.meta());  // the error is not reported again
 }

@@ -1,5 +1,6 @@
-// Helpers of the device tests: find the device, run one kernel on the CPU and on the device, compare. Shapes and dtypes that
-// every backend must take are in testing/conformance_cases.cc; the files here have what is special about CUDA's kernels.
+// Helpers of the device tests: find the device, run one kernel on the CPU and on the device, compare.
+// testing/conformance_cases.cc has the shapes and dtypes that every backend must accept; the files here have the
+// special cases of CUDA's kernels.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -32,7 +33,8 @@ inline void require_close(const DenseTensor& actual, const DenseTensor& expected
   REQUIRE(testing::difference(actual, expected) == "");
 }
 
-/// Runs kernel `name` for x's dtype on the CPU and on `device`, and compares. `attrs` stand between inputs and output.
+/// Runs kernel `name` for x's dtype on the CPU and on `device`, and compares. `attrs` come between inputs and
+/// output.
 template <class... Attrs>
 struct Kernel {
   const char* name;

@@ -1,4 +1,4 @@
-// What elementwise kernels and cast do with NaN, infinities and values out of range, on the device against the CPU.
+// Elementwise kernels and cast with NaN, infinities and values out of range, on the device against the CPU.
 #include "cuda_case.h"
 
 using namespace shard;

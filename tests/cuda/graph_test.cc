@@ -26,7 +26,7 @@ Tensors inputs(Device device, unsigned seed) {
   return all;
 }
 
-/// Up to rounding: what algorithm matmul takes depends on addresses.
+/// Up to rounding: the algorithm that matmul selects depends on addresses.
 void require_close(const Tensors& actual, const Tensors& expected) {
   REQUIRE(actual.size() == expected.size());
   for (size_t i = 0; i < actual.size(); ++i) test::require_close(actual[i].get().value, expected[i].get().value);

@@ -1,4 +1,4 @@
-// matmul on the device at addresses that its fast paths cannot take, against the CPU.
+// matmul on the device at addresses that its fast paths do not support, against the CPU.
 #include "cuda_case.h"
 
 using namespace shard;

@@ -1,4 +1,4 @@
-// Files of traces: one where a process runs all ranks, else one for each rank.
+// Files of traces: one if a process runs all ranks, else one for each rank.
 #include "dist/save_trace.h"
 
 #include <catch2/catch.hpp>
@@ -50,7 +50,7 @@ TEST_CASE(
   const std::string alone = slurp(folder + "/a.rank2.json");
   CHECK_THAT(alone, Catch::Contains("\"rank 2\"") && Catch::Contains("\"pid\": 2") && !Catch::Contains("\"rank 0\""));
   CHECK_THAT(alone, Catch::Contains(
-                        "\"ts\": 5.000"));  // of the machine's clock, so that files of several processes fit together
+                        "\"ts\": 5.000"));  // of the machine's clock, so that files of several processes can be merged
   CHECK(slurp(folder + "/a.json") == both);
   CHECK(save_trace(*one, folder + "/plain") == std::vector<std::string>{folder + "/plain.rank2"});
   CHECK_THROWS_WITH(save_trace(*threads, folder + "/missing/a.json"),

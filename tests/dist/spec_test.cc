@@ -33,7 +33,8 @@ TEST_CASE("a spec prints the text that parses to it") {
 TEST_CASE("the text of every spec of up to three dims on a mesh of three axes parses to that spec") {
   const auto* mesh = ProcessMesh::make({2, 1, 3}, {}, {"dp", "t_2", "9"});
   int specs = 0;
-  // Each axis is unused, pending with one of seven reductions, or shards a dim, before or after the axes that do so already.
+  // Each axis is unused, pending with one of seven reductions, or shards a dim, before or after the axes that do so
+  // already.
   const std::function<void(const Layout&, int)> visit = [&](const Layout& layout, int axis) {
     if (axis == mesh->rank()) {
       const DistSpec* spec = DistSpec::make(layout);
@@ -134,7 +135,7 @@ TEST_CASE("8: splits are balanced, larger pieces first, and axes nest") {
   CHECK(sizes == std::vector<int64_t>{2, 2, 1, 2, 2, 1});
   for (const AxisList& axes : {AxisList{0}, AxisList{1}, AxisList{0, 1}, AxisList{1, 0}}) {
     for (int64_t size = 0; size <= 13; ++size) {
-      // Pieces cover the dim once, in the order of the nested coordinates.
+      // Local shards cover the dim once, in the order of the nested coordinates.
       std::vector<int> owners(static_cast<size_t>(size), 0);
       int64_t lowest = size;
       int64_t highest = 0;

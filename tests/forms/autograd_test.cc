@@ -1,4 +1,4 @@
-// What a gradient saves under a condition.
+// Residuals that are saved under a condition.
 #include "autograd/autograd.h"
 #include "form_testing.h"
 #include "forms_ops.h"

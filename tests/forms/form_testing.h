@@ -1,4 +1,5 @@
-// What the tests of forms.yaml share: the registration of its kernels and rule, and counters that its functions advance.
+// Helpers for the tests of forms.yaml: the registration of its kernels and rule, and counters that its functions
+// increment.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@ namespace shard::test {
 void use_forms();
 void register_form_rules();
 
-/// How often this thread asked for the metas of an op that counts.
+/// How often this thread inferred the metas of an op that counts.
 extern thread_local int inferences;
 
 inline std::vector<float> floats(const Tensor& tensor) { return tensor.to_vector<float>(); }

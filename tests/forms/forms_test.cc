@@ -1,4 +1,5 @@
-// Forms of ops beside lists in place: several outputs, written views, optional outputs, casts, open attributes, constants, random.
+// Forms of ops other than lists in place: several outputs, written views, optional outputs, casts, open attributes,
+// constants, random.
 #include "core/device.h"
 #include "form_testing.h"
 

@@ -124,7 +124,8 @@ thread_local int inferences = 0;
 
 namespace {
 
-/// Every tensor of an element is laid out as its parameter, whatever the other elements are; what is pending is reduced first.
+/// Every tensor of an element has the layout of its parameter, whatever the other elements are; pending reductions
+/// are done first.
 spmd::RuleResult list_sgd(const spmd::RuleArgs& args) {
   spmd::RuleResult result;
   result.inputs.resize(args.tensors.size());

@@ -8,7 +8,7 @@ namespace {
 
 const DistSpec* spec(const char* text) { return DistSpec::parse(ProcessMesh::make({2}, {}, {"p"}), text); }
 
-/// What a refused call must not change.
+/// The state that a refused call must not change.
 struct State {
   explicit State(Rank& rank, const Tensor& x)
       : hits(call::plan_cache_stats(rank).hits), sent(rank.stats().bytes_sent), offset(rank.generator.state().offset),

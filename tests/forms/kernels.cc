@@ -138,7 +138,7 @@ void constants(const OpContext&, const DenseTensor& x, int64_t integer, float si
   for (int64_t i = 0; i < x.numel(); ++i) f32_out(out)[i] = f32(x)[i] + static_cast<float>(sum);
 }
 
-/// The index in the global tensor of element `i` of a piece.
+/// The index in the global tensor of element `i` of a local shard.
 uint64_t global_index(const Box& box, const Dims& dims, int64_t i) {
   uint64_t index = 0;
   int64_t below = dims.numel();
@@ -161,7 +161,7 @@ void ramp(const OpContext&, int64_t count, DenseTensor& out) {
   for (int64_t i = 0; i < count; ++i) f32_out(out)[i] = static_cast<float>(i);
 }
 
-/// Adds a number that stands for the values of all attributes.
+/// Adds a number that represents the values of all attributes.
 void all_types(const OpContext&, const DenseTensor& x, bool b, int i, int64_t l, float f, double d,
                const std::string& s, DType t, Device p, const Scalar& sc, const IntArray& ia, const IntArray& il,
                const IntArray& ll, const std::vector<float>& fl, const std::vector<double>& dl,

@@ -70,7 +70,7 @@ void check_sgd(const SgdCase& c, bool with_masters) {
   }
 }
 
-/// The texts of all ranks' pieces before and after must be equal where a call is refused.
+/// The state that must be equal before and after a refused call: the texts of all ranks' local shards.
 struct Snapshot {
   explicit Snapshot(const List& list) {
     for (const Tensor& each : list) texts.push_back(to_text(each) + std::to_string(each.version()));

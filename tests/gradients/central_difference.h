@@ -14,9 +14,10 @@
 
 namespace shard::test {
 
-/// The function that is differentiated: from its inputs to one output of float64.
+/// The function to be differentiated: from its inputs to one float64 output.
 using ForwardFunction = std::function<Tensor(const std::vector<Tensor>& inputs)>;
-/// From the inputs and the gradient of the output to the gradient of each input; undefined for an input that gets none.
+/// From the inputs and the gradient of the output to the gradient of each input; undefined for an input without
+/// one.
 using GradientFunction = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs, const Tensor& out_grad)>;
 
 /// Plain float64 numbers, drawn evenly from low to high; the same seed gives the same ones.
@@ -28,8 +29,8 @@ inline Tensor random_values(const Dims& dims, unsigned seed, double low = -1, do
   return Tensor::from_data(values, dims);
 }
 
-/// Plain float64 numbers from low to high, evenly apart and shuffled: for functions with bends where two are equal, or at known points
-/// between them.
+/// Plain float64 numbers from low to high, equally spaced and shuffled: for functions with kinks where two are
+/// equal, or at known points between them.
 inline Tensor distinct_values(const Dims& dims, unsigned seed, double low = -1, double high = 1) {
   std::vector<double> values(static_cast<size_t>(dims.numel()));
   for (size_t i = 0; i < values.size(); ++i)
@@ -40,14 +41,15 @@ inline Tensor distinct_values(const Dims& dims, unsigned seed, double low = -1, 
 
 /// What a gradient may be off by, in units of the largest derivative of its input (or of 1).
 ///
-/// With the step h = 1/1024 the formula below is off by h^4 / 30 times the fifth derivative, some 3e-14 of it, and by rounding: 1.5
-/// roundings of the sum (1e-16 of its terms) divided by h, about 1e-12 for sums of the size of 10. So 1e-8 leaves fifth derivatives up
-/// to 3e5 room, and a wrong sign, factor or term is off by far more.
+/// With the step h = 1/1024 the formula below is off by h^4 / 30 times the fifth derivative, some 3e-14 of it, and
+/// by rounding: 1.5 roundings of the sum (1e-16 of its terms) divided by h, about 1e-12 for sums of the size of 10.
+/// So 1e-8 leaves fifth derivatives up to 3e5 room, and a wrong sign, factor or term is off by far more.
 inline constexpr double kGradientTolerance = 1e-8;
 inline constexpr double kDifferenceStep = 1.0 / 1024;  // a power of two: x + h is exact but for the last bits
 
-/// Nothing when `gradient` gives d/dx sum(w * forward(x)), w random, for each element x of each input for which it gives a tensor; else
-/// which element is off. Points where `forward` has no derivative must be 2/1024 away from every element.
+/// Empty when `gradient` computes d/dx sum(w * forward(x)), w random, for each element x of each input for which it
+/// returns a tensor; else the element that differs. Points where `forward` has no derivative must be 2/1024 away
+/// from every element.
 inline std::string gradient_difference(const ForwardFunction& forward, const GradientFunction& gradient,
                                        const std::vector<Tensor>& inputs, double tolerance = kGradientTolerance,
                                        double step = kDifferenceStep) {

@@ -1,4 +1,4 @@
-// The comparison with central differences tells right gradients from wrong ones.
+// The comparison with central differences distinguishes right gradients from wrong ones.
 #include "gradients/central_difference.h"
 
 #include <catch2/catch.hpp>

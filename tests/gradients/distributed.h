@@ -1,4 +1,5 @@
-// Runs a gradient function on a mesh in every one-axis layout of its arguments, and compares with what one rank gives.
+// Runs a gradient function on a mesh in every one-axis layout of its arguments, and compares with the result on one
+// rank.
 #pragma once
 
 #include <cmath>
@@ -13,7 +14,8 @@ namespace shard::test {
 /// From the arguments of a gradient function, the gradient of the output last, to its results.
 using GradientCall = std::function<std::vector<Tensor>(const std::vector<Tensor>& arguments)>;
 
-/// The layouts of a tensor on a mesh of one axis "a": replicated, sharded on each dim, and pending with each of `types`.
+/// The layouts of a tensor on a mesh of one axis "a": replicated, sharded on each dim, and pending with each of
+/// `types`.
 inline std::vector<const DistSpec*> one_axis_layouts(const ProcessMesh* mesh, const Dims& dims,
                                                      const std::vector<ReduceType>& types = {}) {
   std::vector<const DistSpec*> specs = {DistSpec::replicated(mesh, dims.rank())};
@@ -30,8 +32,8 @@ inline std::vector<const DistSpec*> one_axis_layouts(const ProcessMesh* mesh, co
   return specs;
 }
 
-/// Nothing when `call` gives on 2 and 3 ranks, for each choice of one-axis layouts of float64 and bool arguments, what it gives on one;
-/// sums over ranks may differ by rounding.
+/// Empty when `call` has on 2 and 3 ranks, for each choice of one-axis layouts of float64 and bool arguments, the
+/// same result as on one rank; sums over ranks may differ by rounding.
 inline std::string mesh_difference(const GradientCall& call, const std::vector<Tensor>& arguments) {
   const std::vector<Tensor> expected = call(arguments);
   std::string found;

@@ -1,4 +1,4 @@
-// Gradients of gradients, to any order, as functions that central differences can be taken of.
+// Gradients of gradients, to any order, as functions to which central differences can be applied.
 #pragma once
 
 #include "api.h"
@@ -7,9 +7,9 @@
 
 namespace shard::test {
 
-/// The gradients of `forward` in its inputs for which `wanted` holds, in one, as a function of the inputs and of the
-/// gradient of its output, which comes last. It is recorded, so it can be differentiated again. An input that gets no
-/// gradient gets zeros.
+/// The gradients of `forward` for its inputs for which `wanted` holds, concatenated, as a function of the inputs
+/// and of the gradient of its output, which comes last. It is recorded, so it can be differentiated again. An input
+/// without a gradient gets zeros.
 inline ForwardFunction gradient_function(const ForwardFunction& forward, const std::vector<bool>& wanted) {
   return [=](const std::vector<Tensor>& at) {
     std::vector<Tensor> inputs(at.begin(), at.end() - 1), differentiated;
@@ -29,8 +29,8 @@ inline ForwardFunction gradient_function(const ForwardFunction& forward, const s
   };
 }
 
-/// Nothing when the gradients of `forward` of order `order` (2 for gradients of gradients) are those of central
-/// differences of the gradients of the order before.
+/// Empty when the gradients of `forward` of order `order` (2 for gradients of gradients) equal the central
+/// differences of the gradients of the previous order.
 inline std::string higher_order_difference(const ForwardFunction& forward, std::vector<Tensor> inputs,
                                            std::vector<bool> wanted, int order) {
   ForwardFunction function = forward;

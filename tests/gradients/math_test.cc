@@ -181,7 +181,8 @@ struct UnaryCase {
   const char* name;
   testing::Function<Tensor, const Tensor&> forward;
   std::function<Tensor(const Tensor& x, const Tensor& out, const Tensor& g)> gradient;
-  // The gradients of gradient(x, out, g) for its arguments: of x, with what comes through out, and of g. ggx is the gradient of x_grad.
+  // The gradients of gradient(x, out, g) for its arguments: of x, with what comes through out, and of g. ggx is the
+  // gradient of x_grad.
   std::function<std::vector<Tensor>(const Tensor& x, const Tensor& out, const Tensor& g, const Tensor& ggx)> second;
   double low = -1, high = 1;
 };

@@ -109,7 +109,8 @@ void add_norms(std::vector<Case>& cases) {
                    {random_values({2, 65, 3}, 12), random_values({3}, 13)}});
 }
 
-/// Statistics of a narrow x are float32; so are scale and bias. Running statistics are made anew, as the op writes them.
+/// Statistics of a narrow x are float32; so are scale and bias. Running statistics are created for each call,
+/// because the op writes them.
 void add_batch_norms(std::vector<Case>& cases) {
   const auto add = [&](const char* name, const char* format, bool is_test, bool global, bool trainable, bool affine) {
     const auto wide = [](const Tensor& x, const Tensor& t) {
@@ -222,7 +223,7 @@ void add_ropes(std::vector<Case>& cases) {
     const Tensor sin = table ? random_values({6, 4}, 29) : Tensor(), cos = table ? random_values({6, 4}, 30) : Tensor();
     const Tensor at = places ? ids({5, 0, 3, 2, 2, 1}, {2, 3}) : Tensor();
     const auto pick = [=](const Tensor& t) { return !t.defined() || places ? t : slice(t, {0}, {0}, {3}); };
-    // All three results in one, because a case has one output.
+    // All three results concatenated, because a case has one output.
     const auto run = [=](const Tensors& in) {
       return all(fused_rotary_position_embedding(in[0], in[1], in[2], pick(sin), pick(cos), at, neighbours, time_major,
                                                  100.0f));

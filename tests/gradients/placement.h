@@ -1,4 +1,5 @@
-// The placement of gradients, as docs/rules.md has it: what layout a gradient may have for one of its tensor.
+// The placement of gradients as in docs/rules.md: the layouts that a gradient may have, given the layout of its
+// tensor.
 #pragma once
 
 #include <string>

@@ -10,7 +10,8 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-/// One op on float64 inputs, and what it is given beside them. `backward` may read only the shapes of what is in no_need_buffer.
+/// One op on float64 inputs, with its other arguments. `backward` may read only the shapes of tensors in
+/// no_need_buffer.
 struct GradientCase {
   const char* name;
   std::vector<Dims> inputs;

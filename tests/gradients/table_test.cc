@@ -1,5 +1,6 @@
-// Every differentiable op of ops_yaml through the engine, in float64: against central differences, in place against out of place, and in
-// every one-axis layout of its arguments against one rank. What is called stands in the table of op cases (runtime/testing/op_cases_*.cc).
+// Every differentiable op of ops_yaml through the engine, in float64: against central differences, in place against
+// out of place, and in every one-axis layout of its arguments against one rank. The calls are in the table of op
+// cases (runtime/testing/op_cases_*.cc).
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -27,7 +28,8 @@ using testing::pick;
 using testing::Random;
 using testing::Tensors;
 
-/// What ops_yaml says of gradients: the functions that have one, in-place forms too, and the backward ops that have none.
+/// The facts of ops_yaml about gradients: the functions that have one, including in-place forms, and the backward
+/// ops that have none.
 struct Differentiable {
   std::set<std::string> functions, without_gradient;
 };
@@ -75,7 +77,7 @@ struct Constant {
   std::vector<size_t> places;
   const char* name = nullptr;
 };
-/// Those with which the op has no gradient although they are of a floating dtype.
+/// Inputs of a floating dtype for which the op has no gradient.
 const std::vector<Constant> kConstantInputs = {
     {"batch_norm", {1, 2}},                                // running statistics, which are written
     {"cross_entropy_with_softmax", {1}},                   // a soft label
@@ -92,7 +94,7 @@ const std::vector<Constant> kConstantOutputs = {
     {"layer_norm", {1, 2}},              // statistics
     {"rms_norm", {1}},
 };
-/// Inputs that are kept from 0 up: powers of them are real then, and roots have a derivative.
+/// Inputs that must be positive: powers of them are real then, and roots have a derivative.
 const std::vector<Constant> kPositiveInputs = {{"elementwise_pow", {0}}, {"frobenius_norm", {0}}, {"sqrt", {0}}};
 
 /// A case of an op with a gradient.
@@ -134,8 +136,9 @@ const std::vector<TableCase>& table() {
   return all;
 }
 
-/// Values of the inputs of a call. Floats are whole numbers and a fraction that no two of them have in common, some 2/1024 apart: none are
-/// equal or whole, where max, clip and the like have no derivative. They are multiples of 2^-12, so contributions to a sum add up exactly.
+/// Values of the inputs of a call. Floats are whole numbers plus a fraction that is different for each of them,
+/// some 2/1024 apart: none are equal or whole, where max, clip and similar functions have no derivative. They are
+/// multiples of 2^-12, so contributions to a sum add up exactly.
 std::vector<DenseTensor> draw_values(const TableCase& one, const CaseCall& call, Random& random) {
   int64_t count = 0;
   for (const auto& input : call.inputs) count += is_floating(input.dtype) ? input.dims.numel() : 0;
@@ -188,14 +191,14 @@ Tensors run(const TableCase& one, const CaseCall& call, const Tensors& leaves) {
   return found;
 }
 
-/// All of them in one, because central differences are of one.
+/// All outputs concatenated, because central differences need a single output.
 Tensor run_flat(const TableCase& one, const CaseCall& call, const Tensors& leaves) {
   Tensors flat;
   for (const Tensor& output : run(one, call, leaves)) flat.push_back(reshape(output, {output.numel()}));
   return flat.size() == 1 ? flat[0] : concat(flat, 0);
 }
 
-/// Not so casts, whose steps differences would see.
+/// Casts are not smooth: differences would see their steps.
 bool is_smooth(const TableCase& one, const CaseCall& call, const Tensors& inputs) {
   const Tensors outputs = run(one, call, inputs);
   return !outputs.empty() && std::all_of(outputs.begin(), outputs.end(),
@@ -335,7 +338,7 @@ TEST_CASE("the gradients of an in-place form are those of the op, bit for bit") 
   }
 }
 
-/// A call with values, and what one rank gives.
+/// A call with values, and its result on one rank.
 struct Trial {
   CaseCall call;
   std::vector<DenseTensor> values, out_grads;
@@ -353,7 +356,7 @@ Trial trial_of(const TableCase& one, const std::vector<int64_t>& sizes, Random& 
   return trial;
 }
 
-/// Values in a layout: the piece of each rank.
+/// A value in a layout: the local shard of each rank.
 struct Placed {
   const DistSpec* spec;
   Meta meta;
@@ -365,7 +368,8 @@ struct Placed {
 };
 using Choice = std::vector<const Placed*>;  // of the inputs, then of the gradients of the outputs
 
-/// All inputs and gradients of outputs in all one-axis layouts. Contributions to a pending sum are of both signs and at all ranks.
+/// All inputs and gradients of outputs in all one-axis layouts. Contributions to a pending sum are of both signs
+/// and at all ranks.
 std::vector<std::vector<Placed>> place_all(const Trial& trial, const ProcessMesh* mesh, Random& random) {
   std::vector<std::vector<Placed>> all;
   for (const auto* values : {&trial.values, &trial.out_grads}) {
@@ -381,7 +385,8 @@ std::vector<std::vector<Placed>> place_all(const Trial& trial, const ProcessMesh
   return all;
 }
 
-/// Every choice of layouts of the inputs, or so many drawn ones where there are more. Those of the gradients of the outputs are drawn.
+/// Every choice of layouts of the inputs, or `most` drawn ones where there are more. Those of the gradients of the
+/// outputs are drawn.
 std::vector<Choice> choices_of(const std::vector<std::vector<Placed>>& placed, size_t inputs, size_t most,
                                Random& random) {
   size_t count = 1;
@@ -412,8 +417,9 @@ std::string text_of(const Choice& choice, size_t inputs) {
   return text;
 }
 
-/// Gradients are sums of some 50 products at most, of a size of 10 at most. In another order they are off by 50 roundings of the sum, and so
-/// are values that the gradients are computed from: 100 units of the last place, and twice that for the one rank.
+/// Gradients are sums of at most some 50 products, of a magnitude of at most 10. In another order they differ by 50
+/// roundings of the sum, and so do values that the gradients are computed from: 100 units of the last place, and
+/// twice that for the one rank.
 constexpr double kUlps = 200;
 
 /// What is wrong with the gradients of one call on the ranks of a mesh; collective.
@@ -443,7 +449,8 @@ std::string problem_of(const TableCase& one, const Trial& trial, const Choice& c
   return "";
 }
 
-/// The gradients, in leaves and in the gradients of the outputs, of the sum of all gradients times numbers that `place` lays out.
+/// The gradients, for leaves and for the gradients of the outputs, of the sum of all gradients times numbers that
+/// `place` distributes.
 Tensors second_gradients(const TableCase& one, const CaseCall& call, const Tensors& leaves, const Tensors& out_grads,
                          const std::function<Tensor(const Tensor&)>& place) {
   Tensors all = leaves, first, weights;
@@ -492,7 +499,8 @@ std::string second_problem_of(const TableCase& one, const Trial& trial, const Ch
 using Problem =
     std::function<std::string(const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank)>;
 
-/// Makes every op's calls on 2 and 3 ranks in at most `most` choices of one-axis layouts, and reports what `problem_in(trial)` finds.
+/// Makes every op's calls on 2 and 3 ranks in at most `most` choices of one-axis layouts, and reports what
+/// `problem_in(trial)` finds.
 void check_layouts(const std::vector<std::vector<int64_t>>& all_sizes, size_t most,
                    const std::function<Problem(const TableCase&, const Trial&)>& problem_in) {
   std::set<std::string> problems;
@@ -538,7 +546,7 @@ void check_layouts(const std::vector<std::vector<int64_t>>& all_sizes, size_t mo
 TEST_CASE(
     "the gradients of every op are those of one rank in every one-axis layout of its arguments, and in checked "
     "layouts") {
-  // Uneven pieces; pieces without elements; nothing at all.
+  // Uneven shards; shards without elements; no elements at all.
   check_layouts({{3, 4, 5}, {1, 2}, {0, 1, 7}}, from_environment("SHARD_TABLE_CHOICES", 40),
                 [](const auto&, const auto&) { return problem_of; });
 }

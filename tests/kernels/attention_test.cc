@@ -1,4 +1,4 @@
-// Kernels of attention and rotary positions against plain references, whole and in pieces.
+// Kernels of attention and rotary positions against plain references, whole and in shards.
 #include <algorithm>
 
 #include "core/random.h"
@@ -139,7 +139,7 @@ TEST_CASE("a piece of the queries, heads or batches has the bits of the whole, w
   struct Cut {
     int dim;
     int64_t first, n;
-    bool keep_kv;  // heads of k and v stay whole, so the kernel finds those of its queries in them
+    bool keep_kv;  // heads of k and v are not sharded, so the kernel finds those of its queries in them
   };
   for (const Cut& cut : {Cut{0, 1, 1, false}, Cut{1, 5, 11, false}, Cut{2, 2, 2, false}, Cut{2, 3, 1, true}}) {
     INFO("dim " << cut.dim << " from " << cut.first);
@@ -166,7 +166,7 @@ TEST_CASE("a piece of the queries, heads or batches has the bits of the whole, w
 using Rope = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
                   const DenseTensor&, const DenseTensor&, bool, bool, float, DenseTensor&, DenseTensor&, DenseTensor&);
 
-/// x [1, s, 1, 4] with its two pairs turned by position and position / 10.
+/// x [1, s, 1, 4] with its two pairs rotated by position and position / 10.
 std::vector<double> turned(const std::vector<double>& x, const std::vector<int64_t>& positions, bool adjacent) {
   std::vector<double> result(x.size());
   for (size_t s = 0; s < positions.size(); ++s) {
@@ -206,7 +206,7 @@ TEST_CASE("rotary positions turn pairs by their place, by an id, or by given sin
       }
       check_near(rotate(plain, tensor(sines, {6, 4}, wide), tensor(cosines, {6, 4}, wide), ids),
                  turned(values(q), {5, 0, 2}, adjacent), 4);
-      // A later piece of the sequence, with its piece of a table.
+      // A later shard of the sequence, with its shard of a table.
       Box inputs[] = {{{1, 8, 1, 4}, {0, 3, 0, 0}}, {}, {}, {{1, 8, 1, 4}, {0, 3, 0, 0}},
                       {{1, 8, 1, 4}, {0, 3, 0, 0}}, {}};
       const LocalCall local{inputs, {}, nullptr, {}};

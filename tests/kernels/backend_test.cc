@@ -1,4 +1,5 @@
-// Backends and the table of kernels: built-in ones are there from the start, the CPU conforms, and users may register more.
+// Backends and the table of kernels: built-in ones exist from the start, the CPU conforms, and users may register
+// more.
 #include <catch2/catch.hpp>
 
 #include <thread>
@@ -27,7 +28,7 @@ void add_twos(const OpContext&, const DenseTensor& x, const DenseTensor&, DenseT
   for (int64_t i = 0; i < x.numel(); ++i) out.data<double>()[i] = 2;
 }
 
-/// What a process sees that looks for backends before it calls any op, from several threads.
+/// The state seen by a process that looks for backends before it calls any op, from several threads.
 struct FirstLook {
   int cpu[4], cuda[4];
 

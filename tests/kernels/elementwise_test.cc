@@ -1,4 +1,4 @@
-// Elementwise kernels against plain references: dtypes, broadcasting, empty and 0-d tensors, in place, cuts.
+// Elementwise kernels against plain references: dtypes, broadcasting, empty and 0-d tensors, in place, splits.
 #include <functional>
 #include <limits>
 
@@ -404,7 +404,7 @@ TEST_CASE("full, full_like and other numbers given as attributes convert as cast
       check(number, source);
     }
   }
-  // The other kernels that take numbers ask the same function.
+  // The other kernels that take numbers use the same function.
   using Scale = void(const OpContext&, const DenseTensor&, const Scalar&, const Scalar&, bool, DenseTensor&);
   DenseTensor out = uninitialized({1}, DType::int32);
   call<Scale>("scale", DType::int32, tensor({1}, {1}, DType::int32), Scalar(1e20), Scalar(NAN), true, out);

@@ -1,4 +1,4 @@
-// Helpers of the kernel tests: dense tensors from doubles, kernels called through the registry. Meta helpers: meta_testing.h.
+// Helpers of the kernel tests: dense tensors from doubles, and kernels called through the registry.
 #pragma once
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-// Kernels of layers and optimisers against plain references, whole and in pieces.
+// Kernels of layers and optimisers against plain references, whole and in shards.
 #include <algorithm>
 
 #include "kernels/kernel_testing.h"
@@ -173,7 +173,7 @@ TEST_CASE("the gradient of a linear layer is added to what is there") {
   }
 }
 
-/// Adds a second rank's sums, as an all-reduce over two ranks with equal pieces would.
+/// Adds the sums of a second rank, like an all-reduce over two ranks with equal shards.
 class TwiceReducer : public AxisReducer {
  public:
   void all_reduce(DenseTensor& value, ReduceType) override {

@@ -1,4 +1,4 @@
-// Random kernels: any split gives the bits of the whole, and the numbers have the right distribution.
+// Random kernels: any split computes the bits of the whole, and the numbers have the right distribution.
 #include <algorithm>
 
 #include "kernels/kernel_testing.h"
@@ -12,7 +12,7 @@ using Dropout = void(const OpContext&, const DenseTensor&, const DenseTensor&, c
                      int, bool, RandomKey, DenseTensor&, DenseTensor&);
 constexpr RandomKey kKey{42, 7};
 
-/// Checks each [2, 3]-piece of a [4, 9] tensor against the whole.
+/// Compares each [2, 3]-shard of a [4, 9] tensor with the whole.
 template <class Fill>
 void check_pieces(DType dtype, const Fill& fill) {
   const Dims dims{4, 9};

@@ -108,7 +108,7 @@ TEST_CASE("all and any fold truth values of every dtype, amax and amin are max a
   }
 }
 
-/// Three ranks with equal pieces.
+/// Three ranks with equal shards.
 class ThriceReducer : public AxisReducer {
  public:
   void all_reduce(DenseTensor& value, ReduceType) override {

@@ -116,7 +116,7 @@ TEST_CASE("tile repeats dims, and new ones before them") {
   call<Tile>("tile", DType::float32, tensor({1, 2}, {2, 1}), IntArray{2}, last);
   CHECK(values(last) == std::vector<double>{1, 1, 2, 2});
   call<Tile>("tile", DType::float32, tensor({1, 2}, {2, 1}), IntArray{0, 1}, none);
-  // Eight dims, each of them walked twice.
+  // Eight dims, each of them traversed twice.
   DenseTensor many = uninitialized({4, 4, 4, 4, 4, 4, 4, 4}, DType::uint8);
   DenseTensor small = uninitialized({2, 2, 2, 2, 2, 2, 2, 2}, DType::uint8);
   for (int64_t i = 0; i < 256; ++i) small.data<uint8_t>()[i] = static_cast<uint8_t>(i);

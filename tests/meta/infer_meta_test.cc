@@ -1,4 +1,4 @@
-// infer_meta: results, the sentences of errors, and what local pieces may do that users may not.
+// infer_meta: results, texts of errors, and what local shards may do that users may not.
 #include <catch2/catch.hpp>
 
 #include "meta/infer_meta.h"

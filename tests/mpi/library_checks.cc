@@ -10,7 +10,8 @@
 namespace shard::test {
 namespace {
 
-/// All layouts of a tensor with `rank` dims along the axes of `mesh`, one axis at a time; with pending sums where asked for.
+/// All layouts of a tensor with `rank` dims along the axes of `mesh`, one axis at a time; with pending sums where
+/// asked for.
 std::vector<const DistSpec*> layouts(const ProcessMesh* mesh, int rank, bool pending) {
   std::vector<const DistSpec*> specs = {DistSpec::make(Layout(mesh, rank))};
   for (int axis = 0; axis < mesh->rank(); ++axis) {
@@ -96,7 +97,7 @@ void library_checks() {
       check_ops(mesh);
       check_random(rank, mesh);
     }
-    check_reshards(line, {260, 301});  // pieces above the size that MPI sends at once
+    check_reshards(line, {260, 301});  // shards above the size that MPI sends at once
   });
 }
 

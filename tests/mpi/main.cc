@@ -1,4 +1,5 @@
-// Tests that run as the processes of an MPI job. usage: mpirun -n 4 shard_mpi_tests TEST, where TEST is a name of the table below.
+// Tests that run as the processes of an MPI job. usage: mpirun -n 4 shard_mpi_tests TEST, where TEST is a name of
+// the table below.
 #include <fmt/format.h>
 #include <mpi.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@ namespace {
 void collectives() { World::mpi()->run(check_collectives); }
 
 void collectives_in_pieces() {
-  // As counts above 2^31 would go, in debug mode as well.
+  // Splits messages like counts above 2^31, in debug mode as well.
   World::mpi({.debug_comm = true, .message_limit = 3000})->run(check_collectives);
 }
 
@@ -46,7 +47,7 @@ void divergence_without_debug_mode() {
     });
   } catch (const Error& error) {
     text = error.what();
-    // Others may be told before their own time is over.
+    // Others may get the error before their own timeout.
     if (error.code() == ErrorCode::timeout) check_contains(text, "Last on this rank: #0 all_reduce");
   }
   check_contains(text, "never joined #0 all_reduce for sum argument 'x'");
@@ -58,7 +59,7 @@ void worlds() {
   const int me = world->local_ranks().front();
   check(world->rank(me).id() == me, "the rank of this process");
   check_contains(error_of([&] { world->rank((me + 1) % 4); }, ErrorCode::wrong_rank), "does not run in this process");
-  // Two worlds of one job do not hear each other.
+  // Two worlds of one job do not affect each other.
   auto other = World::mpi();
   other->run([&](Rank& rank) { check(&rank.world() == other.get(), "the other world"); });
   for (int i = 0; i < 2; ++i) world->run(sum_of_ranks);
@@ -68,7 +69,7 @@ void worlds() {
 /// MPI is initialised by the library, and finalised when the process exits.
 void a_world_ends() { World::mpi()->run(sum_of_ranks); }
 
-/// Tells job_fails.cmake that the job has started: a job that mpirun cannot start fails, too.
+/// Signals job_fails.cmake that the job has started: a job that mpirun cannot start fails, too.
 void tell_started(const Rank& rank) {
   fmt::print(stderr, "rank {} of {} is about to fail\n", rank.id(), rank.world().size());
   std::fflush(stderr);

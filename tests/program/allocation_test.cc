@@ -1,4 +1,5 @@
-// What runs of captured functions allocate: the numbers do not depend on the program but for what the caller gets.
+// What runs of captured functions allocate: the numbers do not depend on the program, except for results that the
+// caller gets.
 #include <catch2/catch.hpp>
 
 #include "api.h"
@@ -12,7 +13,7 @@ using namespace shard::test;
 
 namespace {
 
-/// Of one more call, after a few.
+/// The allocations of one more call, after a few.
 Allocations of_a_run(CapturedFunction& captured, const Tensors& inputs) {
   for (int run = 0; run < 3; ++run) captured(inputs);
   return allocated([&] { captured(inputs); });
@@ -20,7 +21,8 @@ Allocations of_a_run(CapturedFunction& captured, const Tensors& inputs) {
 
 enum class Gradients { added, dropped, made };
 
-/// Training steps of linear layers on one rank: gradients are added to those of the run before, dropped after use, or left to the caller.
+/// Training steps of linear layers on one rank: gradients are added to those of the run before, dropped after use,
+/// or left to the caller.
 Allocations of_training(int layers, bool on_mesh, Gradients gradients) {
   Allocations found;
   run_ranks(1, [&](Rank&) {
@@ -72,7 +74,7 @@ TEST_CASE(
           {});
       const Tensors in = {iota<double>({size}), iota<double>({size})};
       CHECK(of_a_run(captured, in) == Allocations{4, 0});
-      const Tensor held = captured(in)[0];  // its buffer stays with the caller
+      const Tensor held = captured(in)[0];  // its buffer is held by the caller
       CHECK(allocated([&] { captured(in); }) == Allocations{4, 1});
     }
   }

@@ -1,4 +1,4 @@
-// Data errors on one rank in captured functions, which are told to the other ranks as those of eager calls are.
+// Data errors on one rank in captured functions reach the other ranks like those of eager calls.
 #include <catch2/catch.hpp>
 
 #include "api.h"
@@ -25,7 +25,7 @@ TEST_CASE(
         {});
     Tensor good = integers({2, 4, 6, 8});
     for (int i = 0; i < 2; ++i) full(captured({good, integers({1, 2, 1, 2})})[0]);
-    // Every rank alike: the program goes on.
+    // Every rank fails alike: the program continues.
     error_of([&] { captured({good, integers({0, 1, 1, 0})}); }, ErrorCode::invalid_argument);
     full(captured({good, integers({1, 1, 1, 1})})[0]);
     Tensor x = integers({1, 2, 3, 4});

@@ -1,4 +1,4 @@
-// How programs differ.
+// Differences between programs.
 #include <catch2/catch.hpp>
 
 #include "api.h"
@@ -20,7 +20,7 @@ program::Program program_of(const program::Function& function, const Tensors& in
 
 TEST_CASE("34: programs that differ in the numbers of their values alone are equal") {
   const Tensor p = vec({1, 2}), q = vec({1, 2});
-  // A parameter is numbered where it is met.
+  // A parameter gets its number where it is first used.
   const auto late = program_of([&](const Tensors& in) -> Tensors { return {multiply(exp(in[0]), p)}; }, {vec({1, 2})});
   program::Program early;
   const program::Type type = late.value(1).type;

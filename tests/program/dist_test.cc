@@ -1,4 +1,5 @@
-// Programs on meshes: reshards and write-backs are ops of their own, and every rank runs the same program on its pieces.
+// Programs on meshes: reshards and write-backs are ops of their own, and every rank runs the same program on its
+// local shards.
 #include <catch2/catch.hpp>
 
 #include "api.h"
@@ -11,8 +12,8 @@ using namespace shard::test;
 
 namespace {
 
-/// Runs `function` captured and eagerly on the ranks of a world, each `runs` times on tensors that `make` makes, and compares outputs, inputs and
-/// layouts.
+/// Runs `function` captured and eagerly on the ranks of a world, each `runs` times on tensors that `make` makes,
+/// and compares outputs, inputs and layouts.
 void compare(int ranks, const program::Function& function, const std::function<Tensors(int run)>& make, int runs = 3) {
   run_ranks(ranks, [&](Rank& rank) {
     CapturedFunction captured(function, {});
@@ -117,7 +118,7 @@ TEST_CASE("31: under ViewPolicy::sync writes through views of moved inputs reach
     policies.view = ViewPolicy::sync;
     const PolicyScope scope(rank, policies);
     const auto function = [](const Tensors& in) -> Tensors {
-      Tensor view = reshape(in[0], {15});  // which moves rows of uneven pieces
+      Tensor view = reshape(in[0], {15});  // which reshards rows of uneven shards
       scale_(view, Scalar(2), Scalar(1), true);
       return {add(in[0], in[0]), assign(view)};
     };
@@ -136,8 +137,8 @@ TEST_CASE("31: under ViewPolicy::sync writes through views of views reach the so
     const PolicyScope scope(rank, {.view = ViewPolicy::sync, .inplace = InplacePolicy::adopt});
     const auto function = [](const Tensors& in) -> Tensors {
       Tensor source = scale(in[0], Scalar(2));
-      Tensor view = reshape(source, {15});  // which moves rows of uneven pieces
-      relu_(view);                          // which takes the layout of the result
+      Tensor view = reshape(source, {15});  // which reshards rows of uneven shards
+      relu_(view);                          // which adopts the layout of the result
       Tensor inner = reshape(view, {5, 3});
       scale_(inner, Scalar(2), Scalar(1), true);
       scale_(view, Scalar(3));

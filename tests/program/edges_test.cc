@@ -1,4 +1,4 @@
-// What happens at the edges of captures: tensors that escape, gradients that are arguments, hooks, failing runs.
+// Edge cases of captures: tensors that escape, gradients that are arguments, hooks, failing runs.
 #include <catch2/catch.hpp>
 
 #include <atomic>
@@ -170,7 +170,7 @@ TEST_CASE("31: a captured function cannot part a tensor from outside from what s
     CapturedFunction captured(
         [&](const Tensors&) -> Tensors {
           Tensor same = p.detach();
-          reshape_(same, {16});  // which has to move
+          reshape_(same, {16});  // which needs a reshard
           return {};
         },
         {});
@@ -265,7 +265,7 @@ TEST_CASE("29: a tensor that the function makes from elements and keeps is read 
   CHECK_THROWS_WITH(writes({vec({3, 4})}),
                     Catch::Contains("keeps a tensor that it makes from data and then changes (f64[2])"));
   CHECK(values(sum) == Values{0, 0});
-  CHECK(values(writes({vec({3, 4})})[0]) == Values{3, 4});  // now it is one from outside
+  CHECK(values(writes({vec({3, 4})})[0]) == Values{3, 4});  // now it comes from outside
   CHECK(values(writes({vec({3, 4})})[0]) == Values{6, 8});
 }
 
@@ -360,7 +360,7 @@ TEST_CASE("33: a captured function is in one thread at a time: another one is re
   CHECK(right > 0);
   std::thread([&] { captured({vec({0, 0})}); }).join();
   CHECK(values(captured({vec({0, 0})})[0]) == expected);
-  // While one thread is inside, another one is refused in any case.
+  // While one thread is running, another one is always refused.
   std::string message;
   CapturedFunction* self = nullptr;
   CapturedFunction outer(

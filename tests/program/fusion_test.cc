@@ -1,4 +1,4 @@
-// Elementwise ops that follow each other run as one loop, with the same bits.
+// Consecutive elementwise ops run as one loop, with the same bits.
 #include <catch2/catch.hpp>
 
 #include <bit>
@@ -50,7 +50,7 @@ Outcome run(const program::Function& function, const Tensors& inputs, bool fuse)
   return {executor.fused_ops(), values(outputs), values(copies)};
 }
 
-/// How many ops run in loops, which changes no bit.
+/// The number of ops that run in loops; checks that fusion changes no bit.
 size_t fused(const program::Function& function, const Tensors& inputs) {
   const Outcome loops = run(function, inputs, true), alone = run(function, inputs, false);
   CHECK(alone.fused == 0);
@@ -82,7 +82,7 @@ TEST_CASE("fusion: a bias, of any rank with leading ones, and numbers are repeat
   CHECK(fused(biased, {ramp({200, 64}, 0.01f, -3), ramp({64}, 0.5f, -9), ramp({1}, 0, 0.5f)}) == 3);
   CHECK(fused(biased, {ramp({5, 40, 64}, 0.01f, -3), ramp({1, 1, 64}, 0.5f, -9), ramp({1, 1, 1}, 0, 0.5f)}) == 3);
   CHECK(fused(biased, {ramp({50, 4, 64}, 0.01f, -3), ramp({4, 64}, 0.5f, -9), ramp({1, 4, 64}, 0, 0.5f)}) == 3);
-  // Repeated along other dims than the first, or two that are repeated in different ways: not in one loop.
+  // Broadcast along other dims than the first, or two broadcast in different ways: not in one loop.
   CHECK(fused(biased, {ramp({200, 64}, 0.01f, -3), ramp({200, 1}, 0.5f, -9), ramp({1}, 0, 0.5f)}) == 2);
   CHECK(fused(biased, {ramp({50, 4, 64}, 0.01f, -3), ramp({64}, 0.5f, -9), ramp({4, 64}, 0, 0.5f)}) == 2);
 }

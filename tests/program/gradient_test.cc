@@ -1,4 +1,4 @@
-// Gradients of captured functions, and backward passes and optimiser steps inside of them.
+// Gradients of captured functions, and backward passes and optimiser steps inside them.
 #include <catch2/catch.hpp>
 
 #include "api.h"
@@ -348,7 +348,7 @@ TEST_CASE(
     "function") {
   const auto twice = [](const Tensor& x) -> Tensors { return {x, x}; };
   const auto once = [](const Tensor& x) -> Tensors { return {x, vec({1, 1})}; };
-  // a b^2 of the two, and what the gradient is when it has been computed.
+  // a b^2 of the two, and the function when its gradient has been computed.
   const auto product = [](const Tensor& a, const Tensor& b) { return total(multiply(a, multiply(b, b))); };
   for (const bool closure : {false, true}) {
     const auto other = [closure](const Tensors& in, const Tensor& x) { return closure ? x : in[1]; };

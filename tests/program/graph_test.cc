@@ -1,4 +1,5 @@
-// Steps for a device that records run as graphs: with the values of eager calls, at whatever addresses tensors have, and with the same errors.
+// Steps for a device that records run as graphs: with the values of eager calls, at any addresses of tensors, and
+// with the same errors.
 #include <catch2/catch.hpp>
 
 #include "api.h"
@@ -21,7 +22,7 @@ Tensor there(const Values& values) {
 }
 Values values(const Tensor& x) { return x.to_vector<float>(); }
 
-/// Nothing has been done yet, and nothing goes wrong.
+/// Resets the state: nothing has been done yet, and nothing fails.
 void start() {
   REQUIRE(state.kept == 0);
   state = {};
@@ -30,7 +31,7 @@ void start() {
 /// relu((x + y) * x)
 Tensors three_ops(const Tensors& in) { return {relu(multiply(add(in[0], in[1]), in[0]))}; }
 
-/// How many sequences and steps the function's graphs have.
+/// The number of graphs of the function, and of the steps in them.
 std::pair<size_t, size_t> graphs_of(const program::Function& function, const Tensors& inputs,
                                     bool device_graphs = true) {
   const program::Trace trace = program::trace(function, inputs);
@@ -83,7 +84,7 @@ TEST_CASE("graphs: four are kept, for as many sets of addresses") {
   for (size_t i = 0; i < 13; ++i) run(i % 4);  // the first run is not recorded
   CHECK(state.recordings == 4);
   CHECK(state.launches == 12);
-  run(4);  // in the place of the one that was used longest ago: of inputs[1]
+  run(4);  // replaces the least recently used one: of inputs[1]
   CHECK(state.recordings == 5);
   CHECK(state.kept == 4);
   for (const size_t i : {2u, 3u, 0u, 4u}) run(i);
@@ -98,7 +99,7 @@ TEST_CASE("graphs: where addresses are new in each run, recording ends") {
   const Tensor x = there({1, -2, 3}), y = there({1, 1, -5});
   CapturedFunction captured(three_ops, {});
   const Values expected = values(three_ops({x, y})[0]);
-  Tensors held;  // outputs, whose buffers are not there for the next run
+  Tensors held;  // outputs, whose buffers are not available for the next run
   for (int run = 0; run < 20; ++run) held.push_back(captured({x, y})[0]);
   for (const Tensor& output : held) CHECK(values(output) == expected);
   CHECK(state.recordings == 8);
@@ -146,7 +147,7 @@ TEST_CASE("graphs: what draws random numbers or moves stands between them") {
     const Tensor a = multiply(add(in[0], in[1]), in[1]);
     const Tensor host = add(a.to(kCpu), a.to(kCpu));
     return {add(relu(multiply(host.to(in[0].device()), in[1])),
-                in[0])};  // what has moved is freed after multiply, its last use
+                in[0])};  // the resharded tensor is freed after multiply, its last use
   };
   CHECK(graphs_of(moved, {x, y}) == std::pair<size_t, size_t>(2, 4));
   CapturedFunction on_both(moved, {});
@@ -162,7 +163,7 @@ TEST_CASE("graphs: kernels of lists and copies are part of them, and so are in-p
   start();
   const auto function = [](const Tensors& in) -> Tensors {
     Tensor x = in[0];
-    softmax_(x, 0);  // into a buffer of its own, and a copy
+    softmax_(x, 0);  // into a new buffer, and then a copy
     add_(x, in[1]);
     return {concat({x, in[1], x}, Scalar(0))};
   };
@@ -271,7 +272,7 @@ TEST_CASE("graphs: a kernel that throws leaves what it does in eager calls") {
         if (!poisoned(eager[i])) CHECK(values(inputs[i]) == values(eager[i]));
       }
       if (code == ErrorCode::device) continue;
-      function(eager);  // nothing is poisoned: it goes on
+      function(eager);  // nothing is poisoned: it can continue
       captured(inputs);
       for (size_t i = 0; i < 4; ++i) CHECK(values(inputs[i]) == values(eager[i]));
     }

@@ -1,4 +1,5 @@
-// Arguments that a captured function writes in place where calls are recorded: their histories go on with the captured step.
+// Arguments that a captured function writes in place where calls are recorded: their histories continue with the
+// captured step.
 #include <catch2/catch.hpp>
 
 #include "api.h"
@@ -25,7 +26,7 @@ const std::vector<Function>& functions() {
       [](Tensor computed, Tensor plain, const Tensor& w) {
         return multiply_(computed, w), add_(plain, add(computed, w)), Tensors{reshape(plain, {2, 1})};
       },
-      [](Tensor computed, Tensor plain, const Tensor& w) {  // through views, and apart from each other
+      [](Tensor computed, Tensor plain, const Tensor& w) {  // through views, and independent of each other
         Tensor view = reshape(computed, {2, 1});
         multiply_(view, reshape(w, {2, 1}));
         add_(plain, w);
@@ -40,7 +41,7 @@ const std::vector<Function>& functions() {
   return all;
 }
 
-/// Values, versions and what autograd knows of these tensors.
+/// Values, versions and the autograd state of these tensors.
 void log_state(const Tensors& all, std::vector<Values>& log) {
   for (const Tensor& each : all) {
     log.push_back(values(each.detach()));
@@ -59,8 +60,8 @@ void log_gradients(const Tensors& all, const Tensors& leaves, std::vector<Values
 
 enum class Way { eager, captured, loaded };
 
-/// What two calls on the same tensors return and leave behind, then gradients of all that has a history. `views`: the function is given views of
-/// the first two, which stay what they are views of.
+/// What two calls on the same tensors return and change, then gradients of all tensors with a history. `views`: the
+/// function gets views of the first two, which stay views of them.
 std::vector<Values> run(const Function& function, Way way, bool views) {
   const Tensor w = leaf({2, 3}), x = leaf({1, 2}), base = reshape(multiply(x, x), {2, 1}), plain_base = vec({5, 7});
   const Tensor computed = views ? reshape(base, {2}) : multiply(x, x),

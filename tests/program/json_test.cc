@@ -1,4 +1,4 @@
-// Programs as files: what is loaded is what was saved, and everything else is an error that says where.
+// Programs as files: a saved program is loaded unchanged, and everything else is an error with its position.
 #include <catch2/catch.hpp>
 
 #include <nlohmann/json.hpp>
@@ -102,7 +102,7 @@ int mutate(const std::string& text, const Scope& scope, const std::string& origi
     attempt(text.substr(0, open + 1) + "x" + text.substr(open + 2));                                    // another key
     attempt(text.substr(0, open) + text.substr(open, close - open + 1) + ": 7, " + text.substr(open));  // twice
     attempt(text.substr(0, open) + "\"new\": 7, " + text.substr(open));                                 // one more
-    attempt(text.substr(0, close + 2) + " [[], " + text.substr(close + 2));                             // no JSON
+    attempt(text.substr(0, close + 2) + " [[], " + text.substr(close + 2));                             // invalid JSON
     const size_t end = text.find_first_of(",}]", close);
     attempt(text.substr(0, close + 2) + " null" + text.substr(end));
     attempt(text.substr(0, close + 2) + " -1" + text.substr(end));
@@ -138,7 +138,7 @@ int mutate(const std::string& text, const Scope& scope, const std::string& origi
     }
     attempt(mutated);
   }
-  // Digits alone keep the text well formed.
+  // Changing only digits keeps the text well formed.
   for (size_t at = 0; at < text.size(); ++at) {
     if (text[at] < '0' || text[at] > '9') continue;
     std::string mutated = text;
@@ -407,7 +407,7 @@ TEST_CASE("34: no bytes crash the loader") {
   Scope scope;
   const Trace trace = sample(scope);
   const int loaded = mutate(to_json(trace), scope, to_text(trace.program), 1500);
-  // Some changes, of names or numbers, leave a program.
+  // Some changes, of names or numbers, result in a valid program.
   CHECK(loaded > 0);
 }
 

@@ -1,4 +1,5 @@
-// Backward passes of captured functions where only some outputs have a gradient: what leads to the others alone takes no part, as in eager calls.
+// Backward passes of captured functions where only some outputs have a gradient: steps that lead only to the others
+// take no part, as in eager calls.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -19,7 +20,7 @@ namespace {
 
 using Gradients = std::vector<std::optional<Values>>;
 
-/// NaN is the same as NaN.
+/// NaN equals NaN.
 bool same(const Gradients& a, const Gradients& b) {
   const auto same_number = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
   const auto same_values = [&](const std::optional<Values>& x, const std::optional<Values>& y) {
@@ -38,7 +39,8 @@ size_t finite_numbers(const Gradients& gradients) {
   return count;
 }
 
-/// The gradients of `leaves` where the outputs of the set `which` alone are differentiated; none where a leaf gets none.
+/// The gradients of `leaves` where only the outputs in the set `which` are differentiated; undefined where a leaf
+/// gets none.
 Gradients gradients_of(const program::Function& function, const Tensors& inputs, const Tensors& leaves, unsigned which,
                        bool retain = false) {
   const Tensors out = function(inputs);
@@ -55,7 +57,7 @@ Gradients gradients_of(const program::Function& function, const Tensors& inputs,
   return found;
 }
 
-/// Outputs of one group: the gradients of some are not finite, or meet numbers that are not.
+/// Outputs of one group: the gradients of some are not finite, or are combined with numbers that are not.
 Tensors losses(const Tensors& in, const Tensor& w) {
   const Tensor shared = multiply(in[0], in[0]);
   const Tensor middle = multiply(shared, in[1]);

@@ -1,4 +1,4 @@
-// Passes on meshes: which moves between layouts they drop, shorten and run together, and that bits stay the same.
+// Passes on meshes: which reshards they remove, shorten and combine, and that bits do not change.
 #include "api.h"
 #include "support/passes.h"
 
@@ -10,8 +10,8 @@ namespace {
 
 Tensor moved(const Tensor& x, const char* layout) { return reshard(x, DistSpec::parse(spec_of(x)->mesh(), layout)); }
 
-/// On each of 4 and 5 ranks (one outside the mesh), gives `found` the program after reshard placement and dead code, and compares captured runs
-/// with eager ones.
+/// On each of 4 and 5 ranks (one outside the mesh), passes the program after reshard placement and dead code
+/// elimination to `found`, and compares captured runs with eager ones.
 void with_placed(const Function& function, const std::function<Tensors(int run)>& make,
                  const std::function<void(const Program&)>& found) {
   for (const int ranks : {4, 5}) {
@@ -83,7 +83,7 @@ TEST_CASE("passes: a move back to a layout that the value had is none") {
                 return {on("a, b", {5, 3}, run)};
               },
               reshards_are(0));
-  // The middle layout is read too, and its move stays.
+  // The intermediate layout is read too, so its reshard stays.
   with_placed(
       [](const Tensors& in) -> Tensors {
         return {doubled(moved(moved(in[0], "-, -"), "a, b")), softmax(moved(in[0], "-, -"), 1)};
@@ -92,7 +92,7 @@ TEST_CASE("passes: a move back to a layout that the value had is none") {
         return {on("a, b", {5, 3}, run)};
       },
       reshards_are(1));
-  // The caller would get the buffer of the input.
+  // Otherwise the caller would get the buffer of the input.
   with_placed([](const Tensors& in) -> Tensors { return {moved(moved(in[0], "-, -"), "a, b")}; },
               [](int run) -> Tensors {
                 return {on("a, b", {5, 3}, run)};
@@ -173,7 +173,7 @@ TEST_CASE("passes: moves across a write of the source or of the moved value stay
         return {on("a, -", {50, 3}, -70.0 + run)};
       },
       reshards_are(2));
-  // The source is written after the move back: that is no longer the source.
+  // The source is written after the reshard back, so the result is no longer equal to the source.
   with_placed(
       [](const Tensors& in) -> Tensors {
         Tensor x = in[0];
@@ -205,7 +205,7 @@ TEST_CASE("passes: ways of moving that could round otherwise, and capped ones, s
         return {on("a, b, -", {5, 3, 4}, run)};
       },
       reshards_are(2));
-  // A sum of -0.0 and nothing is 0.0.
+  // The sum of -0.0 and identities is 0.0.
   with_placed([](const Tensors& in) -> Tensors { return {square(moved(moved(in[0], "a, - | sum(b)"), "a, b"))}; },
               [](int run) -> Tensors {
                 return {on("a, b", {5, 3}, run)};
@@ -223,7 +223,7 @@ TEST_CASE("passes: small moves with equal steps share their collectives, and lar
   const auto function = [](const Tensors& in) -> Tensors {
     Tensor x = in[0], y = in[1];
     const Tensor a = moved(doubled(x), "-, -"), b = moved(tanh(y), "-, -");
-    const Tensor c = moved(x, "-, -");  // whose source is written before others are ready
+    const Tensor c = moved(x, "-, -");  // its source is written before others are ready
     scale_(x, Scalar(3), Scalar(0), true);
     const Tensor d = moved(exp(y), "-, -");
     return {add(a, b), c, matmul(d, moved(matmul(d, a), "-, -"))};
@@ -241,7 +241,7 @@ TEST_CASE("passes: small moves with equal steps share their collectives, and lar
     batched.verify();
     check_contains(to_text(batched), "%7: f64[3, 3] [-, -] = reshard(%1, layout=[-, -]) with the one before");
     Program wrong = batched;
-    wrong.ops[5].joins = true;  // an op after a move
+    wrong.ops[5].joins = true;  // an op after a reshard
     check_contains(error_of([&] { wrong.verify(); }, ErrorCode::internal),
                    fmt::format("op 5 ({}) cannot run with the one before it", wrong.ops[5].name()));
     const Program twice = program::run_passes(program::run_passes(program));
@@ -289,7 +289,7 @@ TEST_CASE(
     "passes: what goes on and off a mesh is left alone, because ranks may do different things with plain tensors") {
   run_ranks(4, [](Rank& rank) {
     const DistSpec* const rows = DistSpec::parse(mesh22(), "a, -");
-    // Rank 0 has two values to tell, the others two equal placeholders; and rank 0 alone uses what it gets back.
+    // Rank 0 has two different values, the others two equal placeholders; and only rank 0 uses the results.
     const auto function = [&](const Tensors& in) -> Tensors {
       const Tensor empty = full({4, 2}, Scalar(0), DType::float64);
       const Tensor a = distribute(rank.id() == 0 ? in[0] : empty, rows, from_rank(0)),

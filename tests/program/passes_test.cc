@@ -1,4 +1,4 @@
-// Passes: what they change, what they must leave alone, and that programs do the same after them, bit for bit.
+// Passes: what they change, what they must not change, and that programs do the same after them, bit for bit.
 #include <catch2/catch.hpp>
 
 #include <chrono>
@@ -13,7 +13,7 @@ using namespace shard;
 using namespace shard::test;
 using program::Kind;
 
-// --- dead code
+// --- dead code elimination
 
 TEST_CASE("passes: results that nobody uses are not computed, whole chains of them") {
   const Function function = [](const Tensors& in) -> Tensors {
@@ -35,7 +35,7 @@ TEST_CASE("passes: writes into buffers of the program that nobody reads afterwar
   const Function function = [](const Tensors& in) -> Tensors {
     Tensor a = exp(in[0]);
     const Tensor sum = add(a, in[1]);
-    relu_(a);  // nobody reads it
+    relu_(a);  // nothing reads it
     Tensor b = exp(in[1]);
     Tensor view = reshape(b, {2, 2});
     relu_(view);  // read through b
@@ -80,7 +80,7 @@ TEST_CASE("passes: a random op that nobody reads is dropped, and the others draw
   check_same(function);
 }
 
-// --- common subexpressions
+// --- common subexpression elimination
 
 TEST_CASE("passes: equal ops are done once, with what is computed from them") {
   const Function function = [](const Tensors& in) -> Tensors {
@@ -194,7 +194,7 @@ TEST_CASE("passes: what backward reads and what the caller gets stay two buffers
   CHECK(values(w.grad()) == Values{2, 4});
 }
 
-// --- constants
+// --- constant folding
 
 TEST_CASE("passes: ops on constants become constants, also larger ones") {
   const Function function = [](const Tensors& in) -> Tensors {
@@ -243,7 +243,7 @@ TEST_CASE("passes: a constant that is written is none afterwards, and functions 
     return {before, multiply(in[0], c), doubled(c), exp(constant(1))};
   };
   const Program program = passed(&program::fold_constants, written, in);
-  CHECK(count(program, "multiply") == 2);  // the first is an output: it must not be the input's buffer
+  CHECK(count(program, "multiply") == 2);  // the first is an output, which must not be the input's buffer
   CHECK(count(program, "scale") == 1);
   CHECK(count(program, "exp") == 1);
   check_same(written);
@@ -261,7 +261,7 @@ TEST_CASE("passes: ops that change nothing vanish, and x + 0.0 is not one of the
       const Tensor a = multiply(divide(multiply(constant(1, {1}), each), constant(1, {})), constant(1));
       const Tensor b = assign(subtract(add(a, constant(-0.0)), constant(0.0)));
       same.push_back(square(cast(expand(b, {4}), DType::float64)));
-      // 1 / x tells the zeros apart.
+      // 1 / x distinguishes the zeros.
       same.push_back(divide(constant(1), add(each, constant(0.0))));
       same.push_back(divide(constant(1), subtract(constant(0.0), each)));
       same.push_back(divide(constant(1), each));
@@ -278,7 +278,7 @@ TEST_CASE("passes: ops that change nothing vanish, and x + 0.0 is not one of the
   CHECK(count(program, "subtract") == 2);
   CHECK(count(program, "divide") == 8);
   check_same(function);
-  // Whole numbers have one zero.
+  // Integers have one zero.
   const Function whole = [](const Tensors& in) -> Tensors {
     return {exp(cast(add(cast(in[0], DType::int64), full({4}, Scalar(0), DType::int64)), DType::float64))};
   };
@@ -392,7 +392,7 @@ TEST_CASE("passes: programs that write in place take less memory, and outputs of
   CHECK(with.memory({x}).outputs == without.memory({x}).outputs);
 }
 
-// --- all of them
+// --- all passes
 
 TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name is an error") {
   const Function function = [](const Tensors& in) -> Tensors { return {add(exp(in[0]), exp(in[0]))}; };

@@ -1,5 +1,6 @@
-// Random programs with views, in-place writes, moves and gradients: captured functions do in five runs what eager calls do, bit for bit: with all
-// passes, with each of them alone, with none, and loaded from text. SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED choose other runs.
+// Random programs with views, in-place writes, reshards and gradients: five runs of captured functions have the
+// results of eager calls, bit for bit: with all passes, with each of them alone, with none, and loaded from text.
+// SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED select other runs.
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>
@@ -42,13 +43,14 @@ std::string code_of(const std::function<void()>& call) {
   return "";
 }
 
-/// Where a program runs: plain, or on a mesh in layouts that follow from a seed.
+/// Where a program runs: plain, or on a mesh in layouts that are derived from a seed.
 struct Place {
   uint64_t seed = 0;
   const ProcessMesh* mesh = nullptr;  // null for plain
   Rank* rank = nullptr;
 
-  /// Whether operands are moved before most steps, among three layouts for each number of dims: values come back to those that they have had.
+  /// Whether operands are resharded before most steps, among three layouts for each number of dims: values return
+  /// to layouts that they have had.
   bool restless() const { return mesh != nullptr && seed / 4 % 2 == 0; }
   const DistSpec* layout(uint64_t what, int dims) const {
     Random random(seed * 1000003 + (restless() ? what % 3 : what));
@@ -70,13 +72,13 @@ struct Way {
   bool optimise = false;  // parameters are changed by their gradients, inside
 };
 
-/// The function that a program stands for: inputs are the leaves with even numbers, parameters those with odd ones.
+/// The function of a program: inputs are the leaves with even numbers, parameters those with odd ones.
 struct Subject {
   const RandomProgram& program;
   const Place& place;
   Way way;
   Tensors parameters;        // kept from run to run
-  Tensors output_gradients;  // of each output that there may be
+  Tensors output_gradients;  // of each possible output
   std::vector<std::string>* errors;
 
   void move_operands(size_t step, Values& values) const {
@@ -125,7 +127,7 @@ struct Subject {
   }
 };
 
-/// What can be seen after a run: bytes, versions and layouts, by name.
+/// The observable state after a run: bytes, versions and layouts, by name.
 using Seen = std::map<std::string, std::string>;
 
 std::string bytes_of(const Tensor& tensor) {
@@ -133,12 +135,12 @@ std::string bytes_of(const Tensor& tensor) {
   const DenseTensor& piece = tensor.get().value;
   std::string text = to_string(tensor.meta()) + (tensor.is_dist() ? spec_of(tensor)->text() : "");
   try {
-    piece.storage()->check_read();  // waits for what is under way
+    piece.storage()->check_read();  // waits for work in flight
   } catch (const Error& error) {
-    return text + " " + to_string(error.code());  // a view that is out of step
+    return text + " " + to_string(error.code());  // a view that is out of sync
   }
   if (piece.has_data() && piece.storage()->state() == Storage::State::held) {
-    // Not a number is not a number, whatever its other bits.
+    // All NaNs are equal, whatever their other bits.
     visit_dtype(piece.dtype(), [&](auto tag) {
       using T = typename decltype(tag)::type;
       for (int64_t i = 0; i < piece.numel(); ++i) {
@@ -165,7 +167,7 @@ std::string handle_of(const Tensor& output, const Tensors& inputs, const Tensors
   return text;
 }
 
-/// Who runs a program.
+/// How a program is executed.
 struct Mode {
   enum class Kind { eager, captured, loaded };
   std::string name;
@@ -177,7 +179,7 @@ struct Mode {
 };
 const Mode kEager{"eager", Mode::Kind::eager}, kCaptured{"all passes"};
 
-/// The others: no pass, each pass alone, what is loaded from text, and ops that run at the same time.
+/// The other modes: no pass, each pass alone, loaded from text, and ops that run concurrently.
 std::vector<Mode> other_modes() {
   std::vector<Mode> modes = {{"loaded", Mode::Kind::loaded}, {"no pass", Mode::Kind::captured, false}};
   modes.push_back({.name = "few bytes, together", .memory_goal = 1, .together_ns = 1});
@@ -191,7 +193,7 @@ std::vector<Mode> other_modes() {
   return modes;
 }
 
-/// A function that runs the program for `inputs`, once it has been text.
+/// A function that runs the program for `inputs`, after a round trip through text.
 CapturedFunction through_text(CapturedFunction& function, const Tensors& inputs) {
   const program::Trace& trace = function.trace(inputs);
   program::Scope scope;
@@ -228,7 +230,7 @@ std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way,
       if (mode.kind == Mode::Kind::loaded) outputs = through_text(function, inputs)(inputs);
     });
     if (!seen["call"].empty()) {
-      // A captured function fails before anything is done; an eager one has begun.
+      // A captured function fails before it does anything; an eager one has begun.
       all.back() = {{"call", seen["call"]}};
       return all;
     }
@@ -264,7 +266,7 @@ std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way,
 
 std::atomic<uint64_t> refused = 0;  // programs that cannot be captured, on each rank
 
-/// What differs; empty where nothing does.
+/// The first difference; empty if there is none.
 std::string difference(const std::vector<Seen>& eager, const std::vector<Seen>& captured) {
   for (size_t run = 0; run < std::min(eager.size(), captured.size()); ++run) {
     for (const auto& [name, value] : captured[run]) {
@@ -280,7 +282,7 @@ std::string difference(const std::vector<Seen>& eager, const std::vector<Seen>& 
 
 std::string compare_modes(const RandomProgram& program, const Place& place, Way way) {
   const std::vector<Seen> eager = run(program, place, way, kEager), captured = run(program, place, way, kCaptured);
-  // A program cannot give a tensor from outside another shape.
+  // A program cannot change the shape of a tensor from outside.
   if (captured[0].at("call") == to_string(ErrorCode::capture)) {
     ++refused;
     return "";

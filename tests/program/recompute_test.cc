@@ -1,4 +1,4 @@
-// The recompute pass: fewer bytes at one time, the same bits.
+// The recompute pass: fewer live bytes, the same bits.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -25,7 +25,8 @@ size_t count(const program::Program& program, std::string_view name) {
       std::count_if(program.ops.begin(), program.ops.end(), [&](const program::Op& op) { return op.name() == name; }));
 }
 
-/// Blocks with a product, a view that is written, dropout and batch_norm, whose running mean and variance are parameters; and their training.
+/// Blocks with a matrix product, a view that is written, dropout and batch_norm, whose running mean and variance
+/// are parameters; and their training.
 struct Model {
   const ProcessMesh* mesh;
   bool running;  // means and variances
@@ -107,7 +108,7 @@ TEST_CASE(
   const program::Program plain = train_both(nullptr, true, 0), small = train_both(nullptr, true, 1);
   CHECK(most_live(small) < most_live(plain));
   CHECK(small.ops.size() > plain.ops.size());
-  // It writes its running values: nobody may do that twice.
+  // It writes its running values, so it must not run twice.
   CHECK(count(small, "batch_norm") == 8);
 }
 
@@ -118,7 +119,7 @@ TEST_CASE("recompute: a chain of layers needs less than 0.6 of its bytes, and no
   const int64_t goal = before * 8 / 10;
   const program::Program enough = train_both(nullptr, false, goal);
   CHECK(most_live(enough) <= goal);
-  // Products are repeated last.
+  // Matrix products are recomputed last.
   CHECK(count(enough, "matmul") == count(plain, "matmul"));
   CHECK(to_text(train_both(nullptr, false, 2 * before)) == to_text(plain));
 }
@@ -196,7 +197,7 @@ TEST_CASE("recompute: values are kept where their arguments have been written si
     Tensor w = vec(Values(64, 2)), x = vec(Values(64, 3));
     CapturedFunction captured(
         [&](const Tensors& in) -> Tensors {
-          const Tensor early = exp(multiply(w, in[0]));  // of w as it was
+          const Tensor early = exp(multiply(w, in[0]));  // of the value of w before the write
           add_(w, in[0]);
           Tensor y = in[0];
           for (int i = 0; i < 6; ++i) y = sin(add(y, concat({y, y}, 0).dims()[0] == 128 ? in[0] : y));

@@ -1,4 +1,4 @@
-// What captures hold when they are over: nothing of their examples, parameters and gradients.
+// After a capture nothing of it is held: no examples, parameters or gradients.
 #include <catch2/catch.hpp>
 
 #include <malloc.h>

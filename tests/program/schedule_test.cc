@@ -1,4 +1,4 @@
-// What runs with what: moves on the cheaper side of an op, ops in one loop, and ops at the same time.
+// Scheduling: reshards on the cheaper side of an op, ops in one loop, and concurrent ops.
 #include <catch2/catch.hpp>
 
 #include <tbb/global_control.h>
@@ -33,7 +33,7 @@ Tensor large(double start) {
   return Tensor::from_data(values, {100, 200});
 }
 
-/// Runs `program` of plain inputs; how many steps ran at the same time as others is left in `together`.
+/// Runs `program` on plain inputs; sets `together` to the number of steps that ran concurrently with others.
 std::vector<Values> run(const Program& program, const Tensors& inputs, double together_ns, size_t& together) {
   const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
   std::vector<Values> all;
@@ -128,9 +128,9 @@ TEST_CASE("reshards: along an axis of one process nothing is copied, unless some
           return {exp(moved)};
         },
         {"reshard", "add_", "exp"});
-    // The caller gets it.
+    // The caller gets it, so it stays.
     placed([&](const Tensors& in) -> Tensors { return {to(in[0], "a, b")}; }, {"reshard"});
-    // A move along the other axis stays one.
+    // A reshard along the other axis stays.
     placed([&](const Tensors& in) -> Tensors { return {exp(to(in[0], "b, a"))}; }, {"reshard", "exp"});
   });
 }
@@ -144,7 +144,7 @@ TEST_CASE("loops: elementwise ops of one size that follow each other join, and t
   program.verify();
   CHECK(op_names(program) == Names{"multiply", "exp+", "sum", "add", "relu+"});
   CHECK(to_text(program).find("exp(x: %3) with the one before") != std::string::npos);
-  // Not what is smaller, on its own or on a mesh.
+  // Not for a smaller tensor, alone or on a mesh.
   const auto mixed = [](const Tensors& in) -> Tensors { return {exp(in[0]), exp(in[1])}; };
   CHECK(op_names(program::join_elementwise(traced(mixed, {vec({1, 2}), vec({3})}))) == Names{"exp", "exp"});
 }
@@ -161,7 +161,8 @@ TEST_CASE("together: ops that need nothing of each other run at the same time, w
   const std::vector<Values> expected = run(program, inputs, 0, one_by_one);
   CHECK(run(program, inputs, 1, together) == expected);
   CHECK(one_by_one == 0);
-  // exp of one runs with nothing; its sum waits for it, and runs with sin of the other; the sum of that with softmax and transpose.
+  // exp of one runs alone; its sum waits for it, and runs with sin of the other; the sum of that with softmax and
+  // transpose.
   CHECK(together >= 4);
 }
 

@@ -1,4 +1,5 @@
-// Views that had to move, and handles that share buffers, as arguments and outputs of captured functions: policies, histories and versions are those of eager calls.
+// Detached views, and handles that share buffers, as arguments and outputs of captured functions: policies,
+// histories and versions are those of eager calls.
 #include <catch2/catch.hpp>
 
 #include "api.h"
@@ -15,7 +16,7 @@ namespace {
 
 const ProcessMesh* line() { return ProcessMesh::make({2}, {}, {"p"}); }
 Tensor base_of(double start = 1) { return on("-,p", {2, 3}, start, line()); }
-/// A view of `base` that had to move.
+/// A detached view of `base`.
 Tensor moved(const Tensor& base) {
   const Tensor view = reshape(base, {6});
   check(!view.shares_buffer_with(base), "the view had to move");
@@ -23,7 +24,7 @@ Tensor moved(const Tensor& base) {
 }
 void twice(Tensor x) { scale_(x, Scalar(2), Scalar(0), true); }
 
-/// The error of a call, or nothing.
+/// The text of the error of a call, or "".
 std::string told(const std::function<void()>& call) {
   try {
     call();
@@ -31,7 +32,7 @@ std::string told(const std::function<void()>& call) {
   return "";
 }
 
-/// Either the function itself, or what captures it.
+/// The function itself, or one that captures it.
 program::Function maybe_captured(bool captures, const program::Function& function) {
   if (!captures) return function;
   return [captured = CapturedFunction(function, {})](const Tensors& in) mutable { return captured(in); };
@@ -85,7 +86,7 @@ TEST_CASE("22: captured functions read and write moved views as eager calls do u
                 const Tensor out = function(closure ? Tensors{other} : Tensors{base, view})[0];
                 for (const double value : whole(out)) log.push_back(std::to_string(value));
               }));
-              if (!log.back().empty()) break;  // an eager call may have written before, and a program has not
+              if (!log.back().empty()) break;  // an eager call may have written before it failed, and a program has not
               for (const double value : whole(base)) log.push_back(std::to_string(value));
               log.push_back(std::to_string(base.version()) + " " + std::to_string(view.version()));
             }
@@ -106,7 +107,7 @@ TEST_CASE("22: a view of a moved view is stale in a captured function that write
     for (const bool captures : {false, true}) {
       const Tensor base = base_of();
       const Tensor view = moved(base);
-      const Tensor far = reshape(view, {3, 2});  // "p" on 6 elements to 3 rows: moves again
+      const Tensor far = reshape(view, {3, 2});  // "p" on 6 elements to 3 rows: needs another reshard
       check(!far.shares_buffer_with(view), "the second view had to move, too");
       const program::Function called =
           captures ? program::Function([&](const Tensors& in) { return captured(in); }) : function;
@@ -220,7 +221,7 @@ TEST_CASE(
       },
       [](const Tensors& in) -> Tensors {
         const Tensor y = scale(in[0], Scalar(3), Scalar(0), true);
-        return {reshape(y, {2, 1}), reshape(y, {1, 2}), reshape(y, {2})};  // of what the caller does not see
+        return {reshape(y, {2, 1}), reshape(y, {1, 2}), reshape(y, {2})};  // of a tensor that the caller does not see
       },
   };
   for (const program::Function& function : functions) {

@@ -1,4 +1,5 @@
-// Lists of tensors in one collective per step, and moves that are waited for when their result is read.
+// Lists of tensors in one collective per step, and asynchronous reshards that are waited for when their result is
+// read.
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
@@ -9,7 +10,8 @@ using namespace shard::test;
 
 namespace {
 
-/// Moves `count` tensors of different shapes and compares with moving each alone; returns the collectives that this rank took part in.
+/// Reshards `count` tensors of different shapes and compares with resharding each alone; returns the number of
+/// collectives in which this rank took part.
 uint64_t move_list(Rank& rank, const ProcessMesh* mesh, int count, const char* from, const char* to) {
   std::vector<Tensor> tensors;
   std::vector<const DistSpec*> specs;
@@ -98,7 +100,7 @@ TEST_CASE("11: a list may be reduced asynchronously, and each result waits for t
       check(full_equals<float>(first, {3, 6, 9, 12}), "the first");
       for (const int64_t size : {5, 6})
         contributions.push_back(from_local(iota<float>({size}), pending, {size}, DType::float32));
-      reshard_async(contributions, {to, to});  // nobody reads these
+      reshard_async(contributions, {to, to});  // nothing reads these
     }
   });
 }

@@ -1,12 +1,12 @@
-// Every layout of small tensors, for tests that try them all.
+// Every layout of small tensors, for exhaustive tests.
 #pragma once
 
 #include "dist/spec.h"
 
 namespace shard::test {
 
-/// All layouts of a tensor with `rank` dims on `mesh`: each axis replicated, pending with one of `types`, or at any position in the list
-/// of any dim.
+/// All layouts of a tensor with `rank` dims on `mesh`: each axis replicated, pending with one of `types`, or at any
+/// position in the list of any dim.
 inline std::vector<const DistSpec*> all_layouts(const ProcessMesh* mesh, int rank,
                                                 std::initializer_list<ReduceType> types) {
   std::vector<Layout> layouts{Layout(mesh, rank)};

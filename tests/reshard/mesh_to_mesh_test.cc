@@ -1,4 +1,5 @@
-// Moves between meshes: disjoint, overlapping, parts of each other, of other shapes, and with ranks in another order.
+// Reshards between meshes: disjoint, overlapping, parts of each other, of other shapes, and with ranks in another
+// order.
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
@@ -11,7 +12,8 @@ using namespace shard::test;
 
 namespace {
 
-/// The value on the ranks of `spec`'s mesh, as `full` would give it, equals `expected`; a move back from there too.
+/// Checks that the value on the ranks of `spec`'s mesh, as returned by `full`, equals `expected`; and a reshard
+/// back.
 void check_pair(Rank& rank, const Tensor& value, const DistSpec* from, const DistSpec* to) {
   const std::string what = fmt::format("{} {} on {} to {} on {}", to_string(value.meta()), from->text(),
                                        from->mesh()->describe(), to->text(), to->mesh()->describe());
@@ -68,7 +70,7 @@ TEST_CASE("between meshes pending reductions are done before and begun after, an
   const auto plan = [&](const char* from, const char* to) {
     return plan_reshard(meta, DistSpec::parse(first, from), DistSpec::parse(second, to));
   };
-  // Each rank of the target takes its piece from another holder.
+  // Each rank of the target gets its shard from another holder.
   const auto spread = plan("-, -", "b, -");
   REQUIRE(spread->steps.size() == 1);
   CHECK(spread->bytes == 1024 * 1024 * 4);

@@ -1,4 +1,4 @@
-// Plans as values: what they predict, what they never do, and what communicators count.
+// Plans as values: their predictions, their guarantees, and the counts of communicators.
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
@@ -22,7 +22,7 @@ std::shared_ptr<const ReshardPlan> plan_of(const ProcessMesh* mesh, const Dims& 
   return plan_reshard({dims, DType::float32}, DistSpec::parse(mesh, from), DistSpec::parse(mesh, to), cap);
 }
 
-/// Bytes of the largest piece.
+/// Bytes of the largest local shard.
 int64_t piece(const DistSpec* spec, const Dims& dims) {
   return 4 * local_piece(spec->layout(), dims, Coordinate{}).dims.numel();
 }
@@ -34,7 +34,7 @@ int phases(const ReshardPlan& plan) {
   return n;
 }
 
-/// Moves every `stride`-th pair of layouts, and compares what each rank sends along each axis with what the plan says.
+/// Reshards every `stride`-th pair of layouts, and compares what each rank sends along each axis with the plan.
 void check_counts(const ProcessMesh* mesh, const Dims& dims, size_t stride) {
   run_ranks(mesh->size(), [&](Rank& rank) {
     const auto layouts = all_layouts(mesh, dims.rank(), {ReduceType::sum});
@@ -65,8 +65,8 @@ void check_counts(const ProcessMesh* mesh, const Dims& dims, size_t stride) {
   });
 }
 
-/// Sums and maxima over ranks are those that the plan states; no plan is worse than full replication, none costs more than `slack` times
-/// a detour over any third layout.
+/// Sums and maxima over ranks equal the plan's; no plan is worse than full replication, none costs more than
+/// `slack` times a detour over any third layout.
 void check_plans(const ProcessMesh* mesh, const Dims& dims, double slack = 1) {
   const auto layouts = all_layouts(mesh, dims.rank(), {ReduceType::sum});
   const DistSpec* whole = DistSpec::replicated(mesh, dims.rank());
@@ -94,7 +94,8 @@ void check_plans(const ProcessMesh* mesh, const Dims& dims, double slack = 1) {
       }
       const auto gather = plan_reshard(meta, layouts[i], whole);
       const auto scatter = plan_reshard(meta, whole, layouts[k]);
-      // The way through full replication; the gathered tensor is an input of its second half, not kept by anybody.
+      // The route through full replication; the gathered tensor is an input of its second half, which no caller
+      // keeps.
       const int64_t peak = std::max(gather->peak, piece(layouts[i], dims) + 4 * dims.numel() + piece(layouts[k], dims));
       if (total != plan->bytes) FAIL(total << " B by steps");
       // Where an axis is slow, more steps and bytes along the others may take less time.
@@ -136,7 +137,8 @@ TEST_CASE("closed forms of bytes agree with each rank's, and no plan is worse th
 }
 
 TEST_CASE("a plan costs no more than any detour, where copies cost more than start-up times and where axes differ") {
-  // A value that becomes pending is cheaper to begin on small pieces, before others are gathered: one detour that plans do not take.
+  // It is cheaper to make a value pending on small shards, before others are gathered: one detour that plans do not
+  // take.
   check_plans(ProcessMesh::make({2, 3}), {6000, 1200}, 1.1);
   check_plans(ProcessMesh::make({2, 3}, {}, {}, {.axes = {{50000, 1.0}, {3000, 0.05}}}), {12, 6});
 }
@@ -215,7 +217,7 @@ TEST_CASE("a memory cap takes a slower plan that fits, or says how much is neede
                     "5000 ns + 0.05 ns/B) to [local, -] on mesh(node=4, local=4; costs 5000 ns + 1 ns/B, 5000 ns + "
                     "0.05 ns/B) keeps to the memory cap of 20971519 bytes a "
                     "rank; the smallest peak is 20971520 bytes. Raise the cap, or choose a layout with smaller pieces");
-  // The mesh may bring a cap of its own.
+  // The mesh may have a cap of its own.
   const auto* capped = ProcessMesh::make({4}, {}, {"a"}, {.memory_cap = 100});
   CHECK_THROWS_WITH(plan_of(capped, {8, 4}, "a, -", "-, -"),
                     Catch::Contains("memory cap of 100 bytes a rank; the smallest peak is 160 bytes"));

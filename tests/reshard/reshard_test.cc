@@ -1,4 +1,4 @@
-// Every transition between layouts, with uneven and empty pieces, on 1-D and 2-D meshes; statement 11's relayout.
+// Every transition between layouts, with uneven and empty shards, on 1-D and 2-D meshes; statement 11's relayout.
 #include <catch2/catch.hpp>
 
 #include "reshard/layouts.h"

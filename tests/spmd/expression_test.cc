@@ -1,5 +1,5 @@
-// What axis expressions mean for the tensors of a call: forward, in reverse, and for gradients. How they are read is in
-// core/axis_expr_test.cc, rules of ops that come with the library are in solver_test.cc.
+// The meaning of axis expressions for the tensors of a call: forward, in reverse, and for gradients.
+// core/axis_expr_test.cc tests parsing, solver_test.cc the rules of the library's ops.
 #include <random>
 
 #include "ops/math_ops.h"

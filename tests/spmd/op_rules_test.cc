@@ -117,7 +117,7 @@ TEST_CASE("flash_attn: batches, heads and queries are on their own, keys are who
         "[a, -, b, -], [a, -, b, -], [a, -, b, -], [], [] -> [a, -, b, -], [-], [a, b, -], [-]");
   CHECK(with(k, "-, a, -, b", "-, a, -, -", "-, -, -, -") ==
         "[-, a, -, -], [-, -, -, -], [-, -, -, -], [], [] -> [-, a, -, -], [-], [-, -, a], [-]");
-  // Three ranks: six heads of k and v are cut with the twelve of q, four are not.
+  // Three ranks: six heads of k and v are sharded with the twelve of q, four are not.
   CHECK(with({6, 9, 6, 16}, "-, -, b, -", "-, -, -, -", "-, -, -, -") ==
         "[-, -, b, -], [-, -, b, -], [-, -, b, -], [], [] -> [-, -, b, -], [-], [-, b, -], [-]");
   CHECK(with({6, 9, 4, 16}, "-, -, b, -", "-, -, b, -", "-, -, -, -") ==

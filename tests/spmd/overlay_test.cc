@@ -1,5 +1,5 @@
-// The expressions of overlays/paddle.yaml mean what they were verified with: tools/verify_overlay wrote down, for a call of
-// each op, which dims it sharded together and what it made of the outputs, by code of its own.
+// The expressions of overlays/paddle.yaml mean what they were verified with: tools/verify_overlay recorded, for a
+// call of each op, which dims it sharded together and how it combined the outputs, by code of its own.
 #include <catch2/catch.hpp>
 
 #include <deque>
@@ -92,7 +92,7 @@ class Call {
 
   std::string_view keep(std::string name) { return names_.emplace_back(std::move(name)); }
 
-  /// A slot whose tensors stand from `first` on in the flat order.
+  /// A slot whose tensors begin at `first` in the flat order.
   SlotRange add(const Json& slot, std::vector<SlotDef>& slots, std::vector<const Json*>& shapes, size_t first) {
     const bool list = !slot.empty() && slot[0].is_array();
     slots.push_back({keep("t" + std::to_string(names_.size()))});

@@ -1,4 +1,5 @@
-// Views of sharded tensors: a reshape whose processes keep their elements, in their order, shares, and moves nothing.
+// Views of sharded tensors: a reshape whose processes keep their elements, in the same order, shares the buffer and
+// sends nothing.
 #include <catch2/catch.hpp>
 
 #include <functional>

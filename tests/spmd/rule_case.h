@@ -1,4 +1,4 @@
-// What the tests of placement rules share: a call given as text, and an op whose rule is an expression.
+// Helpers for the tests of placement rules: a call given as text, and an op whose rule is an expression.
 #pragma once
 
 #include <catch2/catch.hpp>

@@ -53,7 +53,7 @@ TEST_CASE("matmul: leading dims and transposes") {
 }
 
 TEST_CASE("matmul: an axis that two arguments want differently goes where fewer bytes move") {
-  // x is by far the larger one, so it stays.
+  // x is by far the larger one, so it keeps its layout.
   const Dims x{512, 48, 32, 64}, y{48, 32}, out{512, 48, 64, 48};
   check_cases({
       {ops::matmul,
@@ -246,8 +246,8 @@ TEST_CASE("dims that are cut, joined or grown stay whole, the others keep their 
       {ops::gather, {{d, "-, b"}, {{3}, "a", DType::int64}}, {Scalar(0)}, {{3, 4}}, "[-, b], [a] -> [a, b]"},
       {ops::stack, {{d, "a, -"}, {d, "-, b"}}, {int64_t{1}}, {{6, 2, 4}}, "[a, b], [a, b] -> [a, -, b]", {2}},
       {ops::concat, {{d, "a, b"}, {d, "-, -"}}, {Scalar(0)}, {{12, 4}}, "[-, b], [-, b] -> [-, b]", {2}},
-      // A rule that takes one axis per dim gives [-, b, a] here. Several may share one: each goes where the large x0 can stay, or
-      // where fewer of the three move.
+      // A rule with one axis per dim would infer [-, b, a] here. Several axes may share a dim: each is assigned so
+      // that the large x0 keeps its layout, or so that fewer of the three are resharded.
       {ops::concat,
        {{x0, "-, a, b"}, {x1, "-, b, a"}, {x2, "-, -, a"}},
        {Scalar(0)},
@@ -288,9 +288,10 @@ TEST_CASE("an in-place target stays where it is, whatever that costs the others"
        "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)",
        {},
        {true}},
-      // The result would have to be reduced for the first target, which is not pending: rather the second is reduced.
+      // The result would have to be reduced for the first target, which is not pending. So the second argument is
+      // reduced instead.
       {ops::add, {{d, "-, -"}, {d, "-, - | sum(a)"}}, {}, {d}, "[-, -], [-, -] -> [-, -]", {}, {true, true}},
-      // relu does not commute with a sum: here even the target has to move.
+      // relu does not commute with a sum, so here even the target has to be resharded.
       {ops::relu, {{d, "-, - | sum(a)"}}, {}, {d}, "[-, -] -> [-, -]", {}, {true}},
   });
 }

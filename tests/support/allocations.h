@@ -1,6 +1,7 @@
-// Counts what a thread allocates. One file of a test program includes it, as it replaces the operators for the whole program, libraries included.
-// Sanitizers replace them themselves: that file is called allocation_test.cc, which tests/CMakeLists.txt leaves out there. It needs glibc, which lets
-// a program stand in front of malloc.
+// Counts the allocations of a thread. One file of a test program includes it, because it replaces
+// the operators for the whole program, including libraries. Sanitizers replace them themselves:
+// that file is called allocation_test.cc, which tests/CMakeLists.txt leaves out there. It needs
+// glibc, which lets a program replace malloc.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ inline std::ostream& operator<<(std::ostream& out, const Allocations& counts) {
 
 inline thread_local Allocations allocations;
 
-/// What `call` allocates on this thread.
+/// The allocations of `call` on this thread.
 template <class F>
 Allocations allocated(F&& call) {
   const Allocations before = allocations;

@@ -12,17 +12,19 @@
 
 namespace shard::test {
 
-/// Runs `program` on `ranks` threads. Catch2's assertions are not thread safe: tests collect findings with check() instead.
+/// Runs `program` on `ranks` threads. Catch2's assertions are not thread safe: tests report
+/// findings with check() instead.
 inline void run_ranks(int ranks, const std::function<void(Rank&)>& program, WorldOptions options = {}) {
   World::local(ranks, options)->run(program);
 }
 
-/// Throws, which fails the test through World::run, unless `condition` holds.
+/// Throws unless `condition` holds, which makes the test fail through World::run.
 inline void check(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error("check failed: " + what);
 }
 
-/// As run_ranks, of a program in which a call fails on some ranks only: they may catch that, but their world has failed.
+/// As run_ranks, for a program in which a call fails on only some ranks: they may catch the error,
+/// but their world has failed.
 inline void run_torn_world(int ranks, const std::function<void(Rank&)>& program) {
   try {
     run_ranks(ranks, program, {.timeout = std::chrono::seconds(30)});
@@ -41,7 +43,7 @@ Tensor iota(const Dims& dims, T start = T(0)) {
   return Tensor::from_data(values, dims);
 }
 
-/// The text of the Error that `call` throws; fails when it throws none.
+/// The text of the Error that `call` throws; the check fails if it throws none.
 template <class F>
 std::string error_of(F&& call, ErrorCode code) {
   try {

@@ -1,4 +1,5 @@
-// What tests of passes share: programs before and after a pass, and captured runs with and without passes, bit for bit.
+// Helpers for tests of passes: programs before and after a pass, and captured runs with and without
+// passes, compared bit for bit.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -23,7 +24,7 @@ inline Tensor doubled(const Tensor& x) { return scale(x, Scalar(2), Scalar(0), t
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// The elements as bits: -0.0 is not 0.0, and a NaN is itself.
+/// The elements as bits: -0.0 differs from 0.0, and a NaN equals itself.
 inline std::vector<uint64_t> bits(const Values& elements) {
   std::vector<uint64_t> result;
   for (const double value : elements) result.push_back(std::bit_cast<uint64_t>(value));
@@ -35,7 +36,7 @@ inline Program traced(const Function& function, const Tensors& inputs) {
   return program::trace(function, inputs).program;
 }
 
-/// What a pass makes of a function.
+/// The program of a function after a pass.
 inline Program passed(PassRun pass, const Function& function, const Tensors& inputs) {
   const Program before = traced(function, inputs);
   before.verify();
@@ -50,7 +51,8 @@ inline int count(const Program& program, std::string_view name) {
   return found;
 }
 
-/// Runs a function captured with and without passes and eagerly, a few times each, and compares outputs and what the inputs are then.
+/// Runs a function captured with and without passes and eagerly, a few times each, and compares
+/// outputs and the inputs after the run.
 inline void check_same(const Function& function, const std::function<Tensors(int run)>& make) {
   CapturedFunction with(function, {}), without(function, {.passes = false});
   for (int run = 0; run < 3; ++run) {

@@ -1,4 +1,4 @@
-// What tests that draw random calls share: meshes, layouts, and trying one seed after another.
+// Helpers for tests that draw random calls: meshes, layouts, and trying one seed after another.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -13,7 +13,8 @@
 
 namespace shard::test {
 
-/// A mesh of 1 to 3 axes in a world of so many ranks at most, of which some may be outside of it, in any order.
+/// A mesh of 1 to 3 axes in a world of at most that many ranks, some of which may be outside the
+/// mesh, in any order.
 struct RandomMesh {
   int ranks = 1;
   const ProcessMesh* mesh = nullptr;
@@ -68,8 +69,9 @@ inline uint64_t from_environment(const char* name, uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-/// Tries the seeds from SHARD_PROPERTY_SEED (1) on, SHARD_PROPERTY_CASES (`otherwise`) of them, and reports the first ten for which
-/// `attempt` says what is wrong, each with the command that shows it alone.
+/// Tries seeds starting at SHARD_PROPERTY_SEED (1), SHARD_PROPERTY_CASES (`otherwise`) of them, and
+/// reports the first ten for which `attempt` returns an error, each with the command that
+/// reproduces it alone.
 template <class Attempt>
 void try_seeds(const char* program, const char* test, Attempt attempt, uint64_t otherwise) {
   const uint64_t count = from_environment("SHARD_PROPERTY_CASES", otherwise);

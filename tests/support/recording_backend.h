@@ -1,5 +1,5 @@
-// A device in host memory that records: its kernels are those of the CPU, and while a recording is on, they and copies go into a journal, which a
-// launch goes through.
+// A device in host memory that records: its kernels are those of the CPU. During a recording they
+// and copies are added to a journal, which a launch executes.
 #pragma once
 
 #include <cstdlib>
@@ -18,7 +18,7 @@ namespace shard::test::recording {
 
 struct Journal {
   std::vector<std::function<void()>> work;
-  std::vector<void*> freed;  // while it was recorded; launches use it
+  std::vector<void*> freed;  // during the recording; launches use it
   Journal() = default;
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
@@ -27,17 +27,17 @@ struct Journal {
   }
 };
 
-/// What has been done, and what is to go wrong. Tests set it back.
+/// What has been done, and which failures to simulate. Tests reset it.
 struct State {
   int recordings = 0, launches = 0, abandoned = 0;
   int kept = 0;              // graphs that are not freed
   bool refuses_end = false;  // graph_end throws
   bool refuses_launch = false;
-  int refused_relu = 0;                // so many calls of relu from now on throw ...
+  int refused_relu = 0;                // this many calls of relu from now on throw ...
   ErrorCode code = ErrorCode::device;  // ... an error of this code
 };
 inline State state;
-inline thread_local std::unique_ptr<Journal> journal;  // null while nothing is recorded
+inline thread_local std::unique_ptr<Journal> journal;  // null when nothing is recorded
 
 inline void submit(std::function<void()> work) {
   if (journal) journal->work.push_back(std::move(work));
@@ -85,7 +85,7 @@ inline void graph_free(int, void* graph) {
   --state.kept;
 }
 
-/// A tensor by its address: a journal holds no buffer.
+/// A tensor by its address: a journal holds no reference to a buffer.
 struct Operand {
   void* data;
   Meta meta;
@@ -138,7 +138,7 @@ inline void bernoulli(const OpContext&, const DenseTensor& x, RandomKey key, Den
 inline void softmax(const OpContext&, const DenseTensor& x, int axis, DenseTensor& out) {
   run_on_host<"softmax">({Operand(x)}, Operand(out), axis);
 }
-/// Of a list; joins along dim 0.
+/// The concat of a list along dim 0.
 inline void concat(const OpContext&, std::span<const DenseTensor> x, const Scalar&, DenseTensor& out) {
   char* to = static_cast<char*>(out.raw());
   for (const DenseTensor& each : x) {

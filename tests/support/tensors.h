@@ -1,4 +1,5 @@
-// What tests with small float64 tensors share, plain ones and those on a mesh of two rows and two columns.
+// Helpers for tests with small float64 tensors, plain ones and those on a mesh of two rows and two
+// columns.
 #pragma once
 
 #include "api.h"
@@ -17,11 +18,11 @@ inline Tensor total(const Tensor& x) { return sum(x, {}, false); }
 inline const ProcessMesh* mesh22(MeshCosts costs = {}) {
   return ProcessMesh::make({2, 2}, {}, {"a", "b"}, std::move(costs));
 }
-/// The numbers from `start` on. Collective.
+/// A tensor of the numbers starting at `start`. Collective.
 inline Tensor on(const char* layout, const Dims& dims, double start = 0, const ProcessMesh* mesh = mesh22()) {
   return distribute(iota<double>(dims, start), DistSpec::parse(mesh, layout));
 }
-/// All elements; none on a rank outside of the mesh. Collective.
+/// All elements; empty on a rank outside the mesh. Collective.
 inline Values whole(const Tensor& x) {
   const Tensor all = x.is_dist() ? full(x) : x;
   return all.defined() ? values(all) : Values();

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-/// A value and the way to it in its case, "args[0].tensor.shape", for messages.
+/// A value and its path within its case, "args[0].tensor.shape", for messages.
 struct Node {
   const json& value;
   std::string of;     // "case 'matmul-1'"

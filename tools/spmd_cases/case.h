@@ -1,4 +1,5 @@
-// The cases of a file: calls of placement rules, and what is expected of them. docs/sharding.md has the format.
+// The cases of a file: calls of placement rules, and their expected results. docs/sharding.md has
+// the format.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,13 @@
 
 namespace spmd_cases {
 
-/// The file is not of the format; the text says which case and key.
+/// The file does not have the format; the text names the case and key.
 struct BadInput : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A tensor argument as the file has it. A size of -1 is unknown; mapping[d] is the mesh axis that shards dim d, -1 for none.
+/// A tensor argument, as in the file. A size of -1 is unknown; mapping[d] is the mesh axis that
+/// shards dim d, or -1.
 struct TensorCase {
   std::vector<int64_t> shape;
   std::vector<int64_t> mapping;
@@ -29,7 +31,7 @@ struct Argument {
   nlohmann::json attribute;
 };
 
-/// What is expected at one position; only what is set counts.
+/// The expectations at one position; only members that are set are compared.
 struct Expected {
   size_t slot = 0;
   std::optional<size_t> element;  // of a tensor list

@@ -1,5 +1,5 @@
-// shard_spmd_cases: runs files of placement cases against the rules of this library, or, with --compat, with the options that reproduce
-// the peer that the cases were recorded from.
+// shard_spmd_cases: runs files of placement cases against the rules of this library or, with
+// --compat, with the options that reproduce the peer from which the cases were recorded.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,5 @@
-// The ops of this library that cases may name, for what their definitions say: the rule, and how they commute with pending reductions.
+// The ops of this library that cases may name, for their definitions: the rule, and how they
+// commute with pending reductions.
 #include <algorithm>
 
 #include "ops/creation_ops.h"

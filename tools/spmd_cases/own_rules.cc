@@ -1,5 +1,6 @@
-// Rules of calls that this library has no op for (gradients, fused ops of the peer), and what the peer refuses. They are notations for the
-// library's solvers. Where a comment says "the peer", the rule is wrong or worse than what we would do, and only --compat uses it.
+// Rules of calls for which this library has no op (gradients, fused ops of the peer), and what the
+// peer refuses. They are notations for the library's solvers. Where a comment says "the peer", the
+// rule is wrong or worse than that of this library, and only --compat uses it.
 #include "core/error.h"
 #include "rules.h"
 #include "spmd/first_come.h"
@@ -31,7 +32,7 @@ void unshard(Layout& layout, int dim) {
 
 RuleResult replicated(const RuleArgs& args) { return infer_replicated(args); }
 
-/// The first dims are one batch; everything else stays whole.
+/// The first dims are one batch; no other dim is sharded.
 RuleResult data_parallel(const RuleArgs& args) {
   Notation n;
   const int batch = n.add({});
@@ -45,7 +46,7 @@ RuleResult data_parallel(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Without y its gradient is the second half of x's, whose last dim stays whole.
+/// Without y its gradient is the second half of x's, whose last dim is not sharded.
 RuleResult swiglu_grad(const RuleArgs& args) {
   Notation n;
   const Letters x = letters_for(n, args, 0);
@@ -56,7 +57,8 @@ RuleResult swiglu_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The peer: two matmuls have to agree on layouts that they need not change, and all is replicated where the forward op changed some.
+/// The peer: two matmuls have to agree on layouts that they do not reshard, and all is replicated
+/// where the forward op resharded any.
 RuleResult matmul_grad(const RuleArgs& args) {
   const Notation n = from_expression(
       args, "... m? k ^transpose_x, ... k n? ^transpose_y, ... m? n? -> ... m? k ^transpose_x, ... k n? ^transpose_y");
@@ -86,7 +88,7 @@ RuleResult matmul_grad(const RuleArgs& args) {
   return result;
 }
 
-/// The peer: the table keeps its columns, whatever out_grad has there.
+/// The peer: the table keeps the sharding of its columns, whatever out_grad has there.
 RuleResult embedding_grad(const RuleArgs& args) {
   if (args.flag("sparse")) fail(ErrorCode::layout, "[{}] no rule for sparse gradients", args.op.name);
   Notation n;
@@ -122,7 +124,8 @@ RuleResult expand_as_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Repeated dims stay whole; new ones are sharded where the output is wanted so, and summed in the gradient.
+/// Repeated dims are not sharded; new ones are sharded where the output is wanted so, and summed in
+/// the gradient.
 RuleResult tile(const RuleArgs& args) {
   Notation n;
   const bool gradient = args.op.name.ends_with("_grad");
@@ -158,7 +161,7 @@ RuleResult scatter(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Rows of out_grad go to x_grad, and to updates_grad where the index says.
+/// Rows of out_grad go to x_grad, and to updates_grad at the rows that the index names.
 RuleResult scatter_grad(const RuleArgs& args) {
   Notation n;
   const Letters grad = letters_for(n, args, 2);
@@ -184,7 +187,8 @@ RuleResult gather_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Each row of the index adds a slice of out_grad to x_grad: rows that are sharded leave a pending sum.
+/// Each row of the index adds a slice of out_grad to x_grad: where rows are sharded the result is a
+/// pending sum.
 RuleResult gather_nd_grad(const RuleArgs& args) {
   Notation n;
   const Dims& index = dims(args, 1);
@@ -240,7 +244,7 @@ RuleResult cumsum_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// label, softmax, loss_grad -> input_grad: the class axis stays whole.
+/// label, softmax, loss_grad -> input_grad: the class axis is not sharded.
 RuleResult cross_entropy_grad(const RuleArgs& args) {
   Notation n;
   const Letters x = letters_for(n, args, 1);
@@ -250,7 +254,8 @@ RuleResult cross_entropy_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// True where sharding the heads as k's are leaves each process with the heads of k and v that those of q need.
+/// True where sharding the heads like those of k leaves each process with the heads of k and v that
+/// its heads of q need.
 bool heads_go_together(const RuleArgs& args, size_t q, size_t k, size_t v) {
   if (dims(args, q)[2] == dims(args, v)[2]) return true;
   const int64_t heads = dims(args, k)[2];
@@ -261,7 +266,7 @@ bool heads_go_together(const RuleArgs& args, size_t q, size_t k, size_t v) {
   return heads % args.mesh->size() == 0;
 }
 
-/// q, k, v, then in the gradient out, softmax_lse; sequences and head sizes stay whole.
+/// q, k, v, then in the gradient out, softmax_lse; sequences and head sizes are not sharded.
 RuleResult flash_attention(const RuleArgs& args) {
   Notation n;
   const Letter::Role heads = heads_go_together(args, 0, 1, 2) ? Letter::Role::map : Letter::Role::whole;
@@ -280,7 +285,8 @@ RuleResult flash_attention(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Where the arguments of rotary embeddings stand: forward q, k, v, sin, cos, ids; in the gradient the tensors to turn come last.
+/// The positions of the arguments of rotary embeddings: forward q, k, v, sin, cos, ids; in the
+/// gradient the tensors to rotate come last.
 RuleResult rope_from(const RuleArgs& args, size_t q, size_t sin, size_t cos, size_t ids) {
   if (dims(args, q).rank() != 4)
     fail(ErrorCode::shape_mismatch, "[{}] q has dims [batch, sequence, heads, head size]", args.op.name);
@@ -312,14 +318,14 @@ RuleResult rope_from(const RuleArgs& args, size_t q, size_t sin, size_t cos, siz
   }
   if (present(args, ids)) n.inputs[ids] = {full[1 - seq], full[seq]};
   RuleResult result = solve(args, n);
-  // The peer gathers the second dim of the ids, which is not the sequence where time comes first.
+  // The peer gathers the second dim of the ids, which is not the sequence if time comes first.
   if (!args.options.costs()) unshard(result.inputs[ids], 1);
   return result;
 }
 RuleResult rope(const RuleArgs& args) { return rope_from(args, 0, 3, 4, 5); }
 RuleResult rope_grad(const RuleArgs& args) { return rope_from(args, 3, 0, 1, 2); }
 
-/// x^T dout and the sum of dout, added to gradients that are there already.
+/// x^T dout and the sum of dout, added to existing gradients.
 RuleResult linear_grad(const RuleArgs& args) {
   Notation n;
   const Letters x = letters_for(n, args, 0);
@@ -333,7 +339,7 @@ RuleResult linear_grad(const RuleArgs& args) {
   RuleResult result = solve(args, n);
   if (!args.flag("has_bias")) result.outputs[1] = Layout(args.mesh, 0);
   if (args.options.costs()) return result;
-  // The peer takes the bias from dout as it is, and gradients that are there have to fit.
+  // The peer uses dout unchanged for the bias, and existing gradients have to fit.
   if (args.flag("has_bias")) {
     FirstCome axes(args, n);
     axes.visit(tensor(args, 1).spec->layout(), dout);
@@ -399,7 +405,7 @@ RuleResult reshaped(const RuleArgs& args, const DistSpec* from_spec, const Dims&
   return infer(inner);
 }
 
-/// x_grad has the shape in xshape. The peer goes from xshape, which must fit as it is.
+/// x_grad has the shape in xshape. The peer starts from xshape, which must fit unchanged.
 RuleResult reshape_grad(const RuleArgs& args) {
   RuleResult result;
   if (args.options.costs()) {

@@ -14,7 +14,8 @@ using shard::spmd::RuleOptions;
 using Conflict = RuleOptions::Conflict;
 using Pending = RuleOptions::Pending;
 
-/// Cuts `text` at the first `mark`: what stands before it is returned, what stands after it is left.
+/// Splits `text` at the first `mark`: returns the text before it, and leaves the text after it in
+/// `text`.
 std::string_view cut(std::string_view& text, std::string_view mark) {
   const size_t at = text.find(mark);
   std::string_view head = text.substr(0, at);
@@ -509,7 +510,7 @@ Signature::Signature(std::string_view signature) : text(signature) {
   std::string_view rest = signature;
   std::string_view arguments = cut(rest, "->");
   while (!arguments.empty()) {
-    // A list in brackets is a default, and has commas of its own.
+    // A list in brackets is a default value, and contains commas.
     const size_t bracket = arguments.find("=[");
     const size_t comma = arguments.find(',');
     std::string_view item;

@@ -1,5 +1,6 @@
-// The rules that cases name: how the arguments of a case become a call of one of our rules, under the names of the peer's registry and of
-// its op YAML. The table is in rules.cc, shapes of outputs in shapes.cc, rules that only cases need in own_rules.cc.
+// The rules that cases name: how the arguments of a case become a call of one of our rules, under
+// the names of the peer's registry and of its op YAML. The table is in rules.cc, shapes of outputs
+// are in shapes.cc, rules that only cases need in own_rules.cc.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,16 +17,17 @@ struct AttrDef {
   enum class Kind { any, boolean, integer, number, integers };
   std::string_view name;
   Kind kind = Kind::any;
-  nlohmann::json fallback;  // null: the case has to give it
+  nlohmann::json fallback;  // null: the case must have a value
 };
 
 struct OutputDef {
   shard::SlotDef slot;
-  std::string_view like;  // the input that has its shape; empty: the entry's shapes tell
+  std::string_view like;  // the input that has its shape; empty: determined by the entry's shapes
 };
 
-/// "x, y?, z[], bool flag=false, any rest, ... -> out=x, list[]": tensors, optional ones and lists; attributes with their kinds; after
-/// "..." any further attributes, which the rule does not ask for; outputs with the input that has their shape.
+/// "x, y?, z[], bool flag=false, any rest, ... -> out=x, list[]": tensors, optional ones and lists;
+/// attributes with their kinds; after "..." any further attributes, which the rule does not use;
+/// outputs with the input that has their shape.
 struct Signature {
   explicit Signature(std::string_view text);
 
@@ -46,7 +48,8 @@ struct Call {
   std::vector<shard::spmd::TensorArg> tensors = {};  // flat
   std::vector<shard::SlotRange> slots = {};
   std::vector<shard::spmd::AttrValue> attrs = {};
-  /// In a backward call the shapes of the flat outputs that the case gives, sizes 0 and -1 of a reshape resolved.
+  /// In a backward call the shapes of the flat outputs from the case, with sizes 0 and -1 of a
+  /// reshape resolved.
   std::vector<shard::Dims> given = {};
 
   const shard::Dims& dims(size_t slot) const { return tensors[slots[slot].first].meta.dims; }
@@ -63,25 +66,29 @@ using ShapesOf = Shapes (*)(const Call&);
 /// Throws shard::Error for what the peer refuses.
 using Check = void (*)(const Call&);
 
-/// How the peer decides; see RuleOptions. Its standard for all of its rules, then what differs in one.
+/// The options that reproduce the peer's decisions; see RuleOptions. The standard for all of its
+/// rules, then the deviations of single rules.
 shard::spmd::RuleOptions peer_options();
 
 struct Entry {
   std::string_view names;  // separated by spaces
   std::string_view signature;
-  std::string_view rule = {};  // an expression, or a registered rule; empty: that of the op with the first of the names
+  // an expression, or a registered rule; empty: the rule of the op with the first of the names
+  std::string_view rule = {};
   ShapesOf shapes = nullptr;
   shard::spmd::RuleOptions peer = peer_options();
   shard::spmd::RuleOptions::Conflict peer_reverse = shard::spmd::RuleOptions::Conflict::first;  // in a backward case
-  std::string_view peer_rule = {};  // where the peer's rule is not ours with other options; empty: it is
+  std::string_view peer_rule = {};  // the peer's rule, where it cannot be expressed by options; empty: it can
   Check peer_check = nullptr;
-  bool flat = false;           // lists of tensors count as so many arguments or outputs
+  bool flat = false;           // the tensors of lists count as separate arguments or outputs
   bool outputs_given = false;  // a forward case lists the outputs too
-  bool free_outputs = false;   // the outputs of a backward case need not have the shapes that the op gives
+  bool free_outputs = false;   // the outputs of a backward case need not have the shapes that the op infers
   bool xshape =
-      false;  // the peer's op has a last output, xshape: a dim that nothing shards and then x's, for the gradient alone
+      // the peer's op has a last output, xshape: a dim that no axis shards and then those of x, for
+      // the gradient alone
+      false;
   bool open_sizes = false;           // 0 and -1 in the shapes of the outputs of a backward case are those of reshape
-  std::vector<size_t> answers = {};  // the input slots that the peer's rule answers for; empty: all
+  std::vector<size_t> answers = {};  // the input slots for which the peer's rule returns layouts; empty: all
 };
 
 /// All entries for a name, in the order in which they are tried; those of one name have different arguments.

@@ -15,7 +15,7 @@ namespace {
 using namespace shard;
 using namespace shard::spmd;
 
-/// What unknown sizes count as; the peer does so in reshapes, where a size has to be known.
+/// The value used for unknown sizes; the peer uses it in reshapes, where a size has to be known.
 constexpr int64_t kUnknownSize = 256;
 
 Dims known_dims(const std::vector<int64_t>& shape) {
@@ -24,10 +24,10 @@ Dims known_dims(const std::vector<int64_t>& shape) {
   return Dims(std::span<const int64_t>(sizes));
 }
 
-/// How the peer tells an absent tensor.
+/// How the peer represents an absent tensor.
 bool is_empty(const TensorCase& tensor) { return tensor.shape.empty() || tensor.shape[0] == 0; }
 
-/// xshape of the peer: its first size is 0, and has an entry in the mapping or none.
+/// xshape of the peer: its first size is 0, and may have an entry in the mapping.
 bool has_marker(const SlotDef& slot, const TensorCase& tensor) {
   if (tensor.shape.empty() || tensor.shape[0] != 0) return false;
   return slot.name == "xshape" || tensor.shape.size() == tensor.mapping.size() + 1;
@@ -45,7 +45,7 @@ TensorCase without_marker(const SlotDef& slot, const TensorCase& tensor) {
 const DistSpec* spec_of(const ProcessMesh* mesh, const TensorCase& tensor, const RuleOptions& options) {
   const Dims dims = known_dims(tensor.shape);
   Layout layout(mesh, dims.rank());
-  // A tensor without dims may have a mapping of one entry, which says nothing.
+  // A tensor without dims may have a mapping of one entry, which is ignored.
   const bool scalar = dims.rank() == 0 && tensor.mapping.size() == 1;
   if (!tensor.mapping.empty() && !scalar && tensor.mapping.size() != tensor.shape.size()) {
     fail(ErrorCode::layout, "a tensor of {} dims has a dims_mapping of {}", tensor.shape.size(), tensor.mapping.size());
@@ -55,7 +55,7 @@ const DistSpec* spec_of(const ProcessMesh* mesh, const TensorCase& tensor, const
     if (axis < 0) continue;
     if (axis >= mesh->rank())
       fail(ErrorCode::layout, "dim {} is sharded by axis {} of a mesh with {}", d, axis, mesh->rank());
-    // Where a conflict is no error, the first dim keeps an axis that stands twice.
+    // Where a conflict is not an error, the first dim keeps an axis that occurs twice.
     if (options.conflict != RuleOptions::Conflict::first || layout.dim_of(static_cast<int>(axis)) < 0)
       layout.dims[d].push_back(static_cast<int>(axis));
   }
@@ -74,7 +74,7 @@ struct Bound {
   std::vector<AttrValue> attrs;
 };
 
-/// The arguments of a case are others than those of a signature.
+/// The arguments of a case do not match those of a signature.
 struct Misfit : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -125,7 +125,7 @@ Bound bind(const Case& c, const Entry& entry, const Signature& signature) {
         continue;
       }
       if (!more) throw Misfit(fmt::format("argument {} should be {} '{}'", next, what, slot.name));
-      // Tensors of the peer's list arguments may stand one by one.
+      // Tensors of the peer's list arguments may be listed one by one.
       if ((c.args[next].kind == Argument::Kind::list) != list) {
         throw Misfit(fmt::format("argument {} should be {} for {} '{}'", next,
                                  list ? "a list of tensors" : "one tensor", what, slot.name));
@@ -135,7 +135,7 @@ Bound bind(const Case& c, const Entry& entry, const Signature& signature) {
   };
   take(signature.inputs, bound.inputs, "tensor");
   if (c.backward || entry.outputs_given) take(signature.output_slots, bound.outputs, "output");
-  // What is wanted of xshape says nothing: no op reads it as a value.
+  // The wanted layout of xshape is ignored: no op reads it as a value.
   if (c.backward && entry.xshape && next < c.args.size() && c.args[next].kind == Argument::Kind::tensor) ++next;
   for (const AttrDef& attr : signature.attrs) {
     const bool more = next < c.args.size();
@@ -185,7 +185,7 @@ AnswerSide side_of(const std::vector<Layout>& layouts, const std::vector<SlotDef
   return side;
 }
 
-/// One call of a rule with all that its RuleArgs point at.
+/// One call of a rule with everything that its RuleArgs point to.
 class Run {
  public:
   Run(const Case& c, const Entry& entry, const Signature& signature, bool compat)
@@ -234,7 +234,7 @@ class Run {
         TensorCase tensor = without_marker(signature_.inputs[s], given);
         TensorArg arg;
         arg.meta = {known_dims(tensor.shape), DType::float32};
-        // In reverse the layouts of inputs do not count, and may be none at all.
+        // In reverse the layouts of inputs are ignored, and may be missing.
         if (case_.backward) tensor.mapping.clear(), tensor.partial.clear();
         const bool absent = signature_.inputs[s].kind == SlotDef::Kind::optional && is_empty(given);
         if (!absent) arg.spec = spec_of(mesh_, tensor, options_);
@@ -269,7 +269,7 @@ class Run {
     Dims& dims = outputs_[o].dims;
     const bool none = tensor.mapping.empty() && (tensor.shape.empty() || dims.rank() > 0);
     if (!none && dims.rank() == 0 && !tensor.shape.empty())
-      return wanted_.push_back(nullptr);  // an output that the op does not make
+      return wanted_.push_back(nullptr);  // an output that the op does not compute
     if (!none && static_cast<size_t>(dims.rank()) != tensor.shape.size() && !entry_.free_outputs) {
       fail(ErrorCode::shape_mismatch, "output {} has {} dims, but the op gives {}", o, tensor.shape.size(),
            dims.rank());
@@ -298,7 +298,7 @@ class Run {
     const OpDef* known = find_op(case_.rule);
     if (known == nullptr) known = find_op(entry_.names.substr(0, entry_.names.find(' ')));
     OpDef op;
-    // A guard may ask for attributes that the case has not.
+    // A guard may use attributes that the case does not have.
     if (known != nullptr && known->commute_guard.empty()) {
       op.commutes = known->commutes;
       op.commute_types = known->commute_types;

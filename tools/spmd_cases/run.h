@@ -1,4 +1,4 @@
-// Runs a case: binds its arguments, asks the rule, and compares.
+// Runs a case: binds its arguments, calls the rule, and compares the results.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace spmd_cases {
 
-/// The layout of one tensor in an answer: per dim the mesh axes that shard it, and the axes that it is pending on.
+/// The layout of one tensor in an answer: for each dim the mesh axes that shard it, and the axes on
+/// which it is pending.
 struct Placed {
   std::vector<std::vector<int>> axes;
   std::vector<int64_t> partial;
@@ -18,7 +19,7 @@ struct Placed {
 struct AnswerSide {
   std::vector<std::vector<Placed>> slots;
   std::vector<bool> lists;  // per slot
-  size_t intermediate = 0;  // the last slots, which the count of a case may leave out
+  size_t intermediate = 0;  // the number of last slots that the count of a case may leave out
 };
 
 struct Answer {
@@ -32,10 +33,12 @@ struct UnknownRule : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What the rule says; arguments that do not fit it are refused too. Throws UnknownRule for a name that the table has not.
+/// The answer of the rule; arguments that do not fit it count as a refusal. Throws UnknownRule for
+/// a name that is not in the table.
 Answer answer(const Case& c, bool compat);
 
-/// What the answer lacks of what is expected, a sentence each; empty: the case passes.
+/// The differences between the answer and the expectations, a sentence each; empty: the case
+/// passes.
 std::vector<std::string> differences(const Case& c, const Answer& answer);
 
 /// "[0, -1] partial [1]"; a dim that several axes shard is "0+1".

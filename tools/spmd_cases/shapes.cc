@@ -1,4 +1,5 @@
-// Shapes of the outputs of calls, as far as placement needs them: ranks always, sizes where a rule looks at them.
+// Shapes of the outputs of calls, as far as placement needs them: always ranks, and sizes where a
+// rule reads them.
 #include <numeric>
 
 #include "core/error.h"
@@ -30,7 +31,7 @@ std::vector<bool> named(const Call& call, std::string_view attr, int rank) {
   return result;
 }
 
-/// The shape that a reshape to `target` gives: 0 copies a dim of `in`, one -1 is what is left.
+/// The shape of a reshape to `target`: 0 copies a dim of `in`, one -1 is the remaining size.
 Dims resolved(const Call& call, const Dims& in, std::span<const int64_t> target) {
   Dims out;
   int unknown = -1;
@@ -252,7 +253,7 @@ Shapes unsqueeze_shapes(const Call& call) {
   const int rank = x.rank() + static_cast<int>(axes.size());
   std::vector<bool> added(static_cast<size_t>(rank), false);
   for (int64_t axis : axes) {
-    // The peer counts each negative axis from the end of x with one new dim, however many are new.
+    // The peer counts each negative axis from the end of x plus one new dim, however many are new.
     const int64_t at = axis < 0 && call.compat ? axis + x.rank() + 1 : axis;
     added[static_cast<size_t>(axis_of(call, "axis", at, rank))] = true;
   }
@@ -263,7 +264,7 @@ Shapes unsqueeze_shapes(const Call& call) {
 }
 
 Shapes reshape_grad_shapes(const Call& call) {
-  // xshape has a first dim of its own, but where the case leaves it out.
+  // xshape has a first dim of its own, unless the case leaves it out.
   const Dims& xshape = call.dims(0);
   return {{xshape.numel() == call.dims(1).numel() ? xshape : without_first(xshape)}};
 }
@@ -277,7 +278,7 @@ Shapes slice_shapes(const Call& call) {
   const Dims& x = call.dims(0);
   for (int64_t axis : call.integers("axes")) axis_of(call, "axes", axis, x.rank());
   std::vector<bool> dropped(static_cast<size_t>(x.rank()), false);
-  // The peer's rule does not look at decrease_axis.
+  // The peer's rule ignores decrease_axis.
   if (!call.compat) {
     for (int64_t axis : call.integers("decrease_axis"))
       dropped[static_cast<size_t>(axis_of(call, "decrease_axis", axis, x.rank()))] = true;

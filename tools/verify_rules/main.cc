@@ -1,4 +1,4 @@
-// Tries the placement rules of this library's ops; see docs/rules.md.
+// Verifies the placement rules of this library's ops; see docs/rules.md.
 #include "testing/rule_check.h"
 
 int main(int argc, char** argv) {

@@ -1,4 +1,5 @@
-// CPU kernels of the gradients of gelu, silu and swiglu, which stand in unary.cc and binary.cc.
+// CPU kernels of the gradients of gelu, silu and swiglu. The forward kernels are in unary.cc and
+// binary.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/activation_grad.cc"
 #include "kernels/cpu/targets.h"
@@ -14,16 +15,16 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-/// x * P(N(0, 1) <= x) grows by P(N(0, 1) <= x) + x * the density of N(0, 1) at x.
+/// The derivative of x * P(N(0, 1) <= x) is P(N(0, 1) <= x) + x * the density of N(0, 1) at x.
 struct GeluGrad {
   template <class C>
   static HWY_INLINE C apply(C x, C grad) {
     const Normal<C> normal = normal_at(x);
-    const C near = at_least(C(-40), -at_least(C(-40), -x));  // bell is 0 beyond
+    const C near = at_least(C(-40), -at_least(C(-40), -x));  // bell is 0 outside
     return grad * (normal.below + near * C(0.39894228040143268) * normal.bell);
   }
 };
-/// Of gelu_tanh_of.
+/// The gradient of gelu_tanh_of.
 struct GeluTanhGrad {
   template <class C>
   static C apply(C x, C grad) {

@@ -1,5 +1,6 @@
-// The CPU kernels of flash_attn and of its gradient: blocks of keys with a running maximum and sum (Dao et al. 2022), so that no row of scores
-// is kept whole. A row of results depends on its own query alone, bit for bit, however queries, heads and batches are cut.
+// The CPU kernels of flash_attn and of its gradient: blocks of keys with a running maximum and sum
+// (Dao et al. 2022), so that no row of scores is stored. A row of results depends only on its own
+// query, bit for bit, however queries, heads and batches are sharded.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cc"
 #include "kernels/cpu/targets.h"
@@ -19,7 +20,7 @@ namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr int64_t kQueries = 16;  // rows of a job
-constexpr int64_t kKeys = 64;     // columns that are scored at a time
+constexpr int64_t kKeys = 64;     // columns that are scored at once
 
 /// One call; q, k, v are [batch, sequence, heads, width].
 template <class T>
@@ -41,7 +42,7 @@ struct Attention {
     const int64_t group = q_box.global[2] / k_box.global[2];
     return (q_box.begin[2] + h) / group - k_box.begin[2];
   }
-  /// How many keys local query `i` may see, counted in the whole sequence; the last query sees all.
+  /// How many keys local query `i` may see, in the whole sequence; the last query sees all.
   int64_t visible(int64_t i) const {
     return causal ? std::clamp<int64_t>(q_box.begin[1] + i + 1 + keys() - q_box.global[1], 0, keys()) : keys();
   }
@@ -50,7 +51,8 @@ struct Attention {
     const auto at = [&](int d, int64_t index) { return mask_box.global[d] == 1 ? 0 : index; };
     return mask.data<T>() + ((at(0, b) * dims[1] + at(1, h)) * dims[2] + at(2, i)) * dims[3];
   }
-  /// 1 / (1 - dropout) where the weight of key j is kept, else 0; by the position in the whole [batch, heads, queries, keys].
+  /// 1 / (1 - dropout) where the weight of key j is kept, else 0. Depends on the position in the
+  /// whole [batch, heads, queries, keys].
   C kept(int64_t b, int64_t h, int64_t i, int64_t j) const {
     const int64_t row =
         ((q_box.begin[0] + b) * q_box.global[2] + q_box.begin[2] + h) * q_box.global[1] + q_box.begin[1] + i;
@@ -67,7 +69,7 @@ struct Block {
       : query(size_t(kQueries * width)), keys(size_t(kKeys * width)), values(size_t(kKeys * value_width)),
         sums(size_t(kQueries * value_width)) {}
   std::vector<C> query;   // [row][width], scaled
-  std::vector<C> keys;    // [width][kKeys]: a score is a sum over rows, which vectors hold side by side
+  std::vector<C> keys;    // [width][kKeys]: a score is a sum over rows, with the keys in vector lanes
   std::vector<C> values;  // [kKeys][value_width]
   std::vector<C> sums;    // [row][value_width]
   C scores[kQueries][kKeys];
@@ -87,7 +89,7 @@ void load_queries(const Attention<T>& a, int64_t b, int64_t h, int64_t first, in
   std::fill(block.sums.begin(), block.sums.end(), C(0));
 }
 
-/// The scores of keys [start, start + n) for the block's queries; -infinity where one may not be seen.
+/// The scores of keys [start, start + n) for the block's queries; -infinity for masked keys.
 template <class T, class C>
 void score(const Attention<T>& a, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n,
            Block<C>& block) {
@@ -125,7 +127,7 @@ void accumulate(const Attention<T>& a, int64_t b, int64_t h, int64_t first, int6
     C* scores = block.scores[i];
     C largest = block.largest[i];
     for (int64_t j = 0; j < n; ++j) largest = nan_max(largest, scores[j]);
-    if (largest == lowest<C>()) continue;  // nothing to be seen yet
+    if (largest == lowest<C>()) continue;  // no key is visible yet
     const C shrink = exp_of(block.largest[i] - largest);
     block.largest[i] = largest;
     C total = block.total[i] * shrink;
@@ -208,7 +210,7 @@ void flash_attn(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k
   });
 }
 
-/// What the gradient reads besides the arguments of the forward op.
+/// The arguments of the gradient besides those of the forward op.
 template <class T>
 struct AttentionGrad {
   const Attention<T>& a;
@@ -221,13 +223,15 @@ struct GradBlock : Block<C> {
   GradBlock(int64_t width, int64_t value_width)
       : Block<C>(width, value_width), columns(size_t(kKeys * value_width)), rows(size_t(kKeys * width)),
         grads(size_t(kQueries * value_width)) {}
-  std::vector<C> columns;      // [value_width][kKeys]: the values, as `keys` are the keys
-  std::vector<C> rows;         // [kKeys][width]: the keys, as `values` are the values
+  std::vector<C> columns;      // [value_width][kKeys]: the values, transposed like `keys`
+  std::vector<C> rows;         // [kKeys][width]: the keys, in the order of `values`
   std::vector<C> grads;        // [row][value_width]: the gradients of the results
-  C weights[kQueries][kKeys];  // what the values are multiplied with
+  C weights[kQueries][kKeys];  // the factors of the values
   C slopes[kQueries][kKeys];   // the gradients of the scores
   C dot
-      [kQueries];  // of result and gradient: the mean of a row's weight gradients, which each score's weight is lowered by
+      // for result and gradient: the mean of a row's weight gradients, which is subtracted from
+      // each of them
+      [kQueries];
 };
 
 template <class T, class C>
@@ -261,7 +265,7 @@ void weigh(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first, int64
     C *weights = block.weights[i], *slopes = block.slopes[i];
     std::fill_n(slopes, kKeys, C(0));
     const C sum = g.lse.template data<Statistic<T>>()[(b * heads + h) * a.queries() + first + i];
-    if (sum == lowest<C>()) {  // nothing to be seen
+    if (sum == lowest<C>()) {  // no key is visible
       std::fill_n(weights, kKeys, C(0));
       continue;
     }
@@ -311,7 +315,8 @@ void query_grads(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first,
   }
 }
 
-/// The gradients of a block of keys and their values of one head of k and v: sums over the heads of q that read it, and their queries, in order.
+/// The gradients of a block of keys and their values of one head of k and v: sums over the heads of
+/// q that read it, and over their queries, in order.
 template <class T>
 void key_grads(const AttentionGrad<T>& g, int64_t b, int64_t head, int64_t start, DenseTensor& k_grad,
                DenseTensor& v_grad) {
@@ -346,7 +351,8 @@ void key_grads(const AttentionGrad<T>& g, int64_t b, int64_t head, int64_t start
   }
 }
 
-/// Weights are computed twice, for the queries and for the keys, so that no two jobs add to one element.
+/// Weights are computed twice, for the gradients of queries and of keys, so that no two jobs add to
+/// one element.
 template <class T>
 void flash_attn_grad(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
                      const DenseTensor& out, const DenseTensor& softmax_lse, const DenseTensor& seed_offset,

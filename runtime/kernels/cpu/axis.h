@@ -1,4 +1,4 @@
-// A tensor seen as [outer, size, inner] around one axis, for kernels that walk along it.
+// A tensor viewed as [outer, size, inner] around one axis, for kernels that scan along it.
 #pragma once
 
 #include "core/dims.h"

@@ -1,5 +1,5 @@
-// CPU kernels of elementwise arithmetic on several tensors. Comparisons and logic go to logic.cc, ops with one tensor to unary.cc,
-// with numbers to scalar.cc.
+// CPU kernels of elementwise arithmetic on several tensors. Comparisons and logic are in logic.cc,
+// ops with one tensor in unary.cc, ops with numbers in scalar.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/binary.cc"
 #include "kernels/cpu/targets.h"
@@ -54,7 +54,7 @@ struct Minimum {
     return nan_min(a, b);
   }
 };
-/// Integers by squaring, as pow does with one number.
+/// Integer powers by squaring, as in pow with a number.
 struct Power {
   template <class C>
   static C apply(C a, C b) {
@@ -63,7 +63,7 @@ struct Power {
   }
 };
 
-/// Division by zero has no integer result; it is found before anything is written.
+/// Integer division by zero has no result; it is detected before anything is written.
 template <class T>
 void divide_integers(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
   ctx.note_data_check();
@@ -126,7 +126,7 @@ void swiglu(const OpContext&, const DenseTensor& x, const DenseTensor& y, DenseT
   });
 }
 
-/// Row by row in the order of the list; 16-bit floats are rounded once.
+/// Adds row by row in the order of the list; 16-bit floats are rounded once.
 template <class T>
 void add_n(const OpContext&, std::span<const DenseTensor> inputs, DenseTensor& out) {
   using C = Compute<T>;

@@ -1,6 +1,6 @@
-// The row loop of elementwise ops of two tensors, for each .cc that compiles itself once per instruction set. The ops stand in
-// binary.cc and logic.cc.
-// Highway's guard: the file is read once more for every target.
+// The row loop of elementwise ops of two tensors, for each .cc that compiles itself once per
+// instruction set. The ops are in binary.cc and logic.cc.
+// Highway's include guard: the file is included once for every target.
 #if defined(SHARD_KERNELS_CPU_BINARY_ROW_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHARD_KERNELS_CPU_BINARY_ROW_H
 #undef SHARD_KERNELS_CPU_BINARY_ROW_H
@@ -17,7 +17,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 
-/// out[i] = Op::apply(x[i], y[i]) with the elements in their type of arithmetic; either side may be one number for the row.
+/// out[i] = Op::apply(x[i], y[i]), with the elements converted to the type of arithmetic; either
+/// side may be one number for the whole row.
 template <class Op, class T, class R>
 void binary_row(const Row& row) {
   using C = Compute<T>;

@@ -1,4 +1,5 @@
-// CPU kernels that make tensors from numbers: full, full_like, arange, eye, empty, and assign, the plain copy.
+// CPU kernels that make tensors from numbers: full, full_like, arange, eye, empty; and assign, the
+// plain copy.
 #include <algorithm>
 #include <cstring>
 
@@ -27,7 +28,7 @@ void full_like(const OpContext&, const DenseTensor&, const Scalar& value, DenseT
   fill<T>(value, out);
 }
 
-/// Each element is computed from its index, so that long ranges do not drift.
+/// Each element is computed from its index, so that long ranges do not accumulate errors.
 template <class T>
 void arange(const OpContext& ctx, const Scalar& start, const Scalar& step, DenseTensor& out) {
   const int64_t first = ctx.output_box(0, out).begin[0];
@@ -41,7 +42,7 @@ void arange(const OpContext& ctx, const Scalar& start, const Scalar& step, Dense
   });
 }
 
-/// Of a piece of the matrix: the diagonal is where the global indices are equal.
+/// For a local shard of the matrix: the diagonal is where the global indices are equal.
 template <class T>
 void eye(const OpContext& ctx, DenseTensor& out) {
   const Dims begin = ctx.output_box(0, out).begin;

@@ -1,4 +1,4 @@
-// What kernels say that refuse a value of an argument: where it is in the whole tensor.
+// Texts for errors of kernels about a value of an argument: its position in the whole tensor.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// CPU kernels that find out how many rows their outputs have: nonzero, masked_select, unique. They make those outputs themselves.
+// CPU kernels whose number of output rows depends on data: nonzero, masked_select, unique. They
+// allocate those outputs themselves.
 #include <algorithm>
 #include <numeric>
 
@@ -14,7 +15,7 @@ bool is_set(T value) {
   else return value != T(0);
 }
 
-/// Adds one to a row-major index within `dims`, from the last dim on.
+/// Increments a row-major index within `dims`, starting at the last dim.
 void advance(Dims& index, const Dims& dims) {
   for (int d = dims.rank() - 1; d >= 0; --d) {
     if (++index[d] < dims[d]) return;
@@ -48,7 +49,7 @@ void masked_select(const OpContext&, const DenseTensor& x, const DenseTensor& ma
   }
 }
 
-/// A strict order of all values: NaNs are equal to each other and larger than the rest.
+/// A strict weak order of all values: NaNs are equal to each other and larger than other values.
 template <class T>
 bool is_less(T a, T b) {
   if constexpr (is_float<T>) {
@@ -67,7 +68,7 @@ void unique_as(const DenseTensor& x, bool return_index, bool return_inverse, boo
   std::vector<int64_t> order(static_cast<size_t>(x.numel()));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return is_less(values[a], values[b]); });
-  std::vector<int64_t> firsts;  // places in `order` where a new value begins
+  std::vector<int64_t> firsts;  // positions in `order` where a new value begins
   for (size_t i = 0; i < order.size(); ++i) {
     if (i == 0 || is_less(values[order[i - 1]], values[order[i]])) firsts.push_back(static_cast<int64_t>(i));
   }

@@ -4,11 +4,11 @@
 namespace shard::cpu {
 namespace {
 
-/// The dims of the result with neighbours merged where every input steps through both alike.
+/// The dims of the result, with neighbours merged where every input traverses both uniformly.
 struct Plan {
   int rank = 0;
   int64_t size[kMaxRank];
-  int64_t stride[kMaxRank][kMaxInputs];  // in elements; 0 where the input is repeated
+  int64_t stride[kMaxRank][kMaxInputs];  // in elements; 0 where the input is broadcast
 };
 
 Plan make_plan(std::span<const DenseTensor* const> inputs, const Dims& out) {

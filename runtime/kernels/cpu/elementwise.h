@@ -1,5 +1,6 @@
-// The driver of elementwise kernels: it cuts any broadcast into rows and hands them to a row loop. Loops stand in binary.cc,
-// unary.cc, scalar.cc and cast.cc, which compile them for several instruction sets.
+// The driver of elementwise kernels: it splits any broadcast into rows and calls a row loop for
+// them. Loops are in binary.cc, unary.cc, scalar.cc and cast.cc, which compile them for several
+// instruction sets.
 #pragma once
 
 #include "core/dense_tensor.h"
@@ -21,7 +22,7 @@ using RowLoop = void (*)(const Row&);
 
 /// Runs `loop` over all elements of out, to which the inputs broadcast.
 void run_broadcast(RowLoop loop, std::span<const DenseTensor* const> inputs, DenseTensor& out, const void* params);
-/// Runs `loop` over n elements that all inputs have in the same places, on several threads.
+/// Runs `loop` over n elements at equal positions of all inputs, on several threads.
 void run_parallel(RowLoop loop, const Row& row, std::span<const size_t> in_sizes, size_t out_size);
 
 inline void run_binary(RowLoop loop, const DenseTensor& x, const DenseTensor& y, DenseTensor& out,

@@ -1,4 +1,5 @@
-// CPU kernels that find rows or columns by index, and their gradients: embedding, gather, scatter; one_hot.
+// CPU kernels that look up rows or columns by index, and their gradients: embedding, gather,
+// scatter; one_hot.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -28,7 +29,8 @@ void check_indices(const OpContext& ctx, size_t input, const char* name, const D
   }
 }
 
-/// Rows that another rank holds are zeros here: the contributions of all ranks add up to the result.
+/// Rows that another rank holds are zeros here: the result is the sum of the contributions of all
+/// ranks.
 void embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight, int64_t padding_idx,
                DenseTensor& out) {
   const Box box = ctx.input_box(1, weight);
@@ -49,7 +51,7 @@ void embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& we
   });
 }
 
-/// Each row that this rank holds adds up its gradients in the order of x, in double.
+/// For each row that this rank holds, adds up its gradients in the order of x, in double.
 template <class T>
 void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight, const DenseTensor& out_grad,
                     int64_t padding_idx, DenseTensor& weight_grad) {
@@ -60,7 +62,7 @@ void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTenso
     const int64_t id = index_at(x, i), row = id - box.begin[0];
     return row < 0 || row >= rows || (padding_idx != -1 && id == padding_idx) ? int64_t{-1} : row;
   };
-  // Sorted by counting: places[ends[row - 1] .. ends[row]) are those of `row` in x.
+  // Counting sort: places[ends[row - 1] .. ends[row]) are the positions of `row` in x.
   std::vector<int64_t> ends(static_cast<size_t>(rows) + 1), places(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     if (const int64_t row = row_of(i); row >= 0) ++ends[static_cast<size_t>(row) + 1];
@@ -102,7 +104,8 @@ void gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index
   });
 }
 
-/// The positions in `index` of each number in [0, size), one list after the other: those of `i` from begin[i] to before begin[i + 1].
+/// The positions in `index` of each number in [0, size), in consecutive lists: those of `i` are
+/// from begin[i] to before begin[i + 1].
 struct Positions {
   std::vector<int64_t> begin;
   std::vector<int64_t> at;
@@ -123,7 +126,8 @@ Positions positions_of(const DenseTensor& index, int64_t size) {
   return result;
 }
 
-/// Writes the sum of the `n` rows of `from` that `rows` names, in their order; rows are `width` long, and n is at least 1.
+/// Writes the sum of the `n` rows of `from` that `rows` selects, in their order; rows have `width`
+/// elements, and n is at least 1.
 template <class T>
 void add_rows(const T* from, const int64_t* rows, int64_t n, int64_t width, T* to) {
   using C = Compute<T>;
@@ -140,7 +144,8 @@ void add_rows(const T* from, const int64_t* rows, int64_t n, int64_t width, T* t
   }
 }
 
-/// A thread makes whole rows of the result, so that their sums are in the order of x however many threads there are.
+/// A thread computes whole rows of the result, so that their sums are in the order of x, whatever
+/// the number of threads.
 template <class T>
 void index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, int64_t size, int axis,
                DenseTensor& out) {
@@ -172,7 +177,8 @@ void one_hot(const OpContext& ctx, const DenseTensor& x, const Scalar& num_class
   });
 }
 
-/// Threads take ranges of columns, so that updates of one row stay in their order. Rows of other ranks are passed over.
+/// Threads process ranges of columns, so that updates of one row stay in their order. Rows of other
+/// ranks are skipped.
 template <class T>
 void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, const DenseTensor& updates,
              bool overwrite, DenseTensor& out) {
@@ -197,7 +203,8 @@ void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& inde
   });
 }
 
-/// Rows of updates that another one replaced, or that are written by another rank, get zeros here; rows of x that were replaced do too.
+/// Rows of updates that a later update replaced, or that another rank writes, get zeros here; so do
+/// rows of x that were replaced.
 void scatter_grad(const OpContext& ctx, const DenseTensor& index, const DenseTensor& out_grad, bool overwrite,
                   DenseTensor& x_grad, DenseTensor& updates_grad) {
   const Box box = ctx.input_box(1, out_grad);

@@ -1,6 +1,6 @@
-// Reductions of a line of numbers that vectorise and have the same bits on every instruction set, for each .cc that compiles itself once
-// per instruction set.
-// Highway's guard: the file is read once more for every target.
+// Reductions of a line of numbers that vectorise and have the same bits on every instruction set,
+// for each .cc that compiles itself once per instruction set.
+// Highway's include guard: the file is included once for every target.
 #if defined(SHARD_KERNELS_CPU_FOLD_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHARD_KERNELS_CPU_FOLD_H
 #undef SHARD_KERNELS_CPU_FOLD_H
@@ -15,7 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 
-/// Combines lanes [0, 2 * width) into the first. The widths are constants, so that their loops are vectors too.
+/// Combines lanes [0, 2 * width) into the first half. The widths are constants, so that the loops
+/// vectorise.
 template <int64_t width, class C, class Combine>
 HWY_INLINE void fold_lanes(C* lanes, const Combine& combine) {
   for (int64_t j = 0; j < width; ++j) lanes[j] = combine(lanes[j], lanes[j + width]);

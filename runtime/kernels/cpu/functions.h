@@ -1,5 +1,6 @@
-// Functions of one number that compilers can vectorise: branch-free, and equal in vector bodies and scalar tails.
-// Functions of double use the C library. A new activation goes here, its kernel into unary.cc.
+// Functions of one number that compilers can vectorise: branch-free, and equal in vector bodies and
+// scalar tails. Functions of double use the C library. A new activation is added here, its kernel
+// to unary.cc.
 #pragma once
 
 #include <bit>
@@ -8,7 +9,8 @@
 
 namespace shard::cpu {
 
-/// `condition ? a : b` by masks: compilers turn a conditional on constants into branches, which do not vectorise.
+/// `condition ? a : b` by bit masks: compilers turn a conditional on constants into branches, which
+/// do not vectorise.
 [[gnu::always_inline]] inline float select(bool condition, float a, float b) {
   const uint32_t mask = uint32_t{0} - static_cast<uint32_t>(condition);
   return std::bit_cast<float>((std::bit_cast<uint32_t>(a) & mask) | (std::bit_cast<uint32_t>(b) & ~mask));
@@ -18,7 +20,8 @@ inline double select(bool condition, double a, double b) { return condition ? a 
 /// 2^n for n in [-126, 127].
 [[gnu::always_inline]] inline float power_of_two(uint32_t n) { return std::bit_cast<float>((n + 127u) << 23); }
 
-/// factor * exp(x), within 2 ulp of x = 0 to -126, also where exp(x) alone is too small for a float; 0 below. Infinite above 88.73.
+/// factor * exp(x), within 2 ulp for x from 0 to -126, even where exp(x) alone is too small for a
+/// float; 0 below. Infinite above 88.73.
 [[gnu::always_inline]] inline float scaled_exp(float factor, float x) {
   x = select(x < -126.0f, -126.0f, x);
   x = select(x > 89.0f, 89.0f, x);
@@ -33,7 +36,8 @@ inline double select(bool condition, double a, double b) { return condition ? a 
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
   const uint32_t whole = std::bit_cast<uint32_t>(shifted) - 0x4B400000u;
-  const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(whole) >> 1);  // two factors reach the subnormals
+  // two factors, to reach the subnormals
+  const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(whole) >> 1);
   return factor * p * power_of_two(half) * power_of_two(whole - half);
 }
 inline double scaled_exp(double factor, double x) {
@@ -71,8 +75,8 @@ template <class C>
   return numerator / (C(1) + e);
 }
 
-/// A number in two parts, the smaller of which holds what the larger has no bits for. A function that grows as fast as exp makes a rounding
-/// of its argument a large relative error of its result.
+/// A number in two parts: the smaller one holds what the larger one has no bits for. For a function
+/// that grows like exp, a rounding of its argument becomes a large relative error of its result.
 template <class C>
 struct Split {
   C high;
@@ -94,7 +98,7 @@ template <class C>
   return {select(below, small, large), select(below, large, small)};
 }
 
-/// factor / (1 + exp(-x)), also where the sigmoid alone is too small for a number.
+/// factor / (1 + exp(-x)), even where the sigmoid alone is too small for a number.
 template <class C>
 [[gnu::always_inline]] inline C times_sigmoid(C factor, Split<C> x) {
   const bool below = x.high < C(0);
@@ -104,7 +108,8 @@ template <class C>
   return numerator / (C(1) + exp_of(far) * low);
 }
 
-/// `x`, or `bound` where x is below it: there a function has reached 0, and infinities must not meet that.
+/// The maximum of `x` and `bound`: below the bound a function has reached 0, and infinities would
+/// give NaN.
 template <class C>
 [[gnu::always_inline]] inline C at_least(C bound, C x) {
   return select(x < bound, bound, x);
@@ -117,22 +122,25 @@ inline double silu_of(double x) { return times_sigmoid(at_least(-800.0, x), {at_
 /// x^2 in two parts.
 inline Split<double> square_of(double x) { return {x * x, std::fma(x, x, -(x * x))}; }
 
-/// The normal distribution N(0, 1) at x.
+/// Values of the normal distribution N(0, 1) at x.
 template <class C>
 struct Normal {
   C bell;   // exp(-x^2 / 2)
   C below;  // P(N(0, 1) <= x)
-  C times;  // x * below, also where below is too small for a number
+  C times;  // x * below, even where below is too small for a number
 };
 
-/// Within 6 ulp, small tails too; bell is 0 beyond 14.4, below that far under 0, and times 0 beyond 15 under 0.
+/// Within 6 ulp, including small tails. For |x| > 14.4 bell is 0; for x < -14.4 below is 0, and for
+/// x < -15 times is 0.
 [[gnu::always_inline]] inline Normal<float> normal_at(float x) {
   float a = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffffu);
   a = select(a > 15.0f, 15.0f, a);
-  // a^2 in two parts, of which the larger is exact: a rounding of a^2 would be a relative error of the result.
+  // a^2 in two parts, of which the larger is exact: a rounding of a^2 would become a relative error
+  // of the result.
   const float high = std::bit_cast<float>(std::bit_cast<uint32_t>(a) & 0xfffff000u);
   const float near = exp_of(-0.5f * ((a - high) * (a + high)));
-  // exp(w^2) erfc(w) (1 + 2 w) for w = a / sqrt(2) from 0 to 10.7, as a polynomial of (w - 3.25) / (w + 3.25); relative error 2.2e-8.
+  // exp(w^2) erfc(w) (1 + 2 w) for w = a / sqrt(2) from 0 to 10.7, as a polynomial of (w - 3.25) /
+  // (w + 3.25); relative error 2.2e-8.
   const float w = a * 0.70710678118654752f;
   const float t = (w - 3.25f) / (w + 3.25f);
   float p = -1.2044837e-3f;
@@ -152,10 +160,11 @@ struct Normal {
   return {scaled_exp(near, exponent), select(x < 0.0f, tail, above),
           select(x < 0.0f, scaled_exp(-a * factor, exponent), x * above)};
 }
-/// With the part of x / sqrt(2) and of x^2 that a double has no bits for: far from 0 the tail changes by many times that.
+/// Includes the parts of x / sqrt(2) and of x^2 that a double has no bits for: far from 0 they
+/// change the tail considerably.
 inline Normal<double> normal_at(double x) {
   x = at_least(-40.0, x);
-  const double near = -at_least(-40.0, -x);  // below is 1 beyond
+  const double near = -at_least(-40.0, -x);  // below is 1 outside
   const double w = near * -0.70710678118654752;
   const double low = std::fma(near, -0.70710678118654752, -w) + near * 4.8336466567264565e-17;
   const double slope = -1.1283791670955126 * std::exp(-w * w);  // of erfc
@@ -164,8 +173,8 @@ inline Normal<double> normal_at(double x) {
   return {std::exp(-0.5 * square.high) * (1 - 0.5 * square.low), below, x * below};
 }
 
-/// The function x / (1 + exp(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x (1 + tanh u) / 2 without its cancellation: what it needs
-/// of x, as far as the result is not x or 0.
+/// Parts of the function x / (1 + exp(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x
+/// (1 + tanh u) / 2 without its cancellation, for x where the result is neither x nor 0.
 template <class C>
 struct GeluTanh {
   C x;

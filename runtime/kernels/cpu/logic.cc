@@ -1,4 +1,5 @@
-// CPU kernels of comparisons and of logic on bits and truth values. Arithmetic on two tensors stands in binary.cc.
+// CPU kernels of comparisons, and of logic on bits and truth values. Arithmetic on two tensors is
+// in binary.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/logic.cc"
 #include "kernels/cpu/targets.h"
@@ -50,7 +51,7 @@ struct GreaterEqual {
   }
 };
 
-// & and | on both sides, as && and || would be branches.
+// & and | evaluate both sides; && and || would be branches.
 struct And {
   template <class C>
   static bool apply(C a, C b) {
@@ -119,7 +120,7 @@ void add_truth(const char* name) {
             [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, bool>); });
 }
 
-/// The bits of a bool are those of a byte that is 0 or 1.
+/// A bool has the bits of a byte that is 0 or 1.
 template <class Op>
 void add_bits(const char* name) {
   for_types(IntTypes{}, [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, T>); });

@@ -1,4 +1,5 @@
-// The CPU kernels of matmul and of the gradient of a linear layer: OpenBLAS for float and double, plain loops for tiny matrices and integers.
+// The CPU kernels of matmul and of the gradient of a linear layer: OpenBLAS for float and double,
+// plain loops for tiny matrices and integers.
 #include <cblas.h>
 
 #include <vector>
@@ -11,7 +12,7 @@ namespace shard::cpu {
 namespace {
 
 constexpr int64_t kTiny = 4096;        // multiplications below which a BLAS call costs more than it saves
-constexpr int64_t kBlasJob = 1 << 22;  // multiplications that are worth a thread
+constexpr int64_t kBlasJob = 1 << 22;  // multiplications that justify a thread
 
 /// One product [m, k] x [k, n], with the leading dimensions as stored.
 struct Product {

@@ -1,5 +1,5 @@
-// CPU kernels that lay the elements of one tensor out anew: transpose, expand, tile, slices and their inverse, triangles. Joining and cutting:
-// pieces.cc.
+// CPU kernels that rearrange the elements of one tensor: transpose, expand, tile, slices and their
+// inverse, triangles. Concatenation and splitting are in pieces.cc.
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +11,7 @@
 namespace shard::cpu {
 namespace {
 
-/// Writes `out` row by row; element i of it is x at the offset that `walk` gives, plus `base`.
+/// Writes `out` row by row; its element i is x at the offset of element i of `walk`, plus `base`.
 template <class T>
 void copy_walk(const T* x, const Walk& walk, T* out) {
   const int64_t n = walk.rank == 0 ? 1 : walk.size[walk.rank - 1];
@@ -30,7 +30,7 @@ void copy_walk(const T* x, const Walk& walk, T* out) {
   });
 }
 
-/// Neighbouring dims that are one run of memory become one.
+/// Merges neighbouring dims that are contiguous in memory.
 Walk merged(const Walk& walk) {
   Walk result;
   for (int i = 0; i < walk.rank; ++i) {
@@ -46,7 +46,7 @@ Walk merged(const Walk& walk) {
   return result;
 }
 
-/// Elements are moved as integers of their size.
+/// Elements are copied as integers of their size.
 void copy_elements(const DenseTensor& x, int64_t base, const Walk& walk, DenseTensor& out) {
   if (out.numel() == 0) return;
   const Walk plan = merged(walk);
@@ -102,7 +102,7 @@ struct SliceWalk {
   int64_t base = 0;
 };
 
-/// Of a tensor of shape `dims`; without steps they are 1.
+/// For a tensor of shape `dims`; without `steps`, all steps are 1.
 SliceWalk slice_walk(const OpContext& ctx, const Dims& dims, const IntArray& axes, const IntArray& starts,
                      const IntArray& ends, const IntArray& steps) {
   Dims strides = strides_of(dims);
@@ -130,7 +130,7 @@ void slice(const OpContext& ctx, const DenseTensor& input, const IntArray& axes,
   strided_slice(ctx, input, axes, starts, ends, {}, out);
 }
 
-/// Writes element i of `x` to `out` at the offset that `walk` gives.
+/// Writes element i of `x` to `out` at the offset of element i of `walk`.
 template <class T>
 void spread_walk(const T* x, const Walk& walk, T* out) {
   const int64_t n = walk.rank == 0 ? 1 : walk.size[walk.rank - 1];
@@ -164,7 +164,7 @@ void unslice(const OpContext& ctx, const DenseTensor& x, const IntArray&, const 
   }
 }
 
-/// Each dim is walked once per repetition.
+/// Each dim is traversed once per repetition.
 void tile(const OpContext&, const DenseTensor& x, const IntArray& repeat_times, DenseTensor& out) {
   const Dims strides = strides_of(x.dims());
   const int rank = out.dims().rank(), added = rank - x.dims().rank(),
@@ -177,8 +177,8 @@ void tile(const OpContext&, const DenseTensor& x, const IntArray& repeat_times, 
   copy_elements(x, 0, walk, out);
 }
 
-/// Rows of the last dim, of which one side of the diagonal is copied and the other set to 0. Where the piece begins in the whole
-/// decides which.
+/// Rows of the last dim, of which one side of the diagonal is copied and the other set to 0, by the
+/// position of the local shard in the whole tensor.
 template <bool lower>
 void triangle(const OpContext& ctx, const DenseTensor& x, int diagonal, DenseTensor& out) {
   const int rank = x.dims().rank();

@@ -1,5 +1,5 @@
-// CPU kernels of normalisations by mean and variance: layer_norm, rms_norm, batch_norm. Their gradients stand in norm_grad.cc, softmax in
-// softmax.cc.
+// CPU kernels of normalisations by mean and variance: layer_norm, rms_norm, batch_norm. Their
+// gradients are in norm_grad.cc, softmax in softmax.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/norm.cc"
 #include "kernels/cpu/targets.h"
@@ -64,7 +64,7 @@ void rms_norm(const OpContext&, const DenseTensor& x, const DenseTensor& scale, 
   });
 }
 
-/// Adds up term(x, channel) per channel, over all ranks that hold pieces.
+/// Adds up term(x, channel) per channel, over all ranks that hold shards.
 template <class T, class Term>
 std::vector<double> channel_sums(const OpContext& ctx, const DenseTensor& x, const AxisView& view, const Term& term) {
   DenseTensor sums = DenseTensor::allocate(kCpu, {Dims{view.size}, DType::float64});
@@ -103,7 +103,7 @@ ChannelStatistics batch_statistics(const OpContext& ctx, const DenseTensor& x, c
   return result;
 }
 
-/// out = old * momentum + batch * (1 - momentum), or old where there is no batch.
+/// out = old * momentum + batch * (1 - momentum), or old where the batch is empty.
 template <class S>
 void update_running(const DenseTensor& old, const std::vector<double>* batch, float momentum, DenseTensor& out) {
   for (int64_t c = 0; c < out.numel(); ++c) {
@@ -154,7 +154,7 @@ void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& m
   ChannelStatistics used;
   if (given) used = {affine_of(mean, view.size, 0.0), affine_of(variance, view.size, 0.0)};
   else used = batch_statistics<T>(ctx, x, view, axis);
-  // Without a batch there is nothing to learn: the running statistics stay.
+  // With an empty batch the running statistics do not change.
   const Dims global = ctx.input_box(0, x).global;
   const bool learn = !given && global.numel() != 0;
   update_running<S>(mean, learn ? &used.mean : nullptr, momentum, mean_out);

@@ -1,4 +1,5 @@
-// What normalisations and their gradients share: elements in double, scale and bias, and how batch_norm is called.
+// Helpers of normalisations and their gradients: elements in double, scale and bias, and the modes
+// of batch_norm.
 #pragma once
 
 #include <string>
@@ -29,12 +30,12 @@ inline std::vector<double> affine_of(const DenseTensor& affine, int64_t count, d
   return values;
 }
 
-/// The dim of x with the channels.
+/// The channel dim of x.
 inline int channel_axis(const DenseTensor& x, const std::string& data_format) {
   return data_format[1] == 'C' ? 1 : x.dims().rank() - 1;
 }
 
-/// True where batch_norm normalises with the running statistics, which are constants then.
+/// True where batch_norm normalises with the running statistics, which are then constants.
 inline bool takes_given_statistics(bool is_test, bool use_global_stats, bool trainable_statistics) {
   return use_global_stats || (is_test && !trainable_statistics);
 }

@@ -1,4 +1,5 @@
-// CPU kernels of the gradients of layer_norm, rms_norm and batch_norm. The forward ones stand in norm.cc.
+// CPU kernels of the gradients of layer_norm, rms_norm and batch_norm. The forward kernels are in
+// norm.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/norm_grad.cc"
 #include "kernels/cpu/targets.h"
@@ -16,7 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-/// Sums of columns over rows. Rows are added up in blocks and blocks in their order, so that a sum has the same bits on any number of threads.
+/// Sums of columns over rows. Rows are added up in blocks, and blocks in their order, so that a sum
+/// has the same bits with any number of threads.
 class ColumnSums {
  public:
   static constexpr int64_t kRows = 64;  // of a block
@@ -117,7 +119,7 @@ void rms_norm_grad(const OpContext&, const DenseTensor& x, const DenseTensor& sc
   for_scale.write(scale_grad);
 }
 
-/// The sums over the whole batch that the statistics pass on to each element are summed over all ranks.
+/// Each element's gradient contains sums over the whole batch, which are summed over all ranks.
 void batch_norm_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&,
                          const DenseTensor&, const DenseTensor&, const DenseTensor&, const std::string& data_format,
                          bool is_test, bool use_global_stats, bool trainable_statistics, DenseTensor&, DenseTensor&,
@@ -149,7 +151,7 @@ DenseTensor channel_sums(const DenseTensor& x, const DenseTensor& out_grad, cons
   return sums;
 }
 
-/// As layer_norm_grad in each channel; where the statistics are constants, no means are taken away.
+/// As layer_norm_grad in each channel; where the statistics are constants, no means are subtracted.
 template <class T>
 void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor&,
                      const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& out_grad,

@@ -28,7 +28,7 @@ template <class T, class Step>
 void update_param(bool multi_precision, DenseTensor& param, DenseTensor& master, const Step& step) {
   using C = Compute<T>;
   parallel_for(param.numel(), 4, [&](int64_t begin, int64_t end) {
-    const Step own = step;  // its numbers are in no memory that a write may change, so that the loops vectorise
+    const Step own = step;  // a local copy, which no write can change, so that the loops vectorise
     T* const values = param.data<T>();
     if (multi_precision) {
       float* const exact = master.data<float>();
@@ -52,7 +52,7 @@ void sgd(const OpContext&, const DenseTensor&, const DenseTensor& learning_rate,
                   [=](int64_t i, C value) { return value - rate * static_cast<C>(slope[i]); });
 }
 
-/// The numbers of one AdamW step.
+/// The constants of one AdamW step.
 template <class C>
 struct AdamwStep {
   C beta1, beta2, epsilon, decay, rate, second_correction;

@@ -1,4 +1,4 @@
-// The one place that calls TBB: kernels see parallel.h only, so that they compile fast.
+// The only file that uses TBB: kernels include only parallel.h, so that they compile fast.
 #include "kernels/cpu/parallel.h"
 
 #include <tbb/blocked_range.h>
@@ -14,8 +14,9 @@ namespace detail {
 
 void run_on_threads(int64_t count, int64_t grain, void (*call)(const void* body, int64_t begin, int64_t end),
                     const void* body) {
-  // TBB orders the tasks between fork and join itself; saying it again with an atomic lets a thread sanitizer, which does not
-  // see into TBB, tell a real race in a kernel from this hand-over.
+  // TBB itself orders the tasks between fork and join. This atomic repeats the order for the thread
+  // sanitizer, which does not see into TBB, so that it can distinguish a real race in a kernel from
+  // this hand-over.
   std::atomic<int> hand_over{0};
   hand_over.store(1, std::memory_order_release);
   tbb::parallel_for(tbb::blocked_range<int64_t>(0, count, static_cast<size_t>(grain)),

@@ -1,4 +1,5 @@
-// Splitting the work of a CPU kernel over threads; small work stays in the calling thread without touching TBB.
+// Splits the work of a CPU kernel over threads; small work stays in the calling thread without
+// touching TBB.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 
 namespace shard::cpu {
 
-/// Elements of simple work that are worth a thread.
+/// The number of elements of simple work that justifies a thread.
 inline constexpr int64_t kGrain = 32768;
 
 namespace detail {
@@ -16,8 +17,9 @@ void run_on_threads(int64_t count, int64_t grain, void (*call)(const void* body,
                     const void* body);
 }  // namespace detail
 
-/// Calls body(begin, end) on ranges that cover [0, count); `cost` is the work of one item in simple elements. Which thread
-/// gets which range is not fixed: a kernel must give the same bits for every cut.
+/// Calls body(begin, end) on ranges that cover [0, count); `cost` is the work of one item in simple
+/// elements. The assignment of ranges to threads is not fixed: a kernel must compute the same bits
+/// for every split.
 template <class Body>
 void parallel_for(int64_t count, int64_t cost, const Body& body) {
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(cost, 1));
@@ -30,11 +32,12 @@ void parallel_for(int64_t count, int64_t cost, const Body& body) {
       [](const void* erased, int64_t begin, int64_t end) { (*static_cast<const Body*>(erased))(begin, end); }, &body);
 }
 
-/// Calls body(i) for each i from 0 to before `count`, at the same time where threads are free. A thread that waits in a loop of one of them does no
-/// work of another one. body must not throw: that would end the loops of the others half way.
+/// Calls body(i) for each i from 0 to before `count`, concurrently where threads are free. A thread
+/// that waits in a loop of one of them does no work of another one. body must not throw: that would
+/// abort the loops of the others halfway.
 void run_each(int64_t count, const std::function<void(int64_t)>& body);
 
-/// How many threads loops of this one may use.
+/// How many threads loops of the calling thread may use.
 int threads();
 
 }  // namespace shard::cpu

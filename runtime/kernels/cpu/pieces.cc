@@ -1,4 +1,4 @@
-// CPU kernels that join tensors or cut one into several: concat, stack, split, unbind.
+// CPU kernels that concatenate tensors or split one into several: concat, stack, split, unbind.
 #include <cstring>
 
 #include "kernels/cpu/axis.h"
@@ -8,7 +8,8 @@
 namespace shard::cpu {
 namespace {
 
-/// Copies `rows` runs of `bytes` between buffers whose runs are `from_step` and `to_step` bytes apart.
+/// Copies `rows` runs of `bytes`; the runs are `from_step` and `to_step` bytes apart in the
+/// buffers.
 void copy_runs(const char* from, size_t from_step, char* to, size_t to_step, size_t bytes, int64_t rows) {
   if (bytes == 0) return;
   parallel_for(rows, static_cast<int64_t>(bytes) / 4, [&](int64_t first, int64_t last) {
@@ -18,7 +19,7 @@ void copy_runs(const char* from, size_t from_step, char* to, size_t to_step, siz
   });
 }
 
-/// Puts pieces side by side: each is `rows` runs, of which the result's runs consist.
+/// Concatenates tensors: each has `rows` runs, which together form the runs of the result.
 void join(std::span<const DenseTensor> x, int64_t rows, DenseTensor& out) {
   if (rows == 0) return;
   const size_t step = out.meta().bytes() / static_cast<size_t>(rows);
@@ -38,7 +39,7 @@ void stack(const OpContext& ctx, std::span<const DenseTensor> x, int axis, Dense
   join(x, out.dims().numel(0, normalize_axis(ctx.op, "axis", axis, out.dims().rank())), out);
 }
 
-/// Copies of consecutive pieces of x along a dim; their sizes tell how much each has of a row.
+/// Splits x along a dim into consecutive parts, whose sizes determine their share of each row.
 void cut(const DenseTensor& x, int along, std::span<DenseTensor> out) {
   const int64_t rows = x.dims().numel(0, along);
   if (rows == 0) return;

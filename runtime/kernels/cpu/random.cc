@@ -1,4 +1,5 @@
-// CPU kernels that draw random numbers: uniform, gaussian, randint, bernoulli, randperm, dropout. Each number belongs to the global index of its element.
+// CPU kernels that draw random numbers: uniform, gaussian, randint, bernoulli, randperm, dropout.
+// Each number depends on the global index of its element.
 #include <vector>
 
 #include "kernels/cpu/data_check.h"
@@ -9,13 +10,15 @@
 namespace shard::cpu {
 namespace {
 
-/// Calls body(first local element, first global element, n) for each contiguous run of the piece `dims` of `box`.
+/// Calls body(first local element, first global element, n) for each contiguous run of the local
+/// shard `dims` of `box`.
 template <class Body>
 void for_runs(const Box& box, const Dims& dims, const Body& body) {
   const int rank = dims.rank();
   const int64_t width = rank == 0 ? 1 : dims[rank - 1];
   const int64_t rows = width == 0 ? 0 : dims.numel(0, std::max(rank - 1, 0));
-  // One run per row and chunk: enough work for a thread without leaving a long 1-D tensor to one of them.
+  // One run per row and chunk: enough work for a thread, without assigning a long 1-D tensor to a
+  // single thread.
   constexpr int64_t kRun = 4096;
   const int64_t chunks = (width + kRun - 1) / kRun;
   parallel_for(rows * chunks, 16 * std::min(width, kRun), [&](int64_t begin, int64_t end) {
@@ -35,7 +38,7 @@ void for_runs(const Box& box, const Dims& dims, const Body& body) {
   });
 }
 
-/// Calls use(i, word) for the words first .. first + n - 1, four of which come from one evaluation.
+/// Calls use(i, word) for the words first .. first + n - 1, of which one evaluation produces four.
 template <class Use>
 void for_words(RandomKey key, uint64_t first, int64_t n, const Use& use) {
   for (int64_t i = 0; i < n;) {
@@ -47,12 +50,12 @@ void for_words(RandomKey key, uint64_t first, int64_t n, const Use& use) {
 
 RandomKey key_of(int seed, RandomKey drawn) { return seed != 0 ? RandomKey{static_cast<uint64_t>(seed), 0} : drawn; }
 
-/// Arithmetic in double for double, else in float.
+/// Arithmetic is in double for double, else in float.
 template <class T>
 using Real = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Calls use(i, fraction) for the uniform numbers first .. first + n - 1, which are in [0, 1): of 53 bits from two words for double,
-/// of 24 bits from one word for the others.
+/// Calls use(i, fraction) for the uniform numbers first .. first + n - 1 in [0, 1): with 53 bits
+/// from two words for double, with 24 bits from one word for the others.
 template <class T, class Use>
 void for_fractions(RandomKey key, uint64_t first, int64_t n, const Use& use) {
   if constexpr (std::is_same_v<T, double>) {
@@ -77,14 +80,15 @@ void uniform(const OpContext& ctx, const Scalar& min, const Scalar& max, int see
   T* data = out.data<T>();
   for_runs(ctx.output_box(0, out), out.dims(), [&](int64_t local, int64_t global, int64_t n) {
     for_fractions<T>(key, static_cast<uint64_t>(global), n, [&](int64_t i, R fraction) {
-      // Where the range is no finite number, its half is.
+      // Where the range overflows, half of it does not.
       const T value = T(wide ? R(2) * (low / 2 + (high / 2 - low / 2) * fraction) : low + range * fraction);
-      data[local + i] = static_cast<R>(value) < high ? value : T(low);  // rounding may reach max, which is outside
+      // rounding may return max, which is excluded
+      data[local + i] = static_cast<R>(value) < high ? value : T(low);
     });
   });
 }
 
-/// Box-Muller: element e is made from the uniform numbers 2e and 2e + 1.
+/// Box-Muller: element e uses the uniform numbers 2e and 2e + 1.
 template <class T>
 void gaussian(const OpContext& ctx, float mean, float std, int seed, RandomKey drawn, DenseTensor& out) {
   using R = Real<T>;
@@ -100,10 +104,11 @@ void gaussian(const OpContext& ctx, float mean, float std, int seed, RandomKey d
   });
 }
 
-/// The upper part of (high, low) * range, which is in [0, range): unbiased but for range * 2^-64. range <= 2^32.
+/// The upper part of (high, low) * range, which is in [0, range): its bias is at most range *
+/// 2^-64. range <= 2^32.
 uint64_t below(uint64_t range, uint64_t high, uint64_t low) { return (high * range + (low * range >> 32)) >> 32; }
 
-/// The words 2e and 2e + 1 of one evaluation give element e.
+/// Element e uses the words 2e and 2e + 1 of one evaluation.
 template <class T>
 void randint(const OpContext& ctx, int low, int high, int seed, RandomKey drawn, DenseTensor& out) {
   const RandomKey key = key_of(seed, drawn);
@@ -137,10 +142,12 @@ void bernoulli(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseT
   });
 }
 
-/// A permutation of [0, n), evaluated index by index. A small one is a table that every rank makes alike, by Fisher and Yates' shuffle: all n!
-/// orders are equally likely. A Feistel network would not do there, as it has too few round keys: on n = 5 some orders came twice as often as others.
-/// A large one is such a network of eight rounds, on pairs (left, right) below (rows, columns), the smallest near-square grid that holds n (Black and
-/// Rogaway, CT-RSA 2002); what falls behind n goes through again.
+/// A permutation of [0, n), evaluated index by index. A small one is a table that every rank
+/// computes alike, by Fisher and Yates' shuffle: all n! orders are equally likely. A Feistel
+/// network would not be uniform there, because it has too few round keys: for n = 5 some orders
+/// occurred twice as often as others. A large one is such a network of eight rounds, on pairs
+/// (left, right) below (rows, columns), the smallest near-square grid that holds n (Black and
+/// Rogaway, CT-RSA 2002); a result outside [0, n) goes through the network again.
 class Permutation {
  public:
   Permutation(RandomKey key, uint64_t n) : key_(key), n_(n), rows_(1) {
@@ -237,7 +244,7 @@ void dropout(const OpContext& ctx, const DenseTensor& x, const DenseTensor& seed
   });
 }
 
-/// What dropout multiplied x with where it kept an element; nothing is drawn.
+/// The factor by which dropout multiplied x where it kept an element; nothing is drawn.
 template <class T>
 void dropout_grad(const OpContext&, const DenseTensor& mask, const DenseTensor& out_grad, const Scalar& p, bool is_test,
                   const std::string& mode, DenseTensor& x_grad) {

@@ -1,4 +1,5 @@
-// CPU kernels of reductions: sum, mean, max, min, prod, all, any, norms; and numel. argmax and cumsum stand in scan.cc.
+// CPU kernels of reductions: sum, mean, max, min, prod, all, any, norms; and numel. argmax and
+// cumsum are in scan.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/reduce.cc"
 #include "kernels/cpu/targets.h"
@@ -20,10 +21,12 @@ namespace {
 /// Integers and bools add up in int64.
 template <class T>
 using SumOf = std::conditional_t<is_float<T>, Compute<T>, int64_t>;
-/// The largest and smallest compare as they are; bools as bytes, of which vectors hold plain elements.
+/// The largest and smallest are compared without conversion; bools as bytes, so that std::vector
+/// holds plain elements.
 template <class T>
 using ExtremeOf = std::conditional_t<std::is_same_v<T, bool>, uint8_t, Compute<T>>;
-/// What block results add up in: the order of blocks is fixed, so that results do not depend on threads.
+/// The type in which results of blocks are added up. The order of blocks is fixed, so that results
+/// do not depend on threads.
 template <class C>
 using Total = std::conditional_t<std::is_same_v<C, float>, double, C>;
 
@@ -84,7 +87,7 @@ struct Min {
   }
 };
 
-/// Truth values in bytes, of which vectors hold plain elements.
+/// Truth values as bytes, so that std::vector holds plain elements.
 struct All {
   template <class T>
   using Acc = uint8_t;
@@ -126,7 +129,7 @@ struct SumOfSquares {
   }
 };
 
-/// What an element contributes to its reduction.
+/// The contribution of an element to its reduction.
 template <class Op, class C, class T>
 C element(T x) {
   if constexpr (std::is_same_v<Op, All> || std::is_same_v<Op, Any>)
@@ -136,8 +139,8 @@ C element(T x) {
 }
 
 constexpr int64_t kLanes = 16;   // independent accumulators, the same on every instruction set
-constexpr int64_t kBlock = 512;  // elements of a row that one accumulator set takes
-constexpr int64_t kRows = 32;    // rows that one accumulator row takes
+constexpr int64_t kBlock = 512;  // elements of a row for one set of accumulators
+constexpr int64_t kRows = 32;    // rows for one row of accumulators
 constexpr int64_t kTile = 256;   // columns of an accumulator row
 
 /// Reduces at most kBlock contiguous elements.
@@ -156,7 +159,8 @@ C reduce_block(const T* x, int64_t n) {
   return lanes[0];
 }
 
-/// The reduction of blocks [begin, end) of the row-wise elements of one result; a row has `blocks` of them.
+/// The reduction of blocks [begin, end) of the elements of one result, row by row; a row has
+/// `blocks` of them.
 template <class Op, class T, class C>
 Total<C> reduce_blocks(const T* x, const ReducePlan& plan, int64_t blocks, int64_t begin, int64_t end) {
   Total<C> total = Op::template identity<Total<C>>();
@@ -169,7 +173,8 @@ Total<C> reduce_blocks(const T* x, const ReducePlan& plan, int64_t blocks, int64
   return total;
 }
 
-/// The innermost dim is reduced: one result per kept index. Long ones are cut into groups of blocks at fixed places.
+/// The innermost dim is reduced: one result per kept index. Long reductions are split into groups
+/// of blocks at fixed positions.
 template <class Op, class T, class C, class Store>
 void reduce_rows(const T* x, const ReducePlan& plan, const Store& store) {
   const int64_t results = plan.kept.count();
@@ -200,7 +205,7 @@ void reduce_rows(const T* x, const ReducePlan& plan, const Store& store) {
   }
 }
 
-/// Rows [begin, end) of one kept index are combined into `total`, a tile of at most kTile columns.
+/// Combines rows [begin, end) of one kept index into `total`, a tile of at most kTile columns.
 template <class Op, class T, class C>
 void reduce_tile(const T* x, const ReducePlan& plan, int64_t begin, int64_t end, int64_t columns, Total<C>* total) {
   for (int64_t j = 0; j < columns; ++j) total[j] = Op::template identity<Total<C>>();
@@ -216,7 +221,8 @@ void reduce_tile(const T* x, const ReducePlan& plan, int64_t begin, int64_t end,
   }
 }
 
-/// The innermost dim stays: tiles of columns, and where rows are many, groups of rows at fixed places.
+/// The innermost dim is kept: tiles of columns, and where rows are many, groups of rows at fixed
+/// positions.
 template <class Op, class T, class C, class Store>
 void reduce_columns(const T* x, const ReducePlan& plan, const Store& store) {
   const int64_t tiles = (plan.inner + kTile - 1) / kTile;
@@ -248,7 +254,7 @@ void reduce_columns(const T* x, const ReducePlan& plan, const Store& store) {
   }
 }
 
-/// Reduces x over axis; store(i, value) gets result i in row-major order.
+/// Reduces x over axis; calls store(i, value) for result i in row-major order.
 template <class Op, class T, class Store>
 void reduce_all(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, const Store& store) {
   using C = typename Op::template Acc<T>;
@@ -273,7 +279,7 @@ T rounded(double value) {
   else return static_cast<T>(value);
 }
 
-/// The sum of the local piece divided by the number of elements in the whole tensor.
+/// The sum of the local shard divided by the number of elements of the whole tensor.
 template <class T>
 void mean(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool, DenseTensor& out) {
   const Dims global = ctx.input_box(0, x).global;
@@ -289,7 +295,7 @@ void squared_l2_norm(const OpContext& ctx, const DenseTensor& x, DenseTensor& ou
   reduce_all<SumOfSquares, T>(ctx, x, {}, [&](int64_t, double value) { *out.data<T>() = rounded<T>(value); });
 }
 
-/// The squares of all pieces are added up, in double, before the root is taken.
+/// The squares of all shards are added up, in double, before the root is taken.
 template <class T>
 void frobenius_norm(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, bool, bool all,
                     DenseTensor& out) {

@@ -1,5 +1,6 @@
-// How a reduction walks a tensor: dims merged into kept and reduced ones, with the innermost as contiguous rows.
-// Kernels that walk along one axis only (softmax, argmax, cumsum) use axis.h instead.
+// How a reduction traverses a tensor: dims merged into kept and reduced ones, with the innermost as
+// contiguous rows. Kernels that scan along one axis only (softmax, argmax, cumsum) use axis.h
+// instead.
 #pragma once
 
 #include "core/dims.h"
@@ -10,7 +11,7 @@ namespace shard::cpu {
 /// Dims with strides; a flat index, last dim fastest, becomes an offset.
 struct Walk {
   int rank = 0;
-  int64_t size[2 * kMaxRank];  // tile walks each dim and its repetition
+  int64_t size[2 * kMaxRank];  // tile traverses each dim and its repetition
   int64_t stride[2 * kMaxRank];
 
   void add(int64_t n, int64_t step) {
@@ -33,14 +34,14 @@ struct Walk {
 };
 
 struct ReducePlan {
-  Walk kept;          // outer dims that stay
-  Walk reduced;       // outer dims that are summed
+  Walk kept;          // outer dims that are kept
+  Walk reduced;       // outer dims that are reduced
   int64_t inner = 1;  // the contiguous innermost run
   bool inner_reduced = true;
 };
 
 ReducePlan make_reduce_plan(const OpContext& ctx, const Dims& dims, const IntArray& axis);
-/// The axes as a bit mask: all of them where none is named.
+/// The axes as a bit mask: all of them where none is given.
 unsigned axis_mask(const OpContext& ctx, int rank, const IntArray& axis);
 
 }  // namespace shard::cpu

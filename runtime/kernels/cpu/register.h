@@ -20,7 +20,7 @@ void for_types(Types<Ts...>, Add add) {
   (add(TypeTag<Ts>{}), ...);
 }
 
-/// Registers one function for every dtype: for kernels that move bytes only.
+/// Registers one function for every dtype: for kernels that only copy bytes.
 template <class... Args>
 void register_for_all(const char* name, void (*function)(Args...)) {
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, function); });

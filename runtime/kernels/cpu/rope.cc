@@ -1,4 +1,5 @@
-// The CPU kernels of rotary position embeddings (Su et al. 2021) and of their gradient. Attention itself stands in attention.cc.
+// The CPU kernels of rotary position embeddings (Su et al. 2021) and of their gradient. Attention
+// itself is in attention.cc.
 #include <vector>
 
 #include "kernels/cpu/data_check.h"
@@ -9,7 +10,7 @@
 namespace shard::cpu {
 namespace {
 
-/// Sines or cosines as given, row by row of a position; empty where they are to be computed.
+/// The given sines or cosines, one row per position; empty where they are to be computed.
 std::vector<double> table_of(const DenseTensor& table) {
   if (!table.defined()) return {};
   std::vector<double> values(static_cast<size_t>(table.numel()));
@@ -20,8 +21,8 @@ std::vector<double> table_of(const DenseTensor& table) {
   return values;
 }
 
-/// The angles of all positions. A table [positions, width] or [1, positions, 1, width] may begin at a later position on this rank; that of sines
-/// is in slot `slot`.
+/// The angles of all positions. A table [positions, width] or [1, positions, 1, width] may begin at
+/// a later position on this rank; the table of sines is in slot `slot`.
 class Angles {
  public:
   Angles(const OpContext& ctx, size_t slot, const DenseTensor& sin, const DenseTensor& cos, int64_t width,
@@ -66,8 +67,9 @@ class Angles {
   int64_t begin_ = 0, positions_ = 0;
 };
 
-/// Turns each pair of a head: neighbours, or an element and the one half a head further. Back is by the transposed matrix, which is that of the
-/// negative angle where both elements of a pair have one angle; a table may give them two.
+/// Rotates each pair of a head: neighbours, or an element and the one half a head further. The
+/// backward rotation is by the transposed matrix. That is the rotation by the negative angle if
+/// both elements of a pair have one angle; a table may give them different ones.
 template <class T, class C>
 void rotate_head(const T* x, T* out, int64_t width, bool adjacent, bool back, const std::vector<C>& sin,
                  const std::vector<C>& cos) {
@@ -94,7 +96,7 @@ void check_positions(const OpContext& ctx, size_t input, const DenseTensor& ids,
   }
 }
 
-/// One call, forward or back: what is turned, the first in slot `slot`, and by which angles.
+/// One call, forward or backward: the rotated tensors, the first in slot `slot`, and the angles.
 struct Rotation {
   std::pair<const DenseTensor*, DenseTensor*> tensors[3];
   size_t slot;

@@ -1,4 +1,5 @@
-// CPU kernels of elementwise ops of one tensor and numbers: scale, clip, pow. Plain functions go to unary.cc.
+// CPU kernels of elementwise ops of one tensor and numbers: scale, clip, pow. Functions without
+// numbers are in unary.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/scalar.cc"
 #include "kernels/cpu/targets.h"
@@ -77,7 +78,7 @@ void scale(const OpContext&, const DenseTensor& x, const Scalar& scale, const Sc
   run_unary(bias_after_scale ? &scalar_row<ScaleThenBias, T, C> : &scalar_row<BiasThenScale, T, C>, x, out, &params);
 }
 
-/// A bound in C: for integers the next one inside the interval, clamped to what C holds.
+/// A bound as a C: for integers the nearest one inside the interval, clamped to the range of C.
 template <class C>
 C bound(const Scalar& value, bool lower) {
   if constexpr (std::is_floating_point_v<C>) {

@@ -1,4 +1,4 @@
-// CPU kernels that walk along one axis in order: argmax, cumsum.
+// CPU kernels that scan along one axis in order: argmax, cumsum.
 #include "kernels/cpu/axis.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/register.h"
@@ -43,7 +43,7 @@ void argmax(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool
   });
 }
 
-/// Sums of float run in double, so that long rows keep their accuracy.
+/// Running sums of float are computed in double, so that long rows keep their accuracy.
 template <class T>
 using Running = std::conditional_t<is_float<T>, double, T>;
 

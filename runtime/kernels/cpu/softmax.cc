@@ -1,4 +1,5 @@
-// CPU kernels of softmax, of the losses built on it, of their labels, and of their gradients. Normalisations by mean and variance go to norm.cc.
+// CPU kernels of softmax, of the losses built on it, of their labels, and of their gradients.
+// Normalisations by mean and variance are in norm.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/softmax.cc"
 #include "kernels/cpu/targets.h"
@@ -18,8 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-/// Runs body(first element, i, step) for each of the outer * inner lines along the axis. Its elements are `step` apart, a constant 1 where the axis is the
-/// last one, so that loops vectorise.
+/// Calls body(first element, i, step) for each of the outer * inner lines along the axis. Its
+/// elements are `step` apart, a constant 1 where the axis is the last one, so that loops vectorise.
 template <class Body>
 void for_lines(const AxisView& view, const Body& body) {
   if (view.size == 0) return;
@@ -39,7 +40,7 @@ struct LineSums {
   double sum;  // of exp(x - largest)
 };
 
-constexpr int64_t kBlock = 512;  // elements that add up in Compute<T>
+constexpr int64_t kBlock = 512;  // elements that are added up in Compute<T>
 
 template <class T, class Step>
 Compute<T> largest_of(const T* x, int64_t size, Step step) {
@@ -62,7 +63,8 @@ LineSums<T> sums_of(const T* x, int64_t size, Step step) {
   return {largest, sum};
 }
 
-/// `out` may be `x`. Where it holds numbers as they are computed, each exponential is taken once: it waits there for the sum.
+/// `out` may be `x`. Where `out` has the type of arithmetic, each exponential is computed once and
+/// stored there until the sum is known.
 template <class T, class Step>
 LineSums<T> softmax_line(const T* x, T* out, int64_t size, Step step) {
   using C = Compute<T>;
@@ -109,7 +111,7 @@ void log_softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTens
   });
 }
 
-/// Each line has its own sum, taken before anything is written: x_grad may be out_grad.
+/// Each line has its own sum, computed before anything is written, because x_grad may be out_grad.
 template <class T>
 void softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad, int axis,
                   DenseTensor& x_grad) {
@@ -210,8 +212,9 @@ void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTe
   });
 }
 
-/// Of one line; `weight` gives the label's share of class k. With use_softmax x is p = softmax(input), and d loss / d input = p * sum(weight) -
-/// weight; else x is given, and the derivative of -weight * log(x) is -weight / x.
+/// The gradient of one line; `weight` returns the label's share of class k. With use_softmax x is p
+/// = softmax(input), and d loss / d input = p * sum(weight) - weight; without, x is the input, and
+/// the derivative of -weight * log(x) is -weight / x.
 template <class T, class Step, class Weight>
 void cross_entropy_line(const T* x, int64_t size, Step step, bool use_softmax, double sum_of_weights, double loss_grad,
                         const Weight& weight, T* to) {
@@ -223,7 +226,7 @@ void cross_entropy_line(const T* x, int64_t size, Step step, bool use_softmax, d
   }
 }
 
-/// The classes of a hard label may be in pieces: each rank knows which it has.
+/// The classes of a hard label may be sharded: each rank knows its own classes.
 template <class T>
 void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const DenseTensor& softmax_in,
                         const DenseTensor& loss_grad, bool soft_label, bool use_softmax, bool, int ignore_index,

@@ -1,5 +1,6 @@
-// Which instruction sets kernels are compiled for: the baseline, AVX2 and AVX3 (others would only cost compile time).
-// Included before hwy/foreach_target.h by each .cc that compiles itself once per instruction set.
+// The instruction sets for which kernels are compiled: the baseline, AVX2 and AVX3 (others would
+// only cost compile time). Included before hwy/foreach_target.h by each .cc that compiles itself
+// once per instruction set.
 #pragma once
 
 #include "hwy/detect_compiler_arch.h"

@@ -1,4 +1,5 @@
-// CPU kernels of elementwise functions of one tensor. Their formulas stand in functions.h; ops with numbers go to scalar.cc.
+// CPU kernels of elementwise functions of one tensor. Their formulas are in functions.h; ops with
+// numbers are in scalar.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/unary.cc"
 #include "kernels/cpu/targets.h"
@@ -61,7 +62,7 @@ struct Gelu {
   template <class C>
   static HWY_INLINE C apply(C x) {
     return normal_at(x).times;
-  }  // a call would keep the loop from being vectorised
+  }  // a function call would prevent vectorisation of the loop
 };
 struct ApproximateGelu {
   template <class C>

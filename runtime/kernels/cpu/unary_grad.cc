@@ -1,5 +1,6 @@
-// CPU kernels of the gradients of elementwise functions of one tensor: of a saved tensor (the input or the output, whichever the
-// formula needs) and the gradient of the output. Gradients that are made of other ops stand in runtime/gradients/.
+// CPU kernels of the gradients of elementwise functions of one tensor: of a saved tensor (the input
+// or the output, whichever the formula needs) and the gradient of the output. Gradients that are
+// composites of other ops are in runtime/gradients/.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/unary_grad.cc"
 #include "kernels/cpu/targets.h"
@@ -94,7 +95,7 @@ struct ClipGrad {
     return select((x > p.first) & (x < p.second), g, C(0));
   }
 };
-/// The exponent of the function, and that exponent less one.
+/// The exponent of the function, and that exponent minus one.
 struct PowGrad {
   template <class C>
   static C apply(C x, C g, Pair<C> p) {

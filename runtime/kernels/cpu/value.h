@@ -1,4 +1,5 @@
-// How kernels compute with each dtype: the type of arithmetic, and integer arithmetic that wraps instead of being undefined.
+// How kernels compute with each dtype: the type of arithmetic, and integer arithmetic that wraps
+// instead of being undefined.
 #pragma once
 
 #include <cmath>
@@ -14,15 +15,15 @@ inline constexpr bool is_half = std::is_same_v<T, bfloat16> || std::is_same_v<T,
 template <class T>
 inline constexpr bool is_float = is_half<T> || std::is_floating_point_v<T>;
 
-/// 16-bit floats compute in float, everything else in itself.
+/// The type of arithmetic: float for 16-bit floats, else T itself.
 template <class T>
 using Compute = std::conditional_t<is_half<T>, float, T>;
 
-/// Statistics of a tensor of T.
+/// The type of statistics of a tensor of T.
 template <class T>
 using Statistic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Integers calculate modulo 2^bits.
+/// Integer arithmetic modulo 2^bits.
 template <class T>
 struct Wrap {
   using type = T;
@@ -56,7 +57,8 @@ inline C wrap_mul(C a, C b) {
   return static_cast<C>(static_cast<W>(a) * static_cast<W>(b));
 }
 
-/// x to the power of an integer, by squaring and modulo 2^bits; for a negative one rounded towards zero.
+/// x to the power of an integer, by squaring and modulo 2^bits; rounded towards zero for a negative
+/// exponent.
 template <class C>
 inline C integer_power(C x, int64_t exponent) {
   if (exponent < 0) {
@@ -74,7 +76,7 @@ inline C integer_power(C x, int64_t exponent) {
   return result;
 }
 
-/// The larger or smaller of both; NaN wins.
+/// The larger or smaller of two numbers; NaN wins.
 template <class C>
 inline C nan_max(C a, C b) {
   if constexpr (std::is_floating_point_v<C>) return ((a > b) | (a != a)) ? a : b;

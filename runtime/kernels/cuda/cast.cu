@@ -1,4 +1,5 @@
-// cast on CUDA, between all dtypes. Conversions are those of the CPU kernel: towards zero, clamped, NaN as 0.
+// cast on CUDA, between all dtypes. Conversions are those of the CPU kernel: towards zero, clamped,
+// NaN becomes 0.
 #include <cuda/std/limits>
 
 #include "core/op_context.h"

@@ -42,7 +42,8 @@ const Devices& devices() {
 
 int device_count() { return devices().count; }
 
-/// Lets the pool of a device keep freed memory, so that a step of a training loop asks the driver for none.
+/// Makes the memory pool of a device keep freed memory, so that a step of a training loop requests
+/// none from the driver.
 void keep_pool(int index) {
   static std::array<std::once_flag, 256> once;
   std::call_once(once[static_cast<size_t>(index)], [index] {
@@ -63,7 +64,7 @@ void* allocate(int index, size_t bytes) {
   return data;
 }
 
-/// Called from destructors, also after the driver was shut down at exit, so it reports nothing.
+/// Called from destructors, even after the driver was shut down at exit, so it reports nothing.
 void release(int index, void* data) {
   int before = 0;
   if (cudaGetDevice(&before) != cudaSuccess) return;
@@ -97,7 +98,8 @@ void synchronize(int index) {
   check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
 }
 
-/// Only calls of this thread that would wait for the device are errors meanwhile: other threads go on.
+/// Meanwhile only calls of this thread that would wait for the device are errors; other threads are
+/// not affected.
 void graph_begin(int index) {
   const DeviceScope scope(index);
   std::unique_lock lock(recording_mutex());
@@ -125,7 +127,9 @@ void graph_abandon(int index) {
   cudaGraph_t graph = nullptr;
   if (cudaStreamEndCapture(stream(), &graph) == cudaSuccess) cudaGraphDestroy(graph);
   if (before != index) cudaSetDevice(before);
-  cudaGetLastError();  // of this and of what was called while the recording was broken: else the next launch would report it
+  // of this call and of those made while the recording was broken; otherwise the next launch would
+  // report it
+  cudaGetLastError();
 }
 
 void graph_launch(int index, void* graph) {
@@ -133,7 +137,7 @@ void graph_launch(int index, void* graph) {
   check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream()), "cudaGraphLaunch");
 }
 
-/// Called from destructors, as `release` is.
+/// Called from destructors, like `release`.
 void graph_free(int, void* graph) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The CUDA backend as the rest of the library sees it. It is there in every build; without CUDA, cuda_stub.cc stands in.
+// The interface of the CUDA backend. It exists in every build; without CUDA, cuda_stub.cc
+// implements it.
 #pragma once
 
 #include <optional>
@@ -9,11 +10,11 @@ namespace shard {
 
 /// The backend "cuda"; nothing when no device can be used.
 ///
-/// A thread issues its work to one stream per device (CUDA's per-thread default stream), in program order. A tensor that
-/// another thread is to use must be handed over after Backend::synchronize.
+/// A thread issues its work to one stream per device (CUDA's per-thread default stream), in program
+/// order. Before another thread uses a tensor, Backend::synchronize must be called.
 std::optional<Backend> cuda_backend();
 
-/// Registers the CUDA kernels for the backend "cuda". Does nothing, and says nothing, when there is none.
+/// Registers the CUDA kernels for the backend "cuda". Does nothing, silently, when there is none.
 void register_cuda_kernels();
 
 /// "ready: 2 devices", or why there is none. The text lives as long as the library.

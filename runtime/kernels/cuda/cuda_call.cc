@@ -9,7 +9,7 @@ namespace shard::cuda {
 
 void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // else the next launch would report this error again
+  cudaGetLastError();  // otherwise the next launch would report this error again
   fail(ErrorCode::device, "{} failed: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 

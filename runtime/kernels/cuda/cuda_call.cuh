@@ -1,5 +1,6 @@
-// How the CUDA backend talks to the CUDA runtime: checked calls, the current device, the stream and scratch memory.
-// Headers that need the CUDA toolkit end in .cuh; kernels of one op stand in the .cu file of that name.
+// The interface of the CUDA backend to the CUDA runtime: checked calls, the current device, the
+// stream and scratch memory. Headers that need the CUDA toolkit end in .cuh; kernels of an op are
+// in the .cu file of that name.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,13 +14,13 @@ namespace shard::cuda {
 /// Throws Error(device) naming `call` unless `status` is success.
 void check(cudaError_t status, const char* call);
 
-/// Throws Error(device) when the launch of a kernel of `op` just before failed.
+/// Throws Error(device) if the preceding launch of a kernel of `op` failed.
 void check_launch(const char* op);
 
 /// The stream of this thread on the current device.
 inline cudaStream_t stream() { return cudaStreamPerThread; }
 
-/// Makes a device current for a scope, then makes the earlier one current again.
+/// Makes a device current for a scope, and restores the previous one.
 class DeviceScope {
  public:
   explicit DeviceScope(int index);
@@ -46,14 +47,16 @@ class Scratch {
   void* data_ = nullptr;
 };
 
-/// Held by the thread that records, and while a library is set up or taken down: that may use the legacy stream, which waits
-/// for the streams of all threads, and so is an error in both threads while one records.
+/// Held by the thread that records, and while a library is initialised or shut down. That may use
+/// the legacy stream, which waits for the streams of all threads, and so is an error in both
+/// threads during a recording.
 std::recursive_mutex& recording_mutex();
 
 /// Streaming multiprocessors of the current device.
 int multiprocessors();
 
-/// The blocks for `items` threads in a grid-stride loop: enough to fill the device, never more than needed.
+/// The number of blocks for `items` threads in a grid-stride loop: enough to fill the device, never
+/// more than needed.
 unsigned grid_for(int64_t items, int threads);
 
 }  // namespace shard::cuda

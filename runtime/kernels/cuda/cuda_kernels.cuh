@@ -1,4 +1,5 @@
-// What each .cu file adds to the kernel tables. A new file is declared here and called in cuda_backend.cc.
+// The register functions of the .cu files. A new file is declared here and called in
+// cuda_backend.cc.
 #pragma once
 
 namespace shard::cuda {

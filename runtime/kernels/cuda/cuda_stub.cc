@@ -1,4 +1,5 @@
-// Stands in for the CUDA backend in a build without CUDA; cmake/ShardCuda.cmake chooses between this and cuda_backend.cc.
+// Replaces the CUDA backend in a build without CUDA; cmake/ShardCuda.cmake selects this or
+// cuda_backend.cc.
 #include "kernels/cuda/cuda_backend.h"
 
 namespace shard {

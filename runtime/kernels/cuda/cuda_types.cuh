@@ -8,7 +8,7 @@
 
 namespace shard::cuda {
 
-/// The type that stands for T on the device: same bits, device arithmetic.
+/// The device type for T: same bits, device arithmetic.
 template <class T>
 struct DeviceType {
   using type = T;
@@ -24,7 +24,7 @@ struct DeviceType<float16> {
 template <class T>
 using device_t = typename DeviceType<T>::type;
 
-/// The type that arithmetic is done in: float for 16-bit floats, else T itself.
+/// The type of arithmetic: float for 16-bit floats, else T itself.
 template <class T>
 struct MathType {
   using type = T;
@@ -66,7 +66,7 @@ struct Strided {
   int64_t sizes[kMaxRank];
   int64_t strides[Operands][kMaxRank];
 
-  /// Adds an inner dim, or widens the last one where every operand walks on through both.
+  /// Adds an inner dim, or widens the last one where every operand traverses both uniformly.
   void append(int64_t size, const int64_t (&step)[Operands]) {
     if (size == 1) return;
     bool merges = rank > 0;
@@ -76,7 +76,7 @@ struct Strided {
     for (int i = 0; i < Operands; ++i) strides[i][rank - 1] = step[i];
   }
 
-  /// The elements that row-major index `index` selects in each operand.
+  /// The offsets that row-major index `index` selects in each operand.
   template <class Index>
   __device__ void locate(Index index, int64_t (&at)[Operands]) const {
     for (int i = 0; i < Operands; ++i) at[i] = 0;
@@ -103,7 +103,8 @@ inline Dims broadcast_strides(const Dims& dims) {
   return strides;
 }
 
-/// The stride of `strides` (aligned at the right) for dim `i` of a shape of `rank` dims; 0 beyond its own rank.
+/// The stride of `strides` (right-aligned) for dim `i` of a shape of `rank` dims; 0 beyond its own
+/// rank.
 inline int64_t stride_at(const Dims& strides, int rank, int i) {
   const int own = i - (rank - strides.rank());
   return own < 0 ? 0 : strides[own];

@@ -1,4 +1,5 @@
-// Elementwise arithmetic on CUDA: add and multiply with broadcasting, relu. A new one is a functor and a line at the end.
+// Elementwise arithmetic on CUDA: add and multiply with broadcasting, relu. A new one is a functor
+// and a line at the end.
 #include "core/op_context.h"
 #include "kernels/cuda/cuda_call.cuh"
 #include "kernels/cuda/cuda_kernels.cuh"
@@ -27,11 +28,11 @@ struct Multiply {
 struct Relu {
   template <class M>
   __device__ M operator()(M x) const {
-    return x <= M{0} ? M{0} : x;  // NaN is not below 0 and stays
+    return x <= M{0} ? M{0} : x;  // NaN is not below 0 and is kept
   }
 };
 
-/// As many elements as one 128-bit load moves.
+/// As many elements as one 128-bit load reads.
 template <class T>
 struct alignas(16) Pack {
   static constexpr int kSize = 16 / sizeof(T);
@@ -43,7 +44,8 @@ __device__ T apply(F f, T first, Rest... rest) {
   return store<T>(f(load(first), load(rest)...));
 }
 
-/// out[i] = f(in[i]...) with 128-bit loads; the last few elements one by one. `out` may be one of the inputs.
+/// out[i] = f(in[i]...) with 128-bit loads; the last few elements are processed one by one. `out`
+/// may be one of the inputs.
 template <class F, class T, class... In>
 __global__ void map_packed(F f, int64_t count, T* out, const In*... in) {
   using P = Pack<T>;

@@ -23,7 +23,7 @@ void check_blas(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) fail(ErrorCode::device, "{} failed: {}", call, cublasLtGetStatusString(status));
 }
 
-/// The two dims that are multiplied, and one leading dim: out[b] = x[b * x_step] * y[b * y_step], row-major.
+/// The two multiplied dims, and one leading dim: out[b] = x[b * x_step] * y[b * y_step], row-major.
 struct Product {
   int64_t m = 1, n = 1, k = 1;
   bool transpose_x = false, transpose_y = false;
@@ -68,7 +68,8 @@ Layout make_layout(DType dtype, int64_t rows, int64_t cols, int64_t batch, int64
   return layout;
 }
 
-/// What cuBLASLt needs for one shape. As its matrices are column-major, it computes out' = y' x'.
+/// The descriptors of cuBLASLt for one shape. As its matrices are column-major, it computes out' =
+/// y' x'.
 struct Plan {
   Operation operation;
   Layout x, y, out;
@@ -173,12 +174,13 @@ void multiply(int device, Product product, const char* x, const char* y, char* o
              "cublasLtMatmul");
 }
 
-/// One leading dim: how many, and how many matrices each operand moves on (0: broadcast).
+/// One leading dim: its size, and how many matrices each operand advances (0: broadcast).
 struct Leading {
   int64_t size, x, y;
 };
 
-/// The leading dims without those of size 1, neighbours joined where both operands walk through them evenly.
+/// The leading dims without those of size 1; neighbours are merged where both operands traverse
+/// them uniformly.
 std::vector<Leading> leading_dims(const Dims& x, const Dims& y) {
   const int x_rank = std::max(x.rank() - 2, 0);
   const int y_rank = std::max(y.rank() - 2, 0);
@@ -213,7 +215,8 @@ Product product_of(const Meta& x, const Meta& y, bool transpose_x, bool transpos
   return p;
 }
 
-/// Moves the innermost leading dim into the product: as more rows where all share one y, else as its batch.
+/// Moves the innermost leading dim into the product: as more rows where all share one y, else as
+/// its batch.
 void take_innermost(Product& p, std::vector<Leading>& dims) {
   if (dims.empty()) return;
   const Leading dim = dims.front();

@@ -1,4 +1,4 @@
-// softmax on CUDA along any axis: one pass that carries maximum and sum together, one that writes.
+// softmax on CUDA along any axis: one pass that computes maximum and sum together, one that writes.
 #include <cub/block/block_reduce.cuh>
 
 #include "core/op_context.h"
@@ -17,7 +17,7 @@ struct Partial {
   M sum;
 };
 
-/// exp(from - to), where nothing seen yet (-inf) scales by 1 instead of NaN.
+/// exp(from - to), where an empty set (-inf) scales by 1 instead of NaN.
 template <class M>
 __device__ M rescale(M from, M to) {
   return from == to && from == -INFINITY ? M{1} : exp(from - to);
@@ -31,7 +31,7 @@ struct Merge {
   }
 };
 
-/// One block per row, whose elements follow each other.
+/// One block per row, whose elements are consecutive.
 template <class T, int Threads>
 __global__ void softmax_rows(T* out, const T* x, int64_t rows, int64_t size) {
   using M = math_t<T>;
@@ -53,7 +53,8 @@ __global__ void softmax_rows(T* out, const T* x, int64_t rows, int64_t size) {
   }
 }
 
-/// Columns: the elements of one softmax lie `inner` apart, neighbouring threads take neighbouring columns.
+/// Columns: the elements of one softmax are `inner` apart, and neighbouring threads process
+/// neighbouring columns.
 template <class T>
 __global__ void softmax_columns(T* out, const T* x, int64_t columns, int64_t size, int64_t inner) {
   using M = math_t<T>;

@@ -1,4 +1,5 @@
-// sum on CUDA over any axes. The order of additions depends on shape and device only, so that every run gives equal bits.
+// sum on CUDA over any axes. The order of additions depends only on shape and device, so that every
+// run computes equal bits.
 #include <algorithm>
 #include <cub/block/block_reduce.cuh>
 #include <cub/device/device_reduce.cuh>
@@ -16,7 +17,8 @@ namespace {
 constexpr int kColumns = 32;  // a block of the column kernel: neighbouring outputs x slices of the reduced elements
 constexpr int kSlices = 8;
 
-/// What is summed: `outputs` sums of `terms` elements each, each sum cut into `splits` pieces of `chunk` elements.
+/// The sums: `outputs` sums of `terms` elements each, each split into `splits` parts of `chunk`
+/// elements.
 struct Shape {
   Strided<1> kept;
   Strided<1> reduced;
@@ -48,7 +50,8 @@ __device__ inline int64_t locate(const Strided<1>& shape, int64_t index) {
   return at[0];
 }
 
-/// A block per piece of a sum; neighbouring threads take neighbouring elements. For sums along the inner dim.
+/// One block per part of a sum; neighbouring threads read neighbouring elements. For sums along the
+/// inner dim.
 template <class Acc, int Threads, class In, class Out>
 __global__ void sum_rows(Out* out, const In* x, Shape shape) {
   using Reduce = cub::BlockReduce<Acc, Threads>;
@@ -65,7 +68,7 @@ __global__ void sum_rows(Out* out, const In* x, Shape shape) {
   }
 }
 
-/// Neighbouring threads take neighbouring outputs. For sums along outer dims.
+/// Neighbouring threads compute neighbouring outputs. For sums along outer dims.
 template <class Acc, class In, class Out>
 __global__ void sum_columns(Out* out, const In* x, Shape shape) {
   __shared__ Acc slices[kSlices][kColumns];
@@ -111,7 +114,7 @@ Shape shape_of(const OpContext& ctx, const DenseTensor& x, const IntArray& axes)
   return shape;
 }
 
-/// Cuts long sums into pieces when there are too few `blocks` to fill the device.
+/// Splits long sums into parts when there are too few `blocks` to fill the device.
 void split(Shape& shape, int64_t blocks, int64_t smallest_chunk) {
   const int64_t wanted = int64_t{multiprocessors()} * 8 / blocks;
   const int64_t most = (shape.terms + smallest_chunk - 1) / smallest_chunk;
@@ -134,7 +137,7 @@ void launch(const Shape& shape, bool rows, Out* out, const In* x) {
   }
 }
 
-/// The pieces of every sum are summed in a second pass.
+/// A second pass adds up the parts of every sum.
 template <class Acc, class In, class Out>
 void sum_some(const OpContext& ctx, Shape shape, Out* out, const In* x) {
   const bool rows = shape.reduced.rank == 0 || shape.reduced.strides[0][shape.reduced.rank - 1] == 1;

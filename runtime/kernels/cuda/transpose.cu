@@ -1,4 +1,5 @@
-// transpose on CUDA. A swap of the last two dims goes through tiles in shared memory, every other order element by element.
+// transpose on CUDA. A swap of the last two dims uses tiles in shared memory, every other
+// permutation copies element by element.
 #include "core/op_context.h"
 #include "kernels/cuda/cuda_call.cuh"
 #include "kernels/cuda/cuda_kernels.cuh"
@@ -12,7 +13,7 @@ constexpr int kThreads = 256;
 constexpr int kTile = 32;
 constexpr int kTileRows = 8;
 
-/// `batch` matrices of rows x cols become cols x rows. Reads and writes both run along rows of memory.
+/// Transposes `batch` matrices of rows x cols. Both reads and writes run along rows of memory.
 template <class T>
 __global__ void swap_tiled(T* out, const T* x, int64_t batch, int64_t rows, int64_t cols) {
   __shared__ T tile[kTile][kTile + 1];  // the extra column keeps the threads of a warp on different banks
@@ -47,7 +48,7 @@ __global__ void permute(T* out, const T* x, Index count, Strided<1> shape) {
   }
 }
 
-/// The output's shape with the strides that walk the input.
+/// The output's shape with the strides of the input.
 Strided<1> permuted(const OpContext& ctx, const DenseTensor& x, const IntArray& perm) {
   const Dims strides = broadcast_strides(x.dims());
   Strided<1> shape;
@@ -58,7 +59,7 @@ Strided<1> permuted(const OpContext& ctx, const DenseTensor& x, const IntArray& 
   return shape;
 }
 
-/// Whether `shape` walks [batch of] rows x cols as cols x rows.
+/// Whether `shape` traverses [batch of] rows x cols as cols x rows.
 bool swaps_last_two(const Strided<1>& shape) {
   const int n = shape.rank;
   if (n != 2 && n != 3) return false;
@@ -91,11 +92,12 @@ void transpose(const OpContext& ctx, const DenseTensor& x, const IntArray& perm,
   if (count == 0) return;
   const DeviceScope scope(out.device().index);
   const Strided<1> shape = permuted(ctx, x, perm);
-  if (shape.rank == 0 || (shape.rank == 1 && shape.strides[0][0] == 1)) {  // the order of elements stays
+  // the order of elements does not change
+  if (shape.rank == 0 || (shape.rank == 1 && shape.strides[0][0] == 1)) {
     return check(cudaMemcpyAsync(out.raw(), x.raw(), x.meta().bytes(), cudaMemcpyDeviceToDevice, stream()),
                  "cudaMemcpyAsync (device to device)");
   }
-  switch (size_of(x.dtype())) {  // moving elements needs their size only
+  switch (size_of(x.dtype())) {  // copying elements needs only their size
     case 1: run<uint8_t>(shape, count, x, out); break;
     case 2: run<uint16_t>(shape, count, x, out); break;
     case 4: run<uint32_t>(shape, count, x, out); break;

@@ -1,5 +1,5 @@
-// The runtime of another team, as far as generated code needs one: arrays on the host, kernels by name and type, no meshes.
-// toy.json tells shardgen how things are called here. Nothing of shard is included.
+// The runtime of another team, as far as generated code needs one: arrays on the host, kernels by name and type, no
+// meshes. toy.json tells shardgen how things are called here. Nothing of shard is included.
 #pragma once
 
 #include <cstdint>
@@ -81,8 +81,8 @@ struct Form {
   }
 };
 
-/// A handle; copies share the elements, which are doubles whatever the type is called. A team without distributed tensors
-/// needs one class for what users hold and what kernels get.
+/// A handle; copies share the elements, which are doubles whatever the type is called. A team without distributed
+/// tensors needs one class for what users hold and what kernels get.
 class Array {
  public:
   Array() = default;

@@ -1,5 +1,5 @@
-// The form inference that the toy runtime has. toy.json names this header, so that shardgen declares no other functions of these
-// types; they are therefore spelled as toy.json spells them.
+// The form inference that the toy runtime has. toy.json names this header, so that shardgen declares no other
+// functions of these types; they are therefore spelled as toy.json spells them.
 #pragma once
 
 #include "toy.h"

@@ -1,5 +1,5 @@
-// Forms and kernels of the ops in toy_ops.yaml, and what the generated functions must give with them. Linked with what shardgen
-// writes for toy.json; ends with the number of wrong values.
+// Forms and kernels of the ops in toy_ops.yaml, and what the generated functions must give with them. Linked with
+// what shardgen writes for toy.json; ends with the number of wrong values.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

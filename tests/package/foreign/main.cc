@@ -1,5 +1,5 @@
-// Calls generated functions of a foreign op set: one that the runtime can compute, one without a kernel, one whose functions are only
-// scaffolded, and a backward op.
+// Calls generated functions of a foreign op file: one that the runtime can compute, one without a kernel, one whose
+// functions are only scaffolded, and a backward op.
 #include <cstdio>
 #include <string>
 #include <vector>
