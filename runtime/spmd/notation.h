@@ -42,8 +42,8 @@ struct Notation {
 };
 
 /// Layouts for the call. Each mesh axis, on its own, goes to the letter, the pending reduction, or to nobody, whichever moves
-/// the fewest bytes; ties go to the first of that order. Where args.wanted is set, solve_reverse() for it. Where args.options does not
-/// ask for costs, both as solve_first_come().
+/// the fewest bytes; ties go to the first of that order. Where args.wanted is set, solve_reverse() for it. Where args.solver is set, it
+/// decides instead.
 RuleResult solve(const RuleArgs& args, const Notation& notation);
 
 /// Layouts for the call from those that its outputs should get (null: any): each mesh axis goes to the letter that the first output

@@ -11,7 +11,6 @@
 
 #include "core/op_def.h"
 #include "dist/spec.h"
-#include "spmd/options.h"
 
 namespace shard::spmd {
 
@@ -22,6 +21,9 @@ struct TensorArg {
 };
 
 using AttrValue = std::variant<bool, int64_t, double, DType, Scalar, std::string, IntArray, std::vector<double>>;
+
+struct Notation;  // notation.h
+class LayoutSolver;
 
 /// What a rule may look at.
 struct RuleArgs {
@@ -34,7 +36,7 @@ struct RuleArgs {
   std::span<const SlotRange> output_slots;
   std::vector<bool> pinned = {};  // per flat tensor: it is written in place, so its layout should stay; may be shorter
   std::span<const DistSpec* const> wanted = {};  // per flat output in infer_reverse(), else empty
-  RuleOptions options = {};
+  const LayoutSolver* solver = nullptr;  // assigns mesh axes to letters; null: the solver of calls, which counts bytes
 
   /// The attribute of that name. Throws internal when the op has none.
   const AttrValue& attr(std::string_view name) const;
@@ -58,6 +60,14 @@ struct RuleResult {
   bool relayout = false;  // input 0 is moved to the layout and shape of output 0, and no kernel runs
   std::vector<bool> absent =
       {};  // per flat output, or empty: it is absent, because the optional argument that it follows is
+};
+
+/// Decides the layouts of a call from its notation, in place of the solver of calls: for experiments with other policies, and to compare
+/// with libraries that decide otherwise. With args.wanted set, in reverse.
+class LayoutSolver {
+ public:
+  virtual ~LayoutSolver() = default;
+  virtual RuleResult solve(const RuleArgs& args, const Notation& notation) const = 0;
 };
 
 using Rule = RuleResult (*)(const RuleArgs&);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/op_def.h"
+#include "first_come.h"
 #include "spmd/rule.h"
 
 namespace spmd_cases {
@@ -63,17 +64,14 @@ using ShapesOf = Shapes (*)(const Call&);
 /// Throws shard::Error for what the peer refuses.
 using Check = void (*)(const Call&);
 
-/// How the peer decides; see RuleOptions. Its standard for all of its rules, then what differs in one.
-shard::spmd::RuleOptions peer_options();
-
 struct Entry {
   std::string_view names;  // separated by spaces
   std::string_view signature;
   std::string_view rule = {};  // an expression, or a registered rule; empty: that of the op with the first of the names
   ShapesOf shapes = nullptr;
-  shard::spmd::RuleOptions peer = peer_options();
-  shard::spmd::RuleOptions::Conflict peer_reverse = shard::spmd::RuleOptions::Conflict::first;  // in a backward case
-  std::string_view peer_rule = {};  // where the peer's rule is not ours with other options; empty: it is
+  PeerOptions peer = {};                                              // where its rule is not of its standard
+  PeerOptions::Conflict peer_reverse = PeerOptions::Conflict::first;  // in a backward case
+  std::string_view peer_rule = {};  // where the peer's rule is not ours with its solver; empty: it is
   Check peer_check = nullptr;
   bool flat = false;           // lists of tensors count as so many arguments or outputs
   bool outputs_given = false;  // a forward case lists the outputs too
