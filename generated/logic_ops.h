@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 6, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 7, "not this runtime; run cmake --build BUILD -t regenerate");
 
 namespace shard::ops {
 inline constexpr OpDef equal = {.name = "equal", .inplace_name = "equal_", .location = "logic.yaml",

@@ -4,6 +4,6 @@
 namespace shard {
 
 /// Raised whenever docs/generated_code.md changes in a way that old generated code would not fit.
-inline constexpr int kCodegenAbi = 6;
+inline constexpr int kCodegenAbi = 7;
 
 }  // namespace shard

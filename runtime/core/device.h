@@ -58,8 +58,8 @@ struct Backend {
 int register_backend(const Backend& backend);
 /// The id of the backend of that name, or -1. Those that the library was built with are found from the start.
 int find_backend(std::string_view name);
-/// The backends besides the CPU that the library was built with and that have a device here. Defined above this layer, in
-/// kernels/builtin.cc; asked once, when a backend is first looked for, so that it must not look for one itself.
+/// The backends besides the CPU that the library was built with and that have a device here. Called once, when a backend is first looked
+/// for, so that it must not look for one itself.
 std::vector<Backend> builtin_backends();
 const Backend& backend_of(Device device);
 

@@ -74,7 +74,7 @@ class Recorder {
   /// `from`, of the same shape and layout, is written over `to`.
   virtual void copy(DenseTensor& to, const DenseTensor& from) = 0;
   /// A plain tensor is distributed, one that is distributed made whole, or a tensor copied, to another device maybe: the number of the result.
-  enum class Conversion : uint8_t { distribute, full, clone };
+  enum class Conversion : uint8_t { distribute, full_tensor, clone };
   virtual uint32_t convert(Conversion conversion, const DenseTensor& from, const RecordedOutput& to,
                            int source_rank) = 0;
   /// Throws for what a program cannot hold; `what` is a sentence.

@@ -77,7 +77,7 @@ inline GradState::GradState() = default;
 inline GradState::~GradState() = default;
 
 /// A reference-counted handle to a tensor; copies refer to the same tensor. Default-constructed it is undefined, which is
-/// how an absent optional argument is passed.
+/// how an absent optional argument is passed. Members for gradients, and to(), are defined in api/tensor.cc: layers below do not call them.
 class Tensor {
  public:
   Tensor() = default;
@@ -110,7 +110,7 @@ class Tensor {
   bool shares_buffer_with(const Tensor& other) const { return get().value.storage() == other.get().value.storage(); }
 
   /// The elements of a dense tensor in row-major order, copied to the host. T must match dtype(). Throws dtype_mismatch,
-  /// no_data for one of a dry world, layout for a distributed tensor (use full() first, a collective call), or device where there is no memory.
+  /// no_data for one of a dry world, layout for a distributed tensor (use full_tensor() first, a collective call), or device where there is no memory.
   template <class T>
   std::vector<T> to_vector() const {
     const DenseTensor host = to_host(dtype_of<T>);
@@ -158,5 +158,8 @@ class Tensor {
 
   Ref<TensorImpl> impl_;
 };
+
+/// What Tensor::to does, without recording it for autograd.
+Tensor to_device(const Tensor& tensor, Device device);
 
 }  // namespace shard

@@ -38,12 +38,12 @@ DenseTensor absent_value(const Meta& global);
 /// Throws layout unless every process of the mesh is a rank of the world.
 void check_mesh_in_world(const ProcessMesh* mesh, const World& world);
 
-/// A distributed tensor from this rank's piece of it. Throws shape_mismatch unless the piece has exactly the shape that
-/// `spec` gives this rank of a tensor of shape `global`. On a rank outside the mesh `piece` is undefined. Takes the piece's
-/// buffer without a copy; a 16-bit contribution to a pending sum is converted to float32 (shard_dtype), and may be given so.
+/// What from_local and local (api/layout.h) do, without recording it for autograd.
+namespace dist {
 Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype);
-/// This rank's piece, as a plain tensor on the same buffer, and so of the dtype of that (shard_dtype). Throws wrong_rank on a rank outside the mesh.
 Tensor local(const Tensor& tensor);
+}  // namespace dist
+
 /// The layout of a distributed tensor.
 const DistSpec* spec_of(const Tensor& tensor);
 /// Meta, layout and the local piece, labelled as local. Never communicates.

@@ -1,5 +1,5 @@
 // local_map: functions of users on local pieces. That distributed ops are right stands elsewhere; here pieces and layouts are.
-#include "call/local_map.h"
+#include "api/local_map.h"
 #include "api.h"
 #include "call/plan_cache.h"
 #include "dist/dist_tensor.h"

@@ -11,7 +11,7 @@ using namespace shard::test;
 
 namespace {
 
-/// The value on the ranks of `spec`'s mesh, as `full` would give it, equals `expected`; a move back from there too.
+/// The value on the ranks of `spec`'s mesh, as `full_tensor` would give it, equals `expected`; a move back from there too.
 void check_pair(Rank& rank, const Tensor& value, const DistSpec* from, const DistSpec* to) {
   const std::string what = fmt::format("{} {} on {} to {} on {}", to_string(value.meta()), from->text(),
                                        from->mesh()->describe(), to->text(), to->mesh()->describe());

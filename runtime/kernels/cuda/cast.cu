@@ -1,8 +1,8 @@
 // cast on CUDA, between all dtypes. Conversions are those of the CPU kernel: towards zero, clamped, NaN as 0.
 #include <cuda/std/limits>
 
+#include "core/cuda/cuda_call.cuh"
 #include "core/op_context.h"
-#include "kernels/cuda/cuda_call.cuh"
 #include "kernels/cuda/cuda_kernels.cuh"
 #include "kernels/cuda/cuda_types.cuh"
 #include "kernels/registry.h"

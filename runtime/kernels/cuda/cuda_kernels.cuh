@@ -1,4 +1,4 @@
-// What each .cu file adds to the kernel tables. A new file is declared here and called in cuda_backend.cc.
+// What each .cu file adds to the kernel tables. A new file is declared here and called in register.cc.
 #pragma once
 
 namespace shard::cuda {

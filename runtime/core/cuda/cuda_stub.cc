@@ -1,11 +1,9 @@
 // Stands in for the CUDA backend in a build without CUDA; cmake/ShardCuda.cmake chooses between this and cuda_backend.cc.
-#include "kernels/cuda/cuda_backend.h"
+#include "core/cuda/cuda_backend.h"
 
 namespace shard {
 
 std::optional<Backend> cuda_backend() { return std::nullopt; }
-
-void register_cuda_kernels() {}
 
 const char* cuda_status() { return SHARD_NO_CUDA_REASON; }
 

@@ -13,9 +13,6 @@ namespace shard {
 /// another thread is to use must be handed over after Backend::synchronize.
 std::optional<Backend> cuda_backend();
 
-/// Registers the CUDA kernels for the backend "cuda". Does nothing, and says nothing, when there is none.
-void register_cuda_kernels();
-
 /// "ready: 2 devices", or why there is none. The text lives as long as the library.
 const char* cuda_status();
 
