@@ -1,5 +1,6 @@
 // Passes on meshes: which moves between layouts they drop, shorten and run together, and that bits stay the same.
 #include "api.h"
+#include "reshard/plan.h"
 #include "support/passes.h"
 
 using namespace shard;

@@ -1,6 +1,7 @@
 // Every transition between layouts, with uneven and empty pieces, on 1-D and 2-D meshes; statement 11's relayout.
 #include <catch2/catch.hpp>
 
+#include "reshard/execute.h"
 #include "reshard/layouts.h"
 #include "reshard/plan.h"
 #include "support/mesh_run.h"
