@@ -16,7 +16,6 @@
 #include "dist/world.h"
 #include "gpt.h"
 #include "gpt_peer.h"
-#include "reshard/execute.h"
 #include "training.h"
 
 namespace {
@@ -59,13 +58,14 @@ class Ours {
     const Tensor loss = gpt_.loss(on_mesh(batch.ids), on_mesh(batch.next));
     loss.backward();
     optimizer_.step();
-    return static_cast<double>(full(loss.detach()).to_vector<float>().front());
+    return static_cast<double>(full_tensor(loss.detach()).to_vector<float>().front());
   }
 
   const std::vector<Tensor>& parameters() const { return gpt_.parameters(); }
   std::vector<std::vector<float>> values() const {
     std::vector<std::vector<float>> values;
-    for (const Tensor& parameter : gpt_.parameters()) values.push_back(full(parameter.detach()).to_vector<float>());
+    for (const Tensor& parameter : gpt_.parameters())
+      values.push_back(full_tensor(parameter.detach()).to_vector<float>());
     return values;
   }
 

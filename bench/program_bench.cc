@@ -20,7 +20,6 @@
 #include "program/alias.h"
 #include "program/function.h"
 #include "program/split.h"
-#include "reshard/execute.h"
 #include "training.h"
 
 namespace {
@@ -163,7 +162,8 @@ void gpt(const GptCase& each) {
       Tensor a, b;
       const double eager_time = nanoseconds([&] { a = eager.step(in)[0]; }) * 1e-6;
       const double captured_time = nanoseconds([&] { b = captured(in)[0]; }) * 1e-6;
-      gap = std::max(gap, static_cast<double>(std::abs(full(a).to_vector<float>()[0] - full(b).to_vector<float>()[0])));
+      gap = std::max(gap, static_cast<double>(
+                              std::abs(full_tensor(a).to_vector<float>()[0] - full_tensor(b).to_vector<float>()[0])));
       if (step < 3) continue;
       eager_times.push_back(eager_time);
       captured_times.push_back(captured_time);

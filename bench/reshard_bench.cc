@@ -11,7 +11,8 @@
 #include <random>
 #include <vector>
 
-#include "reshard/execute.h"
+#include "api/layout.h"
+#include "reshard/plan.h"
 
 namespace {
 

@@ -1,5 +1,8 @@
-# Adds the CUDA backend to the target shard, or the stub that says why there is none. Included from runtime/CMakeLists.txt.
-set(SHARD_CUDA_DIR ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda)
+# Adds the CUDA backend to the layer core and its kernels to the layer kernels, or the stubs that say why there are none. Included from
+# runtime/CMakeLists.txt.
+set(SHARD_CUDA_BACKEND_DIR ${CMAKE_CURRENT_SOURCE_DIR}/core/cuda)
+set(SHARD_CUDA_KERNELS_DIR ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda)
+set(SHARD_CUDA_STUBS ${SHARD_CUDA_BACKEND_DIR}/cuda_stub.cc ${SHARD_CUDA_KERNELS_DIR}/register_stub.cc)
 
 # Sets `reason` to why CUDA cannot be built; empty, with the language enabled, where it can. A macro, because languages
 # are enabled for the scope of the caller.
@@ -40,22 +43,22 @@ shard_enable_cuda(SHARD_NO_CUDA_REASON)
 set(SHARD_NO_CUDA_REASON "${SHARD_NO_CUDA_REASON}" CACHE INTERNAL "Why the CUDA backend is not built; empty when it is")
 if(SHARD_NO_CUDA_REASON)
   message(STATUS "shard: built without CUDA: ${SHARD_NO_CUDA_REASON}")
-  file(GLOB SHARD_CUDA_UNUSED CONFIGURE_DEPENDS ${SHARD_CUDA_DIR}/*.cc)
-  list(REMOVE_ITEM SHARD_CUDA_UNUSED ${SHARD_CUDA_DIR}/cuda_stub.cc)
+  file(GLOB SHARD_CUDA_UNUSED CONFIGURE_DEPENDS ${SHARD_CUDA_BACKEND_DIR}/*.cc ${SHARD_CUDA_KERNELS_DIR}/*.cc)
+  list(REMOVE_ITEM SHARD_CUDA_UNUSED ${SHARD_CUDA_STUBS})
   set_source_files_properties(${SHARD_CUDA_UNUSED} PROPERTIES HEADER_FILE_ONLY ON)
-  set_source_files_properties(${SHARD_CUDA_DIR}/cuda_stub.cc PROPERTIES
+  set_source_files_properties(${SHARD_CUDA_BACKEND_DIR}/cuda_stub.cc PROPERTIES
     COMPILE_DEFINITIONS "SHARD_NO_CUDA_REASON=\"built without CUDA: ${SHARD_NO_CUDA_REASON}\"")
   return()
 endif()
 
 message(STATUS "shard: CUDA ${CMAKE_CUDA_COMPILER_VERSION} for architectures ${CMAKE_CUDA_ARCHITECTURES}")
-set_source_files_properties(${SHARD_CUDA_DIR}/cuda_stub.cc PROPERTIES HEADER_FILE_ONLY ON)
+set_source_files_properties(${SHARD_CUDA_STUBS} PROPERTIES HEADER_FILE_ONLY ON)
 if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 
 # A library of its own, because nvcc does not know the warning options of shard_options.
-file(GLOB SHARD_CUDA_SOURCES CONFIGURE_DEPENDS ${SHARD_CUDA_DIR}/*.cu)
+file(GLOB SHARD_CUDA_SOURCES CONFIGURE_DEPENDS ${SHARD_CUDA_KERNELS_DIR}/*.cu)
 add_library(shard_cuda_kernels OBJECT ${SHARD_CUDA_SOURCES})
 set_target_properties(shard_cuda_kernels PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF
                       CUDA_RUNTIME_LIBRARY Shared)
@@ -71,4 +74,5 @@ target_compile_options(shard_cuda_kernels PRIVATE -Xcompiler=-Wall,-Wextra $<$<B
 
 target_sources(shard PRIVATE $<TARGET_OBJECTS:shard_cuda_kernels>)
 set_target_properties(shard PROPERTIES CUDA_RUNTIME_LIBRARY Shared)
-target_link_libraries(shard PRIVATE CUDA::cudart CUDA::cublasLt)
+target_link_libraries(shard_core PRIVATE CUDA::cudart)
+target_link_libraries(shard_kernels PRIVATE CUDA::cudart CUDA::cublasLt)

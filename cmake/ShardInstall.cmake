@@ -15,7 +15,6 @@ install(EXPORT shardgen-runtime NAMESPACE shard:: DESTINATION ${SHARD_PACKAGE_DI
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard FILES_MATCHING PATTERN "*.h"
         PATTERN "kernels/cpu" EXCLUDE PATTERN "kernels/cuda" EXCLUDE PATTERN "mpi_channel.h" EXCLUDE PATTERN "mpi_operation.h" EXCLUDE)
 install(FILES ${PROJECT_SOURCE_DIR}/runtime/kernels/cpu/parallel.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/kernels/cpu)
-install(FILES ${PROJECT_SOURCE_DIR}/runtime/kernels/cuda/cuda_backend.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/kernels/cuda)
 if(SHARD_REGENERATE)
   set(SHARD_OPS_HEADERS ${PROJECT_BINARY_DIR}/include/ops)
 else()

@@ -1,4 +1,4 @@
-# Adds the MPI transport to the target shard, or the stub that says why there is none. Included from runtime/CMakeLists.txt.
+# Adds the MPI transport to the layer comm, or the stub that says why there is none. Included from runtime/CMakeLists.txt.
 set(SHARD_COMM_DIR ${CMAKE_CURRENT_SOURCE_DIR}/comm)
 set(SHARD_NO_MPI_REASON "")
 if(NOT SHARD_MPI)
@@ -34,4 +34,4 @@ set_source_files_properties(${SHARD_COMM_DIR}/mpi_stub.cc PROPERTIES HEADER_FILE
 # Only these sources see its headers, without the C++ bindings that MPI has given up. Hidden from the export: programs that link an installed shard need no MPI package.
 set_source_files_properties(${SHARD_COMM_DIR}/mpi.cc ${SHARD_COMM_DIR}/mpi_operation.cc PROPERTIES
   INCLUDE_DIRECTORIES "${MPI_C_INCLUDE_DIRS}" COMPILE_DEFINITIONS "OMPI_SKIP_MPICXX;MPICH_SKIP_MPICXX")
-target_link_libraries(shard PRIVATE $<BUILD_INTERFACE:$<LINK_ONLY:MPI::MPI_C>>)
+target_link_libraries(shard_comm PRIVATE $<BUILD_INTERFACE:$<LINK_ONLY:MPI::MPI_C>>)

@@ -174,7 +174,11 @@ function(shardgen_generate target)
     DEPFILE ${depfile}
     COMMENT "Generating ${target} from op YAML"
     VERBATIM)
-  target_sources(${target} PRIVATE ${sources})
+  if(arg_OWN)
+    set_property(TARGET ${target} PROPERTY SHARDGEN_SOURCES ${sources})  # which the layers of the runtime share out
+  else()
+    target_sources(${target} PRIVATE ${sources})
+  endif()
   # Sources that are not generated may include generated headers: those must exist before anything is compiled.
   add_custom_target(${id}_generate DEPENDS ${out}/manifest.json ${sources} ${headers})
   add_dependencies(${target} ${id}_generate)

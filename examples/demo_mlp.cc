@@ -9,7 +9,6 @@
 #include "api.h"
 #include "call/plan_cache.h"
 #include "dist/save_trace.h"
-#include "reshard/execute.h"
 
 using namespace shard;
 
@@ -107,12 +106,12 @@ int main(int argc, char** argv) try {
         call::observe_calls(rank, i == 0 ? print_call : std::function<void(const call::CallRecord&)>());
       out = model.step();
     }
-    // full() is collective: every rank calls it, rank 0 compares.
-    float largest = largest_difference(full(out), plain_out);
+    // full_tensor() is collective: every rank calls it, rank 0 compares.
+    float largest = largest_difference(full_tensor(out), plain_out);
     const std::pair<Tensor*, Tensor*> pairs[] = {
         {&model.w1, &plain.w1}, {&model.w2, &plain.w2}, {&model.mean, &plain.mean}, {&model.variance, &plain.variance}};
     for (const auto& [distributed, single] : pairs)
-      largest = std::max(largest, largest_difference(full(*distributed), *single));
+      largest = std::max(largest, largest_difference(full_tensor(*distributed), *single));
     if (rank.id() == 0) difference = largest;
   });
 

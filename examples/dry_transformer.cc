@@ -10,7 +10,6 @@
 
 #include "api.h"
 #include "call/dry_report.h"
-#include "reshard/execute.h"
 
 using namespace shard;
 

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "api.h"
-#include "reshard/execute.h"
 
 using namespace shard;
 

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "api/layout.h"
 #include "gpt.h"
-#include "reshard/execute.h"
 #include "training.h"
 
 using namespace shard;

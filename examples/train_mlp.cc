@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "api.h"
-#include "reshard/execute.h"
 #include "training.h"
 
 using namespace shard;

@@ -8,11 +8,11 @@
 #include <cstdio>
 #include <fstream>
 
+#include "api/layout.h"
 #include "autograd/autograd.h"
 #include "dist/dist_tensor.h"
 #include "dist/world.h"
 #include "program/function.h"
-#include "reshard/execute.h"
 
 using namespace shard;
 
@@ -147,7 +147,7 @@ int train(const std::string& name, const Options& options, int64_t tokens,
       const std::vector<Tensor> batch = run.batch();
       const Tensor loss = options.captured ? captured(batch)[0] : train_on(batch)[0];
       losses.push_back(
-          full(cast(loss, DType::float64)).to_vector<double>().front());  // collective: every rank calls it
+          full_tensor(cast(loss, DType::float64)).to_vector<double>().front());  // collective: every rank calls it
       if (rank.id() == 0) progress.show(step, losses.back(), rank.stats().bytes_sent - sent);
     }
     if (rank.id() != 0) return;

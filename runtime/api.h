@@ -1,4 +1,6 @@
-// Every op that shardgen generated for this library. The header of one family is "ops/<family>.h".
+// Every op that shardgen generated for this library, and the functions that take tensors into layouts and out of them. The header of one
+// family of ops is "ops/<family>.h".
 #pragma once
 
+#include "api/layout.h"
 #include "ops/api.h"

@@ -7,7 +7,6 @@
 #include "api.h"
 #include "fused.h"
 #include "kernels.h"
-#include "reshard/execute.h"
 
 using namespace shard;
 
@@ -66,7 +65,7 @@ int main() try {
   World::local(4)->run([&](Rank& rank) {
     const Tensor out =
         compute([&](Tensor tensor, const char* layout) { return distribute(tensor, DistSpec::parse(mesh, layout)); });
-    const Tensor whole = full(out);  // collective: every rank takes part
+    const Tensor whole = full_tensor(out);  // collective: every rank takes part
     if (rank.id() == 0) good = agrees("2x2 mesh", whole) && good;
   });
   return good ? 0 : 1;

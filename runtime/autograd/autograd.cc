@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <atomic>
 
+#include "api/layout.h"
 #include "autograd/engine.h"
 #include "autograd/record.h"
 #include "core/recorder.h"
 #include "dist/dist_tensor.h"
 #include "ops/creation.h"
-#include "reshard/execute.h"
 
 namespace shard {
 
@@ -17,73 +17,6 @@ using autograd::LeafExtra;
 using autograd::OwnedEdge;
 using autograd::Pass;
 using autograd::SavedTensor;
-
-bool Tensor::requires_grad() const {
-  // This brings a view's history up to date. A tensor that was made where nothing is recorded has
-  // no history, whatever its base.
-  return autograd::requires_grad(*this) && get().grad.requires_grad && is_floating(dtype());
-}
-
-bool Tensor::is_leaf() const { return !requires_grad() || !get().grad.node; }
-
-const Tensor& Tensor::set_requires_grad(bool wanted) const {
-  GradState& state = get().grad;
-  // so that its state is restored after the capture
-  if (Recorder* const recorder = Recorder::current()) recorder->adopt(get());
-  if (!is_leaf()) {
-    fail(ErrorCode::autograd,
-         "[set_requires_grad] {} was computed from leaves that require a gradient; only a leaf can be told: take "
-         "detach() of it first",
-         get().describe());
-  }
-  if (wanted && !is_floating(dtype())) {
-    fail(ErrorCode::autograd,
-         "[set_requires_grad] {} has no floating-point dtype, so it has no gradient; cast it first", get().describe());
-  }
-  state.requires_grad = wanted;
-  state.node = nullptr;  // of a value of another dtype
-  state.root = nullptr;  // an independent leaf, whatever shares its buffer
-  return *this;
-}
-
-Tensor Tensor::grad() const {
-  if (Recorder* const recorder = Recorder::current()) recorder->adopt_gradient(*this);
-  const LeafExtra* const extra = autograd::extra_or_null(*this);
-  return extra == nullptr ? Tensor() : extra->gradient;
-}
-
-void Tensor::set_grad(const Tensor& gradient) const {
-  if (gradient.defined() && !(gradient.dims() == dims())) {
-    fail(ErrorCode::shape_mismatch, "[set_grad] the gradient of {} must have its shape, not {}", get().describe(),
-         to_string(gradient.dims()));
-  }
-  if (gradient.defined() && gradient.dtype() != dtype()) {
-    fail(ErrorCode::dtype_mismatch, "[set_grad] the gradient of {} must have its dtype, not {}", get().describe(),
-         to_string(gradient.dtype()));
-  }
-  if (gradient.defined() && gradient.is_dist() != is_dist()) {
-    fail(ErrorCode::layout, "[set_grad] the gradient of {} must be {}, not {}; use {}", get().describe(),
-         is_dist() ? "distributed as it is" : "a plain tensor as it is", gradient.get().describe(),
-         is_dist() ? "distribute(gradient, spec)" : "full(gradient)");
-  }
-  if (Recorder* const recorder = Recorder::current()) {
-    recorder->adopt(gradient);
-    recorder->adopt_gradient(*this);
-  }
-  if (!gradient.defined() && autograd::extra_or_null(*this) == nullptr) return;
-  autograd::extra_of(*this).gradient = gradient;
-}
-
-Tensor Tensor::detach() const {
-  if (Recorder* const recorder = Recorder::current()) recorder->adopt(get());
-  return Tensor(get().alias());
-}
-
-void Tensor::backward() const { shard::backward({*this}); }
-
-void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
-  shard::backward({*this}, {gradient}, {.retain_graph = retain_graph});
-}
 
 namespace {
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "api/layout.h"
 #include "core/error.h"
 #include "core/recorder.h"
 #include "dist/dist_tensor.h"
 #include "ops/math.h"
-#include "reshard/execute.h"
 
 namespace shard::autograd {
 namespace {

@@ -127,7 +127,7 @@ void DistCall::promote(const Tensor& tensor, std::string_view name) {
     fail(ErrorCode::layout,
          "[{}] {} is a plain tensor, but others are distributed. Make it distributed with distribute(tensor, spec), or "
          "the others plain with "
-         "full(tensor); under PromotionPolicy::replicate it counts as replicated\n  in the call {}",
+         "full_tensor(tensor); under PromotionPolicy::replicate it counts as replicated\n  in the call {}",
          ctx_.op, argument_text(name, tensor.get()), call_text());
   }
   for (const AliasDef& alias : op_.aliases) {
@@ -184,7 +184,7 @@ void DistCall::check_replicated(const Promoted& promoted) const {
   for (int64_t size : meta.dims) words.push_back(static_cast<uint64_t>(size));
   const uint64_t shape = hash_words(words);
   const bool has_data = promoted.plain.get().value.has_data();
-  const Tensor host = has_data ? promoted.plain.to(kCpu) : promoted.plain;
+  const Tensor host = has_data ? to_device(promoted.plain, kCpu) : promoted.plain;
   const uint64_t hash[] = {has_data ? hash_bytes(shape, host.get().value.raw(), meta.bytes()) : shape};
   const std::vector<uint64_t> hashes = gather_words(rank_, hash, {op_.name, promoted.name});
   const int first = mesh_->processes().front();

@@ -17,7 +17,7 @@ namespace {
 constexpr CommCause kCause{"item", "tensor"};
 
 Scalar value_of(const DenseTensor& tensor) {
-  const Tensor host = Tensor(tensor).to(kCpu);
+  const Tensor host = to_device(Tensor(tensor), kCpu);
   return visit_dtype(host.dtype(), [&](auto tag) -> Scalar {
     using T = typename decltype(tag)::type;
     const T value = *host.get().value.data<T>();

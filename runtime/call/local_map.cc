@@ -1,4 +1,4 @@
-#include "call/unrecorded.h"
+#include "call/local_map.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "core/recorder.h"
 #include "reshard/execute.h"
 
-namespace shard::detail {
+namespace shard::call {
 namespace {
 
 /// What a rank tells the others of one output; trivially copyable, because it is sent as bytes.
@@ -355,14 +355,10 @@ void fail_result_count(const LocalMapOptions& options, size_t results, size_t sp
        results, specs);
 }
 
-}  // namespace shard::detail
-
-namespace shard::unrecorded {
-
-std::vector<Tensor> run_local_map(const detail::LocalFunction& function, std::span<const Tensor> inputs,
+std::vector<Tensor> run_local_map(const LocalFunction& function, std::span<const Tensor> inputs,
                                   std::span<const DistSpec* const> in_specs, std::span<const DistSpec* const> out_specs,
                                   const LocalMapOptions& options) {
-  return detail::LocalCallRun(inputs, in_specs, out_specs, options).run(function);
+  return LocalCallRun(inputs, in_specs, out_specs, options).run(function);
 }
 
-}  // namespace shard::unrecorded
+}  // namespace shard::call

@@ -3,9 +3,6 @@
 #pragma once
 
 #include <array>
-#include <deque>
-#include <map>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -171,25 +168,5 @@ inline OutputMetas infer_outputs(const OpEntry& entry, const OpContext& ctx, std
   for (const DenseTensor& tensor : tensors) metas.push_back(tensor.defined() ? &tensor.meta() : nullptr);
   return entry.infer({ctx, metas, slots, attr_refs(attrs)});
 }
-
-/// The ops that programs may have, by name. The ops of the library are in it from the start.
-class OpTable {
- public:
-  /// The one table of this process.
-  static OpTable& instance();
-  /// Adds an op, or replaces the one of that name. Thread safe; entries that were found stay valid.
-  void add(OpEntry entry);
-  /// Null where there is none.
-  const OpEntry* find(std::string_view name) const;
-  /// In alphabetical order.
-  std::vector<std::string> all_names() const;
-
- private:
-  OpTable();
-
-  mutable std::mutex mutex_;
-  std::deque<OpEntry> entries_;  // also those that were replaced, because somebody may have found them
-  std::map<std::string_view, const OpEntry*> by_name_;
-};
 
 }  // namespace shard

@@ -66,8 +66,7 @@ int register_backend(const Backend& backend);
 /// The id of the backend of that name, or -1. Built-in backends are registered from the start.
 int find_backend(std::string_view name);
 /// The backends besides the CPU that the library was built with and for which this machine has a
-/// device. Defined above this layer, in kernels/builtin.cc. Called once, when a backend is first
-/// looked up, so it must not look one up itself.
+/// device. Called once, when a backend is first looked up, so it must not look one up itself.
 std::vector<Backend> builtin_backends();
 const Backend& backend_of(Device device);
 

@@ -77,9 +77,9 @@ class Recorder {
                               std::string_view argument) = 0;
   /// Writes `from`, which has the same shape and layout, over `to`.
   virtual void copy(DenseTensor& to, const DenseTensor& from) = 0;
-  /// Distributes a plain tensor, gathers a distributed one (full), or copies a tensor, possibly to
-  /// another device. Returns the number of the result.
-  enum class Conversion : uint8_t { distribute, full, clone };
+  /// Distributes a plain tensor, gathers a distributed one (full_tensor), or copies a tensor, possibly
+  /// to another device. Returns the number of the result.
+  enum class Conversion : uint8_t { distribute, full_tensor, clone };
   virtual uint32_t convert(Conversion conversion, const DenseTensor& from, const RecordedOutput& to,
                            int source_rank) = 0;
   /// Throws for what a program cannot contain; `what` is a sentence.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "core/recorder.h"
-#include "core/unrecorded.h"
 
 namespace shard {
 
@@ -43,7 +42,7 @@ DenseTensor Tensor::to_host(DType dtype) const {
                                               "where the program branches (where, multiply by a mask)",
                                               get().describe()));
   }
-  const DenseTensor host = unrecorded::to(*this, kCpu).impl()->value;
+  const DenseTensor host = to_device(*this, kCpu).impl()->value;
   if (!host.has_data() && host.symbol() != 0) fail_escaped("to_vector", get().describe());
   if (!host.has_data()) {
     fail(ErrorCode::no_data,
@@ -55,9 +54,10 @@ DenseTensor Tensor::to_host(DType dtype) const {
   return host;
 }
 
-Tensor unrecorded::to(const Tensor& tensor, Device device) {
+Tensor to_device(const Tensor& tensor, Device device) {
   if (tensor.is_dist()) {
-    fail(ErrorCode::layout, "a distributed tensor ({}) has no single device; use full(tensor) or local(tensor) first",
+    fail(ErrorCode::layout,
+         "a distributed tensor ({}) has no single device; use full_tensor(tensor) or local(tensor) first",
          tensor.get().describe());
   }
   Recorder* const recorder = Recorder::current();

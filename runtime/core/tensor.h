@@ -79,7 +79,8 @@ inline GradState::GradState() = default;
 inline GradState::~GradState() = default;
 
 /// A reference-counted handle to a tensor; copies refer to the same tensor. A default-constructed
-/// handle is undefined, which stands for an absent optional argument.
+/// handle is undefined, which stands for an absent optional argument. Members for gradients, and
+/// to(), are defined in api/tensor.cc: layers below do not call them.
 class Tensor {
  public:
   Tensor() = default;
@@ -114,7 +115,7 @@ class Tensor {
 
   /// The elements of a dense tensor in row-major order, copied to the host. T must match dtype().
   /// Throws dtype_mismatch, no_data for a tensor of a dry world, layout for a distributed tensor
-  /// (use full() first, a collective call), or device where there is no memory.
+  /// (use full_tensor() first, a collective call), or device where there is no memory.
   template <class T>
   std::vector<T> to_vector() const {
     const DenseTensor host = to_host(dtype_of<T>);
@@ -166,5 +167,8 @@ class Tensor {
 
   Ref<TensorImpl> impl_;
 };
+
+/// What Tensor::to does, without recording it for autograd.
+Tensor to_device(const Tensor& tensor, Device device);
 
 }  // namespace shard

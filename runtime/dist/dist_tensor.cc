@@ -1,4 +1,4 @@
-#include "dist/unrecorded.h"
+#include "dist/dist_tensor.h"
 
 #include <fmt/format.h>
 
@@ -78,7 +78,7 @@ void check_mesh_in_world(const ProcessMesh* mesh, const World& world) {
   }
 }
 
-namespace unrecorded {
+namespace dist {
 
 Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype) {
   refuse_pieces("from_local");
@@ -125,7 +125,7 @@ Tensor local(const Tensor& tensor) {
   return Tensor(impl.value);
 }
 
-}  // namespace unrecorded
+}  // namespace dist
 
 const DistSpec* spec_of(const Tensor& tensor) { return dist_impl(tensor, "spec_of").spec; }
 

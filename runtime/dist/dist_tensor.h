@@ -41,15 +41,12 @@ DenseTensor absent_value(const Meta& global);
 /// Throws layout unless every process of the mesh is a rank of the world.
 void check_mesh_in_world(const ProcessMesh* mesh, const World& world);
 
-/// A distributed tensor made from this rank's local shard. Throws shape_mismatch unless `piece` has
-/// exactly the shape that `spec` prescribes for this rank of a tensor of shape `global`. On a rank
-/// outside the mesh `piece` is undefined. Takes the buffer of `piece` without a copy. A 16-bit
-/// contribution to a pending sum is converted to float32 (shard_dtype), and may be passed in
-/// float32.
+/// from_local and local (api/layout.h) without autograd.
+namespace dist {
 Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype);
-/// This rank's local shard, as a plain tensor on the same buffer, and so with its dtype
-/// (shard_dtype). Throws wrong_rank on a rank outside the mesh.
 Tensor local(const Tensor& tensor);
+}  // namespace dist
+
 /// The layout of a distributed tensor.
 const DistSpec* spec_of(const Tensor& tensor);
 /// Meta, layout and the local shard, labelled as local. Never communicates.

@@ -12,7 +12,7 @@ std::string_view view_advice(const Storage& storage, ErrorCode code, ViewPolicy 
       return moves ? "; ViewPolicy::sync would keep the two in step, and under ViewPolicy::temporary they part"
                    : "; under ViewPolicy::temporary the two part";
     case ViewPolicy::sync:
-      return moves ? "; full(tensor), reshard(tensor, spec) and any op bring it up to date"
+      return moves ? "; full_tensor(tensor), reshard(tensor, spec) and any op bring it up to date"
                    : "; under ViewPolicy::temporary the two part";
     case ViewPolicy::temporary: return "";
   }

@@ -1,17 +1,9 @@
-// Registers everything that the library is built with: its backends, and every kernel by explicit
-// calls. A new family of kernels adds the call of its register function here.
-#include <utility>
-
+// Registers every kernel that the library is built with, by explicit calls. A new family of kernels
+// adds the call of its register function here.
 #include "kernels/cpu/register.h"
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/register.h"
 
 namespace shard {
-
-std::vector<Backend> builtin_backends() {
-  std::vector<Backend> backends;
-  if (std::optional<Backend> cuda = cuda_backend()) backends.push_back(std::move(*cuda));
-  return backends;
-}
 
 void register_builtin_kernels() {
   register_cuda_kernels();

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "api/layout.h"
 #include "autograd/grad_mode.h"
 #include "core/error.h"
 #include "dist/dist_tensor.h"
 #include "ops/creation.h"
-#include "reshard/execute.h"
 
 namespace shard::program {
 

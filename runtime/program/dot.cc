@@ -38,7 +38,7 @@ std::string communication(const Op& op, const Type& from) {
                                   op.layout),
                    0);
   if (op.kind == Kind::reshard) return of_plan(*plan_reshard(from.meta, from.spec, op.layout), 0);
-  if (op.kind == Kind::full)
+  if (op.kind == Kind::full_tensor)
     return of_plan(*plan_reshard(from.meta, from.spec, DistSpec::replicated(from.spec->mesh(), from.spec->rank())), 0);
   // One rank sends the whole to all others first, where only that has it.
   const int64_t sent =
@@ -110,8 +110,8 @@ class Drawing {
     if (!op.cause.empty()) label += "\nfor " + op.cause;
     const auto first = std::find_if(op.outputs.begin(), op.outputs.end(), [](ValueId id) { return id != 0; });
     node(name, "box", label, (first == op.outputs.end() ? "" : colour_of(*first)) + (writes ? ", style=bold" : ""));
-    const bool moves =
-        op.kind == Kind::reshard || op.kind == Kind::relayout || op.kind == Kind::distribute || op.kind == Kind::full;
+    const bool moves = op.kind == Kind::reshard || op.kind == Kind::relayout || op.kind == Kind::distribute ||
+                       op.kind == Kind::full_tensor;
     for (size_t slot = 0; slot < op.slots.size(); ++slot) {
       for (size_t k = op.slots[slot].first; k < op.slots[slot].first + op.slots[slot].count; ++k) {
         const Operand& input = op.inputs[k];

@@ -105,7 +105,7 @@ std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type*
         fail(ErrorCode::internal, "[copy] {} cannot be written over {}", to_string(*inputs[1]), to_string(first));
       }
       return {first};
-    case Kind::full: return {Type{first.meta, nullptr, first.device}};
+    case Kind::full_tensor: return {Type{first.meta, nullptr, first.device}};
     case Kind::clone: return {Type{first.meta, first.spec, std::get<Device>(op.attrs[0])}};
     case Kind::alias:
       return {Type{{Dims(std::span<const int64_t>(std::get<IntArray>(op.attrs[0]))), std::get<DType>(op.attrs[1])},

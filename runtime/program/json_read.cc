@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "program/infer.h"
 #include "program/json_reader.h"
+#include "program/op_table.h"
 
 namespace shard::program {
 namespace {
@@ -417,7 +418,7 @@ void Reader::read_move(const Node& node, Op& op, Outputs& outputs) {
           right && from.spec != nullptr && to.spec != nullptr && from.spec->mesh() == to.spec->mesh() && same_elements;
       break;
     case Kind::distribute: right = right && from.spec == nullptr && to.spec != nullptr; break;
-    case Kind::full: right = right && from.spec != nullptr; break;
+    case Kind::full_tensor: right = right && from.spec != nullptr; break;
     case Kind::alias:
       right = right && from.meta.bytes() == to.meta.bytes() && (from.spec == nullptr) == (to.spec == nullptr);
       break;
@@ -427,7 +428,7 @@ void Reader::read_move(const Node& node, Op& op, Outputs& outputs) {
   if (op.kind == Kind::relayout || op.kind == Kind::alias) op.attrs.emplace_back(IntArray(to.meta.dims));
   if (op.kind == Kind::alias) op.attrs.emplace_back(to.meta.dtype);
   if (op.kind == Kind::clone) op.attrs.emplace_back(to.device);
-  if (op.kind != Kind::copy && op.kind != Kind::full && op.kind != Kind::clone) op.layout = to.spec;
+  if (op.kind != Kind::copy && op.kind != Kind::full_tensor && op.kind != Kind::clone) op.layout = to.spec;
   if (!node.has("source_rank")) return;
   const Node source = node["source_rank"];
   op.source_rank = source.integer<int>(0);
@@ -439,12 +440,12 @@ void Reader::read_op(const Node& node) {
   add_entries();
   Op op;
   const std::string kind = node["kind"].text();
-  constexpr Kind kinds[] = {Kind::call,       Kind::reshard, Kind::relayout, Kind::copy,
-                            Kind::distribute, Kind::full,    Kind::clone,    Kind::alias};
+  constexpr Kind kinds[] = {Kind::call,       Kind::reshard,     Kind::relayout, Kind::copy,
+                            Kind::distribute, Kind::full_tensor, Kind::clone,    Kind::alias};
   const auto found =
       std::find_if(std::begin(kinds), std::end(kinds), [&](Kind each) { return to_string(each) == kind; });
   if (found == std::end(kinds))
-    node["kind"].expected("call, reshard, relayout, copy, distribute, full, clone or alias");
+    node["kind"].expected("call, reshard, relayout, copy, distribute, full_tensor, clone or alias");
   op.kind = *found;
   Outputs outputs;
   if (op.kind == Kind::call) read_call(node, op, outputs);

@@ -4,6 +4,7 @@
 
 #include "ops/creation_ops.h"
 #include "program/merger.h"
+#include "program/op_table.h"
 #include "program/passes.h"
 
 namespace shard::program {

@@ -11,7 +11,7 @@
 #include "program/executor_parts.h"
 #include "program/infer.h"
 #include "reshard/execute.h"
-#include "reshard/unrecorded.h"
+#include "reshard/reshard.h"
 
 namespace shard::program {
 
@@ -271,12 +271,12 @@ class Executor::Build {
     }
     if (op.kind == Kind::distribute) {
       return [spec = to.spec, source = Source{op.source_rank}](const DenseTensor& value) {
-        return unrecorded::distribute(Tensor(value), spec, source).get().value;
+        return dist::distribute(Tensor(value), spec, source).get().value;
       };
     }
-    if (op.kind == Kind::full) {
+    if (op.kind == Kind::full_tensor) {
       return [rank, meta = from.meta, spec = from.spec](const DenseTensor& piece) {
-        return unrecorded::full(make_dist(*rank, meta, spec, piece)).get().value;
+        return dist::full_tensor(make_dist(*rank, meta, spec, piece)).get().value;
       };
     }
     const std::shared_ptr<const ReshardPlan> plan =

@@ -22,7 +22,8 @@ Type type_of(const TensorImpl& tensor) {
 }
 
 std::string_view to_string(Kind kind) {
-  constexpr std::string_view names[] = {"call", "reshard", "relayout", "copy", "distribute", "full", "clone", "alias"};
+  constexpr std::string_view names[] = {"call",       "reshard",     "relayout", "copy",
+                                        "distribute", "full_tensor", "clone",    "alias"};
   return names[static_cast<size_t>(kind)];
 }
 

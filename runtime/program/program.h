@@ -45,14 +45,14 @@ struct Operand {
 };
 
 enum class Kind : uint8_t {
-  call,        // of an op of the table
-  reshard,     // the same value in another layout, in a new buffer
-  relayout,    // row-major elements go to the owner in another shape and layout
-  copy,        // input 1 is written over input 0
-  distribute,  // a plain tensor that all ranks have, or one does, gets a layout
-  full,        // the whole of a distributed tensor
-  clone,       // a copy, on another device maybe
-  alias,       // the same bytes under another type
+  call,         // of an op of the table
+  reshard,      // the same value in another layout, in a new buffer
+  relayout,     // row-major elements go to the owner in another shape and layout
+  copy,         // input 1 is written over input 0
+  distribute,   // a plain tensor that all ranks have, or one does, gets a layout
+  full_tensor,  // the whole of a distributed tensor
+  clone,        // a copy, on another device maybe
+  alias,        // the same bytes under another type
 };
 std::string_view to_string(Kind kind);
 

@@ -8,6 +8,7 @@
 #include "core/writing.h"
 #include "dist/dist_tensor.h"
 #include "program/capture_recorder.h"
+#include "program/op_table.h"
 #include "reshard/plan.h"
 
 namespace shard::program {
@@ -67,7 +68,7 @@ void CaptureRecorder::copy(DenseTensor& to, const DenseTensor& from) {
 
 uint32_t CaptureRecorder::convert(Conversion conversion, const DenseTensor& from, const RecordedOutput& to,
                                   int source_rank) {
-  constexpr Kind kinds[] = {Kind::distribute, Kind::full, Kind::clone};
+  constexpr Kind kinds[] = {Kind::distribute, Kind::full_tensor, Kind::clone};
   Op op;
   op.kind = kinds[static_cast<size_t>(conversion)];
   op.inputs = {{value_of(from, to_string(op.kind)), 0}};

@@ -1,7 +1,8 @@
-// The public functions that change layouts: each plans, then executes.
+#include "reshard/reshard.h"
+
 #include "core/recorder.h"
 #include "dist/view_use.h"
-#include "reshard/unrecorded.h"
+#include "reshard/execute.h"
 
 namespace shard {
 namespace {
@@ -85,7 +86,7 @@ std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t 
       ->explain();
 }
 
-namespace unrecorded {
+namespace dist {
 
 Tensor reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap) {
   return move_tensor(tensor, spec, memory_cap, false);
@@ -150,21 +151,22 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
   return make_dist(rank, meta, spec, execute_reshard(rank, *plan, value, {"distribute", "tensor"}));
 }
 
-Tensor full(const Tensor& tensor) {
-  const DistTensorImpl& impl = dist_impl(tensor, "full");
+Tensor full_tensor(const Tensor& tensor) {
+  const DistTensorImpl& impl = dist_impl(tensor, "full_tensor");
   if (Recorder* const recorder = Recorder::current()) {
     recorder->adopt(tensor);
     if (!impl.here())
-      recorder->refuse("full", "on a rank outside the mesh the result is undefined, which a program has no value for");
+      recorder->refuse("full_tensor",
+                       "on a rank outside the mesh the result is undefined, which a program has no value for");
     DenseTensor whole = DenseTensor::allocate(impl.value.device(), impl.global, &recorder->meter);
-    whole.set_symbol(recorder->convert(Recorder::Conversion::full, impl.value,
+    whole.set_symbol(recorder->convert(Recorder::Conversion::full_tensor, impl.value,
                                        {.meta = impl.global, .device = impl.value.device()}, -1));
     return Tensor(std::move(whole));
   }
-  Tensor whole = unrecorded::reshard(tensor, DistSpec::replicated(impl.spec->mesh(), impl.spec->rank()), 0);
+  Tensor whole = reshard(tensor, DistSpec::replicated(impl.spec->mesh(), impl.spec->rank()), 0);
   if (!impl.here()) return {};
   return Tensor(whole.get().value.storage() == impl.value.storage() ? clone(impl.value) : whole.get().value);
 }
 
-}  // namespace unrecorded
+}  // namespace dist
 }  // namespace shard

@@ -236,8 +236,7 @@ class Builder {
     std::vector<int> letters = letters_of(tensor);
     for (size_t d = 0; d < letters.size(); ++d) {
       const bool one = (*tensor.dims)[static_cast<int>(d)] == 1;
-      if (letters[d] != kNoLetter && one && (letter_at(letters[d]).size != 1 || args_.options.ones_whole))
-        letters[d] = kNoLetter;
+      if (letters[d] != kNoLetter && one && letter_at(letters[d]).size != 1) letters[d] = kNoLetter;
     }
     return letters;
   }

@@ -6,8 +6,6 @@
 #include <limits>
 #include <optional>
 
-#include "spmd/first_come.h"
-
 namespace shard::spmd {
 namespace {
 
@@ -268,7 +266,7 @@ RuleResult solve(const RuleArgs& args, const Notation& notation) {
     fail(ErrorCode::shape_mismatch, "[{}] argument {} has {} dims, but its placement rule names {}", args.op.name, t,
          rank, notation.inputs[t].size());
   }
-  if (!args.options.costs()) return solve_first_come(args, notation);
+  if (args.solver != nullptr) return args.solver->solve(args, notation);
   return args.wanted.empty() ? Solver(args, notation).run() : solve_reverse(args, notation, args.wanted);
 }
 

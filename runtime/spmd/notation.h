@@ -45,8 +45,7 @@ struct Notation {
 
 /// Layouts for the call. Each mesh axis, independently, is assigned to the letter, to the pending
 /// reduction, or to nothing, whichever sends the fewest bytes; ties go to the first of that order.
-/// Where args.wanted is set, this is solve_reverse(). Where args.options does not ask for costs,
-/// both are solve_first_come().
+/// Where args.wanted is set, this is solve_reverse(). Where args.solver is set, that decides instead.
 RuleResult solve(const RuleArgs& args, const Notation& notation);
 
 /// Layouts for the call from the layouts that its outputs should get (null: any). Each mesh axis is

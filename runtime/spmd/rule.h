@@ -12,7 +12,6 @@
 
 #include "core/op_def.h"
 #include "dist/spec.h"
-#include "spmd/options.h"
 
 namespace shard::spmd {
 
@@ -24,6 +23,9 @@ struct TensorArg {
 
 using AttrValue = std::variant<bool, int64_t, double, DType, Scalar, std::string, IntArray, std::vector<double>>;
 
+struct Notation;  // notation.h
+class LayoutSolver;
+
 /// The inputs of a rule.
 struct RuleArgs {
   const OpDef& op;
@@ -33,10 +35,9 @@ struct RuleArgs {
   std::span<const AttrValue> attrs;    // for each attribute of the op
   std::span<const Meta> outputs;       // global, flat
   std::span<const SlotRange> output_slots;
-  // for each flat tensor: it is written in place, so its layout should stay; may be shorter
-  std::vector<bool> pinned = {};
-  std::span<const DistSpec* const> wanted = {};  // for each flat output in infer_reverse(), else empty
-  RuleOptions options = {};
+  std::vector<bool> pinned = {};  // per flat tensor: it is written in place, so its layout should stay; may be shorter
+  std::span<const DistSpec* const> wanted = {};  // per flat output in infer_reverse(), else empty
+  const LayoutSolver* solver = nullptr;  // assigns mesh axes to letters; null: the solver of calls, which counts bytes
 
   /// The attribute of that name. Throws internal when the op has none.
   const AttrValue& attr(std::string_view name) const;
@@ -61,6 +62,14 @@ struct RuleResult {
   // for each flat output, or empty: it is absent, because the optional argument that it belongs to
   // is absent
   std::vector<bool> absent = {};
+};
+
+/// Decides the layouts of a call from its notation, in place of the solver of calls: for experiments with other policies, and to compare
+/// with libraries that decide otherwise. With args.wanted set, in reverse.
+class LayoutSolver {
+ public:
+  virtual ~LayoutSolver() = default;
+  virtual RuleResult solve(const RuleArgs& args, const Notation& notation) const = 0;
 };
 
 using Rule = RuleResult (*)(const RuleArgs&);

@@ -187,47 +187,6 @@ RuleResult reverse_reshape(const RuleArgs& args) {
   return result;
 }
 
-/// flatten merges a range of dims into one; the other dims do not change.
-std::vector<Group> flattened_group(const RuleArgs& args, int rank) {
-  const int start = normalize_axis(args.op.name, "start_axis", args.integer("start_axis"), rank);
-  const int stop = normalize_axis(args.op.name, "stop_axis", args.integer("stop_axis"), rank);
-  std::vector<Group> groups;
-  for (int d = 0; d < start; ++d) groups.push_back({d, d + 1, d, d + 1});
-  groups.push_back({start, stop + 1, start, start + 1});
-  for (int d = stop + 1; d < rank; ++d) groups.push_back({d, d + 1, d - stop + start, d - stop + start + 1});
-  return groups;
-}
-
-/// Implements RuleOptions::leading_dims; the given side loses all other axes. In reverse that is
-/// the output.
-RuleResult leading_reshape(const RuleArgs& args) {
-  const bool reverse = !args.wanted.empty();
-  const Dims& in = args.tensors[0].meta.dims;
-  const Dims& out = args.outputs[0].dims;
-  RuleResult result;
-  result.inputs.emplace_back(args.mesh, in.rank());
-  result.outputs.emplace_back(args.mesh, out.rank());
-  const DistSpec* spec = reverse ? args.wanted[0] : args.tensors[0].spec;
-  if (spec == nullptr || (in.numel() == 0 && in.rank() > 0)) return result;
-  const auto groups =
-      args.has_attr("start_axis") && in.rank() > 0 ? flattened_group(args, in.rank()) : group_dims(in, out);
-  for (const Group& g : groups) {
-    if (g.in_begin == g.in_end || g.out_begin == g.out_end) continue;
-    const AxisList& axes = spec->axes(reverse ? g.out_begin : g.in_begin);
-    if (axes.empty() || (args.options.ones_whole && in[g.in_begin] == 1)) continue;
-    const bool splits = reverse ? g.in_end - g.in_begin > 1 : g.out_end - g.out_begin > 1;
-    const int64_t first = reverse ? in[g.in_begin] : out[g.out_begin];
-    if (splits && (first == 1 || first % args.mesh->size(axes[0]) != 0)) continue;
-    result.inputs[0].dims[static_cast<size_t>(g.in_begin)] = axes;
-    result.outputs[0].dims[static_cast<size_t>(g.out_begin)] = axes;
-  }
-  if (args.options.pending == RuleOptions::Pending::pass) {
-    result.inputs[0].partial = spec->layout().partial;
-    result.outputs[0].partial = spec->layout().partial;
-  }
-  return result;
-}
-
 /// Axes of size 1 stay with the elements that they do not split, for later calls.
 void add_unit_axes(const RuleArgs& args, Layout& layout) {
   const TensorArg& x = args.tensors[0];
@@ -243,7 +202,6 @@ void add_unit_axes(const RuleArgs& args, Layout& layout) {
 
 /// A pending reduction passes through where the op commutes with it; any other is done first.
 RuleResult reshape(const RuleArgs& args) {
-  if (args.options.leading_dims) return leading_reshape(args);
   if (!args.wanted.empty()) return reverse_reshape(args);
   const TensorArg& x = args.tensors[0];
   const Dims& in = x.meta.dims;

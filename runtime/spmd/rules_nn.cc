@@ -47,16 +47,13 @@ RuleResult batch_norm_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The class axis is not sharded, unless the kernel can combine over it; a hard label has size 1
-/// there.
+/// The class axis is not sharded; a hard label has size 1 there.
 RuleResult cross_entropy(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
   const int axis = normalize_axis(args.op.name, "axis", args.integer("axis"), x.rank());
   n.inputs = {fresh_letters(n, x)};
-  const bool combines =
-      args.options.sharded_classes && axis == x.rank() - 1 && args.flag("use_softmax") && !args.flag("soft_label");
-  n.letters[static_cast<size_t>(axis)].role = combines ? Letter::Role::collective : Letter::Role::whole;
+  n.letters[static_cast<size_t>(axis)].role = Letter::Role::whole;
   std::vector<int> without = n.inputs[0];
   without[static_cast<size_t>(axis)] = kNoLetter;
   std::vector<int> label = args.flag("soft_label") ? n.inputs[0] : without;

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <barrier>
 
-#include "dist/dist_tensor.h"
+#include "api/layout.h"
 
 namespace shard::testing {
 namespace {

@@ -228,14 +228,14 @@ TEST_CASE("autograd: a recomputed scope on a mesh, with random numbers and param
     const auto layer = [&](const Tensors& in) { return Tensors{dropout(multiply(in[0], w), {}, Scalar(0.5f))}; };
     const Tensor out = recompute(layer, {x})[0];
     total(out).backward();
-    const Values result = values(full(out.detach())), dx = values(full(x.grad()));
+    const Values result = values(full_tensor(out.detach())), dx = values(full_tensor(x.grad()));
     double dw = 0;
     for (size_t i = 0; i < result.size(); ++i) {
       const double value = static_cast<double>(i + 1);
       check(dx[i] == result[i] / value, "the gradient of x has the mask of the output");
       dw += result[i] / 2;
     }
-    check(values(full(w.grad())) == Values{dw}, "the gradient of w");
+    check(values(full_tensor(w.grad())) == Values{dw}, "the gradient of w");
   });
 }
 

@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "api.h"
+#include "api/local_map.h"
 #include "autograd/autograd.h"
-#include "call/local_map.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
@@ -36,8 +36,8 @@ TEST_CASE("autograd: gradients of a distributed layer equal those of one rank") 
           run(x, w);
           require(spec_of(x.grad()) == xl);
           require(spec_of(w.grad()) == wl);
-          require(full(x.grad()).to_vector<double>() == x1.grad().to_vector<double>());
-          require(full(w.grad()).to_vector<double>() == w1.grad().to_vector<double>());
+          require(full_tensor(x.grad()).to_vector<double>() == x1.grad().to_vector<double>());
+          require(full_tensor(w.grad()).to_vector<double>() == w1.grad().to_vector<double>());
         });
       }
     }
@@ -61,12 +61,12 @@ TEST_CASE("autograd: a leaf may keep its gradient pending, and buckets move seve
     const uint64_t before = rank.stats().collectives;
     loss.backward();
     require(rank.stats().collectives - before == 1);
-    for (const Tensor& w : weights) require(full(w.grad()).to_vector<double>() == std::vector<double>{10});
+    for (const Tensor& w : weights) require(full_tensor(w.grad()).to_vector<double>() == std::vector<double>{10});
     set_grad_layout(weights[0], GradLayout::as_is);
     weights[0].set_grad({});
     forward().backward();
     require(spec_of(weights[0].grad())->text() == "[-, -] sum(p)");
-    require(full(weights[0].grad()).to_vector<double>() == std::vector<double>{10});
+    require(full_tensor(weights[0].grad()).to_vector<double>() == std::vector<double>{10});
   });
 }
 
@@ -84,11 +84,11 @@ TEST_CASE("autograd: the gradient of a reshard is a reshard") {
     add_hook(x, [&](const Tensor& gradient) { return seen = gradient, Tensor(); });
     total(multiply(y, y)).backward();
     require(spec_of(x.grad()) == rows);
-    require(full(x.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
+    require(full_tensor(x.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
     const std::vector<Tensor> both = reshard(std::vector<Tensor>{x, x}, {columns, rows});
     x.set_grad({});
     total(multiply(both[0], reshard(both[1], columns))).backward();
-    require(full(x.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
+    require(full_tensor(x.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
   });
 }
 
@@ -97,7 +97,7 @@ TEST_CASE("autograd: gradients go into and out of a mesh") {
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
     const Tensor x = Tensor::from_data<double>({1, 2, 3}, {3}).set_requires_grad(true);
     const Tensor out =
-        full(multiply(distribute(x, DistSpec::parse(mesh, "p")), distribute(x, DistSpec::parse(mesh, "-"))));
+        full_tensor(multiply(distribute(x, DistSpec::parse(mesh, "p")), distribute(x, DistSpec::parse(mesh, "-"))));
     total(out).backward();
     require(x.grad().to_vector<double>() == std::vector<double>{2, 4, 6});
   });
@@ -124,7 +124,7 @@ TEST_CASE("26: a saved view of a resharded temporary stays valid when the origin
     const Tensor out = multiply(view, w);
     add_(x, x);
     total(out).backward();
-    require(full(w.grad()).to_vector<double>() == std::vector<double>{1, 2, 3, 4, 5, 6});
+    require(full_tensor(w.grad()).to_vector<double>() == std::vector<double>{1, 2, 3, 4, 5, 6});
   });
 }
 
@@ -150,9 +150,9 @@ TEST_CASE("autograd: the gradient of local_map is that of the function on pieces
     std::vector<double> dx;
     double ds = 10 * 2 * 2;
     for (const double v : xs) dx.push_back(2 * v * 2 + 3 * 2), ds += v * v + 3 * v;
-    check(spec_of(x.grad()) == sharded && full(x.grad()).to_vector<double>() == dx,
+    check(spec_of(x.grad()) == sharded && full_tensor(x.grad()).to_vector<double>() == dx,
           "the gradient of the sharded input");
-    check(spec_of(s.grad()) == whole && full(s.grad()).to_vector<double>() == std::vector<double>{ds},
+    check(spec_of(s.grad()) == whole && full_tensor(s.grad()).to_vector<double>() == std::vector<double>{ds},
           "the gradient of the replicated input");
   });
 }
@@ -201,7 +201,9 @@ TEST_CASE(
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
     const Tensor x = distribute(Tensor::from_data<double>({1, 2, 3, 4, 5, 6}, {3, 2}), DistSpec::parse(mesh, "-, p"))
                          .set_requires_grad(true);
-    const auto gradient = [&](const Tensor& out) { return full(grad({total(out)}, {x})[0]).to_vector<double>(); };
+    const auto gradient = [&](const Tensor& out) {
+      return full_tensor(grad({total(out)}, {x})[0]).to_vector<double>();
+    };
     Tensor base = assign(x);
     Tensor view = reshape(base, {6});
     require(!(view.shares_buffer_with(base)));
@@ -230,7 +232,7 @@ TEST_CASE("28: a saved view that was brought up to date since is an error") {
     const Tensor before = multiply(view, w);
     add_(x, x);
     const Tensor after = multiply(view, w);
-    require(full(grad({total(after)}, {w})[0]).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
+    require(full_tensor(grad({total(after)}, {w})[0]).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
     const std::string text = error_of([&] { total(before).backward(); }, ErrorCode::autograd);
     for (const char* part : {"'x'", "has been written since", "[add_]"}) check_contains(text, part);
   });
@@ -249,8 +251,8 @@ TEST_CASE("autograd: gradients are not added up in the buffer of a view that had
       backward(
           {square(y), flat},
           {distribute(Tensor::from_data<double>({1, 1, 1, 1, 1, 1}, {2, 3}), DistSpec::parse(mesh, "-, p")), given});
-      require(full(x.grad()).to_vector<double>() == std::vector<double>{6, 36, 114, 264, 510, 876});
-      require(full(given).to_vector<double>() == std::vector<double>(6, 1));
+      require(full_tensor(x.grad()).to_vector<double>() == std::vector<double>{6, 36, 114, 264, 510, 876});
+      require(full_tensor(given).to_vector<double>() == std::vector<double>(6, 1));
     });
   }
 }
@@ -272,7 +274,8 @@ TEST_CASE(
     bool under_way = false;
     for (const Tensor& leaf : {a, b, c}) under_way = under_way || leaf.grad().impl()->value.storage()->pending();
     require(under_way);
-    for (const Tensor& leaf : {a, b, c}) require(full(leaf.grad()).to_vector<double>() == std::vector<double>{40});
+    for (const Tensor& leaf : {a, b, c})
+      require(full_tensor(leaf.grad()).to_vector<double>() == std::vector<double>{40});
     require(!(a.grad().impl()->value.storage()->pending()));
   });
 }
@@ -332,9 +335,9 @@ TEST_CASE("autograd: a gradient that set_grad has left in another layout is adde
           x.set_grad(given);
           backward({total(multiply(x, x))}, {}, {.create_graph = create_graph});
           require(spec_of(x.grad()) == spec_of(x));
-          require(full(x.grad().detach()).to_vector<double>() == std::vector<double>{12, 24, 36, 48});
+          require(full_tensor(x.grad().detach()).to_vector<double>() == std::vector<double>{12, 24, 36, 48});
           if (spec_of(given) != spec_of(x))
-            require(full(given).to_vector<double>() == std::vector<double>{10, 20, 30, 40});
+            require(full_tensor(given).to_vector<double>() == std::vector<double>{10, 20, 30, 40});
           x.set_grad({});
         }
       }
@@ -352,7 +355,7 @@ TEST_CASE(
     add_hook(x, [&](const Tensor& gradient) { return reshard(gradient, DistSpec::parse(mesh, "-")); });
     total(multiply(x, x)).backward();
     require(spec_of(x.grad()) == spec_of(x));
-    require(full(x.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8});
+    require(full_tensor(x.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8});
     const Tensor plain = Tensor::from_data<double>({1, 2, 3, 4}, {4});
     check_contains(error_of([&] { x.set_grad(plain); }, ErrorCode::layout), "[set_grad] the gradient of f64[4]");
     check_contains(error_of([&] { Tensor(plain).set_requires_grad(true).set_grad(x); }, ErrorCode::layout),
@@ -375,6 +378,6 @@ TEST_CASE(
     scale_(base, Scalar(2), Scalar(0), true);
     check_contains(error_of([&] { total(out).backward(); }, ErrorCode::autograd), "its source was");
     total(recompute(scope, {q})[0]).backward();
-    require(full(q.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
+    require(full_tensor(q.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
   });
 }

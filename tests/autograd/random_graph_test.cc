@@ -10,7 +10,6 @@
 #include "autograd/autograd.h"
 #include "autograd/random_program.h"
 #include "gradients/central_difference.h"
-#include "reshard/execute.h"
 #include "support/random_runs.h"
 
 using namespace shard;
@@ -59,7 +58,7 @@ struct Place {
   }
   /// Collective where distributed.
   DenseTensor whole(const Tensor& x) const {
-    const Tensor value = mesh == nullptr ? assign(x) : full(x);
+    const Tensor value = mesh == nullptr ? assign(x) : full_tensor(x);
     return value.defined() ? value.get().value : DenseTensor();
   }
 };

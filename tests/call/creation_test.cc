@@ -40,7 +40,7 @@ void compare(const std::function<Tensor(const DistSpec*)>& on_mesh, const std::f
               "made without communication");
         check(spec_of(made) == spec, "the layout that was asked for");
         const std::vector<double> expected = values_of(plain());
-        const Tensor whole = full(made);
+        const Tensor whole = full_tensor(made);
         check(!whole.defined() || values_of(whole) == expected, std::string(layout) + " on " + place.mesh->describe());
       }
     });
@@ -141,7 +141,8 @@ TEST_CASE("7: made in a pending layout, a value stands once, and identities else
       rank.generator.set_seed(5);
       const Tensor pending = uniform({7}, spec);
       rank.generator.set_seed(5);
-      check(full(pending).to_vector<float>() == full(uniform({7}, DistSpec::parse(mesh, "-"))).to_vector<float>(),
+      check(full_tensor(pending).to_vector<float>() ==
+                full_tensor(uniform({7}, DistSpec::parse(mesh, "-"))).to_vector<float>(),
             "uniform " + layout);
     });
   }
@@ -152,8 +153,8 @@ TEST_CASE("7: only truth values are made pending with any or all, and no integer
   run_ranks(6, [&](Rank&) {
     for (const char* layout : {"- | any(a)", "- | all(a), all(b)"}) {
       const DistSpec* spec = DistSpec::parse(mesh, layout);
-      check(full(ones({3}, spec, DType::boolean)).to_vector<bool>() == std::vector<bool>(3, true), layout);
-      check(full(zeros({3}, spec, DType::boolean)).to_vector<bool>() == std::vector<bool>(3, false), layout);
+      check(full_tensor(ones({3}, spec, DType::boolean)).to_vector<bool>() == std::vector<bool>(3, true), layout);
+      check(full_tensor(zeros({3}, spec, DType::boolean)).to_vector<bool>() == std::vector<bool>(3, false), layout);
       check_contains(error_of([&] { ones({3}, spec, DType::int32); }, ErrorCode::layout), "make it of dtype bool");
     }
     error_of([&] { ones({3}, DistSpec::parse(mesh, "- | avg(b)"), DType::int64); }, ErrorCode::layout);

@@ -6,10 +6,9 @@
 #include <thread>
 
 #include "api.h"
+#include "api/local_map.h"
 #include "call/item.h"
-#include "call/local_map.h"
 #include "program/function.h"
-#include "reshard/execute.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
@@ -62,12 +61,12 @@ TEST_CASE(
     else
       check_contains(error_of([&] { divide_(x, y); }, ErrorCode::invalid_argument),
                      "[divide_] y is i32[4] and its element 3 is 0");
-    check_told(error_of([&] { full(other); }, ErrorCode::peer_failed));
+    check_told(error_of([&] { full_tensor(other); }, ErrorCode::peer_failed));
     check_told(error_of([&] { add(x, x); }, ErrorCode::poisoned));
     check_told(error_of([&] { local(x); }, ErrorCode::poisoned));
     check_told(error_of([&] { to_text(x); }, ErrorCode::poisoned));
     check(local(other).to_vector<int32_t>()[0] == (rank.id() == 0 ? 5 : 7), "what the call did not write is as it was");
-    check_told(error_of([&] { full(other); }, ErrorCode::peer_failed));
+    check_told(error_of([&] { full_tensor(other); }, ErrorCode::peer_failed));
   });
 }
 
@@ -77,7 +76,7 @@ TEST_CASE("4, 9: a rank that waits in a collective learns of a data error of ano
     const Tensor y = integers({1, 1, 1, 0}, spec("p"));
     if (rank.id() == 0) {
       divide_(x, y);
-      check_told(error_of([&] { full(x); }, ErrorCode::peer_failed));
+      check_told(error_of([&] { full_tensor(x); }, ErrorCode::peer_failed));
     } else {
       std::this_thread::sleep_for(50ms);  // usually rank 0 waits by then; it makes no difference
       error_of([&] { divide_(x, y); }, ErrorCode::invalid_argument);
@@ -151,7 +150,7 @@ TEST_CASE("4: what was written before a call that failed elsewhere stays readabl
     } catch (const Error&) {}
     Tensor after = integers({8, 8, 8, 8}, spec("p"));
     divide_(after, two);
-    error_of([&] { full(before); }, ErrorCode::peer_failed);
+    error_of([&] { full_tensor(before); }, ErrorCode::peer_failed);
     check(local(before).to_vector<int32_t>() == std::vector<int32_t>{4, 4}, "as all ranks wrote it");
     for (Tensor* torn : {&x, &after}) error_of([&] { local(*torn); }, ErrorCode::poisoned);
     check(rank.torn_calls()->tore(2), "the second call");
@@ -200,7 +199,8 @@ TEST_CASE(
     const auto halve = halve_unless(rank, 1, {.name = "halve", .outputs = {{Dims{4}, DType::float32}}});
     if (rank.id() == 0) halve(x);
     else check_throws<std::runtime_error>([&] { halve(x); }, "no halves today");
-    check_contains(error_of([&] { full(x); }, ErrorCode::peer_failed), "no halves today\n  in [halve] on mesh(p=2)");
+    check_contains(error_of([&] { full_tensor(x); }, ErrorCode::peer_failed),
+                   "no halves today\n  in [halve] on mesh(p=2)");
   });
 }
 
@@ -243,7 +243,7 @@ TEST_CASE("4, 9: a plain argument that cannot be promoted on one rank is told to
       plain.get().value.storage()->poison(std::make_exception_ptr(std::runtime_error("half written")), "an op");
       error_of([&] { add(x, plain); }, ErrorCode::poisoned);
     }
-    check_contains(error_of([&] { full(x); }, ErrorCode::peer_failed), "half written");
+    check_contains(error_of([&] { full_tensor(x); }, ErrorCode::peer_failed), "half written");
   });
 }
 
@@ -258,7 +258,7 @@ TEST_CASE(
       error_of([&] { relu(x); }, ErrorCode::poisoned);
     }
     const Tensor other = distribute(iota<float>({4}), spec("p"));
-    check_contains(error_of([&] { full(other); }, ErrorCode::peer_failed), "half written");
+    check_contains(error_of([&] { full_tensor(other); }, ErrorCode::peer_failed), "half written");
   });
   run_ranks(2, [](Rank& rank) {
     const Tensor x = integers({1, 2, 3, 4}, spec("p"));

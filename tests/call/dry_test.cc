@@ -1,7 +1,7 @@
 // Dry worlds: a rank behaves as in a real world, without data.
 #include "api.h"
+#include "api/local_map.h"
 #include "call/dry_report.h"
-#include "call/local_map.h"
 #include "call/plan_cache.h"
 #include "dist/dist_tensor.h"
 #include "kernels/registry.h"
@@ -89,7 +89,7 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: reshards of uneven 
     for (const char* layout : {"b, a", "-, a+b", "b+a, -", "a, -", "-, - | sum(a), max(b)", "-, b", "-, -"})
       x = reshard(x, spec(m, layout));
     const Tensor y = distribute(iota<double>({3, 1}), spec(m, "a, -"), from_rank(m->processes()[1]));
-    full(y);
+    full_tensor(y);
     return std::vector<Tensor>{x, y};
   });
 }
@@ -198,7 +198,7 @@ TEST_CASE("2, 6: tensors of a dry world are unallocated, and reading a value is 
     check(local(x).get().value.storage()->state() == Storage::State::unallocated && local(x).dims() == Dims{2, 2},
           "unallocated");
     check(given.to_vector<float>()[3] == 3, "a plain tensor that was given keeps its data");
-    kept = full(x);
+    kept = full_tensor(x);
     check_contains(error_of([&] { kept.to_vector<float>(); }, ErrorCode::no_data), "of a dry world");
     check_contains(error_of([&] { kept.to_vector<int>(); }, ErrorCode::dtype_mismatch), "cast it first");
     check_contains(to_text(x), "without data");
@@ -301,7 +301,7 @@ TEST_CASE("the dry report tells calls, pieces, traffic by axis and kind, and pre
     for (int i = 0; i < 3; ++i) matmul(x, w);
     reshard(matmul(x, w), spec(mesh, "dp, -"));
     sum(x, {});
-    full(sum(x, {}));
+    full_tensor(sum(x, {}));
   });
   const DryReport report = dry_report(world->rank(4));
   REQUIRE(report.rank == 4);

@@ -142,7 +142,7 @@ std::vector<ErrorCase> cases() {
       {"mesh_outside_world", ErrorCode::layout,
        [](Rank&) { distribute(iota<float>({4}), DistSpec::parse(line(5), "p")); }},
       {"reshard_plain", ErrorCode::layout, [](Rank&) { reshard(iota<float>({4}), spec("p")); }},
-      {"full_plain", ErrorCode::layout, [](Rank&) { full(iota<float>({4})); }},
+      {"full_plain", ErrorCode::layout, [](Rank&) { full_tensor(iota<float>({4})); }},
       {"from_local_piece", ErrorCode::shape_mismatch,
        [](Rank&) {
          from_local(iota<float>({4, 2}), spec("p, -"), {4, 2}, DType::float32);

@@ -93,7 +93,7 @@ TEST_CASE("24: transpose_, cast_ and equal_ on sharded tensors") {
     check(x.version() == 1, "one write");
     check(full_equals(alias, iota<float>({10}).to_vector<float>()), "the old alias keeps the old value");
     relu_(x);
-    error_of([&] { full(alias); }, ErrorCode::stale_view);
+    error_of([&] { full_tensor(alias); }, ErrorCode::stale_view);
 
     cast_(x, DType::int64);
     check(x.dtype() == DType::int64 && full_equals<int64_t>(x, {0, 2, 4, 6, 8, 1, 3, 5, 7, 9}), "cast");
@@ -123,7 +123,7 @@ TEST_CASE("24: reshape_ that has to move elements gives the handle a new buffer 
     check(spec_of(x)->text() == "[p]" && !x.shares_buffer_with(alias), "new buffer");
     error_of([&] { relu_(alias); }, ErrorCode::detached_view);
     relu_(x);
-    error_of([&] { full(alias); }, ErrorCode::stale_view);
+    error_of([&] { full_tensor(alias); }, ErrorCode::stale_view);
   });
 }
 
@@ -231,7 +231,7 @@ TEST_CASE("17: ranks outside the mesh infer metas, layouts and versions and hold
     check(x.version() == 1, "version");
     check((x.get().value.storage()->state() == Storage::State::absent) == (rank.id() >= 2), "storage state");
     if (rank.id() >= 2) error_of([&] { local(x); }, ErrorCode::wrong_rank);
-    check(full(x).defined() == (rank.id() < 2), "full is for the mesh");
+    check(full_tensor(x).defined() == (rank.id() < 2), "full is for the mesh");
   });
 }
 

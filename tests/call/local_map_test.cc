@@ -1,6 +1,6 @@
 // local_map: user functions on local shards. Distributed ops are tested elsewhere; these tests are about shards and
 // layouts.
-#include "call/local_map.h"
+#include "api/local_map.h"
 #include "api.h"
 #include "call/plan_cache.h"
 #include "dist/dist_tensor.h"

@@ -5,7 +5,6 @@
 #include "api.h"
 #include "call/call_text.h"
 #include "ops/shape_ops.h"
-#include "reshard/execute.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

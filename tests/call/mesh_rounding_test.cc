@@ -6,10 +6,10 @@
 #include <random>
 
 #include "api.h"
+#include "api/local_map.h"
 #include "autograd/autograd.h"
-#include "call/local_map.h"
 #include "program/function.h"
-#include "reshard/execute.h"
+#include "reshard/plan.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
@@ -48,7 +48,9 @@ TEST_CASE("a 16-bit sum over ranks is rounded once, and under SumPolicy::rounded
       parts += std::abs(total(numbers, r * kCount / kRanks, (r + 1) * kCount / kRanks));
     run_ranks(static_cast<int>(kRanks), [&, dtype = dtype, unit = unit](Rank& rank) {
       const Tensor sharded = distribute(x, DistSpec::parse(ProcessMesh::make({static_cast<int>(kRanks)}), "a"));
-      const auto value = [](const Tensor& sum) { return cast(full(sum), DType::float64).to_vector<double>()[0]; };
+      const auto value = [](const Tensor& sum) {
+        return cast(full_tensor(sum), DType::float64).to_vector<double>()[0];
+      };
       // The kernel and the reduction add in float; the second term allows for that.
       const double once = unit * std::abs(exact) + 1e-5 * parts;
       const Tensor pending = sum(sharded);
@@ -81,7 +83,7 @@ Tensor bf16(const std::vector<float>& numbers, const Dims& dims, const char* lay
   return distribute(cast(Tensor::from_data(numbers, dims), DType::bfloat16), DistSpec::parse(square(), layout));
 }
 
-std::vector<float> values(const Tensor& tensor) { return cast(full(tensor), DType::float32).to_vector<float>(); }
+std::vector<float> values(const Tensor& tensor) { return cast(full_tensor(tensor), DType::float32).to_vector<float>(); }
 
 using Numbers = std::vector<float>;
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "api.h"
-#include "call/op_entry.h"
 #include "ops/math_ops.h"
+#include "program/op_table.h"
 
 using namespace shard;
 

@@ -202,9 +202,9 @@ TEST_CASE("14: an op keeps the reductions that ops_yaml declares pending, and do
         }
         if (rank.id() < 2) check(silent == keeps, label + ": communication");
         Tensors reduced;
-        for (const Tensor& input : inputs) reduced.push_back(full(input));
+        for (const Tensor& input : inputs) reduced.push_back(full_tensor(input));
         Tensors actual;
-        for (const Tensor& out : outputs) actual.push_back(full(out));
+        for (const Tensor& out : outputs) actual.push_back(full_tensor(out));
         if (rank.id() == 2) return;
         const Tensors expected = c.run(reduced);
         for (size_t i = 0; i < expected.size(); ++i)

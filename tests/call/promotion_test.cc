@@ -23,7 +23,7 @@ TEST_CASE("6: a plain tensor in a distributed call is an error with both fixes, 
     const std::string text = error_of([&] { add(x, bias); }, ErrorCode::layout);
     check_contains(text, "[add] argument 'y' (f32[3]) is a plain tensor");
     check_contains(text, "distribute(tensor, spec)");
-    check_contains(text, "full(tensor)");
+    check_contains(text, "full_tensor(tensor)");
     const std::vector<float> expected = add(iota<float>({4, 3}), bias).to_vector<float>();
     {
       const PolicyScope scope(rank, kReplicate);

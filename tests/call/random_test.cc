@@ -68,7 +68,7 @@ TEST_CASE("34: dropout gives the same bits for every mesh, layout and uneven spl
                       const auto [out, kept] =
                           dropout_intermediate(distribute(x, DistSpec::parse(placement.mesh, layout)), Tensor(), 0.3);
                       check(full_equals(kept, mask.to_vector<uint8_t>()), "mask " + to_string(dims) + " " + layout);
-                      const Tensor whole = full(cast(out, DType::float64));
+                      const Tensor whole = full_tensor(cast(out, DType::float64));
                       if (whole.defined())
                         check(whole.to_vector<double>() == cast(expected, DType::float64).to_vector<double>(), layout);
                     }
@@ -96,7 +96,7 @@ TEST_CASE("34: uniform and gaussian pieces have the bits of the whole for every 
                 Tensor(dense::uniform(ctx, {piece.dims, dtype}, piece.dims, dtype, -2.0, 3.0, 0, kCpu)),
                 Tensor(dense::gaussian(ctx, {piece.dims, dtype}, piece.dims, 1.0f, 2.0f, 0, dtype, kCpu))};
             for (size_t i = 0; i < 2; ++i) {
-              const Tensor whole = full(cast(from_local(pieces[i], spec, dims, dtype), DType::float64));
+              const Tensor whole = full_tensor(cast(from_local(pieces[i], spec, dims, dtype), DType::float64));
               check(whole.to_vector<double>() == cast(numbers[i], DType::float64).to_vector<double>(),
                     std::string(i == 0 ? "uniform " : "gaussian ") + to_string(dims) + " " + layout);
             }
@@ -156,11 +156,11 @@ TEST_CASE("35: the world's generator advances alike on all ranks, outside the me
 TEST_CASE("35: each call draws new numbers") {
   run_ranks(2, [](Rank&) {
     const Tensor x = distribute(unit({64}, DType::float32), DistSpec::parse(ProcessMesh::make({2}), "a"));
-    const Tensor a = full(dropout(x, Tensor()));
-    const Tensor b = full(dropout(x, Tensor()));
+    const Tensor a = full_tensor(dropout(x, Tensor()));
+    const Tensor b = full_tensor(dropout(x, Tensor()));
     check(a.to_vector<float>() != b.to_vector<float>(), "different masks");
-    const Tensor fixed = full(dropout(x, Tensor(), 0.5, false, "upscale_in_train", 9, true));
-    const Tensor again = full(dropout(x, Tensor(), 0.5, false, "upscale_in_train", 9, true));
+    const Tensor fixed = full_tensor(dropout(x, Tensor(), 0.5, false, "upscale_in_train", 9, true));
+    const Tensor again = full_tensor(dropout(x, Tensor(), 0.5, false, "upscale_in_train", 9, true));
     check(fixed.to_vector<float>() == again.to_vector<float>(), "a fixed seed gives the same");
   });
 }
@@ -199,7 +199,7 @@ void check_pieces(const Tensor& expected, const ProcessMesh* mesh, const std::st
     const Box boxes[] = {{expected.dims(), piece.begin}};
     const LocalCall local{{}, boxes, nullptr, {kSeed, 0}};
     const Tensor made(make(OpContext{"random", &local}, piece.dims));
-    const Tensor whole = full(from_local(made, spec, expected.dims(), expected.dtype()));
+    const Tensor whole = full_tensor(from_local(made, spec, expected.dims(), expected.dtype()));
     check(cast(whole, DType::int64).to_vector<int64_t>() == cast(expected, DType::int64).to_vector<int64_t>(),
           layout + " " + to_string(expected.dims()));
   });

@@ -49,9 +49,10 @@ TEST_CASE("22: under ViewPolicy::sync full and reshard refresh a stale view firs
     const Tensor y = reshape(x, {20});
     Tensor z = reshape(y, {4, 5});
     relu_(x);
-    check(full(y).to_vector<float>()[0] == 0, "refreshed");
+    check(full_tensor(y).to_vector<float>()[0] == 0, "refreshed");
     relu_(z);
-    check(full(x).to_vector<float>()[0] == 0 && full(z).to_vector<float>()[0] == 0, "written through both views");
+    check(full_tensor(x).to_vector<float>()[0] == 0 && full_tensor(z).to_vector<float>()[0] == 0,
+          "written through both views");
   });
 }
 

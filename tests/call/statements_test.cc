@@ -136,11 +136,11 @@ TEST_CASE("6: from_local checks the piece and is undefined outside the mesh") {
 TEST_CASE("6: full is whole on every rank of the mesh, a copy, and undefined outside") {
   run_ranks(3, [](Rank& rank) {
     const Tensor x = distribute(iota<float>({5}), spec(2, "-"));
-    const Tensor whole = full(x);
+    const Tensor whole = full_tensor(x);
     check(whole.defined() == (rank.id() < 2), "defined in the mesh");
     if (rank.id() < 2) check(!whole.is_dist() && !whole.shares_buffer_with(x), "plain and a copy");
     if (rank.id() == 2) error_of([&] { local(x); }, ErrorCode::wrong_rank);
-    check_contains(error_of([&] { x.to_vector<float>(); }, ErrorCode::layout), "full(tensor) or local(tensor)");
+    check_contains(error_of([&] { x.to_vector<float>(); }, ErrorCode::layout), "full_tensor(tensor) or local(tensor)");
   });
 }
 
@@ -171,12 +171,12 @@ TEST_CASE("9: a reduction over empty pieces yields the identity there and the ri
       for (const Tensor& value : {plain, counts}) {
         const Tensor x = distribute(value, spec(4, "p, -"));
         for (const bool keep : {false, true}) {
-          check(same_values(full(sum(x, {0}, keep)), sum(value, {0}, keep)), "sum");
-          check(same_values(full(max(x, {0}, keep)), max(value, {0}, keep)), "max");
-          check(same_values(full(min(x, {}, keep)), min(value, {}, keep)), "min");
-          check(same_values(full(prod(x, {0}, keep)), prod(value, {0}, keep)), "prod");
+          check(same_values(full_tensor(sum(x, {0}, keep)), sum(value, {0}, keep)), "sum");
+          check(same_values(full_tensor(max(x, {0}, keep)), max(value, {0}, keep)), "max");
+          check(same_values(full_tensor(min(x, {}, keep)), min(value, {}, keep)), "min");
+          check(same_values(full_tensor(prod(x, {0}, keep)), prod(value, {0}, keep)), "prod");
         }
-        check(same_values(full(argmax(x, 0)), argmax(value, 0)), "argmax");
+        check(same_values(full_tensor(argmax(x, 0)), argmax(value, 0)), "argmax");
       }
     });
   }
@@ -197,8 +197,8 @@ TEST_CASE("9: NaN wins in max and min whichever rank has it") {
   for (const std::vector<float>& values : {std::vector<float>{nan, 1, 2}, {1, nan, 2}, {1, 2, nan}}) {
     run_ranks(4, [&](Rank&) {
       const Tensor x = distribute(Tensor::from_data(values, {3}), spec(4, "p"));
-      check(std::isnan(full(max(x)).to_vector<float>()[0]), "max");
-      check(std::isnan(full(min(x)).to_vector<float>()[0]), "min");
+      check(std::isnan(full_tensor(max(x)).to_vector<float>()[0]), "max");
+      check(std::isnan(full_tensor(min(x)).to_vector<float>()[0]), "min");
     });
   }
 }
@@ -213,7 +213,7 @@ TEST_CASE("9: user errors come from the global meta, on ranks outside the mesh a
     error_of([&] { argmax(x, 0); }, ErrorCode::invalid_argument);
     check(full_equals<float>(sum(x, {0}), {0, 0, 0}), "sum of nothing");
     check(max(x, {1}).dims() == Dims{0}, "nothing to reduce is fine");
-    const Tensor none = full(mean(x, {0}));
+    const Tensor none = full_tensor(mean(x, {0}));
     if (rank.id() < 2) check(std::isnan(none.to_vector<float>()[0]), "mean of nothing");
   });
 }
@@ -226,7 +226,7 @@ TEST_CASE("10: expand turns its global shape into local ones, for uneven and emp
       for (const char* layout : {"a, -, -", "a+b, -, -", "b, -, a", "-, -, b+a", "a, b, -", "-, a, -"}) {
         const Tensor x = distribute(plain, DistSpec::parse(mesh, layout));
         for (const IntArray& shape : {IntArray{3, size, 5, 4}, IntArray{-1, 2, -1}, IntArray{2, -1, 1, 4}}) {
-          check(same_values(full(expand(x, shape)), expand(plain, shape)),
+          check(same_values(full_tensor(expand(x, shape)), expand(plain, shape)),
                 std::string(layout) + " to " + to_string(shape));
         }
       }
@@ -290,7 +290,7 @@ TEST_CASE("13: the mean over uneven shards is the global mean") {
     const Tensor x = distribute(plain, spec(4, "p"));
     const Tensor m = mean(x);
     check(spec_of(m)->text() == "[] sum(p)", spec_of(m)->text());
-    const Tensor whole = full(m);
+    const Tensor whole = full_tensor(m);
     if (whole.defined()) check(std::fabs(whole.to_vector<double>()[0] - 73.0 / 7) < 1e-14, "value");
   });
 }
@@ -316,7 +316,7 @@ TEST_CASE("13: batch_norm in training has the statistics of the whole batch when
       check(spec_of(o)->text() == "[p, -, -]" && spec_of(sm)->text() == "[-]", "the batch stays sharded");
       const std::vector<Tensor> actual = {o, m, v, sm, si};
       for (size_t i = 0; i < actual.size(); ++i) {
-        const Tensor value = full(actual[i]);
+        const Tensor value = full_tensor(actual[i]);
         if (!value.defined()) continue;
         const auto got = value.to_vector<double>();
         const auto want = expected[i].to_vector<double>();
@@ -347,7 +347,7 @@ TEST_CASE("13: the gradient of batch_norm is that of the whole batch when it is 
               "layouts");
         const std::vector<Tensor> actual = {x, s, b};
         for (size_t i = 0; i < actual.size(); ++i) {
-          const auto got = full(actual[i]).to_vector<double>(), want = expected[i].to_vector<double>();
+          const auto got = full_tensor(actual[i]).to_vector<double>(), want = expected[i].to_vector<double>();
           for (size_t k = 0; k < want.size(); ++k)
             check(std::fabs(got[k] - want[k]) < 1e-12 * (1 + std::fabs(want[k])), "gradient " + std::to_string(i));
         }

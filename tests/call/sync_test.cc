@@ -5,11 +5,11 @@
 #include <atomic>
 
 #include "api.h"
+#include "api/local_map.h"
 #include "call/dense_call.h"
 #include "call/dist_call.h"
 #include "call/dry_report.h"
 #include "call/item.h"
-#include "call/local_map.h"
 #include "call/plan_cache.h"
 #include "kernels/registry.h"
 #include "support/mesh_run.h"
@@ -325,7 +325,7 @@ TEST_CASE("22: a view of a tensor without elements shares its buffer, whatever i
       Tensor z = reshape(y, {0, 7});
       relu_(z);
       relu_(x);
-      check(full(z).defined() == (rank.id() < 2) && x.version() == 4, "usable");
+      check(full_tensor(z).defined() == (rank.id() < 2) && x.version() == 4, "usable");
     });
   }
 }
@@ -367,7 +367,7 @@ TEST_CASE(
       cast_(x, DType::int32);
       scale_(x, 3.0);
       scale_(y, 2.0);
-      check((plain ? y.to_vector<float>() : full(y).to_vector<float>()) == numbers(4, 2),
+      check((plain ? y.to_vector<float>() : full_tensor(y).to_vector<float>()) == numbers(4, 2),
             plain ? "plain" : "distributed");
     }
   });
@@ -438,7 +438,7 @@ TEST_CASE("36: errors about views show whole tensors, equal on all ranks, and ne
     const PolicyScope scope(rank, kSync);
     const std::string text = error_of([&] { local(y); }, ErrorCode::stale_view);
     check(text.find("ViewPolicy::sync") == std::string::npos, text);
-    check_contains(text, "full(tensor), reshard(tensor, spec)");
+    check_contains(text, "full_tensor(tensor), reshard(tensor, spec)");
   });
   for (const auto& texts : {strict, synced}) CHECK((texts[0] == texts[1] && texts[0] == texts[2]));
 }

@@ -209,7 +209,7 @@ TEST_CASE("20: what is told of a view that adopts another layout is what its new
     call::observe_calls(rank, {});
     sent += rank.stats().bytes_sent - before;
     check(spec_of(y)->text() == "[-]", "adopted");
-    check(full(x).to_vector<float>() == full(y).to_vector<float>(), "written back");
+    check(full_tensor(x).to_vector<float>() == full_tensor(y).to_vector<float>(), "written back");
   });
   CHECK(sent > 0);
   CHECK(told == sent);
@@ -232,11 +232,11 @@ TEST_CASE("23: what a kernel has written in a moved view of a view is in step wi
       relu(mean_out);
       relu(mean);
     }
-    const Tensor values = full(source);
+    const Tensor values = full_tensor(source);
     if (values.defined())
       check(full_equals(mean_out, values.to_vector<float>()) && full_equals(mean, values.to_vector<float>()), "values");
     scale_(source, 2.0);
-    const Tensor scaled = full(source), again = full(mean_out);
+    const Tensor scaled = full_tensor(source), again = full_tensor(mean_out);
     if (scaled.defined()) check(again.to_vector<float>() == scaled.to_vector<float>(), "and follows it");
   });
 }

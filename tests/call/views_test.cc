@@ -84,7 +84,7 @@ TEST_CASE("22: a write through the source makes the view stale, and its next use
     relu_(x);
     const std::string text = error_of([&] { add(y, y); }, ErrorCode::stale_view);
     check_contains(text, "relu_ has written the source since");
-    error_of([&] { full(y); }, ErrorCode::stale_view);
+    error_of([&] { full_tensor(y); }, ErrorCode::stale_view);
     check(full_equals(x, iota<float>({20}).to_vector<float>()), "the source itself is fine");
   });
 }
@@ -146,7 +146,7 @@ TEST_CASE("23: batch_norm on sharded statistics shares with the replicated tempo
     check(full_equals(bn.mean, kNewMean), "written back in x's layout");
     check(full_equals(mean_out, kNewMean), "in step after the write-back");
     relu_(bn.mean);
-    error_of([&mean = mean_out] { full(mean); }, ErrorCode::stale_view);
+    error_of([&mean = mean_out] { full_tensor(mean); }, ErrorCode::stale_view);
     BatchNorm again("p");
     auto [out2, mean2, variance2, saved2, inverse2] = again.run();
     error_of([&mean = mean2] { relu_(mean); }, ErrorCode::detached_view);

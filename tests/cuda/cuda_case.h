@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/cuda/cuda_backend.h"
 #include "core/op_context.h"
-#include "kernels/cuda/cuda_backend.h"
 #include "kernels/registry.h"
 #include "testing/tensors.h"
 

@@ -58,7 +58,7 @@ inline std::string mesh_difference(const GradientCall& call, const std::vector<T
         const std::vector<Tensor> results = call(pieces);
         for (size_t r = 0; r < expected.size(); ++r) {
           if (!expected[r].defined()) continue;
-          const Tensor whole = full(results[r]);
+          const Tensor whole = full_tensor(results[r]);
           const std::vector<double> want = expected[r].to_vector<double>(), got = whole.to_vector<double>();
           bool equal = whole.meta() == expected[r].meta();
           for (size_t i = 0; equal && i < want.size(); ++i) {

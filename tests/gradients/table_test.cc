@@ -442,7 +442,8 @@ std::string problem_of(const TableCase& one, const Trial& trial, const Choice& c
       const DistSpec* spec = spec_of(*gradient);
       std::string problem = placement_problem(spec_of(leaves[i]), spec);
       if (gradient == &moved[i] && spec->layout().has_partial()) problem = "it was not reduced";
-      if (problem.empty()) problem = testing::value_difference(full(*gradient).get().value, trial.expected[i], kUlps);
+      if (problem.empty())
+        problem = testing::value_difference(full_tensor(*gradient).get().value, trial.expected[i], kUlps);
       if (!problem.empty()) return fmt::format("gradient {} in {}: {}", i, spec->text(), problem);
     }
   }
@@ -481,7 +482,7 @@ std::string second_problem_of(const TableCase& one, const Trial& trial, const Ch
     if (actual[i].defined() != expected[i].defined())
       return fmt::format("gradient {} is {}", i, actual[i].defined() ? "there" : "absent");
     if (!actual[i].defined()) continue;
-    const Tensor whole = cast(full(actual[i]), DType::float64), right = cast(expected[i], DType::float64);
+    const Tensor whole = cast(full_tensor(actual[i]), DType::float64), right = cast(expected[i], DType::float64);
     if (whole.dims() != right.dims()) return fmt::format("gradient {} is {}", i, to_string(whole.meta()));
     const std::vector<double> got = whole.to_vector<double>(), want = right.to_vector<double>();
     double largest = 1;

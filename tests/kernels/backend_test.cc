@@ -4,8 +4,8 @@
 
 #include <thread>
 
+#include "core/cuda/cuda_backend.h"
 #include "core/error.h"
-#include "kernels/cuda/cuda_backend.h"
 #include "kernels/registry.h"
 #include "support/recording_backend.h"
 #include "testing/backend_conformance.h"

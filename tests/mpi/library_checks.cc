@@ -29,7 +29,7 @@ std::vector<const DistSpec*> layouts(const ProcessMesh* mesh, int rank, bool pen
 }
 
 void check_value(const Tensor& tensor, const Tensor& expected, const std::string& what, float tolerance = 0) {
-  const Tensor whole = full(tensor);
+  const Tensor whole = full_tensor(tensor);
   if (!whole.defined()) return;
   const auto got = whole.to_vector<float>();
   const auto wanted = expected.to_vector<float>();
@@ -78,7 +78,7 @@ void check_random(Rank& rank, const ProcessMesh* mesh) {
   const RandomKey key = rank.generator.state();
   for (const DistSpec* spec : layouts(mesh, 2, false)) {
     rank.generator.set_state(key);
-    const Tensor whole = full(dropout(distribute(ones, spec), Tensor(), 0.5f));
+    const Tensor whole = full_tensor(dropout(distribute(ones, spec), Tensor(), 0.5f));
     if (!whole.defined()) continue;
     if (first.empty()) first = whole.to_vector<float>();
     check(whole.to_vector<float>() == first, "dropout " + spec->text());

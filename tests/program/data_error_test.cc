@@ -24,14 +24,14 @@ TEST_CASE(
         },
         {});
     Tensor good = integers({2, 4, 6, 8});
-    for (int i = 0; i < 2; ++i) full(captured({good, integers({1, 2, 1, 2})})[0]);
+    for (int i = 0; i < 2; ++i) full_tensor(captured({good, integers({1, 2, 1, 2})})[0]);
     // Every rank fails alike: the program continues.
     error_of([&] { captured({good, integers({0, 1, 1, 0})}); }, ErrorCode::invalid_argument);
-    full(captured({good, integers({1, 1, 1, 1})})[0]);
+    full_tensor(captured({good, integers({1, 1, 1, 1})})[0]);
     Tensor x = integers({1, 2, 3, 4});
     const Tensor y = integers({1, 1, 1, 0});
     std::string text;
-    if (rank.id() == 0) text = error_of([&] { full(captured({x, y})[0]); }, ErrorCode::peer_failed);
+    if (rank.id() == 0) text = error_of([&] { full_tensor(captured({x, y})[0]); }, ErrorCode::peer_failed);
     else
       check_contains(error_of(
                          [&] {
@@ -39,7 +39,7 @@ TEST_CASE(
                          },
                          ErrorCode::invalid_argument),
                      "y is i32[4] and its element 3 is 0");
-    if (rank.id() == 1) text = error_of([&] { full(good); }, ErrorCode::peer_failed);
+    if (rank.id() == 1) text = error_of([&] { full_tensor(good); }, ErrorCode::peer_failed);
     check_contains(text, "rank 1 failed in a distributed call that succeeded on rank 0");
     check_contains(text, "y is i32[4] and its element 3 is 0");
     error_of([&] { local(x); }, ErrorCode::poisoned);

@@ -51,7 +51,7 @@ TEST_CASE("33: a distributed tensor that outlives its capture is found out by ca
     const std::function<void()> uses[] = {
         [&] { add(x, kept); },        [&] { relu_(kept); },
         [&] { reshape(kept, {16}); }, [&] { reshard(kept, DistSpec::parse(mesh, "-, a")); },
-        [&] { full(kept); },          [&] { captured({kept}); }};
+        [&] { full_tensor(kept); },   [&] { captured({kept}); }};
     for (const auto& use : uses)
       check_contains(error_of(use, ErrorCode::no_data),
                      "was made while a function was captured, and no run gives it a value");
@@ -179,7 +179,7 @@ TEST_CASE("29: creation in a pending layout, distribute and full are ops of the 
       4,
       [](const Tensors& in) -> Tensors {
         const Tensor pending = full({5, 4}, Scalar(3), DistSpec::parse(mesh22(), "-, a | sum(b)"), DType::float64);
-        return {add(pending, in[0]), distribute(full(in[0]), DistSpec::parse(mesh22(), "b, -"))};
+        return {add(pending, in[0]), distribute(full_tensor(in[0]), DistSpec::parse(mesh22(), "b, -"))};
       },
       [](int run) -> Tensors {
         return {on("a, b", {5, 4}, run)};

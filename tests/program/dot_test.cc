@@ -67,7 +67,7 @@ TEST_CASE("34: moves are red, with what they send") {
     };
     CapturedFunction captured(
         [&](const Tensors& in) -> Tensors {
-          const Tensor all = full(in[0]);
+          const Tensor all = full_tensor(in[0]);
           return {relu(matmul(in[0], in[1])), distribute(all, DistSpec::parse(mesh, "b, -"), from_rank(1)),
                   reshape(in[0], {12, 2})};
         },

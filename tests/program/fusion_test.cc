@@ -7,6 +7,7 @@
 #include "api.h"
 #include "autograd/autograd.h"
 #include "program/function.h"
+#include "program/op_table.h"
 #include "support/tensors.h"
 #include "testing/op_cases.h"
 
@@ -121,7 +122,7 @@ TEST_CASE("fusion: pieces on a mesh, and gradients, are those of eager calls") {
       grads[use_capture] = {out.detach(), x.grad(), bias.grad()};
     }
     for (size_t i = 0; i < 3; ++i)
-      check(full(grads[0][i]).to_vector<float>() == full(grads[1][i]).to_vector<float>(),
+      check(full_tensor(grads[0][i]).to_vector<float>() == full_tensor(grads[1][i]).to_vector<float>(),
             "tensor " + std::to_string(i));
   });
 }

@@ -14,6 +14,7 @@
 #include "call/item.h"
 #include "program/function.h"
 #include "program/json.h"
+#include "program/op_table.h"
 #include "support/tensors.h"
 
 using namespace shard;
@@ -421,7 +422,7 @@ TEST_CASE("34: no bytes of a program on a mesh crash the loader") {
           Tensor x = in[0];
           softmax_(x, 0);
           const Tensor y = reshape(matmul(x, w), {6, 5});
-          return {relu(y), distribute(full(x), DistSpec::parse(priced_mesh(), "b, -"), from_rank(1)),
+          return {relu(y), distribute(full_tensor(x), DistSpec::parse(priced_mesh(), "b, -"), from_rank(1)),
                   uniform({4}, DistSpec::parse(priced_mesh(), "a"), DType::float64)};
         },
         {.scope = &scope});

@@ -186,8 +186,8 @@ TEST_CASE(
     run_ranks(ranks, [ranks](Rank&) {
       Tensor a = on("a, b", {4, 6}, 0), b = on("b, -", {3, 2}, 1);
       for (Tensor* each : {&a, &b}) each->set_requires_grad(true);
-      // A program is the same on all ranks, so full() needs all of them in the mesh.
-      const auto value = [ranks](const Tensor& x) { return ranks == 4 ? full(x) : x; };
+      // A program is the same on all ranks, so full_tensor() needs all of them in the mesh.
+      const auto value = [ranks](const Tensor& x) { return ranks == 4 ? full_tensor(x) : x; };
       const program::Function apart = [value](const Tensors& in) -> Tensors {
         return {value(total(multiply(in[0], in[0]))), value(total(multiply(in[1], in[1])))};
       };

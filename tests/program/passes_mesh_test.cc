@@ -1,5 +1,6 @@
 // Passes on meshes: which reshards they remove, shorten and combine, and that bits do not change.
 #include "api.h"
+#include "reshard/plan.h"
 #include "support/passes.h"
 
 using namespace shard;
@@ -294,7 +295,7 @@ TEST_CASE(
       const Tensor empty = full({4, 2}, Scalar(0), DType::float64);
       const Tensor a = distribute(rank.id() == 0 ? in[0] : empty, rows, from_rank(0)),
                    b = distribute(rank.id() == 0 ? doubled(in[0]) : empty, rows, from_rank(0));
-      Tensor whole = full(multiply(a, b)), again = full(multiply(a, b));
+      Tensor whole = full_tensor(multiply(a, b)), again = full_tensor(multiply(a, b));
       if (rank.id() != 0) return {a};
       relu_(again);
       return {a, whole, again};

@@ -19,7 +19,6 @@
 #include "autograd/random_program.h"
 #include "program/function.h"
 #include "program/json.h"
-#include "reshard/execute.h"
 #include "support/random_runs.h"
 
 using namespace shard;

@@ -12,7 +12,7 @@ using namespace shard::test;
 
 namespace {
 
-/// Checks that the value on the ranks of `spec`'s mesh, as returned by `full`, equals `expected`; and a reshard
+/// Checks that the value on the ranks of `spec`'s mesh, as returned by `full_tensor`, equals `expected`; and a reshard
 /// back.
 void check_pair(Rank& rank, const Tensor& value, const DistSpec* from, const DistSpec* to) {
   const std::string what = fmt::format("{} {} on {} to {} on {}", to_string(value.meta()), from->text(),

@@ -1,7 +1,9 @@
 // Every transition between layouts, with uneven and empty shards, on 1-D and 2-D meshes; statement 11's relayout.
 #include <catch2/catch.hpp>
 
+#include "reshard/execute.h"
 #include "reshard/layouts.h"
+#include "reshard/plan.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
@@ -76,7 +78,7 @@ TEST_CASE("partial values of every reduce type combine to the reduction of their
       layout.partial[0] = type;
       const Tensor piece = Tensor::from_data<float>({static_cast<float>(rank.id() + 1)}, {1});
       const Tensor partial = from_local(piece, DistSpec::make(layout), {1}, DType::float32);
-      check(full(partial).to_vector<float>()[0] == expected, to_string(type));
+      check(full_tensor(partial).to_vector<float>()[0] == expected, to_string(type));
     });
   }
 }
@@ -93,7 +95,7 @@ TEST_CASE("a layout in which values would be lost is refused") {
                    "pending average of integers");
     check(full_equals<float>(distribute(floats, spec("- | avg(p)")), {5, 6, 7}), "an average of floats");
     const Tensor truth = Tensor::from_data<bool>({true, false, true}, {3});
-    check(full(distribute(truth, spec("- | any(p)"))).to_vector<bool>() == std::vector<bool>{true, false, true},
+    check(full_tensor(distribute(truth, spec("- | any(p)"))).to_vector<bool>() == std::vector<bool>{true, false, true},
           "truth values");
   });
 }

@@ -27,7 +27,7 @@ struct Case {
   std::vector<size_t> slots = {};  // tensors per input slot; empty: one each
   std::vector<bool> pinned = {};
   const ProcessMesh* mesh = grid();
-  RuleOptions options = {};
+  const LayoutSolver* solver = nullptr;
 };
 
 struct Inferred {
@@ -65,7 +65,7 @@ inline Inferred run(const Case& c, const std::vector<const char*>& wanted = {}) 
     output_slots.push_back({o, list ? outputs.size() : 1});
   }
   RuleArgs args{c.op, c.mesh, tensors, slots, c.attrs, outputs, output_slots, c.pinned};
-  args.options = c.options;
+  args.solver = c.solver;
   std::vector<const DistSpec*> specs;
   for (const char* layout : wanted) specs.push_back(layout == nullptr ? nullptr : DistSpec::parse(c.mesh, layout));
   const RuleResult result = wanted.empty() ? infer(args) : infer_reverse(args, specs);

@@ -5,6 +5,7 @@
 #include "ops/nn_ops.h"
 #include "ops/reduce_ops.h"
 #include "ops/shape_ops.h"
+#include "spmd/notation.h"
 #include "spmd/rule_case.h"
 
 using namespace shard;
@@ -333,4 +334,28 @@ TEST_CASE("a registered rule and guard are used, and a later one replaces the ea
     return RuleResult{{args.tensors[0].spec->layout()}, {args.tensors[0].spec->layout()}, {}, false};
   });
   check_cases({{e.def, {{{6, 4}, "a, b"}}, {}, {{6, 4}}, "[a, b] -> [a, b]"}});
+}
+
+TEST_CASE("a rule that names too few dims is an error with the argument's rank") {
+  OpDef op = Expression("..., ... -> ...").def;
+  register_rule("ForgetfulInferSpmd", [](const RuleArgs& args) {
+    Notation n;
+    n.inputs = {fresh_letters(n, args.tensors[0].meta.dims), {}};
+    n.outputs = {n.inputs[0]};
+    return solve(args, n);
+  });
+  op.rule = "ForgetfulInferSpmd";
+  CHECK_THROWS_WITH(run({op, {{{6, 4}, "a, -"}, {{6, 4}, "-, -"}}, {}, {{6, 4}}, ""}),
+                    Catch::Contains("argument 1 has 2 dims, but its placement rule names 0"));
+}
+
+TEST_CASE("a call that has a solver of its own is decided by that, forward and in reverse") {
+  struct Replicating final : LayoutSolver {
+    RuleResult solve(const RuleArgs& args, const Notation&) const override { return infer_replicated(args); }
+  } replicating;
+  Case c{ops::transpose, {{{6, 4}, "-, b"}}, {IntArray{1, 0}}, {{4, 6}}, ""};
+  CHECK(run(c).text == "[-, b] -> [b, -]");
+  c.solver = &replicating;
+  CHECK(run(c).text == "[-, -] -> [-, -]");
+  CHECK(run(c, {"b, -"}).text == "[-, -] -> [-, -]");
 }

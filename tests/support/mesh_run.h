@@ -7,8 +7,8 @@
 #include <mutex>
 #include <numeric>
 
+#include "api/layout.h"
 #include "dist/dist_tensor.h"
-#include "reshard/execute.h"
 
 namespace shard::test {
 
@@ -63,7 +63,7 @@ inline void check_contains(const std::string& text, const std::string& part) {
 /// True when `tensor` equals `expected` in the ranks of its mesh. Collective.
 template <class T>
 bool full_equals(const Tensor& tensor, const std::vector<T>& expected) {
-  const Tensor whole = full(tensor);
+  const Tensor whole = full_tensor(tensor);
   return !whole.defined() || whole.to_vector<T>() == expected;
 }
 

@@ -24,7 +24,7 @@ inline Tensor on(const char* layout, const Dims& dims, double start = 0, const P
 }
 /// All elements; empty on a rank outside the mesh. Collective.
 inline Values whole(const Tensor& x) {
-  const Tensor all = x.is_dist() ? full(x) : x;
+  const Tensor all = x.is_dist() ? full_tensor(x) : x;
   return all.defined() ? values(all) : Values();
 }
 

@@ -2,8 +2,9 @@
 // peer refuses. They are notations for the library's solvers. Where a comment says "the peer", the
 // rule is wrong or worse than that of this library, and only --compat uses it.
 #include "core/error.h"
+#include "first_come.h"
+#include "reshard/pieces.h"
 #include "rules.h"
-#include "spmd/first_come.h"
 #include "spmd/notation.h"
 
 namespace spmd_cases {
@@ -244,7 +245,27 @@ RuleResult cumsum_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// label, softmax, loss_grad -> input_grad: the class axis is not sharded.
+/// The peer: the class axis may be sharded where the kernel can combine over it.
+RuleResult cross_entropy(const RuleArgs& args) {
+  Notation n;
+  const Letters x = letters_for(n, args, 0);
+  const int rank = static_cast<int>(x.size());
+  const auto axis = static_cast<size_t>(axis_of(args, "axis", rank));
+  const bool soft = args.flag("soft_label");
+  const bool combines = axis + 1 == x.size() && args.flag("use_softmax") && !soft;
+  letter_at(n, x[axis]).role = combines ? Letter::Role::collective : Letter::Role::whole;
+  Letters without = x;
+  without[axis] = kNoLetter;
+  const auto of_rank = [&](Letters letters, const Dims& dims) {
+    if (dims.rank() < rank) letters.erase(letters.begin() + static_cast<long>(axis));
+    return letters;
+  };
+  n.inputs = {x, of_rank(soft ? x : without, dims(args, 1))};
+  n.outputs = {args.outputs[0].dims.rank() == 0 ? Letters() : x, of_rank(without, args.outputs[1].dims)};
+  return solve(args, n);
+}
+
+/// label, softmax, loss_grad -> input_grad: the class axis stays whole.
 RuleResult cross_entropy_grad(const RuleArgs& args) {
   Notation n;
   const Letters x = letters_for(n, args, 1);
@@ -259,7 +280,7 @@ RuleResult cross_entropy_grad(const RuleArgs& args) {
 bool heads_go_together(const RuleArgs& args, size_t q, size_t k, size_t v) {
   if (dims(args, q)[2] == dims(args, v)[2]) return true;
   const int64_t heads = dims(args, k)[2];
-  if (!args.options.costs()) {
+  if (is_peer(args)) {
     const AxisList& axes = tensor(args, k).spec->axes(2);
     return axes.empty() || heads % args.mesh->size(axes[0]) == 0;
   }
@@ -302,7 +323,7 @@ RuleResult rope_from(const RuleArgs& args, size_t q, size_t sin, size_t cos, siz
       fail(ErrorCode::shape_mismatch, "[{}] the heads of q are no multiple of those of k and v", args.op.name);
     }
     // In reverse the peer compares head sizes, which are always equal.
-    drop[2] = (args.options.costs() || args.wanted.empty()) && !heads_go_together(args, q, t, t);
+    drop[2] = (!is_peer(args) || args.wanted.empty()) && !heads_go_together(args, q, t, t);
   }
   for (size_t d = 0; d < 4; ++d) {
     if (drop[d]) letter_at(n, full[d]).role = Letter::Role::whole;
@@ -318,8 +339,8 @@ RuleResult rope_from(const RuleArgs& args, size_t q, size_t sin, size_t cos, siz
   }
   if (present(args, ids)) n.inputs[ids] = {full[1 - seq], full[seq]};
   RuleResult result = solve(args, n);
-  // The peer gathers the second dim of the ids, which is not the sequence if time comes first.
-  if (!args.options.costs()) unshard(result.inputs[ids], 1);
+  // The peer gathers the second dim of the ids, which is not the sequence where time comes first.
+  if (is_peer(args)) unshard(result.inputs[ids], 1);
   return result;
 }
 RuleResult rope(const RuleArgs& args) { return rope_from(args, 0, 3, 4, 5); }
@@ -338,8 +359,8 @@ RuleResult linear_grad(const RuleArgs& args) {
   n.outputs = {weight, bias};
   RuleResult result = solve(args, n);
   if (!args.flag("has_bias")) result.outputs[1] = Layout(args.mesh, 0);
-  if (args.options.costs()) return result;
-  // The peer uses dout unchanged for the bias, and existing gradients have to fit.
+  if (!is_peer(args)) return result;
+  // The peer takes the bias from dout as it is, and gradients that are there have to fit.
   if (args.flag("has_bias")) {
     FirstCome axes(args, n);
     axes.visit(tensor(args, 1).spec->layout(), dout);
@@ -387,6 +408,48 @@ RuleResult adam(const RuleArgs& args) {
   return result;
 }
 
+/// flatten joins a range of dims into one; nothing else of it changes.
+std::vector<DimGroup> flattened_group(const RuleArgs& args, int rank) {
+  const int start = normalize_axis(args.op.name, "start_axis", args.integer("start_axis"), rank);
+  const int stop = normalize_axis(args.op.name, "stop_axis", args.integer("stop_axis"), rank);
+  std::vector<DimGroup> groups;
+  for (int d = 0; d < start; ++d) groups.push_back({d, d + 1, d, d + 1});
+  groups.push_back({start, stop + 1, start, start + 1});
+  for (int d = stop + 1; d < rank; ++d) groups.push_back({d, d + 1, d - stop + start, d - stop + start + 1});
+  return groups;
+}
+
+/// The peer: the first dim of a group keeps its axis, and only where that splits it evenly; the side that is given loses all other axes. In
+/// reverse that is the output.
+RuleResult leading_reshape(const RuleArgs& args) {
+  const PeerOptions& options = peer_options(args);
+  const bool reverse = !args.wanted.empty();
+  const Dims& in = args.tensors[0].meta.dims;
+  const Dims& out = args.outputs[0].dims;
+  RuleResult result;
+  result.inputs.emplace_back(args.mesh, in.rank());
+  result.outputs.emplace_back(args.mesh, out.rank());
+  const DistSpec* spec = reverse ? args.wanted[0] : args.tensors[0].spec;
+  if (spec == nullptr || (in.numel() == 0 && in.rank() > 0)) return result;
+  const auto groups =
+      args.has_attr("start_axis") && in.rank() > 0 ? flattened_group(args, in.rank()) : group_dims(in, out);
+  for (const DimGroup& g : groups) {
+    if (g.in_begin == g.in_end || g.out_begin == g.out_end) continue;
+    const AxisList& axes = spec->axes(reverse ? g.out_begin : g.in_begin);
+    if (axes.empty() || (options.ones_whole && in[g.in_begin] == 1)) continue;
+    const bool splits = reverse ? g.in_end - g.in_begin > 1 : g.out_end - g.out_begin > 1;
+    const int64_t first = reverse ? in[g.in_begin] : out[g.out_begin];
+    if (splits && (first == 1 || first % args.mesh->size(axes[0]) != 0)) continue;
+    result.inputs[0].dims[static_cast<size_t>(g.in_begin)] = axes;
+    result.outputs[0].dims[static_cast<size_t>(g.out_begin)] = axes;
+  }
+  if (options.pending == PeerOptions::Pending::pass) {
+    result.inputs[0].partial = spec->layout().partial;
+    result.outputs[0].partial = spec->layout().partial;
+  }
+  return result;
+}
+
 /// The rule of reshape for a tensor that changes from `from` to `to`.
 RuleResult reshaped(const RuleArgs& args, const DistSpec* from_spec, const Dims& from, const Dims& to) {
   if (from.numel() != to.numel()) {
@@ -401,14 +464,14 @@ RuleResult reshaped(const RuleArgs& args, const DistSpec* from_spec, const Dims&
   const std::vector<AttrValue> attrs = {shape};
   const std::vector<Meta> outputs = {{to, DType::float32}};
   RuleArgs inner{*op, args.mesh, tensors, slots, attrs, outputs, slots};
-  inner.options = args.options;
-  return infer(inner);
+  inner.solver = args.solver;
+  return is_peer(args) ? leading_reshape(inner) : infer(inner);
 }
 
 /// x_grad has the shape in xshape. The peer starts from xshape, which must fit unchanged.
 RuleResult reshape_grad(const RuleArgs& args) {
   RuleResult result;
-  if (args.options.costs()) {
+  if (!is_peer(args)) {
     const RuleResult back = reshaped(args, tensor(args, 1).spec, dims(args, 1), args.outputs[0].dims);
     result.inputs = {tensor(args, 0).spec->layout(), back.inputs[0]};
     result.outputs = back.outputs;
@@ -499,12 +562,14 @@ void register_own_rules() {
   register_rule("cases::gather_nd_grad", gather_nd_grad);
   register_rule("cases::slice_grad", slice_grad);
   register_rule("cases::cumsum_grad", cumsum_grad);
+  register_rule("cases::cross_entropy", cross_entropy);
   register_rule("cases::cross_entropy_grad", cross_entropy_grad);
   register_rule("cases::flash_attention", flash_attention);
   register_rule("cases::rope", rope);
   register_rule("cases::rope_grad", rope_grad);
   register_rule("cases::linear_grad", linear_grad);
   register_rule("cases::adam", adam);
+  register_rule("cases::leading_reshape", leading_reshape);
   register_rule("cases::reshape_grad", reshape_grad);
   register_rule("cases::squeeze_grad", squeeze_grad);
 }

@@ -10,9 +10,8 @@ namespace spmd_cases {
 namespace {
 
 using shard::SlotDef;
-using shard::spmd::RuleOptions;
-using Conflict = RuleOptions::Conflict;
-using Pending = RuleOptions::Pending;
+using Conflict = PeerOptions::Conflict;
+using Pending = PeerOptions::Pending;
 
 /// Splits `text` at the first `mark`: returns the text before it, and leaves the text after it in
 /// `text`.
@@ -47,30 +46,6 @@ AttrDef attr_of(std::string_view kind, std::string_view text) {
   return attr;
 }
 
-/// Options that differ from the peer's standard.
-struct Peer {
-  Conflict conflict = Conflict::first;
-  Pending pending = Pending::resolve;
-  std::vector<int> visit = {};
-  std::vector<int> visit_outputs = {};
-  unsigned untouched = 0;
-  bool keeps_outputs = false;
-  bool whole_claims = false;
-  bool ones_whole = false;
-  operator RuleOptions() const {
-    RuleOptions options = peer_options();
-    options.conflict = conflict;
-    options.pending = pending;
-    options.visit = visit;
-    options.visit_outputs = visit_outputs;
-    options.untouched = untouched;
-    options.keeps_outputs = keeps_outputs;
-    options.whole_claims = whole_claims;
-    options.ones_whole = ones_whole;
-    return options;
-  }
-};
-
 constexpr std::string_view kUnary = "... -> ...";
 constexpr std::string_view kBinary = "..., ... -> ...";
 constexpr std::string_view kBinaryGrad = "..., ..., ... -> ..., ...";
@@ -94,11 +69,11 @@ std::vector<Entry> elementwise_entries() {
            "softsign sqrt square stanh tan tanh tanh_shrink thresholded_relu trunc dropout abs isfinite isinf isnan",
        .signature = "x, ... -> out=x",
        .rule = kUnary},
-      {.names = "cast", .signature = "x, ... -> out=x", .rule = kUnary, .peer = Peer{.pending = Pending::pass}},
+      {.names = "cast", .signature = "x, ... -> out=x", .rule = kUnary, .peer = {.pending = Pending::pass}},
       {.names = "full_like zeros_like ones_like",
        .signature = "x, ... -> out=x",
        .rule = kUnary,
-       .peer = Peer{.untouched = 1}},
+       .peer = {.untouched = 1}},
       {.names = "elementwise_binary add elementwise_add divide elementwise_div elementwise_pow floor_divide fmin "
                 "heaviside maximum minimum multiply "
                 "elementwise_mul remainder subtract elementwise_sub bitwise_and bitwise_or bitwise_xor fmax "
@@ -107,45 +82,45 @@ std::vector<Entry> elementwise_entries() {
        .signature = "x, y, ... -> out",
        .rule = kBinary,
        .shapes = broadcast_shapes,
-       .peer = Peer{.ones_whole = true}},
+       .peer = {.ones_whole = true}},
       {.names = "cos_grad exp_grad relu_grad rsqrt_grad silu_grad sin_grad square_grad pow_grad cast_grad tanh_grad "
                 "sigmoid_grad gelu_grad sqrt_grad "
                 "log_grad abs_grad",
        .signature = "x, out_grad, ... -> x_grad=x",
        .rule = "..., ... -> ...",
-       .peer = Peer{.visit = {1}}},
+       .peer = {.visit = {1}}},
       {.names = "silu_grad",
        .signature = "x, out, out_grad, ... -> x_grad=x",
        .rule = "..., ..., ... -> ...",
-       .peer = Peer{.visit = {2}}},
+       .peer = {.visit = {2}}},
       {.names = "add_grad subtract_grad multiply_grad divide_grad maximum_grad minimum_grad elementwise_pow_grad",
        .signature = "x, y, out_grad, any axis=-1 -> x_grad=x, y_grad=y",
        .rule = kBinaryGrad,
-       .peer = Peer{.visit = {2}, .ones_whole = true}},
+       .peer = {.visit = {2}, .ones_whole = true}},
       {.names = "divide_grad",
        .signature = "x, y, out, out_grad, any axis=-1 -> x_grad=x, y_grad=y",
        .rule = "..., ..., ..., ... -> ..., ...",
-       .peer = Peer{.visit = {3}, .ones_whole = true}},
+       .peer = {.visit = {3}, .ones_whole = true}},
       {.names = "swiglu",
        .signature = "x, y? -> out",
        .shapes = swiglu_shapes,
-       .peer = Peer{.ones_whole = true},
+       .peer = {.ones_whole = true},
        .peer_rule = kBinary,
        .peer_check = check_swiglu},
       {.names = "swiglu_grad",
        .signature = "x, y?, out_grad -> x_grad=x, y_grad?=y",
        .rule = "cases::swiglu_grad",
-       .peer = Peer{.visit = {2}, .ones_whole = true},
+       .peer = {.visit = {2}, .ones_whole = true},
        .peer_rule = kBinaryGrad,
        .peer_check = check_swiglu},
       {.names = "where",
        .signature = "condition, x, y -> out=condition",
-       .peer = Peer{.visit = {0, 1}},
+       .peer = {.visit = {0, 1}},
        .peer_check = check_where},
       {.names = "where_grad",
        .signature = "condition, x, y, out_grad -> x_grad=x, y_grad=y",
        .rule = "..., ..., ..., ... -> ..., ...",
-       .peer = Peer{.visit = {0, 1, 3}},
+       .peer = {.visit = {0, 1, 3}},
        .peer_check = check_where},
       {.names = "default_data_parallel default_",
        .signature = "x[] -> out[]",
@@ -165,7 +140,7 @@ std::vector<Entry> elementwise_entries() {
 }
 
 std::vector<Entry> reduction_entries() {
-  const Peer keeps{.keeps_outputs = true};
+  const PeerOptions keeps{.keeps_outputs = true};
   return {
       {.names = "sum reduce_sum frobenius_norm squared_l2_norm mean",
        .signature = kReduction,
@@ -205,11 +180,11 @@ std::vector<Entry> reduction_entries() {
       {.names = "sum_grad mean_grad",
        .signature = "x, out_grad, ints axis=[], bool keepdim=false, bool reduce_all=false -> x_grad=x",
        .rule = "..., ...{-axis?keepdim} -> ...",
-       .peer = Peer{.visit = {1}}},
+       .peer = {.visit = {1}}},
       {.names = "max_grad min_grad amax_grad amin_grad prod_grad",
        .signature = "x, out, out_grad, ints axis=[], bool keepdim=false, bool reduce_all=false -> x_grad=x",
        .rule = "...{!axis}, ...{-axis?keepdim}, ...{-axis?keepdim} -> ...{!axis}",
-       .peer = Peer{.visit = {2}}},
+       .peer = {.visit = {2}}},
       {.names = "argmax argmin",
        .signature = "x, int axis, bool keepdims, bool flatten, any dtype -> out",
        .rule = "ArgMaxInferSpmd",
@@ -224,11 +199,11 @@ std::vector<Entry> reduction_entries() {
       {.names = "cumsum_grad",
        .signature = "x, out_grad, int axis, bool flatten=false, bool exclusive=false, bool reverse=false -> x_grad=x",
        .rule = "cases::cumsum_grad",
-       .peer = Peer{.visit = {1}, .untouched = 1}},
+       .peer = {.visit = {1}, .untouched = 1}},
       {.names = "numel",
        .signature = "x -> out",
        .shapes = scalar_shapes,
-       .peer = Peer{.untouched = 1},
+       .peer = {.untouched = 1},
        .peer_rule = "... -> "},
   };
 }
@@ -238,7 +213,8 @@ std::vector<Entry> shape_entries() {
       {.names = "reshape reshape2",
        .signature = "x, ints shape -> out",
        .shapes = reshape_shapes,
-       .peer = Peer{.pending = Pending::pass},
+       .peer = {.pending = Pending::pass},
+       .peer_rule = "cases::leading_reshape",
        .free_outputs = true,
        .xshape = true,
        .open_sizes = true},
@@ -246,31 +222,34 @@ std::vector<Entry> shape_entries() {
        .signature = "xshape, out_grad -> x_grad",
        .rule = "cases::reshape_grad",
        .shapes = reshape_grad_shapes,
-       .peer = Peer{.pending = Pending::pass},
+       .peer = {.pending = Pending::pass},
        .answers = {1}},
       {.names = "flatten flatten_contiguous_range",
        .signature = "x, int start_axis, int stop_axis -> out",
        .shapes = flatten_shapes,
+       .peer_rule = "cases::leading_reshape",
        .xshape = true},
       {.names = "squeeze squeeze2",
        .signature = "x, ints axis=[] -> out",
        .shapes = squeeze_shapes,
-       .peer = Peer{.ones_whole = true},
+       .peer = {.ones_whole = true},
+       .peer_rule = "cases::leading_reshape",
        .xshape = true},
       {.names = "unsqueeze unsqueeze2",
        .signature = "x, ints axis -> out",
        .shapes = unsqueeze_shapes,
-       .peer = Peer{.ones_whole = true},
+       .peer = {.ones_whole = true},
+       .peer_rule = "cases::leading_reshape",
        .xshape = true},
       {.names = "squeeze_grad unsqueeze_grad flatten_grad",
        .signature = "xshape, out_grad, ints axis=[] -> x_grad",
        .rule = "cases::squeeze_grad",
        .shapes = reshape_grad_shapes,
-       .peer = Peer{.pending = Pending::pass}},
+       .peer = {.pending = Pending::pass}},
       {.names = "transpose transpose2",
        .signature = "x, ints perm -> out",
        .shapes = transpose_shapes,
-       .peer = Peer{.pending = Pending::copy}},
+       .peer = {.pending = Pending::copy}},
       {.names = "transpose_grad",
        .signature = "out_grad, ints perm -> x_grad",
        .rule = "...{@perm} -> ...",
@@ -278,14 +257,14 @@ std::vector<Entry> shape_entries() {
       {.names = "slice",
        .signature = "input, ints axes, ints starts, ints ends, ints infer_flags=[], ints decrease_axis=[] -> out",
        .shapes = slice_shapes,
-       .peer = Peer{.whole_claims = true},
+       .peer = {.whole_claims = true},
        .peer_rule = "...{!axes} -> ...{!axes}"},
       {.names = "slice_grad",
        .signature = "input, out_grad, ints axes, ints starts, ints ends, ints infer_flags=[], ints decrease_axis=[] -> "
                     "input_grad",
        .rule = "cases::slice_grad",
        .shapes = strided_slice_shapes,
-       .peer = Peer{.visit = {1, 0}}},
+       .peer = {.visit = {1, 0}}},
       {.names = "strided_slice",
        .signature = "x, ints axes, ints starts, ints ends, ints strides -> out",
        .shapes = strided_slice_shapes},
@@ -293,36 +272,36 @@ std::vector<Entry> shape_entries() {
        .signature = "x, out_grad, ints axes, ints starts, ints ends, ints strides -> x_grad",
        .rule = "...{!axes}, ...{!axes} -> ...{!axes}",
        .shapes = strided_slice_shapes,
-       .peer = Peer{.visit = {1, 0}}},
+       .peer = {.visit = {1, 0}}},
       {.names = "split",
        .signature = "x, ints sections, int axis -> out[]",
        .shapes = split_shapes,
-       .peer = Peer{.whole_claims = true},
+       .peer = {.whole_claims = true},
        .flat = true},
       {.names = "split_with_num",
        .signature = "x, int num, int axis -> out[]",
        .shapes = split_shapes,
-       .peer = Peer{.whole_claims = true},
+       .peer = {.whole_claims = true},
        .flat = true},
       {.names = "unbind", .signature = "x, int axis=0 -> out[]", .shapes = unbind_shapes, .flat = true},
       {.names = "concat",
        .signature = "x[], int axis=0 -> out",
        .shapes = concat_shapes,
-       .peer = Peer{.conflict = Conflict::align, .pending = Pending::pass, .keeps_outputs = true}},
+       .peer = {.conflict = Conflict::align, .pending = Pending::pass, .keeps_outputs = true}},
       {.names = "split_grad split_with_num_grad",
        .signature = "out_grad[], int axis=0 -> x_grad",
        .rule = "[...{!axis}] -> ...{!axis}",
        .shapes = concat_shapes,
-       .peer = Peer{.conflict = Conflict::align, .pending = Pending::pass}},
+       .peer = {.conflict = Conflict::align, .pending = Pending::pass}},
       {.names = "concat_grad",
        .signature = "x[], out_grad, int axis=0 -> x_grad[]",
        .rule = "[...{!axis}], ...{!axis} -> [...{!axis}]",
        .shapes = concat_grad_shapes,
-       .peer = Peer{.conflict = Conflict::align, .pending = Pending::pass}},
+       .peer = {.conflict = Conflict::align, .pending = Pending::pass}},
       {.names = "stack",
        .signature = "x[], int axis=0 -> out",
        .shapes = stack_shapes,
-       .peer = Peer{.conflict = Conflict::align, .pending = Pending::pass, .keeps_outputs = true}},
+       .peer = {.conflict = Conflict::align, .pending = Pending::pass, .keeps_outputs = true}},
       {.names = "stack_grad",
        .signature = "out_grad, int axis=0 -> x_grad[]",
        .rule = "...{+axis} -> [...]",
@@ -332,30 +311,30 @@ std::vector<Entry> shape_entries() {
       {.names = "expand_as expand_as_v2",
        .signature = "x, y?, ints target_shape=[] -> out",
        .shapes = expand_as_shapes,
-       .peer = Peer{.visit = {1}}},
+       .peer = {.visit = {1}}},
       {.names = "expand_as_grad",
        .signature = "x, out_grad, ints target_shape=[] -> x_grad=x",
        .rule = "cases::expand_as_grad",
-       .peer = Peer{.visit = {1}}},
+       .peer = {.visit = {1}}},
       {.names = "gather",
        .signature = "x, index, int axis=0 -> out",
        .shapes = gather_shapes,
-       .peer = Peer{.untouched = 2, .keeps_outputs = true}},
+       .peer = {.untouched = 2, .keeps_outputs = true}},
       {.names = "gather_grad",
        .signature = "x, index, out_grad, int axis=0 -> x_grad=x",
        .rule = "cases::gather_grad",
-       .peer = Peer{.visit = {2}, .untouched = 1}},
+       .peer = {.visit = {2}, .untouched = 1}},
       {.names = "gather_nd", .signature = "x, index -> out", .rule = "GatherNdInferSpmd", .shapes = gather_nd_shapes},
       {.names = "gather_nd_grad", .signature = "x, index, out_grad -> x_grad=x", .rule = "cases::gather_nd_grad"},
       {.names = "scatter",
        .signature = "x, index, updates, bool overwrite=true -> out=x",
-       .peer = Peer{.visit = {1, 2}},
+       .peer = {.visit = {1, 2}},
        .peer_rule = "cases::scatter"},
       {.names = "scatter_grad",
        .signature = "index, updates, out_grad, bool overwrite=true -> x_grad, updates_grad",
        .rule = "cases::scatter_grad",
        .shapes = scatter_grad_shapes,
-       .peer = Peer{.visit = {2}, .untouched = 2}},
+       .peer = {.visit = {2}, .untouched = 2}},
       {.names = "triu tril",
        .signature = "x, int diagonal=0 -> out=x",
        .peer_rule = kMatrix,
@@ -373,7 +352,7 @@ std::vector<Entry> shape_entries() {
       {.names = "one_hot",
        .signature = "x, any num_classes -> out",
        .shapes = one_hot_shapes,
-       .peer = Peer{.untouched = 1}},
+       .peer = {.untouched = 1}},
   };
 }
 
@@ -382,7 +361,7 @@ std::vector<Entry> nn_entries() {
       {.names = "matmul matmul_v2",
        .signature = "x, y, bool transpose_x=false, bool transpose_y=false -> out",
        .shapes = matmul_shapes,
-       .peer = Peer{.keeps_outputs = true},
+       .peer = {.keeps_outputs = true},
        .peer_reverse = Conflict::error,
        .peer_check = check_matmul},
       {.names = "matmul_grad",
@@ -394,43 +373,44 @@ std::vector<Entry> nn_entries() {
            "x, dout, dweight?, dbias?, bool multi_precision=true, bool has_bias=true -> dweight_out, dbias_out",
        .rule = "cases::linear_grad",
        .shapes = linear_grad_shapes,
-       .peer = Peer{.visit = {0, 1}, .untouched = 12}},
+       .peer = {.visit = {0, 1}, .untouched = 12}},
       {.names = "softmax log_softmax",
        .signature = "x, int axis=-1 -> out=x",
        .rule = kWholeAxis,
-       .peer = Peer{.conflict = Conflict::error}},
+       .peer = {.conflict = Conflict::error}},
       {.names = "softmax_grad log_softmax_grad",
        .signature = "out, out_grad, int axis=-1 -> x_grad=out",
        .rule = "...{!axis}, ...{!axis} -> ...{!axis}",
-       .peer = Peer{.ones_whole = true}},
+       .peer = {.ones_whole = true}},
       {.names = "cross_entropy_with_softmax softmax_with_cross_entropy",
        .signature = "input, label, bool soft_label=false, bool use_softmax=true, bool numeric_stable_mode=true, int "
                     "ignore_index=-100, int axis=-1 "
                     "-> softmax, loss",
        .shapes = cross_entropy_shapes,
-       .peer = Peer{.visit_outputs = {1, 0}, .whole_claims = true},
+       .peer = {.visit_outputs = {1, 0}, .whole_claims = true},
+       .peer_rule = "cases::cross_entropy",
        .peer_check = check_cross_entropy},
       {.names = "cross_entropy_with_softmax_grad",
        .signature = "label, softmax, loss_grad, bool soft_label=false, bool use_softmax=true, bool "
                     "numeric_stable_mode=true, int ignore_index=-100, "
                     "int axis=-1 -> input_grad=softmax",
        .rule = "cases::cross_entropy_grad",
-       .peer = Peer{.whole_claims = true}},
+       .peer = {.whole_claims = true}},
       {.names = "embedding lookup_table_v2",
        .signature = "x, weight, int padding_idx=-1, bool sparse=false -> out",
        .shapes = embedding_shapes,
-       .peer = Peer{.conflict = Conflict::error, .keeps_outputs = true},
+       .peer = {.conflict = Conflict::error, .keeps_outputs = true},
        .peer_reverse = Conflict::error,
        .peer_check = check_embedding},
       {.names = "embedding_grad",
        .signature = "x, weight, out_grad, int padding_idx=-1, bool sparse=false -> weight_grad=weight",
        .rule = "..., v d, ... d -> v d",
-       .peer = Peer{.conflict = Conflict::error, .visit = {0, 2}},
+       .peer = {.conflict = Conflict::error, .visit = {0, 2}},
        .peer_rule = "cases::embedding_grad"},
       {.names = "layer_norm",
        .signature = "x, scale?, bias?, float epsilon, int begin_norm_axis -> out, mean, variance",
        .shapes = layer_norm_shapes,
-       .peer = Peer{.whole_claims = true},
+       .peer = {.whole_claims = true},
        .peer_check = check_normalized_scale},
       {.names = "layer_norm_grad",
        .signature = "x, scale?, bias?, mean, variance, out_grad, float epsilon, int begin_norm_axis -> x_grad=x, "
@@ -438,42 +418,42 @@ std::vector<Entry> nn_entries() {
        .rule = "...{!begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}, "
                "...{!begin_norm_axis..} -> "
                "...{!begin_norm_axis..}, 1:sum, 1:sum",
-       .peer = Peer{.conflict = Conflict::align, .visit = {0, 3, 4, 5}}},
+       .peer = {.conflict = Conflict::align, .visit = {0, 3, 4, 5}}},
       {.names = "fused_rms_norm rms_norm",
        .signature = "x, scale, float epsilon -> out, invvar",
        .rule = "... !d, 1 -> ... !d, ...",
        .shapes = rms_norm_shapes,
-       .peer = Peer{.whole_claims = true}},
+       .peer = {.whole_claims = true}},
       {.names = "fused_rms_norm_grad rms_norm_grad",
        .signature = "x, scale, invvar, out_grad, float epsilon -> x_grad=x, scale_grad=scale",
        .rule = "... !d, 1, ..., ... !d -> ... !d, 1:sum",
-       .peer = Peer{.conflict = Conflict::align, .visit = {0, 2, 3}}},
+       .peer = {.conflict = Conflict::align, .visit = {0, 2, 3}}},
       {.names = "flash_attention flash_attn",
        .signature = "q, k, v, fixed_seed_offset?, attn_mask?, float dropout=0.0, bool causal=false, bool "
                     "return_softmax=false, bool is_test=false, "
                     "any rng_name=\"\" -> out, softmax?, softmax_lse, seed_offset?",
        .rule = "cases::flash_attention",
        .shapes = flash_attention_shapes,
-       .peer = Peer{.visit = {0, 1}, .visit_outputs = {0, 2}, .untouched = 24},
+       .peer = {.visit = {0, 1}, .visit_outputs = {0, 2}, .untouched = 24},
        .free_outputs = true},
       {.names = "flash_attention_grad flash_attn_grad",
        .signature = "q, k, v, out, softmax_lse, seed_offset?, attn_mask?, out_grad, float dropout=0.0, bool "
                     "causal=false -> q_grad=q, k_grad=k, v_grad=v",
        .rule = "cases::flash_attention",
-       .peer = Peer{.visit = {0, 1, 3, 7, 4}, .untouched = 96}},
+       .peer = {.visit = {0, 1, 3, 7, 4}, .untouched = 96}},
       {.names = "fused_rotary_position_embedding",
        .signature = "q, k?, v?, sin?, cos?, position_ids?, bool use_neox_rotary_style=true, bool time_major=false, "
                     "float rotary_emb_base=10000.0 "
                     "-> out_q=q, out_k?=k, out_v?=v",
        .rule = "cases::rope",
-       .peer = Peer{.visit = {0, 1, 2, 5}, .whole_claims = true}},
+       .peer = {.visit = {0, 1, 2, 5}, .whole_claims = true}},
       {.names = "fused_rotary_position_embedding_grad",
        .signature = "sin?, cos?, position_ids?, out_q_grad, out_k_grad?, out_v_grad?, bool use_neox_rotary_style=true, "
                     "bool time_major=false, "
                     "float rotary_emb_base=10000.0 -> q_grad, k_grad?, v_grad?",
        .rule = "cases::rope_grad",
        .shapes = rope_grad_shapes,
-       .peer = Peer{.visit = {3, 4, 5, 2}, .whole_claims = true}},
+       .peer = {.visit = {3, 4, 5, 2}, .whole_claims = true}},
       {.names = "adamw_ adam_ adamw adam",
        .signature = "param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow, master_param?, skip_update?, "
                     "... -> param_out=param, "
@@ -483,7 +463,7 @@ std::vector<Entry> nn_entries() {
       {.names = "sgd_ sgd",
        .signature = "param, learning_rate, grad, master_param?, bool multi_precision=false -> param_out=param, "
                     "master_param_out?=master_param",
-       .peer = Peer{.visit = {0, 2}, .untouched = 2, .ones_whole = true}},
+       .peer = {.visit = {0, 2}, .untouched = 2, .ones_whole = true}},
       {.names = "add_n", .signature = "inputs[] -> out", .shapes = broadcast_shapes, .peer_rule = "cases::replicated"},
   };
 }
@@ -545,14 +525,6 @@ const shard::spmd::AttrValue& Call::attr(std::string_view name) const {
   if (found == signature.attr_names.end())
     shard::fail(shard::ErrorCode::internal, "({}) has no attribute '{}'", signature.text, name);
   return attrs[static_cast<size_t>(found - signature.attr_names.begin())];
-}
-
-RuleOptions peer_options() {
-  RuleOptions options;
-  options.conflict = Conflict::first;
-  options.leading_dims = true;
-  options.sharded_classes = true;
-  return options;
 }
 
 std::vector<const Entry*> find_entries(std::string_view name) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/op_def.h"
+#include "first_come.h"
 #include "spmd/rule.h"
 
 namespace spmd_cases {
@@ -66,19 +67,15 @@ using ShapesOf = Shapes (*)(const Call&);
 /// Throws shard::Error for what the peer refuses.
 using Check = void (*)(const Call&);
 
-/// The options that reproduce the peer's decisions; see RuleOptions. The standard for all of its
-/// rules, then the deviations of single rules.
-shard::spmd::RuleOptions peer_options();
-
 struct Entry {
   std::string_view names;  // separated by spaces
   std::string_view signature;
   // an expression, or a registered rule; empty: the rule of the op with the first of the names
   std::string_view rule = {};
   ShapesOf shapes = nullptr;
-  shard::spmd::RuleOptions peer = peer_options();
-  shard::spmd::RuleOptions::Conflict peer_reverse = shard::spmd::RuleOptions::Conflict::first;  // in a backward case
-  std::string_view peer_rule = {};  // the peer's rule, where it cannot be expressed by options; empty: it can
+  PeerOptions peer = {};                                              // where its rule is not of its standard
+  PeerOptions::Conflict peer_reverse = PeerOptions::Conflict::first;  // in a backward case
+  std::string_view peer_rule = {};  // where the peer's rule is not ours with its solver; empty: it is
   Check peer_check = nullptr;
   bool flat = false;           // the tensors of lists count as separate arguments or outputs
   bool outputs_given = false;  // a forward case lists the outputs too

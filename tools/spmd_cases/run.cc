@@ -42,7 +42,7 @@ TensorCase without_marker(const SlotDef& slot, const TensorCase& tensor) {
   return result;
 }
 
-const DistSpec* spec_of(const ProcessMesh* mesh, const TensorCase& tensor, const RuleOptions& options) {
+const DistSpec* spec_of(const ProcessMesh* mesh, const TensorCase& tensor, bool first_dim_keeps) {
   const Dims dims = known_dims(tensor.shape);
   Layout layout(mesh, dims.rank());
   // A tensor without dims may have a mapping of one entry, which is ignored.
@@ -55,9 +55,8 @@ const DistSpec* spec_of(const ProcessMesh* mesh, const TensorCase& tensor, const
     if (axis < 0) continue;
     if (axis >= mesh->rank())
       fail(ErrorCode::layout, "dim {} is sharded by axis {} of a mesh with {}", d, axis, mesh->rank());
-    // Where a conflict is not an error, the first dim keeps an axis that occurs twice.
-    if (options.conflict != RuleOptions::Conflict::first || layout.dim_of(static_cast<int>(axis)) < 0)
-      layout.dims[d].push_back(static_cast<int>(axis));
+    // Where a conflict is no error, the first dim keeps an axis that stands twice.
+    if (!first_dim_keeps || layout.dim_of(static_cast<int>(axis)) < 0) layout.dims[d].push_back(static_cast<int>(axis));
   }
   for (int64_t axis : tensor.partial) {
     if (axis >= mesh->rank())
@@ -192,8 +191,10 @@ class Run {
       : case_(c), entry_(entry),
         signature_(signature), call_{.signature = signature, .backward = c.backward, .compat = compat} {
     if (!compat) return;
-    options_ = entry.peer;
-    if (c.backward) options_.conflict = entry.peer_reverse;
+    PeerOptions options = entry.peer;
+    if (c.backward) options.conflict = entry.peer_reverse;
+    first_dim_keeps_ = options.conflict == PeerOptions::Conflict::first;
+    solver_.emplace(std::move(options));
   }
 
   Answer run(const Bound& bound) {
@@ -204,7 +205,7 @@ class Run {
     if (call_.compat && entry_.peer_check != nullptr) entry_.peer_check(call_);
     const OpDef op = definition();
     RuleArgs args{op, mesh_, call_.tensors, call_.slots, call_.attrs, outputs_, output_slots_};
-    args.options = options_;
+    args.solver = solver_ ? &*solver_ : nullptr;
     const RuleResult result = case_.backward ? infer_reverse(args, wanted_) : infer(args);
     Answer answer;
     answer.inputs = side_of(result.inputs, signature_.inputs, call_.slots, entry_.flat, entry_.answers);
@@ -237,7 +238,7 @@ class Run {
         // In reverse the layouts of inputs are ignored, and may be missing.
         if (case_.backward) tensor.mapping.clear(), tensor.partial.clear();
         const bool absent = signature_.inputs[s].kind == SlotDef::Kind::optional && is_empty(given);
-        if (!absent) arg.spec = spec_of(mesh_, tensor, options_);
+        if (!absent) arg.spec = spec_of(mesh_, tensor, first_dim_keeps_);
         else arg.meta.dims = Dims{};
         call_.tensors.push_back(arg);
       }
@@ -274,7 +275,7 @@ class Run {
       fail(ErrorCode::shape_mismatch, "output {} has {} dims, but the op gives {}", o, tensor.shape.size(),
            dims.rank());
     }
-    wanted_.push_back(none ? nullptr : spec_of(mesh_, tensor, options_));
+    wanted_.push_back(none ? nullptr : spec_of(mesh_, tensor, first_dim_keeps_));
     if (wanted_.back() != nullptr && wanted_.back()->rank() != dims.rank()) {
       fail(ErrorCode::shape_mismatch, "output {} has {} dims, but the op gives {}", o, wanted_.back()->rank(),
            dims.rank());
@@ -317,7 +318,8 @@ class Run {
   const Entry& entry_;
   const Signature& signature_;
   Call call_;
-  RuleOptions options_;
+  std::optional<FirstComeSolver> solver_;  // with --compat
+  bool first_dim_keeps_ = false;
   const ProcessMesh* mesh_ = nullptr;
   std::vector<Meta> outputs_;
   std::vector<SlotRange> output_slots_;

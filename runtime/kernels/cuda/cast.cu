@@ -2,8 +2,8 @@
 // NaN becomes 0.
 #include <cuda/std/limits>
 
+#include "core/cuda/cuda_call.cuh"
 #include "core/op_context.h"
-#include "kernels/cuda/cuda_call.cuh"
 #include "kernels/cuda/cuda_kernels.cuh"
 #include "kernels/cuda/cuda_types.cuh"
 #include "kernels/registry.h"

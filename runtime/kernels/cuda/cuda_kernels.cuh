@@ -1,5 +1,4 @@
-// The register functions of the .cu files. A new file is declared here and called in
-// cuda_backend.cc.
+// The register functions of the .cu files. A new file is declared here and called in register.cc.
 #pragma once
 
 namespace shard::cuda {

@@ -1,7 +1,7 @@
 // Elementwise arithmetic on CUDA: add and multiply with broadcasting, relu. A new one is a functor
 // and a line at the end.
+#include "core/cuda/cuda_call.cuh"
 #include "core/op_context.h"
-#include "kernels/cuda/cuda_call.cuh"
 #include "kernels/cuda/cuda_kernels.cuh"
 #include "kernels/cuda/cuda_types.cuh"
 #include "kernels/registry.h"

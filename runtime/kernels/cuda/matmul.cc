@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include "core/cuda/cuda_call.cuh"
 #include "core/op_context.h"
-#include "kernels/cuda/cuda_call.cuh"
 #include "kernels/cuda/cuda_kernels.cuh"
 #include "kernels/registry.h"
 

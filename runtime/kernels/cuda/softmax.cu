@@ -1,8 +1,8 @@
 // softmax on CUDA along any axis: one pass that computes maximum and sum together, one that writes.
 #include <cub/block/block_reduce.cuh>
 
+#include "core/cuda/cuda_call.cuh"
 #include "core/op_context.h"
-#include "kernels/cuda/cuda_call.cuh"
 #include "kernels/cuda/cuda_kernels.cuh"
 #include "kernels/cuda/cuda_types.cuh"
 #include "kernels/registry.h"

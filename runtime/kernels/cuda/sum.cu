@@ -5,8 +5,8 @@
 #include <cub/device/device_reduce.cuh>
 #include <vector>
 
+#include "core/cuda/cuda_call.cuh"
 #include "core/op_context.h"
-#include "kernels/cuda/cuda_call.cuh"
 #include "kernels/cuda/cuda_kernels.cuh"
 #include "kernels/cuda/cuda_types.cuh"
 #include "kernels/registry.h"

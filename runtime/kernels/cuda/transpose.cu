@@ -1,7 +1,7 @@
 // transpose on CUDA. A swap of the last two dims uses tiles in shared memory, every other
 // permutation copies element by element.
+#include "core/cuda/cuda_call.cuh"
 #include "core/op_context.h"
-#include "kernels/cuda/cuda_call.cuh"
 #include "kernels/cuda/cuda_kernels.cuh"
 #include "kernels/cuda/cuda_types.cuh"
 #include "kernels/registry.h"

@@ -4,7 +4,7 @@
 #include "call/codegen_abi.h"
 #include "call/dense_call.h"
 
-static_assert(shard::kCodegenAbi == 6, "not this runtime; run cmake --build BUILD -t regenerate");
+static_assert(shard::kCodegenAbi == 7, "not this runtime; run cmake --build BUILD -t regenerate");
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {

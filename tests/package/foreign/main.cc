@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "api/layout.h"
 #include "core/error.h"
 #include "dist/world.h"
 #include "foreign_api.h"
-#include "reshard/execute.h"
 
 using namespace shard;
 
@@ -62,7 +62,7 @@ int main() {
   World::local(2)->run([&](Rank& rank) {
     const Tensor piece = distribute(x, DistSpec::parse(ProcessMesh::make({2}, {}, {"p"}), "p"));
     const Tensor whole = relu(piece);
-    const Tensor result = shard::full(whole);
+    const Tensor result = shard::full_tensor(whole);
     if (rank.id() == 0) check(equals(result, {1, 0, 3}), "relu computes on a mesh");
   });
   return failures == 0 ? 0 : 1;

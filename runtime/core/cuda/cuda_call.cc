@@ -1,5 +1,5 @@
 // Checked calls of the CUDA runtime; see cuda_call.cuh.
-#include "kernels/cuda/cuda_call.cuh"
+#include "core/cuda/cuda_call.cuh"
 
 #include <algorithm>
 

@@ -14,9 +14,6 @@ namespace shard {
 /// order. Before another thread uses a tensor, Backend::synchronize must be called.
 std::optional<Backend> cuda_backend();
 
-/// Registers the CUDA kernels for the backend "cuda". Does nothing, silently, when there is none.
-void register_cuda_kernels();
-
 /// "ready: 2 devices", or why there is none. The text lives as long as the library.
 const char* cuda_status();
 

@@ -1,10 +1,15 @@
-#include "spmd/first_come.h"
+#include "first_come.h"
 
 #include <limits>
 #include <numeric>
 
-namespace shard::spmd {
+#include "core/error.h"
+
+namespace spmd_cases {
 namespace {
+
+using namespace shard;
+using namespace shard::spmd;
 
 size_t index(int i) { return static_cast<size_t>(i); }
 
@@ -23,7 +28,7 @@ bool is_empty(const Dims& dims) { return dims.rank() == 0 || dims[0] == 0; }
 class Aligner {
  public:
   Aligner(const RuleArgs& args, const Notation& notation) : args_(args), notation_(notation) {
-    for (int t : order_of(args.options.visit, args.tensors.size())) {
+    for (int t : order_of(peer_options(args).visit, args.tensors.size())) {
       if (args.tensors[index(t)].spec != nullptr && !is_empty(args.tensors[index(t)].meta.dims))
         tensors_.push_back(index(t));
     }
@@ -55,7 +60,7 @@ class Aligner {
     for (int axis = 0; axis < axes; ++axis) {
       if (!tensors_.empty() && !agree(axis)) letter_of_[index(axis)] = cheapest(axis);
     }
-    const bool keep = args_.options.pending == RuleOptions::Pending::pass;
+    const bool keep = peer_options(args_).pending == PeerOptions::Pending::pass;
     std::vector<Layout> result;
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
       Layout layout(args_.mesh, args_.tensors[t].meta.dims.rank());
@@ -127,17 +132,30 @@ class Aligner {
   std::vector<int> letter_of_;   // per axis
 };
 
+/// The notation in which no dim of size 1 has a letter.
+Notation without_ones(const RuleArgs& args, Notation notation) {
+  const auto drop = [](std::vector<int>& letters, const Dims& dims) {
+    for (size_t d = 0; d < letters.size() && d < index(dims.rank()); ++d) {
+      if (dims[static_cast<int>(d)] == 1) letters[d] = kNoLetter;
+    }
+  };
+  for (size_t t = 0; t < args.tensors.size(); ++t) drop(notation.inputs[t], args.tensors[t].meta.dims);
+  for (size_t o = 0; o < args.outputs.size(); ++o) drop(notation.outputs[o], args.outputs[o].dims);
+  return notation;
+}
+
 }  // namespace
 
 FirstCome::FirstCome(const RuleArgs& args, const Notation& notation)
-    : args_(args), notation_(notation), axis_(notation.letters.size(), -1), letters_(index(args.mesh->rank())) {}
+    : options_(peer_options(args)), args_(args), notation_(notation), axis_(notation.letters.size(), -1),
+      letters_(index(args.mesh->rank())) {}
 
 bool FirstCome::is_whole(int letter) const { return notation_.letters[index(letter)].role == Letter::Role::whole; }
 
 void FirstCome::visit(const Layout& layout, const std::vector<int>& letters) {
   for (size_t d = 0; d < letters.size() && d < index(layout.rank); ++d) {
     const int letter = letters[d];
-    if (letter == kNoLetter || (is_whole(letter) && !args_.options.whole_claims)) continue;
+    if (letter == kNoLetter || (is_whole(letter) && !options_.whole_claims)) continue;
     const AxisList& axes = layout.dims[d];
     for (int i = 0; i < axes.size(); ++i) {
       int& axis = axis_[index(letter)];
@@ -157,7 +175,7 @@ void FirstCome::visit(const Layout& layout, const std::vector<int>& letters) {
 void FirstCome::settle() {
   for (size_t axis = 0; axis < letters_.size(); ++axis) {
     if (letters_[axis].size() < 2) continue;
-    if (args_.options.conflict == RuleOptions::Conflict::error) {
+    if (options_.conflict == PeerOptions::Conflict::error) {
       fail(ErrorCode::layout,
            "[{}] mesh axis '{}' shards two indices of the op; reshard an argument, or let costs decide", args_.op.name,
            args_.mesh->name(static_cast<int>(axis)));
@@ -185,19 +203,19 @@ Layout FirstCome::output(size_t o) const {
   return result;
 }
 
-RuleResult solve_first_come(const RuleArgs& args, const Notation& notation) {
-  const RuleOptions& options = args.options;
+RuleResult FirstComeSolver::solve(const RuleArgs& args, const Notation& given) const {
+  const Notation notation = options_.ones_whole ? without_ones(args, given) : given;
   const bool reverse = !args.wanted.empty();
-  const bool aligned = !reverse && options.conflict == RuleOptions::Conflict::align;
+  const bool aligned = !reverse && options_.conflict == PeerOptions::Conflict::align;
   const std::vector<Layout> common = aligned ? Aligner(args, notation).align() : std::vector<Layout>();
 
   FirstCome axes(args, notation);
   if (reverse) {
-    for (int o : order_of(options.visit_outputs, args.wanted.size())) {
+    for (int o : order_of(options_.visit_outputs, args.wanted.size())) {
       if (args.wanted[index(o)] != nullptr) axes.visit(args.wanted[index(o)]->layout(), notation.outputs[index(o)]);
     }
   } else {
-    for (int t : order_of(options.visit, args.tensors.size())) {
+    for (int t : order_of(options_.visit, args.tensors.size())) {
       if (args.tensors[index(t)].spec == nullptr) continue;
       axes.visit(aligned ? common[index(t)] : args.tensors[index(t)].spec->layout(), notation.inputs[index(t)]);
     }
@@ -209,20 +227,20 @@ RuleResult solve_first_come(const RuleArgs& args, const Notation& notation) {
     const TensorArg& tensor = args.tensors[t];
     if (tensor.spec == nullptr) {
       result.inputs.emplace_back(args.mesh, 0);
-    } else if (!reverse && (options.untouched >> t & 1u) != 0) {
+    } else if (!reverse && (options_.untouched >> t & 1u) != 0) {
       result.inputs.push_back(tensor.spec->layout());
     } else {
       result.inputs.push_back(axes.layout(notation.inputs[t]));
       if (aligned) result.inputs[t].partial = common[t].partial;
-      else if (!reverse && options.pending == RuleOptions::Pending::pass)
+      else if (!reverse && options_.pending == PeerOptions::Pending::pass)
         result.inputs[t].partial = tensor.spec->layout().partial;
     }
   }
   const bool outputs_pend =
       !reverse && !aligned &&
-      (options.pending == RuleOptions::Pending::pass || options.pending == RuleOptions::Pending::copy);
+      (options_.pending == PeerOptions::Pending::pass || options_.pending == PeerOptions::Pending::copy);
   for (size_t o = 0; o < args.outputs.size(); ++o) {
-    const bool kept = reverse && options.keeps_outputs && args.wanted[o] != nullptr;
+    const bool kept = reverse && options_.keeps_outputs && args.wanted[o] != nullptr;
     result.outputs.push_back(kept ? args.wanted[o]->layout() : axes.output(o));
     if (outputs_pend && args.tensors[0].spec != nullptr)
       result.outputs[o].partial = args.tensors[0].spec->layout().partial;
@@ -230,4 +248,4 @@ RuleResult solve_first_come(const RuleArgs& args, const Notation& notation) {
   return result;
 }
 
-}  // namespace shard::spmd
+}  // namespace spmd_cases

@@ -1,5 +1,5 @@
-// The table of ops that programs call through.
-#include "call/op_entry.h"
+#include "program/op_table.h"
+
 #include "ops/api.h"
 
 namespace shard {

@@ -1,12 +1,10 @@
 // Replaces the CUDA backend in a build without CUDA; cmake/ShardCuda.cmake selects this or
 // cuda_backend.cc.
-#include "kernels/cuda/cuda_backend.h"
+#include "core/cuda/cuda_backend.h"
 
 namespace shard {
 
 std::optional<Backend> cuda_backend() { return std::nullopt; }
-
-void register_cuda_kernels() {}
 
 const char* cuda_status() { return SHARD_NO_CUDA_REASON; }
 

@@ -1,5 +1,5 @@
-// The CUDA backend: device memory and copies for core/device.h, and the registration of all CUDA kernels.
-#include "kernels/cuda/cuda_backend.h"
+// The CUDA backend: device memory, copies and graphs for core/device.h. Its kernels are in kernels/cuda.
+#include "core/cuda/cuda_backend.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,8 @@
 #include <mutex>
 #include <string>
 
+#include "core/cuda/cuda_call.cuh"
 #include "core/device.h"
-#include "kernels/cuda/cuda_call.cuh"
-#include "kernels/cuda/cuda_kernels.cuh"
 
 namespace shard {
 namespace {
@@ -157,17 +156,6 @@ std::optional<Backend> cuda_backend() {
                  .graph_abandon = graph_abandon,
                  .graph_launch = graph_launch,
                  .graph_free = graph_free};
-}
-
-void register_cuda_kernels() {
-  const int backend = find_backend("cuda");
-  if (backend < 0) return;
-  cuda::register_elementwise(backend);
-  cuda::register_cast(backend);
-  cuda::register_sum(backend);
-  cuda::register_softmax(backend);
-  cuda::register_transpose(backend);
-  cuda::register_matmul(backend);
 }
 
 const char* cuda_status() { return devices().status.c_str(); }
