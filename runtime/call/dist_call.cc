@@ -35,11 +35,8 @@ DistCall::DistCall(const OpDef& op, Variant variant)
     before_ = rank_.stats();
     traced_ = true;
   }
-  const Policies& p = rank_.policies;
   key_.push_back(reinterpret_cast<uintptr_t>(&op));
-  key_.push_back(static_cast<uint64_t>(variant) | static_cast<uint64_t>(p.view) << 8 |
-                 static_cast<uint64_t>(p.inplace) << 16 | static_cast<uint64_t>(p.fallback) << 24 |
-                 static_cast<uint64_t>(p.sums) << 32);
+  key_.push_back(static_cast<uint64_t>(variant) | plan_key_of(rank_.policies) << 8);
 }
 
 void DistCall::in(LayoutArg layout) {

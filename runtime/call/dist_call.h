@@ -89,7 +89,9 @@ class DistCall {
   }
 
   /// A dtype attribute of the dense call.
-  DType local_dtype(DType asked) const { return ctx_.infer == nullptr && plan_->in_float32 ? widened(asked) : asked; }
+  DType local_dtype(DType asked) const {
+    return ctx_.infer == nullptr && plan_->in_float32 ? compute_dtype(asked) : asked;
+  }
   std::optional<DType> local_dtype(const std::optional<DType>& asked) const {
     return asked ? std::optional(local_dtype(*asked)) : asked;
   }

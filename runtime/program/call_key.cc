@@ -146,13 +146,7 @@ KeyWords key_of(const std::vector<Tensor>& inputs) {
   KeyWords key;
   Rank* const rank = current_rank_or_null();
   key.push_back(reinterpret_cast<uintptr_t>(rank));
-  if (rank != nullptr) {
-    const Policies& p = rank->policies;
-    key.push_back(static_cast<uint64_t>(p.view) | static_cast<uint64_t>(p.inplace) << 8 |
-                  static_cast<uint64_t>(p.comm) << 16 | static_cast<uint64_t>(p.fallback) << 24 |
-                  static_cast<uint64_t>(p.promotion) << 32 | static_cast<uint64_t>(p.save) << 40 |
-                  static_cast<uint64_t>(p.sums) << 48);
-  }
+  if (rank != nullptr) key.push_back(shard::key_of(rank->policies));
   key.push_back(static_cast<uint64_t>(grad_enabled()) | inputs.size() << 1);
   add_types(key, inputs);
   return key;

@@ -117,10 +117,10 @@ class Solver {
     if (!type || (commuting_.types >> static_cast<int>(*type) & 1u) == 0) return std::nullopt;
     if (commuting_.how == Commutes::multilinear && count > 1) return std::nullopt;
     // An average of integers is cut off, so only what moves elements and computes none commutes with it.
-    const bool cut_off = *type == ReduceType::avg && !is_floating(dtype);
+    const bool cut_off = is_mean(*type) && !is_floating(dtype);
     if (cut_off && commuting_.types != kAllReduceTypes) return std::nullopt;
     // Any and all make 0 or 1 of numbers: a number that is no contribution yet cannot become one.
-    const bool logical = (*type == ReduceType::any || *type == ReduceType::all) && dtype != DType::boolean;
+    const bool logical = is_logical(*type) && dtype != DType::boolean;
     return (cut_off || logical) && count < present_count() ? std::nullopt : type;
   }
 

@@ -28,8 +28,8 @@ Layouts layouts_of(const ProcessMesh* mesh, const CaseInput& input) {
   for (int t = 0; t < kNumReduceTypes; ++t) {
     const auto type = static_cast<ReduceType>(t);
     // What an average of truth values would be is not defined; and a value that is neither 0 nor 1 is no result of any or all.
-    if (type == ReduceType::avg && input.dtype == DType::boolean) continue;
-    if ((type == ReduceType::any || type == ReduceType::all) && (input.low > 1 || input.high < 0)) continue;
+    if (is_mean(type) && input.dtype == DType::boolean) continue;
+    if (is_logical(type) && (input.low > 1 || input.high < 0)) continue;
     Layout layout(mesh, rank);
     layout.partial[0] = type;
     all.push_back(DistSpec::make(layout));
