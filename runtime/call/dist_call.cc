@@ -381,14 +381,6 @@ void DistCall::reinterpret_local() {
   else results_[0] = std::move(piece);
 }
 
-void DistCall::poison() {
-  if (!started_) return;
-  for (const OutputPlan& output : plan_->outputs) {
-    if (writes(output))
-      tensors_[static_cast<size_t>(output.alias)]->value.storage()->poison(std::current_exception(), ctx_.op);
-  }
-}
-
 Tensor DistCall::output(size_t o) {
   const size_t i = plan_->output_slots[o].first;
   const OutputPlan& output = plan_->outputs[i];

@@ -28,10 +28,9 @@ class AxisReducer {
 struct LocalCall {
   std::span<const Box> inputs;  // flat: elements of lists follow each other; absent optionals have an empty box
   std::span<const Box> outputs;
-  AxisReducer* reducer = nullptr;    // null where the rule asked for no axes
-  RandomKey random;                  // for ops that draw random numbers
-  bool replace_targets = false;      // in-place results go to new buffers: their global shape, dtype or layout changes
-  mutable bool checks_data = false;  // the kernel has refused no value here, but may have on another rank
+  AxisReducer* reducer = nullptr;  // null where the rule asked for no axes
+  RandomKey random;                // for ops that draw random numbers
+  bool replace_targets = false;    // in-place results go to new buffers: their global shape, dtype or layout changes
   std::span<const Meta> output_shards =
       {};  // of an op without tensor arguments: of the outputs, whose metas are inferred whole
 };
@@ -58,10 +57,6 @@ struct OpContext {
 
   /// The box of flat input `i`, whose local piece is `tensor`.
   Box input_box(size_t i, const DenseTensor& tensor) const { return local ? local->inputs[i] : whole(tensor); }
-  /// Kernels that throw for values of their arguments call it before they write: other ranks may throw where this one does not.
-  void note_data_check() const {
-    if (local != nullptr) local->checks_data = true;
-  }
   Box output_box(size_t i, const DenseTensor& tensor) const { return local ? local->outputs[i] : whole(tensor); }
 
  private:

@@ -44,11 +44,11 @@ void add_type(Key& key, const Tensor& tensor) {
   for (const int64_t size : meta.dims) key.push_back(static_cast<uint64_t>(size));
   if (!tensor.requires_grad()) return;
   // What backward inside of the function does at a leaf.
-  key.push_back(static_cast<uint64_t>(tensor.is_leaf()));
-  if (const autograd::LeafExtra* const extra = autograd::extra_or_null(tensor)) {
-    key.push_back(static_cast<uint64_t>(extra->layout));
-    for (const auto& [id, hook] : extra->hooks) key.push_back(id);
-  }
+  const autograd::LeafExtra* const extra = autograd::extra_or_null(tensor);
+  const GradLayout layout = extra == nullptr ? GradLayout::of_leaf : extra->layout;
+  key.push_back(static_cast<uint64_t>(tensor.is_leaf()) | static_cast<uint64_t>(layout) << 1);
+  if (extra == nullptr) return;
+  for (const auto& [id, hook] : extra->hooks) key.push_back(id);
 }
 
 template <class Key>

@@ -74,7 +74,8 @@ TEST_CASE(
       const Tensors in = {iota<double>({size}), iota<double>({size})};
       CHECK(of_a_run(captured, in) == Allocations{4, 0});
       const Tensor held = captured(in)[0];  // its buffer stays with the caller
-      CHECK(allocated([&] { captured(in); }) == Allocations{4, 1});
+      // Of a large one the storage and its bytes, which a small one has in one block.
+      CHECK(allocated([&] { captured(in); }) == Allocations{4, size == 16 ? 1 : 2});
     }
   }
 }
