@@ -76,6 +76,7 @@ class FaultyRelu {
 struct MovedView {
   Tensor source = distribute(iota<double>({3, 2}), DistSpec::parse(line(), "p, -"));
   Tensor view = reshape(source, {6});
+  Tensor other = distribute(iota<double>({4}), DistSpec::parse(line(), "p"));
 };
 
 /// A tensor of shape [4, 4] whose rows are sharded, on the faulty device.
@@ -154,6 +155,7 @@ TEST_CASE("4, 9: a kernel that fails on one rank while the others write back poi
     } else {
       check_contains(error_of([&] { relu_(x.view); }, ErrorCode::peer_failed), "the kernel broke");
     }
+    check_contains(error_of([&] { full(x.other); }, ErrorCode::peer_failed), "the kernel broke");
     check_poisoned(x.view, "the kernel broke");
     check_poisoned(x.source, "the kernel broke");
   });
