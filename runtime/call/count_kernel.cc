@@ -86,7 +86,7 @@ void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) 
       local_.outputs = plan.output_boxes;
       for (size_t i = 0; i < tensors_.size(); ++i) {
         Meta shard = plan.input_shards[i];
-        if (plan.in_float32) shard.dtype = widened(shard.dtype);
+        if (plan.in_float32) shard.dtype = compute_dtype(shard.dtype);
         locals_.push_back(tensors_[i] == nullptr ? DenseTensor()
                                                  : DenseTensor::allocate(tensors_[i]->value.device(), shard, &meter));
       }

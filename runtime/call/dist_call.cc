@@ -37,11 +37,8 @@ DistCall::DistCall(const OpDef& op, Variant variant)
     before_ = rank_.stats();
     traced_ = true;
   }
-  const Policies& p = rank_.policies;
   key_.push_back(reinterpret_cast<uintptr_t>(&op));
-  key_.push_back(static_cast<uint64_t>(variant) | static_cast<uint64_t>(p.view) << 8 |
-                 static_cast<uint64_t>(p.inplace) << 16 | static_cast<uint64_t>(p.fallback) << 24 |
-                 static_cast<uint64_t>(p.sums) << 32);
+  key_.push_back(static_cast<uint64_t>(variant) | plan_key_of(rank_.policies) << 8);
 }
 
 void DistCall::in(LayoutArg layout) {
@@ -428,14 +425,6 @@ void DistCall::reinterpret_local() {
   DenseTensor piece = locals_[0].reinterpret(plan_->output_shards[0]);
   if (variant_ == Variant::inplace) locals_[0] = std::move(piece);
   else results_[0] = std::move(piece);
-}
-
-void DistCall::poison() {
-  if (!started_) return;
-  for (const OutputPlan& output : plan_->outputs) {
-    if (writes(output))
-      tensors_[static_cast<size_t>(output.alias)]->value.storage()->poison(std::current_exception(), ctx_.op);
-  }
 }
 
 Tensor DistCall::output(size_t o) {

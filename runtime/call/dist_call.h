@@ -98,7 +98,7 @@ class DistCall {
   }
 
   /// A dtype attribute of the dense call.
-  DType local_dtype(DType asked) const { return plan_->in_float32 ? widened(asked) : asked; }
+  DType local_dtype(DType asked) const { return plan_->in_float32 ? compute_dtype(asked) : asked; }
   std::optional<DType> local_dtype(const std::optional<DType>& asked) const {
     return asked ? std::optional(local_dtype(*asked)) : asked;
   }
@@ -156,8 +156,7 @@ class DistCall {
       poison();
       throw;
     }
-    if (local_.checks_data || !plan_->active) [[unlikely]]
-      doubt(call);
+    if (plan_->checked) doubt(call);
     if (traced_) record_call();
   }
 
@@ -285,6 +284,9 @@ class DistCall {
   CommCause cause_of(size_t input) const {
     return {op_.name, op_.inputs[static_cast<size_t>(plan_->inputs[input].slot)].name};
   }
+  /// Calls f(storage) for all that this call writes: its targets and, under ViewPolicy::sync, what they are views of.
+  template <class F>
+  void for_written(F&& f);
   void poison();
   /// What this call writes is no value if it fails on another rank.
   void doubt(uint64_t call);

@@ -147,10 +147,24 @@ void DistCall::finish_inplace(size_t o) {
   if (written && rank_.policies.view == ViewPolicy::sync) x.value.storage()->write_back_to_source(ctx_.op);
 }
 
-void DistCall::doubt(uint64_t call) {
+template <class F>
+void DistCall::for_written(F&& f) {
   for (const OutputPlan& output : plan_->outputs) {
-    if (writes(output)) tensors_[static_cast<size_t>(output.alias)]->value.storage()->doubt(rank_.torn_calls(), call);
+    if (!writes(output)) continue;
+    Storage* storage = tensors_[static_cast<size_t>(output.alias)]->value.storage().get();
+    f(*storage);
+    if (rank_.policies.view != ViewPolicy::sync) continue;
+    for (; storage->detachment() != nullptr; f(*storage)) storage = storage->detachment()->source.get();
   }
+}
+
+void DistCall::doubt(uint64_t call) {
+  if (ctx_.dry != nullptr) return;
+  for_written([&](Storage& storage) { storage.doubt(rank_.torn_calls(), call); });
+}
+
+void DistCall::poison() {
+  if (started_) for_written([&](Storage& storage) { storage.poison(std::current_exception(), ctx_.op); });
 }
 
 void DistCall::report_failure(uint64_t call) {

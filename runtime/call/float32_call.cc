@@ -11,7 +11,7 @@ Float32Call::Float32Call(const OpContext& ctx, const CallPlan& plan, std::span<D
     : ctx_(ctx), plan_(plan) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     DenseTensor& argument = arguments[i];
-    if (!argument.defined() || widened(argument.dtype()) == argument.dtype()) continue;
+    if (!argument.defined() || compute_dtype(argument.dtype()) == argument.dtype()) continue;
     if (plan.inputs[i].shape_only) {
       argument = DenseTensor(argument.storage(), {argument.dims(), DType::float32});
       continue;

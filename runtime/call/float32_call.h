@@ -11,9 +11,6 @@
 
 namespace shard::call {
 
-/// The dtype that a kernel of such a call computes in instead of `dtype`.
-inline DType widened(DType dtype) { return is_floating(dtype) && size_of(dtype) == 2 ? DType::float32 : dtype; }
-
 /// Converts the local arguments of one call, and what it gives.
 class Float32Call {
  public:

@@ -155,7 +155,7 @@ std::optional<ReduceType> identity_at(const DistSpec& layout, const Coordinate& 
   std::optional<ReduceType> identity;
   for (int axis = 0; axis < layout.mesh()->rank(); ++axis) {
     const std::optional<ReduceType> type = layout.partial(axis);
-    if (type && *type != ReduceType::avg && at[static_cast<size_t>(axis)] != 0) identity = type;
+    if (type && !is_mean(*type) && at[static_cast<size_t>(axis)] != 0) identity = type;
   }
   return identity;
 }

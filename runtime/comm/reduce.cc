@@ -7,10 +7,6 @@
 namespace shard {
 namespace {
 
-// 16-bit floats are accumulated in float; bools and bytes of any/all keep their type.
-template <class T>
-using Accumulator = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
-
 /// The type in which sums and products are computed: integers wrap around, which is undefined for
 /// signed types.
 template <class A>
@@ -36,6 +32,7 @@ A combine(A a, A b) {
   } else if constexpr (kType == ReduceType::any) {
     return static_cast<A>(a != A(0) || b != A(0));
   } else {
+    static_assert(kType == ReduceType::all);
     return static_cast<A>(a != A(0) && b != A(0));
   }
 }
@@ -44,7 +41,7 @@ A combine(A a, A b) {
 /// `b`. The type is a template argument, so that the loop is vectorised.
 template <ReduceType kType, bool kLast, class To, class From, class T>
 void combine_all(To* to, const From* a, const T* b, int64_t count, size_t divisor) {
-  using A = Accumulator<T>;
+  using A = Compute<T>;
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) {
     A value = combine<kType, A>(static_cast<A>(a[i]), static_cast<A>(b[i]));
@@ -58,7 +55,7 @@ void combine_all(To* to, const From* a, const T* b, int64_t count, size_t diviso
 /// `out`, which may be one of the inputs.
 template <ReduceType kType, class T>
 void reduce_typed(T* out, std::span<const void* const> inputs, int64_t count) {
-  using A = Accumulator<T>;
+  using A = Compute<T>;
   constexpr int64_t kBlock = 512;
   A block[kBlock];
   const size_t n = inputs.size();
@@ -81,20 +78,17 @@ void reduce_typed(T* out, std::span<const void* const> inputs, int64_t count) {
 template <class T>
 void reduce_by_type(T* out, std::span<const void* const> inputs, int64_t count, ReduceType type) {
   switch (type) {
-    case ReduceType::sum: return reduce_typed<ReduceType::sum>(out, inputs, count);
-    case ReduceType::avg: return reduce_typed<ReduceType::avg>(out, inputs, count);
-    case ReduceType::prod: return reduce_typed<ReduceType::prod>(out, inputs, count);
-    case ReduceType::max: return reduce_typed<ReduceType::max>(out, inputs, count);
-    case ReduceType::min: return reduce_typed<ReduceType::min>(out, inputs, count);
-    case ReduceType::any: return reduce_typed<ReduceType::any>(out, inputs, count);
-    case ReduceType::all: return reduce_typed<ReduceType::all>(out, inputs, count);
+#define SHARD_ROW(name, ...) \
+  case ReduceType::name: return reduce_typed<ReduceType::name>(out, inputs, count);
+    SHARD_REDUCE_TYPES(SHARD_ROW)
+#undef SHARD_ROW
   }
   fail(ErrorCode::internal, "reduce type {} does not exist", static_cast<int>(type));
 }
 
 template <class T>
 T identity(ReduceType type) {
-  using A = Accumulator<T>;
+  using A = Compute<T>;
   using Limits = std::numeric_limits<A>;
   switch (type) {
     case ReduceType::sum:

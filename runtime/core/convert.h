@@ -8,7 +8,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/float16.h"
+#include "core/dtype.h"
 
 namespace shard {
 
@@ -35,7 +35,7 @@ constexpr To convert(From x) {
     if (x >= above) return std::numeric_limits<To>::max();
     if (x <= low) return std::numeric_limits<To>::lowest();
     return x == x ? static_cast<To>(x) : To(0);
-  } else if constexpr (std::is_same_v<To, bfloat16> || std::is_same_v<To, float16>) {
+  } else if constexpr (is_half<To>) {
     if constexpr (std::is_same_v<From, float>) return To(x);
     else return To(to_odd_float(static_cast<double>(x)));
   } else {

@@ -32,10 +32,9 @@ class AxisReducer {
 struct LocalCall {
   std::span<const Box> inputs;  // flat: elements of a list are consecutive; absent optionals have an empty box
   std::span<const Box> outputs;
-  AxisReducer* reducer = nullptr;    // null where the rule asked for no axes
-  RandomKey random;                  // for ops that draw random numbers
-  bool replace_targets = false;      // in-place results go to new buffers: their global shape, dtype or layout changes
-  mutable bool checks_data = false;  // the kernel has refused no value here, but may have on another rank
+  AxisReducer* reducer = nullptr;  // null where the rule asked for no axes
+  RandomKey random;                // for ops that draw random numbers
+  bool replace_targets = false;    // in-place results go to new buffers: their global shape, dtype or layout changes
 };
 
 namespace call {
@@ -55,11 +54,6 @@ struct OpContext {
 
   /// The box of flat input `i`, whose local shard is `tensor`.
   Box input_box(size_t i, const DenseTensor& tensor) const { return local ? local->inputs[i] : whole(tensor); }
-  /// Kernels that throw for certain values of their arguments call this before they write, because
-  /// other ranks may throw where this one does not.
-  void note_data_check() const {
-    if (local != nullptr) local->checks_data = true;
-  }
   Box output_box(size_t i, const DenseTensor& tensor) const { return local ? local->outputs[i] : whole(tensor); }
 
  private:

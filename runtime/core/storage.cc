@@ -309,9 +309,9 @@ void Storage::poison(std::exception_ptr cause, const char* op) {
   t.poisoned_by = op;
 }
 
-void Storage::doubt(std::shared_ptr<const TornCalls> calls, uint64_t call) {
+void Storage::doubt(const std::shared_ptr<TornCalls>& calls, uint64_t call) {
   Trouble& t = trouble();
-  t.torn_calls = std::move(calls);
+  if (t.torn_calls != calls) t.torn_calls = calls;
   t.written_by = call;
 }
 

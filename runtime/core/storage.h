@@ -189,7 +189,7 @@ class Storage final : public RefCounted {
   void poison(std::exception_ptr cause, const char* op);
   /// The distributed call with this number wrote the bytes, and may have failed on another rank.
   /// Every read throws poisoned once `calls` knows that it, or a call before it, has failed.
-  void doubt(std::shared_ptr<const TornCalls> calls, uint64_t call);
+  void doubt(const std::shared_ptr<TornCalls>& calls, uint64_t call);
 
  private:
   friend class SourceRef;

@@ -27,9 +27,7 @@ std::string elements_text(const DenseTensor& host) {
     for (int64_t i = 0; i < shown; ++i) {
       const T value = host.data<T>()[i];
       if (i != 0) text += ", ";
-      if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
-        text += fmt::format("{}", static_cast<float>(value));
-      else text += fmt::format("{}", value);
+      text += fmt::format("{}", static_cast<Compute<T>>(value));
     }
   });
   return "{" + text + (shown < host.numel() ? ", ...}" : "}");

@@ -1,5 +1,5 @@
 // Policies of a rank: what its calls may do besides computing. They are members of the Rank;
-// PolicyScope (world.h) changes them for a scope.
+// PolicyScope (world.h) changes them for a scope. A new policy is an enum and a row of the table below.
 #pragma once
 
 #include <cstdint>
@@ -49,14 +49,49 @@ enum class SumPolicy : uint8_t {
   rounded
 };
 
+/// Whether the plan of a call on a mesh depends on a policy, or each call asks for it.
+enum class PolicyUse : uint8_t { plan, call };
+
+/// One row per policy: its member of Policies, its type, the default, its use.
+#define SHARD_POLICIES(ROW)                    \
+  ROW(view, ViewPolicy, strict, plan)          \
+  ROW(inplace, InplacePolicy, keep, plan)      \
+  ROW(comm, CommPolicy, allow, call)           \
+  ROW(fallback, FallbackPolicy, error, plan)   \
+  ROW(promotion, PromotionPolicy, error, call) \
+  ROW(save, SavePolicy, original, call)        \
+  ROW(sums, SumPolicy, float32, plan)
+
 struct Policies {
-  ViewPolicy view = ViewPolicy::strict;
-  InplacePolicy inplace = InplacePolicy::keep;
-  CommPolicy comm = CommPolicy::allow;
-  FallbackPolicy fallback = FallbackPolicy::error;
-  PromotionPolicy promotion = PromotionPolicy::error;
-  SavePolicy save = SavePolicy::original;
-  SumPolicy sums = SumPolicy::float32;
+#define SHARD_ROW(member, Type, initial, ...) Type member = Type::initial;
+  SHARD_POLICIES(SHARD_ROW)
+#undef SHARD_ROW
 };
+
+/// Calls f(value, use) for each policy.
+template <class F>
+constexpr void for_policies(const Policies& policies, F f) {
+#define SHARD_ROW(member, Type, initial, use) f(policies.member, PolicyUse::use);
+  SHARD_POLICIES(SHARD_ROW)
+#undef SHARD_ROW
+}
+
+// Seven bytes of a word: what makes a key of them has one left.
+static_assert(sizeof(Policies) <= 7);
+
+/// All policies in one word, for keys of what depends on them.
+constexpr uint64_t key_of(const Policies& policies) {
+  uint64_t key = 0;
+  for_policies(policies, [&](auto value, PolicyUse) { key = key << 8 | static_cast<uint64_t>(value); });
+  return key;
+}
+/// The policies that plans depend on in one word.
+constexpr uint64_t plan_key_of(const Policies& policies) {
+  uint64_t key = 0;
+  for_policies(policies, [&](auto value, PolicyUse use) {
+    if (use == PolicyUse::plan) key = key << 8 | static_cast<uint64_t>(value);
+  });
+  return key;
+}
 
 }  // namespace shard

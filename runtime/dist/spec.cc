@@ -209,10 +209,10 @@ Piece local_piece(const Layout& layout, const Dims& global, const Coordinate& at
 }
 
 DType shard_dtype(DType dtype, const Layout& layout) {
-  if (!is_floating(dtype) || size_of(dtype) != 2) return dtype;
+  if (compute_dtype(dtype) == dtype) return dtype;
   for (int axis = 0; axis < layout.mesh->rank(); ++axis) {
     const std::optional<ReduceType> type = layout.partial[static_cast<size_t>(axis)];
-    if ((type == ReduceType::sum || type == ReduceType::avg) && layout.mesh->size(axis) > 1) return DType::float32;
+    if (type && is_linear(*type) && layout.mesh->size(axis) > 1) return compute_dtype(dtype);
   }
   return dtype;
 }

@@ -29,7 +29,7 @@ Tensor spread(const Tensor& grad, const Tensor& x) {
   return expand_as(grad, empty(x.dims(), DistSpec::make(layout), x.dtype()));
 }
 
-Tensor widened(const Tensor& x) { return size_of(x.dtype()) < 4 ? cast(x, DType::float32) : x; }
+Tensor widened(const Tensor& x) { return narrowed(x, compute_dtype(x.dtype())); }
 
 Tensor narrowed(const Tensor& grad, DType dtype) { return grad.dtype() == dtype ? grad : cast(grad, dtype); }
 

@@ -2,6 +2,7 @@
 // inputs are in the files of their families.
 #include <cmath>
 #include <cstdint>
+#include <tuple>
 
 #include "meta/check.h"
 #include "meta/infer_meta.h"
@@ -39,6 +40,11 @@ void check_float_dtype(const OpContext& ctx, DType dtype) {
 }  // namespace
 
 void CreateInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, Meta& out) {
+  for (const int64_t dim : shape) {
+    if (dim < 0)
+      fail(ErrorCode::out_of_range, "[{}] shape {} has the negative dim {}; dims must be 0 or more", ctx.op,
+           to_string(shape), dim);
+  }
   check_size(ctx, shape, dtype);
   if (shape.size() > static_cast<size_t>(kMaxRank)) {
     fail(ErrorCode::out_of_range, "[{}] shape {} has {} dims; a tensor has at most {}", ctx.op, to_string(shape),
@@ -49,6 +55,10 @@ void CreateInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, M
 
 void EyeInferMeta(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype, Meta& out) {
   const int64_t rows = integer(ctx, "num_rows", num_rows), columns = integer(ctx, "num_columns", num_columns);
+  for (const auto& [name, count, least] : {std::tuple("num_rows", rows, 0), std::tuple("num_columns", columns, -1)}) {
+    if (count < least)
+      fail(ErrorCode::out_of_range, "[{}] {} is {}, but must be {} or more", ctx.op, name, count, least);
+  }
   CreateInferMeta(ctx, {rows, columns == -1 ? rows : columns}, dtype, out);
 }
 

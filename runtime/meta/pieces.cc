@@ -18,8 +18,8 @@ void check_list(const OpContext& ctx, std::span<const Meta> x) {
 }
 
 /// The dims of a slice; without steps they are 1.
-Dims sliced_dims(const OpContext& ctx, const Meta& x, const IntArray& axes, const IntArray& starts,
-                 const IntArray& ends, const IntArray& steps) {
+Dims sliced_dims(const OpContext& ctx, std::string_view name, const Meta& x, const IntArray& axes,
+                 const IntArray& starts, const IntArray& ends, const IntArray& steps) {
   if (starts.size() != axes.size() || ends.size() != axes.size()) {
     fail(ErrorCode::invalid_argument, "[{}] axes {}, starts {} and ends {} must have equally many values", ctx.op,
          to_string(axes), to_string(starts), to_string(ends));
@@ -30,7 +30,7 @@ Dims sliced_dims(const OpContext& ctx, const Meta& x, const IntArray& axes, cons
   for (size_t i = 0; i < axes.size(); ++i) {
     const int axis = normalize_axis(ctx.op, "an axis of axes", axes[i], rank);
     if (rank == 0)
-      fail(ErrorCode::shape_mismatch, "[{}] the tensor is {}, which has no dim to slice", ctx.op, to_string(x));
+      fail(ErrorCode::shape_mismatch, "[{}] {} is {}, which has no dim to slice", ctx.op, name, to_string(x));
     if (seen >> axis & 1u)
       fail(ErrorCode::invalid_argument, "[{}] axes {} has the dim {} twice", ctx.op, to_string(axes), axis);
     seen |= 1u << axis;
@@ -121,7 +121,7 @@ void SplitWithNumInferMeta(const OpContext& ctx, const Meta& x, int num, const S
     fail(ErrorCode::shape_mismatch, "[{}] x is {}, which has no dim to split", ctx.op, to_string(x));
   if (num < 1 || x.dims[along] % num != 0) {
     fail(ErrorCode::shape_mismatch,
-         "[{}] x is {}, whose dim {} is {}, which {} equal pieces do not cover; use split for unequal ones", ctx.op,
+         "[{}] x is {}, whose dim {} is {}, but num is {}, and must divide it; use split for unequal pieces", ctx.op,
          to_string(x), along, x.dims[along], num);
   }
   out.assign(static_cast<size_t>(num), x);
@@ -143,7 +143,7 @@ void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& 
     fail(ErrorCode::invalid_argument, "[{}] axes {} and strides {} must have equally many values", ctx.op,
          to_string(axes), to_string(strides));
   }
-  out = {sliced_dims(ctx, x, axes, starts, ends, strides), x.dtype};
+  out = {sliced_dims(ctx, "x", x, axes, starts, ends, strides), x.dtype};
 }
 
 void UnsliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, const IntArray& axes,
@@ -165,7 +165,7 @@ void UnsliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape
 void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
                     const IntArray& ends, const IntArray& decrease_axis, Meta& out) {
   const int rank = input.dims.rank();
-  const Dims dims = sliced_dims(ctx, input, axes, starts, ends, {});
+  const Dims dims = sliced_dims(ctx, "input", input, axes, starts, ends, {});
   unsigned dropped = 0;
   for (int64_t a : decrease_axis) {
     const int axis = normalize_axis(ctx.op, "an axis of decrease_axis", a, rank);

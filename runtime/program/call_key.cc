@@ -44,11 +44,11 @@ void add_type(Key& key, const Tensor& tensor) {
   for (const int64_t size : meta.dims) key.push_back(static_cast<uint64_t>(size));
   if (!tensor.requires_grad()) return;
   // What backward inside of the function does at a leaf.
-  key.push_back(static_cast<uint64_t>(tensor.is_leaf()));
-  if (const autograd::LeafExtra* const extra = autograd::extra_or_null(tensor)) {
-    key.push_back(static_cast<uint64_t>(extra->layout));
-    for (const auto& [id, hook] : extra->hooks) key.push_back(id);
-  }
+  const autograd::LeafExtra* const extra = autograd::extra_or_null(tensor);
+  const GradLayout layout = extra == nullptr ? GradLayout::of_leaf : extra->layout;
+  key.push_back(static_cast<uint64_t>(tensor.is_leaf()) | static_cast<uint64_t>(layout) << 1);
+  if (extra == nullptr) return;
+  for (const auto& [id, hook] : extra->hooks) key.push_back(id);
 }
 
 template <class Key>
@@ -146,13 +146,7 @@ KeyWords key_of(const std::vector<Tensor>& inputs) {
   KeyWords key;
   Rank* const rank = current_rank_or_null();
   key.push_back(reinterpret_cast<uintptr_t>(rank));
-  if (rank != nullptr) {
-    const Policies& p = rank->policies;
-    key.push_back(static_cast<uint64_t>(p.view) | static_cast<uint64_t>(p.inplace) << 8 |
-                  static_cast<uint64_t>(p.comm) << 16 | static_cast<uint64_t>(p.fallback) << 24 |
-                  static_cast<uint64_t>(p.promotion) << 32 | static_cast<uint64_t>(p.save) << 40 |
-                  static_cast<uint64_t>(p.sums) << 48);
-  }
+  if (rank != nullptr) key.push_back(shard::key_of(rank->policies));
   key.push_back(static_cast<uint64_t>(grad_enabled()) | inputs.size() << 1);
   add_types(key, inputs);
   return key;

@@ -177,11 +177,11 @@ GraphReport Executor::graphs() const {
   return report;
 }
 
-/// What ops wrote whose kernels look at values is no value if they fail on another rank.
+/// What ops wrote is no value if they fail on another rank.
 void Executor::doubt_writes(uint64_t calls_before) {
   for (size_t op = 0; op < states_.size(); ++op) {
     const OpState& state = *states_[op];
-    if (!state.on_mesh || !state.local.checks_data) continue;
+    if (!state.on_mesh) continue;
     for (Root* root : state.written) root->now->doubt(rank_->torn_calls(), calls_before + op + 1);
   }
 }

@@ -337,9 +337,9 @@ class Executor::Build {
   /// As DistCall::local_dtype.
   static void widen_dtype(const Op& op, Attr& attr) {
     if (op.inputs.empty()) return;
-    if (auto* const dtype = std::get_if<DType>(&attr)) *dtype = call::widened(*dtype);
+    if (auto* const dtype = std::get_if<DType>(&attr)) *dtype = compute_dtype(*dtype);
     auto* const optional = std::get_if<std::optional<DType>>(&attr);
-    if (optional != nullptr && *optional) *optional = call::widened(**optional);
+    if (optional != nullptr && *optional) *optional = compute_dtype(**optional);
   }
 
   /// Flat. Outputs that are arguments written in place are what those have become; the others are what the call has given, in their order.

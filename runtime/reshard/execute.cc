@@ -152,7 +152,7 @@ class StepRun {
   void stay(Move& move) const {
     const ReshardStep& step = *move.step;
     if (move.out.numel() == 0 || !after_at_) return;
-    if (step.kind == Kind::partial_init && step.type != ReduceType::avg &&
+    if (step.kind == Kind::partial_init && !is_mean(step.type) &&
         (*before_at_)[static_cast<size_t>(step.axes[0])] != 0) {
       // An average of equal values is that value; any other type has the value on one process and
       // identities elsewhere.

@@ -281,9 +281,8 @@ bool same_value(DType dtype, const DistSpec* from, const DistSpec* to) {
   if (from == to) return true;
   if (from->mesh() != to->mesh()) return false;
   for (int axis = 0; axis < to->mesh()->rank() && dtype != DType::boolean; ++axis) {
-    for (const ReduceType type : {ReduceType::any, ReduceType::all}) {
-      if ((from->partial(axis) == type) != (to->partial(axis) == type)) return false;
-    }
+    const auto before = from->partial(axis), after = to->partial(axis);
+    if (((before && is_logical(*before)) || (after && is_logical(*after))) && before != after) return false;
   }
   return without_unit_axes(from->layout()) == without_unit_axes(to->layout());
 }
@@ -294,8 +293,8 @@ bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to) {
     const auto type = to.partial(axis);
     const bool pending_before = from.mesh() == to.mesh() && from.partial(axis) == type;
     if (!type || pending_before) continue;
-    const bool wraps = *type == ReduceType::avg && !is_floating(dtype) && to.mesh()->size(axis) > 1;
-    if (*type == ReduceType::any || *type == ReduceType::all || wraps) return true;
+    const bool wraps = is_mean(*type) && !is_floating(dtype) && to.mesh()->size(axis) > 1;
+    if (is_logical(*type) || wraps) return true;
   }
   return false;
 }

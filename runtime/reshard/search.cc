@@ -13,22 +13,28 @@ using Kind = ReshardStep::Kind;
 
 constexpr double kLocalNs = 100;  // to start a step that sends nothing
 
-// A layout in one word. For each axis four bits are its place (a dim, none, or a pending reduction of a type), and in
-// the upper half four bits are its position among the axes of its dim.
+// A layout in one word. For each axis five bits are its place (a dim, none, or a pending reduction of a type), and
+// above those of all axes three bits are its position among the axes of its dim.
 using Key = uint64_t;
-constexpr int kNowhere = 8;
-constexpr int kPending = 9;
-int place(Key key, int axis) { return static_cast<int>(key >> (4 * axis)) & 15; }
-int order(Key key, int axis) { return static_cast<int>(key >> (32 + 4 * axis)) & 15; }
+constexpr int kPlaceBits = 5;
+constexpr int kOrderBits = 3;
+constexpr Key kPlaceMask = (Key{1} << kPlaceBits) - 1;
+constexpr Key kOrderMask = (Key{1} << kOrderBits) - 1;
+constexpr int kNowhere = kMaxRank;
+constexpr int kPending = kNowhere + 1;
+static_assert(kPending + kNumReduceTypes <= (1 << kPlaceBits) && kMaxMeshRank <= (1 << kOrderBits));
+static_assert(kMaxMeshRank * (kPlaceBits + kOrderBits) <= 64);
+int place_shift(int axis) { return kPlaceBits * axis; }
+int order_shift(int axis) { return kPlaceBits * kMaxMeshRank + kOrderBits * axis; }
+int place(Key key, int axis) { return static_cast<int>(key >> place_shift(axis) & kPlaceMask); }
+int order(Key key, int axis) { return static_cast<int>(key >> order_shift(axis) & kOrderMask); }
 Key with(Key key, int axis, int at, int position) {
-  key &= ~(Key{15} << (4 * axis) | Key{15} << (32 + 4 * axis));
-  return key | static_cast<Key>(at) << (4 * axis) | static_cast<Key>(position) << (32 + 4 * axis);
+  key &= ~(kPlaceMask << place_shift(axis) | kOrderMask << order_shift(axis));
+  return key | static_cast<Key>(at) << place_shift(axis) | static_cast<Key>(position) << order_shift(axis);
 }
 
 /// True for the place of an axis with a pending sum or average.
-bool is_linear(int at) {
-  return at == kPending + static_cast<int>(ReduceType::sum) || at == kPending + static_cast<int>(ReduceType::avg);
-}
+bool is_linear(int at) { return at >= kPending && is_linear(static_cast<ReduceType>(at - kPending)); }
 
 /// True when pending reductions (their places) can be done in either order.
 bool commute(int a, int b) { return a == b || (is_linear(a) && is_linear(b)); }
@@ -110,7 +116,8 @@ class Search {
       if (mesh_.size(axis) > 1) mesh_axes_[static_cast<size_t>(axes_++)] = static_cast<int8_t>(axis);
     }
     element_ = static_cast<double>(size_of(meta.dtype));
-    widened_ = sums == SumPolicy::float32 && is_floating(meta.dtype) && size_of(meta.dtype) == 2 ? 2 : 1;
+    if (sums == SumPolicy::float32)
+      widened_ = static_cast<double>(size_of(compute_dtype(meta.dtype))) / static_cast<double>(size_of(meta.dtype));
     copy_ = mesh_.costs().copy_ns_per_byte;
     least_beta_ = std::numeric_limits<double>::infinity();
     for (int a = 0; a < axes_; ++a) {

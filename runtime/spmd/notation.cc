@@ -117,11 +117,11 @@ class Solver {
     if (commuting_.how == Commutes::multilinear && count > 1) return std::nullopt;
     // An average of integers is truncated, so only ops that move elements without computing commute
     // with it.
-    const bool cut_off = *type == ReduceType::avg && !is_floating(dtype);
+    const bool cut_off = is_mean(*type) && !is_floating(dtype);
     if (cut_off && commuting_.types != kAllReduceTypes) return std::nullopt;
     // Any and all map numbers to 0 or 1, so a number that is not a contribution yet cannot become
     // one.
-    const bool logical = (*type == ReduceType::any || *type == ReduceType::all) && dtype != DType::boolean;
+    const bool logical = is_logical(*type) && dtype != DType::boolean;
     return (cut_off || logical) && count < present_count() ? std::nullopt : type;
   }
 

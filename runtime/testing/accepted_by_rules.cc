@@ -1,14 +1,18 @@
 // Known gaps of placement rules, each with its reason; shard_verify_rules counts them separately.
 // The cases are in op_cases_*.cc.
+#include "core/reduce_type.h"
 #include "testing/op_cases.h"
 
 namespace shard::testing {
 namespace {
 
-const std::vector<std::string> kPending = {"sum", "max", "min", "prod", "avg", "any", "all"};
-const std::vector<DType> kNumeric = {DType::float32, DType::float64, DType::bfloat16, DType::float16,
-                                     DType::int32,   DType::int64,   DType::uint8};
-const std::vector<DType> kIntegers = {DType::int32, DType::int64, DType::uint8};
+const std::vector<std::string> kPending(kReduceTypeNames.begin(), kReduceTypeNames.end());
+template <class... Ts>
+std::vector<DType> list_of(Types<Ts...>) {
+  return {dtype_of<Ts>...};
+}
+const std::vector<DType> kNumeric = list_of(NumberTypes{});
+const std::vector<DType> kIntegers = list_of(IntTypes{});
 
 }  // namespace
 

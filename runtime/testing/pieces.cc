@@ -12,12 +12,7 @@
 namespace shard::testing {
 namespace {
 
-template <class T>
-inline constexpr bool is_half = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
-template <class T>
-using Wide = std::conditional_t<is_half<T>, float, T>;
-
-/// a + b and so on; integers wrap around.
+/// a + b and so on, where integers wrap around.
 template <class A>
 A wrapped(A a, A b, char op) {
   if constexpr (std::is_integral_v<A>) {
@@ -63,7 +58,7 @@ constexpr int64_t kGentleSpread = 1;
 template <class T>
 class Splitter {
  public:
-  using A = Wide<T>;
+  using A = Compute<T>;
   Splitter(Random& random, int n, bool gentle, bool only, int64_t grid)
       : random_(random), n_(n), spread_(gentle       ? kGentleSpread
                                         : is_half<T> ? 8
@@ -236,7 +231,8 @@ int64_t grid_of(const Layout& layout) {
 
 /// Numbers for each process, all equal at first, from which `axis` then makes contributions.
 template <class T>
-void split_axis(std::vector<Wide<T>>& parts, const Layout& layout, int axis, bool split, Random& random, bool gentle) {
+void split_axis(std::vector<Compute<T>>& parts, const Layout& layout, int axis, bool split, Random& random,
+                bool gentle) {
   const ProcessMesh& mesh = *layout.mesh;
   const int n = mesh.size(axis);
   const ReduceType type = *layout.partial[static_cast<size_t>(axis)];
@@ -246,16 +242,16 @@ void split_axis(std::vector<Wide<T>>& parts, const Layout& layout, int axis, boo
   for (int i = 0; i < mesh.size(); ++i) {
     Coordinate at = mesh.coordinate_at(i);
     if (at[static_cast<size_t>(axis)] != 0) continue;
-    const Wide<T> value = parts[static_cast<size_t>(i)];
-    std::vector<Wide<T>> line(static_cast<size_t>(n), value);
+    const Compute<T> value = parts[static_cast<size_t>(i)];
+    std::vector<Compute<T>> line(static_cast<size_t>(n), value);
     // A single process reduces nothing, so its contribution to an any is already 0 or 1.
     if (n == 1) continue;
     if (split) {
       line = Splitter<T>(random, n, gentle, pending_axes(layout) == 1,
-                         std::is_floating_point_v<Wide<T>> ? grid_of(layout) : 1)
+                         std::is_floating_point_v<Compute<T>> ? grid_of(layout) : 1)
                  .split(value, type);
     } else if (type == ReduceType::sum || type == ReduceType::prod) {
-      line.assign(static_cast<size_t>(n), Wide<T>(type == ReduceType::prod ? 1 : 0));
+      line.assign(static_cast<size_t>(n), Compute<T>(type == ReduceType::prod ? 1 : 0));
       line[holder] = value;
     }
     for (int k = 0; k < n; ++k) {
@@ -296,9 +292,9 @@ std::vector<DenseTensor> split_typed(const DenseTensor& value, const Layout& lay
   const auto type = split_type(layout, random);
   std::vector<DenseTensor> wholes(n);
   for (DenseTensor& whole : wholes) whole = clone(value);
-  std::vector<Wide<T>> parts(n);
+  std::vector<Compute<T>> parts(n);
   for (int64_t e = 0; type && e < value.numel(); ++e) {
-    parts.assign(n, static_cast<Wide<T>>(value.data<T>()[e]));
+    parts.assign(n, static_cast<Compute<T>>(value.data<T>()[e]));
     bool cut_off = false;
     for (const bool chosen : {true, false}) {
       for (int axis = 0; axis < mesh.rank(); ++axis) {
@@ -338,9 +334,9 @@ DenseTensor reduce_lines(const Layout& layout, const Coordinate& at, int axis, c
     line.push_back(reduce_lines<T>(layout, other, axis + 1, pieces));
   }
   DenseTensor result = DenseTensor::allocate(kCpu, line[0].meta());
-  std::vector<Wide<T>> values(line.size());
+  std::vector<Compute<T>> values(line.size());
   for (int64_t e = 0; e < result.numel(); ++e) {
-    for (size_t k = 0; k < line.size(); ++k) values[k] = static_cast<Wide<T>>(line[k].template data<T>()[e]);
+    for (size_t k = 0; k < line.size(); ++k) values[k] = static_cast<Compute<T>>(line[k].template data<T>()[e]);
     result.data<T>()[e] = static_cast<T>(reduced(values, *layout.partial[static_cast<size_t>(axis)]));
   }
   return result;
@@ -367,25 +363,11 @@ std::string join_typed(DenseTensor& value, const Layout& layout, const std::vect
   return "";
 }
 
-double epsilon(DType dtype) {
-  switch (dtype) {
-    case DType::float32: return 0x1p-23;
-    case DType::float64: return 0x1p-52;
-    case DType::bfloat16: return 0x1p-7;
-    case DType::float16: return 0x1p-10;
-    case DType::int32:
-    case DType::int64:
-    case DType::uint8:
-    case DType::boolean: return 0;
-  }
-  return 0;
-}
-
 }  // namespace
 
 DenseTensor draw_value(const CaseInput& input, const Layout& layout, Random& random) {
   bool logical = input.dtype == DType::boolean;
-  for (const auto& type : layout.partial) logical = logical || type == ReduceType::any || type == ReduceType::all;
+  for (const auto& type : layout.partial) logical = logical || (type && is_logical(*type));
   int64_t low = input.low, high = input.high;
   if (input.dtype == DType::uint8) low = std::max<int64_t>(low, 0);
   if (logical && low <= 1 && high >= 0) {
@@ -395,7 +377,7 @@ DenseTensor draw_value(const CaseInput& input, const Layout& layout, Random& ran
   DenseTensor value = DenseTensor::allocate(kCpu, {input.dims, input.dtype});
   visit_dtype(input.dtype, [&]<class T>(TypeTag<T>) {
     for (int64_t i = 0; i < value.numel(); ++i)
-      value.data<T>()[i] = static_cast<T>(static_cast<Wide<T>>(pick(random, low, high)));
+      value.data<T>()[i] = static_cast<T>(static_cast<Compute<T>>(pick(random, low, high)));
   });
   return value;
 }
@@ -426,14 +408,15 @@ std::string value_difference(const DenseTensor& actual, const DenseTensor& expec
   return visit_dtype(expected.dtype(), [&]<class T>(TypeTag<T>) -> std::string {
     double largest = 1;
     for (int64_t i = 0; ulps > 0 && i < expected.numel(); ++i) {
-      const double e = std::abs(static_cast<double>(static_cast<Wide<T>>(expected.data<T>()[i])));
+      const double e = std::abs(static_cast<double>(static_cast<Compute<T>>(expected.data<T>()[i])));
       if (std::isfinite(e)) largest = std::max(largest, e);
     }
-    const double tolerance = ulps * epsilon(expected.dtype()) * largest;
+    const double tolerance = ulps * epsilon_of(expected.dtype()) * largest;
     for (int64_t i = 0; i < expected.numel(); ++i) {
       const T &a = actual.data<T>()[i], &e = expected.data<T>()[i];
       if (std::memcmp(&a, &e, sizeof(T)) == 0) continue;
-      const auto x = static_cast<double>(static_cast<Wide<T>>(a)), y = static_cast<double>(static_cast<Wide<T>>(e));
+      const auto x = static_cast<double>(static_cast<Compute<T>>(a)),
+                 y = static_cast<double>(static_cast<Compute<T>>(e));
       // A sum that is zero may have either sign, depending on the order of its terms.
       if ((x != x && y != y) || x == y || std::abs(x - y) <= tolerance) continue;
       return fmt::format("element {} of {} is {}, expected {}", i, to_string(expected.meta()), x, y);

@@ -29,8 +29,8 @@ Layouts layouts_of(const ProcessMesh* mesh, const CaseInput& input) {
     const auto type = static_cast<ReduceType>(t);
     // An average of truth values is not defined; and a value that is neither 0 nor 1 is not a
     // result of any or all.
-    if (type == ReduceType::avg && input.dtype == DType::boolean) continue;
-    if ((type == ReduceType::any || type == ReduceType::all) && (input.low > 1 || input.high < 0)) continue;
+    if (is_mean(type) && input.dtype == DType::boolean) continue;
+    if (is_logical(type) && (input.low > 1 || input.high < 0)) continue;
     Layout layout(mesh, rank);
     layout.partial[0] = type;
     all.push_back(DistSpec::make(layout));

@@ -13,24 +13,17 @@ double value_at(const DenseTensor& tensor, int64_t i) {
   return visit_dtype(tensor.dtype(), [&]<class T>(TypeTag<T>) { return static_cast<double>(tensor.data<T>()[i]); });
 }
 
-/// The relative error of one rounding of a result; 0 for integers.
-double tolerance(DType dtype) {
-  switch (dtype) {
-    case DType::float32: return 1e-5;
-    case DType::float64: return 1e-12;
-    case DType::bfloat16: return 1.6e-2;
-    case DType::float16: return 2e-3;
-    case DType::int32:
-    case DType::int64:
-    case DType::uint8:
-    case DType::boolean: return 0;
-  }
-  return 0;
+/// How far an element may be off, by its own size: one that is rounded to 16 bits at the end by two of those roundings. What it is computed from
+/// is about 1, of which some roundings of the dtype that it is computed in may be left over where terms cancel. Integers are exact.
+double tolerance(DType dtype, double expected) {
+  const double computed = 84 * epsilon_of(compute_dtype(dtype));
+  const double rounded = compute_dtype(dtype) == dtype ? computed : 2.05 * epsilon_of(dtype);
+  return computed + rounded * std::abs(expected);
 }
 
-bool close(double actual, double expected, double relative) {
+bool close(DType dtype, double actual, double expected) {
   if (std::isnan(actual) && std::isnan(expected)) return true;
-  return actual == expected || std::abs(actual - expected) <= relative * (1 + std::abs(expected));
+  return actual == expected || std::abs(actual - expected) <= tolerance(dtype, expected);
 }
 
 }  // namespace
@@ -61,10 +54,9 @@ std::string difference(const DenseTensor& actual, const DenseTensor& expected) {
   }
   const DenseTensor a = copy_to(kCpu, actual);
   const DenseTensor e = copy_to(kCpu, expected);
-  const double relative = tolerance(expected.dtype());
   int64_t wrong = 0, first = 0;
   for (int64_t i = 0; i < e.numel(); ++i) {
-    if (close(value_at(a, i), value_at(e, i), relative)) continue;
+    if (close(e.dtype(), value_at(a, i), value_at(e, i))) continue;
     if (wrong++ == 0) first = i;
   }
   if (wrong == 0) return "";

@@ -312,8 +312,13 @@ std::string run_step(const Step& step, Values& values, const Mover& move) {
     for (size_t i = 0; i < results.size(); ++i) values[step.results[i]] = results[i];
     return "";
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::peer_failed || error.code() == ErrorCode::timeout) throw;
-    return shard::to_string(error.code());
+    switch (error.code()) {
+      case ErrorCode::autograd:       // a leaf, or a view of one, is written
+      case ErrorCode::stale_view:     // what it reads is a view whose source has been written
+      case ErrorCode::detached_view:  // it writes through a view that has parted from its source
+      case ErrorCode::capture: return shard::to_string(error.code());
+      default: throw;
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include "call/plan_cache.h"
 #include "core/log.h"
 #include "support/mesh_run.h"
+#include "support/policies.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -186,17 +187,12 @@ TEST_CASE("12: a plan is found again under the policies that it was made by, and
       return call::plan_cache_stats(rank).misses - before;
     };
     check(misses({}) == 1, "the first time");
-    for (const Policies& of_plan :
-         {Policies{.view = ViewPolicy::sync}, Policies{.view = ViewPolicy::temporary},
-          Policies{.inplace = InplacePolicy::error}, Policies{.inplace = InplacePolicy::adopt},
-          Policies{.fallback = FallbackPolicy::replicate}, Policies{.sums = SumPolicy::rounded}}) {
-      check(misses(of_plan) == 1 && misses(of_plan) == 0, "a plan of its own");
+    for (const Changed& changed : each_policy_changed()) {
+      check(misses(changed.policies) == (changed.use == PolicyUse::plan ? 1 : 0), changed.name);
+      check(misses(changed.policies) == 0 && misses({}) == 0, changed.name);
     }
-    for (const Policies& of_call :
-         {Policies{}, Policies{.comm = CommPolicy::forbid}, Policies{.promotion = PromotionPolicy::replicate},
-          Policies{.save = SavePolicy::resharded}}) {
-      check(misses(of_call) == 0, "asked in each call");
-    }
+    check(misses({.view = ViewPolicy::temporary}) == 1 && misses({.inplace = InplacePolicy::adopt}) == 1,
+          "each value of a policy has plans of its own");
   });
 }
 

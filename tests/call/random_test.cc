@@ -50,7 +50,7 @@ Tensor unit(const Dims& dims, DType dtype) { return full(IntArray(dims), 1.0, dt
 }  // namespace
 
 TEST_CASE("34: dropout gives the same bits for every mesh, layout and uneven split") {
-  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+  for (const DType dtype : dtypes_of(FloatTypes{})) {
     for (const Dims& dims : kShapes) {
       const Tensor x = unit(dims, dtype);
       Tensor mask;
@@ -80,7 +80,7 @@ TEST_CASE("34: dropout gives the same bits for every mesh, layout and uneven spl
 }
 
 TEST_CASE("34: uniform and gaussian pieces have the bits of the whole for every mesh, layout and uneven split") {
-  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+  for (const DType dtype : dtypes_of(FloatTypes{})) {
     for (const Dims& dims : kShapes) {
       const Tensor numbers[] = {plain([&] { return uniform(IntArray(dims), dtype, -2.0, 3.0); }),
                                 plain([&] { return gaussian(IntArray(dims), 1.0f, 2.0f, 0, dtype); })};

@@ -75,9 +75,7 @@ T element(int member, int64_t i) {
 
 template <class T>
 double as_double(T value) {
-  if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
-    return static_cast<double>(static_cast<float>(value));
-  else return static_cast<double>(value);
+  return static_cast<double>(static_cast<Compute<T>>(value));
 }
 
 /// The reduction of element i over all members, in double; implemented independently of the library.
@@ -408,7 +406,8 @@ const std::vector<Fault>& faults() {
        [](Rank& rank) {
          try {
            if (rank.id() != 1) gather_words(rank, line(4), {"matmul", "y"});
-         } catch (const Error&) {
+         } catch (const Error& error) {
+           check(error.code() == ErrorCode::peer_failed, error.what());
            error_of([&] { sum_of_one(rank, line(4), 0, {"sum", "x"}); }, ErrorCode::peer_failed);
            throw std::runtime_error("told at once");
          }

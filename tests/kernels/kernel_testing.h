@@ -15,10 +15,10 @@ using Unary = void(const OpContext&, const DenseTensor&, DenseTensor&);
 using Binary = void(const OpContext&, const DenseTensor&, const DenseTensor&, DenseTensor&);
 using Reduce = void(const OpContext&, const DenseTensor&, const IntArray&, bool, DenseTensor&);
 
-inline constexpr DType kFloatDTypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16};
-inline constexpr DType kIntDTypes[] = {DType::int32, DType::int64, DType::uint8};
-inline constexpr DType kAllDTypes[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16,
-                                       DType::int32,   DType::int64,   DType::uint8,    DType::boolean};
+inline constexpr auto kFloatDTypes = dtypes_of(FloatTypes{});
+inline constexpr auto kIntDTypes = dtypes_of(IntTypes{});
+inline constexpr auto kNumberDTypes = dtypes_of(NumberTypes{});
+inline constexpr auto kAllDTypes = dtypes_of(AllTypes{});
 
 inline DenseTensor uninitialized(const Dims& dims, DType dtype) { return DenseTensor::allocate(kCpu, {dims, dtype}); }
 
@@ -28,9 +28,7 @@ inline DenseTensor tensor(const std::vector<double>& values, const Dims& dims, D
   REQUIRE(static_cast<int64_t>(values.size()) == dims.numel());
   visit_dtype(dtype, [&]<class T>(TypeTag<T>) {
     for (size_t i = 0; i < values.size(); ++i) {
-      if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>)
-        result.data<T>()[i] = T(static_cast<float>(values[i]));
-      else result.data<T>()[i] = static_cast<T>(values[i]);
+      result.data<T>()[i] = static_cast<T>(static_cast<Compute<T>>(values[i]));
     }
   });
   return result;
@@ -57,20 +55,9 @@ inline DenseTensor arbitrary(const Dims& dims, DType dtype, unsigned seed = 1) {
   return tensor(numbers, dims, dtype);
 }
 
-/// The relative error that one rounding of dtype may cost.
-inline double rounding(DType dtype) {
-  switch (dtype) {
-    case DType::float32: return 0x1p-23;
-    case DType::float64: return 0x1p-52;
-    case DType::bfloat16: return 0x1p-8;
-    case DType::float16: return 0x1p-11;
-    case DType::int32:
-    case DType::int64:
-    case DType::uint8:
-    case DType::boolean: return 0;
-  }
-  return 0;
-}
+/// The relative error that one rounding of dtype may cost: half a unit in the last place of a 16-bit float, which is computed in float32, and
+/// a whole one elsewhere.
+inline double rounding(DType dtype) { return epsilon_of(dtype) / (compute_dtype(dtype) == dtype ? 1 : 2); }
 
 /// Equal up to `ulps` roundings of the dtype; exactly equal for integers.
 inline void check_close(const DenseTensor& got, const std::vector<double>& expected, double ulps = 2) {

@@ -213,8 +213,7 @@ TEST_CASE("argmax gives the lowest index of equal elements") {
 
 TEST_CASE("cumsum runs along an axis, exclusive and in reverse") {
   using Cumsum = void(const OpContext&, const DenseTensor&, const Scalar&, bool, bool, bool, DenseTensor&);
-  for (const DType dtype :
-       {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64, DType::uint8}) {
+  for (const DType dtype : kNumberDTypes) {
     const DenseTensor x = tensor({1, 2, 3, 4, 5, 6}, {2, 3}, dtype);
     DenseTensor out = uninitialized({2, 3}, dtype);
     call<Cumsum>("cumsum", dtype, x, Scalar(-1), false, false, false, out);

@@ -220,8 +220,7 @@ TEST_CASE("unslice puts elements where the slice takes them, and zeros elsewhere
 TEST_CASE("index_sum adds up slices in their order, 16-bit floats in float32") {
   using IndexSum = void(const OpContext&, const DenseTensor&, const DenseTensor&, int64_t, int, DenseTensor&);
   const DenseTensor index = tensor({2, 0, -1}, {3}, DType::int32);
-  for (const DType dtype :
-       {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64, DType::uint8}) {
+  for (const DType dtype : kNumberDTypes) {
     DenseTensor rows = arbitrary({3, 2}, dtype), columns = arbitrary({2, 3}, dtype);
     call<IndexSum>("index_sum", dtype, tensor({1, 2, 3, 4, 5, 6}, {3, 2}, dtype), index, 3, 0, rows);
     CHECK(values(rows) == std::vector<double>{3, 4, 0, 0, 6, 8});
@@ -247,7 +246,7 @@ TEST_CASE("index_sum adds up slices in their order, 16-bit floats in float32") {
 TEST_CASE(
     "the gradient of scatter goes to the update that was last, or to all that were added, and never to replaced rows") {
   using ScatterGrad = void(const OpContext&, const DenseTensor&, const DenseTensor&, bool, DenseTensor&, DenseTensor&);
-  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+  for (const DType dtype : kFloatDTypes) {
     const DenseTensor index = tensor({2, 0, 2}, {3, 1}, DType::int64),
                       out_grad = tensor({1, 2, 3, 4, 5, 6}, {3, 2}, dtype);
     DenseTensor x_grad = arbitrary({3, 2}, dtype), updates_grad = arbitrary({3, 2}, dtype);

@@ -124,8 +124,8 @@ TEST_CASE("metas of repeated, cut and scattered tensors") {
                  [&] {
                    SplitWithNumInferMeta({"split_with_num"}, f32({6, 2}), 4, Scalar(0), pieces);
                  }) ==
-        "[split_with_num] x is f32[6, 2], whose dim 0 is 6, which 4 equal pieces do not cover; use split for unequal "
-        "ones");
+        "[split_with_num] x is f32[6, 2], whose dim 0 is 6, but num is 4, and must divide it; use split for unequal "
+        "pieces");
   UnbindInferMeta({"unbind"}, f32({6, 2}), -1, pieces);
   CHECK(pieces.size() == 2);
   CHECK(to_string(pieces[0]) == "f32[6]");
@@ -374,7 +374,7 @@ TEST_CASE("metas of reductions") {
 TEST_CASE("metas of creation refuse negative dims and sizes beyond int64") {
   Meta out;
   CHECK_THROWS_WITH(CreateInferMeta({"full"}, IntArray{2, -1}, DType::float32, out),
-                    Catch::Contains("is -1; dims must be 0 or more"));
+                    Catch::Contains("negative dim -1; dims must be 0 or more"));
   CHECK_THROWS_WITH(CreateInferMeta({"full"}, IntArray{int64_t{1} << 31, int64_t{1} << 31}, DType::float32, out),
                     Catch::Contains("more bytes"));
   ArangeInferMeta({"arange"}, 0, 10, 3, DType::int64, out);

@@ -63,6 +63,7 @@ Allocations of_training(int layers, bool on_mesh, Gradients gradients) {
 TEST_CASE(
     "29: a run of 100 ops allocates what one of 10 does: two lists of tensors, one of buffers, and the output's "
     "handle") {
+  if (counting_is_skipped()) return;
   for (const int64_t size : {16, 10000}) {  // the larger ones run in loops
     for (const int ops : {10, 100}) {
       CapturedFunction captured(
@@ -75,7 +76,8 @@ TEST_CASE(
       const Tensors in = {iota<double>({size}), iota<double>({size})};
       CHECK(of_a_run(captured, in) == Allocations{4, 0});
       const Tensor held = captured(in)[0];  // its buffer is held by the caller
-      CHECK(allocated([&] { captured(in); }) == Allocations{4, 1});
+      // Of a large one the storage and its bytes, which a small one has in one block.
+      CHECK(allocated([&] { captured(in); }) == Allocations{4, size == 16 ? 1 : 2});
     }
   }
 }
@@ -83,6 +85,7 @@ TEST_CASE(
 TEST_CASE(
     "32: a training step of 6 layers allocates what one of 2 does, and each gradient that it leaves a handle and a "
     "buffer") {
+  if (counting_is_skipped()) return;
   for (const bool on_mesh : {false, true}) {
     for (const int layers : {2, 6}) {
       CHECK(of_training(layers, on_mesh, Gradients::added) == Allocations{5, 0});

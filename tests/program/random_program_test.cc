@@ -36,8 +36,13 @@ std::string code_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::peer_failed) throw;
-    return error.code() == ErrorCode::internal ? error.what() : std::string(to_string(error.code()));
+    switch (error.code()) {
+      case ErrorCode::autograd:
+      case ErrorCode::stale_view:
+      case ErrorCode::detached_view:
+      case ErrorCode::capture: return to_string(error.code());
+      default: throw;
+    }
   }
   return "";
 }

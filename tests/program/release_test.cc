@@ -38,7 +38,10 @@ TEST_CASE("33: a capture that is over holds none of its inputs, parameters and g
     try {
       CapturedFunction(function, {}).trace({x});
       CHECK(!fails);
-    } catch (const Error&) { CHECK(fails); }
+    } catch (const Error& error) {
+      CHECK(fails);
+      CHECK(error.code() == ErrorCode::capture);
+    }
     for (const Tensor& each : all) CHECK(holders(each) == 1);
   }
 }

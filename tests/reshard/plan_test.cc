@@ -238,6 +238,7 @@ TEST_CASE("the smallest peak that a refusal names is a memory cap that is kept t
           try {
             planned(1);
           } catch (const Error& error) {
+            REQUIRE(error.code() == ErrorCode::policy);
             const std::string text = error.what(), words = "the smallest peak is ";
             least = std::stoll(text.substr(text.find(words) + words.size()));
           }

@@ -1,19 +1,29 @@
-// Counts the allocations of a thread. One file of a test program includes it, because it replaces
-// the operators for the whole program, including libraries. Sanitizers replace them themselves:
-// that file is called allocation_test.cc, which tests/CMakeLists.txt leaves out there. It needs
-// glibc, which lets a program replace malloc.
+// Counts the allocations of a thread. One file of a test program includes it, because it replaces the functions for the
+// whole program, including libraries. It needs glibc, which lets a program replace malloc. Sanitizers replace the
+// functions themselves: there nothing is counted, and tests that count report that they are skipped.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <iostream>
 #include <new>
 #include <ostream>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SHARD_TEST_SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SHARD_TEST_SANITIZED 1
+#endif
 
 namespace shard::test {
 
 struct Allocations {
   int64_t objects = 0;  // by new
-  int64_t buffers = 0;  // by malloc, as each Storage is
+  int64_t buffers = 0;  // by malloc and its kin, as each Storage is
   bool operator==(const Allocations&) const = default;
 };
 inline std::ostream& operator<<(std::ostream& out, const Allocations& counts) {
@@ -30,12 +40,46 @@ Allocations allocated(F&& call) {
   return {allocations.objects - before.objects, allocations.buffers - before.buffers};
 }
 
+/// True, and says so, where allocations cannot be counted.
+inline bool counting_is_skipped() {
+#ifdef SHARD_TEST_SANITIZED
+  std::cout << "skipped: sanitizers allocate in their own way" << std::endl;
+  return true;
+#else
+  return false;
+#endif
+}
+
 }  // namespace shard::test
 
-extern "C" void* __libc_malloc(size_t bytes);
-extern "C" void* malloc(size_t bytes) noexcept {
+#ifndef SHARD_TEST_SANITIZED
+extern "C" {
+void* __libc_malloc(size_t bytes);
+void* __libc_calloc(size_t count, size_t bytes);
+void* __libc_realloc(void* memory, size_t bytes);
+void* __libc_memalign(size_t alignment, size_t bytes);
+
+void* malloc(size_t bytes) noexcept {
   ++shard::test::allocations.buffers;
   return __libc_malloc(bytes);
+}
+void* calloc(size_t count, size_t bytes) noexcept {
+  ++shard::test::allocations.buffers;
+  return __libc_calloc(count, bytes);
+}
+void* realloc(void* memory, size_t bytes) noexcept {
+  ++shard::test::allocations.buffers;
+  return __libc_realloc(memory, bytes);
+}
+void* memalign(size_t alignment, size_t bytes) noexcept {
+  ++shard::test::allocations.buffers;
+  return __libc_memalign(alignment, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) noexcept { return memalign(alignment, bytes); }
+int posix_memalign(void** memory, size_t alignment, size_t bytes) noexcept {
+  *memory = memalign(alignment, bytes);
+  return *memory == nullptr ? ENOMEM : 0;
+}
 }
 
 void* operator new(size_t bytes) {
@@ -43,5 +87,13 @@ void* operator new(size_t bytes) {
   if (void* memory = __libc_malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  ++shard::test::allocations.objects;
+  if (void* memory = __libc_memalign(static_cast<size_t>(alignment), bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+#endif

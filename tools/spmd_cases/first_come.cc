@@ -55,7 +55,7 @@ class Aligner {
       const auto type = first.partial[index(axis)];
       if (dim >= 0 && is_shared(notation_.inputs[tensors_[0]][index(dim)]))
         letter_of_[index(axis)] = notation_.inputs[tensors_[0]][index(dim)];
-      if (type == ReduceType::sum || type == ReduceType::avg) pending[index(axis)] = type;
+      if (type && is_linear(*type)) pending[index(axis)] = type;
     }
     for (int axis = 0; axis < axes; ++axis) {
       if (!tensors_.empty() && !agree(axis)) letter_of_[index(axis)] = cheapest(axis);

@@ -125,7 +125,6 @@ void randint(const OpContext& ctx, int low, int high, int seed, RandomKey drawn,
 
 template <class T>
 void bernoulli(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseTensor& out) {
-  ctx.note_data_check();
   const T* p = x.data<T>();
   for (int64_t i = 0; i < x.numel(); ++i) {
     const auto value = static_cast<Real<T>>(p[i]);

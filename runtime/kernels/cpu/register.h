@@ -1,4 +1,4 @@
-// The register functions of the CPU kernel families, and helpers to register one template for several dtypes.
+// The register functions of the CPU kernel families, and a helper for kernels that move bytes.
 #pragma once
 
 #include "kernels/registry.h"
@@ -6,19 +6,6 @@
 namespace shard::cpu {
 
 inline constexpr int kBackend = 0;
-
-template <class... Ts>
-struct Types {};
-using FloatTypes = Types<float, double, bfloat16, float16>;
-using IntTypes = Types<int32_t, int64_t, uint8_t>;
-using NumberTypes = Types<float, double, bfloat16, float16, int32_t, int64_t, uint8_t>;
-using AllTypes = Types<float, double, bfloat16, float16, int32_t, int64_t, uint8_t, bool>;
-
-/// Calls add(TypeTag<T>{}) for each type.
-template <class... Ts, class Add>
-void for_types(Types<Ts...>, Add add) {
-  (add(TypeTag<Ts>{}), ...);
-}
 
 /// Registers one function for every dtype: for kernels that only copy bytes.
 template <class... Args>

@@ -86,7 +86,6 @@ void rotate_head(const T* x, T* out, int64_t width, bool adjacent, bool back, co
 
 /// `ids` is input `input` of the op.
 void check_positions(const OpContext& ctx, size_t input, const DenseTensor& ids, int64_t positions) {
-  ctx.note_data_check();
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const int64_t id = ids.data<int64_t>()[i];
     if (id >= 0 && id < positions) continue;

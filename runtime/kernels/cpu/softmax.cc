@@ -166,7 +166,6 @@ int64_t index_at(const DenseTensor& index, int64_t i) {
 
 /// `label` is input `input` of the op.
 void check_labels(const OpContext& ctx, size_t input, const DenseTensor& label, int64_t classes, int ignore_index) {
-  ctx.note_data_check();
   for (int64_t i = 0; i < label.numel(); ++i) {
     const int64_t value = index_at(label, i);
     if (value == ignore_index || (value >= 0 && value < classes)) continue;

@@ -11,34 +11,20 @@
 namespace shard::cpu {
 
 template <class T>
-inline constexpr bool is_half = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
-template <class T>
 inline constexpr bool is_float = is_half<T> || std::is_floating_point_v<T>;
-
-/// The type of arithmetic: float for 16-bit floats, else T itself.
-template <class T>
-using Compute = std::conditional_t<is_half<T>, float, T>;
 
 /// The type of statistics of a tensor of T.
 template <class T>
 using Statistic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Integer arithmetic modulo 2^bits.
-template <class T>
+/// Integer arithmetic modulo 2^bits, in unsigned types that are not promoted to int.
+template <class T, bool = std::is_integral_v<T> && !std::is_same_v<T, bool>>
 struct Wrap {
   using type = T;
 };
-template <>
-struct Wrap<int32_t> {
-  using type = uint32_t;
-};
-template <>
-struct Wrap<int64_t> {
-  using type = uint64_t;
-};
-template <>
-struct Wrap<uint8_t> {
-  using type = uint32_t;
+template <class T>
+struct Wrap<T, true> {
+  using type = decltype(std::make_unsigned_t<T>() + 0u);
 };
 
 template <class C>

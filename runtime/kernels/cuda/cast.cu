@@ -55,14 +55,12 @@ void cast(const OpContext& ctx, const DenseTensor& x, DType, DenseTensor& out) {
 }
 
 template <class... T>
-void register_all(int backend) {
+void register_all(int backend, Types<T...>) {
   (register_kernel("cast", backend, dtype_of<T>, cast<T>), ...);
 }
 
 }  // namespace
 
-void register_cast(int backend) {
-  register_all<float, double, bfloat16, float16, int32_t, int64_t, uint8_t, bool>(backend);
-}
+void register_cast(int backend) { register_all(backend, AllTypes{}); }
 
 }  // namespace shard::cuda

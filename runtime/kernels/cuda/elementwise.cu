@@ -134,7 +134,7 @@ void unary(const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
 }
 
 template <class... T>
-void register_all(int backend) {
+void register_all(int backend, Types<T...>) {
   (register_kernel("add", backend, dtype_of<T>, binary<T, Add>), ...);
   (register_kernel("multiply", backend, dtype_of<T>, binary<T, Multiply>), ...);
   (register_kernel("relu", backend, dtype_of<T>, unary<T, Relu>), ...);
@@ -142,8 +142,6 @@ void register_all(int backend) {
 
 }  // namespace
 
-void register_elementwise(int backend) {
-  register_all<float, double, bfloat16, float16, int32_t, int64_t, uint8_t>(backend);
-}
+void register_elementwise(int backend) { register_all(backend, NumberTypes{}); }
 
 }  // namespace shard::cuda

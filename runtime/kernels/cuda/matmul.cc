@@ -34,13 +34,15 @@ struct Product {
   auto operator<=>(const Product&) const = default;
 };
 
+/// The dtypes that are multiplied, and what cuBLAS calls them.
+constexpr std::pair<DType, cudaDataType_t> kDataTypes[] = {{DType::float32, CUDA_R_32F},
+                                                           {DType::float64, CUDA_R_64F},
+                                                           {DType::bfloat16, CUDA_R_16BF},
+                                                           {DType::float16, CUDA_R_16F}};
+
 cudaDataType_t data_type(DType dtype) {
-  switch (dtype) {
-    case DType::float64: return CUDA_R_64F;
-    case DType::bfloat16: return CUDA_R_16BF;
-    case DType::float16: return CUDA_R_16F;
-    default: return CUDA_R_32F;
-  }
+  return std::find_if(std::begin(kDataTypes), std::end(kDataTypes), [&](const auto& row) { return row.first == dtype; })
+      ->second;
 }
 
 template <class T, cublasStatus_t (*Destroy)(T)>
@@ -264,9 +266,7 @@ void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bo
 }  // namespace
 
 void register_matmul(int backend) {
-  for (DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
-    register_kernel("matmul", backend, dtype, matmul);
-  }
+  for (const auto& row : kDataTypes) register_kernel("matmul", backend, row.first, matmul);
 }
 
 }  // namespace shard::cuda

@@ -93,12 +93,12 @@ void softmax(const OpContext& ctx, const DenseTensor& x, int axis_given, DenseTe
 }
 
 template <class... T>
-void register_all(int backend) {
+void register_all(int backend, Types<T...>) {
   (register_kernel("softmax", backend, dtype_of<T>, softmax<T>), ...);
 }
 
 }  // namespace
 
-void register_softmax(int backend) { register_all<float, double, bfloat16, float16>(backend); }
+void register_softmax(int backend) { register_all(backend, FloatTypes{}); }
 
 }  // namespace shard::cuda

@@ -190,19 +190,12 @@ void sum(const OpContext& ctx, const DenseTensor& x, const IntArray& axes, bool,
   }
 }
 
-template <class Out, class... In>
-void register_all(int backend) {
-  (register_kernel("sum", backend, dtype_of<In>, sum<In, Out>), ...);
-}
-
 }  // namespace
 
 void register_sum(int backend) {
-  register_all<float, float>(backend);
-  register_all<double, double>(backend);
-  register_all<bfloat16, bfloat16>(backend);
-  register_all<float16, float16>(backend);
-  register_all<int64_t, int64_t, int32_t, uint8_t, bool>(backend);
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("sum", backend, dtype_of<T>, sum<T, T>); });
+  for_types(IntTypes{} + Types<bool>{},
+            [&]<class T>(TypeTag<T>) { register_kernel("sum", backend, dtype_of<T>, sum<T, int64_t>); });
 }
 
 }  // namespace shard::cuda

@@ -1,0 +1,187 @@
+// Faults after the first write of a call on a mesh: in the kernel, in the write-back and in the communicator. What the call was writing is poisoned
+// on all ranks, and nothing waits for ever (statements 4 and 9).
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <cstring>
+
+#include "api.h"
+#include "kernels/registry.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+const ProcessMesh* line() { return ProcessMesh::make({2}, {}, {"p"}); }
+
+/// A backend in host memory with a relu and a softmax. What they do on a rank beside writing is the rank's own matter.
+thread_local std::function<void()> in_kernel;
+thread_local bool copies_fail = false;
+
+void write_half(const DenseTensor& out) {
+  if (in_kernel) std::fill_n(out.data<float>(), out.numel() / 2, -1.0f);
+  if (in_kernel) in_kernel();
+  std::fill_n(out.data<float>(), out.numel(), 7.0f);
+}
+
+Device faulty_device() {
+  static const int id = [] {
+    const int backend = register_backend(
+        {.name = "faulty",
+         .device_count = [] { return 1; },
+         .allocate = [](int,
+                        size_t bytes) { return std::aligned_alloc(kAllocationAlignment, (bytes + 127) / 64 * 64); },
+         .free = [](int, void* data) { std::free(data); },
+         .copy =
+             [](int, void* to, const void* from, size_t bytes) {
+               std::memcpy(to, from, copies_fail ? bytes / 2 : bytes);
+               if (copies_fail) throw std::runtime_error("the copy failed half way");
+             },
+         .copy_from_host = [](int, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
+         .copy_to_host = [](int, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
+         .synchronize = [](int) {}});
+    using Unary = void(const OpContext&, const DenseTensor&, DenseTensor&);
+    Unary* const relu = [](const OpContext&, const DenseTensor&, DenseTensor& out) { write_half(out); };
+    register_kernel("relu", backend, DType::float32, relu);
+    using Softmax = void(const OpContext&, const DenseTensor&, int, DenseTensor&);
+    Softmax* const softmax = [](const OpContext&, const DenseTensor&, int, DenseTensor& out) { write_half(out); };
+    register_kernel("softmax", backend, DType::float32, softmax);
+    return backend;
+  }();
+  return {static_cast<uint8_t>(id), 0};
+}
+
+/// While it lives, the relu of float64 tensors on the CPU writes, and then does what in_kernel says.
+class FaultyRelu {
+  using Kernel = void(const OpContext&, const DenseTensor&, DenseTensor&);
+
+ public:
+  FaultyRelu() : before_(kernel_table("relu").find<Kernel>({"relu"}, kCpu, DType::float64)) {
+    Kernel* const faulty = [](const OpContext&, const DenseTensor&, DenseTensor& out) {
+      std::fill_n(out.data<double>(), out.numel(), 7.0);
+      if (in_kernel) in_kernel();
+    };
+    register_kernel("relu", kCpu.backend, DType::float64, faulty);
+  }
+  FaultyRelu(const FaultyRelu&) = delete;
+  ~FaultyRelu() { register_kernel("relu", kCpu.backend, DType::float64, before_); }
+
+ private:
+  Kernel* const before_;
+};
+
+/// A matrix whose rows are sharded, and a view of it that had to move: what is written through the view is sent back.
+struct MovedView {
+  Tensor source = distribute(iota<double>({3, 2}), DistSpec::parse(line(), "p, -"));
+  Tensor view = reshape(source, {6});
+  Tensor other = distribute(iota<double>({4}), DistSpec::parse(line(), "p"));
+};
+
+/// A tensor of shape [4, 4] whose rows are sharded, on the faulty device.
+Tensor rows_on_device() {
+  DenseTensor piece = DenseTensor::allocate(faulty_device(), {{2, 4}, DType::float32});
+  std::fill_n(piece.data<float>(), piece.numel(), 1.0f);
+  return from_local(Tensor(piece), DistSpec::parse(line(), "p, -"), {4, 4}, DType::float32);
+}
+
+template <class F>
+std::string thrown_by(F&& call) {
+  try {
+    call();
+  } catch (const std::exception& error) { return error.what(); }
+  throw std::runtime_error("nothing was thrown");
+}
+
+/// Runs `program` in a world that fails, within the time that its ranks would wait for each other.
+void run_failing(const std::function<void(Rank&)>& program) {
+  const auto begin = std::chrono::steady_clock::now();
+  run_torn_world(2, program);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+}
+
+/// Every read and write of x throws `poisoned`, with `cause`.
+void check_poisoned(Tensor& x, const std::string& cause) {
+  check_contains(error_of([&] { local(x); }, ErrorCode::poisoned), cause);
+  check_contains(error_of([&] { relu(x); }, ErrorCode::poisoned), cause);
+  check_contains(error_of([&] { relu_(x); }, ErrorCode::poisoned), cause);
+}
+
+}  // namespace
+
+TEST_CASE("4, 9: a kernel that fails on one rank after its first write poisons the target on all ranks") {
+  run_failing([](Rank& rank) {
+    Tensor x = rows_on_device();
+    const Tensor other = distribute(iota<float>({4}), DistSpec::parse(line(), "p"));
+    if (rank.id() == 1) {
+      in_kernel = [] { throw std::runtime_error("the kernel broke"); };
+      check_contains(thrown_by([&] { relu_(x); }), "the kernel broke");
+      in_kernel = nullptr;
+    } else {
+      relu_(x);
+    }
+    check_contains(error_of([&] { full(other); }, ErrorCode::peer_failed), "the kernel broke");
+    check_poisoned(x, "the kernel broke");
+    check(local(other).to_vector<float>().size() == 2, "what it did not write can be read");
+  });
+}
+
+TEST_CASE("4, 9: a write-back whose copy fails on one rank poisons the target on all ranks") {
+  run_failing([](Rank& rank) {
+    Tensor x = rows_on_device();
+    const Tensor other = distribute(iota<float>({4}), DistSpec::parse(line(), "p"));
+    if (rank.id() == 1) {
+      copies_fail = true;
+      check_contains(thrown_by([&] { softmax_(x, 1); }), "the copy failed half way");
+      copies_fail = false;
+    } else {
+      softmax_(x, 1);
+    }
+    check_contains(error_of([&] { full(other); }, ErrorCode::peer_failed), "the copy failed half way");
+    check_poisoned(x, "the copy failed half way");
+  });
+}
+
+TEST_CASE("4, 9: a kernel that fails on one rank while the others write back poisons what is written on all ranks") {
+  const FaultyRelu relu;
+  run_failing([](Rank& rank) {
+    const PolicyScope sync(rank, {.view = ViewPolicy::sync});
+    MovedView x;
+    if (rank.id() == 1) {
+      in_kernel = [] { throw std::runtime_error("the kernel broke"); };
+      check_contains(thrown_by([&] { relu_(x.view); }), "the kernel broke");
+      in_kernel = nullptr;
+    } else {
+      check_contains(error_of([&] { relu_(x.view); }, ErrorCode::peer_failed), "the kernel broke");
+    }
+    check_contains(error_of([&] { full(x.other); }, ErrorCode::peer_failed), "the kernel broke");
+    check_poisoned(x.view, "the kernel broke");
+    check_poisoned(x.source, "the kernel broke");
+  });
+}
+
+TEST_CASE("4, 9: a communicator that fails in a write-back poisons what is written on all ranks") {
+  const FaultyRelu relu;
+  const auto program = [](Rank& rank) {
+    const PolicyScope sync(rank, {.view = ViewPolicy::sync});
+    MovedView x;
+    // One rank makes a collective that the other does not, after its kernel has written.
+    if (rank.id() == 1) {
+      in_kernel = [&] {
+        const int64_t bytes[] = {8, 8};
+        const uint64_t mine = 0;
+        std::array<uint64_t, 2> all = {};
+        thrown_by([&] { rank.communicator(line(), 0).all_gather({"stray", "x"}, &mine, all.data(), bytes).wait(); });
+      };
+    }
+    const std::string text = thrown_by([&] { relu_(x.view); });
+    in_kernel = nullptr;
+    check_contains(text, "stray");
+    check_poisoned(x.view, "stray");
+    check_poisoned(x.source, "stray");
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK_THROWS_AS(run_ranks(2, program, {.timeout = std::chrono::seconds(5)}), Error);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+}
