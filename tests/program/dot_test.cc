@@ -77,7 +77,7 @@ TEST_CASE("34: moves are red, with what they send") {
     check_contains(dot, "color=\"#d62728\"");
     check_contains(dot, "[a, -] sum(b)");
     check_contains(dot, "for relu x");
-    check_contains(dot, "label=\"full ");
+    check_contains(dot, "label=\"full_tensor ");
     check_contains(dot, "label=\"distribute 576 B\\nslice(");  // 192 bytes to each of three ranks
   });
 }
