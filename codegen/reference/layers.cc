@@ -24,12 +24,13 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-LayerFact public_layer(const Op& op, Form form) {
+LayerFact public_layer(const LowerContext& context, const Op& op, Form form) {
   const std::string name = function_name(op, form);
   LayerFact layer{name, {}};
   if (op.signature.inputs.empty()) layer.steps.push_back(fmt::format("dist::{} if a layout is given", name));
   else layer.steps.push_back(fmt::format("dist::{} if an argument is distributed", name));
   layer.steps.push_back("check that the handles are defined and readable");
+  if (context.runtime.dist) layer.steps.push_back(fmt::format("infer::{}", cpp_name(op)));
   layer.steps.push_back(fmt::format("dense::{}", name));
   return layer;
 }
@@ -139,9 +140,14 @@ std::vector<LayerFact> layers_of(const LowerContext& context, const Op& op) {
     return {{cpp_name(op), {"call the C++ function " + call->function.text}}};
   if (!has_body(op)) return {{cpp_name(op), {"call " + op.invoke->function.text}}};
   std::vector<LayerFact> layers;
+  const bool dist = context.runtime.dist;
   for (const Form form : forms_of(context, op)) {
-    layers.push_back(public_layer(op, form));
-    layers.push_back({"dense::" + function_name(op, form), lines_of(describe(op, plan_dense(op, form)))});
+    layers.push_back(public_layer(context, op, form));
+    // With a dist layer, the first step of the plan is a function of its own.
+    std::vector<std::string> steps = lines_of(describe(op, plan_dense(op, form)));
+    if (dist && form == forms_of(context, op).front()) layers.push_back({"infer::" + cpp_name(op), {steps.front()}});
+    if (dist) steps.erase(steps.begin());
+    layers.push_back({"dense::" + function_name(op, form), std::move(steps)});
     if (takes_layout(context, op)) layers.push_back(layout_layer(op));
     else if (!op.signature.inputs.empty()) layers.push_back(dist_layer(context, op, form));
   }

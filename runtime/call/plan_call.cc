@@ -256,7 +256,7 @@ void bind_plan(CallPlan& plan, const std::optional<Coordinate>& at) {
   for (size_t o = 0; o < plan.outputs.size(); ++o) {
     Meta meta = plan.outputs[o].global;
     if (plan.outputs[o].spec != nullptr) meta.dims = plan.output_shards[o].dims;
-    if (plan.in_float32 && plan.layout == nullptr) meta.dtype = widened(meta.dtype);
+    if (plan.in_float32 && plan.layout == nullptr) meta.dtype = compute_dtype(meta.dtype);
     plan.kernel_metas.push_back(meta);
   }
 }

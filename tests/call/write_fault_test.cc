@@ -121,7 +121,7 @@ TEST_CASE("4, 9: a kernel that fails on one rank after its first write poisons t
     } else {
       relu_(x);
     }
-    check_contains(error_of([&] { full(other); }, ErrorCode::peer_failed), "the kernel broke");
+    check_contains(error_of([&] { full_tensor(other); }, ErrorCode::peer_failed), "the kernel broke");
     check_poisoned(x, "the kernel broke");
     check(local(other).to_vector<float>().size() == 2, "what it did not write can be read");
   });
@@ -138,7 +138,7 @@ TEST_CASE("4, 9: a write-back whose copy fails on one rank poisons the target on
     } else {
       softmax_(x, 1);
     }
-    check_contains(error_of([&] { full(other); }, ErrorCode::peer_failed), "the copy failed half way");
+    check_contains(error_of([&] { full_tensor(other); }, ErrorCode::peer_failed), "the copy failed half way");
     check_poisoned(x, "the copy failed half way");
   });
 }
@@ -155,7 +155,7 @@ TEST_CASE("4, 9: a kernel that fails on one rank while the others write back poi
     } else {
       check_contains(error_of([&] { relu_(x.view); }, ErrorCode::peer_failed), "the kernel broke");
     }
-    check_contains(error_of([&] { full(x.other); }, ErrorCode::peer_failed), "the kernel broke");
+    check_contains(error_of([&] { full_tensor(x.other); }, ErrorCode::peer_failed), "the kernel broke");
     check_poisoned(x.view, "the kernel broke");
     check_poisoned(x.source, "the kernel broke");
   });

@@ -53,7 +53,7 @@ TEST_CASE("explain tells signature, aliasing, placement, links and the steps of 
   check_has(add, "add_: out is written over x.");
   check_has(add, "Axis expression \"..., ... -> ...\".");
   check_has(add, "Commutes with a pending sum, avg of all arguments together (linear).");
-  check_has(add, "\ndense::add_\n   1. infer_meta ElementwiseInferMeta(x, y)\n");
+  check_has(add, "\ninfer::add\n   1. infer_meta ElementwiseInferMeta(x, y)\n");
   check_has(add, "target out <- x");
   check_has(add, "write back out into x");
   check_has(to_text(find(all, "batch_norm")), "mean_out shares the buffer of mean, which the kernel writes.");

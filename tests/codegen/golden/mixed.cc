@@ -12,44 +12,44 @@ namespace shard {
 
 Tensor add(const Tensor& x, const Tensor& y, CallSite site) {
   if (autograd::records(x, y)) return autograd::add(x, y, site);
-  return call::dispatch(ops::add, dist::add, dense::add, x, y);
+  return call::dispatch(ops::add, dist::add, infer::add, dense::add, x, y);
 }
 
 Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
   const Writing writing(site, x);
   if (autograd::records(x, y)) return autograd::add_(x, y, site);
-  call::dispatch_inplace(ops::add, dist::add_, dense::add_, x, y);
+  call::dispatch_inplace(ops::add, dist::add_, infer::add, dense::add_, x, y);
   return x;
 }
 
 Tensor cast(const Tensor& x, std::optional<DType> dtype) {
-  return autograd::unlinked(ops::cast, call::dispatch(ops::cast, dist::cast, dense::cast, x, dtype),
-      x);
+  return autograd::unlinked(ops::cast,
+      call::dispatch(ops::cast, dist::cast, infer::cast, dense::cast, x, dtype), x);
 }
 
 Tensor& cast_(Tensor& x, std::optional<DType> dtype, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::cast, x);
-  call::dispatch_inplace(ops::cast, dist::cast_, dense::cast_, x, dtype);
+  call::dispatch_inplace(ops::cast, dist::cast_, infer::cast, dense::cast_, x, dtype);
   return x;
 }
 
 Tensor reshape(const Tensor& x, const IntArray& shape) {
   return autograd::unlinked(ops::reshape,
-      call::dispatch(ops::reshape, dist::reshape, dense::reshape, x, shape), x);
+      call::dispatch(ops::reshape, dist::reshape, infer::reshape, dense::reshape, x, shape), x);
 }
 
 Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::reshape, x);
-  call::dispatch_inplace(ops::reshape, dist::reshape_, dense::reshape_, x, shape);
+  call::dispatch_inplace(ops::reshape, dist::reshape_, infer::reshape, dense::reshape_, x, shape);
   return x;
 }
 
 std::tuple<Tensor, Tensor> reshape_with_shape_intermediate(const Tensor& x, const IntArray& shape) {
   return autograd::unlinked(ops::reshape_with_shape,
-      call::dispatch(ops::reshape_with_shape, dist::reshape_with_shape, dense::reshape_with_shape,
-      x, shape), x);
+      call::dispatch(ops::reshape_with_shape, dist::reshape_with_shape, infer::reshape_with_shape,
+      dense::reshape_with_shape, x, shape), x);
 }
 
 Tensor reshape_with_shape(const Tensor& x, const IntArray& shape) {
@@ -60,25 +60,25 @@ Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape, CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::reshape_with_shape, x);
   call::dispatch_inplace(ops::reshape_with_shape, dist::reshape_with_shape_,
-      dense::reshape_with_shape_, x, shape);
+      infer::reshape_with_shape, dense::reshape_with_shape_, x, shape);
   return x;
 }
 
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
   return autograd::unlinked(ops::concat,
-      call::dispatch(ops::concat, dist::concat, dense::concat, x, axis), x);
+      call::dispatch(ops::concat, dist::concat, infer::concat, dense::concat, x, axis), x);
 }
 
 std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis) {
   return autograd::unlinked(ops::split,
-      call::dispatch(ops::split, dist::split, dense::split, x, sections, axis), x);
+      call::dispatch(ops::split, dist::split, infer::split, dense::split, x, sections, axis), x);
 }
 
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
     const Scalar& p, const std::string& mode) {
   return autograd::unlinked(ops::dropout,
-      call::dispatch(ops::dropout, dist::dropout, dense::dropout, x, seed_tensor, p, mode), x,
-      seed_tensor);
+      call::dispatch(ops::dropout, dist::dropout, infer::dropout, dense::dropout, x, seed_tensor, p,
+      mode), x, seed_tensor);
 }
 
 Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p,
@@ -90,7 +90,8 @@ Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p, const st
     CallSite site) {
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::dropout, x, seed_tensor);
-  call::dispatch_inplace(ops::dropout, dist::dropout_, dense::dropout_, x, seed_tensor, p, mode);
+  call::dispatch_inplace(ops::dropout, dist::dropout_, infer::dropout, dense::dropout_, x,
+      seed_tensor, p, mode);
   return x;
 }
 
@@ -98,21 +99,21 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mea
     const Tensor& variance, const Tensor& scale, float momentum, CallSite site) {
   const Writing writing(site, mean, variance);
   return autograd::unlinked(ops::batch_norm,
-      call::dispatch(ops::batch_norm, dist::batch_norm, dense::batch_norm, x, mean, variance, scale,
-      momentum), x, mean, variance, scale);
+      call::dispatch(ops::batch_norm, dist::batch_norm, infer::batch_norm, dense::batch_norm, x,
+      mean, variance, scale, momentum), x, mean, variance, scale);
 }
 
 std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
     Tensor& master_param, bool multi_precision, CallSite site) {
   const Writing writing(site, param, master_param);
   const autograd::UnlinkedWrite write(ops::sgd_, param, learning_rate, grad, master_param);
-  call::dispatch_inplace(ops::sgd_, dist::sgd_, dense::sgd_, param, learning_rate, grad,
-      master_param, multi_precision);
+  call::dispatch_inplace(ops::sgd_, dist::sgd_, infer::sgd_, dense::sgd_, param, learning_rate,
+      grad, master_param, multi_precision);
   return {param, master_param};
 }
 
 Tensor full(const IntArray& shape, const Scalar& value, DType dtype, Device place) {
-  return call::call_local(ops::full, dense::full, shape, value, dtype, place);
+  return call::call_local(ops::full, infer::full, dense::full, shape, value, dtype, place);
 }
 
 Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType dtype,
@@ -139,27 +140,27 @@ Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype, Device place)
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,
     int device) {
   return autograd::unlinked(ops::names_that_clash,
-      call::dispatch(ops::names_that_clash, dist::names_that_clash, dense::names_that_clash, out,
-      call, kernel, ctx, device), out, call, kernel);
+      call::dispatch(ops::names_that_clash, dist::names_that_clash, infer::names_that_clash,
+      dense::names_that_clash, out, call, kernel, ctx, device), out, call, kernel);
 }
 
 std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
   return autograd::unlinked(ops::add_grad,
-      call::dispatch(ops::add_grad, dist::add_grad, dense::add_grad, x, y, out_grad), x, y,
-      out_grad);
+      call::dispatch(ops::add_grad, dist::add_grad, infer::add_grad, dense::add_grad, x, y,
+      out_grad), x, y, out_grad);
 }
 
 std::tuple<Tensor, Tensor> masked_select(const Tensor& x, const Tensor& mask) {
   return autograd::unlinked(ops::masked_select,
-      call::dispatch(ops::masked_select, dist::masked_select, dense::masked_select, x, mask), x,
-      mask);
+      call::dispatch(ops::masked_select, dist::masked_select, infer::masked_select,
+      dense::masked_select, x, mask), x, mask);
 }
 
 std::tuple<Tensor, Tensor> recorded_by_its_composite_intermediate(const Tensor& x, int axis,
     float slope) {
   if (autograd::records(x)) return external::halves(x, slope, true);
   return call::dispatch(ops::recorded_by_its_composite, dist::recorded_by_its_composite,
-      dense::recorded_by_its_composite, x, axis, slope);
+      infer::recorded_by_its_composite, dense::recorded_by_its_composite, x, axis, slope);
 }
 
 Tensor recorded_by_its_composite(const Tensor& x, int axis, float slope) {
@@ -170,7 +171,7 @@ Tensor& recorded_by_its_composite_(Tensor& x, int axis, float slope, CallSite si
   const Writing writing(site, x);
   const autograd::UnlinkedWrite write(ops::recorded_by_its_composite, x);
   call::dispatch_inplace(ops::recorded_by_its_composite, dist::recorded_by_its_composite_,
-      dense::recorded_by_its_composite_, x, axis, slope);
+      infer::recorded_by_its_composite, dense::recorded_by_its_composite_, x, axis, slope);
   return x;
 }
 

@@ -16,7 +16,7 @@ Tensor add(const Tensor& x, const Tensor& y, CallSite site) {
     pass.give<0, 1>(shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0)));
   };
   return record.link<0>(std::move(backward),
-      call::dispatch(ops::add, dist::add, dense::add, x, y));
+      call::dispatch(ops::add, dist::add, infer::add, dense::add, x, y));
 }
 
 Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
@@ -24,7 +24,7 @@ Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
   auto backward = [x = record.save_shape(x), y = record.save_shape(y)](autograd::Pass& pass) {
     pass.give<0, 1>(shard::add_grad(x.input(pass, 0), y.input(pass, 1), pass.grad(0)));
   };
-  call::dispatch_inplace(ops::add, dist::add_, dense::add_, x, y);
+  call::dispatch_inplace(ops::add, dist::add_, infer::add, dense::add_, x, y);
   record.link_inplace<0>(std::move(backward), { &x });
   return x;
 }

@@ -5,164 +5,233 @@
 #include "meta/infer_meta.h"
 #include "mixed_ops.h"
 
+namespace shard::infer {
+
+Meta add(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta cast(const OpContext& ctx, const Meta& x, std::optional<DType> dtype) {
+  Meta out_meta;
+  meta::CastInferMeta(ctx, x, dtype, out_meta);
+  return out_meta;
+}
+
+Meta reshape(const OpContext& ctx, const Meta& x, const IntArray& shape) {
+  Meta out_meta;
+  meta::ReshapeInferMeta(ctx, x, shape, out_meta);
+  return out_meta;
+}
+
+std::tuple<Meta, Meta> reshape_with_shape(const OpContext& ctx, const Meta& x,
+    const IntArray& shape) {
+  Meta out_meta, xshape_meta;
+  meta::ReshapeWithXShapeInferMeta(ctx, x, shape, out_meta, xshape_meta);
+  return {out_meta, xshape_meta};
+}
+
+Meta concat(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis) {
+  Meta out_meta;
+  meta::ConcatInferMeta(ctx, x, axis, out_meta);
+  return out_meta;
+}
+
+std::vector<Meta> split(const OpContext& ctx, const Meta& x, const IntArray& sections,
+    const Scalar& axis) {
+  std::vector<Meta> out_metas;
+  meta::SplitInferMeta(ctx, x, sections, axis, out_metas);
+  return out_metas;
+}
+
+std::tuple<Meta, Meta> dropout(const OpContext& ctx, const Meta& x, const Meta* seed_tensor,
+    const Scalar& p, const std::string& mode) {
+  Meta out_meta, mask_meta;
+  meta::DropoutInferMeta(ctx, x, seed_tensor, p, mode, out_meta, mask_meta);
+  return {out_meta, mask_meta};
+}
+
+std::tuple<Meta, Meta, Meta> batch_norm(const OpContext& ctx, const Meta& x, const Meta& mean,
+    const Meta& variance, const Meta* scale, float momentum) {
+  Meta out_meta, mean_out_meta, variance_out_meta;
+  meta::BatchNormInferMeta(ctx, x, mean, variance, scale, momentum, out_meta, mean_out_meta,
+      variance_out_meta);
+  return {out_meta, mean_out_meta, variance_out_meta};
+}
+
+std::tuple<Meta, Meta> sgd_(const OpContext& ctx, const Meta& param, const Meta& learning_rate,
+    const Meta& grad, const Meta* master_param, bool multi_precision) {
+  Meta param_out_meta, master_param_out_meta;
+  meta::SgdInferMeta(ctx, param, learning_rate, grad, master_param, multi_precision, param_out_meta,
+      master_param_out_meta);
+  return {param_out_meta, master_param_out_meta};
+}
+
+Meta full(const OpContext& ctx, const IntArray& shape, const Scalar& /*value*/, DType dtype,
+    Device /*place*/) {
+  Meta out_meta;
+  meta::CreateInferMeta(ctx, shape, dtype, out_meta);
+  return out_meta;
+}
+
+Meta names_that_clash(const OpContext& ctx2, const Meta& out, const Meta& call, const Meta& kernel,
+    int ctx, int device) {
+  Meta key_meta;
+  meta::ClashInferMeta(ctx2, out, call, kernel, ctx, device, key_meta);
+  return key_meta;
+}
+
+std::tuple<Meta, Meta> add_grad(const OpContext& ctx, const Meta& x, const Meta& y,
+    const Meta& /*out_grad*/) {
+  Meta x_grad_meta, y_grad_meta;
+  meta::GradInferMeta(ctx, x, y, x_grad_meta, y_grad_meta);
+  return {x_grad_meta, y_grad_meta};
+}
+
+std::tuple<call::DynamicMeta, Meta> masked_select(const OpContext& ctx, const Meta& x,
+    const Meta& mask) {
+  Meta count_meta;
+  call::DynamicMeta out_meta;
+  meta::MaskedSelectInferMeta(ctx, x, mask, out_meta, count_meta);
+  return {out_meta, count_meta};
+}
+
+std::tuple<Meta, Meta> recorded_by_its_composite(const OpContext& ctx, const Meta& x, int axis,
+    float slope) {
+  Meta out_meta, rest_meta;
+  meta::HalvesInferMeta(ctx, x, axis, slope, out_meta, rest_meta);
+  return {out_meta, rest_meta};
+}
+
+}  // namespace shard::infer
+
 namespace shard::dense {
 
-DenseTensor add(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+DenseTensor add(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
   return call::compute(ctx, kernels<"add">(), x.dtype(), out_meta, x, y);
 }
 
-void add_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y) {
-  Meta out_meta;
-  meta::ElementwiseInferMeta(ctx, x.meta(), y.meta(), out_meta);
+void add_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
   call::compute_inplace(ctx, ops::add, kernels<"add">(), x.dtype(), x, out_meta, x, y);
 }
 
-DenseTensor cast(const OpContext& ctx, const DenseTensor& x, std::optional<DType> dtype) {
-  Meta out_meta;
-  meta::CastInferMeta(ctx, x.meta(), dtype, out_meta);
+DenseTensor cast(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    std::optional<DType> dtype) {
   return call::compute(ctx, kernels<"cast">(), dtype ? *dtype : x.dtype(), out_meta, x, dtype);
 }
 
-void cast_(const OpContext& ctx, DenseTensor& x, std::optional<DType> dtype) {
-  Meta out_meta;
-  meta::CastInferMeta(ctx, x.meta(), dtype, out_meta);
+void cast_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, std::optional<DType> dtype) {
   call::compute_inplace(ctx, ops::cast, kernels<"cast">(), dtype ? *dtype : x.dtype(), x, out_meta,
       x, dtype);
 }
 
-DenseTensor reshape(const OpContext& ctx, const DenseTensor& x, const IntArray& shape) {
-  Meta out_meta;
-  meta::ReshapeInferMeta(ctx, x.meta(), shape, out_meta);
+DenseTensor reshape(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& /*shape*/) {
   return call::reinterpret(ctx, x, out_meta);
 }
 
-void reshape_(const OpContext& ctx, DenseTensor& x, const IntArray& shape) {
-  // 1. infer meta
-  Meta out_meta;
-  meta::ReshapeInferMeta(ctx, x.meta(), shape, out_meta);
-  // 2. share the buffer
+void reshape_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const IntArray& /*shape*/) {
+  // 1. share the buffer
   call::reinterpret_inplace(ctx, x, out_meta);
 }
 
-std::tuple<DenseTensor, DenseTensor> reshape_with_shape(const OpContext& ctx, const DenseTensor& x,
-    const IntArray& shape) {
-  // 1. infer meta
-  Meta out_meta, xshape_meta;
-  meta::ReshapeWithXShapeInferMeta(ctx, x.meta(), shape, out_meta, xshape_meta);
-  // 2. choose the kernel
+std::tuple<DenseTensor, DenseTensor> reshape_with_shape(const OpContext& ctx, const Meta& out_meta,
+    const Meta& xshape_meta, const DenseTensor& x, const IntArray& shape) {
+  // 1. choose the kernel
   const Device device = call::common_device(ctx, x);
   static const KernelTable& kernels = kernel_table("reshape");
   using Kernel =
       void(const OpContext&, const DenseTensor&, const IntArray&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  if (call::infers(ctx, out_meta, xshape_meta)) return {};
-  // 3. share the buffer
+  // 2. share the buffer
   DenseTensor out = call::reinterpret(ctx, x, out_meta);
   DenseTensor xshape = call::allocate(ctx, device, xshape_meta);
-  // 4. run
+  // 3. run
   call::run(kernel, ctx, x, shape, out, xshape);
   return {std::move(out), std::move(xshape)};
 }
 
-DenseTensor reshape_with_shape_(const OpContext& ctx, DenseTensor& x, const IntArray& shape) {
-  // 1. infer meta
-  Meta out_meta, xshape_meta;
-  meta::ReshapeWithXShapeInferMeta(ctx, x.meta(), shape, out_meta, xshape_meta);
-  // 2. choose the kernel
+DenseTensor reshape_with_shape_(const OpContext& ctx, const Meta& out_meta, const Meta& xshape_meta,
+    DenseTensor& x, const IntArray& shape) {
+  // 1. choose the kernel
   const Device device = call::common_device(ctx, x);
   static const KernelTable& kernels = kernel_table("reshape");
   using Kernel =
       void(const OpContext&, const DenseTensor&, const IntArray&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  if (call::infers(ctx, out_meta, xshape_meta)) return {};
-  // 3. share the buffer
+  // 2. share the buffer
   DenseTensor out = call::reinterpret(ctx, x, out_meta);
   DenseTensor xshape = call::allocate(ctx, device, xshape_meta);
-  // 4. run
+  // 3. run
   call::run(kernel, ctx, x, shape, out, xshape);
   call::reinterpret_inplace(ctx, x, out_meta);
   return xshape;
 }
 
-DenseTensor concat(const OpContext& ctx, std::span<const DenseTensor> x, const Scalar& axis) {
-  Meta out_meta;
-  meta::ConcatInferMeta(ctx, call::metas(x), axis, out_meta);
+DenseTensor concat(const OpContext& ctx, const Meta& out_meta, std::span<const DenseTensor> x,
+    const Scalar& axis) {
   return call::compute(ctx, kernels<"concat">(), x.front().dtype(), out_meta, x, axis);
 }
 
-std::vector<DenseTensor> split(const OpContext& ctx, const DenseTensor& x, const IntArray& sections,
-    const Scalar& axis) {
-  std::vector<Meta> out_metas;
-  meta::SplitInferMeta(ctx, x.meta(), sections, axis, out_metas);
+std::vector<DenseTensor> split(const OpContext& ctx, std::span<const Meta> out_metas,
+    const DenseTensor& x, const IntArray& sections, const Scalar& axis) {
   return call::compute(ctx, kernels<"split">(), x.dtype(), out_metas, x, sections, axis);
 }
 
-std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const DenseTensor& x,
-    const DenseTensor& seed_tensor, const Scalar& p, const std::string& mode) {
-  Meta out_meta, mask_meta;
-  meta::DropoutInferMeta(ctx, x.meta(), call::meta_or_null(seed_tensor), p, mode, out_meta,
-      mask_meta);
+std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const Meta& out_meta,
+    const Meta& mask_meta, const DenseTensor& x, const DenseTensor& seed_tensor, const Scalar& p,
+    const std::string& mode) {
   return call::compute(ctx, kernels<"dropout">(), x.dtype(), std::tie(out_meta, mask_meta), x,
       seed_tensor, p, mode, call::drawn_key);
 }
 
-DenseTensor dropout_(const OpContext& ctx, DenseTensor& x, const DenseTensor& seed_tensor,
-    const Scalar& p, const std::string& mode) {
-  // 1. infer meta
-  Meta out_meta, mask_meta;
-  meta::DropoutInferMeta(ctx, x.meta(), call::meta_or_null(seed_tensor), p, mode, out_meta,
-      mask_meta);
-  // 2. choose the kernel
+DenseTensor dropout_(const OpContext& ctx, const Meta& out_meta, const Meta& mask_meta,
+    DenseTensor& x, const DenseTensor& seed_tensor, const Scalar& p, const std::string& mode) {
+  // 1. choose the kernel
   const Device device = call::common_device(ctx, x, seed_tensor);
   static const KernelTable& kernels = kernel_table("dropout");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const Scalar&,
       const std::string&, RandomKey, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  if (call::infers(ctx, out_meta, mask_meta)) return {};
-  // 3. the targets, and arguments that do not overlap them
+  // 2. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::dropout);
   DenseTensor out = write.target(x, out_meta);
   DenseTensor mask = call::allocate(ctx, device, mask_meta);
   const DenseTensor seed_tensor_safe = write.reader(seed_tensor);
   const RandomKey key = call::draw(ctx);
-  // 4. run, then bump versions
+  // 3. run, then bump versions
   write.run(kernel, ctx, x, seed_tensor_safe, p, mode, key, out, mask);
   return mask;
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm(const OpContext& ctx,
+    const Meta& out_meta, const Meta& mean_out_meta, const Meta& variance_out_meta,
     const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
     const DenseTensor& scale, float momentum) {
-  // 1. infer meta
-  Meta out_meta, mean_out_meta, variance_out_meta;
-  meta::BatchNormInferMeta(ctx, x.meta(), mean.meta(), variance.meta(), call::meta_or_null(scale),
-      momentum, out_meta, mean_out_meta, variance_out_meta);
-  // 2. choose the kernel
+  // 1. choose the kernel
   const Device device = call::common_device(ctx, x, mean, variance, scale);
   static const KernelTable& kernels = kernel_table("batch_norm");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       const DenseTensor&, float, DenseTensor&, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  if (call::infers(ctx, out_meta, mean_out_meta, variance_out_meta)) return {};
-  // 3. the targets, and arguments that do not overlap them
+  // 2. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::batch_norm);
   DenseTensor out = call::allocate(ctx, device, out_meta);
   DenseTensor mean_out = write.written_view(mean, mean_out_meta);
   DenseTensor variance_out = write.written_view(variance, variance_out_meta);
   const DenseTensor x_safe = write.reader(x);
   const DenseTensor scale_safe = write.reader(scale);
-  // 4. run, then bump versions
+  // 3. run, then bump versions
   write.run(kernel, ctx, x_safe, mean, variance, scale_safe, momentum, out, mean_out, variance_out);
   return {std::move(out), std::move(mean_out), std::move(variance_out)};
 }
 
-void sgd_(const OpContext& ctx, DenseTensor& param, const DenseTensor& learning_rate,
-    const DenseTensor& grad, DenseTensor& master_param, bool multi_precision) {
-  Meta param_out_meta, master_param_out_meta;
-  meta::SgdInferMeta(ctx, param.meta(), learning_rate.meta(), grad.meta(),
-      call::meta_or_null(master_param), multi_precision, param_out_meta, master_param_out_meta);
+void sgd_(const OpContext& ctx, const Meta& param_out_meta, const Meta& master_param_out_meta,
+    DenseTensor& param, const DenseTensor& learning_rate, const DenseTensor& grad,
+    DenseTensor& master_param, bool multi_precision) {
   const DType kernel_dtype = param.dtype();
   const DenseTensor learning_rate_cast = call::cast_to(ctx, learning_rate, kernel_dtype);
   call::compute_inplace(ctx, ops::sgd_, kernels<"sgd">(), kernel_dtype,
@@ -170,62 +239,49 @@ void sgd_(const OpContext& ctx, DenseTensor& param, const DenseTensor& learning_
       learning_rate_cast, grad, master_param, multi_precision);
 }
 
-DenseTensor full(const OpContext& ctx, const IntArray& shape, const Scalar& value, DType dtype,
-    Device place) {
-  Meta out_meta;
-  meta::CreateInferMeta(ctx, shape, dtype, out_meta);
+DenseTensor full(const OpContext& ctx, const Meta& out_meta, const IntArray& /*shape*/,
+    const Scalar& value, DType dtype, Device place) {
   return call::compute_on(place, ctx, kernels<"full">(), dtype, out_meta, value);
 }
 
-DenseTensor names_that_clash(const OpContext& ctx2, const DenseTensor& out, const DenseTensor& call,
-    const DenseTensor& kernel, int ctx, int device) {
-  Meta key_meta;
-  meta::ClashInferMeta(ctx2, out.meta(), call.meta(), kernel.meta(), ctx, device, key_meta);
+DenseTensor names_that_clash(const OpContext& ctx2, const Meta& key_meta, const DenseTensor& out,
+    const DenseTensor& call, const DenseTensor& kernel, int ctx, int device) {
   return call::compute(ctx2, kernels<"clash">(), out.dtype(), key_meta, out, call, kernel, ctx,
       device);
 }
 
-std::tuple<DenseTensor, DenseTensor> add_grad(const OpContext& ctx, const DenseTensor& x,
-    const DenseTensor& y, const DenseTensor& out_grad) {
-  Meta x_grad_meta, y_grad_meta;
-  meta::GradInferMeta(ctx, x.meta(), y.meta(), x_grad_meta, y_grad_meta);
+std::tuple<DenseTensor, DenseTensor> add_grad(const OpContext& ctx, const Meta& x_grad_meta,
+    const Meta& y_grad_meta, const DenseTensor& x, const DenseTensor& y,
+    const DenseTensor& out_grad) {
   return call::compute(ctx, kernels<"add_grad">(), x.dtype(), std::tie(x_grad_meta, y_grad_meta), x,
       y, out_grad);
 }
 
-std::tuple<DenseTensor, DenseTensor> masked_select(const OpContext& ctx, const DenseTensor& x,
+std::tuple<DenseTensor, DenseTensor> masked_select(const OpContext& ctx,
+    const call::DynamicMeta& out_meta, const Meta& count_meta, const DenseTensor& x,
     const DenseTensor& mask) {
-  Meta count_meta;
-  call::DynamicMeta out_meta;
-  meta::MaskedSelectInferMeta(ctx, x.meta(), mask.meta(), out_meta, count_meta);
   return call::compute(ctx, kernels<"masked_select">(), x.dtype(), std::tie(out_meta, count_meta),
       x, mask);
 }
 
 std::tuple<DenseTensor, DenseTensor> recorded_by_its_composite(const OpContext& ctx,
-    const DenseTensor& x, int axis, float slope) {
-  Meta out_meta, rest_meta;
-  meta::HalvesInferMeta(ctx, x.meta(), axis, slope, out_meta, rest_meta);
+    const Meta& out_meta, const Meta& rest_meta, const DenseTensor& x, int axis, float slope) {
   return call::compute(ctx, kernels<"halves">(), x.dtype(), std::tie(out_meta, rest_meta), x, axis,
       slope);
 }
 
-DenseTensor recorded_by_its_composite_(const OpContext& ctx, DenseTensor& x, int axis,
-    float slope) {
-  // 1. infer meta
-  Meta out_meta, rest_meta;
-  meta::HalvesInferMeta(ctx, x.meta(), axis, slope, out_meta, rest_meta);
-  // 2. choose the kernel
+DenseTensor recorded_by_its_composite_(const OpContext& ctx, const Meta& out_meta,
+    const Meta& rest_meta, DenseTensor& x, int axis, float slope) {
+  // 1. choose the kernel
   const Device device = call::common_device(ctx, x);
   static const KernelTable& kernels = kernel_table("halves");
   using Kernel = void(const OpContext&, const DenseTensor&, int, float, DenseTensor&, DenseTensor&);
   auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
-  if (call::infers(ctx, out_meta, rest_meta)) return {};
-  // 3. the targets, and arguments that do not overlap them
+  // 2. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::recorded_by_its_composite);
   DenseTensor out = write.target(x, out_meta);
   DenseTensor rest = call::allocate(ctx, device, rest_meta);
-  // 4. run, then bump versions
+  // 3. run, then bump versions
   write.run(kernel, ctx, x, axis, slope, out, rest);
   return rest;
 }

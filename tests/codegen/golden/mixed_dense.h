@@ -3,37 +3,75 @@
 
 #include "call/dense_call.h"
 
-namespace shard::dense {
-DenseTensor add(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y);
-void add_(const OpContext& ctx, DenseTensor& x, const DenseTensor& y);
-DenseTensor cast(const OpContext& ctx, const DenseTensor& x, std::optional<DType> dtype);
-void cast_(const OpContext& ctx, DenseTensor& x, std::optional<DType> dtype);
-DenseTensor reshape(const OpContext& ctx, const DenseTensor& x, const IntArray& shape);
-void reshape_(const OpContext& ctx, DenseTensor& x, const IntArray& shape);
-std::tuple<DenseTensor, DenseTensor> reshape_with_shape(const OpContext& ctx, const DenseTensor& x,
+namespace shard::infer {
+Meta add(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta cast(const OpContext& ctx, const Meta& x, std::optional<DType> dtype);
+Meta reshape(const OpContext& ctx, const Meta& x, const IntArray& shape);
+std::tuple<Meta, Meta> reshape_with_shape(const OpContext& ctx, const Meta& x,
     const IntArray& shape);
-DenseTensor reshape_with_shape_(const OpContext& ctx, DenseTensor& x, const IntArray& shape);
-DenseTensor concat(const OpContext& ctx, std::span<const DenseTensor> x, const Scalar& axis);
-std::vector<DenseTensor> split(const OpContext& ctx, const DenseTensor& x, const IntArray& sections,
+Meta concat(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis);
+std::vector<Meta> split(const OpContext& ctx, const Meta& x, const IntArray& sections,
     const Scalar& axis);
-std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const DenseTensor& x,
-    const DenseTensor& seed_tensor, const Scalar& p, const std::string& mode);
-DenseTensor dropout_(const OpContext& ctx, DenseTensor& x, const DenseTensor& seed_tensor,
+std::tuple<Meta, Meta> dropout(const OpContext& ctx, const Meta& x, const Meta* seed_tensor,
     const Scalar& p, const std::string& mode);
+std::tuple<Meta, Meta, Meta> batch_norm(const OpContext& ctx, const Meta& x, const Meta& mean,
+    const Meta& variance, const Meta* scale, float momentum);
+std::tuple<Meta, Meta> sgd_(const OpContext& ctx, const Meta& param, const Meta& learning_rate,
+    const Meta& grad, const Meta* master_param, bool multi_precision);
+Meta full(const OpContext& ctx, const IntArray& shape, const Scalar& value, DType dtype,
+    Device place);
+Meta names_that_clash(const OpContext& ctx2, const Meta& out, const Meta& call, const Meta& kernel,
+    int ctx, int device);
+std::tuple<Meta, Meta> add_grad(const OpContext& ctx, const Meta& x, const Meta& y,
+    const Meta& out_grad);
+std::tuple<call::DynamicMeta, Meta> masked_select(const OpContext& ctx, const Meta& x,
+    const Meta& mask);
+std::tuple<Meta, Meta> recorded_by_its_composite(const OpContext& ctx, const Meta& x, int axis,
+    float slope);
+}  // namespace shard::infer
+
+namespace shard::dense {
+DenseTensor add(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void add_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor cast(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    std::optional<DType> dtype);
+void cast_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, std::optional<DType> dtype);
+DenseTensor reshape(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& shape);
+void reshape_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const IntArray& shape);
+std::tuple<DenseTensor, DenseTensor> reshape_with_shape(const OpContext& ctx, const Meta& out_meta,
+    const Meta& xshape_meta, const DenseTensor& x, const IntArray& shape);
+DenseTensor reshape_with_shape_(const OpContext& ctx, const Meta& out_meta, const Meta& xshape_meta,
+    DenseTensor& x, const IntArray& shape);
+DenseTensor concat(const OpContext& ctx, const Meta& out_meta, std::span<const DenseTensor> x,
+    const Scalar& axis);
+std::vector<DenseTensor> split(const OpContext& ctx, std::span<const Meta> out_metas,
+    const DenseTensor& x, const IntArray& sections, const Scalar& axis);
+std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const Meta& out_meta,
+    const Meta& mask_meta, const DenseTensor& x, const DenseTensor& seed_tensor, const Scalar& p,
+    const std::string& mode);
+DenseTensor dropout_(const OpContext& ctx, const Meta& out_meta, const Meta& mask_meta,
+    DenseTensor& x, const DenseTensor& seed_tensor, const Scalar& p, const std::string& mode);
 std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm(const OpContext& ctx,
+    const Meta& out_meta, const Meta& mean_out_meta, const Meta& variance_out_meta,
     const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
     const DenseTensor& scale, float momentum);
-void sgd_(const OpContext& ctx, DenseTensor& param, const DenseTensor& learning_rate,
-    const DenseTensor& grad, DenseTensor& master_param, bool multi_precision);
-DenseTensor full(const OpContext& ctx, const IntArray& shape, const Scalar& value, DType dtype,
-    Device place);
-DenseTensor names_that_clash(const OpContext& ctx2, const DenseTensor& out, const DenseTensor& call,
-    const DenseTensor& kernel, int ctx, int device);
-std::tuple<DenseTensor, DenseTensor> add_grad(const OpContext& ctx, const DenseTensor& x,
-    const DenseTensor& y, const DenseTensor& out_grad);
-std::tuple<DenseTensor, DenseTensor> masked_select(const OpContext& ctx, const DenseTensor& x,
+void sgd_(const OpContext& ctx, const Meta& param_out_meta, const Meta& master_param_out_meta,
+    DenseTensor& param, const DenseTensor& learning_rate, const DenseTensor& grad,
+    DenseTensor& master_param, bool multi_precision);
+DenseTensor full(const OpContext& ctx, const Meta& out_meta, const IntArray& shape,
+    const Scalar& value, DType dtype, Device place);
+DenseTensor names_that_clash(const OpContext& ctx2, const Meta& key_meta, const DenseTensor& out,
+    const DenseTensor& call, const DenseTensor& kernel, int ctx, int device);
+std::tuple<DenseTensor, DenseTensor> add_grad(const OpContext& ctx, const Meta& x_grad_meta,
+    const Meta& y_grad_meta, const DenseTensor& x, const DenseTensor& y,
+    const DenseTensor& out_grad);
+std::tuple<DenseTensor, DenseTensor> masked_select(const OpContext& ctx,
+    const call::DynamicMeta& out_meta, const Meta& count_meta, const DenseTensor& x,
     const DenseTensor& mask);
 std::tuple<DenseTensor, DenseTensor> recorded_by_its_composite(const OpContext& ctx,
-    const DenseTensor& x, int axis, float slope);
-DenseTensor recorded_by_its_composite_(const OpContext& ctx, DenseTensor& x, int axis, float slope);
+    const Meta& out_meta, const Meta& rest_meta, const DenseTensor& x, int axis, float slope);
+DenseTensor recorded_by_its_composite_(const OpContext& ctx, const Meta& out_meta,
+    const Meta& rest_meta, DenseTensor& x, int axis, float slope);
 }  // namespace shard::dense

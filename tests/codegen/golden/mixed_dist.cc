@@ -5,82 +5,103 @@
 #include "mixed_dense.h"
 #include "mixed_ops.h"
 
-// A call collects its arguments. run() plans, from the cache or by global metas, rule and reshards;
-// moves what differs; calls the dense function on local tensors; writes back and wraps.
+// A call collects its arguments. run() makes a plan (or finds it in the cache) from the inferred
+// global metas,
+// the op's rule and reshards; reshards inputs; calls the dense function on local tensors; writes
+// back and wraps.
 namespace shard::dist {
 
 Tensor add(const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::add, x, y);
-  return call.run([&] { return dense::add(call, call[0], call[1]); });
+  return call.run(infer::add, [&] { return dense::add(call, call.meta(0), call[0], call[1]); });
 }
 
 Tensor& add_(Tensor& x, const Tensor& y) {
   call::DistCall call(call::inplace, ops::add, x, y);
-  call.run([&] { dense::add_(call, call.target(0), call[1]); });
+  call.run(infer::add, [&] { dense::add_(call, call.meta(0), call.target(0), call[1]); });
   return x;
 }
 
 Tensor cast(const Tensor& x, std::optional<DType> dtype) {
   call::DistCall call(ops::cast, x, dtype);
-  return call.run([&] { return dense::cast(call, call[0], call.local_dtype(dtype)); });
+  return call.run(infer::cast, [&] {
+    return dense::cast(call, call.meta(0), call[0], call.local_dtype(dtype));
+  });
 }
 
 Tensor& cast_(Tensor& x, std::optional<DType> dtype) {
   call::DistCall call(call::inplace, ops::cast, x, dtype);
-  call.run([&] { dense::cast_(call, call.target(0), call.local_dtype(dtype)); });
+  call.run(infer::cast, [&] {
+    dense::cast_(call, call.meta(0), call.target(0), call.local_dtype(dtype));
+  });
   return x;
 }
 
 Tensor reshape(const Tensor& x, const IntArray& shape) {
   call::DistCall call(ops::reshape, x, shape);
-  return call.run_reinterpret([&] { dense::reshape(call, call[0], call.local_shape(0, shape)); });
+  return call.run_reinterpret(infer::reshape);
 }
 
 Tensor& reshape_(Tensor& x, const IntArray& shape) {
   call::DistCall call(call::inplace, ops::reshape, x, shape);
-  call.run_reinterpret([&] { dense::reshape_(call, call.target(0), call.local_shape(0, shape)); });
+  call.run_reinterpret(infer::reshape);
   return x;
 }
 
 std::tuple<Tensor, Tensor> reshape_with_shape(const Tensor& x, const IntArray& shape) {
   call::DistCall call(ops::reshape_with_shape, x, shape);
-  return call.run([&] { return dense::reshape_with_shape(call, call[0], shape); });
+  return call.run(infer::reshape_with_shape, [&] {
+    return dense::reshape_with_shape(call, call.meta(0), call.meta(1), call[0], shape);
+  });
 }
 
 std::tuple<Tensor&, Tensor> reshape_with_shape_(Tensor& x, const IntArray& shape) {
   call::DistCall call(call::inplace, ops::reshape_with_shape, x, shape);
-  call.run([&] { call.set(1, dense::reshape_with_shape_(call, call.target(0), shape)); });
+  call.run(infer::reshape_with_shape, [&] {
+    call.set(1,
+        dense::reshape_with_shape_(call, call.meta(0), call.meta(1), call.target(0), shape));
+  });
   return {x, call.output(1)};
 }
 
 Tensor concat(const std::vector<Tensor>& x, const Scalar& axis) {
   call::DistCall call(ops::concat, x, axis);
-  return call.run([&] { return dense::concat(call, call.locals(0), axis); });
+  return call.run(infer::concat, [&] {
+    return dense::concat(call, call.meta(0), call.locals(0), axis);
+  });
 }
 
 std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis) {
   call::DistCall call(ops::split, x, sections, axis);
-  return call.run([&] { return dense::split(call, call[0], sections, axis); });
+  return call.run(infer::split, [&] {
+    return dense::split(call, call.metas(0), call[0], sections, axis);
+  });
 }
 
 std::tuple<Tensor, Tensor> dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p,
     const std::string& mode) {
   call::DistCall call(ops::dropout, x, seed_tensor, p, mode);
-  return call.run([&] { return dense::dropout(call, call[0], call[1], p, mode); });
+  return call.run(infer::dropout, [&] {
+    return dense::dropout(call, call.meta(0), call.meta(1), call[0], call[1], p, mode);
+  });
 }
 
 std::tuple<Tensor&, Tensor> dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p,
     const std::string& mode) {
   call::DistCall call(call::inplace, ops::dropout, x, seed_tensor, p, mode);
-  call.run([&] { call.set(1, dense::dropout_(call, call.target(0), call[1], p, mode)); });
+  call.run(infer::dropout, [&] {
+    call.set(1,
+        dense::dropout_(call, call.meta(0), call.meta(1), call.target(0), call[1], p, mode));
+  });
   return {x, call.output(1)};
 }
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
     const Tensor& variance, const Tensor& scale, float momentum) {
   call::DistCall call(ops::batch_norm, x, mean, variance, scale, momentum);
-  return call.run([&] {
-    return dense::batch_norm(call, call[0], call[1], call[2], call[3], momentum);
+  return call.run(infer::batch_norm, [&] {
+    return dense::batch_norm(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
+        call[2], call[3], momentum);
   });
 }
 
@@ -88,8 +109,9 @@ std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, co
     Tensor& master_param, bool multi_precision) {
   call::DistCall call(call::inplace, ops::sgd_, param, learning_rate, grad, master_param,
       multi_precision);
-  call.run([&] {
-    dense::sgd_(call, call.target(0), call[1], call[2], call.target(3), multi_precision);
+  call.run(infer::sgd_, [&] {
+    dense::sgd_(call, call.meta(0), call.meta(1), call.target(0), call[1], call[2], call.target(3),
+        multi_precision);
   });
   return {param, master_param};
 }
@@ -97,36 +119,46 @@ std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, co
 Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType dtype,
     Device place) {
   call::DistCall call(layout, ops::full, shape, value, dtype, place);
-  return call.run([&] { return dense::full(call, shape, value, dtype, place); });
+  return call.run(infer::full, [&] {
+    return dense::full(call, call.meta(0), shape, value, dtype, place);
+  });
 }
 
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,
     int device) {
   call::DistCall call2(ops::names_that_clash, out, call, kernel, ctx, device);
-  return call2.run([&] {
-    return dense::names_that_clash(call2, call2[0], call2[1], call2[2], ctx, device);
+  return call2.run(infer::names_that_clash, [&] {
+    return dense::names_that_clash(call2, call2.meta(0), call2[0], call2[1], call2[2], ctx, device);
   });
 }
 
 std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad) {
   call::DistCall call(ops::add_grad, x, y, out_grad);
-  return call.run([&] { return dense::add_grad(call, call[0], call[1], call[2]); });
+  return call.run(infer::add_grad, [&] {
+    return dense::add_grad(call, call.meta(0), call.meta(1), call[0], call[1], call[2]);
+  });
 }
 
 std::tuple<Tensor, Tensor> masked_select(const Tensor& x, const Tensor& mask) {
   call::DistCall call(ops::masked_select, x, mask);
-  return call.run([&] { return dense::masked_select(call, call[0], call[1]); });
+  return call.run(infer::masked_select, [&] {
+    return dense::masked_select(call, call.dynamic_meta(0), call.meta(1), call[0], call[1]);
+  });
 }
 
 std::tuple<Tensor, Tensor> recorded_by_its_composite(const Tensor& x, int axis, float slope) {
   call::DistCall call(ops::recorded_by_its_composite, x, axis, slope);
-  return call.run([&] { return dense::recorded_by_its_composite(call, call[0], axis, slope); });
+  return call.run(infer::recorded_by_its_composite, [&] {
+    return dense::recorded_by_its_composite(call, call.meta(0), call.meta(1), call[0], axis, slope);
+  });
 }
 
 std::tuple<Tensor&, Tensor> recorded_by_its_composite_(Tensor& x, int axis, float slope) {
   call::DistCall call(call::inplace, ops::recorded_by_its_composite, x, axis, slope);
-  call.run([&] {
-    call.set(1, dense::recorded_by_its_composite_(call, call.target(0), axis, slope));
+  call.run(infer::recorded_by_its_composite, [&] {
+    call.set(1,
+        dense::recorded_by_its_composite_(call, call.meta(0), call.meta(1), call.target(0), axis,
+        slope));
   });
   return {x, call.output(1)};
 }

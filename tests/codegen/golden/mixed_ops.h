@@ -27,10 +27,11 @@ namespace shard::ops {
 inline constexpr OpDef add = {.name = "add", .inplace_name = "add_", .location = "mixed.yaml",
     .inputs = slots<"x", "y">, .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>,
     .rule = "..., ... -> ...", .commutes = Commutes::jointly, .commute_types = 0x11,
-    .elementwise = true};
+    .elementwise = true, .kernel = "add", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef cast = {.name = "cast", .inplace_name = "cast_", .location = "mixed.yaml",
     .inputs = slots<"x">, .attrs = names<"dtype">, .outputs = slots<"out">,
-    .aliases = aliases<inplace_alias(0, 0)>};
+    .aliases = aliases<inplace_alias(0, 0)>, .kernel = "cast",
+    .kernel_dtypes = dtype_sources<attr_dtype(0), input_dtype(0)>};
 inline constexpr OpDef reshape = {.name = "reshape", .inplace_name = "reshape_",
     .location = "mixed.yaml", .inputs = slots<"x">, .attrs = names<"shape">,
     .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>,
@@ -38,36 +39,46 @@ inline constexpr OpDef reshape = {.name = "reshape", .inplace_name = "reshape_",
 inline constexpr OpDef reshape_with_shape = {.name = "reshape_with_shape",
     .inplace_name = "reshape_with_shape_", .location = "mixed.yaml", .inputs = slots<"x">,
     .attrs = names<"shape">, .outputs = slots<"out", "xshape">,
-    .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>};
+    .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>, .kernel = "reshape",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef concat = {.name = "concat", .location = "mixed.yaml", .inputs = slots<"x[]">,
-    .attrs = names<"axis">, .outputs = slots<"out">};
+    .attrs = names<"axis">, .outputs = slots<"out">, .kernel = "concat",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef split = {.name = "split", .location = "mixed.yaml", .inputs = slots<"x">,
-    .attrs = names<"sections", "axis">, .outputs = slots<"out[]">};
+    .attrs = names<"sections", "axis">, .outputs = slots<"out[]">, .kernel = "split",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef dropout = {.name = "dropout", .inplace_name = "dropout_",
     .location = "mixed.yaml", .inputs = slots<"x", "seed_tensor?">, .attrs = names<"p", "mode">,
-    .outputs = slots<"out", "mask">, .aliases = aliases<inplace_alias(0, 0)>, .random = true};
+    .outputs = slots<"out", "mask">, .aliases = aliases<inplace_alias(0, 0)>, .kernel = "dropout",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
 inline constexpr OpDef batch_norm = {.name = "batch_norm", .location = "mixed.yaml",
     .inputs = slots<"x", "mean", "variance", "scale?">, .attrs = names<"momentum">,
     .outputs = slots<"out", "mean_out", "variance_out">,
-    .aliases = aliases<written_alias(1, 1), written_alias(2, 2)>};
+    .aliases = aliases<written_alias(1, 1), written_alias(2, 2)>, .kernel = "batch_norm",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef sgd_ = {.name = "sgd_", .inplace_name = "sgd_", .location = "mixed.yaml",
     .inputs = slots<"param", "learning_rate", "grad", "master_param?">,
     .attrs = names<"multi_precision">, .outputs = slots<"param_out", "master_param_out?">,
-    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3)>};
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3)>, .kernel = "sgd",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef full = {.name = "full", .location = "mixed.yaml",
-    .attrs = names<"shape", "value", "dtype", "place">, .outputs = slots<"out">};
+    .attrs = names<"shape", "value", "dtype", "place">, .outputs = slots<"out">, .kernel = "full",
+    .kernel_dtypes = dtype_sources<attr_dtype(2)>};
 inline constexpr OpDef names_that_clash = {.name = "names_that_clash", .location = "mixed.yaml",
     .inputs = slots<"out", "call", "kernel">, .attrs = names<"ctx", "device">,
-    .outputs = slots<"key">};
+    .outputs = slots<"key">, .kernel = "clash", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef add_grad = {.name = "add_grad", .location = "mixed.yaml",
     .inputs = slots<"x", "y", "out_grad">, .outputs = slots<"x_grad", "y_grad">,
     .rule = "..., ..., ... -> ..., ... ~ linear", .commutes = Commutes::jointly,
-    .commute_types = 0x11, .no_need_buffer = 0x3};
+    .commute_types = 0x11, .kernel = "add_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>,
+    .no_need_buffer = 0x3};
 inline constexpr OpDef masked_select = {.name = "masked_select", .location = "mixed.yaml",
     .inputs = slots<"x", "mask">, .outputs = slots<"out", "count">, .rule = "RowMajorInferSpmd",
+    .kernel = "masked_select", .kernel_dtypes = dtype_sources<input_dtype(0)>,
     .dynamic_outputs = 0x1};
 inline constexpr OpDef recorded_by_its_composite = {.name = "recorded_by_its_composite",
     .inplace_name = "recorded_by_its_composite_", .location = "mixed.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "slope">, .outputs = slots<"out", "rest">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ..., ...", .elementwise = true};
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ..., ...", .elementwise = true,
+    .kernel = "halves", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

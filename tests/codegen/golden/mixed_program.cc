@@ -6,23 +6,24 @@
 namespace shard::program {
 
 void register_api_mixed([[maybe_unused]] OpTable& table) {
-  table.add(op_entry(ops::add, dense::add, dense::add_));
-  table.add(op_entry(ops::cast, dense::cast, dense::cast_));
-  table.add(op_entry(ops::reshape, dense::reshape, dense::reshape_));
+  table.add(op_entry(ops::add, infer::add, dense::add, dense::add_));
+  table.add(op_entry(ops::cast, infer::cast, dense::cast, dense::cast_));
+  table.add(op_entry(ops::reshape, infer::reshape, dense::reshape, dense::reshape_));
   table.add(
-      op_entry(ops::reshape_with_shape, dense::reshape_with_shape, dense::reshape_with_shape_));
-  table.add(op_entry(ops::concat, dense::concat));
-  table.add(op_entry(ops::split, dense::split));
-  table.add(op_entry(ops::dropout, dense::dropout, dense::dropout_));
-  table.add(op_entry(ops::batch_norm, dense::batch_norm));
-  table.add(op_entry(ops::sgd_, nullptr, dense::sgd_));
-  table.add(op_entry(ops::full, dense::full));
-  table.add(op_entry(ops::names_that_clash, dense::names_that_clash));
-  table.add(op_entry(ops::add_grad, dense::add_grad));
-  table.add(op_entry(ops::masked_select, dense::masked_select));
+      op_entry(ops::reshape_with_shape, infer::reshape_with_shape, dense::reshape_with_shape,
+      dense::reshape_with_shape_));
+  table.add(op_entry(ops::concat, infer::concat, dense::concat));
+  table.add(op_entry(ops::split, infer::split, dense::split));
+  table.add(op_entry(ops::dropout, infer::dropout, dense::dropout, dense::dropout_));
+  table.add(op_entry(ops::batch_norm, infer::batch_norm, dense::batch_norm));
+  table.add(op_entry(ops::sgd_, infer::sgd_, nullptr, dense::sgd_));
+  table.add(op_entry(ops::full, infer::full, dense::full));
+  table.add(op_entry(ops::names_that_clash, infer::names_that_clash, dense::names_that_clash));
+  table.add(op_entry(ops::add_grad, infer::add_grad, dense::add_grad));
+  table.add(op_entry(ops::masked_select, infer::masked_select, dense::masked_select));
   table.add(
-      op_entry(ops::recorded_by_its_composite, dense::recorded_by_its_composite,
-      dense::recorded_by_its_composite_));
+      op_entry(ops::recorded_by_its_composite, infer::recorded_by_its_composite,
+      dense::recorded_by_its_composite, dense::recorded_by_its_composite_));
 }
 
 }  // namespace shard::program
