@@ -1,5 +1,5 @@
 // Counts the bytes that the kernel of a distributed call sends when it combines values over mesh
-// axes. The kernel's dry twin reports them.
+// axes. The kernel's dry kernel reports them.
 #include "call/dist_call.h"
 
 namespace shard::call {
@@ -58,7 +58,7 @@ bool next_place(const ProcessMesh& mesh, const AxisList& axes, Coordinate& at) {
 
 }  // namespace
 
-/// The count must be equal on all ranks. So the dry twin runs once for each local shape that some
+/// The count must be equal on all ranks. So the dry kernel runs once for each local shape that some
 /// rank has, as in a dry world.
 void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) {
   const AxisList axes = differing_axes(plan);
@@ -100,7 +100,7 @@ void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) 
   } catch (const Error& error) {
     restore();
     if (error.code() != ErrorCode::no_kernel)
-      throw;  // otherwise there is no dry twin, or the call is going to fail because it has no kernel
+      throw;  // otherwise there is no dry kernel, or the call is going to fail because it has no kernel
     plan.kernel_untold = plan.checked = true;
   } catch (...) {
     restore();
