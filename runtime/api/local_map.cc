@@ -98,7 +98,7 @@ class LocalGradient {
     std::vector<Tensor> outputs, given, leaves;
     for (size_t o = 0; o < gradients.size(); ++o) {
       if (!gradients[o].defined()) continue;
-      // collective over all ranks of the world, including those without a shard
+      // Collective over all ranks of the world, including those without a shard.
       const Tensor moved = reshard(gradients[o], outputs_[o]);
       if (o >= results_.size() || !results_[o].requires_grad()) continue;
       outputs.push_back(results_[o]);

@@ -35,7 +35,7 @@ bool Tensor::is_leaf() const { return !requires_grad() || !get().grad.node; }
 
 const Tensor& Tensor::set_requires_grad(bool wanted) const {
   GradState& state = get().grad;
-  // so that its previous state can be restored
+  // The capture adopts the tensor first, so that it can restore its state.
   if (Recorder* const recorder = Recorder::current()) recorder->adopt(get());
   if (!is_leaf()) {
     fail(ErrorCode::autograd,

@@ -1,5 +1,5 @@
 // Counts the bytes that the kernel of a distributed call sends when it combines values over mesh
-// axes. The kernel's dry kernel reports them.
+// axes. The dry kernel that is registered for it reports them.
 #include "call/dist_call.h"
 
 namespace shard::call {

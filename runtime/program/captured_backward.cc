@@ -45,7 +45,7 @@ Tensor snapshot(const Tensor& source) {
 }  // namespace
 
 Again::Again(const Entry& entry, const BackwardPart& part, const Arguments& arguments) : entry_(entry) {
-  // operator() throws in these cases
+  // operator() throws in these cases.
   if (!entry.source->function || !entry.trace.program.gradients.empty()) return;
   rerun_.emplace([&entry, &part](const std::vector<Tensor>& inputs) { return outputs_of(entry, part, inputs); },
                  arguments.inputs);

@@ -50,7 +50,7 @@ class Backward {
   size_t step_;
   Again again_;
   RandomStart random_;
-  // by number among the residuals (Split::middles) and sources of the split
+  // By number among the residuals (Split::middles) and sources of the split.
   std::vector<Saved> values_, sources_;
 };
 

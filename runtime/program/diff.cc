@@ -18,7 +18,7 @@ Pairs common(const Lines& a, const Lines& b) {
   while (begin < std::min(a.size(), b.size()) && a[begin] == b[begin]) ++begin;
   while (end < std::min(a.size(), b.size()) - begin && a[a.size() - 1 - end] == b[b.size() - 1 - end]) ++end;
   const size_t rows = a.size() - begin - end, columns = b.size() - begin - end;
-  // length of the longest common subsequence from this position of a and of b on
+  // The length of the longest common subsequence from this position of a and of b on.
   std::vector<uint32_t> longest((rows + 1) * (columns + 1), 0);
   const auto at = [&](size_t i, size_t j) -> uint32_t& { return longest[i * (columns + 1) + j]; };
   for (size_t i = rows; i-- > 0;) {

@@ -27,8 +27,7 @@ std::string quoted(std::string_view text) {
   return '"' + result + '"';
 }
 
-/// What a reshard sends: "reshard 256 B
-/// all_gather(tp, dim 1) 256 B".
+/// What a reshard sends: "reshard 256 B\nall_gather(tp, dim 1) 256 B".
 std::string communication(const Op& op, const Type& from) {
   const auto of_plan = [&](const ReshardPlan& plan, int64_t before) {
     return fmt::format("{} {} B{}", to_string(op.kind), plan.bytes + before,

@@ -193,7 +193,7 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
   const bool on_mesh = std::any_of(states_.begin(), states_.end(), [](const auto& state) { return state->on_mesh; });
   CommQueue* const queue = on_mesh ? &rank_->comm_queue() : nullptr;
   const uint64_t before = on_mesh ? queue->calls_done() : 0;
-  // counts ops: each distributed op of a program counts as one distributed call
+  // Each op of a program counts as one distributed call.
   const auto done = [&](size_t ops) {
     if (on_mesh) queue->set_calls_done(before + ops);
   };

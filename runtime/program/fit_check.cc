@@ -76,8 +76,8 @@ class FitCheck {
     seen_.push_back({named.value, root, given.impl().get(), storage, named.name});
   }
 
-  /// In each run the program gives a history to what it writes with one. Neither a leaf nor the
-  /// source of a resharded view can take that history.
+  /// In each run the program gives a history to what it writes with one. These cannot take it: a
+  /// leaf, a view that was resharded, and a tensor that shares its buffer with another argument.
   void check_history(const char* what, const Named& named, const Tensor& given) {
     if (!trace_.gradient) return;
     const bool is_leaf = given.requires_grad() && given.is_leaf();

@@ -207,7 +207,7 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   autograd::note_reads(arguments.inputs, arguments.parameters);
   entry->prepare_forward(arguments);
   std::vector<Again> again;
-  // the edges of all steps, taken before written arguments get another history
+  // The edges of all steps, taken before written arguments get another history.
   std::vector<std::vector<OwnedEdge>> edges;
   for (const GradientStep& step : entry->steps) {
     again.emplace_back(*entry, step.all.part, arguments);

@@ -8,9 +8,9 @@ using call::BoundStep;
 
 namespace {
 
-// the number of graphs to keep: buffers take turns if a caller holds on to outputs
+// The number of graphs to keep: buffers take turns if a caller holds on to outputs.
 constexpr size_t kGraphs = 4;
-// after this many recordings without reuse, addresses count as new in each run
+// After this many recordings without reuse, addresses count as new in each run.
 constexpr size_t kFruitless = 8;
 
 }  // namespace

@@ -41,7 +41,7 @@ std::vector<size_t> groups_of(const std::vector<Tensor>& tensors) {
   for (const auto& [leaf, from] : gradients) {
     for (size_t i = 1; i < from.size() && from.size() > 2; ++i) join(from[i], from[0]);
   }
-  // numbered in the order of the tensors, which is equal on all ranks
+  // Numbered in the order of the tensors, which is equal on all ranks.
   std::unordered_map<size_t, size_t> numbers;
   for (size_t& each : group) each = numbers.emplace(each, numbers.size()).first->second;
   return group;

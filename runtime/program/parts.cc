@@ -29,7 +29,8 @@ bool can_part(const Program& backward) {
   return true;
 }
 
-/// `part` has its outputs and the values that it reads. Fills in its program from the others.
+/// Makes part.program, the ops of `backward` that compute part.wanted, and lists the inputs and
+/// parameters that these read in part.inputs and part.parameters.
 void extract(const Program& backward, BackwardPart& part) {
   Program chosen = backward;
   chosen.outputs.clear();

@@ -76,7 +76,7 @@ class Batches {
 
   const Program& program_;
   size_t now_ = 0;
-  // by batch_key, numbered in order of appearance: all ranks visit them in one order
+  // By batch_key, numbered in order of appearance: all ranks visit them in one order.
   std::map<std::string, size_t> kinds_;
   std::map<size_t, std::vector<size_t>> waiting_;  // ops by kind
   std::vector<std::vector<size_t>> before_;        // for each op: the reshards that run before it

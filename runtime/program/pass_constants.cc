@@ -142,7 +142,7 @@ class Constants {
   Program result_;
   Merger copy_;
   const OpEntry* const full_;
-  // for each value of the program: the value of all its elements when it is computed
+  // For each value of the program: the value of all its elements when it is computed.
   std::vector<std::optional<Scalar>> values_;
 };
 

@@ -8,7 +8,7 @@ namespace {
 std::vector<bool> find_live(const Program& program, bool keep_collectives) {
   const AliasTrees trees(program);
   std::vector<bool> used(program.value_count(), false);
-  // by root: whether the ops after the current one read it
+  // By root: whether the ops after the current one read it.
   std::vector<bool> read(program.value_count(), false);
   for (ValueId id = 1; id < program.value_count(); ++id) {
     used[id] = trees.is_output(id);

@@ -107,7 +107,7 @@ class Order {
     if (stays(op)) return false;
     const auto is_view = [&](ValueId id) { return id != 0 && program_.value(id).source != 0; };
     const bool writes = std::find(op.writes.begin(), op.writes.end(), true) != op.writes.end();
-    // other ops wait for it
+    // Other ops wait for it.
     if (!writes && std::all_of(op.outputs.begin(), op.outputs.end(), is_view)) return true;
     int64_t bytes = 0;
     std::vector<ValueId> seen;

@@ -52,7 +52,7 @@ class Refusals {
                       other + static_cast<std::ptrdiff_t>(second.count), same);
   }
 
-  // suffix of the name of an op that is the gradient of another one
+  // The suffix of the name of an op that is the gradient of another one.
   static constexpr std::string_view kGradient = "_grad";
   const Program& program_;
   std::map<std::pair<ValueId, ValueId>, std::vector<size_t>> readers_;  // by value and state

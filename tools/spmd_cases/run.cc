@@ -325,7 +325,7 @@ class Run {
   std::vector<Meta> outputs_;
   std::vector<SlotRange> output_slots_;
   std::vector<const DistSpec*> wanted_;
-  // for each input slot: it is an xshape whose first size has an entry in the mapping
+  // For each input slot: it is an xshape whose first size has an entry in the mapping.
   std::vector<bool> marked_;
 };
 
