@@ -21,7 +21,7 @@ constexpr OpDef kFromLocal = {.name = "from_local", .inputs = slots<"piece">, .o
 
 const DistSpec* gradient_layout_of(const Tensor& tensor) { return gradient_layout(dist_impl(tensor).spec); }
 
-/// The gradient of a move is moved back by the same planner.
+/// The gradient of a reshard is resharded back by the same planner.
 template <class Move>
 Tensor record_move(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap, Move&& move) {
   if (dist_impl(tensor, "reshard").spec == spec || !records(tensor)) return move();
@@ -40,7 +40,7 @@ std::vector<Tensor> record_moves(const std::vector<Tensor>& tensors, int64_t mem
   Recording record(CallSite(), kReshardList, tensors);
   std::vector<Tensor> moved = move();
   for (size_t i = 0; i < moved.size(); ++i) {
-    // One that stays has a history already.
+    // A tensor that stays in its layout has a history already.
     if (moved[i].impl() == tensors[i].impl()) moved[i] = Tensor(moved[i].impl()->alias());
   }
   auto backward = [from, memory_cap](Pass& pass) { pass.give<0>(reshard(pass.grads(0), from, memory_cap)); };
@@ -77,14 +77,15 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
 Tensor full_tensor(const Tensor& tensor) {
   if (!records(tensor)) return dist::full_tensor(tensor);
   Recording record(CallSite(), kFullTensor, tensor);
-  // Every rank has the whole value and computes the same from it, so every rank has the same gradient.
+  // Every rank has the full value and computes the same from it, so every rank has the same
+  // gradient.
   auto backward = [from = gradient_layout_of(tensor)](Pass& pass) {
     pass.give<0>(distribute(pass.grad(0), from, same_on_all));
   };
   return record.link<0>(std::move(backward), dist::full_tensor(tensor));
 }
 
-// A piece has no layout, so nothing tells which gradients of the ranks belong together.
+// A local shard has no layout, so it is unknown which gradients of the ranks belong together.
 Tensor local(const Tensor& tensor) { return autograd::unlinked(kLocal, dist::local(tensor), tensor); }
 
 Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype) {

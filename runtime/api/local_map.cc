@@ -20,8 +20,9 @@ using autograd::records;
 
 constexpr OpDef kLocalMap = {.name = "local_map", .inputs = slots<"inputs[]">, .outputs = slots<"outputs[]">};
 
-/// The layout of gradients of pieces in `spec`, in which each rank has what its own piece adds to the whole gradient: what all ranks of an
-/// axis have is used by each of them, so that its gradient is the sum over them; and each contribution to a sum gets the whole gradient.
+/// The layout of gradients of local shards in `spec`, in which each rank has what its own shard
+/// contributes to the global gradient. All ranks of a replicated axis use the same shard, so its
+/// gradient is the sum over them. Each contribution to a pending sum gets the whole gradient.
 const DistSpec* dual(const DistSpec* spec, std::string_view name) {
   Layout layout = spec->layout();
   for (int axis = 0; axis < spec->mesh()->rank(); ++axis) {
@@ -67,7 +68,7 @@ class LocalGradient {
     for (const DistSpec* spec : out_specs) outputs_.push_back(spec == nullptr ? nullptr : dual(spec, name_));
   }
 
-  /// Calls the function on pieces that are leaves of their own.
+  /// Calls the function on local shards that are leaves of their own.
   std::vector<Tensor> run(const call::LocalFunction& function, std::span<const Tensor> pieces) {
     std::vector<autograd::OwnedEdge> edges;
     for (const Tensor& piece : pieces) {
@@ -97,7 +98,7 @@ class LocalGradient {
     std::vector<Tensor> outputs, given, leaves;
     for (size_t o = 0; o < gradients.size(); ++o) {
       if (!gradients[o].defined()) continue;
-      // on all ranks of the world, including those without a shard
+      // Collective over all ranks of the world, including those without a shard.
       const Tensor moved = reshard(gradients[o], outputs_[o]);
       if (o >= results_.size() || !results_[o].requires_grad()) continue;
       outputs.push_back(results_[o]);
@@ -128,7 +129,7 @@ class LocalGradient {
 
  private:
   struct Input {
-    const DistSpec* dual;  // null where no gradient is wanted
+    const DistSpec* dual;  // null if no gradient is wanted
     Meta meta;
   };
   std::string_view name_;

@@ -1,4 +1,5 @@
-// local_map: a user's function on the local pieces of distributed tensors, as one step of a distributed program.
+// local_map: runs a user's function on the local shards of distributed tensors, as one step of a
+// distributed program.
 #pragma once
 
 #include <concepts>
@@ -11,7 +12,7 @@
 namespace shard {
 namespace detail {
 
-/// call::run_local_map, recorded for autograd.
+/// Like call::run_local_map, and recorded for autograd.
 std::vector<Tensor> run_local_map(const call::LocalFunction& function, std::span<const Tensor> inputs,
                                   std::span<const DistSpec* const> in_specs, std::span<const DistSpec* const> out_specs,
                                   const LocalMapOptions& options);
@@ -45,7 +46,7 @@ struct Results<std::tuple<T...>> {
 
 }  // namespace detail
 
-/// What local_map returns: call it with distributed tensors, one for each of its input layouts.
+/// The result of local_map. Call it with distributed tensors, one for each input layout.
 template <class Function>
 class LocalMap {
  public:
@@ -76,20 +77,24 @@ class LocalMap {
   LocalMapOptions options_;
 };
 
-/// `function` as one step of a distributed program: its inputs are moved to `in_specs`, it gets this rank's pieces of them as
-/// plain tensors, and the plain tensors that it returns become pieces of outputs in `out_specs`, which may be pending. It takes
-/// as many tensors as there are input layouts, and returns a Tensor, a std::tuple or a std::vector of them.
+/// Runs `function` as one step of a distributed program. Its inputs are resharded to `in_specs`,
+/// and it gets this rank's local shards of them as plain tensors. The plain tensors that it returns
+/// become local shards of outputs in `out_specs`, which may be pending. It takes as many tensors as
+/// there are input layouts, and returns a Tensor, a std::tuple or a std::vector of them.
 ///
 ///     const auto f = local_map([](const Tensor& x, const Tensor& w) { return relu(matmul(x, w)); }, {rows, whole}, {rows});
 ///     const Tensor y = f(x, w);
 ///
-/// All layouts are on one mesh; ranks outside of it run nothing. An input with a null layout stays as it is: a plain tensor is
-/// handed on, a distributed one gives the piece that it has. CommPolicy looks at the moves. Pieces are for reading: a piece that
-/// was not moved is the tensor's own buffer. A returned input is copied.
+/// All layouts are on one mesh. Ranks outside it do not run the function. An input with a null
+/// layout stays as it is: a plain tensor is passed on, and of a distributed tensor the function
+/// gets the existing local shard. CommPolicy applies to the reshards. Local shards are read-only
+/// for the function, because the shard of an input that was not resharded is the tensor's own
+/// buffer. A returned input is copied.
 ///
-/// Whole shapes come from `options.outputs`, or from an exchange of the pieces' shapes over all ranks of the world. Throws
-/// shape_mismatch naming the rank whose piece is not what its layout gives it, dtype_mismatch where ranks do not agree, layout
-/// for layouts that do not fit, policy, and what `function` throws; none of these changes a tensor.
+/// Global shapes come from `options.outputs`, or from an exchange of the local shapes over all
+/// ranks of the world. Throws shape_mismatch with the rank whose result does not have the shape
+/// that the layout assigns to it, dtype_mismatch if ranks disagree, layout for layouts that do not
+/// fit, policy, and what `function` throws. None of these changes a tensor.
 template <class Function>
 LocalMap<Function> local_map(Function function, std::vector<const DistSpec*> in_specs,
                              std::vector<const DistSpec*> out_specs, LocalMapOptions options = {}) {

@@ -1,4 +1,4 @@
-// The members of Tensor (core/tensor.h) that record for autograd, or ask it.
+// The members of Tensor (core/tensor.h) that record for autograd or query it.
 #include "core/tensor.h"
 
 #include "autograd/autograd.h"
@@ -26,7 +26,8 @@ Tensor Tensor::to(Device device) const {
 }
 
 bool Tensor::requires_grad() const {
-  // Which brings a view's history up to date. One that was made where nothing is recorded has none, whatever it is a view of.
+  // requires_grad() brings the history of a view up to date. A view that was created while nothing
+  // is recorded has no history, whatever its base.
   return autograd::requires_grad(*this) && get().grad.requires_grad && is_floating(dtype());
 }
 
@@ -34,7 +35,8 @@ bool Tensor::is_leaf() const { return !requires_grad() || !get().grad.node; }
 
 const Tensor& Tensor::set_requires_grad(bool wanted) const {
   GradState& state = get().grad;
-  if (Recorder* const recorder = Recorder::current()) recorder->adopt(get());  // so that what it was comes back
+  // The capture adopts the tensor first, so that it can restore its state.
+  if (Recorder* const recorder = Recorder::current()) recorder->adopt(get());
   if (!is_leaf()) {
     fail(ErrorCode::autograd,
          "[set_requires_grad] {} was computed from leaves that require a gradient; only a leaf can be told: take "
@@ -46,8 +48,8 @@ const Tensor& Tensor::set_requires_grad(bool wanted) const {
          "[set_requires_grad] {} has no floating-point dtype, so it has no gradient; cast it first", get().describe());
   }
   state.requires_grad = wanted;
-  state.node = nullptr;  // of a value of another dtype
-  state.root = nullptr;  // a leaf of its own, whatever shares its buffer
+  state.node = nullptr;  // the history belongs to a value of another dtype
+  state.root = nullptr;  // it is a leaf of its own, whatever shares its buffer
   return *this;
 }
 

@@ -1,5 +1,5 @@
-// Calls that are prepared once and run many times: where a context has a Binder, a dense function runs no kernel, and leaves it there with
-// all its arguments.
+// Calls that are prepared once and run many times. If a context has a Binder, a dense function does
+// not run its kernel but leaves it to the Binder with all its arguments.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,9 @@
 
 namespace shard::call {
 
-/// Some rows of elementwise work: tensors that are `cut` are seen as matrices of `length` columns, of which the kernel gets rows `first` to before
-/// `first + count`; as vectors where that is 1. The others are vectors that are repeated in each row.
+/// A range of rows of elementwise work. Tensors with `cut` set are treated as matrices of `length`
+/// columns, of which the kernel gets rows `first` to `first + count - 1`; as vectors if `length` is
+/// 1. All other tensors are vectors that are repeated in each row.
 struct Rows {
   int64_t first = 0;
   int64_t count = 0;
@@ -23,7 +24,7 @@ struct Rows {
 struct BoundTensor {
   DenseTensor* tensor;
   bool written;
-  bool* cut;  // to be set where rows of it are taken
+  bool* cut;  // the caller sets it if rows of the tensor are taken
 };
 
 /// A kernel with its arguments, or a copy.
@@ -34,32 +35,35 @@ class BoundStep {
   BoundStep& operator=(const BoundStep&) = delete;
   virtual ~BoundStep() = default;
   virtual void run() = 0;
-  /// The tensors of a kernel that may run on some rows of them; none for other steps.
+  /// The tensors of a kernel that can run on a range of their rows; empty for other steps.
   virtual std::vector<BoundTensor> tensors() { return {}; }
-  /// Runs it on these rows alone. Threads may do so at the same time.
+  /// Runs the step on these rows alone. Several threads may do so at the same time.
   virtual void run_rows(const Rows&) {}
-  /// All tensors of a kernel or copy that does the same work whenever these are at the same addresses; none for other steps, which draw random
-  /// numbers, reduce over ranks or move.
+  /// All tensors of a kernel or copy that does the same work whenever its tensors have the same
+  /// addresses. Empty for other steps: those that draw random numbers, reduce over ranks or
+  /// reshard.
   virtual std::vector<const DenseTensor*> replayable_tensors() { return {}; }
 };
 
-/// Collects the steps of one call. Its tensors are on storages without bytes: whoever runs the steps puts others in their place.
+/// Collects the steps of one call. Its tensors have storage-less buffers, which whoever runs the
+/// steps replaces by real ones.
 class Binder {
  public:
-  /// Runs `kernel` with these arguments. References and lists of tensors are copied.
+  /// Adds a step that runs `kernel` with these arguments. References and lists of tensors are
+  /// copied.
   template <class... P>
   void add(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args);
-  /// Copies the bytes of `from`.
+  /// Adds a step that copies the bytes of `from` to `to`.
   void copy(const DenseTensor& to, const DenseTensor& from);
 
   std::vector<std::unique_ptr<BoundStep>> steps;
   std::vector<DenseTensor*> tensors;  // of all steps
-  const RandomKey* key = nullptr;     // where steps find the key of a random op when they run
+  const RandomKey* key = nullptr;     // steps of random ops read their key here when they run
 };
 
 namespace detail {
 
-/// What a step keeps for a parameter of type P: a value of its own.
+/// What a step keeps for a parameter of type P: a copy of the value.
 template <class P>
 struct Kept {
   std::remove_cvref_t<P> value;
@@ -157,7 +161,7 @@ class BoundKernel final : public BoundStep {
   void run_rows(const Rows& rows) override {
     std::apply(
         [&](auto&... each) {
-          // Tensors of some rows are values of their own, which the kernel takes by reference.
+          // The tensors for a range of rows are new values, which the kernel takes by reference.
           std::tuple<decltype(each.rows(rows))...> parts(each.rows(rows)...);
           std::apply([&](auto&... part) { kernel_(ctx_, part...); }, parts);
         },

@@ -33,11 +33,12 @@ RecordedOutput Capturing::describe(const DenseTensor& output, const AliasDef* al
   return recorded;
 }
 
-/// Outputs that are arguments written in place are those arguments; the others are what the call has returned, in their order.
+/// Records the call. An output that is an argument written in place is that argument. All other
+/// outputs are the results that the call returned, in their order.
 void Capturing::record() {
   std::vector<RecordedOutput> outputs;
   std::vector<SlotRange> output_slots;
-  std::vector<TensorImpl*> impls;  // by flat output
+  std::vector<TensorImpl*> impls;  // one entry for each flat output
   auto next = results_.begin();
   for (size_t o = 0; o < op_.outputs.size(); ++o) {
     const AliasDef* target = nullptr;

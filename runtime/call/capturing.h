@@ -1,4 +1,4 @@
-// Tells the recorder of a program of calls on plain tensors.
+// Reports calls on plain tensors to the recorder of a program.
 #pragma once
 
 #include <tuple>
@@ -8,13 +8,13 @@
 
 namespace shard::call {
 
-/// One call, from before it runs to after.
+/// Records one call. The object is created before the call runs and finished after it.
 class Capturing {
  public:
   Capturing(Recorder& recorder, const OpDef& op, bool inplace)
       : recorder_(recorder), op_(op), inplace_(inplace), draws_(draws()) {}
 
-  /// The arguments in the order of the op.
+  /// Adds one argument. Arguments are added in the order of the op.
   template <class T>
   void argument(const T& value) {
     if constexpr (std::is_same_v<T, Tensor>) tensor(value);
@@ -22,7 +22,7 @@ class Capturing {
     else attrs_.emplace_back(value);
   }
 
-  /// The results of the op that are no targets of the call.
+  /// Records the call. The arguments are the results of the op that are not targets of the call.
   void finish() { record(); }
   void finish(const Tensor& result) {
     result_slot({&result, 1});
@@ -40,8 +40,8 @@ class Capturing {
 
  private:
   struct Input {
-    TensorImpl* impl;   // null for an absent one
-    DenseTensor value;  // before the call
+    TensorImpl* impl;   // null for an absent argument
+    DenseTensor value;  // the tensor before the call
   };
   static uint64_t draws();
   void tensor(const Tensor& tensor);
@@ -59,7 +59,7 @@ class Capturing {
   std::vector<Input> inputs_;
   std::vector<SlotRange> slots_;
   std::vector<Attr> attrs_;
-  std::vector<std::span<const Tensor>> results_;  // by output slot that the call returns
+  std::vector<std::span<const Tensor>> results_;  // one entry for each output slot that the call returns
 };
 
 }  // namespace shard::call

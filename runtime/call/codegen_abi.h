@@ -3,7 +3,7 @@
 
 namespace shard {
 
-/// Raised whenever docs/generated_code.md changes in a way that old generated code would not fit.
+/// Increased whenever docs/generated_code.md changes in a way that breaks existing generated code.
 inline constexpr int kCodegenAbi = 7;
 
 }  // namespace shard

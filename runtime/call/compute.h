@@ -1,4 +1,5 @@
-// How dense functions run their kernel: look it up by the types of its arguments, make the outputs, call it.
+// How a dense function runs its kernel: it looks the kernel up by the types of its arguments,
+// allocates the outputs and calls it.
 #pragma once
 
 #include <optional>
@@ -11,7 +12,8 @@
 
 namespace shard::call {
 
-/// Stands for the random key among a kernel's arguments: it is drawn once everything else is checked.
+/// Stands for the random key among a kernel's arguments. The key is drawn after all other arguments
+/// have been checked.
 struct DrawnKey {};
 inline constexpr DrawnKey drawn_key{};
 
@@ -22,7 +24,8 @@ struct IsOptional : std::false_type {};
 template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
-/// The type of a kernel's parameter for an argument of type T: small things by value, lists as spans, the rest by reference.
+/// The type of a kernel's parameter for an argument of type T: small values by value, lists as
+/// spans, everything else by const reference.
 template <class T>
 auto parameter_type() {
   if constexpr (std::is_same_v<T, std::vector<DenseTensor>> || std::is_same_v<T, std::span<const DenseTensor>> ||
@@ -34,7 +37,7 @@ auto parameter_type() {
                        IsOptional<T>::value) {
     return std::type_identity<T>();
   } else if constexpr (std::is_array_v<T>) {
-    return std::type_identity<const std::remove_extent_t<T>*>();  // a text in quotes
+    return std::type_identity<const std::remove_extent_t<T>*>();  // a string literal
   } else {
     return std::type_identity<const T&>();
   }
@@ -61,7 +64,8 @@ inline std::vector<DenseTensor> make(const OpContext& ctx, Device device, std::s
   return allocate_list(ctx, device, metas);
 }
 
-/// A dry world has no data from which a kernel could tell the rows of an output.
+/// Throws for an output whose number of rows comes from data if this is a dry world, which has no
+/// data.
 inline void check_known(const OpContext&, const Meta&) {}
 inline void check_known(const OpContext&, std::span<const Meta>) {}
 inline void check_known(const OpContext& ctx, const DynamicMeta& most) {
@@ -112,14 +116,15 @@ Output<M> compute_one(Device device, const OpContext& ctx, const KernelTable& ke
   return output;
 }
 
-/// One output is never moved: it needs no tuple around it, and is made where it is returned.
+/// A single output is never moved: it needs no tuple around it and is constructed where it is
+/// returned.
 template <class M, class... Args>
 Output<M> compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, std::tuple<M&> meta,
                      const Args&... args) {
   return compute_one<M>(device, ctx, kernels, dtype, std::get<0>(meta), args...);
 }
 
-/// One thing as a tuple of a reference to it; a tuple as it is.
+/// A single value as a tuple of one reference to it. A tuple is returned as it is.
 template <class T>
 auto as_tuple(T& value) {
   if constexpr (IsTuple<std::remove_const_t<T>>::value) return value;
@@ -131,7 +136,7 @@ inline std::vector<DenseTensor> make_target(InplaceWrite& write, Targets x, std:
   return write.targets(x, metas);
 }
 
-/// A reader of InplaceWrite that is copied only where it has to be.
+/// Like InplaceWrite::reader, but the argument is only copied if it has to be.
 class SafeReader {
  public:
   SafeReader(const InplaceWrite& write, const DenseTensor& tensor) : tensor_(tensor) {
@@ -145,8 +150,8 @@ class SafeReader {
 };
 inline const DenseTensor& given(const OpContext&, const SafeReader& reader) { return reader.get(); }
 
-/// An argument that is safe to read while the targets are written. What is no const reference is a target, whose reader is the
-/// kernel of its own result.
+/// An argument that can be read safely while the targets are written. An argument that is not a
+/// const reference is a target; its reader is the kernel that computes its own result.
 template <class T>
 decltype(auto) safe(const InplaceWrite& write, T& argument) {
   using Value = std::remove_const_t<T>;
@@ -178,22 +183,23 @@ void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& k
 
 }  // namespace detail
 
-/// Runs a kernel on `device` with new outputs of the given metas, and returns those: for one meta the output, for std::tie of
-/// several a tuple. `args` are the kernel's arguments.
+/// Runs a kernel on `device` with new outputs of the given metas, and returns the outputs: a single
+/// one for one meta, a tuple for std::tie of several metas. `args` are the kernel's arguments.
 template <class Metas, class... Args>
 auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, const Metas& metas,
                 const Args&... args) {
   return detail::compute_on(device, ctx, kernels, dtype, detail::as_tuple(metas), args...);
 }
 
-/// The same on the device of the tensors.
+/// Like compute_on, on the device of the tensors.
 template <class Metas, class... Args>
 auto compute(const OpContext& ctx, const KernelTable& kernels, DType dtype, const Metas& metas, const Args&... args) {
   return detail::compute_on(device_of(ctx, args...), ctx, kernels, dtype, detail::as_tuple(metas), args...);
 }
 
-/// Runs a kernel whose outputs are written into `targets`, one or std::tie of several, then bumps their versions. Among `args`
-/// the targets are those that are no const references: one tensor may be a target and be read by another argument.
+/// Runs a kernel that writes its outputs into `targets` (one, or std::tie of several), then bumps
+/// their versions. The targets among `args` are the arguments that are not const references. A
+/// tensor may be both a target and a read-only argument.
 template <class Outs, class Metas, class... Args>
 void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& kernels, DType dtype, Outs&& targets,
                      const Metas& metas, Args&&... args) {

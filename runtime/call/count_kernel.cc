@@ -1,11 +1,11 @@
-// How many bytes the kernel of a distributed call sends, where it combines values over mesh axes: what its twin for dry
-// worlds tells.
+// Counts the bytes that the kernel of a distributed call sends when it combines values over mesh
+// axes. The dry kernel that is registered for it reports them.
 #include "call/dist_call.h"
 
 namespace shard::call {
 namespace {
 
-/// Counts what all groups along the axes send; it reduces nothing.
+/// Counts the bytes that all groups along the axes send, and reduces nothing.
 class CountingReducer final : public AxisReducer {
  public:
   CountingReducer(const ProcessMesh& mesh, const AxisList& axes) : mesh_(mesh), axes_(axes) {}
@@ -30,8 +30,8 @@ int64_t ranks_along(const ProcessMesh& mesh, const AxisList& axes) {
   return ranks;
 }
 
-/// The axes along which pieces differ, beside those that the kernel reduces over, whose members combine tensors of one
-/// shape.
+/// The axes along which local shards differ, without those that the kernel reduces over: the
+/// members of such a group combine tensors of one shape.
 AxisList differing_axes(const CallPlan& plan) {
   AxisList axes;
   for (int axis = 0; axis < plan.mesh->rank(); ++axis) {
@@ -46,7 +46,7 @@ AxisList differing_axes(const CallPlan& plan) {
   return axes;
 }
 
-/// The next place along `axes`; false after the last.
+/// Advances `at` to the next coordinate along `axes`; returns false after the last one.
 bool next_place(const ProcessMesh& mesh, const AxisList& axes, Coordinate& at) {
   for (int i = axes.size(); i-- > 0;) {
     int& place = at[static_cast<size_t>(axes[i])];
@@ -58,7 +58,8 @@ bool next_place(const ProcessMesh& mesh, const AxisList& axes, Coordinate& at) {
 
 }  // namespace
 
-/// Equal on all ranks, so it is counted for each shape of pieces that some rank has, as a dry world would.
+/// The count must be equal on all ranks. So the dry kernel runs once for each local shape that some
+/// rank has, as in a dry world.
 void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) {
   const AxisList axes = differing_axes(plan);
   const int64_t group = ranks_along(*mesh_, plan.reduce_axes);
@@ -73,7 +74,7 @@ void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) 
   local_.reducer = &reducer;
   plan_ = &plan;
   const auto restore = [&] {
-    locals_.clear();  // before the meter goes that counts them
+    locals_.clear();  // before the meter that counts them is destroyed
     ctx_ = context;
     local_ = {};
     plan_ = nullptr;
@@ -99,7 +100,7 @@ void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) 
   } catch (const Error& error) {
     restore();
     if (error.code() != ErrorCode::no_kernel)
-      throw;  // else there is no such twin, or the call is going to fail for want of a kernel
+      throw;  // otherwise there is no dry kernel, or the call is going to fail because it has no kernel
     plan.kernel_untold = plan.checked = true;
   } catch (...) {
     restore();

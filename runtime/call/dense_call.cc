@@ -79,7 +79,8 @@ DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name) 
 }
 
 DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, std::string_view name) {
-  // An absent target is never written, since kernels see that it is undefined: threads share it.
+  // All threads share this absent target. It is never written, since kernels see that it is
+  // undefined.
   static DenseTensor none;
   return tensor.defined() ? write(ctx, tensor, name) : none;
 }
@@ -175,7 +176,7 @@ Generator& thread_generator() {
 }
 
 RandomKey draw(const OpContext& ctx) {
-  if (ctx.binder != nullptr) return {};  // steps find theirs when they run
+  if (ctx.binder != nullptr) return {};  // steps get their key when they run
   return ctx.local != nullptr ? ctx.local->random : thread_generator().draw();
 }
 
@@ -216,13 +217,14 @@ bool failed_before_writing() {
 
 namespace {
 
-/// Counts the write of a plain call. In a dry world nothing was written, so bytes that were there are no value any more.
+/// Counts the write of a plain call. A dry world writes nothing, so existing bytes of the target
+/// are no longer valid and are dropped.
 void count_write(const OpContext& ctx, const DenseTensor& target) {
   target.storage()->bump(ctx.op);
   if (ctx.dry != nullptr) target.storage()->drop_data(*ctx.dry);
 }
 
-/// Throws where two of the tensors share elements. Sorted by place, such tensors come one after the other.
+/// Throws if two of the tensors share elements. After sorting by address such tensors are adjacent.
 void check_no_overlap(const OpContext& ctx, std::vector<const DenseTensor*> written) {
   std::erase_if(written, [](const DenseTensor* tensor) { return !tensor->defined() || tensor->numel() == 0; });
   std::sort(written.begin(), written.end(), [](const DenseTensor* a, const DenseTensor* b) {
@@ -277,7 +279,8 @@ DenseTensor InplaceWrite::written_view(const DenseTensor& x, const Meta& meta) {
          "[{}] writes {} into the buffer of an argument that is {}; its infer_meta function is wrong", ctx_.op,
          to_string(meta), to_string(x.meta()));
   }
-  // A distributed call has checked its targets: under ViewPolicy::sync it writes through views.
+  // A distributed call has checked its targets already: under ViewPolicy::sync it writes through
+  // views.
   if (ctx_.local == nullptr) check_write(*x.storage(), ctx_.op, view_policy());
   views_.push_back(&x);
   return x;
@@ -287,7 +290,8 @@ bool InplaceWrite::must_copy(const DenseTensor& tensor) const {
   bool copies = false;
   for (const Write& write : writes()) {
     const Overlap common = overlap(tensor, write.result);
-    // With several targets a kernel may write this one before it reads the element for another.
+    // With several targets, a kernel may write this one before it reads the element for another
+    // target.
     copies = copies || common == Overlap::partial ||
              (common == Overlap::equal && (writes().size() > 1 || tensor.numel() != write.result.numel()));
   }
@@ -310,7 +314,7 @@ void InplaceWrite::check_apart() const {
 
 void InplaceWrite::finish() {
   finishing_ = true;
-  // In a distributed call it is that which bumps.
+  // In a distributed call the DistCall bumps the versions.
   for (const DenseTensor* view : views_) {
     if (ctx_.local == nullptr) count_write(ctx_, *view);
   }
@@ -345,7 +349,8 @@ void replace_buffer(const char* op, DenseTensor& x, DenseTensor value, bool writ
   const Ref<Storage> old = x.storage();
   value.storage()->set_version(old->version());
   if (written) value.storage()->bump(op);
-  // Those that share the old buffer are copies of the value before this write. A view leaves it to them, and parts.
+  // Tensors that share the old buffer keep the value before this write, as copies. A view leaves
+  // the buffer to them and is separated from its source.
   const Writing* const writing = Writing::current();
   const bool view = old->detachment() != nullptr || (writing != nullptr && writing->views_of(*old).count != 0);
   if (!view && view_policy() != ViewPolicy::temporary)

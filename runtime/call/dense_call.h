@@ -1,4 +1,5 @@
-// The steps of a call on plain tensors that generated code strings together. Those of distributed calls: dist_call.h.
+// The building blocks of a call on plain tensors, which generated code combines. dist_call.h has
+// those of distributed calls.
 #pragma once
 
 #include <initializer_list>
@@ -35,7 +36,7 @@ inline bool any_dist(const std::vector<Tensor>& tensors) {
   return false;
 }
 
-/// The context of a call on plain tensors by this thread; `op` lives as long as the library.
+/// The context of a call on plain tensors by this thread. `op` must live as long as the library.
 inline OpContext context(const char* op) {
   const ThreadState& thread = this_thread;
   return {.op = op, .dry = thread.dry, .recorder = thread.recorder};
@@ -53,10 +54,11 @@ DenseTensor copy_of(const OpContext& ctx, const DenseTensor& tensor);
 
 [[noreturn]] void fail_undefined(const OpContext& ctx, std::string_view name);
 [[noreturn]] void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_view name);
-/// Throws no_kernel for an op whose `function` nobody has written yet: what scaffolded definitions do.
+/// Throws no_kernel for an op whose `function` is not written yet. Scaffolded definitions call it.
 [[noreturn]] void fail_missing(std::string_view op, std::string_view function);
 
-/// The dense tensor of an argument that the op reads. Throws undefined, stale_view, poisoned or no_data.
+/// The dense tensor of an argument that the op reads. Throws undefined, stale_view, poisoned or
+/// no_data.
 inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, std::string_view name) {
   if (!tensor.defined()) fail_undefined(ctx, name);
   const DenseTensor& value = tensor.impl()->value;
@@ -65,18 +67,18 @@ inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, std::
   if (!value.has_data() && ctx.dry == nullptr) fail_no_data(ctx, value, name);
   return value;
 }
-/// The dense tensor of an argument of which the op reads shape and dtype only.
+/// The dense tensor of an argument of which the op reads only shape and dtype.
 const DenseTensor& shape_of(const OpContext& ctx, const Tensor& tensor, std::string_view name, bool optional);
 const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, std::string_view name);
 std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tensor>& tensors, std::string_view name);
 /// The dense tensors of a list that the op writes in place.
 using Targets = std::span<DenseTensor* const>;
 std::vector<DenseTensor*> write_list(const OpContext& ctx, std::vector<Tensor>& tensors, std::string_view name);
-/// The dense tensor of an argument that the op writes. Throws also detached_view.
+/// The dense tensor of an argument that the op writes. Throws like read(), and also detached_view.
 DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name);
 DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, std::string_view name);
 
-/// The handle of a result; an absent one gives an undefined handle.
+/// The handle of a result. An absent result has an undefined handle.
 inline Tensor wrap(DenseTensor&& value) { return value.defined() ? Tensor(std::move(value)) : Tensor(); }
 std::vector<Tensor> wrap(std::vector<DenseTensor> values);
 
@@ -109,58 +111,67 @@ std::vector<Meta> metas(Targets tensors);
 /// The tensors themselves, for a kernel that reads what it writes.
 std::vector<DenseTensor> values(Targets tensors);
 inline const Meta* meta_or_null(const DenseTensor& tensor) { return tensor.defined() ? &tensor.meta() : nullptr; }
-/// A new tensor, without data in a dry world.
+/// A new tensor, storage-less in a dry world.
 inline DenseTensor allocate(const OpContext& ctx, Device device, const Meta& meta) {
   return DenseTensor::allocate(device, meta, ctx.dry, ctx.op);
 }
 std::vector<DenseTensor> allocate_list(const OpContext& ctx, Device device, std::span<const Meta> metas);
 
-/// `x` under another shape or dtype, on the same buffer. Throws shape_mismatch unless the byte size stays.
+/// `x` with another shape or dtype, on the same buffer. Throws shape_mismatch if the byte size
+/// would change.
 DenseTensor reinterpret(const OpContext& ctx, const DenseTensor& x, const Meta& meta);
-/// The same on the handle's own tensor: a change of metadata alone, which is no write.
+/// The same on the handle's own tensor. Only metadata changes, so this is not a write.
 void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta);
-/// `tensor` with another dtype, through the cast kernel; itself where it has it, or is absent.
+/// `tensor` converted to another dtype by the cast kernel. Returns the tensor itself if it already
+/// has the dtype or is absent.
 DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype);
 std::vector<DenseTensor> cast_list_to(const OpContext& ctx, std::span<const DenseTensor> tensors, DType dtype);
-/// The complex dtype whose parts have `dtype`. Throws dtype_mismatch: there are no complex tensors yet.
+/// The complex dtype whose real and imaginary parts have `dtype`. Always throws dtype_mismatch,
+/// because there are no complex tensors yet.
 DType complex_dtype(const OpContext& ctx, DType dtype);
 
-/// The meta of an output whose number of rows comes from data: the most that it can be. The kernel gets an undefined tensor and
-/// makes it.
+/// The meta of an output whose number of rows comes from data, with the upper bound of the rows.
+/// The kernel gets an undefined tensor and creates the output.
 struct DynamicMeta : Meta {};
-/// Such an op in a dry world, which has no data. Throws no_data.
+/// Throws no_data for an op with such an output in a dry world, which has no data.
 [[noreturn]] void fail_unbounded(const OpContext& ctx, const Meta& most);
 
-/// The key of a random op: that of the distributed call, or the next of this thread's generator.
+/// The key of a random op: that of the distributed call, or the next one of this thread's
+/// generator.
 RandomKey draw(const OpContext& ctx);
-/// The generator of calls on plain tensors: that of the rank which this thread runs, else of the thread.
+/// The generator of calls on plain tensors: that of the rank that this thread runs, else that of
+/// the thread.
 Generator& thread_generator();
 
-/// True while an exception is handled by which a kernel refuses its arguments: kernels throw invalid_argument and out_of_range
-/// only before they write.
+/// Call this in an exception handler. True if a kernel rejected its arguments before it wrote
+/// anything: kernels throw invalid_argument and out_of_range only before they write.
 bool failed_before_writing();
 
-/// One call that writes buffers of its arguments, on plain tensors or on the local pieces of a distributed call: where each
-/// result goes, which readers are copied first, and what is bumped, copied back or replaced afterwards.
+/// One call that writes buffers of its arguments, on plain tensors or on the local shards of a
+/// distributed call. It decides where each result goes, which readers are copied first, and what is
+/// bumped, copied back or replaced afterwards.
 class InplaceWrite {
  public:
   InplaceWrite(const OpContext& ctx, const OpDef& op) : ctx_(ctx), op_(op) {}
 
-  /// The buffer for the new value of `x`: x's own where the kernel may write over its input, else a new one. Throws
-  /// shape_mismatch where an elementwise result would grow by broadcasting. An absent x gives an undefined tensor.
+  /// The buffer for the new value of `x`: x's own buffer if the kernel may write over its input,
+  /// else a new one. Throws shape_mismatch if an elementwise result would grow by broadcasting. For
+  /// an absent x the result is undefined.
   DenseTensor target(DenseTensor& x, const Meta& result);
-  /// The same for a list. An empty list is an absent one and gives none; else there is a result for each.
+  /// The same for a list. An empty list is an absent one and has no results; otherwise there is one
+  /// result for each tensor.
   std::vector<DenseTensor> targets(Targets list, std::span<const Meta> results);
-  /// `x` itself as an output that the kernel writes; it reads x before it does. Throws shape_mismatch unless the meta stays,
-  /// detached_view or stale_view. An absent x gives an undefined tensor.
+  /// `x` itself as an output that the kernel writes, after it has read x. Throws shape_mismatch if
+  /// the meta would change, detached_view or stale_view. For an absent x the result is undefined.
   DenseTensor written_view(const DenseTensor& x, const Meta& meta);
-  /// An argument that is no target, for reading while those are written: a copy where it overlaps one of them, but for exactly
-  /// the only one.
+  /// An argument that is not a target, for reading while the targets are written. Returns a copy if
+  /// it overlaps a target, unless there is only one target and the two are exactly equal.
   DenseTensor reader(const DenseTensor& tensor) const { return must_copy(tensor) ? copy_of(ctx_, tensor) : tensor; }
   bool must_copy(const DenseTensor& tensor) const;
   std::vector<DenseTensor> readers(std::span<const DenseTensor> tensors) const;
 
-  /// Runs a kernel that writes the targets. Throws invalid_argument, before anything is written, where those share elements.
+  /// Runs a kernel that writes the targets. Throws invalid_argument, before anything is written, if
+  /// targets share elements.
   template <class... P>
   void run(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args) {
     run([&] { call::run(kernel, ctx, args...); });
@@ -182,7 +193,7 @@ class InplaceWrite {
     DenseTensor* x = nullptr;
     DenseTensor result;
   };
-  /// The only target of most calls is held in place, so that they allocate nothing.
+  /// Most calls have one target. It is stored in place, so that they allocate nothing.
   std::span<Write> writes() {
     return several_.empty() ? std::span(&single_, single_.x == nullptr ? 0 : 1) : std::span(several_);
   }
@@ -199,11 +210,12 @@ class InplaceWrite {
   bool finishing_ = false;
 };
 
-/// Two targets of one call share elements, so that its result would depend on their order.
+/// Throws invalid_argument: two targets of one call share elements, so the result would depend on
+/// their order.
 [[noreturn]] void fail_written_twice(const OpContext& ctx, const std::string& what);
 
-/// Gives the handle's tensor a new buffer, which counts as a write by `op` if `written`; other tensors on the old buffer
-/// become detached from it.
+/// Gives the handle's tensor a new buffer. This counts as a write by `op` if `written`. Other
+/// tensors on the old buffer become detached from the new one.
 void replace_buffer(const char* op, DenseTensor& x, DenseTensor value, bool written);
 
 }  // namespace shard::call

@@ -1,4 +1,5 @@
-// What public functions do with a call: hand it to the distributed layer if any tensor is distributed, else to the dense one.
+// Dispatch of a public function's call: to the distributed layer if any tensor is distributed, else
+// to the dense layer.
 #pragma once
 
 #include <optional>
@@ -17,7 +18,8 @@ template <class T>
 inline constexpr bool is_tensor_argument =
     std::is_same_v<std::remove_cvref_t<T>, Tensor> || std::is_same_v<std::remove_cvref_t<T>, std::vector<Tensor>>;
 
-/// The number of tensor arguments among the first `count` of Args: the slot of argument `count`.
+/// The number of tensor arguments among the first `count` of Args, which is the slot of argument
+/// `count`.
 template <size_t count, class... Args>
 consteval size_t slot_of() {
   constexpr bool tensors[] = {is_tensor_argument<Args>...};
@@ -32,8 +34,8 @@ bool is_distributed(const T& value) {
   else return false;
 }
 
-/// What the dense function gets for an argument: a tensor is checked for reading or, where the parameter is no const reference,
-/// for writing; an attribute passes as it is.
+/// The value that the dense function gets for an argument. A tensor is checked for reading, or for
+/// writing if the parameter is not a const reference. An attribute passes through unchanged.
 template <class Param>
 decltype(auto) dense_argument(const OpContext& ctx, const OpDef& op, size_t slot, std::type_identity_t<Param> value) {
   constexpr bool written = !std::is_const_v<std::remove_reference_t<Param>>;
@@ -61,7 +63,8 @@ std::tuple<decltype(wrap(std::declval<Values>()))...> wrap(std::tuple<Values...>
 
 namespace detail {
 
-/// The meta of a dense argument for a parameter of type P of an infer function; an attribute as it is.
+/// The meta of a dense argument for a parameter of type P of an infer function. An attribute passes
+/// through unchanged.
 template <class P, class T>
 decltype(auto) meta_argument(T& argument) {
   using Value = std::remove_cvref_t<T>;
@@ -84,20 +87,21 @@ auto infer_and_call(const OpContext& ctx, Metas (*infer)(const OpContext&, P...)
 
 }  // namespace detail
 
-/// Errors of a device get the call; its text is made only then.
+/// Adds the text of the call to device errors. The text is only made when such an error occurs.
 template <class... Params, class Infer, class Dense, size_t... i>
 auto call_dense(const OpContext& ctx, const OpDef& op, Infer* infer, Dense* dense, std::index_sequence<i...>,
                 std::type_identity_t<Params>... args) {
   try {
-    // Braces fix the order of the checks.
+    // Braced initialisation fixes the order of the checks.
     std::tuple<decltype(dense_argument<Params>(ctx, op, 0, static_cast<Params>(args)))...> arguments{
         dense_argument<Params>(ctx, op, slot_of<i, Params...>(), static_cast<Params>(args))...};
     return detail::infer_and_call(ctx, infer, dense, std::get<i>(arguments)...);
   } catch (const Error& error) { rethrow_with_call(error, op, ctx.op, {tensor_argument(args)...}); }
 }
 
-/// A functional op. The layers have the same parameters: those of the infer function are metas, and those of the dense one
-/// dense tensors after a context and the metas of the outputs.
+/// A call of a functional op. All layers have the same parameters, but the infer function takes
+/// metas where the dense function takes dense tensors. The dense function also takes a context and
+/// the metas of the outputs first.
 template <class Result, class... Params, class Infer, class Dense>
 Result dispatch(const OpDef& op, Result (*dist)(Params...), Infer* infer, Dense* dense,
                 std::type_identity_t<Params>... args) {
@@ -116,7 +120,8 @@ Result dispatch(const OpDef& op, Result (*dist)(Params...), Infer* infer, Dense*
   return result;
 }
 
-/// What an in-place form of the dist layer returns, without its arguments: nothing, one new result, or a tuple of several.
+/// The return value of an in-place form of the dist layer without its arguments: nothing, one new
+/// result, or a tuple of several.
 inline void new_results(Tensor&) {}
 inline void new_results(std::vector<Tensor>&) {}
 template <class... T>
@@ -134,7 +139,8 @@ auto new_results(std::tuple<T...>&& results) {
   else if constexpr (count > 1) return picked;
 }
 
-/// The in-place form of an op. Returns its new results; the caller returns those and the arguments that are written.
+/// A call of the in-place form of an op. Returns only the new results; the caller returns these
+/// together with the arguments that are written.
 template <class Result, class... Params, class Infer, class Dense>
 decltype(new_results(std::declval<Result>())) dispatch_inplace(const OpDef& op, Result (*dist)(Params...), Infer* infer,
                                                                Dense* dense, std::type_identity_t<Params>... args) {
@@ -159,7 +165,7 @@ decltype(new_results(std::declval<Result>())) dispatch_inplace(const OpDef& op, 
   }
 }
 
-/// An op without tensor arguments, and without a layout.
+/// A call, without a layout, of an op that has no tensor arguments.
 template <class Infer, class Dense, class... Args>
 auto call_local(const OpDef& op, Infer* infer, Dense* dense, const Args&... args) {
   const OpContext ctx = context(op.name.data());

@@ -97,7 +97,7 @@ void DistCall::add(const Tensor& tensor, bool optional) {
   Storage& storage = *impl.value.storage();
   const ViewPolicy policy = rank_.policies.view;
   try {
-    // One that is stale is refreshed once the call is allowed.
+    // A stale argument is refreshed once the call is allowed.
     if (policy != ViewPolicy::strict && storage.stale()) extras().stale.add(storage, policy);
     else storage.check_read();
     if (storage.state() == Storage::State::shape_only && (op_.no_need_buffer >> (slots_.size() - 1) & 1u) == 0)
@@ -214,7 +214,7 @@ std::string DistCall::call_text() const {
 }
 
 void DistCall::rethrow(const Error& error) const {
-  // What another rank failed with is no news of this call.
+  // An error of another rank does not get the text of this call.
   if (error.code() == ErrorCode::peer_failed) throw;
   fail(error.code(), "{}\n  in the call {}", error.what(), call_text());
 }
@@ -298,8 +298,9 @@ void DistCall::check_rule() const {
   std::vector<Meta> shards = plan_->input_shards;
   std::vector<const Meta*> metas;
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    shards[i].dtype =
-        plan_->inputs[i].global.dtype;  // only shapes are compared; some shards may be float32, others 16-bit
+    // Only shapes are compared. The dtypes may differ, since some shards may be float32 and others
+    // 16-bit.
+    shards[i].dtype = plan_->inputs[i].global.dtype;
     metas.push_back(tensors_[i] == nullptr ? nullptr : &shards[i]);
   }
   std::vector<AttrRef> attrs(attrs_.begin(), attrs_.end());
@@ -320,7 +321,7 @@ void DistCall::check_rule() const {
 bool DistCall::writes(const OutputPlan& output) const {
   if (output.alias < 0 || output.spec == nullptr || output.kind == AliasDef::Kind::view) return false;
   if (output.kind == AliasDef::Kind::written_view) return true;
-  // A change of metadata alone is no write.
+  // A change of metadata alone is not a write.
   const auto o = static_cast<size_t>(&output - plan_->outputs.data());
   size_t slot = 0;
   while (o >= plan_->output_slots[slot].first + plan_->output_slots[slot].count) ++slot;
@@ -334,7 +335,8 @@ void DistCall::prepare() {
     if (rank_.policies.view == ViewPolicy::temporary && x.value.storage()->detachment() != nullptr)
       part(*x.value.storage());
     if (output.kind != AliasDef::Kind::inplace) continue;
-    // Whether pieces change their shape differs from rank to rank; whether the tensor does, not.
+    // Whether the local shape changes differs from rank to rank, but whether the global shape
+    // changes does not.
     const bool new_buffer = !(output.global == x.global) || (!output.write_back && output.spec != x.spec);
     local_.replace_targets = local_.replace_targets || new_buffer;
   }
@@ -342,7 +344,8 @@ void DistCall::prepare() {
     for (const Promoted& promoted : extras_->promoted) check_replicated(promoted);
   }
   if (extras_) extras_->stale.settle(rank_.policies.view);
-  // From here on kernels and infer_meta see local pieces; before, user errors come from the global metas.
+  // From here on kernels and infer_meta see local shards. User errors were thrown before, from the
+  // global metas.
   ctx_.local = &local_;
   if (op_.random) local_.random = rank_.generator.draw();
   locals_.reserve(tensors_.size());
@@ -365,7 +368,8 @@ void DistCall::prepare() {
   }
 }
 
-/// The shape that an input of which no element is read has in the layout that is computed in.
+/// An argument of which the op reads only the shape: its storage with the local shape of the layout
+/// that the op computes in.
 DenseTensor DistCall::shape_of_piece(size_t i) const {
   DenseTensor shape(tensors_[i]->value.storage(), plan_->input_shards[i]);
   shape.set_symbol(tensors_[i]->value.symbol());
@@ -383,7 +387,7 @@ void DistCall::convert_results(const Float32Call& converted) {
 }
 
 void DistCall::capture() {
-  if (plan_->relayout) return;  // the move is all that there is
+  if (plan_->relayout) return;  // the reshard is all that is recorded
   std::vector<const DenseTensor*> inputs;
   for (const DenseTensor& input : extras_->captured_inputs) inputs.push_back(input.defined() ? &input : nullptr);
   const auto any =
@@ -396,7 +400,8 @@ void DistCall::capture() {
     RecordedOutput& out = outputs.emplace_back();
     out.present = output.spec != nullptr;
     if (!out.present) continue;
-    // What is written back from another layout is made beside its target, which is written once, by that.
+    // A result that is written back from another layout is computed in a buffer of its own. Only
+    // the write-back writes the target, once.
     const bool beside =
         output.write_back != nullptr && plan_->inputs[static_cast<size_t>(output.alias)].move == nullptr;
     const bool replaced =

@@ -1,4 +1,5 @@
-// One distributed call: collect arguments, find or infer its plan, move inputs, compute, write back, wrap.
+// One distributed call: collects the arguments, finds or makes its plan, reshards inputs, computes,
+// writes back and wraps the results.
 #pragma once
 
 #include <array>
@@ -25,14 +26,16 @@ namespace shard::call {
 
 enum class Variant : uint8_t { plain, inplace };
 
-/// Marks the call of an in-place form.
+/// Selects the constructor for an in-place form.
 struct InplaceForm {};
 inline constexpr InplaceForm inplace{};
 
-/// Made with all arguments, then run. Every check runs before the first byte is sent or written.
+/// One distributed call. It is constructed with all arguments and then run. Every check runs before
+/// the first byte is sent or written.
 class DistCall {
  public:
-  /// `args`: tensors, lists of tensors and attributes in the order of the YAML; they must outlive the call.
+  /// `args` are tensors, lists of tensors and attributes in the order of the YAML. They must
+  /// outlive the call.
   template <class... Args>
   explicit DistCall(const OpDef& op, const Args&... args) : DistCall(op, Variant::plain) {
     (argument(args), ...);
@@ -41,7 +44,8 @@ class DistCall {
   DistCall(InplaceForm, const OpDef& op, const Args&... args) : DistCall(op, Variant::inplace) {
     (argument(args), ...);
   }
-  /// Of an op without tensor arguments, whose outputs all get this layout; each rank makes its pieces.
+  /// For an op without tensor arguments. All outputs get this layout, and each rank creates its own
+  /// local shards.
   template <class... Args>
   DistCall(LayoutArg layout, const OpDef& op, const Args&... args) : DistCall(op, Variant::plain) {
     in(layout);
@@ -54,9 +58,11 @@ class DistCall {
     cache_.give_list(std::move(results_));
   }
 
-  /// Looks the plan up; on a miss infers the global metas with `infer` and makes one. Then reshards the inputs, calls `dense` on
-  /// the ranks of the mesh, writes back and bumps versions. `dense` returns the local outputs: none, one, or a tuple of all in
-  /// their order; the same are returned as distributed tensors.
+  /// Looks up the plan. On a miss it infers the global metas with `infer` and makes a plan. Then it
+  /// reshards the inputs, calls `dense` on the ranks of the mesh, writes back and bumps versions.
+  ///
+  /// `dense` returns the local outputs: none, one, or a tuple of all in their order. The same
+  /// outputs are returned as distributed tensors.
   template <class Infer, class Dense>
   auto run(Infer* infer, Dense&& dense) {
     using Result = std::invoke_result_t<Dense>;
@@ -76,34 +82,34 @@ class DistCall {
     return variant_ == Variant::inplace ? Tensor() : output(0);
   }
 
-  /// A call is the context of its infer_meta and dense functions.
+  /// A call serves as the context of its infer_meta and dense functions.
   operator const OpContext&() const { return ctx_; }
-  /// The local piece of an argument; undefined for an absent optional.
+  /// The local shard of an argument; undefined for an absent optional argument.
   const DenseTensor& operator[](size_t slot) const { return locals_[first(slot)]; }
   std::span<const DenseTensor> locals(size_t slot) const {
     return std::span(locals_).subspan(first(slot), slots_[slot].count);
   }
   DenseTensor& target(size_t slot) { return locals_[first(slot)]; }
   std::vector<DenseTensor*> targets(size_t slot);
-  /// The metas of this rank's shards of an output, which the kernel makes.
+  /// The meta of this rank's shard of an output, as the kernel computes it.
   const Meta& meta(size_t output) const { return plan_->kernel_metas[plan_->output_slots[output].first]; }
   std::span<const Meta> metas(size_t output) const {
     const SlotRange& slot = plan_->output_slots[output];
     return std::span(plan_->kernel_metas).subspan(slot.first, slot.count);
   }
   DynamicMeta dynamic_meta(size_t output) const { return {meta(output)}; }
-  /// The shape attribute of the dense call: the local shape of an output.
+  /// The value of the shape attribute in the dense call: the local shape of an output.
   IntArray local_shape(size_t output) const {
     return IntArray(plan_->output_shards[plan_->output_slots[output].first].dims);
   }
 
-  /// A dtype attribute of the dense call.
+  /// The value of a dtype attribute in the dense call.
   DType local_dtype(DType asked) const { return plan_->in_float32 ? compute_dtype(asked) : asked; }
   std::optional<DType> local_dtype(const std::optional<DType>& asked) const {
     return asked ? std::optional(local_dtype(*asked)) : asked;
   }
 
-  /// The local result of an output.
+  /// Sets the local result of an output.
   void set(size_t output, DenseTensor value) { results_[plan_->output_slots[output].first] = std::move(value); }
   void set(size_t output, std::vector<DenseTensor> values);
   Tensor output(size_t output);
@@ -181,30 +187,32 @@ class DistCall {
   template <class... Values>
   auto result(std::type_identity<std::tuple<Values...>>) {
     size_t slot = 0;
-    // Braces fix the order.
+    // Braced initialisation fixes the order.
     const auto next = [&]<class T>(std::type_identity<T> type) { return result(type, slot++); };
     return std::tuple<decltype(result(std::type_identity<Values>()))...>{next(std::type_identity<Values>())...};
   }
 
-  /// A plain argument, which waits for the mesh of the call.
+  /// A plain argument, which is promoted to replicated once the mesh of the call is known.
   struct Promoted {
-    size_t place;  // in tensors_
-    size_t key;    // the place of its layout in key_
+    size_t place;  // index in tensors_
+    size_t key;    // index of its layout in key_
     std::string_view name;
-    Tensor tensor;  // replicated
+    Tensor tensor;  // the replicated tensor
     Tensor plain;
   };
-  /// What few calls need.
+  /// State that few calls need.
   struct Extras {
     std::unique_ptr<AxisReducer> reducer;
     std::vector<Promoted> promoted;
-    StaleViews stale;  // arguments
-    int64_t moment_bytes =
-        0;  // sent beside what the plan has: refreshes, write-backs through views, checks of promoted arguments
-    std::string moment_text;                   // the same, for observers
-    std::vector<Meta> dynamic;                 // global, per flat output; those that are not dynamic are empty
-    std::vector<DenseTensor> captured_inputs;  // in a capture: as the op gets them
-    std::vector<uint32_t> symbols;             // and the values that its flat outputs are
+    StaleViews stale;  // stale arguments
+    // Sent in addition to the plan: refreshes, write-backs through views, checks of promoted
+    // arguments.
+    int64_t moment_bytes = 0;
+    std::string moment_text;  // the same as text, for observers
+    // Global metas, one for each flat output; empty for outputs that are not dynamic.
+    std::vector<Meta> dynamic;
+    std::vector<DenseTensor> captured_inputs;  // in a capture: the inputs as the op gets them
+    std::vector<uint32_t> symbols;             // in a capture: the values of the program that the flat outputs are
   };
   Extras& extras() {
     if (!extras_) extras_ = std::make_unique<Extras>();
@@ -216,16 +224,17 @@ class DistCall {
   void key_tensor(const DistSpec* spec, const Meta& meta);
   void promote(const Tensor& tensor, std::string_view name);
   void place_promoted();
-  /// In a handler: an argument cannot be read, maybe on this rank alone, so the call counts as one that failed here.
+  /// Call this in an exception handler. An argument cannot be read, possibly on this rank alone, so
+  /// the call counts as one that failed here.
   void report_unread();
   bool checks_promoted() const {
     return extras_ && !extras_->promoted.empty() && rank_.policies.promotion == PromotionPolicy::replicate_checked &&
            ctx_.recorder == nullptr;
   }
   void check_replicated(const Promoted& promoted) const;
-  /// "add(x: f32[8, 4] [dp, -], y: f32[4] [-]) on mesh(dp=2)": the call so far, for messages.
+  /// The call so far, for messages: "add(x: f32[8, 4] [dp, -], y: f32[4] [-]) on mesh(dp=2)".
   std::string call_text() const;
-  /// Throws the error again with the whole call in its text.
+  /// Throws the error again with the text of the whole call appended.
   [[noreturn]] void rethrow(const Error& error) const;
   template <class T>
   void key(const T& value);
@@ -235,11 +244,12 @@ class DistCall {
   void key(const std::vector<T>& values) requires(!std::is_arithmetic_v<T> || std::is_same_v<T, bool>);
   void key_bytes(const void* data, size_t bytes);
 
-  /// `dense` calls the dense function as it is called in this call.
+  /// `dense` calls the dense function with the arguments of this call.
   const CallPlan& make_plan(uint64_t hash, const std::function<void()>& dense);
-  /// Throws internal where the rule gives outputs other local shapes than the op makes of its local inputs.
+  /// Throws internal if the local shapes that the rule implies for outputs differ from those that
+  /// the op computes from its local inputs.
   void check_rule() const;
-  /// Throws no_kernel or mixed_device where the dense function is going to.
+  /// Throws no_kernel or mixed_device if the dense function would.
   void check_kernel() const;
   void count_kernel(CallPlan& plan, const std::function<void()>& dense);
 
@@ -247,14 +257,15 @@ class DistCall {
   PlannedMoves planned_moves(const PlannedMoves& moment) const;
   PlannedMoves moment_moves();
   void check_writes() const;
-  /// True for a tensor that is a view of another one, in its buffer or moved.
+  /// True for a tensor that is a view of another one, either in the same buffer or as a resharded
+  /// copy.
   static bool is_view(const DistTensorImpl& x) {
     const Storage& storage = *x.value.storage();
     return storage.detachment() != nullptr || (x.grad.root && x.grad.root->value.storage().get() == &storage);
   }
   void check_write_back(const OutputPlan& output, PlannedMoves& moves, bool all) const;
   void check_apart() const;
-  /// Throws unless the local result is what the layout of the output promises.
+  /// Throws unless the local result has the meta that the layout of the output implies.
   void check_result(size_t output, const DenseTensor& result) const {
     if (!plan_->active) return;
     const Meta& shard = plan_->output_shards[output];
@@ -264,13 +275,13 @@ class DistCall {
   [[noreturn]] void fail_shape(const OutputPlan& output, const Meta& computed, const Meta& shard) const;
   void prepare();
   DenseTensor shape_of_piece(size_t i) const;
-  /// Tells the recorder of the call, with the inputs as they are after their moves.
+  /// Reports the call to the recorder, with the inputs as they are after their reshards.
   void capture();
-  /// In a capture: marks a result as the value of the program that it is.
+  /// In a capture, sets the program value that a result is.
   void mark(DenseTensor& result, size_t output) const {
     if (ctx_.recorder != nullptr && !plan_->relayout) result.set_symbol(extras_->symbols[output]);
   }
-  /// `from` is written over `to`, bytes of this rank or, in a capture, as a step of the program.
+  /// Copies `from` over `to`: the bytes of this rank or, in a capture, as a step of the program.
   void copy_over(DenseTensor& to, const DenseTensor& from) const;
   void reinterpret_local();
   DenseTensor move_input(size_t i) const;
@@ -284,13 +295,15 @@ class DistCall {
   CommCause cause_of(size_t input) const {
     return {op_.name, op_.inputs[static_cast<size_t>(plan_->inputs[input].slot)].name};
   }
-  /// Calls f(storage) for all that this call writes: its targets and, under ViewPolicy::sync, what they are views of.
+  /// Calls f(storage) for every storage that this call writes: its targets and, under
+  /// ViewPolicy::sync, the storages that they are views of.
   template <class F>
   void for_written(F&& f);
   void poison();
-  /// What this call writes is no value if it fails on another rank.
+  /// Marks what this call writes as doubtful: it has no valid value if the call fails on another
+  /// rank.
   void doubt(uint64_t call);
-  /// Tells the world that this rank failed, which others may not.
+  /// Reports to the world that the call failed on this rank. It may not have failed on other ranks.
   void report_failure(uint64_t call);
   void record_call();
   bool writes(const OutputPlan& output) const;
@@ -304,14 +317,14 @@ class DistCall {
   bool traced_ = false;
   bool started_ = false;  // write-backs may have begun
   int64_t begin_ns_ = 0;
-  CommStats before_;  // in a dry world: what was sent before the call
+  CommStats before_;  // in a dry world: the statistics before the call
   const ProcessMesh* mesh_ = nullptr;
-  const DistSpec* layout_ = nullptr;  // asked for, by an op without tensor arguments
+  const DistSpec* layout_ = nullptr;  // the requested layout, for an op without tensor arguments
   const CallPlan* plan_ = nullptr;
-  InferEntry infer_;  // of a call that makes its plan; one from the cache needs none
+  InferEntry infer_;  // set only for a call that makes its plan; a cached plan does not need it
   KeyWords key_;
   SmallVec<SlotRange, 16> slots_;
-  SmallVec<DistTensorImpl*, 16> tensors_;  // null for absent optionals
+  SmallVec<DistTensorImpl*, 16> tensors_;  // null for absent optional arguments
   SmallVec<AttrRef, 16> attrs_;
   std::vector<DenseTensor> locals_;
   std::vector<DenseTensor> results_;
@@ -330,7 +343,7 @@ void DistCall::key(const std::optional<T>& value) {
   if (value) key(*value);
 }
 
-/// A list of what has no plain bytes: element by element.
+/// A list whose elements are not plain bytes is added element by element.
 template <class T>
 void DistCall::key(const std::vector<T>& values) requires(!std::is_arithmetic_v<T> || std::is_same_v<T, bool>) {
   key_.push_back(values.size());

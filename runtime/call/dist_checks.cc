@@ -1,4 +1,6 @@
-// The checks of a distributed call that depend on the moment, hit or miss: may the targets be written, do policies allow what is sent.
+// The checks that every distributed call makes, even if its plan is cached, because they depend on
+// the current state: whether the targets may be written, and whether policies allow the
+// communication.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +24,7 @@ void DistCall::check_policies() {
   if (rank_.policies.comm != CommPolicy::allow) check_comm_policy(rank_, ctx_.op, *mesh_, planned_moves(moment));
 }
 
-/// What is sent beside the plan, because of what the arguments are at this moment.
+/// The communication in addition to the plan, which depends on the current state of the arguments.
 PlannedMoves DistCall::moment_moves() {
   PlannedMoves moves;
   const bool all = rank_.policies.comm == CommPolicy::forbid_moves;
@@ -43,7 +45,7 @@ PlannedMoves DistCall::moment_moves() {
 
 PlannedMoves DistCall::planned_moves(const PlannedMoves& moment) const {
   PlannedMoves moves{{}, plan_->bytes + moment.bytes, plan_->exchanges_rows || plan_->kernel_untold};
-  // Only what is sent, where that is all that is asked for.
+  // Lists only reshards that send bytes, unless the policy asks for all reshards.
   const bool all = rank_.policies.comm == CommPolicy::forbid_moves;
   const auto wanted = [&](const std::shared_ptr<const ReshardPlan>& move) {
     return move && (move->bytes != 0 || (all && !move->steps.empty()));
@@ -116,22 +118,24 @@ void DistCall::check_writes() const {
   if (written > 1) check_apart();
 }
 
-/// Under ViewPolicy::sync what is written reaches the sources of a view, or the call is refused.
+/// Under ViewPolicy::sync, what is written must reach the sources of a view; otherwise the call is
+/// refused.
 void DistCall::check_write_back(const OutputPlan& output, PlannedMoves& moves, bool all) const {
   const auto i = static_cast<size_t>(output.alias);
   const DistTensorImpl& x = *tensors_[i];
-  if (!(output.global == x.global)) return;  // the target takes a buffer of its own, and parts
+  if (!(output.global == x.global)) return;  // the target gets a new buffer and is separated from its source
   if (!output.adopted || !is_view(x)) return plan_write_back(*x.value.storage(), ctx_.op, moves, all);
   if (loses_values(x.global.dtype, *output.spec, *x.spec)) fail_loses(op_, ctx_.op, plan_->inputs[i]);
-  // The new buffer becomes a copy of that.
+  // The new buffer becomes a copy of the source.
   const LinkEnd source = ViewLink::source_of({x.value, x.global, x.spec});
   for (const auto& plan : plan_between(output.global, output.spec, source.global, source.spec, rank_.policies.sums))
     add_move(moves, *plan, "the result, into what it is a view of,", all);
   plan_write_back(*source.shard.storage(), ctx_.op, moves, all);
 }
 
-/// Two targets of one call must not share a buffer, or under ViewPolicy::sync lead to the same source: the second write would undo the first.
-/// By storage, which is shared alike on all ranks, also where the local shards are empty.
+/// Two targets of one call must not share a buffer or, under ViewPolicy::sync, have the same
+/// source: the second write would undo the first. The check compares storages, because all ranks
+/// share those alike, even where local shards are empty.
 void DistCall::check_apart() const {
   struct Target {
     const Storage* buffer;

@@ -1,4 +1,5 @@
-// The end of a distributed call: what becomes of its results, by how they share buffers with arguments.
+// The last part of a distributed call: finishes each result according to the buffer that it shares
+// with an argument.
 #include <fmt/format.h>
 
 #include "call/dense_call.h"
@@ -13,7 +14,7 @@
 namespace shard::call {
 namespace {
 
-/// What an absent rank, or this one, has of an output that shares the buffer of `shared`.
+/// The value, on a rank outside the mesh, of an output that shares the buffer of `shared`.
 DenseTensor absent_like(const DenseTensor& shared, const Meta& global) {
   DenseTensor absent(shared.storage(), {Dims::filled(global.dims.rank(), 0), global.dtype});
   absent.set_symbol(shared.symbol());
@@ -23,7 +24,7 @@ DenseTensor absent_like(const DenseTensor& shared, const Meta& global) {
 }  // namespace
 
 void DistCall::finish() {
-  started_ = true;  // a kernel that failed has poisoned what it wrote itself
+  started_ = true;  // if a kernel failed before, it has poisoned what it wrote itself
   if (op_.dynamic_outputs != 0) finish_dynamic();
   for (size_t o = 0; o < plan_->outputs.size(); ++o) {
     const OutputPlan& output = plan_->outputs[o];
@@ -43,7 +44,9 @@ void DistCall::finish() {
   }
 }
 
-/// Rows come as each piece has them. All ranks of the world learn how many there are, and those of the mesh get even shares.
+/// Finishes outputs whose number of rows comes from data. Each local shard has as many rows as its
+/// rank computed. All ranks of the world learn the row counts, and the ranks of the mesh rebalance
+/// the rows to even shards.
 void DistCall::finish_dynamic() {
   std::vector<size_t> dynamic;
   std::vector<uint64_t> mine;
@@ -103,13 +106,13 @@ void DistCall::finish_written_view(size_t o) {
     x.storage()->bump(ctx_.op);
   } else {
     locals_[i].storage()->bump(ctx_.op);
-    if (!output.write_back) return;  // ViewPolicy::temporary: the two part
+    if (!output.write_back) return;  // ViewPolicy::temporary: the view is separated from x
     const DenseTensor back = execute_reshard(rank_, *output.write_back, locals_[i], {op_.name, "write-back"});
     copy_over(tensors_[i]->value, back);
     x.storage()->bump(ctx_.op);
   }
   if (rank_.policies.view == ViewPolicy::sync) x.storage()->write_back_to_source(ctx_.op);
-  if (plan_->inputs[i].move) detach(locals_[i], i);  // once x is in step with its own source
+  if (plan_->inputs[i].move) detach(locals_[i], i);  // only now is x in sync with its own source
 }
 
 void DistCall::finish_inplace(size_t o) {
@@ -121,7 +124,8 @@ void DistCall::finish_inplace(size_t o) {
   mark(result, o);
   check_result(o, result);
   const bool written = writes(output);
-  // The same value in the same shape: a target that had to move for a reader of it is left where it is.
+  // The value and shape are unchanged. A target that was resharded only for this op to read stays
+  // in its layout.
   if (!written && output.global == x.global && rank_.policies.inplace != InplacePolicy::adopt) return;
   if (output.write_back) {
     const DenseTensor back = execute_reshard(rank_, *output.write_back, result, {op_.name, "write-back"});
@@ -129,11 +133,12 @@ void DistCall::finish_inplace(size_t o) {
     x.value.storage()->bump(ctx_.op);
   } else if (written && output.global == x.global && output.spec == x.spec) {
     if (local_.replace_targets || plan_->inputs[i].move)
-      copy_over(x.value, result);  // the kernel has made it in a buffer of its own
+      copy_over(x.value, result);  // the kernel wrote the result to a buffer of its own
     else x.value.set_symbol(result.symbol());
     x.value.storage()->bump(ctx_.op);
   } else {
-    // Another shape, dtype or layout. A written result always has a new buffer; also where there are no bytes.
+    // The shape, dtype or layout changes. A written result always has a new buffer, also where it
+    // has no bytes.
     if (written && result.storage() == x.value.storage()) {
       const uint32_t symbol = result.symbol();
       result = absent_value(output.global);
@@ -179,7 +184,8 @@ void DistCall::copy_over(DenseTensor& to, const DenseTensor& from) const {
   else if (plan_->active) copy_into(to, from);
 }
 
-/// `copy` is what an argument was moved to.
+/// Makes `copy`, to which an argument was resharded, a stale copy of the argument once that is
+/// written.
 void DistCall::detach(const DenseTensor& copy, size_t i) {
   const DistTensorImpl& x = *tensors_[i];
   const auto& move = plan_->inputs[i].move;
@@ -188,7 +194,8 @@ void DistCall::detach(const DenseTensor& copy, size_t i) {
                    x.value.storage()->version(), ctx_.op, cause.argument, x.spec->text(), move->to->text());
 }
 
-/// The target has another shape, dtype or layout now: it leaves its buffer, which other tensors may have too.
+/// The target now has another shape, dtype or layout. It leaves its old buffer, which other tensors
+/// may share.
 void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool written) {
   const auto i = static_cast<size_t>(output.alias);
   DistTensorImpl& x = *tensors_[i];
@@ -196,7 +203,7 @@ void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool
   const bool sync = rank_.policies.view == ViewPolicy::sync;
   now->set_version(old->version());
   if (written) now->bump(ctx_.op);
-  // As it was moved, where that is all that has happened to it.
+  // The value right after its reshard, if nothing else has happened to it.
   DenseTensor moved = result;
   if (!written && !plan_->relayout && plan_->active) moved = result.reinterpret(plan_->input_shards[i]);
   moved.set_symbol(result.symbol());
@@ -204,9 +211,10 @@ void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool
   const CommCause cause = cause_of(i);
   std::shared_ptr<ViewLink> link;
   if (rank_.policies.view == ViewPolicy::temporary) {
-    // The two part.
+    // The target is separated from its source.
   } else if (is_view(x)) {
-    // It is one of the same tensor still where its elements only moved, or are written back; else it has parted from that.
+    // The target stays a view of its source if its elements were only resharded, or if they are
+    // written back. Otherwise it is separated from the source.
     if (const Detachment* const from = old->detachment(); from != nullptr && !written && !sync) {
       now->detach(
           {from->source, from->source_version, from->op, from->argument, from->from, from->to, {}, {}, from->origin});
@@ -217,7 +225,8 @@ void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool
       ViewLink::attach(link, now, old->version(), ctx_.op, cause.argument, x.spec->text(), output.spec->text());
     }
   } else {
-    // Those that share the old buffer are copies of the new one from here on, of the value before a write.
+    // Tensors that share the old buffer become copies of the new one, with the value before a
+    // write.
     const auto text = [](const Meta& global, const DistSpec& spec) {
       return fmt::format("{} {}", to_string(global), spec.text());
     };

@@ -10,7 +10,7 @@
 namespace shard {
 namespace {
 
-/// The text as the inside of a JSON string.
+/// Escapes a text for use inside a JSON string.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -28,7 +28,7 @@ std::string json_list(const std::vector<T>& items, const F& each) {
   return text + "]";
 }
 
-/// 1536 B, 1.5 KiB, ...
+/// Formats a byte count as "1536 B", "1.5 KiB", ...
 std::string bytes_text(int64_t bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   double value = static_cast<double>(bytes);
@@ -42,7 +42,8 @@ std::string time_text(double ns) {
   return ns < 1e9 ? fmt::format("{:.2f} ms", ns / 1e6) : fmt::format("{:.2f} s", ns / 1e9);
 }
 
-/// What the mesh says of collectives along an axis; over the whole mesh, of its slowest axes.
+/// The cost of collectives along an axis of the mesh. Over the whole mesh it is the cost of the
+/// slowest axes.
 AxisCost cost_of(const ProcessMesh& mesh, int axis) {
   if (axis >= 0) return mesh.cost(axis);
   AxisCost slowest{0, 0};
@@ -53,14 +54,14 @@ AxisCost cost_of(const ProcessMesh& mesh, int axis) {
   return slowest;
 }
 
-/// The time of collectives that follow each other, in the planner's model.
+/// The time that the planner's cost model predicts for collectives that run one after the other.
 double predicted_ns(const AxisCost& cost, CommKind kind, const CommCount& count) {
   const double starts =
       static_cast<double>(count.calls) * (kind == CommKind::all_reduce ? 2 : 1);  // a reduce-scatter and an all-gather
   return starts * cost.alpha_ns + static_cast<double>(count.bytes_sent) * cost.ns_per_byte;
 }
 
-/// The collectives of one communicator, by kind.
+/// Adds the collectives of one communicator, by kind.
 void add_traffic(const ProcessMesh* mesh, int axis, const CommStats& stats, std::vector<DryTraffic>& traffic) {
   for (int k = 0; k < kNumCommKinds; ++k) {
     const auto kind = static_cast<CommKind>(k);

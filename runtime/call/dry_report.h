@@ -1,4 +1,5 @@
-// What a program does on one rank of a dry world: its calls, what it sends, and the memory that its tensors would take.
+// The report of a dry run for one rank: its calls, what it sends, and the memory that its tensors
+// would take.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +12,24 @@
 
 namespace shard {
 
-/// Equal calls of an op: those with the same pieces of outputs.
+/// Equal calls of an op, counted together. Calls are equal if this rank's local shards of the
+/// outputs are.
 struct DryCall {
   std::string op;
   std::string outputs;  // "out f32[2, 8] of f32[4, 8] [dp, -]"
   uint64_t calls = 0;
   uint64_t collectives = 0;
-  int64_t bytes_sent = 0;  // by this rank
+  int64_t bytes_sent = 0;  // sent by this rank
 };
 
-/// The collectives of one kind in the groups of one mesh axis, or of whole meshes.
+/// The collectives of one kind in the groups of one mesh axis, or over whole meshes.
 struct DryTraffic {
   std::string mesh;
-  std::string axis;  // empty: the whole mesh
+  std::string axis;  // empty for collectives over the whole mesh
   std::string_view kind;
   uint64_t collectives = 0;
-  int64_t bytes_sent = 0;   // by this rank
-  double predicted_ns = 0;  // by the planner's model, one collective after the other
+  int64_t bytes_sent = 0;   // sent by this rank
+  double predicted_ns = 0;  // as the planner's cost model predicts if the collectives run one after the other
 };
 
 struct DryReport {
@@ -39,20 +41,21 @@ struct DryReport {
   int64_t bytes_sent = 0;
   double predicted_ns = 0;
   int64_t live_bytes = 0;  // of tensors that are alive now
-  int64_t peak_bytes = 0;  // the most at any time, temporaries of layout changes included
+  int64_t peak_bytes = 0;  // the highest value so far, including temporaries of reshards
 
-  /// Tables for people.
+  /// The report as tables for people.
   std::string text() const;
-  /// One object with the members of this struct, by their names.
+  /// The report as one JSON object whose keys are the members of this struct.
   std::string json() const;
 };
 
-/// What `rank` of a dry world has done so far. Throws invalid_argument for a rank of any other world.
+/// The report of everything that `rank` of a dry world has done so far. Throws invalid_argument for
+/// a rank of any other world.
 DryReport dry_report(Rank& rank);
 
 namespace call {
 
-/// The calls of a rank of a dry world, equal ones counted together.
+/// The calls of one rank of a dry world. Equal calls are counted together.
 class DryCalls {
  public:
   void add(std::string_view op, const std::string& outputs, const CommStats& now, const CommStats& before);

@@ -17,8 +17,8 @@ bool failed_world(const std::exception& error) {
 }  // namespace
 
 void report_failed_call(Rank& rank, uint64_t call, const std::exception_ptr& error, std::string_view where) {
-  if (rank.dry || rank.comm_queue().inside_call())
-    return;  // the call whose function makes it fails with it, or has handled it
+  // The call whose function makes this call fails with it, or has handled the error.
+  if (rank.dry || rank.comm_queue().inside_call()) return;
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& known) {

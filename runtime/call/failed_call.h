@@ -1,4 +1,5 @@
-// What a rank tells its world when a distributed call, or an op of a captured program, has failed on it.
+// Reports to the world that a distributed call, or an op of a captured program, has failed on this
+// rank.
 #pragma once
 
 #include <exception>
@@ -8,8 +9,9 @@
 
 namespace shard::call {
 
-/// Tells the world that call number `call` of `rank` failed with `error`, which it may not do on other ranks; `where` is added to the text. Does
-/// nothing for what has failed the world already, nor for a call that the function of another one makes.
+/// Reports to the world that call number `call` of `rank` failed with `error`. The call may not
+/// fail on other ranks. `where` is appended to the text. Does nothing for errors that have failed
+/// the world already, or for a call made by the function of another call.
 void report_failed_call(Rank& rank, uint64_t call, const std::exception_ptr& error, std::string_view where);
 
 }  // namespace shard::call

@@ -1,5 +1,6 @@
-// Calls whose shards are float32 where their tensors are 16-bit floats (CallPlan::in_float32): kernels get all 16-bit arguments in float32, and
-// what they give is converted to the dtypes of the shards.
+// Calls whose local shards are float32 where their tensors are 16-bit floats
+// (CallPlan::in_float32). Kernels get all 16-bit arguments as float32, and their results are
+// converted to the dtypes of the shards.
 #pragma once
 
 #include <span>
@@ -11,12 +12,14 @@
 
 namespace shard::call {
 
-/// Converts the local arguments of one call, and what it gives.
+/// Converts the local arguments and the local results of one call.
 class Float32Call {
  public:
-  /// Replaces 16-bit tensors among the arguments, which are those of `plan`, by float32 ones.
+  /// Replaces 16-bit tensors among `arguments`, which are the arguments of `plan`, by float32
+  /// copies.
   Float32Call(const OpContext& ctx, const CallPlan& plan, std::span<DenseTensor> arguments);
-  /// Flat output `o`, as the kernel has given it, in the dtype of its shard. One that was written into a converted argument is copied back to that.
+  /// Converts flat output `o`, as returned by the kernel, to the dtype of its shard. If the kernel
+  /// wrote it into a converted argument, it is copied back to the original argument.
   DenseTensor output(size_t o, const DenseTensor& given) const;
 
  private:

@@ -1,4 +1,5 @@
-// The infer functions of ops, whatever their types: from the metas of arguments and attributes to the metas of outputs.
+// Calls infer functions of ops by type-erased entries. An infer function maps the metas of the
+// arguments and the attributes to the metas of the outputs.
 #pragma once
 
 #include <array>
@@ -14,21 +15,22 @@
 
 namespace shard {
 
-/// What an infer function reads: a call without its tensors.
+/// The arguments of an infer function: a call without its tensors.
 struct InferCall {
   const OpContext& ctx;
-  std::span<const Meta* const> inputs;  // flat; null: absent
+  std::span<const Meta* const> inputs;  // flat; null for an absent argument
   std::span<const SlotRange> slots;
   std::span<const AttrRef> attrs;
 };
 
-/// The metas of the outputs of a call: flat, and which of them belong to each output slot.
+/// The metas of the outputs of a call as a flat list, and the range that belongs to each output
+/// slot.
 struct OutputMetas {
   std::vector<Meta> flat;
   std::vector<SlotRange> slots;
 };
 
-/// An infer function, whatever its type.
+/// A type-erased infer function.
 struct InferEntry {
   void (*function)() = nullptr;
   OutputMetas (*call)(void (*function)(), const InferCall& call) = nullptr;
@@ -38,7 +40,8 @@ struct InferEntry {
 
 namespace detail {
 
-/// How many of the first `count` parameters are of a kind; `is` has a bool for each.
+/// The number of parameters of one kind among the first `count`. `is` has a bool for each
+/// parameter: whether it is of that kind.
 template <size_t count, bool... is>
 consteval size_t count_before() {
   constexpr bool each[] = {is..., false};
@@ -51,7 +54,8 @@ template <class P>
 inline constexpr bool is_meta = std::is_same_v<std::remove_cvref_t<P>, Meta> || std::is_same_v<P, const Meta*> ||
                                 std::is_same_v<std::remove_cvref_t<P>, std::span<const Meta>>;
 
-/// The argument for a parameter of type P: tensor slot or attribute `index` of the call. `list` keeps the metas of a list.
+/// The argument for a parameter of type P: tensor slot or attribute number `index` of the call.
+/// `list` holds the metas of a list.
 template <class P, size_t index>
 decltype(auto) infer_argument(const InferCall& call, std::vector<Meta>& list) {
   using T = std::remove_cvref_t<P>;

@@ -16,20 +16,22 @@
 namespace shard::call {
 namespace {
 
-/// What a rank tells the others of one output; trivially copyable, because it is sent as bytes.
+/// What a rank sends to the other ranks about one output. Trivially copyable, because it is sent as
+/// bytes.
 struct PieceFacts {
   bool failed = false;  // the function threw on this rank
   Meta meta;
 };
 
-/// The argument names of messages, which traces keep.
+/// The names of arguments in messages. Traces keep a reference to them, so they live as long as the
+/// library.
 std::string_view input_name(size_t i) {
   static constexpr std::array<std::string_view, 8> names = {"input 0", "input 1", "input 2", "input 3",
                                                             "input 4", "input 5", "input 6", "input 7"};
   return i < names.size() ? names[i] : "input";
 }
 
-/// One call of a LocalMap.
+/// Runs one call of local_map.
 class LocalCallRun {
  public:
   LocalCallRun(std::span<const Tensor> inputs, std::span<const DistSpec* const> in_specs,
@@ -52,7 +54,9 @@ class LocalCallRun {
   }
 
  private:
-  /// The function may fail on this rank alone. Others learn of it where they exchange metas; else the world is told, as of a distributed call.
+  /// Calls the function and wraps its results. The function may fail on this rank alone. The other
+  /// ranks learn about that when they exchange metas; without an exchange the failure is reported
+  /// to the world, like that of a distributed call.
   std::vector<Tensor> compute(const LocalFunction& function) {
     CommQueue& queue = rank_.comm_queue();
     const uint64_t call = queue.calls_done() + 1;
@@ -207,7 +211,8 @@ class LocalCallRun {
     return results;
   }
 
-  /// Each output has a buffer of its own: one that is a piece of an input, or an output before it, is copied.
+  /// Ensures that each output has a buffer of its own: a result that shares its buffer with a local
+  /// shard of an input, or with an earlier output, is copied.
   void own(std::vector<Tensor>& results, size_t o) const {
     Tensor& result = results[o];
     if (!result.defined())
@@ -225,8 +230,9 @@ class LocalCallRun {
     if (copy) result = Tensor(clone(result.get().value));
   }
 
-  /// The metas of the whole outputs, by an exchange over all ranks of the world: those outside the mesh learn them too, and all learn where the
-  /// function failed. Rethrows `failure`.
+  /// The metas of the global outputs. They are exchanged between all ranks of the world, so that
+  /// ranks outside the mesh learn them too, and every rank learns where the function failed.
+  /// Rethrows `failure`.
   std::vector<Meta> exchange_metas(const std::vector<Tensor>& results, const std::exception_ptr& failure) {
     if (rank_.dry) {
       fail(ErrorCode::no_data,
@@ -236,7 +242,8 @@ class LocalCallRun {
            name_);
     }
     const auto ranks = static_cast<size_t>(rank_.world().size());
-    const size_t count = std::max<size_t>(out_specs_.size(), 1);  // without outputs, too, ranks learn who has failed
+    // Even without outputs the ranks exchange one entry, from which they learn who has failed.
+    const size_t count = std::max<size_t>(out_specs_.size(), 1);
     std::vector<PieceFacts> mine(count), all(count * ranks);
     for (size_t o = 0; o < count; ++o) mine[o] = {failure != nullptr, o < results.size() ? results[o].meta() : Meta()};
     const std::vector<int64_t> sizes(ranks, static_cast<int64_t>(count * sizeof(PieceFacts)));
@@ -256,7 +263,8 @@ class LocalCallRun {
     return metas;
   }
 
-  /// The whole of which the processes of the mesh have these pieces; every rank finds the same, or the same error.
+  /// The meta of the global output of which each process of the mesh has a local shard. Every rank
+  /// computes the same meta or throws the same error.
   template <class MetaOf>
   Meta whole_meta(size_t o, const MetaOf& meta_of) const {
     const DistSpec& spec = *out_specs_[o];
@@ -281,7 +289,7 @@ class LocalCallRun {
     return whole;
   }
 
-  /// The sum of the sizes along the axes that shard a dim, at coordinate 0 of all others.
+  /// The sum of the local sizes along the axes that shard a dim, at coordinate 0 of all other axes.
   template <class SizeAt>
   int64_t whole_size(const AxisList& axes, int next, Coordinate at, const SizeAt& size_at) const {
     if (next == axes.size()) return size_at(at);
@@ -309,7 +317,7 @@ class LocalCallRun {
                      convert_floats(results[o].get().value, shard_dtype(meta.dtype, out_specs_[o]->layout())));
   }
 
-  /// Tells the dry report and observers of the call, as of those of ops.
+  /// Reports the call to the dry report and to observers, like the call of an op.
   void record(const std::vector<Tensor>& outputs) {
     call::PlanCache& cache = call::PlanCache::of(rank_);
     if (rank_.dry) {
@@ -343,7 +351,7 @@ class LocalCallRun {
   CommStats before_ = rank_.stats();
   std::vector<std::shared_ptr<const ReshardPlan>> moves_;
   call::StaleViews stale_;
-  int64_t bytes_ = 0;  // of the moves and of refreshes
+  int64_t bytes_ = 0;  // bytes sent by reshards of inputs and by refreshes of stale views
   std::vector<Tensor> pieces_;
 };
 

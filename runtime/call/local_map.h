@@ -1,4 +1,5 @@
-// Runs a function on the local shards of distributed tensors, as one step of a distributed program; api/local_map.h has the public function.
+// Runs a function on the local shards of distributed tensors, as one step of a distributed program.
+// The public function is in api/local_map.h.
 #pragma once
 
 #include <functional>
@@ -10,19 +11,21 @@
 
 namespace shard {
 
-/// What else local_map is told.
+/// Options of local_map.
 struct LocalMapOptions {
-  /// Stands for the function in messages, traces and reports; a text that lives as long as the program.
+  /// The name of the function in messages, traces and reports. The string must live as long as the
+  /// program.
   const char* name = "local_map";
-  /// Shape and dtype of each whole output. Without them the ranks exchange the shapes of their pieces.
+  /// Shape and dtype of each global output. If empty, the ranks exchange the shapes of their local
+  /// outputs.
   std::vector<Meta> outputs = {};
 };
 
 namespace call {
 
-/// Gets the pieces of the inputs; gives those of the outputs.
+/// Takes the local shards of the inputs and returns the local shards of the outputs.
 using LocalFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
-/// What local_map does, without recording it for autograd.
+/// The implementation of local_map, which does not record the call for autograd.
 std::vector<Tensor> run_local_map(const LocalFunction& function, std::span<const Tensor> inputs,
                                   std::span<const DistSpec* const> in_specs, std::span<const DistSpec* const> out_specs,
                                   const LocalMapOptions& options);

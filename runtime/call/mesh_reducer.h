@@ -1,4 +1,4 @@
-// What kernels combine values with over the ranks of a mesh.
+// Implements the reducer with which kernels combine values over the ranks of a mesh.
 #pragma once
 
 #include "core/op_context.h"
@@ -7,10 +7,11 @@
 
 namespace shard::call {
 
-/// Combines a kernel's partial results over the mesh axes that its rule asked for, one after the other.
+/// Combines a kernel's partial results over the mesh axes that the placement rule asked for, one
+/// axis after the other.
 class MeshReducer final : public AxisReducer {
  public:
-  /// `op` outlives the reducer.
+  /// `op` must outlive the reducer.
   MeshReducer(Rank& rank, const ProcessMesh* mesh, const AxisList& axes, std::string_view op)
       : rank_(rank), mesh_(mesh), axes_(axes), op_(op) {}
   void all_reduce(DenseTensor& value, ReduceType type) override {

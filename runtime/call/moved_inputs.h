@@ -1,4 +1,4 @@
-// Hands the moved copies of a distributed call's inputs to whoever wants to keep them.
+// Passes the resharded copies of a distributed call's inputs to whoever wants to keep them.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,8 @@
 
 namespace shard::call {
 
-/// While one lives, distributed calls of this thread tell it which inputs they have moved. The innermost is told.
+/// While an object of this class exists, distributed calls of this thread add the inputs that they
+/// have resharded to it. If objects are nested, the innermost one gets them.
 class MovedInputs {
  public:
   struct Entry {
@@ -24,7 +25,7 @@ class MovedInputs {
   MovedInputs& operator=(const MovedInputs&) = delete;
   ~MovedInputs() { this_thread.moved_inputs = before_; }
 
-  /// Of this thread, or null.
+  /// The innermost object of this thread, or null.
   static MovedInputs* current() { return this_thread.moved_inputs; }
   void add(const TensorImpl* input, const DistSpec* spec, const DenseTensor& value) {
     entries_.push_back({input, spec, value});

@@ -1,5 +1,6 @@
-// Ops as data: what is needed to call the dense function of an op whose arguments are known at run time only. Generated code has an entry
-// for each op; programs (program/) are checked, bound and loaded through them.
+// Ops as data: what is needed to call the dense function of an op whose arguments are known only at
+// run time. Generated code has an entry for each op. Captured programs (program/) are checked,
+// bound and loaded through these entries.
 #pragma once
 
 #include <array>
@@ -15,23 +16,25 @@
 
 namespace shard {
 
-/// The arguments of a call, and what it returned.
+/// The arguments of a call, and the results that it returned.
 struct EntryCall {
   const OpContext& ctx;
   const OutputMetas& outputs;
-  std::span<DenseTensor>
-      tensors;  // flat, by slots; undefined ones are absent. Those that the op writes in place may be replaced
+  // Flat, ordered by slot. Undefined tensors are absent arguments. The call may replace tensors
+  // that the op writes in place.
+  std::span<DenseTensor> tensors;
   std::span<const SlotRange> slots;
   std::span<const Attr> attrs;
-  std::vector<std::vector<DenseTensor>>
-      results;  // by output that the function returns: in-place forms return those that are no targets
+  // One entry for each output that the function returns. In-place forms return only the outputs
+  // that are not targets.
+  std::vector<std::vector<DenseTensor>> results;
 };
 
-/// A dense function, whatever its type.
+/// A type-erased dense function.
 struct DenseEntry {
   void (*function)() = nullptr;
   void (*call)(void (*function)(), EntryCall& call) = nullptr;
-  std::span<const uint8_t> attr_types;  // index in Attr, by attribute
+  std::span<const uint8_t> attr_types;  // for each attribute, its index in Attr
 
   explicit operator bool() const { return function != nullptr; }
   void operator()(EntryCall& args) const { call(function, args); }
@@ -41,7 +44,7 @@ struct DenseEntry {
 struct OpEntry {
   const OpDef* op = nullptr;
   InferEntry infer;
-  DenseEntry functional;  // none for an op that has only an in-place form
+  DenseEntry functional;  // empty for an op that has only an in-place form
   DenseEntry inplace;
 };
 
@@ -65,7 +68,7 @@ inline constexpr bool is_dense_tensor = std::is_same_v<std::remove_cvref_t<P>, D
                                         std::is_same_v<std::remove_cvref_t<P>, std::span<const DenseTensor>> ||
                                         std::is_same_v<std::remove_cvref_t<P>, call::Targets>;
 
-/// The meta of an output.
+/// True for a parameter that takes the meta of an output.
 template <class P>
 inline constexpr bool is_output_meta =
     std::is_base_of_v<Meta, std::remove_cvref_t<P>> || std::is_same_v<P, std::span<const Meta>>;
@@ -84,8 +87,8 @@ struct AttrTypes {
   static constexpr std::array<uint8_t, count + 1> types = make();
 };
 
-/// The argument for a parameter of type P: `index` counts the parameters of its kind. `targets` keeps the list of one that is
-/// written.
+/// The argument for a parameter of type P. `index` counts the parameters of the same kind.
+/// `targets` holds the pointers for a list that is written.
 template <class P, size_t index>
 decltype(auto) entry_argument(EntryCall& call, std::vector<std::vector<DenseTensor*>>& targets) {
   using T = std::remove_cvref_t<P>;
@@ -146,7 +149,7 @@ DenseEntry dense_entry(Result (*function)(const OpContext&, P...)) {
 
 }  // namespace detail
 
-/// The entry of an op by its functions.
+/// The entry of an op, from its functions.
 template <class Infer, class Dense>
 OpEntry op_entry(const OpDef& op, Infer* infer, Dense* functional) {
   return {&op, infer_entry(infer), detail::dense_entry(functional), {}};
@@ -155,7 +158,7 @@ template <class Infer, class Dense, class Inplace>
 OpEntry op_entry(const OpDef& op, Infer* infer, Dense* functional, Inplace* inplace) {
   return {&op, infer_entry(infer), detail::dense_entry(functional), detail::dense_entry(inplace)};
 }
-/// Of an op that has only an in-place form.
+/// The entry of an op that has only an in-place form.
 template <class Infer, class Inplace>
 OpEntry op_entry(const OpDef& op, Infer* infer, std::nullptr_t, Inplace* inplace) {
   return {&op, infer_entry(infer), {}, detail::dense_entry(inplace)};

@@ -1,4 +1,5 @@
-// What one distributed call will do, as a value: computed once, cached, executed, inspected by policies and printed.
+// The plan of a distributed call, as a value. It is computed once, cached, executed, inspected by
+// policies and printed.
 #pragma once
 
 #include <memory>
@@ -14,55 +15,62 @@ namespace shard::call {
 
 struct InputPlan {
   Meta global;
-  const DistSpec* spec = nullptr;           // the caller's; null for an absent optional argument
-  const DistSpec* want = nullptr;           // what the op computes in
-  std::shared_ptr<const ReshardPlan> move;  // null where nothing moves
+  const DistSpec* spec = nullptr;           // the caller's layout; null for an absent optional argument
+  const DistSpec* want = nullptr;           // the layout that the op computes in
+  std::shared_ptr<const ReshardPlan> move;  // the reshard from `spec` to `want`; null where none is needed
   int slot = 0;
-  bool shape_only = false;  // its elements are not read, so nothing moves
+  bool shape_only = false;  // the op does not read its elements, so nothing is resharded
 };
 
 struct OutputPlan {
   Meta global;
   const DistSpec* spec = nullptr;
-  int alias = -1;  // the flat input that it shares a buffer with
+  int alias = -1;  // the flat input whose buffer it shares
   AliasDef::Kind kind = AliasDef::Kind::view;
-  std::shared_ptr<const ReshardPlan> write_back;  // from the layout computed in to that of the written input
-  std::shared_ptr<const ReshardPlan>
-      adopted;           // ViewPolicy::sync: the other way, where the written input takes the layout computed in
-  bool dynamic = false;  // the number of rows comes from data; `global` has the most that it can be
+  // The reshard from the layout that the op computes in to that of the written input.
+  std::shared_ptr<const ReshardPlan> write_back;
+  // The opposite direction, for ViewPolicy::sync when the written input takes the layout that the
+  // op computes in.
+  std::shared_ptr<const ReshardPlan> adopted;
+  bool dynamic = false;  // the number of rows comes from data, and `global` has the upper bound
 };
 
-/// The part that is equal on all ranks, and below it the pieces of this rank.
+/// The plan of one distributed call. The members up to `checked` are equal on all ranks; those
+/// below describe this rank's local shards.
 struct CallPlan {
   const ProcessMesh* mesh = nullptr;
-  const DistSpec* layout = nullptr;  // asked for, by a call without tensor arguments
+  const DistSpec* layout = nullptr;  // the requested layout, for a call without tensor arguments
   std::vector<InputPlan> inputs;     // flat
   std::vector<OutputPlan> outputs;   // flat
   std::vector<SlotRange> output_slots;
   AxisList reduce_axes;
-  bool relayout = false;        // input 0 is moved to output 0, and no kernel runs
-  bool fallback = false;        // replicated for want of a rule
-  bool exchanges_rows = false;  // ranks tell each other how many rows of dynamic outputs they have, and balance them
+  bool relayout = false;  // input 0 is resharded to output 0, and no kernel runs
+  bool fallback = false;  // inputs and outputs are replicated because the op has no rule
+  // The ranks exchange how many rows of dynamic outputs they have, and rebalance the rows.
+  bool exchanges_rows = false;
   int64_t row_count_bytes = 0;
-  int64_t kernel_bytes = 0;    // of what kernels combine over reduce_axes
-  bool kernel_untold = false;  // kernels combine values, and nothing tells how many bytes that sends
-  int64_t bytes = 0;           // sent by all ranks together, write-backs, row counts and kernels included
-  bool checked = false;        // policies, counters or targets have to be looked at in each call
+  int64_t kernel_bytes = 0;    // sent by kernels that combine values over reduce_axes
+  bool kernel_untold = false;  // kernels combine values, but how many bytes that sends is unknown
+  int64_t bytes = 0;           // sent by all ranks together, including write-backs, row counts and kernels
+  bool checked = false;        // policies, counters or targets have to be checked in each call
 
   bool active = false;  // this rank is in the mesh
-  /// Shards of some 16-bit arguments or outputs are float32 (see shard_dtype): all 16-bit arguments are converted for the kernel, and outputs back.
+  /// Shards of some 16-bit arguments or outputs are float32 (see shard_dtype). All 16-bit arguments
+  /// are converted for the kernel, and the outputs are converted back.
   bool in_float32 = false;
-  std::optional<ReduceType>
-      identity;  // made in a pending layout: another rank has the value, this one what leaves it unchanged
+  // Set for a tensor created in a pending layout where another rank has the value: this rank
+  // contributes the identity of this reduction.
+  std::optional<ReduceType> identity;
   std::vector<Box> input_boxes;
-  std::vector<Meta> input_shards;  // in the layouts that are computed in
+  std::vector<Meta> input_shards;  // in the layouts that the op computes in
   std::vector<Box> output_boxes;
   std::vector<Meta> output_shards;
-  std::vector<Meta>
-      kernel_metas;  // of the outputs as the kernel computes them, with arguments of float32 where in_float32
+  // Metas of the outputs as the kernel computes them; from float32 arguments if in_float32.
+  std::vector<Meta> kernel_metas;
 };
 
-/// One line for people: layouts in -> needed (steps, bytes) -> out, and aliases.
+/// A call in text form for people: input layouts -> the reshards needed (steps, bytes) -> output
+/// layouts, and aliases.
 struct CallRecord {
   std::string op;
   std::string inputs;  // "x [dp, -], w [-, tp]"
@@ -71,21 +79,22 @@ struct CallRecord {
   std::string aliases;  // "out: view of x, detached"
   int64_t bytes = 0;
 };
-/// "out f32[2, 8] of f32[4, 8] [dp, -]"; "no piece" where `piece` is null.
+/// "out f32[2, 8] of f32[4, 8] [dp, -]", or "no piece" if `piece` is null.
 std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global, const DistSpec& spec);
-/// "out f32[2, 8] of f32[4, 8] [dp, -]; ...": this rank's pieces of the outputs.
+/// This rank's local shards of the outputs: "out f32[2, 8] of f32[4, 8] [dp, -]; ...".
 std::string describe_pieces(const OpDef& op, const CallPlan& plan);
-/// "the kernel combines values over dp: all_reduce 64 B"
+/// What the kernel sends: "the kernel combines values over dp: all_reduce 64 B".
 std::string kernel_text(const CallPlan& plan);
 CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan, ViewPolicy policy);
 
-/// What a call wants to move, for a policy to judge.
+/// The communication that a call plans, for a policy to judge.
 struct PlannedMoves {
-  std::string text;   // " argument 'x' from [a] to [-] (64 bytes);" for each
-  int64_t bytes = 0;  // of all together
-  bool more = false;  // and others, which cannot be counted beforehand
+  std::string text;   // " argument 'x' from [a] to [-] (64 bytes);" for each reshard
+  int64_t bytes = 0;  // of all reshards together
+  bool more = false;  // there is more communication, whose bytes are not known beforehand
 };
-/// Throws policy, or tells the log sink, where the rank's CommPolicy does not let `op` make these moves.
+/// Throws policy, or writes to the log sink, if the rank's CommPolicy does not allow `op` this
+/// communication.
 void check_comm_policy(const Rank& rank, std::string_view op, const ProcessMesh& mesh, const PlannedMoves& moves);
 
 }  // namespace shard::call

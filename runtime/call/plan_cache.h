@@ -1,4 +1,5 @@
-// The cache of call plans of one rank: bounded, least recently used goes first; a hit allocates nothing.
+// The cache of call plans of one rank. It is bounded and evicts the least recently used plan. A hit
+// allocates nothing.
 #pragma once
 
 #include <functional>
@@ -14,16 +15,16 @@
 
 namespace shard::call {
 
-/// A key as a sequence of words: op, layouts, shapes, attributes.
+/// A cache key as a sequence of words: op, layouts, shapes, attributes.
 using KeyWords = SmallVec<uint64_t, 64>;
 
 struct CacheStats {
   uint64_t hits = 0;
   uint64_t misses = 0;
   uint64_t evictions = 0;
-  uint64_t entries = 0;             // plans that are kept now
-  uint64_t promoted_arguments = 0;  // plain tensors that counted as replicated
-  uint64_t fallback_calls = 0;      // of ops without a rule, everything replicated
+  uint64_t entries = 0;             // plans in the cache now
+  uint64_t promoted_arguments = 0;  // plain tensors that were treated as replicated
+  uint64_t fallback_calls = 0;      // calls of ops without a rule, with everything replicated
   int64_t fallback_bytes = 0;
 };
 
@@ -31,15 +32,15 @@ class PlanCache final : public RankExtension {
  public:
   static constexpr size_t kDefaultCapacity = 4096;
 
-  /// The cache of a rank, made on first use.
+  /// The cache of a rank. It is created on first use.
   static PlanCache& of(Rank& rank);
 
-  /// The plan of that key, or null. A hit becomes the most recently used.
+  /// The plan of this key, or null. A hit becomes the most recently used plan.
   const CallPlan* find(const KeyWords& key, uint64_t hash);
-  /// Adds a plan; the reference is valid until it is evicted.
+  /// Adds a plan. The reference is valid until the plan is evicted.
   const CallPlan& insert(const KeyWords& key, uint64_t hash, CallPlan plan);
 
-  /// Keeps at most `capacity` plans from now on, at least one.
+  /// Limits the cache to `capacity` plans, at least one.
   void set_capacity(size_t capacity);
 
   CacheStats stats() const;
@@ -48,8 +49,8 @@ class PlanCache final : public RankExtension {
     ++stats_.fallback_calls;
     stats_.fallback_bytes += bytes;
   }
-  /// Empty lists of tensors for the time of a call. They keep their memory, so that a call whose plan is cached allocates
-  /// nothing but its outputs.
+  /// Lends an empty list of tensors for the duration of a call. The lists keep their memory, so
+  /// that a call whose plan is cached allocates nothing but its outputs.
   std::vector<DenseTensor> take_list() {
     if (spare_lists_.empty()) return {};
     std::vector<DenseTensor> list = std::move(spare_lists_.back());
@@ -61,9 +62,9 @@ class PlanCache final : public RankExtension {
     spare_lists_.push_back(std::move(list));
   }
 
-  /// The calls of a rank of a dry world.
+  /// The calls of this rank, in a dry world.
   DryCalls dry_calls;
-  /// Calls this for every call that the rank makes, when set.
+  /// If set, it is called for every call that the rank makes.
   std::function<void(const CallRecord&)> observer;
 
  private:
@@ -92,14 +93,16 @@ inline uint64_t hash_words(const KeyWords& key) {
   return hash;
 }
 
-/// A hash of bytes that goes on from `hash`.
+/// Continues the hash `hash` with these bytes.
 uint64_t hash_bytes(uint64_t hash, const void* data, size_t bytes);
 
-/// How often a rank's distributed calls found their plan, and what its calls did under policies.
+/// Cache statistics of a rank: how often its distributed calls found their plan, and how often
+/// policies applied.
 CacheStats plan_cache_stats(Rank& rank);
-/// Has the rank keep at most `capacity` plans (4096 at first); the least recently used go at once. Throws invalid_argument for 0.
+/// Limits the plan cache of the rank to `capacity` plans (4096 by default). The least recently used
+/// plans are evicted at once. Throws invalid_argument for 0.
 void set_plan_cache_capacity(Rank& rank, size_t capacity);
-/// Has `observer` told of every distributed call of this rank; an empty one ends that.
+/// Calls `observer` for every distributed call of this rank. An empty observer ends that.
 void observe_calls(Rank& rank, std::function<void(const CallRecord&)> observer);
 
 }  // namespace shard::call

@@ -18,7 +18,7 @@ std::vector<double> numbers_of(const std::vector<Scalar>& scalars) {
   return numbers;
 }
 
-/// An attribute as placement rules see it.
+/// The value of an attribute in the form that placement rules take.
 spmd::AttrValue rule_value(const AttrRef& attr) {
   return std::visit(
       [](const auto* value) -> spmd::AttrValue {
@@ -82,7 +82,8 @@ spmd::RuleResult infer_rule(const CallTypes& call, FallbackPolicy fallback, Call
   return result;
 }
 
-/// The ranks of the world need to tell each other unless each of them computes all rows.
+/// Plans the outputs whose number of rows comes from data. The ranks of the world exchange their
+/// row counts unless each rank computes all rows.
 void plan_dynamic(const CallTypes& call, int world_size, CallPlan& plan) {
   size_t count = 0;
   for (size_t slot = 0; slot < plan.output_slots.size(); ++slot) {
@@ -102,13 +103,13 @@ CommCause cause_of(const CallTypes& call, const InputPlan& input) {
 void plan_alias(const CallTypes& call, const Policies& policies, const AliasDef& alias, std::optional<size_t> i,
                 OutputPlan& output, CallPlan& plan) {
   const bool in_place = alias.kind == AliasDef::Kind::inplace;
-  // In the in-place variant a pair that is both a view and in-place counts as in-place.
+  // In the in-place variant, a pair that is both a view and in-place counts as in-place.
   if (!in_place && output.alias >= 0) return;
   output.kind = alias.kind;
   output.write_back = nullptr;
   output.alias = i ? static_cast<int>(*i) : -1;
   if (!i || plan.inputs[*i].spec == nullptr) {
-    output.spec = nullptr;  // an absent optional stays absent
+    output.spec = nullptr;  // the output of an absent optional argument is absent too
     return;
   }
   const InputPlan& x = plan.inputs[*i];
@@ -149,8 +150,10 @@ void plan_aliases(const CallTypes& call, const Policies& policies, CallPlan& pla
   }
 }
 
-/// What the rank at `at` contributes to a value that is made in a pending layout: one rank has the value, and the others what leaves it unchanged.
-/// Reductions are done from the last axis to the first, so the last one decides.
+/// The reduce type whose identity the rank at `at` contributes to a value that is created in a
+/// pending layout; nullopt for a rank that contributes the value itself. One rank has the value,
+/// and all others contribute what leaves it unchanged. Reductions run from the last axis to the
+/// first, so the last axis decides.
 std::optional<ReduceType> identity_at(const DistSpec& layout, const Coordinate& at) {
   std::optional<ReduceType> identity;
   for (int axis = 0; axis < layout.mesh()->rank(); ++axis) {
@@ -207,7 +210,7 @@ CallPlan place_call(const CallTypes& call, FallbackPolicy fallback) {
 
 CallPlan plan_call(const CallTypes& call, const Policies& policies, const World& world) {
   for (const Meta& meta : call.outputs)
-    checked_bytes(meta, call.name);  // on every rank alike, before any shard is made
+    checked_bytes(meta, call.name);  // throws on every rank alike, before any shard is made
   if (call.layout != nullptr) check_mesh_in_world(call.mesh, world);
   CallPlan plan = place_call(call, policies.fallback);
   for (InputPlan& input : plan.inputs) {

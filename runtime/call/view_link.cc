@@ -12,7 +12,7 @@
 namespace shard::call {
 namespace {
 
-/// What a Detachment holds: copies of a function share the link.
+/// The function that a Detachment holds. Its copies share the link.
 struct Refresh {
   std::shared_ptr<ViewLink> link;
   void operator()() const { link->refresh(); }
@@ -31,7 +31,7 @@ void add_moves(PlannedMoves& moves, const ReshardPlans& plans, std::string_view 
   for (const auto& plan : plans) add_move(moves, *plan, fmt::format("{} by [{}]", what, of.op), all);
 }
 
-/// Of one that can be moved both ways; else null.
+/// The link of a storage that can be resharded both ways, else null.
 ViewLink* whole_link_of(const Storage& copy) {
   const Detachment* const detachment = copy.detachment();
   return detachment != nullptr && detachment->refresh && detachment->write_back ? ViewLink::of(copy) : nullptr;
@@ -66,7 +66,8 @@ ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Met
   };
   if (from_meta.dims == to_meta.dims) return {move(to)};
   if (from->layout().partial == to->layout().partial) return {plan_relayout(from_meta, from, to_meta.dims, to, sums)};
-  // A relayout leaves pending reductions as they are: the shape is changed in a second step.
+  // A relayout leaves pending reductions as they are, so the first step reshards and the second
+  // changes the shape.
   Layout reduced(from->mesh(), from->rank());
   reduced.partial = to->layout().partial;
   for (int dim = 0; dim < reduced.rank; ++dim) {
@@ -146,7 +147,7 @@ void ViewLink::attach(const std::shared_ptr<ViewLink>& link, const Ref<Storage>&
   if (!loses_values(dtype, *link->copy_spec_, *link->source_.spec)) detachment.write_back = WriteBack{link};
   copy->detach(std::move(detachment));
   if (whole_link_of(*copy) == nullptr) return;
-  std::vector<DenseTensor> before;  // go once their links are changed
+  std::vector<DenseTensor> before;  // destroyed only after their links have changed
   copy->hand_copies_over([&](const Detachment& of_copy) {
     ViewLink* const theirs = link_in(of_copy);
     if (theirs != nullptr) before.push_back(theirs->follow(link->source_));

@@ -1,5 +1,5 @@
-// How a copy is kept in step with the tensor that it was made of: the moves between the two, what they send, and when
-// they are due.
+// Keeps a copy in sync with the tensor that it was made from: the reshards between the two, the
+// bytes that they send, and when they run.
 #pragma once
 
 #include <memory>
@@ -16,55 +16,60 @@ namespace shard::call {
 
 struct PlannedMoves;
 
-/// Plans that are executed one after the other.
+/// Reshard plans that are executed one after the other.
 using ReshardPlans = std::vector<std::shared_ptr<const ReshardPlan>>;
 
-/// One of the two tensors that a link is between: this rank's shard of it, its global meta and its layout.
+/// One of the two tensors that a link connects: this rank's local shard, its global meta and its
+/// layout.
 struct LinkEnd {
   DenseTensor shard;
   Meta global;
   const DistSpec* spec;
 };
 
-/// The moves from one tensor to another that has the same elements, in row-major order.
+/// The plans that reshard one tensor to another one with the same elements, in row-major order.
 ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Meta& to_meta, const DistSpec* to,
                           SumPolicy sums);
 
-/// The moves between a source and a copy of it in another layout or shape. The copy's Detachment owns it, so it does
-/// not own the copy.
+/// The reshards between a source and a copy of it in another layout or shape. The copy's Detachment
+/// owns the link, so the link does not own the copy.
 ///
-/// A copy of a copy is kept in step with the source of that, by moves between these two. So no buffer between them is
-/// kept. That is so from the start, not once a tensor between them is gone: tensors may go at different times on
-/// different ranks, and what is sent must not depend on it.
+/// A copy of a copy is synchronised directly with the source of the first copy, by reshards between
+/// these two, so no buffer between them is kept. This holds from the start, not only once the
+/// tensor between them is gone: ranks may drop tensors at different times, and what is sent must
+/// not depend on that.
 class ViewLink {
  public:
-  /// One of the two plans may be null: it is made when it is needed.
+  /// One of the two plans may be null. It is then made when it is needed.
   ViewLink(Rank& rank, DenseTensor source, const DenseTensor& copy, std::shared_ptr<const ReshardPlan> forth,
            std::shared_ptr<const ReshardPlan> back, CommCause cause);
 
-  /// Moves the bytes of the source into the copy, or back.
+  /// Reshards the bytes of the source into the copy, or back.
   void refresh();
   void write_back();
   const ReshardPlans& forth();
   const ReshardPlans& back();
-  /// Makes `copy` a copy of the source as it was at `version`, with the ways between the two that lose no values.
-  /// Without an `argument`, `op` gave the source a new buffer and left the old one to the copy.
+  /// Makes `copy` a copy of the source as it was at `version`. Only the directions that lose no
+  /// values are set. An empty `argument` means that `op` gave the source a new buffer and left the
+  /// old one to the copy.
   static void attach(const std::shared_ptr<ViewLink>& link, const Ref<Storage>& copy, uint64_t version, const char* op,
                      std::string_view argument, std::string from, std::string to);
-  /// Of a detached storage; null where there is no way between the two.
+  /// The link of a detached storage; null if there is none.
   static ViewLink* of(const Storage& copy);
-  /// What a copy of `tensor` is kept in step with: its source, where it is a copy that can be moved both ways, else itself.
+  /// The tensor that `tensor` is kept in sync with: its source if it is a copy that can be
+  /// resharded both ways, else `tensor` itself.
   static LinkEnd source_of(LinkEnd tensor);
 
  private:
   DenseTensor copy() const;
-  /// From now on the copy is one of `source`, which has the same value as the source now. Returns the source before.
+  /// Makes the copy a copy of `source`, which now has the same value as the old source. Returns the
+  /// old source.
   DenseTensor follow(const LinkEnd& source);
 
   Rank& rank_;
   LinkEnd source_;
   Storage* copy_;
-  Meta copy_meta_;  // of this rank's shard
+  Meta copy_meta_;  // meta of this rank's shard
   uint32_t copy_symbol_;
   Meta copy_global_;
   const DistSpec* copy_spec_;
@@ -73,17 +78,21 @@ class ViewLink {
   CommCause cause_;
 };
 
-/// Adds what `plan` sends, as text too; with `all` also where nothing is sent. `what`: "the refresh of a view".
+/// Adds the bytes that `plan` sends, and its text. With `all`, also the text of plans that send
+/// nothing. `what`: "the refresh of a view".
 void add_move(PlannedMoves& moves, const ReshardPlan& plan, std::string_view what, bool all);
 
-/// The stale arguments of a call: what has to be done to them, once the call is allowed, before they are read.
+/// The stale arguments of a call, and what has to be done to them after the call is allowed and
+/// before they are read.
 class StaleViews {
  public:
-  /// Checks that `storage` can be read. One that is stale waits in here under ViewPolicy::sync (to be refreshed, its
-  /// sources first) and temporary (to part from its source). Throws as check_read.
+  /// Checks that `storage` can be read. A stale one is kept here: under ViewPolicy::sync to be
+  /// refreshed (its sources first), under ViewPolicy::temporary to be separated from its source.
+  /// Throws like check_read.
   void add(Storage& storage, ViewPolicy policy);
   bool empty() const { return stale_.empty(); }
-  /// What refreshing them sends, as text too; with `all` also where nothing is sent.
+  /// Adds the bytes that refreshing them sends, and the text. With `all`, also the text of
+  /// refreshes that send nothing.
   void plan(PlannedMoves& moves, bool all) const;
   void settle(ViewPolicy policy);
 
@@ -91,11 +100,12 @@ class StaleViews {
   std::vector<Storage*> stale_;
 };
 
-/// What ViewPolicy::sync sends after a write to `target`, back to its sources. Throws where one of them cannot be
-/// reached.
+/// Adds what ViewPolicy::sync sends after a write to `target`, back to its sources. Throws if one
+/// of them cannot be reached.
 void plan_write_back(Storage& target, const char* op, PlannedMoves& moves, bool all);
 
-/// Refreshes what a recorded call is about to save, or a captured function to read, as a call of its own: CommPolicy, traces and reports see it.
+/// Refreshes stale views that a recorded call is about to save, or a captured function to read.
+/// This is a call of its own: CommPolicy, traces and reports include it.
 void refresh_views(Rank& rank, const ProcessMesh& mesh, std::span<Storage* const> storages);
 
 }  // namespace shard::call

@@ -1,4 +1,5 @@
-// Tensors from outside while a program is captured: symbolic ones stand in their place, and they are put back when it ends.
+// Tensors from outside that a capture uses. Symbolic tensors replace them during the capture, and
+// they are restored when it ends.
 #pragma once
 
 #include "autograd/leaf.h"
@@ -8,7 +9,7 @@
 
 namespace shard::program {
 
-/// This rank's piece of a value of the program: without bytes.
+/// This rank's local shard of a value of the program; storage-less.
 inline DenseTensor piece_of(const Type& type, MemoryMeter& meter) {
   if (type.spec == nullptr) return DenseTensor::allocate(type.device, type.meta, &meter);
   const auto at = type.spec->mesh()->coordinate(current_rank().id());
@@ -16,7 +17,8 @@ inline DenseTensor piece_of(const Type& type, MemoryMeter& meter) {
   return DenseTensor::allocate(type.device, shard_meta(type.meta, *type.spec, *at), &meter);
 }
 
-/// The nearest source of a copy, direct or through other copies, that is `known`; null where there is none.
+/// The nearest source of a copy, direct or through other copies, for which `known` is true; null if
+/// there is none.
 template <class Known>
 const Storage* nearest_source(const Storage& copy, const Known& known) {
   for (const Detachment* link = copy.detachment(); link != nullptr; link = link->source->detachment()) {
@@ -25,7 +27,8 @@ const Storage* nearest_source(const Storage& copy, const Known& known) {
   return nullptr;
 }
 
-/// A tensor from outside while it is one of the program, and what it is when the capture ends.
+/// A tensor from outside that has become a value of the program, and its state from before, which
+/// restore() brings back.
 class Adopted {
  public:
   Adopted(TensorImpl& impl, DenseTensor symbolic, ValueId value)
@@ -35,7 +38,7 @@ class Adopted {
     GradState& state = impl.grad;
     history_ = {state.requires_grad,   state.output,       std::move(state.node),
                 std::move(state.root), state.root_version, state.views};
-    // Whatever it was computed from, in the program it is where computations start.
+    // Whatever the tensor was computed from: in the program, computations start at it.
     state.output = 0;
     state.root_version = 0;
     state.views = {};
@@ -64,7 +67,7 @@ class Adopted {
   bool was_view() const { return static_cast<bool>(history_.root); }
   const Storage* real() const { return real_.storage().get(); }
   bool required_grad() const { return history_.requires_grad; }
-  /// Whether it still is the tensor that it was, but for its elements.
+  /// True if it is still the same tensor as before, except for its elements.
   bool same_place() const { return impl_->value.storage() == symbolic_.storage() && type_of(*impl_) == type_; }
 
  private:
@@ -84,10 +87,11 @@ class Adopted {
   History history_;
 };
 
-/// A tensor that the captured function has made with its elements: a constant of the program, of which each run has a copy.
+/// A tensor that the captured function created with its elements. It is a constant of the program,
+/// and each run has a copy.
 class Constant {
  public:
-  /// `copy`: what the program has in its place.
+  /// `copy` replaces it in the program.
   Constant(TensorImpl& impl, DenseTensor copy) : real_(impl.value), copy_(copy) {
     impl.retain();
     handle_ = Tensor(Ref<TensorImpl>::adopt(&impl));
@@ -102,7 +106,8 @@ class Constant {
     if (autograd::LeafExtra* const extra = autograd::extra_or_null(handle_)) extra->gradient = {};
   }
 
-  /// After restore(): whether the function has put it away, and what it has done to it would be missing there.
+  /// Call this after restore(). True if the function has stored the tensor somewhere and has
+  /// changed it: the stored tensor would lack those changes.
   bool escapes() const { return !handle_.impl()->unique() && (written_ || handle_.get().grad.requires_grad); }
   const Tensor& handle() const { return handle_; }
 

@@ -7,7 +7,7 @@
 
 namespace shard::program {
 
-/// "3", "[2, 3]", "float32", "'sum'"
+/// The text of an attribute: "3", "[2, 3]", "float32", "'sum'".
 std::string attr_text(const Attr& attr);
 
 }  // namespace shard::program

@@ -18,7 +18,8 @@ std::string batch_key(const ReshardPlan& plan) {
           longest = std::max(longest, step.group->cost(axis).alpha_ns);
       }
       start += longest;
-      packing += 2 * static_cast<double>(step.bytes_max) * costs.copy_ns_per_byte;  // in, and out again
+      // Packed before the collective, and unpacked after it.
+      packing += 2 * static_cast<double>(step.bytes_max) * costs.copy_ns_per_byte;
     }
     key += fmt::format(" {} {} {} {} {}", static_cast<int>(step.kind), static_cast<int>(step.type),
                        static_cast<const void*>(step.group), static_cast<const void*>(step.before.mesh),

@@ -1,4 +1,4 @@
-// Moves that share their collectives.
+// Collective combining: finds reshards that can share their collectives.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace shard::program {
 
-/// Equal for moves that can share each step's collective. Empty for one that gains nothing by that: packing its pieces takes longer than starting
-/// collectives of its own, or it has none.
+/// A key that is equal for reshards that can share the collective of each step. Empty for a reshard
+/// that gains nothing by that: it has no collectives, or packing its boxes takes longer than
+/// starting collectives of its own.
 std::string batch_key(const ReshardPlan& plan);
 
 }  // namespace shard::program

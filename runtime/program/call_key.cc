@@ -14,7 +14,8 @@ namespace {
 
 const DistSpec* spec_or_null(const Tensor& tensor) { return tensor.is_dist() ? dist_impl(tensor).spec : nullptr; }
 
-/// Compares a key with a known one while it is made, so that a run needs no memory for it.
+/// Compares a key with a known one while it is being made, so that a run allocates no memory for
+/// it.
 class KeyMatch {
  public:
   explicit KeyMatch(const KeyWords& known) : known_(known) {}
@@ -35,7 +36,7 @@ void add_type(Key& key, const Tensor& tensor) {
   }
   const Meta& meta = tensor.meta();
   const Device device = tensor.device();
-  // Views that had to move are captured apart: they are not written with a history.
+  // Views that were resharded are captured differently: they are not written with a history.
   const bool is_view = tensor.get().grad.root && !autograd::shares_root(tensor.get());
   key.push_back(1 | static_cast<uint64_t>(tensor.requires_grad()) << 1 | static_cast<uint64_t>(is_view) << 2 |
                 static_cast<uint64_t>(meta.dtype) << 8 | static_cast<uint64_t>(meta.dims.rank()) << 16 |
@@ -43,7 +44,7 @@ void add_type(Key& key, const Tensor& tensor) {
   key.push_back(reinterpret_cast<uintptr_t>(spec_or_null(tensor)));
   for (const int64_t size : meta.dims) key.push_back(static_cast<uint64_t>(size));
   if (!tensor.requires_grad()) return;
-  // What backward inside of the function does at a leaf.
+  // What a backward pass inside the function does at a leaf.
   const autograd::LeafExtra* const extra = autograd::extra_or_null(tensor);
   const GradLayout layout = extra == nullptr ? GradLayout::of_leaf : extra->layout;
   key.push_back(static_cast<uint64_t>(tensor.is_leaf()) | static_cast<uint64_t>(layout) << 1);
@@ -56,14 +57,15 @@ void add_types(Key& key, std::span<const Tensor> tensors) {
   for (const Tensor& tensor : tensors) add_type(key, tensor);
 }
 
-/// Which of the tensors share which bytes: for each the first one on its buffer, how far it lies from that, and the first that is the same tensor.
+/// Adds which of the tensors share bytes: for each tensor the first one on the same buffer, its
+/// offset from that one, and the first argument that is the same tensor.
 template <class Key>
 void add_sharing(Key& key, const Arguments& arguments) {
   struct Place {
     const Storage* storage;
     const TensorImpl* tensor;
     size_t number, offset, first, distance, same;
-    const TensorImpl* root;  // of a view in its buffer
+    const TensorImpl* root;  // for a view in the buffer of its base: the base
   };
   std::vector<Place> places;
   places.reserve(arguments.inputs.size() + arguments.parameters.size());
@@ -79,7 +81,7 @@ void add_sharing(Key& key, const Arguments& arguments) {
       places.push_back({impl.value.storage().get(), &impl, number, impl.value.offset(), number, 0, number, root});
     }
   }
-  // Addresses say which are equal, and numbers alone go into the key.
+  // Addresses only determine which tensors are equal. The key has numbers alone.
   const auto before = [](const Place& a, const Place& b) {
     if (a.storage != b.storage) return std::less<>()(a.storage, b.storage);
     return a.tensor != b.tensor ? std::less<>()(a.tensor, b.tensor) : a.number < b.number;
@@ -105,7 +107,7 @@ void add_sharing(Key& key, const Arguments& arguments) {
     key.push_back(place.distance);
     key.push_back(place.same);
   }
-  // Views of other arguments.
+  // Adds which tensors are views of other arguments.
   for (const Place& place : places) {
     if (place.root == nullptr) continue;
     const auto root =
@@ -117,7 +119,8 @@ void add_sharing(Key& key, const Arguments& arguments) {
   key.push_back(~uint64_t{0});
 }
 
-/// Which of the tensors are views that had to move, and of which other ones, so that those must not be written before they are read.
+/// Adds which of the tensors are views that were resharded, and from which other ones. The sources
+/// must not be written before the views are read.
 template <class Key>
 void add_moved(Key& key, const Arguments& arguments) {
   const size_t inputs = arguments.inputs.size();
@@ -141,7 +144,7 @@ void add_moved(Key& key, const Arguments& arguments) {
 
 }  // namespace
 
-/// What is known of a call before any program is.
+/// The part of the key that is known from the call alone, before a program is chosen.
 KeyWords key_of(const std::vector<Tensor>& inputs) {
   KeyWords key;
   Rank* const rank = current_rank_or_null();

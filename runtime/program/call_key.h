@@ -1,4 +1,4 @@
-// How a call of a captured function finds its program: by what capture depends on, as numbers.
+// Cache keys for calls of a captured function: everything that capture depends on, as numbers.
 #pragma once
 
 #include "call/plan_cache.h"
@@ -8,14 +8,14 @@ namespace shard::program {
 
 using call::KeyWords;
 
-/// What is known of a call before any program is.
+/// The part of the key that is known from the call alone, before a program is chosen.
 KeyWords key_of(const std::vector<Tensor>& inputs);
-/// The types of parameters, which are known of a program alone.
+/// The types of parameters. A program determines which tensors are its parameters.
 KeyWords types_key(const std::vector<Tensor>& parameters);
-/// Which inputs and parameters share which bytes, and which are copies of which.
+/// Which inputs and parameters share which bytes, and which of them are copies of which.
 KeyWords sharing_key(const Arguments& arguments);
 
-/// Whether the key would be `known`; allocates none.
+/// True if types_key(parameters) equals `known`. Allocates nothing.
 bool has_types(const KeyWords& known, const std::vector<Tensor>& parameters);
 bool has_sharing(const KeyWords& known, const Arguments& arguments);
 

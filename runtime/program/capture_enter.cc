@@ -1,4 +1,4 @@
-// How tensors from outside get into a program, and are put back.
+// Turns tensors from outside into inputs and parameters of a program, and restores them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::vector<Tensor> CaptureRecorder::make_inputs(const std::vector<Tensor>& exam
     }
     program_.inputs.push_back({fmt::format("input_{}", number), id});
   }
-  // Views stay views of what they are views of, where that is an input too.
+  // Views remain views of their base if that is an input too.
   for (size_t i = 0; i < examples.size(); ++i) {
     if (!inputs[i].defined() || adopted_of(*inputs[i].impl()) != nullptr || !autograd::shares_root(examples[i].get()))
       continue;
@@ -67,7 +67,7 @@ void CaptureRecorder::adopt_gradient(const Tensor& leaf) {
   if (!gradient.defined() || entry_of(leaf) == 0) return;
   const size_t before = parameters_.size();
   adopt(*gradient.impl());
-  if (parameters_.size() == before) {  // it is one already: in each run the two have to be one tensor
+  if (parameters_.size() == before) {  // it was a parameter already; in each run the two have to be one tensor
     program_.parameters.push_back({"", entry_of(gradient)});
     parameters_.emplace_back();
   }
@@ -108,7 +108,7 @@ void CaptureRecorder::end() {
     if (autograd::LeafExtra* const extra = autograd::extra_or_null(each.leaf)) extra->gradient = each.before;
   }
   for (Adopted& each : adopted_) each.restore();
-  // An input that was written has a history that ends in its own step as a leaf: a circle.
+  // An input that was written has a history that ends in its own step as a leaf: a reference cycle.
   for (const Input& each : inputs_) {
     if (each.tensor.defined()) each.tensor.get().grad.node = {};
   }
@@ -224,8 +224,8 @@ const char* CaptureRecorder::writer_of(const Storage& view) {
 void CaptureRecorder::tie_moved_views(const Buffer& entered) const {
   if (entered.moved) tie_moved_view(entered);
   for (const auto& [real, view] : buffers_) {
-    const bool parted = view.symbolic->detachment() ==
-                        nullptr;  // the function has written it, or read it stale, under ViewPolicy::temporary
+    // The function has written it, or has read it while stale under ViewPolicy::temporary.
+    const bool parted = view.symbolic->detachment() == nullptr;
     if (view.moved && !parted && &view != &entered) tie_moved_view(view);
   }
 }
@@ -241,7 +241,8 @@ std::pair<DenseTensor, ValueId> CaptureRecorder::enter(const TensorImpl& tensor)
                           ? Storage::absent()
                           : Storage::unallocated(real->device(), real->bytes(), meter);
     buffer.symbolic->set_version(real->version());
-    // Under ViewPolicy::temporary a stale one parts when the program reads it.
+    // Under ViewPolicy::temporary a stale view is separated from its source when the program reads
+    // it.
     buffer.moved = real->detachment() != nullptr && !(view_policy() == ViewPolicy::temporary && real->stale());
     tie_moved_views(buffer);
     id = buffer.first = program_.add_value(type);

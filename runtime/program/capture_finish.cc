@@ -1,4 +1,5 @@
-// What a captured function returns and leaves behind: outputs, their gradient, and what it must not change.
+// Finishes a capture: the outputs of the function, their gradient, and what the function must not
+// change.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -66,7 +67,7 @@ std::vector<DetachedOutput> CaptureRecorder::detached_outputs(const std::vector<
     const Storage& storage = *outputs[i].impl()->value.storage();
     const Detachment* const from = storage.detachment();
     if (from == nullptr || is_moved_entry(storage)) continue;
-    // A view of a view has parted from the first source that the caller sees.
+    // A view of a view is a stale copy of the first source that the caller sees.
     const Detachment* link = from;
     while (link != nullptr && !seen.contains(link->source.get())) link = link->source->detachment();
     if (link == nullptr && !storage.stale()) continue;
@@ -87,7 +88,7 @@ size_t CaptureRecorder::add_written(std::vector<Tensor>& outputs) {
   const size_t returned = outputs.size();
   const auto add = [&](const Input& input) {
     const Tensor& tensor = input.tensor;
-    tensor.requires_grad();  // a view of what was written gets the history of that
+    tensor.requires_grad();  // gives a view of a written tensor the history of that write
     if (!tensor.get().grad.node) return;
     const char* const fault = input.moved_view ? "is a view that had to move"
                               : !has_all_tensors_on(*input.real)
@@ -109,7 +110,7 @@ size_t CaptureRecorder::add_written(std::vector<Tensor>& outputs) {
   for (const Input& each : inputs_) add(each);
   for (const Adopted& each : adopted_) {
     if (!each.handle().get().grad.node) continue;
-    // Its history would hold the program, and the program holds it.
+    // A cycle: its history would hold the program, and the program would hold the tensor.
     fail(ErrorCode::capture,
          "the captured function writes what requires a gradient into a tensor from outside that is no input of it "
          "({}); give it as an input, write a copy "
@@ -144,7 +145,7 @@ std::vector<Tensor> CaptureRecorder::as_entered(std::vector<Tensor> arguments) {
 
 std::vector<ViewOutput> CaptureRecorder::view_outputs(const std::vector<Tensor>& outputs) const {
   std::vector<ViewOutput> views;
-  std::unordered_map<const TensorImpl*, size_t> first;  // the output that stands for what it is a view of
+  std::unordered_map<const TensorImpl*, size_t> first;  // for each base, the output that represents it
   for (size_t i = outputs.size(); i-- > 0;) {
     if (outputs[i].defined()) first[outputs[i].impl().get()] = i;
   }
@@ -254,7 +255,7 @@ void CaptureRecorder::finish_gradients() {
     const Tensor now = extra == nullptr ? Tensor() : extra->gradient;
     const Input* const input = input_of(each.leaf.get());
     const Adopted* const adopted = adopted_of(each.leaf.get());
-    if (input == nullptr && adopted == nullptr) continue;  // a leaf of the function itself
+    if (input == nullptr && adopted == nullptr) continue;  // a leaf that the function itself created
     const bool changed = now.impl() != each.before.impl();
     if (changed && !(adopted != nullptr ? adopted->was_leaf() : input->was_leaf)) {
       fail(ErrorCode::capture,

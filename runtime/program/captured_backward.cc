@@ -22,7 +22,7 @@ std::vector<Tensor> outputs_of(const Entry& entry, const BackwardPart& part, con
   return found;
 }
 
-/// Contributions of zero, where a reduction is pending.
+/// A zero gradient. Where a reduction is pending, each rank contributes zeros.
 Tensor zeros_of(const Type& type) {
   if (type.spec == nullptr) return zeros(IntArray(type.meta.dims), type.meta.dtype, type.device);
   const auto at = type.spec->mesh()->coordinate(current_rank().id());
@@ -32,7 +32,8 @@ Tensor zeros_of(const Type& type) {
   return make_dist(current_rank(), type.meta, type.spec, piece.get().value);
 }
 
-/// A view that had to move holds what forward has read, also when its source was written since.
+/// The tensor as the forward program read it. A view that was resharded keeps that value even if
+/// its source has been written since.
 Tensor snapshot(const Tensor& source) {
   if (!source.get().value.storage()->stale()) return source;
   Tensor copy(source.impl()->alias());
@@ -44,7 +45,8 @@ Tensor snapshot(const Tensor& source) {
 }  // namespace
 
 Again::Again(const Entry& entry, const BackwardPart& part, const Arguments& arguments) : entry_(entry) {
-  if (!entry.source->function || !entry.trace.program.gradients.empty()) return;  // it is an error
+  // operator() throws in these cases.
+  if (!entry.source->function || !entry.trace.program.gradients.empty()) return;
   rerun_.emplace([&entry, &part](const std::vector<Tensor>& inputs) { return outputs_of(entry, part, inputs); },
                  arguments.inputs);
   versions_.reserve(arguments.parameters.size());
@@ -98,7 +100,7 @@ Backward::Backward(std::shared_ptr<Entry> entry, size_t step, Again again, const
   const BackwardPart& part = entry_->steps[step].all.part;
   values_.resize(split.middles.size());
   for (const size_t i : part.inputs) {
-    if (i >= split.middles.size()) break;  // then come the gradients of outputs
+    if (i >= split.middles.size()) break;  // the rest are the gradients of outputs
     const Middle& middle = split.middles[i];
     if (middle.output >= 0) values_[i] = Saved(values[static_cast<size_t>(middle.output) - split.outputs]);
   }
@@ -122,13 +124,13 @@ void Backward::operator()(autograd::Pass& pass) const {
   if (!run.executor || run.sums != sums) {
     run.sums = sums;
     ExecutorOptions options = entry_->source->options.executor;
-    options.keep_arguments = false;  // what forward has kept for this backward is freed
+    options.keep_arguments = false;  // frees the residuals that forward has kept for this backward pass
     run.executor = std::make_unique<Executor>(run.part.program, arguments, options);
   }
   pass.give<0>(run.executor->run(arguments, random_));
 }
 
-/// `gradients`: of the outputs of the step.
+/// `gradients` are the gradients of the outputs of the step.
 Arguments Backward::arguments_of(const BackwardPart& part, const std::vector<Tensor>& gradients) const {
   Arguments arguments;
   const size_t middles = values_.size();
@@ -140,7 +142,7 @@ Arguments Backward::arguments_of(const BackwardPart& part, const std::vector<Ten
     }
     const Type& type = part.program.value(part.program.inputs[k].value).type;
     const auto output =
-        std::find(part.outputs.begin(), part.outputs.end(), i - middles);  // none: of a step that does not run
+        std::find(part.outputs.begin(), part.outputs.end(), i - middles);  // empty for a step that does not run
     const Tensor given =
         output == part.outputs.end() ? Tensor() : gradients[static_cast<size_t>(output - part.outputs.begin())];
     arguments.inputs.push_back(!given.defined()       ? zeros_of(type)

@@ -1,4 +1,5 @@
-// The gradients of a captured function's outputs: what the step of a call keeps, and how it runs the backward program or calls the function again.
+// The gradients of a captured function's outputs: what the autograd step of a call saves, and how
+// it runs the backward program or calls the function again.
 #pragma once
 
 #include <optional>
@@ -9,11 +10,11 @@
 
 namespace shard::program {
 
-/// What the step of a call keeps for a gradient that is recorded itself: the function is called again then, because its program has no more than a
-/// gradient.
+/// The state that the step of a call keeps for create_graph, where the gradient itself is recorded.
+/// A program has no second gradient, so the function is called again instead.
 class Again {
  public:
-  /// Before the program runs.
+  /// Construct it before the program runs.
   Again(const Entry& entry, const BackwardPart& part, const Arguments& arguments);
   void operator()(autograd::Pass& pass) const;
 
@@ -25,10 +26,10 @@ class Again {
   std::vector<uint64_t> versions_;
 };
 
-/// The step of the outputs of a call that share a backward pass.
+/// The autograd step of those outputs of a call that share a backward pass.
 class Backward {
  public:
-  /// `values`: what forward has given beside its outputs.
+  /// `values` are the residuals: what the forward program returned in addition to its outputs.
   Backward(std::shared_ptr<Entry> entry, size_t step, Again again, const Arguments& arguments,
            std::span<const Tensor> values, RandomStart random);
   void operator()(autograd::Pass& pass) const;
@@ -49,7 +50,8 @@ class Backward {
   size_t step_;
   Again again_;
   RandomStart random_;
-  std::vector<Saved> values_, sources_;  // by number among the middles and sources of the split
+  // By number among the residuals (Split::middles) and sources of the split.
+  std::vector<Saved> values_, sources_;
 };
 
 }  // namespace shard::program

@@ -1,4 +1,5 @@
-// What a captured function keeps: its programs, what runs them, and what it was captured from.
+// The state of a captured function: its programs, their executors, and what they were captured
+// from.
 #pragma once
 
 #include <atomic>
@@ -12,10 +13,11 @@
 
 namespace shard::program {
 
-/// Which thread is in a call of a captured function.
+/// Ensures that only one thread at a time is in a call of a captured function.
 class Occupant {
  public:
-  /// For as long as this lives. Calls of one thread may be in each other. Throws where another thread is in a call.
+  /// Occupies the function for its lifetime. Calls of one thread may be nested. Throws if another
+  /// thread is in a call.
   class Stay {
    public:
     explicit Stay(Occupant& occupant) : occupant_(occupant) {
@@ -42,9 +44,9 @@ class Occupant {
   std::atomic<const ThreadState*> thread_{nullptr};
 };
 
-/// What is captured, and how: of a function and of all programs that were made of it.
+/// What is captured, and how. Shared by a captured function and all its programs.
 struct CaptureSource {
-  Function function;  // none where a program was loaded
+  Function function;  // empty for a program that was loaded
   CaptureOptions options;
   Occupant occupant;
 
@@ -55,53 +57,55 @@ struct CaptureSource {
   }
 };
 
-/// A part of a gradient, and what runs it.
+/// A part of a gradient, and its executor.
 struct BackwardRun {
   BackwardPart part;
-  std::unique_ptr<Executor> executor = {};  // once it has run
+  std::unique_ptr<Executor> executor = {};  // null until it has run for the first time
   SumPolicy sums = SumPolicy::float32;      // in force when the executor was made
 };
 
-/// The backward pass of outputs of one group.
+/// The backward pass of the outputs of one group.
 struct GradientStep {
-  BackwardRun all;                                     // without a program where the gradient is an error
-  std::map<std::vector<bool>, BackwardRun> some = {};  // by which outputs have a gradient, where not all have
+  BackwardRun all;                                     // without a program if computing the gradient is an error
+  std::map<std::vector<bool>, BackwardRun> some = {};  // by which outputs have a gradient, if some have none
 };
 
-/// A program with what it needs to run.
+/// A program with everything that it needs to run.
 struct Entry {
   std::shared_ptr<CaptureSource> source;
   KeyWords key;
   KeyWords sharing;     // of inputs and parameters
-  KeyWords parameters;  // their types
+  KeyWords parameters;  // types of the parameters
   Trace trace;
-  std::optional<Split> split;  // where the function has a gradient
-  Program whole;               // what runs where it has none
+  std::optional<Split> split;  // if the function has a gradient
+  Program whole;               // the program that runs if the function has no gradient
   std::unique_ptr<Executor> forward;
   std::vector<GradientStep> steps;
-  std::vector<size_t>
-      argument_of;  // by value of trace.program: 1 + its number among the inputs of the function and then the parameters; 0: it is none
-  std::vector<bool> read;        // by value of trace.program that is the root of a tree: whether ops read bytes of it
+  // For each value of trace.program: 1 + its number among the inputs of the function followed by
+  // the parameters, or 0 if it is neither.
+  std::vector<size_t> argument_of;
+  // For each value of trace.program that is the root of a tree: whether ops read its bytes.
+  std::vector<bool> read;
   std::vector<ValueId> written;  // arguments that the program writes with a history
-  std::vector<size_t> leaf_of;   // by gradient that a run leaves: its number in trace.leaves
+  std::vector<size_t> leaf_of;   // for each gradient that a run leaves: its index in trace.leaves
 
   const Program& program() const { return split ? split->forward : whole; }
   void prepare_forward(const Arguments& arguments) {
     if (!forward) forward = std::make_unique<Executor>(program(), arguments, source->options.executor);
   }
-  /// The backward pass of those outputs of a step that have a gradient.
+  /// The backward pass of the outputs of a step that have a gradient.
   BackwardRun& backward(size_t step, const std::vector<bool>& given);
-  /// Once the trace is complete.
+  /// Fills the lookup tables. Call this once the trace is complete.
   void index();
   bool is_read(ValueId id) const { return read[trace.program.value(id).root]; }
-  /// The tensor that an input or parameter of the captured program is; undefined for other values.
+  /// The tensor for an input or parameter of the captured program; undefined for other values.
   Tensor argument(ValueId id, const Arguments& arguments) const;
 };
 
-/// The tensors that an entry's parameters are now. Undefined where a leaf has no gradient.
+/// The current tensors for the parameters of an entry. Undefined where a leaf has no gradient.
 std::vector<Tensor> parameters_of(const Entry& entry, const std::vector<Tensor>& inputs);
 const Tensor& tensor_of(const Leaf& leaf, const std::vector<Tensor>& inputs);
-/// Whether an entry, whose key is that of the call, fits what it does not tell.
+/// True if an entry whose key matches the call also fits in everything that the key does not cover.
 bool fits(const Entry& entry, const Arguments& arguments);
 
 }  // namespace shard::program

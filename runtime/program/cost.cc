@@ -15,7 +15,7 @@ double elements_of(const Type& type) {
 
 }  // namespace
 
-// m x k and k x n: the root of mk * kn * mn is the number of multiplications.
+// For m x k times k x n, the square root of mk * kn * mn is the number of multiplications.
 double products_of(const Program& program, const Op& op) {
   if (op.kind != Kind::call || op.entry->op->commutes != Commutes::multilinear || op.entry->op->elementwise ||
       op.inputs.size() != 2)

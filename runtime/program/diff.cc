@@ -12,13 +12,14 @@ namespace {
 using Lines = std::vector<std::string>;
 using Pairs = std::vector<std::pair<size_t, size_t>>;
 
-/// The places of a longest common subsequence.
+/// The index pairs of a longest common subsequence.
 Pairs common(const Lines& a, const Lines& b) {
-  size_t begin = 0, end = 0;  // equal lines at both ends
+  size_t begin = 0, end = 0;  // the equal lines at both ends
   while (begin < std::min(a.size(), b.size()) && a[begin] == b[begin]) ++begin;
   while (end < std::min(a.size(), b.size()) - begin && a[a.size() - 1 - end] == b[b.size() - 1 - end]) ++end;
   const size_t rows = a.size() - begin - end, columns = b.size() - begin - end;
-  std::vector<uint32_t> longest((rows + 1) * (columns + 1), 0);  // from that place of a and of b on
+  // The length of the longest common subsequence from this position of a and of b on.
+  std::vector<uint32_t> longest((rows + 1) * (columns + 1), 0);
   const auto at = [&](size_t i, size_t j) -> uint32_t& { return longest[i * (columns + 1) + j]; };
   for (size_t i = rows; i-- > 0;) {
     for (size_t j = columns; j-- > 0;)
@@ -35,7 +36,7 @@ Pairs common(const Lines& a, const Lines& b) {
   return pairs;
 }
 
-/// The lines that only one side has, those that are paired among them where they differ.
+/// The lines that only one side has, and those paired lines whose texts differ.
 std::string difference(const Lines& a, const Lines& b, const Pairs& pairs) {
   std::string text;
   size_t i = 0, j = 0;
@@ -64,7 +65,7 @@ class Side {
   void set_name(ValueId id, const std::string& name) {
     if (id != 0) names_[id] = name;
   }
-  /// Names values that have none yet, in the order in which the program has them.
+  /// Names the values that have no name yet, in program order.
   void number(std::string_view prefix) {
     int next = 0;
     const auto give = [&](ValueId id) {
@@ -75,7 +76,7 @@ class Side {
     for (const Op& op : program_.ops) std::for_each(op.outputs.begin(), op.outputs.end(), give);
   }
 
-  /// What an op is, whatever the numbers of its values.
+  /// The text of each op without the numbers of its values.
   Lines anonymous_ops() const {
     return op_lines([](ValueId id) { return std::string(id == 0 ? "none" : "%"); });
   }
@@ -84,7 +85,7 @@ class Side {
   }
   Lines entries() const {
     Lines lines;
-    const ProcessMesh* last = nullptr;  // layouts do not say on which mesh they are
+    const ProcessMesh* last = nullptr;  // the texts of layouts do not name their mesh
     for (ValueId id = 1; id < program_.value_count(); ++id) {
       const DistSpec* const spec = program_.value(id).type.spec;
       if (spec == nullptr || spec->mesh() == last) continue;
@@ -130,7 +131,7 @@ class Side {
   std::vector<std::string> names_;
 };
 
-/// Gives values of entries of the same name the same name.
+/// Gives values of inputs or parameters that have the same name on both sides the same value name.
 void pair_entries(const Side& a, Side& b, std::vector<Named> Program::*list) {
   for (const Named& in_a : a.program().*list) {
     for (const Named& in_b : b.program().*list) {

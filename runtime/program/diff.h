@@ -1,4 +1,4 @@
-// How two programs differ.
+// Textual differences between two programs.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace shard::program {
 
-/// A line for each op, input, parameter, output and effect that only `a` has (-) or only `b` has (+); empty where the programs are equal but for
-/// the numbers of their values. Values that both have are numbered in the order of `a`; those of `b` alone are called %b1, %b2, ...
+/// One line for each op, input, parameter, output and effect that only `a` has (-) or only `b` has
+/// (+). Empty if the programs are equal except for the numbers of their values. Values that both
+/// have are numbered in the order of `a`; values that only `b` has are called %b1, %b2, ...
 std::string diff(const Program& a, const Program& b);
 
 }  // namespace shard::program

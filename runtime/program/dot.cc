@@ -16,7 +16,7 @@ constexpr const char* kMoveColour = "#d62728";
 constexpr const char* kColours[] = {"#1f77b4", "#2ca02c", "#ff7f0e", "#9467bd",
                                     "#8c564b", "#17becf", "#e377c2", "#bcbd22"};
 
-/// In a label.
+/// Quotes a text for use in a label.
 std::string quoted(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -27,7 +27,7 @@ std::string quoted(std::string_view text) {
   return '"' + result + '"';
 }
 
-/// What a move sends: "reshard 256 B\nall_gather(tp, dim 1) 256 B".
+/// What a reshard sends: "reshard 256 B\nall_gather(tp, dim 1) 256 B".
 std::string communication(const Op& op, const Type& from) {
   const auto of_plan = [&](const ReshardPlan& plan, int64_t before) {
     return fmt::format("{} {} B{}", to_string(op.kind), plan.bytes + before,
@@ -40,7 +40,7 @@ std::string communication(const Op& op, const Type& from) {
   if (op.kind == Kind::reshard) return of_plan(*plan_reshard(from.meta, from.spec, op.layout), 0);
   if (op.kind == Kind::full_tensor)
     return of_plan(*plan_reshard(from.meta, from.spec, DistSpec::replicated(from.spec->mesh(), from.spec->rank())), 0);
-  // One rank sends the whole to all others first, where only that has it.
+  // If only one rank has the tensor, it first sends all of it to the others.
   const int64_t sent =
       op.source_rank < 0 ? 0 : static_cast<int64_t>(from.meta.bytes()) * (op.layout->mesh()->size() - 1);
   return of_plan(*plan_reshard(from.meta, DistSpec::replicated(op.layout->mesh(), op.layout->rank()), op.layout), sent);
@@ -81,7 +81,7 @@ class Drawing {
     const auto found = colours_.find(program_.value(id).root);
     return found == colours_.end() ? "" : fmt::format(", color=\"{0}\", fontcolor=\"{0}\"", found->second);
   }
-  /// The node that has left the bytes as they are read.
+  /// The node that wrote the bytes last before the operand reads them.
   std::string node_of(const Operand& operand) const {
     const ValueId from = operand.state == 0 ? operand.value : operand.state;
     const int op = program_.value(from).op;
@@ -140,7 +140,7 @@ class Drawing {
   }
 
   const Program& program_;
-  std::map<ValueId, const char*> colours_;  // by root, of trees of several values
+  std::map<ValueId, const char*> colours_;  // by root, for trees with several values
   std::string text_;
 };
 

@@ -1,4 +1,4 @@
-// Programs as drawings.
+// Draws programs as graphs.
 #pragma once
 
 #include <string>
@@ -7,13 +7,15 @@
 
 namespace shard::program {
 
-/// A graph in the language of Graphviz ("dot -Tsvg"): ops are boxes, inputs ellipses, parameters cylinders, outputs and gradients that the program
-/// leaves octagons. Edges say what is read. Values that share a buffer have one colour, what is written is bold, and what goes into a move is
-/// red, with the bytes that all ranks together send. Throws layout for a move between layouts that do not fit.
+/// A graph in the language of Graphviz ("dot -Tsvg"). Ops are boxes, inputs ellipses, parameters
+/// cylinders; outputs and the gradients that the program leaves are octagons. An edge shows what an
+/// op reads. Values that share a buffer have one colour. Writes are bold. Edges into reshards are
+/// red and have the bytes that all ranks together send. Throws layout for a reshard between layouts
+/// that do not fit.
 std::string to_dot(const Program& program);
 
-/// The same graph as an SVG drawing, which browsers open. Graphviz's program `dot` draws it: throws invalid_argument with what to install where that is
-/// not in PATH.
+/// The same graph as an SVG drawing, which browsers open. It is drawn by Graphviz's program `dot`.
+/// If that is not in PATH, throws invalid_argument with what to install.
 std::string to_svg(const Program& program);
 
 }  // namespace shard::program

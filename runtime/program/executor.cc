@@ -15,7 +15,8 @@ namespace shard::program {
 
 Executor::~Executor() = default;
 
-/// `base`: where the first byte of the root is in `storage`. Of an entry, offsets of tensors count from the start of its buffer as it was.
+/// `base` is the offset of the first byte of the root in `storage`. For an entry, offsets of
+/// tensors are relative to the start of the buffer that the executor was made with.
 void Executor::set_root(Root& root, const Ref<Storage>& storage, size_t base) {
   root.now = storage;
   root.base = base;
@@ -50,7 +51,7 @@ void Executor::enter(const std::vector<Named>& names, const std::vector<Tensor>&
 
 namespace {
 
-/// Whether a buffer that nobody else has is as a new one.
+/// True if a buffer that nobody else holds can be reused like a new one.
 bool is_clean(const Storage& storage) {
   if (storage.version() != 0 || storage.detachment() != nullptr || storage.is_source()) return false;
   try {
@@ -66,7 +67,7 @@ bool is_clean(const Storage& storage) {
 void Executor::make_outputs() {
   for (const std::unique_ptr<Root>& root : roots_) {
     if (root->kind != Root::Kind::output) continue;
-    // Each held tensor and the root itself have a reference.
+    // Each held tensor and the root itself hold one reference.
     if (root->now && root->now->use_count() == root->tensors.size() + 1 && is_clean(*root->now)) continue;
     const bool absent = root->stand_in->state() == Storage::State::absent;
     set_root(*root, absent ? Storage::absent() : Storage::allocate(root->stand_in->device(), root->bytes), 0);
@@ -99,7 +100,7 @@ void Executor::count_writes() {
   }
 }
 
-/// What failed when `step` threw; returns the last op that has run.
+/// Poisons what failed when `step` threw. Returns the last op that ran.
 size_t Executor::poison(const Step& step) {
   if (step.together != nullptr) {
     for (const TogetherStep::Line& line : step.together->lines()) {
@@ -109,7 +110,7 @@ size_t Executor::poison(const Step& step) {
   }
   const auto [first, last] =
       step.graph != nullptr ? step.graph->failed() : std::pair(step.op, std::max(step.op, step.last));
-  // Of ops that run as one, others have begun to write when one refuses its arguments.
+  // If several ops run as one, others may have begun to write when one refuses its arguments.
   if (first != last || !call::failed_before_writing()) poison(first, last);
   return last;
 }
@@ -120,7 +121,8 @@ void Executor::poison(size_t first, size_t last) {
   }
 }
 
-/// Of a run that has failed: writes and draws of the ops after `op` have not been.
+/// Undoes the counting of writes and random draws of the ops after `op`, which did not happen
+/// because the run failed.
 void Executor::take_back(size_t op) {
   for (size_t later = op + 1; later < states_.size(); ++later) {
     for (const Root* root : states_[later]->written) root->now->set_version(root->now->version() - 1);
@@ -128,7 +130,7 @@ void Executor::take_back(size_t op) {
   for (const bool on_mesh : {false, true}) {
     const uint64_t before = on_mesh ? program_.world_before : program_.plain_before;
     uint64_t first = before + (on_mesh ? program_.world_draws : program_.plain_draws);
-    uint64_t done = before;  // an op that is repeated draws what it drew
+    uint64_t done = before;  // a repeated op draws what it drew the first time
     for (const size_t random : random_ops_) {
       if (states_[random]->on_mesh != on_mesh) continue;
       const uint64_t draw = program_.ops[random].draw;
@@ -142,7 +144,7 @@ void Executor::take_back(size_t op) {
   }
 }
 
-/// Holds nobody else's tensors any more.
+/// Releases all tensors of others.
 void Executor::let_go() {
   for (const std::unique_ptr<Root>& root : roots_) {
     if ((root->kind == Root::Kind::entry && root->now) || (root->kind == Root::Kind::made && root->now))
@@ -177,7 +179,7 @@ GraphReport Executor::graphs() const {
   return report;
 }
 
-/// What ops wrote is no value if they fail on another rank.
+/// What ops wrote has no valid value if they fail on another rank.
 void Executor::doubt_writes(uint64_t calls_before) {
   for (size_t op = 0; op < states_.size(); ++op) {
     const OpState& state = *states_[op];
@@ -191,7 +193,8 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
   const bool on_mesh = std::any_of(states_.begin(), states_.end(), [](const auto& state) { return state->on_mesh; });
   CommQueue* const queue = on_mesh ? &rank_->comm_queue() : nullptr;
   const uint64_t before = on_mesh ? queue->calls_done() : 0;
-  const auto done = [&](size_t ops) {  // an op of a program counts as a distributed call
+  // Each op of a program counts as one distributed call.
+  const auto done = [&](size_t ops) {
     if (on_mesh) queue->set_calls_done(before + ops);
   };
   try {
@@ -227,7 +230,8 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
 
 Tensor Executor::tensor_of(ValueId id, const Arguments& arguments) const {
   if (id == 0) return {};
-  // An output that is an argument, however it was written in place, is that handle.
+  // An output that is an argument, even one that was written in place, returns that argument's
+  // handle.
   if (const size_t number = places_[handle_of(program_, id)].argument; number != 0) {
     const size_t inputs = arguments.inputs.size();
     return number <= inputs ? arguments.inputs[number - 1] : arguments.parameters[number - 1 - inputs];

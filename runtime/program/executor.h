@@ -1,4 +1,5 @@
-// Runs a program: every op is prepared once for this rank, and every buffer has its place.
+// Runs a program. Every op is prepared once for this rank, and every buffer has its place in
+// memory.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,8 @@
 
 namespace shard::program {
 
-/// The tensors of a run: those of program.inputs and program.parameters. Undefined where the program has no value.
+/// The tensors of a run, for program.inputs and program.parameters. Undefined where the program has
+/// no value.
 struct Arguments {
   std::vector<Tensor> inputs;
   std::vector<Tensor> parameters;
@@ -21,14 +23,14 @@ struct RandomStart {
 };
 
 struct MemoryReport {
-  int64_t block = 0;    // bytes of the block in which buffers of the program lie
-  int64_t live = 0;     // the most bytes of it in use at one time
-  int64_t outputs = 0;  // bytes of buffers that outputs are in, which the caller keeps
-  int64_t moved =
-      0;  // the most bytes at one time of results of moves between layouts and devices, which are in buffers of their own
+  int64_t block = 0;    // bytes of the block that holds buffers of the program
+  int64_t live = 0;     // peak bytes of the block in use
+  int64_t outputs = 0;  // bytes of buffers of outputs, which the caller keeps
+  // Peak bytes of the results of reshards and device copies, which have buffers of their own.
+  int64_t moved = 0;
 };
 
-/// What runs as graphs of a device, and what has been done with them.
+/// What runs as device graphs, and how often they were recorded and launched.
 struct GraphReport {
   size_t sequences = 0;
   size_t steps = 0;  // kernels and copies in them
@@ -37,39 +39,45 @@ struct GraphReport {
 };
 
 struct ExecutorOptions {
-  /// Elementwise ops of one size that follow each other run as one loop over blocks of so many elements, which lie in the cache from op to op. Smaller
-  /// tensors are left alone; 0: all are.
+  /// Loop fusion: consecutive elementwise ops of the same size run as one loop over blocks of this
+  /// many elements, which stay in the cache from op to op. Smaller tensors are not fused. 0 turns
+  /// fusion off.
   int64_t fuse_block = 8192;
-  /// Kernels that follow each other and need nothing of each other run at the same time where the shorter ones take so many nanoseconds, as far as can be
-  /// foretold; 0: one after the other.
+  /// Consecutive kernels that are independent of each other run in parallel if the shorter ones
+  /// take at least this many nanoseconds, as estimated. 0: one after the other.
   double together_ns = 5000;
-  /// Whether the tensors of a run are held until the next one, which saves the next run time where they are the same.
+  /// Whether the tensors of a run are held until the next run. That saves time if the next run gets
+  /// the same tensors.
   bool keep_arguments = true;
-  /// Whether kernels and copies that follow each other are issued as one graph, on devices that record (Backend::graph_begin).
+  /// Whether consecutive kernels and copies are issued as one graph, on devices that can record
+  /// (Backend::graph_begin).
   bool device_graphs = true;
 };
 
-/// Prepared for one rank (or none: for plain tensors alone). It belongs to the thread that makes it.
+/// A program prepared for one rank, or without a rank for plain tensors alone. An executor belongs
+/// to the thread that creates it.
 class Executor {
  public:
-  /// `arguments` are like those of all runs: types, and which of them share which bytes. `program` must outlive the executor.
+  /// `arguments` have the types of all later runs, and share bytes in the same way. `program` must
+  /// outlive the executor.
   Executor(const Program& program, const Arguments& arguments, ExecutorOptions options = {});
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   ~Executor();
 
-  /// Runs all ops and gives the outputs. Throws what eager calls would, and leaves written tensors poisoned where those would. `forward`: of a
-  /// backward program, where the generators were when its forward program ran.
+  /// Runs all ops and returns the outputs. Throws what eager calls would throw, and leaves written
+  /// tensors poisoned where they would. For a backward program, `forward` are the states of the
+  /// generators when its forward program ran.
   std::vector<Tensor> run(const Arguments& arguments, const RandomStart& forward = {});
-  /// Where the generators were when the last run began.
+  /// The states of the generators when the last run began.
   const RandomStart& random_start() const { return start_; }
-  /// After a run: the gradients that program.gradients names; undefined ones are cleared.
+  /// Call this after a run: the gradients that program.gradients names. Undefined ones are cleared.
   std::vector<Tensor> gradients(const Arguments& arguments) const;
 
   MemoryReport memory() const;
-  /// How many ops run as parts of fused loops.
+  /// The number of ops that run as parts of fused loops.
   size_t fused_ops() const;
-  /// How many kernels and loops run at the same time as others.
+  /// The number of kernels and loops that run in parallel with others.
   size_t together() const;
   GraphReport graphs() const;
 

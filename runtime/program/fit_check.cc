@@ -18,7 +18,7 @@ std::string text_of(const Type& type, bool requires_grad) {
   return fmt::format("{}{}{}", to_string(type), mesh, requires_grad ? ", requires a gradient" : "");
 }
 
-/// Collects how arguments differ from what a loaded program takes.
+/// Collects how arguments differ from those that a loaded program takes.
 class FitCheck {
  public:
   FitCheck(const Trace& trace, const Arguments& arguments)
@@ -60,7 +60,7 @@ class FitCheck {
       return problem(fmt::format("{} '{}': expected {}, but given {}", what, named.name, expected, has));
     if (named.value == 0) return;
     check_history(what, named, given);
-    // The same buffer is one tree, and another one another.
+    // Arguments share a buffer exactly if their values are in the same alias tree.
     const Storage* const storage = given.get().value.storage().get();
     const ValueId root = program_.value(named.value).root;
     for (const Seen& other : seen_) {
@@ -76,7 +76,8 @@ class FitCheck {
     seen_.push_back({named.value, root, given.impl().get(), storage, named.name});
   }
 
-  /// What the program writes with a history gets that in each run, which a leaf must not, nor what a view had to move from.
+  /// In each run the program gives a history to what it writes with one. These cannot take it: a
+  /// leaf, a view that was resharded, and a tensor that shares its buffer with another argument.
   void check_history(const char* what, const Named& named, const Tensor& given) {
     if (!trace_.gradient) return;
     const bool is_leaf = given.requires_grad() && given.is_leaf();

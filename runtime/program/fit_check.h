@@ -1,4 +1,4 @@
-// Whether the arguments of a call fit a program that was loaded.
+// Checks whether the arguments of a call fit a program that was loaded.
 #pragma once
 
 #include "program/executor.h"
@@ -6,7 +6,7 @@
 
 namespace shard::program {
 
-/// Throws invalid_argument with all that differs from what the loaded program takes.
+/// Throws invalid_argument with all differences from the arguments that the loaded program takes.
 void check_fit(const Trace& trace, const Arguments& arguments);
 
 }  // namespace shard::program

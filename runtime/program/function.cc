@@ -37,7 +37,7 @@ constexpr OpDef kCaptured = {.name = "captured", .inputs = slots<"inputs[]">, .o
 
 struct CapturedFunction::State {
   std::shared_ptr<CaptureSource> source = std::make_shared<CaptureSource>();
-  std::optional<Trace> loaded;                // instead of what the function does
+  std::optional<Trace> loaded;                // replaces the function, for a loaded program
   std::list<std::shared_ptr<Entry>> entries;  // most recently used first
   CaptureStats stats;
 
@@ -99,7 +99,7 @@ struct CapturedFunction::State {
 
 namespace {
 
-/// What a program leaves in the gradients of leaves.
+/// Sets the gradients of leaves to what the program has left in them.
 void set_gradients(const Entry& entry, const Arguments& arguments) {
   const Program& program = entry.program();
   if (program.gradients.empty()) return;
@@ -109,7 +109,8 @@ void set_gradients(const Entry& entry, const Arguments& arguments) {
     program::tensor_of(entry.trace.leaves[entry.leaf_of[i]], arguments.inputs).set_grad(gradients[i]);
 }
 
-/// Outputs that are views of what had to move part from their sources, as those of eager calls.
+/// Makes outputs that are views of a resharded copy stale copies of their sources, like those of
+/// eager calls.
 void detach_outputs(const Entry& entry, const Arguments& arguments, const std::vector<Tensor>& outputs) {
   const Program& joint = entry.trace.program;
   for (const program::DetachedOutput& each : entry.trace.detached) {
@@ -119,13 +120,14 @@ void detach_outputs(const Entry& entry, const Arguments& arguments, const std::v
     }
     const Ref<Storage>& storage = source.get().value.storage();
     const Ref<Storage>& view = outputs[each.output].get().value.storage();
-    // One that is stale already never was in step with its source as it is now. Of a source that nobody sees the view itself stands for it.
+    // A view that is stale already was never in sync with its source as it is now. If nobody sees
+    // the source, the view itself takes its place.
     const Ref<Storage> from = storage == view ? Storage::absent() : storage;
     view->detach({from, from->version() - (each.stale ? 1 : 0), each.op, each.argument, each.from, each.to, {}, {}});
   }
 }
 
-/// Under ViewPolicy::sync stale views are brought up to date before they are read, as one call of its own.
+/// Under ViewPolicy::sync, refreshes stale views before they are read. This is a call of its own.
 void refresh(const Entry& entry, const Arguments& arguments) {
   Rank* const rank = current_rank_or_null();
   if (rank == nullptr || rank->policies.view != ViewPolicy::sync) return;
@@ -144,7 +146,7 @@ void refresh(const Entry& entry, const Arguments& arguments) {
   if (!read.empty()) call::refresh_views(*rank, *mesh, read);
 }
 
-/// Before anything is written: an in-place op would refuse these.
+/// Checks, before anything is written, what an in-place op would refuse.
 void check_written(const Entry& entry, const Arguments& arguments) {
   for (const program::ValueId id : entry.written) {
     for (const Named& input : entry.trace.program.inputs) {
@@ -153,7 +155,8 @@ void check_written(const Entry& entry, const Arguments& arguments) {
   }
 }
 
-/// What written views are views of. One that is an argument has got its own.
+/// Gives a history to the tensors that written views are views of. A base that is an argument
+/// itself has got its own history.
 void give_histories_to_bases(const Entry& entry, const Arguments& arguments) {
   std::vector<const TensorImpl*> written;
   for (const program::ValueId id : entry.written) written.push_back(entry.argument(id, arguments).impl().get());
@@ -204,7 +207,8 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   autograd::note_reads(arguments.inputs, arguments.parameters);
   entry->prepare_forward(arguments);
   std::vector<Again> again;
-  std::vector<std::vector<OwnedEdge>> edges;  // of all steps, before arguments that are written get another history
+  // The edges of all steps, taken before written arguments get another history.
+  std::vector<std::vector<OwnedEdge>> edges;
   for (const GradientStep& step : entry->steps) {
     again.emplace_back(*entry, step.all.part, arguments);
     std::vector<OwnedEdge>& of_step = edges.emplace_back();

@@ -32,7 +32,8 @@ class LoopStep final : public BoundStep {
   int64_t block_;  // rows
 };
 
-/// Whether the elements of `x` are repeated along the first dims of `out`: its dims, but for leading ones of size 1, are the last of out.
+/// True if the elements of `x` are repeated along the first dims of `out`: without leading dims of
+/// size 1, the dims of x are the last dims of out.
 bool repeats(const Dims& x, const Dims& out) {
   int skip = 0;
   while (skip < x.rank() && x[skip] == 1) ++skip;
@@ -65,7 +66,7 @@ bool FusedLoop::fits(const std::vector<FusedTensor>& tensors, std::vector<Use>& 
     uses.push_back({each.buffer, tensor.offset(), tensor.dtype(), cut, each.bound.written});
   }
   if (length == 0 || count / length < 2) return false;
-  // Bytes that one writes, another reads and writes in the same rows.
+  // One use writes bytes that the other uses, and the two do not access them in the same rows.
   const auto disagree = [](const Use& a, const Use& b) {
     if (a.buffer != b.buffer || !(a.written || b.written)) return false;
     return !a.cut || !b.cut || a.offset != b.offset || a.dtype != b.dtype;

@@ -1,4 +1,5 @@
-// Elementwise kernels that follow each other run as one loop: block by block of rows, so that what one writes the next finds in the cache.
+// Loop fusion: consecutive elementwise kernels run as one loop over blocks of rows, so that what
+// one kernel writes is still in the cache when the next one reads it.
 #pragma once
 
 #include <memory>
@@ -14,17 +15,18 @@ struct FusedTensor {
   const void* buffer;
 };
 
-/// Collects steps as long as they fit. Each computes as many elements as the others, from tensors of that many elements, of one, or of a number that is
-/// the same for all and that are repeated along the first dims; and none reads or writes bytes of another step's results in another order than those
-/// are made in.
+/// Collects steps as long as they fit into one loop. All steps must compute the same number of
+/// elements. Each tensor has that many elements, or one, or a number that is the same for all such
+/// tensors, which are repeated along the first dims. No step may read or write bytes of another
+/// step's results in another order than they are made in.
 class FusedLoop {
  public:
-  /// `block`: elements of a block. Steps that have fewer are not taken.
+  /// `block` is the number of elements of a block. Steps with fewer elements are not taken.
   explicit FusedLoop(int64_t block) : block_(block) {}
 
-  /// Takes the step, unless it does not fit.
+  /// Takes the step, and returns false if it does not fit.
   bool add(call::BoundStep& step, const std::vector<FusedTensor>& tensors);
-  /// The loop over what has been taken. The steps are kept by the caller.
+  /// The loop over all steps that were taken. The caller keeps the steps alive.
   std::unique_ptr<call::BoundStep> make() const;
 
  private:
@@ -38,7 +40,7 @@ class FusedLoop {
 
   int64_t block_;
   int64_t count_ = 0;   // elements of each result
-  int64_t length_ = 1;  // of a row: that of the tensors that are repeated, if they have more than one element
+  int64_t length_ = 1;  // elements of a row: those of the repeated tensors, if they have more than one
   std::vector<call::BoundStep*> steps_;
   std::vector<Use> uses_;
 };

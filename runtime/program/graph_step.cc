@@ -8,8 +8,10 @@ using call::BoundStep;
 
 namespace {
 
-constexpr size_t kGraphs = 4;     // are kept: a caller who holds on to outputs makes buffers take turns
-constexpr size_t kFruitless = 8;  // recordings of which none was used again, until addresses count as new in each run
+// The number of graphs to keep: buffers take turns if a caller holds on to outputs.
+constexpr size_t kGraphs = 4;
+// After this many recordings without reuse, addresses count as new in each run.
+constexpr size_t kFruitless = 8;
 
 }  // namespace
 
@@ -57,7 +59,7 @@ void GraphStep::run_parts() {
   }
 }
 
-/// Makes the graph of these addresses the first one, if there is one.
+/// Moves the graph of these addresses to the front. Returns false if there is none.
 bool GraphStep::find() {
   const auto found =
       std::find_if(graphs_.begin(), graphs_.end(), [&](const Graph& graph) { return graph.addresses == addresses_; });
@@ -67,8 +69,8 @@ bool GraphStep::find() {
   return true;
 }
 
-/// Makes a graph of these addresses the first one. False where there is to be none: nothing has run then, and an error of a kernel comes again when
-/// it is run.
+/// Records a graph of these addresses and puts it at the front. Returns false if that is not
+/// possible. Nothing has run then, and an error of a kernel occurs again when the kernel runs.
 bool GraphStep::record() {
   if (fruitless_ == kFruitless) return false;
   if (graphs_.size() == kGraphs) drop_last();

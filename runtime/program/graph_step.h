@@ -1,4 +1,4 @@
-// Work for a device that records (Backend::graph_begin): steps that follow each other are issued as one graph.
+// Device graphs (Backend::graph_begin): consecutive steps are issued as one graph.
 #pragma once
 
 #include <list>
@@ -12,12 +12,14 @@
 
 namespace shard::program {
 
-/// The device that all of a step's work is for, if it records and the step does the same in each run; nothing for other steps.
+/// The device that all work of a step is for, if the device can record and the step does the same
+/// in each run; nullopt for other steps.
 std::optional<Device> recorded_on(call::BoundStep& step);
 
-/// Steps of which recorded_on gives one device. The first run issues their work one by one: what kernels set up when they are first called is in no
-/// recording. Later runs launch a graph of the work at the addresses that the tensors have; one is recorded where none is kept. Where addresses are new
-/// in each run, or a recording fails, work is issued one by one for good.
+/// Steps for which recorded_on returns the same device. The first run issues their work one by one,
+/// because what kernels set up in their first call cannot be recorded. Later runs launch a graph of
+/// the work at the current addresses of the tensors, and record one if there is none yet. If the
+/// addresses are new in each run, or a recording fails, work is issued one by one from then on.
 class GraphStep final : public call::BoundStep {
  public:
   struct Part {
@@ -27,7 +29,8 @@ class GraphStep final : public call::BoundStep {
   GraphStep(Device device, std::vector<Part> parts);
   ~GraphStep() override;
   void run() override;
-  /// After run() has thrown: the first and the last op of what failed, which is one of them unless a graph could not be launched.
+  /// Call this after run() has thrown: the first and the last op of what failed. The two are equal
+  /// unless a graph could not be launched.
   std::pair<size_t, size_t> failed() const { return failed_; }
 
   size_t size() const { return parts_.size(); }
@@ -53,7 +56,7 @@ class GraphStep final : public call::BoundStep {
   std::pair<size_t, size_t> failed_;
   bool has_run_ = false;
   bool records_ = true;
-  size_t fruitless_ = 0;  // recordings since a graph was launched again
+  size_t fruitless_ = 0;  // recordings since a graph was last launched again
   uint64_t recordings_ = 0, launches_ = 0;
 };
 

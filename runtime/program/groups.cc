@@ -16,8 +16,9 @@ std::vector<size_t> groups_of(const std::vector<Tensor>& tensors) {
     const size_t joined = group[a], other = group[b];
     std::replace(group.begin(), group.end(), joined, other);
   };
-  std::unordered_map<const Node*, size_t> first;                   // the first tensor that a step leads to
-  std::unordered_map<const Node*, std::vector<size_t>> gradients;  // of each leaf: from which tensors they come
+  std::unordered_map<const Node*, size_t> first;  // for each step, the first tensor that was computed by it
+  // for each leaf: the tensors that its gradients come from
+  std::unordered_map<const Node*, std::vector<size_t>> gradients;
   for (size_t i = 0; i < tensors.size(); ++i) {
     group.push_back(i);
     const autograd::OwnedEdge start = autograd::edge_of(tensors[i]);
@@ -40,7 +41,8 @@ std::vector<size_t> groups_of(const std::vector<Tensor>& tensors) {
   for (const auto& [leaf, from] : gradients) {
     for (size_t i = 1; i < from.size() && from.size() > 2; ++i) join(from[i], from[0]);
   }
-  std::unordered_map<size_t, size_t> numbers;  // in the order of the tensors: equal on all ranks
+  // Numbered in the order of the tensors, which is equal on all ranks.
+  std::unordered_map<size_t, size_t> numbers;
   for (size_t& each : group) each = numbers.emplace(each, numbers.size()).first->second;
   return group;
 }

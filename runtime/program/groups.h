@@ -1,4 +1,4 @@
-// Which outputs of a traced function share steps, so that they share a backward pass.
+// Groups the outputs of a traced function that share steps, because these share a backward pass.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,10 @@
 
 namespace shard::program {
 
-/// Tensors that have a step in common, through others too, are of one group: the number of the group of each, from 0 on in their order. A leaf
-/// counts as one where three or more gradients meet in it, whose sum depends on the order; two are added with the same bits in either order.
+/// The number of the group of each tensor, counted from 0 in their order. Tensors that have a step
+/// in common, also through other tensors, are in one group. A leaf counts as a common step if three
+/// or more gradients meet in it, because their sum depends on the order. The sum of two gradients
+/// has the same bits in either order.
 std::vector<size_t> groups_of(const std::vector<Tensor>& tensors);
 
 }  // namespace shard::program

@@ -9,7 +9,7 @@
 namespace shard::program {
 namespace {
 
-/// True where output `slot` is not there because the optional argument whose buffer it shares is not.
+/// True if output `slot` is absent because the optional argument whose buffer it shares is absent.
 bool is_absent(const Op& op, size_t slot, std::span<const Type* const> inputs) {
   for (const AliasDef& alias : op.entry->op->aliases) {
     if (alias.output != static_cast<int>(slot) || (alias.kind == AliasDef::Kind::inplace && !op.inplace)) continue;
@@ -92,7 +92,8 @@ call::CallPlan place(const Op& op, std::span<const Type* const> inputs, std::spa
 std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type* const> inputs) {
   if (op.kind == Kind::call) return infer_call(op, inputs);
   const Type& first = *inputs[0];
-  // What these ops give is theirs to say, in `layout` and `attrs`; the rest follows from the input.
+  // For these ops `layout` and `attrs` determine part of the result type. The rest follows from the
+  // input.
   switch (op.kind) {
     case Kind::reshard:
     case Kind::distribute: return {Type{first.meta, op.layout, first.device}};

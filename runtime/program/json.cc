@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// JSON has no infinities, and no NaN, which have bits that count too.
+/// JSON has no infinities and no NaN. The bits of a NaN have to be kept too.
 template <class T>
 Json real_json(T value) {
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
@@ -65,7 +65,7 @@ std::string layout_text(const DistSpec& spec) {
   return text;
 }
 
-/// The bytes of a plain tensor, two digits each.
+/// The bytes of a plain tensor, two hexadecimal digits each.
 std::string bytes_text(const Tensor& tensor) {
   const DenseTensor host = tensor.to(kCpu).get().value;
   const std::span bytes(static_cast<const unsigned char*>(host.raw()), host.meta().bytes());
@@ -95,7 +95,7 @@ class Writer {
     Json text;
     text["format"] = kFileFormat;
     text["version"] = kFileVersion;
-    text["meshes"] = meshes();  // which those before have found
+    text["meshes"] = meshes();  // the meshes that the parts before refer to
     text["inputs"] = std::move(inputs);
     text["parameters"] = std::move(parameters);
     text["ops"] = std::move(ops);
@@ -126,7 +126,7 @@ class Writer {
  private:
   static Json id_json(ValueId id) { return id == 0 ? Json() : Json(id); }
 
-  /// Lists of objects have a line each, so that files can be compared by lines.
+  /// Renders lists of objects with one line per object, so that files can be compared by lines.
   static std::string render(const Json& text) {
     std::string lines = "{";
     for (const auto& [key, value] : text.items()) {
@@ -153,7 +153,7 @@ class Writer {
     }
   }
 
-  /// Of a parameter, by its handle.
+  /// The name of a parameter, by its handle.
   std::string name_of(const Tensor& tensor) const {
     for (size_t i = 0; i < trace_.parameters.size(); ++i) {
       if (trace_.parameters[i].tensor.impl() == tensor.impl()) return program_.parameters[i].name;
@@ -219,7 +219,7 @@ class Writer {
     return json;
   }
 
-  /// By slot: lists are lists, the others one each.
+  /// One entry per slot: a list for a list slot, a single entry for the others.
   template <class F>
   static Json slots_json(std::span<const SlotDef> defs, const std::vector<SlotRange>& slots, F&& json_of) {
     Json json = Json::object();
@@ -231,7 +231,7 @@ class Writer {
     return json;
   }
 
-  /// Attributes and layouts of moves are those of their results, and are not written.
+  /// The attributes and layouts of reshards are those of their results, so they are not written.
   Json op_json(const Op& op) {
     Json json = {{"kind", to_string(op.kind)}};
     const auto input = [&](size_t i) { return operand_json(op.inputs[i]); };
@@ -324,7 +324,7 @@ std::string to_json(const Trace& trace) {
 
 void save(const Trace& trace, const std::string& path) {
   const std::string text = to_json(trace);
-  // No other thread or process writes the same temporary file.
+  // The name must be unique: no other thread or process may write the same temporary file.
   static std::atomic<int> number{0};
   const std::string temporary = fmt::format("{}.{}.{}.tmp", path, getpid(), number++);
   FILE* const file = std::fopen(temporary.c_str(), "wb");

@@ -1,4 +1,5 @@
-// Programs as files: JSON of a version, all of which is checked when it is read (docs/programs_files.md).
+// Program files: JSON with a version. Everything is checked when a file is read
+// (docs/programs_files.md).
 #pragma once
 
 #include <string>
@@ -9,18 +10,22 @@
 
 namespace shard::program {
 
-/// What the files say that they are, and the newest version that this library reads; it writes that one.
+/// The format name in the files, and the newest version that this library reads. It writes that
+/// version.
 inline constexpr std::string_view kFileFormat = "shard.program";
 inline constexpr int kFileVersion = 1;
 
-/// Values of parameters are not in the text, nor are the lines of the source that ops were called from. Throws invalid_argument for what a
-/// file cannot hold: two parameters of one name, names that are not UTF-8.
+/// The program as JSON text. It has neither the values of parameters nor the source lines that ops
+/// were called from. Throws invalid_argument for what a file cannot hold: two parameters with the
+/// same name, and names that are not UTF-8.
 std::string to_json(const Trace& trace);
-/// The program of such a text. Its parameters are the tensors of these names in `scope`, or the gradients of such. Throws invalid_argument for
-/// any text that is no consistent program, with the place (a JSON pointer, or the byte where it is no JSON) and what was expected there.
+/// The program of such a text. Its parameters are the tensors of these names in `scope`, or
+/// gradients of these tensors. For any text that is not a consistent program, throws
+/// invalid_argument with the place (a JSON pointer, or the byte offset if it is not JSON) and what
+/// was expected there.
 Trace from_json(std::string_view text, const Scope& scope);
 
-/// The same in a file, which is there whole or as it was before. Errors begin with the path.
+/// The same for a file. save() replaces the file atomically. Errors begin with the path.
 void save(const Trace& trace, const std::string& path);
 Trace load(const std::string& path, const Scope& scope);
 

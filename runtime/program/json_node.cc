@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kMaxDepth = 16;
 
-/// Refuses keys that are there twice, of which the parser would take one, and nesting that no program has.
+/// Refuses duplicate keys, of which the parser would take one, and nesting deeper than any program
+/// has.
 class Watch {
  public:
   bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
@@ -37,7 +38,7 @@ class Watch {
     std::string key;
     std::set<std::string> keys;
   };
-  /// Of the innermost list or object.
+  /// The path of the innermost list or object.
   std::string path() const {
     std::string path;
     for (size_t i = 0; i + 1 < open_.size(); ++i)

@@ -1,4 +1,5 @@
-// A place in the text of a program: what is there, or an error that says where and what was expected.
+// A place in the JSON text of a program: reads what is there, or throws an error with the place and
+// what was expected.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,7 +27,7 @@ template <class... Args>
        fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// The text as JSON. Throws invalid_argument for what is none, and for keys that are there twice.
+/// Parses JSON. Throws invalid_argument for text that is not JSON, and for duplicate keys.
 Json parse_json(std::string_view text);
 
 /// A place in the text.
@@ -51,7 +52,8 @@ class Node {
     if (!json_->contains(key)) refuse("expected the key '{}', which is missing", key);
     return {json_->at(std::string(key)), fmt::format("{}/{}", at_, key)};
   }
-  /// Throws unless the keys are these; `optional` ones may be missing. `why`: what a difference means.
+  /// Throws unless the object has exactly these keys; `optional` ones may be missing. `why` says
+  /// what a difference means.
   template <class Required>
   void keys(const Required& required, std::initializer_list<std::string_view> optional = {},
             std::string_view why = "") const {
@@ -113,7 +115,7 @@ class Node {
     return std::bit_cast<T>(bits);
   }
 
-  /// What `make` gives; what it throws is thrown for this place.
+  /// The result of `make`. An error that it throws is rethrown with this place.
   template <class F>
   auto attempt(F&& make) const {
     try {

@@ -1,4 +1,5 @@
-// Reads programs: everything is checked, because files are written by other versions, edited, and cut short.
+// Reads program files. Everything is checked, because files may come from other versions, be
+// edited, or be truncated.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,7 +28,7 @@ Device read_device(const Node& node) {
   node.expected("a device that is here");
 }
 
-/// An attribute of a type, which is that of the function of its op.
+/// Reads an attribute of the type that the function of its op takes.
 template <class T>
 T read_attr(const Node& node, std::type_identity<T>) {
   if constexpr (std::is_same_v<T, bool>) return node.boolean();
@@ -219,7 +220,7 @@ Parameter Reader::find_parameter(const Node& node, const Type& type) const {
   parameter.tensor = scope_.get(name.text());
   if (gradient) {
     parameter.leaf = parameter.tensor;
-    parameter.tensor = parameter.leaf.grad();  // none yet, maybe: each run asks for it
+    parameter.tensor = parameter.leaf.grad();  // may be undefined now: each run reads it anew
   }
   if (!parameter.tensor.defined()) return parameter;
   const Type has = type_of(parameter.tensor.get());

@@ -1,4 +1,4 @@
-// Reads what a program has beside its ops: leaves, the gradient, and outputs that are views.
+// Reads the parts of a program beside its ops: leaves, the gradient, and outputs that are views.
 #include <algorithm>
 
 #include "autograd/leaf.h"
@@ -190,7 +190,7 @@ void Reader::read_detached(const Node& node) {
   trace_.detached.push_back(std::move(each));
 }
 
-/// The copies of a program and their sources are chains of buffers, which end.
+/// The copies of a program and their sources form chains of buffers, which must not have cycles.
 void Reader::check_chain(const Node& node, const DetachedOutput& added) const {
   const auto root = [&](ValueId value) { return program_.value(value).root; };
   const ValueId first = root(program_.outputs[added.output].value);
@@ -206,7 +206,8 @@ void Reader::check_chain(const Node& node, const DetachedOutput& added) const {
   if (source == first) node["source"].expected("a buffer that is no copy of this output");
 }
 
-/// Of the function: an input of it or a parameter, and no gradient that the backward pass gets.
+/// True for an input of the function or a parameter, but not for a gradient that the backward pass
+/// gets.
 bool Reader::is_argument(ValueId value, size_t function_inputs) const {
   const auto is_value = [&](const Named& named) { return named.value == value; };
   return std::any_of(program_.inputs.begin(), program_.inputs.begin() + static_cast<std::ptrdiff_t>(function_inputs),

@@ -1,4 +1,4 @@
-// The reader of a program: shared by the files that read its ops and its gradient.
+// The reader of a program file, shared by the files that read its ops and its gradient.
 #pragma once
 
 #include <map>
@@ -29,7 +29,8 @@ class Reader {
   void check_format() const;
   static const ProcessMesh* read_mesh(const Node& node);
   Type read_type(const Node& node) const;
-  // Entries. Values are numbered as they are made, and a parameter may come in between ops, where the function has met it.
+  // Entries. Values are numbered in the order in which they are created, and a parameter may be
+  // created between ops, where the function first used it.
 
   ValueId read_entry(const Node& node);
   void read_entries();
@@ -48,7 +49,7 @@ class Reader {
 
   void read_output(const Node& node, Outputs& outputs);
   static std::string changed(std::string_view op, const std::string& has);
-  /// `read` takes the tensors of a slot of these names one by one.
+  /// `read` takes the tensors of a slot with one of these names, one by one.
   template <class F>
   static void read_slots(const Node& node, std::span<const SlotDef> defs, std::string_view op,
                          std::vector<SlotRange>& slots, F&& read) {
@@ -70,14 +71,15 @@ class Reader {
   const OpEntry* find_op(const Node& node, bool inplace) const;
   void read_attrs(const Node& node, Op& op) const;
   void read_call(const Node& node, Op& op, Outputs& outputs);
-  /// The first present input.
+  /// The first input that is present.
   static ValueId read_any(const Op& op);
-  /// An output may be in the buffer of an argument that the op says it is in, and what an in-place op makes of an argument is written.
+  /// Checks an output's alias: it may share the buffer of an argument if the op declares that
+  /// alias, and the result of an in-place op writes its argument.
   void check_alias(const Op& op, const Outputs& outputs, size_t slot, size_t i) const;
-  /// An op with one output, that is no call.
+  /// Reads an op that has one output and is not a call.
   void read_move(const Node& node, Op& op, Outputs& outputs);
   void read_op(const Node& node);
-  // What is around the ops.
+  // The parts of a program around its ops.
 
   ValueId read_id_or_none(const Node& node) const { return node.is_null() ? 0 : node.integer<ValueId>(1, next() - 1); }
 
@@ -91,15 +93,16 @@ class Reader {
   void check_chain(const Node& node, const DetachedOutput& added) const;
 
   void read_gradient(const Node& node);
-  /// A file without groups has one.
+  /// A file without groups has a single group.
   static void read_groups(const Node& node, TracedGradient& gradient);
-  /// Of a function whose backward pass is an error: the program has none.
+  /// Reads the gradient of a function whose backward pass is an error. The program has no ops for
+  /// it.
   void read_failed_gradient(const Node& node, TracedGradient gradient);
-  /// Leaves were read before it was known which inputs are those of the function.
+  /// Leaves are read before it is known which inputs are inputs of the function.
   void set_gradient(const Node& node, TracedGradient gradient);
   void read_detached(const Node& node);
   void read_view(const Node& node);
-  /// Gradients are wanted of the inputs and parameters that require them.
+  /// Checks that gradients are wanted exactly for the inputs and parameters that require them.
   void check_require_grad() const;
   const Node top_;
   const Scope& scope_;
@@ -107,8 +110,9 @@ class Reader {
   Program& program_ = trace_.program;
   std::vector<const ProcessMesh*> meshes_;
   std::map<ValueId, Entry> entries_;
-  std::vector<std::tuple<Node, uint64_t, bool>>
-      draws_;  // of random ops: where, which, and whether of the generator of distributed calls
+  // For random ops: the place in the file, the number of the draw, and whether it is from the
+  // generator of distributed calls.
+  std::vector<std::tuple<Node, uint64_t, bool>> draws_;
 };
 
 }  // namespace shard::program

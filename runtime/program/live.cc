@@ -11,7 +11,7 @@ int64_t bytes_of(const Type& type) {
 
 namespace {
 
-/// The last op that reads bytes of each tree; that of which it reads the shape alone needs no buffer.
+/// For each tree, the last op that reads its bytes. A read of the shape alone needs no buffer.
 std::vector<int> last_reads(const Program& program) {
   std::vector<int> last(program.value_count(), -1);
   for (size_t i = 0; i < program.ops.size(); ++i) {

@@ -18,7 +18,8 @@ size_t most_live(const std::vector<Lifetime>& buffers) {
     changes.emplace_back(buffer.first, static_cast<int64_t>(aligned(buffer.bytes)));
     changes.emplace_back(buffer.last + 1, -static_cast<int64_t>(aligned(buffer.bytes)));
   }
-  std::sort(changes.begin(), changes.end());  // what ends at a step goes before what begins there
+  // Buffers that end at a step are removed before those that begin there are added.
+  std::sort(changes.begin(), changes.end());
   int64_t now = 0, most = 0;
   for (const auto& [step, bytes] : changes) most = std::max(most, now += bytes);
   return static_cast<size_t>(most);

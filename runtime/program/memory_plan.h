@@ -1,4 +1,5 @@
-// Where the buffers of a program lie in one block of memory: those that are not in use at the same time share bytes.
+// Memory planning: places the buffers of a program in one block of memory. Buffers that are not in
+// use at the same time share bytes.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,7 @@
 
 namespace shard::program {
 
-/// A buffer that is in use from step `first` to step `last`, both included.
+/// The time in which a buffer is in use: from step `first` to step `last`, both included.
 struct Lifetime {
   size_t bytes = 0;
   size_t first = 0;
@@ -15,13 +16,13 @@ struct Lifetime {
 };
 
 struct MemoryPlan {
-  std::vector<size_t> offsets;  // of each buffer, multiples of kAllocationAlignment
-  size_t bytes = 0;             // of the block
-  size_t live =
-      0;  // the most bytes that are in use at one time; `bytes` is at least that, and fragmentation what is beyond
+  std::vector<size_t> offsets;  // for each buffer, a multiple of kAllocationAlignment
+  size_t bytes = 0;             // size of the block
+  // Peak bytes in use. `bytes` is at least that; the difference is fragmentation.
+  size_t live = 0;
 };
 
-/// Largest first, each at the lowest place that is free while it is in use.
+/// Places the largest buffers first, each at the lowest offset that is free during its lifetime.
 MemoryPlan plan_memory(const std::vector<Lifetime>& buffers);
 
 }  // namespace shard::program

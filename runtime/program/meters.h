@@ -1,4 +1,4 @@
-// Counters of the bytes of captures, which outlive them.
+// Byte counters of captures, which outlive the captures.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,14 @@
 
 namespace shard::program {
 
-/// What counts the bytes of captures. A tensor that a function has put away refers to it when the capture is over. So none is ever freed, and one that is
-/// referred to serves no other capture: by its address a tensor of another capture is known.
+/// The counters of the bytes of captures. A tensor that a function has stored still refers to its
+/// counter when the capture is over. So counters are never freed, and one that is still referred to
+/// is not used for another capture. The address of its counter identifies a tensor that belongs to
+/// another capture.
 class Meters {
  public:
   static Meters& instance() {
-    static Meters& all = *new Meters;  // tensors may outlive all static variables
+    static Meters& all = *new Meters;  // never destroyed: tensors may outlive all static variables
     return all;
   }
   MemoryMeter& take() {
@@ -36,7 +38,7 @@ class Meters {
   std::vector<MemoryMeter*> free_;
 };
 
-/// Has a counter for as long as it lives.
+/// Owns a counter for its lifetime.
 class Metered {
  protected:
   Metered() = default;

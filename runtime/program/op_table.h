@@ -1,4 +1,4 @@
-// The table of ops that programs call through, by name.
+// The table of ops that programs call by name.
 #pragma once
 
 #include <deque>
@@ -12,14 +12,14 @@
 
 namespace shard {
 
-/// The ops that programs may have, by name. The ops of the library are in it from the start.
+/// The ops that programs may contain, by name. It has the ops of the library from the start.
 class OpTable {
  public:
   /// The one table of this process.
   static OpTable& instance();
-  /// Adds an op, or replaces the one of that name. Thread safe; entries that were found stay valid.
+  /// Adds an op, or replaces the one with that name. Thread-safe. Pointers from find() stay valid.
   void add(OpEntry entry);
-  /// Null where there is none.
+  /// Null if there is none.
   const OpEntry* find(std::string_view name) const;
   /// In alphabetical order.
   std::vector<std::string> all_names() const;
@@ -28,7 +28,7 @@ class OpTable {
   OpTable();
 
   mutable std::mutex mutex_;
-  std::deque<OpEntry> entries_;  // also those that were replaced, because somebody may have found them
+  std::deque<OpEntry> entries_;  // also replaced ones, because pointers to them may exist
   std::map<std::string_view, const OpEntry*> by_name_;
 };
 

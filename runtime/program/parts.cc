@@ -29,12 +29,15 @@ bool can_part(const Program& backward) {
   return true;
 }
 
-/// `part` has its outputs, and those values that it reads. Makes its program of the others.
+/// Makes part.program, the ops of `backward` that compute part.wanted, and lists the inputs and
+/// parameters that these read in part.inputs and part.parameters.
 void extract(const Program& backward, BackwardPart& part) {
   Program chosen = backward;
   chosen.outputs.clear();
   for (const size_t i : part.wanted) chosen.outputs.push_back(backward.outputs[i]);
-  chosen = remove_unused(chosen);                       // the part is the same on all ranks, and others have their own
+  // This also removes collectives: a part is the same on all ranks, and the other parts have their
+  // own.
+  chosen = remove_unused(chosen);
   std::vector<bool> used(chosen.value_count(), false);  // by root
   for (const Op& op : chosen.ops) {
     for (const Operand& input : op.inputs) used[chosen.value(input.value).root] = true;
@@ -54,10 +57,12 @@ void extract(const Program& backward, BackwardPart& part) {
   copy.leave_all();
 }
 
-/// Copies a backward program without the ops that only absent gradients lead to. Its inputs come first, then the zeros.
+/// Copies a backward program without the ops that only absent gradients lead to. Its own inputs
+/// come first, then the zeros.
 class Narrowing {
  public:
-  /// `given`: by the gradient of outputs, those that come after the middles among the inputs.
+  /// `given`: for each gradient of an output, whether it is present. These are the inputs after the
+  /// residuals.
   Narrowing(const Split& split, const std::vector<bool>& given)
       : program_(split.backward), copy_(program_, result_), source_(program_.value_count(), Source::neither) {
     for (size_t i = 0; i < given.size(); ++i)
@@ -65,7 +70,7 @@ class Narrowing {
     source_[0] = Source::neither;
   }
 
-  /// `kept`: by output, whether there is a gradient; the others have no value.
+  /// `kept`: for each output, whether it has a gradient. The others have no value.
   Program run(const std::vector<bool>& kept) {
     copy_.enter_all();
     for (size_t i = 0; i < program_.ops.size(); ++i) copy(i);
@@ -81,7 +86,7 @@ class Narrowing {
   }
 
  private:
-  enum class Source : uint8_t { neither, absent, given };  // the gradients that the bytes of a tree come from
+  enum class Source : uint8_t { neither, absent, given };  // which gradients the bytes of a tree come from
 
   void copy(size_t i) {
     const Op& op = program_.ops[i];
@@ -96,7 +101,7 @@ class Narrowing {
     copy_.copy(i);
   }
 
-  /// One that is left out is zeros, which a later op may write.
+  /// A value that is left out is replaced by zeros. A later op may write them.
   ValueId value_of(ValueId id) {
     if (id == 0 || copy_.has(id)) return copy_(id);
     const ValueId root = program_.value(id).root;
@@ -144,7 +149,7 @@ BackwardPart narrow(const Split& split, const TracedGradient& gradient, const Ba
                     const std::vector<bool>& given) {
   std::vector<bool> all_given(gradient.outputs.size(), false), kept(gradient.wanted.size(), false);
   std::set<std::pair<size_t, ValueId>>
-      reached;  // by group: where several run as one pass, each has gradients of its own
+      reached;  // by group: if several groups run as one pass, each has gradients of its own
   for (size_t i = 0; i < given.size(); ++i) {
     const size_t output = part.outputs[i];
     if (!given[i]) continue;

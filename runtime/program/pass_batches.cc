@@ -9,7 +9,8 @@
 namespace shard::program {
 namespace {
 
-/// Moves wait until one of their results is needed or their source is written. Those of a kind that wait then run together.
+/// Collective combining. A reshard waits until one of the waiting results is needed or its source
+/// is written. All waiting reshards of a kind then run together.
 class Batches {
  public:
   explicit Batches(const Program& program)
@@ -57,7 +58,8 @@ class Batches {
     sources_[root_of(op.inputs[0].value)].insert(kind);
   }
 
-  /// The waiting moves of a kind run before the op that is looked at; one alone stays where it is.
+  /// Schedules the waiting reshards of a kind before the current op. A single one stays in its
+  /// place.
   void end(size_t kind) {
     const auto found = waiting_.find(kind);
     for (const size_t move : found->second) {
@@ -74,12 +76,13 @@ class Batches {
 
   const Program& program_;
   size_t now_ = 0;
-  std::map<std::string, size_t> kinds_;  // by batch_key, numbered as they come: all ranks go through them in one order
+  // By batch_key, numbered in order of appearance: all ranks visit them in one order.
+  std::map<std::string, size_t> kinds_;
   std::map<size_t, std::vector<size_t>> waiting_;  // ops by kind
-  std::vector<std::vector<size_t>> before_;        // by op: moves that run before it
+  std::vector<std::vector<size_t>> before_;        // for each op: the reshards that run before it
   std::vector<bool> moved_, joins_;                // by op
-  std::vector<size_t> kind_of_;                    // by value: of the waiting move that makes it
-  std::vector<std::set<size_t>> sources_;          // by root: kinds of waiting moves that read it
+  std::vector<size_t> kind_of_;                    // for each value: the kind of the waiting reshard that computes it
+  std::vector<std::set<size_t>> sources_;          // by root: kinds of waiting reshards that read it
 };
 
 }  // namespace

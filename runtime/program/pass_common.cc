@@ -7,7 +7,8 @@
 namespace shard::program {
 namespace {
 
-/// Bytes that are equal where ops are. Numbers count by their bits: 0.0 is not -0.0, nor the integer 0.
+/// A byte string that is equal for equal ops. Numbers are compared by their bits: 0.0 differs from
+/// -0.0 and from the integer 0.
 class Key {
  public:
   const std::string& bytes() const { return bytes_; }
@@ -49,7 +50,7 @@ class Key {
   std::string bytes_;
 };
 
-/// Whether calls of the op give the same for the same arguments and do nothing else.
+/// True if calls of the op return the same for the same arguments and have no other effects.
 bool is_function(const Op& op) {
   if (op.kind == Kind::copy || op.inplace || std::find(op.writes.begin(), op.writes.end(), true) != op.writes.end())
     return false;
@@ -77,7 +78,7 @@ class Common {
   }
 
  private:
-  /// As the op would be in the result.
+  /// The key of the op as it would be in the result.
   std::string key_of(const Op& op) const {
     Key key;
     key.add(op.kind);
@@ -97,13 +98,14 @@ class Common {
     return key.bytes();
   }
 
-  /// Has the results of op `i` be those of `first`, where nobody can tell.
+  /// Replaces the results of op `i` by those of `first` if nobody can tell the difference.
   bool share(size_t i, size_t first) {
     const std::vector<ValueId>& ours = program_.ops[i].outputs;
     const std::vector<ValueId>& theirs = program_.ops[first].outputs;
     for (size_t o = 0; o < ours.size(); ++o) {
       if (ours[o] == 0) continue;
-      // Two outputs of a program are two handles; a buffer that is written is no longer what the op made.
+      // Two outputs of a program are two handles. A buffer that is written no longer has what the
+      // op computed.
       const bool is_view = program_.value(ours[o]).source != 0;
       if (is_view ? trees_.is_output(ours[o])
                   : is_written(ours[o]) || is_written(theirs[o]) || both_seen(ours[o], theirs[o]))
@@ -123,7 +125,7 @@ class Common {
   const AliasTrees trees_;
   Program result_;
   Merger copy_;
-  std::unordered_map<std::string, size_t> first_;  // by key: the op that makes it
+  std::unordered_map<std::string, size_t> first_;  // by key: the op that computes it
 };
 
 }  // namespace

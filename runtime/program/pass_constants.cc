@@ -46,12 +46,14 @@ class Constants {
  private:
   const Type& type_of(ValueId id) const { return program_.value(id).type; }
 
-  /// The value of all elements of an input, where it is known.
+  /// The value of all elements of an input, if it is known.
   std::optional<Scalar> constant(const Operand& input) const {
     return input.state == 0 ? values_[input.value] : std::nullopt;
   }
 
-  /// That of the result. Not a NaN, whose bits a Scalar may not keep; nor of contributions to a pending reduction, which differ from rank to rank.
+  /// The value of all elements of the result, if it is known. NaN is excluded, because a Scalar may
+  /// not keep its bits. Contributions to a pending reduction are excluded, because they differ from
+  /// rank to rank.
   std::optional<Scalar> value_of(const Op& op) const {
     const auto is_plain = [&](const Type& type) {
       return type.device == kCpu && (type.spec == nullptr || !type.spec->layout().has_partial());
@@ -112,7 +114,8 @@ class Constants {
     copy_.copy_as(i, std::move(op), {0}, {false});
   }
 
-  /// The input that has all elements of the result; 0: none has. Quiet NaNs pass through arithmetic unchanged.
+  /// The input whose elements are exactly those of the result; 0 if there is none. Quiet NaNs pass
+  /// through arithmetic unchanged.
   ValueId unchanged(const Op& op) const {
     const auto has_type = [&](size_t input) {
       return op.inputs[input].value != 0 && type_of(op.inputs[input].value) == type_of(op.outputs[0]);
@@ -128,7 +131,8 @@ class Constants {
     }
     return 0;
   }
-  /// A real number with its sign, since x + 0.0 is not x: -0.0 + 0.0 is 0.0. Never for a neutral value that is none (NaN).
+  /// Compares with a real number including its sign, since x + 0.0 is not x: -0.0 + 0.0 is 0.0. A
+  /// neutral value of NaN means that there is none, and never matches.
   static bool is_neutral(double neutral, const Scalar& value) {
     const double number = value.to<double>();
     return number == neutral && (value.is_integer() || std::signbit(number) == std::signbit(neutral));
@@ -138,7 +142,8 @@ class Constants {
   Program result_;
   Merger copy_;
   const OpEntry* const full_;
-  std::vector<std::optional<Scalar>> values_;  // by value of the program: of all its elements, as they are made
+  // For each value of the program: the value of all its elements when it is computed.
+  std::vector<std::optional<Scalar>> values_;
 };
 
 }  // namespace

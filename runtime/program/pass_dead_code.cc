@@ -4,11 +4,12 @@
 namespace shard::program {
 namespace {
 
-/// Which ops somebody sees the results of, found from the last one to the first.
+/// The ops whose results are used, found from the last op to the first.
 std::vector<bool> find_live(const Program& program, bool keep_collectives) {
   const AliasTrees trees(program);
   std::vector<bool> used(program.value_count(), false);
-  std::vector<bool> read(program.value_count(), false);  // by root: after the op that is looked at
+  // By root: whether the ops after the current one read it.
+  std::vector<bool> read(program.value_count(), false);
   for (ValueId id = 1; id < program.value_count(); ++id) {
     used[id] = trees.is_output(id);
     read[id] = trees.of(id).entry || trees.of(id).output;

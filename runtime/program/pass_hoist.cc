@@ -7,7 +7,8 @@
 namespace shard::program {
 namespace {
 
-/// Changes the order of a move and an elementwise op of one argument, where the elements on the other side of the op are smaller.
+/// Swaps a reshard and an elementwise op with one argument if the elements on the other side of the
+/// op are smaller.
 class Hoist {
  public:
   explicit Hoist(const Program& program)
@@ -29,7 +30,7 @@ class Hoist {
   }
 
  private:
-  /// Where op `i` and the only reader of its result are such a pair, writes both in the other order.
+  /// If op `i` and the only reader of its result are such a pair, writes both in the other order.
   bool turn(size_t i) {
     const Op& first = program_.ops[i];
     if (first.outputs.size() != 1 || first.outputs[0] == 0 || !is_private(first.outputs[0])) return false;
@@ -46,7 +47,7 @@ class Hoist {
     if (from.spec->layout().has_partial() || to.spec->layout().has_partial() || !(from.meta.dims == to.meta.dims))
       return false;
     if (from.spec->mesh() != to.spec->mesh() || from.spec->mesh()->costs().memory_cap != 0) return false;
-    // What is between them in the other order.
+    // The type of the value between them in the other order.
     const Type other{before ? from.meta : to.meta, before ? to.spec : from.spec, middle.device};
     if (plan_reshard(other.meta, from.spec, to.spec)->ns >= plan_reshard(middle.meta, from.spec, to.spec)->ns)
       return false;
@@ -68,7 +69,7 @@ class Hoist {
     return add_single(result_, std::move(op), type);
   }
 
-  /// Nobody but one op sees it.
+  /// True if only one op sees the value.
   bool is_private(ValueId id) const {
     const AliasTree& tree = trees_.of(id);
     return !tree.entry && !tree.output && tree.members.size() == 1;
@@ -83,7 +84,7 @@ class Hoist {
   const AliasTrees trees_;
   Program result_;
   Rewriter copy_;
-  std::vector<int> reader_;    // by value: the only op that reads it; -1: none; -2: several
+  std::vector<int> reader_;    // for each value: the only op that reads it; -1: none; -2: several
   std::vector<bool> dropped_;  // ops that have been written already
 };
 

@@ -31,7 +31,7 @@ class InPlace {
     return op;
   }
 
-  /// The argument that op `i` may write over; 0: none.
+  /// The argument that op `i` may write over; 0 if there is none.
   ValueId target_of(size_t i) const {
     const Op& op = program_.ops[i];
     if (op.kind != Kind::call || op.inplace || !op.entry->inplace || !op.entry->op->elementwise || op.entry->op->random)
@@ -53,7 +53,8 @@ class InPlace {
     return computes_there(i) ? target : 0;
   }
 
-  /// In-place forms keep the layout of their target, so that their placement may be another one.
+  /// In-place forms keep the layout of their target, so their placement may differ from that of the
+  /// functional form.
   bool computes_there(size_t i) const {
     const Op op = in_place(i);
     std::vector<const Type*> types;

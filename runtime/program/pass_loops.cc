@@ -6,7 +6,8 @@
 namespace shard::program {
 namespace {
 
-/// The type that a loop over this op is as long as; null where it is no part of one.
+/// The type that determines the length of a loop over this op; null if the op cannot be part of a
+/// loop.
 const Type* looped(const Program& program, const Op& op) {
   if (op.kind != Kind::call || !op.entry->op->pointwise || op.outputs.size() != 1 || op.outputs[0] == 0) return nullptr;
   const Type& out = program.value(op.outputs[0]).type;

@@ -9,7 +9,8 @@
 namespace shard::program {
 namespace {
 
-/// Runs ops as soon as they can where that frees more than it takes, views too, which cost nothing, and the others in their order.
+/// Runs ops as soon as they can if that frees more bytes than it takes. Views cost nothing and run
+/// early too. All other ops keep their order.
 class Order {
  public:
   explicit Order(const Program& program)
@@ -48,10 +49,11 @@ class Order {
     ++before_[later];
   }
 
-  /// An op runs after those that make and write what it reads, and a write after those that read what was there.
+  /// An op runs after the ops that create and write what it reads. A write runs after the ops that
+  /// read the previous state.
   void find_dependences() {
     std::vector<int> writer(program_.value_count(), -1);               // by root
-    std::vector<std::vector<size_t>> readers(program_.value_count());  // by root: since then
+    std::vector<std::vector<size_t>> readers(program_.value_count());  // by root: readers since the last write
     for (size_t i = 0; i < program_.ops.size(); ++i) {
       const Op& op = program_.ops[i];
       for (const Operand& input : op.inputs) {
@@ -75,11 +77,12 @@ class Order {
     for (size_t root = 0; root < users_.size(); ++root) left_[root] = users_[root].size();
   }
 
-  /// A run that fails has done the writes that stand before what failed, and no others: what outlives the run keeps its place among ops that may refuse values.
+  /// If a run fails, it has done exactly the writes before the op that failed. So writes that
+  /// outlive the run keep their place among ops that may refuse values.
   void keep_failures() {
     const std::vector<bool> refuses = find_refusals(program_), lasts = find_lasting_writes(program_);
     int refusal = -1;
-    std::vector<size_t> writes;  // since then
+    std::vector<size_t> writes;  // lasting writes since the last op that may refuse values
     for (size_t i = 0; i < program_.ops.size(); ++i) {
       if (!refuses[i] && !lasts[i]) continue;
       depend(refusal, i);
@@ -93,8 +96,8 @@ class Order {
     }
   }
 
-  /// All ranks must do what they do on a mesh in one order. What plain tensors are may differ from rank to rank, so that ops between them and a mesh stay in
-  /// their order; and so do random ops, which draw in it.
+  /// All ranks must run ops on a mesh in one order. Plain tensors may differ from rank to rank, so
+  /// ops between them and a mesh keep their order. So do random ops, which draw in that order.
   bool stays(const Op& op) const {
     return crosses_mesh(program_, op) || (op.kind == Kind::call && op.entry->op->random);
   }
@@ -104,7 +107,8 @@ class Order {
     if (stays(op)) return false;
     const auto is_view = [&](ValueId id) { return id != 0 && program_.value(id).source != 0; };
     const bool writes = std::find(op.writes.begin(), op.writes.end(), true) != op.writes.end();
-    if (!writes && std::all_of(op.outputs.begin(), op.outputs.end(), is_view)) return true;  // others wait for it
+    // Other ops wait for it.
+    if (!writes && std::all_of(op.outputs.begin(), op.outputs.end(), is_view)) return true;
     int64_t bytes = 0;
     std::vector<ValueId> seen;
     for (const Operand& input : op.inputs) {
@@ -138,12 +142,12 @@ class Order {
 
   const Program& program_;
   const AliasTrees trees_;
-  std::vector<std::vector<size_t>> after_;  // by op: those that wait for it
-  std::vector<size_t> before_;              // by op: how many it waits for
+  std::vector<std::vector<size_t>> after_;  // for each op: the ops that wait for it
+  std::vector<size_t> before_;              // for each op: how many ops it waits for
   std::vector<bool> done_;
   std::vector<std::vector<size_t>> users_;  // by root: the ops that use members
-  std::vector<size_t> left_;                // by root: how many of them have not run
-  std::set<size_t> promising_;              // ops that may have come to free bytes
+  std::vector<size_t> left_;                // by root: how many of those have not run
+  std::set<size_t> promising_;              // ops that may free bytes now
 };
 
 }  // namespace

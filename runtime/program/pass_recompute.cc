@@ -19,10 +19,10 @@ int64_t most(const std::vector<int64_t>& live) {
   return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
 }
 
-/// What is known of the program, whatever is kept.
+/// Facts about the program that do not depend on what is kept.
 class Plan {
  public:
-  /// `until`: the ops before it are the first phase, whose results are kept or made again.
+  /// The ops before `until` are the first phase. Its results are kept or recomputed.
   Plan(const Program& program, size_t until)
       : program(program), trees(program), until(until), on_mesh_(is_on_mesh(program)), ops_(program.value_count()) {
     for (size_t i = 0; i < until; ++i) {
@@ -50,28 +50,30 @@ class Plan {
   const AliasTrees trees;
   const size_t until;
 
-  /// Whether the first phase makes it by ops that may run again.
+  /// True if the first phase computes it with ops that may run again.
   bool is_repeatable(ValueId root) const { return repeatable_.contains(root); }
-  /// The ops of the first phase that make or write members of a tree.
+  /// The ops of the first phase that create or write members of a tree.
   const std::vector<size_t>& ops(ValueId root) const { return ops_[root]; }
   /// The state of a tree before op `i`.
   ValueId state(ValueId root, size_t i) const {
     const TreeWrite* const write = trees.last_write(root, static_cast<int>(i));
     return write == nullptr ? 0 : write->value;
   }
-  /// It has bytes that wait for the second phase.
+  /// True if its bytes wait for the second phase.
   bool is_waiting(ValueId root) const { return is_repeatable(root) && read_after_[root]; }
-  /// The first and the last cut, before the op of that number, that the first phase needs it on both sides of; first > last: none.
+  /// The first and the last cut across which the first phase needs the tree. A cut is before the op
+  /// of that number. first > last: none.
   std::pair<int, int> across(const AliasTree& tree) const {
     return {program.value(tree.root).op + 1, tree.entry ? -1 : read_before_[tree.root]};
   }
 
  private:
-  /// Nobody else may see that its ops run twice: they compute, and write nothing but new buffers of their own.
+  /// True if it makes no visible difference that its ops run twice: they compute, and write nothing
+  /// but new buffers of their own.
   bool can_repeat(const AliasTree& tree) const {
     if (tree.entry || tree.output || program.value(tree.root).op >= static_cast<int>(until)) return false;
-    if (on_mesh_ && program.value(tree.root).type.spec == nullptr)
-      return false;  // may differ from rank to rank, which all must decide alike
+    // Plain values may differ from rank to rank, and all ranks must decide alike.
+    if (on_mesh_ && program.value(tree.root).type.spec == nullptr) return false;
     for (const size_t i : ops_[tree.root]) {
       const Op& op = program.ops[i];
       if ((op.kind != Kind::call && op.kind != Kind::alias) || crosses_mesh(program, op) || sends(program, op))
@@ -87,11 +89,12 @@ class Plan {
   const bool on_mesh_;
   std::vector<std::vector<size_t>> ops_;  // by root
   std::vector<int> read_before_;          // by root: the last op of the first phase that reads it
-  std::vector<bool> read_after_;          // by root: whether the second phase does
+  std::vector<bool> read_after_;          // by root: whether the second phase reads it
   std::set<ValueId> repeatable_;
 };
 
-/// Writes the program in which the trees that are not kept are made again where the second phase first reads them.
+/// Writes the program in which trees that are not kept are recomputed where the second phase first
+/// reads them.
 class Repeating {
  public:
   Repeating(const Plan& plan, std::vector<bool> kept)
@@ -122,8 +125,8 @@ class Repeating {
     for (const size_t i : ops) repeat(i);
   }
 
-  /// The ops that have to run so that a tree is there. Returns false where one of them would not find its arguments as they were: what it
-  /// would have made is kept instead.
+  /// Collects the ops that have to run to recompute a tree. Returns false if one of them would not
+  /// find its arguments as they were. What it would have computed is kept instead.
   bool collect(ValueId root, std::set<size_t>& ops) {
     std::vector<ValueId> wanted = {root};
     std::set<ValueId> seen = {root};
@@ -145,7 +148,8 @@ class Repeating {
     return true;
   }
 
-  /// No op of the second phase has used the tree so far; what it was before is there.
+  /// Keeps the tree after all. No op of the second phase has used it so far, and the original is
+  /// still there.
   void keep(ValueId root) {
     kept_[root] = true;
     for (const ValueId id : plan_.trees.of(root).members) {
@@ -169,22 +173,23 @@ class Repeating {
   Rewriter copy_;
   std::vector<bool> kept_;            // by root
   std::vector<bool> repeated_;        // by op of the first phase
-  std::map<ValueId, ValueId> first_;  // of values that have been made again: what they were before
-  size_t now_ = 0;                    // the op that is copied
+  std::map<ValueId, ValueId> first_;  // for recomputed values: the values that they replace
+  size_t now_ = 0;                    // the op that is being copied
   double cost_ = 0;
 };
 
-/// Tries ways to drop and keep, and remembers the best.
+/// Tries different choices of values to drop and to keep, and remembers the best one.
 class Search {
  public:
   Search(const Program& program, size_t until, int64_t goal)
       : plan_(program, until), goal_(goal), peak_(most(live_bytes(program))) {}
 
-  /// What to keep; none where nothing is better than the program as it is.
+  /// The trees to keep; nullopt if nothing is better than the program as it is.
   std::optional<std::vector<bool>> run() {
     if (peak_ <= goal_) return std::nullopt;
     measure_cuts();
-    // Programs as deep as wanted need no more parts than this: what is kept between them outweighs what is dropped.
+    // Even deep programs need no more segments than this: beyond it, what is kept between segments
+    // outweighs what is dropped.
     for (const size_t parts : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
       for (const bool keep_products : {true, false}) attempt(parts, keep_products);
     }
@@ -194,7 +199,8 @@ class Search {
   const Plan& plan() const { return plan_; }
 
  private:
-  /// For each place between two ops of the first phase, the bytes that are dropped or kept before it, and those that are needed on both sides.
+  /// Computes, for each place between two ops of the first phase, the bytes that are dropped or
+  /// kept before it and the bytes that are needed on both sides.
   void measure_cuts() {
     waiting_.resize(plan_.until + 1, 0);
     across_.resize(plan_.until + 1, 0);
@@ -213,7 +219,8 @@ class Search {
     }
   }
 
-  /// Where the first phase is cut so that about as much is dropped in each part, and little is needed across.
+  /// Cuts the first phase so that each segment drops about the same number of bytes and few bytes
+  /// are needed across the cuts.
   std::vector<int> cuts(size_t parts) const {
     std::vector<int> cuts;
     const double step = static_cast<double>(waiting_.back()) / static_cast<double>(parts);
@@ -247,7 +254,8 @@ class Search {
     consider(std::move(kept));
   }
 
-  /// Keeps as many of the dropped values as the goal allows, those first that take longest to make for the bytes that they have.
+  /// Keeps as many of the dropped values as the goal allows, starting with those that take the
+  /// longest to recompute per byte.
   void keep_more() {
     std::vector<std::pair<double, ValueId>> dropped;
     for (const AliasTree& tree : plan_.trees.all()) {
@@ -267,7 +275,7 @@ class Search {
     }
   }
 
-  /// Tries what is kept, remembers it where it is the best so far, and returns its bytes.
+  /// Tries a choice, remembers it if it is the best so far, and returns its bytes.
   int64_t consider(std::vector<bool> kept) {
     Repeating repeating(plan_, kept);
     const int64_t peak = most(live_bytes(repeating.run()));

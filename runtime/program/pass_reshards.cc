@@ -11,12 +11,13 @@ namespace {
 
 /// A value in one of its layouts.
 struct Member {
-  ValueId value = 0;  // of the program that is read
-  ValueId state = 0;  // in the result: it has the value as long as this is its state
-  double ns = 0;      // predicted, of the move that makes it
+  ValueId value = 0;  // in the original program
+  ValueId state = 0;  // in the result: the value is current as long as this is its state
+  double ns = 0;      // predicted time of the reshard that computes it
   uint32_t uses = 0;
 };
-/// The first is what the others are moved from. There is one in each layout: the newest.
+/// All layouts of one value. The first member is the one that the others are resharded from. Each
+/// layout has one member: the newest.
 using Family = std::vector<Member>;
 
 class Reshards {
@@ -43,8 +44,9 @@ class Reshards {
  private:
   const Type& type_of(ValueId id) const { return program_.value(id).type; }
 
-  /// Moves whose result does not depend on the way, bit for bit: a sum over several axes may be rounded otherwise on another one. Where memory is
-  /// capped the captured ways are kept, which are known to fit.
+  /// True if the result of a reshard does not depend on its path, bit for bit. A sum over several
+  /// axes may be rounded differently on another path. With a memory cap the captured paths are
+  /// kept, because they are known to fit.
   bool is_free(const Type& from, const DistSpec* to) const {
     const ProcessMesh* const mesh = from.spec->mesh();
     int pending = 0;
@@ -52,7 +54,7 @@ class Reshards {
     return to->mesh() == mesh && mesh->costs().memory_cap == 0 && !to->layout().has_partial() && pending <= 1;
   }
 
-  /// Every rank has what it shall have: the layouts differ along axes of one process alone.
+  /// True if no data is sent: the layouts differ only along axes with one process.
   static bool stays(const Type& from, const DistSpec* to) {
     if (from.spec->mesh() != to->mesh()) return false;
     const std::shared_ptr<const ReshardPlan> plan = plan_reshard(from.meta, from.spec, to);
@@ -71,7 +73,7 @@ class Reshards {
     return found->second;
   }
 
-  /// Its place; a value that is not moved from another one starts its own.
+  /// The index of its family. A value that was not resharded from another one starts a new family.
   size_t family_of(ValueId id) {
     const std::pair<ValueId, ValueId> now{copy_(id), result_.state_of(copy_(id))};
     const auto [found, added] = family_of_.try_emplace(now, families_.size());
@@ -110,7 +112,8 @@ class Reshards {
     family_of_[{copy_(id), state}] = number;
   }
 
-  /// Where a move of `given` to a layout starts best. That saves the move that makes `given` where nothing else reads it.
+  /// The best source for a reshard of `given` to a layout. Another source also saves the reshard
+  /// that computes `given`, if nothing else reads that.
   ValueId nearest(Family& family, ValueId given, const DistSpec* to) {
     const auto ours = std::find_if(family.begin() + 1, family.end(),
                                    [&](const Member& each) { return copy_(each.value) == copy_(given); });
@@ -122,7 +125,7 @@ class Reshards {
       const double ns = cost(each.value, to);
       if (ns < least || (only_use && best == given && ns == least)) best = each.value, least = ns;
     }
-    if (only_use && best != given) family.erase(ours);  // it goes with the dead code
+    if (only_use && best != given) family.erase(ours);  // DCE removes it
     return best;
   }
 

@@ -13,8 +13,8 @@ std::vector<Pass> standard_passes(int64_t memory_goal) {
   const auto fit_memory = [memory_goal](const Program& program) {
     return memory_goal == 0 ? program : recompute(program, memory_goal);
   };
-  // Dead code goes before passes that count uses. What is repeated must not become common again. Writing in place makes states that would
-  // hide equal ops from others.
+  // DCE runs before passes that count uses. CSE must not undo recomputation, so it runs before
+  // that. Writing in place creates states that would hide equal ops, so it runs late.
   return {{"constants", &fold_constants}, {"common", &share_common},     {"dead_code", &remove_dead_code},
           {"hoist", &hoist_reshards},     {"reshards", &place_reshards}, {"dead_code", &remove_dead_code},
           {"order", &order_for_memory},   {"recompute", fit_memory},     {"dead_code", &remove_dead_code},

@@ -1,4 +1,5 @@
-// Passes: programs become shorter or faster ones that do the same, bit for bit (docs/programs_passes.md).
+// Compiler passes: each returns a shorter or faster program that does the same, bit for bit
+// (docs/programs_passes.md).
 #pragma once
 
 #include <functional>
@@ -10,7 +11,8 @@
 
 namespace shard::program {
 
-/// Inputs, parameters, outputs and gradients of the result are those of the program, in number, order, type and in which of them share buffers.
+/// A pass. Inputs, parameters, outputs and gradients of the result are those of the program: in
+/// number, order, type, and in which of them share buffers.
 struct Pass {
   std::string_view name;
   std::function<Program(const Program& program)> run;
@@ -21,37 +23,45 @@ using PassObserver = std::function<void(std::string_view pass, const Program& be
 
 struct PassOptions {
   std::vector<std::string> skip = {};  // names of passes
-  /// Bytes of buffers that may be live at one time; where they are more, values are made again when they are read (program/recompute.h). 0: any.
+  /// Limit for live bytes of buffers. Above it, values are recomputed when they are read
+  /// (program/recompute.h). 0: no limit.
   int64_t memory_goal = 0;
   PassObserver observer = {};
-  bool verify = true;  // the result of each pass
+  bool verify = true;  // verify the result of each pass
 };
 
-/// All passes, in the order in which they run. One may run several times.
+/// All passes, in the order in which they run. A pass may run several times.
 std::vector<Pass> standard_passes(int64_t memory_goal = 0);
 
 /// Runs the standard passes. Throws invalid_argument for a name in `skip` that no pass has.
 Program run_passes(Program program, const PassOptions& options = {});
 
-/// Ops whose elements are known when the program is made: they become `full`, and ops that change nothing vanish.
+/// Constant folding: ops whose elements are known when the program is made become `full`, and ops
+/// that change nothing are removed.
 Program fold_constants(const Program& program);
-/// Drops what nobody sees: ops whose results are not used, and writes into buffers of the program that nobody reads afterwards. Keeps collectives.
+/// DCE: removes ops whose results are not used, and writes into buffers of the program that nothing
+/// reads afterwards. Keeps collectives.
 Program remove_dead_code(const Program& program);
-/// Drops collectives that nobody sees, too.
+/// DCE that also removes collectives whose results are not used.
 Program remove_unused(const Program& program);
-/// Ops that compute the same from the same states are done once.
+/// CSE: ops that compute the same from the same states run once.
 Program share_common(const Program& program);
-/// A move and an elementwise op of one argument change places where the elements are smaller on the other side of the op.
+/// Reshard hoisting and sinking: swaps a reshard and an elementwise op with one argument if the
+/// elements on the other side of the op are smaller.
 Program hoist_reshards(const Program& program);
-/// Moves start from the layout of the same value that is nearest, and what is there already is not moved again.
+/// Reshards start from the nearest layout in which the same value exists, and a layout that exists
+/// already is not computed again.
 Program place_reshards(const Program& program);
-/// Ops run as soon as they can where that frees more bytes of buffers than it takes.
+/// Scheduling for memory: ops run as soon as they can if that frees more bytes of buffers than it
+/// takes.
 Program order_for_memory(const Program& program);
-/// Small moves with equal steps run together, in one collective per step (Op::joins).
+/// Collective combining: small reshards with equal steps run together, in one collective per step
+/// (Op::joins).
 Program batch_reshards(const Program& program);
-/// Elementwise ops write over an argument that nobody needs any more.
+/// In-place writes: elementwise ops write over an argument that is not needed any more.
 Program write_in_place(const Program& program);
-/// Elementwise ops with as many elements as the one before run in one loop with it (Op::joins), where executors find the pieces long enough.
+/// Loop fusion: an elementwise op with as many elements as the op before joins its loop
+/// (Op::joins). The executor fuses them if the local shards are long enough.
 Program join_elementwise(const Program& program);
 
 }  // namespace shard::program

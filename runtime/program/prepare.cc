@@ -20,7 +20,7 @@ using call::BoundStep;
 
 namespace {
 
-/// A move makes a buffer of its own: the root of its result is set when it runs.
+/// A reshard allocates its result, so the root of the result is set when the step runs.
 class MoveStep final : public BoundStep {
  public:
   using Move = std::function<DenseTensor(const DenseTensor& from)>;
@@ -36,7 +36,7 @@ class MoveStep final : public BoundStep {
   Give give_;
 };
 
-/// Several moves, whose steps share collectives.
+/// Several reshards whose steps share collectives.
 class MovesStep final : public BoundStep {
  public:
   struct Part {
@@ -99,10 +99,10 @@ class Executor::Build {
   Place& place_of(ValueId id) { return executor_.places_[id]; }
   const Type& type_of(ValueId id) const { return program_.value(id).type; }
 
-  /// `first`: the number of the first of them as an argument.
+  /// `first` is the number of the first of them as an argument.
   void enter(const std::vector<Named>& names, const std::vector<Tensor>& tensors, size_t first) {
     for (size_t i = 0; i < names.size(); ++i) {
-      if (names[i].value == 0 || !tensors[i].defined()) continue;  // absent, or read for its shape alone
+      if (names[i].value == 0 || !tensors[i].defined()) continue;  // absent, or only its shape is read
       if (place_of(names[i].value).root != nullptr) continue;      // the same tensor again
       const Value& value = program_.value(names[i].value);
       const DenseTensor& real = tensors[i].get().value;
@@ -128,7 +128,8 @@ class Executor::Build {
     return root;
   }
 
-  /// The root that a tensor of a step is in; a storage that is not known yet is a buffer of this op.
+  /// The root that a tensor of a step is on. A storage that is not known yet is a buffer of this
+  /// op.
   Root& root_of(const DenseTensor& tensor) {
     const auto found = by_storage_.find(tensor.storage().get());
     Root& root = found == by_storage_.end() ? new_root(Root::Kind::planned, tensor.storage()) : *found->second;
@@ -151,7 +152,7 @@ class Executor::Build {
     place_of(id) = {std::move(tensor), &root, 0};
   }
 
-  /// As the op reads it. One of which only the shape is read needs no buffer.
+  /// The input as the op reads it. An input of which only the shape is read needs no buffer.
   DenseTensor input(const Op& op, size_t i) {
     const ValueId id = op.inputs[i].value;
     if (id == 0) return {};
@@ -217,7 +218,7 @@ class Executor::Build {
     add_step(std::move(step));
   }
 
-  /// The result of a move, which gets its bytes from what this returns.
+  /// The result of a reshard. The returned function sets its bytes.
   MoveStep::Give make_moved(ValueId id) {
     const Type& type = type_of(id);
     Root& root = new_root(Root::Kind::made, here(type) ? stand_in(type.device, 0) : Storage::absent());
@@ -227,7 +228,7 @@ class Executor::Build {
         [this_ = &executor_, &root](const DenseTensor& made) { this_->set_root(root, made.storage(), made.offset()); };
   }
 
-  /// How many ops from this one on are moves that run together.
+  /// The number of ops, starting with this one, that are reshards which run together.
   size_t moves_together() const {
     size_t count = 1;
     while (op_ + count < program_.ops.size() && program_.ops[op_ + count].kind == Kind::reshard &&
@@ -236,7 +237,7 @@ class Executor::Build {
     return count;
   }
 
-  /// They run where the last of them stands.
+  /// They run at the position of the last one.
   void bind_moves(size_t count) {
     const size_t first = op_;
     op_ += count - 1;
@@ -334,7 +335,7 @@ class Executor::Build {
     if (op.layout != nullptr) fill_identity_of(op, state);
   }
 
-  /// As DistCall::local_dtype.
+  /// Like DistCall::local_dtype.
   static void widen_dtype(const Op& op, Attr& attr) {
     if (op.inputs.empty()) return;
     if (auto* const dtype = std::get_if<DType>(&attr)) *dtype = compute_dtype(*dtype);
@@ -342,7 +343,8 @@ class Executor::Build {
     if (optional != nullptr && *optional) *optional = compute_dtype(**optional);
   }
 
-  /// Flat. Outputs that are arguments written in place are what those have become; the others are what the call has given, in their order.
+  /// The flat outputs. An output that is an argument written in place is the new value of that
+  /// argument. All other outputs are the results that the call returned, in their order.
   static std::vector<DenseTensor> outputs_of(const Op& op, EntryCall& call) {
     std::vector<DenseTensor> outputs;
     auto next = call.results.begin();
@@ -397,7 +399,8 @@ class Executor::Build {
     set_output(op.outputs[0], input(op, 0).reinterpret(local_meta(to)));
   }
 
-  /// On a rank outside the mesh values have no bytes, and those of a tree share that.
+  /// On a rank outside the mesh values are storage-less, and the values of a tree share one
+  /// storage.
   void bind_absent(const Op& op) {
     for (const ValueId id : op.outputs) {
       if (id == 0) continue;
@@ -408,7 +411,8 @@ class Executor::Build {
     }
   }
 
-  /// Made in a pending layout: one rank has the value, the others what leaves it unchanged.
+  /// For a value created in a pending layout: one rank has the value, and the others contribute the
+  /// identity of the reduction.
   void fill_identity_of(const Op& op, const OpState& state) {
     for (const ValueId id : op.outputs) {
       if (id == 0 || !state.plan.identity) continue;

@@ -61,7 +61,7 @@ int Program::add_op(Op op, std::span<const std::optional<Type>> outputs, std::sp
     values_[id].op = number;
     op.outputs.push_back(id);
   }
-  // All outputs of a call are written at once: a tree has one state after it.
+  // A call writes all outputs at once, so a tree has one state after it.
   for (size_t i = 0; i < op.outputs.size(); ++i) {
     if (op.writes[i]) states_[values_[op.outputs[i]].root] = op.outputs[i];
   }
@@ -117,7 +117,7 @@ class Verifier {
     if (value.value >= made_.size() || program_.value(value.value).op >= 0)
       return problem("{} '{}' is %{}, which is none", what, value.name, value.value);
     made_[value.value] =
-        value.value != 0;  // of an undefined tensor there is none, and one tensor may be given several times
+        value.value != 0;  // an undefined output has no tensor, and one tensor may be returned several times
   }
 
   void check(size_t i) {
@@ -143,7 +143,8 @@ class Verifier {
       for (size_t o = 0; o < op.outputs.size() && o < inferred.size(); ++o) {
         if (op.outputs[o] == 0 || !inferred[o]) continue;
         const Type& has = program_.value(op.outputs[o]).type;
-        // Tensors whose layouts differ in axes of one process alone are not moved, and may be one value.
+        // Tensors whose layouts differ only in axes with one process are not resharded, and may be
+        // one value.
         const bool same = has.spec == inferred[o]->spec || (has.spec != nullptr && inferred[o]->spec != nullptr &&
                                                             same_value(has.meta.dtype, has.spec, inferred[o]->spec));
         if (!(has.meta == inferred[o]->meta) || !same)
@@ -162,7 +163,8 @@ class Verifier {
     return text;
   }
 
-  /// All that run together are reshards, which read no result of each other, or elementwise ops.
+  /// Ops that run together are either all reshards, none of which reads a result of another, or all
+  /// elementwise ops.
   void check_joins(size_t i, const Op& op) {
     const Op* const first = together_ < 0 ? nullptr : &program_.ops[static_cast<size_t>(together_)];
     const auto is_pointwise = [](const Op& each) { return each.kind == Kind::call && each.entry->op->pointwise; };

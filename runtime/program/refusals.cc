@@ -27,7 +27,8 @@ class Refusals {
   }
 
  private:
-  /// Whether `later` is the gradient of `earlier`, with the same arguments where both have them: what the one refuses, the other has refused.
+  /// True if `later` is the gradient of `earlier` and the two have the same values for their common
+  /// arguments. What `later` would refuse, `earlier` has refused already.
   static bool accepts_for(const Op& earlier, const Op& later) {
     const OpDef &of = *earlier.entry->op, &gradient = *later.entry->op;
     if (gradient.name.size() != of.name.size() + kGradient.size() || !gradient.name.starts_with(of.name) ||
@@ -51,7 +52,8 @@ class Refusals {
                       other + static_cast<std::ptrdiff_t>(second.count), same);
   }
 
-  static constexpr std::string_view kGradient = "_grad";  // of the name of each op that is the gradient of another
+  // The suffix of the name of an op that is the gradient of another one.
+  static constexpr std::string_view kGradient = "_grad";
   const Program& program_;
   std::map<std::pair<ValueId, ValueId>, std::vector<size_t>> readers_;  // by value and state
 };

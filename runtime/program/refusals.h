@@ -1,4 +1,4 @@
-// Which ops may throw for the values that they read.
+// Finds ops that may throw because of the values that they read.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,12 @@
 
 namespace shard::program {
 
-/// By op: whether it may refuse values when it runs. Kernels refuse integers (an index, a label, a divisor that is 0) and probabilities of random ops. Integers
-/// that an op has accepted count as accepted for its gradient, which has the same table.
+/// For each op, whether it may refuse values when it runs. Kernels refuse integers (an index, a
+/// label, a divisor of 0) and probabilities of random ops. Integers that an op has accepted count
+/// as accepted for its gradient, which checks them against the same table.
 std::vector<bool> find_refusals(const Program& program);
 
-/// By op: whether it writes the buffer of an input or parameter, which outlives a run.
+/// For each op, whether it writes the buffer of an input or parameter, which outlives a run.
 std::vector<bool> find_lasting_writes(const Program& program);
 
 }  // namespace shard::program

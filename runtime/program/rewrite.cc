@@ -19,7 +19,7 @@ void Rewriter::enter(const Named& value, std::vector<Named>& list) {
     list.push_back({value.name, map_[value.value]});
     return;
   }
-  // An alias of one that is not entered is the first of its buffer here.
+  // If the source of an alias is not entered, the alias is the first value of its buffer here.
   ValueId source = from_.value(value.value).source;
   while (source != 0 && !has(source)) source = from_.value(source).source;
   map_[value.value] = to_.add_value(from_.value(value.value).type, source == 0 ? 0 : map_[source]);

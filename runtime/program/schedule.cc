@@ -23,15 +23,15 @@ class ReleaseStep final : public BoundStep {
   std::function<void()> release_;
 };
 
-/// More that run together would have more buffers in use for no more speed.
+/// Running more lines in parallel would keep more buffers in use without being faster.
 constexpr size_t kLinesPerThread = 4;
 
-/// Nanoseconds after which an op has enough work for all threads by itself.
+/// After this many nanoseconds an op has enough work for all threads by itself.
 constexpr double kBusy = 1e6;
 
 }  // namespace
 
-/// Decides how the steps of prepared ops run, and where their buffers lie.
+/// Decides how the steps of prepared ops run, and where their buffers are in memory.
 class Executor::Schedule {
  public:
   explicit Schedule(Executor& executor) : executor_(executor), program_(executor.program_) {
@@ -49,7 +49,7 @@ class Executor::Schedule {
  private:
   Root& root_at(const DenseTensor& tensor) { return *by_storage_.at(tensor.storage().get()); }
 
-  /// Results of moves are freed after the last op that uses them.
+  /// Results of reshards are freed after the last op that uses them.
   void release_moved() {
     std::vector<std::vector<Root*>> ending(program_.ops.size() + 1);
     for (const std::unique_ptr<Root>& root : executor_.roots_) {
@@ -71,7 +71,7 @@ class Executor::Schedule {
     executor_.steps_ = std::move(steps);
   }
 
-  /// The tensors of a step that may be part of a loop; none where it may not.
+  /// The tensors of a step that may be part of a loop; empty for other steps.
   std::vector<FusedTensor> fusable(const Step& step) {
     const Op& op = program_.ops[step.op];
     if (op.kind != Kind::call || !op.entry->op->pointwise) return {};
@@ -80,7 +80,8 @@ class Executor::Schedule {
     return tensors;
   }
 
-  /// Steps of ops that join each other, and have one step each, become loops. Buffers that a loop uses are in use until it ends.
+  /// Turns steps of ops that join each other, and have one step each, into loops. Buffers that a
+  /// loop uses are in use until it ends.
   void fuse() {
     std::vector<Step> steps;
     std::vector<Step> group;
@@ -122,11 +123,11 @@ class Executor::Schedule {
     }
   }
 
-  /// What a run of steps of the same ops reads and writes.
+  /// What the consecutive steps of the same ops read and write.
   struct Item {
     size_t first_step, steps, op, last;
     double cost = 0;
-    bool refuses = false, lasts = false;  // values; writes that outlive the run
+    bool refuses = false, lasts = false;  // may refuse values; has writes that outlive the run
     std::vector<Root*> reads = {}, writes = {};
   };
 
@@ -158,13 +159,14 @@ class Executor::Schedule {
   static bool meet(const std::vector<Root*>& a, const std::vector<Root*>& b) {
     return std::find_first_of(a.begin(), a.end(), b.begin(), b.end()) != a.end();
   }
-  /// `b` comes after `a`, and must not be done where that fails.
+  /// True if `b`, which comes after `a`, depends on it: also if `b` must not run when `a` fails.
   static bool depend(const Item& a, const Item& b) {
     return (a.refuses && b.lasts) || meet(a.writes, b.writes) || meet(a.writes, b.reads) || meet(a.reads, b.writes);
   }
 
-  /// Items of CPU work that follow each other and need nothing of each other run at the same time. It pays where each takes longer than the start of
-  /// a task, and not so long that its own loops have all threads busy.
+  /// Runs consecutive items of CPU work in parallel if they are independent of each other. This
+  /// pays if each takes longer than starting a task, but not so long that its own loops keep all
+  /// threads busy.
   void run_together() {
     std::vector<Step> steps;
     std::vector<Item> group;
@@ -217,7 +219,8 @@ class Executor::Schedule {
     return std::all_of(uses.begin(), uses.end(), [](const Root* root) { return root->stand_in->device() == kCpu; });
   }
 
-  /// Steps that follow each other on a device that records become graphs. Their order stays, so that buffers are in use as long as before.
+  /// Turns consecutive steps on a device that records into graphs. Their order stays the same, so
+  /// buffers are in use as long as before.
   void join_recorded() {
     std::vector<Step> steps, sequence;
     std::optional<Device> device;
@@ -253,7 +256,8 @@ class Executor::Schedule {
       planned.push_back(root.get());
       lifetimes.push_back({root->bytes, root->first, root->last});
     }
-    // One block: programs use one device. Those that use several get one each, laid out alike.
+    // One block is planned. Programs usually use one device. A program that uses several devices
+    // gets one block on each, with the same plan.
     executor_.plan_ = plan_memory(lifetimes);
     executor_.moved_ = static_cast<int64_t>(plan_memory(moved).live);
     std::vector<std::pair<Device, Ref<Storage>>> blocks;

@@ -1,4 +1,4 @@
-// Tensors by name, which live across the runs of programs.
+// Named tensors that live across the runs of programs.
 #pragma once
 
 #include <map>
@@ -9,17 +9,18 @@
 
 namespace shard::program {
 
-/// Parameters by name. A name stands for a handle: what one program writes into its buffer, others and eager calls see.
+/// Parameters by name. A name refers to a handle: what one program writes into its buffer is
+/// visible to other programs and to eager calls.
 class Scope {
  public:
   /// Adds a tensor, or replaces the one of that name.
   void set(const std::string& name, const Tensor& tensor);
-  /// Throws invalid_argument where there is none, with the names that there are.
+  /// Throws invalid_argument, with the existing names, if there is no such tensor.
   const Tensor& get(const std::string& name) const;
   bool has(const std::string& name) const { return tensors_.contains(name); }
   /// In alphabetical order.
   std::vector<std::string> names() const;
-  /// The name of a handle; empty where it has none.
+  /// The name of a handle; empty if it has none.
   std::string name_of(const Tensor& tensor) const;
 
  private:

@@ -68,7 +68,7 @@ class Splitter {
     tree = tree || data;
   }
 
-  /// What backward reads of before, and whether it needs the bytes.
+  /// Finds what backward reads of forward, and whether it needs the bytes.
   void find_reads() {
     for (size_t i = gradient_.forward_ops; i < joint_.ops.size(); ++i) {
       const Op& op = joint_.ops[i];
@@ -92,14 +92,14 @@ class Splitter {
 
   bool has(const std::map<ValueId, bool>& set, ValueId root) const { return set.contains(root); }
 
-  /// Whose value in backward a value is derived from: itself, or what owns the bytes.
+  /// The value from which backward derives a value: the value itself, or the owner of its bytes.
   ValueId holder(ValueId id) const {
     if (!tree_read_.at(joint_.value(id).root)) return id;
     const ValueId source = source_of(joint_, id);
     return source != 0 ? source : joint_.value(id).root;
   }
 
-  /// Has forward give what holds the bytes of a value, once, and backward take it.
+  /// Makes forward return the holder of a value's bytes, once, and backward take it as an input.
   void pass_on(ValueId id) {
     const ValueId root = joint_.value(id).root;
     const ValueId held = holder(id);
@@ -131,7 +131,8 @@ class Splitter {
     result_.forward.outputs.push_back({fmt::format("middle_{}", result_.middles.size()), value});
   }
 
-  /// Inputs that share a buffer would not do so as copies.
+  /// Throws if backward writes the tree as well: values that share a buffer would no longer share
+  /// it as copies.
   void check_apart(ValueId root) const {
     if (!has(backward_writes_, root)) return;
     fail(ErrorCode::capture,
@@ -141,7 +142,7 @@ class Splitter {
          name_of(root));
   }
 
-  /// The other members of a tree are made of the one that was passed on.
+  /// Derives the other members of a tree from the member that was passed on.
   void derive(ValueId id) {
     if (backward_.has(id)) return;
     backward_.map(id, add_alias(result_.backward, backward_(holder(id)), joint_.value(id).type));
@@ -170,8 +171,8 @@ class Splitter {
   const TracedGradient& gradient_;
   Split result_;
   Rewriter forward_, backward_;
-  std::map<ValueId, bool> reads_;                                    // by value: whether its bytes are read
-  std::map<ValueId, bool> tree_read_;                                // by root: whether bytes of any member are
+  std::map<ValueId, bool> reads_;      // by value: whether its bytes are read
+  std::map<ValueId, bool> tree_read_;  // by root: whether the bytes of any member are read
   std::map<ValueId, bool> forward_writes_, backward_writes_, seen_;  // by root
 };
 

@@ -6,7 +6,7 @@
 namespace shard::program {
 namespace {
 
-/// The steps from which a tensor was computed, its own first.
+/// The steps that a tensor was computed by, its own first.
 std::vector<const autograd::Node*> steps_of(const Tensor& tensor) {
   std::vector<const autograd::Node*> found;
   std::unordered_set<const autograd::Node*> seen;

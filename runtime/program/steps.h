@@ -1,4 +1,4 @@
-// What a traced tensor was computed from.
+// Inspects the autograd steps that a traced tensor was computed by.
 #pragma once
 
 #include <vector>
@@ -7,10 +7,10 @@
 
 namespace shard::program {
 
-/// Whether the steps that made a tensor still have what they saved.
+/// True if the steps that computed a tensor still have what they saved.
 bool is_whole(const Tensor& tensor);
 
-/// By output: the numbers of the leaves that it was computed from.
+/// For each output: the numbers of the leaves that it was computed from.
 std::vector<std::vector<size_t>> reached(const std::vector<Tensor>& outputs, const std::vector<Tensor>& leaves);
 
 }  // namespace shard::program

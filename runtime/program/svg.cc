@@ -1,4 +1,4 @@
-// Programs as SVG, drawn by Graphviz's program `dot`.
+// Draws programs as SVG with Graphviz's program `dot`.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -20,7 +20,8 @@ struct CloseFile {
 };
 using File = std::unique_ptr<FILE, CloseFile>;
 
-/// A file without a name. Never on descriptors 0 to 2, which are those of the child: they are free where the program has closed its own.
+/// A temporary file without a name. Never on descriptors 0 to 2, which may be free if the program
+/// has closed its own: the child uses these.
 File temporary() {
   const File file(std::tmpfile());
   const int high = file ? fcntl(fileno(file.get()), F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : -1;
@@ -37,7 +38,7 @@ std::string read_all(FILE* file) {
   return text;
 }
 
-/// Runs `dot -Tsvg` on these files; returns its status as waitpid() has it.
+/// Runs `dot -Tsvg` on these files and returns its status in the form of waitpid().
 int run_dot(FILE* in, FILE* out, FILE* errors) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);

@@ -20,7 +20,7 @@ std::string value_text(const Program& program, ValueId id, const ValueNames& nam
 
 namespace {
 
-/// "x: %3, y: [%4, %5]"
+/// The inputs of an op: "x: %3, y: [%4, %5]".
 std::string inputs_text(const Op& op, const ValueNames& name) {
   std::string text;
   const auto add = [&](std::string_view part) { text += fmt::format("{}{}", text.empty() ? "" : ", ", part); };

@@ -10,13 +10,13 @@ namespace shard::program {
 
 using ValueNames = std::function<std::string(ValueId)>;
 
-/// "%3", "none"
+/// A value: "%3", "none".
 std::string number_of(ValueId id);
-/// "%4@%7"
+/// An operand: "%4@%7".
 std::string operand_text(const Operand& operand, const ValueNames& name);
-/// "%3: f64[2, 1] in %2"
+/// A value with its type and source: "%3: f64[2, 1] in %2".
 std::string value_text(const Program& program, ValueId id, const ValueNames& name);
-/// "%5: f32[4, 8] [dp, -] = add(x: %3, y: %4@%7)"
+/// An op: "%5: f32[4, 8] [dp, -] = add(x: %3, y: %4@%7)".
 std::string op_text(const Program& program, const Op& op, const ValueNames& name);
 
 }  // namespace shard::program

@@ -1,4 +1,4 @@
-// Steps that run at the same time.
+// Steps that run in parallel.
 #pragma once
 
 #include <exception>
@@ -9,17 +9,18 @@
 
 namespace shard::program {
 
-/// Lines of steps that need nothing of each other. All run, also where one throws; then the error of the first that has is thrown.
+/// Lines of steps that are independent of each other. All lines run even if one throws. Then the
+/// error of the first line that threw is thrown.
 class TogetherStep final : public call::BoundStep {
  public:
   struct Line {
     std::vector<call::BoundStep*> steps;
-    std::pair<size_t, size_t> ops;  // the first and the last that it runs
+    std::pair<size_t, size_t> ops;  // the first and the last op that it runs
     std::exception_ptr error = {};
   };
   explicit TogetherStep(std::vector<Line> lines) : lines_(std::move(lines)) {}
   void run() override;
-  /// After run() has thrown, those with an error failed.
+  /// Call this after run() has thrown: the lines that have an error failed.
   const std::vector<Line>& lines() const { return lines_; }
 
  private:

@@ -139,7 +139,8 @@ Trace trace(const Function& function, const std::vector<Tensor>& inputs, const S
          "program");
   }
   const autograd::NoBoundary apart;
-  // Whether the function uses an input from outside too is known when it has run. Then it runs once more, where one tensor is both.
+  // Whether the function also uses an input from outside is known only after it has run. In that
+  // case it runs once more, with one tensor for both.
   for (TensorSet shared;;) {
     CaptureRecorder recorder(scope, shared, apart);
     TensorSet more;

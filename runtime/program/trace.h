@@ -1,4 +1,4 @@
-// From functions to programs: a function is run once on tensors without bytes, and what it does is written down.
+// Tracing: a function runs once on storage-less tensors, and what it does is recorded as a program.
 #pragma once
 
 #include <functional>
@@ -9,86 +9,102 @@
 
 namespace shard::program {
 
-/// What can be captured: tensors to tensors. It may read and write tensors from outside too, and call backward.
+/// A function that can be captured, from tensors to tensors. It may also read and write tensors
+/// from outside, and call backward.
 using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
 /// A tensor from outside that a program uses, as it was when the function was captured.
 struct Parameter {
   Tensor tensor;               // undefined for the gradient of a leaf
-  Tensor leaf;                 // defined where it is the gradient of this leaf, which each run asks for anew
-  int leaf_input = -1;         // the same of this input of the call
+  Tensor leaf;                 // set for the gradient of this leaf, which each run reads anew
+  int leaf_input = -1;         // set for the gradient of this input of the call
   bool requires_grad = false;  // and the function ran with gradients recorded
-  bool constant = false;       // the function makes it from its elements (Tensor::from_data): nobody else has it
+  bool constant = false;       // the function creates it from elements (Tensor::from_data), so nobody else has it
 };
 
 /// A leaf whose gradient a program reads or leaves.
 struct Leaf {
   Tensor tensor;     // undefined for an input
-  size_t input = 0;  // which one
+  size_t input = 0;  // the number of the input
   ValueId value = 0;
   bool had_gradient = false;  // before the function ran
 };
 
-/// The gradient of a function, which is part of its program: inputs of that are the gradients of outputs too, and its outputs the gradients
-/// of inputs and parameters.
+/// The gradient of a function as part of its program: the program has the gradients of outputs as
+/// further inputs, and the gradients of inputs and parameters as further outputs.
 struct TracedGradient {
-  size_t forward_ops = 0;    // the ops from there on compute gradients
-  uint64_t world_draws = 0;  // keys that the ops before draw
+  size_t forward_ops = 0;    // the ops from this one on compute gradients
+  uint64_t world_draws = 0;  // keys that the ops before it draw
   uint64_t plain_draws = 0;
-  size_t function_inputs = 0;  // of program.inputs; then come the gradients of `outputs`
-  size_t function_outputs =
-      0;  // of program.outputs; then come the gradients of `wanted`, without a value where no output depends on one
-  std::vector<size_t> outputs;  // of the function, that have a gradient
+  size_t function_inputs = 0;  // in program.inputs; the gradients of `outputs` follow
+  // In program.outputs. The gradients of `wanted` follow, without a value if no output depends on
+  // the tensor.
+  size_t function_outputs = 0;
+  std::vector<size_t> outputs;  // the outputs of the function that have a gradient
   std::vector<ValueId> wanted;  // the inputs and parameters that require gradients
-  // Outputs that have no step in common are of different groups, so that each group has a backward pass of its own: the number of the group of
-  // each output, and of each wanted gradient. An input or parameter on which several groups depend is wanted once for each.
+  // The number of the group of each output, and of each wanted gradient. Outputs that have no step
+  // in common are in different groups, so that each group has a backward pass of its own. An input
+  // or parameter on which several groups depend is wanted once for each.
   std::vector<size_t> output_groups, wanted_groups;
-  std::vector<std::vector<size_t>>
-      reaches;  // by each of `outputs`: of which of `wanted` it was computed; empty: each of all
-  std::string
-      error;  // why there is no backward pass, as backward will say: the program has no ops, inputs and outputs for it
+  // For each of `outputs`: which of `wanted` it was computed from. Empty: each output from all of
+  // them.
+  std::vector<std::vector<size_t>> reaches;
+  // Why there is no backward pass: the error that backward throws. The program has no ops, inputs
+  // and outputs for it.
+  std::string error;
 };
 
-/// How many groups of outputs there are.
+/// The number of groups of outputs.
 size_t group_count(const TracedGradient& gradient);
 
-/// An output that is a view of what had to move: it has parted from its source, which the caller can still write.
+/// An output that is a view of a resharded copy: a stale copy once its source is written, which the
+/// caller can still do.
 struct DetachedOutput {
   size_t output = 0;
-  ValueId source = 0;                  // an input, parameter or other output, or of its tree
+  ValueId source = 0;                  // an input, parameter or other output, or a value in the tree of one
   bool stale = false;                  // the function has written the source since
-  std::string op, argument, from, to;  // for messages: as Detachment
+  std::string op, argument, from, to;  // for messages, like those of Detachment
 };
 
-/// An output that is a view, whose history follows what it is a view of.
+/// An output that is a view and follows the history of its base.
 struct ViewOutput {
   size_t output = 0;
   ValueId source = 0;  // an input or parameter; 0: another output
-  size_t other = 0;    // which: what it is a view of, or another view of the same
+  size_t other = 0;    // the number of that output: the base, or another view of the same base
 };
 
 /// A captured function.
 struct Trace {
   Program program;
   std::vector<Parameter> parameters;  // of program.parameters
-  std::vector<bool>
-      require_grad;  // by input of the function: whether it does, and the function ran with gradients recorded
+  // For each input of the function: whether it requires a gradient and the function ran with
+  // gradients recorded.
+  std::vector<bool> require_grad;
   std::vector<Leaf> leaves;
-  size_t written =
-      0;  // the last outputs of the function are arguments that it has given a history in place, and not returned
+  // The number of outputs at the end that the function does not return: arguments to which it has
+  // given a history in place.
+  size_t written = 0;
   std::vector<DetachedOutput> detached;
   std::vector<ViewOutput> views;
-  std::optional<TracedGradient> gradient;  // where outputs require one
+  std::optional<TracedGradient> gradient;  // if outputs require one
 };
 
-/// Runs `function` without computing anything, and gives the program of what it does. `inputs` are examples: shapes, dtypes, layouts, which of
-/// them require gradients and which share buffers; they are not changed. Tensors from outside become parameters, with their names in `scope`;
-/// the others are called p0, p1, ..., but for names that `scope` has. What the function makes from elements (Tensor::from_data) are constants of the
-/// program. A function that uses an input from outside too, and its gradient, runs twice. Throws capture for what a program cannot hold: values that decide what is done, results whose shape
-/// comes from data, tensors from outside that get another shape, layout or history.
+/// Runs `function` without computing anything, and returns the program of what it does. `inputs`
+/// are examples and are not changed: what matters is their shapes, dtypes and layouts, which of
+/// them require gradients and which share buffers.
 ///
-/// Where outputs require gradients, their backward pass is captured too: from gradients in the layouts of the outputs (whole where those are
-/// pending) to those of the inputs and parameters. Outputs whose steps the function itself has gone through backwards count as values.
+/// Tensors from outside become parameters, named as in `scope`. The others are called p0, p1, ...,
+/// skipping names that `scope` has. Tensors that the function creates from elements
+/// (Tensor::from_data) are constants of the program. A function that also uses an input from
+/// outside, and its gradient, runs twice.
+///
+/// Throws capture for what a program cannot hold: control flow that depends on values, results
+/// whose shape comes from data, and tensors from outside that get another shape, layout or history.
+///
+/// If outputs require gradients, their backward pass is captured too: from gradients in the layouts
+/// of the outputs (replicated along axes where an output is pending) to those of the inputs and
+/// parameters. Outputs whose steps the function itself has gone through backwards count as values
+/// without a gradient.
 Trace trace(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope = nullptr);
 
 }  // namespace shard::program

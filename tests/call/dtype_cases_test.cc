@@ -1,4 +1,5 @@
-// Every op on a mesh in the dtypes that its cases do not name: 16-bit floats and bytes, sharded, against the plain result bit for bit.
+// Runs every op on a mesh in the dtypes that its cases do not name: 16-bit floats and bytes,
+// sharded. The results must equal the plain results bit for bit.
 #include <catch2/catch.hpp>
 
 #include <map>
@@ -14,7 +15,8 @@ namespace {
 constexpr int kRanks = 3;
 constexpr size_t kMostLayouts = 4;
 
-/// True where the op has no such kernel, or its arguments cannot be of this dtype; any other error of the plain call is one.
+/// True if the op has no such kernel or its arguments cannot have this dtype. Any other error of
+/// the plain call is a failure.
 bool is_unsupported(const CaseCall& call, const Layouts& replicated) {
   try {
     DrawnCall(call, replicated, 1, false).expected(call);
@@ -26,7 +28,8 @@ bool is_unsupported(const CaseCall& call, const Layouts& replicated) {
   }
 }
 
-/// Each argument in turn sharded on each of its dims and the others replicated, then all on their first dims.
+/// Layouts for the arguments of a call: each argument in turn sharded on each of its dims with the
+/// others replicated, then all arguments sharded on their first dims.
 std::vector<Layouts> sharded_layouts(const ProcessMesh* mesh, const CaseCall& call) {
   const auto layout_of = [&](size_t input, int dim) {
     Layout layout(mesh, call.inputs[input].dims.rank());

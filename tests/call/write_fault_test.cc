@@ -1,5 +1,6 @@
-// Faults after the first write of a call on a mesh: in the kernel, in the write-back and in the communicator. What the call was writing is poisoned
-// on all ranks, and nothing waits for ever (statements 4 and 9).
+// Faults after the first write of a call on a mesh: in the kernel, in the write-back and in the
+// communicator. What the call was writing is poisoned on all ranks, and no rank waits forever
+// (statements 4 and 9).
 #include <catch2/catch.hpp>
 
 #include <array>
@@ -16,7 +17,8 @@ namespace {
 
 const ProcessMesh* line() { return ProcessMesh::make({2}, {}, {"p"}); }
 
-/// A backend in host memory with a relu and a softmax. What they do on a rank beside writing is the rank's own matter.
+/// A backend in host memory with a relu and a softmax. The test decides what they do on a rank in
+/// addition to writing.
 thread_local std::function<void()> in_kernel;
 thread_local bool copies_fail = false;
 
@@ -53,7 +55,7 @@ Device faulty_device() {
   return {static_cast<uint8_t>(id), 0};
 }
 
-/// While it lives, the relu of float64 tensors on the CPU writes, and then does what in_kernel says.
+/// While an object exists, the relu of float64 tensors on the CPU writes and then runs in_kernel.
 class FaultyRelu {
   using Kernel = void(const OpContext&, const DenseTensor&, DenseTensor&);
 
@@ -72,7 +74,8 @@ class FaultyRelu {
   Kernel* const before_;
 };
 
-/// A matrix whose rows are sharded, and a view of it that had to move: what is written through the view is sent back.
+/// A matrix whose rows are sharded, and a view of it that was resharded: what is written through
+/// the view is sent back.
 struct MovedView {
   Tensor source = distribute(iota<double>({3, 2}), DistSpec::parse(line(), "p, -"));
   Tensor view = reshape(source, {6});
@@ -94,7 +97,7 @@ std::string thrown_by(F&& call) {
   throw std::runtime_error("nothing was thrown");
 }
 
-/// Runs `program` in a world that fails, within the time that its ranks would wait for each other.
+/// Runs `program` in a world that fails, and checks that no rank waited until a timeout for another.
 void run_failing(const std::function<void(Rank&)>& program) {
   const auto begin = std::chrono::steady_clock::now();
   run_torn_world(2, program);
@@ -166,7 +169,7 @@ TEST_CASE("4, 9: a communicator that fails in a write-back poisons what is writt
   const auto program = [](Rank& rank) {
     const PolicyScope sync(rank, {.view = ViewPolicy::sync});
     MovedView x;
-    // One rank makes a collective that the other does not, after its kernel has written.
+    // One rank starts a collective that the other does not, after its kernel has written.
     if (rank.id() == 1) {
       in_kernel = [&] {
         const int64_t bytes[] = {8, 8};

@@ -1,4 +1,5 @@
-// The signature of a captured function: what makes it trace its function again, and what does not (statement 33).
+// The signature of a captured function: which changes of a call make it trace the function again,
+// and which do not (statement 33).
 #include <catch2/catch.hpp>
 
 #include "api.h"
@@ -14,7 +15,7 @@ namespace {
 
 using Inputs = std::function<Tensors()>;
 
-/// Two inputs of this shape on buffers of their own.
+/// Two inputs of this shape, each on a buffer of its own.
 Inputs pair_of(const Dims& dims, DType dtype = DType::float64, bool first_grad = false, bool second_grad = false) {
   return [=] {
     Tensors both = {full(dims, 1.0, dtype), full(dims, 2.0, dtype)};
@@ -38,7 +39,7 @@ class Counted {
               return {add(in[0], in[1])};
             },
             {}) {}
-  /// How often a call with these inputs traces the function.
+  /// The number of times that a call with these inputs traces the function.
   int traces(const Tensors& in) {
     const int before = traced_;
     captured_(in);
@@ -56,7 +57,8 @@ struct Case {
   bool again;
 };
 
-/// The first inputs are traced, the others as the case says, and then both are known.
+/// The first inputs are traced, and the second ones as the case expects. After that both are in the
+/// cache.
 void check_signature(const Case& c) {
   Counted function;
   check(function.traces(c.first()) == 1, c.name + ": the first call is traced");
@@ -65,7 +67,7 @@ void check_signature(const Case& c) {
   check(function.traces(c.first()) == 0 && function.traces(c.then()) == 0, c.name + ": both are known");
 }
 
-/// Rows [begin, begin + 2) of x, on its buffer.
+/// Rows [begin, begin + 2) of x as a view on its buffer.
 Tensor rows(const Tensor& x, int64_t begin) {
   const Meta meta{{2, x.dims()[1]}, x.dtype()};
   const auto offset = static_cast<size_t>(begin * x.dims()[1]) * size_of(x.dtype());

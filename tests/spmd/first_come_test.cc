@@ -1,4 +1,4 @@
-// The solver of shard_spmd_cases --compat: our rules, decided without costs.
+// The solver of shard_spmd_cases --compat: this library's rules, decided without costs.
 #include <catch2/catch.hpp>
 
 #include "core/error.h"
@@ -26,7 +26,7 @@ Inferred run_as_peer(Case c, const PeerOptions& options, const std::vector<const
 }  // namespace
 
 TEST_CASE("first come: an axis stays with the index that shows it first, whatever that moves") {
-  // By cost the larger y would keep the axis.
+  // With costs, the larger y would keep the axis.
   Case c{ops::matmul, {{{64, 512}, "a, -"}, {{512, 4096}, "-, a"}}, {kNo, kNo}, {{64, 4096}}, ""};
   CHECK(run(c).text == "[-, -], [-, a] -> [-, a]");
   PeerOptions options;
@@ -81,7 +81,7 @@ TEST_CASE("align: arguments get one layout, by the elements that move and never 
   c.inputs = {{{4, 8}, "b, a"}, {{4, 9}, "b, -"}};
   c.slots = {2};
   c.outputs = {{4, 17}};
-  // a is not on the joined dim any more, and the other dim has b already.
+  // a is no longer on the joined dim, and the other dim already has b.
   CHECK(run_as_peer(c, options).text == "[b, -], [b, -] -> [b, -]");
   c.inputs = {{{2, 8}, "-, b"}, {{2, 9}, "-, -"}};
   // Two rows are too few for the three processes of b.

@@ -1,4 +1,5 @@
-// Reshapes of sharded tensors that have to move elements: the layout of the result is one to which the fewest bytes are sent.
+// Reshapes of sharded tensors that have to send elements: the result gets a layout that needs the
+// fewest bytes.
 #include <catch2/catch.hpp>
 
 #include <map>
@@ -36,7 +37,8 @@ const DistSpec* picked(const Reshape& r, const Inferred& inferred) {
   return DistSpec::parse(r.mesh, text.substr(0, text.rfind(']')));
 }
 
-/// Bytes that all processes together receive: of each those elements that it will hold and does not.
+/// The bytes that all processes together receive: for each process, the elements that it will hold
+/// and does not hold yet.
 int64_t bytes_received(const Reshape& r, const Layout& to) {
   int64_t count = 0;
   for (int p = 0; p < r.mesh->size(); ++p) {
@@ -48,7 +50,7 @@ int64_t bytes_received(const Reshape& r, const Layout& to) {
   return count * static_cast<int64_t>(size_of(DType::float32));
 }
 
-/// The place of an axis among those that shard the tensor, dim by dim.
+/// The position of an axis among the axes that shard the tensor, dim by dim.
 int order_of(const Layout& layout, int axis) {
   int place = 0;
   for (int d = 0; d < layout.rank; ++d) {
@@ -60,7 +62,8 @@ int order_of(const Layout& layout, int axis) {
   return -1;
 }
 
-/// True where each axis shards a dim that is made of the dims that it sharded before, and axes of one dim are in their order.
+/// True if each axis shards a dim that is made of the dims that it sharded before, and the axes of
+/// one dim keep their order.
 bool keeps_axes(const Reshape& r, const Layout& to) {
   for (int d = 0; d < to.rank; ++d) {
     const AxisList& axes = to.dims[static_cast<size_t>(d)];
@@ -113,7 +116,8 @@ TEST_CASE("a reshape that moves elements has one layout and one plan on all rank
   std::mutex mutex;
   std::map<int, std::set<std::string>> found;
   run_ranks(4, [&](Rank& rank) {
-    // Each rank begins elsewhere, so that nothing is the same only because it was asked for in the same order.
+    // Each rank starts at a different case, so that equal results are not due to an equal order of
+    // queries.
     std::map<int, std::string> mine;
     for (int i = 0; i < 200; ++i) {
       const int number = (i + 50 * rank.id()) % 200;

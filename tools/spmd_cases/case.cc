@@ -97,7 +97,7 @@ Argument read_argument(const Node& node) {
   return argument;
 }
 
-/// "2" or "0.1".
+/// Reads a position: "2" or "0.1".
 void read_position(const Node& at, const std::string& text, Expected& expected) {
   const char* end = text.data() + text.size();
   auto [next, problem] = std::from_chars(text.data(), end, expected.slot);

@@ -11,7 +11,7 @@
 
 namespace spmd_cases {
 
-/// The file does not have the format; the text names the case and key.
+/// Thrown if the file does not have the format. The text names the case and key.
 struct BadInput : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -27,14 +27,14 @@ struct TensorCase {
 struct Argument {
   enum class Kind { tensor, list, attribute };
   Kind kind = Kind::attribute;
-  std::vector<TensorCase> tensors;  // one, or those of the list
+  std::vector<TensorCase> tensors;  // one tensor, or those of the list
   nlohmann::json attribute;
 };
 
-/// The expectations at one position; only members that are set are compared.
+/// The expectations at one position. Only members that are set are compared.
 struct Expected {
   size_t slot = 0;
-  std::optional<size_t> element;  // of a tensor list
+  std::optional<size_t> element;  // index in a tensor list
   std::optional<std::vector<int64_t>> mapping;
   std::optional<std::vector<int64_t>> partial;
   std::optional<bool> is_partial;
@@ -52,7 +52,7 @@ struct Case {
   std::vector<int> mesh_shape;
   std::vector<int> processes;
   std::vector<Argument> args;
-  bool error = false;  // expected: the rule refuses
+  bool error = false;  // the rule is expected to refuse the call
   ExpectedSide inputs;
   ExpectedSide outputs;
 };

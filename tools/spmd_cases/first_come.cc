@@ -22,9 +22,9 @@ std::vector<int> order_of(const std::vector<int>& visit, size_t count) {
 
 bool is_empty(const Dims& dims) { return dims.rank() == 0 || dims[0] == 0; }
 
-/// A common layout for the visited arguments. An axis that all of them have alike stays; any other
-/// axis is assigned to the letter for which the fewest elements are sent, or to none. Each letter
-/// gets one axis.
+/// Finds a common layout for the visited arguments. An axis that all of them use in the same way
+/// stays. Any other axis is assigned to the letter for which the fewest elements are sent, or to
+/// none. Each letter gets one axis.
 class Aligner {
  public:
   Aligner(const RuleArgs& args, const Notation& notation) : args_(args), notation_(notation) {
@@ -33,7 +33,7 @@ class Aligner {
         tensors_.push_back(index(t));
     }
     if (tensors_.empty()) return;
-    // The letters of the tensor with the fewest dims are those that all tensors have.
+    // The letters of the tensor with the fewest dims are the letters that all tensors have.
     for (size_t t : tensors_) {
       const std::vector<int>& letters = notation.inputs[t];
       if (t == tensors_[0] || letters.size() < shared_.size()) shared_ = letters;
@@ -129,7 +129,7 @@ class Aligner {
   const Notation& notation_;
   std::vector<size_t> tensors_;  // visited, present and not empty
   std::vector<int> shared_;      // the letters that may be sharded and that all of them have
-  std::vector<int> letter_of_;   // per axis
+  std::vector<int> letter_of_;   // for each axis
 };
 
 /// The notation in which no dim of size 1 has a letter.

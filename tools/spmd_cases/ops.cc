@@ -1,4 +1,4 @@
-// The ops of this library that cases may name, for their definitions: the rule, and how they
+// The ops of this library that cases may name. Cases use their definitions: the rule, and how they
 // commute with pending reductions.
 #include <algorithm>
 

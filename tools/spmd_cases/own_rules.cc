@@ -1,6 +1,6 @@
-// Rules of calls for which this library has no op (gradients, fused ops of the peer), and what the
-// peer refuses. They are notations for the library's solvers. Where a comment says "the peer", the
-// rule is wrong or worse than that of this library, and only --compat uses it.
+// Rules for calls for which this library has no op (gradients, fused ops of the peer), and the
+// calls that the peer refuses. They are notations for the library's solvers. Where a comment says
+// "the peer", the rule is wrong or worse than that of this library, and only --compat uses it.
 #include "core/error.h"
 #include "first_come.h"
 #include "reshard/pieces.h"
@@ -47,7 +47,8 @@ RuleResult data_parallel(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Without y its gradient is the second half of x's, whose last dim is not sharded.
+/// Without y, the gradient of y is the second half of that of x, so the last dim of x is not
+/// sharded.
 RuleResult swiglu_grad(const RuleArgs& args) {
   Notation n;
   const Letters x = letters_for(n, args, 0);
@@ -58,8 +59,8 @@ RuleResult swiglu_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The peer: two matmuls have to agree on layouts that they do not reshard, and all is replicated
-/// where the forward op resharded any.
+/// The peer: the layouts of two matmuls have to agree without a reshard, and everything is
+/// replicated if the forward op would reshard.
 RuleResult matmul_grad(const RuleArgs& args) {
   const Notation n = from_expression(
       args, "... m? k ^transpose_x, ... k n? ^transpose_y, ... m? n? -> ... m? k ^transpose_x, ... k n? ^transpose_y");
@@ -106,7 +107,8 @@ RuleResult embedding_grad(const RuleArgs& args) {
   return result;
 }
 
-/// Dims of x and out_grad of equal size are one index; those that x was expanded along are summed.
+/// Dims of x and out_grad of equal size are one index. The dims that x was expanded along are
+/// summed.
 RuleResult expand_as_grad(const RuleArgs& args) {
   Notation n;
   const Dims& x = dims(args, 0);
@@ -125,7 +127,7 @@ RuleResult expand_as_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Repeated dims are not sharded; new ones are sharded where the output is wanted so, and summed in
+/// Repeated dims are not sharded. New dims are sharded if the output is wanted so, and summed in
 /// the gradient.
 RuleResult tile(const RuleArgs& args) {
   Notation n;
@@ -148,7 +150,7 @@ RuleResult tile(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The peer: sharded updates leave the output pending, though x is added by each process.
+/// The peer: sharded updates leave the output pending, although each process adds x.
 RuleResult scatter(const RuleArgs& args) {
   Notation n;
   const Letters updates = letters_for(n, args, 2);
@@ -162,7 +164,7 @@ RuleResult scatter(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Rows of out_grad go to x_grad, and to updates_grad at the rows that the index names.
+/// Rows of out_grad go to x_grad and, at the rows that the index names, to updates_grad.
 RuleResult scatter_grad(const RuleArgs& args) {
   Notation n;
   const Letters grad = letters_for(n, args, 2);
@@ -188,7 +190,7 @@ RuleResult gather_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Each row of the index adds a slice of out_grad to x_grad: where rows are sharded the result is a
+/// Each row of the index adds a slice of out_grad to x_grad. If rows are sharded, the result is a
 /// pending sum.
 RuleResult gather_nd_grad(const RuleArgs& args) {
   Notation n;
@@ -245,7 +247,7 @@ RuleResult cumsum_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The peer: the class axis may be sharded where the kernel can combine over it.
+/// The peer: the class axis may be sharded if the kernel can combine over it.
 RuleResult cross_entropy(const RuleArgs& args) {
   Notation n;
   const Letters x = letters_for(n, args, 0);
@@ -275,8 +277,8 @@ RuleResult cross_entropy_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// True where sharding the heads like those of k leaves each process with the heads of k and v that
-/// its heads of q need.
+/// True if sharding the heads like those of k gives each process the heads of k and v that its
+/// heads of q need.
 bool heads_go_together(const RuleArgs& args, size_t q, size_t k, size_t v) {
   if (dims(args, q)[2] == dims(args, v)[2]) return true;
   const int64_t heads = dims(args, k)[2];
@@ -287,7 +289,8 @@ bool heads_go_together(const RuleArgs& args, size_t q, size_t k, size_t v) {
   return heads % args.mesh->size() == 0;
 }
 
-/// q, k, v, then in the gradient out, softmax_lse; sequences and head sizes are not sharded.
+/// The arguments are q, k, v, and in the gradient also out and softmax_lse. Sequences and head
+/// sizes are not sharded.
 RuleResult flash_attention(const RuleArgs& args) {
   Notation n;
   const Letter::Role heads = heads_go_together(args, 0, 1, 2) ? Letter::Role::map : Letter::Role::whole;
@@ -306,7 +309,7 @@ RuleResult flash_attention(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The positions of the arguments of rotary embeddings: forward q, k, v, sin, cos, ids; in the
+/// The positions of the arguments of rotary embeddings. Forward has q, k, v, sin, cos, ids; in the
 /// gradient the tensors to rotate come last.
 RuleResult rope_from(const RuleArgs& args, size_t q, size_t sin, size_t cos, size_t ids) {
   if (dims(args, q).rank() != 4)
@@ -339,7 +342,7 @@ RuleResult rope_from(const RuleArgs& args, size_t q, size_t sin, size_t cos, siz
   }
   if (present(args, ids)) n.inputs[ids] = {full[1 - seq], full[seq]};
   RuleResult result = solve(args, n);
-  // The peer gathers the second dim of the ids, which is not the sequence where time comes first.
+  // The peer gathers the second dim of the ids, which is not the sequence if time comes first.
   if (is_peer(args)) unshard(result.inputs[ids], 1);
   return result;
 }
@@ -360,7 +363,7 @@ RuleResult linear_grad(const RuleArgs& args) {
   RuleResult result = solve(args, n);
   if (!args.flag("has_bias")) result.outputs[1] = Layout(args.mesh, 0);
   if (!is_peer(args)) return result;
-  // The peer takes the bias from dout as it is, and gradients that are there have to fit.
+  // The peer takes the bias from dout as it is, and existing gradients have to fit.
   if (args.flag("has_bias")) {
     FirstCome axes(args, n);
     axes.visit(tensor(args, 1).spec->layout(), dout);
@@ -374,7 +377,7 @@ RuleResult linear_grad(const RuleArgs& args) {
   return result;
 }
 
-/// The peer: param and grad merge, and a dim keeps an axis where no moment has another.
+/// The peer: param and grad are merged, and a dim keeps an axis if no moment has a different one.
 RuleResult adam(const RuleArgs& args) {
   Notation n;
   const Letters all = letters_for(n, args, 0);
@@ -408,7 +411,7 @@ RuleResult adam(const RuleArgs& args) {
   return result;
 }
 
-/// flatten joins a range of dims into one; nothing else of it changes.
+/// flatten joins a range of dims into one and keeps all other dims.
 std::vector<DimGroup> flattened_group(const RuleArgs& args, int rank) {
   const int start = normalize_axis(args.op.name, "start_axis", args.integer("start_axis"), rank);
   const int stop = normalize_axis(args.op.name, "stop_axis", args.integer("stop_axis"), rank);
@@ -419,8 +422,8 @@ std::vector<DimGroup> flattened_group(const RuleArgs& args, int rank) {
   return groups;
 }
 
-/// The peer: the first dim of a group keeps its axis, and only where that splits it evenly; the side that is given loses all other axes. In
-/// reverse that is the output.
+/// The peer: the first dim of a group keeps its axis, but only if the axis splits it evenly. The
+/// given side loses all other axes. In reverse the given side is the output.
 RuleResult leading_reshape(const RuleArgs& args) {
   const PeerOptions& options = peer_options(args);
   const bool reverse = !args.wanted.empty();

@@ -1,6 +1,6 @@
-// The rules that cases name: how the arguments of a case become a call of one of our rules, under
-// the names of the peer's registry and of its op YAML. The table is in rules.cc, shapes of outputs
-// are in shapes.cc, rules that only cases need in own_rules.cc.
+// The rules that cases name: how the arguments of a case become a call of one of this library's
+// rules, under the names of the peer's registry and of its op YAML. The table is in rules.cc,
+// shapes of outputs are in shapes.cc, and rules that only cases need are in own_rules.cc.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -49,7 +49,7 @@ struct Call {
   std::vector<shard::spmd::TensorArg> tensors = {};  // flat
   std::vector<shard::SlotRange> slots = {};
   std::vector<shard::spmd::AttrValue> attrs = {};
-  /// In a backward call the shapes of the flat outputs from the case, with sizes 0 and -1 of a
+  /// In a backward call: the shapes of the flat outputs from the case, with sizes 0 and -1 of a
   /// reshape resolved.
   std::vector<shard::Dims> given = {};
 
@@ -61,34 +61,38 @@ struct Call {
   const shard::IntArray& integers(std::string_view name) const { return std::get<shard::IntArray>(attr(name)); }
 };
 
-/// The shapes of all outputs, a list per output slot. Throws shard::Error where the arguments do not fit the op.
+/// The shapes of all outputs, a list per output slot. The function throws shard::Error if the
+/// arguments do not fit the op.
 using Shapes = std::vector<std::vector<shard::Dims>>;
 using ShapesOf = Shapes (*)(const Call&);
-/// Throws shard::Error for what the peer refuses.
+/// Throws shard::Error for calls that the peer refuses.
 using Check = void (*)(const Call&);
 
 struct Entry {
   std::string_view names;  // separated by spaces
   std::string_view signature;
-  // an expression, or a registered rule; empty: the rule of the op with the first of the names
+  // An expression, or a registered rule. Empty: the rule of the op with the first of the names.
   std::string_view rule = {};
   ShapesOf shapes = nullptr;
-  PeerOptions peer = {};                                              // where its rule is not of its standard
-  PeerOptions::Conflict peer_reverse = PeerOptions::Conflict::first;  // in a backward case
-  std::string_view peer_rule = {};  // where the peer's rule is not ours with its solver; empty: it is
+  PeerOptions peer = {};                                              // if its rule differs from the peer's standard
+  PeerOptions::Conflict peer_reverse = PeerOptions::Conflict::first;  // the same, for a backward case
+  // Set if the peer's rule is not this library's rule with the peer's solver.
+  std::string_view peer_rule = {};
   Check peer_check = nullptr;
   bool flat = false;           // the tensors of lists count as separate arguments or outputs
   bool outputs_given = false;  // a forward case lists the outputs too
-  bool free_outputs = false;   // the outputs of a backward case need not have the shapes that the op infers
-  bool xshape =
-      // the peer's op has a last output, xshape: a dim that no axis shards and then those of x, for
-      // the gradient alone
-      false;
-  bool open_sizes = false;           // 0 and -1 in the shapes of the outputs of a backward case are those of reshape
+  // The outputs of a backward case may have other shapes than those that the op infers.
+  bool free_outputs = false;
+  // The peer's op has a last output, xshape, which only the gradient uses. Its dims are one that no
+  // axis shards, followed by those of x.
+  bool xshape = false;
+  // 0 and -1 in the output shapes of a backward case have the meaning that they have in reshape.
+  bool open_sizes = false;
   std::vector<size_t> answers = {};  // the input slots for which the peer's rule returns layouts; empty: all
 };
 
-/// All entries for a name, in the order in which they are tried; those of one name have different arguments.
+/// All entries for a name, in the order in which they are tried. Entries with the same name have
+/// different arguments.
 std::vector<const Entry*> find_entries(std::string_view name);
 /// The definition of the op of that name in this library, or null; in ops.cc.
 const shard::OpDef* find_op(std::string_view name);
@@ -135,7 +139,7 @@ Shapes scatter_grad_shapes(const Call& call);
 Shapes scalar_shapes(const Call& call);
 Shapes given_shapes(const Call& call);
 
-// own_rules.cc: what the peer refuses
+// Checks in own_rules.cc: they throw for calls that the peer refuses.
 void check_matmul(const Call& call);
 void check_cross_entropy(const Call& call);
 void check_embedding(const Call& call);

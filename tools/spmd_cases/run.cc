@@ -27,7 +27,7 @@ Dims known_dims(const std::vector<int64_t>& shape) {
 /// How the peer represents an absent tensor.
 bool is_empty(const TensorCase& tensor) { return tensor.shape.empty() || tensor.shape[0] == 0; }
 
-/// xshape of the peer: its first size is 0, and may have an entry in the mapping.
+/// True for the peer's xshape: its first size is 0, and that dim may have an entry in the mapping.
 bool has_marker(const SlotDef& slot, const TensorCase& tensor) {
   if (tensor.shape.empty() || tensor.shape[0] != 0) return false;
   return slot.name == "xshape" || tensor.shape.size() == tensor.mapping.size() + 1;
@@ -55,7 +55,7 @@ const DistSpec* spec_of(const ProcessMesh* mesh, const TensorCase& tensor, bool 
     if (axis < 0) continue;
     if (axis >= mesh->rank())
       fail(ErrorCode::layout, "dim {} is sharded by axis {} of a mesh with {}", d, axis, mesh->rank());
-    // Where a conflict is no error, the first dim keeps an axis that stands twice.
+    // If a conflict is not an error, the first dim keeps an axis that occurs twice.
     if (!first_dim_keeps || layout.dim_of(static_cast<int>(axis)) < 0) layout.dims[d].push_back(static_cast<int>(axis));
   }
   for (int64_t axis : tensor.partial) {
@@ -69,7 +69,7 @@ const DistSpec* spec_of(const ProcessMesh* mesh, const TensorCase& tensor, bool 
 /// The arguments of a case, sorted by the slots of a signature.
 struct Bound {
   std::vector<std::vector<TensorCase>> inputs;
-  std::vector<std::vector<TensorCase>> outputs;  // of a backward case, or where the entry says so
+  std::vector<std::vector<TensorCase>> outputs;  // for a backward case, or if the entry says so
   std::vector<AttrValue> attrs;
 };
 
@@ -294,7 +294,8 @@ class Run {
     return shapes;
   }
 
-  /// The op of the call: the library's, where it has one of that name, with the arguments of the case.
+  /// The op of the call: that of the library with the arguments of the case, if the library has an
+  /// op of that name.
   OpDef definition() const {
     const OpDef* known = find_op(case_.rule);
     if (known == nullptr) known = find_op(entry_.names.substr(0, entry_.names.find(' ')));
@@ -324,7 +325,8 @@ class Run {
   std::vector<Meta> outputs_;
   std::vector<SlotRange> output_slots_;
   std::vector<const DistSpec*> wanted_;
-  std::vector<bool> marked_;  // per input slot: an xshape whose first size has an entry in the mapping
+  // For each input slot: it is an xshape whose first size has an entry in the mapping.
+  std::vector<bool> marked_;
 };
 
 std::string to_text(const std::vector<int64_t>& values) { return fmt::format("[{}]", fmt::join(values, ", ")); }

@@ -15,16 +15,17 @@ struct Placed {
   std::vector<int64_t> partial;
 };
 
-/// One side of an answer: a list of tensors per slot, of one tensor where the slot is no list.
+/// One side of an answer: a list of tensors per slot, with a single tensor for a slot that is not a
+/// list.
 struct AnswerSide {
   std::vector<std::vector<Placed>> slots;
-  std::vector<bool> lists;  // per slot
+  std::vector<bool> lists;  // for each slot, whether it is a list
   size_t intermediate = 0;  // the number of last slots that the count of a case may leave out
 };
 
 struct Answer {
   bool error = false;
-  std::string message;  // why the rule refused
+  std::string message;  // why the rule refused the call
   AnswerSide inputs;
   AnswerSide outputs;
 };
@@ -37,11 +38,11 @@ struct UnknownRule : std::runtime_error {
 /// a name that is not in the table.
 Answer answer(const Case& c, bool compat);
 
-/// The differences between the answer and the expectations, a sentence each; empty: the case
+/// The differences between the answer and the expectations, one sentence each. Empty if the case
 /// passes.
 std::vector<std::string> differences(const Case& c, const Answer& answer);
 
-/// "[0, -1] partial [1]"; a dim that several axes shard is "0+1".
+/// The text of a layout: "[0, -1] partial [1]". A dim that several axes shard is "0+1".
 std::string to_text(const Placed& placed);
 
 }  // namespace spmd_cases

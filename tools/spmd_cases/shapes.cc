@@ -21,7 +21,7 @@ int axis_of(const Call& call, std::string_view attr, int64_t value, int rank) {
   return shard::normalize_axis(call.signature.text, attr, value, rank);
 }
 
-/// The dims that a list attribute names; an empty list names all.
+/// The dims that a list attribute names. An empty list names all of them.
 std::vector<bool> named(const Call& call, std::string_view attr, int rank) {
   const shard::IntArray& axes = call.integers(attr);
   std::vector<bool> result(static_cast<size_t>(rank), axes.empty());
@@ -130,7 +130,7 @@ Shapes cross_entropy_shapes(const Call& call) {
   const Dims& x = call.dims(0);
   Dims loss = x;
   loss[axis_of(call, "axis", call.integer("axis"), x.rank())] = 1;
-  // The peer has no softmax then, but counts it.
+  // In this case the peer has no softmax output, but counts it.
   const bool softmax = call.flag("use_softmax") || !call.compat;
   return {{softmax ? x : Dims{}}, {loss}};
 }
@@ -253,7 +253,8 @@ Shapes unsqueeze_shapes(const Call& call) {
   const int rank = x.rank() + static_cast<int>(axes.size());
   std::vector<bool> added(static_cast<size_t>(rank), false);
   for (int64_t axis : axes) {
-    // The peer counts each negative axis from the end of x plus one new dim, however many are new.
+    // The peer counts each negative axis from the end of x plus one new dim, however many dims are
+    // new.
     const int64_t at = axis < 0 && call.compat ? axis + x.rank() + 1 : axis;
     added[static_cast<size_t>(axis_of(call, "axis", at, rank))] = true;
   }
