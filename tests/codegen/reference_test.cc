@@ -69,7 +69,7 @@ TEST_CASE("explain as JSON has the same facts", "[codegen]") {
   CHECK(json["left_out"].is_null());
   CHECK(json["aliases"][0]["kind"] == "inplace");
   CHECK(json["rule"] == "..., ... -> ...");
-  CHECK(json["layers"].size() == 6);
+  CHECK(json["layers"].size() == 7);
 }
 
 TEST_CASE("An op with errors is told of, with the reason why it is not generated", "[codegen]") {
