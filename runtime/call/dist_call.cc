@@ -244,16 +244,19 @@ void DistCall::set(size_t output, std::vector<DenseTensor> values) {
 }
 
 void DistCall::check_kernel() const {
+  std::optional<Device> place;
+  for (const AttrRef& attr : attrs_) {
+    const auto* const given = std::get_if<const Device*>(&attr);
+    if (given == nullptr && !std::holds_alternative<const std::optional<Device>*>(attr)) continue;
+    // Only the dense function knows which of several devices it takes.
+    if (!tensors_.empty() || given == nullptr || place) return;
+    place = **given;
+  }
   const DenseTensor* first = nullptr;
   for (const DistTensorImpl* impl : tensors_) {
     if (impl != nullptr) gather_device(ctx_, impl->value, first);
   }
-  Device device = first == nullptr ? kCpu : first->device();
-  for (const AttrRef& attr : attrs_) {
-    if (const auto* given = std::get_if<const Device*>(&attr)) device = **given;
-    const auto* maybe = std::get_if<const std::optional<Device>*>(&attr);
-    if (maybe != nullptr && **maybe) device = ***maybe;
-  }
+  const Device device = place ? *place : first == nullptr ? kCpu : first->device();
   for (const DTypeSource& source : op_.kernel_dtypes) {
     const auto index = static_cast<size_t>(source.index);
     std::optional<DType> dtype;
@@ -291,6 +294,7 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const std::function<void()>& 
   CallPlan plan = plan_call(types, rank_.policies, rank_.world());
   if (!plan.reduce_axes.empty() && !plan.relayout) count_kernel(plan, dense);
   bind_plan(plan, mesh_->coordinate(rank_.id()));
+  plan.checks_rule = dense != nullptr && plan.active && !plan.relayout && layout_ == nullptr;
   return cache_.insert(key_, hash, std::move(plan));
 }
 
@@ -310,12 +314,18 @@ void DistCall::check_rule() const {
     attrs[static_cast<size_t>(op_.local_shape)] = &shape;
   }
   const OutputMetas outputs = infer_({ctx_, metas, slots_, attrs});
+  if (outputs.slots != plan_->output_slots) {
+    fail(ErrorCode::internal,
+         "[{}] has {} outputs on local shards and {} on the whole tensors; its placement rule is wrong", op_.name,
+         outputs.flat.size(), plan_->outputs.size());
+  }
   for (size_t o = 0; o < plan_->outputs.size(); ++o) {
     const OutputPlan& output = plan_->outputs[o];
     const Meta computed = {outputs.flat[o].dims, plan_->output_shards[o].dtype};
     if (output.spec != nullptr && !output.dynamic && !(computed == plan_->output_shards[o]))
       fail_shape(output, computed, plan_->output_shards[o]);
   }
+  plan_->checks_rule = false;
 }
 
 bool DistCall::writes(const OutputPlan& output) const {
@@ -329,6 +339,13 @@ bool DistCall::writes(const OutputPlan& output) const {
 }
 
 void DistCall::prepare() {
+  // From here on kernels and infer_meta see local shards. User errors were thrown before, from the
+  // global metas.
+  ctx_.local = &local_;
+  local_.inputs = plan_->input_boxes;
+  local_.outputs = plan_->output_boxes;
+  if (plan_->checks_rule) [[unlikely]]
+    check_rule();
   for (const OutputPlan& output : plan_->outputs) {
     if (!writes(output)) continue;
     const DistTensorImpl& x = *tensors_[static_cast<size_t>(output.alias)];
@@ -344,9 +361,6 @@ void DistCall::prepare() {
     for (const Promoted& promoted : extras_->promoted) check_replicated(promoted);
   }
   if (extras_) extras_->stale.settle(rank_.policies.view);
-  // From here on kernels and infer_meta see local shards. User errors were thrown before, from the
-  // global metas.
-  ctx_.local = &local_;
   if (op_.random) local_.random = rank_.generator.draw();
   locals_.reserve(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -357,10 +371,6 @@ void DistCall::prepare() {
     else locals_.push_back(move_input(i));
   }
   results_.resize(plan_->outputs.size());
-  local_.inputs = plan_->input_boxes;
-  local_.outputs = plan_->output_boxes;
-  const bool checks = infer_.function != nullptr && plan_->active && !plan_->relayout && layout_ == nullptr;
-  if (checks && !op_.kernel.empty()) check_rule();
   if (ctx_.recorder != nullptr) extras().captured_inputs = locals_;
   if (!plan_->reduce_axes.empty() && plan_->active && ctx_.recorder == nullptr) {
     extras().reducer = std::make_unique<MeshReducer>(rank_, plan_->mesh, plan_->reduce_axes, op_.name);

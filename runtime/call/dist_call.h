@@ -131,13 +131,13 @@ class DistCall {
   template <class Infer, class Dense>
   void plan(Infer* infer, Dense&& dense) {
     const uint64_t hash = hash_words(key_);
+    infer_ = infer_entry(infer);
     plan_ = cache_.find(key_, hash);
     try {
       if (plan_ == nullptr) {
-        infer_ = infer_entry(infer);
-        plan_ = &make_plan(hash, [&] {
-          if constexpr (std::is_invocable_v<Dense>) dense();
-        });
+        std::function<void()> kernel;
+        if constexpr (std::is_invocable_v<Dense>) kernel = [&] { dense(); };
+        plan_ = &make_plan(hash, kernel);
       }
       if (plan_->checked || extras_) check_policies();
     } catch (const Error& error) { rethrow(error); }
@@ -249,7 +249,8 @@ class DistCall {
   /// Throws internal if the local shapes that the rule implies for outputs differ from those that
   /// the op computes from its local inputs.
   void check_rule() const;
-  /// Throws no_kernel or mixed_device if the dense function would.
+  /// Throws no_kernel or mixed_device if the dense function would, before anything is sent. An op
+  /// with tensors and a device attribute is not checked here.
   void check_kernel() const;
   void count_kernel(CallPlan& plan, const std::function<void()>& dense);
 
@@ -321,7 +322,7 @@ class DistCall {
   const ProcessMesh* mesh_ = nullptr;
   const DistSpec* layout_ = nullptr;  // the requested layout, for an op without tensor arguments
   const CallPlan* plan_ = nullptr;
-  InferEntry infer_;  // set only for a call that makes its plan; a cached plan does not need it
+  InferEntry infer_;
   KeyWords key_;
   SmallVec<SlotRange, 16> slots_;
   SmallVec<DistTensorImpl*, 16> tensors_;  // null for absent optional arguments

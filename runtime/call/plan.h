@@ -55,6 +55,8 @@ struct CallPlan {
   bool checked = false;        // policies, counters or targets have to be checked in each call
 
   bool active = false;  // this rank is in the mesh
+  /// The next call compares the local shapes that the rule promises with those that the op infers.
+  mutable bool checks_rule = false;
   /// Shards of some 16-bit arguments or outputs are float32 (see shard_dtype). All 16-bit arguments
   /// are converted for the kernel, and the outputs are converted back.
   bool in_float32 = false;

@@ -118,6 +118,31 @@ TEST_CASE("4: a result that cannot be copied back poisons its target, whatever t
              Catch::Contains("the copy failed half way"));
 }
 
+TEST_CASE(
+    "4: a placement rule that promises other local shapes than the op computes is an internal error, on every call") {
+  // transpose, under a rule by which each rank would have rows of the result.
+  static constexpr OpDef op = {.name = "swapped",
+                               .inputs = slots<"x">,
+                               .attrs = names<"perm">,
+                               .outputs = slots<"out">,
+                               .rule = "a b -> a b",
+                               .kernel = "transpose",
+                               .kernel_dtypes = dtype_sources<input_dtype(0)>};
+  run_ranks(2, [](Rank&) {
+    const Tensor x = distribute(iota<float>({4, 4}), DistSpec::parse(line(2), "p, -"));
+    const IntArray perm = {1, 0};
+    for (int i = 0; i < 2; ++i) {
+      const std::string text = error_of(
+          [&] {
+            call::DistCall call(op, x, perm);
+            call.run(infer::transpose, [&] { return dense::transpose(call, call.meta(0), call[0], perm); });
+          },
+          ErrorCode::internal);
+      check_contains(text, "computes a local shard f32[4, 2] where layout [p, -] of f32[4, 4] has f32[2, 4]");
+    }
+  });
+}
+
 TEST_CASE("4: a list of pieces that is shorter or longer than the plan says is an internal error") {
   run_ranks(2, [](Rank&) {
     const Tensor x = distribute(iota<float>({4, 4}), DistSpec::parse(line(2), "p, -"));
