@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "api.h"
-#include "dist/dist_tensor.h"
-#include "dist/world.h"
+#include "shard/dist/dist_tensor.h"
+#include "shard/dist/world.h"
+#include "shard/shard.h"
 
 namespace shard::bench {
 

@@ -12,10 +12,10 @@
 #include <fstream>
 #include <thread>
 
-#include "api.h"
-#include "dist/world.h"
 #include "gpt.h"
 #include "gpt_peer.h"
+#include "shard/dist/world.h"
+#include "shard/shard.h"
 #include "training.h"
 
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "core/trace.h"
-#include "dist/world.h"
+#include "shard/core/trace.h"
+#include "shard/dist/world.h"
 
 using namespace shard;
 

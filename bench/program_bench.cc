@@ -12,14 +12,14 @@
 #include <cstring>
 #include <filesystem>
 
-#include "api.h"
-#include "autograd/autograd.h"
-#include "call/dry_report.h"
-#include "dist/world.h"
 #include "gpt.h"
-#include "program/alias.h"
-#include "program/function.h"
-#include "program/split.h"
+#include "shard/autograd/autograd.h"
+#include "shard/call/dry_report.h"
+#include "shard/dist/world.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/capture/split.h"
+#include "shard/program/ir/alias.h"
+#include "shard/shard.h"
 #include "training.h"
 
 namespace {
@@ -136,12 +136,12 @@ struct GptCase {
   int64_t block = 8192;  // elements of a block of fused loops; 0: no fusion
   double goal = 0;       // of live memory of the program, as a fraction of eager's peak; 0: no goal
   int threads = 1;
-  double together_ns = 5000;
+  double parallel_ns = 5000;
 };
 
 /// Trains by eager calls and by captured ones in alternation, on the same batches.
 void gpt(const GptCase& each) {
-  const auto& [size, steps, block, goal, threads, together_ns] = each;
+  const auto& [size, steps, block, goal, threads, parallel_ns] = each;
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(threads));
   openblas_set_num_threads(1);
   const int64_t peak = eager_peak(size);
@@ -152,7 +152,7 @@ void gpt(const GptCase& each) {
     Training replayed(size, one_rank());
     CaptureOptions options;
     options.memory_goal = static_cast<int64_t>(goal * static_cast<double>(peak));
-    options.executor = {.fuse_block = block, .together_ns = together_ns};
+    options.executor = {.fuse_block = block, .parallel_ns = parallel_ns};
     CapturedFunction captured([&](const Tensors& in) { return replayed.step(in); }, options);
     std::vector<double> eager_times, captured_times;
     double gap = 0;
@@ -176,7 +176,7 @@ void gpt(const GptCase& each) {
         "ms; eager / captured {:.3f}; losses differ by {:.1g}; "
         "live bytes eager {:.2f} MB, captured {:.2f} MB of them {:.2f} MB fragmentation; captured / eager {:.3f}\n",
         size.layers, size.width, size.batch, size.context, threads, threads == 1 ? "" : "s", block,
-        together_ns == 0 ? ", one op at a time" : "", goal == 0 ? "" : fmt::format(", memory goal {} of eager's", goal),
+        parallel_ns == 0 ? ", one op at a time" : "", goal == 0 ? "" : fmt::format(", memory goal {} of eager's", goal),
         median(eager_times), median(captured_times), median(eager_times) / median(captured_times), gap, megabytes(peak),
         megabytes(taken), megabytes(memory.block - memory.live),
         static_cast<double>(taken) / static_cast<double>(peak));
@@ -222,13 +222,13 @@ constexpr GptCase kCases[] = {
     {.size = kSmall, .steps = 60, .block = 0},
     {.size = kSmall, .steps = 20, .goal = 0.6},
     {.size = kSmall, .steps = 60, .goal = 0.94},
-    {.size = kSmall, .steps = 60, .threads = 2, .together_ns = 0},
+    {.size = kSmall, .steps = 60, .threads = 2, .parallel_ns = 0},
     {.size = kSmall, .steps = 60, .threads = 2},
     {.size = kLarge, .steps = 12},
     {.size = kLarge, .steps = 12, .block = 0},
     {.size = kLarge, .steps = 6, .goal = 0.6},
     {.size = kLarge, .steps = 12, .goal = 0.94},
-    {.size = kLarge, .steps = 12, .threads = 2, .together_ns = 0},
+    {.size = kLarge, .steps = 12, .threads = 2, .parallel_ns = 0},
     {.size = kLarge, .steps = 12, .threads = 2},
 };
 

@@ -11,8 +11,8 @@
 #include <random>
 #include <vector>
 
-#include "api/layout.h"
-#include "reshard/plan.h"
+#include "shard/api/layout.h"
+#include "shard/reshard/plan.h"
 
 namespace {
 

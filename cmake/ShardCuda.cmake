@@ -1,7 +1,7 @@
 # Adds the CUDA backend to the layer core and its kernels to the layer kernels, or the stubs that say why there are none. Included from
 # runtime/CMakeLists.txt.
-set(SHARD_CUDA_BACKEND_DIR ${CMAKE_CURRENT_SOURCE_DIR}/core/cuda)
-set(SHARD_CUDA_KERNELS_DIR ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda)
+set(SHARD_CUDA_BACKEND_DIR ${CMAKE_CURRENT_SOURCE_DIR}/shard/core/cuda)
+set(SHARD_CUDA_KERNELS_DIR ${CMAKE_CURRENT_SOURCE_DIR}/shard/kernels/cuda)
 set(SHARD_CUDA_STUBS ${SHARD_CUDA_BACKEND_DIR}/cuda_stub.cc ${SHARD_CUDA_KERNELS_DIR}/register_stub.cc)
 
 # Sets `reason` to why CUDA cannot be built; empty, with the language enabled, where it can. A macro, because languages

@@ -11,16 +11,14 @@ endif()
 install(TARGETS shard shard_testing EXPORT shardgen-runtime)
 install(EXPORT shardgen-runtime NAMESPACE shard:: DESTINATION ${SHARD_PACKAGE_DIR})
 
-# Of the kernels, only what kernels elsewhere need; the rest serves ours alone, as do the insides of the MPI transport.
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard FILES_MATCHING PATTERN "*.h"
-        PATTERN "kernels/cpu" EXCLUDE PATTERN "kernels/cuda" EXCLUDE PATTERN "mpi_channel.h" EXCLUDE PATTERN "mpi_operation.h" EXCLUDE)
-install(FILES ${PROJECT_SOURCE_DIR}/runtime/kernels/cpu/parallel.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/kernels/cpu)
 if(SHARD_REGENERATE)
-  set(SHARD_OPS_HEADERS ${PROJECT_BINARY_DIR}/include/ops)
+  set(SHARD_OPS_HEADERS ${PROJECT_BINARY_DIR}/include/shard/ops)
 else()
-  set(SHARD_OPS_HEADERS ${PROJECT_SOURCE_DIR}/generated)  # include/ops is a link to it, and would be installed as one
+  set(SHARD_OPS_HEADERS ${PROJECT_SOURCE_DIR}/generated)
 endif()
-install(DIRECTORY ${SHARD_OPS_HEADERS}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shard/ops FILES_MATCHING PATTERN "*.h")
+# Public headers alone, all under include/shard.
+install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" \"-DRUNTIME=${PROJECT_SOURCE_DIR}/runtime\" \"-DOPS=${SHARD_OPS_HEADERS}\"
+  \"-DOUT=\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\" -P \"${CMAKE_CURRENT_LIST_DIR}/ShardPublicHeaders.cmake\" COMMAND_ERROR_IS_FATAL ANY)")
 
 file(GLOB SHARD_TEMPLATES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/templates/*.mustache)  # those that a user may replace
 install(FILES ${SHARD_TEMPLATES} DESTINATION ${SHARD_DATA_DIR}/templates)

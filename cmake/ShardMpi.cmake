@@ -1,5 +1,5 @@
 # Adds the MPI transport to the layer comm, or the stub that says why there is none. Included from runtime/CMakeLists.txt.
-set(SHARD_COMM_DIR ${CMAKE_CURRENT_SOURCE_DIR}/comm)
+set(SHARD_COMM_DIR ${CMAKE_CURRENT_SOURCE_DIR}/shard/comm)
 set(SHARD_NO_MPI_REASON "")
 if(NOT SHARD_MPI)
   set(SHARD_NO_MPI_REASON "SHARD_MPI is OFF")

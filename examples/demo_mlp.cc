@@ -6,9 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "api.h"
-#include "call/plan_cache.h"
-#include "dist/save_trace.h"
+#include <shard/shard.h>
 
 using namespace shard;
 

@@ -8,8 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "api.h"
-#include "call/dry_report.h"
+#include <shard/shard.h>
 
 using namespace shard;
 

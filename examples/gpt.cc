@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "api.h"
+#include <shard/shard.h>
 
 using namespace shard;
 

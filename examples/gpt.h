@@ -4,8 +4,7 @@
 
 #include <vector>
 
-#include "core/tensor.h"
-#include "dist/spec.h"
+#include <shard/shard.h>
 
 namespace training {
 

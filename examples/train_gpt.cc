@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "api/layout.h"
+#include <shard/shard.h>
 #include "gpt.h"
 #include "training.h"
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "api.h"
+#include <shard/shard.h>
 #include "training.h"
 
 using namespace shard;

@@ -8,11 +8,8 @@
 #include <cstdio>
 #include <fstream>
 
-#include "api/layout.h"
-#include "autograd/autograd.h"
-#include "dist/dist_tensor.h"
-#include "dist/world.h"
-#include "program/function.h"
+#include <shard/program.h>
+#include <shard/shard.h>
 
 using namespace shard;
 

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "api.h"
-#include "dist/spec.h"
+#include <shard/shard.h>
 
 namespace training {
 

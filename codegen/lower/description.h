@@ -32,6 +32,6 @@ SymbolKind kind_of(std::string_view symbol, std::string_view built_in_spelling);
 std::string refusal(SymbolKind kind, std::string_view spelling);
 
 std::string_view embedded_runtime();     // shard.json
-std::string_view embedded_infer_meta();  // runtime/meta/infer_meta.h
+std::string_view embedded_infer_meta();  // runtime/shard/meta/infer_meta.h
 
 }  // namespace shardgen

@@ -19,13 +19,13 @@ std::string numbers(const std::vector<int>& values) { return fmt::format("{}", f
 
 /// The names of the locals of one function.
 struct Locals {
-  std::string record, backward, pass;
+  std::string record, backward, context;
 
   explicit Locals(const Op& op) {
     Scope scope(op);
     record = scope.local("record");
     backward = scope.local("backward");
-    pass = scope.local("pass");
+    context = scope.local("context");
   }
 };
 
@@ -34,7 +34,7 @@ std::string condition_of(const Op& op, const Gradient& gradient, const GradientA
   return condition_text(*arg.save_if, [&](const Condition::Term& term) {
     const Signature& backward = gradient.op->signature;
     if (term.kind == Condition::Term::Kind::wanted) {
-      return fmt::format("{}.wants({})", locals.record,
+      return fmt::format("{}.needs_grad({})", locals.record,
                          gradient.gives[static_cast<size_t>(find_output(backward, term.name.text))]);
     }
     const auto is_term = [&](const ArgRef& each) { return name_of(backward, each).text == term.name.text; };
@@ -75,17 +75,17 @@ std::string passed(const Op& op, const Gradient& gradient, size_t i, const Local
     case GradientArg::Source::input: {
       const Input& input = op.signature.inputs[arg.index];
       if (input.list)
-        return fmt::format("{}({}, {}, {})", rt("autograd::inputs"), input.name.text, locals.pass, arg.index);
-      return fmt::format("{}.input({}, {})", input.name.text, locals.pass, arg.index);
+        return fmt::format("{}({}, {}, {})", rt("autograd::inputs"), input.name.text, locals.context, arg.index);
+      return fmt::format("{}.input({}, {})", input.name.text, locals.context, arg.index);
     }
-    case GradientArg::Source::output: return fmt::format("{}.output({})", locals.pass, arg.index);
+    case GradientArg::Source::output: return fmt::format("{}.output({})", locals.context, arg.index);
     case GradientArg::Source::attr: return op.signature.attrs[arg.index].name.text;
     case GradientArg::Source::gradient: break;
   }
-  if (op.signature.outputs[arg.index].list) return fmt::format("{}.grads({})", locals.pass, arg.index);
+  if (op.signature.outputs[arg.index].list) return fmt::format("{}.grads({})", locals.context, arg.index);
   const Op& backward = *gradient.op;
   const bool optional = contains(backward.optional, name_of(backward.signature, backward.signature.args[i]).text);
-  return fmt::format("{}.{}({})", locals.pass, optional ? "grad_or_none" : "grad", arg.index);
+  return fmt::format("{}.{}({})", locals.context, optional ? "grad_or_none" : "grad", arg.index);
 }
 
 Json function_view(const LowerContext& context, const Op& op, const Gradient& gradient, Form form) {
@@ -105,7 +105,7 @@ Json function_view(const LowerContext& context, const Op& op, const Gradient& gr
       keeps.push_back({{"record", locals.record}, {"keep", saving(op, gradient, gradient.args[i], locals)}});
   }
   if (takes_mask(context, *gradient.op))
-    args.push_back(fmt::format("{}.wanted<{}>()", locals.pass, numbers(gradient.gives)));
+    args.push_back(fmt::format("{}.needs_grads<{}>()", locals.context, numbers(gradient.gives)));
   Json written = false;
   if (inplace) {
     Texts targets;
@@ -120,7 +120,7 @@ Json function_view(const LowerContext& context, const Op& op, const Gradient& gr
                {"params", parameter_list(op, params)},
                {"record", locals.record},
                {"backward", locals.backward},
-               {"pass", locals.pass},
+               {"context", locals.context},
                {"recorded", join(recorded)},
                {"keeps", std::move(keeps)},
                {"captures", join(captures(op, gradient, locals))},

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/axis_expr.h"
+#include "shard/core/axis_expr.h"
 
 namespace shardgen {
 

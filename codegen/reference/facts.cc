@@ -7,13 +7,13 @@
 #include <map>
 
 #include "check/check.h"
-#include "core/axis_expr.h"
 #include "lower/identifiers.h"
 #include "lower/plan.h"
 #include "lower/rules.h"
 #include "lower/support.h"
 #include "model/print.h"
 #include "reference/layers.h"
+#include "shard/core/axis_expr.h"
 
 namespace shardgen {
 namespace {

@@ -8,11 +8,11 @@
 #include <set>
 #include <sstream>
 
-#include "core/axis_expr.h"
 #include "lower/functions.h"
 #include "lower/identifiers.h"
 #include "lower/rules.h"
 #include "lower/view_common.h"
+#include "shard/core/axis_expr.h"
 
 namespace shardgen {
 namespace {

@@ -189,7 +189,7 @@ class Builder {
     if (context_.runtime.infer_meta.contains(spell_symbols(context_.runtime, function.signature(), missing_))) return;
     add("infer_meta", infer_meta_view(op_));
     const std::string& name = op_.infer_meta->func->text;
-    if (place_.in_library) next(fmt::format("Declare '{}' in runtime/meta/infer_meta.h and write it.", name));
+    if (place_.in_library) next(fmt::format("Declare '{}' in runtime/shard/meta/infer_meta.h and write it.", name));
     else
       next(fmt::format("Write '{}', which {}_ops.h declares, and compile it with your program.", name, place_.header));
   }
@@ -203,10 +203,10 @@ class Builder {
     const std::string& kernel = dense_kernel(op_)->name.text;
     to_call("shard::cpu", "register_" + kernel);
     if (place_.in_library) {
-      next(
-          fmt::format("Write the kernel '{0}'; declare register_{0}() in runtime/kernels/cpu/register.h and call it in "
-                      "runtime/kernels/builtin.cc.",
-                      kernel));
+      next(fmt::format(
+          "Write the kernel '{0}'; declare register_{0}() in runtime/shard/kernels/cpu/register.h and call it in "
+          "runtime/shard/kernels/builtin.cc.",
+          kernel));
     } else {
       next(
           fmt::format("Write the kernel '{0}' for the dtypes that it takes, and call shard::cpu::register_{0}() before "
@@ -231,7 +231,7 @@ class Builder {
       to_call("shard::spmd", fmt::format("register_{}_rule", op_.name.text));
       next(fmt::format("Write the rule '{}' and call {}register_{}_rule() {}.", op_.infer_meta->spmd_rule->text,
                        place_.in_library ? "" : "shard::spmd::", op_.name.text,
-                       place_.in_library ? "from runtime/spmd/" : "before the first op"));
+                       place_.in_library ? "from runtime/shard/spmd/" : "before the first op"));
     }
   }
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/error.h"
+#include <shard/kernel.h>
 
 namespace counting {
 namespace {

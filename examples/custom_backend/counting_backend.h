@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "core/device.h"
+#include <shard/kernel.h>
 
 namespace counting {
 

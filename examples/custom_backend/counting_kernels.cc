@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include <shard/kernel.h>
 #include "counting_backend.h"
-#include "kernels/registry.h"
 
 using namespace shard;
 

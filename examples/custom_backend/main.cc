@@ -3,10 +3,9 @@
 #include <exception>
 #include <string>
 
-#include "api.h"
+#include <shard/shard.h>
+#include <shard/testing.h>
 #include "counting_backend.h"
-#include "testing/backend_conformance.h"
-#include "testing/tensors.h"
 
 using namespace shard;
 

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/registry.h"
+#include <shard/kernel.h>
 
 using namespace shard;
 

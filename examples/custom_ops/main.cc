@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "api.h"
+#include <shard/shard.h>
 #include "fused.h"
 #include "kernels.h"
 

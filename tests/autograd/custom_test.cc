@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
-#include "api.h"
-#include "autograd/autograd.h"
+#include "shard/autograd/autograd.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

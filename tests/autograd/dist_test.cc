@@ -1,9 +1,9 @@
 // Gradients of distributed tensors.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "api/local_map.h"
-#include "autograd/autograd.h"
+#include "shard/api/local_map.h"
+#include "shard/autograd/autograd.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

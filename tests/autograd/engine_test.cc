@@ -1,8 +1,8 @@
 // Recording and backward on plain tensors.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "autograd/autograd.h"
+#include "shard/autograd/autograd.h"
+#include "shard/shard.h"
 
 using namespace shard;
 

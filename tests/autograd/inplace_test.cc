@@ -1,8 +1,8 @@
 // In-place ops and views: statements 26 to 28 of docs/semantics.md.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "autograd/autograd.h"
+#include "shard/autograd/autograd.h"
+#include "shard/shard.h"
 
 using namespace shard;
 

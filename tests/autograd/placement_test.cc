@@ -4,9 +4,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "autograd/autograd.h"
 #include "gradients/distributed.h"
+#include "shard/autograd/autograd.h"
+#include "shard/shard.h"
 
 using namespace shard;
 using namespace shard::test;

@@ -6,10 +6,10 @@
 
 #include <mutex>
 
-#include "api.h"
-#include "autograd/autograd.h"
 #include "autograd/random_program.h"
 #include "gradients/central_difference.h"
+#include "shard/autograd/autograd.h"
+#include "shard/shard.h"
 #include "support/random_runs.h"
 
 using namespace shard;

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "api.h"
-#include "autograd/autograd.h"
-#include "testing/op_cases.h"
+#include "shard/autograd/autograd.h"
+#include "shard/shard.h"
+#include "shard/testing/op_cases.h"
 
 namespace shard::test {
 namespace {

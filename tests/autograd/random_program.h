@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor.h"
-#include "testing/pieces.h"
+#include "shard/core/tensor.h"
+#include "shard/testing/pieces.h"
 
 namespace shard::test {
 

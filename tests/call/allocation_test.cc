@@ -1,7 +1,7 @@
 // Counts allocations: statement 12's "a hit allocates nothing but the outputs".
 #include <catch2/catch.hpp>
 
-#include "api.h"
+#include "shard/shard.h"
 #include "support/allocations.h"
 #include "support/mesh_run.h"
 

@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "api.h"
-#include "call/compute.h"
-#include "call/dist_call.h"
-#include "ops/shape_dense.h"
-#include "ops/shape_ops.h"
+#include "shard/call/compute.h"
+#include "shard/call/dist_call.h"
+#include "shard/ops/shape_dense.h"
+#include "shard/ops/shape_ops.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

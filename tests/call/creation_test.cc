@@ -1,8 +1,8 @@
 // Creation ops with a layout: each rank makes its local shard in place. The meaning of layouts is tested in
 // reshard/ and spmd/.
-#include "api.h"
-#include "call/plan_cache.h"
-#include "dist/dist_tensor.h"
+#include "shard/call/plan_cache.h"
+#include "shard/dist/dist_tensor.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

@@ -5,10 +5,10 @@
 #include <array>
 #include <thread>
 
-#include "api.h"
-#include "api/local_map.h"
-#include "call/item.h"
-#include "program/function.h"
+#include "shard/api/local_map.h"
+#include "shard/call/item.h"
+#include "shard/program/capture/function.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

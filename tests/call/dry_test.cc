@@ -1,10 +1,10 @@
 // Dry worlds: a rank behaves as in a real world, without data.
-#include "api.h"
-#include "api/local_map.h"
-#include "call/dry_report.h"
-#include "call/plan_cache.h"
-#include "dist/dist_tensor.h"
-#include "kernels/registry.h"
+#include "shard/api/local_map.h"
+#include "shard/call/dry_report.h"
+#include "shard/call/plan_cache.h"
+#include "shard/dist/dist_tensor.h"
+#include "shard/kernels/registry.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

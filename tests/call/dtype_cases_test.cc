@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "testing/rule_check.h"
+#include "shard/testing/rule_check.h"
 
 using namespace shard;
 using namespace shard::testing;

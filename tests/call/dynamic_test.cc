@@ -1,8 +1,8 @@
 // Ops whose output shape depends on data: statement 15 of docs/semantics.md.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "call/plan_cache.h"
+#include "shard/call/plan_cache.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

@@ -9,10 +9,10 @@
 #include <set>
 #include <sstream>
 
-#include "api.h"
-#include "call/dist_call.h"
-#include "call/item.h"
-#include "ops/math_dense.h"
+#include "shard/call/dist_call.h"
+#include "shard/call/item.h"
+#include "shard/ops/math_dense.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 #include "support/source_dir.h"
 

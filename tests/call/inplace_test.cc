@@ -1,7 +1,7 @@
 // In-place ops and writes: statements 2 to 5, 24 and 25 of docs/semantics.md.
 #include <catch2/catch.hpp>
 
-#include "api.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

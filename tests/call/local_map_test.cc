@@ -1,9 +1,9 @@
 // local_map: user functions on local shards. Distributed ops are tested elsewhere; these tests are about shards and
 // layouts.
-#include "api/local_map.h"
-#include "api.h"
-#include "call/plan_cache.h"
-#include "dist/dist_tensor.h"
+#include "shard/api/local_map.h"
+#include "shard/call/plan_cache.h"
+#include "shard/dist/dist_tensor.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

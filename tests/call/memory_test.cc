@@ -2,9 +2,9 @@
 // available.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "call/call_text.h"
-#include "ops/shape_ops.h"
+#include "shard/call/call_text.h"
+#include "shard/ops/shape_ops.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

@@ -5,11 +5,11 @@
 #include <functional>
 #include <random>
 
-#include "api.h"
-#include "api/local_map.h"
-#include "autograd/autograd.h"
-#include "program/function.h"
-#include "reshard/plan.h"
+#include "shard/api/local_map.h"
+#include "shard/autograd/autograd.h"
+#include "shard/program/capture/function.h"
+#include "shard/reshard/plan.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

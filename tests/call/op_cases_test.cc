@@ -6,8 +6,8 @@
 #include <regex>
 #include <set>
 
+#include "shard/testing/op_cases.h"
 #include "support/source_dir.h"
-#include "testing/op_cases.h"
 
 using namespace shard;
 using namespace shard::testing;
@@ -43,7 +43,7 @@ TEST_CASE("every op of ops_yaml that takes tensors has a case, its in-place form
   for (const std::string& op : ops_with_tensors()) {
     if (!cases.contains(op)) missing += " " + op;
   }
-  INFO("add cases to runtime/testing/op_cases_*.cc for:" << missing);
+  INFO("add cases to runtime/shard/testing/op_cases_*.cc for:" << missing);
   CHECK(missing.empty());
   CHECK(ops_with_tensors().size() > 60);
 }

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "api.h"
-#include "ops/math_ops.h"
-#include "program/op_table.h"
+#include "shard/ops/math_ops.h"
+#include "shard/program/ir/op_table.h"
+#include "shard/shard.h"
 
 using namespace shard;
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "api.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

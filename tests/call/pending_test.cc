@@ -6,7 +6,7 @@
 #include <regex>
 #include <set>
 
-#include "api.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 #include "support/same_values.h"
 #include "support/source_dir.h"

@@ -1,9 +1,9 @@
 // Policies, the plan cache, fallback, and errors of distributed calls (statements 12, 16, 19, 20, 36).
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "call/plan_cache.h"
-#include "core/log.h"
+#include "shard/call/plan_cache.h"
+#include "shard/core/log.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

@@ -1,10 +1,10 @@
 // Plain tensors in distributed calls, item() and conditions: statements 4, 6, 12, 18 of docs/semantics.md.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "call/item.h"
-#include "call/plan_cache.h"
-#include "core/log.h"
+#include "shard/call/item.h"
+#include "shard/call/plan_cache.h"
+#include "shard/core/log.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 #include "support/policies.h"
 

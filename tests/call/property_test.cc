@@ -1,12 +1,12 @@
 // Random op x layouts x mesh x sizes against one rank, and random programs of views and writes. Data are small
 // integers, so results are compared bit for bit wherever the op is exact on them. The calls are in
-// runtime/testing/op_cases_*.cc. SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED select other runs; docs/rules.md has
+// runtime/shard/testing/op_cases_*.cc. SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED select other runs; docs/rules.md has
 // the one of 100,000 cases.
 #include <catch2/catch.hpp>
 
-#include "api.h"
+#include "shard/shard.h"
+#include "shard/testing/rule_check.h"
 #include "support/random_runs.h"
-#include "testing/rule_check.h"
 
 using namespace shard;
 using namespace shard::testing;

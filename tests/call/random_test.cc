@@ -4,11 +4,11 @@
 #include <map>
 #include <numeric>
 
-#include "api.h"
-#include "call/dense_call.h"
-#include "call/item.h"
-#include "kernels/registry.h"
-#include "ops/random_dense.h"
+#include "shard/call/dense_call.h"
+#include "shard/call/item.h"
+#include "shard/kernels/registry.h"
+#include "shard/ops/random_dense.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "api.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

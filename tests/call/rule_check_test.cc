@@ -3,12 +3,12 @@
 // them).
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "call/dist_call.h"
-#include "ops/math_dense.h"
-#include "ops/nn_dense.h"
-#include "testing/pieces.h"
-#include "testing/rule_check.h"
+#include "shard/call/dist_call.h"
+#include "shard/ops/math_dense.h"
+#include "shard/ops/nn_dense.h"
+#include "shard/shard.h"
+#include "shard/testing/pieces.h"
+#include "shard/testing/rule_check.h"
 
 using namespace shard;
 using namespace shard::testing;

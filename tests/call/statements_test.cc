@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#include "api.h"
-#include "call/dist_call.h"
-#include "kernels/registry.h"
-#include "ops/math_dense.h"
+#include "shard/call/dist_call.h"
+#include "shard/kernels/registry.h"
+#include "shard/ops/math_dense.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 #include "support/same_values.h"
 
@@ -150,9 +150,9 @@ TEST_CASE("6: printing never communicates, and a pending reduction is not shown 
     const Tensor piece = rank.id() < 2 ? iota<float>({2}, static_cast<float>(rank.id())) : Tensor();
     const Tensor pending = from_local(piece, spec(2, "- | sum(p)"), {2}, DType::float32);
     const auto before = rank.stats().collectives;
-    const std::vector<std::string> pieces = {"f32[3], layout [p] on mesh(p=2), local piece [2] {0, 1}",
-                                             "f32[3], layout [p] on mesh(p=2), local piece [1] {2}",
-                                             "f32[3], layout [p] on mesh(p=2), no local piece on this rank"};
+    const std::vector<std::string> pieces = {"f32[3], layout [p] on mesh(p=2), local shard [2] {0, 1}",
+                                             "f32[3], layout [p] on mesh(p=2), local shard [1] {2}",
+                                             "f32[3], layout [p] on mesh(p=2), no local shard on this rank"};
     check(to_text(x) == pieces[static_cast<size_t>(rank.id())], to_text(x));
     if (rank.id() == 1)
       check(to_text(pending) == "f32[2], layout [-] sum(p) on mesh(p=2), local contribution, not the value [2] {1, 2}",

@@ -4,14 +4,14 @@
 
 #include <atomic>
 
-#include "api.h"
-#include "api/local_map.h"
-#include "call/dense_call.h"
-#include "call/dist_call.h"
-#include "call/dry_report.h"
-#include "call/item.h"
-#include "call/plan_cache.h"
-#include "kernels/registry.h"
+#include "shard/api/local_map.h"
+#include "shard/call/dense_call.h"
+#include "shard/call/dist_call.h"
+#include "shard/call/dry_report.h"
+#include "shard/call/item.h"
+#include "shard/call/plan_cache.h"
+#include "shard/kernels/registry.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

@@ -4,9 +4,9 @@
 
 #include <atomic>
 
-#include "api.h"
-#include "call/dry_report.h"
-#include "call/plan_cache.h"
+#include "shard/call/dry_report.h"
+#include "shard/call/plan_cache.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

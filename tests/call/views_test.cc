@@ -1,7 +1,7 @@
 // Views: statements 21 to 23 of docs/semantics.md.
 #include <catch2/catch.hpp>
 
-#include "api.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

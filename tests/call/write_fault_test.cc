@@ -6,8 +6,8 @@
 #include <array>
 #include <cstring>
 
-#include "api.h"
-#include "kernels/registry.h"
+#include "shard/kernels/registry.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

@@ -103,8 +103,8 @@ TEST_CASE(
   for (const std::string& name : names) {
     if (is_refused(findings, name)) refused.insert(name);
   }
-  for (const char* runtime_name :
-       {"kernels", "CallSite", "Pass", "Recording", "Writing", "call", "ctx", "ops", "dist", "std", "Tensor", "Meta"}) {
+  for (const char* runtime_name : {"kernels", "CallSite", "BackwardContext", "Recording", "Writing", "call", "ctx",
+                                   "ops", "dist", "std", "Tensor", "Meta"}) {
     INFO(runtime_name);
     CHECK(std::find(names.begin(), names.end(), runtime_name) != names.end());
     CHECK_FALSE(refused.contains(runtime_name));

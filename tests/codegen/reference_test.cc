@@ -169,13 +169,13 @@ TEST_CASE(
   CHECK(own.err.find("runtime/") == std::string::npos);
   // In a checkout of this project.
   std::filesystem::create_directories(folder.path("ops_yaml"));
-  std::filesystem::create_directories(folder.path("runtime/kernels"));
+  std::filesystem::create_directories(folder.path("runtime/shard/kernels"));
   std::filesystem::copy(folder.path("new.yaml"), folder.path("ops_yaml/new.yaml"));
-  std::ofstream(folder.path("runtime/kernels/builtin.cc")) << "";
+  std::ofstream(folder.path("runtime/shard/kernels/builtin.cc")) << "";
   const Ran library =
       run_tool("scaffold squash --yaml " + folder.path("ops_yaml/new.yaml") + " --out " + folder.path("library"));
   INFO(library.err);
-  CHECK(library.err.find("runtime/kernels/builtin.cc") != std::string::npos);
+  CHECK(library.err.find("runtime/shard/kernels/builtin.cc") != std::string::npos);
   CHECK(slurp(folder.path("library/squash_test.cc")).find("support/mesh_run.h") != std::string::npos);
 }
 

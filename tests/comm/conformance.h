@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/world.h"
+#include "shard/dist/world.h"
 
 namespace shard::test {
 

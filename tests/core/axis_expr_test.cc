@@ -1,7 +1,7 @@
 // Axis expressions as text: parsing, printing, the positions of problems, and the expression of a gradient.
 #include <catch2/catch.hpp>
 
-#include "core/axis_expr.h"
+#include "shard/core/axis_expr.h"
 
 using namespace shard;
 

@@ -1,5 +1,5 @@
 // Shapes, lists of integers, scalars and metas: the plain values of core/dims.h.
-#include "core/dims.h"
+#include "shard/core/dims.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // Element types, and the rounding of the 16-bit floats against double precision.
-#include "core/dtype.h"
+#include "shard/core/dtype.h"
 
 #include <catch2/catch.hpp>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/reduce_type.h"
+#include "shard/core/reduce_type.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

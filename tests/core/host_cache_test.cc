@@ -1,8 +1,8 @@
 // Large freed blocks of host memory are reused, up to a limit.
 #include <catch2/catch.hpp>
 
-#include "core/dense_tensor.h"
-#include "core/host_cache.h"
+#include "shard/core/dense_tensor.h"
+#include "shard/core/host_cache.h"
 
 using namespace shard;
 

@@ -1,7 +1,7 @@
 // Random bits against published numbers.
 #include <catch2/catch.hpp>
 
-#include "core/random.h"
+#include "shard/core/random.h"
 
 using namespace shard;
 

@@ -1,12 +1,12 @@
 // Vectors that store their first elements in place, and counted references.
-#include "core/small_vec.h"
+#include "shard/core/small_vec.h"
 
 #include <catch2/catch.hpp>
 
 #include <utility>
 #include <vector>
 
-#include "core/ref.h"
+#include "shard/core/ref.h"
 
 using namespace shard;
 

@@ -1,12 +1,12 @@
 // Buffers: states, versions, detachment and poison; and how views of them overlap.
-#include "core/storage.h"
+#include "shard/core/storage.h"
 
 #include <catch2/catch.hpp>
 
 #include <cstring>
 
-#include "core/dense_tensor.h"
-#include "core/torn_calls.h"
+#include "shard/core/dense_tensor.h"
+#include "shard/core/torn_calls.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

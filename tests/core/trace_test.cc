@@ -1,5 +1,5 @@
 // The ring of trace events and its export.
-#include "core/trace.h"
+#include "shard/core/trace.h"
 
 #include <catch2/catch.hpp>
 

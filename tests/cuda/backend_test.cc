@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "cuda_case.h"
-#include "testing/backend_conformance.h"
+#include "shard/testing/backend_conformance.h"
 
 using namespace shard;
 using namespace shard::test;

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "core/cuda/cuda_backend.h"
-#include "core/op_context.h"
-#include "kernels/registry.h"
-#include "testing/tensors.h"
+#include "shard/core/cuda/cuda_backend.h"
+#include "shard/core/op_context.h"
+#include "shard/kernels/registry.h"
+#include "shard/testing/tensors.h"
 
 namespace shard::test {
 

@@ -1,7 +1,7 @@
 // Captured functions on the device, whose work is issued as graphs from the second run on, against eager calls.
-#include "api.h"
 #include "cuda_case.h"
-#include "program/function.h"
+#include "shard/program/capture/function.h"
+#include "shard/shard.h"
 
 using namespace shard;
 using namespace shard::test;

@@ -1,5 +1,5 @@
 // Files of traces: one if a process runs all ranks, else one for each rank.
-#include "dist/save_trace.h"
+#include "shard/dist/save_trace.h"
 
 #include <catch2/catch.hpp>
 
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/error.h"
-#include "dist/world.h"
+#include "shard/core/error.h"
+#include "shard/dist/world.h"
 
 using namespace shard;
 

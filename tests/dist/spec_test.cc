@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "dist/spec.h"
+#include "shard/dist/spec.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

@@ -1,9 +1,9 @@
 // Worlds within worlds: what a thread is, is again so after a run.
-#include "dist/world.h"
+#include "shard/dist/world.h"
 
 #include <catch2/catch.hpp>
 
-#include "api.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

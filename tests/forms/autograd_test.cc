@@ -1,5 +1,5 @@
 // Residuals that are saved under a condition.
-#include "autograd/autograd.h"
+#include "shard/autograd/autograd.h"
 #include "form_testing.h"
 #include "forms_ops.h"
 

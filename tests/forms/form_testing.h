@@ -6,9 +6,9 @@
 
 #include <set>
 
-#include "api.h"
-#include "call/plan_cache.h"
 #include "forms.h"
+#include "shard/call/plan_cache.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 namespace shard::test {

@@ -1,7 +1,7 @@
 // Forms of ops other than lists in place: several outputs, written views, optional outputs, casts, open attributes,
 // constants, random.
-#include "core/device.h"
 #include "form_testing.h"
+#include "shard/core/device.h"
 
 using namespace shard;
 using namespace shard::test;

@@ -1,7 +1,7 @@
 // infer_meta functions and the placement rule of the ops in forms.yaml.
 #include "form_testing.h"
 #include "forms_ops.h"
-#include "spmd/rule.h"
+#include "shard/spmd/rule.h"
 
 namespace shard::meta {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <mutex>
 
-#include "core/random.h"
 #include "form_testing.h"
-#include "kernels/registry.h"
+#include "shard/core/random.h"
+#include "shard/kernels/registry.h"
 
 namespace shard::test {
 namespace {

@@ -1,5 +1,5 @@
 // Entries of ops of another target: its generated code adds them to the table under names of its own.
-#include "program/op_table.h"
+#include "shard/program/ir/op_table.h"
 
 #include "form_testing.h"
 #include "shard_tests_forms_api.h"

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "api.h"
+#include "shard/shard.h"
 
 namespace shard::test {
 namespace {

@@ -1,9 +1,9 @@
 // Gradients of gradients, to any order, as functions to which central differences can be applied.
 #pragma once
 
-#include "api.h"
-#include "autograd/autograd.h"
 #include "gradients/central_difference.h"
+#include "shard/autograd/autograd.h"
+#include "shard/shard.h"
 
 namespace shard::test {
 

@@ -1,10 +1,10 @@
 // Gradients of ops of math.yaml and dynamic.yaml against central differences, and on meshes against one rank.
 #include <catch2/catch.hpp>
 
-#include "api.h"
 #include "gradients/central_difference.h"
 #include "gradients/distributed.h"
-#include "testing/op_cases.h"
+#include "shard/shard.h"
+#include "shard/testing/op_cases.h"
 
 namespace shard::test {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "api.h"
 #include "gradients/higher_order.h"
+#include "shard/shard.h"
 
 namespace shard::test {
 namespace {

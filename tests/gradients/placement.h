@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "dist/spec.h"
+#include "shard/dist/spec.h"
 
 namespace shard::test {
 

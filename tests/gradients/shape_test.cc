@@ -1,8 +1,8 @@
 // Gradients of shape.yaml: against central differences, and on distributed arguments against plain ones.
 #include <catch2/catch.hpp>
 
-#include "api.h"
 #include "gradients/central_difference.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 namespace shard::test {

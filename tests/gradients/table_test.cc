@@ -1,6 +1,6 @@
 // Every differentiable op of ops_yaml through the engine, in float64: against central differences, in place against
 // out of place, and in every one-axis layout of its arguments against one rank. The calls are in the table of op
-// cases (runtime/testing/op_cases_*.cc).
+// cases (runtime/shard/testing/op_cases_*.cc).
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -9,14 +9,14 @@
 #include <regex>
 #include <set>
 
-#include "api.h"
-#include "autograd/autograd.h"
 #include "gradients/central_difference.h"
 #include "gradients/distributed.h"
 #include "gradients/placement.h"
+#include "shard/autograd/autograd.h"
+#include "shard/shard.h"
+#include "shard/testing/pieces.h"
 #include "support/random_runs.h"
 #include "support/source_dir.h"
-#include "testing/pieces.h"
 
 namespace shard::test {
 namespace {
@@ -249,7 +249,7 @@ TEST_CASE("every differentiable op of ops_yaml has a case that is called with fl
   for (const std::string& op : differentiable().functions) {
     if (!found.contains(op)) missing += " " + op;
   }
-  INFO("add cases to runtime/testing/op_cases_*.cc for:" << missing);
+  INFO("add cases to runtime/shard/testing/op_cases_*.cc for:" << missing);
   CHECK(missing.empty());
   CHECK(found.size() > 100);
 }

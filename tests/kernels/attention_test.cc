@@ -1,8 +1,8 @@
 // Kernels of attention and rotary positions against plain references, whole and in shards.
 #include <algorithm>
 
-#include "core/random.h"
 #include "kernels/kernel_testing.h"
+#include "shard/core/random.h"
 
 namespace shard::testing {
 namespace {

@@ -4,12 +4,12 @@
 
 #include <thread>
 
-#include "core/cuda/cuda_backend.h"
-#include "core/error.h"
-#include "kernels/registry.h"
+#include "shard/core/cuda/cuda_backend.h"
+#include "shard/core/error.h"
+#include "shard/kernels/registry.h"
+#include "shard/testing/backend_conformance.h"
+#include "shard/testing/tensors.h"
 #include "support/recording_backend.h"
-#include "testing/backend_conformance.h"
-#include "testing/tensors.h"
 
 using namespace shard;
 

@@ -2,8 +2,8 @@
 #include <functional>
 #include <limits>
 
-#include "api.h"
 #include "kernels/kernel_testing.h"
+#include "shard/shard.h"
 
 namespace shard::testing {
 namespace {

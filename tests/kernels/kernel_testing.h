@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/registry.h"
+#include "shard/kernels/registry.h"
 
 namespace shard::testing {
 

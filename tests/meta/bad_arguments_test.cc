@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include "meta/infer_meta.h"
+#include "shard/meta/infer_meta.h"
 
 namespace shard::meta {
 namespace {

@@ -1,7 +1,7 @@
 // infer_meta: results, texts of errors, and what local shards may do that users may not.
 #include <catch2/catch.hpp>
 
-#include "meta/infer_meta.h"
+#include "shard/meta/infer_meta.h"
 
 namespace shard::meta {
 namespace {

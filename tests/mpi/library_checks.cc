@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "api.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 namespace shard::test {

@@ -60,7 +60,7 @@ foreach(file IN LISTS files)
     endif()
   endif()
 endforeach()
-foreach(part "bin/shardgen" "include/shard/api[.]h" "include/shard/ops/math[.]h" "include/shard/testing/backend_conformance[.]h"
+foreach(part "bin/shardgen" "include/shard/shard[.]h" "include/shard/ops/math[.]h" "include/shard/testing/backend_conformance[.]h"
              "cmake/shardgen/shardgen-config[.]cmake" "share/shardgen/templates/dense[.]cc[.]mustache"
              "share/shardgen/ops_yaml/math[.]yaml" "share/shardgen/overlays/paddle[.]yaml" "share/shardgen/op_yaml[.]schema[.]json" "/LICENSE" "/README[.]md" "/CHANGELOG[.]md"
              "/docs/add_an_op[.]md" "/docs/command_line[.]md")

@@ -1,9 +1,9 @@
 // Which values share bytes, and when those change.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "program/alias.h"
-#include "program/split.h"
+#include "shard/program/capture/split.h"
+#include "shard/program/ir/alias.h"
+#include "shard/shard.h"
 #include "support/tensors.h"
 
 using namespace shard;

@@ -2,9 +2,9 @@
 // caller gets.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "autograd/autograd.h"
-#include "program/function.h"
+#include "shard/autograd/autograd.h"
+#include "shard/program/capture/function.h"
+#include "shard/shard.h"
 #include "support/allocations.h"
 #include "support/tensors.h"
 

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "api.h"
-#include "autograd/autograd.h"
-#include "call/item.h"
-#include "program/function.h"
-#include "program/json.h"
+#include "shard/autograd/autograd.h"
+#include "shard/call/item.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/io/json.h"
+#include "shard/shard.h"
 #include "support/tensors.h"
 
 using namespace shard;

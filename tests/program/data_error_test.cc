@@ -1,8 +1,8 @@
 // Data errors on one rank in captured functions reach the other ranks like those of eager calls.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "program/function.h"
+#include "shard/program/capture/function.h"
+#include "shard/shard.h"
 #include "support/tensors.h"
 
 using namespace shard;

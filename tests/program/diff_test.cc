@@ -1,9 +1,9 @@
 // Differences between programs.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "program/diff.h"
-#include "program/function.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/ir/diff.h"
+#include "shard/shard.h"
 #include "support/tensors.h"
 
 using namespace shard;

@@ -3,9 +3,9 @@
 
 #include <cstdlib>
 
-#include "api.h"
-#include "program/dot.h"
-#include "program/function.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/io/dot.h"
+#include "shard/shard.h"
 #include "support/tensors.h"
 
 using namespace shard;

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <thread>
 
-#include "api.h"
-#include "autograd/autograd.h"
-#include "program/function.h"
+#include "shard/autograd/autograd.h"
+#include "shard/program/capture/function.h"
+#include "shard/shard.h"
 #include "support/tensors.h"
 
 using namespace shard;

@@ -4,12 +4,12 @@
 #include <bit>
 #include <set>
 
-#include "api.h"
-#include "autograd/autograd.h"
-#include "program/function.h"
-#include "program/op_table.h"
+#include "shard/autograd/autograd.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/ir/op_table.h"
+#include "shard/shard.h"
+#include "shard/testing/op_cases.h"
 #include "support/tensors.h"
-#include "testing/op_cases.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -43,7 +43,7 @@ Outcome run(const program::Function& function, const Tensors& inputs, bool fuse)
   Tensors copies;
   for (const Tensor& input : inputs) copies.push_back(assign(input));
   const program::Trace trace = program::trace(function, copies);
-  const program::Program program = fuse ? program::join_elementwise(trace.program) : trace.program;
+  const program::Program program = fuse ? program::fuse_loops(trace.program) : trace.program;
   program.verify();
   program::Executor executor(program, {copies, {}});
   executor.run({copies, {}});

@@ -1,11 +1,11 @@
 // Gradients of captured functions, and backward passes and optimiser steps inside them.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "autograd/autograd.h"
-#include "program/function.h"
-#include "program/json.h"
-#include "program/split.h"
+#include "shard/autograd/autograd.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/capture/split.h"
+#include "shard/program/io/json.h"
+#include "shard/shard.h"
 #include "support/tensors.h"
 
 using namespace shard;

@@ -2,10 +2,10 @@
 // with the same errors.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "call/dense_call.h"
-#include "program/function.h"
-#include "program/graph_step.h"
+#include "shard/call/dense_call.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/exec/graph_step.h"
+#include "shard/shard.h"
 #include "support/recording_backend.h"
 
 using namespace shard;

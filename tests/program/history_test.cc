@@ -2,10 +2,10 @@
 // captured step.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "autograd/autograd.h"
-#include "program/function.h"
-#include "program/json.h"
+#include "shard/autograd/autograd.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/io/json.h"
+#include "shard/shard.h"
 #include "support/tensors.h"
 
 using namespace shard;

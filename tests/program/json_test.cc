@@ -9,12 +9,12 @@
 #include <fstream>
 #include <random>
 
-#include "api.h"
-#include "autograd/autograd.h"
-#include "call/item.h"
-#include "program/function.h"
-#include "program/json.h"
-#include "program/op_table.h"
+#include "shard/autograd/autograd.h"
+#include "shard/call/item.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/io/json.h"
+#include "shard/program/ir/op_table.h"
+#include "shard/shard.h"
 #include "support/tensors.h"
 
 using namespace shard;

@@ -6,11 +6,11 @@
 #include <limits>
 #include <regex>
 
-#include "api.h"
-#include "autograd/autograd.h"
-#include "program/function.h"
-#include "program/json.h"
-#include "program/parts.h"
+#include "shard/autograd/autograd.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/capture/parts.h"
+#include "shard/program/io/json.h"
+#include "shard/shard.h"
 #include "support/tensors.h"
 
 using namespace shard;

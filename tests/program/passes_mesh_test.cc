@@ -1,6 +1,6 @@
 // Passes on meshes: which reshards they remove, shorten and combine, and that bits do not change.
-#include "api.h"
-#include "reshard/plan.h"
+#include "shard/reshard/plan.h"
+#include "shard/shard.h"
 #include "support/passes.h"
 
 using namespace shard;
@@ -19,7 +19,7 @@ void with_placed(const Function& function, const std::function<Tensors(int run)>
     run_ranks(ranks, [&](Rank& rank) {
       Program program = program::place_reshards(traced(function, make(0)));
       program.verify();
-      program = program::remove_dead_code(program);
+      program = program::dce(program);
       program.verify();
       found(program);
       CapturedFunction with(function, {}), without(function, {.passes = false});
@@ -238,7 +238,7 @@ TEST_CASE("passes: small moves with equal steps share their collectives, and lar
     return text;
   };
   with_placed(function, make({3, 3}), [&](const Program& program) {
-    const Program batched = program::batch_reshards(program);
+    const Program batched = program::combine_collectives(program);
     batched.verify();
     check_contains(to_text(batched), "%7: f64[3, 3] [-, -] = reshard(%1, layout=[-, -]) with the one before");
     Program wrong = batched;
@@ -251,7 +251,7 @@ TEST_CASE("passes: small moves with equal steps share their collectives, and lar
           order(program) + " " + order(batched));
   });
   with_placed(function, make({300, 300}), [&](const Program& program) {
-    check(order(program::batch_reshards(program)) == order(program), "large ones stay");
+    check(order(program::combine_collectives(program)) == order(program), "large ones stay");
   });
   run_ranks(4, [&](Rank& rank) {
     CapturedFunction with(function, {}), without(function, {.passes = false});
@@ -281,7 +281,7 @@ TEST_CASE("passes: reductions that share a collective have the bits of those alo
         return {on("a, b", {5, 7}, run - 10), on("b, -", {7, 3}, -8), on("b, -", {7, 5}, 2)};
       },
       [](const Program& program) {
-        const auto lines = to_text(program::batch_reshards(program));
+        const auto lines = to_text(program::combine_collectives(program));
         check(count(program, "reshard") >= 4, lines);
       });
 }
@@ -315,7 +315,7 @@ TEST_CASE("passes: a constant that is pending is not known, because its reductio
     const auto function = [&](const Tensors&) -> Tensors {
       return {moved(full({2}, Scalar(0.1), pending, DType::float64), "-")};
     };
-    check(count(program::fold_constants(traced(function, {})), "reshard") == 1, "the reduction stays");
+    check(count(program::constant_folding(traced(function, {})), "reshard") == 1, "the reduction stays");
     CapturedFunction captured(function, {});
     check(bits(whole(captured({})[0])) == bits(whole(function({})[0])), "the value");
   });

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <iostream>
 
-#include "api.h"
-#include "autograd/autograd.h"
+#include "shard/autograd/autograd.h"
+#include "shard/shard.h"
 #include "support/passes.h"
 
 using namespace shard;
@@ -21,7 +21,7 @@ TEST_CASE("passes: results that nobody uses are not computed, whole chains of th
     const Tensor view = reshape(unused, {2, 2});
     return {multiply(in[0], in[1])};
   };
-  const Program program = passed(&program::remove_dead_code, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
+  const Program program = passed(&program::dce, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
   CHECK(to_text(program) ==
         "program(\n"
         "    input input_0 %1: f64[4]\n"
@@ -41,7 +41,7 @@ TEST_CASE("passes: writes into buffers of the program that nobody reads afterwar
     relu_(view);  // read through b
     return {sum, doubled(b)};
   };
-  const Program program = passed(&program::remove_dead_code, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
+  const Program program = passed(&program::dce, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
   CHECK(count(program, "relu_") == 1);
   CHECK(count(program, "reshape") == 1);
   check_same(function);
@@ -60,7 +60,7 @@ TEST_CASE("passes: writes that reach an input, a parameter or an output are kept
     relu_(of_out);
     return {out};
   };
-  const Program program = passed(&program::remove_dead_code, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
+  const Program program = passed(&program::dce, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
   CHECK(count(program, "add_") == 1);
   CHECK(count(program, "scale_") == 1);
   CHECK(count(program, "relu_") == 1);
@@ -76,7 +76,7 @@ TEST_CASE("passes: a random op that nobody reads is dropped, and the others draw
     const Tensor unused = uniform({4}, DType::float64);
     return {multiply(in[0], uniform({4}, DType::float64)), uniform({4}, DType::float64)};
   };
-  CHECK(count(passed(&program::remove_dead_code, function, {vec({1, 2, 3, 4})}), "uniform") == 2);
+  CHECK(count(passed(&program::dce, function, {vec({1, 2, 3, 4})}), "uniform") == 2);
   check_same(function);
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("passes: equal ops are done once, with what is computed from them") {
     const auto branch = [&] { return tanh(reshape(exp(add(in[0], in[1])), {2, 2})); };
     return {multiply(branch(), branch())};
   };
-  const Program program = passed(&program::share_common, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
+  const Program program = passed(&program::cse, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
   CHECK(program.ops.size() == 5);
   CHECK(count(program, "multiply") == 1);
   check_same(function);
@@ -101,7 +101,7 @@ TEST_CASE("passes: equal ops across a write of what they read are not the same")
     scale_(view, Scalar(0.5), Scalar(0), true);
     return {add(before, exp(p)), in[0]};
   };
-  CHECK(count(passed(&program::share_common, function, {vec({1})}), "exp") == 2);
+  CHECK(count(passed(&program::cse, function, {vec({1})}), "exp") == 2);
   CapturedFunction captured(function, {});
   CHECK(values(captured({vec({1})})[0])[1] == std::exp(2.0) + std::exp(1.0));
 }
@@ -109,7 +109,7 @@ TEST_CASE("passes: equal ops across a write of what they read are not the same")
 TEST_CASE("passes: equal results that are written, or that are both outputs, stay two buffers") {
   const Tensors in = {vec({1, 2, 3, 4})};
   const Function two_outputs = [](const Tensors& in) -> Tensors { return {exp(in[0]), exp(in[0])}; };
-  CHECK(count(passed(&program::share_common, two_outputs, in), "exp") == 2);
+  CHECK(count(passed(&program::cse, two_outputs, in), "exp") == 2);
   CapturedFunction captured(two_outputs, {});
   Tensors out = captured(in);
   scale_(out[0], Scalar(0), Scalar(0), true);
@@ -121,7 +121,7 @@ TEST_CASE("passes: equal results that are written, or that are both outputs, sta
     const Tensor b = tanh(in[0]), c = tanh(in[0]);
     return {add(a, multiply(b, c))};
   };
-  CHECK(count(passed(&program::share_common, first_written, in), "tanh") == 2);
+  CHECK(count(passed(&program::cse, first_written, in), "tanh") == 2);
   check_same(first_written);
 
   const Function second_written = [](const Tensors& in) -> Tensors {
@@ -130,17 +130,17 @@ TEST_CASE("passes: equal results that are written, or that are both outputs, sta
     scale_(b, Scalar(2), Scalar(0), true);
     return {add(a, b)};
   };
-  CHECK(count(passed(&program::share_common, second_written, in), "tanh") == 2);
+  CHECK(count(passed(&program::cse, second_written, in), "tanh") == 2);
   check_same(second_written);
 
   const Function one_output = [](const Tensors& in) -> Tensors { return {doubled(exp(in[0])), exp(in[0])}; };
-  CHECK(count(passed(&program::share_common, one_output, in), "exp") == 1);
+  CHECK(count(passed(&program::cse, one_output, in), "exp") == 1);
   check_same(one_output);
 
   const Function third_output = [](const Tensors& in) -> Tensors {
     return {doubled(exp(in[0])), exp(in[0]), exp(in[0])};
   };
-  CHECK(count(passed(&program::share_common, third_output, in), "exp") == 2);
+  CHECK(count(passed(&program::cse, third_output, in), "exp") == 2);
 }
 
 TEST_CASE("passes: views of one tensor are one view, unless they are outputs") {
@@ -152,13 +152,13 @@ TEST_CASE("passes: views of one tensor are one view, unless they are outputs") {
     relu_(a);
     return {add(a, b)};
   };
-  CHECK(count(passed(&program::share_common, inner, in), "reshape") == 1);
+  CHECK(count(passed(&program::cse, inner, in), "reshape") == 1);
   check_same(inner);
   const Function outputs = [](const Tensors& in) -> Tensors {
     const Tensor x = exp(in[0]);
     return {reshape(x, {2, 2}), reshape(x, {2, 2})};
   };
-  CHECK(count(passed(&program::share_common, outputs, in), "reshape") == 2);
+  CHECK(count(passed(&program::cse, outputs, in), "reshape") == 2);
   CapturedFunction captured(outputs, {});
   const Tensors out = captured(in);
   CHECK(out[0].shares_buffer_with(out[1]));
@@ -170,12 +170,12 @@ TEST_CASE("passes: ops with other attributes, and random ones, are not the same"
     return {divide(constant(1), add(scale(in[0], Scalar(1), Scalar(0.0), true), constant(0))),
             scale(in[0], Scalar(1), Scalar(-0.0), true)};
   };
-  CHECK(count(passed(&program::share_common, zeros, in), "scale") == 2);
+  CHECK(count(passed(&program::cse, zeros, in), "scale") == 2);
   check_same(zeros);
   const Function random = [](const Tensors&) -> Tensors {
     return {subtract(uniform({4}, DType::float64), uniform({4}, DType::float64))};
   };
-  CHECK(count(passed(&program::share_common, random, {}), "uniform") == 2);
+  CHECK(count(passed(&program::cse, random, {}), "uniform") == 2);
 }
 
 TEST_CASE("passes: what backward reads and what the caller gets stay two buffers") {
@@ -202,8 +202,8 @@ TEST_CASE("passes: ops on constants become constants, also larger ones") {
     return {add(in[0], expand(reshape(slice(c, {0}, {0}, {1}), {1}), {4})),
             cast(cast(c, DType::int32), DType::float64)};
   };
-  const Program folded = passed(&program::fold_constants, function, {vec({1, 2, 3, 4})});
-  const Program program = program::remove_dead_code(folded);
+  const Program folded = passed(&program::constant_folding, function, {vec({1, 2, 3, 4})});
+  const Program program = program::dce(folded);
   CHECK(to_text(program) ==
         "program(\n"
         "    input input_0 %1: f64[4])\n"
@@ -224,7 +224,7 @@ TEST_CASE("passes: constants keep -0.0 and infinities, and NaNs are left to the 
             cast(full({2}, Scalar(0.1), DType::float32), DType::float64),
             doubled(full_like(in[1], Scalar(kInf)))};
   };
-  const Program program = passed(&program::fold_constants, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
+  const Program program = passed(&program::constant_folding, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
   CHECK(count(program, "multiply") == 0);
   CHECK(count(program, "divide") == 0);
   CHECK(count(program, "subtract") == 1);
@@ -242,7 +242,7 @@ TEST_CASE("passes: a constant that is written is none afterwards, and functions 
     scale_(view, Scalar(3), Scalar(0), true);
     return {before, multiply(in[0], c), doubled(c), exp(constant(1))};
   };
-  const Program program = passed(&program::fold_constants, written, in);
+  const Program program = passed(&program::constant_folding, written, in);
   CHECK(count(program, "multiply") == 2);  // the first is an output, which must not be the input's buffer
   CHECK(count(program, "scale") == 1);
   CHECK(count(program, "exp") == 1);
@@ -250,7 +250,7 @@ TEST_CASE("passes: a constant that is written is none afterwards, and functions 
   const Function throws = [](const Tensors&) -> Tensors {
     return {divide(full({2}, Scalar(1), DType::int32), full({2}, Scalar(0), DType::int32))};
   };
-  CHECK(count(passed(&program::fold_constants, throws, {}), "divide") == 1);
+  CHECK(count(passed(&program::constant_folding, throws, {}), "divide") == 1);
 }
 
 TEST_CASE("passes: ops that change nothing vanish, and x + 0.0 is not one of them") {
@@ -269,7 +269,7 @@ TEST_CASE("passes: ops that change nothing vanish, and x + 0.0 is not one of the
     return same;
   };
   const Program program =
-      program::remove_dead_code(passed(&program::fold_constants, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})}));
+      program::dce(passed(&program::constant_folding, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})}));
   CHECK(count(program, "multiply") == 0);
   CHECK(count(program, "assign") == 0);
   CHECK(count(program, "cast") == 0);
@@ -282,7 +282,7 @@ TEST_CASE("passes: ops that change nothing vanish, and x + 0.0 is not one of the
   const Function whole = [](const Tensors& in) -> Tensors {
     return {exp(cast(add(cast(in[0], DType::int64), full({4}, Scalar(0), DType::int64)), DType::float64))};
   };
-  CHECK(count(passed(&program::fold_constants, whole, {vec({1, 2, 3, 4})}), "add") == 0);
+  CHECK(count(passed(&program::constant_folding, whole, {vec({1, 2, 3, 4})}), "add") == 0);
 }
 
 TEST_CASE("passes: a copy stays where one of the two buffers is written, or is the caller's") {
@@ -293,24 +293,24 @@ TEST_CASE("passes: a copy stays where one of the two buffers is written, or is t
     add_(p, in[0]);
     return {multiply(before, p)};
   };
-  CHECK(count(passed(&program::fold_constants, source_written, in), "assign") == 1);
+  CHECK(count(passed(&program::constant_folding, source_written, in), "assign") == 1);
   const Function copy_written = [](const Tensors& in) -> Tensors {
     const Tensor x = exp(in[0]);
     Tensor copy = assign(x);
     relu_(copy);
     return {multiply(x, copy)};
   };
-  CHECK(count(passed(&program::fold_constants, copy_written, in), "assign") == 1);
+  CHECK(count(passed(&program::constant_folding, copy_written, in), "assign") == 1);
   check_same(copy_written);
   const Function returned = [&](const Tensors& in) -> Tensors { return {assign(in[0]), assign(p)}; };
-  CHECK(count(passed(&program::fold_constants, returned, in), "assign") == 2);
+  CHECK(count(passed(&program::constant_folding, returned, in), "assign") == 2);
   const Function both_returned = [](const Tensors& in) -> Tensors {
     const Tensor x = exp(in[0]);
     return {x, assign(x)};
   };
-  CHECK(count(passed(&program::fold_constants, both_returned, in), "assign") == 1);
+  CHECK(count(passed(&program::constant_folding, both_returned, in), "assign") == 1);
   const Function one_returned = [](const Tensors& in) -> Tensors { return {assign(exp(in[0]))}; };
-  CHECK(count(passed(&program::fold_constants, one_returned, in), "assign") == 0);
+  CHECK(count(passed(&program::constant_folding, one_returned, in), "assign") == 0);
   check_same(one_returned);
   // A write before the copy does no harm.
   const Function written_before = [](const Tensors& in) -> Tensors {
@@ -318,7 +318,7 @@ TEST_CASE("passes: a copy stays where one of the two buffers is written, or is t
     relu_(x);
     return {square(assign(x))};
   };
-  CHECK(count(passed(&program::fold_constants, written_before, in), "assign") == 0);
+  CHECK(count(passed(&program::constant_folding, written_before, in), "assign") == 0);
   check_same(written_before);
 }
 
@@ -326,7 +326,7 @@ TEST_CASE("passes: a copy stays where one of the two buffers is written, or is t
 
 TEST_CASE("passes: an elementwise op writes over an argument that is read there last") {
   const Function function = [](const Tensors& in) -> Tensors { return {add(square(relu(exp(in[0]))), in[1])}; };
-  const Program program = passed(&program::write_in_place, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
+  const Program program = passed(&program::donate_buffers, function, {vec({1, 2, 3, 4}), vec({1, 2, 3, 4})});
   CHECK(to_text(program) ==
         "program(\n"
         "    input input_0 %1: f64[4]\n"
@@ -344,7 +344,7 @@ TEST_CASE(
   Tensor p = vec({1, 2, 3, 4});
   const Tensors in = {vec({1, 2, 3, 4}), vec({4, 3, 2, 1})};
   const auto in_place = [&](const Function& function) {
-    const Program program = passed(&program::write_in_place, function, in);
+    const Program program = passed(&program::donate_buffers, function, in);
     check_same(function);
     return std::count_if(program.ops.begin(), program.ops.end(), [](const program::Op& op) { return op.inplace; });
   };
@@ -409,7 +409,7 @@ TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name 
                                          "inplace 2 2", "loops 2 2"});
   const Program program = traced(function, in);
   CHECK(program::run_passes(program).ops.size() == 2);
-  CHECK(program::run_passes(program, {.skip = {"common"}}).ops.size() == 3);
+  CHECK(program::run_passes(program, {.skip = {"cse"}}).ops.size() == 3);
   const auto wrong_name = Catch::Contains(
       "there is no pass 'fold' to skip; there are constants, common, dead_code, hoist, reshards, order, recompute, "
       "batches, inplace, loops");
@@ -420,10 +420,10 @@ TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name 
 TEST_CASE("passes: a captured function leaves out those that its options skip, of its gradient too") {
   const Function function = [](const Tensors& in) -> Tensors { return {add(exp(in[0]), exp(in[0]))}; };
   std::vector<std::string> seen;
-  CapturedFunction captured(function, {.skip = {"dead_code", "common"},
-                                       .observer = [&](std::string_view pass, const Program&, const Program& after) {
-                                         seen.push_back(std::string(pass) + " " + std::to_string(after.ops.size()));
-                                       }});
+  CapturedFunction captured(
+      function, {.skip = {"dce", "cse"}, .observer = [&](std::string_view pass, const Program&, const Program& after) {
+                   seen.push_back(std::string(pass) + " " + std::to_string(after.ops.size()));
+                 }});
   const Tensor x = leaf({1, 2}), expected = function({x})[0];
   const Tensor out = captured({x})[0];
   CHECK(bits(out) == bits(expected));

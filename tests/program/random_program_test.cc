@@ -14,11 +14,11 @@
 #include <mutex>
 #include <set>
 
-#include "api.h"
-#include "autograd/autograd.h"
 #include "autograd/random_program.h"
-#include "program/function.h"
-#include "program/json.h"
+#include "shard/autograd/autograd.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/io/json.h"
+#include "shard/shard.h"
 #include "support/random_runs.h"
 
 using namespace shard;
@@ -179,14 +179,14 @@ struct Mode {
   bool passes = true;
   std::vector<std::string> skip = {};
   int64_t memory_goal = 0;
-  double together_ns = 0;
+  double parallel_ns = 0;
 };
 const Mode kEager{"eager", Mode::Kind::eager}, kCaptured{"all passes"};
 
 /// The other modes: no pass, each pass alone, loaded from text, and ops that run concurrently.
 std::vector<Mode> other_modes() {
   std::vector<Mode> modes = {{"loaded", Mode::Kind::loaded}, {"no pass", Mode::Kind::captured, false}};
-  modes.push_back({.name = "few bytes, together", .memory_goal = 1, .together_ns = 1});
+  modes.push_back({.name = "few bytes, parallel", .memory_goal = 1, .parallel_ns = 1});
   std::set<std::string> names;
   for (const program::Pass& pass : program::standard_passes()) names.emplace(pass.name);
   for (const std::string& name : names) {
@@ -221,7 +221,7 @@ std::vector<Seen> run(const RandomProgram& program, const Place& place, Way way,
                             {.passes = mode.passes,
                              .skip = mode.skip,
                              .memory_goal = mode.memory_goal,
-                             .executor = {.fuse_block = place.seed % 4 < 2 ? 3 : 0, .together_ns = mode.together_ns}});
+                             .executor = {.fuse_block = place.seed % 4 < 2 ? 3 : 0, .parallel_ns = mode.parallel_ns}});
   std::vector<Seen> all;
   for (int run = 0; run < kRuns; ++run) {
     Seen& seen = all.emplace_back();

@@ -4,10 +4,10 @@
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
-#include "autograd/autograd.h"
-#include "program/function.h"
-#include "program/live.h"
-#include "program/refusals.h"
+#include "shard/autograd/autograd.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/ir/live.h"
+#include "shard/program/ir/refusals.h"
 #include "support/tensors.h"
 
 using namespace shard;
@@ -34,15 +34,15 @@ Tensor large(double start) {
 }
 
 /// Runs `program` on plain inputs; sets `together` to the number of steps that ran concurrently with others.
-std::vector<Values> run(const Program& program, const Tensors& inputs, double together_ns, size_t& together) {
+std::vector<Values> run(const Program& program, const Tensors& inputs, double parallel_ns, size_t& together) {
   const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
   std::vector<Values> all;
   tbb::task_arena(4).execute([&] {  // also on a machine with fewer cores
-    program::Executor executor(program, {inputs, {}}, {.together_ns = together_ns});
+    program::Executor executor(program, {inputs, {}}, {.parallel_ns = parallel_ns});
     for (int run = 0; run < 3; ++run) {
       for (const Tensor& output : executor.run({inputs, {}})) all.push_back(values(output));
     }
-    together = executor.together();
+    together = executor.parallel_steps();
   });
   return all;
 }
@@ -140,16 +140,16 @@ TEST_CASE("loops: elementwise ops of one size that follow each other join, and t
     const Tensor y = exp(multiply(in[0], in[1]));
     return {add(y, sum(y, {}, false)), relu(in[1])};
   };
-  const Program program = program::join_elementwise(traced(function, {vec({1, 2}), vec({3, 4})}));
+  const Program program = program::fuse_loops(traced(function, {vec({1, 2}), vec({3, 4})}));
   program.verify();
   CHECK(op_names(program) == Names{"multiply", "exp+", "sum", "add", "relu+"});
   CHECK(to_text(program).find("exp(x: %3) with the one before") != std::string::npos);
   // Not for a smaller tensor, alone or on a mesh.
   const auto mixed = [](const Tensors& in) -> Tensors { return {exp(in[0]), exp(in[1])}; };
-  CHECK(op_names(program::join_elementwise(traced(mixed, {vec({1, 2}), vec({3})}))) == Names{"exp", "exp"});
+  CHECK(op_names(program::fuse_loops(traced(mixed, {vec({1, 2}), vec({3})}))) == Names{"exp", "exp"});
 }
 
-TEST_CASE("together: ops that need nothing of each other run at the same time, with the same bits") {
+TEST_CASE("parallel steps: ops that need nothing of each other run at the same time, with the same bits") {
   const auto branches = [](const Tensors& in) -> Tensors {
     const Tensor a = sum(exp(in[0]), {1}), b = sum(sin(in[1]), {1});
     const Tensor c = softmax(in[0]), d = transpose(in[1], {1, 0});
@@ -166,7 +166,7 @@ TEST_CASE("together: ops that need nothing of each other run at the same time, w
   CHECK(together >= 4);
 }
 
-TEST_CASE("together: what one op writes and another reads or writes keeps its order") {
+TEST_CASE("parallel steps: what one op writes and another reads or writes keeps its order") {
   const auto writes = [](const Tensors& in) -> Tensors {
     Tensor x = exp(in[0]);
     const Tensor before = sum(x, {0});
@@ -183,7 +183,7 @@ TEST_CASE("together: what one op writes and another reads or writes keeps its or
   CHECK(together == 0);
 }
 
-TEST_CASE("together: an op that refuses its arguments fails alone, and the first one's error is thrown") {
+TEST_CASE("parallel steps: an op that refuses its arguments fails alone, and the first one's error is thrown") {
   const auto function = [](const Tensors& in) -> Tensors {
     Tensor before = in[0], table = in[1], after = in[3];
     scale_(before, Scalar(2), Scalar(0), true);
@@ -196,8 +196,8 @@ TEST_CASE("together: an op that refuses its arguments fails alone, and the first
   const Program program = traced(function, good);
   const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
   tbb::task_arena(4).execute([&] {
-    program::Executor executor(program, {good, {}}, {.together_ns = 1});
-    REQUIRE(executor.together() == 2);  // what is written after the op that may refuse waits for it
+    program::Executor executor(program, {good, {}}, {.parallel_ns = 1});
+    REQUIRE(executor.parallel_steps() == 2);  // what is written after the op that may refuse waits for it
     const Tensors bad = {large(1), large(2), indices(1000), large(3)};
     CHECK_THROWS_WITH(executor.run({bad, {}}), Catch::Contains("gather"));
     // Nothing is poisoned: the refusing op writes no argument, and the one before it has run.
@@ -209,7 +209,7 @@ TEST_CASE("together: an op that refuses its arguments fails alone, and the first
   });
 }
 
-TEST_CASE("together: training steps on two ranks with several threads are eager's") {
+TEST_CASE("parallel steps: training steps on two ranks with several threads are eager's") {
   const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
   run_ranks(2, [](Rank&) {
     const ProcessMesh* const mesh = ProcessMesh::make({2}, {}, {"x"});
@@ -226,7 +226,7 @@ TEST_CASE("together: training steps on two ranks with several threads are eager'
         return {loss.detach()};
       };
     };
-    CapturedFunction captured(step(a), {.executor = {.together_ns = 1}});
+    CapturedFunction captured(step(a), {.executor = {.parallel_ns = 1}});
     const auto eager = step(b);
     for (int run = 0; run < 3; ++run) {
       const Tensor x = distribute(large(run), DistSpec::parse(mesh, "-, x"));
@@ -248,7 +248,7 @@ TEST_CASE("order: what frees more than it takes runs first, and never before wha
     return {sum(multiply(other, written), {}, false), narrow, before};
   };
   const Tensors inputs = {large(-1)};
-  const Program captured = traced(function, inputs), ordered = program::order_for_memory(captured);
+  const Program captured = traced(function, inputs), ordered = program::schedule(captured);
   ordered.verify();
   CHECK(op_names(captured) == Names{"exp", "sin", "reshape", "sum", "cos", "sum", "relu_", "multiply", "sum"});
   CHECK(op_names(ordered) == Names{"exp", "reshape", "sum", "sin", "cos", "sum", "relu_", "multiply", "sum"});
@@ -271,7 +271,7 @@ TEST_CASE("order: writes stay between the reads before and after them, and rando
     return {sum_before, sum(first, {}, false), sum(second, {}, false), sum(x, {}, false)};
   };
   const Tensors inputs = {large(0)};
-  const Program captured = traced(function, inputs), ordered = program::order_for_memory(captured);
+  const Program captured = traced(function, inputs), ordered = program::schedule(captured);
   ordered.verify();
   std::vector<uint64_t> draws;
   for (const program::Op& op : ordered.ops) {
@@ -307,9 +307,9 @@ TEST_CASE("order: a write that outlives the run does not pass an op that may ref
   };
   const Tensor x = vec(Values(4096, 0.5));
   const auto index = [](int64_t last) { return Tensor::from_data(std::vector<int64_t>{0, last}, {2}); };
-  for (const double together_ns : {0.0, 1.0}) {
+  for (const double parallel_ns : {0.0, 1.0}) {
     const Tensors a = make(), b = make();
-    CapturedFunction captured(step(a), {.executor = {.together_ns = together_ns}});
+    CapturedFunction captured(step(a), {.executor = {.parallel_ns = parallel_ns}});
     const auto eager = step(b);
     captured({x, index(2)});
     eager({x, index(2)});
@@ -369,7 +369,7 @@ TEST_CASE("order: an op that reads integers without a look at them has accepted 
   CHECK(refuses[1]);
   const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, 4);
   tbb::task_arena(4).execute([&] {
-    program::Executor executor(program, {good, {}}, {.together_ns = 1});
+    program::Executor executor(program, {good, {}}, {.parallel_ns = 1});
     const Tensors bad = {integers(2), integers(100000), large(3)};
     CHECK_THROWS_WITH(executor.run({bad, {}}), Catch::Contains("gather"));
     CHECK(values(bad[2])[0] == 3);

@@ -2,9 +2,9 @@
 // and which do not (statement 33).
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "autograd/grad_mode.h"
-#include "program/function.h"
+#include "shard/autograd/grad_mode.h"
+#include "shard/program/capture/function.h"
+#include "shard/shard.h"
 #include "support/policies.h"
 #include "support/tensors.h"
 

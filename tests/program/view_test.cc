@@ -2,11 +2,11 @@
 // histories and versions are those of eager calls.
 #include <catch2/catch.hpp>
 
-#include "api.h"
-#include "autograd/autograd.h"
-#include "call/plan_cache.h"
-#include "program/function.h"
-#include "program/json.h"
+#include "shard/autograd/autograd.h"
+#include "shard/call/plan_cache.h"
+#include "shard/program/capture/function.h"
+#include "shard/program/io/json.h"
+#include "shard/shard.h"
 #include "support/tensors.h"
 
 using namespace shard;

@@ -1,7 +1,7 @@
 // Every layout of small tensors, for exhaustive tests.
 #pragma once
 
-#include "dist/spec.h"
+#include "shard/dist/spec.h"
 
 namespace shard::test {
 

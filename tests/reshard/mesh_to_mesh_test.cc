@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "reshard/layouts.h"
-#include "reshard/pieces.h"
+#include "shard/reshard/pieces.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "reshard/layouts.h"
-#include "reshard/pieces.h"
+#include "shard/reshard/pieces.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

@@ -1,9 +1,9 @@
 // Every transition between layouts, with uneven and empty shards, on 1-D and 2-D meshes; statement 11's relayout.
 #include <catch2/catch.hpp>
 
-#include "reshard/execute.h"
 #include "reshard/layouts.h"
-#include "reshard/plan.h"
+#include "shard/reshard/execute.h"
+#include "shard/reshard/plan.h"
 #include "support/mesh_run.h"
 
 using namespace shard;

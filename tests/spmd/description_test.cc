@@ -5,7 +5,7 @@
 #include <regex>
 #include <sstream>
 
-#include "spmd/rule.h"
+#include "shard/spmd/rule.h"
 #include "support/source_dir.h"
 
 TEST_CASE("The description of the runtime lists every built-in rule, and no other") {

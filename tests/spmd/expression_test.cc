@@ -2,10 +2,10 @@
 // core/axis_expr_test.cc tests parsing, solver_test.cc the rules of the library's ops.
 #include <random>
 
-#include "ops/math_ops.h"
-#include "ops/nn_ops.h"
-#include "ops/reduce_ops.h"
-#include "ops/shape_ops.h"
+#include "shard/ops/math_ops.h"
+#include "shard/ops/nn_ops.h"
+#include "shard/ops/reduce_ops.h"
+#include "shard/ops/shape_ops.h"
 #include "spmd/rule_case.h"
 
 using namespace shard;

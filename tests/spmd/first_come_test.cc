@@ -1,12 +1,12 @@
 // The solver of shard_spmd_cases --compat: this library's rules, decided without costs.
 #include <catch2/catch.hpp>
 
-#include "core/error.h"
 #include "first_come.h"
-#include "ops/math_ops.h"
-#include "ops/nn_ops.h"
-#include "ops/shape_ops.h"
-#include "spmd/notation.h"
+#include "shard/core/error.h"
+#include "shard/ops/math_ops.h"
+#include "shard/ops/nn_ops.h"
+#include "shard/ops/shape_ops.h"
+#include "shard/spmd/notation.h"
 #include "spmd/rule_case.h"
 
 using namespace shard;

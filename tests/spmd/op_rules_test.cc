@@ -1,11 +1,11 @@
 // Rules of single ops beyond those in solver_test.cc: what each keeps sharded or pending, as text.
 #include <catch2/catch.hpp>
 
-#include "ops/logic_ops.h"
-#include "ops/math_ops.h"
-#include "ops/nn_ops.h"
-#include "ops/reduce_ops.h"
-#include "ops/shape_ops.h"
+#include "shard/ops/logic_ops.h"
+#include "shard/ops/math_ops.h"
+#include "shard/ops/nn_ops.h"
+#include "shard/ops/reduce_ops.h"
+#include "shard/ops/shape_ops.h"
 #include "spmd/rule_case.h"
 
 using namespace shard;

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "spmd/rule.h"
+#include "shard/spmd/rule.h"
 #include "support/mesh_run.h"
 #include "support/source_dir.h"
 

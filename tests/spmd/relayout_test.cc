@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
-#include "reshard/pieces.h"
-#include "reshard/plan.h"
+#include "shard/reshard/pieces.h"
+#include "shard/reshard/plan.h"
 #include "spmd/reshape_layouts.h"
 
 using namespace shard;

@@ -4,7 +4,7 @@
 #include <functional>
 #include <random>
 
-#include "ops/shape_ops.h"
+#include "shard/ops/shape_ops.h"
 #include "spmd/rule_case.h"
 
 namespace shard::test {

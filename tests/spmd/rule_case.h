@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "spmd/rule.h"
+#include "shard/spmd/rule.h"
 #include "support/mesh_run.h"
 
 namespace shard::test {

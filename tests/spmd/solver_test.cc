@@ -1,11 +1,11 @@
 // Placement rules without ranks: layouts of the inputs -> layouts wanted -> layouts of the outputs, as text.
 #include <catch2/catch.hpp>
 
-#include "ops/math_ops.h"
-#include "ops/nn_ops.h"
-#include "ops/reduce_ops.h"
-#include "ops/shape_ops.h"
-#include "spmd/notation.h"
+#include "shard/ops/math_ops.h"
+#include "shard/ops/nn_ops.h"
+#include "shard/ops/reduce_ops.h"
+#include "shard/ops/shape_ops.h"
+#include "shard/spmd/notation.h"
 #include "spmd/rule_case.h"
 
 using namespace shard;

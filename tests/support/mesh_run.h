@@ -7,8 +7,8 @@
 #include <mutex>
 #include <numeric>
 
-#include "api/layout.h"
-#include "dist/dist_tensor.h"
+#include "shard/api/layout.h"
+#include "shard/dist/dist_tensor.h"
 
 namespace shard::test {
 

@@ -7,8 +7,8 @@
 #include <bit>
 #include <limits>
 
-#include "api.h"
-#include "program/function.h"
+#include "shard/program/capture/function.h"
+#include "shard/shard.h"
 #include "support/tensors.h"
 
 namespace shard::test {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "dist/policies.h"
+#include "shard/dist/policies.h"
 
 namespace shard::test {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "testing/pieces.h"
+#include "shard/testing/pieces.h"
 
 namespace shard::test {
 

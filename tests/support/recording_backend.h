@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
-#include "core/op_context.h"
-#include "core/op_def.h"
-#include "kernels/registry.h"
+#include "shard/core/error.h"
+#include "shard/core/op_context.h"
+#include "shard/core/op_def.h"
+#include "shard/kernels/registry.h"
 
 namespace shard::test::recording {
 

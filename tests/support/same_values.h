@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "api.h"
+#include "shard/shard.h"
 
 namespace shard::test {
 

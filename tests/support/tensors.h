@@ -2,7 +2,7 @@
 // columns.
 #pragma once
 
-#include "api.h"
+#include "shard/shard.h"
 #include "support/mesh_run.h"
 
 namespace shard::test {

@@ -3,7 +3,7 @@
 #include <limits>
 #include <numeric>
 
-#include "core/error.h"
+#include "shard/core/error.h"
 
 namespace spmd_cases {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "spmd/notation.h"
+#include "shard/spmd/notation.h"
 
 namespace spmd_cases {
 

@@ -2,14 +2,14 @@
 // commute with pending reductions.
 #include <algorithm>
 
-#include "ops/creation_ops.h"
-#include "ops/logic_ops.h"
-#include "ops/math_ops.h"
-#include "ops/nn_ops.h"
-#include "ops/optim_ops.h"
-#include "ops/reduce_ops.h"
-#include "ops/shape_ops.h"
 #include "rules.h"
+#include "shard/ops/creation_ops.h"
+#include "shard/ops/logic_ops.h"
+#include "shard/ops/math_ops.h"
+#include "shard/ops/nn_ops.h"
+#include "shard/ops/optim_ops.h"
+#include "shard/ops/reduce_ops.h"
+#include "shard/ops/shape_ops.h"
 
 namespace spmd_cases {
 

@@ -1,11 +1,11 @@
 // Rules for calls for which this library has no op (gradients, fused ops of the peer), and the
 // calls that the peer refuses. They are notations for the library's solvers. Where a comment says
 // "the peer", the rule is wrong or worse than that of this library, and only --compat uses it.
-#include "core/error.h"
 #include "first_come.h"
-#include "reshard/pieces.h"
 #include "rules.h"
-#include "spmd/notation.h"
+#include "shard/core/error.h"
+#include "shard/reshard/pieces.h"
+#include "shard/spmd/notation.h"
 
 namespace spmd_cases {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/error.h"
+#include "shard/core/error.h"
 
 namespace spmd_cases {
 namespace {

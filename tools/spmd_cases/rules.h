@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/op_def.h"
 #include "first_come.h"
-#include "spmd/rule.h"
+#include "shard/core/op_def.h"
+#include "shard/spmd/rule.h"
 
 namespace spmd_cases {
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
-#include "core/error.h"
 #include "rules.h"
+#include "shard/core/error.h"
 
 namespace spmd_cases {
 namespace {

@@ -2,8 +2,8 @@
 // rule reads them.
 #include <numeric>
 
-#include "core/error.h"
 #include "rules.h"
+#include "shard/core/error.h"
 
 namespace spmd_cases {
 namespace {

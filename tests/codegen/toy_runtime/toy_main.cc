@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <numeric>
 
-#include "api.h"
+#include "shard/shard.h"
 #include "toy_forms.h"
 #include "toy_ops_ops.h"
 

@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "api/layout.h"
-#include "core/error.h"
-#include "dist/world.h"
+#include <shard/kernel.h>
+#include <shard/shard.h>
 #include "foreign_api.h"
 
 using namespace shard;

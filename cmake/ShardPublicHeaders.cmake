@@ -1,0 +1,25 @@
+# cmake -DRUNTIME=runtime -DOPS=generated -DOUT=PREFIX/include -P: copies the public headers, which are those that these ones include, to OUT/shard.
+set(pending shard.h program.h kernel.h testing.h        # for people
+            autograd/record.h call/codegen_abi.h call/compute.h call/dispatch.h call/dist_call.h program/ir/op_table.h)  # for generated code
+set(done "")
+while(pending)
+  list(POP_FRONT pending header)
+  if(header IN_LIST done)
+    continue()
+  endif()
+  list(APPEND done ${header})
+  set(file ${RUNTIME}/shard/${header})
+  if(header MATCHES "^ops/(.*)")
+    set(file ${OPS}/${CMAKE_MATCH_1})
+  endif()
+  get_filename_component(folder ${header} DIRECTORY)
+  file(COPY ${file} DESTINATION ${OUT}/shard/${folder})
+  file(STRINGS ${file} includes REGEX "^#include \"")
+  foreach(line IN LISTS includes)
+    if(line MATCHES "\"shard/(.*)\"")
+      list(APPEND pending ${CMAKE_MATCH_1})
+    elseif(line MATCHES "\"(.*)\"")  # generated headers include those beside them
+      list(APPEND pending ${folder}/${CMAKE_MATCH_1})
+    endif()
+  endforeach()
+endwhile()

@@ -1,7 +1,0 @@
-#include "core/thread_state.h"
-
-namespace shard {
-
-constinit thread_local ThreadState this_thread;
-
-}  // namespace shard

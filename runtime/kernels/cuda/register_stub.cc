@@ -1,8 +1,0 @@
-// Stands in for register.cc in a build without CUDA; cmake/ShardCuda.cmake chooses between the two.
-#include "kernels/cuda/register.h"
-
-namespace shard {
-
-void register_cuda_kernels() {}
-
-}  // namespace shard

@@ -1,0 +1,51 @@
+// Operators of tensors: arithmetic, comparisons, in-place arithmetic, and output to streams. They call the ops add, subtract, multiply,
+// divide, scale, equal, ... (<shard/ops/math.h>, <shard/ops/logic.h>) and throw what these throw.
+#pragma once
+
+#include <concepts>
+#include <iosfwd>
+
+#include "shard/core/tensor.h"
+
+namespace shard {
+
+/// An operand of an operator: a tensor or a number, and the line of the expression. A number takes
+/// the dtype of the tensor beside it; a fraction beside an integer tensor is a dtype_mismatch error.
+class Operand {
+ public:
+  Operand(const Tensor& tensor, CallSite site = CallSite::here()) : tensor(&tensor), site(site) {}  // NOLINT
+  template <class T>
+  requires std::integral<T> || std::floating_point<T> Operand(T number, CallSite site = CallSite::here())  // NOLINT
+      : number(number), site(site) {}
+
+  const Tensor* tensor = nullptr;  // null for a number
+  Scalar number;
+  CallSite site;
+};
+
+Tensor operator+(const Operand& x, const Operand& y);
+Tensor operator-(const Operand& x, const Operand& y);
+Tensor operator*(const Operand& x, const Operand& y);
+Tensor operator/(const Operand& x, const Operand& y);
+/// -x, which is x * -1 for unsigned dtypes too.
+Tensor operator-(const Operand& x);
+
+/// Elementwise comparisons; the results are bool tensors.
+Tensor operator==(const Operand& x, const Operand& y);
+Tensor operator!=(const Operand& x, const Operand& y);
+Tensor operator<(const Operand& x, const Operand& y);
+Tensor operator<=(const Operand& x, const Operand& y);
+Tensor operator>(const Operand& x, const Operand& y);
+Tensor operator>=(const Operand& x, const Operand& y);
+
+/// In place: writes the buffer of x, which its views see, and returns x.
+Tensor& operator+=(Tensor& x, const Operand& y);
+Tensor& operator-=(Tensor& x, const Operand& y);
+Tensor& operator*=(Tensor& x, const Operand& y);
+Tensor& operator/=(Tensor& x, const Operand& y);
+
+/// dtype, shape, layout and values: what to_text returns. Of a distributed tensor it writes the
+/// local shard and says so; it never communicates.
+std::ostream& operator<<(std::ostream& stream, const Tensor& tensor);
+
+}  // namespace shard

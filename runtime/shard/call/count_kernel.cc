@@ -1,0 +1,112 @@
+// Counts the bytes that the kernel of a distributed call sends when it combines values over mesh
+// axes. The dry kernel that is registered for it reports them.
+#include "shard/call/dist_call.h"
+
+namespace shard::call {
+namespace {
+
+/// Counts the bytes that all groups along the axes send, and reduces nothing.
+class CountingReducer final : public AxisReducer {
+ public:
+  CountingReducer(const ProcessMesh& mesh, const AxisList& axes) : mesh_(mesh), axes_(axes) {}
+  void all_reduce(DenseTensor& value, ReduceType) override {
+    for (int i = 0; i < axes_.size(); ++i) {
+      // A group sends 2n(k - 1) elements: a reduce-scatter and an all-gather.
+      int64_t elements = 2 * value.numel() * (mesh_.size(axes_[i]) - 1);
+      for (int j = 0; j < axes_.size(); ++j) elements *= j == i ? 1 : mesh_.size(axes_[j]);
+      bytes += elements * static_cast<int64_t>(size_of(value.dtype()));
+    }
+  }
+  int64_t bytes = 0;
+
+ private:
+  const ProcessMesh& mesh_;
+  const AxisList& axes_;
+};
+
+int64_t ranks_along(const ProcessMesh& mesh, const AxisList& axes) {
+  int64_t ranks = 1;
+  for (int i = 0; i < axes.size(); ++i) ranks *= mesh.size(axes[i]);
+  return ranks;
+}
+
+/// The axes along which local shards differ, without those that the kernel reduces over: the
+/// members of such a group combine tensors of one shape.
+AxisList differing_axes(const CallPlan& plan) {
+  AxisList axes;
+  for (int axis = 0; axis < plan.mesh->rank(); ++axis) {
+    if (plan.mesh->size(axis) == 1 || plan.reduce_axes.contains(axis)) continue;
+    bool shards = false;
+    for (const InputPlan& input : plan.inputs)
+      shards = shards || (input.want != nullptr && input.want->layout().dim_of(axis) >= 0);
+    for (const OutputPlan& output : plan.outputs)
+      shards = shards || (output.spec != nullptr && output.spec->layout().dim_of(axis) >= 0);
+    if (shards) axes.push_back(axis);
+  }
+  return axes;
+}
+
+/// Advances `at` to the next coordinate along `axes`; returns false after the last one.
+bool next_place(const ProcessMesh& mesh, const AxisList& axes, Coordinate& at) {
+  for (int i = axes.size(); i-- > 0;) {
+    int& place = at[static_cast<size_t>(axes[i])];
+    if (++place < mesh.size(axes[i])) return true;
+    place = 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+/// The count must be equal on all ranks. So the dry kernel runs once for each local shape that some
+/// rank has, as in a dry world.
+void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) {
+  const AxisList axes = differing_axes(plan);
+  const int64_t group = ranks_along(*mesh_, plan.reduce_axes);
+  if (group == 1) return;
+  const int64_t replicas = mesh_->size() / group / ranks_along(*mesh_, axes);
+  CountingReducer reducer(*mesh_, plan.reduce_axes);
+  MemoryMeter meter;
+  const OpContext context = ctx_;
+  ctx_.dry = &meter;
+  ctx_.tracer = nullptr;
+  ctx_.local = &local_;
+  local_.reducer = &reducer;
+  plan_ = &plan;
+  const auto restore = [&] {
+    locals_.clear();  // before the meter that counts them is destroyed
+    ctx_ = context;
+    local_ = {};
+    plan_ = nullptr;
+  };
+  try {
+    Coordinate at{};
+    do {
+      bind_plan(plan, at);
+      local_.inputs = plan.input_boxes;
+      local_.outputs = plan.output_boxes;
+      for (size_t i = 0; i < tensors_.size(); ++i) {
+        Meta shard = plan.input_shards[i];
+        if (plan.in_float32) shard.dtype = compute_dtype(shard.dtype);
+        locals_.push_back(tensors_[i] == nullptr ? DenseTensor()
+                                                 : DenseTensor::allocate(tensors_[i]->value.device(), shard, &meter));
+      }
+      dense();
+      locals_.clear();
+    } while (next_place(*mesh_, axes, at));
+    plan.kernel_bytes = reducer.bytes * replicas;
+    plan.bytes += plan.kernel_bytes;
+    plan.checked = plan.checked || plan.kernel_bytes != 0;
+  } catch (const Error& error) {
+    restore();
+    if (error.code() != ErrorCode::no_kernel)
+      throw;  // otherwise there is no dry kernel, or the call is going to fail because it has no kernel
+    plan.kernel_untold = plan.checked = true;
+  } catch (...) {
+    restore();
+    throw;
+  }
+  restore();
+}
+
+}  // namespace shard::call

@@ -1,0 +1,113 @@
+#include "shard/call/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "shard/core/error.h"
+
+namespace shard::call {
+namespace {
+
+Range common(const Range& a, const Range& b) {
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max<int64_t>(0, std::min(a.begin + a.size, b.begin + b.size) - begin)};
+}
+
+}  // namespace
+
+std::vector<uint64_t> gather_words(Rank& rank, std::span<const uint64_t> words, CommCause cause) {
+  const int ranks = rank.world().size();
+  std::vector<uint64_t> all(words.size() * static_cast<size_t>(ranks));
+  const std::vector<int64_t> bytes(static_cast<size_t>(ranks), static_cast<int64_t>(words.size_bytes()));
+  rank.communicator(ProcessMesh::make({ranks})).all_gather(cause, words.data(), all.data(), bytes).wait();
+  return all;
+}
+
+int64_t gather_bytes(int world_size, size_t bytes) {
+  const int64_t ranks = world_size;
+  return ranks * (ranks - 1) * static_cast<int64_t>(bytes);
+}
+
+RowPieces::RowPieces(const DistSpec* spec, std::vector<int64_t> rows, CommCause cause) : spec_(spec), cause_(cause) {
+  const ProcessMesh& mesh = *spec->mesh();
+  const AxisList& axes = spec->axes(0);
+  size_t pieces = 1;
+  for (int i = 0; i < axes.size(); ++i) pieces *= static_cast<size_t>(mesh.size(axes[i]));
+  held_.resize(pieces, {0, -1});
+  wanted_.resize(pieces);
+  for (int i = 0; i < mesh.size(); ++i) {
+    Range& piece = held_[place(mesh.coordinate_at(i))];
+    const int process = mesh.processes()[static_cast<size_t>(i)];
+    const int64_t computed = rows[static_cast<size_t>(process)];
+    if (piece.size < 0) piece.size = computed;
+    if (piece.size == computed) continue;
+    fail(ErrorCode::internal,
+         "[{}] rank {} computed {} rows of '{}', but another with the same piece {}; its kernel gives not the same "
+         "rows each time",
+         cause.op, process, computed, cause.argument, piece.size);
+  }
+  for (Range& piece : held_) {
+    piece.begin = total_;
+    total_ += piece.size;
+  }
+  for (int i = 0; i < mesh.size(); ++i) {
+    const Coordinate at = mesh.coordinate_at(i);
+    wanted_[place(at)] = shard_range(total_, mesh, axes, at);
+  }
+}
+
+size_t RowPieces::place(const Coordinate& at) const {
+  const AxisList& axes = spec_->axes(0);
+  size_t index = 0;
+  for (int i = 0; i < axes.size(); ++i) {
+    index = index * static_cast<size_t>(spec_->mesh()->size(axes[i])) +
+            static_cast<size_t>(at[static_cast<size_t>(axes[i])]);
+  }
+  return index;
+}
+
+DenseTensor RowPieces::balance(Rank& rank, const DenseTensor& computed) const {
+  const bool in_place = std::equal(held_.begin(), held_.end(), wanted_.begin(), [](const Range& a, const Range& b) {
+    return a.size == b.size && (a.size == 0 || a.begin == b.begin);
+  });
+  if (in_place) return computed;
+  const ProcessMesh& mesh = *spec_->mesh();
+  const Coordinate me = *mesh.coordinate(rank.id());
+  const Range held = held_[place(me)];
+  const Range wanted = wanted_[place(me)];
+  const int64_t row =
+      static_cast<int64_t>(size_of(computed.dtype())) * computed.dims().numel(1, computed.dims().rank());
+  const auto peers = static_cast<size_t>(mesh.size());
+  std::vector<int64_t> send_bytes(peers, 0), receive_bytes(peers, 0), receive_at(peers, 0);
+  std::vector<char> send;
+  for (size_t i = 0; i < peers; ++i) {
+    const Coordinate at = mesh.coordinate_at(static_cast<int>(i));
+    bool same_replica = true;
+    for (int axis = 0; axis < mesh.rank(); ++axis) {
+      same_replica = same_replica &&
+                     (spec_->axes(0).contains(axis) || at[static_cast<size_t>(axis)] == me[static_cast<size_t>(axis)]);
+    }
+    if (!same_replica) continue;
+    const Range out = common(held, wanted_[place(at)]);
+    const char* from = computed.data<char>() + (out.begin - held.begin) * row;
+    send.insert(send.end(), from, from + out.size * row);
+    send_bytes[i] = out.size * row;
+    const Range in = common(held_[place(at)], wanted);
+    receive_bytes[i] = in.size * row;
+    receive_at[i] = (in.begin - wanted.begin) * row;
+  }
+  Dims dims = computed.dims();
+  dims[0] = wanted.size;
+  DenseTensor result = DenseTensor::allocate(computed.device(), {dims, computed.dtype()});
+  std::vector<char> receive(result.meta().bytes());
+  rank.communicator(&mesh).all_to_all(cause_, send.data(), send_bytes, receive.data(), receive_bytes).wait();
+  const char* from = receive.data();
+  for (size_t i = 0; i < peers; ++i) {
+    if (receive_bytes[i] != 0)
+      std::memcpy(result.data<char>() + receive_at[i], from, static_cast<size_t>(receive_bytes[i]));
+    from += receive_bytes[i];
+  }
+  return result;
+}
+
+}  // namespace shard::call

@@ -1,0 +1,32 @@
+// Implements the reducer with which kernels combine values over the ranks of a mesh.
+#pragma once
+
+#include "shard/core/op_context.h"
+#include "shard/dist/spec.h"
+#include "shard/dist/world.h"
+
+namespace shard::call {
+
+/// Combines a kernel's partial results over the mesh axes that the placement rule asked for, one
+/// axis after the other.
+class MeshReducer final : public AxisReducer {
+ public:
+  /// `op` must outlive the reducer.
+  MeshReducer(Rank& rank, const ProcessMesh* mesh, const AxisList& axes, std::string_view op)
+      : rank_(rank), mesh_(mesh), axes_(axes), op_(op) {}
+  void all_reduce(DenseTensor& value, ReduceType type) override {
+    for (int i = 0; i < axes_.size(); ++i) {
+      rank_.communicator(mesh_, axes_[i])
+          .all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type)
+          .wait();
+    }
+  }
+
+ private:
+  Rank& rank_;
+  const ProcessMesh* mesh_;
+  AxisList axes_;
+  std::string_view op_;
+};
+
+}  // namespace shard::call

@@ -1,0 +1,327 @@
+#include "shard/comm/local.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <condition_variable>
+#include <cstring>
+
+#include "shard/comm/reduce.h"
+#include "shard/core/box_copy.h"
+#include "shard/core/error.h"
+
+namespace shard {
+
+// Members publish their buffers when they start a collective. When they wait for it, they meet,
+// copy from each other, and meet again before any of them may change or free a published buffer.
+struct LocalHub::Group {
+  /// The progress of a member in one collective.
+  enum Stage : uint8_t { absent, posted, first_done, second_done };
+
+  /// One collective in flight.
+  struct Round {
+    explicit Round(size_t size) : posts(size, nullptr), stages(size, absent) {}
+    bool all_reached(Stage stage) const {
+      for (const Stage reached : stages) {
+        if (reached < stage) return false;
+      }
+      return true;
+    }
+
+    std::vector<const Collective*> posts;
+    std::vector<Stage> stages;
+    int copying = 0;  // members that are reading buffers of others
+    size_t left = 0;
+  };
+
+  explicit Group(std::vector<int> members) : members(std::move(members)) {}
+
+  const std::vector<int> members;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<uint64_t, Round> rounds;  // by sequence
+  bool failed = false;
+  std::string reason;
+};
+
+LocalHub::~LocalHub() = default;
+
+void LocalHub::fail(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (failed_) return;
+  failed_ = true;
+  reason_ = reason;
+  for (auto& [members, group] : groups_) {
+    const std::lock_guard group_lock(group->mutex);
+    group->failed = true;
+    group->reason = reason;
+    group->changed.notify_all();
+  }
+}
+
+void LocalHub::call_failed(int rank, uint64_t call, const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    failed_calls_.add(call, rank, static_cast<int>(calls_done_.size()), text);
+    call_failed_ = !failed_calls_.empty();
+  }
+  fail_if_torn();
+}
+
+void LocalHub::tell_done(int world_rank, uint64_t calls) {
+  calls_done_[static_cast<size_t>(world_rank)] = calls;
+  if (call_failed_) fail_if_torn();
+}
+
+void LocalHub::fail_if_torn() {
+  std::string reason;
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t rank = 0; rank < calls_done_.size() && reason.empty(); ++rank) {
+      const FailedCalls::Torn torn = failed_calls_.torn_for(static_cast<int>(rank), calls_done_[rank]);
+      reason = torn.text;
+      if (!reason.empty()) torn_->set(torn.call, reason);
+    }
+  }
+  if (!reason.empty()) fail(reason);
+}
+
+std::string LocalHub::whereabouts(int world_rank) {
+  std::string text;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [members, group] : groups_) {
+    size_t i = 0;
+    while (i < members.size() && members[i] != world_rank) ++i;
+    if (i == members.size()) continue;
+    const std::lock_guard group_lock(group->mutex);
+    for (const auto& [sequence, round] : group->rounds) {
+      if (round.stages[i] == Group::absent || round.posts[i] == nullptr) continue;
+      text += fmt::format("{}{} of ranks [{}]", text.empty() ? "" : ", ", round.posts[i]->describe(),
+                          fmt::join(members, ", "));
+    }
+  }
+  return text;
+}
+
+class LocalOperation final : public Operation {
+ public:
+  LocalOperation(LocalHub& hub, std::shared_ptr<LocalHub::Group> group, int me, Collective collective)
+      : hub_(hub), group_(std::move(group)), me_(static_cast<size_t>(me)), c_(std::move(collective)) {
+    const std::lock_guard lock(group_->mutex);
+    if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
+    round_ = &group_->rounds.try_emplace(c_.sequence, group_->members.size()).first->second;
+    round_->posts[me_] = &c_;
+    reach(Group::posted);
+  }
+
+ protected:
+  void complete() override {
+    std::unique_lock lock(group_->mutex);
+    try {
+      run(lock);
+    } catch (const std::exception& error) {
+      const std::string text = fmt::format("rank {} failed: {}", group_->members[me_], error.what());
+      if (lock.owns_lock()) lock.unlock();
+      hub_.fail(text);
+      lock.lock();
+      // From here on no member begins to copy. Those that are copying already read the published
+      // buffers without the lock, and must finish before this rank's entry and buffers may be
+      // destroyed.
+      group_->changed.wait(lock, [&] { return round_->copying == 0; });
+      round_->posts[me_] = nullptr;
+      throw;
+    }
+    round_->posts[me_] = nullptr;
+    if (++round_->left == group_->members.size()) group_->rounds.erase(c_.sequence);
+  }
+
+ private:
+  using Group = LocalHub::Group;
+
+  const Collective& post(size_t i) const { return *round_->posts[i]; }
+  size_t members() const { return group_->members.size(); }
+
+  void run(std::unique_lock<std::mutex>& lock) {
+    meet(lock, Group::posted);
+    if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
+    for (size_t i = 0; i < members(); ++i) check_agreement(i);
+    step(lock, Group::first_done, [&] { copy(); });
+    if (c_.kind == CommKind::all_reduce) step(lock, Group::second_done, [&] { gather_reduced(); });
+  }
+
+  void reach(Group::Stage stage) {
+    round_->stages[me_] = stage;
+    if (round_->all_reached(stage)) group_->changed.notify_all();
+  }
+
+  /// Runs `work`, which reads buffers of others, without the lock; then waits until all members
+  /// have done so.
+  template <class F>
+  void step(std::unique_lock<std::mutex>& lock, Group::Stage stage, F&& work) {
+    if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
+    ++round_->copying;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      work();
+    } catch (...) { error = std::current_exception(); }
+    lock.lock();
+    --round_->copying;
+    if (group_->failed && round_->copying == 0) group_->changed.notify_all();
+    if (error) std::rethrow_exception(error);
+    reach(stage);
+    meet(lock, stage);
+  }
+
+  /// Waits until all members have reached `stage`.
+  void meet(std::unique_lock<std::mutex>& lock, Group::Stage stage) {
+    const bool in_time =
+        group_->changed.wait_for(lock, hub_.timeout_, [&] { return round_->all_reached(stage) || group_->failed; });
+    if (round_->all_reached(stage)) return;
+    if (in_time) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
+    fail_timeout(lock, stage);
+  }
+
+  [[noreturn]] void fail_timeout(std::unique_lock<std::mutex>& lock, Group::Stage stage) {
+    std::vector<int> missing;
+    for (size_t i = 0; i < members(); ++i) {
+      if (round_->stages[i] < stage) missing.push_back(group_->members[i]);
+    }
+    lock.unlock();
+    std::string where;
+    for (const int rank : missing) {
+      const std::string at = hub_.whereabouts(rank);
+      if (!at.empty()) where += fmt::format("; rank {} is at {}", rank, at);
+    }
+    shard::fail(ErrorCode::timeout, "rank {} never {} {} within {} ms{}", fmt::join(missing, ", "),
+                stage == Group::posted ? "joined" : "finished", c_.describe(), hub_.timeout_.count(), where);
+  }
+
+  void check_agreement(size_t i) const {
+    if (post(i).agrees_with(c_)) return;
+    shard::fail(
+        ErrorCode::communication,
+        "ranks have diverged: rank {} is at {}, rank {} at {}. Every rank must make the same calls in the same order",
+        group_->members[me_], c_.agreement(), group_->members[i], post(i).agreement());
+  }
+
+  void copy() {
+    switch (c_.kind) {
+      case CommKind::all_gather: return all_gather();
+      case CommKind::all_to_all: return all_to_all();
+      case CommKind::all_reduce: return reduce_own_part();
+      case CommKind::reduce_scatter: return reduce_scatter();
+      case CommKind::broadcast: return broadcast();
+      case CommKind::exchange: return exchange();
+    }
+  }
+
+  void all_gather() const {
+    char* to = static_cast<char*>(c_.receive);
+    for (size_t i = 0; i < members(); ++i) {
+      const auto bytes = static_cast<size_t>(c_.sizes[i]);
+      if (bytes != 0 && to != post(i).send) std::memcpy(to, post(i).send, bytes);
+      to += bytes;
+    }
+  }
+
+  void all_to_all() const {
+    char* to = static_cast<char*>(c_.receive);
+    for (size_t i = 0; i < members(); ++i) {
+      const Collective& peer = post(i);
+      const int64_t bytes = c_.receive_sizes[i];
+      if (peer.sizes[me_] != bytes) {
+        shard::fail(ErrorCode::communication, "[{}] in {} rank {} expects {} bytes from rank {}, which sends {}",
+                    c_.cause.op, c_.describe(), group_->members[me_], bytes, group_->members[i], peer.sizes[me_]);
+      }
+      int64_t begin = 0;
+      for (size_t k = 0; k < me_; ++k) begin += peer.sizes[k];
+      if (bytes != 0) std::memcpy(to, static_cast<const char*>(peer.send) + begin, static_cast<size_t>(bytes));
+      to += bytes;
+    }
+  }
+
+  int64_t part_begin(size_t member) const {
+    return c_.count * static_cast<int64_t>(member) / static_cast<int64_t>(members());
+  }
+
+  /// An all-reduce: each member reduces one part of all buffers into its own buffer, where no other
+  /// member reads that part. Then all members copy all parts.
+  void reduce_own_part() const {
+    const int64_t begin = part_begin(me_);
+    reduce_posts(static_cast<char*>(c_.receive) + static_cast<size_t>(begin) * size_of(c_.dtype), begin,
+                 part_begin(me_ + 1) - begin);
+  }
+  void gather_reduced() const {
+    for (size_t i = 0; i < members(); ++i) {
+      const size_t begin = static_cast<size_t>(part_begin(i)) * size_of(c_.dtype);
+      const size_t bytes = static_cast<size_t>(part_begin(i + 1)) * size_of(c_.dtype) - begin;
+      if (i != me_ && bytes != 0)
+        std::memcpy(static_cast<char*>(c_.receive) + begin, static_cast<const char*>(post(i).send) + begin, bytes);
+    }
+  }
+
+  void reduce_scatter() const {
+    int64_t begin = 0;
+    for (size_t i = 0; i < me_; ++i) begin += c_.sizes[i];
+    reduce_posts(c_.receive, begin, c_.sizes[me_]);
+  }
+
+  void reduce_posts(void* out, int64_t begin, int64_t count) const {
+    if (count == 0) return;
+    std::vector<const void*> inputs;
+    for (size_t i = 0; i < members(); ++i)
+      inputs.push_back(static_cast<const char*>(post(i).send) + static_cast<size_t>(begin) * size_of(c_.dtype));
+    reduce_in_order(out, inputs, count, c_.dtype, c_.type);
+  }
+
+  void broadcast() const {
+    const auto root = static_cast<size_t>(c_.root);
+    if (me_ != root && c_.count != 0) std::memcpy(c_.receive, post(root).send, static_cast<size_t>(c_.count));
+  }
+
+  void exchange() const {
+    for (size_t i = 0; i < members(); ++i) check_boxes(post(i), static_cast<int>(i), c_, static_cast<int>(me_));
+    for (const BoxTransfer& box : c_.receives) {
+      char* from = const_cast<char*>(static_cast<const char*>(post(static_cast<size_t>(box.peer)).send));
+      copy_box({static_cast<char*>(c_.receive), box.to_dims, box.to_begin}, {from, box.from_dims, box.from_begin},
+               box.extent, static_cast<size_t>(c_.count));
+    }
+  }
+
+  LocalHub& hub_;
+  std::shared_ptr<Group> group_;
+  size_t me_;
+  Collective c_;
+  Group::Round* round_ = nullptr;
+};
+
+class LocalCommunicator final : public Communicator {
+ public:
+  LocalCommunicator(LocalHub& hub, std::shared_ptr<LocalHub::Group> group, int rank, CommQueue& queue)
+      : Communicator(group->members, rank, queue), hub_(hub), group_(std::move(group)), queue_(queue) {}
+
+ protected:
+  std::unique_ptr<Operation> do_start(Collective collective) override {
+    hub_.tell_done(members()[static_cast<size_t>(rank())], queue_.calls_done());
+    return std::make_unique<LocalOperation>(hub_, group_, rank(), std::move(collective));
+  }
+
+ private:
+  LocalHub& hub_;
+  std::shared_ptr<LocalHub::Group> group_;
+  const CommQueue& queue_;
+};
+
+std::unique_ptr<Communicator> LocalHub::communicator(const std::vector<int>& members, int rank, CommQueue& queue) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Group>& group = groups_[members];
+  if (!group) {
+    group = std::make_shared<Group>(members);
+    group->failed = failed_;
+    group->reason = reason_;
+  }
+  return std::make_unique<LocalCommunicator>(*this, group, rank, queue);
+}
+
+}  // namespace shard

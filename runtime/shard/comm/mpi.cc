@@ -1,0 +1,275 @@
+#include "shard/comm/mpi.h"
+
+#include <fmt/format.h>
+
+#include <thread>
+
+#include "shard/comm/mpi_channel.h"
+#include "shard/comm/mpi_operation.h"
+#include "shard/core/error.h"
+
+namespace shard {
+namespace {
+
+constexpr int64_t kMillisecond = 1'000'000;
+constexpr int64_t kGrace = 100 * kMillisecond;       // for collectives in flight when the world fails
+constexpr int64_t kAnswerTime = 200 * kMillisecond;  // for answers to a question
+constexpr int kPollsPerCheck = 32;                   // of the clock and of control messages
+// A waiting rank polls (MPI itself yields then, if it was told that processes share cores), then
+// also yields, then sleeps.
+constexpr int64_t kSpinTime = kMillisecond / 2;
+constexpr int64_t kYieldTime = 1000 * kMillisecond;
+constexpr std::chrono::microseconds kNap{200};
+constexpr size_t kMaxText = 4000;
+
+/// The MPI library in this process. It is finalised when the process exits, if it was initialised
+/// here and no world has failed: with a missing rank, MPI_Finalize would not return.
+class MpiRuntime {
+ public:
+  static MpiRuntime& get() {
+    static MpiRuntime runtime;
+    return runtime;
+  }
+  MpiRuntime(const MpiRuntime&) = delete;
+  ~MpiRuntime() {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (initialized_here_ && !failed && finalized == 0) MPI_Finalize();
+  }
+
+  bool failed = false;
+
+ private:
+  MpiRuntime() {
+    int initialized = 0;
+    MPI_Initialized(&initialized);
+    if (initialized != 0) return;
+    int provided = 0;
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    initialized_here_ = true;
+    if (provided < MPI_THREAD_FUNNELED)
+      shard::fail(ErrorCode::communication, "this MPI cannot be used by a program with threads");
+  }
+
+  bool initialized_here_ = false;
+};
+
+MPI_Comm duplicate_world() {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return copy;
+}
+
+}  // namespace
+
+void check_mpi(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  shard::fail(ErrorCode::communication, "{} failed: {}", what, text);
+}
+
+namespace {
+
+/// A message about a call: its number, a space and a text.
+std::string call_message(uint64_t call, const std::string& text) { return fmt::format("{} {}", call, text); }
+
+std::pair<uint64_t, std::string> read_call_message(const std::string& message) {
+  return {std::strtoull(message.c_str(), nullptr, 10), message.substr(message.find(' ') + 1)};
+}
+
+}  // namespace
+
+std::unique_ptr<MpiHub> MpiHub::make(const CommOptions& options, std::shared_ptr<TornCalls> torn) {
+  MpiRuntime::get();
+  return std::make_unique<MpiChannel>(options, std::move(torn));
+}
+
+MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<TornCalls> torn)
+    : options_(options), data_(duplicate_world()), notes_(duplicate_world()), control_(duplicate_world()),
+      torn_(std::move(torn)) {
+  MPI_Comm_rank(data_, &rank_);
+  MPI_Comm_size(data_, &size_);
+  void* limit = nullptr;
+  int found = 0;
+  MPI_Comm_get_attr(data_, MPI_TAG_UB, &limit, &found);
+  tag_limit_ = found != 0 ? *static_cast<int*>(limit) : 32767;
+}
+
+MpiChannel::~MpiChannel() {
+  // Freeing is collective. After a failure other ranks may never call it, and messages in flight
+  // may still arrive.
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (!failure_.empty() || finalized != 0) return;
+  MPI_Comm_free(&data_);
+  MPI_Comm_free(&notes_);
+  MPI_Comm_free(&control_);
+}
+
+std::unique_ptr<Communicator> MpiChannel::communicator(const std::vector<int>& members, int rank, CommQueue& queue) {
+  return make_mpi_communicator(*this, members, rank, queue);
+}
+
+int MpiChannel::tag(uint64_t hash, int phase) const {
+  const auto limit = static_cast<uint64_t>(tag_limit_) / 4;
+  return static_cast<int>((hash % limit) * 4) + phase;
+}
+
+std::vector<char> MpiChannel::take_scratch(size_t bytes) {
+  std::vector<char> scratch;
+  if (!scratch_.empty()) {
+    scratch = std::move(scratch_.back());
+    scratch_.pop_back();
+  }
+  if (scratch.size() < bytes) scratch.resize(bytes);
+  return scratch;
+}
+
+void MpiChannel::check_alive() const {
+  if (!failure_.empty()) shard::fail(ErrorCode::peer_failed, "{}", failure_);
+}
+
+void MpiChannel::send_control(int to, int tag, const std::string& text) {
+  Outgoing& message = outgoing_.emplace_back(Outgoing{text.substr(0, kMaxText), MPI_REQUEST_NULL});
+  MPI_Isend(message.text.data(), static_cast<int>(message.text.size()), MPI_CHAR, to, tag, control_, &message.request);
+}
+
+void MpiChannel::call_failed(uint64_t call, const std::string& text) noexcept {
+  try {
+    failed_calls_.add(call, rank_, size_, text);
+    for (int to = 0; to < size_; ++to) {
+      if (to != rank_) send_control(to, kCallFailed, call_message(call, text));
+    }
+  } catch (...) {  // out of memory: ranks that wait for this one find out by their timeouts
+  }
+}
+
+void MpiChannel::tell_done(uint64_t calls) {
+  calls_done_ = calls;
+  poll_all_control();
+  fail_if_torn();
+  check_alive();
+}
+
+void MpiChannel::fail_if_torn() {
+  if (failed_calls_.empty() || !failure_.empty()) return;
+  const FailedCalls::Torn torn = failed_calls_.torn_for(rank_, calls_done_);
+  if (torn.text.empty()) return;
+  torn_->set(torn.call, torn.text);
+  fail(kTorn, torn.text, call_message(torn.call, torn.text));
+}
+
+void MpiChannel::fail(ControlTag tag, const std::string& reason, const std::string& message) noexcept {
+  if (!failure_.empty()) return;
+  try {
+    failure_ = reason;
+    MpiRuntime::get().failed = true;
+    for (int to = 0; to < size_; ++to) {
+      if (to != rank_) send_control(to, tag, message);
+    }
+    const auto sent = [&] {
+      for (Outgoing& message : outgoing_) {
+        int done = 0;
+        MPI_Test(&message.request, &done, MPI_STATUS_IGNORE);
+        if (done == 0) return false;
+      }
+      return true;
+    };
+    poll_until(sent, kGrace);
+  } catch (...) {  // out of memory: the others find out by their timeouts
+  }
+}
+
+bool MpiChannel::poll_control() {
+  int there = 0;
+  MPI_Status status;
+  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, control_, &there, &status);
+  if (there == 0) return false;
+  int length = 0;
+  MPI_Get_count(&status, MPI_CHAR, &length);
+  std::string text(static_cast<size_t>(length), ' ');
+  MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, status.MPI_TAG, control_, MPI_STATUS_IGNORE);
+  switch (status.MPI_TAG) {
+    case kFailure:
+      answers_.push_back(text);
+      if (failure_.empty()) failure_ = text;
+      MpiRuntime::get().failed = true;
+      break;
+    case kTorn: {
+      const auto [call, reason] = read_call_message(text);
+      torn_->set(call, reason);
+      if (failure_.empty()) failure_ = reason;
+      MpiRuntime::get().failed = true;
+      break;
+    }
+    case kCallFailed: {
+      auto [call, reason] = read_call_message(text);
+      failed_calls_.add(call, status.MPI_SOURCE, size_, std::move(reason));
+      fail_if_torn();
+      break;
+    }
+    case kQuestion:
+      send_control(status.MPI_SOURCE, kAnswer,
+                   fmt::format("rank {} is {}", rank_, whereabouts_ ? whereabouts_() : "outside of World::run"));
+      break;
+    default: answers_.push_back(text);
+  }
+  return true;
+}
+
+bool MpiChannel::poll_until(const std::function<bool()>& done, int64_t timeout_ns) {
+  const int64_t begin = now_ns();
+  int64_t waited = 0;
+  for (int polls = 1; !done(); ++polls) {
+    if (polls % kPollsPerCheck == 0) {
+      poll_control();
+      waited = now_ns() - begin;
+      if (waited > timeout_ns) return done();
+      if (waited > kYieldTime) std::this_thread::sleep_for(kNap);
+    }
+    if (waited > kSpinTime) std::this_thread::yield();
+  }
+  return true;
+}
+
+bool MpiChannel::wait(const std::function<bool()>& done, std::chrono::milliseconds timeout) {
+  const int64_t limit = timeout.count() == 0 ? INT64_MAX : std::chrono::nanoseconds(timeout).count();
+  const bool in_time = poll_until([&] { return !failure_.empty() || done(); }, limit);
+  // A rank reports a failed call before it starts its next collective.
+  if (in_time && failure_.empty()) poll_all_control();
+  if (failure_.empty()) return in_time;
+  // Peers may be reading this rank's buffers, so they get time to finish.
+  poll_until(done, kGrace);
+  check_alive();
+  return false;
+}
+
+std::string MpiChannel::ask_whereabouts(const std::vector<int>& ranks) {
+  answers_.clear();
+  for (const int rank : ranks) send_control(rank, kQuestion, "");
+  poll_until([&] { return answers_.size() >= ranks.size(); }, kAnswerTime);
+  std::string text;
+  for (const std::string& answer : answers_) text += "; " + answer;
+  if (answers_.size() < ranks.size()) text += "; who does not answer is computing, or gone";
+  failure_.clear();  // this rank has a failure of its own to report
+  return text;
+}
+
+void MpiChannel::meet(uint64_t calls) {
+  tell_done(calls);
+  set_whereabouts([] { return "at the end of its program"; });
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(data_, &request), "MPI_Ibarrier");
+  const auto all_here = [&] {
+    int done = 0;
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    return done != 0;
+  };
+  wait(all_here, std::chrono::milliseconds(0));
+  set_whereabouts({});
+}
+
+}  // namespace shard

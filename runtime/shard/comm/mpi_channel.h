@@ -1,0 +1,94 @@
+// State that all MPI operations of a process share: the communicators of MPI, messages about
+// failures, and waiting.
+#pragma once
+
+#include <mpi.h>
+
+#include <functional>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "shard/comm/failed_calls.h"
+#include "shard/comm/mpi.h"
+
+namespace shard {
+
+/// Throws communication when `code` is not MPI_SUCCESS.
+void check_mpi(int code, const char* what);
+
+/// The hub, as operations use it.
+class MpiChannel final : public MpiHub {
+ public:
+  MpiChannel(const CommOptions& options, std::shared_ptr<TornCalls> torn);
+  ~MpiChannel() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::unique_ptr<Communicator> communicator(const std::vector<int>& members, int rank, CommQueue& queue) override;
+  void fail(const std::string& reason) noexcept override { fail(kFailure, reason, reason); }
+  void call_failed(uint64_t call, const std::string& text) noexcept override;
+  const std::string& failure() const override { return failure_; }
+  void meet(uint64_t calls) override;
+
+  /// This rank starts a collective after so many calls. Throws peer_failed where one of them failed
+  /// on another rank.
+  void tell_done(uint64_t calls);
+
+  MPI_Comm data() const { return data_; }
+  MPI_Comm notes() const { return notes_; }
+  const CommOptions& options() const { return options_; }
+  /// A tag for this hash and phase (0 to 3).
+  int tag(uint64_t hash, int phase) const;
+  /// Throws peer_failed once the world has failed.
+  void check_alive() const;
+  /// Polls `done` until it is true; false when the timeout has passed (never when it is 0). Throws
+  /// peer_failed when another rank fails meanwhile; operations in flight first get a little time to
+  /// finish.
+  bool wait(const std::function<bool()>& done, std::chrono::milliseconds timeout);
+  /// Sets the answer to other ranks' question where this rank is.
+  void set_whereabouts(std::function<std::string()> describe) { whereabouts_ = std::move(describe); }
+  /// Memory of at least `bytes` for an operation in flight; returned for the next one.
+  std::vector<char> take_scratch(size_t bytes);
+  void give_scratch(std::vector<char> scratch) { scratch_.push_back(std::move(scratch)); }
+  /// Asks `ranks` where they are: "; rank 1 is at ...", for those that answer within a moment.
+  std::string ask_whereabouts(const std::vector<int>& ranks);
+
+ private:
+  enum ControlTag : int { kFailure, kTorn, kCallFailed, kQuestion, kAnswer };
+  struct Outgoing {
+    std::string text;
+    MPI_Request request;
+  };
+
+  void send_control(int to, int tag, const std::string& text);
+  /// Sends `message` with `tag` to all other ranks, unless this world has failed already.
+  void fail(ControlTag tag, const std::string& reason, const std::string& message) noexcept;
+  void fail_if_torn();
+  /// Handles one message from another rank, and returns false if there is none. A failure is only
+  /// recorded.
+  bool poll_control();
+  void poll_all_control() {
+    while (poll_control()) {}
+  }
+  /// Polls until `done` returns true, or the time has passed.
+  bool poll_until(const std::function<bool()>& done, int64_t timeout_ns);
+
+  CommOptions options_;
+  MPI_Comm data_ = MPI_COMM_NULL;
+  MPI_Comm notes_ = MPI_COMM_NULL;    // what members are about to do, in debug mode
+  MPI_Comm control_ = MPI_COMM_NULL;  // failures and questions
+  int rank_ = 0;
+  int size_ = 0;
+  int tag_limit_ = 0;
+  std::string failure_;
+  std::shared_ptr<TornCalls> torn_;
+  FailedCalls failed_calls_;
+  uint64_t calls_done_ = 0;  // when the last collective was started
+  std::list<Outgoing> outgoing_;
+  std::function<std::string()> whereabouts_;
+  std::vector<std::string> answers_;
+  std::vector<std::vector<char>> scratch_;
+};
+
+}  // namespace shard

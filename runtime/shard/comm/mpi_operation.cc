@@ -1,0 +1,524 @@
+#include "shard/comm/mpi_operation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "shard/comm/reduce.h"
+#include "shard/core/box_copy.h"
+#include "shard/core/error.h"
+
+namespace shard {
+namespace {
+
+// Parts that are reduced travel in segments, so that one is reduced, from the cache, while the next
+// arrives. Each segment costs a handshake. Segments are as large as the memory for segments from
+// all members allows; each member has two slots, used in turn.
+constexpr int64_t kSlots = 2;
+constexpr int64_t kSlotMemory = 8 << 20;
+constexpr int64_t kLeastSegment = 512 << 10;
+// Boxes smaller than this to one receiver are packed into one message.
+constexpr int64_t kSmallBox = 64 << 10;
+
+enum Phase : int { kFirst, kSecond, kNotes };
+
+/// What a member sends to the others in debug mode before a collective.
+struct Note {
+  uint64_t hash = 0;
+  int64_t bytes_to_you = 0;
+  char text[240] = {};
+};
+
+/// A message in flight, or a part of one.
+struct Message {
+  int member;
+  int64_t bytes;
+  bool receive;
+};
+
+uint64_t hash_of(const std::vector<int>& members) {
+  uint64_t hash = members.size();
+  for (const int member : members) hash = (hash * 0x9E3779B97F4A7C15ULL) ^ static_cast<uint64_t>(member) ^ (hash >> 31);
+  return hash;
+}
+
+/// Requests of MPI with their messages.
+class Messages {
+ public:
+  bool empty() const { return requests_.empty(); }
+  void reserve(size_t count) {
+    requests_.reserve(count);
+    messages_.reserve(count);
+  }
+  void add(MPI_Request request, Message message) {
+    requests_.push_back(request);
+    messages_.push_back(message);
+  }
+  /// True when all are complete. Then throws communication if one of them failed or is shorter than
+  /// expected.
+  bool test(const Collective& c, const std::vector<int>& members) {
+    int done = 0;
+    statuses_.resize(requests_.size());
+    const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data());
+    if (code == MPI_SUCCESS && done == 0) return false;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      if (code != MPI_SUCCESS) check_error(i, code, c, members);
+      else if (messages_[i].receive) check_size(i, c, members);
+    }
+    check_mpi(code, "MPI_Testall");
+    clear();
+    return true;
+  }
+  /// The members from or to which messages are still in flight.
+  std::vector<int> missing() {
+    std::vector<int> found;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      int done = 0;
+      MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
+      if (done == 0 && std::find(found.begin(), found.end(), messages_[i].member) == found.end())
+        found.push_back(messages_[i].member);
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+  /// After a failure: cancels receives, so that nothing arrives in buffers that are about to be
+  /// freed.
+  void abandon() {
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i] == MPI_REQUEST_NULL) continue;
+      if (messages_[i].receive) MPI_Cancel(&requests_[i]);
+      MPI_Request_free(&requests_[i]);
+    }
+    clear();
+  }
+
+ private:
+  void clear() {
+    requests_.clear();
+    messages_.clear();
+  }
+  void check_error(size_t i, int code, const Collective& c, const std::vector<int>& members) const {
+    const int error = code == MPI_ERR_IN_STATUS ? statuses_[i].MPI_ERROR : code;
+    if (error == MPI_SUCCESS || error == MPI_ERR_PENDING) return;
+    int kind = MPI_SUCCESS;
+    MPI_Error_class(error, &kind);
+    if (kind == MPI_ERR_TRUNCATE) {
+      shard::fail(ErrorCode::communication, "[{}] in {} rank {} sends more than the {} bytes that are expected",
+                  c.cause.op, c.describe(), members[static_cast<size_t>(messages_[i].member)], messages_[i].bytes);
+    }
+    check_mpi(error, "a message of MPI");
+  }
+  void check_size(size_t i, const Collective& c, const std::vector<int>& members) const {
+    const int peer = members[static_cast<size_t>(messages_[i].member)];
+    int bytes = 0;
+    MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes);
+    if (bytes != messages_[i].bytes) {
+      shard::fail(ErrorCode::communication, "[{}] in {} rank {} sends {} bytes where {} are expected", c.cause.op,
+                  c.describe(), peer, bytes, messages_[i].bytes);
+    }
+  }
+
+  std::vector<MPI_Request> requests_;
+  std::vector<Message> messages_;
+  std::vector<MPI_Status> statuses_;
+};
+
+/// A collective of one process: messages to and from each member, which are in flight from the
+/// start. They replace MPI's own collectives, so that nothing blocks forever, no communicator has
+/// to be created, and reductions add in rank order.
+class MpiOperation final : public Operation {
+ public:
+  MpiOperation(MpiChannel& channel, const std::vector<int>& members, int me, Collective collective)
+      : channel_(channel), members_(members), me_(me), c_(std::move(collective)), group_hash_(hash_of(members)),
+        hash_(c_.hash() ^ group_hash_) {
+    channel_.check_alive();
+  }
+
+  ~MpiOperation() override {
+    const bool ended = messages_.empty() && note_messages_.empty() && slots_[0].empty() && slots_[1].empty();
+    if (ended) {
+      channel_.give_scratch(std::move(scratch_));
+      return;
+    }
+    messages_.abandon();
+    note_messages_.abandon();
+    for (Messages& slot : slots_) slot.abandon();
+    // Leaked on purpose: it is still being sent from.
+    static_cast<void>(new std::vector<char>(std::move(scratch_)));
+    static_cast<void>(new std::vector<Note>(std::move(notes_)));
+  }
+
+  void start() {
+    messages_.reserve(2 * members_.size());
+    if (channel_.options().debug) send_notes();
+    begin();
+  }
+
+ protected:
+  void complete() override {
+    channel_.set_whereabouts(
+        [this] { return "at " + c_.agreement() + fmt::format(" of ranks [{}]", fmt::join(members_, ", ")); });
+    try {
+      if (!note_messages_.empty()) compare_notes();
+      end();
+      channel_.set_whereabouts({});
+    } catch (const std::exception& error) {
+      channel_.fail(fmt::format("rank {} failed: {}", channel_.rank(), error.what()));
+      channel_.set_whereabouts({});
+      throw;
+    }
+  }
+
+ private:
+  int size() const { return static_cast<int>(members_.size()); }
+  char* receive_buffer() const { return static_cast<char*>(c_.receive); }
+  const char* send_buffer() const { return static_cast<const char*>(c_.send); }
+  size_t element() const { return size_of(c_.dtype); }
+
+  /// Calls visit(member) for all others, beginning with the next one, so that not all members send
+  /// to the same one first.
+  template <class F>
+  void for_others(F&& visit) const {
+    for (int step = 1; step < size(); ++step) visit((me_ + step) % size());
+  }
+
+  void send(Messages& to, int member, const void* data, int64_t bytes, Phase phase) const {
+    post(to, member, const_cast<void*>(data), bytes, phase, false);
+  }
+  void receive(Messages& to, int member, void* data, int64_t bytes, Phase phase) const {
+    post(to, member, data, bytes, phase, true);
+  }
+  void post(Messages& to, int member, void* data, int64_t bytes, Phase phase, bool is_receive) const {
+    const int peer = members_[static_cast<size_t>(member)];
+    const int tag = channel_.tag(phase == kNotes ? group_hash_ + c_.sequence : hash_, phase);
+    const MPI_Comm comm = phase == kNotes ? channel_.notes() : channel_.data();
+    for (int64_t begin = 0; begin < bytes; begin += channel_.options().message_limit) {
+      const int64_t length = std::min(channel_.options().message_limit, bytes - begin);
+      char* at = static_cast<char*>(data) + begin;
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (is_receive)
+        check_mpi(MPI_Irecv(at, static_cast<int>(length), MPI_BYTE, peer, tag, comm, &request), "MPI_Irecv");
+      else check_mpi(MPI_Isend(at, static_cast<int>(length), MPI_BYTE, peer, tag, comm, &request), "MPI_Isend");
+      to.add(request, {member, length, is_receive});
+    }
+  }
+
+  void wait(Messages& messages) {
+    if (messages.empty()) return;
+    if (channel_.wait([&] { return messages.test(c_, members_); }, channel_.options().timeout)) return;
+    std::vector<int> missing;
+    for (const int member : messages.missing()) missing.push_back(members_[static_cast<size_t>(member)]);
+    const std::string where = channel_.ask_whereabouts(missing);
+    shard::fail(ErrorCode::timeout, "rank {} never joined {} within {} ms{}", fmt::join(missing, ", "), c_.describe(),
+                channel_.options().timeout.count(), where);
+  }
+
+  // --- debug mode ---
+
+  void send_notes() {
+    notes_.resize(2 * members_.size());  // those that are sent, then those that are received
+    for_others([&](int i) {
+      Note& mine = notes_[static_cast<size_t>(i)];
+      mine.hash = hash_;
+      mine.bytes_to_you = bytes_to(i);
+      const std::string text = c_.agreement();
+      std::memcpy(mine.text, text.data(), std::min(text.size(), sizeof(mine.text) - 1));
+      send(note_messages_, i, &mine, sizeof(Note), kNotes);
+      receive(note_messages_, i, &notes_[members_.size() + static_cast<size_t>(i)], sizeof(Note), kNotes);
+    });
+  }
+
+  void compare_notes() {
+    wait(note_messages_);
+    for_others([&](int i) {
+      const Note& theirs = notes_[members_.size() + static_cast<size_t>(i)];
+      const int peer = members_[static_cast<size_t>(i)];
+      if (theirs.hash != hash_) {
+        shard::fail(ErrorCode::communication,
+                    "ranks have diverged: rank {} is at {}, rank {} at {}. Every rank must make the same calls in the "
+                    "same order",
+                    channel_.rank(), c_.agreement(), peer, theirs.text);
+      }
+      if (theirs.bytes_to_you != bytes_from(i)) {
+        shard::fail(ErrorCode::communication, "[{}] in {} rank {} expects {} bytes from rank {}, which sends {}",
+                    c_.cause.op, c_.describe(), channel_.rank(), bytes_from(i), peer, theirs.bytes_to_you);
+      }
+    });
+  }
+
+  int64_t box_bytes(const std::vector<BoxTransfer>& boxes, int member) const {
+    int64_t elements = 0;
+    for (const BoxTransfer& box : boxes) elements += box.peer == member ? box.extent.numel() : 0;
+    return elements * c_.count;
+  }
+  /// What differs from member to member; the hash has the rest.
+  int64_t bytes_to(int member) const {
+    if (c_.kind == CommKind::exchange) return box_bytes(c_.sends, member);
+    return c_.kind == CommKind::all_to_all ? c_.sizes[static_cast<size_t>(member)] : 0;
+  }
+  int64_t bytes_from(int member) const {
+    if (c_.kind == CommKind::exchange) return box_bytes(c_.receives, member);
+    return c_.kind == CommKind::all_to_all ? c_.receive_sizes[static_cast<size_t>(member)] : 0;
+  }
+
+  // --- the collectives: how they start, and what remains to be done when they are waited for ---
+
+  void begin() {
+    switch (c_.kind) {
+      case CommKind::all_gather: return begin_all_gather();
+      case CommKind::all_to_all: return begin_all_to_all();
+      case CommKind::all_reduce:
+        for (int i = 0; i <= size(); ++i) parts_.push_back(c_.count * i / size());
+        return begin_reduce();
+      case CommKind::reduce_scatter:
+        parts_.push_back(0);
+        for (const int64_t count : c_.sizes) parts_.push_back(parts_.back() + count);
+        return begin_reduce();
+      case CommKind::broadcast: return begin_broadcast();
+      case CommKind::exchange: return begin_exchange();
+    }
+  }
+
+  void end() {
+    switch (c_.kind) {
+      case CommKind::all_gather:
+      case CommKind::all_to_all:
+      case CommKind::broadcast: return wait(messages_);
+      case CommKind::all_reduce:
+        reduce(receive_buffer() + static_cast<size_t>(part(me_)) * element());
+        wait(messages_);  // the parts that this rank has sent may be overwritten now
+        gather_parts();
+        return wait(messages_);
+      case CommKind::reduce_scatter: reduce(receive_buffer()); return wait(messages_);
+      case CommKind::exchange: return end_exchange();
+    }
+  }
+
+  void begin_all_gather() {
+    std::vector<int64_t> begins = {0};
+    for (const int64_t bytes : c_.sizes) begins.push_back(begins.back() + bytes);
+    const auto mine = static_cast<size_t>(me_);
+    for_others([&](int i) {
+      receive(messages_, i, receive_buffer() + begins[static_cast<size_t>(i)], c_.sizes[static_cast<size_t>(i)],
+              kFirst);
+    });
+    for_others([&](int i) { send(messages_, i, c_.send, c_.sizes[mine], kFirst); });
+    char* own = receive_buffer() + begins[mine];
+    if (c_.sizes[mine] != 0 && own != c_.send) std::memcpy(own, c_.send, static_cast<size_t>(c_.sizes[mine]));
+  }
+
+  void begin_all_to_all() {
+    const auto begin_of = [](const std::vector<int64_t>& sizes, int member) {
+      int64_t begin = 0;
+      for (int i = 0; i < member; ++i) begin += sizes[static_cast<size_t>(i)];
+      return begin;
+    };
+    for_others([&](int i) {
+      receive(messages_, i, receive_buffer() + begin_of(c_.receive_sizes, i), c_.receive_sizes[static_cast<size_t>(i)],
+              kFirst);
+    });
+    for_others([&](int i) {
+      send(messages_, i, send_buffer() + begin_of(c_.sizes, i), c_.sizes[static_cast<size_t>(i)], kFirst);
+    });
+    const int64_t own = c_.sizes[static_cast<size_t>(me_)];
+    if (own != 0)
+      std::memcpy(receive_buffer() + begin_of(c_.receive_sizes, me_), send_buffer() + begin_of(c_.sizes, me_),
+                  static_cast<size_t>(own));
+  }
+
+  void begin_broadcast() {
+    if (me_ != c_.root) return receive(messages_, c_.root, c_.receive, c_.count, kFirst);
+    for_others([&](int i) { send(messages_, i, c_.send, c_.count, kFirst); });
+  }
+
+  // --- reductions ---
+
+  int64_t part(int member) const { return parts_[static_cast<size_t>(member)]; }
+  int64_t part_size(int member) const { return part(member + 1) - part(member); }
+  /// The most elements of a segment.
+  int64_t segment() const {
+    const auto senders = static_cast<int64_t>(std::bit_ceil(members_.size() - 1));
+    const int64_t bytes = std::max(kSlotMemory / (kSlots * senders), kLeastSegment);
+    return std::max<int64_t>(std::min(bytes, channel_.options().message_limit) / static_cast<int64_t>(element()), 1);
+  }
+
+  /// Sends every member its part, and starts to receive the first segments of this rank's part.
+  void begin_reduce() {
+    slot_bytes_ = static_cast<size_t>(std::min(segment(), part_size(me_))) * element();
+    scratch_ = channel_.take_scratch(static_cast<size_t>(kSlots * (size() - 1)) * slot_bytes_);
+    for (int64_t k = 0; k < kSlots; ++k) receive_segment(k);
+    for_others([&](int i) {
+      for (int64_t begin = 0; begin < part_size(i); begin += segment()) {
+        const int64_t length = std::min(segment(), part_size(i) - begin);
+        send(messages_, i, send_buffer() + static_cast<size_t>(part(i) + begin) * element(),
+             length * static_cast<int64_t>(element()), kFirst);
+      }
+    });
+  }
+
+  /// The buffer for segment k of this rank's part from `member`.
+  char* slot(int64_t k, int member) {
+    const int place = member < me_ ? member : member - 1;
+    return scratch_.data() + static_cast<size_t>((k % kSlots) * (size() - 1) + place) * slot_bytes_;
+  }
+  int64_t segment_length(int64_t k) const { return std::clamp<int64_t>(part_size(me_) - k * segment(), 0, segment()); }
+  void receive_segment(int64_t k) {
+    for_others([&](int i) {
+      receive(slots_[static_cast<size_t>(k % kSlots)], i, slot(k, i),
+              segment_length(k) * static_cast<int64_t>(element()), kFirst);
+    });
+  }
+
+  /// Reduces this rank's part of all members' elements, in their order, into `out`.
+  void reduce(char* out) {
+    std::vector<const void*> inputs(members_.size());
+    for (int64_t k = 0; segment_length(k) != 0; ++k) {
+      wait(slots_[static_cast<size_t>(k % kSlots)]);
+      for (int i = 0; i < size(); ++i) inputs[static_cast<size_t>(i)] = slot(k, i);
+      inputs[static_cast<size_t>(me_)] = send_buffer() + static_cast<size_t>(part(me_) + k * segment()) * element();
+      reduce_in_order(out + static_cast<size_t>(k * segment()) * element(), inputs, segment_length(k), c_.dtype,
+                      c_.type);
+      receive_segment(k + kSlots);
+    }
+  }
+
+  void gather_parts() {
+    const auto at = [&](int i) { return receive_buffer() + static_cast<size_t>(part(i)) * element(); };
+    const auto bytes = [&](int i) { return part_size(i) * static_cast<int64_t>(element()); };
+    for_others([&](int i) { receive(messages_, i, at(i), bytes(i), kSecond); });
+    for_others([&](int i) { send(messages_, i, at(me_), bytes(me_), kSecond); });
+  }
+
+  // --- boxes ---
+
+  int64_t bytes_of(const BoxTransfer& box) const { return box.extent.numel() * c_.count; }
+  /// Large boxes are messages of their own. Both ends agree on which these are, because both know
+  /// the extent.
+  bool alone(const BoxTransfer& box) const { return bytes_of(box) >= kSmallBox; }
+
+  void begin_exchange() {
+    // Packed: the small boxes of a peer one after the other, then each large box that is not
+    // contiguous in memory here.
+    size_t packed = 0;
+    for (const BoxTransfer& box : c_.sends) packed += needs_packing(box, box.from_dims);
+    for (const BoxTransfer& box : c_.receives) packed += needs_packing(box, box.to_dims);
+    scratch_ = channel_.take_scratch(packed);
+    char* at = scratch_.data();
+    for_others([&](int i) { at = begin_receives(i, at); });
+    for_others([&](int i) { at = begin_sends(i, at); });
+    for (const BoxTransfer& box : c_.receives) {
+      if (box.peer != me_) continue;
+      copy_box({receive_buffer(), box.to_dims, box.to_begin},
+               {const_cast<char*>(send_buffer()), box.from_dims, box.from_begin}, box.extent, element_bytes());
+    }
+  }
+
+  size_t element_bytes() const { return static_cast<size_t>(c_.count); }
+  size_t needs_packing(const BoxTransfer& box, const Dims& dims) const {
+    if (box.peer == me_ || (alone(box) && is_contiguous(dims, box.extent))) return 0;
+    return static_cast<size_t>(bytes_of(box));
+  }
+  static Dims zeros(const BoxTransfer& box) { return Dims::filled(box.extent.rank(), 0); }
+
+  char* begin_sends(int member, char* at) {
+    const char* small = at;
+    for (const BoxTransfer& box : c_.sends) {
+      if (box.peer != member || alone(box)) continue;
+      at = pack(box, at);
+    }
+    send(messages_, member, small, at - small, kFirst);
+    for (const BoxTransfer& box : c_.sends) {
+      if (box.peer != member || !alone(box)) continue;
+      const char* data = send_buffer() + offset_of(box.from_dims, box.from_begin) * c_.count;
+      if (!is_contiguous(box.from_dims, box.extent)) {
+        data = at;
+        at = pack(box, at);
+      }
+      send(messages_, member, data, bytes_of(box), kSecond);
+    }
+    return at;
+  }
+
+  char* begin_receives(int member, char* at) {
+    char* small = at;
+    for (const BoxTransfer& box : c_.receives) {
+      if (box.peer != member || alone(box)) continue;
+      unpacks_.push_back({&box, at});
+      at += bytes_of(box);
+    }
+    receive(messages_, member, small, at - small, kFirst);
+    for (const BoxTransfer& box : c_.receives) {
+      if (box.peer != member || !alone(box)) continue;
+      char* data = receive_buffer() + offset_of(box.to_dims, box.to_begin) * c_.count;
+      if (!is_contiguous(box.to_dims, box.extent)) {
+        data = at;
+        unpacks_.push_back({&box, at});
+        at += bytes_of(box);
+      }
+      receive(messages_, member, data, bytes_of(box), kSecond);
+    }
+    return at;
+  }
+
+  char* pack(const BoxTransfer& box, char* to) const {
+    copy_box({to, box.extent, zeros(box)}, {const_cast<char*>(send_buffer()), box.from_dims, box.from_begin},
+             box.extent, element_bytes());
+    return to + bytes_of(box);
+  }
+
+  void end_exchange() {
+    wait(messages_);
+    for (const auto& [box, data] : unpacks_) {
+      copy_box({receive_buffer(), box->to_dims, box->to_begin}, {data, box->extent, zeros(*box)}, box->extent,
+               element_bytes());
+    }
+  }
+
+  MpiChannel& channel_;
+  const std::vector<int>& members_;
+  int me_;
+  Collective c_;
+  uint64_t group_hash_;
+  uint64_t hash_;
+  Messages messages_;
+  std::vector<char> scratch_;
+  // Reductions: where the part of each member begins, and the segments that are received.
+  std::vector<int64_t> parts_;
+  size_t slot_bytes_ = 0;
+  Messages slots_[kSlots];
+  // Exchanges: boxes that are unpacked when all messages have arrived.
+  std::vector<std::pair<const BoxTransfer*, char*>> unpacks_;
+  // Debug mode.
+  std::vector<Note> notes_;
+  Messages note_messages_;
+};
+
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator(MpiChannel& channel, const std::vector<int>& members, int rank, CommQueue& queue)
+      : Communicator(members, rank, queue), channel_(channel), queue_(queue) {}
+
+ protected:
+  std::unique_ptr<Operation> do_start(Collective collective) override {
+    channel_.tell_done(queue_.calls_done());
+    auto operation = std::make_unique<MpiOperation>(channel_, members(), rank(), std::move(collective));
+    operation->start();
+    return operation;
+  }
+
+ private:
+  MpiChannel& channel_;
+  const CommQueue& queue_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_communicator(MpiChannel& channel, const std::vector<int>& members, int rank,
+                                                    CommQueue& queue) {
+  return std::make_unique<MpiCommunicator>(channel, members, rank, queue);
+}
+
+}  // namespace shard

@@ -1,0 +1,122 @@
+#include "shard/comm/reduce.h"
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+namespace shard {
+namespace {
+
+/// The type in which sums and products are computed: integers wrap around, which is undefined for
+/// signed types.
+template <class A>
+auto wrapping(A value) {
+  if constexpr (std::is_integral_v<A>) return static_cast<std::make_unsigned_t<decltype(value + value)>>(value);
+  else return value;
+}
+
+/// One step of a reduction of type kType. avg adds here and divides at the end.
+template <ReduceType kType, class A>
+A combine(A a, A b) {
+  constexpr bool kBool = std::is_same_v<A, bool>;
+  if constexpr (kType == ReduceType::sum || kType == ReduceType::avg) {
+    if constexpr (kBool) return a || b;
+    else return static_cast<A>(wrapping(a) + wrapping(b));
+  } else if constexpr (kType == ReduceType::prod) {
+    if constexpr (kBool) return a && b;
+    else return static_cast<A>(wrapping(a) * wrapping(b));
+  } else if constexpr (kType == ReduceType::max) {
+    return a != a || a > b ? a : b;  // NaN wins, as in the max and min kernels
+  } else if constexpr (kType == ReduceType::min) {
+    return a != a || a < b ? a : b;
+  } else if constexpr (kType == ReduceType::any) {
+    return static_cast<A>(a != A(0) || b != A(0));
+  } else {
+    static_assert(kType == ReduceType::all);
+    return static_cast<A>(a != A(0) && b != A(0));
+  }
+}
+
+/// to[i] = a[i] (+) b[i], divided by `divisor` at the last step of an average. `to` may be `a` or
+/// `b`. The type is a template argument, so that the loop is vectorised.
+template <ReduceType kType, bool kLast, class To, class From, class T>
+void combine_all(To* to, const From* a, const T* b, int64_t count, size_t divisor) {
+  using A = Compute<T>;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) {
+    A value = combine<kType, A>(static_cast<A>(a[i]), static_cast<A>(b[i]));
+    if constexpr (kLast && kType == ReduceType::avg && !std::is_same_v<A, bool>)
+      value = static_cast<A>(value / static_cast<A>(divisor));
+    to[i] = static_cast<To>(value);
+  }
+}
+
+/// Works in blocks, whose intermediate results stay in the nearest cache. Only the last step writes
+/// `out`, which may be one of the inputs.
+template <ReduceType kType, class T>
+void reduce_typed(T* out, std::span<const void* const> inputs, int64_t count) {
+  using A = Compute<T>;
+  constexpr int64_t kBlock = 512;
+  A block[kBlock];
+  const size_t n = inputs.size();
+  for (int64_t start = 0; start < count; start += kBlock) {
+    const int64_t length = std::min(kBlock, count - start);
+    const auto input = [&](size_t k) { return static_cast<const T*>(inputs[k]) + start; };
+    T* to = out + start;
+    if (n == 1) {
+      if (to != input(0)) std::copy_n(input(0), length, to);
+    } else if (n == 2) {
+      combine_all<kType, true>(to, input(0), input(1), length, n);
+    } else {
+      combine_all<kType, false>(block, input(0), input(1), length, n);
+      for (size_t k = 2; k + 1 < n; ++k) combine_all<kType, false>(block, block, input(k), length, n);
+      combine_all<kType, true>(to, block, input(n - 1), length, n);
+    }
+  }
+}
+
+template <class T>
+void reduce_by_type(T* out, std::span<const void* const> inputs, int64_t count, ReduceType type) {
+  switch (type) {
+#define SHARD_ROW(name, ...) \
+  case ReduceType::name: return reduce_typed<ReduceType::name>(out, inputs, count);
+    SHARD_REDUCE_TYPES(SHARD_ROW)
+#undef SHARD_ROW
+  }
+  fail(ErrorCode::internal, "reduce type {} does not exist", static_cast<int>(type));
+}
+
+template <class T>
+T identity(ReduceType type) {
+  using A = Compute<T>;
+  using Limits = std::numeric_limits<A>;
+  switch (type) {
+    case ReduceType::sum:
+    case ReduceType::avg:
+    case ReduceType::any: return static_cast<T>(A(0));
+    case ReduceType::prod:
+    case ReduceType::all: return static_cast<T>(A(1));
+    case ReduceType::max:
+      return static_cast<T>(Limits::has_infinity ? static_cast<A>(-Limits::infinity()) : Limits::lowest());
+    case ReduceType::min: return static_cast<T>(Limits::has_infinity ? Limits::infinity() : Limits::max());
+  }
+  fail(ErrorCode::internal, "reduce type {} does not exist", static_cast<int>(type));
+}
+
+}  // namespace
+
+void reduce_in_order(void* out, std::span<const void* const> inputs, int64_t count, DType dtype, ReduceType type) {
+  visit_dtype(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    reduce_by_type(static_cast<T*>(out), inputs, count, type);
+  });
+}
+
+void fill_identity(void* data, int64_t count, DType dtype, ReduceType type) {
+  visit_dtype(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    std::fill_n(static_cast<T*>(data), count, identity<T>(type));
+  });
+}
+
+}  // namespace shard

@@ -1,0 +1,163 @@
+// The CUDA backend: device memory, copies and graphs for core/device.h. Its kernels are in kernels/cuda.
+#include "shard/core/cuda/cuda_backend.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <mutex>
+#include <string>
+
+#include "shard/core/cuda/cuda_call.cuh"
+#include "shard/core/device.h"
+
+namespace shard {
+namespace {
+
+using cuda::check;
+using cuda::DeviceScope;
+using cuda::recording_mutex;
+using cuda::stream;
+
+struct Devices {
+  int count = 0;
+  std::string status;
+
+  Devices() {
+    const cudaError_t found = cudaGetDeviceCount(&count);
+    if (found == cudaSuccess && count > 0) {
+      status = fmt::format("ready: {} device{}", count, count == 1 ? "" : "s");
+      return;
+    }
+    count = 0;
+    status = fmt::format("no CUDA device: {}", cudaGetErrorString(found == cudaSuccess ? cudaErrorNoDevice : found));
+    cudaGetLastError();
+  }
+};
+
+const Devices& devices() {
+  static const Devices instance;
+  return instance;
+}
+
+int device_count() { return devices().count; }
+
+/// Makes the memory pool of a device keep freed memory, so that a step of a training loop requests
+/// none from the driver.
+void keep_pool(int index) {
+  static std::array<std::once_flag, 256> once;
+  std::call_once(once[static_cast<size_t>(index)], [index] {
+    cudaMemPool_t pool = nullptr;
+    uint64_t threshold = UINT64_MAX;
+    check(cudaDeviceGetDefaultMemPool(&pool, index), "cudaDeviceGetDefaultMemPool");
+    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold), "cudaMemPoolSetAttribute");
+  });
+}
+
+void* allocate(int index, size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const DeviceScope scope(index);
+  keep_pool(index);
+  void* data = nullptr;
+  const cudaError_t status = cudaMallocAsync(&data, bytes, stream());
+  if (status != cudaSuccess) check(status, fmt::format("cudaMallocAsync of {} bytes on cuda:{}", bytes, index).c_str());
+  return data;
+}
+
+/// Called from destructors, even after the driver was shut down at exit, so it reports nothing.
+void release(int index, void* data) {
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess) return;
+  if (before != index) cudaSetDevice(index);
+  cudaFreeAsync(data, stream());
+  if (before != index) cudaSetDevice(before);
+}
+
+void copy(int index, void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  const DeviceScope scope(index);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "cudaMemcpyAsync (device to device)");
+}
+
+void copy_from_host(int index, void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  const DeviceScope scope(index);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()), "cudaMemcpyAsync (host to device)");
+  check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+}
+
+void copy_to_host(int index, void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  const DeviceScope scope(index);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync (device to host)");
+  check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+}
+
+void synchronize(int index) {
+  const DeviceScope scope(index);
+  check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+}
+
+/// Meanwhile only calls of this thread that would wait for the device are errors; other threads are
+/// not affected.
+void graph_begin(int index) {
+  const DeviceScope scope(index);
+  std::unique_lock lock(recording_mutex());
+  check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  lock.release();  // until the recording ends
+}
+
+void* graph_end(int index) {
+  const std::unique_lock lock(recording_mutex(), std::adopt_lock);
+  const DeviceScope scope(index);
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(stream(), &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(status, "cudaGraphInstantiate");
+  return executable;
+}
+
+void graph_abandon(int index) {
+  const std::unique_lock lock(recording_mutex(), std::adopt_lock);
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess) return;
+  if (before != index) cudaSetDevice(index);
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(stream(), &graph) == cudaSuccess) cudaGraphDestroy(graph);
+  if (before != index) cudaSetDevice(before);
+  // of this call and of those made while the recording was broken; otherwise the next launch would
+  // report it
+  cudaGetLastError();
+}
+
+void graph_launch(int index, void* graph) {
+  const DeviceScope scope(index);
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream()), "cudaGraphLaunch");
+}
+
+/// Called from destructors, like `release`.
+void graph_free(int, void* graph) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
+
+}  // namespace
+
+std::optional<Backend> cuda_backend() {
+  if (device_count() == 0) return std::nullopt;
+  return Backend{.name = "cuda",
+                 .device_count = device_count,
+                 .allocate = allocate,
+                 .free = release,
+                 .copy = copy,
+                 .copy_from_host = copy_from_host,
+                 .copy_to_host = copy_to_host,
+                 .synchronize = synchronize,
+                 .graph_begin = graph_begin,
+                 .graph_end = graph_end,
+                 .graph_abandon = graph_abandon,
+                 .graph_launch = graph_launch,
+                 .graph_free = graph_free};
+}
+
+const char* cuda_status() { return devices().status.c_str(); }
+
+}  // namespace shard

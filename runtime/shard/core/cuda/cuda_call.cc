@@ -1,0 +1,61 @@
+// Checked calls of the CUDA runtime; see cuda_call.cuh.
+#include "shard/core/cuda/cuda_call.cuh"
+
+#include <algorithm>
+
+#include "shard/core/error.h"
+
+namespace shard::cuda {
+
+void check(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // otherwise the next launch would report this error again
+  fail(ErrorCode::device, "{} failed: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+void check_launch(const char* op) {
+  const cudaError_t status = cudaGetLastError();
+  if (status == cudaSuccess) return;
+  fail(ErrorCode::device, "[{}] cudaLaunchKernel failed: {} ({})", op, cudaGetErrorString(status),
+       cudaGetErrorName(status));
+}
+
+DeviceScope::DeviceScope(int index) {
+  check(cudaGetDevice(&before_), "cudaGetDevice");
+  if (before_ == index) return;
+  check(cudaSetDevice(index), "cudaSetDevice");
+  changed_ = true;
+}
+
+DeviceScope::~DeviceScope() {
+  if (changed_) cudaSetDevice(before_);
+}
+
+Scratch::Scratch(size_t bytes) {
+  if (bytes != 0) check(cudaMallocAsync(&data_, bytes, stream()), "cudaMallocAsync");
+}
+
+Scratch::~Scratch() {
+  if (data_ != nullptr) cudaFreeAsync(data_, stream());
+}
+
+std::recursive_mutex& recording_mutex() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
+int multiprocessors() {
+  int device = 0;
+  int count = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  return count;
+}
+
+unsigned grid_for(int64_t items, int threads) {
+  const int64_t needed = (items + threads - 1) / threads;
+  const int64_t full = int64_t{multiprocessors()} * (2048 / threads) * 2;
+  return static_cast<unsigned>(std::clamp<int64_t>(needed, 1, full));
+}
+
+}  // namespace shard::cuda

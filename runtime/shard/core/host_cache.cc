@@ -1,0 +1,96 @@
+#include "shard/core/host_cache.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "shard/core/device.h"
+
+namespace shard {
+namespace {
+
+struct Block {
+  void* data;
+  size_t bytes;
+};
+
+struct Cache {
+  std::mutex mutex;
+  std::unordered_map<void*, size_t> large;  // in use
+  std::vector<Block> kept;                  // oldest first
+  HostCacheStats stats;
+};
+
+/// Never destroyed: tensors may be freed while the process ends.
+Cache& cache() {
+  static Cache* const instance = new Cache;
+  return *instance;
+}
+
+}  // namespace
+
+HostCacheStats host_cache_stats() {
+  Cache& all = cache();
+  const std::lock_guard lock(all.mutex);
+  return all.stats;
+}
+
+void release_host_cache() {
+  Cache& all = cache();
+  const std::lock_guard lock(all.mutex);
+  for (const Block& block : all.kept) std::free(block.data);
+  all.kept.clear();
+  all.stats.bytes = 0;
+}
+
+void* allocate_host(size_t bytes) {
+  bytes = (bytes + kAllocationAlignment - 1) / kAllocationAlignment * kAllocationAlignment;
+  if (bytes < kHostCacheBlock) return std::aligned_alloc(kAllocationAlignment, bytes);
+  Cache& all = cache();
+  {
+    const std::lock_guard lock(all.mutex);
+    // The most recently freed block whose size fits: at most a quarter is wasted.
+    const auto fits = [&](const Block& block) { return block.bytes >= bytes && block.bytes - bytes <= bytes / 4; };
+    const auto found = std::find_if(all.kept.rbegin(), all.kept.rend(), fits);
+    if (found != all.kept.rend()) {
+      const Block block = *found;
+      all.kept.erase(std::next(found).base());
+      all.large.emplace(block.data, block.bytes);
+      all.stats.bytes -= block.bytes;
+      ++all.stats.hits;
+      return block.data;
+    }
+    ++all.stats.misses;
+  }
+  void* data = std::aligned_alloc(kAllocationAlignment, bytes);
+  if (data == nullptr) {
+    release_host_cache();
+    data = std::aligned_alloc(kAllocationAlignment, bytes);
+  }
+  if (data == nullptr) return nullptr;
+  const std::lock_guard lock(all.mutex);
+  all.large.emplace(data, bytes);
+  return data;
+}
+
+void free_host(void* data) {
+  Cache& all = cache();
+  {
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.large.find(data);
+    if (found != all.large.end()) {
+      const size_t bytes = found->second;
+      all.large.erase(found);
+      if (all.stats.bytes + bytes <= kHostCacheBytes) {
+        all.kept.push_back({data, bytes});
+        all.stats.bytes += bytes;
+        return;
+      }
+    }
+  }
+  std::free(data);
+}
+
+}  // namespace shard

@@ -1,0 +1,63 @@
+// The context of a kernel call besides tensors and attributes: the op, and the positions of local
+// shards in their global tensors.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "shard/core/dense_tensor.h"
+#include "shard/core/random.h"
+#include "shard/core/reduce_type.h"
+
+namespace shard {
+
+/// The position of a local shard in its global tensor: the global shape and the shard's first index
+/// in each dim.
+struct Box {
+  Dims global;
+  Dims begin;
+};
+
+/// Combines a value over the ranks that hold the other shards of an argument. Implemented above the
+/// communicators.
+class AxisReducer {
+ public:
+  virtual ~AxisReducer() = default;
+  /// Replaces `value` by its reduction over the mesh axes that the rule asked for. The result is
+  /// bit-identical on all their ranks.
+  virtual void all_reduce(DenseTensor& value, ReduceType type) = 0;
+};
+
+/// The part of a distributed call that one rank computes.
+struct LocalCall {
+  std::span<const Box> inputs;  // flat: elements of a list are consecutive; absent optionals have an empty box
+  std::span<const Box> outputs;
+  AxisReducer* reducer = nullptr;  // null where the rule asked for no axes
+  RandomKey random;                // for ops that draw random numbers
+  bool replace_targets = false;    // in-place results go to new buffers: their global shape, dtype or layout changes
+};
+
+namespace call {
+class Binder;
+}
+class Tracer;
+
+/// The context of one call of an op. `local` is null for a call on plain tensors, whose boxes are
+/// the whole tensors.
+struct OpContext {
+  const char* op;
+  const LocalCall* local = nullptr;
+  MemoryMeter* dry =
+      nullptr;  // not null on a rank of a dry world and while a program is captured: outputs have no bytes, and no kernel runs
+  Tracer* tracer = nullptr;        // not null while a program is captured
+  call::Binder* binder = nullptr;  // not null where the call is prepared, to be run later
+
+  /// The box of flat input `i`, whose local shard is `tensor`.
+  Box input_box(size_t i, const DenseTensor& tensor) const { return local ? local->inputs[i] : whole(tensor); }
+  Box output_box(size_t i, const DenseTensor& tensor) const { return local ? local->outputs[i] : whole(tensor); }
+
+ private:
+  static Box whole(const DenseTensor& tensor) { return {tensor.dims(), Dims::filled(tensor.dims().rank(), 0)}; }
+};
+
+}  // namespace shard

@@ -1,0 +1,7 @@
+#include "shard/core/thread_state.h"
+
+namespace shard {
+
+constinit thread_local ThreadState this_thread;
+
+}  // namespace shard

@@ -1,0 +1,39 @@
+// The state of a thread on which calls depend. Scopes set its fields and restore them. The only
+// other thread state that affects a call is its random numbers (call/dense_call.h,
+// thread_generator).
+#pragma once
+
+namespace shard {
+
+class Rank;
+class Tracer;
+class Writing;
+struct DyingStorages;
+struct MemoryMeter;
+namespace autograd {
+class Boundary;
+}
+namespace call {
+class MovedInputs;
+}
+
+struct ThreadState {
+  Rank* rank = nullptr;  // the rank whose program the thread runs (dist/world.h)
+  // tensors that the thread makes are storage-less, and this counts them: in a dry world, and
+  // during a capture
+  MemoryMeter* dry = nullptr;
+  Tracer* tracer = nullptr;          // of the program that the thread captures (program/capture/program_tracer.h)
+  const Writing* writing = nullptr;  // the outermost call that writes (core/writing.h)
+  bool grad_enabled = true;          // calls are recorded for autograd (autograd/grad_mode.h)
+  // where recorded histories end: the innermost one (autograd/boundary.h)
+  autograd::Boundary* boundary = nullptr;
+  // collects the inputs that distributed calls reshard: the innermost one (call/moved_inputs.h)
+  call::MovedInputs* moved_inputs = nullptr;
+  DyingStorages* dying = nullptr;  // buffers that are destroyed after the current one (core/storage.cc)
+};
+
+// The library is loaded at program start, or fits into the space that the loader reserves for such
+// variables, so calls access it without a lookup.
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local ThreadState this_thread;
+
+}  // namespace shard

@@ -1,0 +1,34 @@
+// Registers every kernel that the library is built with, by explicit calls. A new family of kernels
+// adds the call of its register function here.
+#include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cuda/register.h"
+
+namespace shard {
+
+void register_builtin_kernels() {
+  register_cuda_kernels();
+  cpu::register_binary();
+  cpu::register_logic();
+  cpu::register_unary();
+  cpu::register_unary_grad();
+  cpu::register_activation_grad();
+  cpu::register_scalar();
+  cpu::register_cast();
+  cpu::register_reduce();
+  cpu::register_scan();
+  cpu::register_matmul();
+  cpu::register_softmax();
+  cpu::register_norm();
+  cpu::register_norm_grad();
+  cpu::register_attention();
+  cpu::register_rope();
+  cpu::register_embedding();
+  cpu::register_move();
+  cpu::register_pieces();
+  cpu::register_random();
+  cpu::register_optim();
+  cpu::register_creation();
+  cpu::register_dynamic();
+}
+
+}  // namespace shard

@@ -1,0 +1,176 @@
+// CPU kernels of elementwise arithmetic on several tensors. Comparisons and logic are in logic.cc,
+// ops with one tensor in unary.cc, ops with numbers in scalar.cc.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "shard/kernels/cpu/binary.cc"
+#include "shard/kernels/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#include "shard/kernels/cpu/binary_row.h"
+#include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/functions.h"
+#include "shard/kernels/cpu/register.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
+namespace {
+
+struct Add {
+  template <class C>
+  static C apply(C a, C b) {
+    return wrap_add(a, b);
+  }
+};
+struct Subtract {
+  template <class C>
+  static C apply(C a, C b) {
+    return wrap_sub(a, b);
+  }
+};
+struct Multiply {
+  template <class C>
+  static C apply(C a, C b) {
+    return wrap_mul(a, b);
+  }
+};
+struct Divide {
+  template <class C>
+  static C apply(C a, C b) {
+    if constexpr (std::is_floating_point_v<C>) return a / b;
+    else if constexpr (std::is_signed_v<C>) return b == -1 ? wrap_sub(C(0), a) : static_cast<C>(a / b);
+    else return static_cast<C>(a / b);
+  }
+};
+struct Maximum {
+  template <class C>
+  static C apply(C a, C b) {
+    return nan_max(a, b);
+  }
+};
+struct Minimum {
+  template <class C>
+  static C apply(C a, C b) {
+    return nan_min(a, b);
+  }
+};
+/// Integer powers by squaring, as in pow with a number.
+struct Power {
+  template <class C>
+  static C apply(C a, C b) {
+    if constexpr (std::is_floating_point_v<C>) return std::pow(a, b);
+    else return integer_power(a, static_cast<int64_t>(b));
+  }
+};
+
+/// Integer division by zero has no result; it is detected before anything is written.
+template <class T>
+void divide_integers(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
+  const T* divisor = y.data<T>();
+  for (int64_t i = 0, n = out.numel() == 0 ? 0 : y.numel(); i < n; ++i) {
+    if (divisor[i] != 0) continue;
+    fail(ErrorCode::invalid_argument,
+         "[{}] y is {} and its element {} is 0, by which integers cannot be divided; cast to a float dtype", ctx.op,
+         global_text(ctx, 1, y), index_text(ctx, 1, y, i));
+  }
+  run_binary(&binary_row<Divide, T, T>, x, y, out);
+}
+
+template <class T>
+void where_row(const Row& row) {
+  const bool* condition = static_cast<const bool*>(row.in[0]);
+  const T* x = static_cast<const T*>(row.in[1]);
+  const T* y = static_cast<const T*>(row.in[2]);
+  T* out = static_cast<T*>(row.out);
+  if (row.step[0] + row.step[1] + row.step[2] == 3) {
+    for (int64_t i = 0; i < row.n; ++i) {
+      const T a = x[i];
+      const T b = y[i];
+      out[i] = condition[i] ? a : b;
+    }
+    return;
+  }
+  for (int64_t i = 0; i < row.n; ++i) out[i] = condition[i * row.step[0]] ? x[i * row.step[1]] : y[i * row.step[2]];
+}
+
+template <class T>
+void where(const OpContext&, const DenseTensor& condition, const DenseTensor& x, const DenseTensor& y,
+           DenseTensor& out) {
+  const DenseTensor* const inputs[] = {&condition, &x, &y};
+  run_broadcast(&where_row<T>, inputs, out, nullptr);
+}
+
+template <class T>
+void swiglu_row(const Row& row) {
+  using C = Compute<T>;
+  const T* x = static_cast<const T*>(row.in[0]);
+  const T* y = static_cast<const T*>(row.in[1]);
+  T* out = static_cast<T*>(row.out);
+  for (int64_t i = 0; i < row.n; ++i) {
+    const C gate = static_cast<C>(x[i]);
+    out[i] = static_cast<T>(silu_of(gate) * static_cast<C>(y[i]));
+  }
+}
+
+/// Without y each row of x holds the gates and then the values.
+template <class T>
+void swiglu(const OpContext&, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
+  if (y.defined()) return run_binary(&swiglu_row<T>, x, y, out);
+  const int64_t width = out.dims()[out.dims().rank() - 1];
+  parallel_for(width == 0 ? 0 : out.numel() / width, 4 * width, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* gates = x.data<T>() + 2 * r * width;
+      swiglu_row<T>({{gates, gates + width, nullptr}, {1, 1, 0}, out.data<T>() + r * width, width, nullptr});
+    }
+  });
+}
+
+/// Adds row by row in the order of the list; 16-bit floats are rounded once.
+template <class T>
+void add_n(const OpContext&, std::span<const DenseTensor> inputs, DenseTensor& out) {
+  using C = Compute<T>;
+  constexpr int64_t kBlock = 512;
+  parallel_for((out.numel() + kBlock - 1) / kBlock, kBlock * static_cast<int64_t>(inputs.size()),
+               [&](int64_t first, int64_t last) {
+                 for (int64_t start = first * kBlock; start < std::min(last * kBlock, out.numel()); start += kBlock) {
+                   const int64_t n = std::min(kBlock, out.numel() - start);
+                   C sums[kBlock] = {};
+                   for (const DenseTensor& input : inputs) {
+                     const T* x = input.data<T>() + start;
+                     for (int64_t i = 0; i < n; ++i) sums[i] = wrap_add(sums[i], static_cast<C>(x[i]));
+                   }
+                   for (int64_t i = 0; i < n; ++i) out.data<T>()[start + i] = static_cast<T>(sums[i]);
+                 }
+               });
+}
+
+template <class Op, class List>
+void add_op(const char* name, List types) {
+  for_types(types, [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, T>); });
+}
+
+void register_binary_here() {
+  add_op<Add>("add", NumberTypes{});
+  add_op<Subtract>("subtract", NumberTypes{});
+  add_op<Multiply>("multiply", NumberTypes{});
+  add_op<Divide>("divide", FloatTypes{});
+  add_op<Maximum>("maximum", AllTypes{});
+  add_op<Minimum>("minimum", AllTypes{});
+  for_types(IntTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel("divide", kBackend, dtype_of<T>, &divide_integers<T>); });
+  add_op<Power>("elementwise_pow", NumberTypes{});
+  for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("where", kBackend, dtype_of<T>, &where<T>); });
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("swiglu", kBackend, dtype_of<T>, &swiglu<T>); });
+  for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("add_n", kBackend, dtype_of<T>, &add_n<T>); });
+}
+
+}  // namespace
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shard::cpu {
+HWY_EXPORT(register_binary_here);
+void register_binary() { HWY_DYNAMIC_DISPATCH(register_binary_here)(); }
+}  // namespace shard::cpu
+#endif

@@ -1,0 +1,254 @@
+// CPU kernels that look up rows or columns by index, and their gradients: embedding, gather,
+// scatter; one_hot.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "shard/kernels/cpu/axis.h"
+#include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/value.h"
+
+namespace shard::cpu {
+namespace {
+
+int64_t index_at(const DenseTensor& index, int64_t i) {
+  return index.dtype() == DType::int64 ? index.data<int64_t>()[i] : index.data<int32_t>()[i];
+}
+
+/// `index` is input `input` of the op, called `name`.
+void check_indices(const OpContext& ctx, size_t input, const char* name, const DenseTensor& index, int64_t low,
+                   int64_t high) {
+  for (int64_t i = 0; i < index.numel(); ++i) {
+    const int64_t value = index_at(index, i);
+    if (value >= low && value < high) continue;
+    fail(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {} ({} is {})", ctx.op, name,
+         value, index_text(ctx, input, index, i), low, high - 1, name, global_text(ctx, input, index));
+  }
+}
+
+/// Rows that another rank holds are zeros here: the result is the sum of the contributions of all
+/// ranks.
+void embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight, int64_t padding_idx,
+               DenseTensor& out) {
+  const Box box = ctx.input_box(1, weight);
+  check_indices(ctx, 0, "x", x, 0, box.global[0]);
+  const size_t bytes = static_cast<size_t>(weight.dims()[1]) * size_of(weight.dtype());
+  const int64_t first_row = box.begin[0];
+  const int64_t rows = weight.dims()[0];
+  const char* from = weight.data<char>();
+  char* to = out.data<char>();
+  parallel_for(x.numel(), weight.dims()[1], [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t id = index_at(x, i);
+      const int64_t row = id - first_row;
+      char* target = to + static_cast<size_t>(i) * bytes;
+      if (row < 0 || row >= rows || (padding_idx != -1 && id == padding_idx)) std::memset(target, 0, bytes);
+      else std::memcpy(target, from + static_cast<size_t>(row) * bytes, bytes);
+    }
+  });
+}
+
+/// For each row that this rank holds, adds up its gradients in the order of x, in double.
+template <class T>
+void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight, const DenseTensor& out_grad,
+                    int64_t padding_idx, DenseTensor& weight_grad) {
+  const Box box = ctx.input_box(1, weight);
+  check_indices(ctx, 0, "x", x, 0, box.global[0]);
+  const int64_t rows = weight.dims()[0], width = weight.dims()[1], count = x.numel();
+  const auto row_of = [&](int64_t i) {
+    const int64_t id = index_at(x, i), row = id - box.begin[0];
+    return row < 0 || row >= rows || (padding_idx != -1 && id == padding_idx) ? int64_t{-1} : row;
+  };
+  // Counting sort: places[ends[row - 1] .. ends[row]) are the positions of `row` in x.
+  std::vector<int64_t> ends(static_cast<size_t>(rows) + 1), places(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    if (const int64_t row = row_of(i); row >= 0) ++ends[static_cast<size_t>(row) + 1];
+  }
+  for (size_t row = 1; row < ends.size(); ++row) ends[row] += ends[row - 1];
+  for (int64_t i = 0; i < count; ++i) {
+    if (const int64_t row = row_of(i); row >= 0) places[static_cast<size_t>(ends[static_cast<size_t>(row)]++)] = i;
+  }
+  parallel_for(rows, 2 * width * (1 + count / std::max<int64_t>(rows, 1)), [&](int64_t first, int64_t last) {
+    std::vector<double> sums(static_cast<size_t>(width));
+    for (int64_t row = first; row < last; ++row) {
+      const int64_t begin = row == 0 ? 0 : ends[static_cast<size_t>(row) - 1];
+      std::fill(sums.begin(), sums.end(), 0.0);
+      for (int64_t place = begin; place < ends[static_cast<size_t>(row)]; ++place) {
+        const T* from = out_grad.data<T>() + places[static_cast<size_t>(place)] * width;
+        for (int64_t c = 0; c < width; ++c)
+          sums[static_cast<size_t>(c)] += static_cast<double>(static_cast<Compute<T>>(from[c]));
+      }
+      T* to = weight_grad.data<T>() + row * width;
+      for (int64_t c = 0; c < width; ++c) to[c] = T(static_cast<Compute<T>>(sums[static_cast<size_t>(c)]));
+    }
+  });
+}
+
+void gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, const Scalar& axis,
+            DenseTensor& out) {
+  const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank()));
+  check_indices(ctx, 1, "index", index, -view.size, view.size);
+  const int64_t count = index.numel();
+  const size_t bytes = static_cast<size_t>(view.inner) * size_of(x.dtype());
+  const char* from = x.data<char>();
+  char* to = out.data<char>();
+  parallel_for(view.outer * count, view.inner, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t at = index_at(index, i % count);
+      const int64_t row = i / count * view.size + (at < 0 ? at + view.size : at);
+      std::memcpy(to + static_cast<size_t>(i) * bytes, from + static_cast<size_t>(row) * bytes, bytes);
+    }
+  });
+}
+
+/// The positions in `index` of each number in [0, size), in consecutive lists: those of `i` are
+/// from begin[i] to before begin[i + 1].
+struct Positions {
+  std::vector<int64_t> begin;
+  std::vector<int64_t> at;
+};
+
+Positions positions_of(const DenseTensor& index, int64_t size) {
+  const int64_t count = index.numel();
+  const auto number = [&](int64_t i) {
+    const int64_t at = index_at(index, i);
+    return static_cast<size_t>(at < 0 ? at + size : at);
+  };
+  Positions result{std::vector<int64_t>(static_cast<size_t>(size) + 1),
+                   std::vector<int64_t>(static_cast<size_t>(count))};
+  for (int64_t i = 0; i < count; ++i) ++result.begin[number(i) + 1];
+  for (size_t i = 1; i < result.begin.size(); ++i) result.begin[i] += result.begin[i - 1];
+  std::vector<int64_t> next = result.begin;
+  for (int64_t i = 0; i < count; ++i) result.at[static_cast<size_t>(next[number(i)]++)] = i;
+  return result;
+}
+
+/// Writes the sum of the `n` rows of `from` that `rows` selects, in their order; rows have `width`
+/// elements, and n is at least 1.
+template <class T>
+void add_rows(const T* from, const int64_t* rows, int64_t n, int64_t width, T* to) {
+  using C = Compute<T>;
+  constexpr int64_t kBlock = 256;
+  C sum[kBlock];
+  for (int64_t first = 0; first < width; first += kBlock) {
+    const int64_t columns = std::min(kBlock, width - first);
+    std::copy_n(from + rows[0] * width + first, columns, sum);
+    for (int64_t r = 1; r < n; ++r) {
+      const T* row = from + rows[r] * width + first;
+      for (int64_t c = 0; c < columns; ++c) sum[c] = wrap_add(sum[c], static_cast<C>(row[c]));
+    }
+    for (int64_t c = 0; c < columns; ++c) to[first + c] = static_cast<T>(sum[c]);
+  }
+}
+
+/// A thread computes whole rows of the result, so that their sums are in the order of x, whatever
+/// the number of threads.
+template <class T>
+void index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, int64_t size, int axis,
+               DenseTensor& out) {
+  check_indices(ctx, 1, "index", index, -size, size);
+  const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
+  const Positions positions = positions_of(index, size);
+  const int64_t cost = view.inner * (1 + view.size / std::max<int64_t>(size, 1));
+  parallel_for(view.outer * size, cost, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const auto row = static_cast<size_t>(i % size);
+      const T* from = x.data<T>() + i / size * view.size * view.inner;
+      T* to = out.data<T>() + i * view.inner;
+      const int64_t begin = positions.begin[row], n = positions.begin[row + 1] - begin;
+      if (n == 0) std::fill_n(to, view.inner, T(Compute<T>(0)));
+      else add_rows(from, positions.at.data() + begin, n, view.inner, to);
+    }
+  });
+}
+
+template <class I>
+void one_hot(const OpContext& ctx, const DenseTensor& x, const Scalar& num_classes, DenseTensor& out) {
+  const int64_t classes = num_classes.to<int64_t>();
+  check_indices(ctx, 0, "x", x, 0, classes);
+  const I* ids = x.data<I>();
+  float* to = out.data<float>();
+  parallel_for(x.numel(), classes, [&](int64_t first, int64_t last) {
+    std::fill(to + first * classes, to + last * classes, 0.0f);
+    for (int64_t i = first; i < last; ++i) to[i * classes + ids[i]] = 1.0f;
+  });
+}
+
+/// Threads process ranges of columns, so that updates of one row stay in their order. Rows of other
+/// ranks are skipped.
+template <class T>
+void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, const DenseTensor& updates,
+             bool overwrite, DenseTensor& out) {
+  using C = Compute<T>;
+  const Box box = ctx.input_box(0, x);
+  check_indices(ctx, 1, "index", index, 0, box.global[0]);
+  const int64_t rows = x.dims()[0], width = x.dims().numel(1, x.dims().rank()), count = index.numel();
+  std::copy_n(x.data<T>(), x.numel(), out.data<T>());
+  const auto for_updates = [&](const auto& body) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = index_at(index, i) - box.begin[0];
+      if (row >= 0 && row < rows) body(out.data<T>() + row * width, updates.data<T>() + i * width);
+    }
+  };
+  parallel_for(width, 2 * count, [&](int64_t first, int64_t last) {
+    if (overwrite) return for_updates([=](T* to, const T* from) { std::copy(from + first, from + last, to + first); });
+    for_updates([=](T* to, const T*) { std::fill(to + first, to + last, T(C(0))); });
+    for_updates([=](T* to, const T* from) {
+      for (int64_t c = first; c < last; ++c)
+        to[c] = static_cast<T>(wrap_add(static_cast<C>(to[c]), static_cast<C>(from[c])));
+    });
+  });
+}
+
+/// Rows of updates that a later update replaced, or that another rank writes, get zeros here; so do
+/// rows of x that were replaced.
+void scatter_grad(const OpContext& ctx, const DenseTensor& index, const DenseTensor& out_grad, bool overwrite,
+                  DenseTensor& x_grad, DenseTensor& updates_grad) {
+  const Box box = ctx.input_box(1, out_grad);
+  check_indices(ctx, 0, "index", index, 0, box.global[0]);
+  const int64_t rows = out_grad.dims()[0], width = out_grad.dims().numel(1, out_grad.dims().rank()),
+                count = index.numel();
+  const size_t bytes = static_cast<size_t>(width) * size_of(out_grad.dtype());
+  std::vector<int64_t> writer(static_cast<size_t>(rows), -1);  // the last update of each row
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = index_at(index, i) - box.begin[0];
+    if (row >= 0 && row < rows) writer[static_cast<size_t>(row)] = i;
+  }
+  parallel_for(count, width, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t row = index_at(index, i) - box.begin[0];
+      char* to = updates_grad.data<char>() + static_cast<size_t>(i) * bytes;
+      const bool written = row >= 0 && row < rows && (!overwrite || writer[static_cast<size_t>(row)] == i);
+      if (written) std::memcpy(to, out_grad.data<char>() + static_cast<size_t>(row) * bytes, bytes);
+      else std::memset(to, 0, bytes);
+    }
+  });
+  parallel_for(rows, width, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      const char* from = out_grad.data<char>() + static_cast<size_t>(r) * bytes;
+      char* to = x_grad.data<char>() + static_cast<size_t>(r) * bytes;
+      if (writer[static_cast<size_t>(r)] >= 0) std::memset(to, 0, bytes);
+      else if (from != to) std::memcpy(to, from, bytes);
+    }
+  });
+}
+
+}  // namespace
+
+void register_embedding() {
+  for_types(FloatTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel("embedding", kBackend, dtype_of<T>, &embedding); });
+  for_types(FloatTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel("embedding_grad", kBackend, dtype_of<T>, &embedding_grad<T>); });
+  register_for_all("gather", &gather);
+  for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("scatter", kBackend, dtype_of<T>, &scatter<T>); });
+  for_types(NumberTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel("index_sum", kBackend, dtype_of<T>, &index_sum<T>); });
+  register_for_all("scatter_grad", &scatter_grad);
+  for_types(Types<int32_t, int64_t>{},
+            [&]<class I>(TypeTag<I>) { register_kernel("one_hot", kBackend, dtype_of<I>, &one_hot<I>); });
+}
+
+}  // namespace shard::cpu

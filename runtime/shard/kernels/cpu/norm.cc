@@ -1,0 +1,189 @@
+// CPU kernels of normalisations by mean and variance: layer_norm, rms_norm, batch_norm. Their
+// gradients are in norm_grad.cc, softmax in softmax.cc.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "shard/kernels/cpu/norm.cc"
+#include "shard/kernels/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#include "shard/kernels/cpu/axis.h"
+#include "shard/kernels/cpu/fold.h"
+#include "shard/kernels/cpu/norm.h"
+#include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/register.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
+namespace {
+
+template <class T>
+void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
+                float epsilon, int begin_norm_axis, DenseTensor& out, DenseTensor& mean, DenseTensor& variance) {
+  const int begin = normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank());
+  const int64_t rows = x.dims().numel(0, begin);
+  const int64_t width = x.dims().numel(begin, x.dims().rank());
+  const std::vector<double> factors = affine_of(scale, width, 1.0), offsets = affine_of(bias, width, 0.0);
+  const double *factor = factors.data(), *offset = offsets.data();
+  using S = Statistic<T>;
+  parallel_for(rows, 4 * width, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      const T* from = x.data<T>() + r * width;
+      T* to = out.data<T>() + r * width;
+      const double sum = sum_of<double>(width, [=](int64_t i) { return value_at(from, i); });
+      const double center = width == 0 ? 0 : sum / static_cast<double>(width);
+      const double squares =
+          sum_of<double>(width, [=](int64_t i) { return (value_at(from, i) - center) * (value_at(from, i) - center); });
+      const double spread = width == 0 ? 0 : squares / static_cast<double>(width);
+      const double inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
+      for (int64_t i = 0; i < width; ++i)
+        to[i] = from_double<T>((value_at(from, i) - center) * inverse * factor[i] + offset[i]);
+      mean.data<S>()[r] = static_cast<S>(center);
+      variance.data<S>()[r] = static_cast<S>(spread);
+    }
+  });
+}
+
+template <class T>
+void rms_norm(const OpContext&, const DenseTensor& x, const DenseTensor& scale, float epsilon, DenseTensor& out,
+              DenseTensor& invvar) {
+  const int64_t width = x.dims()[x.dims().rank() - 1];
+  const std::vector<double> factors = affine_of(scale, width, 1.0);
+  const double* factor = factors.data();
+  using S = Statistic<T>;
+  parallel_for(invvar.numel(), 3 * width, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      const T* from = x.data<T>() + r * width;
+      T* to = out.data<T>() + r * width;
+      const double squares = sum_of<double>(width, [=](int64_t i) { return value_at(from, i) * value_at(from, i); });
+      const double inverse =
+          1.0 / std::sqrt((width == 0 ? 0 : squares / static_cast<double>(width)) + static_cast<double>(epsilon));
+      for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>(value_at(from, i) * inverse * factor[i]);
+      invvar.data<S>()[r] = static_cast<S>(inverse);
+    }
+  });
+}
+
+/// Adds up term(x, channel) per channel, over all ranks that hold shards.
+template <class T, class Term>
+std::vector<double> channel_sums(const OpContext& ctx, const DenseTensor& x, const AxisView& view, const Term& term) {
+  DenseTensor sums = DenseTensor::allocate(kCpu, {Dims{view.size}, DType::float64});
+  double* data = sums.data<double>();
+  parallel_for(view.size, view.outer * view.inner, [&](int64_t first, int64_t last) {
+    std::fill(data + first, data + last, 0.0);
+    for (int64_t n = 0; n < view.outer; ++n) {
+      for (int64_t c = first; c < last; ++c) {
+        const T* line = x.data<T>() + (n * view.size + c) * view.inner;
+        double sum = 0;
+        for (int64_t i = 0; i < view.inner; ++i) sum += term(value_at(line, i), c);
+        data[c] += sum;
+      }
+    }
+  });
+  if (ctx.local != nullptr && ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(sums, ReduceType::sum);
+  return std::vector<double>(sums.data<double>(), sums.data<double>() + view.size);
+}
+
+struct ChannelStatistics {
+  std::vector<double> mean, variance;
+};
+
+template <class T>
+ChannelStatistics batch_statistics(const OpContext& ctx, const DenseTensor& x, const AxisView& view, int axis) {
+  const Dims global = ctx.input_box(0, x).global;
+  double count = 1;
+  for (int i = 0; i < global.rank(); ++i) count *= i == axis ? 1.0 : static_cast<double>(global[i]);
+  ChannelStatistics result;
+  result.mean = channel_sums<T>(ctx, x, view, [](double value, int64_t) { return value; });
+  for (double& value : result.mean) value /= count;
+  const double* center = result.mean.data();
+  result.variance = channel_sums<T>(
+      ctx, x, view, [center](double value, int64_t c) { return (value - center[c]) * (value - center[c]); });
+  for (double& value : result.variance) value /= count;
+  return result;
+}
+
+/// out = old * momentum + batch * (1 - momentum), or old where the batch is empty.
+template <class S>
+void update_running(const DenseTensor& old, const std::vector<double>* batch, float momentum, DenseTensor& out) {
+  for (int64_t c = 0; c < out.numel(); ++c) {
+    const double before = static_cast<double>(old.data<S>()[c]);
+    const double m = static_cast<double>(momentum);
+    out.data<S>()[c] =
+        static_cast<S>(batch == nullptr ? before : before * m + (*batch)[static_cast<size_t>(c)] * (1.0 - m));
+  }
+}
+
+template <class T>
+void normalise_channels(const DenseTensor& x, const AxisView& view, const ChannelStatistics& used,
+                        const std::vector<double>& inverse, const DenseTensor& scale, const DenseTensor& bias,
+                        DenseTensor& out) {
+  const std::vector<double> factor = affine_of(scale, view.size, 1.0), offset = affine_of(bias, view.size, 0.0);
+  parallel_for(view.outer * view.size, view.inner, [&](int64_t first, int64_t last) {
+    for (int64_t line = first; line < last; ++line) {
+      const size_t c = static_cast<size_t>(line % view.size);
+      const double gain = inverse[c] * factor[c];
+      const T* from = x.data<T>() + line * view.inner;
+      T* to = out.data<T>() + line * view.inner;
+      for (int64_t i = 0; i < view.inner; ++i)
+        to[i] = from_double<T>((value_at(from, i) - used.mean[c]) * gain + offset[c]);
+    }
+  });
+}
+
+/// Mean and variance of the batch are summed over all ranks, one after the other.
+void batch_norm_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&,
+                    const DenseTensor&, const DenseTensor&, bool is_test, float, float, const std::string& data_format,
+                    bool use_global_stats, bool trainable_statistics, DenseTensor&, DenseTensor&, DenseTensor&,
+                    DenseTensor&, DenseTensor&) {
+  if (takes_given_statistics(is_test, use_global_stats, trainable_statistics)) return;
+  const Meta sums{Dims{x.dims()[channel_axis(x, data_format)]}, DType::float64};
+  for (int i = 0; i < 2; ++i) dry_all_reduce(ctx, sums, ReduceType::sum);
+}
+
+template <class T>
+void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
+                const DenseTensor& scale, const DenseTensor& bias, bool is_test, float momentum, float epsilon,
+                const std::string& data_format, bool use_global_stats, bool trainable_statistics, DenseTensor& out,
+                DenseTensor& mean_out, DenseTensor& variance_out, DenseTensor& saved_mean,
+                DenseTensor& saved_variance) {
+  using S = Statistic<T>;
+  const int axis = channel_axis(x, data_format);
+  const AxisView view = axis_view(x.dims(), axis);
+  const bool given = takes_given_statistics(is_test, use_global_stats, trainable_statistics);
+  ChannelStatistics used;
+  if (given) used = {affine_of(mean, view.size, 0.0), affine_of(variance, view.size, 0.0)};
+  else used = batch_statistics<T>(ctx, x, view, axis);
+  // With an empty batch the running statistics do not change.
+  const Dims global = ctx.input_box(0, x).global;
+  const bool learn = !given && global.numel() != 0;
+  update_running<S>(mean, learn ? &used.mean : nullptr, momentum, mean_out);
+  update_running<S>(variance, learn ? &used.variance : nullptr, momentum, variance_out);
+  std::vector<double> inverse(used.variance);
+  for (double& value : inverse) value = 1.0 / std::sqrt(value + static_cast<double>(epsilon));
+  for (int64_t c = 0; c < view.size; ++c) {
+    saved_mean.data<S>()[c] = static_cast<S>(used.mean[static_cast<size_t>(c)]);
+    saved_variance.data<S>()[c] = static_cast<S>(inverse[static_cast<size_t>(c)]);
+  }
+  normalise_channels<T>(x, view, used, inverse, scale, bias, out);
+}
+
+void register_norm_here() {
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("layer_norm", kBackend, dtype_of<T>, &layer_norm<T>);
+    register_kernel("rms_norm", kBackend, dtype_of<T>, &rms_norm<T>);
+    register_kernel("batch_norm", kBackend, dtype_of<T>, &batch_norm<T>);
+  });
+  register_dry_kernel("batch_norm", &batch_norm_dry);
+}
+
+}  // namespace
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shard::cpu {
+HWY_EXPORT(register_norm_here);
+void register_norm() { HWY_DYNAMIC_DISPATCH(register_norm_here)(); }
+}  // namespace shard::cpu
+#endif

@@ -1,0 +1,133 @@
+// CPU kernels of elementwise ops of one tensor and numbers: scale, clip, pow. Functions without
+// numbers are in unary.cc.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "shard/kernels/cpu/scalar.cc"
+#include "shard/kernels/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#include "shard/kernels/cpu/elementwise.h"
+#include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/value.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
+namespace {
+
+template <class C>
+struct Pair {
+  C first;
+  C second;
+};
+
+struct ScaleThenBias {
+  template <class C>
+  static C apply(C x, Pair<C> p) {
+    return wrap_add(wrap_mul(x, p.first), p.second);
+  }
+};
+struct BiasThenScale {
+  template <class C>
+  static C apply(C x, Pair<C> p) {
+    return wrap_mul(wrap_add(x, p.second), p.first);
+  }
+};
+struct Clip {
+  template <class C>
+  static C apply(C x, Pair<C> p) {
+    const C raised = x < p.first ? p.first : x;
+    return raised > p.second ? p.second : raised;
+  }
+};
+struct Square {
+  template <class C>
+  static C apply(C x, Pair<C>) {
+    return wrap_mul(x, x);
+  }
+};
+struct Pow {
+  template <class C>
+  static C apply(C x, Pair<C> p) {
+    return std::pow(x, p.first);
+  }
+};
+/// The exponent is the int64 in the params.
+struct IntegerPow {
+  template <class C>
+  static C apply(C x, Pair<int64_t> p) {
+    return integer_power(x, p.first);
+  }
+};
+
+template <class Op, class T, class P>
+void scalar_row(const Row& row) {
+  using C = Compute<T>;
+  const T* x = static_cast<const T*>(row.in[0]);
+  T* out = static_cast<T*>(row.out);
+  const Pair<P> params = *static_cast<const Pair<P>*>(row.params);
+  for (int64_t i = 0, n = row.n; i < n; ++i)
+    out[i] = static_cast<T>(Op::template apply<C>(static_cast<C>(x[i]), params));
+}
+
+template <class T>
+void scale(const OpContext&, const DenseTensor& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
+           DenseTensor& out) {
+  using C = Compute<T>;
+  const Pair<C> params{scale.to<C>(), bias.to<C>()};
+  run_unary(bias_after_scale ? &scalar_row<ScaleThenBias, T, C> : &scalar_row<BiasThenScale, T, C>, x, out, &params);
+}
+
+/// A bound as a C: for integers the nearest one inside the interval, clamped to the range of C.
+template <class C>
+C bound(const Scalar& value, bool lower) {
+  if constexpr (std::is_floating_point_v<C>) {
+    return value.to<C>();
+  } else {
+    using Limits = std::numeric_limits<C>;
+    if (value.is_integer())
+      return static_cast<C>(std::clamp<int64_t>(value.to<int64_t>(), Limits::lowest(), Limits::max()));
+    const double real = lower ? std::ceil(value.to<double>()) : std::floor(value.to<double>());
+    if (real <= static_cast<double>(Limits::lowest())) return Limits::lowest();
+    if (real >= static_cast<double>(Limits::max())) return Limits::max();
+    return static_cast<C>(real);
+  }
+}
+
+template <class T>
+void clip(const OpContext&, const DenseTensor& x, const Scalar& min, const Scalar& max, DenseTensor& out) {
+  using C = Compute<T>;
+  const Pair<C> params{bound<C>(min, true), bound<C>(max, false)};
+  run_unary(&scalar_row<Clip, T, C>, x, out, &params);
+}
+
+template <class T>
+void power(const OpContext&, const DenseTensor& x, const Scalar& y, DenseTensor& out) {
+  using C = Compute<T>;
+  if constexpr (is_float<T>) {
+    const Pair<C> params{y.to<C>(), C(0)};
+    run_unary(params.first == C(2) ? &scalar_row<Square, T, C> : &scalar_row<Pow, T, C>, x, out, &params);
+  } else {
+    const Pair<int64_t> params{y.to<int64_t>(), 0};
+    run_unary(&scalar_row<IntegerPow, T, int64_t>, x, out, &params);
+  }
+}
+
+void register_scalar_here() {
+  for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("scale", kBackend, dtype_of<T>, &scale<T>);
+    register_kernel("clip", kBackend, dtype_of<T>, &clip<T>);
+    register_kernel("pow", kBackend, dtype_of<T>, &power<T>);
+  });
+}
+
+}  // namespace
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shard::cpu {
+HWY_EXPORT(register_scalar_here);
+void register_scalar() { HWY_DYNAMIC_DISPATCH(register_scalar_here)(); }
+}  // namespace shard::cpu
+#endif

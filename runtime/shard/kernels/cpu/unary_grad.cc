@@ -1,0 +1,176 @@
+// CPU kernels of the gradients of elementwise functions of one tensor: of a saved tensor (the input
+// or the output, whichever the formula needs) and the gradient of the output. Gradients that are
+// composites of other ops are in runtime/shard/gradients/.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "shard/kernels/cpu/unary_grad.cc"
+#include "shard/kernels/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#include "shard/kernels/cpu/binary_row.h"
+#include "shard/kernels/cpu/functions.h"
+#include "shard/kernels/cpu/register.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
+namespace {
+
+// g is the gradient of the output.
+struct ExpGrad {
+  template <class C>
+  static C apply(C out, C g) {
+    return g * out;
+  }
+};
+struct LogGrad {
+  template <class C>
+  static C apply(C x, C g) {
+    return g / x;
+  }
+};
+struct TanhGrad {
+  template <class C>
+  static C apply(C out, C g) {
+    return g * (C(1) - out * out);
+  }
+};
+struct SqrtGrad {
+  template <class C>
+  static C apply(C out, C g) {
+    return C(0.5) * g / out;
+  }
+};
+struct RsqrtGrad {
+  template <class C>
+  static C apply(C out, C g) {
+    return C(-0.5) * g * (out * out * out);
+  }
+};
+struct SigmoidGrad {
+  template <class C>
+  static C apply(C out, C g) {
+    return g * (out * (C(1) - out));
+  }
+};
+struct SinGrad {
+  template <class C>
+  static C apply(C x, C g) {
+    return g * std::cos(x);
+  }
+};
+struct CosGrad {
+  template <class C>
+  static C apply(C x, C g) {
+    return -g * std::sin(x);
+  }
+};
+struct SquareGrad {
+  template <class C>
+  static C apply(C x, C g) {
+    return C(2) * g * x;
+  }
+};
+struct AbsGrad {
+  template <class C>
+  static C apply(C x, C g) {
+    return select(x > C(0), g, select(x < C(0), -g, C(0)));
+  }
+};
+struct ReluGrad {
+  template <class C>
+  static C apply(C out, C g) {
+    return select(out > C(0), g, C(0));
+  }
+};
+
+template <class C>
+struct Pair {
+  C first;
+  C second;
+};
+struct ClipGrad {
+  template <class C>
+  static C apply(C x, C g, Pair<C> p) {
+    return select((x > p.first) & (x < p.second), g, C(0));
+  }
+};
+/// The exponent of the function, and that exponent minus one.
+struct PowGrad {
+  template <class C>
+  static C apply(C x, C g, Pair<C> p) {
+    return g * p.first * std::pow(x, p.second);
+  }
+};
+/// The gradient of a linear function, such as x^1 and x^0.
+struct LinearGrad {
+  template <class C>
+  static C apply(C, C g, Pair<C> p) {
+    return g * p.first;
+  }
+};
+
+template <class Op, class T>
+void pair_row(const Row& row) {
+  using C = Compute<T>;
+  const T* x = static_cast<const T*>(row.in[0]);
+  const T* g = static_cast<const T*>(row.in[1]);
+  T* out = static_cast<T*>(row.out);
+  const Pair<C> params = *static_cast<const Pair<C>*>(row.params);
+  for (int64_t i = 0, n = row.n; i < n; ++i)
+    out[i] = static_cast<T>(Op::template apply<C>(static_cast<C>(x[i]), static_cast<C>(g[i]), params));
+}
+
+template <class T>
+void clip_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out_grad, const Scalar& min,
+               const Scalar& max, DenseTensor& x_grad) {
+  using C = Compute<T>;
+  const Pair<C> params{min.to<C>(), max.to<C>()};
+  run_binary(&pair_row<ClipGrad, T>, x, out_grad, x_grad, &params);
+}
+
+template <class T>
+void pow_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out_grad, const Scalar& y,
+              DenseTensor& x_grad) {
+  using C = Compute<T>;
+  const C exponent = y.to<C>();
+  const Pair<C> params{exponent, exponent - C(1)};
+  if (exponent == C(0) || exponent == C(1)) run_binary(&pair_row<LinearGrad, T>, x, out_grad, x_grad, &params);
+  else if (exponent == C(2)) run_binary(&binary_row<SquareGrad, T, T>, x, out_grad, x_grad);
+  else run_binary(&pair_row<PowGrad, T>, x, out_grad, x_grad, &params);
+}
+
+template <class Op>
+void add_op(const char* name) {
+  for_types(FloatTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, T>); });
+}
+
+void register_unary_grad_here() {
+  add_op<ExpGrad>("exp_grad");
+  add_op<LogGrad>("log_grad");
+  add_op<TanhGrad>("tanh_grad");
+  add_op<SqrtGrad>("sqrt_grad");
+  add_op<RsqrtGrad>("rsqrt_grad");
+  add_op<SigmoidGrad>("sigmoid_grad");
+  add_op<SinGrad>("sin_grad");
+  add_op<CosGrad>("cos_grad");
+  add_op<SquareGrad>("square_grad");
+  add_op<AbsGrad>("abs_grad");
+  add_op<ReluGrad>("relu_grad");
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("clip_grad", kBackend, dtype_of<T>, &clip_grad<T>);
+    register_kernel("pow_grad", kBackend, dtype_of<T>, &pow_grad<T>);
+  });
+}
+
+}  // namespace
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shard::cpu {
+HWY_EXPORT(register_unary_grad_here);
+void register_unary_grad() { HWY_DYNAMIC_DISPATCH(register_unary_grad_here)(); }
+}  // namespace shard::cpu
+#endif

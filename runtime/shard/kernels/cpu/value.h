@@ -1,0 +1,89 @@
+// How kernels compute with each dtype: the type of arithmetic, and integer arithmetic that wraps
+// instead of being undefined.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "shard/core/dtype.h"
+
+namespace shard::cpu {
+
+template <class T>
+inline constexpr bool is_float = is_half<T> || std::is_floating_point_v<T>;
+
+/// The type of statistics of a tensor of T.
+template <class T>
+using Statistic = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// Integer arithmetic modulo 2^bits, in unsigned types that are not promoted to int.
+template <class T, bool = std::is_integral_v<T> && !std::is_same_v<T, bool>>
+struct Wrap {
+  using type = T;
+};
+template <class T>
+struct Wrap<T, true> {
+  using type = decltype(std::make_unsigned_t<T>() + 0u);
+};
+
+template <class C>
+inline C wrap_add(C a, C b) {
+  using W = typename Wrap<C>::type;
+  return static_cast<C>(static_cast<W>(a) + static_cast<W>(b));
+}
+template <class C>
+inline C wrap_sub(C a, C b) {
+  using W = typename Wrap<C>::type;
+  return static_cast<C>(static_cast<W>(a) - static_cast<W>(b));
+}
+template <class C>
+inline C wrap_mul(C a, C b) {
+  using W = typename Wrap<C>::type;
+  return static_cast<C>(static_cast<W>(a) * static_cast<W>(b));
+}
+
+/// x to the power of an integer, by squaring and modulo 2^bits; rounded towards zero for a negative
+/// exponent.
+template <class C>
+inline C integer_power(C x, int64_t exponent) {
+  if (exponent < 0) {
+    if (x == C(1)) return x;
+    if constexpr (std::is_signed_v<C>) {
+      if (x == C(-1)) return exponent % 2 == 0 ? C(1) : x;
+    }
+    return C(0);
+  }
+  C result = C(1);
+  for (C base = x; exponent != 0; exponent >>= 1) {
+    if (exponent & 1) result = wrap_mul(result, base);
+    base = wrap_mul(base, base);
+  }
+  return result;
+}
+
+/// The larger or smaller of two numbers; NaN wins.
+template <class C>
+inline C nan_max(C a, C b) {
+  if constexpr (std::is_floating_point_v<C>) return ((a > b) | (a != a)) ? a : b;
+  else return a > b ? a : b;
+}
+template <class C>
+inline C nan_min(C a, C b) {
+  if constexpr (std::is_floating_point_v<C>) return ((a < b) | (a != a)) ? a : b;
+  else return a < b ? a : b;
+}
+
+/// The identities of max and min.
+template <class C>
+constexpr C lowest() {
+  if constexpr (std::is_floating_point_v<C>) return -std::numeric_limits<C>::infinity();
+  else return std::numeric_limits<C>::lowest();
+}
+template <class C>
+constexpr C highest() {
+  if constexpr (std::is_floating_point_v<C>) return std::numeric_limits<C>::infinity();
+  else return std::numeric_limits<C>::max();
+}
+
+}  // namespace shard::cpu

@@ -1,0 +1,66 @@
+// cast on CUDA, between all dtypes. Conversions are those of the CPU kernel: towards zero, clamped,
+// NaN becomes 0.
+#include <cuda/std/limits>
+
+#include "shard/core/cuda/cuda_call.cuh"
+#include "shard/core/op_context.h"
+#include "shard/kernels/cuda/cuda_kernels.cuh"
+#include "shard/kernels/cuda/cuda_types.cuh"
+#include "shard/kernels/registry.h"
+
+namespace shard::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class To, class From>
+__device__ To to_integer(From value) {
+  constexpr To low = ::cuda::std::numeric_limits<To>::min();
+  constexpr To high = ::cuda::std::numeric_limits<To>::max();
+  if (value != value) return To{0};
+  if (value <= static_cast<From>(low)) return low;
+  if (value >= static_cast<From>(high)) return high;  // static_cast rounds up to high + 1 where From is too narrow
+  return static_cast<To>(value);
+}
+
+template <class To, class From>
+__device__ To convert(From value) {
+  const math_t<From> number = load(value);
+  if constexpr (std::is_same_v<To, bool>) {
+    return number != math_t<From>{0};
+  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<math_t<From>>) {
+    return to_integer<To>(number);
+  } else {
+    return store<To>(static_cast<math_t<To>>(number));
+  }
+}
+
+template <class To, class From>
+__global__ void cast_kernel(int64_t count, To* out, const From* x) {
+  const int64_t step = gridDim.x * int64_t{blockDim.x};
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += step) out[i] = convert<To>(x[i]);
+}
+
+template <class T>
+void cast(const OpContext& ctx, const DenseTensor& x, DType, DenseTensor& out) {
+  const int64_t count = out.numel();
+  if (count == 0) return;
+  const DeviceScope scope(out.device().index);
+  visit_dtype(out.dtype(), [&]<class To>(TypeTag<To>) {
+    using D = device_t<To>;
+    cast_kernel<<<grid_for(count, kThreads), kThreads, 0, stream()>>>(count, elements<D>(out),
+                                                                      elements<const device_t<T>>(x));
+  });
+  check_launch(ctx.op);
+}
+
+template <class... T>
+void register_all(int backend, Types<T...>) {
+  (register_kernel("cast", backend, dtype_of<T>, cast<T>), ...);
+}
+
+}  // namespace
+
+void register_cast(int backend) { register_all(backend, AllTypes{}); }
+
+}  // namespace shard::cuda

@@ -1,0 +1,19 @@
+#include "shard/kernels/cuda/register.h"
+
+#include "shard/core/device.h"
+#include "shard/kernels/cuda/cuda_kernels.cuh"
+
+namespace shard {
+
+void register_cuda_kernels() {
+  const int backend = find_backend("cuda");
+  if (backend < 0) return;
+  cuda::register_elementwise(backend);
+  cuda::register_cast(backend);
+  cuda::register_sum(backend);
+  cuda::register_softmax(backend);
+  cuda::register_transpose(backend);
+  cuda::register_matmul(backend);
+}
+
+}  // namespace shard

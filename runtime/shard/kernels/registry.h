@@ -1,0 +1,119 @@
+// The table of kernels: name x backend x dtype -> function. Kernels of a new backend are added by
+// its register function.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <typeindex>
+
+#include "shard/core/device.h"
+#include "shard/core/dtype.h"
+#include "shard/core/op_context.h"
+#include "shard/core/op_def.h"
+
+namespace shard {
+
+/// The kernels of one op: a function per backend and dtype, all of one C++ signature.
+class KernelTable {
+ public:
+  explicit KernelTable(std::string name) : name_(std::move(name)) {}
+
+  /// The kernel of signature `Fn` for `device` and `dtype`. Throws no_kernel naming what is registered.
+  template <class Fn>
+  Fn* find(const OpContext& ctx, Device device, DType dtype) const {
+    const Entry& entry = entries_[device.backend][static_cast<int>(dtype)];
+    if (entry.function == nullptr || *entry.signature != typeid(Fn)) fail_find(ctx, device, dtype, typeid(Fn));
+    if (ctx.dry != nullptr && ctx.binder == nullptr) return find_dry<Fn>(ctx);
+    return reinterpret_cast<Fn*>(entry.function);
+  }
+
+  /// Throws no_kernel where there is none for `device` and `dtype`.
+  void check(const OpContext& ctx, Device device, DType dtype) const {
+    if (!has(device, dtype)) fail_find(ctx, device, dtype, typeid(void));
+  }
+  /// True when there is a kernel for `device` and `dtype`.
+  bool has(Device device, DType dtype) const {
+    return entries_[device.backend][static_cast<int>(dtype)].function != nullptr;
+  }
+
+  void set(int backend, DType dtype, void (*function)(), const std::type_info& signature);
+  void set_dry(void (*function)(), const std::type_info& signature) { dry_ = {function, &signature}; }
+
+ private:
+  struct Entry {
+    void (*function)() = nullptr;
+    const std::type_info* signature = nullptr;
+  };
+  template <class... Args>
+  static void no_kernel(Args...) {}
+  template <class... Args>
+  static auto no_kernel_of(void (*)(Args...)) {
+    return &no_kernel<Args...>;
+  }
+  /// The function that runs in a dry world, where tensors have no data: the dry kernel, which counts
+  /// what the real one communicates, or a function that does nothing.
+  template <class Fn>
+  Fn* find_dry(const OpContext& ctx) const {
+    if (ctx.tracer != nullptr) return no_kernel_of(static_cast<Fn*>(nullptr));
+    if (dry_.function != nullptr && *dry_.signature == typeid(Fn)) return reinterpret_cast<Fn*>(dry_.function);
+    if (ctx.local != nullptr && ctx.local->reducer != nullptr) fail_dry(ctx);
+    return no_kernel_of(static_cast<Fn*>(nullptr));
+  }
+  [[noreturn]] void fail_find(const OpContext& ctx, Device device, DType dtype, const std::type_info& signature) const;
+  [[noreturn]] void fail_dry(const OpContext& ctx) const;
+
+  std::string name_;
+  Entry dry_;
+  Entry entries_[kMaxBackends][kNumDTypes];
+};
+
+/// The table of that name, which is created empty when nothing is registered yet. The reference
+/// stays valid.
+const KernelTable& kernel_table(const char* name);
+
+/// Adds `function` for one dtype, before the first call that could use it. A kernel may throw
+/// invalid_argument or out_of_range only before its first write. A later registration replaces an
+/// earlier one, and the built-in kernels are registered first, so that a user can override any of
+/// them.
+template <class... Args>
+void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...));
+
+/// Adds the dry kernel of that name, which dry worlds run instead of kernels that combine values by
+/// ctx.local->reducer. It has their C++ signature and makes the same calls of the reducer, on
+/// tensors without data. Kernels without a reducer need none.
+template <class... Args>
+void register_dry_kernel(const char* name, void (*function)(Args...));
+
+/// The table of a name, looked up once: kernels<"add">().
+template <FixedString name>
+const KernelTable& kernels() {
+  static const KernelTable& table = kernel_table(name.text);
+  return table;
+}
+
+namespace detail {
+KernelTable& mutable_kernel_table(const char* name);
+}
+
+template <class... Args>
+void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...)) {
+  detail::mutable_kernel_table(name).set(backend, dtype, reinterpret_cast<void (*)()>(function), typeid(void(Args...)));
+}
+
+template <class... Args>
+void register_dry_kernel(const char* name, void (*function)(Args...)) {
+  detail::mutable_kernel_table(name).set_dry(reinterpret_cast<void (*)()>(function), typeid(void(Args...)));
+}
+
+/// For dry kernels: the reduction that the real kernel does with a tensor of this meta by
+/// ctx.local->reducer.
+inline void dry_all_reduce(const OpContext& ctx, const Meta& meta, ReduceType type) {
+  if (ctx.local == nullptr || ctx.local->reducer == nullptr) return;
+  DenseTensor value = DenseTensor::allocate(kCpu, meta, ctx.dry);
+  ctx.local->reducer->all_reduce(value, type);
+}
+
+/// Registers every built-in kernel; called once, before anything else is registered or looked up.
+void register_builtin_kernels();
+
+}  // namespace shard

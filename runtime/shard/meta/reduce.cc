@@ -1,0 +1,106 @@
+// infer_meta of ops that reduce dims or scan along one. Ops of layers (softmax, norms) are in
+// nn.cc.
+#include "shard/meta/check.h"
+#include "shard/meta/infer_meta.h"
+
+namespace shard::meta {
+namespace {
+
+/// The reduced axes as a bit mask: all where none is named.
+unsigned reduced_axes(const OpContext& ctx, const Meta& x, const IntArray& axis) {
+  if (axis.empty()) return ~0u;
+  unsigned mask = 0;
+  for (int64_t a : axis) {
+    const unsigned bit = 1u << normalize_axis(ctx.op, "axis", a, x.dims.rank());
+    if (mask & bit) {
+      fail(ErrorCode::invalid_argument, "[{}] axis {} has one dim of x, which is {}, twice", ctx.op, to_string(axis),
+           to_string(x));
+    }
+    mask |= bit;
+  }
+  return mask;
+}
+
+void reduce(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, DType dtype, Meta& out) {
+  const unsigned mask = reduced_axes(ctx, x, axis);
+  Dims dims;
+  for (int i = 0; i < x.dims.rank(); ++i) {
+    if ((mask >> i & 1u) == 0) dims.push_back(x.dims[i]);
+    else if (keepdim) dims.push_back(1);
+  }
+  out = {dims, dtype};
+}
+
+/// max and min: there is no result over no elements.
+void reduce_extreme(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out) {
+  reduce(ctx, x, axis, keepdim, x.dtype, out);
+  if (ctx.local != nullptr || out.numel() == 0) return;
+  if (x.numel() == 0) {
+    fail(ErrorCode::invalid_argument, "[{}] x is {}, and over no elements there is no {}; reduce other axes than {}",
+         ctx.op, to_string(x), ctx.op, to_string(axis));
+  }
+}
+
+DType accumulated_dtype(DType x) { return is_floating(x) ? x : DType::int64; }
+
+}  // namespace
+
+void SumInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out) {
+  reduce(ctx, x, axis, keepdim, accumulated_dtype(x.dtype), out);
+}
+
+void ProdInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out) {
+  reduce(ctx, x, axis, keepdim, accumulated_dtype(x.dtype), out);
+}
+
+void MeanInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out) {
+  check_floating(ctx, "x", x);
+  reduce(ctx, x, axis, keepdim, x.dtype, out);
+}
+
+void MaxInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out) {
+  reduce_extreme(ctx, x, axis, keepdim, out);
+}
+
+void MinInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out) {
+  reduce_extreme(ctx, x, axis, keepdim, out);
+}
+
+void TruthInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out) {
+  reduce(ctx, x, axis, keepdim, DType::boolean, out);
+}
+
+void SquaredL2NormInferMeta(const OpContext& ctx, const Meta& x, Meta& out) {
+  check_floating(ctx, "x", x);
+  out = {Dims{1}, x.dtype};
+}
+
+void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim, bool reduce_all,
+                            Meta& out) {
+  check_floating(ctx, "x", x);
+  reduce(ctx, x, reduce_all ? IntArray() : axis, keep_dim, x.dtype, out);
+}
+
+void NumelInferMeta(const OpContext&, const Meta&, Meta& size) { size = {Dims(), DType::int64}; }
+
+void ArgMaxInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype,
+                     Meta& out) {
+  if (dtype != DType::int32 && dtype != DType::int64) {
+    fail(ErrorCode::dtype_mismatch, "[{}] dtype is {}, but an index is int32 or int64", ctx.op, to_string(dtype));
+  }
+  const int along = flatten ? 0 : normalize_axis(ctx.op, "axis", integer(ctx, "axis", axis), x.dims.rank());
+  reduce(ctx, x, flatten || x.dims.rank() == 0 ? IntArray() : IntArray{along}, keepdims, dtype, out);
+  if (ctx.local == nullptr && x.numel() == 0 && out.numel() != 0) {
+    fail(ErrorCode::invalid_argument,
+         "[{}] x is {}, and of no elements none is the largest; choose an axis that is not empty", ctx.op,
+         to_string(x));
+  }
+}
+
+void CumsumInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool flatten, Meta& out) {
+  out = x;
+  if (flatten) out.dims = Dims{x.numel()};
+  else normalize_axis(ctx.op, "axis", integer(ctx, "axis", axis), x.dims.rank());
+}
+
+}  // namespace shard::meta

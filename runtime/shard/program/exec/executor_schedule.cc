@@ -1,0 +1,284 @@
+#include <algorithm>
+#include <unordered_map>
+
+#include "shard/kernels/cpu/parallel.h"
+#include "shard/program/exec/executor_parts.h"
+#include "shard/program/exec/fusion.h"
+#include "shard/program/ir/cost.h"
+#include "shard/program/ir/refusals.h"
+
+namespace shard::program {
+
+using call::BoundStep;
+using call::BoundTensor;
+
+namespace {
+
+class ReleaseStep final : public BoundStep {
+ public:
+  explicit ReleaseStep(std::function<void()> release) : release_(std::move(release)) {}
+  void run() override { release_(); }
+
+ private:
+  std::function<void()> release_;
+};
+
+/// Running more lines in parallel would keep more buffers in use without being faster.
+constexpr size_t kLinesPerThread = 4;
+
+/// After this many nanoseconds an op has enough work for all threads by itself.
+constexpr double kBusy = 1e6;
+
+}  // namespace
+
+/// Decides how the steps of prepared ops run, and where their buffers are in memory.
+class Executor::Schedule {
+ public:
+  explicit Schedule(Executor& executor) : executor_(executor), program_(executor.program_) {
+    for (const std::unique_ptr<Root>& root : executor_.roots_) by_storage_[root->stand_in.get()] = root.get();
+  }
+
+  void run() {
+    release_moved();
+    if (executor_.options_.fuse_block > 0) fuse();
+    if (executor_.options_.parallel_ns > 0 && cpu::threads() > 1) run_parallel();
+    if (executor_.options_.device_graphs) join_recorded();
+    place();
+  }
+
+ private:
+  Root& root_at(const DenseTensor& tensor) { return *by_storage_.at(tensor.storage().get()); }
+
+  /// Results of reshards are freed after the last op that uses them.
+  void release_moved() {
+    std::vector<std::vector<Root*>> ending(program_.ops.size() + 1);
+    for (const std::unique_ptr<Root>& root : executor_.roots_) {
+      if (root->kind == Root::Kind::made) ending[root->last].push_back(root.get());
+    }
+    std::vector<Step> steps;
+    for (size_t s = 0; s < executor_.steps_.size(); ++s) {
+      const size_t op = executor_.steps_[s].op;
+      steps.push_back(std::move(executor_.steps_[s]));
+      const size_t next = s + 1 < executor_.steps_.size() ? executor_.steps_[s + 1].op : program_.ops.size();
+      for (size_t ended = op; ended < next; ++ended) {
+        for (Root* root : ending[ended]) {
+          steps.push_back({.step = std::make_unique<ReleaseStep>(
+                               [this_ = &executor_, root] { this_->set_root(*root, root->stand_in, 0); }),
+                           .op = ended});
+        }
+      }
+    }
+    executor_.steps_ = std::move(steps);
+  }
+
+  /// The tensors of a step that may be part of a loop; empty for other steps.
+  std::vector<FusedTensor> fusable(const Step& step) {
+    const Op& op = program_.ops[step.op];
+    if (op.kind != Kind::call || !op.entry->op->pointwise) return {};
+    std::vector<FusedTensor> tensors;
+    for (const BoundTensor& each : step.step->tensors()) tensors.push_back({each, &root_at(*each.tensor)});
+    return tensors;
+  }
+
+  /// Turns steps of ops that join each other, and have one step each, into loops. Buffers that a
+  /// loop uses are in use until it ends.
+  void fuse() {
+    std::vector<Step> steps;
+    std::vector<Step> group;
+    std::optional<FusedLoop> loop;
+    const auto close = [&] {
+      if (group.size() < 2) {
+        for (Step& each : group) steps.push_back(std::move(each));
+      } else {
+        Step fused{.step = loop->make(), .op = group.front().op, .last = group.back().op, .computes = true};
+        for (Step& each : group) fused.parts.push_back(std::move(each.step));
+        use_throughout(fused);
+        steps.push_back(std::move(fused));
+      }
+      group.clear();
+      loop.reset();
+    };
+    std::vector<int> steps_of(program_.ops.size(), 0);
+    for (const Step& step : executor_.steps_) ++steps_of[step.op];
+    for (Step& step : executor_.steps_) {
+      const std::vector<FusedTensor> tensors = steps_of[step.op] == 1 ? fusable(step) : std::vector<FusedTensor>();
+      if (loop && (!program_.ops[step.op].joins || !loop->add(*step.step, tensors))) close();
+      if (!loop) {
+        loop.emplace(executor_.options_.fuse_block);
+        if (!loop->add(*step.step, tensors)) loop.reset();
+      }
+      (loop ? group : steps).push_back(std::move(step));
+    }
+    close();
+    executor_.steps_ = std::move(steps);
+  }
+
+  /// Buffers that several ops use as one step are in use until it ends.
+  void use_throughout(const Step& step) {
+    for (size_t op = step.op; op <= step.last; ++op) {
+      for (Root* const root : executor_.states_[op]->uses) {
+        root->first = std::min(root->first, step.op);
+        root->last = std::max(root->last, step.last);
+      }
+    }
+  }
+
+  /// What the consecutive steps of the same ops read and write.
+  struct Item {
+    size_t first_step, steps, op, last;
+    double cost = 0;
+    bool refuses = false, lasts = false;  // may refuse values; has writes that outlive the run
+    std::vector<Root*> reads = {}, writes = {};
+  };
+
+  bool writes(const Op& op, const Root* root) const {
+    const auto is_in = [&](ValueId id) { return id != 0 && executor_.places_[id].root == root; };
+    if (std::none_of(op.inputs.begin(), op.inputs.end(), [&](const Operand& input) { return is_in(input.value); }))
+      return true;
+    for (size_t o = 0; o < op.outputs.size(); ++o) {
+      if (op.writes[o] && is_in(op.outputs[o])) return true;
+    }
+    return false;
+  }
+
+  Item item_at(size_t at) const {
+    const std::vector<Step>& steps = executor_.steps_;
+    Item item{at, 1, steps[at].op, std::max(steps[at].op, steps[at].last)};
+    while (at + item.steps < steps.size() && steps[at + item.steps].computes && steps[at + item.steps].op == item.op)
+      ++item.steps;
+    for (size_t op = item.op; op <= item.last; ++op) {
+      item.cost += cost_of(program_, program_.ops[op]);
+      item.refuses = item.refuses || refuses_[op];
+      item.lasts = item.lasts || lasts_[op];
+      for (Root* const root : executor_.states_[op]->uses)
+        (writes(program_.ops[op], root) ? item.writes : item.reads).push_back(root);
+    }
+    return item;
+  }
+
+  static bool meet(const std::vector<Root*>& a, const std::vector<Root*>& b) {
+    return std::find_first_of(a.begin(), a.end(), b.begin(), b.end()) != a.end();
+  }
+  /// True if `b`, which comes after `a`, depends on it: also if `b` must not run when `a` fails.
+  static bool depend(const Item& a, const Item& b) {
+    return (a.refuses && b.lasts) || meet(a.writes, b.writes) || meet(a.writes, b.reads) || meet(a.reads, b.writes);
+  }
+
+  /// Runs consecutive items of CPU work in parallel if they are independent of each other. This
+  /// pays if each takes longer than starting a task, but not so long that its own loops keep all
+  /// threads busy.
+  void run_parallel() {
+    std::vector<Step> steps;
+    std::vector<Item> group;
+    const auto close = [&] {
+      std::vector<Step>& from = executor_.steps_;
+      if (group.size() < 2) {
+        for (const Item& item : group)
+          std::move(from.begin() + static_cast<std::ptrdiff_t>(item.first_step),
+                    from.begin() + static_cast<std::ptrdiff_t>(item.first_step + item.steps),
+                    std::back_inserter(steps));
+      } else {
+        std::vector<ParallelStep::Line> lines;
+        Step group_step{.step = nullptr, .op = group.front().op, .last = group.back().last};
+        for (const Item& item : group) {
+          ParallelStep::Line& line = lines.emplace_back(ParallelStep::Line{{}, {item.op, item.last}});
+          for (size_t i = item.first_step; i < item.first_step + item.steps; ++i) {
+            line.steps.push_back(from[i].step.get());
+            group_step.members.push_back(std::move(from[i]));
+          }
+        }
+        auto step = std::make_unique<ParallelStep>(std::move(lines));
+        group_step.parallel = step.get();
+        group_step.step = std::move(step);
+        use_throughout(group_step);
+        steps.push_back(std::move(group_step));
+      }
+      group.clear();
+    };
+    for (size_t at = 0; at < executor_.steps_.size();) {
+      if (!executor_.steps_[at].computes || !is_on_cpu(executor_.steps_[at].op)) {
+        close();
+        steps.push_back(std::move(executor_.steps_[at++]));
+        continue;
+      }
+      Item item = item_at(at);
+      at += item.steps;
+      const bool pays = item.cost >= executor_.options_.parallel_ns && item.cost <= kBusy;
+      const bool full = group.size() == kLinesPerThread * static_cast<size_t>(cpu::threads());
+      if (!pays || full ||
+          std::any_of(group.begin(), group.end(), [&](const Item& other) { return depend(other, item); }))
+        close();
+      group.push_back(std::move(item));
+      if (!pays) close();
+    }
+    close();
+    executor_.steps_ = std::move(steps);
+  }
+  bool is_on_cpu(size_t op) const {
+    const std::vector<Root*>& uses = executor_.states_[op]->uses;
+    return std::all_of(uses.begin(), uses.end(), [](const Root* root) { return root->stand_in->device() == kCpu; });
+  }
+
+  /// Turns consecutive steps on a device that records into graphs. Their order stays the same, so
+  /// buffers are in use as long as before.
+  void join_recorded() {
+    std::vector<Step> steps, sequence;
+    std::optional<Device> device;
+    const auto close = [&] {
+      if (sequence.size() < 2) {
+        for (Step& each : sequence) steps.push_back(std::move(each));
+      } else {
+        std::vector<GraphStep::Part> parts;
+        for (Step& each : sequence) parts.push_back({std::move(each.step), each.op});
+        const size_t first = parts.front().op, last = parts.back().op;
+        auto graph = std::make_unique<GraphStep>(*device, std::move(parts));
+        const GraphStep* const step = graph.get();
+        steps.push_back({.step = std::move(graph), .op = first, .last = last, .graph = step});
+      }
+      sequence.clear();
+    };
+    for (Step& step : executor_.steps_) {
+      const std::optional<Device> here = recorded_on(*step.step);
+      if (here != device) close();
+      device = here;
+      (here ? sequence : steps).push_back(std::move(step));
+    }
+    close();
+    executor_.steps_ = std::move(steps);
+  }
+
+  void place() {
+    std::vector<Root*> planned;
+    std::vector<Lifetime> lifetimes, moved;
+    for (const std::unique_ptr<Root>& root : executor_.roots_) {
+      if (root->kind == Root::Kind::made) moved.push_back({root->bytes, root->first, root->last});
+      if (root->kind != Root::Kind::planned || root->stand_in->state() == Storage::State::absent) continue;
+      planned.push_back(root.get());
+      lifetimes.push_back({root->bytes, root->first, root->last});
+    }
+    // One block is planned. Programs usually use one device. A program that uses several devices
+    // gets one block on each, with the same plan.
+    executor_.plan_ = plan_memory(lifetimes);
+    executor_.moved_ = static_cast<int64_t>(plan_memory(moved).live);
+    std::vector<std::pair<Device, Ref<Storage>>> blocks;
+    for (size_t i = 0; i < planned.size(); ++i) {
+      const Device device = planned[i]->stand_in->device();
+      auto block = std::find_if(blocks.begin(), blocks.end(), [&](const auto& each) { return each.first == device; });
+      if (block == blocks.end()) {
+        blocks.emplace_back(device, Storage::allocate(device, executor_.plan_.bytes));
+        block = std::prev(blocks.end());
+      }
+      executor_.set_root(*planned[i], block->second, executor_.plan_.offsets[i]);
+    }
+    for (auto& [device, block] : blocks) executor_.blocks_.push_back(std::move(block));
+  }
+
+  Executor& executor_;
+  const Program& program_;
+  const std::vector<bool> refuses_ = find_refusals(program_), lasts_ = find_lasting_writes(program_);  // by op
+  std::unordered_map<const Storage*, Root*> by_storage_;
+};
+
+void Executor::schedule() { Schedule(*this).run(); }
+
+}  // namespace shard::program

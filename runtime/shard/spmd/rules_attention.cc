@@ -1,0 +1,126 @@
+// Rules of attention and of rotary embeddings. Rules of other layers are in rules_nn.cc.
+#include <array>
+
+#include "shard/spmd/builtin_rules.h"
+#include "shard/spmd/notation.h"
+
+namespace shard::spmd {
+namespace {
+
+/// The number by which heads may be divided: the product of the mesh axes that shard them in any
+/// tensor of the call. `inputs` and `outputs` are the head dims of the tensors, -1 for a tensor
+/// without heads.
+int64_t head_shards(const RuleArgs& args, std::span<const int> inputs, std::span<const int> outputs) {
+  int64_t shards = 1;
+  for (int axis = 0; axis < args.mesh->rank(); ++axis) {
+    const auto on = [&](const DistSpec* spec, int dim) {
+      return spec != nullptr && dim >= 0 && spec->layout().dim_of(axis) == dim;
+    };
+    bool used = false;
+    for (size_t t = 0; args.wanted.empty() && t < inputs.size(); ++t)
+      used = used || on(args.tensors[t].spec, inputs[t]);
+    for (size_t o = 0; o < args.wanted.size(); ++o) used = used || on(args.wanted[o], outputs[o]);
+    if (used) shards *= args.mesh->size(axis);
+  }
+  return shards;
+}
+
+/// The letters of attention. Batches, heads and queries are independent; keys and widths are not
+/// sharded. Where q has more heads than k and v, the three are sharded alike if every shard of k
+/// and v goes with whole groups of q. Otherwise k and v are not sharded by heads, and the kernel
+/// finds its heads in them.
+struct AttentionLetters {
+  AttentionLetters(const RuleArgs& args, Notation& n, std::span<const int> heads_in, std::span<const int> heads_out) {
+    const Dims &q_dims = args.tensors[0].meta.dims, &k_dims = args.tensors[1].meta.dims;
+    batch = n.add({Letter::Role::map, ReduceType::sum, q_dims[0]});
+    sequence = n.add({Letter::Role::map, ReduceType::sum, q_dims[1]});
+    heads = n.add({Letter::Role::map, ReduceType::sum, q_dims[2]});
+    together = q_dims[2] == k_dims[2] || k_dims[2] % head_shards(args, heads_in, heads_out) == 0;
+    q = {batch, sequence, heads, kNoLetter};
+    kv = {batch, kNoLetter, together ? heads : kNoLetter, kNoLetter};
+    lse = {batch, heads, sequence};
+  }
+  /// The letters of a mask, whose dims of size 1 are broadcast; none where it is absent.
+  std::vector<int> mask(const RuleArgs& args, const TensorArg& mask) const {
+    if (mask.spec == nullptr) return {};
+    const Dims &dims = mask.meta.dims, &q_dims = args.tensors[0].meta.dims;
+    return {dims[0] == q_dims[0] ? batch : kNoLetter, dims[1] == q_dims[2] ? heads : kNoLetter,
+            dims[2] == q_dims[1] ? sequence : kNoLetter, kNoLetter};
+  }
+
+  int batch, sequence, heads;
+  bool together;
+  std::vector<int> q, kv, lse;
+};
+
+RuleResult flash_attn(const RuleArgs& args) {
+  Notation n;
+  const AttentionLetters letters(args, n, std::array{2, 2, 2, -1, 1}, std::array{2, 1, 1, -1});
+  n.inputs = {letters.q, letters.kv, letters.kv, {}, letters.mask(args, args.tensors[4])};
+  if (args.tensors[3].spec != nullptr) n.inputs[3] = {kNoLetter};
+  n.outputs = {letters.q, {kNoLetter}, letters.lse, {kNoLetter}};
+  if (args.flag("return_softmax")) n.outputs[1] = {letters.batch, letters.heads, letters.sequence, kNoLetter};
+  return solve(args, n);
+}
+
+/// Queries are summed over in the gradients of k and v, and so are heads where k and v are not
+/// sharded with them.
+RuleResult flash_attn_grad(const RuleArgs& args) {
+  Notation n;
+  const AttentionLetters letters(args, n, std::array{2, 2, 2, 2, 1, -1, 1, 2}, std::array{2, 2, 2});
+  n.letters[static_cast<size_t>(letters.sequence)].role = Letter::Role::reduce;
+  if (!letters.together) n.letters[static_cast<size_t>(letters.heads)].role = Letter::Role::reduce;
+  n.inputs = {
+      letters.q, letters.kv, letters.kv, letters.q, letters.lse, {kNoLetter}, letters.mask(args, args.tensors[6]),
+      letters.q};
+  n.outputs = {letters.q, letters.kv, letters.kv};
+  return solve(args, n);
+}
+
+/// A rotation, forward or backward, of tensors in slots from `first` on, by tables and positions in
+/// slots from `tables` on. The kernel knows the positions of its shard, so the sequence may be
+/// sharded; tables of sines are sharded with it unless positions are looked up. Heads are
+/// independent, so q, k and v share their axes even where they have different numbers of heads.
+RuleResult rope(const RuleArgs& args, size_t first, size_t tables) {
+  Notation n;
+  const int batch = n.add({Letter::Role::map, ReduceType::sum, 0}),
+            sequence = n.add({Letter::Role::map, ReduceType::sum, 0});
+  const int heads = n.add({Letter::Role::map, ReduceType::sum, args.tensors[first].meta.dims[2]});
+  const bool time_major = args.flag("time_major");
+  const std::vector<int> rotated = {time_major ? sequence : batch, time_major ? batch : sequence, heads, kNoLetter};
+  const int position = args.tensors[tables + 2].spec == nullptr ? sequence : kNoLetter;
+  n.inputs.resize(args.tensors.size());
+  for (size_t t = 0; t < args.tensors.size(); ++t) {
+    if (args.tensors[t].spec == nullptr) continue;
+    if (t >= first && t < first + 3) n.inputs[t] = rotated;
+    else if (t == tables + 2) n.inputs[t] = {batch, sequence};
+    else if (args.tensors[t].meta.dims.rank() == 2) n.inputs[t] = {position, kNoLetter};
+    else n.inputs[t] = {kNoLetter, position, kNoLetter, kNoLetter};
+  }
+  for (size_t o = 0; o < args.outputs.size(); ++o) n.outputs.push_back(n.inputs[first + o]);
+  return solve(args, n);
+}
+RuleResult fused_rope(const RuleArgs& args) { return rope(args, 0, 3); }
+RuleResult fused_rope_grad(const RuleArgs& args) { return rope(args, 3, 0); }
+
+/// A rotation is linear in the rotated tensor, but not in tables and positions.
+bool makes_angles(const RuleArgs& args, size_t tables) {
+  return std::all_of(args.tensors.begin() + static_cast<long>(tables),
+                     args.tensors.begin() + static_cast<long>(tables) + 3,
+                     [](const TensorArg& table) { return table.spec == nullptr; });
+}
+bool rope_makes_its_angles(const RuleArgs& args) { return makes_angles(args, 3); }
+bool rope_grad_makes_its_angles(const RuleArgs& args) { return makes_angles(args, 0); }
+
+}  // namespace
+
+void register_attention_rules() {
+  register_rule("FlashAttInferSpmd", flash_attn);
+  register_rule("FlashAttGradInferSpmd", flash_attn_grad);
+  register_rule("FusedRopeInferSpmd", fused_rope);
+  register_rule("FusedRopeGradInferSpmd", fused_rope_grad);
+  register_guard("RopeMakesItsAngles", rope_makes_its_angles);
+  register_guard("RopeGradMakesItsAngles", rope_grad_makes_its_angles);
+}
+
+}  // namespace shard::spmd

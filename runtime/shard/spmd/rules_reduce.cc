@@ -1,0 +1,93 @@
+// Rules of argmax, cumsum, frobenius_norm and numel, and the names of the expressions of
+// reductions. Rules that move dims are in rules_shape.cc.
+#include "shard/spmd/builtin_rules.h"
+#include "shard/spmd/notation.h"
+
+namespace shard::spmd {
+namespace {
+
+/// The positions of the winners are global, so the searched dims are not sharded.
+RuleResult argmax(const RuleArgs& args) {
+  Notation n;
+  const Dims& dims = args.tensors[0].meta.dims;
+  n.inputs = {fresh_letters(n, dims)};
+  n.outputs = {{}};
+  const bool flatten = args.flag("flatten");
+  const int axis =
+      dims.rank() == 0 ? -1 : normalize_axis(args.op.name, "axis", flatten ? 0 : args.integer("axis"), dims.rank());
+  for (int d = 0; d < dims.rank(); ++d) {
+    const auto i = static_cast<size_t>(d);
+    const bool searched = flatten || d == axis;
+    if (searched) n.letters[i].role = Letter::Role::whole;
+    if (!searched) n.outputs[0].push_back(n.inputs[0][i]);
+    else if (args.flag("keepdims")) n.outputs[0].push_back(kNoLetter);
+  }
+  // A flattened result may have fewer dims.
+  n.outputs[0].resize(static_cast<size_t>(args.outputs[0].dims.rank()), kNoLetter);
+  return solve(args, n);
+}
+
+/// Sums run along one axis, or over all elements in row-major order.
+RuleResult cumsum(const RuleArgs& args) {
+  const Dims& dims = args.tensors[0].meta.dims;
+  if (args.flag("flatten")) {
+    Notation n;
+    n.inputs = {fresh_letters(n, dims, Letter::Role::whole)};
+    n.outputs = {std::vector<int>(static_cast<size_t>(args.outputs[0].dims.rank()), kNoLetter)};
+    return solve(args, n);
+  }
+  Notation n;
+  n.inputs = {fresh_letters(n, dims)};
+  n.outputs = n.inputs;
+  if (dims.rank() > 0)
+    n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axis", args.integer("axis"), dims.rank()))].role =
+        Letter::Role::whole;
+  return solve(args, n);
+}
+
+/// The kernel sums the squares of all shards before it takes the root, so reduced dims may be
+/// sharded and nothing is pending.
+RuleResult frobenius_norm(const RuleArgs& args) {
+  Notation n;
+  const Dims& dims = args.tensors[0].meta.dims;
+  const IntArray axes = args.flag("reduce_all") ? IntArray() : args.integers("axis");
+  n.inputs = {fresh_letters(n, dims)};
+  for (int64_t axis : axes)
+    n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axis", axis, dims.rank()))].role =
+        Letter::Role::collective;
+  n.outputs = {{}};
+  for (Letter& letter : n.letters) {
+    const bool reduced = axes.empty() || letter.role == Letter::Role::collective;
+    letter.role = reduced ? Letter::Role::collective : Letter::Role::map;
+    if (!reduced) n.outputs[0].push_back(static_cast<int>(&letter - n.letters.data()));
+    else if (args.flag("keep_dim")) n.outputs[0].push_back(kNoLetter);
+  }
+  return solve(args, n);
+}
+
+/// No element is read: x keeps its layout, including pending reductions, and every rank knows the
+/// global shape.
+RuleResult numel(const RuleArgs& args) {
+  RuleResult result = infer_replicated(args);
+  if (args.wanted.empty()) result.inputs[0] = args.tensors[0].spec->layout();
+  return result;
+}
+
+}  // namespace
+
+void register_reduction_rules() {
+  register_rule("ReductionSumInferSpmd", "...{axis:sum} -> ...{-axis?keepdim}");
+  register_rule("ReductionMeanInferSpmd",
+                "...{axis:sum} -> ...{-axis?keepdim}");  // local means are divided by the global count, so they add up
+  register_rule("ReductionMaxInferSpmd", "...{axis:max} -> ...{-axis?keepdim}");
+  register_rule("ReductionMinInferSpmd", "...{axis:min} -> ...{-axis?keepdim}");
+  register_rule("ReductionProdInferSpmd", "...{axis:prod} -> ...{-axis?keepdim}");
+  register_rule("ReductionAllInferSpmd", "...{axis:all} -> ...{-axis?keepdim}");
+  register_rule("ReductionAnyInferSpmd", "...{axis:any} -> ...{-axis?keepdim}");
+  register_rule("ArgMaxInferSpmd", argmax);
+  register_rule("CumsumInferSpmd", cumsum);
+  register_rule("FrobeniusNormInferSpmd", frobenius_norm);
+  register_rule("NumelInferSpmd", numel);
+}
+
+}  // namespace shard::spmd

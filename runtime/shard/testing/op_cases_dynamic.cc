@@ -1,0 +1,42 @@
+// Cases of the ops of dynamic.yaml, and of those of random.yaml that take tensors.
+#include "shard/ops/dynamic.h"
+#include "shard/ops/random.h"
+#include "shard/testing/op_cases.h"
+
+namespace shard::testing {
+
+void add_dynamic_cases(OpCases& cases) {
+  for (const int rank : {0, 1, 2, 3}) {
+    const std::string name = "of " + std::to_string(rank) + " dims";
+    cases.push_back({"nonzero", name, kAnyDType, [=](Draw& draw) {
+                       return CaseCall{{draw.input(draw.dims(rank)).between(-1, 1)},
+                                       [](Tensors& t) { return Tensors{nonzero(t[0])}; }};
+                     }});
+    cases.push_back({"masked_select", name, kAnyDType, [=](Draw& draw) {
+                       const CaseInput x = draw.input(draw.dims(rank));
+                       return CaseCall{{x, x.of(DType::boolean).between(0, 1)},
+                                       [](Tensors& t) { return Tensors{masked_select(t[0], t[1])}; }};
+                     }});
+  }
+  cases.push_back(
+      {"unique", "values", kAnyDType, [](Draw& draw) {
+         return CaseCall{{draw.input(draw.dims(2))}, [](Tensors& t) { return Tensors{std::get<0>(unique(t[0]))}; }};
+       }});
+  cases.push_back({"unique", "with indices, inverse and counts", kAnyDType, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims(2))}, [](Tensors& t) {
+                                       auto [out, indices, inverse, counts] =
+                                           unique(t[0], true, true, true, DType::int32);
+                                       return Tensors{out, indices, inverse, counts};
+                                     }};
+                   }});
+}
+
+void add_random_cases(OpCases& cases) {
+  // Each distributed call draws another key; where all probabilities are 0 or 1 that has no effect.
+  cases.push_back(
+      {"bernoulli", "of 0 and 1", kFloats, [](Draw& draw) {
+         return CaseCall{{draw.input(draw.dims(2)).between(0, 1)}, [](Tensors& t) { return Tensors{bernoulli(t[0])}; }};
+       }});
+}
+
+}  // namespace shard::testing

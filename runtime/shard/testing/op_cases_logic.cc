@@ -1,0 +1,25 @@
+// Cases of the ops of logic.yaml.
+#include "shard/ops/logic.h"
+#include "shard/testing/op_cases.h"
+
+namespace shard::testing {
+
+void add_logic_cases(OpCases& cases) {
+  const std::vector<DType> bits = {DType::int32, DType::uint8, DType::boolean};
+  add_binary(cases, "equal", kAnyDType, equal, equal_);
+  add_binary(cases, "not_equal", kAnyDType, not_equal, not_equal_);
+  add_binary(cases, "less_than", kAnyDType, less_than, less_than_);
+  add_binary(cases, "less_equal", kAnyDType, less_equal, less_equal_);
+  add_binary(cases, "greater_than", kAnyDType, greater_than, greater_than_);
+  add_binary(cases, "greater_equal", kAnyDType, greater_equal, greater_equal_);
+  add_binary(cases, "logical_and", kAnyDType, logical_and, logical_and_);
+  add_binary(cases, "logical_or", kAnyDType, logical_or, logical_or_);
+  add_binary(cases, "logical_xor", kAnyDType, logical_xor, logical_xor_);
+  add_binary(cases, "bitwise_and", bits, bitwise_and, bitwise_and_);
+  add_binary(cases, "bitwise_or", bits, bitwise_or, bitwise_or_);
+  add_binary(cases, "bitwise_xor", bits, bitwise_xor, bitwise_xor_);
+  add_unary(cases, "logical_not", kAnyDType, logical_not, logical_not_);
+  add_unary(cases, "bitwise_not", bits, bitwise_not, bitwise_not_);
+}
+
+}  // namespace shard::testing
