@@ -199,7 +199,7 @@ TEST_CASE("tensors print their values in nested braces, with dtype, shape and la
   CHECK(printed(iota<int32_t>({2, 2})) == "i32[2, 2] {{0, 1}, {2, 3}}");
   CHECK(printed(iota<float>({2, 1, 2}, 0.5f)) == "f32[2, 1, 2] {{{0.5, 1.5}}, {{2.5, 3.5}}}");
   CHECK(printed(full({}, 7, DType::int64)) == "i64[] 7");
-  CHECK(printed(zeros({0, 3}, DType::boolean)) == "b8[0, 3] {}");
+  CHECK(printed(zeros({0, 3}, DType::boolean)) == "bool[0, 3] {}");
   CHECK(printed(zeros({2, 0})) == "f32[2, 0] {}");
   CHECK(printed(Tensor()) == "undefined tensor");
   const std::string large = printed(iota<int32_t>({3, 50}));
