@@ -8,6 +8,8 @@
 
 #include <shard/shard.h>
 
+#include "call_table.h"
+
 using namespace shard;
 
 namespace {
@@ -71,11 +73,6 @@ float largest_difference(const Tensor& a, const Tensor& b) {
   return largest;
 }
 
-void print_call(const call::CallRecord& record) {
-  fmt::print("{:<12} {:<34} {:<58} {:<24} {}\n", record.op, record.inputs, record.moves.empty() ? "-" : record.moves,
-             record.outputs, record.aliases);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -88,12 +85,11 @@ int main(int argc, char** argv) try {
   auto world = World::from_environment(4);  // threads, or the processes that mpirun has started
   const bool first = world->local_ranks().front() == 0;
   float difference = 0;
-  if (first)
+  if (first) {
     fmt::print("One training step on {}, as rank 0 sees it. Bytes are those that all ranks send together.\n\n",
                mesh->describe());
-  if (first)
-    fmt::print("{:<12} {:<34} {:<58} {:<24} {}\n{:-<150}\n", "op", "layouts in", "moved to the layouts needed",
-               "layouts out", "aliases", "");
+    print_header();
+  }
   world->run([&](Rank& rank) {
     rank.trace_calls = true;
     Model model(

@@ -152,8 +152,8 @@ int train(const std::string& name, const Options& options, int64_t tokens,
     int64_t numbers = 0;
     for (const Tensor& parameter : run.parameters) numbers += parameter.numel();
     fmt::print(
-        "{}: {} steps on {} in {}, {} parameters: loss {:.4f} to {:.4f}, {:.0f} tokens/s, {:.1f} KiB sent a step by "
-        "rank 0\n",
+        "{}: {} steps on {} in {}, {} parameters: loss {:.4f} to {:.4f}\n"
+        "{:.0f} tokens/s, {:.1f} KiB sent a step by rank 0\n",
         name, options.steps, mesh->describe(), to_string(options.dtype), numbers, losses.front(), losses.back(),
         static_cast<double>(tokens * options.steps) / seconds_since(begin),
         static_cast<double>(rank.stats().bytes_sent - sent_before) / options.steps / 1024);

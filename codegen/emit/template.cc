@@ -210,7 +210,7 @@ struct Template::Impl {
   }
 };
 
-Template::Template(std::string name, std::string text, Language language)
+Template::Template(std::string name, const std::string& text, Language language)
     : impl_(std::make_unique<Impl>(std::move(name), text, language)) {}
 Template::~Template() = default;
 Template::Template(Template&&) noexcept = default;

@@ -16,7 +16,7 @@ class Template {
   enum class Language { cpp, html };
 
   /// `name` is used in messages. render() reports problems of the text itself.
-  Template(std::string name, std::string text, Language language = Language::cpp);
+  Template(std::string name, const std::string& text, Language language = Language::cpp);
   ~Template();
   Template(Template&&) noexcept;
 

@@ -83,7 +83,7 @@ struct Speller {
   std::optional<std::string> operator()(const std::string& value) const { return "\"" + value + "\""; }
   std::optional<std::string> operator()(DataType value) const { return data_type(value); }
   std::optional<std::string> operator()(PlaceValue) const { return rt("kCpu"); }
-  std::optional<std::string> operator()(Opaque) const { return std::nullopt; }
+  std::optional<std::string> operator()(const Opaque&) const { return std::nullopt; }
   std::optional<std::string> operator()(const LiteralList& items) const {
     std::vector<std::string> texts;
     for (const Literal& item : items) {

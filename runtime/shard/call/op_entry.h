@@ -56,8 +56,8 @@ template <class T, class... Each>
 struct IndexIn<T, std::variant<Each...>> {
   static constexpr uint8_t value = [] {
     constexpr bool same[] = {std::is_same_v<T, Each>...};
-    for (uint8_t i = 0; i < sizeof...(Each); ++i) {
-      if (same[i]) return i;
+    for (size_t i = 0; i < sizeof...(Each); ++i) {
+      if (same[i]) return static_cast<uint8_t>(i);
     }
     return static_cast<uint8_t>(255);
   }();

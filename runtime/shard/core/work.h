@@ -24,7 +24,7 @@ class [[nodiscard]] Work {
   Work() = default;
   explicit Work(std::unique_ptr<State> state) : state_(std::move(state)) {}
   Work(Work&&) = default;
-  Work& operator=(Work&& other) {
+  Work& operator=(Work&& other) noexcept {
     settle();
     state_ = std::move(other.state_);
     return *this;

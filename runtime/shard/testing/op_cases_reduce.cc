@@ -24,7 +24,7 @@ using Reduction = Function<Tensor, const Tensor&, const IntArray&, bool>;
 
 /// On three dims, along each combination of axes. Ops without a value over no elements get at least
 /// one element.
-void add_reduction(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Reduction f,
+void add_reduction(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, const Reduction& f,
                    bool of_nothing, int64_t low = -3, int64_t high = 3, double ulps = 0, const char* inexact = "") {
   for (const Axes& axes : all_axes()) {
     cases.push_back({op, axes.name, dtypes,
