@@ -404,15 +404,15 @@ TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name 
                                              std::to_string(after.ops.size()));
                             }});
   captured(in);
-  CHECK(seen == std::vector<std::string>{"constants 3 3", "common 3 2", "dead_code 2 2", "hoist 2 2", "reshards 2 2",
-                                         "dead_code 2 2", "order 2 2", "recompute 2 2", "dead_code 2 2", "batches 2 2",
-                                         "inplace 2 2", "loops 2 2"});
+  CHECK(seen == std::vector<std::string>{"constant_folding 3 3", "cse 3 2", "dce 2 2", "hoist_reshards 2 2", "place_reshards 2 2",
+                                         "dce 2 2", "schedule 2 2", "rematerialize 2 2", "dce 2 2", "combine_collectives 2 2",
+                                         "donate_buffers 2 2", "fuse_loops 2 2"});
   const Program program = traced(function, in);
   CHECK(program::run_passes(program).ops.size() == 2);
   CHECK(program::run_passes(program, {.skip = {"cse"}}).ops.size() == 3);
   const auto wrong_name = Catch::Contains(
-      "there is no pass 'fold' to skip; there are constants, common, dead_code, hoist, reshards, order, recompute, "
-      "batches, inplace, loops");
+      "there is no pass 'fold' to skip; there are constant_folding, cse, dce, hoist_reshards, place_reshards, "
+      "schedule, rematerialize, combine_collectives, donate_buffers, fuse_loops");
   CHECK_THROWS_WITH(program::run_passes(program, {.skip = {"fold"}}), wrong_name);
   CHECK_THROWS_WITH(CapturedFunction(function, {.skip = {"fold"}})(in), wrong_name);
 }
@@ -427,8 +427,9 @@ TEST_CASE("passes: a captured function leaves out those that its options skip, o
   const Tensor x = leaf({1, 2}), expected = function({x})[0];
   const Tensor out = captured({x})[0];
   CHECK(bits(out) == bits(expected));
-  const std::vector<std::string> forward = {"constants 3", "hoist 3",   "reshards 3", "order 3",
-                                            "recompute 3", "batches 3", "inplace 3",  "loops 3"};
+  const std::vector<std::string> forward = {
+      "constant_folding 3", "hoist_reshards 3",      "place_reshards 3", "schedule 3",
+      "rematerialize 3",    "combine_collectives 3", "donate_buffers 3", "fuse_loops 3"};
   REQUIRE(seen.size() == 2 * forward.size());
   CHECK(std::equal(forward.begin(), forward.end(), seen.begin()));
   total(out).backward();
