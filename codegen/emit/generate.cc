@@ -1,4 +1,4 @@
-// Splits families into parts, makes the views, renders them and lays out the text.
+// Splits families into parts, makes the template data, renders it and lays out the text.
 #include "emit/generate.h"
 
 #include <fmt/format.h>
@@ -12,12 +12,12 @@
 #include "emit/layout.h"
 #include "emit/template.h"
 #include "lower/identifiers.h"
-#include "lower/view.h"
+#include "lower/template_data.h"
 
 namespace shardgen {
 namespace {
 
-/// A kind of generated file: its template, and the suffix of the part's name. views_of() has the
+/// A kind of generated file: its template, and the suffix of the part's name. data_of() has the
 /// same order.
 struct FileKind {
   const char* file_template;
@@ -40,25 +40,25 @@ constexpr std::array<FileKind, 10> kFileKinds = {{
 
 bool is_written(const FileKind& kind, const Runtime& runtime) { return kind.layer == nullptr || runtime.*kind.layer; }
 
-/// The members of a view that a header shows; the others belong to the source file.
-Json select(const Json& view, std::initializer_list<const char*> keys) {
+/// The members of the data that a header shows; the others belong to the source file.
+Json select(const Json& data, std::initializer_list<const char*> keys) {
   Json chosen;
-  for (const char* key : keys) chosen[key] = view.at(key);
+  for (const char* key : keys) chosen[key] = data.at(key);
   return chosen;
 }
 
-Json declarations(const Json& view, const char* list, std::initializer_list<const char*> keys) {
+Json declarations(const Json& data, const char* list, std::initializer_list<const char*> keys) {
   Json items = Json::array();
-  for (const Json& item : view.at(list)) items.push_back(select(item, keys));
-  return {{"source", view.at("source")}, {list, std::move(items)}};
+  for (const Json& item : data.at(list)) items.push_back(select(item, keys));
+  return {{"source", data.at("source")}, {list, std::move(items)}};
 }
 
-std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const Part& part,
-                                             const std::string& umbrella) {
-  const Json api = api_view(context, part);
-  Json dense = dense_view(context, part);
-  Json dist = dist_view(context, part);
-  Json autograd = autograd_view(context, part);
+std::array<Json, kFileKinds.size()> data_of(const LowerContext& context, const Part& part,
+                                            const std::string& umbrella) {
+  const Json api = api_data(context, part);
+  Json dense = dense_data(context, part);
+  Json dist = dist_data(context, part);
+  Json autograd = autograd_data(context, part);
   Json autograd_header = declarations(autograd, "functions", {"name"});
   autograd_header["name"] = part.name;
   Json dense_header = declarations(dense, "functions", {"returns", "name", "declared"});
@@ -80,10 +80,10 @@ std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const 
           std::move(dense),
           std::move(dist_header),
           std::move(dist),
-          ops_view(context, part),
+          ops_data(context, part),
           std::move(autograd_header),
           std::move(autograd),
-          program_view(context, part, umbrella)};
+          program_data(context, part, umbrella)};
 }
 
 struct Rendered {
@@ -114,12 +114,12 @@ std::vector<Rendered> render(const LowerContext& context, const std::vector<cons
     std::vector<Template> compiled;
     for (const FileKind& kind : kFileKinds) compiled.push_back(compile(request, kind.file_template));
     for (size_t at = next++; at < parts.size(); at = next++) {
-      const std::array<Json, kFileKinds.size()> views = views_of(context, *parts[at], request.umbrella);
+      const std::array<Json, kFileKinds.size()> data = data_of(context, *parts[at], request.umbrella);
       Rendered& result = rendered[at];
       for (size_t i = 0; i < kFileKinds.size(); ++i) {
         if (!is_written(kFileKinds[i], request.runtime)) continue;
         result.texts[i] =
-            lay_out(spell_symbols(request.runtime, compiled[i].render(views[i], result.problems), result.missing));
+            lay_out(spell_symbols(request.runtime, compiled[i].render(data[i], result.problems), result.missing));
       }
       if (progress) progress(++done, parts.size());
     }
@@ -253,7 +253,7 @@ Generated generate(const std::vector<Family>& families, const GenerateRequest& r
   std::vector<std::string> problems;
   const std::string umbrella =
       compile(request, "api.h.mustache")
-          .render(umbrella_view({run.selection, request.runtime, run.parts}, request.umbrella), problems);
+          .render(umbrella_data({run.selection, request.runtime, run.parts}, request.umbrella), problems);
   result.files[request.umbrella] = lay_out(spell_symbols(request.runtime, umbrella, missing));
   for (const std::string& problem : problems) result.problems.push_back("template " + problem);
   report_missing(missing, result.problems);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lower/support.h"
-#include "lower/view.h"
+#include "lower/template_data.h"
 #include "model/op.h"
 
 namespace shardgen {

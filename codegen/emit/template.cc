@@ -81,11 +81,11 @@ class Checker {
  public:
   explicit Checker(std::set<std::string>& problems) : problems_(problems) {}
 
-  void check(const std::vector<Tag>& tags, const Json& view) {
-    stack_.push_back(&view);
+  void check(const std::vector<Tag>& tags, const Json& data) {
+    stack_.push_back(&data);
     walk(tags);
     stack_.pop_back();
-    report_unused(view);
+    report_unused(data);
   }
 
  private:
@@ -215,16 +215,16 @@ Template::Template(std::string name, std::string text, Language language)
 Template::~Template() = default;
 Template::Template(Template&&) noexcept = default;
 
-std::string Template::render(const Json& view, std::vector<std::string>& problems) const {
+std::string Template::render(const Json& data, std::vector<std::string>& problems) const {
   std::set<std::string> found;
   if (!impl_->problem.empty()) {
     found.insert(impl_->problem);
   } else {
-    Checker(found).check(impl_->tags, view);
+    Checker(found).check(impl_->tags, data);
   }
   for (const std::string& problem : found) problems.push_back(fmt::format("{}: {}", impl_->name, problem));
   if (!found.empty()) return "";
-  std::string text = impl_->engine.render(to_mustache(view));
+  std::string text = impl_->engine.render(to_mustache(data));
   std::erase(text, kEmptyLine);
   return text;
 }

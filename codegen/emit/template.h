@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "lower/view.h"
+#include "lower/template_data.h"
 
 namespace shardgen {
 
-/// A template, parsed to a tree of tags that can be rendered with many views.
+/// A template, parsed to a tree of tags that can be rendered with different data.
 class Template {
  public:
   /// How values are inserted: unchanged in C++, with special characters escaped in HTML.
@@ -20,8 +20,8 @@ class Template {
   ~Template();
   Template(Template&&) noexcept;
 
-  /// The text with the view's values. Mismatches are added to `problems`, a sentence each.
-  std::string render(const Json& view, std::vector<std::string>& problems) const;
+  /// The text with the values of `data`. Mismatches are added to `problems`, a sentence each.
+  std::string render(const Json& data, std::vector<std::string>& problems) const;
 
  private:
   struct Impl;

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "lower/view_common.h"
+#include "lower/data_common.h"
 
 namespace shardgen {
 namespace {
@@ -103,16 +103,16 @@ std::vector<FunctionDecl> missing_functions(const LowerContext& context, const P
   return missing;
 }
 
-Json declarations_view(const std::vector<FunctionDecl>& functions) {
+Json declarations_data(const std::vector<FunctionDecl>& functions) {
   std::map<std::string, Json> spaces;
   for (const FunctionDecl& function : functions) {
     const std::string space = rt(function.space) + (function.nested.empty() ? "" : "::" + function.nested);
     Json& list = spaces[space];
     list.push_back({{"returns", function.returns}, {"name", function.name}, {"params", join(function.params)}});
   }
-  Json view = Json::array();
-  for (auto& [space, list] : spaces) view.push_back({{"space", space}, {"declared", std::move(list)}});
-  return view;
+  Json data = Json::array();
+  for (auto& [space, list] : spaces) data.push_back({{"space", space}, {"declared", std::move(list)}});
+  return data;
 }
 
 }  // namespace shardgen

@@ -9,10 +9,10 @@
 #include <sstream>
 
 #include "core/axis_expr.h"
+#include "lower/data_common.h"
 #include "lower/functions.h"
 #include "lower/identifiers.h"
 #include "lower/rules.h"
-#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {

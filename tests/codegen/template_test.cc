@@ -10,15 +10,15 @@ using namespace shardgen;
 
 namespace {
 
-std::vector<std::string> problems_of(const std::string& text, const Json& view) {
+std::vector<std::string> problems_of(const std::string& text, const Json& data) {
   std::vector<std::string> problems;
-  Template("t", text).render(view, problems);
+  Template("t", text).render(data, problems);
   return problems;
 }
 
-std::string render(const std::string& text, const Json& view) {
+std::string render(const std::string& text, const Json& data) {
   std::vector<std::string> problems;
-  const std::string result = Template("t", text).render(view, problems);
+  const std::string result = Template("t", text).render(data, problems);
   CHECK(problems.empty());
   return result;
 }

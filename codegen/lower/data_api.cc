@@ -1,13 +1,13 @@
-// The view of the public layer: dispatch to dist or dense, functions that pick from the one with
+// Template data of the public layer: dispatch to dist or dense, functions that pick from the one with
 // intermediates, and invokes.
 #include <fmt/format.h>
 
 #include <set>
 
+#include "lower/data_common.h"
 #include "lower/functions.h"
 #include "lower/gradients.h"
 #include "lower/identifiers.h"
-#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {
@@ -93,22 +93,22 @@ std::string receive(const Results& results) {
 
 /// A call without the runtime's dispatch: each argument is read or written, and each result
 /// wrapped.
-Json plain_view(const Op& op, Form form) {
+Json plain_data(const Op& op, Form form) {
   Scope scope(op);
   const std::string ctx = scope.local("ctx");
   const Results results = results_of(op, form, true, scope);
   Texts args = {ctx};
   for (const ArgRef arg : op.signature.args) args.push_back(dense_arg(op, ctx, form, arg));
-  Json view = {{"function", function_name(op, form)}, {"ctx", ctx}, {"dense_args", join(args)}, {"after", ""}};
+  Json data = {{"function", function_name(op, form)}, {"ctx", ctx}, {"dense_args", join(args)}, {"after", ""}};
   if (form == Form::functional && results.locals.size() == 1) {
-    view["before"] = "return " + rt("call::wrap") + "(";
-    view["after"] = ")";
-    view["result"] = false;
+    data["before"] = "return " + rt("call::wrap") + "(";
+    data["after"] = ")";
+    data["result"] = false;
   } else {
-    view["before"] = receive(results);
-    view["result"] = return_value(results.returned);
+    data["before"] = receive(results);
+    data["result"] = return_value(results.returned);
   }
-  return view;
+  return data;
 }
 
 std::string external_arg(const CallArg& arg) {
@@ -121,7 +121,7 @@ std::string external_arg(const CallArg& arg) {
 }
 
 /// The call of a C++ function, without the output arguments.
-std::pair<std::string, Texts> external_view(const Op& op, const Call& call) {
+std::pair<std::string, Texts> external_target(const Op& op, const Call& call) {
   Texts args;
   for (const CallArg* arg : passed_in(op, call)) args.push_back(external_arg(*arg));
   return {rt("external") + "::" + call.function.text, std::move(args)};
@@ -129,13 +129,13 @@ std::pair<std::string, Texts> external_view(const Op& op, const Call& call) {
 
 /// How the call is recorded: by the function of the autograd layer, by the composite whose ops are
 /// recorded, or, if the op has no gradient, by a step through which backward is an error.
-Json recording_view(const LowerContext& context, const Op& op, Form form) {
-  Json view = {{"recorded", false}, {"guarded", false}, {"writes", false}};
+Json recording_data(const LowerContext& context, const Op& op, Form form) {
+  Json data = {{"recorded", false}, {"guarded", false}, {"writes", false}};
   const std::string tensors = join(tensor_names(op));
-  if (!context.runtime.autograd || tensors.empty()) return view;
+  if (!context.runtime.autograd || tensors.empty()) return data;
   if (Texts targets = written_inputs(op, form); !targets.empty()) {
     targets.insert(targets.begin(), site_name(op));
-    view["writes"] = {{"writing", Scope(op).local("writing")}, {"targets", join(targets)}};
+    data["writes"] = {{"writing", Scope(op).local("writing")}, {"targets", join(targets)}};
   }
   const std::optional<Gradient> gradient = gradient_of(context, op);
   if (gradient && records(context, op, *gradient, form)) {
@@ -143,19 +143,19 @@ Json recording_view(const LowerContext& context, const Op& op, Form form) {
     Texts args = arg_names(op);
     args.push_back(site_name(op));
     const std::string recorder = rt("autograd") + "::" + (all ? intermediate_name(op) : function_name(op, form));
-    view["recorded"] = {{"tensors", tensors}, {"recorder", recorder}, {"recorder_args", join(args)}};
+    data["recorded"] = {{"tensors", tensors}, {"recorder", recorder}, {"recorder_args", join(args)}};
   } else if (const Call* const call = recorded_composite(context, op); call != nullptr && form == Form::functional) {
-    const auto [recorder, args] = external_view(op, *call);
-    view["recorded"] = {{"tensors", tensors}, {"recorder", recorder}, {"recorder_args", join(args)}};
+    const auto [recorder, args] = external_target(op, *call);
+    data["recorded"] = {{"tensors", tensors}, {"recorder", recorder}, {"recorder_args", join(args)}};
   } else if (form == Form::inplace) {
-    view["guarded"] = {{"write", Scope(op).local("write")}, {"op", cpp_name(op)}, {"tensors", tensors}};
+    data["guarded"] = {{"write", Scope(op).local("write")}, {"op", cpp_name(op)}, {"tensors", tensors}};
   }
-  return view;
+  return data;
 }
 
 /// The calls around a functional form: results that are views are marked, and results of an op
 /// without a gradient are linked to a step through which backward is an error.
-std::pair<std::string, std::string> result_view(const LowerContext& context, const Op& op) {
+std::pair<std::string, std::string> around_result(const LowerContext& context, const Op& op) {
   if (!context.runtime.autograd) return {};
   const std::string tail = ", " + join(tensor_names(op)) + ")";
   const bool has_gradient = gradient_of(context, op) || recorded_composite(context, op) != nullptr;
@@ -165,41 +165,41 @@ std::pair<std::string, std::string> result_view(const LowerContext& context, con
   return {};
 }
 
-Json dispatch_view(const LowerContext& context, const Op& op, Form form) {
-  Json view = {{"local", false}, {"layout", false}, {"functional", false}, {"inplace", false}, {"plain", false}};
-  view.update(recording_view(context, op, form));
+Json dispatch_data(const LowerContext& context, const Op& op, Form form) {
+  Json data = {{"local", false}, {"layout", false}, {"functional", false}, {"inplace", false}, {"plain", false}};
+  data.update(recording_data(context, op, form));
   const std::string args = join(arg_names(op));
   Json call = {{"op", cpp_name(op)}, {"function", function_name(op, form)}};
   if (!context.runtime.dist) {
-    view["plain"] = plain_view(op, form);
+    data["plain"] = plain_data(op, form);
   } else if (form == Form::inplace) {
     Scope scope(op);
     for (const char* taken : {"site", "writing", "write"})
-      scope.local(taken);  // the parameter, and the locals of recording_view()
+      scope.local(taken);  // the parameter, and the locals of recording_data()
     const Results results = results_of(op, form, false, scope);
     call["args"] = args;
     call["before"] = receive(results);
     call["result"] = return_value(results.returned);
-    view["inplace"] = std::move(call);
+    data["inplace"] = std::move(call);
   } else {
     const bool layered = !op.signature.inputs.empty();
     call["args"] = layered || args.empty() ? args : ", " + args;
-    if (layered) std::tie(call["before"], call["after"]) = result_view(context, op);
-    view[layered ? "functional" : "local"] = std::move(call);
+    if (layered) std::tie(call["before"], call["after"]) = around_result(context, op);
+    data[layered ? "functional" : "local"] = std::move(call);
   }
-  return view;
+  return data;
 }
 
 /// The call of the dist function with a layout.
-Json layout_view(const Op& op) {
-  Json view = {{"local", false},    {"functional", false}, {"inplace", false}, {"plain", false},
+Json layout_data(const Op& op) {
+  Json data = {{"local", false},    {"functional", false}, {"inplace", false}, {"plain", false},
                {"recorded", false}, {"guarded", false},    {"writes", false}};
-  view["layout"] = {{"function", cpp_name(op)}, {"args", Shape{.layout = true}.args(op, arg_names(op))}};
-  return view;
+  data["layout"] = {{"function", cpp_name(op)}, {"args", Shape{.layout = true}.args(op, arg_names(op))}};
+  return data;
 }
 
 /// The function without intermediates, which calls the one with them.
-Json pick_view(const Op& op, Shape shape) {
+Json pick_data(const Op& op, Shape shape) {
   const std::vector<int> kept = returned_outputs(op, false);
   Json pick = {{"function", rt("api") + "::" + intermediate_name(op)},
                {"args", shape.args(op, arg_names(op))},
@@ -229,9 +229,9 @@ std::string invoke_arg(const Op& target, size_t index, const CallArg& arg) {
   return constant(target, target.signature.attrs[parameter.index], arg.literal).value_or(arg.literal.spelling);
 }
 
-Json invoke_view(const LowerContext& context, const Op& op, Shape shape) {
+Json invoke_data(const LowerContext& context, const Op& op, Shape shape) {
   if (const Call* call = external_call(context, op)) {
-    auto [function, args] = external_view(op, *call);
+    auto [function, args] = external_target(op, *call);
     if (takes_mask(context, op)) args.push_back(mask_name(op));
     return {{"named", false}, {"unnamed", {{"function", function}, {"args", join(args)}}}};
   }
@@ -259,12 +259,12 @@ void add_function(const LowerContext& context, const Op& op, Shape shape, Json& 
   const bool picks = form == Form::functional && !op.intermediate.empty();
   const std::string name = picks ? intermediate_name(op) : function_name(op, form);
   Json function = function_head(op, name, return_type(op, form, form == Form::functional), shape);
-  if (!has_body(op)) function["invoke"] = invoke_view(context, op, shape);
-  else function["dispatch"] = shape.layout ? layout_view(op) : dispatch_view(context, op, form);
+  if (!has_body(op)) function["invoke"] = invoke_data(context, op, shape);
+  else function["dispatch"] = shape.layout ? layout_data(op) : dispatch_data(context, op, form);
   functions.push_back(std::move(function));
   if (!picks) return;
   Json picking = function_head(op, cpp_name(op), return_type(op, form, false), shape);
-  picking["pick"] = pick_view(op, shape);
+  picking["pick"] = pick_data(op, shape);
   functions.push_back(std::move(picking));
 }
 
@@ -278,7 +278,7 @@ Json functions_of(const LowerContext& context, const Op& op) {
 }
 
 /// The declarations of an op: its doc once, then each function with its default arguments.
-Json declaration_view(const Op& op, const Json& functions) {
+Json declaration_data(const Op& op, const Json& functions) {
   Json declarations = Json::array();
   for (const Json& function : functions)
     declarations.push_back(
@@ -316,27 +316,27 @@ Json invoked_headers(const LowerContext& context, const Part& part) {
 
 }  // namespace
 
-Json api_view(const LowerContext& context, const Part& part) {
+Json api_data(const LowerContext& context, const Part& part) {
   Json functions = Json::array();
   Json ops = Json::array();
   for (const Op* op : part.ops) {
     Json own = functions_of(context, *op);
-    ops.push_back(declaration_view(*op, own));
+    ops.push_back(declaration_data(*op, own));
     for (Json& function : own) {
       function.erase("declared");
       functions.push_back(std::move(function));
     }
   }
-  Json view = file_head(part);
-  view["headers"] = invoked_headers(context, part);
-  view["dist"] = context.runtime.dist;
-  view["autograd"] = context.runtime.autograd;
-  view["functions"] = std::move(functions);
-  view["ops"] = std::move(ops);
-  return view;
+  Json data = file_head(part);
+  data["headers"] = invoked_headers(context, part);
+  data["dist"] = context.runtime.dist;
+  data["autograd"] = context.runtime.autograd;
+  data["functions"] = std::move(functions);
+  data["ops"] = std::move(ops);
+  return data;
 }
 
-Json umbrella_view(const LowerContext& context, const std::string& umbrella) {
+Json umbrella_data(const LowerContext& context, const std::string& umbrella) {
   Json headers = Json::array(), functions = Json::array();
   for (const std::vector<Part>& family : context.parts) {
     for (const Part& part : family) {
@@ -344,10 +344,10 @@ Json umbrella_view(const LowerContext& context, const std::string& umbrella) {
       functions.push_back({{"function", register_name(umbrella, part.name)}});
     }
   }
-  Json view = {{"headers", std::move(headers)}, {"program", false}};
+  Json data = {{"headers", std::move(headers)}, {"program", false}};
   if (context.runtime.program)
-    view["program"] = {{"register", register_name(umbrella)}, {"functions", std::move(functions)}};
-  return view;
+    data["program"] = {{"register", register_name(umbrella)}, {"functions", std::move(functions)}};
+  return data;
 }
 
 }  // namespace shardgen

@@ -1,4 +1,4 @@
-// Parts of views that several layers share: parameter lists, return types, comments.
+// What the template data of several layers share: parameter lists, return types, comments.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 #include "lower/plan.h"
 #include "lower/runtime.h"
 #include "lower/spelling.h"
-#include "lower/view.h"
+#include "lower/template_data.h"
 
 namespace shardgen {
 

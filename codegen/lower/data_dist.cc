@@ -1,9 +1,9 @@
-// The view of the dist layer: slots, plan, the dense call on local shards, outputs.
+// Template data of the dist layer: slots, plan, the dense call on local shards, outputs.
 #include <fmt/format.h>
 
+#include "lower/data_common.h"
 #include "lower/gradients.h"
 #include "lower/identifiers.h"
-#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {
@@ -48,7 +48,7 @@ bool only_reinterprets(const Op& op) {
 }
 
 /// The dense call, if there is one: its lambda returns nothing, one value, or several.
-Json run_view(const Op& op, const DensePlan& plan, const std::string& args, Scope& scope) {
+Json run_data(const Op& op, const DensePlan& plan, const std::string& args, Scope& scope) {
   Json run = {{"infer", cpp_name(op)}, {"reinterpret", false}, {"direct_reinterpret", false},
               {"none", false},         {"direct", false},      {"one", false},
               {"several", false}};
@@ -89,7 +89,7 @@ Json declared(const std::string& returns, const std::string& params) {
   return {{"same", false}, {"written", {{"returns", returns}, {"params", params}}}};
 }
 
-Json function_view(const LowerContext& context, const Op& op, Form form) {
+Json function_data(const LowerContext& context, const Op& op, Form form) {
   const DensePlan plan = plan_dense(op, form);
   Scope scope(op);
   const std::string call = scope.local("call");
@@ -113,13 +113,13 @@ Json function_view(const LowerContext& context, const Op& op, Form form) {
           {"params", params},
           {"call", call},
           {"collect", join(collect)},
-          {"run", run_view(op, plan, dense_args(op, call, form), scope)},
+          {"run", run_data(op, plan, dense_args(op, call, form), scope)},
           {"result", std::move(result)}};
 }
 
 /// An op without tensor arguments: the dense function makes local shards, but its arguments are
 /// those of the whole tensor.
-Json layout_function_view(const Op& op) {
+Json layout_function_data(const Op& op) {
   Scope scope(op);
   const std::string layout = scope.local("layout");
   const std::string call = scope.local("call");
@@ -141,16 +141,16 @@ Json layout_function_view(const Op& op) {
 
 }  // namespace
 
-Json dist_view(const LowerContext& context, const Part& part) {
+Json dist_data(const LowerContext& context, const Part& part) {
   Json functions = Json::array();
   for (const Op* op : own_ops(part)) {
-    if (takes_layout(context, *op)) functions.push_back(layout_function_view(*op));
+    if (takes_layout(context, *op)) functions.push_back(layout_function_data(*op));
     if (op->signature.inputs.empty() || !context.runtime.dist) continue;
-    for (const Form form : forms_of(context, *op)) functions.push_back(function_view(context, *op, form));
+    for (const Form form : forms_of(context, *op)) functions.push_back(function_data(context, *op, form));
   }
-  Json view = file_head(part);
-  view["functions"] = std::move(functions);
-  return view;
+  Json data = file_head(part);
+  data["functions"] = std::move(functions);
+  return data;
 }
 
 }  // namespace shardgen

@@ -1,4 +1,4 @@
-// The view of the autograd layer: what each recorded call saves, and how its gradient function is
+// Template data of the autograd layer: what each recorded call saves, and how its gradient function is
 // called.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <set>
 
+#include "lower/data_common.h"
 #include "lower/functions.h"
 #include "lower/gradients.h"
 #include "lower/identifiers.h"
-#include "lower/view_common.h"
 #include "model/print.h"
 
 namespace shardgen {
@@ -88,7 +88,7 @@ std::string passed(const Op& op, const Gradient& gradient, size_t i, const Local
   return fmt::format("{}.{}({})", locals.pass, optional ? "grad_or_none" : "grad", arg.index);
 }
 
-Json function_view(const LowerContext& context, const Op& op, const Gradient& gradient, Form form) {
+Json function_data(const LowerContext& context, const Op& op, const Gradient& gradient, Form form) {
   const Locals locals(op);
   const bool inplace = form == Form::inplace;
   const std::string function = function_name(op, form);
@@ -115,7 +115,7 @@ Json function_view(const LowerContext& context, const Op& op, const Gradient& gr
     }
     written = {{"targets", join(targets)}, {"result", written_result(op)}};
   }
-  Json view = {{"returns", return_type(op, form, form == Form::functional)},
+  Json data = {{"returns", return_type(op, form, form == Form::functional)},
                {"name", !inplace && !op.intermediate.empty() ? intermediate_name(op) : function},
                {"params", parameter_list(op, params)},
                {"record", locals.record},
@@ -133,7 +133,7 @@ Json function_view(const LowerContext& context, const Op& op, const Gradient& gr
                {"args", join(arg_names(op))},
                {"functional", !inplace},
                {"inplace", std::move(written)}};
-  return view;
+  return data;
 }
 
 /// The headers of gradient functions that are in other parts.
@@ -155,19 +155,19 @@ Json gradient_headers(const LowerContext& context, const Part& part) {
 
 }  // namespace
 
-Json autograd_view(const LowerContext& context, const Part& part) {
+Json autograd_data(const LowerContext& context, const Part& part) {
   Json functions = Json::array();
   for (const Op* op : own_ops(part)) {
     const std::optional<Gradient> gradient = gradient_of(context, *op);
     if (!gradient) continue;
     for (const Form form : forms_of(context, *op)) {
-      if (records(context, *op, *gradient, form)) functions.push_back(function_view(context, *op, *gradient, form));
+      if (records(context, *op, *gradient, form)) functions.push_back(function_data(context, *op, *gradient, form));
     }
   }
-  Json view = file_head(part);
-  view["headers"] = gradient_headers(context, part);
-  view["functions"] = std::move(functions);
-  return view;
+  Json data = file_head(part);
+  data["headers"] = gradient_headers(context, part);
+  data["functions"] = std::move(functions);
+  return data;
 }
 
 }  // namespace shardgen

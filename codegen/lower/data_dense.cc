@@ -1,12 +1,12 @@
-// The view of the dense layer: the steps of each plan, as the values that
+// Template data of the dense layer: the steps of each plan, as the values that
 // templates/dense.cc.mustache shows.
 #include <fmt/format.h>
 
 #include <array>
 #include <set>
 
+#include "lower/data_common.h"
 #include "lower/identifiers.h"
-#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {
@@ -462,7 +462,7 @@ Json infer_function(const Op& op) {
 
 }  // namespace
 
-Json dense_view(const LowerContext& context, const Part& part) {
+Json dense_data(const LowerContext& context, const Part& part) {
   Json functions = Json::array();
   for (const Op* op : own_ops(part)) {
     for (const Form form : forms_of(context, *op)) {
@@ -485,15 +485,15 @@ Json dense_view(const LowerContext& context, const Part& part) {
       if (renderer.is_explicit()) functions.back()["ctx"] = renderer.ctx();
     }
   }
-  Json view = file_head(part);
-  view["functions"] = std::move(functions);
-  view["infer"] = false;
+  Json data = file_head(part);
+  data["functions"] = std::move(functions);
+  data["infer"] = false;
   if (context.runtime.dist) {
     Json infers = Json::array();
     for (const Op* op : own_ops(part)) infers.push_back(infer_function(*op));
-    view["infer"] = {{"infers", std::move(infers)}};
+    data["infer"] = {{"infers", std::move(infers)}};
   }
-  return view;
+  return data;
 }
 
 }  // namespace shardgen

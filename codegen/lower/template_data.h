@@ -1,0 +1,40 @@
+// Lowers ops to template data: JSON in which every value is the text of one place of a template.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "lower/runtime.h"
+#include "lower/support.h"
+#include "model/op.h"
+
+namespace shardgen {
+
+using Json = nlohmann::json;
+
+/// A group of ops that share their generated files.
+struct Part {
+  std::string name;    // "math" or "math_0"
+  std::string source;  // "math.yaml"
+  std::vector<const Op*> ops;
+};
+
+/// Facts about all parts that the data of each part needs.
+struct LowerContext {
+  const Selection& selection;
+  const Runtime& runtime;
+  /// The parts of each family, to find the header of an invoked op. An imported family has none.
+  const std::vector<std::vector<Part>>& parts;
+};
+
+Json dense_data(const LowerContext& context, const Part& part);
+Json dist_data(const LowerContext& context, const Part& part);
+Json api_data(const LowerContext& context, const Part& part);
+Json ops_data(const LowerContext& context, const Part& part);
+Json autograd_data(const LowerContext& context, const Part& part);
+Json program_data(const LowerContext& context, const Part& part, const std::string& umbrella);
+/// The data of the header that includes all others, named `umbrella`.
+Json umbrella_data(const LowerContext& context, const std::string& umbrella);
+
+}  // namespace shardgen
