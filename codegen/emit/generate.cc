@@ -17,74 +17,28 @@
 namespace shardgen {
 namespace {
 
-/// A kind of generated file: its template, and the suffix of the part's name. data_of() has the
-/// same order.
+/// A kind of file that each part has.
 struct FileKind {
   const char* file_template;
-  const char* suffix;
-  bool Runtime::*layer = nullptr;  // only for runtimes with that layer
+  const char* suffix;    // of the part's name
+  bool Runtime::*layer;  // only for runtimes with that layer; null: for all
+  Json (*data)(const LowerContext&, const Part&);
 };
 
 constexpr std::array<FileKind, 10> kFileKinds = {{
-    {"public.h.mustache", ".h"},
-    {"public.cc.mustache", ".cc"},
-    {"dense.h.mustache", "_dense.h"},
-    {"dense.cc.mustache", "_dense.cc"},
-    {"dist.h.mustache", "_dist.h", &Runtime::dist},
-    {"dist.cc.mustache", "_dist.cc", &Runtime::dist},
-    {"ops.h.mustache", "_ops.h"},
-    {"autograd.h.mustache", "_autograd.h", &Runtime::autograd},
-    {"autograd.cc.mustache", "_autograd.cc", &Runtime::autograd},
-    {"program.cc.mustache", "_program.cc", &Runtime::program},
+    {"public.h.mustache", ".h", nullptr, api_header_data},
+    {"public.cc.mustache", ".cc", nullptr, api_source_data},
+    {"dense.h.mustache", "_dense.h", nullptr, dense_header_data},
+    {"dense.cc.mustache", "_dense.cc", nullptr, dense_source_data},
+    {"dist.h.mustache", "_dist.h", &Runtime::dist, dist_header_data},
+    {"dist.cc.mustache", "_dist.cc", &Runtime::dist, dist_source_data},
+    {"ops.h.mustache", "_ops.h", nullptr, ops_data},
+    {"autograd.h.mustache", "_autograd.h", &Runtime::autograd, autograd_header_data},
+    {"autograd.cc.mustache", "_autograd.cc", &Runtime::autograd, autograd_source_data},
+    {"program.cc.mustache", "_program.cc", &Runtime::program, program_data},
 }};
 
 bool is_written(const FileKind& kind, const Runtime& runtime) { return kind.layer == nullptr || runtime.*kind.layer; }
-
-/// The members of the data that a header shows; the others belong to the source file.
-Json select(const Json& data, std::initializer_list<const char*> keys) {
-  Json chosen;
-  for (const char* key : keys) chosen[key] = data.at(key);
-  return chosen;
-}
-
-Json declarations(const Json& data, const char* list, std::initializer_list<const char*> keys) {
-  Json items = Json::array();
-  for (const Json& item : data.at(list)) items.push_back(select(item, keys));
-  return {{"source", data.at("source")}, {list, std::move(items)}};
-}
-
-std::array<Json, kFileKinds.size()> data_of(const LowerContext& context, const Part& part,
-                                            const std::string& umbrella) {
-  const Json api = api_data(context, part);
-  Json dense = dense_data(context, part);
-  Json dist = dist_data(context, part);
-  Json autograd = autograd_data(context, part);
-  Json autograd_header = declarations(autograd, "functions", {"name"});
-  autograd_header["name"] = part.name;
-  Json dense_header = declarations(dense, "functions", {"returns", "name", "declared"});
-  for (Json& function : dense["functions"]) function.erase("declared");
-  dense_header["infer"] = false;
-  if (dense["infer"].is_object()) {
-    dense_header["infer"] = {{"infers", Json::array()}};
-    for (Json& function : dense["infer"]["infers"]) {
-      dense_header["infer"]["infers"].push_back(select(function, {"returns", "name", "declared"}));
-      function.erase("declared");
-    }
-  }
-  Json dist_header = declarations(dist, "functions", {"declared", "name"});
-  dist_header["name"] = part.name;
-  for (Json& function : dist["functions"]) function.erase("declared");
-  return {select(api, {"source", "ops"}),
-          select(api, {"source", "name", "dist", "autograd", "headers", "functions"}),
-          std::move(dense_header),
-          std::move(dense),
-          std::move(dist_header),
-          std::move(dist),
-          ops_data(context, part),
-          std::move(autograd_header),
-          std::move(autograd),
-          program_data(context, part, umbrella)};
-}
 
 struct Rendered {
   std::array<std::string, kFileKinds.size()> texts;
@@ -114,12 +68,11 @@ std::vector<Rendered> render(const LowerContext& context, const std::vector<cons
     std::vector<Template> compiled;
     for (const FileKind& kind : kFileKinds) compiled.push_back(compile(request, kind.file_template));
     for (size_t at = next++; at < parts.size(); at = next++) {
-      const std::array<Json, kFileKinds.size()> data = data_of(context, *parts[at], request.umbrella);
       Rendered& result = rendered[at];
       for (size_t i = 0; i < kFileKinds.size(); ++i) {
         if (!is_written(kFileKinds[i], request.runtime)) continue;
-        result.texts[i] =
-            lay_out(spell_symbols(request.runtime, compiled[i].render(data[i], result.problems), result.missing));
+        const std::string text = compiled[i].render(kFileKinds[i].data(context, *parts[at]), result.problems);
+        result.texts[i] = lay_out(spell_symbols(request.runtime, text, result.missing));
       }
       if (progress) progress(++done, parts.size());
     }
@@ -183,7 +136,8 @@ Run run(const std::vector<Family>& families, const GenerateRequest& request,
   run.selection = select_ops(families, request.runtime, request.refused, lacking);
   run.parts = split_families(families, run.selection, request.parts);
   run.flat = flatten(run.parts);
-  run.rendered = render({run.selection, request.runtime, run.parts}, run.flat, request, request.progress);
+  run.rendered =
+      render({run.selection, request.runtime, run.parts, request.umbrella}, run.flat, request, request.progress);
   return run;
 }
 
@@ -197,7 +151,7 @@ Run run_supported(const std::vector<Family>& families, const GenerateRequest& re
     std::set<std::string> missing, everywhere;
     for (const Rendered& each : now.rendered) missing.insert(each.missing.begin(), each.missing.end());
     if (missing.empty()) return now;
-    const LowerContext context{now.selection, request.runtime, now.parts};
+    const LowerContext context{now.selection, request.runtime, now.parts, request.umbrella};
     std::map<const Op*, std::string> lacking = find_lacking(context, now.flat, now.rendered, request, everywhere);
     for (const std::string& symbol : missing) {
       if (is_unknown(symbol)) everywhere.insert(symbol);
@@ -253,7 +207,7 @@ Generated generate(const std::vector<Family>& families, const GenerateRequest& r
   std::vector<std::string> problems;
   const std::string umbrella =
       compile(request, "api.h.mustache")
-          .render(umbrella_data({run.selection, request.runtime, run.parts}, request.umbrella), problems);
+          .render(umbrella_data({run.selection, request.runtime, run.parts, request.umbrella}), problems);
   result.files[request.umbrella] = lay_out(spell_symbols(request.runtime, umbrella, missing));
   for (const std::string& problem : problems) result.problems.push_back("template " + problem);
   report_missing(missing, result.problems);

@@ -49,16 +49,13 @@ struct Shape {
   }
 };
 
-/// The values that every function has in the header and the source. The body is one of the three.
-Json function_head(const Op& op, const std::string& name, const std::string& returns, Shape shape) {
-  return {{"name", name},
-          {"returns", returns},
-          {"params", parameter_list(op, shape.params(op, false))},
-          {"declared", parameter_list(op, shape.params(op, true))},
-          {"dispatch", false},
-          {"pick", false},
-          {"invoke", false}};
-}
+/// One function of this layer.
+struct Function {
+  std::string name;
+  std::string returns;
+  Shape shape;
+  bool picks = false;  // calls the function with intermediates, and returns the other outputs
+};
 
 /// The results of a call: arguments that it wrote, and new ones.
 struct Results {
@@ -253,44 +250,58 @@ Json invoke_data(const LowerContext& context, const Op& op, Shape shape) {
   return {{"named", std::move(call)}, {"unnamed", false}};
 }
 
-void add_function(const LowerContext& context, const Op& op, Shape shape, Json& functions) {
+/// The function of that shape. If it returns intermediates, one without them follows.
+void add_functions(const LowerContext& context, const Op& op, Shape shape, std::vector<Function>& functions) {
   const Form form = shape.form;
   shape.site = !shape.layout && takes_site(context, op, form);
   const bool picks = form == Form::functional && !op.intermediate.empty();
-  const std::string name = picks ? intermediate_name(op) : function_name(op, form);
-  Json function = function_head(op, name, return_type(op, form, form == Form::functional), shape);
-  if (!has_body(op)) function["invoke"] = invoke_data(context, op, shape);
-  else function["dispatch"] = shape.layout ? layout_data(op) : dispatch_data(context, op, form);
-  functions.push_back(std::move(function));
-  if (!picks) return;
-  Json picking = function_head(op, cpp_name(op), return_type(op, form, false), shape);
-  picking["pick"] = pick_data(op, shape);
-  functions.push_back(std::move(picking));
+  functions.push_back({picks ? intermediate_name(op) : function_name(op, form),
+                       return_type(op, form, form == Form::functional), shape});
+  if (picks) functions.push_back({cpp_name(op), return_type(op, form, false), shape, true});
 }
 
-Json functions_of(const LowerContext& context, const Op& op) {
-  Json functions = Json::array();
-  if (!has_body(op)) add_function(context, op, {.mask = takes_mask(context, op)}, functions);
+std::vector<Function> functions_of(const LowerContext& context, const Op& op) {
+  std::vector<Function> functions;
+  if (!has_body(op)) add_functions(context, op, {.mask = takes_mask(context, op)}, functions);
   else
-    for (const Form form : forms_of(context, op)) add_function(context, op, {form}, functions);
-  if (takes_layout(context, op)) add_function(context, op, {Form::functional, true}, functions);
+    for (const Form form : forms_of(context, op)) add_functions(context, op, {form}, functions);
+  if (takes_layout(context, op)) add_functions(context, op, {Form::functional, true}, functions);
   return functions;
 }
 
+/// A definition. The body is one of the three.
+Json definition(const LowerContext& context, const Op& op, const Function& function) {
+  const Shape shape = function.shape;
+  Json data = {{"name", function.name},
+               {"returns", function.returns},
+               {"params", parameter_list(op, shape.params(op, false))},
+               {"dispatch", false},
+               {"pick", false},
+               {"invoke", false}};
+  if (function.picks) data["pick"] = pick_data(op, shape);
+  else if (!has_body(op)) data["invoke"] = invoke_data(context, op, shape);
+  else data["dispatch"] = shape.layout ? layout_data(op) : dispatch_data(context, op, shape.form);
+  return data;
+}
+
+/// The op's doc as one line, or false.
+Json doc_of(const Op& op) {
+  if (!op.extension.doc) return false;
+  std::string text = *op.extension.doc;
+  for (char& c : text) c = c == '\n' || c == '\r' ? ' ' : c;
+  while (text.ends_with(' ')) text.pop_back();
+  return text;
+}
+
 /// The declarations of an op: its doc once, then each function with its default arguments.
-Json declaration_data(const Op& op, const Json& functions) {
-  Json declarations = Json::array();
-  for (const Json& function : functions)
-    declarations.push_back(
-        {{"returns", function["returns"]}, {"name", function["name"]}, {"params", function["declared"]}});
-  Json doc = false;
-  if (op.extension.doc) doc = *op.extension.doc;
-  if (doc.is_string()) {
-    std::string& text = doc.get_ref<std::string&>();
-    for (char& c : text) c = c == '\n' || c == '\r' ? ' ' : c;
-    while (text.ends_with(' ')) text.pop_back();
+Json declarations(const LowerContext& context, const Op& op) {
+  Json list = Json::array();
+  for (const Function& function : functions_of(context, op)) {
+    list.push_back({{"returns", function.returns},
+                    {"name", function.name},
+                    {"params", parameter_list(op, function.shape.params(op, true))}});
   }
-  return {{"doc", std::move(doc)}, {"declarations", std::move(declarations)}};
+  return {{"doc", doc_of(op)}, {"declarations", std::move(list)}};
 }
 
 /// The headers of ops that this part invokes and that are in other parts.
@@ -316,37 +327,36 @@ Json invoked_headers(const LowerContext& context, const Part& part) {
 
 }  // namespace
 
-Json api_data(const LowerContext& context, const Part& part) {
-  Json functions = Json::array();
+Json api_header_data(const LowerContext& context, const Part& part) {
   Json ops = Json::array();
+  for (const Op* op : part.ops) ops.push_back(declarations(context, *op));
+  return {{"source", part.source}, {"ops", std::move(ops)}};
+}
+
+Json api_source_data(const LowerContext& context, const Part& part) {
+  Json functions = Json::array();
   for (const Op* op : part.ops) {
-    Json own = functions_of(context, *op);
-    ops.push_back(declaration_data(*op, own));
-    for (Json& function : own) {
-      function.erase("declared");
-      functions.push_back(std::move(function));
-    }
+    for (const Function& function : functions_of(context, *op)) functions.push_back(definition(context, *op, function));
   }
   Json data = file_head(part);
   data["headers"] = invoked_headers(context, part);
   data["dist"] = context.runtime.dist;
   data["autograd"] = context.runtime.autograd;
   data["functions"] = std::move(functions);
-  data["ops"] = std::move(ops);
   return data;
 }
 
-Json umbrella_data(const LowerContext& context, const std::string& umbrella) {
+Json umbrella_data(const LowerContext& context) {
   Json headers = Json::array(), functions = Json::array();
   for (const std::vector<Part>& family : context.parts) {
     for (const Part& part : family) {
       headers.push_back({{"header", part.name}});
-      functions.push_back({{"function", register_name(umbrella, part.name)}});
+      functions.push_back({{"function", register_name(context.umbrella, part.name)}});
     }
   }
   Json data = {{"headers", std::move(headers)}, {"program", false}};
   if (context.runtime.program)
-    data["program"] = {{"register", register_name(umbrella)}, {"functions", std::move(functions)}};
+    data["program"] = {{"register", register_name(context.umbrella)}, {"functions", std::move(functions)}};
   return data;
 }
 

@@ -84,12 +84,28 @@ std::string written_and_new(const Op& op, const std::string& call) {
   return return_value(texts);
 }
 
-/// The declaration in the header, written out.
-Json declared(const std::string& returns, const std::string& params) {
-  return {{"same", false}, {"written", {{"returns", returns}, {"params", params}}}};
+std::string parameters_of(const Op& op, Form form) {
+  return parameter_list(op, parameters(op, Role::api, form, false));
 }
 
-Json function_data(const LowerContext& context, const Op& op, Form form) {
+std::string layout_parameters_of(const Op& op) { return parameter_list(op, layout_parameters(op, false)); }
+
+/// A declaration that is written out.
+Json declaration(const Op& op, Form form, const std::string& params) {
+  const Json written = {{"returns", return_type(op, form, true)}, {"params", params}};
+  return {{"name", function_name(op, form)}, {"declared", {{"same", false}, {"written", written}}}};
+}
+
+/// The declaration of a form: by the type of the public function, where that takes the same arguments.
+Json declaration(const LowerContext& context, const Op& op, Form form) {
+  const bool hides = !op.intermediate.empty();
+  if (takes_site(context, op, form) || (form == Form::inplace && hides))
+    return declaration(op, form, parameters_of(op, form));
+  const std::string same = hides ? intermediate_name(op) : function_name(op, form);
+  return {{"name", function_name(op, form)}, {"declared", {{"same", {{"public", same}}}, {"written", false}}}};
+}
+
+Json definition(const Op& op, Form form) {
   const DensePlan plan = plan_dense(op, form);
   Scope scope(op);
   const std::string call = scope.local("call");
@@ -99,18 +115,9 @@ Json function_data(const LowerContext& context, const Op& op, Form form) {
   for (const ArgRef arg : op.signature.args) collect.push_back(name_of(op.signature, arg).text);
   Json result = false;
   if (form == Form::inplace) result = written_and_new(op, call);
-  const std::string returns = return_type(op, form, true),
-                    params = parameter_list(op, parameters(op, Role::api, form, false));
-  // Declared by the type of the public function, where that takes the same arguments.
-  const bool hides = !op.intermediate.empty();
-  const std::string same = form == Form::functional && hides ? intermediate_name(op) : function_name(op, form);
-  Json declaration = declared(returns, params);
-  if (!takes_site(context, op, form) && !(form == Form::inplace && hides))
-    declaration = {{"same", {{"public", same}}}, {"written", false}};
-  return {{"returns", returns},
+  return {{"returns", return_type(op, form, true)},
           {"name", function_name(op, form)},
-          {"declared", std::move(declaration)},
-          {"params", params},
+          {"params", parameters_of(op, form)},
           {"call", call},
           {"collect", join(collect)},
           {"run", run_data(op, plan, dense_args(op, call, form), scope)},
@@ -119,7 +126,7 @@ Json function_data(const LowerContext& context, const Op& op, Form form) {
 
 /// An op without tensor arguments: the dense function makes local shards, but its arguments are
 /// those of the whole tensor.
-Json layout_function_data(const Op& op) {
+Json layout_definition(const Op& op) {
   Scope scope(op);
   const std::string layout = scope.local("layout");
   const std::string call = scope.local("call");
@@ -129,24 +136,38 @@ Json layout_function_data(const Op& op) {
     collect.push_back(attr.name.text);
     args.push_back(attr.name.text);
   }
-  const std::string params = parameter_list(op, layout_parameters(op, false));
   Json run = {{"infer", cpp_name(op)}, {"reinterpret", false}, {"direct_reinterpret", false},
               {"none", false},         {"one", false},         {"several", false}};
   run["direct"] = {{"dense_args", join(args)}};
-  const std::string returns = return_type(op, Form::functional, true);
-  return {{"returns", returns},    {"name", cpp_name(op)}, {"declared", declared(returns, params)},
-          {"params", params},      {"call", call},         {"collect", join(collect)},
-          {"run", std::move(run)}, {"result", false}};
+  return {{"returns", return_type(op, Form::functional, true)},
+          {"name", cpp_name(op)},
+          {"params", layout_parameters_of(op)},
+          {"call", call},
+          {"collect", join(collect)},
+          {"run", std::move(run)},
+          {"result", false}};
 }
 
 }  // namespace
 
-Json dist_data(const LowerContext& context, const Part& part) {
+Json dist_header_data(const LowerContext& context, const Part& part) {
   Json functions = Json::array();
   for (const Op* op : own_ops(part)) {
-    if (takes_layout(context, *op)) functions.push_back(layout_function_data(*op));
-    if (op->signature.inputs.empty() || !context.runtime.dist) continue;
-    for (const Form form : forms_of(context, *op)) functions.push_back(function_data(context, *op, form));
+    if (takes_layout(context, *op)) functions.push_back(declaration(*op, Form::functional, layout_parameters_of(*op)));
+    if (op->signature.inputs.empty()) continue;
+    for (const Form form : forms_of(context, *op)) functions.push_back(declaration(context, *op, form));
+  }
+  Json data = file_head(part);
+  data["functions"] = std::move(functions);
+  return data;
+}
+
+Json dist_source_data(const LowerContext& context, const Part& part) {
+  Json functions = Json::array();
+  for (const Op* op : own_ops(part)) {
+    if (takes_layout(context, *op)) functions.push_back(layout_definition(*op));
+    if (op->signature.inputs.empty()) continue;
+    for (const Form form : forms_of(context, *op)) functions.push_back(definition(*op, form));
   }
   Json data = file_head(part);
   data["functions"] = std::move(functions);

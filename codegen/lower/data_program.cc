@@ -15,11 +15,11 @@ std::string entry_args(const LowerContext& context, const Op& op) {
 
 }  // namespace
 
-Json program_data(const LowerContext& context, const Part& part, const std::string& umbrella) {
+Json program_data(const LowerContext& context, const Part& part) {
   Json entries = Json::array();
   for (const Op* op : own_ops(part)) entries.push_back({{"args", entry_args(context, *op)}});
   Json data = file_head(part);
-  data["register"] = register_name(umbrella, part.name);
+  data["register"] = register_name(context.umbrella, part.name);
   data["entries"] = std::move(entries);
   return data;
 }

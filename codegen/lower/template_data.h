@@ -26,15 +26,21 @@ struct LowerContext {
   const Runtime& runtime;
   /// The parts of each family, to find the header of an invoked op. An imported family has none.
   const std::vector<std::vector<Part>>& parts;
+  std::string_view umbrella = "";  // the name of the header that includes all others
 };
 
-Json dense_data(const LowerContext& context, const Part& part);
-Json dist_data(const LowerContext& context, const Part& part);
-Json api_data(const LowerContext& context, const Part& part);
+/// The data of a part's files.
+Json api_header_data(const LowerContext& context, const Part& part);
+Json api_source_data(const LowerContext& context, const Part& part);
+Json dense_header_data(const LowerContext& context, const Part& part);
+Json dense_source_data(const LowerContext& context, const Part& part);
+Json dist_header_data(const LowerContext& context, const Part& part);
+Json dist_source_data(const LowerContext& context, const Part& part);
 Json ops_data(const LowerContext& context, const Part& part);
-Json autograd_data(const LowerContext& context, const Part& part);
-Json program_data(const LowerContext& context, const Part& part, const std::string& umbrella);
-/// The data of the header that includes all others, named `umbrella`.
-Json umbrella_data(const LowerContext& context, const std::string& umbrella);
+Json autograd_header_data(const LowerContext& context, const Part& part);
+Json autograd_source_data(const LowerContext& context, const Part& part);
+Json program_data(const LowerContext& context, const Part& part);
+/// The data of the umbrella.
+Json umbrella_data(const LowerContext& context);
 
 }  // namespace shardgen
