@@ -328,21 +328,18 @@ Json invoked_headers(const LowerContext& context, const Part& part) {
 }  // namespace
 
 Json api_header_data(const LowerContext& context, const Part& part) {
-  Json ops = Json::array();
-  for (const Op* op : part.ops) ops.push_back(declarations(context, *op));
-  return {{"source", part.source}, {"ops", std::move(ops)}};
+  return {{"source", part.source},
+          {"ops", items_of(part.ops, [&](const Op& op, Json& ops) { ops.push_back(declarations(context, op)); })}};
 }
 
 Json api_source_data(const LowerContext& context, const Part& part) {
-  Json functions = Json::array();
-  for (const Op* op : part.ops) {
-    for (const Function& function : functions_of(context, *op)) functions.push_back(definition(context, *op, function));
-  }
   Json data = file_head(part);
   data["headers"] = invoked_headers(context, part);
   data["dist"] = context.runtime.dist;
   data["autograd"] = context.runtime.autograd;
-  data["functions"] = std::move(functions);
+  data["functions"] = items_of(part.ops, [&](const Op& op, Json& functions) {
+    for (const Function& function : functions_of(context, op)) functions.push_back(definition(context, op, function));
+  });
   return data;
 }
 

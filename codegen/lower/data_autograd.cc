@@ -140,18 +140,16 @@ Json function_data(const LowerContext& context, const Op& op, const Gradient& gr
           {"inplace", std::move(written)}};
 }
 
-/// A list with what `make` returns for each form of an op that is recorded with a gradient.
+/// A list of what `make` returns for each form of an op that is recorded with a gradient.
 template <class Make>
 Json for_recorded(const LowerContext& context, const Part& part, const Make& make) {
-  Json list = Json::array();
-  for (const Op* op : own_ops(part)) {
-    const std::optional<Gradient> gradient = gradient_of(context, *op);
-    if (!gradient) continue;
-    for (const Form form : forms_of(context, *op)) {
-      if (records(context, *op, *gradient, form)) list.push_back(make(*op, *gradient, form));
+  return items_of(own_ops(part), [&](const Op& op, Json& list) {
+    const std::optional<Gradient> gradient = gradient_of(context, op);
+    if (!gradient) return;
+    for (const Form form : forms_of(context, op)) {
+      if (records(context, op, *gradient, form)) list.push_back(make(op, *gradient, form));
     }
-  }
-  return list;
+  });
 }
 
 /// The headers of gradient functions that are in other parts.

@@ -502,16 +502,16 @@ Json declaration(const LowerContext& context, const Op& op, Form form) {
                      parameters(op, Role::dense, form, false));
 }
 
-/// The data of one of the two files, with what the functions make of each op.
+/// The data of the header or the source, with what the functions make of each op.
 Json file_data(const LowerContext& context, const Part& part, Json (*function)(const LowerContext&, const Op&, Form),
                Json (*infer)(const Op&)) {
-  Json functions = Json::array(), infers = Json::array();
-  for (const Op* op : own_ops(part)) {
-    for (const Form form : forms_of(context, *op)) functions.push_back(function(context, *op, form));
-    if (context.runtime.dist) infers.push_back(infer(*op));
-  }
-  Json data = {{"source", part.source}, {"functions", std::move(functions)}, {"infer", false}};
-  if (context.runtime.dist) data["infer"] = {{"infers", std::move(infers)}};
+  Json data = {{"source", part.source}, {"infer", false}};
+  data["functions"] = items_of(own_ops(part), [&](const Op& op, Json& functions) {
+    for (const Form form : forms_of(context, op)) functions.push_back(function(context, op, form));
+  });
+  if (!context.runtime.dist) return data;
+  data["infer"] = {
+      {"infers", items_of(own_ops(part), [&](const Op& op, Json& infers) { infers.push_back(infer(op)); })}};
   return data;
 }
 

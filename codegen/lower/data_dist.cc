@@ -151,26 +151,22 @@ Json layout_definition(const Op& op) {
 }  // namespace
 
 Json dist_header_data(const LowerContext& context, const Part& part) {
-  Json functions = Json::array();
-  for (const Op* op : own_ops(part)) {
-    if (takes_layout(context, *op)) functions.push_back(declaration(*op, Form::functional, layout_parameters_of(*op)));
-    if (op->signature.inputs.empty()) continue;
-    for (const Form form : forms_of(context, *op)) functions.push_back(declaration(context, *op, form));
-  }
   Json data = file_head(part);
-  data["functions"] = std::move(functions);
+  data["functions"] = items_of(own_ops(part), [&](const Op& op, Json& functions) {
+    if (takes_layout(context, op)) functions.push_back(declaration(op, Form::functional, layout_parameters_of(op)));
+    if (op.signature.inputs.empty()) return;
+    for (const Form form : forms_of(context, op)) functions.push_back(declaration(context, op, form));
+  });
   return data;
 }
 
 Json dist_source_data(const LowerContext& context, const Part& part) {
-  Json functions = Json::array();
-  for (const Op* op : own_ops(part)) {
-    if (takes_layout(context, *op)) functions.push_back(layout_definition(*op));
-    if (op->signature.inputs.empty()) continue;
-    for (const Form form : forms_of(context, *op)) functions.push_back(definition(*op, form));
-  }
   Json data = file_head(part);
-  data["functions"] = std::move(functions);
+  data["functions"] = items_of(own_ops(part), [&](const Op& op, Json& functions) {
+    if (takes_layout(context, op)) functions.push_back(layout_definition(op));
+    if (op.signature.inputs.empty()) return;
+    for (const Form form : forms_of(context, op)) functions.push_back(definition(op, form));
+  });
   return data;
 }
 

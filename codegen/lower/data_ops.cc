@@ -152,13 +152,11 @@ std::string definition(const LowerContext& context, const Op& op) {
 }  // namespace
 
 Json ops_data(const LowerContext& context, const Part& part) {
-  Json ops = Json::array();
-  for (const Op* op : own_ops(part)) ops.push_back({{"function", cpp_name(*op)}, {"def", definition(context, *op)}});
-  Json data = file_head(part);
-  data.erase("name");
-  data["spaces"] = declarations_data(missing_functions(context, part));
-  data["ops"] = std::move(ops);
-  return data;
+  return {{"source", part.source},
+          {"spaces", declarations_data(missing_functions(context, part))},
+          {"ops", items_of(own_ops(part), [&](const Op& op, Json& ops) {
+             ops.push_back({{"function", cpp_name(op)}, {"def", definition(context, op)}});
+           })}};
 }
 
 }  // namespace shardgen

@@ -16,11 +16,11 @@ std::string entry_args(const LowerContext& context, const Op& op) {
 }  // namespace
 
 Json program_data(const LowerContext& context, const Part& part) {
-  Json entries = Json::array();
-  for (const Op* op : own_ops(part)) entries.push_back({{"args", entry_args(context, *op)}});
   Json data = file_head(part);
   data["register"] = register_name(context.umbrella, part.name);
-  data["entries"] = std::move(entries);
+  data["entries"] = items_of(own_ops(part), [&](const Op& op, Json& entries) {
+    entries.push_back({{"args", entry_args(context, op)}});
+  });
   return data;
 }
 

@@ -17,7 +17,7 @@ struct FunctionDecl {
   std::string name;
   std::string returns;
   std::vector<std::string> params;  // types, without names
-  const Op* op = nullptr;           // the first op that needs it
+  std::vector<const Op*> ops;       // those that need it
 
   /// "AddInferMeta(const Meta&, Meta&)": equal for equal functions.
   std::string signature() const;

@@ -13,6 +13,10 @@ namespace shardgen {
 
 using Json = nlohmann::json;
 
+/// The key under which an item of a list names the ops because of which it is there. No tag shows
+/// it: the symbols that the item needs are those that these ops need.
+inline constexpr const char* kOps = "@ops";
+
 /// A group of ops that share their generated files.
 struct Part {
   std::string name;    // "math" or "math_0"

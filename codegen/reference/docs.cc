@@ -149,7 +149,9 @@ std::string reference_page(const std::vector<OpFacts>& all, std::vector<std::str
                      {"generated", fmt::format("{}", generated)},
                      {"families", std::move(families)},
                      {"chapters", std::move(chapters)}};
-  return Template("page.html", page_template(), Template::Language::html).render(data, problems);
+  const Template page("page.html", page_template(), Template::Language::html);
+  page.check(data, problems);
+  return page.render(data);
 }
 
 }  // namespace shardgen

@@ -119,9 +119,8 @@ LayerFact dist_layer(const LowerContext& context, const Op& op, Form form) {
 std::vector<std::string> declarations_of(const LowerContext& context, const Op& op) {
   std::vector<std::string> declarations;
   const auto declare = [&](const std::string& name, Form form, bool all, const Texts& params) {
-    std::set<std::string> ignored;
-    declarations.push_back(spell_symbols(
-        context.runtime, fmt::format("{} {}({})", return_type(op, form, all), name, join(params)), ignored));
+    declarations.push_back(
+        spell_symbols(context.runtime, fmt::format("{} {}({})", return_type(op, form, all), name, join(params))));
   };
   const auto declare_form = [&](Form form, const Texts& params) {
     declare(function_name(op, form), form, !has_body(op), params);

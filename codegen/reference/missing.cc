@@ -23,7 +23,7 @@ Json function_data(const FunctionDecl& function, bool infer_meta) {
   return {{"returns", function.returns},
           {"name", function.name},
           {"params", join(params)},
-          {"op", infer_meta ? rt("op_of", "ctx") : "\"" + function.op->name.text + "\""}};
+          {"op", infer_meta ? rt("op_of", "ctx") : "\"" + function.ops.front()->name.text + "\""}};
 }
 
 }  // namespace
@@ -54,10 +54,11 @@ MissingFunctions define_missing(const LowerContext& context) {
                {"spaces", Json::array()}};
   for (auto& [space, functions] : spaces)
     data["spaces"].push_back({{"space", space}, {"functions", std::move(functions)}});
-  const Template text("missing.cc.mustache", mark_symbols(text_of(embedded_skeletons(), "missing.cc.mustache")));
-  std::set<std::string> missing;
-  result.file = lay_out(spell_symbols(context.runtime, text.render(data, result.problems), missing));
-  for (const std::string& symbol : missing)
+  const Template skeleton("missing.cc.mustache", mark_symbols(text_of(embedded_skeletons(), "missing.cc.mustache")));
+  skeleton.check(data, result.problems);
+  const std::string text = skeleton.render(data);
+  result.file = lay_out(spell_symbols(context.runtime, text));
+  for (const std::string& symbol : missing_symbols(context.runtime, text))
     result.problems.push_back("missing.cc.mustache: " + describe_missing(symbol));
   return result;
 }

@@ -178,15 +178,16 @@ class Builder {
   /// `from`: the template, if its name differs from that of the file.
   void add(const std::string& what, const Json& data, const std::string& from = "") {
     const std::string name = (from.empty() ? what : from) + ".cc.mustache";
-    const std::string text =
-        Template(name, mark_symbols(text_of(embedded_skeletons(), name))).render(data, result_.problems);
-    result_.files[fmt::format("{}_{}.cc", op_.name.text, what)] =
-        lay_out(spell_symbols(context_.runtime, text, missing_));
+    const Template skeleton(name, mark_symbols(text_of(embedded_skeletons(), name)));
+    skeleton.check(data, result_.problems);
+    const std::string text = skeleton.render(data);
+    missing_.merge(missing_symbols(context_.runtime, text));
+    result_.files[fmt::format("{}_{}.cc", op_.name.text, what)] = lay_out(spell_symbols(context_.runtime, text));
   }
 
   void add_infer_meta() {
     const FunctionDecl function = infer_meta_function(op_);
-    if (context_.runtime.infer_meta.contains(spell_symbols(context_.runtime, function.signature(), missing_))) return;
+    if (context_.runtime.infer_meta.contains(spell_symbols(context_.runtime, function.signature()))) return;
     add("infer_meta", infer_meta_data(op_));
     const std::string& name = op_.infer_meta->func->text;
     if (place_.in_library) next(fmt::format("Declare '{}' in runtime/meta/infer_meta.h and write it.", name));
