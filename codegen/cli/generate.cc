@@ -237,7 +237,7 @@ std::string check_umbrella(const std::string& name) {
 
 Generated render_all(const GenerateOptions& options, const std::vector<Family>& families, const Setting& setting,
                      const std::set<const Op*>& refused) {
-  Progress progress("rendered part");
+  Progress progress("rendered file");
   const int hardware = static_cast<int>(std::thread::hardware_concurrency());
   return generate(families, {.runtime = setting.runtime,
                              .templates = setting.templates.texts,

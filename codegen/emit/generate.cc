@@ -1,4 +1,5 @@
-// Splits families into parts, makes the views, renders them and lays out the text.
+// Selects the ops that the runtime supports by the symbols that their template data needs, then
+// renders each file once.
 #include "emit/generate.h"
 
 #include <fmt/format.h>
@@ -12,148 +13,101 @@
 #include "emit/layout.h"
 #include "emit/template.h"
 #include "lower/identifiers.h"
-#include "lower/view.h"
+#include "lower/template_data.h"
 
 namespace shardgen {
 namespace {
 
-/// A kind of generated file: its template, and the suffix of the part's name. views_of() has the
-/// same order.
+/// A kind of file that each part has.
 struct FileKind {
   const char* file_template;
-  const char* suffix;
-  bool Runtime::*layer = nullptr;  // only for runtimes with that layer
+  const char* suffix;    // of the part's name
+  bool Runtime::*layer;  // only for runtimes with that layer; null: for all
+  Json (*data)(const LowerContext&, const Part&);
 };
 
 constexpr std::array<FileKind, 10> kFileKinds = {{
-    {"public.h.mustache", ".h"},
-    {"public.cc.mustache", ".cc"},
-    {"dense.h.mustache", "_dense.h"},
-    {"dense.cc.mustache", "_dense.cc"},
-    {"dist.h.mustache", "_dist.h", &Runtime::dist},
-    {"dist.cc.mustache", "_dist.cc", &Runtime::dist},
-    {"ops.h.mustache", "_ops.h"},
-    {"autograd.h.mustache", "_autograd.h", &Runtime::autograd},
-    {"autograd.cc.mustache", "_autograd.cc", &Runtime::autograd},
-    {"program.cc.mustache", "_program.cc", &Runtime::program},
+    {"public.h.mustache", ".h", nullptr, api_header_data},
+    {"public.cc.mustache", ".cc", nullptr, api_source_data},
+    {"dense.h.mustache", "_dense.h", nullptr, dense_header_data},
+    {"dense.cc.mustache", "_dense.cc", nullptr, dense_source_data},
+    {"dist.h.mustache", "_dist.h", &Runtime::dist, dist_header_data},
+    {"dist.cc.mustache", "_dist.cc", &Runtime::dist, dist_source_data},
+    {"ops.h.mustache", "_ops.h", nullptr, ops_data},
+    {"autograd.h.mustache", "_autograd.h", &Runtime::autograd, autograd_header_data},
+    {"autograd.cc.mustache", "_autograd.cc", &Runtime::autograd, autograd_source_data},
+    {"program.cc.mustache", "_program.cc", &Runtime::program, program_data},
 }};
+
+/// The header that includes all others, whose name is an option.
+constexpr FileKind kUmbrella = {"api.h.mustache", "", nullptr,
+                                [](const LowerContext& context, const Part&) { return umbrella_data(context); }};
 
 bool is_written(const FileKind& kind, const Runtime& runtime) { return kind.layer == nullptr || runtime.*kind.layer; }
 
-/// The members of a view that a header shows; the others belong to the source file.
-Json select(const Json& view, std::initializer_list<const char*> keys) {
-  Json chosen;
-  for (const char* key : keys) chosen[key] = view.at(key);
-  return chosen;
-}
+/// Symbols that the runtime lacks, and the names of the ops that need them; "" for the file itself.
+using Missing = std::map<std::string, std::set<std::string>>;
 
-Json declarations(const Json& view, const char* list, std::initializer_list<const char*> keys) {
-  Json items = Json::array();
-  for (const Json& item : view.at(list)) items.push_back(select(item, keys));
-  return {{"source", view.at("source")}, {list, std::move(items)}};
-}
-
-std::array<Json, kFileKinds.size()> views_of(const LowerContext& context, const Part& part,
-                                             const std::string& umbrella) {
-  const Json api = api_view(context, part);
-  Json dense = dense_view(context, part);
-  Json dist = dist_view(context, part);
-  Json autograd = autograd_view(context, part);
-  Json autograd_header = declarations(autograd, "functions", {"name"});
-  autograd_header["name"] = part.name;
-  Json dense_header = declarations(dense, "functions", {"returns", "name", "declared"});
-  for (Json& function : dense["functions"]) function.erase("declared");
-  dense_header["infer"] = false;
-  if (dense["infer"].is_object()) {
-    dense_header["infer"] = {{"infers", Json::array()}};
-    for (Json& function : dense["infer"]["infers"]) {
-      dense_header["infer"]["infers"].push_back(select(function, {"returns", "name", "declared"}));
-      function.erase("declared");
-    }
-  }
-  Json dist_header = declarations(dist, "functions", {"declared", "name"});
-  dist_header["name"] = part.name;
-  for (Json& function : dist["functions"]) function.erase("declared");
-  return {select(api, {"source", "ops"}),
-          select(api, {"source", "name", "dist", "autograd", "headers", "functions"}),
-          std::move(dense_header),
-          std::move(dense),
-          std::move(dist_header),
-          std::move(dist),
-          ops_view(context, part),
-          std::move(autograd_header),
-          std::move(autograd),
-          program_view(context, part, umbrella)};
-}
-
-struct Rendered {
-  std::array<std::string, kFileKinds.size()> texts;
-  std::vector<std::string> problems;  // of templates
-  std::set<std::string> missing;      // symbols that the runtime lacks
+/// A file before its text is rendered.
+struct File {
+  std::string name;
+  const FileKind* kind;
+  const Part* part;
+  Json data = nullptr;
+  Missing missing;
+  std::vector<std::string> problems;  // of the template
 };
 
-std::vector<const Part*> flatten(const std::vector<std::vector<Part>>& families) {
-  std::vector<const Part*> parts;
-  for (const std::vector<Part>& family : families) {
-    for (const Part& part : family) parts.push_back(&part);
-  }
-  return parts;
-}
+/// The ops that are generated, and the files with them.
+struct Plan {
+  Selection selection;
+  std::vector<std::vector<Part>> parts;
+  std::vector<File> files;
+};
 
-Template compile(const GenerateRequest& request, const char* name) {
-  return Template(name, mark_symbols(request.templates.at(name)));
-}
+using Compiled = std::map<std::string_view, Template>;
 
-/// Each thread takes the next part, and has templates of its own, because an engine changes while
-/// it renders.
-std::vector<Rendered> render(const LowerContext& context, const std::vector<const Part*>& parts,
-                             const GenerateRequest& request, const std::function<void(size_t, size_t)>& progress) {
-  std::vector<Rendered> rendered(parts.size());
-  std::atomic<size_t> next = 0, done = 0;
-  const auto work = [&] {
-    std::vector<Template> compiled;
-    for (const FileKind& kind : kFileKinds) compiled.push_back(compile(request, kind.file_template));
-    for (size_t at = next++; at < parts.size(); at = next++) {
-      const std::array<Json, kFileKinds.size()> views = views_of(context, *parts[at], request.umbrella);
-      Rendered& result = rendered[at];
-      for (size_t i = 0; i < kFileKinds.size(); ++i) {
-        if (!is_written(kFileKinds[i], request.runtime)) continue;
-        result.texts[i] =
-            lay_out(spell_symbols(request.runtime, compiled[i].render(views[i], result.problems), result.missing));
-      }
-      if (progress) progress(++done, parts.size());
-    }
+/// Calls work(i) for each i below `count`. Each thread takes the next one.
+void in_parallel(int jobs, size_t count, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next = 0;
+  const auto loop = [&] {
+    for (size_t i = next++; i < count; i = next++) work(i);
   };
   std::vector<std::jthread> others;
-  const size_t jobs = std::min(static_cast<size_t>(std::max(request.jobs, 1)), parts.size());
-  for (size_t i = 1; i < jobs; ++i) others.emplace_back(work);
-  work();
-  others.clear();  // joins
-  return rendered;
+  for (size_t i = 1; i < std::min(static_cast<size_t>(std::max(jobs, 1)), count); ++i) others.emplace_back(loop);
+  loop();
 }
 
-/// The ops that need symbols which the runtime lacks, and these symbols; each op is rendered alone.
-/// Symbols that a part without ops needs are missing from the description itself, and go to
-/// `everywhere`.
-std::map<const Op*, std::string> find_lacking(const LowerContext& context, const std::vector<const Part*>& parts,
-                                              const std::vector<Rendered>& rendered, const GenerateRequest& request,
-                                              std::set<std::string>& everywhere) {
-  std::vector<Part> single = {{"none", "", {}}};
-  for (size_t at = 0; at < parts.size(); ++at) {
-    if (rendered[at].missing.empty()) continue;
-    for (const Op* op : parts[at]->ops) single.push_back({parts[at]->name, parts[at]->source, {op}});
+/// Makes the data of a file, and finds what it needs that the runtime lacks.
+void lower_file(const LowerContext& context, const Template& file_template, File& file) {
+  file.data = file.kind->data(context, *file.part);
+  for (const NeededSymbol& needed : file_template.check(file.data, file.problems)) {
+    if (context.runtime.symbols.contains(needed.symbol)) continue;
+    std::set<std::string>& ops = file.missing[std::string(needed.symbol)];
+    if (needed.ops == nullptr) ops.insert("");
+    else ops.insert(needed.ops->begin(), needed.ops->end());
   }
-  std::vector<const Part*> trials;
-  for (const Part& part : single) trials.push_back(&part);
-  const std::vector<Rendered> tried = render(context, trials, request, nullptr);
-  everywhere = tried[0].missing;
-  std::map<const Op*, std::string> lacking;
-  for (size_t i = 1; i < tried.size(); ++i) {
-    const auto own = std::find_if(tried[i].missing.begin(), tried[i].missing.end(),
-                                  [&](const std::string& symbol) { return !everywhere.contains(symbol); });
-    if (own != tried[i].missing.end()) lacking.emplace(single[i].ops[0], describe_missing(*own));
+}
+
+Plan plan_files(const std::vector<Family>& families, const GenerateRequest& request, const Compiled& templates,
+                const std::map<const Op*, std::string>& lacking) {
+  static const Part kNone;
+  Plan plan;
+  plan.selection = select_ops(families, request.runtime, request.refused, lacking);
+  plan.parts = split_families(families, plan.selection, request.parts);
+  for (const std::vector<Part>& family : plan.parts) {
+    for (const Part& part : family) {
+      for (const FileKind& kind : kFileKinds) {
+        if (is_written(kind, request.runtime))
+          plan.files.push_back({part.name + kind.suffix, &kind, &part, {}, {}, {}});
+      }
+    }
   }
-  return lacking;
+  plan.files.push_back({request.umbrella, &kUmbrella, &kNone, {}, {}, {}});
+  const LowerContext context{plan.selection, request.runtime, plan.parts, request.umbrella};
+  in_parallel(request.jobs, plan.files.size(),
+              [&](size_t i) { lower_file(context, templates.at(plan.files[i].kind->file_template), plan.files[i]); });
+  return plan;
 }
 
 /// True for a symbol in a template that no runtime has.
@@ -161,50 +115,28 @@ bool is_unknown(const std::string& symbol) {
   return !own_runtime().symbols.contains(symbol) && !symbol.starts_with("dtype::");
 }
 
-/// Adds sentences about symbols without which nothing can be generated.
-void report_missing(const std::set<std::string>& missing, std::vector<std::string>& problems) {
-  for (const std::string& symbol : missing) {
-    problems.push_back(is_unknown(symbol) ? fmt::format("a template has '@{}', which is no symbol", symbol)
-                                          : fmt::format("every file needs it, but {}", describe_missing(symbol)));
-  }
-}
-
-/// The ops that can be generated, in parts, and their rendered text.
-struct Run {
-  Selection selection;
-  std::vector<std::vector<Part>> parts;
-  std::vector<const Part*> flat;
-  std::vector<Rendered> rendered;
-};
-
-Run run(const std::vector<Family>& families, const GenerateRequest& request,
-        const std::map<const Op*, std::string>& lacking) {
-  Run run;
-  run.selection = select_ops(families, request.runtime, request.refused, lacking);
-  run.parts = split_families(families, run.selection, request.parts);
-  run.flat = flatten(run.parts);
-  run.rendered = render({run.selection, request.runtime, run.parts}, run.flat, request, request.progress);
-  return run;
-}
-
-/// Repeats until no op needs what the runtime lacks: dropping an op can change what another needs,
-/// such as its gradient's rule.
-Run run_supported(const std::vector<Family>& families, const GenerateRequest& request,
-                  std::vector<std::string>& problems) {
-  std::map<const Op*, std::string> dropped;
+/// Drops ops that need symbols which the runtime lacks, until none does: dropping an op can change
+/// what another needs, such as its gradient's rule. Symbols without which nothing can be generated
+/// go to `problems`.
+Plan plan_supported(const std::vector<Family>& families, const GenerateRequest& request, const Compiled& templates,
+                    std::vector<std::string>& problems) {
+  std::map<const Op*, std::string> lacking;
   while (true) {
-    Run now = run(families, request, dropped);
-    std::set<std::string> missing, everywhere;
-    for (const Rendered& each : now.rendered) missing.insert(each.missing.begin(), each.missing.end());
-    if (missing.empty()) return now;
-    const LowerContext context{now.selection, request.runtime, now.parts};
-    std::map<const Op*, std::string> lacking = find_lacking(context, now.flat, now.rendered, request, everywhere);
-    for (const std::string& symbol : missing) {
-      if (is_unknown(symbol)) everywhere.insert(symbol);
+    Plan plan = plan_files(families, request, templates, lacking);
+    Missing missing;
+    for (const File& file : plan.files) {
+      for (const auto& [symbol, ops] : file.missing) missing[symbol].insert(ops.begin(), ops.end());
     }
-    report_missing(everywhere, problems);
-    if (!everywhere.empty() || lacking.empty()) return now;
-    dropped.merge(lacking);
+    for (const auto& [symbol, ops] : missing) {
+      if (is_unknown(symbol)) {
+        problems.push_back(fmt::format("a template has '@{}', which is no symbol", symbol));
+      } else if (ops.contains("")) {
+        problems.push_back(fmt::format("every file needs it, but {}", describe_missing(symbol)));
+      } else {
+        for (const std::string& op : ops) lacking.emplace(plan.selection.find(op), describe_missing(symbol));
+      }
+    }
+    if (missing.empty() || !problems.empty()) return plan;
   }
 }
 
@@ -238,26 +170,26 @@ std::vector<std::string> output_names(const std::string& family, int parts, cons
 }
 
 Generated generate(const std::vector<Family>& families, const GenerateRequest& request) {
+  Compiled templates;
+  for (const auto& [name, text] : request.templates) templates.emplace(name, Template(name, mark_symbols(text)));
   Generated result;
-  Run run = run_supported(families, request, result.problems);
-  result.dropped = run.selection.dropped;
-  for (const std::vector<const Op*>& chosen : run.selection.ops) result.ops += chosen.size();
-  for (size_t at = 0; at < run.flat.size(); ++at) {
-    for (size_t i = 0; i < kFileKinds.size(); ++i) {
-      if (is_written(kFileKinds[i], request.runtime))
-        result.files[run.flat[at]->name + kFileKinds[i].suffix] = std::move(run.rendered[at].texts[i]);
-    }
-    for (const std::string& problem : run.rendered[at].problems) result.problems.push_back("template " + problem);
+  Plan plan = plan_supported(families, request, templates, result.problems);
+  result.dropped = std::move(plan.selection.dropped);
+  for (const std::vector<const Op*>& chosen : plan.selection.ops) result.ops += chosen.size();
+  for (const File& file : plan.files) {
+    for (const std::string& problem : file.problems) result.problems.push_back("template " + problem);
   }
-  std::set<std::string> missing;
-  std::vector<std::string> problems;
-  const std::string umbrella =
-      compile(request, "api.h.mustache")
-          .render(umbrella_view({run.selection, request.runtime, run.parts}, request.umbrella), problems);
-  result.files[request.umbrella] = lay_out(spell_symbols(request.runtime, umbrella, missing));
-  for (const std::string& problem : problems) result.problems.push_back("template " + problem);
-  report_missing(missing, result.problems);
-  if (!result.problems.empty()) result.files.clear();
+  if (!result.problems.empty()) return result;
+  std::vector<std::string> texts(plan.files.size());
+  std::atomic<size_t> done = 0;
+  in_parallel(request.jobs, texts.size(), [&](size_t i) {
+    File& file = plan.files[i];
+    const std::string text = templates.at(file.kind->file_template).render(file.data);
+    file.data = nullptr;  // so that not all data and all text are in memory at once
+    texts[i] = lay_out(spell_symbols(request.runtime, text));
+    if (request.progress) request.progress(++done, texts.size());
+  });
+  for (size_t i = 0; i < texts.size(); ++i) result.files[plan.files[i].name] = std::move(texts[i]);
   return result;
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lower/support.h"
-#include "lower/view.h"
+#include "lower/template_data.h"
 #include "model/op.h"
 
 namespace shardgen {
@@ -23,7 +23,7 @@ struct GenerateRequest {
   const std::map<std::string, int>& parts;  // fixes the number of parts of families, by name
   std::set<const Op*> refused;              // ops with errors, which are left out
   int jobs = 1;                             // threads
-  /// Called after each part, from any thread.
+  /// Called after each file, from any thread.
   std::function<void(size_t done, size_t total)> progress = nullptr;
 };
 

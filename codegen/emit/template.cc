@@ -1,11 +1,9 @@
-// Renders with kainjow's mustache, after a check of the tags that finds what mustache silently
-// accepts.
+// Parses, checks and renders templates. Tags are the part of mustache that needs no escapes in C++:
+// {{name}}, {{#name}}, {{^name}}, {{/name}}.
 #include "emit/template.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <kainjow/mustache.hpp>
 #include <set>
 #include <unordered_set>
 
@@ -14,39 +12,64 @@
 namespace shardgen {
 namespace {
 
-namespace mustache = kainjow::mustache;
+using Nodes = std::vector<TemplateNode>;
+using Kind = TemplateNode::Kind;
 
-struct Tag {
-  enum class Kind { variable, section, inverted };
-  Kind kind = Kind::variable;
-  std::string name;
-  std::vector<Tag> children;
-};
+/// The tags of a line that has nothing but tags of sections, or "".
+std::string lone_tags(const std::string& line) {
+  std::string tags;
+  for (size_t at = 0; at < line.size();) {
+    const std::string_view rest = std::string_view(line).substr(at);
+    const size_t end = rest.find("}}");
+    if (rest[0] == ' ' || rest[0] == '\t' || rest[0] == '\r') {
+      ++at;
+    } else if (end != std::string_view::npos &&
+               (rest.starts_with("{{#") || rest.starts_with("{{^") || rest.starts_with("{{/"))) {
+      tags += rest.substr(0, end + 2);
+      at += end + 2;
+    } else {
+      return "";
+    }
+  }
+  return tags;
+}
 
-/// Reads the tags of a template. Only {{name}}, {{#name}}, {{^name}}, {{/name}} are allowed.
-class TagReader {
+/// The text without what is around lone tags, so that their lines leave no empty lines.
+std::string without_tag_lines(const std::string& text) {
+  std::string out;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin), tags = lone_tags(line);
+    out += tags.empty() ? line + '\n' : tags;
+    begin = end + 1;
+  }
+  return out;
+}
+
+class Parser {
  public:
-  explicit TagReader(const std::string& text) : text_(text) {}
+  explicit Parser(const std::string& text) : text_(text) {}
 
-  std::vector<Tag> read(std::string& problem) {
-    std::vector<Tag> tags = read_until("", 0);
+  Nodes parse(std::string& problem) {
+    Nodes nodes = parse_until("", 0);
     problem = problem_;
-    return tags;
+    return nodes;
   }
 
  private:
   static constexpr int kMaxDepth = 64;  // of sections; each level takes a few calls when it is rendered
 
-  /// Reads tags up to the end of section `section`, or of the text.
-  std::vector<Tag> read_until(const std::string& section, int depth) {
-    std::vector<Tag> tags;
+  /// Parses up to the end of section `section`, or of the text.
+  Nodes parse_until(const std::string& section, int depth) {
+    Nodes nodes;
     while (problem_.empty()) {
       const size_t begin = text_.find("{{", position_);
       const size_t end = begin == std::string::npos ? begin : text_.find("}}", begin);
+      nodes.push_back({Kind::text, text_.substr(position_, begin - position_), {}});
       if (end == std::string::npos) {
         if (begin != end) problem_ = "a tag is opened and not closed";
         if (!section.empty()) problem_ = fmt::format("section '{}' is not closed", section);
-        return tags;
+        return nodes;
       }
       std::string name = text_.substr(begin + 2, end - begin - 2);
       position_ = end + 2;
@@ -56,19 +79,19 @@ class TagReader {
         problem_ = fmt::format("'{}' is no tag that templates may use", printable(name));
       } else if (sigil == '/') {
         if (name != section) problem_ = fmt::format("section '{}' ends here, but '{}' is open", name, section);
-        return tags;
+        return nodes;
       } else if (sigil == '#' || sigil == '^') {
         if (depth == kMaxDepth) {
           problem_ = fmt::format("section '{}' is nested deeper than {} sections", name, kMaxDepth);
-          return tags;
+          return nodes;
         }
-        std::vector<Tag> children = read_until(name, depth + 1);
-        tags.push_back({sigil == '#' ? Tag::Kind::section : Tag::Kind::inverted, name, std::move(children)});
+        Nodes children = parse_until(name, depth + 1);
+        nodes.push_back({sigil == '#' ? Kind::section : Kind::inverted, std::move(name), std::move(children)});
       } else {
-        tags.push_back({Tag::Kind::variable, name, {}});
+        nodes.push_back({Kind::variable, std::move(name), {}});
       }
     }
-    return tags;
+    return nodes;
   }
 
   const std::string& text_;
@@ -76,63 +99,75 @@ class TagReader {
   std::string problem_;
 };
 
-/// Walks tags and values together, as rendering will.
-class Checker {
- public:
-  explicit Checker(std::set<std::string>& problems) : problems_(problems) {}
+/// Walks a template with its data: a section once for each item of a list, and not at all for false
+/// and for an empty list.
+class Walk {
+ protected:
+  virtual ~Walk() = default;
+  virtual void show(const std::string& text) = 0;
+  virtual void show(const TemplateNode& tag, const Json& value) = 0;
+  /// The value of that name was looked up; null if there is none.
+  virtual void found(const std::string& /*name*/, const Json* /*value*/) {}
 
-  void check(const std::vector<Tag>& tags, const Json& view) {
-    stack_.push_back(&view);
-    walk(tags);
-    stack_.pop_back();
-    report_unused(view);
+  void walk(const Nodes& nodes, const Json& data) {
+    scopes_.push_back(&data);
+    for (const TemplateNode& node : nodes) {
+      if (node.kind == Kind::text) {
+        show(node.text);
+        continue;
+      }
+      const Json* value = find(node.text);
+      found(node.text, value);
+      if (value == nullptr) continue;
+      if (node.kind == Kind::variable) show(node, *value);
+      else walk_section(node, *value);
+    }
+    scopes_.pop_back();
   }
 
- private:
-  const Json* resolve(const std::string& name) {
-    for (auto scope = stack_.rbegin(); scope != stack_.rend(); ++scope) {
+  /// The value of the innermost scope that has one of that name, or null.
+  const Json* find(std::string_view name) const {
+    for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
       if (!(*scope)->is_object()) continue;
-      const auto found = (*scope)->find(name);
-      if (found == (*scope)->end()) continue;
-      used_.insert(&*found);
-      return &*found;
+      const auto value = (*scope)->find(name);
+      if (value != (*scope)->end()) return &*value;
     }
-    problems_.insert(fmt::format("tag '{}' has no value", name));
     return nullptr;
   }
 
-  static bool is_false(const Json& value) { return value == false || (value.is_array() && value.empty()); }
-
-  void walk(const std::vector<Tag>& tags) {
-    for (const Tag& tag : tags) {
-      const Json* value = resolve(tag.name);
-      if (value == nullptr) continue;
-      switch (tag.kind) {
-        case Tag::Kind::variable:
-          if (!value->is_string() && !value->is_number())
-            problems_.insert(fmt::format("tag '{}' has a value that is no text", tag.name));
-          break;
-        case Tag::Kind::inverted:
-          if (is_false(*value)) walk(tag.children);
-          break;
-        case Tag::Kind::section: walk_section(tag, *value); break;
-      }
-    }
+ private:
+  void walk_section(const TemplateNode& section, const Json& value) {
+    const bool empty = value == false || (value.is_array() && value.empty());
+    if (empty != (section.kind == Kind::inverted)) return;
+    if (empty || !value.is_array()) return walk(section.children, value);
+    for (const Json& item : value) walk(section.children, item);
   }
 
-  void walk_section(const Tag& tag, const Json& value) {
-    if (is_false(value)) return;
-    if (!value.is_array()) {
-      stack_.push_back(&value);
-      walk(tag.children);
-      stack_.pop_back();
-      return;
-    }
-    for (const Json& item : value) {
-      stack_.push_back(&item);
-      walk(tag.children);
-      stack_.pop_back();
-    }
+  std::vector<const Json*> scopes_;
+};
+
+/// Finds mismatches of tags and values, and the symbols of the text.
+class Checker : Walk {
+ public:
+  std::set<std::string> problems;
+  std::vector<NeededSymbol> needed;
+
+  void check(const Nodes& nodes, const Json& data) {
+    walk(nodes, data);
+    report_unused(data);
+  }
+
+ private:
+  void show(const std::string& text) override {
+    for (const std::string_view symbol : symbols_in(text)) needed.push_back({symbol, find(kOps)});
+  }
+  void show(const TemplateNode& tag, const Json& value) override {
+    if (value.is_string()) show(value.get_ref<const std::string&>());
+    else if (!value.is_number()) problems.insert(fmt::format("tag '{}' has a value that is no text", tag.text));
+  }
+  void found(const std::string& name, const Json* value) override {
+    if (value == nullptr) problems.insert(fmt::format("tag '{}' has no value", name));
+    else used_.insert(value);
   }
 
   void report_unused(const Json& value) {
@@ -141,92 +176,62 @@ class Checker {
     }
     if (!value.is_object()) return;
     for (const auto& [key, member] : value.items()) {
-      if (!used_.contains(&member)) {
-        problems_.insert(fmt::format("value '{}' is shown by no tag", key));
-      } else {
-        report_unused(member);
+      if (key == kOps) continue;
+      if (used_.contains(&member)) report_unused(member);
+      else problems.insert(fmt::format("value '{}' is shown by no tag", key));
+    }
+  }
+
+  std::unordered_set<const Json*> used_;
+};
+
+class Renderer : Walk {
+ public:
+  explicit Renderer(Template::Language language) : language_(language) {}
+
+  std::string render(const Nodes& nodes, const Json& data) {
+    walk(nodes, data);
+    return std::move(text_);
+  }
+
+ private:
+  void show(const std::string& text) override { text_ += text; }
+  void show(const TemplateNode&, const Json& value) override {
+    if (!value.is_string()) text_ += value.dump();
+    else if (language_ == Template::Language::cpp) text_ += value.get_ref<const std::string&>();
+    else escape(value.get_ref<const std::string&>());
+  }
+
+  void escape(const std::string& text) {
+    for (const char c : text) {
+      switch (c) {
+        case '&': text_ += "&amp;"; break;
+        case '<': text_ += "&lt;"; break;
+        case '>': text_ += "&gt;"; break;
+        case '"': text_ += "&quot;"; break;
+        case '\'': text_ += "&apos;"; break;
+        default: text_ += c;
       }
     }
   }
 
-  std::set<std::string>& problems_;
-  std::vector<const Json*> stack_;
-  std::unordered_set<const Json*> used_;
+  Template::Language language_;
+  std::string text_;
 };
-
-mustache::data to_mustache(const Json& value) {
-  if (value.is_string()) return mustache::data(value.get_ref<const std::string&>());
-  if (value.is_boolean()) return mustache::data(value.get<bool>());
-  if (value.is_number()) return mustache::data(value.dump());
-  if (value.is_array()) {
-    mustache::data list(mustache::data::type::list);
-    // Its push_back() copies everything below an item, at every level. The list itself is ours and
-    // not const.
-    auto& items = const_cast<mustache::list&>(list.list_value());
-    items.reserve(value.size());
-    for (const Json& item : value) items.push_back(to_mustache(item));
-    return list;
-  }
-  mustache::data object(mustache::data::type::object);
-  for (const auto& [key, member] : value.items()) {
-    // mustache treats false like an absent value. set() would copy.
-    if (member != false) object[key] = to_mustache(member);
-  }
-  return object;
-}
-
-/// Marks an empty line of a template, so that the engine does not treat it as the rest of a tag's
-/// line.
-constexpr char kEmptyLine = '\x01';
-
-/// The text without the line ends after lone section tags, some of which the engine would keep.
-std::string without_tag_lines(const std::string& text) {
-  std::string out;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
-    const bool tag = (line.starts_with("{{#") || line.starts_with("{{^") || line.starts_with("{{/")) &&
-                     line.find("}}") + 2 == line.size();
-    if (line.empty()) out += kEmptyLine;
-    out += line;
-    if (!tag) out += '\n';
-  }
-  return out;
-}
 
 }  // namespace
 
-struct Template::Impl {
-  std::string name;
-  std::string problem;
-  std::vector<Tag> tags;
-  mutable mustache::mustache engine;
-
-  Impl(std::string name, const std::string& text, Language language)
-      : name(std::move(name)), tags(TagReader(text).read(problem)),
-        engine(problem.empty() ? without_tag_lines(text) : "") {
-    if (language == Language::cpp) engine.set_custom_escape([](const std::string& value) { return value; });
-  }
-};
-
 Template::Template(std::string name, const std::string& text, Language language)
-    : impl_(std::make_unique<Impl>(std::move(name), text, language)) {}
-Template::~Template() = default;
-Template::Template(Template&&) noexcept = default;
+    : name_(std::move(name)), language_(language), nodes_(Parser(without_tag_lines(text)).parse(problem_)) {}
 
-std::string Template::render(const Json& view, std::vector<std::string>& problems) const {
-  std::set<std::string> found;
-  if (!impl_->problem.empty()) {
-    found.insert(impl_->problem);
-  } else {
-    Checker(found).check(impl_->tags, view);
-  }
-  for (const std::string& problem : found) problems.push_back(fmt::format("{}: {}", impl_->name, problem));
-  if (!found.empty()) return "";
-  std::string text = impl_->engine.render(to_mustache(view));
-  std::erase(text, kEmptyLine);
-  return text;
+std::vector<NeededSymbol> Template::check(const Json& data, std::vector<std::string>& problems) const {
+  Checker checker;
+  if (problem_.empty()) checker.check(nodes_, data);
+  else checker.problems.insert(problem_);
+  for (const std::string& problem : checker.problems) problems.push_back(fmt::format("{}: {}", name_, problem));
+  return checker.problems.empty() ? std::move(checker.needed) : std::vector<NeededSymbol>();
 }
+
+std::string Template::render(const Json& data) const { return Renderer(language_).render(nodes_, data); }
 
 }  // namespace shardgen

@@ -264,7 +264,6 @@ void add_derived(Runtime& runtime) {
       runtime.names.emplace(leading_name(spelling));
   }
   for (const auto& [name, spelling] : runtime.dtypes) runtime.symbols["dtype::" + name] = spelling;
-  std::set<std::string> missing;
   for (const std::string_view name : kTypes) {
     const std::string_view element = name.substr(0, name.find('['));
     const bool integers = name == "int[]" || name == "int64_t[]";
@@ -272,9 +271,9 @@ void add_derived(Runtime& runtime) {
         integers ? rt("IntArray")
                  : rt("list", element == "Scalar" ? rt("Scalar") : rt("type::" + std::string(element)));
     const auto given = runtime.types.find(name);
-    missing.clear();
-    std::string spelling = given != runtime.types.end() ? given->second : spell_symbols(runtime, derived, missing);
-    if (missing.empty()) runtime.symbols["type::" + std::string(name)] = std::move(spelling);
+    const std::string symbol = "type::" + std::string(name);
+    if (given != runtime.types.end()) runtime.symbols[symbol] = given->second;
+    else if (missing_symbols(runtime, derived).empty()) runtime.symbols[symbol] = spell_symbols(runtime, derived);
   }
   for (const auto& [file, headers] : runtime.headers) {
     std::string symbol = "headers_" + file;

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "lower/view_common.h"
+#include "lower/data_common.h"
 
 namespace shardgen {
 namespace {
@@ -51,7 +51,7 @@ FunctionDecl infer_meta_function(const Op& op) {
   function.params = {"const " + rt("OpContext") + "&"};
   for (const Passed& each : resolve_params(op, infer_meta_params(op))) function.params.push_back(meta_param(op, each));
   for (const Output& output : op.signature.outputs) function.params.push_back(meta_type(output) + "&");
-  function.op = &op;
+  function.ops = {&op};
   return function;
 }
 
@@ -79,23 +79,24 @@ FunctionDecl external_function(const LowerContext& context, const Op& op, const 
   function.returns = return_type(op, Form::functional, true);
   for (const CallArg* arg : passed_in(op, call)) function.params.push_back(external_param(op, *arg));
   if (takes_mask(context, op)) function.params.push_back(rt("GradMask"));
-  function.op = &op;
+  function.ops = {&op};
   return function;
 }
 
 std::vector<FunctionDecl> missing_functions(const LowerContext& context, const Part& part) {
   std::vector<FunctionDecl> missing;
-  std::set<std::string> seen;
-  std::set<std::string> ignored;
+  std::map<std::string, size_t> places;
   const auto add = [&](FunctionDecl function) {
-    if (seen.insert(function.space + function.signature()).second) missing.push_back(std::move(function));
+    const auto [place, added] = places.emplace(function.space + function.signature(), missing.size());
+    if (added) missing.push_back(std::move(function));
+    else missing[place->second].ops.push_back(function.ops.front());
   };
   for (const Op* op : part.ops) {
     if (const Call* call = external_call(context, *op)) {
       add(external_function(context, *op, *call));
     } else if (has_body(*op)) {
       FunctionDecl function = infer_meta_function(*op);
-      if (!context.runtime.infer_meta.contains(spell_symbols(context.runtime, function.signature(), ignored)))
+      if (!context.runtime.infer_meta.contains(spell_symbols(context.runtime, function.signature())))
         add(std::move(function));
       if (const Call* call = recorded_composite(context, *op)) add(external_function(context, *op, *call));
     }
@@ -103,16 +104,22 @@ std::vector<FunctionDecl> missing_functions(const LowerContext& context, const P
   return missing;
 }
 
-Json declarations_view(const std::vector<FunctionDecl>& functions) {
+Json declarations_data(const std::vector<FunctionDecl>& functions) {
   std::map<std::string, Json> spaces;
   for (const FunctionDecl& function : functions) {
-    const std::string space = rt(function.space) + (function.nested.empty() ? "" : "::" + function.nested);
-    Json& list = spaces[space];
-    list.push_back({{"returns", function.returns}, {"name", function.name}, {"params", join(function.params)}});
+    const std::string name = rt(function.space) + (function.nested.empty() ? "" : "::" + function.nested);
+    Json& space = spaces.try_emplace(name, Json{{"space", name}, {kOps, Json::array()}}).first->second;
+    Json ops = Json::array();
+    for (const Op* op : function.ops) ops.push_back(op->name.text);
+    space[kOps].insert(space[kOps].end(), ops.begin(), ops.end());
+    space["declared"].push_back({{"returns", function.returns},
+                                 {"name", function.name},
+                                 {"params", join(function.params)},
+                                 {kOps, std::move(ops)}});
   }
-  Json view = Json::array();
-  for (auto& [space, list] : spaces) view.push_back({{"space", space}, {"declared", std::move(list)}});
-  return view;
+  Json data = Json::array();
+  for (auto& [name, space] : spaces) data.push_back(std::move(space));
+  return data;
 }
 
 }  // namespace shardgen

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lower/view.h"
+#include "lower/template_data.h"
 #include "model/op.h"
 
 namespace shardgen {
@@ -17,7 +17,7 @@ struct FunctionDecl {
   std::string name;
   std::string returns;
   std::vector<std::string> params;  // types, without names
-  const Op* op = nullptr;           // the first op that needs it
+  std::vector<const Op*> ops;       // those that need it
 
   /// "AddInferMeta(const Meta&, Meta&)": equal for equal functions.
   std::string signature() const;
@@ -39,6 +39,6 @@ bool takes_mask(const LowerContext& context, const Op& op);
 /// order of the ops.
 std::vector<FunctionDecl> missing_functions(const LowerContext& context, const Part& part);
 /// The declarations for a header, by namespace.
-Json declarations_view(const std::vector<FunctionDecl>& functions);
+Json declarations_data(const std::vector<FunctionDecl>& functions);
 
 }  // namespace shardgen

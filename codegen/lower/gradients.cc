@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "lower/data_common.h"
 #include "lower/functions.h"
 #include "lower/identifiers.h"
-#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lower/plan.h"
-#include "lower/view.h"
+#include "lower/template_data.h"
 #include "model/op.h"
 
 namespace shardgen {

@@ -39,7 +39,7 @@ std::string part_name(const std::string& family, int part, int parts) {
   return parts == 1 ? family : family + "_" + std::to_string(part);
 }
 
-std::string register_name(const std::string& umbrella, const std::string& part) {
+std::string register_name(std::string_view umbrella, const std::string& part) {
   std::string name = "register";
   // File names may contain '-' and '.'; C++ reserves "__".
   const auto append = [&](std::string_view text) {

@@ -36,7 +36,7 @@ std::string intermediate_name(const Op& op);
 std::string part_name(const std::string& family, int part, int parts);
 /// The function that adds the ops of a part, or of all parts, to a table: "register_api_math",
 /// "register_api" for a header "api.h".
-std::string register_name(const std::string& umbrella, const std::string& part = "");
+std::string register_name(std::string_view umbrella, const std::string& part = "");
 /// The part of an op: a hash of its name alone.
 int part_of(const std::string& op, int parts);
 

@@ -39,8 +39,7 @@ size_t closing_bracket(std::string_view text, size_t at) {
 /// Spells a text from left to right; a symbol's argument is spelled recursively.
 class Speller {
  public:
-  Speller(const Runtime& runtime, std::string_view text, std::set<std::string>& missing)
-      : runtime_(runtime), text_(text), missing_(missing) {}
+  Speller(const Runtime& runtime, std::string_view text) : runtime_(runtime), text_(text) {}
 
   /// Spells up to the end of the text or of the current argument.
   std::string text() {
@@ -71,10 +70,7 @@ class Speller {
       return "";
     }
     const auto found = runtime_.symbols.find(name);
-    if (found == runtime_.symbols.end()) {
-      missing_.emplace(name);
-      return "";
-    }
+    if (found == runtime_.symbols.end()) return "";
     std::string spelled = found->second;
     const size_t hole = spelled.find("{}");
     if (hole != std::string::npos) spelled.replace(hole, 2, argument);
@@ -91,7 +87,6 @@ class Speller {
 
   const Runtime& runtime_;
   std::string_view text_;
-  std::set<std::string>& missing_;
   size_t at_ = 0;
   std::string variables_;  // each with a space before and after it
 };
@@ -133,9 +128,24 @@ std::string mark_symbols(std::string_view text) {
   return marked;
 }
 
-std::string spell_symbols(const Runtime& runtime, std::string_view text, std::set<std::string>& missing) {
-  return Speller(runtime, text, missing).text();
+std::vector<std::string_view> symbols_in(std::string_view text) {
+  std::vector<std::string_view> symbols;
+  for (size_t at = text.find(kBegin); at != std::string_view::npos; at = text.find(kBegin, at)) {
+    const size_t end = text.find_first_of("\x1d\x1f", ++at);
+    if (const std::string_view symbol = text.substr(at, end - at); symbol != kDeclare) symbols.push_back(symbol);
+  }
+  return symbols;
 }
+
+std::set<std::string> missing_symbols(const Runtime& runtime, std::string_view text) {
+  std::set<std::string> missing;
+  for (const std::string_view symbol : symbols_in(text)) {
+    if (!runtime.symbols.contains(symbol)) missing.emplace(symbol);
+  }
+  return missing;
+}
+
+std::string spell_symbols(const Runtime& runtime, std::string_view text) { return Speller(runtime, text).text(); }
 
 std::string describe_missing(std::string_view symbol) {
   if (symbol.starts_with("dtype::")) return fmt::format("the runtime does not have the dtype {}", symbol.substr(7));

@@ -44,8 +44,12 @@ std::string declare(std::string_view names);
 /// The word that `spelling` starts with, or "" if it is qualified or not a name. A variable or
 /// function of that name hides it.
 std::string_view leading_name(std::string_view spelling);
-/// `text` with every symbol spelled. Adds symbols that the runtime does not have to `missing`.
-std::string spell_symbols(const Runtime& runtime, std::string_view text, std::set<std::string>& missing);
+/// The symbols in a text, in their order; they point into it.
+std::vector<std::string_view> symbols_in(std::string_view text);
+/// Those of them that the runtime does not have.
+std::set<std::string> missing_symbols(const Runtime& runtime, std::string_view text);
+/// `text` with every symbol spelled. Symbols that the runtime does not have are left out.
+std::string spell_symbols(const Runtime& runtime, std::string_view text);
 /// Replaces @symbol by the marked form that rt() returns, in the text of a template.
 std::string mark_symbols(std::string_view text);
 /// "the runtime has no symbol 'x'", without a full stop.

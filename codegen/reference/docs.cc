@@ -1,4 +1,4 @@
-// Converts facts to the view of templates/reference/page.html. The template escapes every value.
+// Converts facts to the data of templates/reference/page.html. The template escapes every value.
 #include "reference/docs.h"
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ void add_fact(Json& facts, const std::string& title, Json values) {
   if (!values.empty()) facts.push_back({{"title", title}, {"values", std::move(values)}});
 }
 
-Json facts_view(const OpFacts& op, const std::map<std::string, std::string>& targets) {
+Json facts_data(const OpFacts& op, const std::map<std::string, std::string>& targets) {
   Json facts = Json::array();
   Json placement = Json::array();
   for (const std::string& text : {op.rule_text, op.commutes}) {
@@ -66,7 +66,7 @@ Json facts_view(const OpFacts& op, const std::map<std::string, std::string>& tar
   return facts;
 }
 
-Json rows_view(const OpFacts& op) {
+Json rows_data(const OpFacts& op) {
   Json rows = Json::array();
   const auto add = [&](const ArgumentFact& fact, const char* arrow) {
     rows.push_back({{"arrow", arrow},
@@ -80,7 +80,7 @@ Json rows_view(const OpFacts& op) {
   return rows;
 }
 
-Json steps_view(const OpFacts& op) {
+Json steps_data(const OpFacts& op) {
   if (op.layers.empty()) return false;
   Json layers = Json::array();
   for (const LayerFact& layer : op.layers) {
@@ -91,7 +91,7 @@ Json steps_view(const OpFacts& op) {
   return {{"layers", std::move(layers)}};
 }
 
-Json op_view(const OpFacts& op, const std::string& id, const std::map<std::string, std::string>& targets) {
+Json op_data(const OpFacts& op, const std::string& id, const std::map<std::string, std::string>& targets) {
   Json tags = Json::array();
   if (op.backward) tags.push_back({{"tag", "backward"}});
   for (const std::string& trait : op.traits) tags.push_back({{"tag", trait}});
@@ -99,7 +99,7 @@ Json op_view(const OpFacts& op, const std::string& id, const std::map<std::strin
     const Json tag = {{"tag", alias.kind == "inplace" ? "in place" : alias.kind}};
     if (std::find(tags.begin(), tags.end(), tag) == tags.end()) tags.push_back(tag);
   }
-  Json view = {{"id", id},
+  Json data = {{"id", id},
                {"name", op.name},
                {"tags", std::move(tags)},
                {"doc", false},
@@ -107,13 +107,13 @@ Json op_view(const OpFacts& op, const std::string& id, const std::map<std::strin
                {"signature", op.signature},
                {"cpp", false},
                {"arguments", false},
-               {"facts", facts_view(op, targets)},
-               {"steps", steps_view(op)}};
-  if (!op.doc.empty()) view["doc"] = {{"text", op.doc}};
-  if (!op.left_out.empty()) view["out"] = {{"reason", op.left_out}};
-  if (!op.declarations.empty()) view["cpp"] = {{"code", fmt::format("{};", fmt::join(op.declarations, ";\n"))}};
-  if (Json rows = rows_view(op); !rows.empty()) view["arguments"] = {{"rows", std::move(rows)}};
-  return view;
+               {"facts", facts_data(op, targets)},
+               {"steps", steps_data(op)}};
+  if (!op.doc.empty()) data["doc"] = {{"text", op.doc}};
+  if (!op.left_out.empty()) data["out"] = {{"reason", op.left_out}};
+  if (!op.declarations.empty()) data["cpp"] = {{"code", fmt::format("{};", fmt::join(op.declarations, ";\n"))}};
+  if (Json rows = rows_data(op); !rows.empty()) data["arguments"] = {{"rows", std::move(rows)}};
+  return data;
 }
 
 /// The page with its style and script inserted, before any value of an op is.
@@ -137,7 +137,7 @@ std::string reference_page(const std::vector<OpFacts>& all, std::vector<std::str
     Json items = Json::array(), ops = Json::array();
     for (; i < all.size() && all[i].path == path; ++i) {
       items.push_back({{"id", ids[i]}, {"name", all[i].name}, {"out", !all[i].left_out.empty()}});
-      ops.push_back(op_view(all[i], ids[i], targets));
+      ops.push_back(op_data(all[i], ids[i], targets));
     }
     families.push_back(
         {{"family", family}, {"anchor", id}, {"number", fmt::format("{}", items.size())}, {"ops", std::move(items)}});
@@ -145,11 +145,13 @@ std::string reference_page(const std::vector<OpFacts>& all, std::vector<std::str
   }
   const auto generated =
       std::count_if(all.begin(), all.end(), [](const OpFacts& facts) { return facts.left_out.empty(); });
-  const Json view = {{"count", fmt::format("{}", all.size())},
+  const Json data = {{"count", fmt::format("{}", all.size())},
                      {"generated", fmt::format("{}", generated)},
                      {"families", std::move(families)},
                      {"chapters", std::move(chapters)}};
-  return Template("page.html", page_template(), Template::Language::html).render(view, problems);
+  const Template page("page.html", page_template(), Template::Language::html);
+  page.check(data, problems);
+  return page.render(data);
 }
 
 }  // namespace shardgen

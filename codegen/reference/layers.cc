@@ -8,10 +8,10 @@
 #include <set>
 #include <sstream>
 
+#include "lower/data_common.h"
 #include "lower/functions.h"
 #include "lower/identifiers.h"
 #include "lower/rules.h"
-#include "lower/view_common.h"
 #include "shard/core/axis_expr.h"
 
 namespace shardgen {
@@ -119,9 +119,8 @@ LayerFact dist_layer(const LowerContext& context, const Op& op, Form form) {
 std::vector<std::string> declarations_of(const LowerContext& context, const Op& op) {
   std::vector<std::string> declarations;
   const auto declare = [&](const std::string& name, Form form, bool all, const Texts& params) {
-    std::set<std::string> ignored;
-    declarations.push_back(spell_symbols(
-        context.runtime, fmt::format("{} {}({})", return_type(op, form, all), name, join(params)), ignored));
+    declarations.push_back(
+        spell_symbols(context.runtime, fmt::format("{} {}({})", return_type(op, form, all), name, join(params))));
   };
   const auto declare_form = [&](Form form, const Texts& params) {
     declare(function_name(op, form), form, !has_body(op), params);

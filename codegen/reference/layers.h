@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "lower/view.h"
+#include "lower/template_data.h"
 #include "reference/facts.h"
 
 namespace shardgen {

@@ -9,21 +9,21 @@
 #include "emit/layout.h"
 #include "emit/template.h"
 #include "emit/templates.h"
+#include "lower/data_common.h"
 #include "lower/functions.h"
-#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {
 
 /// The definition's parameters. The context of an infer_meta function has a name, because the
 /// message uses its op.
-Json function_view(const FunctionDecl& function, bool infer_meta) {
+Json function_data(const FunctionDecl& function, bool infer_meta) {
   Texts params = function.params;
   if (infer_meta) params.front() += " ctx";
   return {{"returns", function.returns},
           {"name", function.name},
           {"params", join(params)},
-          {"op", infer_meta ? rt("op_of", "ctx") : "\"" + function.op->name.text + "\""}};
+          {"op", infer_meta ? rt("op_of", "ctx") : "\"" + function.ops.front()->name.text + "\""}};
 }
 
 }  // namespace
@@ -44,20 +44,21 @@ MissingFunctions define_missing(const LowerContext& context) {
         const bool infer_meta = function.space == "namespace_meta";
         ++(infer_meta ? result.infer_meta : result.external);
         const std::string space = rt(function.space) + (function.nested.empty() ? "" : "::" + function.nested);
-        spaces[space].push_back(function_view(function, infer_meta));
+        spaces[space].push_back(function_data(function, infer_meta));
       }
     }
   }
-  Json view = {{"sources", fmt::format("{}", fmt::join(sources, ", "))},
+  Json data = {{"sources", fmt::format("{}", fmt::join(sources, ", "))},
                {"count", fmt::format("{}", result.infer_meta + result.external)},
                {"headers", std::move(headers)},
                {"spaces", Json::array()}};
   for (auto& [space, functions] : spaces)
-    view["spaces"].push_back({{"space", space}, {"functions", std::move(functions)}});
-  const Template text("missing.cc.mustache", mark_symbols(text_of(embedded_skeletons(), "missing.cc.mustache")));
-  std::set<std::string> missing;
-  result.file = lay_out(spell_symbols(context.runtime, text.render(view, result.problems), missing));
-  for (const std::string& symbol : missing)
+    data["spaces"].push_back({{"space", space}, {"functions", std::move(functions)}});
+  const Template skeleton("missing.cc.mustache", mark_symbols(text_of(embedded_skeletons(), "missing.cc.mustache")));
+  skeleton.check(data, result.problems);
+  const std::string text = skeleton.render(data);
+  result.file = lay_out(spell_symbols(context.runtime, text));
+  for (const std::string& symbol : missing_symbols(context.runtime, text))
     result.problems.push_back("missing.cc.mustache: " + describe_missing(symbol));
   return result;
 }

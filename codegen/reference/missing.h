@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lower/view.h"
+#include "lower/template_data.h"
 
 namespace shardgen {
 

@@ -1,4 +1,4 @@
-// Makes the views of templates/scaffold/.
+// Makes the data of templates/scaffold/.
 #include "reference/scaffold.h"
 
 #include <fmt/format.h>
@@ -7,10 +7,10 @@
 #include "emit/layout.h"
 #include "emit/template.h"
 #include "emit/templates.h"
+#include "lower/data_common.h"
 #include "lower/functions.h"
 #include "lower/identifiers.h"
 #include "lower/rules.h"
-#include "lower/view_common.h"
 #include "model/print.h"
 
 namespace shardgen {
@@ -62,17 +62,17 @@ Json head(const Op& op) {
   return {{"op", op.name.text}, {"location", location_of(op)}, {"signature", to_string(op.name.text, op.signature)}};
 }
 
-Json kernel_view(const Op& op) {
+Json kernel_data(const Op& op) {
   const Params params = kernel_params_of(op);
-  Json view = head(op);
-  view["infer_meta"] = op.infer_meta->func->text;
-  view["kernel"] = dense_kernel(op)->name.text;
-  view["params"] = join(params.typed);
-  view["names"] = join(params.names);
-  return view;
+  Json data = head(op);
+  data["infer_meta"] = op.infer_meta->func->text;
+  data["kernel"] = dense_kernel(op)->name.text;
+  data["params"] = join(params.typed);
+  data["names"] = join(params.names);
+  return data;
 }
 
-Json infer_meta_view(const Op& op) {
+Json infer_meta_data(const Op& op) {
   Scope scope(op);
   const FunctionDecl function = infer_meta_function(op);
   Texts names = passed_names(op, resolve_params(op, infer_meta_params(op)), scope);
@@ -87,19 +87,19 @@ Json infer_meta_view(const Op& op) {
   }
   Params params;
   for (size_t i = 0; i < names.size(); ++i) params.add(function.params[i], names[i]);
-  Json view = head(op);
-  view["space"] = rt(function.space) + (function.nested.empty() ? "" : "::" + function.nested);
-  view["infer_meta"] = function.name;
-  view["params"] = join(params.typed);
-  view["names"] = join(params.names);
-  view["copied"] = std::move(copied);
-  return view;
+  Json data = head(op);
+  data["space"] = rt(function.space) + (function.nested.empty() ? "" : "::" + function.nested);
+  data["infer_meta"] = function.name;
+  data["params"] = join(params.typed);
+  data["names"] = join(params.names);
+  data["copied"] = std::move(copied);
+  return data;
 }
 
-Json rule_view(const Op& op) {
-  Json view = head(op);
-  view["rule"] = op.infer_meta->spmd_rule->text;
-  return view;
+Json rule_data(const Op& op) {
+  Json data = head(op);
+  data["rule"] = op.infer_meta->spmd_rule->text;
+  return data;
 }
 
 /// A value for an attribute without a default, for a call of a function.
@@ -137,7 +137,7 @@ std::string first_of(const Op& op, Form form) {
   return list && form == Form::functional ? text + ".front()" : text;
 }
 
-Json test_view(const LowerContext& context, const Op& op, const std::string& header) {
+Json test_data(const LowerContext& context, const Op& op, const std::string& header) {
   const Form form = has_body(op) ? forms_of(context, op).front() : Form::functional;
   Json tensors = Json::array();
   Texts arguments;
@@ -153,12 +153,12 @@ Json test_view(const LowerContext& context, const Op& op, const std::string& hea
       arguments.push_back(op.signature.inputs[arg.index].list ? "{" + name + "}" : name);
     }
   }
-  Json view = {{"op", op.name.text},         {"location", location_of(op)},
+  Json data = {{"op", op.name.text},         {"location", location_of(op)},
                {"header", header},           {"function", has_body(op) ? function_name(op, form) : cpp_name(op)},
                {"spread", !tensors.empty()}, {"arguments", join(arguments)},
                {"first", first_of(op, form)}};
-  view["tensors"] = std::move(tensors);
-  return view;
+  data["tensors"] = std::move(tensors);
+  return data;
 }
 
 /// The axis expression of an elementwise op.
@@ -176,18 +176,19 @@ class Builder {
       : context_(context), op_(op), place_(std::move(place)) {}
 
   /// `from`: the template, if its name differs from that of the file.
-  void add(const std::string& what, const Json& view, const std::string& from = "") {
+  void add(const std::string& what, const Json& data, const std::string& from = "") {
     const std::string name = (from.empty() ? what : from) + ".cc.mustache";
-    const std::string text =
-        Template(name, mark_symbols(text_of(embedded_skeletons(), name))).render(view, result_.problems);
-    result_.files[fmt::format("{}_{}.cc", op_.name.text, what)] =
-        lay_out(spell_symbols(context_.runtime, text, missing_));
+    const Template skeleton(name, mark_symbols(text_of(embedded_skeletons(), name)));
+    skeleton.check(data, result_.problems);
+    const std::string text = skeleton.render(data);
+    missing_.merge(missing_symbols(context_.runtime, text));
+    result_.files[fmt::format("{}_{}.cc", op_.name.text, what)] = lay_out(spell_symbols(context_.runtime, text));
   }
 
   void add_infer_meta() {
     const FunctionDecl function = infer_meta_function(op_);
-    if (context_.runtime.infer_meta.contains(spell_symbols(context_.runtime, function.signature(), missing_))) return;
-    add("infer_meta", infer_meta_view(op_));
+    if (context_.runtime.infer_meta.contains(spell_symbols(context_.runtime, function.signature()))) return;
+    add("infer_meta", infer_meta_data(op_));
     const std::string& name = op_.infer_meta->func->text;
     if (place_.in_library) next(fmt::format("Declare '{}' in runtime/shard/meta/infer_meta.h and write it.", name));
     else
@@ -199,7 +200,7 @@ class Builder {
     const auto found = std::find_if(plan.steps.begin(), plan.steps.end(),
                                     [](const Step& step) { return std::holds_alternative<KernelStep>(step); });
     if (found == plan.steps.end() || context_.runtime.kernels.contains(dense_kernel(op_)->name.text)) return;
-    add("kernel", kernel_view(op_));
+    add("kernel", kernel_data(op_));
     const std::string& kernel = dense_kernel(op_)->name.text;
     to_call("shard::cpu", "register_" + kernel);
     if (place_.in_library) {
@@ -227,7 +228,7 @@ class Builder {
           "docs/rules.md has the others.",
           proposed_rule(op_)));
     } else if (!context_.runtime.rules.contains(op_.infer_meta->spmd_rule->text)) {
-      add("rule", rule_view(op_));
+      add("rule", rule_data(op_));
       to_call("shard::spmd", fmt::format("register_{}_rule", op_.name.text));
       next(fmt::format("Write the rule '{}' and call {}register_{}_rule() {}.", op_.infer_meta->spmd_rule->text,
                        place_.in_library ? "" : "shard::spmd::", op_.name.text,
@@ -237,14 +238,14 @@ class Builder {
 
   /// A test among those of the library, or a program of its own.
   void add_test() {
-    Json view = test_view(context_, op_, place_.header);
+    Json data = test_data(context_, op_, place_.header);
     if (place_.in_library) {
-      add("test", view);
+      add("test", data);
       next("Run cmake --build build-dev -t regenerate, fill in the values that the test expects, and run it.");
       return;
     }
-    view["spaces"] = calls_;
-    add("test", view, "program");
+    data["spaces"] = calls_;
+    add("test", data, "program");
     next(
         fmt::format("Fill in the values that {0}_test.cc expects, build it with the other files and "
                     "shardgen_generate(... YAML {1}), and run it.",

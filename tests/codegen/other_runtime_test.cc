@@ -47,6 +47,29 @@ std::string problem_of_symbol(const std::string& symbol, const std::string& spel
 
 Json shard_description() { return Json::parse(embedded_runtime()); }
 
+const std::string kKernel = "infer_meta : {func : SameForm}\n  kernel : {func : k}\n";
+const std::string kRandom = "  shard : {random : true}\n";
+
+std::string toy_op(const std::string& name, const std::string& body) {
+  return "- op : " + name + "\n  args : (Tensor x)\n  output : Tensor(out)\n  " + body + "\n";
+}
+
+/// The ops of the folder's ops.yaml that are left out for the toy without some symbols, with the reasons.
+std::map<std::string, std::string> left_out(const TempFolder& folder, const std::vector<std::string>& symbols) {
+  Json toy = Json::parse(slurp(kToy + "/toy.json"));
+  for (const std::string& symbol : symbols) toy["symbols"].erase(symbol);
+  toy["infer_meta"] = {kToy + "/toy_forms.h"};
+  write(folder.path("toy.json"), toy.dump());
+  const Ran ran = run_tool("generate --format json " + folder.path("ops.yaml") + " --runtime " +
+                           folder.path("toy.json") + " --out " + folder.path("out"));
+  INFO(ran.out << ran.err);
+  CHECK(ran.code == 0);
+  std::map<std::string, std::string> reasons;
+  const Json summary = Json::parse(ran.out);
+  for (const Json& each : summary["left_out"]) reasons[each["op"]] = each["reason"];
+  return reasons;
+}
+
 /// The names in the first column of the table under a heading of docs/other_runtimes.md.
 std::vector<std::string> documented(const std::string& heading) {
   const std::string page = slurp(source_path("docs/other_runtimes.md"));
@@ -171,6 +194,28 @@ TEST_CASE("A constant of a dtype that the built-in runtime lacks drops that op a
   CHECK(has(ran.err, "15 ops generated, 2 left out"));
 }
 
+TEST_CASE("Each op for which a symbol of a declaration or a definition is there needs it", "[codegen]") {
+  const TempFolder folder;
+  write(folder.path("ops.yaml"), toy_op("first", "invoke : outside(x)") + toy_op("second", "invoke : outside(x)") +
+                                     toy_op("third", "invoke : elsewhere(x)") + toy_op("drawn", kKernel + kRandom) +
+                                     toy_op("fine", kKernel));
+  CHECK(left_out(folder, {"namespace_external"}) ==
+        std::map<std::string, std::string>{{"first", "the runtime has no symbol 'namespace_external'"},
+                                           {"second", "the runtime has no symbol 'namespace_external'"},
+                                           {"third", "the runtime has no symbol 'namespace_external'"},
+                                           {"drawn", "the runtime has no symbol 'call::drawn_key'"}});
+}
+
+TEST_CASE("An op that needs a missing symbol only because another op was dropped is dropped too", "[codegen]") {
+  const TempFolder folder;
+  // Without 'twin_', the in-place form of 'twin' has that name.
+  write(folder.path("ops.yaml"), toy_op("twin", kKernel + "  inplace : (x -> out)\n") +
+                                     toy_op("twin_", kKernel + kRandom) + toy_op("fine", kKernel));
+  CHECK(left_out(folder, {"call::compute_inplace"}) ==
+        std::map<std::string, std::string>{{"twin_", "the runtime has no symbol 'call::drawn_key'"},
+                                           {"twin", "the runtime has no symbol 'call::compute_inplace'"}});
+}
+
 TEST_CASE("What every file needs is an error of the description, and so is a symbol that no runtime has", "[codegen]") {
   const TempFolder folder;
   Json toy = Json::parse(slurp(kToy + "/toy.json"));
@@ -241,14 +286,14 @@ TEST_CASE("An edit of a description or of a header that it names is noticed, and
 }
 
 TEST_CASE("A symbol takes an argument, which may have symbols in it", "[codegen]") {
-  std::set<std::string> missing;
   Runtime runtime;
   runtime.symbols = {{"list", "List<{}>"}, {"T", "a::T"}, {"size", "size({})"}};
-  CHECK(spell_symbols(runtime, mark_symbols("@list[@list[@T]] x[2] = @T{@size[y[0]]}, @T::z;"), missing) ==
-        "List<List<a::T>> x[2] = a::T{size(y[0])}, ;");
-  CHECK(missing == std::set<std::string>{"T::z"});
-  CHECK(spell_symbols(runtime, rt("list", rt("none")), missing) == "List<>");
-  CHECK(missing.count("none") == 1);
+  const std::string text = mark_symbols("@list[@list[@T]] x[2] = @T{@size[y[0]]}, @T::z;");
+  CHECK(spell_symbols(runtime, text) == "List<List<a::T>> x[2] = a::T{size(y[0])}, ;");
+  CHECK(missing_symbols(runtime, text) == std::set<std::string>{"T::z"});
+  CHECK(spell_symbols(runtime, rt("list", rt("none"))) == "List<>");
+  CHECK(missing_symbols(runtime, rt("list", rt("none"))) == std::set<std::string>{"none"});
+  CHECK(missing_symbols(runtime, declare("x y")).empty());
 }
 
 TEST_CASE("A wrong description is refused with a sentence for each mistake", "[codegen]") {

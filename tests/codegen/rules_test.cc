@@ -5,7 +5,7 @@
 #include "codegen/helpers.h"
 #include "lower/rules.h"
 #include "lower/runtime.h"
-#include "lower/view.h"
+#include "lower/template_data.h"
 
 using namespace shardgen;
 using namespace shardgen::testing;

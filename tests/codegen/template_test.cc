@@ -10,17 +10,18 @@ using namespace shardgen;
 
 namespace {
 
-std::vector<std::string> problems_of(const std::string& text, const Json& view) {
+std::vector<std::string> problems_of(const std::string& text, const Json& data) {
   std::vector<std::string> problems;
-  Template("t", text).render(view, problems);
+  Template("t", text).check(data, problems);
   return problems;
 }
 
-std::string render(const std::string& text, const Json& view) {
+std::string render(const std::string& text, const Json& data) {
   std::vector<std::string> problems;
-  const std::string result = Template("t", text).render(view, problems);
+  const Template text_template("t", text);
+  text_template.check(data, problems);
   CHECK(problems.empty());
-  return result;
+  return text_template.render(data);
 }
 
 }  // namespace
@@ -45,6 +46,33 @@ TEST_CASE("A template that is no template is an error", "[codegen]") {
 TEST_CASE("Lines of tags leave no empty lines, and empty lines stay", "[codegen]") {
   const std::string text = "{{#items}}\n{{#on}}\n{{a}}<&>\n{{/on}}\n\n{{/items}}\nend\n";
   CHECK(render(text, {{"items", {{{"on", true}, {"a", "x"}}, {{"on", {{"a", "y"}}}}}}}) == "x<&>\n\ny<&>\n\nend\n");
+}
+
+TEST_CASE("Lines of several tags, and indented ones, leave no empty lines either", "[codegen]") {
+  CHECK(render("{{#a}}{{#b}}\n  x\n  {{/b}} {{/a}}\r\nend", {{"a", true}, {"b", true}}) == "  x\nend\n");
+  CHECK(render("{{#a}}x{{/a}}\n", {{"a", true}}) == "x\n");
+}
+
+TEST_CASE("Special characters of values are escaped in HTML alone", "[codegen]") {
+  const Json data = {{"a", "<&>\"'"}};
+  CHECK(render("<{{a}}>", data) == "<<&>\"'>\n");
+  CHECK(Template("t", "<{{a}}>", Template::Language::html).render(data) == "<&lt;&amp;&gt;&quot;&apos;>\n");
+}
+
+TEST_CASE("A symbol is needed by the ops of the innermost item that names some, else by the file", "[codegen]") {
+  const Template text(
+      "t", mark_symbols("@head {{first}}\n{{#items}}\n@each {{#more}}@inner{{/more}}{{^more}}@none{{/more}}\n"
+                        "{{/items}}\n{{#off}}@off{{/off}}"));
+  const Json more = {{{kOps, {"c", "d"}}}};
+  const Json data = {{"first", rt("value")},
+                     {"off", false},
+                     {"items", {{{kOps, {"a"}}, {"more", false}}, {{kOps, {"b"}}, {"more", more}}}}};
+  std::vector<std::string> problems, needed;
+  for (const NeededSymbol& each : text.check(data, problems))
+    needed.push_back(std::string(each.symbol) + " " + (each.ops == nullptr ? "" : each.ops->dump()));
+  CHECK(problems.empty());
+  CHECK(needed == std::vector<std::string>{"head ", "value ", "each [\"a\"]", "none [\"a\"]", "each [\"b\"]",
+                                           "inner [\"c\",\"d\"]"});
 }
 
 TEST_CASE("Long lines are broken at commas, at the least depth that fits", "[codegen]") {

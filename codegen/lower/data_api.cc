@@ -1,13 +1,13 @@
-// The view of the public layer: dispatch to dist or dense, functions that pick from the one with
+// Template data of the public layer: dispatch to dist or dense, functions that pick from the one with
 // intermediates, and invokes.
 #include <fmt/format.h>
 
 #include <set>
 
+#include "lower/data_common.h"
 #include "lower/functions.h"
 #include "lower/gradients.h"
 #include "lower/identifiers.h"
-#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {
@@ -49,16 +49,13 @@ struct Shape {
   }
 };
 
-/// The values that every function has in the header and the source. The body is one of the three.
-Json function_head(const Op& op, const std::string& name, const std::string& returns, Shape shape) {
-  return {{"name", name},
-          {"returns", returns},
-          {"params", parameter_list(op, shape.params(op, false))},
-          {"declared", parameter_list(op, shape.params(op, true))},
-          {"dispatch", false},
-          {"pick", false},
-          {"invoke", false}};
-}
+/// One function of this layer.
+struct Function {
+  std::string name;
+  std::string returns;
+  Shape shape;
+  bool picks = false;  // calls the function with intermediates, and returns the other outputs
+};
 
 /// The results of a call: arguments that it wrote, and new ones.
 struct Results {
@@ -93,22 +90,22 @@ std::string receive(const Results& results) {
 
 /// A call without the runtime's dispatch: each argument is read or written, and each result
 /// wrapped.
-Json plain_view(const Op& op, Form form) {
+Json plain_data(const Op& op, Form form) {
   Scope scope(op);
   const std::string ctx = scope.local("ctx");
   const Results results = results_of(op, form, true, scope);
   Texts args = {ctx};
   for (const ArgRef arg : op.signature.args) args.push_back(dense_arg(op, ctx, form, arg));
-  Json view = {{"function", function_name(op, form)}, {"ctx", ctx}, {"dense_args", join(args)}, {"after", ""}};
+  Json data = {{"function", function_name(op, form)}, {"ctx", ctx}, {"dense_args", join(args)}, {"after", ""}};
   if (form == Form::functional && results.locals.size() == 1) {
-    view["before"] = "return " + rt("call::wrap") + "(";
-    view["after"] = ")";
-    view["result"] = false;
+    data["before"] = "return " + rt("call::wrap") + "(";
+    data["after"] = ")";
+    data["result"] = false;
   } else {
-    view["before"] = receive(results);
-    view["result"] = return_value(results.returned);
+    data["before"] = receive(results);
+    data["result"] = return_value(results.returned);
   }
-  return view;
+  return data;
 }
 
 std::string external_arg(const CallArg& arg) {
@@ -121,7 +118,7 @@ std::string external_arg(const CallArg& arg) {
 }
 
 /// The call of a C++ function, without the output arguments.
-std::pair<std::string, Texts> external_view(const Op& op, const Call& call) {
+std::pair<std::string, Texts> external_target(const Op& op, const Call& call) {
   Texts args;
   for (const CallArg* arg : passed_in(op, call)) args.push_back(external_arg(*arg));
   return {rt("external") + "::" + call.function.text, std::move(args)};
@@ -129,13 +126,13 @@ std::pair<std::string, Texts> external_view(const Op& op, const Call& call) {
 
 /// How the call is recorded: by the function of the autograd layer, by the composite whose ops are
 /// recorded, or, if the op has no gradient, by a step through which backward is an error.
-Json recording_view(const LowerContext& context, const Op& op, Form form) {
-  Json view = {{"recorded", false}, {"guarded", false}, {"writes", false}};
+Json recording_data(const LowerContext& context, const Op& op, Form form) {
+  Json data = {{"recorded", false}, {"guarded", false}, {"writes", false}};
   const std::string tensors = join(tensor_names(op));
-  if (!context.runtime.autograd || tensors.empty()) return view;
+  if (!context.runtime.autograd || tensors.empty()) return data;
   if (Texts targets = written_inputs(op, form); !targets.empty()) {
     targets.insert(targets.begin(), site_name(op));
-    view["writes"] = {{"writing", Scope(op).local("writing")}, {"targets", join(targets)}};
+    data["writes"] = {{"writing", Scope(op).local("writing")}, {"targets", join(targets)}};
   }
   const std::optional<Gradient> gradient = gradient_of(context, op);
   if (gradient && records(context, op, *gradient, form)) {
@@ -143,19 +140,19 @@ Json recording_view(const LowerContext& context, const Op& op, Form form) {
     Texts args = arg_names(op);
     args.push_back(site_name(op));
     const std::string recorder = rt("autograd") + "::" + (all ? intermediate_name(op) : function_name(op, form));
-    view["recorded"] = {{"tensors", tensors}, {"recorder", recorder}, {"recorder_args", join(args)}};
+    data["recorded"] = {{"tensors", tensors}, {"recorder", recorder}, {"recorder_args", join(args)}};
   } else if (const Call* const call = recorded_composite(context, op); call != nullptr && form == Form::functional) {
-    const auto [recorder, args] = external_view(op, *call);
-    view["recorded"] = {{"tensors", tensors}, {"recorder", recorder}, {"recorder_args", join(args)}};
+    const auto [recorder, args] = external_target(op, *call);
+    data["recorded"] = {{"tensors", tensors}, {"recorder", recorder}, {"recorder_args", join(args)}};
   } else if (form == Form::inplace) {
-    view["guarded"] = {{"write", Scope(op).local("write")}, {"op", cpp_name(op)}, {"tensors", tensors}};
+    data["guarded"] = {{"write", Scope(op).local("write")}, {"op", cpp_name(op)}, {"tensors", tensors}};
   }
-  return view;
+  return data;
 }
 
 /// The calls around a functional form: results that are views are marked, and results of an op
 /// without a gradient are linked to a step through which backward is an error.
-std::pair<std::string, std::string> result_view(const LowerContext& context, const Op& op) {
+std::pair<std::string, std::string> around_result(const LowerContext& context, const Op& op) {
   if (!context.runtime.autograd) return {};
   const std::string tail = ", " + join(tensor_names(op)) + ")";
   const bool has_gradient = gradient_of(context, op) || recorded_composite(context, op) != nullptr;
@@ -165,41 +162,41 @@ std::pair<std::string, std::string> result_view(const LowerContext& context, con
   return {};
 }
 
-Json dispatch_view(const LowerContext& context, const Op& op, Form form) {
-  Json view = {{"local", false}, {"layout", false}, {"functional", false}, {"inplace", false}, {"plain", false}};
-  view.update(recording_view(context, op, form));
+Json dispatch_data(const LowerContext& context, const Op& op, Form form) {
+  Json data = {{"local", false}, {"layout", false}, {"functional", false}, {"inplace", false}, {"plain", false}};
+  data.update(recording_data(context, op, form));
   const std::string args = join(arg_names(op));
   Json call = {{"op", cpp_name(op)}, {"function", function_name(op, form)}};
   if (!context.runtime.dist) {
-    view["plain"] = plain_view(op, form);
+    data["plain"] = plain_data(op, form);
   } else if (form == Form::inplace) {
     Scope scope(op);
     for (const char* taken : {"site", "writing", "write"})
-      scope.local(taken);  // the parameter, and the locals of recording_view()
+      scope.local(taken);  // the parameter, and the locals of recording_data()
     const Results results = results_of(op, form, false, scope);
     call["args"] = args;
     call["before"] = receive(results);
     call["result"] = return_value(results.returned);
-    view["inplace"] = std::move(call);
+    data["inplace"] = std::move(call);
   } else {
     const bool layered = !op.signature.inputs.empty();
     call["args"] = layered || args.empty() ? args : ", " + args;
-    if (layered) std::tie(call["before"], call["after"]) = result_view(context, op);
-    view[layered ? "functional" : "local"] = std::move(call);
+    if (layered) std::tie(call["before"], call["after"]) = around_result(context, op);
+    data[layered ? "functional" : "local"] = std::move(call);
   }
-  return view;
+  return data;
 }
 
 /// The call of the dist function with a layout.
-Json layout_view(const Op& op) {
-  Json view = {{"local", false},    {"functional", false}, {"inplace", false}, {"plain", false},
+Json layout_data(const Op& op) {
+  Json data = {{"local", false},    {"functional", false}, {"inplace", false}, {"plain", false},
                {"recorded", false}, {"guarded", false},    {"writes", false}};
-  view["layout"] = {{"function", cpp_name(op)}, {"args", Shape{.layout = true}.args(op, arg_names(op))}};
-  return view;
+  data["layout"] = {{"function", cpp_name(op)}, {"args", Shape{.layout = true}.args(op, arg_names(op))}};
+  return data;
 }
 
 /// The function without intermediates, which calls the one with them.
-Json pick_view(const Op& op, Shape shape) {
+Json pick_data(const Op& op, Shape shape) {
   const std::vector<int> kept = returned_outputs(op, false);
   Json pick = {{"function", rt("api") + "::" + intermediate_name(op)},
                {"args", shape.args(op, arg_names(op))},
@@ -229,9 +226,9 @@ std::string invoke_arg(const Op& target, size_t index, const CallArg& arg) {
   return constant(target, target.signature.attrs[parameter.index], arg.literal).value_or(arg.literal.spelling);
 }
 
-Json invoke_view(const LowerContext& context, const Op& op, Shape shape) {
+Json invoke_data(const LowerContext& context, const Op& op, Shape shape) {
   if (const Call* call = external_call(context, op)) {
-    auto [function, args] = external_view(op, *call);
+    auto [function, args] = external_target(op, *call);
     if (takes_mask(context, op)) args.push_back(mask_name(op));
     return {{"named", false}, {"unnamed", {{"function", function}, {"args", join(args)}}}};
   }
@@ -253,44 +250,58 @@ Json invoke_view(const LowerContext& context, const Op& op, Shape shape) {
   return {{"named", std::move(call)}, {"unnamed", false}};
 }
 
-void add_function(const LowerContext& context, const Op& op, Shape shape, Json& functions) {
+/// The function of that shape. If it returns intermediates, one without them follows.
+void add_functions(const LowerContext& context, const Op& op, Shape shape, std::vector<Function>& functions) {
   const Form form = shape.form;
   shape.site = !shape.layout && takes_site(context, op, form);
   const bool picks = form == Form::functional && !op.intermediate.empty();
-  const std::string name = picks ? intermediate_name(op) : function_name(op, form);
-  Json function = function_head(op, name, return_type(op, form, form == Form::functional), shape);
-  if (!has_body(op)) function["invoke"] = invoke_view(context, op, shape);
-  else function["dispatch"] = shape.layout ? layout_view(op) : dispatch_view(context, op, form);
-  functions.push_back(std::move(function));
-  if (!picks) return;
-  Json picking = function_head(op, cpp_name(op), return_type(op, form, false), shape);
-  picking["pick"] = pick_view(op, shape);
-  functions.push_back(std::move(picking));
+  functions.push_back({picks ? intermediate_name(op) : function_name(op, form),
+                       return_type(op, form, form == Form::functional), shape});
+  if (picks) functions.push_back({cpp_name(op), return_type(op, form, false), shape, true});
 }
 
-Json functions_of(const LowerContext& context, const Op& op) {
-  Json functions = Json::array();
-  if (!has_body(op)) add_function(context, op, {.mask = takes_mask(context, op)}, functions);
+std::vector<Function> functions_of(const LowerContext& context, const Op& op) {
+  std::vector<Function> functions;
+  if (!has_body(op)) add_functions(context, op, {.mask = takes_mask(context, op)}, functions);
   else
-    for (const Form form : forms_of(context, op)) add_function(context, op, {form}, functions);
-  if (takes_layout(context, op)) add_function(context, op, {Form::functional, true}, functions);
+    for (const Form form : forms_of(context, op)) add_functions(context, op, {form}, functions);
+  if (takes_layout(context, op)) add_functions(context, op, {Form::functional, true}, functions);
   return functions;
 }
 
+/// A definition. The body is one of the three.
+Json definition(const LowerContext& context, const Op& op, const Function& function) {
+  const Shape shape = function.shape;
+  Json data = {{"name", function.name},
+               {"returns", function.returns},
+               {"params", parameter_list(op, shape.params(op, false))},
+               {"dispatch", false},
+               {"pick", false},
+               {"invoke", false}};
+  if (function.picks) data["pick"] = pick_data(op, shape);
+  else if (!has_body(op)) data["invoke"] = invoke_data(context, op, shape);
+  else data["dispatch"] = shape.layout ? layout_data(op) : dispatch_data(context, op, shape.form);
+  return data;
+}
+
+/// The op's doc as one line, or false.
+Json doc_of(const Op& op) {
+  if (!op.extension.doc) return false;
+  std::string text = *op.extension.doc;
+  for (char& c : text) c = c == '\n' || c == '\r' ? ' ' : c;
+  while (text.ends_with(' ')) text.pop_back();
+  return text;
+}
+
 /// The declarations of an op: its doc once, then each function with its default arguments.
-Json declaration_view(const Op& op, const Json& functions) {
-  Json declarations = Json::array();
-  for (const Json& function : functions)
-    declarations.push_back(
-        {{"returns", function["returns"]}, {"name", function["name"]}, {"params", function["declared"]}});
-  Json doc = false;
-  if (op.extension.doc) doc = *op.extension.doc;
-  if (doc.is_string()) {
-    std::string& text = doc.get_ref<std::string&>();
-    for (char& c : text) c = c == '\n' || c == '\r' ? ' ' : c;
-    while (text.ends_with(' ')) text.pop_back();
+Json declarations(const LowerContext& context, const Op& op) {
+  Json list = Json::array();
+  for (const Function& function : functions_of(context, op)) {
+    list.push_back({{"returns", function.returns},
+                    {"name", function.name},
+                    {"params", parameter_list(op, function.shape.params(op, true))}});
   }
-  return {{"doc", std::move(doc)}, {"declarations", std::move(declarations)}};
+  return {{"doc", doc_of(op)}, {"declarations", std::move(list)}};
 }
 
 /// The headers of ops that this part invokes and that are in other parts.
@@ -316,38 +327,34 @@ Json invoked_headers(const LowerContext& context, const Part& part) {
 
 }  // namespace
 
-Json api_view(const LowerContext& context, const Part& part) {
-  Json functions = Json::array();
-  Json ops = Json::array();
-  for (const Op* op : part.ops) {
-    Json own = functions_of(context, *op);
-    ops.push_back(declaration_view(*op, own));
-    for (Json& function : own) {
-      function.erase("declared");
-      functions.push_back(std::move(function));
-    }
-  }
-  Json view = file_head(part);
-  view["headers"] = invoked_headers(context, part);
-  view["dist"] = context.runtime.dist;
-  view["autograd"] = context.runtime.autograd;
-  view["functions"] = std::move(functions);
-  view["ops"] = std::move(ops);
-  return view;
+Json api_header_data(const LowerContext& context, const Part& part) {
+  return {{"source", part.source},
+          {"ops", items_of(part.ops, [&](const Op& op, Json& ops) { ops.push_back(declarations(context, op)); })}};
 }
 
-Json umbrella_view(const LowerContext& context, const std::string& umbrella) {
+Json api_source_data(const LowerContext& context, const Part& part) {
+  Json data = file_head(part);
+  data["headers"] = invoked_headers(context, part);
+  data["dist"] = context.runtime.dist;
+  data["autograd"] = context.runtime.autograd;
+  data["functions"] = items_of(part.ops, [&](const Op& op, Json& functions) {
+    for (const Function& function : functions_of(context, op)) functions.push_back(definition(context, op, function));
+  });
+  return data;
+}
+
+Json umbrella_data(const LowerContext& context) {
   Json headers = Json::array(), functions = Json::array();
   for (const std::vector<Part>& family : context.parts) {
     for (const Part& part : family) {
       headers.push_back({{"header", part.name}});
-      functions.push_back({{"function", register_name(umbrella, part.name)}});
+      functions.push_back({{"function", register_name(context.umbrella, part.name)}});
     }
   }
-  Json view = {{"headers", std::move(headers)}, {"program", false}};
+  Json data = {{"headers", std::move(headers)}, {"program", false}};
   if (context.runtime.program)
-    view["program"] = {{"register", register_name(umbrella)}, {"functions", std::move(functions)}};
-  return view;
+    data["program"] = {{"register", register_name(context.umbrella)}, {"functions", std::move(functions)}};
+  return data;
 }
 
 }  // namespace shardgen

@@ -1,4 +1,4 @@
-// The view of the autograd layer: what each recorded call saves, and how its gradient function is
+// Template data of the autograd layer: what each recorded call saves, and how its gradient function is
 // called.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <set>
 
+#include "lower/data_common.h"
 #include "lower/functions.h"
 #include "lower/gradients.h"
 #include "lower/identifiers.h"
-#include "lower/view_common.h"
 #include "model/print.h"
 
 namespace shardgen {
@@ -88,7 +88,12 @@ std::string passed(const Op& op, const Gradient& gradient, size_t i, const Local
   return fmt::format("{}.{}({})", locals.context, optional ? "grad_or_none" : "grad", arg.index);
 }
 
-Json function_view(const LowerContext& context, const Op& op, const Gradient& gradient, Form form) {
+/// The name of the recorded function: that of the public function that returns what it does.
+std::string recorded_name(const Op& op, Form form) {
+  return form == Form::functional && !op.intermediate.empty() ? intermediate_name(op) : function_name(op, form);
+}
+
+Json function_data(const LowerContext& context, const Op& op, const Gradient& gradient, Form form) {
   const Locals locals(op);
   const bool inplace = form == Form::inplace;
   const std::string function = function_name(op, form);
@@ -115,25 +120,36 @@ Json function_view(const LowerContext& context, const Op& op, const Gradient& gr
     }
     written = {{"targets", join(targets)}, {"result", written_result(op)}};
   }
-  Json view = {{"returns", return_type(op, form, form == Form::functional)},
-               {"name", !inplace && !op.intermediate.empty() ? intermediate_name(op) : function},
-               {"params", parameter_list(op, params)},
-               {"record", locals.record},
-               {"backward", locals.backward},
-               {"context", locals.context},
-               {"recorded", join(recorded)},
-               {"keeps", std::move(keeps)},
-               {"captures", join(captures(op, gradient, locals))},
-               {"gives", numbers(gradient.gives)},
-               {"gradient", rt("api") + "::" + cpp_name(*gradient.op)},
-               {"gradient_args", join(args)},
-               {"differentiable", numbers(gradient.differentiable)},
-               {"op", cpp_name(op)},
-               {"function", function},
-               {"args", join(arg_names(op))},
-               {"functional", !inplace},
-               {"inplace", std::move(written)}};
-  return view;
+  return {{"returns", return_type(op, form, form == Form::functional)},
+          {"name", recorded_name(op, form)},
+          {"params", parameter_list(op, params)},
+          {"record", locals.record},
+          {"backward", locals.backward},
+          {"context", locals.context},
+          {"recorded", join(recorded)},
+          {"keeps", std::move(keeps)},
+          {"captures", join(captures(op, gradient, locals))},
+          {"gives", numbers(gradient.gives)},
+          {"gradient", rt("api") + "::" + cpp_name(*gradient.op)},
+          {"gradient_args", join(args)},
+          {"differentiable", numbers(gradient.differentiable)},
+          {"op", cpp_name(op)},
+          {"function", function},
+          {"args", join(arg_names(op))},
+          {"functional", !inplace},
+          {"inplace", std::move(written)}};
+}
+
+/// A list of what `make` returns for each form of an op that is recorded with a gradient.
+template <class Make>
+Json for_recorded(const LowerContext& context, const Part& part, const Make& make) {
+  return items_of(own_ops(part), [&](const Op& op, Json& list) {
+    const std::optional<Gradient> gradient = gradient_of(context, op);
+    if (!gradient) return;
+    for (const Form form : forms_of(context, op)) {
+      if (records(context, op, *gradient, form)) list.push_back(make(op, *gradient, form));
+    }
+  });
 }
 
 /// The headers of gradient functions that are in other parts.
@@ -155,19 +171,21 @@ Json gradient_headers(const LowerContext& context, const Part& part) {
 
 }  // namespace
 
-Json autograd_view(const LowerContext& context, const Part& part) {
-  Json functions = Json::array();
-  for (const Op* op : own_ops(part)) {
-    const std::optional<Gradient> gradient = gradient_of(context, *op);
-    if (!gradient) continue;
-    for (const Form form : forms_of(context, *op)) {
-      if (records(context, *op, *gradient, form)) functions.push_back(function_view(context, *op, *gradient, form));
-    }
-  }
-  Json view = file_head(part);
-  view["headers"] = gradient_headers(context, part);
-  view["functions"] = std::move(functions);
-  return view;
+Json autograd_header_data(const LowerContext& context, const Part& part) {
+  Json data = file_head(part);
+  data["functions"] = for_recorded(context, part, [](const Op& op, const Gradient&, Form form) {
+    return Json{{"name", recorded_name(op, form)}};
+  });
+  return data;
+}
+
+Json autograd_source_data(const LowerContext& context, const Part& part) {
+  Json data = file_head(part);
+  data["headers"] = gradient_headers(context, part);
+  data["functions"] = for_recorded(context, part, [&](const Op& op, const Gradient& gradient, Form form) {
+    return function_data(context, op, gradient, form);
+  });
+  return data;
 }
 
 }  // namespace shardgen

@@ -1,12 +1,12 @@
-// The view of the dense layer: the steps of each plan, as the values that
+// Template data of the dense layer: the steps of each plan, as the values that
 // templates/dense.cc.mustache shows.
 #include <fmt/format.h>
 
 #include <array>
 #include <set>
 
+#include "lower/data_common.h"
 #include "lower/identifiers.h"
-#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {
@@ -42,9 +42,9 @@ Json meta_locals(const Op& op, const Texts& names) {
 }
 
 /// One function's worth of names: what each argument and output is called at the current step.
-class Renderer {
+class DenseFunction {
  public:
-  Renderer(const Op& op, const DensePlan& plan, bool dist)
+  DenseFunction(const Op& op, const DensePlan& plan, bool dist)
       : op_(op), plan_(plan), dist_(dist), scope_(op), ctx_(scope_.local("ctx")) {
     for (const Input& input : op.signature.inputs) inputs_.push_back(input.name.text);
     for (const Output& output : op.signature.outputs) {
@@ -412,13 +412,36 @@ std::string definition_parameters(const Op& op, Texts params, const std::set<std
   return parameter_list(op, first);
 }
 
-/// The function that infers the metas of an op's outputs from those of its inputs and its attributes.
-Json infer_function(const Op& op) {
+/// The function that infers the metas of an op's outputs from those of its inputs and its
+/// attributes: what it is called, takes and returns.
+struct InferFunction {
+  std::string ctx;
+  Texts metas;  // locals
+  Texts types;  // of the metas
+  Texts params;
+
+  explicit InferFunction(const Op& op) {
+    Scope scope(op);
+    ctx = scope.local("ctx");
+    for (const Output& output : op.signature.outputs) {
+      metas.push_back(scope.local(output.name.text + (output.list ? "_metas" : "_meta")));
+      types.push_back(meta_type(op, output));
+    }
+    for (const ArgRef arg : op.signature.args) {
+      const std::string& name = name_of(op.signature, arg).text;
+      params.push_back((arg.tensor ? meta_input_type(op.signature.inputs[arg.index], contains(op.optional, name))
+                                   : attr_type(op, op.signature.attrs[arg.index])) +
+                       " " + name);
+    }
+  }
+  Texts first_parameters() const { return {"const " + rt("OpContext") + "& " + ctx}; }
+};
+
+Json infer_definition(const Op& op) {
   const DensePlan plan = plan_dense(op, is_inplace_only(op) ? Form::inplace : Form::functional);
   const auto& step = std::get<InferMetaStep>(plan.steps.front());
-  Scope scope(op);
-  const std::string ctx = scope.local("ctx");
-  Texts args = {ctx}, metas, types;
+  const InferFunction function(op);
+  Texts args = {function.ctx};
   std::set<std::string> used;
   for (const Passed& passed : step.args) {
     if (!passed.arg) {
@@ -436,64 +459,72 @@ Json infer_function(const Op& op) {
     }
     args.push_back(std::move(name));
   }
-  for (const Output& output : op.signature.outputs) {
-    metas.push_back(scope.local(output.name.text + (output.list ? "_metas" : "_meta")));
-    types.push_back(meta_type(op, output));
-  }
-  args.insert(args.end(), metas.begin(), metas.end());
-  Texts params;
-  for (const ArgRef arg : op.signature.args) {
-    const std::string& name = name_of(op.signature, arg).text;
-    params.push_back((arg.tensor ? meta_input_type(op.signature.inputs[arg.index], contains(op.optional, name))
-                                 : attr_type(op, op.signature.attrs[arg.index])) +
-                     " " + name);
-  }
-  Texts declared = params;
-  declared.insert(declared.begin(), "const " + rt("OpContext") + "& " + ctx);
-  return {{"returns", tuple_of(types)},
+  args.insert(args.end(), function.metas.begin(), function.metas.end());
+  return {{"returns", tuple_of(function.types)},
           {"name", cpp_name(op)},
-          {"declared", parameter_list(op, declared)},
-          {"params", definition_parameters(op, std::move(params), used, {"const " + rt("OpContext") + "& " + ctx})},
-          {"metas", meta_locals(op, metas)},
+          {"params", definition_parameters(op, function.params, used, function.first_parameters())},
+          {"metas", meta_locals(op, function.metas)},
           {"func", step.func},
           {"args", join(args)},
-          {"result", return_value(metas)}};
+          {"result", return_value(function.metas)}};
+}
+
+Json definition(const LowerContext& context, const Op& op, Form form) {
+  const DensePlan plan = plan_dense(op, form);
+  DenseFunction function(op, plan, context.runtime.dist);
+  Json data = {{"returns", dense_returns(op, plan)},
+               {"name", function_name(op, form)},
+               {"steps", function.steps()},
+               {"result", false}};
+  data["params"] = definition_parameters(op, parameters(op, Role::dense, form, false),
+                                         used_arguments(op, plan, context.runtime.dist), function.first_parameters());
+  if (std::string text = function.result(); !plan.returns.empty() && !text.empty()) data["result"] = std::move(text);
+  // Steps that are written out name the context one by one.
+  if (function.is_explicit()) data["ctx"] = function.ctx();
+  return data;
+}
+
+/// A declaration with these parameters.
+Json declaration(const Op& op, const std::string& name, const std::string& returns, Texts params, const Texts& more) {
+  params.insert(params.end(), more.begin(), more.end());
+  return {{"returns", returns}, {"name", name}, {"declared", parameter_list(op, params)}};
+}
+
+Json infer_declaration(const Op& op) {
+  const InferFunction function(op);
+  return declaration(op, cpp_name(op), tuple_of(function.types), function.first_parameters(), function.params);
+}
+
+Json declaration(const LowerContext& context, const Op& op, Form form) {
+  const DensePlan plan = plan_dense(op, form);
+  return declaration(op, function_name(op, form), dense_returns(op, plan),
+                     DenseFunction(op, plan, context.runtime.dist).first_parameters(),
+                     parameters(op, Role::dense, form, false));
+}
+
+/// The data of the header or the source, with what the functions make of each op.
+Json file_data(const LowerContext& context, const Part& part, Json (*function)(const LowerContext&, const Op&, Form),
+               Json (*infer)(const Op&)) {
+  Json data = {{"source", part.source}, {"infer", false}};
+  data["functions"] = items_of(own_ops(part), [&](const Op& op, Json& functions) {
+    for (const Form form : forms_of(context, op)) functions.push_back(function(context, op, form));
+  });
+  if (!context.runtime.dist) return data;
+  data["infer"] = {
+      {"infers", items_of(own_ops(part), [&](const Op& op, Json& infers) { infers.push_back(infer(op)); })}};
+  return data;
 }
 
 }  // namespace
 
-Json dense_view(const LowerContext& context, const Part& part) {
-  Json functions = Json::array();
-  for (const Op* op : own_ops(part)) {
-    for (const Form form : forms_of(context, *op)) {
-      const DensePlan plan = plan_dense(*op, form);
-      Renderer renderer(*op, plan, context.runtime.dist);
-      const Texts first = renderer.first_parameters(), params = parameters(*op, Role::dense, form, false);
-      Texts declared = first;
-      declared.insert(declared.end(), params.begin(), params.end());
-      Json steps = renderer.steps();
-      Json result = false;
-      if (std::string text = renderer.result(); !plan.returns.empty() && !text.empty()) result = std::move(text);
-      functions.push_back(
-          {{"returns", dense_returns(*op, plan)},
-           {"name", function_name(*op, form)},
-           {"declared", parameter_list(*op, declared)},
-           {"params", definition_parameters(*op, params, used_arguments(*op, plan, context.runtime.dist), first)},
-           {"steps", std::move(steps)},
-           {"result", std::move(result)}});
-      // Steps that are written out name the context one by one.
-      if (renderer.is_explicit()) functions.back()["ctx"] = renderer.ctx();
-    }
-  }
-  Json view = file_head(part);
-  view["functions"] = std::move(functions);
-  view["infer"] = false;
-  if (context.runtime.dist) {
-    Json infers = Json::array();
-    for (const Op* op : own_ops(part)) infers.push_back(infer_function(*op));
-    view["infer"] = {{"infers", std::move(infers)}};
-  }
-  return view;
+Json dense_header_data(const LowerContext& context, const Part& part) {
+  return file_data(context, part, declaration, infer_declaration);
+}
+
+Json dense_source_data(const LowerContext& context, const Part& part) {
+  Json data = file_data(context, part, definition, infer_definition);
+  data["name"] = part.name;
+  return data;
 }
 
 }  // namespace shardgen

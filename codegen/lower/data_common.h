@@ -1,4 +1,4 @@
-// Parts of views that several layers share: parameter lists, return types, comments.
+// What the template data of several layers share: parameter lists, return types, comments.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 #include "lower/plan.h"
 #include "lower/runtime.h"
 #include "lower/spelling.h"
-#include "lower/view.h"
+#include "lower/template_data.h"
 
 namespace shardgen {
 
@@ -53,6 +53,17 @@ std::string location_of(const Op& op);
 int local_shape_output(const Op& op);
 /// The values at the head of each file.
 Json file_head(const Part& part);
+/// A list of what `add(op, list)` adds for each op, with its name.
+template <class Add>
+Json items_of(const std::vector<const Op*>& ops, const Add& add) {
+  Json list = Json::array();
+  for (const Op* op : ops) {
+    const size_t first = list.size();
+    add(*op, list);
+    for (size_t i = first; i < list.size(); ++i) list[i][kOps] = Json::array({op->name.text});
+  }
+  return list;
+}
 /// The forms of the op that are generated.
 std::vector<Form> forms_of(const LowerContext& context, const Op& op);
 /// True when every output that users see is an argument that is written in place.

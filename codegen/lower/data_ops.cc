@@ -1,10 +1,10 @@
-// The view of the OpDef table: the facts of each op that the runtime reads.
+// Template data of the OpDef table: the facts of each op that the runtime reads.
 #include <fmt/format.h>
 
+#include "lower/data_common.h"
 #include "lower/functions.h"
 #include "lower/identifiers.h"
 #include "lower/rules.h"
-#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {
@@ -151,14 +151,12 @@ std::string definition(const LowerContext& context, const Op& op) {
 
 }  // namespace
 
-Json ops_view(const LowerContext& context, const Part& part) {
-  Json ops = Json::array();
-  for (const Op* op : own_ops(part)) ops.push_back({{"function", cpp_name(*op)}, {"def", definition(context, *op)}});
-  Json view = file_head(part);
-  view.erase("name");
-  view["spaces"] = declarations_view(missing_functions(context, part));
-  view["ops"] = std::move(ops);
-  return view;
+Json ops_data(const LowerContext& context, const Part& part) {
+  return {{"source", part.source},
+          {"spaces", declarations_data(missing_functions(context, part))},
+          {"ops", items_of(own_ops(part), [&](const Op& op, Json& ops) {
+             ops.push_back({{"function", cpp_name(op)}, {"def", definition(context, op)}});
+           })}};
 }
 
 }  // namespace shardgen

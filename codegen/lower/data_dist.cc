@@ -1,9 +1,9 @@
-// The view of the dist layer: slots, plan, the dense call on local shards, outputs.
+// Template data of the dist layer: slots, plan, the dense call on local shards, outputs.
 #include <fmt/format.h>
 
+#include "lower/data_common.h"
 #include "lower/gradients.h"
 #include "lower/identifiers.h"
-#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {
@@ -48,7 +48,7 @@ bool only_reinterprets(const Op& op) {
 }
 
 /// The dense call, if there is one: its lambda returns nothing, one value, or several.
-Json run_view(const Op& op, const DensePlan& plan, const std::string& args, Scope& scope) {
+Json run_data(const Op& op, const DensePlan& plan, const std::string& args, Scope& scope) {
   Json run = {{"infer", cpp_name(op)}, {"reinterpret", false}, {"direct_reinterpret", false},
               {"none", false},         {"direct", false},      {"one", false},
               {"several", false}};
@@ -84,12 +84,28 @@ std::string written_and_new(const Op& op, const std::string& call) {
   return return_value(texts);
 }
 
-/// The declaration in the header, written out.
-Json declared(const std::string& returns, const std::string& params) {
-  return {{"same", false}, {"written", {{"returns", returns}, {"params", params}}}};
+std::string parameters_of(const Op& op, Form form) {
+  return parameter_list(op, parameters(op, Role::api, form, false));
 }
 
-Json function_view(const LowerContext& context, const Op& op, Form form) {
+std::string layout_parameters_of(const Op& op) { return parameter_list(op, layout_parameters(op, false)); }
+
+/// A declaration that is written out.
+Json declaration(const Op& op, Form form, const std::string& params) {
+  const Json written = {{"returns", return_type(op, form, true)}, {"params", params}};
+  return {{"name", function_name(op, form)}, {"declared", {{"same", false}, {"written", written}}}};
+}
+
+/// The declaration of a form: by the type of the public function, where that takes the same arguments.
+Json declaration(const LowerContext& context, const Op& op, Form form) {
+  const bool hides = !op.intermediate.empty();
+  if (takes_site(context, op, form) || (form == Form::inplace && hides))
+    return declaration(op, form, parameters_of(op, form));
+  const std::string same = hides ? intermediate_name(op) : function_name(op, form);
+  return {{"name", function_name(op, form)}, {"declared", {{"same", {{"public", same}}}, {"written", false}}}};
+}
+
+Json definition(const Op& op, Form form) {
   const DensePlan plan = plan_dense(op, form);
   Scope scope(op);
   const std::string call = scope.local("call");
@@ -99,27 +115,18 @@ Json function_view(const LowerContext& context, const Op& op, Form form) {
   for (const ArgRef arg : op.signature.args) collect.push_back(name_of(op.signature, arg).text);
   Json result = false;
   if (form == Form::inplace) result = written_and_new(op, call);
-  const std::string returns = return_type(op, form, true),
-                    params = parameter_list(op, parameters(op, Role::api, form, false));
-  // Declared by the type of the public function, where that takes the same arguments.
-  const bool hides = !op.intermediate.empty();
-  const std::string same = form == Form::functional && hides ? intermediate_name(op) : function_name(op, form);
-  Json declaration = declared(returns, params);
-  if (!takes_site(context, op, form) && !(form == Form::inplace && hides))
-    declaration = {{"same", {{"public", same}}}, {"written", false}};
-  return {{"returns", returns},
+  return {{"returns", return_type(op, form, true)},
           {"name", function_name(op, form)},
-          {"declared", std::move(declaration)},
-          {"params", params},
+          {"params", parameters_of(op, form)},
           {"call", call},
           {"collect", join(collect)},
-          {"run", run_view(op, plan, dense_args(op, call, form), scope)},
+          {"run", run_data(op, plan, dense_args(op, call, form), scope)},
           {"result", std::move(result)}};
 }
 
 /// An op without tensor arguments: the dense function makes local shards, but its arguments are
 /// those of the whole tensor.
-Json layout_function_view(const Op& op) {
+Json layout_definition(const Op& op) {
   Scope scope(op);
   const std::string layout = scope.local("layout");
   const std::string call = scope.local("call");
@@ -129,28 +136,38 @@ Json layout_function_view(const Op& op) {
     collect.push_back(attr.name.text);
     args.push_back(attr.name.text);
   }
-  const std::string params = parameter_list(op, layout_parameters(op, false));
   Json run = {{"infer", cpp_name(op)}, {"reinterpret", false}, {"direct_reinterpret", false},
               {"none", false},         {"one", false},         {"several", false}};
   run["direct"] = {{"dense_args", join(args)}};
-  const std::string returns = return_type(op, Form::functional, true);
-  return {{"returns", returns},    {"name", cpp_name(op)}, {"declared", declared(returns, params)},
-          {"params", params},      {"call", call},         {"collect", join(collect)},
-          {"run", std::move(run)}, {"result", false}};
+  return {{"returns", return_type(op, Form::functional, true)},
+          {"name", cpp_name(op)},
+          {"params", layout_parameters_of(op)},
+          {"call", call},
+          {"collect", join(collect)},
+          {"run", std::move(run)},
+          {"result", false}};
 }
 
 }  // namespace
 
-Json dist_view(const LowerContext& context, const Part& part) {
-  Json functions = Json::array();
-  for (const Op* op : own_ops(part)) {
-    if (takes_layout(context, *op)) functions.push_back(layout_function_view(*op));
-    if (op->signature.inputs.empty() || !context.runtime.dist) continue;
-    for (const Form form : forms_of(context, *op)) functions.push_back(function_view(context, *op, form));
-  }
-  Json view = file_head(part);
-  view["functions"] = std::move(functions);
-  return view;
+Json dist_header_data(const LowerContext& context, const Part& part) {
+  Json data = file_head(part);
+  data["functions"] = items_of(own_ops(part), [&](const Op& op, Json& functions) {
+    if (takes_layout(context, op)) functions.push_back(declaration(op, Form::functional, layout_parameters_of(op)));
+    if (op.signature.inputs.empty()) return;
+    for (const Form form : forms_of(context, op)) functions.push_back(declaration(context, op, form));
+  });
+  return data;
+}
+
+Json dist_source_data(const LowerContext& context, const Part& part) {
+  Json data = file_head(part);
+  data["functions"] = items_of(own_ops(part), [&](const Op& op, Json& functions) {
+    if (takes_layout(context, op)) functions.push_back(layout_definition(op));
+    if (op.signature.inputs.empty()) return;
+    for (const Form form : forms_of(context, op)) functions.push_back(definition(op, form));
+  });
+  return data;
 }
 
 }  // namespace shardgen

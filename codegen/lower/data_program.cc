@@ -1,6 +1,6 @@
-// The view of the program layer: an entry of each op in the table through which programs call ops.
+// Template data of the program layer: an entry of each op in the table through which programs call ops.
+#include "lower/data_common.h"
 #include "lower/identifiers.h"
-#include "lower/view_common.h"
 
 namespace shardgen {
 namespace {
@@ -15,13 +15,13 @@ std::string entry_args(const LowerContext& context, const Op& op) {
 
 }  // namespace
 
-Json program_view(const LowerContext& context, const Part& part, const std::string& umbrella) {
-  Json entries = Json::array();
-  for (const Op* op : own_ops(part)) entries.push_back({{"args", entry_args(context, *op)}});
-  Json view = file_head(part);
-  view["register"] = register_name(umbrella, part.name);
-  view["entries"] = std::move(entries);
-  return view;
+Json program_data(const LowerContext& context, const Part& part) {
+  Json data = file_head(part);
+  data["register"] = register_name(context.umbrella, part.name);
+  data["entries"] = items_of(own_ops(part), [&](const Op& op, Json& entries) {
+    entries.push_back({{"args", entry_args(context, op)}});
+  });
+  return data;
 }
 
 }  // namespace shardgen

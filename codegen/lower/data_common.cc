@@ -1,5 +1,5 @@
-// Shared parts of views.
-#include "lower/view_common.h"
+// What the template data of several layers share.
+#include "lower/data_common.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
